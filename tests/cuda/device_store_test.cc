@@ -8,8 +8,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -21,6 +19,7 @@
 #include "tests/cuda/device_tables.h"
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/device/device_batch.h"
+#include "tf_ops/core/device/device_gradient.h"
 #include "tf_ops/core/embedding/embedding_gradient.h"
 #include "tf_ops/core/embedding/embedding_pool.h"
 #include "tf_ops/core/embedding/embedding_store.h"
@@ -515,41 +514,20 @@ void TestStreams(Random* random) {
   tables.ExpectSameTable("streams");
 }
 
-int Main(int argc, char** argv) {
-  uint64_t seed = std::random_device()();
-  for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], "--seed=", 7) == 0) {
-      seed = std::strtoull(argv[i] + 7, nullptr, 10);
-    }
-    if (std::strcmp(argv[i], "--few") == 0) few = true;
-  }
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::printf("SKIPPED: no CUDA device\n");
-    return 0;
-  }
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  Random random(seed);
-  const auto run = [&](const char* name, void (*test)(Random*)) {
-    const int64_t failed = check_counts.failed;
-    test(&random);
-    std::printf("%-12s %s\n", name,
-                check_counts.failed == failed ? "passed" : "FAILED");
-    std::fflush(stdout);
-  };
-  run("batches", TestBatches);
-  run("tables", TestTables);
-  run("optimizers", TestOptimizers);
-  run("pooling", TestPooling);
-  run("eviction", TestEviction);
-  run("cap", TestCap);
-  run("import", TestImport);
-  run("memory", TestOutOfMemory);
-  run("streams", TestStreams);
-  return ReportChecks();
-}
-
 }  // namespace
 }  // namespace lodestar
 
-int main(int argc, char** argv) { return lodestar::Main(argc, argv); }
+int main(int argc, char** argv) {
+  using namespace lodestar;
+  return RunTests(argc, argv,
+                  {{"batches", TestBatches},
+                   {"tables", TestTables},
+                   {"optimizers", TestOptimizers},
+                   {"pooling", TestPooling},
+                   {"eviction", TestEviction},
+                   {"cap", TestCap},
+                   {"import", TestImport},
+                   {"memory", TestOutOfMemory},
+                   {"streams", TestStreams}},
+                  &few);
+}

@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
@@ -274,6 +277,38 @@ inline Ids Distinct(const Ids& ids) {
   Ids positions(ids.size());
   BatchUnique(ids, nullptr, &unique, positions);
   return unique;
+}
+
+// Runs the tests of a program by its arguments: --seed=NUMBER, and --few, which
+// sets *few. Returns its exit status.
+struct NamedTest {
+  const char* name;
+  void (*run)(Random*);
+};
+inline int RunTests(int argc, char** argv, const std::vector<NamedTest>& tests,
+                    bool* few) {
+  uint64_t seed = std::random_device()();
+  for (int i = 1; i < argc; ++i) {
+    if (std::strncmp(argv[i], "--seed=", 7) == 0) {
+      seed = std::strtoull(argv[i] + 7, nullptr, 10);
+    }
+    if (std::strcmp(argv[i], "--few") == 0) *few = true;
+  }
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("SKIPPED: no CUDA device\n");
+    return 0;
+  }
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  Random random(seed);
+  for (const NamedTest& test : tests) {
+    const int64_t failed = check_counts.failed;
+    test.run(&random);
+    std::printf("%-12s %s\n", test.name,
+                check_counts.failed == failed ? "passed" : "FAILED");
+    std::fflush(stdout);
+  }
+  return ReportChecks();
 }
 
 }  // namespace lodestar

@@ -14,7 +14,7 @@ _CORE = {
     "rows": ("base", "memory"),
     "embedding": ("base", "memory", "rows"),
     "collection": ("base", "embedding", "rows"),
-    "device": ("base", "embedding", "lookup", "rows"),
+    "device": ("base", "collection", "embedding", "lookup", "rows"),
     "snapshot": ("base", "memory", "rows", "embedding"),
     "records": ("base",),
     "sequence": ("base",),
@@ -32,7 +32,7 @@ _KERNELS = {
 # The rooms of core that a room of kernels knows, beside the one of its name.
 _OF_CORE = {
     "cuda": ("base",),
-    "device": ("base", "rows"),
+    "device": ("base", "collection", "rows"),
     "embedding": ("base", "collection", "rows"),
     "lookup": ("base", "records"),
     "snapshot": ("base", "embedding", "rows"),

@@ -1,17 +1,16 @@
 """Look-ups in tables whose rows lie on several devices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar.embedding import workers
+from lodestar.embedding import gpu_lookup, workers
 from lodestar.embedding.table_parts import TablePart, by_id
 from lodestar.ops import (
     embedding_ops,
     embedding_partition_ops,
-    id_hash,
     lost_gradients,
 )
 from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
@@ -29,11 +28,57 @@ def look_up(
     count: bool,
     admit: bool | None = None,
     counters: tf.Tensor | None = None,
+    gpu_counters: Mapping[str, tf.Tensor] | None = None,
 ) -> list[tf.Tensor]:
     """As `embedding_collection_ops.collection_lookup`, of such tables.
 
-    Each distinct id of a table is sent once, to the device of its row.
+    Features whose bags GPUs pool go there, as `gpu_lookup` says; of the tables
+    of others each distinct id is sent once, to the device of its row. Counters
+    are of the latter, those of GPUs by device.
     """
+    options: dict[str, Any] = {"insert": insert, "count": count, "admit": admit}
+    found: dict[int, tf.Tensor] = {}
+    for look_up_some, of_gpus, some_counters in (
+        (gpu_lookup.look_up, True, gpu_counters),
+        (_fetch_and_pool, False, counters),
+    ):
+        own = [
+            f
+            for f, feature in enumerate(features)
+            if gpu_lookup.takes(tables[feature.table], feature) == of_gpus
+        ]
+        if own:
+            used = sorted({features[f].table for f in own})
+            rows = look_up_some(
+                [tables[t] for t in used],
+                [
+                    features[f]._replace(table=used.index(features[f].table))
+                    for f in own
+                ],
+                [inputs[f] for f in own],
+                counters=some_counters,
+                **options,
+            )
+            found.update(zip(own, rows, strict=True))
+    results = [found[f] for f in range(len(features))]
+    if (insert or count) and _private.tape_is_recording():
+        return [
+            _noticed(result, tables[feature.table].hook_for_layer())
+            for result, feature in zip(results, features, strict=True)
+        ]
+    return results
+
+
+def _fetch_and_pool(
+    tables: Sequence[Table],
+    features: Sequence[FeatureAttrs],
+    inputs: Sequence[FeatureInputs],
+    *,
+    insert: bool,
+    count: bool,
+    admit: bool | None,
+    counters: tf.Tensor | None,
+) -> list[tf.Tensor]:
     hooks, _, missing = zip(*(t.collection_inputs() for t in tables))
     unique_ids, positions = embedding_partition_ops.unique_features(
         features, inputs, len(tables)
@@ -56,7 +101,7 @@ def look_up(
         embedding_partition_ops.count_features(
             counters, positions, resident, features, inputs
         )
-    pooled = embedding_partition_ops.pool_features(
+    return embedding_partition_ops.pool_features(
         hooks,
         rows,
         unique_ids,
@@ -65,12 +110,6 @@ def look_up(
         inputs,
         _default_rows(tables, missing, features),
     )
-    if (insert or count) and _private.tape_is_recording():
-        return [
-            _noticed(result, tables[feature.table].hook_for_layer())
-            for result, feature in zip(pooled, features, strict=True)
-        ]
-    return pooled
 
 
 def _by_id(table: Table, ids: tf.Tensor, of_part: Any) -> list[tf.Tensor]:
@@ -139,12 +178,6 @@ def find(table: Table, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return result, tf.reshape(found, tf.shape(ids))
 
 
-def _table_id(feature: FeatureAttrs, value: int) -> int:
-    if feature.salt is None:
-        return value
-    return id_hash.mix64(value ^ feature.salt)
-
-
 def _default_rows(
     tables: Sequence[Table],
     missing: Sequence[str],
@@ -155,7 +188,7 @@ def _default_rows(
     for feature in features:
         if feature.default_id is not None:
             table, kind = tables[feature.table], missing[feature.table]
-            default_id = _table_id(feature, feature.default_id)
+            default_id = feature.table_id(feature.default_id)
             ids = tf.constant([default_id], tf.int64)
             rows.append(_read(table, ids, kind)[0][0])
     return rows

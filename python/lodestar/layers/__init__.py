@@ -1,5 +1,6 @@
 """Keras 3 layers."""
 
+from lodestar.layers.device_plan import plan_devices
 from lodestar.layers.dynamic_embedding import DynamicEmbedding
 from lodestar.layers.embedding_collection import EmbeddingCollection
 from lodestar.layers.id_lookup import IdLookup
@@ -25,4 +26,5 @@ __all__ = [
     "SequenceUnpad",
     "ToLoD",
     "ToRagged",
+    "plan_devices",
 ]

@@ -1,8 +1,11 @@
 """Many features over few tables, looked up together."""
 
+import collections
 import copy
+import dataclasses
+import itertools
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -11,9 +14,15 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar._checks import check_size
 from lodestar.embedding import bags as bags_lib
-from lodestar.embedding import partitioned_lookup, strategies, table_store
+from lodestar.embedding import (
+    gpu_lookup,
+    partitioned_lookup,
+    strategies,
+    table_store,
+)
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import check_bag_axis, check_training
+from lodestar.layers.device_plan import plan_devices
 from lodestar.layers.dynamic_embedding import (
     check_symbolic_ids,
     padding_mask,
@@ -52,6 +61,11 @@ class EmbeddingCollection(TableLayer):
         features: Name -> Feature, or the `dim` of one with a table of its own.
             Such tables are called `<name>`, or `<layer>_<name>` where the
             layer is given a name.
+        devices: GPUs, or CPUs, that the tables which the layer makes are shared
+            out to, as `plan_devices` says; docs/cuda.md. Bags are pooled where
+            their rows lie. Default: as `devices` of EmbeddingVariable.
+        plan: With `devices`: name of a feature -> the device of its table, or
+            several that its rows are spread over.
         dtype: Keras dtype policy of the results, which rows are cast to.
         name: Name of the layer.
         **kwargs: `trainable`: False freezes the tables; they add no ids then.
@@ -72,6 +86,8 @@ class EmbeddingCollection(TableLayer):
         self,
         features: Mapping[str, Feature | int],
         *,
+        devices: Sequence[str] | None = None,
+        plan: Mapping[str, str | Sequence[str]] | None = None,
         dtype: Any = None,
         name: str | None = None,
         **kwargs: Any,
@@ -84,6 +100,10 @@ class EmbeddingCollection(TableLayer):
             )
         if not features:
             raise ValueError("`features` is empty.")
+        if plan is not None and devices is None:
+            raise ValueError(
+                "`plan` is given without `devices`, to which it shares out."
+            )
         read = {}
         for key, feature in features.items():
             if not isinstance(key, str):
@@ -99,6 +119,12 @@ class EmbeddingCollection(TableLayer):
             if not isinstance(feature, Feature):
                 size = check_size(f"features[{key!r}]", feature)
                 feature = Feature(dim=size)
+            read[key] = feature
+        if devices is not None:
+            for key, chosen in plan_devices(read, devices, plan).items():
+                if read[key].table is None:
+                    read[key] = dataclasses.replace(read[key], devices=chosen)
+        for key, feature in read.items():
             read[key] = feature.with_table(
                 key if name is None else f"{name}_{key}"
             )
@@ -125,14 +151,11 @@ class EmbeddingCollection(TableLayer):
             for key, feature in self._features
         )
         self._lookups = _lookups(self._tables, self._attrs)
-        self._counters = self._device_counters = None
-        for lookup in self._lookups:
-            count = len(lookup.features)
-            if not lookup.on_devices:
-                self._counters = LookupCounters(count)
-            elif not strategies.servers():
-                # Which workers of servers, where look-ups are, cannot reach.
-                self._device_counters = LookupCounters(count)
+        self._counters = tuple(
+            _counters(lookup, self._tables) for lookup in self._lookups
+        )
+        for index, counted in enumerate(itertools.chain(*self._counters)):
+            setattr(self, f"counters_{index}", counted.counters)
         # Attributes of their own, which Keras and checkpoints track.
         for index, table in enumerate(tables):
             setattr(self, f"table_{index}", table)
@@ -151,6 +174,15 @@ class EmbeddingCollection(TableLayer):
         """The tables, in order of first use."""
         return list(self._tables)
 
+    @property
+    def plan(self) -> dict[str, tuple[str, ...]]:
+        """Name -> the devices of its table, of features whose table has some."""
+        return {
+            name: feature.table.devices
+            for name, feature in self._features
+            if feature.table is not None and feature.table.devices is not None
+        }
+
     def call(
         self,
         inputs: Mapping[str, Any],
@@ -168,9 +200,12 @@ class EmbeddingCollection(TableLayer):
             for name, feature in self._features
         ]
         rows: dict[int, tf.Tensor] = {}
-        for lookup in self._lookups:
+        for lookup, counters in zip(self._lookups, self._counters, strict=True):
             found = self._look_up(
-                lookup, [batches[f].inputs for f in lookup.features], training
+                lookup,
+                counters,
+                [batches[f].inputs for f in lookup.features],
+                training,
             )
             rows.update(zip(lookup.features, found, strict=True))
         results = {}
@@ -185,15 +220,21 @@ class EmbeddingCollection(TableLayer):
     def _look_up(
         self,
         lookup: "_Lookup",
+        counters: tuple["_Counters", ...],
         inputs: list[collection_ops.FeatureInputs],
         training: bool,
     ) -> list[tf.Tensor]:
         tables = [self._tables[t] for t in lookup.tables]
-        options = {"insert": training, "count": training}
-        counters = self._counters_of(lookup)
-        if training and counters is not None:
-            options["counters"] = counters.resource_handle
+        options: dict[str, Any] = {"insert": training, "count": training}
+        handles = {}
+        if training:
+            handles = {
+                of_some.counters.device: of_some.counters.resource_handle
+                for of_some in counters
+            }
+        options["counters"] = handles.pop(None, None)
         if lookup.on_devices:
+            options["gpu_counters"] = handles or None
             return partitioned_lookup.look_up(
                 tables, lookup.attrs, inputs, **options
             )
@@ -210,9 +251,6 @@ class EmbeddingCollection(TableLayer):
             **options,
         )
 
-    def _counters_of(self, lookup: "_Lookup") -> LookupCounters | None:
-        return self._device_counters if lookup.on_devices else self._counters
-
     def stats(self, reset: bool = False) -> dict[str, dict[str, float]]:
         """What was looked up in training, by feature, eagerly.
 
@@ -228,11 +266,13 @@ class EmbeddingCollection(TableLayer):
             unique_ratio = unique / (ids - padding), padding_share =
             padding / ids, each 0 where nothing was looked up.
         """
-        counted: dict[int, dict[str, int]] = {}
-        for lookup in self._lookups:
-            counters = self._counters_of(lookup)
-            if counters is not None:
-                counted.update(zip(lookup.features, counters.read(reset)))
+        counted: dict[int, collections.Counter[str]] = {}
+        for of_some in itertools.chain(*self._counters):
+            for f, counts in zip(
+                of_some.features, of_some.counters.read(reset), strict=True
+            ):
+                # Each GPU counts its share of a table that is spread.
+                counted.setdefault(f, collections.Counter()).update(counts)
         stats = {}
         for f, counts in sorted(counted.items()):
             name, _ = self._features[f]
@@ -390,6 +430,39 @@ def _lookups(
             ]
             lookups.append(_Lookup(on_devices, features, of_kind, own))
     return tuple(lookups)
+
+
+class _Counters(NamedTuple):
+    """What counts some features, by their places in the collection."""
+
+    features: list[int]
+    counters: LookupCounters
+
+
+def _counters(
+    lookup: _Lookup, tables: tuple[EmbeddingVariable, ...]
+) -> tuple[_Counters, ...]:
+    """Those of a look-up's features: one on each GPU, one on the CPU."""
+    own = [tables[t] for t in lookup.tables]
+    places: dict[str | None, list[int]] = {}
+    others = [*range(len(lookup.features))]
+    if lookup.on_devices:
+        places.update(gpu_lookup.features_by_device(own, lookup.attrs))
+        others = [
+            f
+            for f, attrs in enumerate(lookup.attrs)
+            if not gpu_lookup.takes(own[attrs.table], attrs)
+        ]
+    # Workers of servers, where look-ups are, cannot reach any.
+    if others and not (lookup.on_devices and strategies.servers()):
+        places[None] = others
+    return tuple(
+        _Counters(
+            [lookup.features[f] for f in of_some],
+            LookupCounters(len(of_some), device),
+        )
+        for device, of_some in places.items()
+    )
 
 
 class _Batch(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_size, check_text
+from lodestar._checks import check_size, check_text, is_number
 from lodestar._typing import AnyTensor
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -39,6 +39,10 @@ class Feature:
         initializer: With `dim`: as `initializer` of EmbeddingVariable.
         optimizer: With `dim`: as `optimizer` of EmbeddingVariable.
         devices: With `dim`: as `devices` of EmbeddingVariable.
+        expected_rows: How many rows the table may come to have; with
+            `expected_ids`, ids an example on average, what `devices` of
+            EmbeddingCollection shares tables out by. Never a limit.
+        expected_ids: See `expected_rows`.
 
     Raises:
         ValueError: An argument is not one of the above.
@@ -56,6 +60,8 @@ class Feature:
     initializer: Any = "uniform"
     optimizer: Any = None
     devices: Any = None
+    expected_rows: float | None = None
+    expected_ids: float | None = None
 
     def __post_init__(self) -> None:
         if (self.table is None) == (self.dim is None):
@@ -85,6 +91,10 @@ class Feature:
             # tell tables apart by object.
             object.__setattr__(self, "table", self.table.hook_for_layer().table)
         check_bags(self.combiner, self.padding_id, self.default_id)
+        for name in ("expected_rows", "expected_ids"):
+            value = getattr(self, name)
+            if value is not None and not (is_number(value) and value > 0):
+                raise ValueError(f"`{name}`={value!r} is no positive number.")
         check_text("salt", self.salt)
         check_text("column", self.column)
         if self.max_length is not None:

@@ -9,10 +9,15 @@ _COUNTS = ("ids", "padding", "unique", "hits")
 
 
 class LookupCounters(SharedResource):
-    """Counts training look-ups of each feature; from 0 where loaded or copied."""
+    """Counts training look-ups of each feature; from 0 where loaded or copied.
 
-    def __init__(self, num_features: int):
-        super().__init__("lookup_counters")
+    Args:
+        num_features: How many there are.
+        device: The GPU that counts what it looks up; default: the CPU.
+    """
+
+    def __init__(self, num_features: int, device: str | None = None):
+        super().__init__("lookup_counters", device)
         self._num_features = num_features
         with tf.init_scope():
             _ = self.resource_handle
@@ -27,9 +32,10 @@ class LookupCounters(SharedResource):
 
     def read(self, reset: bool = False) -> list[dict[str, int]]:
         """Returns ids, padding, unique and hits of each feature, eagerly."""
-        counts = gen_ops.lodestar_embedding_collection_stats(
-            self.resource_handle, reset=reset
-        )
+        with self.on_device():
+            counts = gen_ops.lodestar_embedding_collection_stats(
+                self.resource_handle, reset=reset
+            )
         return [
             dict(zip(_COUNTS, row, strict=True))
             for row in counts.numpy().tolist()

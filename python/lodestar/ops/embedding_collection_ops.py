@@ -54,6 +54,12 @@ class FeatureAttrs(NamedTuple):
     default_id: int | None = None
     max_length: int | None = None
 
+    def table_id(self, value: int | None) -> int | None:
+        """The id under which the table knows `value`."""
+        if value is None or self.salt is None:
+            return value
+        return id_hash.mix64(value ^ self.salt)
+
 
 class FeatureInputs(NamedTuple):
     """A batch of a feature.
@@ -191,18 +197,19 @@ def hook_gradients(
         deduplicated: False: it made no ids distinct.
     """
     dims = [hook.shape[1] for hook in inputs["hooks"]]
-    sums = gen_ops.lodestar_embedding_collection_gradient(
-        gradients=gradients,
-        **{name: inputs[name] for name in ("ids", "row_splits", "weights")},
-        **{
-            name: uniques[name]
-            for name in ("unique_ids", "positions", "winners")
-        },
-        dims=dims,
-        table_dtypes=[hook.dtype for hook in inputs["hooks"]],
-        deduplicated=deduplicated,
-        **attrs,
-    )
+    with embedding_ops.beside(uniques["unique_ids"][0]):
+        sums = gen_ops.lodestar_embedding_collection_gradient(
+            gradients=gradients,
+            **{name: inputs[name] for name in ("ids", "row_splits", "weights")},
+            **{
+                name: uniques[name]
+                for name in ("unique_ids", "positions", "winners")
+            },
+            dims=dims,
+            table_dtypes=[hook.dtype for hook in inputs["hooks"]],
+            deduplicated=deduplicated,
+            **attrs,
+        )
     return [
         embedding_ops.table_gradient(values, ids, dim)
         for values, ids, dim in zip(
@@ -254,14 +261,15 @@ def _lookup_gradient(
     weighted = len(inputs["weights"])
     first = 3 * tables + features + len(inputs["row_splits"])
     if wants_weights(op, first, weighted):
-        result[first : first + weighted] = (
-            gen_ops.lodestar_embedding_collection_weights_gradient(
-                **inputs,
-                gradients=gradients,
-                missing=op.get_attr("missing"),
-                **attrs,
+        with embedding_ops.beside(op.outputs[0]):
+            result[first : first + weighted] = (
+                gen_ops.lodestar_embedding_collection_weights_gradient(
+                    **inputs,
+                    gradients=gradients,
+                    missing=op.get_attr("missing"),
+                    **attrs,
+                )
             )
-        )
     return result
 
 
@@ -370,40 +378,63 @@ def _feature_weights_gradient(
     weights: tf.Tensor,
 ) -> tf.Tensor:
     num_bags, bags, left = bags_of(ids, row_splits, attrs["max_lengths"])
-    ids, factors = tf.reshape(ids, [-1]), tf.reshape(weights, [-1])
-    counted = left
-    if attrs["use_padding"]:
-        counted &= tf.not_equal(ids, attrs["padding_ids"])
+    table_ids = tf.reshape(ids, [-1])
     if attrs["salted"]:
-        ids = id_hash.mixed(tf.bitwise.bitwise_xor(ids, attrs["salts"]))
-    rows = find(ids, left)
+        table_ids = id_hash.mixed(
+            tf.bitwise.bitwise_xor(table_ids, attrs["salts"])
+        )
+    rows = find(table_ids, left)
     dtype = tf.float64 if rows.dtype == tf.float64 else tf.float32
-    rows, factors = tf.cast(rows, dtype), tf.cast(factors, dtype)
-    counted = tf.cast(counted, dtype)
-    used = factors * counted
     grad = tf.reshape(tf.cast(grad, dtype), [-1, tf.shape(rows)[1]])
-    grad = tf.gather(grad, bags)
+    along = tf.reduce_sum(tf.gather(grad, bags) * tf.cast(rows, dtype), axis=1)
+    return weights_gradient(
+        attrs, along, ids=ids, weights=weights, bags=(num_bags, bags, left)
+    )
+
+
+def weights_gradient(
+    attrs: dict[str, Any],
+    along: tf.Tensor,
+    *,
+    ids: tf.Tensor,
+    weights: tf.Tensor,
+    bags: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
+) -> tf.Tensor:
+    """The gradient of a feature's weights by stock ops.
+
+    Args:
+        attrs: The feature's.
+        along: float32 or float64 `[N]`, the gradient of each id's bag times its
+            row.
+        ids: Before salting.
+        weights: Shaped as `ids`.
+        bags: `bags_of` the feature.
+    """
+    num_bags, bag_of_id, counted = bags
+    if attrs["use_padding"]:
+        counted &= tf.not_equal(tf.reshape(ids, [-1]), attrs["padding_ids"])
+    counted = tf.cast(counted, along.dtype)
+    factors = tf.cast(tf.reshape(weights, [-1]), along.dtype)
+    used = factors * counted
 
     def summed(x: tf.Tensor) -> tf.Tensor:
-        return tf.math.unsorted_segment_sum(x, bags, num_bags)
+        return tf.math.unsorted_segment_sum(x, bag_of_id, num_bags)
 
-    along_row = tf.reduce_sum(grad * rows, axis=1)
     combiner = attrs["combiners"].decode()
     if combiner == "sum":
-        result = along_row
+        result = along
     else:
         mean = combiner == "mean"
         total = summed(used if mean else used**2)
         by = total if mean else tf.sqrt(total)
-        pooled = summed(used[:, None] * rows)
-        pooled = tf.math.divide_no_nan(pooled, by[:, None])
-        along_pooled = tf.reduce_sum(grad * tf.gather(pooled, bags), axis=1)
-        total = tf.gather(total, bags)
+        along_pooled = tf.math.divide_no_nan(summed(used * along), by)
+        along_pooled = tf.gather(along_pooled, bag_of_id)
+        total = tf.gather(total, bag_of_id)
         if mean:  # y = sum(w x) / W: dy/dw = (x - y) / W
-            result = tf.math.divide_no_nan(along_row - along_pooled, total)
+            result = tf.math.divide_no_nan(along - along_pooled, total)
         else:  # y = sum(w x) / S, S^2 = sum(w^2): dy/dw = x / S - y w / S^2
             result = tf.math.divide_no_nan(
-                along_row, tf.sqrt(total)
+                along, tf.sqrt(total)
             ) - tf.math.divide_no_nan(along_pooled * factors, total)
     result = tf.cast(result * counted, weights.dtype)
     return tf.reshape(result, tf.shape(weights))

@@ -163,6 +163,18 @@ def on_cpu() -> contextlib.AbstractContextManager[None]:
     return tf.device("CPU")
 
 
+def beside(tensor: tf.Tensor) -> contextlib.AbstractContextManager[None]:
+    """Within, ops that know no table run on the GPU that `tensor` is made on.
+
+    Where there is none, `on_cpu`.
+    """
+    if tensor.device:
+        device = tf.DeviceSpec.from_string(tensor.device)
+        if device.device_type == "GPU":
+            return tf.device(tensor.device)
+    return on_cpu()
+
+
 def table_gradient(
     values: tf.Tensor, ids: tf.Tensor, dim: int
 ) -> tf.IndexedSlices:
@@ -180,7 +192,7 @@ def table_gradient(
 
 @tf.RegisterGradient("Lodestar>EmbeddingFind")
 def _find_gradient(op: tf.Operation, grad: tf.Tensor, _: tf.Tensor) -> Grads:
-    with on_cpu():
+    with beside(op.outputs[0]):
         unique = gen_ops.lodestar_embedding_unique(
             tf.reshape(op.inputs[2], [-1]),
             use_padding=op.get_attr("use_padding"),
@@ -204,7 +216,7 @@ def _rows_gradient(
     positions: tf.Tensor,
 ) -> Grads:
     dim = op.inputs[1].shape[1]
-    with on_cpu():
+    with beside(op.outputs[0]):
         values = gen_ops.lodestar_embedding_gradient(
             tf.reshape(grad, [-1, dim]), positions, unique_ids
         )

@@ -141,6 +141,84 @@ def pool_features(
     ).pooled
 
 
+def partition_bags(
+    features: Sequence[collection_ops.FeatureAttrs],
+    inputs: Sequence[collection_ops.FeatureInputs],
+    num_parts: int,
+) -> list[list[collection_ops.FeatureInputs]]:
+    """Shares bags out to the parts of tables; differentiable in weights.
+
+    Args:
+        features: F features with a combiner other than max, and no default_id.
+        inputs: F batches.
+        num_parts: P, of each table.
+
+    Returns:
+        For each feature P batches of ids as the table knows them. Their sums,
+        weighted, add up to what the feature reads; padding is in the first.
+
+    Raises:
+        tf.errors.InvalidArgumentError: As in a look-up, naming the feature.
+    """
+    shared = gen_ops.lodestar_embedding_collection_partition_bags(
+        T=1 + max(f.table for f in features),
+        N=len(features) * num_parts,
+        num_parts=num_parts,
+        **collection_ops.batch_arguments(features, inputs),
+    )
+    of_parts = [
+        collection_ops.FeatureInputs(*share)
+        for share in zip(
+            shared.part_ids,
+            shared.part_row_splits,
+            shared.part_factors,
+            strict=True,
+        )
+    ]
+    return [
+        of_parts[first : first + num_parts]
+        for first in range(0, len(of_parts), num_parts)
+    ]
+
+
+@tf.RegisterGradient("Lodestar>EmbeddingCollectionPartitionBags")
+def _partition_bags_gradient(
+    op: tf.Operation, *grads: tf.Tensor
+) -> list[tf.Tensor | None]:
+    attrs = collection_ops.feature_attrs(op)
+    num_parts, num_shares = op.get_attr("num_parts"), op.get_attr("N")
+    inputs = collection_ops.split(
+        op.inputs, collection_ops.batch_lengths(attrs)
+    )
+    places = op.outputs[3 * num_shares :]
+    factor_grads = grads[2 * num_shares : 3 * num_shares]
+    result: list[tf.Tensor | None] = [None] * len(op.inputs)
+    splits, weights = iter(inputs["row_splits"]), iter(inputs["weights"])
+    at = len(op.inputs) - len(inputs["weights"])
+    for f, is_ragged in enumerate(attrs["ragged"]):
+        row_splits = next(splits) if is_ragged else None
+        if not attrs["weighted"][f]:
+            continue
+        # One more, which what has no place reads. A factor's gradient is that
+        # of the bag times the row.
+        along = tf.concat(
+            [*factor_grads[f * num_parts : (f + 1) * num_parts], [0.0]], 0
+        )
+        last = tf.size(along, tf.int64) - 1
+        ids = inputs["ids"][f]
+        result[at] = collection_ops.weights_gradient(
+            {name: values[f] for name, values in attrs.items()},
+            tf.gather(along, tf.where(places[f] >= 0, places[f], last)),
+            ids=ids,
+            weights=next(weights),
+            bags=collection_ops.bags_of(
+                ids, row_splits, attrs["max_lengths"][f]
+            ),
+        )
+        at += 1
+    return result
+
+
 def partition(
     ids: tf.Tensor, num_parts: int
 ) -> tuple[list[tf.Tensor], tf.Tensor]:

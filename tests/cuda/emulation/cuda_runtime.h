@@ -74,6 +74,7 @@ inline int __syncthreads_count(bool value) {
   return ::lodestar::EmulateSyncCount(value);
 }
 
+inline void __syncwarp() { ::lodestar::EmulateShuffle(0, 0); }
 inline void __syncthreads() { ::lodestar::EmulateSyncCount(false); }
 
 inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
@@ -96,6 +97,12 @@ template <typename T>
 T atomicMin(T* at, T value) {
   const T before = *at;
   *at = std::min(before, value);
+  return before;
+}
+template <typename T>
+T atomicOr(T* at, T value) {
+  const T before = *at;
+  *at = before | value;
   return before;
 }
 template <typename T>
@@ -124,6 +131,11 @@ const char* cudaGetErrorString(cudaError_t error);
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 // What the environment's LODESTAR_EMULATED_GPUS says; default: 1.
 cudaError_t cudaGetDeviceCount(int* count);
+// Streams of different devices differ.
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
 
 // Memory that is not zero, to be found out by who takes it for that.
 cudaError_t EmulateMalloc(void** memory, size_t bytes);
@@ -138,6 +150,10 @@ cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t) {
 }
 template <typename T>
 cudaError_t cudaMallocHost(T** memory, size_t bytes) {
+  return cudaMalloc(memory, bytes);
+}
+template <typename T>
+cudaError_t cudaMallocManaged(T** memory, size_t bytes) {
   return cudaMalloc(memory, bytes);
 }
 inline cudaError_t cudaFree(void* memory) { return EmulateFree(memory); }
@@ -177,6 +193,7 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
   return cudaSuccess;
 }

@@ -4,6 +4,8 @@ import emulated
 
 emulated.load()
 
+import gc  # noqa: E402
+
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
@@ -85,9 +87,12 @@ def test_bags(devices, rng, combiner):
     cpu, gpu = pair(devices, missing="initial")
     ids = tf.RaggedTensor.from_row_lengths(some_ids(rng, (12,)), [3, 0, 7, 2])
     for training in (True, False):
-        np.testing.assert_array_equal(
+        np.testing.assert_allclose(
             cpu.lookup(ids, combiner=combiner, training=training),
             gpu.lookup(ids, combiner=combiner, training=training),
+            # One device has the CPU's bits; several add up their shares.
+            rtol=0 if len(devices) == 1 else 1e-5,
+            atol=0 if len(devices) == 1 else 1e-7,
         )
     assert_same(cpu, gpu)
 
@@ -343,11 +348,12 @@ def test_no_device_memory_is_kept():
     gpu = table(["/GPU:0", "/GPU:1"])
     gpu.lookup(np.arange(1000), training=True)
     del gpu
+    gc.collect()  # what other tests left
     before = used()
     for _ in range(3):
         gpu = table(["/GPU:0", "/GPU:1"])
         gpu.lookup(np.arange(3000), training=True)
-        assert min(used()) > max(before)
+        assert all(a > b for a, b in zip(used(), before, strict=True))
         gpu.import_(gpu.export())
         del gpu
     assert used() == before

@@ -103,6 +103,12 @@ class CollectionBatch {
   // Ids that are left of a table's features.
   int64_t num_ids(int64_t table) const { return num_ids_[table]; }
 
+  // What is left of feature f, as its table sees it; of one that is not pooled
+  // only the ids. With Ids::kCount ids are not the table's.
+  const Bags& bags(int64_t f) const { return parts_[f].bags; }
+  // Whether f has a row for each of its ids, also as each of its bags is one.
+  bool has_row_of_each_id(int64_t f) const { return !parts_[f].pooled; }
+
   // Distinct ids of each table in order of first occurrence, features in
   // order, without padding; positions[t] gets the index there of each of the
   // num_ids(t) ids, kNoPosition for padding.
@@ -143,6 +149,25 @@ class CollectionBatch {
                       const std::vector<const int64_t*>& winners,
                       const std::vector<Sums>& tables,
                       const ParallelFor* parallel) const;
+
+  // A feature's share in the part of a table that lies in one place.
+  struct PartBags {
+    std::vector<int64_t> ids;         // as the table knows them
+    std::vector<int64_t> row_splits;  // [bags + 1]
+    std::vector<float> factors;       // one an id
+  };
+  // Shares the ids of features out to the parts of their tables (PartOfId):
+  // sums of rows times factors, over all parts, are the pooled rows. parts[f]:
+  // one for each part. places[f]: of each id of tensors[f] the index among the
+  // ids of all parts, one part after another, -1 for what max_length leaves
+  // out. Padding is an id of factor 0 in part 0.
+  // ResourceExhausted: out of memory.
+  // REQUIRES: not Ids::kCount; pooled features with another combiner than max,
+  // and without a default id.
+  Status PartitionBags(int64_t num_parts,
+                       std::vector<std::vector<PartBags>>* parts,
+                       const std::vector<Span<int64_t>>& places,
+                       const ParallelFor* parallel) const;
 
   // gradients[f], of its table's type -> weight_gradients[f], one number for
   // each of tensors[f].ids, of the features where the latter is not null.
@@ -186,6 +211,8 @@ class CollectionBatch {
   // The ids of a task.
   static void IdRange(const Part& part, const Task& task, int64_t* begin,
                       int64_t* end);
+  static void PartitionFeature(const Part& part, PartBags* parts,
+                               int64_t num_parts, Span<int64_t> places);
   void LookUpRows(const Task& task, const Table& table, bool found, void* rows,
                   int64_t* winners) const;
   // A part of a table's sums (GradientSums). T: the table's type.

@@ -3,10 +3,11 @@
 #include <algorithm>
 
 #include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/device/device_index.h"
 #include "tf_ops/core/device/device_launch.h"
+#include "tf_ops/core/device/device_rows.h"
 #include "tf_ops/core/device/device_sort.h"
 #include "tf_ops/core/device/device_store.h"
-#include "tf_ops/core/device/device_store_parts.h"
 
 namespace lodestar {
 namespace {

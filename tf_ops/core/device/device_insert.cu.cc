@@ -1,9 +1,10 @@
 // What makes, overwrites and removes rows.
 
 #include "tf_ops/core/device/device_batch.h"
+#include "tf_ops/core/device/device_index.h"
 #include "tf_ops/core/device/device_launch.h"
+#include "tf_ops/core/device/device_rows.h"
 #include "tf_ops/core/device/device_store.h"
-#include "tf_ops/core/device/device_store_parts.h"
 #include "tf_ops/core/device/row_transfer.h"
 
 namespace lodestar {

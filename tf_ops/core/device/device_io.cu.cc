@@ -5,10 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "tf_ops/core/device/device_index.h"
 #include "tf_ops/core/device/device_launch.h"
+#include "tf_ops/core/device/device_rows.h"
 #include "tf_ops/core/device/device_sort.h"
 #include "tf_ops/core/device/device_store.h"
-#include "tf_ops/core/device/device_store_parts.h"
 
 namespace lodestar {
 namespace {

@@ -2,9 +2,10 @@
 
 #include <cmath>
 
+#include "tf_ops/core/device/device_index.h"
 #include "tf_ops/core/device/device_launch.h"
+#include "tf_ops/core/device/device_rows.h"
 #include "tf_ops/core/device/device_store.h"
-#include "tf_ops/core/device/device_store_parts.h"
 #include "tf_ops/core/device/row_transfer.h"
 
 namespace lodestar {
@@ -23,11 +24,72 @@ struct FindCall {
 
   // Where the row of `id` lies, and whether it has one.
   __device__ uint64_t Source(int64_t id, bool* is_found) const {
-    if (has_padding && id == padding_id) return kFromZeros;
+    return has_padding && id == padding_id ? kFromZeros
+                                           : RowSource(id, is_found);
+  }
+  __device__ uint64_t RowSource(int64_t id, bool* is_found) const {
     int64_t row = 0;
     if (index.Find(id, &row) < 0) return kFromMissing;
     *is_found = true;
     return SourceOf(rows.values(static_cast<uint32_t>(row)));
+  }
+  // That of ids.data[i], which was found to be refs[positions[i]], or without
+  // positions refs[i].
+  __device__ uint64_t FoundSource(int64_t i, const int64_t* positions,
+                                  const uint32_t* refs) const {
+    const int64_t position = positions == nullptr ? i : positions[i];
+    if (position < 0) return kFromZeros;
+    const uint32_t row = refs[position];
+    if (row == DeviceStore::kNoRow) return kFromMissing;
+    // It may have gone since it was found, and be another's.
+    const int64_t id = ids.data[i];
+    const DeviceRowMeta* const meta = rows.meta(row);
+    bool is_found = false;
+    return meta->live != 0 && meta->id == id ? SourceOf(rows.values(row))
+                                             : Source(id, &is_found);
+  }
+};
+
+struct PoolCall {
+  const uint64_t* sources;
+  FindCall find;
+  DeviceStore::Bags bags;
+  bool has_default;
+  int64_t default_id;
+  int64_t dim;
+  int64_t packs;  // of a row
+  int lane_bits;
+
+  __device__ int64_t Offset(int64_t b) const {
+    const int64_t offset = bags.row_splits[b] - bags.row_splits[0];
+    return offset < 0 ? 0 : offset > find.ids.size ? find.ids.size : offset;
+  }
+  __device__ float Weight(int64_t i) const {
+    return bags.weights == nullptr ? 1.0f : bags.weights[i];
+  }
+  // What weights add up to, and what a bag is divided by.
+  template <typename C>
+  __device__ C Total(C weight) const {
+    return bags.combiner == Combiner::kSqrtn ? weight * weight : weight;
+  }
+  template <typename C>
+  __device__ C Divisor(C total) const {
+    return bags.combiner == Combiner::kMean    ? total
+           : bags.combiner == Combiner::kSqrtn ? std::sqrt(total)
+                                               : C{1};
+  }
+  // Numbers of pack p of the row at `source`, of `id`.
+  template <typename T, int kPack>
+  __device__ Pack<T, kPack> Read(uint64_t source, int64_t id, int64_t p) const {
+    Pack<T, kPack> row = {};
+    if (source > kFromZeros) {
+      row = reinterpret_cast<const Pack<T, kPack>*>(source)[p];
+    } else if (source == kFromMissing) {
+      for (int c = 0; c < kPack; ++c) {
+        row.at[c] = find.missing.template ReadNumber<T>(id, p * kPack + c);
+      }
+    }
+    return row;
   }
 };
 
@@ -56,24 +118,17 @@ __global__ void __launch_bounds__(kBlock)
   const int64_t i = ThreadNumber();
   uint64_t source = kFromNowhere;
   if (i < SizeOf(call.ids)) {
-    const int64_t position = positions == nullptr ? i : positions[i];
-    const uint32_t row = position < 0 ? DeviceStore::kNoRow : refs[position];
-    if (position < 0) {
-      source = kFromZeros;
-    } else if (row == DeviceStore::kNoRow) {
-      source = kFromMissing;
-    } else {
-      // It may have gone since it was found, and be another's.
-      const int64_t id = call.ids.data[i];
-      const DeviceRowMeta* const meta = call.rows.meta(row);
-      bool is_found = false;
-      source = meta->live != 0 && meta->id == id
-                   ? SourceOf(call.rows.values(row))
-                   : call.Source(id, &is_found);
-    }
+    source = call.FoundSource(i, positions, refs);
   }
   CopyRows(source, call.ids.data, i - threadIdx.x % kWarp, call.units,
            call.lane_bits, call.missing, out);
+}
+
+__global__ void LocateFoundKernel(FindCall call, const int64_t* positions,
+                                  const uint32_t* refs, uint64_t* sources) {
+  const int64_t i = ThreadNumber();
+  if (i >= call.ids.size) return;
+  sources[i] = call.FoundSource(i, positions, refs);
 }
 
 __global__ void __launch_bounds__(kBlock)
@@ -89,25 +144,6 @@ __global__ void __launch_bounds__(kBlock)
   CountBlock(source == kFromMissing, &call.state->events.read_misses);
 }
 
-struct PoolCall {
-  const uint64_t* sources;
-  const int64_t* ids;
-  int64_t num_ids;
-  const int64_t* row_splits;
-  int64_t num_bags;
-  const float* weights;
-  Combiner combiner;
-  MissingRows missing;
-  int64_t dim;
-  int64_t packs;  // of a row
-  int lane_bits;
-
-  __device__ int64_t Offset(int64_t b) const {
-    const int64_t offset = row_splits[b];
-    return offset < 0 ? 0 : offset > num_ids ? num_ids : offset;
-  }
-};
-
 // Lanes along a bag's columns; each adds up its own in the order of the ids, as
 // the CPU does.
 template <typename T, int kPack>
@@ -117,7 +153,9 @@ __global__ void __launch_bounds__(kBlock)
   constexpr int kAtOnce = 4;  // loads that do not wait for each other
   const int64_t thread = ThreadNumber();
   const int64_t b = thread >> call.lane_bits;
-  if (b >= call.num_bags) return;
+  if (b >= call.bags.size) return;
+  const Combiner combiner = call.bags.combiner;
+  const int64_t* const ids = call.find.ids.data;
   const int lanes = 1 << call.lane_bits;
   const int64_t begin = call.Offset(b);
   const int64_t end = call.Offset(b + 1);
@@ -145,15 +183,15 @@ __global__ void __launch_bounds__(kBlock)
 #pragma unroll
           for (int c = 0; c < kPack; ++c) {
             row[k].at[c] =
-                call.missing.template ReadNumber<T>(call.ids[i], p * kPack + c);
+                call.find.missing.template ReadNumber<T>(ids[i], p * kPack + c);
           }
         }
-        const C weight = call.weights == nullptr ? C{1} : C{call.weights[i]};
-        total += call.combiner == Combiner::kSqrtn ? weight * weight : weight;
+        const C weight = call.Weight(i);
+        total += call.Total(weight);
 #pragma unroll
         for (int c = 0; c < kPack; ++c) {
           const C x = ToCompute(row[k].at[c]);
-          switch (call.combiner) {
+          switch (combiner) {
             case Combiner::kMax:
               if (!any || x > result[c]) {
                 result[c] = x;
@@ -173,9 +211,7 @@ __global__ void __launch_bounds__(kBlock)
         any = true;
       }
     }
-    const C divisor = call.combiner == Combiner::kMean    ? total
-                      : call.combiner == Combiner::kSqrtn ? std::sqrt(total)
-                                                          : C{1};
+    const C divisor = call.Divisor(total);
     Pack<T, kPack> out;
 #pragma unroll
     for (int c = 0; c < kPack; ++c) {
@@ -184,7 +220,64 @@ __global__ void __launch_bounds__(kBlock)
         winners[b * call.dim + p * kPack + c] = winner[c];
       }
     }
+    if (!any && call.has_default) {
+      bool is_found = false;
+      out = call.template Read<T, kPack>(
+          call.find.RowSource(call.default_id, &is_found), call.default_id, p);
+    }
     reinterpret_cast<Pack<T, kPack>*>(pooled + b * call.dim)[p] = out;
+  }
+}
+
+template <typename T>
+__device__ T SumOverWarp(T x) {
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    x += __shfl_sync(kWholeWarp, x, (threadIdx.x % kWarp) ^ step);
+  }
+  return x;
+}
+
+// A warp a bag. With y = sum(w x) / S and g = dL/dy: dL/dw is g x for sum, (g x
+// - g y) / S for mean, and (g x - g y w / S) / S for sqrtn.
+template <typename T>
+__global__ void WeightGradientsKernel(PoolCall call, const T* gradients,
+                                      float* weight_gradients) {
+  using C = ComputeOf<T>;
+  const int64_t b = ThreadNumber() / kWarp;
+  if (b >= call.bags.size) return;
+  const int lane = threadIdx.x % kWarp;
+  const int64_t begin = call.Offset(b);
+  const int64_t end = call.Offset(b + 1);
+  C total = 0;
+  C along_sum = 0;  // g sum(w x)
+  for (int64_t i = begin; i < end; ++i) {
+    const uint64_t source = call.sources[i];
+    C along = 0;
+    for (int64_t c = lane; c < call.dim; c += kWarp) {
+      const Pack<T, 1> x =
+          call.template Read<T, 1>(source, call.find.ids.data[i], c);
+      along += ToCompute(gradients[b * call.dim + c]) * ToCompute(x.at[0]);
+    }
+    along = SumOverWarp(along);
+    if (lane == 0) weight_gradients[i] = static_cast<float>(along);
+    if (source == kFromZeros) continue;
+    const C weight = call.Weight(i);
+    total += call.Total(weight);
+    along_sum += weight * along;
+  }
+  const C divisor = call.Divisor(total);
+  const C inverse = divisor == C{0} ? C{0} : C{1} / divisor;
+  const C along_pooled = along_sum * inverse;
+  __syncwarp();
+  for (int64_t i = begin + lane; i < end; i += kWarp) {
+    C along = weight_gradients[i];
+    if (call.bags.combiner == Combiner::kMean) along -= along_pooled;
+    if (call.bags.combiner == Combiner::kSqrtn) {
+      along -= along_pooled * call.Weight(i) * inverse;
+    }
+    weight_gradients[i] = call.sources[i] == kFromZeros
+                              ? 0.0f
+                              : static_cast<float>(along * inverse);
   }
 }
 
@@ -252,6 +345,23 @@ Status DeviceStore::ReadRowsLocked(const DeviceStream& on, const Ids& ids,
   });
 }
 
+Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
+                                 const Bags& bags, const DeviceMissing& missing,
+                                 uint64_t* sources, PoolCall* call) const {
+  call->sources = sources;
+  call->find = find_call(ids, bags.padding_id, missing);
+  call->bags = bags;
+  call->has_default = bags.default_id != nullptr;
+  call->default_id = bags.default_id != nullptr ? *bags.default_id : 0;
+  call->dim = dim();
+  return CudaStatus(
+      bags.refs == nullptr
+          ? Launch(LocateKernel, ids.size, on.stream, call->find, sources)
+          : Launch(LocateFoundKernel, ids.size, on.stream, call->find,
+                   bags.positions, bags.refs, sources),
+      "look-up");
+}
+
 Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,
                          const Bags& bags, const DeviceMissing& missing,
                          void* pooled, int64_t* winners) {
@@ -261,19 +371,9 @@ Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
-  const FindCall find = find_call(ids, bags.padding_id, missing);
-  LODESTAR_CUDA_TRY(
-      Launch(LocateKernel, ids.size, on.stream, find, sources.data()));
   PoolCall call = {};
-  call.sources = sources.data();
-  call.ids = ids.data;
-  call.num_ids = ids.size;
-  call.row_splits = bags.row_splits;
-  call.num_bags = bags.size;
-  call.weights = bags.weights;
-  call.combiner = bags.combiner;
-  call.missing = find.missing;
-  call.dim = dim();
+  LODESTAR_RETURN_IF_ERROR(
+      LocateLocked(on, ids, bags, missing, sources.data(), &call));
   LODESTAR_RETURN_IF_ERROR(VisitRowType(type(), [&](auto zero) {
     using T = decltype(zero);
     return VisitPack<T>(
@@ -287,6 +387,30 @@ Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,
                             "pooling");
         },
         pooled);
+  }));
+  return turn.End();
+}
+
+Status DeviceStore::WeightGradients(const DeviceStream& on, const Ids& ids,
+                                    const Bags& bags,
+                                    const DeviceMissing& missing,
+                                    const void* gradients,
+                                    float* weight_gradients) {
+  DeviceArray<uint64_t> sources;
+  LODESTAR_RETURN_IF_ERROR(
+      sources.Allocate(on.memory, ids.size, "the rows of bags"));
+  MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  PoolCall call = {};
+  LODESTAR_RETURN_IF_ERROR(
+      LocateLocked(on, ids, bags, missing, sources.data(), &call));
+  LODESTAR_RETURN_IF_ERROR(VisitRowType(type(), [&](auto zero) {
+    using T = decltype(zero);
+    return CudaStatus(
+        Launch(WeightGradientsKernel<T>, bags.size * kWarp, on.stream, call,
+               static_cast<const T*>(gradients), weight_gradients),
+        "gradients of weights");
   }));
   return turn.End();
 }

@@ -17,6 +17,8 @@
 
 #include <cstdint>
 
+#include "tf_ops/core/device/device_store.h"
+
 namespace lodestar {
 
 constexpr int kMaxDeviceSlots = 3;
@@ -122,6 +124,18 @@ struct SlotFill {
     }
   }
 };
+
+__device__ inline int64_t SizeOf(const DeviceStore::Ids& ids) {
+  if (ids.count == nullptr) return ids.size;
+  return *ids.count < ids.size ? *ids.count : ids.size;
+}
+
+// One a step.
+__device__ inline void CountSighting(DeviceRowMeta* meta, int64_t now) {
+  if (meta->last_seen == now && meta->frequency != 0) return;
+  meta->last_seen = now;
+  if (meta->frequency != 0xffffffffu) ++meta->frequency;
+}
 
 }  // namespace lodestar
 

@@ -6,8 +6,9 @@
 #include <new>
 #include <utility>
 
+#include "tf_ops/core/device/device_index.h"
 #include "tf_ops/core/device/device_launch.h"
-#include "tf_ops/core/device/device_store_parts.h"
+#include "tf_ops/core/device/device_rows.h"
 #include "tf_ops/core/device/row_transfer.h"
 
 namespace lodestar {
@@ -304,6 +305,15 @@ Status DeviceStore::ReserveMore(const DeviceStream& on, const Ids& ids) {
   LODESTAR_RETURN_IF_ERROR(CountMissing(on, ids, &missing));
   if (fits(missing)) return Status();
   return Grow(on, rows_bound_ + missing, cells_bound_ + missing);
+}
+
+Status DeviceStore::ReserveFor(const DeviceStream& on,
+                               const Ids& distinct_ids) {
+  MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_RETURN_IF_ERROR(ReserveMore(on, distinct_ids));
+  return turn.End();
 }
 
 Status DeviceStore::Reserve(const DeviceStream& on, int64_t rows,

@@ -97,6 +97,7 @@ struct DeviceSegment;
 struct FindCall;
 struct IndexEntry;
 struct InitialRow;
+struct PoolCall;
 struct SlotFill;
 
 class DeviceStore {
@@ -154,6 +155,9 @@ class DeviceStore {
     void* rows = nullptr;      // its row, where it has one now: [N, dim]
   };
   static constexpr uint32_t kNoRow = 0xffffffffu;
+  // Room for those of the ids that are new, so that no FindOrInsert of them
+  // that follows fails for want of it.
+  Status ReserveFor(const DeviceStream& on, const Ids& distinct_ids);
   Status FindOrInsert(const DeviceStream& on, const Ids& distinct_ids,
                       const InsertOptions& options, const Outputs& outputs);
   // rows[i]: that of ids[i], which is refs[positions[i]], or without positions
@@ -164,11 +168,17 @@ class DeviceStore {
 
   // Bags of ids, pooled where the rows lie; as Bags of embedding_pool.h.
   struct Bags {
-    const int64_t* row_splits = nullptr;  // [size + 1]
+    // [size + 1]: the first is where the ids begin.
+    const int64_t* row_splits = nullptr;
     int64_t size = 0;
     const float* weights = nullptr;  // null: all 1
     Combiner combiner = Combiner::kSum;
     const int64_t* padding_id = nullptr;  // in host memory
+    const int64_t* default_id = nullptr;  // likewise
+    // Where FindOrInsert found the rows, as ReadRows takes them; without refs
+    // they are searched, and count as reads.
+    const int64_t* positions = nullptr;
+    const uint32_t* refs = nullptr;
   };
   // pooled: [B, D]. winners, for max only, else null: [B, D], the index in ids
   // of each largest number, -1 where there is none. Splits are read as the
@@ -176,6 +186,11 @@ class DeviceStore {
   Status Pool(const DeviceStream& on, const Ids& ids, const Bags& bags,
               const DeviceMissing& missing, void* pooled,
               int64_t* winners = nullptr);
+  // gradients [B, D], of the table's type -> weight_gradients [N]; of sum, mean
+  // and sqrtn.
+  Status WeightGradients(const DeviceStream& on, const Ids& ids,
+                         const Bags& bags, const DeviceMissing& missing,
+                         const void* gradients, float* weight_gradients);
 
   // Updates rows of distinct ids with gradients [U, D], of ComputeType(type()).
   // The rest as EmbeddingStore::Apply.
@@ -311,6 +326,10 @@ class DeviceStore {
                         const int64_t* positions, const uint32_t* refs,
                         const DeviceMissing& missing, void* rows) const
       LODESTAR_REQUIRES(mutex_);
+  // Finds the rows of bags, and says so in *call.
+  Status LocateLocked(const DeviceStream& on, const Ids& ids, const Bags& bags,
+                      const DeviceMissing& missing, uint64_t* sources,
+                      PoolCall* call) const LODESTAR_REQUIRES(mutex_);
   Status RemoveLocked(const DeviceStream& on, const Ids& ids, bool evicted)
       LODESTAR_REQUIRES(mutex_);
   // After Fetch: what `policy` names, and `excess` rows in all if it takes

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "tf_ops/core/device/device_index.h"
 #include "tf_ops/core/device/device_launch.h"
+#include "tf_ops/core/device/device_rows.h"
 #include "tf_ops/core/device/device_store.h"
-#include "tf_ops/core/device/device_store_parts.h"
 #include "tf_ops/core/device/row_transfer.h"
 #include "tf_ops/core/rows/optimizer_rules.h"
 

@@ -15,11 +15,13 @@
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/base/mutex.h"
+#include "tf_ops/core/device/device_gradient.h"
 #include "tf_ops/core/device/device_memory.h"
 #include "tf_ops/core/device/device_store.h"
 #include "tf_ops/kernels/base/cuda_stream.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/resource_util.h"
+#include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 
 // Emulated kernels go before those of a GPU that is not there.
@@ -173,6 +175,26 @@ inline DeviceStore::Ids IdsOf(const Tensor& tensor) {
   return {tensor.flat<int64_t>().data(), tensor.NumElements(), nullptr};
 }
 
+// A vector is in device memory.
+inline DeviceMissing OnDevice(const Missing& missing) {
+  DeviceMissing result;
+  result.kind =
+      missing.kind == Missing::Kind::kInitial  ? DeviceMissing::Kind::kInitial
+      : missing.kind == Missing::Kind::kVector ? DeviceMissing::Kind::kVector
+                                               : DeviceMissing::Kind::kZeros;
+  result.vector = missing.vector;
+  return result;
+}
+
+inline DeviceStore::InsertOptions OnDevice(
+    const EmbeddingStore::SightingOptions& options) {
+  using Admit = EmbeddingStore::SightingOptions::Admit;
+  DeviceStore::InsertOptions result;
+  result.insert = options.insert && options.admit != Admit::kNone;
+  result.count_sightings = options.count_sightings;
+  return result;
+}
+
 // `bytes` of device memory from one place to another.
 inline absl::Status CopyOnDevice(const DeviceStream& on, const void* from,
                                  int64_t bytes, void* to) {
@@ -181,6 +203,32 @@ inline absl::Status CopyOnDevice(const DeviceStream& on, const void* from,
       cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, on.stream),
       "copy on the device"));
 }
+
+// A tensor of sums in device memory, of the type that they are computed in, on
+// their way to one of 16 bits.
+class DeviceSums {
+ public:
+  absl::Status Init(OpKernelContext* ctx, Tensor* output) {
+    output_ = output;
+    const RowType type = RowTypeOf(output->dtype());
+    rounds_ = ComputeType(type) != type;
+    if (!rounds_) return absl::OkStatus();
+    return ctx->allocate_temp(tensorflow::DT_FLOAT, output->shape(), &sums_);
+  }
+  void* data() { return RowData(rounds_ ? &sums_ : output_); }
+  // The sums are made.
+  absl::Status Round(const DeviceStream& on) {
+    if (!rounds_) return absl::OkStatus();
+    return ToTensorFlow(RoundNumbers(on, RowTypeOf(output_->dtype()),
+                                     sums_.flat<float>().data(),
+                                     sums_.NumElements(), RowData(output_)));
+  }
+
+ private:
+  Tensor* output_ = nullptr;
+  bool rounds_ = false;
+  Tensor sums_;
+};
 
 }  // namespace lodestar
 

@@ -79,17 +79,6 @@ class EmbeddingVariableOnGpuOp : public Kernel {
   std::string table_name_;
 };
 
-// `missing_row` is in device memory.
-DeviceMissing OnDevice(const Missing& missing) {
-  DeviceMissing result;
-  result.kind =
-      missing.kind == Missing::Kind::kInitial  ? DeviceMissing::Kind::kInitial
-      : missing.kind == Missing::Kind::kVector ? DeviceMissing::Kind::kVector
-                                               : DeviceMissing::Kind::kZeros;
-  result.vector = missing.vector;
-  return result;
-}
-
 class EmbeddingFindOnGpuOp : public DeviceKernel {
  public:
   explicit EmbeddingFindOnGpuOp(OpKernelConstruction* ctx) : DeviceKernel(ctx) {
@@ -115,15 +104,6 @@ class EmbeddingFindOnGpuOp : public DeviceKernel {
  private:
   LookupAttributes lookup_;
 };
-
-DeviceStore::InsertOptions OnDevice(
-    const EmbeddingStore::SightingOptions& options) {
-  using Admit = EmbeddingStore::SightingOptions::Admit;
-  DeviceStore::InsertOptions result;
-  result.insert = options.insert && options.admit != Admit::kNone;
-  result.count_sightings = options.count_sightings;
-  return result;
-}
 
 // The distinct ids of a batch as outputs. `unique` is their number.
 absl::Status OutputBatch(OpKernelContext* ctx, const DeviceStream& on,

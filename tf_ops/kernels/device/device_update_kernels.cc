@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tf_ops/core/device/device_batch.h"
+#include "tf_ops/core/device/device_gradient.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/sparse_optimizer.h"
 #include "tf_ops/kernels/base/kernel.h"
@@ -35,20 +36,13 @@ absl::Status RunEmbeddingGradientOnGpu(OpKernelContext* ctx) {
   const RowType type = RowTypeOf(gradient.dtype());
   Tensor* output = nullptr;
   LODESTAR_TRY(ctx->allocate_output(0, {num_unique, dim}, &output));
-  const bool rounds = ComputeType(type) != type;
-  Tensor sums;
-  if (rounds) {
-    LODESTAR_TRY(ctx->allocate_temp(tensorflow::DT_FLOAT,
-                                    TensorShape({num_unique, dim}), &sums));
-  }
+  DeviceSums sums;
+  LODESTAR_TRY(sums.Init(ctx, output));
   const KernelStream stream(ctx);
   LODESTAR_TRY(SumByPosition(stream.on(), type, RowData(gradient),
                              ctx->input(1).flat<int64_t>().data(), num_ids,
-                             num_unique, dim,
-                             RowData(rounds ? &sums : output)));
-  if (!rounds) return absl::OkStatus();
-  return ToTensorFlow(RoundNumbers(stream.on(), type, sums.flat<float>().data(),
-                                   num_unique * dim, RowData(output)));
+                             num_unique, dim, sums.data()));
+  return sums.Round(stream.on());
 }
 
 // Gradients of distinct ids, as an update takes them.

@@ -10,6 +10,7 @@
 
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/collection/embedding_collection.h"
+#include "tf_ops/kernels/base/kernel.h"
 
 namespace lodestar {
 
@@ -53,6 +54,16 @@ class CollectionCounters : public tensorflow::ResourceBase {
  private:
   std::vector<std::atomic<int64_t>> counts_;
 };
+
+// The attribute num_features of the op that makes counters.
+inline absl::Status ReadNumFeatures(OpKernelConstruction* ctx,
+                                    int64_t* num_features) {
+  LODESTAR_TRY(ctx->GetAttr("num_features", num_features));
+  constexpr int64_t kMost = int64_t{1} << 20;
+  if (*num_features <= kMost) return absl::OkStatus();
+  return InvalidArgumentError("`num_features` is ", *num_features,
+                              ", wanted 1 to ", kMost);
+}
 
 }  // namespace lodestar
 

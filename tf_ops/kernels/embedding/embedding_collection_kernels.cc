@@ -14,15 +14,6 @@
 namespace lodestar {
 namespace {
 
-// The attribute missing, one item a table.
-absl::Status ReadMissingKinds(OpKernelConstruction* ctx, int num_tables,
-                              std::vector<std::string>* missing) {
-  LODESTAR_TRY(ctx->GetAttr("missing", missing));
-  if (static_cast<int>(missing->size()) == num_tables) return absl::OkStatus();
-  return InvalidArgumentError("`missing` has ", missing->size(),
-                              " items, but there are ", num_tables, " tables");
-}
-
 // Outputs unique_ids and positions of each table; none if `batch` is null.
 // REQUIRES: one item of `unique` a table.
 absl::Status OutputUnique(OpKernelContext* ctx, const CollectionBatch* batch,
@@ -65,7 +56,7 @@ class EmbeddingCollectionLookupOp : public Kernel {
   absl::Status Run(OpKernelContext* ctx) override {
     CollectionTables tables;
     LODESTAR_TRY(tables.Init(ctx, attributes_, missing_));
-    LODESTAR_TRY(CheckHooks(ctx, tables));
+    LODESTAR_TRY(tables.CheckHooks(ctx));
     CollectionInputs inputs;
     LODESTAR_TRY(inputs.Init(ctx, attributes_));
     tensorflow::core::RefCountPtr<CollectionCounters> counters;
@@ -84,7 +75,7 @@ class EmbeddingCollectionLookupOp : public Kernel {
     std::vector<void*> rows;
     std::vector<int64_t*> winners;
     LODESTAR_TRY(AllocateRowsAndWinners(ctx, attributes_, inputs, "rows",
-                                        tables.tables(), &rows, &winners));
+                                        tables.dims(), &rows, &winners));
     std::vector<FoundBatch> found(attributes_.num_tables());
     LODESTAR_TRY(
         See(ctx, batch, sighting, &tables, &found, counters.get(), &parallel));
@@ -96,16 +87,6 @@ class EmbeddingCollectionLookupOp : public Kernel {
   }
 
  private:
-  static absl::Status CheckHooks(OpKernelContext* ctx,
-                                 const CollectionTables& tables) {
-    OpInputList hooks;
-    LODESTAR_TRY(ctx->input_list("hooks", &hooks));
-    for (int t = 0; t < hooks.size(); ++t) {
-      LODESTAR_TRY(CheckHook(hooks[t], *tables.store(t)));
-    }
-    return absl::OkStatus();
-  }
-
   // Makes the ids of each table distinct and finds or makes their rows;
   // nothing of that if this look-up only reads.
   absl::Status See(OpKernelContext* ctx, const CollectionBatch& batch,
@@ -187,44 +168,110 @@ class EmbeddingCollectionUniqueOp : public Kernel {
   CollectionAttributes attributes_;
 };
 
+class EmbeddingCollectionPartitionBagsOp : public Kernel {
+ public:
+  explicit EmbeddingCollectionPartitionBagsOp(OpKernelConstruction* ctx)
+      : Kernel(ctx) {
+    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("num_parts", &num_parts_));
+    int64_t num_outputs = 0;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &num_outputs));
+    const int64_t num_features =
+        static_cast<int64_t>(attributes_.features().size());
+    OP_REQUIRES(
+        ctx, num_outputs == num_features * num_parts_,
+        InvalidArgumentError("`N` is ", num_outputs, ", wanted ", num_parts_,
+                             " parts of ", num_features, " features"));
+    for (size_t f = 0; f < attributes_.features().size(); ++f) {
+      const CollectionFeature& feature = attributes_.features()[f];
+      OP_REQUIRES_OK(ctx,
+                     InFeature(feature, Check(feature, attributes_.is_max(f))));
+    }
+  }
+
+  absl::Status Run(OpKernelContext* ctx) override {
+    CollectionInputs inputs;
+    LODESTAR_TRY(inputs.Init(ctx, attributes_));
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    CollectionBatch batch;
+    LODESTAR_TRY(batch.Init(attributes_.features(), inputs.tensors(),
+                            attributes_.num_tables(),
+                            CollectionBatch::Ids::kRead, &parallel));
+    OpOutputList ids, row_splits, factors, places;
+    LODESTAR_TRY(ctx->output_list("part_ids", &ids));
+    LODESTAR_TRY(ctx->output_list("part_row_splits", &row_splits));
+    LODESTAR_TRY(ctx->output_list("part_factors", &factors));
+    LODESTAR_TRY(ctx->output_list("places", &places));
+    std::vector<Span<int64_t>> place_spans;
+    for (int f = 0; f < places.size(); ++f) {
+      Tensor* output = nullptr;
+      LODESTAR_TRY(
+          places.allocate(f, {inputs.tensors()[f].ids.size()}, &output));
+      place_spans.push_back(FlatSpan<int64_t>(output));
+    }
+    std::vector<std::vector<CollectionBatch::PartBags>> parts;
+    LODESTAR_TRY(
+        batch.PartitionBags(num_parts_, &parts, place_spans, &parallel));
+    int next = 0;
+    for (const auto& of_feature : parts) {
+      for (const CollectionBatch::PartBags& part : of_feature) {
+        LODESTAR_TRY(Output(part.ids, next, &ids));
+        LODESTAR_TRY(Output(part.row_splits, next, &row_splits));
+        LODESTAR_TRY(Output(part.factors, next, &factors));
+        ++next;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status Check(const CollectionFeature& feature, bool is_max) {
+    if (!feature.pooled || is_max || feature.default_id.has_value()) {
+      return InvalidArgumentError(
+          "bags that are shared out want a combiner other than max, and no "
+          "default id");
+    }
+    return absl::OkStatus();
+  }
+  template <typename T>
+  static absl::Status Output(const std::vector<T>& values, int place,
+                             OpOutputList* list) {
+    Tensor* output = nullptr;
+    LODESTAR_TRY(
+        list->allocate(place, {static_cast<int64_t>(values.size())}, &output));
+    std::copy(values.begin(), values.end(), output->flat<T>().data());
+    return absl::OkStatus();
+  }
+
+  CollectionAttributes attributes_;
+  int64_t num_parts_ = 1;
+};
+
 class EmbeddingCollectionGradientOp : public Kernel {
  public:
   explicit EmbeddingCollectionGradientOp(OpKernelConstruction* ctx)
       : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
-    OP_REQUIRES_OK(ctx, attributes_.CheckWinners(ctx));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("deduplicated", &deduplicated_));
-    std::vector<int32_t> dims;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("dims", &dims));
-    dims_.assign(dims.begin(), dims.end());
-    for (int dim : dims_) {
-      OP_REQUIRES(ctx, dim >= 1 && dim <= kMaxDim,
-                  InvalidArgumentError("`dims` holds ", dim, ", wanted 1 to ",
-                                       kMaxDim));
-    }
-    OP_REQUIRES(ctx, static_cast<int>(dims_.size()) == attributes_.num_tables(),
-                InvalidArgumentError("`dims` has ", dims_.size(),
-                                     " items, but there are ",
-                                     attributes_.num_tables(), " tables"));
   }
 
   absl::Status Run(OpKernelContext* ctx) override {
     CollectionInputs inputs;
     LODESTAR_TRY(inputs.Init(ctx, attributes_));
     std::vector<const void*> gradients;
-    LODESTAR_TRY(ReadGradients(ctx, attributes_, inputs, dims_, &gradients));
+    LODESTAR_TRY(ReadGradients(ctx, attributes_, inputs, attributes_.dims(),
+                               &gradients));
     std::vector<const int64_t*> winners;
-    LODESTAR_TRY(ReadWinners(ctx, inputs, &winners));
+    LODESTAR_TRY(attributes_.ReadWinners(ctx, inputs, &winners));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     CollectionBatch batch;
-    LODESTAR_TRY(batch.Init(attributes_.features(), inputs.tensors(),
-                            attributes_.num_tables(),
-                            deduplicated_ ? CollectionBatch::Ids::kCount
-                                          : CollectionBatch::Ids::kByTable,
-                            &parallel));
+    LODESTAR_TRY(batch.Init(
+        attributes_.features(), inputs.tensors(), attributes_.num_tables(),
+        attributes_.deduplicated() ? CollectionBatch::Ids::kCount
+                                   : CollectionBatch::Ids::kByTable,
+        &parallel));
     std::vector<CollectionBatch::Sums> tables(attributes_.num_tables());
     std::vector<std::vector<int64_t>> positions(tables.size());
-    if (deduplicated_) {
+    if (attributes_.deduplicated()) {
       LODESTAR_TRY(TakeUniqueIds(ctx, batch, &tables));
     } else {
       LODESTAR_TRY(FindUniqueIds(ctx, batch, &positions, &tables, &parallel));
@@ -234,10 +281,11 @@ class EmbeddingCollectionGradientOp : public Kernel {
     std::vector<SumTensor> sum_tensors(tables.size());
     for (size_t t = 0; t < tables.size(); ++t) {
       Tensor* output = nullptr;
-      LODESTAR_TRY(sums.allocate(t, {tables[t].num_unique, dims_[t]}, &output));
+      LODESTAR_TRY(sums.allocate(
+          t, {tables[t].num_unique, attributes_.dims()[t]}, &output));
       LODESTAR_TRY(sum_tensors[t].Init(ctx, output));
       tables[t].type = sum_tensors[t].type();
-      tables[t].dim = dims_[t];
+      tables[t].dim = attributes_.dims()[t];
       tables[t].sums = sum_tensors[t].raw_data();
     }
     LODESTAR_TRY(batch.SumGradients(gradients, winners, tables, &parallel));
@@ -246,23 +294,6 @@ class EmbeddingCollectionGradientOp : public Kernel {
   }
 
  private:
-  absl::Status ReadWinners(OpKernelContext* ctx, const CollectionInputs& inputs,
-                           std::vector<const int64_t*>* winners) const {
-    OpInputList list;
-    LODESTAR_TRY(ctx->input_list("winners", &list));
-    int next = 0;
-    for (size_t f = 0; f < attributes_.features().size(); ++f) {
-      winners->push_back(nullptr);
-      if (!attributes_.is_max(f)) continue;
-      const CollectionFeature& feature = attributes_.features()[f];
-      const Tensor& tensor = list[next++];
-      LODESTAR_TRY(CheckLikeRows(feature, "winners", tensor, inputs.lead(f),
-                                 dims_[feature.table]));
-      winners->back() = tensor.flat<int64_t>().data();
-    }
-    return absl::OkStatus();
-  }
-
   // From the inputs unique_ids and positions.
   absl::Status TakeUniqueIds(OpKernelContext* ctx, const CollectionBatch& batch,
                              std::vector<CollectionBatch::Sums>* tables) const {
@@ -309,9 +340,7 @@ class EmbeddingCollectionGradientOp : public Kernel {
     return absl::OkStatus();
   }
 
-  CollectionAttributes attributes_;
-  std::vector<int> dims_;
-  bool deduplicated_ = false;
+  CollectionGradientAttributes attributes_;
 };
 
 class EmbeddingCollectionWeightsGradientOp : public Kernel {
@@ -338,11 +367,7 @@ class EmbeddingCollectionCountersOp : public Kernel {
  public:
   explicit EmbeddingCollectionCountersOp(OpKernelConstruction* ctx)
       : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("num_features", &num_features_));
-    constexpr int64_t kMost = int64_t{1} << 20;
-    OP_REQUIRES(ctx, num_features_ <= kMost,
-                InvalidArgumentError("`num_features` is ", num_features_,
-                                     ", wanted 1 to ", kMost));
+    OP_REQUIRES_OK(ctx, ReadNumFeatures(ctx, &num_features_));
   }
 
   absl::Status Run(OpKernelContext* ctx) override {
@@ -383,6 +408,7 @@ class EmbeddingCollectionStatsOp : public Kernel {
 
 LODESTAR_REGISTER(EmbeddingCollectionLookup);
 LODESTAR_REGISTER(EmbeddingCollectionUnique);
+LODESTAR_REGISTER(EmbeddingCollectionPartitionBags);
 LODESTAR_REGISTER(EmbeddingCollectionGradient);
 LODESTAR_REGISTER(EmbeddingCollectionWeightsGradient);
 LODESTAR_REGISTER(EmbeddingCollectionCounters);

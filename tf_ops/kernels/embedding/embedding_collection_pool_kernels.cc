@@ -40,7 +40,7 @@ class EmbeddingCollectionPoolOp : public Kernel {
     std::vector<void*> rows;
     std::vector<int64_t*> winners;
     LODESTAR_TRY(AllocateRowsAndWinners(ctx, attributes_, inputs, "pooled",
-                                        tables.tables(), &rows, &winners));
+                                        tables.dims(), &rows, &winners));
     batch.LookUp(tables.tables(), false, rows, winners, &parallel);
     return absl::OkStatus();
   }

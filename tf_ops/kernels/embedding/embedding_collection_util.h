@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/core/collection/embedding_collection.h"
@@ -113,7 +114,8 @@ class CollectionAttributes {
 
  private:
   friend class CollectionInputs;
-  friend class CollectionTables;
+  template <typename Resource>
+  friend class CollectionStores;
 
   // Of an op that has rows.
   absl::Status ReadDtypes(OpKernelConstruction* ctx) {
@@ -221,8 +223,10 @@ class CollectionInputs {
                                     ", which makes too many bags");
       }
       Tensor& splits = uniform_splits_[f];
-      LODESTAR_TRY(
-          ctx->allocate_temp(tensorflow::DT_INT64, {bags + 1}, &splits));
+      tensorflow::AllocatorAttributes on_host;
+      on_host.set_on_host(true);
+      LODESTAR_TRY(ctx->allocate_temp(tensorflow::DT_INT64, {bags + 1}, &splits,
+                                      on_host));
       auto offsets = splits.vec<int64_t>();
       for (int64_t b = 0; b < offsets.size(); ++b) offsets(b) = b * length;
       tensors.row_splits =
@@ -243,33 +247,47 @@ class CollectionInputs {
   std::vector<Tensor> uniform_splits_;
 };
 
-// The tables of an op: its inputs handles and missing_rows and its attribute
-// missing. Their stores live at least as long as this.
-class CollectionTables {
+// The attribute missing, one item a table.
+inline absl::Status ReadMissingKinds(OpKernelConstruction* ctx, int num_tables,
+                                     std::vector<std::string>* missing) {
+  LODESTAR_TRY(ctx->GetAttr("missing", missing));
+  if (static_cast<int>(missing->size()) == num_tables) return absl::OkStatus();
+  return InvalidArgumentError("`missing` has ", missing->size(),
+                              " items, but there are ", num_tables, " tables");
+}
+
+// The tables of an op, its inputs handles and missing_rows and its attribute
+// missing, as resources of this type. Their stores live at least as long as
+// this.
+template <typename Resource>
+class CollectionStores {
  public:
-  // InvalidArgument: a table's dtype is not that of the op.
+  using Store =
+      typename decltype(std::declval<const Resource&>().store())::element_type;
+
+  // InvalidArgument: a table's dtype is not that of the op; a table is there
+  // twice.
   absl::Status Init(OpKernelContext* ctx,
                     const CollectionAttributes& attributes,
                     const std::vector<std::string>& missing) {
     OpInputList handles, missing_rows;
     LODESTAR_TRY(ctx->input_list("handles", &handles));
     LODESTAR_TRY(ctx->input_list("missing_rows", &missing_rows));
-    tables_.resize(handles.size());
+    missing_.resize(handles.size());
     for (int t = 0; t < handles.size(); ++t) {
       LODESTAR_TRY(CheckRank(handles[t], "handles", 0));
-      tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+      tensorflow::core::RefCountPtr<Resource> resource;
       LODESTAR_TRY(FindResource(ctx, handles[t], &resource));
       stores_.push_back(resource->store());
-      CollectionBatch::Table& table = tables_[t];
-      table.store = store(t);
+      dims_.push_back(stores_[t]->dim());
       LODESTAR_TRY(CheckDtype(attributes.table_dtypes_[t], "table_dtypes",
-                              table.store->type()));
+                              stores_[t]->type()));
       LODESTAR_TRY(ReadMissing(ParseMissing(missing[t]), missing_rows[t],
-                               table.store->dim(), &table.missing));
+                               dims_[t], &missing_[t]));
     }
     for (int t = 0; t < handles.size(); ++t) {
       for (int u = 0; u < t; ++u) {
-        if (store(u) != store(t)) continue;
+        if (stores_[u] != stores_[t]) continue;
         return InvalidArgumentError("`handles[", u, "]` and `handles[", t,
                                     "]` are one table");
       }
@@ -277,24 +295,62 @@ class CollectionTables {
     return absl::OkStatus();
   }
 
-  EmbeddingStore* store(int t) const { return stores_[t].get(); }
+  // InvalidArgument unless the input hooks is that of these tables.
+  absl::Status CheckHooks(OpKernelContext* ctx) const {
+    OpInputList hooks;
+    LODESTAR_TRY(ctx->input_list("hooks", &hooks));
+    for (int t = 0; t < hooks.size(); ++t) {
+      LODESTAR_TRY(CheckHook(hooks[t], *stores_[t]));
+    }
+    return absl::OkStatus();
+  }
+
+  Store* store(int t) const { return stores_[t].get(); }
+  const Missing& missing(int t) const { return missing_[t]; }
+  const std::vector<int>& dims() const { return dims_; }
+
+ private:
+  std::vector<std::shared_ptr<Store>> stores_;
+  std::vector<Missing> missing_;
+  std::vector<int> dims_;
+};
+
+// Those in host memory, as CollectionBatch takes them.
+class CollectionTables : public CollectionStores<EmbeddingResource> {
+ public:
+  absl::Status Init(OpKernelContext* ctx,
+                    const CollectionAttributes& attributes,
+                    const std::vector<std::string>& missing) {
+    LODESTAR_TRY(CollectionStores::Init(ctx, attributes, missing));
+    tables_.resize(dims().size());
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      tables_[t].store = store(t);
+      tables_[t].missing = this->missing(t);
+    }
+    return absl::OkStatus();
+  }
+
   std::vector<CollectionBatch::Table>& tables() { return tables_; }
 
  private:
-  std::vector<std::shared_ptr<EmbeddingStore>> stores_;
   std::vector<CollectionBatch::Table> tables_;
 };
+
+// InvalidArgument unless positions of table t are one an id of `batch`.
+inline absl::Status CheckNumPositions(const CollectionBatch& batch, int t,
+                                      int64_t num_positions) {
+  if (num_positions == batch.num_ids(t)) return absl::OkStatus();
+  return InvalidArgumentError("`positions[", t, "]` has ", num_positions,
+                              " numbers, but the features have ",
+                              batch.num_ids(t), " ids");
+}
 
 // InvalidArgument unless positions of table t are one an id of `batch`, each
 // kNoPosition or in [0, num_unique).
 inline absl::Status CheckTablePositions(const CollectionBatch& batch, int t,
                                         Span<const int64_t> positions,
                                         int64_t num_unique) {
-  if (positions.size() != batch.num_ids(t)) {
-    return InvalidArgumentError("`positions[", t, "]` has ", positions.size(),
-                                " numbers, but the features have ",
-                                batch.num_ids(t), " ids");
-  }
+  LODESTAR_TRY(CheckNumPositions(batch, t, positions.size()));
   return CheckPositions(positions, num_unique);
 }
 
@@ -319,21 +375,25 @@ class FetchedTables {
       table.fetched = {RowTypeOf(rows[t].dtype()), static_cast<int>(dim),
                        RowData(rows[t]), rows[t].dim_size(0)};
       tables_.push_back(table);
+      dims_.push_back(table.fetched.dim);
     }
     return absl::OkStatus();
   }
 
   const std::vector<CollectionBatch::Table>& tables() const { return tables_; }
+  const std::vector<int>& dims() const { return dims_; }
 
  private:
   std::vector<CollectionBatch::Table> tables_;
+  std::vector<int> dims_;
 };
 
 // The counters of an op, `handle`, of its features.
-inline absl::Status FindCounters(
-    OpKernelContext* ctx, const CollectionAttributes& attributes,
-    const Tensor& handle,
-    tensorflow::core::RefCountPtr<CollectionCounters>* counters) {
+template <typename Counters>
+absl::Status FindCounters(OpKernelContext* ctx,
+                          const CollectionAttributes& attributes,
+                          const Tensor& handle,
+                          tensorflow::core::RefCountPtr<Counters>* counters) {
   LODESTAR_TRY(CheckRank(handle, "counters", 0));
   LODESTAR_TRY(FindResource(ctx, handle, counters));
   const int64_t num_features =
@@ -356,10 +416,11 @@ inline absl::Status CheckFetched(
 }
 
 // The outputs of all features' rows, called `output`, and of the winners.
+// dims: of the tables.
 inline absl::Status AllocateRowsAndWinners(
     OpKernelContext* ctx, const CollectionAttributes& attributes,
     const CollectionInputs& inputs, const char* output,
-    const std::vector<CollectionBatch::Table>& tables, std::vector<void*>* rows,
+    const std::vector<int>& dims, std::vector<void*>* rows,
     std::vector<int64_t*>* winners) {
   OpOutputList row_list;
   OpOutputList winner_list;
@@ -368,8 +429,7 @@ inline absl::Status AllocateRowsAndWinners(
   int next_winners = 0;
   for (size_t f = 0; f < attributes.features().size(); ++f) {
     TensorShape shape = inputs.lead(f);
-    LODESTAR_TRY(
-        shape.AddDimWithStatus(tables[attributes.features()[f].table].dim()));
+    LODESTAR_TRY(shape.AddDimWithStatus(dims[attributes.features()[f].table]));
     Tensor* tensor = nullptr;
     LODESTAR_TRY(row_list.allocate(f, shape, &tensor));
     rows->push_back(RowData(tensor));
@@ -409,6 +469,51 @@ inline absl::Status ReadGradients(OpKernelContext* ctx,
   }
   return absl::OkStatus();
 }
+
+// What an EmbeddingCollectionGradient is, and its inputs gradients and winners.
+class CollectionGradientAttributes : public CollectionAttributes {
+ public:
+  absl::Status Init(OpKernelConstruction* ctx) {
+    LODESTAR_TRY(CollectionAttributes::Init(ctx));
+    LODESTAR_TRY(CheckWinners(ctx));
+    LODESTAR_TRY(ctx->GetAttr("deduplicated", &deduplicated_));
+    std::vector<int32_t> dims;
+    LODESTAR_TRY(ctx->GetAttr("dims", &dims));
+    dims_.assign(dims.begin(), dims.end());
+    for (int dim : dims_) {
+      if (dim >= 1 && dim <= kMaxDim) continue;
+      return InvalidArgumentError("`dims` holds ", dim, ", wanted 1 to ",
+                                  kMaxDim);
+    }
+    if (static_cast<int>(dims_.size()) == num_tables()) return absl::OkStatus();
+    return InvalidArgumentError("`dims` has ", dims_.size(),
+                                " items, but there are ", num_tables(),
+                                " tables");
+  }
+
+  const std::vector<int>& dims() const { return dims_; }
+  bool deduplicated() const { return deduplicated_; }
+
+  absl::Status ReadWinners(OpKernelContext* ctx, const CollectionInputs& inputs,
+                           std::vector<const int64_t*>* winners) const {
+    OpInputList list;
+    LODESTAR_TRY(ctx->input_list("winners", &list));
+    int next = 0;
+    for (size_t f = 0; f < features().size(); ++f) {
+      winners->push_back(nullptr);
+      if (!is_max(f)) continue;
+      const Tensor& tensor = list[next++];
+      LODESTAR_TRY(CheckLikeRows(features()[f], "winners", tensor,
+                                 inputs.lead(f), dims_[features()[f].table]));
+      winners->back() = tensor.flat<int64_t>().data();
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<int> dims_;
+  bool deduplicated_ = false;
+};
 
 // The whole of an op: its inputs gradients, ids, row_splits and weights -> its
 // output weight_gradients.

@@ -151,6 +151,32 @@ absl::Status WeightsGradientShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+absl::Status PartitionBagsShape(InferenceContext* c) {
+  int features = 0;
+  int parts = 0;
+  TF_RETURN_IF_ERROR(c->GetAttr("F", &features));
+  TF_RETURN_IF_ERROR(c->GetAttr("num_parts", &parts));
+  std::vector<bool> ragged;
+  TF_RETURN_IF_ERROR(c->GetAttr("ragged", &ragged));
+  int splits = features;
+  for (int f = 0; f < features; ++f) {
+    ShapeHandle offsets = c->Vector(c->UnknownDim());
+    if (f < static_cast<int>(ragged.size()) && ragged[f] &&
+        splits < c->num_inputs()) {
+      offsets = c->input(splits++);
+    }
+    for (int p = 0; p < parts; ++p) {
+      const int output = f * parts + p;
+      const ShapeHandle ids = c->Vector(c->UnknownDim());
+      c->set_output(output, ids);
+      c->set_output(features * parts + output, offsets);
+      c->set_output(2 * features * parts + output, ids);
+    }
+    c->set_output(3 * features * parts + f, c->Vector(c->UnknownDim()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StatsShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
   c->set_output(0, c->Matrix(c->UnknownDim(), 4));
@@ -261,6 +287,34 @@ unique_ids: Of each table, the distinct ids of its features in order of first
   occurrence, salted, without padding.
 positions: Of each table, the index in unique_ids of each id of its features,
   after salting and truncation, -1 for padding.
+INVALID_ARGUMENT as the look-up.
+)doc");
+
+REGISTER_OP("Lodestar>EmbeddingCollectionPartitionBags")
+    .Input("ids: F * int64")
+    .Input("row_splits: R * int64")
+    .Input("weights: W * float")
+    .Output("part_ids: N * int64")
+    .Output("part_row_splits: N * int64")
+    .Output("part_factors: N * float")
+    .Output("places: F * int64")
+    .FEATURE_ATTRS.Attr("num_parts: int >= 1")
+    .Attr("N: int >= 1")
+    .SetShapeFn(PartitionBagsShape)
+    .Doc(R"doc(
+Shares bags of F features out to the parts of their tables.
+
+Each part pools its share, as sum with the factors as weights; the sums over all
+parts are what EmbeddingCollectionLookup gives, whose attributes and inputs it
+has. Features have a combiner other than max, and no default id.
+
+num_parts: Of each table. N is F * num_parts: the parts of feature 0 come first.
+part_ids: Of each feature and part, the ids there, salted, in their order.
+  Padding is in part 0.
+part_row_splits: Likewise, [B + 1].
+part_factors: Likewise, what a row counts; 0 for padding.
+places: Of each feature, of each of its ids the index among those of its parts,
+  one part after another; -1 for what max_length leaves out.
 INVALID_ARGUMENT as the look-up.
 )doc");
 

@@ -1,0 +1,251 @@
+"""Look-ups in tables on GPUs: bags are pooled where their rows lie.
+
+Each GPU does one op for all that the features read of it, and gets its ids in
+one block. A table on one GPU pools bags there. Of one that is spread over
+several, each GPU pools its share of a bag, and the shares are added up; what
+reads a row for each id, as a slot of one id an example does, gets the row from
+the one GPU that has it.
+"""
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar.embedding.devices import on_gpu
+from lodestar.embedding.table_parts import TablePart
+from lodestar.ops import (
+    embedding_collection_ops,
+    embedding_partition_ops,
+    id_hash,
+)
+from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
+
+# A PartitionedEmbeddingVariable.
+Table = Any
+
+
+def takes(table: Table, feature: FeatureAttrs) -> bool:
+    """Whether the rows that `feature` reads of `table` are pooled on GPUs.
+
+    A largest number, and what an empty bag reads, is no sum of shares.
+    """
+    if table.workers is not None:
+        return False
+    if not all(on_gpu(part.device) for part in table.parts):
+        return False
+    return len(table.parts) == 1 or (
+        feature.combiner != "max" and feature.default_id is None
+    )
+
+
+def features_by_device(
+    tables: Sequence[Table], features: Sequence[FeatureAttrs]
+) -> dict[str, list[int]]:
+    """Places of the features that each GPU is asked for, in order."""
+    places: dict[str, list[int]] = {}
+    for f, feature in enumerate(features):
+        table = tables[feature.table]
+        if takes(table, feature):
+            for part in table.parts:
+                places.setdefault(part.device, []).append(f)
+    return places
+
+
+def look_up(
+    tables: Sequence[Table],
+    features: Sequence[FeatureAttrs],
+    inputs: Sequence[FeatureInputs],
+    *,
+    insert: bool,
+    count: bool,
+    admit: bool | None = None,
+    counters: Mapping[str, tf.Tensor] | None = None,
+) -> list[tf.Tensor]:
+    """As `embedding_collection_ops.collection_lookup`, of features that it takes.
+
+    Args:
+        tables: T tables.
+        features: F features that `takes` takes.
+        inputs: F batches.
+        insert: As there, and so are the two that follow.
+        count: Whether sightings are counted.
+        admit: Which ids get a row.
+        counters: Device -> scalar resource that lies there, of the features
+            that `features_by_device` names.
+    """
+    shared_out = _share_out(tables, features, inputs)
+    calls: dict[str, _Call] = {}
+    for f, feature in enumerate(features):
+        table = tables[feature.table]
+        for part, share in zip(table.parts, shared_out[f], strict=True):
+            call = calls.setdefault(part.device, _Call())
+            call.add(table, part, *share)
+    hooks = {
+        t: tables[t].collection_inputs() for t in {f.table for f in features}
+    }
+    by_table = {id(tables[t]): found for t, found in hooks.items()}
+    results: dict[str, list[tf.Tensor]] = {}
+    for device, call in calls.items():
+        options: dict[str, Any] = {
+            "insert": insert,
+            "count": count,
+            "admit": admit,
+            "counters": None if counters is None else counters[device],
+        }
+        with tf.device(device):
+            results[device] = call.run(by_table, options)
+    found = []
+    for f, feature in enumerate(features):
+        shares = [
+            results[part.device].pop(0) for part in tables[feature.table].parts
+        ]
+        found.append(_joined(feature, inputs[f], shares, shared_out[f].places))
+    return found
+
+
+class _Shares(list[tuple[FeatureAttrs, FeatureInputs]]):
+    """What each part of a feature's table is asked for.
+
+    Attributes:
+        places: int64 `[N]`, where the rows of the ids are among those of all
+            parts; None: the parts' rows add up.
+    """
+
+    places: tf.Tensor | None = None
+
+
+class _Call:
+    """What one GPU is asked for."""
+
+    def __init__(self) -> None:
+        self.parts: dict[int, tuple[Table, TablePart]] = {}
+        self.features: list[FeatureAttrs] = []
+        self.inputs: list[FeatureInputs] = []
+
+    def add(
+        self,
+        table: Table,
+        part: TablePart,
+        feature: FeatureAttrs,
+        inputs: FeatureInputs,
+    ) -> None:
+        self.parts.setdefault(id(part), (table, part))
+        place = list(self.parts).index(id(part))
+        self.features.append(feature._replace(table=place))
+        self.inputs.append(inputs)
+
+    def run(
+        self, of_tables: Mapping[int, Any], options: dict[str, Any]
+    ) -> list[tf.Tensor]:
+        tables = list(self.parts.values())
+        found = [of_tables[id(table)] for table, _ in tables]
+        return embedding_collection_ops.collection_lookup(
+            [part.resource_handle for _, part in tables],
+            [hook for hook, _, _ in found],
+            [part.lookup_inputs()[1] for _, part in tables],
+            [missing for _, _, missing in found],
+            self.features,
+            self.inputs,
+            **options,
+        )
+
+
+def _share_out(
+    tables: Sequence[Table],
+    features: Sequence[FeatureAttrs],
+    inputs: Sequence[FeatureInputs],
+) -> list[_Shares]:
+    """Of each feature."""
+    shared_out = []
+    bags = collections.defaultdict(list)  # by the number of parts
+    for f, (feature, batch) in enumerate(zip(features, inputs, strict=True)):
+        num_parts = len(tables[feature.table].parts)
+        shares = _Shares()
+        if num_parts == 1:
+            shares.append((feature, batch))
+        elif feature.combiner is None or _is_one_hot(batch):
+            shares = _rows_of_parts(feature, batch, num_parts)
+        else:
+            bags[num_parts].append(f)
+        shared_out.append(shares)
+    for num_parts, places in bags.items():
+        of_features = embedding_partition_ops.partition_bags(
+            [features[f] for f in places],
+            [inputs[f] for f in places],
+            num_parts,
+        )
+        for f, of_parts in zip(places, of_features, strict=True):
+            share = FeatureAttrs(
+                name=features[f].name,
+                combiner="sum",
+                padding_id=features[f].table_id(features[f].padding_id),
+            )
+            shared_out[f].extend((share, own) for own in of_parts)
+    return shared_out
+
+
+def _is_one_hot(batch: FeatureInputs) -> bool:
+    """Whether every bag is one id, as far as is known before the op runs."""
+    return (
+        batch.row_splits is None
+        and batch.weights is None
+        and batch.ids.shape.rank is not None
+        and batch.ids.shape.rank > 0
+        and batch.ids.shape[-1] == 1
+    )
+
+
+def _rows_of_parts(
+    feature: FeatureAttrs, batch: FeatureInputs, num_parts: int
+) -> _Shares:
+    ids = tf.reshape(batch.ids, [-1])
+    if feature.salt is not None:
+        ids = id_hash.mixed(tf.bitwise.bitwise_xor(ids, feature.salt))
+    of_parts, places = embedding_partition_ops.partition(ids, num_parts)
+    share = FeatureAttrs(
+        name=feature.name, padding_id=feature.table_id(feature.padding_id)
+    )
+    shares = _Shares(
+        (share, FeatureInputs(own, None, None)) for own in of_parts
+    )
+    shares.places = places
+    return shares
+
+
+def _joined(
+    feature: FeatureAttrs,
+    batch: FeatureInputs,
+    shares: Sequence[tf.Tensor],
+    places: tf.Tensor | None,
+) -> tf.Tensor:
+    """The rows of a feature, of what each part gave."""
+    if len(shares) == 1:
+        return shares[0]
+    rows = (
+        tf.add_n(shares)
+        if places is None
+        else _permuted(tf.concat(shares, 0), places)
+    )
+    if batch.row_splits is not None:
+        return rows
+    static = (
+        batch.ids.shape if feature.combiner is None else batch.ids.shape[:-1]
+    )
+    lead = tf.shape(batch.ids)
+    if feature.combiner is not None:
+        lead = lead[:-1]
+    rows = tf.reshape(rows, tf.concat([lead, [rows.shape[-1]]], 0))
+    return tf.ensure_shape(rows, static.concatenate(rows.shape[-1:]))
+
+
+@tf.custom_gradient
+def _permuted(rows: tf.Tensor, places: tf.Tensor) -> Any:
+    """rows[places], where places has each row once."""
+
+    def gradient(grad: tf.Tensor) -> tuple[tf.Tensor, None]:
+        shape = tf.shape(grad, tf.int64)
+        return tf.scatter_nd(places[:, None], grad, shape), None
+
+    return tf.gather(rows, places), gradient

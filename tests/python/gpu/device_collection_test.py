@@ -1,0 +1,360 @@
+"""Bags and collections on GPUs against the same on the CPU."""
+
+import emulated
+
+emulated.load()
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+import lodestar  # noqa: E402
+from lodestar.layers import EmbeddingCollection  # noqa: E402
+
+GPUS = ["/GPU:0", "/GPU:1"]
+
+
+@pytest.fixture(params=[GPUS[:1], GPUS[1:], GPUS], ids=["0", "1", "both"])
+def devices(request):
+    """Where the rows of a table lie."""
+    return request.param
+
+
+def table(devices=None, dim=4, **kwargs):
+    """One of many that begin alike."""
+    kwargs = {"seed": 1, "init_salt": 3} | kwargs
+    with tf.device("/CPU:0"):
+        return lodestar.EmbeddingVariable(dim, devices=devices, **kwargs)
+
+
+def content(table):
+    """All that a table holds, by name."""
+    return {k: np.asarray(v) for k, v in table.export_all().items()}
+
+
+def assert_close(a, b, atol=1e-6):
+    """Both tables hold the same ids, and nearly the same numbers."""
+    a, b = content(a), content(b)
+    for name in a:
+        if a[name].dtype.kind == "f":
+            np.testing.assert_allclose(
+                a[name], b[name], rtol=1e-5, atol=atol, err_msg=name
+            )
+        else:
+            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+def bags(rng, count=9, most=6, ids=15):
+    """Ragged ids with empty bags among them."""
+    lengths = rng.integers(0, most, count)
+    return tf.RaggedTensor.from_row_lengths(
+        rng.integers(-ids, ids, lengths.sum()), lengths
+    )
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize(
+    "combiner", ["sum", "mean", "sqrtn", "max", "first", "last"]
+)
+@pytest.mark.parametrize("options", [{}, {"padding_id": 3}, {"default_id": 5}])
+def test_bags_and_their_gradients(devices, rng, combiner, options, graph):
+    cpu, gpu = table(), table(devices)
+    ids = bags(rng)
+    factors = tf.constant(rng.normal(size=(9, 4)), tf.float32)
+
+    def step(table, training):
+        with tf.GradientTape() as tape:
+            rows = table.lookup(
+                ids, combiner=combiner, training=training, **options
+            )
+            loss = tf.reduce_sum(rows * factors)
+        gradient = tape.gradient(loss, table.hook.value)
+        return rows, gradient.values, gradient.indices
+
+    run = tf.function(step) if graph else step
+    for training in (True, False):
+        rows, values, indices = run(cpu, training)
+        got_rows, got_values, got_indices = run(gpu, training)
+        np.testing.assert_allclose(rows, got_rows, rtol=1e-5, atol=1e-6)
+        order, got_order = np.argsort(indices), np.argsort(got_indices)
+        np.testing.assert_array_equal(
+            indices.numpy()[order], got_indices.numpy()[got_order]
+        )
+        np.testing.assert_allclose(
+            values.numpy()[order],
+            got_values.numpy()[got_order],
+            rtol=1e-5,
+            atol=1e-6,
+        )
+    assert_close(cpu, gpu)
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_gradients_of_weights(devices, rng, combiner):
+    cpu, gpu = table(missing="initial"), table(devices, missing="initial")
+    ids = bags(rng)
+    weights = ids.with_values(
+        tf.constant(
+            rng.choice([-1.0, 0.0, 0.5, 2.0], ids.values.shape[0]), tf.float32
+        )
+    )
+    factors = tf.constant(rng.normal(size=(9, 4)), tf.float32)
+    for training in (True, False):
+        results = []
+        for t in (cpu, gpu):
+            with tf.GradientTape() as tape:
+                tape.watch(weights.values)
+                rows = t.lookup(
+                    ids,
+                    weights=weights,
+                    combiner=combiner,
+                    padding_id=2,
+                    training=training,
+                )
+                loss = tf.reduce_sum(rows * factors)
+            results.append((rows, tape.gradient(loss, weights.values)))
+        for wanted, got in zip(*results, strict=True):
+            np.testing.assert_allclose(wanted, got, rtol=1e-4, atol=1e-5)
+
+
+FEATURES = {
+    "row": {},
+    "bag": {"combiner": "mean", "salt": "bag", "padding_id": -1},
+    "weighted": {"combiner": "sum", "max_length": 3},
+    "most": {"combiner": "max"},
+    "one_hot": {"combiner": "sum", "padding_id": 0},
+    "one_default": {"combiner": "mean", "default_id": 7},
+}
+PLANS = {
+    "whole": {"small": GPUS[0], "large": GPUS[1]},
+    "spread": {"small": GPUS, "large": GPUS},
+    "mixed": {"small": GPUS[1], "large": GPUS},
+}
+
+
+def collection(plan=None):
+    """Six features over two tables, placed as the plan says."""
+    plan = {} if plan is None else plan
+    tables = {}
+    for name, dim in (("small", 4), ("large", 8)):
+        where = plan.get(name)
+        if isinstance(where, str):
+            where = [where]
+        tables[name] = table(where, dim, name=name)
+    return EmbeddingCollection(
+        {
+            name: lodestar.Feature(
+                tables["small" if i % 2 else "large"], **options
+            )
+            for i, (name, options) in enumerate(FEATURES.items())
+        }
+    )
+
+
+def a_batch(rng, size=8):
+    """Ids of all features, and weights."""
+    ids = {
+        "row": tf.constant(rng.integers(-9, 9, (size, 2))),
+        "bag": bags(rng, size),
+        "weighted": bags(rng, size),
+        "most": bags(rng, size),
+        "one_hot": tf.constant(rng.integers(0, 9, (size, 1))),
+        "one_default": bags(rng, size, 3),
+    }
+    count = ids["weighted"].values.shape[0]
+    weights = {
+        "weighted": ids["weighted"].with_values(
+            tf.constant(rng.normal(size=count), tf.float32)
+        )
+    }
+    return ids, weights
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_collection_trains_as_on_the_cpu(rng, plan, graph):
+    layers = [collection(), collection(PLANS[plan])]
+    batches = [a_batch(rng) for _ in range(3)]
+    results = []
+    for layer in layers:
+        optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.Adagrad(0.1)
+        )
+
+        def step(ids, weights, layer=layer, optimizer=optimizer):
+            with tf.GradientTape() as tape:
+                rows = layer(ids, weights)
+                loss = tf.add_n(
+                    [tf.reduce_sum(r**2) for r in tf.nest.flatten(rows)]
+                )
+            hooks = layer.trainable_variables
+            optimizer.apply(tape.gradient(loss, hooks), hooks)
+            return rows
+
+        run = tf.function(step, reduce_retracing=True) if graph else step
+        results.append([run(*batch) for batch in batches])
+    for wanted, got in zip(*results, strict=True):
+        for name in FEATURES:
+            np.testing.assert_allclose(
+                wanted[name], got[name], rtol=1e-5, atol=1e-6, err_msg=name
+            )
+            assert wanted[name].shape == got[name].shape
+    for wanted, got in zip(layers[0].tables, layers[1].tables, strict=True):
+        assert_close(wanted, got)
+    assert layers[0].stats() == layers[1].stats()
+    layers[1].stats(reset=True)
+    assert layers[1].stats()["bag"]["ids"] == 0
+    ids, weights = a_batch(rng)
+    for name, wanted in layers[0](ids, weights, training=False).items():
+        np.testing.assert_allclose(
+            wanted, layers[1](ids, weights, training=False)[name], atol=1e-5
+        )
+
+
+@pytest.mark.parametrize(
+    "dtype", [tf.float64, tf.float16, tf.bfloat16], ids=lambda d: d.name
+)
+def test_dtypes(devices, rng, dtype):
+    cpu, gpu = table(dtype=dtype), table(devices, dtype=dtype)
+    ids = bags(rng)
+    for t in (cpu, gpu):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(t.lookup(ids, combiner="mean") ** 2)
+        gradient = tape.gradient(loss, [t.hook])
+        assert gradient[0].values.dtype == dtype
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.SGD(0.1)
+        ).apply(gradient, [t.hook])
+    a, b = content(cpu), content(gpu)
+    np.testing.assert_array_equal(a["ids"], b["ids"])
+    np.testing.assert_allclose(
+        a["rows"].astype("float64"), b["rows"].astype("float64"), atol=1e-2
+    )
+
+
+def test_what_is_wrong_with_a_batch_is_said(devices):
+    layer = EmbeddingCollection(
+        {"words": lodestar.Feature(table(devices), "mean")}
+    )
+    wrong = tf.RaggedTensor.from_row_splits(
+        [1, 2, 3], [0, 5, 3], validate=False
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="'words'.*splits"):
+        layer({"words": wrong}, training=True)
+    right = tf.RaggedTensor.from_row_splits([1, 2, 3], [0, 2, 3])
+    short = tf.RaggedTensor.from_row_splits([1.0], [0, 1], validate=False)
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        layer({"words": right}, {"words": short})
+    assert layer.tables[0].size() == 0
+
+
+def test_no_bags(devices):
+    gpu = table(devices)
+    none = tf.RaggedTensor.from_row_splits(tf.zeros([0], tf.int64), [0])
+    assert gpu.lookup(none, combiner="mean", training=True).shape == (0, 4)
+    empty = tf.RaggedTensor.from_row_splits(tf.zeros([0], tf.int64), [0, 0, 0])
+    np.testing.assert_array_equal(
+        gpu.lookup(empty, combiner="mean", training=True), np.zeros((2, 4))
+    )
+
+
+@pytest.mark.parametrize("memory", ["device", "pinned", "managed"])
+def test_memory_of_batches(rng, monkeypatch, memory):
+    monkeypatch.setenv("LODESTAR_BATCH_MEMORY", memory)
+    # An op of other attributes, so that its kernel is made now.
+    feature = {"combiner": "sum", "padding_id": len(memory)}
+    cpu, gpu = table(), table(GPUS)
+    ids = bags(rng)
+    for training in (True, False):
+        np.testing.assert_allclose(
+            cpu.lookup(ids, training=training, **feature),
+            gpu.lookup(ids, training=training, **feature),
+            atol=1e-6,
+        )
+
+
+def test_memory_that_is_none(rng, monkeypatch):
+    monkeypatch.setenv("LODESTAR_BATCH_MEMORY", "paper")
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="LODESTAR_BATCH_MEMORY.*'paper'.*'pinned' or 'managed'",
+    ):
+        table(GPUS[:1]).lookup(bags(rng), combiner="sum", padding_id=99)
+
+
+def test_layer_makes_its_tables_by_a_plan(rng):
+    with tf.device("/CPU:0"):
+        layer = EmbeddingCollection(
+            {
+                "user": lodestar.Feature(
+                    dim=8, combiner="sum", expected_rows=10**9
+                ),
+                "item": lodestar.Feature(
+                    dim=8, combiner="sum", expected_rows=10**6
+                ),
+                "word": lodestar.Feature(
+                    dim=8, combiner="mean", expected_rows=10**6
+                ),
+            },
+            devices=GPUS,
+            plan={"word": "/GPU:1"},
+        )
+    plan = layer.plan
+    assert len(plan["user"]) == 2
+    assert plan["word"][0].endswith("GPU:1")
+    assert plan["item"][0].endswith("GPU:0")
+    ids = {name: bags(rng) for name in plan}
+    rows = layer(ids, training=True)
+    assert all(r.shape == (9, 8) for r in rows.values())
+    again = EmbeddingCollection.from_config(layer.get_config())
+    assert again.plan == plan
+
+
+def test_a_model_fits_and_comes_back_on_the_cpu(rng, tmp_path):
+    ids = {
+        "user": tf.constant(rng.integers(0, 50, (64, 1))),
+        "words": bags(rng, 64),
+    }
+    label = tf.constant(rng.integers(0, 2, (64, 1)), tf.float32)
+    data = tf.data.Dataset.from_tensor_slices((ids, label)).batch(16)
+
+    def model(devices):
+        keras.utils.set_random_seed(1)
+        inputs = {
+            "user": keras.Input((1,), dtype="int64"),
+            "words": keras.Input((None,), dtype="int64", ragged=True),
+        }
+        with tf.device("/CPU:0"):
+            embed = EmbeddingCollection(
+                {
+                    "user": lodestar.Feature(dim=4, combiner="sum"),
+                    "words": lodestar.Feature(dim=4, combiner="mean"),
+                },
+                devices=devices,
+                name="embed",
+            )
+            rows = embed(inputs)
+            hidden = keras.layers.Concatenate()([*rows.values()])
+            made = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+            made.compile(
+                lodestar.optimizers.DynamicEmbeddingOptimizer(
+                    keras.optimizers.Adam(0.05)
+                ),
+                keras.losses.BinaryCrossentropy(from_logits=True),
+            )
+        return made
+
+    losses = []
+    for where in (None, GPUS[:1], GPUS):
+        made = model(where)
+        losses.append(made.fit(data, epochs=3, verbose=0).history["loss"])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+    np.testing.assert_allclose(losses[0], losses[2], rtol=1e-4)
+    assert losses[0][-1] < losses[0][0]
+    made.save_weights(tmp_path / "model.weights.h5")
+    other = model(None)
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_allclose(
+        made.predict(ids, verbose=0), other.predict(ids, verbose=0), rtol=1e-5
+    )

@@ -1,0 +1,191 @@
+#include "tf_ops/core/device/device_collection.h"
+
+#include "tf_ops/core/device/device_gradient.h"
+#include "tf_ops/core/device/device_launch.h"
+
+namespace lodestar {
+namespace {
+
+struct CountCall {
+  const int64_t* positions;
+  int64_t num_ids;
+  const bool* resident;
+  uint32_t* seen;  // a bit a distinct id
+  unsigned long long* counts;
+};
+
+__global__ void __launch_bounds__(kBlock) CountKernel(CountCall call) {
+  const int64_t i = ThreadNumber();
+  const bool mine = i < call.num_ids;
+  const int64_t position = mine ? call.positions[i] : -1;
+  bool is_first = false;
+  if (position >= 0) {
+    const uint32_t bit = 1u << (position % 32);
+    is_first = (atomicOr(call.seen + position / 32, bit) & bit) == 0;
+  }
+  CountBlock(mine, call.counts);
+  CountBlock(mine && position < 0, call.counts + 1);
+  CountBlock(is_first, call.counts + 2);
+  CountBlock(position >= 0 && call.resident[position], call.counts + 3);
+}
+
+}  // namespace
+
+Status DeviceCollection::Init(const DeviceStream& on, BatchMemory memory,
+                              const std::vector<Feature>& features,
+                              int64_t num_tables, const ParallelFor* parallel) {
+  on_ = on;
+  parts_.resize(features.size());
+  tables_ = std::vector<Table>(num_tables);
+  for (size_t f = 0; f < features.size(); ++f) {
+    tables_[features[f].table].features.push_back(static_cast<int>(f));
+  }
+  std::vector<DeviceCsr::Slot> slots;
+  int64_t num_ids = 0;
+  for (Table& table : tables_) {
+    table.first = num_ids;
+    for (const int f : table.features) {
+      Part& part = parts_[f];
+      part.feature = features[f];
+      const DeviceCsr::Slot& slot = features[f].slot;
+      part.slot = static_cast<int>(slots.size());
+      part.first = table.num_ids;
+      part.num_ids = slot.ids.size();
+      part.num_bags = slot.row_splits.empty() ? 0 : slot.row_splits.size() - 1;
+      table.num_ids += part.num_ids;
+      slots.push_back(slot);
+    }
+    num_ids += table.num_ids;
+  }
+  return csr_.Send(on, memory, slots, parallel);
+}
+
+DeviceStore::Ids DeviceCollection::ids(int64_t table) const {
+  const Table& of = tables_[table];
+  if (of.features.empty()) return {};
+  return {csr_.ids(parts_[of.features[0]].slot), of.num_ids, nullptr};
+}
+
+DeviceStore::Ids DeviceCollection::IdsOf(const Part& part) const {
+  return {csr_.ids(part.slot), part.num_ids, nullptr};
+}
+
+DeviceStore::Bags DeviceCollection::BagsOf(const Part& part) const {
+  DeviceStore::Bags bags;
+  bags.row_splits = csr_.row_offsets(part.slot);
+  bags.size = part.num_bags;
+  bags.weights = csr_.weights(part.slot);
+  bags.combiner = part.feature.combiner;
+  bags.padding_id = part.feature.slot.padding_id;
+  bags.default_id = part.feature.default_id;
+  const Table& table = tables_[part.feature.table];
+  if (table.refs.data() != nullptr) {
+    bags.positions = table.batch.positions() + part.first;
+    bags.refs = table.refs.data();
+  }
+  return bags;
+}
+
+Status DeviceCollection::Unique() {
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    Table& table = tables_[t];
+    const bool* const padded =
+        table.features.empty() ? nullptr
+                               : csr_.padded(parts_[table.features[0]].slot);
+    LODESTAR_RETURN_IF_ERROR(table.batch.Unique(
+        on_, ids(t), nullptr, DeviceBatch::Which::kFirst, padded));
+  }
+  for (Table& table : tables_) {
+    LODESTAR_RETURN_IF_ERROR(
+        table.batch.Count(on_, &table.num_unique, &table.num_padding));
+  }
+  return Status();
+}
+
+Status DeviceCollection::FindOrInsert(
+    const std::vector<DeviceStore*>& stores,
+    const DeviceStore::InsertOptions& options) {
+  const auto unique = [](const Table& table) {
+    return DeviceStore::Ids{table.batch.ids().data, table.num_unique, nullptr};
+  };
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    Table& table = tables_[t];
+    // One at least: that it is there says that rows were found.
+    const int64_t size = table.num_unique + 1;
+    LODESTAR_RETURN_IF_ERROR(
+        table.refs.Allocate(on_.memory, size, "the places of rows"));
+    LODESTAR_RETURN_IF_ERROR(
+        table.resident.Allocate(on_.memory, size, "the places of rows"));
+    if (!options.insert) continue;
+    LODESTAR_RETURN_IF_ERROR(stores[t]->ReserveFor(on_, unique(table)));
+  }
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const Table& table = tables_[t];
+    LODESTAR_RETURN_IF_ERROR(stores[t]->FindOrInsert(
+        on_, unique(table), options,
+        {table.refs.data(), table.resident.data(), nullptr}));
+  }
+  return Status();
+}
+
+Status DeviceCollection::LookUp(int f, DeviceStore* store,
+                                const DeviceMissing& missing, void* rows,
+                                int64_t* winners) const {
+  const Part& part = parts_[f];
+  const DeviceStore::Bags bags = BagsOf(part);
+  if (bags.row_splits != nullptr) {
+    return store->Pool(on_, IdsOf(part), bags, missing, rows, winners);
+  }
+  if (bags.refs != nullptr) {
+    return store->ReadRows(on_, IdsOf(part), bags.positions, bags.refs, missing,
+                           rows);
+  }
+  return store->Find(on_, IdsOf(part), bags.padding_id, missing, rows, nullptr);
+}
+
+Status DeviceCollection::WeightGradients(int f, DeviceStore* store,
+                                         const DeviceMissing& missing,
+                                         const void* gradients,
+                                         float* weight_gradients) const {
+  return store->WeightGradients(on_, IdsOf(parts_[f]), BagsOf(parts_[f]),
+                                missing, gradients, weight_gradients);
+}
+
+Status DeviceCollection::Count(int f, unsigned long long* counts) const {
+  constexpr const char* kFor = "the counts of a feature";
+  const Part& part = parts_[f];
+  const Table& table = tables_[part.feature.table];
+  DeviceArray<uint32_t> seen;
+  LODESTAR_RETURN_IF_ERROR(
+      seen.Allocate(on_.memory, table.num_unique / 32 + 1, kFor));
+  LODESTAR_CUDA_TRY(cudaMemsetAsync(seen.data(), 0, seen.bytes(), on_.stream));
+  CountCall call = {};
+  call.positions = table.batch.positions() + part.first;
+  call.num_ids = part.num_ids;
+  call.resident = table.resident.data();
+  call.seen = seen.data();
+  call.counts = counts;
+  return CudaStatus(Launch(CountKernel, part.num_ids, on_.stream, call), kFor);
+}
+
+Status DeviceCollection::SumGradients(
+    int64_t table, RowType type, const std::vector<const void*>& gradients,
+    const std::vector<const int64_t*>& winners, const int64_t* positions,
+    int64_t num_unique, int64_t dim, void* sums) const {
+  std::vector<SlotGradient> slots;
+  for (const int f : tables_[table].features) {
+    const Part& part = parts_[f];
+    SlotGradient slot;
+    slot.gradients = gradients[f];
+    slot.num_ids = part.num_ids;
+    slot.row_splits = csr_.row_offsets(part.slot);
+    slot.num_bags = part.num_bags;
+    slot.weights = csr_.weights(part.slot);
+    slot.combiner = part.feature.combiner;
+    slot.winners = winners[f];
+    slots.push_back(slot);
+  }
+  return SumSlots(on_, type, slots, positions, num_unique, dim, sums);
+}
+
+}  // namespace lodestar

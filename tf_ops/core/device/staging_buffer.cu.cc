@@ -1,0 +1,104 @@
+#include "tf_ops/core/device/staging_buffer.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace lodestar {
+
+StagingBuffer* StagingBuffer::Of(cudaStream_t stream, Kind kind) {
+  using Key = std::tuple<int, cudaStream_t, Kind>;
+  // Never destroyed: CUDA may have gone before, at the end of a process.
+  static auto* const mutex = new Mutex;
+  static auto* const buffers =
+      new std::map<Key, std::unique_ptr<StagingBuffer>>;
+  int device = 0;
+  cudaGetDevice(&device);
+  MutexLock lock(mutex);
+  std::unique_ptr<StagingBuffer>& buffer = (*buffers)[{device, stream, kind}];
+  if (buffer == nullptr) buffer = std::make_unique<StagingBuffer>(stream, kind);
+  return buffer.get();
+}
+
+StagingBuffer::~StagingBuffer() {
+  MutexLock lock(&mutex_);
+  for (const auto& slot : slots_) {
+    cudaEventSynchronize(slot->done);
+    cudaEventDestroy(slot->done);
+    Resize(slot.get(), 0);
+  }
+}
+
+void* StagingBuffer::Allocate(int64_t bytes) {
+  Slot* const slot = Take();
+  if (slot == nullptr) return nullptr;
+  // Without the mutex: others need not wait for it.
+  if (cudaEventSynchronize(slot->done) == cudaSuccess &&
+      (slot->bytes >= bytes || Resize(slot, bytes))) {
+    return slot->memory;
+  }
+  cudaGetLastError();  // or the next call would report it
+  MutexLock lock(&mutex_);
+  slot->taken = false;
+  return nullptr;
+}
+
+void StagingBuffer::Free(void* memory) {
+  MutexLock lock(&mutex_);
+  const auto slot =
+      std::find_if(slots_.begin(), slots_.end(),
+                   [&](const auto& s) { return s->memory == memory; });
+  if (cudaEventRecord((*slot)->done, stream_) != cudaSuccess) {
+    cudaGetLastError();
+    cudaStreamSynchronize(stream_);
+  }
+  (*slot)->taken = false;
+  std::rotate(slot, slot + 1, slots_.end());
+}
+
+StagingBuffer::Slot* StagingBuffer::Take() {
+  MutexLock lock(&mutex_);
+  Slot* chosen = nullptr;
+  bool ready = false;
+  for (const auto& slot : slots_) {
+    if (slot->taken || ready) continue;
+    ready = cudaEventQuery(slot->done) == cudaSuccess;
+    if (chosen == nullptr || ready) chosen = slot.get();
+  }
+  cudaGetLastError();  // which says, too, that work is not done
+  if (chosen == nullptr || (!ready && slots_.size() < kSlots)) {
+    auto made = std::make_unique<Slot>();
+    if (cudaEventCreateWithFlags(&made->done, cudaEventDisableTiming) !=
+        cudaSuccess) {
+      return nullptr;
+    }
+    chosen = made.get();
+    slots_.push_back(std::move(made));
+  }
+  chosen->taken = true;
+  return chosen;
+}
+
+bool StagingBuffer::Resize(Slot* slot, int64_t bytes) const {
+  constexpr int64_t kLeast = 64 << 10;
+  const bool pinned = kind_ == Kind::kPinned;
+  if (slot->memory != nullptr) {
+    pinned ? cudaFreeHost(slot->memory) : cudaFree(slot->memory);
+  }
+  slot->memory = nullptr;
+  slot->bytes = 0;
+  if (bytes == 0) return true;
+  // A quarter more: batches differ.
+  const int64_t wanted = std::max(kLeast, bytes + bytes / 4);
+  void* memory = nullptr;
+  if ((pinned ? cudaMallocHost(&memory, wanted)
+              : cudaMallocManaged(&memory, wanted)) != cudaSuccess) {
+    return false;
+  }
+  slot->memory = memory;
+  slot->bytes = wanted;
+  return true;
+}
+
+}  // namespace lodestar
