@@ -152,16 +152,23 @@ def lodestar_cuda_test(name, srcs, deps = [], **kwargs):
     if NVCC:
         _cc_test(name, srcs, deps, **kwargs)
 
-def lodestar_emulated_cuda_test(name, srcs, deps = [], **kwargs):
-    """The same of emulated kernels, everywhere.
+def lodestar_kernels_test(name, srcs, kernels, deps = []):
+    """The same, and emulated_`name`: of emulated kernels, everywhere.
 
     Args:
       name: target name.
-      srcs: C++ sources and headers, no CUDA sources.
+      srcs: C++ sources and headers, no CUDA sources. A program of them does
+        less with --few, for the emulation.
+      kernels: the lodestar_cuda_library under test, as //folder:name.
       deps: libraries.
-      **kwargs: as those of cc_test.
     """
-    _cc_test(name, srcs, deps, **kwargs)
+    lodestar_cuda_test(name, srcs, deps + [kernels])
+    _cc_test(
+        "emulated_" + name,
+        srcs,
+        deps + [kernels + "_emulated"],
+        args = ["--few"],
+    )
 
 def _one_unit(name, srcs):
     """A source that includes `srcs`: TensorFlow's headers are parsed once."""

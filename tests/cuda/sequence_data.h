@@ -3,15 +3,10 @@
 #ifndef LODESTAR_TESTS_CUDA_SEQUENCE_DATA_H_
 #define LODESTAR_TESTS_CUDA_SEQUENCE_DATA_H_
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <random>
 #include <type_traits>
 #include <vector>
-
-#include "tf_ops/kernels/cuda/cuda_number.h"
 
 namespace lodestar {
 
@@ -50,16 +45,6 @@ std::vector<T> ExactNumbers(Random* random, int64_t size) {
     }
   }
   return numbers;
-}
-
-template <typename T>
-constexpr Number NumberOf() {
-  return std::is_same_v<T, __half>          ? Number::kFloat16
-         : std::is_same_v<T, __nv_bfloat16> ? Number::kBFloat16
-         : std::is_same_v<T, float>         ? Number::kFloat32
-         : std::is_same_v<T, double>        ? Number::kFloat64
-         : std::is_same_v<T, int32_t>       ? Number::kInt32
-                                            : Number::kInt64;
 }
 
 }  // namespace lodestar

@@ -15,16 +15,16 @@ _KINDS = (
     "lodestar_cuda_library",
     "lodestar_cuda_test",
     "lodestar_guards_test",
+    "lodestar_kernels_test",
     "lodestar_op_library",
 )
-# The last two are of what another target has, over emulated CUDA.
+# The last is of what another target has, over emulated CUDA.
 _OTHERS = (
     "exports_files",
     "filegroup",
     "load",
     "py_binary",
     "py_library",
-    "lodestar_emulated_cuda_test",
     "lodestar_emulated_op_library",
 )
 
@@ -77,6 +77,7 @@ class _Package:
         )
 
     def _target(self, name, srcs=None, hdrs=None, deps=(), **others):
+        deps = {*deps, *filter(None, [others.get("kernels")])}
         own = [*(srcs or []), *(hdrs or []), *others.get("device_hdrs", [])]
         # What the macros of build_defs add.
         for suffix, given in (".cc", srcs), (".h", hdrs):

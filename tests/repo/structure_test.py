@@ -31,7 +31,7 @@ _KERNELS = {
 }
 # The rooms of core that a room of kernels knows, beside the one of its name.
 _OF_CORE = {
-    "cuda": ("base",),
+    "cuda": ("base", "device"),
     "device": ("base", "collection", "rows"),
     "embedding": ("base", "collection", "rows"),
     "lookup": ("base", "records"),

@@ -1,5 +1,9 @@
+// Fibers jump from stack to stack, which a checked longjmp takes for a fault.
+#undef _FORTIFY_SOURCE
+
 #include "tests/cuda/emulation/cuda_runtime.h"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstdlib>
@@ -11,8 +15,9 @@ struct EmulatedEvent {};
 
 namespace lodestar {
 
-thread_local ThreadPlace emulated_thread;
-thread_local ThreadPlace emulated_block;
+__thread ThreadPlace emulated_thread;
+__thread ThreadPlace emulated_block;
+__thread dim3 emulated_grid;
 
 namespace {
 
@@ -24,27 +29,16 @@ class Block {
  public:
   void Run(unsigned threads, const std::function<void()>& body) {
     body_ = &body;
-    while (fibers_.size() < threads) {
-      fibers_.push_back(std::make_unique<Fiber>());
-    }
+    while (fibers_.size() < threads) AddFiber();
     live_ = threads;
     arrived_ = 0;
     for (unsigned t = 0; t < threads; ++t) {
-      Fiber& fiber = *fibers_[t];
-      fiber.done = false;
-      fiber.turn = 0;
-      getcontext(&fiber.context);
-      fiber.context.uc_stack.ss_sp = fiber.stack.get();
-      fiber.context.uc_stack.ss_size = kStackBytes;
-      fiber.context.uc_link = &scheduler_;
-      makecontext(&fiber.context, &Block::Start, 0);
+      fibers_[t]->done = false;
+      fibers_[t]->turn = 0;
     }
     while (live_ > 0) {
       for (unsigned t = 0; t < threads; ++t) {
-        if (fibers_[t]->done) continue;
-        running_ = t;
-        emulated_thread.x = t;
-        swapcontext(&scheduler_, &fibers_[t]->context);
+        if (!fibers_[t]->done) Resume(t);
       }
     }
   }
@@ -84,22 +78,38 @@ class Block {
 
  private:
   struct Fiber {
-    ucontext_t context;
+    jmp_buf place;
     std::unique_ptr<char[]> stack{new char[kStackBytes]};
     bool done = false;
     unsigned turn = 0;
     uint64_t given[2] = {};
   };
 
-  static void Start();
+  void AddFiber() {
+    running_ = static_cast<unsigned>(fibers_.size());
+    fibers_.push_back(std::make_unique<Fiber>());
+    ucontext_t start;
+    getcontext(&start);
+    start.uc_stack.ss_sp = fibers_.back()->stack.get();
+    start.uc_stack.ss_size = kStackBytes;
+    makecontext(&start, &Block::RunFiber, 0);
+    if (_setjmp(scheduler_) == 0) setcontext(&start);
+  }
+  // What a fiber does, which never ends: the same thread of every block.
+  static void RunFiber();
+  // Not by swapcontext, which calls the system each time.
+  void Resume(unsigned t) {
+    running_ = t;
+    emulated_thread.x = t;
+    if (_setjmp(scheduler_) == 0) _longjmp(fibers_[t]->place, 1);
+  }
   void Yield() {
-    const unsigned self = running_;
-    swapcontext(&fibers_[self]->context, &scheduler_);
+    if (_setjmp(fibers_[running_]->place) == 0) _longjmp(scheduler_, 1);
   }
 
   const std::function<void()>* body_ = nullptr;
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  ucontext_t scheduler_;
+  jmp_buf scheduler_;
   unsigned running_ = 0;
   unsigned live_ = 0;
   unsigned arrived_ = 0;
@@ -109,19 +119,25 @@ class Block {
 
 thread_local Block block;
 
-void Block::Start() {
-  (*block.body_)();
-  block.fibers_[block.running_]->done = true;
-  --block.live_;
+void Block::RunFiber() {
+  for (;;) {
+    block.Yield();
+    (*block.body_)();
+    block.fibers_[block.running_]->done = true;
+    --block.live_;
+  }
 }
 
 }  // namespace
 
-void EmulateLaunch(unsigned blocks, unsigned threads, EmulatedStream*,
+void EmulateLaunch(dim3 blocks, unsigned threads, EmulatedStream*,
                    const std::function<void()>& body) {
-  for (unsigned b = 0; b < blocks; ++b) {
-    emulated_block.x = b;
-    block.Run(threads, body);
+  emulated_grid = blocks;
+  for (unsigned y = 0; y < blocks.y; ++y) {
+    for (unsigned x = 0; x < blocks.x; ++x) {
+      emulated_block = {x, y};
+      block.Run(threads, body);
+    }
   }
 }
 

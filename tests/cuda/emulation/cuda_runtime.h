@@ -1,8 +1,8 @@
 // CUDA on the CPU, for tests where there is no GPU: as much of its runtime and
-// of its device functions as tf_ops/core/device uses. Device memory is host
-// memory, a stream does its work at once, and of a launch one block runs after
-// the other, its threads as fibers that change places where CUDA's threads wait
-// for each other.
+// of its device functions as our kernels use. Device memory is host memory, a
+// stream does its work at once, and of a launch one block runs after the other,
+// its threads as fibers that change places where CUDA's threads wait for each
+// other.
 //
 // So it finds what is wrong with a kernel's results, or with what it reads and
 // writes (under AddressSanitizer, too); it cannot find races between threads,
@@ -10,6 +10,9 @@
 
 #ifndef LODESTAR_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_
 #define LODESTAR_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_
+
+// Not <cmath>: its functions for float are to be found as on a GPU.
+#include <math.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -28,6 +31,10 @@
 using std::max;
 using std::min;
 
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
@@ -39,17 +46,24 @@ struct alignas(16) longlong2 {
   long long x, y;
 };
 
+struct dim3 {
+  constexpr dim3(unsigned x_in = 1, unsigned y_in = 1) : x(x_in), y(y_in) {}
+  unsigned x, y;
+};
+
 namespace lodestar {
 
 // Which thread of which block runs.
 struct ThreadPlace {
-  unsigned x = 0;
+  unsigned x, y;
 };
-extern thread_local ThreadPlace emulated_thread;
-extern thread_local ThreadPlace emulated_block;
+// Unlike thread_local, not with a test of whether they are constructed.
+extern __thread ThreadPlace emulated_thread;
+extern __thread ThreadPlace emulated_block;
+extern __thread dim3 emulated_grid;
 
 // body() by each thread of each block.
-void EmulateLaunch(unsigned blocks, unsigned threads, EmulatedStream*,
+void EmulateLaunch(dim3 blocks, unsigned threads, EmulatedStream*,
                    const std::function<void()>& body);
 // What lane `lane` of this thread's warp gave, all of whose threads call it.
 uint64_t EmulateShuffle(uint64_t value, int lane);
@@ -60,6 +74,7 @@ int EmulateSyncCount(bool value);
 
 #define threadIdx ::lodestar::emulated_thread
 #define blockIdx ::lodestar::emulated_block
+#define gridDim ::lodestar::emulated_grid
 
 template <typename T>
 T __shfl_sync(unsigned, T value, int lane) {
@@ -73,6 +88,7 @@ unsigned __ballot_sync(unsigned, bool value);
 inline int __syncthreads_count(bool value) {
   return ::lodestar::EmulateSyncCount(value);
 }
+inline int __syncthreads_or(bool value) { return __syncthreads_count(value); }
 
 inline void __syncwarp() { ::lodestar::EmulateShuffle(0, 0); }
 inline void __syncthreads() { ::lodestar::EmulateSyncCount(false); }

@@ -1,5 +1,5 @@
-// What the *.cu.cc files of this folder share: launches, and what the threads
-// of a warp do together.
+// What all *.cu.cc files share: launches, and what the threads of a warp do
+// together.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_LAUNCH_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_LAUNCH_H_
@@ -18,18 +18,25 @@ constexpr unsigned kWholeWarp = 0xffffffffu;
 
 inline int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A kernel with at least `threads` threads; nothing where that is 0.
+// A kernel on a grid of blocks.
 template <typename... Params, typename... Args>
-cudaError_t Launch(void (*kernel)(Params...), int64_t threads,
-                   cudaStream_t stream, Args... args) {
-  if (threads <= 0) return cudaSuccess;
-  const unsigned blocks = static_cast<unsigned>(DivideUp(threads, kBlock));
+cudaError_t LaunchGrid(void (*kernel)(Params...), dim3 blocks,
+                       cudaStream_t stream, Args... args) {
 #ifdef __CUDACC__
   kernel<<<blocks, kBlock, 0, stream>>>(args...);
 #else
   EmulateLaunch(blocks, kBlock, stream, [=] { kernel(args...); });
 #endif
   return cudaGetLastError();
+}
+
+// A kernel with at least `threads` threads; nothing where that is 0.
+template <typename... Params, typename... Args>
+cudaError_t Launch(void (*kernel)(Params...), int64_t threads,
+                   cudaStream_t stream, Args... args) {
+  if (threads <= 0) return cudaSuccess;
+  return LaunchGrid(kernel, static_cast<unsigned>(DivideUp(threads, kBlock)),
+                    stream, args...);
 }
 
 // The number of this thread among all of a launch.
@@ -62,10 +69,11 @@ __device__ void CountBlock(bool mine, Counter* counter) {
 }
 
 // Lanes that lie side by side along a row of `units`: 1 << LaneBits(units), a
-// power of two, and not twice as many as units.
-inline int LaneBits(int64_t units) {
+// power of two, so that a thread finds its place without a division, and not
+// twice as many as units.
+inline int LaneBits(int64_t units, int max_bits = 5) {
   int bits = 0;
-  while (bits < 5 && (int64_t{1} << bits) < units) ++bits;
+  while (bits < max_bits && (int64_t{1} << bits) < units) ++bits;
   return bits;
 }
 

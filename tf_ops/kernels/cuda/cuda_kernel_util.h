@@ -1,4 +1,4 @@
-// What the *.cu.cc files share: device code, and how a launch is laid out.
+// What the *.cu.cc files of this folder share: types of number, and splits.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_KERNEL_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_KERNEL_UTIL_H_
@@ -13,9 +13,6 @@
 #include "tf_ops/kernels/cuda/cuda_number.h"
 
 namespace lodestar {
-
-// Threads of every block.
-constexpr int kThreads = 256;
 
 // What a T is computed as: 16-bit floats as float.
 template <typename T>
@@ -67,17 +64,6 @@ template <typename T, typename... Pointers>
 bool GoesInPacks(int64_t dim, const Pointers*... pointers) {
   return dim % kPackWidth<T> == 0 && (IsAligned(pointers, 16) && ...);
 }
-
-// Lanes, threads that lie side by side along a row, are 1 << LaneBits(): a
-// power of two, so that a thread finds its place without a division, and not
-// twice as many as a row has packs.
-inline int LaneBits(int64_t packs, int max_bits) {
-  int bits = 0;
-  while (bits < max_bits && (int64_t{1} << bits) < packs) ++bits;
-  return bits;
-}
-
-inline int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Rows [first, last) of a sequence.
 struct SequenceRange {

@@ -24,16 +24,14 @@
 
 #include <algorithm>
 
+#include "tf_ops/core/device/device_launch.h"
 #include "tf_ops/kernels/cuda/cuda_kernel_util.h"
 
 namespace lodestar {
 
 constexpr int64_t kTileRows = 128;
-// Lanes of ReduceTiles and ReduceLong: a warp reads whole lines of a row, and
-// 8 or more rows are under way at once.
-constexpr int kMaxReduceLaneBits = 5;
 // Tiles whose sequences a block of ReduceTiles looks up at once.
-constexpr int kMaxTilesOfBlock = kThreads / 2;
+constexpr int kMaxTilesOfBlock = kBlock / 2;
 
 // The parts of long sequences. A tile meets at most two, which are longer than
 // it: the one of its first row (part 0) and the one of its last row (part 1).
@@ -52,12 +50,12 @@ __device__ bool IsLong(const typename Reducer::Range& range) {
 // threads own neighbouring columns, so a row is read in whole lines. The grid
 // strides over all of them.
 template <typename Reducer, int kVec>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kBlock)
     ReduceShort(Reducer reducer, int64_t batch, int64_t packs) {
   using Acc = typename Reducer::Acc;
   const int64_t total = batch * packs;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kBlock;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
        i < total; i += stride) {
     const int64_t b = i / packs;
     const int64_t c = (i - b * packs) * kVec;
@@ -75,26 +73,26 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Merges the accs of the threads of one lane into those of its first thread, by
-// halves. `shared` holds kVec * kThreads.
+// halves. `shared` holds kVec * kBlock.
 template <typename Reducer, int kVec, typename Acc>
 __device__ void MergeLanes(int lane_bits, Acc (&accs)[kVec], Acc* shared) {
   const int thread = threadIdx.x;
   __syncthreads();  // whoever read `shared` before is done
 #pragma unroll
-  for (int v = 0; v < kVec; ++v) shared[v * kThreads + thread] = accs[v];
-  for (int left = kThreads / 2; left >= 1 << lane_bits; left /= 2) {
+  for (int v = 0; v < kVec; ++v) shared[v * kBlock + thread] = accs[v];
+  for (int left = kBlock / 2; left >= 1 << lane_bits; left /= 2) {
     __syncthreads();
     if (thread < left) {
 #pragma unroll
       for (int v = 0; v < kVec; ++v) {
-        Reducer::Merge(&shared[v * kThreads + thread],
-                       shared[v * kThreads + thread + left]);
+        Reducer::Merge(&shared[v * kBlock + thread],
+                       shared[v * kBlock + thread + left]);
       }
     }
   }
   if (thread < 1 << lane_bits) {
 #pragma unroll
-    for (int v = 0; v < kVec; ++v) accs[v] = shared[v * kThreads + thread];
+    for (int v = 0; v < kVec; ++v) accs[v] = shared[v * kBlock + thread];
   }
 }
 
@@ -103,12 +101,12 @@ __device__ void MergeLanes(int lane_bits, Acc (&accs)[kVec], Acc* shared) {
 // long sequences first, most often none. Then 1 << lane_bits threads lie along
 // a row, the others on further rows of the tile.
 template <typename Reducer, int kVec>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kBlock)
     ReduceTiles(Reducer reducer, int64_t num_rows, int64_t packs, int lane_bits,
                 int tiles_of_block, Parts<typename Reducer::Acc> parts) {
   using Acc = typename Reducer::Acc;
   __shared__ int64_t found[2 * kMaxTilesOfBlock];
-  __shared__ Acc shared[kVec * kThreads];
+  __shared__ Acc shared[kVec * kBlock];
   const int thread = threadIdx.x;
   const int64_t first_tile = static_cast<int64_t>(blockIdx.x) * tiles_of_block;
   if (thread < 2 * tiles_of_block) {
@@ -148,7 +146,7 @@ __global__ void __launch_bounds__(kThreads)
       if (inside) {
 #pragma unroll 4
         for (int64_t row = begin + (thread >> lane_bits); row < end;
-             row += kThreads >> lane_bits) {
+             row += kBlock >> lane_bits) {
           reducer.template Add<kVec>(range, row, c, accs);
         }
       }
@@ -166,23 +164,23 @@ __global__ void __launch_bounds__(kThreads)
 // long ones among them together one by one: 1 << lane_bits threads along the
 // columns, as in ReduceTiles, the others on further tiles.
 template <typename Reducer>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kBlock)
     ReduceLong(Reducer reducer, int64_t batch, int64_t dim, int lane_bits,
                Parts<typename Reducer::Acc> parts) {
   using Acc = typename Reducer::Acc;
-  __shared__ bool is_long[kThreads];
-  __shared__ Acc shared[kThreads];
+  __shared__ bool is_long[kBlock];
+  __shared__ Acc shared[kBlock];
   const int thread = threadIdx.x;
   const int lanes = 1 << lane_bits;
   const int lane = thread & (lanes - 1);
   for (int64_t base = blockIdx.x; base < batch;
-       base += static_cast<int64_t>(gridDim.x) * kThreads) {
+       base += static_cast<int64_t>(gridDim.x) * kBlock) {
     const int64_t mine = base + static_cast<int64_t>(thread) * gridDim.x;
     const bool mine_is_long =
         mine < batch && IsLong<Reducer>(reducer.RangeOf(mine));
     is_long[thread] = mine_is_long;
     if (!__syncthreads_or(mine_is_long)) continue;
-    for (int i = 0; i < kThreads; ++i) {
+    for (int i = 0; i < kBlock; ++i) {
       const int64_t b = base + static_cast<int64_t>(i) * gridDim.x;
       if (b >= batch) break;
       if (!is_long[i]) continue;
@@ -194,7 +192,7 @@ __global__ void __launch_bounds__(kThreads)
         const int64_t c = p + lane;
         Acc accs[1] = {Reducer::None()};
         for (int64_t tile = first_tile + (thread >> lane_bits);
-             c < dim && tile <= last_tile; tile += kThreads >> lane_bits) {
+             c < dim && tile <= last_tile; tile += kBlock >> lane_bits) {
           const int64_t begin = max(range.first, tile * kTileRows);
           const int64_t part = tile * 2 + (begin > tile * kTileRows);
           if (parts.sequences[part] == b) {
@@ -237,10 +235,10 @@ cudaError_t LaunchReduceColumns(cudaStream_t stream, const Reducer& reducer,
   const int64_t packs = dim / kVec;
   const int64_t kMaxBlocks = 65535;
   const auto short_blocks = static_cast<unsigned>(
-      std::min(DivideUp(batch * packs, kThreads), kMaxBlocks * 16));
-  ReduceShort<Reducer, kVec>
-      <<<short_blocks, kThreads, 0, stream>>>(reducer, batch, packs);
-  if (num_rows <= kTileRows) return cudaGetLastError();
+      std::min(DivideUp(batch * packs, kBlock), kMaxBlocks * 16));
+  cudaError_t error = LaunchGrid(ReduceShort<Reducer, kVec>, short_blocks,
+                                 stream, reducer, batch, packs);
+  if (error != cudaSuccess || num_rows <= kTileRows) return error;
 
   const int64_t tiles = DivideUp(num_rows, kTileRows);
   static_assert(sizeof(Acc) <= 16 && 16 % sizeof(Acc) == 0,
@@ -251,21 +249,23 @@ cudaError_t LaunchReduceColumns(cudaStream_t stream, const Reducer& reducer,
   // Enough blocks to fill a device; more would only look up more often.
   const int64_t tiles_of_block =
       std::min<int64_t>(std::max<int64_t>(tiles / 2048, 1), kMaxTilesOfBlock);
-  int lane_bits = LaneBits(packs, kMaxReduceLaneBits);
+  // A warp reads whole lines of a row, and 8 or more rows are under way at
+  // once.
+  int lane_bits = LaneBits(packs);
   const auto grid = [&](int64_t blocks, int64_t columns) {
     return dim3(static_cast<unsigned>(blocks),
                 static_cast<unsigned>(std::min(
                     DivideUp(columns, int64_t{1} << lane_bits), kMaxBlocks)));
   };
-  ReduceTiles<Reducer, kVec>
-      <<<grid(DivideUp(tiles, tiles_of_block), packs), kThreads, 0, stream>>>(
-          reducer, num_rows, packs, lane_bits, static_cast<int>(tiles_of_block),
-          parts);
-  lane_bits = LaneBits(dim, kMaxReduceLaneBits);
-  ReduceLong<Reducer>
-      <<<grid(std::min<int64_t>(batch, 1024), dim), kThreads, 0, stream>>>(
-          reducer, batch, dim, lane_bits, parts);
-  return cudaGetLastError();
+  error = LaunchGrid(ReduceTiles<Reducer, kVec>,
+                     grid(DivideUp(tiles, tiles_of_block), packs), stream,
+                     reducer, num_rows, packs, lane_bits,
+                     static_cast<int>(tiles_of_block), parts);
+  if (error != cudaSuccess) return error;
+  lane_bits = LaneBits(dim);
+  return LaunchGrid(ReduceLong<Reducer>,
+                    grid(std::min<int64_t>(batch, 1024), dim), stream, reducer,
+                    batch, dim, lane_bits, parts);
 }
 
 // Reduces `batch` sequences of num_rows rows of `dim` numbers. `in_packs`: rows

@@ -6,20 +6,21 @@
 
 #include <cstring>
 
+#include "tf_ops/core/device/device_launch.h"
 #include "tf_ops/kernels/cuda/cuda_kernel_util.h"
 
 namespace lodestar {
 
-// A block owns `tile_rows` (at most kThreads) rows of the output that follow
+// A block owns `tile_rows` (at most kBlock) rows of the output that follow
 // each other. First a thread a row asks op.MakePlan(row) where that row comes
 // from, which may search the splits, and leaves the answer in shared memory;
 // then 1 << lane_bits threads a row call op.Apply(plan, row, pack) for each of
 // its packs. Long and short sequences cost the same: a block looks at rows.
 template <typename RowOp>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kBlock)
     RowKernel(RowOp op, int64_t num_rows, int64_t packs, int lane_bits,
               int tile_rows) {
-  __shared__ typename RowOp::Plan plans[kThreads];
+  __shared__ typename RowOp::Plan plans[kBlock];
   const int64_t first = static_cast<int64_t>(blockIdx.x) * tile_rows;
   const int64_t left = num_rows - first;
   const int count = left < tile_rows ? static_cast<int>(left) : tile_rows;
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(kThreads)
   if (thread < count) plans[thread] = op.MakePlan(first + thread);
   __syncthreads();
   const int lanes = 1 << lane_bits;
-  for (int i = thread >> lane_bits; i < count; i += kThreads >> lane_bits) {
+  for (int i = thread >> lane_bits; i < count; i += kBlock >> lane_bits) {
     const typename RowOp::Plan plan = plans[i];
     for (int64_t p = thread & (lanes - 1); p < packs; p += lanes) {
       op.Apply(plan, first + i, p);
@@ -42,13 +43,11 @@ cudaError_t LaunchRows(cudaStream_t stream, const RowOp& op, int64_t num_rows,
   const int lane_bits = LaneBits(packs, 8);
   // Four rows a thread, where so many have a plan: loads that do not wait for
   // each other.
-  const int rows_at_once = kThreads >> lane_bits;
-  const int tile_rows =
-      4 * rows_at_once < kThreads ? 4 * rows_at_once : kThreads;
+  const int rows_at_once = kBlock >> lane_bits;
+  const int tile_rows = 4 * rows_at_once < kBlock ? 4 * rows_at_once : kBlock;
   const int64_t blocks = DivideUp(num_rows, tile_rows);
-  RowKernel<RowOp><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
-      op, num_rows, packs, lane_bits, tile_rows);
-  return cudaGetLastError();
+  return LaunchGrid(RowKernel<RowOp>, static_cast<unsigned>(blocks), stream, op,
+                    num_rows, packs, lane_bits, tile_rows);
 }
 
 // What rows without a source are filled with: `row`, in device memory, or if

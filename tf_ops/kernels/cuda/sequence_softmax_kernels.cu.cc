@@ -144,8 +144,8 @@ int64_t ReducedBytes(Number number, int64_t batch, int64_t dim) {
 
 template <template <typename> class Reducer, template <typename> class Rows,
           typename T>
-cudaError_t Launch(cudaStream_t stream, Reducer<T> reducer, Number number,
-                   void* scratch, void* out) {
+cudaError_t LaunchSoftmax(cudaStream_t stream, Reducer<T> reducer,
+                          Number number, void* scratch, void* out) {
   const DeviceSplits& splits = reducer.splits;
   reducer.reduced = static_cast<typename Reducer<T>::Acc*>(scratch);
   const cudaError_t error = LaunchReduce<1>(
@@ -178,8 +178,8 @@ cudaError_t LaunchSequenceSoftmax(cudaStream_t stream, Number number,
     ExponentialsReducer<T> reducer{{{row_splits, batch, num_rows}, dim},
                                    static_cast<const T*>(values),
                                    nullptr};
-    return Launch<ExponentialsReducer, SoftmaxRows, T>(stream, reducer, number,
-                                                       scratch, probabilities);
+    return LaunchSoftmax<ExponentialsReducer, SoftmaxRows, T>(
+        stream, reducer, number, scratch, probabilities);
   });
 }
 
@@ -196,8 +196,8 @@ cudaError_t LaunchSequenceSoftmaxGradient(cudaStream_t stream, Number number,
                           static_cast<const T*>(probabilities),
                           static_cast<const T*>(gradient),
                           nullptr};
-    return Launch<DotReducer, SoftmaxGradientRows, T>(stream, reducer, number,
-                                                      scratch, values_gradient);
+    return LaunchSoftmax<DotReducer, SoftmaxGradientRows, T>(
+        stream, reducer, number, scratch, values_gradient);
   });
 }
 

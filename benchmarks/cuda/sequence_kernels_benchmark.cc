@@ -1,15 +1,21 @@
-#include "tests/cuda/sequence_benchmark.h"
+// Times the CUDA kernels of the sequence ops: one line a kernel, of the median
+// of its times. Beside it stands what a device-to-device copy of as many bytes
+// reaches; bytes are those that have to be read and written, each counted once.
+// docs/cuda.md has the command line.
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "tests/cuda/device_buffer.h"
+#include "tests/cuda/sequence_data.h"
 #include "tf_ops/core/base/combiner.h"
+#include "tf_ops/kernels/cuda/cuda_number.h"
 #include "tf_ops/kernels/cuda/sequence_cuda.h"
 
 namespace lodestar {
@@ -176,16 +182,24 @@ void RunShape(Random* random, int64_t num_rows, int64_t dim) {
   });
 }
 
-}  // namespace
-
-void RunSequenceBenchmark(Random* random) {
+int Main() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::printf("SKIPPED: no CUDA device\n");
+    return 0;
+  }
   cudaDeviceProp device;
   REQUIRE_CUDA(cudaGetDeviceProperties(&device, 0));
   std::printf("%s, compute capability %d.%d\n", device.name, device.major,
               device.minor);
-  RunShape(random, 65536, 32);
-  RunShape(random, 4000000, 32);
-  RunShape(random, 4000000, 1);
+  Random random(std::random_device{}());
+  RunShape(&random, 65536, 32);
+  RunShape(&random, 4000000, 32);
+  RunShape(&random, 4000000, 1);
+  return 0;
 }
 
+}  // namespace
 }  // namespace lodestar
+
+int main() { return lodestar::Main(); }
