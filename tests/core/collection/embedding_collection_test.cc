@@ -13,6 +13,7 @@
 
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/id_parts.h"
 #include "tf_ops/core/embedding/embedding_gradient.h"
 
 namespace lodestar {
@@ -553,6 +554,79 @@ INSTANTIATE_TEST_SUITE_P(Batches, EmbeddingCollectionTest,
                          testing::Values(Lengths{0, 0, 0}, Lengths{7, 0, 0},
                                          Lengths{20, 0, 6}, Lengths{60, 0, 90},
                                          Lengths{50, 1, 1}, Lengths{50, 1, 2}));
+
+TEST_P(EmbeddingCollectionTest, SharesOfPartsAddUp) {
+  std::vector<CollectionFeature> features;
+  std::vector<Batch> batches;
+  for (size_t f = 0; f < features_.size(); ++f) {
+    if (!features_[f].pooled || features_[f].combiner == Combiner::kMax) {
+      continue;
+    }
+    features.push_back(features_[f]);
+    features.back().default_id.reset();
+    batches.push_back(batches_[f]);
+  }
+  const ParallelFor threads = Threads();
+  for (const int64_t num_parts : {1, 2, 5}) {
+    Together together(features, batches, Ids::kRead, &threads);
+    std::vector<std::vector<int64_t>> places;
+    std::vector<Span<int64_t>> spans;
+    for (const Batch& batch : batches) places.emplace_back(batch.ids.size());
+    for (auto& of_feature : places) spans.push_back(of_feature);
+    std::vector<std::vector<CollectionBatch::PartBags>> parts;
+    ASSERT_TRUE(
+        together.batch.PartitionBags(num_parts, &parts, spans, &threads).ok());
+    for (size_t f = 0; f < features.size(); ++f) {
+      SCOPED_TRACE(testing::Message() << num_parts << " parts, feature " << f);
+      const Single single(features[f], batches[f]);
+      std::vector<float> factors(single.plain.ids.size());
+      for (int64_t b = 0; b < single.bags.size(); ++b) {
+        BagFactors(single.bags, single.positions, b,
+                   factors.data() + single.plain.splits[b]);
+      }
+      // By the definition, of each bag: id, factor -> how often.
+      using Bag = std::map<std::pair<int64_t, float>, int>;
+      std::vector<Bag> wanted(single.bags.size());
+      std::vector<Bag> got(single.bags.size());
+      for (int64_t b = 0; b < single.bags.size(); ++b) {
+        for (int64_t i = single.plain.splits[b]; i < single.plain.splits[b + 1];
+             ++i) {
+          const bool padding = single.positions[i] == kNoPosition;
+          ++wanted[b][{single.plain.ids[i], padding ? 0.0f : factors[i]}];
+        }
+      }
+      std::vector<int64_t> all_ids;
+      ASSERT_EQ(parts[f].size(), static_cast<size_t>(num_parts));
+      for (int64_t p = 0; p < num_parts; ++p) {
+        const CollectionBatch::PartBags& part = parts[f][p];
+        ASSERT_EQ(part.row_splits.size(), wanted.size() + 1);
+        ASSERT_EQ(part.row_splits.back(),
+                  static_cast<int64_t>(part.ids.size()));
+        for (size_t b = 0; b < wanted.size(); ++b) {
+          for (int64_t i = part.row_splits[b]; i < part.row_splits[b + 1];
+               ++i) {
+            const bool padding = single.bags.is_padding(part.ids[i]);
+            EXPECT_EQ(p, padding ? 0 : PartOfId(part.ids[i], num_parts));
+            ++got[b][{part.ids[i], part.factors[i]}];
+          }
+        }
+        all_ids.insert(all_ids.end(), part.ids.begin(), part.ids.end());
+      }
+      EXPECT_EQ(got, wanted);
+      int64_t left_out = 0;
+      for (size_t i = 0; i < places[f].size(); ++i) {
+        if (places[f][i] < 0) {
+          ++left_out;
+          continue;
+        }
+        EXPECT_EQ(all_ids[places[f][i]],
+                  TableId(features[f], batches[f].ids[i]));
+      }
+      EXPECT_EQ(left_out,
+                static_cast<int64_t>(places[f].size() - all_ids.size()));
+    }
+  }
+}
 
 TEST(EmbeddingCollectionBagsTest, AsManyIdsAsBagsMayBeTwoAndNone) {
   Stores stores;

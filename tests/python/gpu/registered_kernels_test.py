@@ -37,6 +37,11 @@ OPS = [
     "DecayFrequencies",
     "Export",
     "Import",
+    "CollectionLookup",
+    "CollectionGradient",
+    "CollectionWeightsGradient",
+    "CollectionCounters",
+    "CollectionStats",
 ]
 
 

@@ -72,6 +72,13 @@ def usual_arguments(name, tables):
         return {**batch, **missing, **gradients, "hooks": hooks}
     if name == "EmbeddingCollectionUnique":
         return {**batch, "T": 2}
+    if name == PARTITION:
+        # No feature that a sum of shares is not enough for.
+        sums = {
+            "combiners": ["mean", "first", "last", "sum"],
+            "use_default": [False] * 4,
+        }
+        return {**batch, **sums, "T": 2, "num_parts": 3, "N": 12}
     looked_up = call(
         "EmbeddingCollectionLookup",
         **usual_arguments("EmbeddingCollectionLookup", tables),
@@ -110,7 +117,9 @@ LOOKUP, GRADIENT = "EmbeddingCollectionLookup", "EmbeddingCollectionGradient"
 UNIQUE, POOL = "EmbeddingCollectionUnique", "EmbeddingCollectionPool"
 POOL_GRADIENT = "EmbeddingCollectionPoolWeightsGradient"
 COUNT = "EmbeddingCollectionCount"
+PARTITION = "EmbeddingCollectionPartitionBags"
 OPS = [
+    PARTITION,
     "EmbeddingCollectionCount",
     "EmbeddingCollectionLookup",
     "EmbeddingCollectionGradient",
@@ -252,6 +261,8 @@ def of_one(name):
     arguments["names"] = [""]
     if "M" in arguments:
         arguments["M"] = 0
+    if name == PARTITION:
+        arguments["N"] = arguments["num_parts"]
     if "counters" in arguments and name == COUNT:
         arguments["counters"] = call(
             "EmbeddingCollectionCounters", num_features=1
@@ -345,6 +356,7 @@ RESIDENT = [
 CASES = {
     LOOKUP: BAGS,
     UNIQUE: BAGS,
+    PARTITION: BAGS,
     COUNT: [*BAGS, *POSITIONS, *RESIDENT],
     GRADIENT: [*BAGS, *POSITIONS, *SUMS],
     POOL: [*BAGS, *POSITIONS, *FETCHED, *POOLED],
@@ -371,6 +383,21 @@ def test_a_feature_without_a_name_is_not_named(name, changed, message):
     # Behind the name of the op.
     assert "}} " + message in raised.value.message
     assert content(table) == before
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"combiners": ["mean", "max", "last", "sum"]}, "feature 'max': bags"),
+        ({"combiners": ["mean", "first", "", "sum"]}, "feature 'ids': bags"),
+        ({"use_default": [True] * 4}, "feature 'mean': bags"),
+        ({"N": 11}, "`N` is 11, wanted 3 parts of 4 features"),
+    ],
+)
+def test_bags_that_no_sums_make_are_refused(changed, message):
+    _, arguments = prepared(PARTITION)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        call(PARTITION, **{**arguments, **changed})
 
 
 def test_counters_of_other_features_are_refused():

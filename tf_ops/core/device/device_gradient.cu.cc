@@ -174,19 +174,20 @@ Status SumByKey(const DeviceStream& on, SumCall<ComputeOf<T>> call,
 }
 
 // A slot on its way to the gradients of its ids, which are numbers [first,
-// first + num_ids) of a batch.
-template <typename T>
+// first + num_ids) of a batch. C: what factors are computed in.
+template <typename C>
 struct SlotCall {
   SlotGradient slot;
   const int64_t* positions;  // of its ids
   int64_t first;
   int64_t dim;
-  T* expanded;  // of max: [num_ids, D]
+  int64_t row_bytes;
+  char* expanded;  // of max: [num_ids, D]
   uint64_t* sources;
-  ComputeOf<T>* factors;
+  C* factors;
 
-  __device__ const T* Row(int64_t i) const {
-    return static_cast<const T*>(slot.gradients) + i * dim;
+  __device__ const char* Row(int64_t i) const {
+    return static_cast<const char*>(slot.gradients) + i * row_bytes;
   }
   __device__ int64_t Offset(int64_t b) const {
     const int64_t offset = slot.row_splits[b] - slot.row_splits[0];
@@ -195,18 +196,17 @@ struct SlotCall {
 };
 
 // An id a row: as it is.
-template <typename T>
-__global__ void RowOfIdKernel(SlotCall<T> call) {
+template <typename C>
+__global__ void RowOfIdKernel(SlotCall<C> call) {
   const int64_t i = ThreadNumber();
   if (i >= call.slot.num_ids) return;
   call.sources[call.first + i] = SourceOf(call.Row(i));
-  call.factors[call.first + i] = ComputeOf<T>{1};
+  call.factors[call.first + i] = C{1};
 }
 
 // A thread a bag: the factors of BagFactors.
-template <typename T>
-__global__ void RowOfBagKernel(SlotCall<T> call) {
-  using C = ComputeOf<T>;
+template <typename C>
+__global__ void RowOfBagKernel(SlotCall<C> call) {
   const int64_t b = ThreadNumber();
   if (b >= call.slot.num_bags) return;
   const SlotGradient& slot = call.slot;
@@ -215,6 +215,7 @@ __global__ void RowOfBagKernel(SlotCall<T> call) {
   C total = 0;
   int64_t first_id = -1;
   int64_t last_id = -1;
+#pragma unroll 1
   for (int64_t i = begin; i < end; ++i) {
     if (call.positions[i] < 0) continue;
     if (first_id < 0) first_id = i;
@@ -226,17 +227,15 @@ __global__ void RowOfBagKernel(SlotCall<T> call) {
                     : slot.combiner == Combiner::kSqrtn ? std::sqrt(total)
                                                         : C{1};
   const C inverse = divisor == C{0} ? C{0} : C{1} / divisor;
+  const bool picks = slot.combiner >= Combiner::kFirst;
+  const int64_t picked = slot.combiner == Combiner::kFirst ? first_id : last_id;
+#pragma unroll 1
   for (int64_t i = begin; i < end; ++i) {
     C factor = inverse;
-    switch (slot.combiner) {
-      case Combiner::kFirst:
-        factor = i == first_id ? C{1} : C{0};
-        break;
-      case Combiner::kLast:
-        factor = i == last_id ? C{1} : C{0};
-        break;
-      default:
-        if (slot.weights != nullptr) factor = slot.weights[i] * inverse;
+    if (picks) {
+      factor = i == picked ? C{1} : C{0};
+    } else if (slot.weights != nullptr) {
+      factor = slot.weights[i] * inverse;
     }
     call.sources[call.first + i] = SourceOf(call.Row(b));
     call.factors[call.first + i] = factor;
@@ -245,29 +244,31 @@ __global__ void RowOfBagKernel(SlotCall<T> call) {
 
 // A warp a bag of max: each id gets the columns that it won.
 template <typename T>
-__global__ void RowOfWinnerKernel(SlotCall<T> call) {
+__global__ void RowOfWinnerKernel(SlotCall<ComputeOf<T>> call) {
   const int64_t b = ThreadNumber() / kWarp;
   if (b >= call.slot.num_bags) return;
   const int lane = threadIdx.x % kWarp;
+  const T* const from = reinterpret_cast<const T*>(call.Row(b));
   const int64_t end = call.Offset(b + 1);
   for (int64_t i = call.Offset(b); i < end; ++i) {
-    T* const row = call.expanded + i * call.dim;
+    T* const row = reinterpret_cast<T*>(call.expanded + i * call.row_bytes);
     for (int64_t c = lane; c < call.dim; c += kWarp) {
       const bool won = call.slot.winners[b * call.dim + c] == i;
-      row[c] = won ? call.Row(b)[c] : T();
+      row[c] = won ? from[c] : T();
     }
     if (lane != 0) continue;
     call.sources[call.first + i] = SourceOf(row);
-    call.factors[call.first + i] = ComputeOf<T>{1};
+    call.factors[call.first + i] = 1;
   }
 }
 
 template <typename T>
-Status LocateRows(const DeviceStream& on, const SlotCall<T>& call) {
+Status LocateRows(const DeviceStream& on, const SlotCall<ComputeOf<T>>& call) {
+  using C = ComputeOf<T>;
   constexpr const char* kFor = "the gradients of bags";
   const SlotGradient& slot = call.slot;
   if (slot.row_splits == nullptr) {
-    return CudaStatus(Launch(RowOfIdKernel<T>, slot.num_ids, on.stream, call),
+    return CudaStatus(Launch(RowOfIdKernel<C>, slot.num_ids, on.stream, call),
                       kFor);
   }
   if (slot.combiner == Combiner::kMax) {
@@ -275,7 +276,7 @@ Status LocateRows(const DeviceStream& on, const SlotCall<T>& call) {
         Launch(RowOfWinnerKernel<T>, slot.num_bags * kWarp, on.stream, call),
         kFor);
   }
-  return CudaStatus(Launch(RowOfBagKernel<T>, slot.num_bags, on.stream, call),
+  return CudaStatus(Launch(RowOfBagKernel<C>, slot.num_bags, on.stream, call),
                     kFor);
 }
 
@@ -401,18 +402,19 @@ Status SumSlots(const DeviceStream& on, RowType type,
     LODESTAR_RETURN_IF_ERROR(factors.Allocate(on.memory, num_ids, kFor));
     LODESTAR_RETURN_IF_ERROR(
         expanded.Allocate(on.memory, num_winners * dim, kFor));
-    SlotCall<T> locate = {};
+    SlotCall<C> locate = {};
     locate.dim = dim;
-    locate.expanded = expanded.data();
+    locate.row_bytes = dim * static_cast<int64_t>(sizeof(T));
+    locate.expanded = reinterpret_cast<char*>(expanded.data());
     locate.sources = sources.data();
     locate.factors = factors.data();
     for (const SlotGradient& slot : slots) {
       locate.slot = slot;
       locate.positions = positions + locate.first;
-      LODESTAR_RETURN_IF_ERROR(LocateRows(on, locate));
+      LODESTAR_RETURN_IF_ERROR(LocateRows<T>(on, locate));
       locate.first += slot.num_ids;
       if (slot.combiner == Combiner::kMax) {
-        locate.expanded += slot.num_ids * dim;
+        locate.expanded += slot.num_ids * locate.row_bytes;
       }
     }
     SumCall<C> call = {};

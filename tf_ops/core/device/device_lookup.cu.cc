@@ -15,6 +15,10 @@ struct FindCall {
   DeviceRows rows;
   DeviceTableState* state;
   DeviceStore::Ids ids;
+  // Where the rows were found: number i at refs[positions[i]], or without
+  // positions at refs[i]. Without refs they are searched.
+  const int64_t* positions;
+  const uint32_t* refs;
   bool has_padding;
   int64_t padding_id;
   MissingRows missing;
@@ -23,30 +27,32 @@ struct FindCall {
   bool* found;
 
   // Where the row of `id` lies, and whether it has one.
-  __device__ uint64_t Source(int64_t id, bool* is_found) const {
-    return has_padding && id == padding_id ? kFromZeros
-                                           : RowSource(id, is_found);
-  }
   __device__ uint64_t RowSource(int64_t id, bool* is_found) const {
     int64_t row = 0;
     if (index.Find(id, &row) < 0) return kFromMissing;
     *is_found = true;
     return SourceOf(rows.values(static_cast<uint32_t>(row)));
   }
-  // That of ids.data[i], which was found to be refs[positions[i]], or without
-  // positions refs[i].
-  __device__ uint64_t FoundSource(int64_t i, const int64_t* positions,
-                                  const uint32_t* refs) const {
-    const int64_t position = positions == nullptr ? i : positions[i];
-    if (position < 0) return kFromZeros;
-    const uint32_t row = refs[position];
-    if (row == DeviceStore::kNoRow) return kFromMissing;
-    // It may have gone since it was found, and be another's.
+  // That of ids.data[i].
+  __device__ uint64_t Source(int64_t i, bool* is_found) const {
     const int64_t id = ids.data[i];
-    const DeviceRowMeta* const meta = rows.meta(row);
-    bool is_found = false;
-    return meta->live != 0 && meta->id == id ? SourceOf(rows.values(row))
-                                             : Source(id, &is_found);
+    if (refs != nullptr) {
+      const int64_t position = positions == nullptr ? i : positions[i];
+      if (position < 0) return kFromZeros;
+      const uint32_t row = refs[position];
+      if (row == DeviceStore::kNoRow) return kFromMissing;
+      // It may have gone since it was found, and be another's.
+      const DeviceRowMeta* const meta = rows.meta(row);
+      if (meta->live != 0 && meta->id == id) return SourceOf(rows.values(row));
+    }
+    return has_padding && id == padding_id ? kFromZeros
+                                           : RowSource(id, is_found);
+  }
+  // A thread an id: what was searched, as reads. All of the block call it.
+  __device__ void CountReads(uint64_t source, bool is_found) const {
+    if (refs != nullptr) return;
+    CountBlock(is_found, &state->events.read_hits);
+    CountBlock(source == kFromMissing, &state->events.read_misses);
   }
 };
 
@@ -102,33 +108,12 @@ __global__ void __launch_bounds__(kBlock) FindKernel(FindCall call, Unit* out) {
   bool is_found = false;
   uint64_t source = kFromNowhere;
   if (i < SizeOf(call.ids)) {
-    source = call.Source(call.ids.data[i], &is_found);
+    source = call.Source(i, &is_found);
     if (call.found != nullptr) call.found[i] = is_found;
   }
   CopyRows(source, call.ids.data, i - threadIdx.x % kWarp, call.units,
            call.lane_bits, call.missing, out);
-  CountBlock(is_found, &call.state->events.read_hits);
-  CountBlock(source == kFromMissing, &call.state->events.read_misses);
-}
-
-template <typename Unit>
-__global__ void __launch_bounds__(kBlock)
-    ReadRowsKernel(FindCall call, const int64_t* positions,
-                   const uint32_t* refs, Unit* out) {
-  const int64_t i = ThreadNumber();
-  uint64_t source = kFromNowhere;
-  if (i < SizeOf(call.ids)) {
-    source = call.FoundSource(i, positions, refs);
-  }
-  CopyRows(source, call.ids.data, i - threadIdx.x % kWarp, call.units,
-           call.lane_bits, call.missing, out);
-}
-
-__global__ void LocateFoundKernel(FindCall call, const int64_t* positions,
-                                  const uint32_t* refs, uint64_t* sources) {
-  const int64_t i = ThreadNumber();
-  if (i >= call.ids.size) return;
-  sources[i] = call.FoundSource(i, positions, refs);
+  call.CountReads(source, is_found);
 }
 
 __global__ void __launch_bounds__(kBlock)
@@ -137,11 +122,10 @@ __global__ void __launch_bounds__(kBlock)
   bool is_found = false;
   uint64_t source = kFromNowhere;
   if (i < SizeOf(call.ids)) {
-    source = call.Source(call.ids.data[i], &is_found);
+    source = call.Source(i, &is_found);
     sources[i] = source;
   }
-  CountBlock(is_found, &call.state->events.read_hits);
-  CountBlock(source == kFromMissing, &call.state->events.read_misses);
+  call.CountReads(source, is_found);
 }
 
 // Lanes along a bag's columns; each adds up its own in the order of the ids, as
@@ -250,9 +234,11 @@ __global__ void WeightGradientsKernel(PoolCall call, const T* gradients,
   const int64_t end = call.Offset(b + 1);
   C total = 0;
   C along_sum = 0;  // g sum(w x)
+#pragma unroll 1    // or the code is three times as large
   for (int64_t i = begin; i < end; ++i) {
     const uint64_t source = call.sources[i];
     C along = 0;
+#pragma unroll 1
     for (int64_t c = lane; c < call.dim; c += kWarp) {
       const Pack<T, 1> x =
           call.template Read<T, 1>(source, call.find.ids.data[i], c);
@@ -269,6 +255,7 @@ __global__ void WeightGradientsKernel(PoolCall call, const T* gradients,
   const C inverse = divisor == C{0} ? C{0} : C{1} / divisor;
   const C along_pooled = along_sum * inverse;
   __syncwarp();
+#pragma unroll 1
   for (int64_t i = begin + lane; i < end; i += kWarp) {
     C along = weight_gradients[i];
     if (call.bags.combiner == Combiner::kMean) along -= along_pooled;
@@ -296,6 +283,19 @@ FindCall DeviceStore::find_call(const Ids& ids, const int64_t* padding_id,
   return call;
 }
 
+Status DeviceStore::FindLocked(const DeviceStream& on, FindCall call,
+                               void* rows) const {
+  const int unit = UnitBytes(row_bytes(), rows, call.missing.vector);
+  call.units = row_bytes() / unit;
+  call.lane_bits = LaneBits(call.units);
+  return VisitUnit(unit, [&](auto zero) {
+    using Unit = decltype(zero);
+    return CudaStatus(Launch(FindKernel<Unit>, call.ids.size, on.stream, call,
+                             static_cast<Unit*>(rows)),
+                      "look-up");
+  });
+}
+
 Status DeviceStore::Find(const DeviceStream& on, const Ids& ids,
                          const int64_t* padding_id,
                          const DeviceMissing& missing, void* rows,
@@ -305,15 +305,7 @@ Status DeviceStore::Find(const DeviceStream& on, const Ids& ids,
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   FindCall call = find_call(ids, padding_id, missing);
   call.found = found;
-  const int unit = UnitBytes(row_bytes(), rows, missing.vector);
-  call.units = row_bytes() / unit;
-  call.lane_bits = LaneBits(call.units);
-  LODESTAR_RETURN_IF_ERROR(VisitUnit(unit, [&](auto zero) {
-    using Unit = decltype(zero);
-    return CudaStatus(Launch(FindKernel<Unit>, ids.size, on.stream, call,
-                             static_cast<Unit*>(rows)),
-                      "look-up");
-  }));
+  LODESTAR_RETURN_IF_ERROR(FindLocked(on, call, rows));
   return turn.End();
 }
 
@@ -334,15 +326,9 @@ Status DeviceStore::ReadRowsLocked(const DeviceStream& on, const Ids& ids,
                                    const DeviceMissing& missing,
                                    void* rows) const {
   FindCall call = find_call(ids, nullptr, missing);
-  const int unit = UnitBytes(row_bytes(), rows, missing.vector);
-  call.units = row_bytes() / unit;
-  call.lane_bits = LaneBits(call.units);
-  return VisitUnit(unit, [&](auto zero) {
-    using Unit = decltype(zero);
-    return CudaStatus(Launch(ReadRowsKernel<Unit>, ids.size, on.stream, call,
-                             positions, refs, static_cast<Unit*>(rows)),
-                      "look-up");
-  });
+  call.positions = positions;
+  call.refs = refs;
+  return FindLocked(on, call, rows);
 }
 
 Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
@@ -350,15 +336,14 @@ Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
                                  uint64_t* sources, PoolCall* call) const {
   call->sources = sources;
   call->find = find_call(ids, bags.padding_id, missing);
+  call->find.positions = bags.positions;
+  call->find.refs = bags.refs;
   call->bags = bags;
   call->has_default = bags.default_id != nullptr;
   call->default_id = bags.default_id != nullptr ? *bags.default_id : 0;
   call->dim = dim();
   return CudaStatus(
-      bags.refs == nullptr
-          ? Launch(LocateKernel, ids.size, on.stream, call->find, sources)
-          : Launch(LocateFoundKernel, ids.size, on.stream, call->find,
-                   bags.positions, bags.refs, sources),
+      Launch(LocateKernel, ids.size, on.stream, call->find, sources),
       "look-up");
 }
 

@@ -322,6 +322,8 @@ class DeviceStore {
   Status InsertUnderCap(const DeviceStream& on, const Ids& distinct_ids,
                         const InsertOptions& options, const Assigned& assigned,
                         const Outputs& outputs) LODESTAR_REQUIRES(mutex_);
+  Status FindLocked(const DeviceStream& on, FindCall call, void* rows) const
+      LODESTAR_REQUIRES(mutex_);
   Status ReadRowsLocked(const DeviceStream& on, const Ids& ids,
                         const int64_t* positions, const uint32_t* refs,
                         const DeviceMissing& missing, void* rows) const

@@ -68,14 +68,14 @@ struct InitialRow {
   InitialValue value;
   RowType type = RowType::kFloat32;
 
-  template <typename T, typename Unit>
+  template <typename T, typename Unit, int kUnrolled>
   __device__ static Unit Draw(const InitialValue& value, uint64_t base,
                               int64_t unit) {
     constexpr int kNumbers = sizeof(Unit) / sizeof(T);
     Unit result = {};
     if constexpr (kNumbers > 0) {
       T numbers[kNumbers];
-#pragma unroll
+#pragma unroll kUnrolled
       for (int k = 0; k < kNumbers; ++k) {
         numbers[k] =
             RoundTo<T>(value.Draw(base, static_cast<int>(unit * kNumbers + k)));
@@ -84,11 +84,11 @@ struct InitialRow {
     }
     return result;
   }
-  // Not inlined, where tables are rarer: it is in many places.
+  // Neither inlined nor unrolled, where tables are rarer: it is in many places.
   template <typename T, typename Unit>
   __device__ static __noinline__ Unit DrawCalled(InitialValue value,
                                                  uint64_t base, int64_t unit) {
-    return Draw<T, Unit>(value, base, unit);
+    return Draw<T, Unit, 1>(value, base, unit);
   }
   // Unit number `unit` of the row whose id has this base.
   template <typename Unit>
@@ -101,7 +101,7 @@ struct InitialRow {
       case RowType::kBFloat16:
         return DrawCalled<BFloat16, Unit>(value, base, unit);
       default:
-        return Draw<float, Unit>(value, base, unit);
+        return Draw<float, Unit, 4>(value, base, unit);
     }
   }
 };
