@@ -83,7 +83,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
 
     def _make_resource(self, shared_name: str) -> tf.Tensor:
         raise NotImplementedError(
-            f"{self!r} lies on several devices, which this does not take: "
+            f"{self!r} lies on {list(self.devices)}, which this does not take: "
             "restore it from a snapshot, a tf.train.Checkpoint or by load_weights "
             "into a table made without `devices`."
         )

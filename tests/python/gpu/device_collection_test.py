@@ -311,6 +311,54 @@ def test_layer_makes_its_tables_by_a_plan(rng):
     assert again.plan == plan
 
 
+def small_model(devices):
+    """A click model over a collection, compiled."""
+    keras.utils.set_random_seed(1)
+    inputs = {
+        "user": keras.Input((1,), dtype="int64"),
+        "words": keras.Input((5,), dtype="int64"),
+    }
+    embed = EmbeddingCollection(
+        {
+            "user": lodestar.Feature(dim=4, combiner="sum"),
+            "words": lodestar.Feature(dim=4, combiner="mean", padding_id=0),
+        },
+        devices=devices,
+        name="embed",
+    )
+    hidden = keras.layers.Concatenate()([*embed(inputs).values()])
+    model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.Adam(0.05)
+        ),
+        keras.losses.BinaryCrossentropy(from_logits=True),
+    )
+    return model, embed
+
+
+@pytest.mark.parametrize("plan", [GPUS[:1], GPUS], ids=["one", "two"])
+def test_data_parallel_replicas_over_tables_that_are_shared_out(rng, plan):
+    ids = {
+        "user": rng.integers(0, 50, (64, 1)),
+        "words": rng.integers(0, 30, (64, 5)),
+    }
+    label = rng.integers(0, 2, (64, 1)).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((ids, label)).batch(16)
+    with tf.device("/CPU:0"):
+        model, embed = small_model(None)
+        wanted = model.fit(data, epochs=3, verbose=0).history["loss"]
+    strategy = tf.distribute.MirroredStrategy(
+        GPUS, cross_device_ops=tf.distribute.ReductionToOneDevice()
+    )
+    with strategy.scope():
+        model, spread = small_model(plan)
+    got = model.fit(data, epochs=3, verbose=0).history["loss"]
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    for on_cpu, on_gpus in zip(embed.tables, spread.tables, strict=True):
+        assert_close(on_cpu, on_gpus, atol=1e-5)
+
+
 def test_a_model_fits_and_comes_back_on_the_cpu(rng, tmp_path):
     ids = {
         "user": tf.constant(rng.integers(0, 50, (64, 1))),
