@@ -244,6 +244,17 @@ class Benchmark {
          timer_->Median([&](int k) {
            RequireOk(store->Pool(on_, batch(k), bags, {}, out.data()));
          }));
+    SlotGradient slot;
+    slot.gradients = gradients.data();
+    slot.num_ids = kBatch;
+    slot.row_splits = bags.row_splits;
+    slot.num_bags = bags.size;
+    slot.combiner = bags.combiner;
+    Line("sum of gradients of bags", (kBatch + count) * row_bytes,
+         timer_->Median([&](int) {
+           RequireOk(SumSlots(on_, RowType::kFloat32, {slot},
+                              unique.positions(), count, dim, sums.data()));
+         }));
     // And as the table grows by them, with slots and memory for more.
     Line("the same, growing", made + kBatch * row_bytes, timer_->Median(make));
   }
