@@ -228,7 +228,7 @@ class Comparison {
     if (insert) InsertOnDevice(&device);
     LookUp(host, device, insert, &outputs);
     if (insert) {
-      Count(host, device);
+      Count(host, &device);
       SumGradients(host, device, outputs);
     }
     WeightGradients(host, device, insert);
@@ -315,7 +315,7 @@ class Comparison {
     }
   }
 
-  void Count(const CollectionBatch& host, const DeviceCollection& device) {
+  void Count(const CollectionBatch& host, DeviceCollection* device) {
     CollectionBatch::Tally tally;
     host.MakeTally({static_cast<int64_t>(unique_[0].size()),
                     static_cast<int64_t>(unique_[1].size())},
@@ -325,7 +325,7 @@ class Comparison {
     for (size_t f = 0; f < batch_.features.size(); ++f) {
       const DeviceBuffer<unsigned long long> counts(
           std::vector<unsigned long long>(4));
-      ExpectOk(device.Count(static_cast<int>(f), counts.data()), what_);
+      ExpectOk(device->Count(static_cast<int>(f), counts.data()), what_);
       REQUIRE_CUDA(cudaStreamSynchronize(on().stream));
       const std::vector<unsigned long long> got = counts.Download();
       const FeatureCounts& wanted = tally.counts[f];

@@ -401,24 +401,24 @@ class EmbeddingVariable(SharedResource, TrackedTable):
     ) -> tf.Tensor:
         """Rows of the ids, or of the bags; options of `find_or_insert`."""
         hook, missing_row, missing = self.collection_inputs()
-        if feature.combiner is None:
-            of_ids = (self.resource_handle, hook, inputs.ids, missing_row)
-            misses: Any = {"missing": missing, "padding_id": feature.padding_id}
+        of_ids = (self.resource_handle, hook, inputs.ids, missing_row)
+        misses: Any = {"missing": missing, "padding_id": feature.padding_id}
+        with embedding_ops.on_cpu_in_graphs():
+            if feature.combiner is not None:
+                return collection_ops.collection_lookup(
+                    [self.resource_handle],
+                    [hook],
+                    [missing_row],
+                    [missing],
+                    [feature],
+                    [inputs],
+                    **options,
+                )[0]
             if options["insert"] or options["count"]:
                 return embedding_ops.find_or_insert(
                     *of_ids, **(options | misses)
                 )
             return embedding_ops.find(*of_ids, **misses)[0]
-        (pooled,) = collection_ops.collection_lookup(
-            [self.resource_handle],
-            [hook],
-            [missing_row],
-            [missing],
-            [feature],
-            [inputs],
-            **options,
-        )
-        return pooled
 
     def collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
         """What ops that look up take: hook, missing row, kind of the latter."""

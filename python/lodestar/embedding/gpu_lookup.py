@@ -26,18 +26,39 @@ from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 Table = Any
 
 
-def takes(table: Table, feature: FeatureAttrs) -> bool:
-    """Whether the rows that `feature` reads of `table` are pooled on GPUs.
+def taken(
+    tables: Sequence[Table], features: Sequence[FeatureAttrs]
+) -> list[int]:
+    """Places of the features whose rows are pooled on GPUs.
 
-    A largest number, and what an empty bag reads, is no sum of shares.
+    Those of a table go one way, so that its ids are made distinct once.
+    """
+    others = {
+        feature.table
+        for feature in features
+        if not _takes(tables[feature.table], feature)
+    }
+    return [f for f, x in enumerate(features) if x.table not in others]
+
+
+def _takes(table: Table, feature: FeatureAttrs) -> bool:
+    """Whether GPUs pool what `feature` reads of `table`.
+
+    Shares have to add up: a largest number and what an empty bag reads are no
+    sums, nor is one of a bag's rows, beside one that is infinite. What rows of
+    float64 are divided by is no float32.
     """
     if table.workers is not None:
         return False
     if not all(on_gpu(part.device) for part in table.parts):
         return False
-    return len(table.parts) == 1 or (
-        feature.combiner != "max" and feature.default_id is None
-    )
+    if len(table.parts) == 1:
+        return True
+    if feature.default_id is not None:
+        return False
+    if feature.combiner in ("mean", "sqrtn"):
+        return table.dtype != tf.float64
+    return feature.combiner in (None, "sum")
 
 
 def features_by_device(
@@ -45,11 +66,9 @@ def features_by_device(
 ) -> dict[str, list[int]]:
     """Places of the features that each GPU is asked for, in order."""
     places: dict[str, list[int]] = {}
-    for f, feature in enumerate(features):
-        table = tables[feature.table]
-        if takes(table, feature):
-            for part in table.parts:
-                places.setdefault(part.device, []).append(f)
+    for f in taken(tables, features):
+        for part in tables[features[f].table].parts:
+            places.setdefault(part.device, []).append(f)
     return places
 
 
@@ -63,11 +82,11 @@ def look_up(
     admit: bool | None = None,
     counters: Mapping[str, tf.Tensor] | None = None,
 ) -> list[tf.Tensor]:
-    """As `embedding_collection_ops.collection_lookup`, of features that it takes.
+    """As `embedding_collection_ops.collection_lookup`, of features that are taken.
 
     Args:
         tables: T tables.
-        features: F features that `takes` takes.
+        features: F features that are `taken`.
         inputs: F batches.
         insert: As there, and so are the two that follow.
         count: Whether sightings are counted.

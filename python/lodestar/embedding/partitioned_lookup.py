@@ -38,15 +38,12 @@ def look_up(
     """
     options: dict[str, Any] = {"insert": insert, "count": count, "admit": admit}
     found: dict[int, tf.Tensor] = {}
-    for look_up_some, of_gpus, some_counters in (
-        (gpu_lookup.look_up, True, gpu_counters),
-        (_fetch_and_pool, False, counters),
+    on_gpus = gpu_lookup.taken(tables, features)
+    others = sorted({*range(len(features))} - {*on_gpus})
+    for look_up_some, own, some_counters in (
+        (gpu_lookup.look_up, on_gpus, gpu_counters),
+        (_fetch_and_pool, others, counters),
     ):
-        own = [
-            f
-            for f, feature in enumerate(features)
-            if gpu_lookup.takes(tables[feature.table], feature) == of_gpus
-        ]
         if own:
             used = sorted({features[f].table for f in own})
             rows = look_up_some(
@@ -80,9 +77,10 @@ def _fetch_and_pool(
     counters: tf.Tensor | None,
 ) -> list[tf.Tensor]:
     hooks, _, missing = zip(*(t.collection_inputs() for t in tables))
-    unique_ids, positions = embedding_partition_ops.unique_features(
-        features, inputs, len(tables)
-    )
+    with embedding_ops.on_cpu_in_graphs():
+        unique_ids, positions = embedding_partition_ops.unique_features(
+            features, inputs, len(tables)
+        )
     rows, resident = [], []
     for table, ids, where, kind in zip(
         tables, unique_ids, positions, missing, strict=True

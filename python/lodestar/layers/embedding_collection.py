@@ -241,15 +241,16 @@ class EmbeddingCollection(TableLayer):
         hooks, missing_rows, missing = zip(
             *(table.collection_inputs() for table in tables), strict=True
         )
-        return collection_ops.collection_lookup(
-            [table.resource_handle for table in tables],
-            hooks,
-            missing_rows,
-            missing,
-            lookup.attrs,
-            inputs,
-            **options,
-        )
+        with embedding_ops.on_cpu_in_graphs():
+            return collection_ops.collection_lookup(
+                [table.resource_handle for table in tables],
+                hooks,
+                missing_rows,
+                missing,
+                lookup.attrs,
+                inputs,
+                **options,
+            )
 
     def stats(self, reset: bool = False) -> dict[str, dict[str, float]]:
         """What was looked up in training, by feature, eagerly.
@@ -357,6 +358,8 @@ class EmbeddingCollection(TableLayer):
                 "default_id": feature.default_id,
                 "max_length": feature.max_length,
                 "column": feature.column,
+                "expected_rows": feature.expected_rows,
+                "expected_ids": feature.expected_ids,
             }
             for name, feature in self._features
         }
@@ -448,11 +451,8 @@ def _counters(
     others = [*range(len(lookup.features))]
     if lookup.on_devices:
         places.update(gpu_lookup.features_by_device(own, lookup.attrs))
-        others = [
-            f
-            for f, attrs in enumerate(lookup.attrs)
-            if not gpu_lookup.takes(own[attrs.table], attrs)
-        ]
+        on_gpus = {*gpu_lookup.taken(own, lookup.attrs)}
+        others = [f for f in others if f not in on_gpus]
     # Workers of servers, where look-ups are, cannot reach any.
     if others and not (lookup.on_devices and strategies.servers()):
         places[None] = others

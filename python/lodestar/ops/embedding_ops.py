@@ -163,6 +163,15 @@ def on_cpu() -> contextlib.AbstractContextManager[None]:
     return tf.device("CPU")
 
 
+def on_cpu_in_graphs() -> contextlib.AbstractContextManager[None]:
+    """Around look-ups in the memory of the host: says so to `beside`.
+
+    In a graph it knows of an op what the scopes around it ask for, which may be
+    a GPU. Eagerly it knows where the op ran.
+    """
+    return contextlib.nullcontext() if tf.executing_eagerly() else on_cpu()
+
+
 def beside(tensor: tf.Tensor) -> contextlib.AbstractContextManager[None]:
     """Within, ops that know no table run on the GPU that `tensor` is made on.
 

@@ -116,6 +116,56 @@ def test_gradients_of_weights(devices, rng, combiner):
             results.append((rows, tape.gradient(loss, weights.values)))
         for wanted, got in zip(*results, strict=True):
             np.testing.assert_allclose(wanted, got, rtol=1e-4, atol=1e-5)
+    for name in ("read_hits", "read_misses"):
+        assert cpu.stats()[name] == gpu.stats()[name]
+
+
+def test_float64_is_divided_in_float64(devices, rng):
+    cpu, gpu = table(dtype=tf.float64), table(devices, dtype=tf.float64)
+    ids = bags(rng)
+    np.testing.assert_allclose(
+        cpu.lookup(ids, combiner="mean", training=True),
+        gpu.lookup(ids, combiner="mean", training=True),
+        rtol=1e-14,
+    )
+
+
+@pytest.mark.parametrize("combiner", ["first", "last"])
+def test_rows_that_are_not_picked_are_not_read(devices, combiner):
+    gpu = table(devices)
+    gpu.insert_or_assign(
+        np.arange(20),
+        np.where(np.arange(20) % 19 == 0, 1.0, np.inf)[:, None] * np.ones(4),
+    )
+    rows = gpu.lookup(np.arange(20)[None], combiner=combiner)
+    np.testing.assert_array_equal(rows, np.ones((1, 4)))
+
+
+def test_tables_on_the_cpu_stay_there_within_the_scope_of_a_gpu(rng):
+    cpu, ids = table(), bags(rng)
+
+    @tf.function
+    def step():
+        with tf.device("/GPU:0"), tf.GradientTape() as tape:
+            rows = cpu.lookup(ids, combiner="mean", training=True)
+            rows += cpu.lookup(tf.range(9, dtype=tf.int64), training=True)
+        with tf.device("/GPU:0"):
+            return tape.gradient(rows, cpu.hook.value).values
+
+    step()
+    operations = step.get_concrete_function().graph.get_operations()
+    found = {
+        op.type: op.device
+        for op in operations
+        if op.type.startswith("Lodestar>Embedding")
+    }
+    assert {
+        "Lodestar>EmbeddingCollectionLookup",
+        "Lodestar>EmbeddingCollectionGradient",
+        "Lodestar>EmbeddingFindOrInsert",
+        "Lodestar>EmbeddingGradient",
+    } <= set(found)
+    assert all("CPU" in device for device in found.values()), found
 
 
 FEATURES = {
@@ -133,8 +183,12 @@ PLANS = {
 }
 
 
-def collection(plan=None):
-    """Six features over two tables, placed as the plan says."""
+# What GPUs pool of tables that are spread over several.
+SUMS = ["row", "bag", "weighted", "one_hot"]
+
+
+def collection(plan=None, names=tuple(FEATURES)):
+    """Features over two tables, placed as the plan says."""
     plan = {} if plan is None else plan
     tables = {}
     for name, dim in (("small", 4), ("large", 8)):
@@ -148,6 +202,7 @@ def collection(plan=None):
                 tables["small" if i % 2 else "large"], **options
             )
             for i, (name, options) in enumerate(FEATURES.items())
+            if name in names
         }
     )
 
@@ -172,9 +227,10 @@ def a_batch(rng, size=8):
 
 
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("names", [[*FEATURES], SUMS], ids=["all", "sums"])
 @pytest.mark.parametrize("plan", PLANS)
-def test_a_collection_trains_as_on_the_cpu(rng, plan, graph):
-    layers = [collection(), collection(PLANS[plan])]
+def test_a_collection_trains_as_on_the_cpu(rng, plan, names, graph):
+    layers = [collection(None, names), collection(PLANS[plan], names)]
     batches = [a_batch(rng) for _ in range(3)]
     results = []
     for layer in layers:
@@ -195,7 +251,7 @@ def test_a_collection_trains_as_on_the_cpu(rng, plan, graph):
         run = tf.function(step, reduce_retracing=True) if graph else step
         results.append([run(*batch) for batch in batches])
     for wanted, got in zip(*results, strict=True):
-        for name in FEATURES:
+        for name in names:
             np.testing.assert_allclose(
                 wanted[name], got[name], rtol=1e-5, atol=1e-6, err_msg=name
             )
@@ -309,6 +365,7 @@ def test_layer_makes_its_tables_by_a_plan(rng):
     assert all(r.shape == (9, 8) for r in rows.values())
     again = EmbeddingCollection.from_config(layer.get_config())
     assert again.plan == plan
+    assert again.features["user"].expected_rows == 10**9
 
 
 def small_model(devices):

@@ -1,5 +1,7 @@
 #include "tf_ops/core/device/device_collection.h"
 
+#include <algorithm>
+
 #include "tf_ops/core/device/device_gradient.h"
 #include "tf_ops/core/device/device_launch.h"
 
@@ -82,6 +84,7 @@ DeviceStore::Bags DeviceCollection::BagsOf(const Part& part) const {
   if (table.refs.data() != nullptr) {
     bags.positions = table.batch.positions() + part.first;
     bags.refs = table.refs.data();
+    bags.sources = sources_.data();
   }
   return bags;
 }
@@ -108,6 +111,16 @@ Status DeviceCollection::FindOrInsert(
   const auto unique = [](const Table& table) {
     return DeviceStore::Ids{table.batch.ids().data, table.num_unique, nullptr};
   };
+  int64_t most_ids = 1;
+  int64_t most_unique = 1;
+  for (const Part& part : parts_) most_ids = std::max(most_ids, part.num_ids);
+  for (const Table& table : tables_) {
+    most_unique = std::max(most_unique, table.num_unique);
+  }
+  LODESTAR_RETURN_IF_ERROR(
+      sources_.Allocate(on_.memory, most_ids, "the rows of bags"));
+  LODESTAR_RETURN_IF_ERROR(seen_.Allocate(on_.memory, most_unique / 32 + 1,
+                                          "the counts of a feature"));
   for (size_t t = 0; t < tables_.size(); ++t) {
     Table& table = tables_[t];
     // One at least: that it is there says that rows were found.
@@ -151,21 +164,19 @@ Status DeviceCollection::WeightGradients(int f, DeviceStore* store,
                                 missing, gradients, weight_gradients);
 }
 
-Status DeviceCollection::Count(int f, unsigned long long* counts) const {
-  constexpr const char* kFor = "the counts of a feature";
+Status DeviceCollection::Count(int f, unsigned long long* counts) {
   const Part& part = parts_[f];
   const Table& table = tables_[part.feature.table];
-  DeviceArray<uint32_t> seen;
-  LODESTAR_RETURN_IF_ERROR(
-      seen.Allocate(on_.memory, table.num_unique / 32 + 1, kFor));
-  LODESTAR_CUDA_TRY(cudaMemsetAsync(seen.data(), 0, seen.bytes(), on_.stream));
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(seen_.data(), 0, seen_.bytes(), on_.stream));
   CountCall call = {};
   call.positions = table.batch.positions() + part.first;
   call.num_ids = part.num_ids;
   call.resident = table.resident.data();
-  call.seen = seen.data();
+  call.seen = seen_.data();
   call.counts = counts;
-  return CudaStatus(Launch(CountKernel, part.num_ids, on_.stream, call), kFor);
+  return CudaStatus(Launch(CountKernel, part.num_ids, on_.stream, call),
+                    "the counts of a feature");
 }
 
 Status DeviceCollection::SumGradients(

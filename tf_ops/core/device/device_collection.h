@@ -50,8 +50,9 @@ class DeviceCollection {
 
   // Makes the ids of each table distinct. Waits.
   Status Unique();
-  // Finds or makes the rows of the distinct ids, of store[t] those of table t.
-  // No table is changed where memory for the rows is short. After Unique.
+  // Finds or makes the rows of the distinct ids, of store[t] those of table t,
+  // after Unique. It asks for all memory, that of LookUp and Count too, before
+  // it changes a table; but those with a cap ask for more in their turn.
   Status FindOrInsert(const std::vector<DeviceStore*>& stores,
                       const DeviceStore::InsertOptions& options);
 
@@ -65,7 +66,7 @@ class DeviceCollection {
                          float* weight_gradients) const;
   // Adds to counts, in device memory: ids, padding, distinct ids, and ids that
   // had a row before, of feature f. After FindOrInsert.
-  Status Count(int f, unsigned long long* counts) const;
+  Status Count(int f, unsigned long long* counts);
 
   // The sums of a table's gradients, as SumSlots. gradients, winners: of each
   // feature. positions: of the table's ids.
@@ -102,6 +103,9 @@ class DeviceCollection {
   std::vector<Part> parts_;
   std::vector<Table> tables_;
   DeviceCsr csr_;
+  // Of one feature after the other, once rows are found.
+  DeviceArray<uint64_t> sources_;
+  DeviceArray<uint32_t> seen_;
 };
 
 }  // namespace lodestar

@@ -91,6 +91,7 @@ Status DeviceCsr::Send(const DeviceStream& on, BatchMemory memory,
                        const ParallelFor* parallel) {
   constexpr const char* kFor = "a batch of ids";
   LODESTAR_RETURN_IF_ERROR(Reserve(slots));
+  if (block_.bytes() == 0) return block_.Allocate(on.memory, kFor);
   StagingBuffer* const host =
       StagingBuffer::Of(on.stream, memory == BatchMemory::kManaged
                                        ? StagingBuffer::Kind::kManaged

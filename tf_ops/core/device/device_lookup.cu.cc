@@ -19,6 +19,7 @@ struct FindCall {
   // positions at refs[i]. Without refs they are searched.
   const int64_t* positions;
   const uint32_t* refs;
+  bool counts;  // what is searched, as reads
   bool has_padding;
   int64_t padding_id;
   MissingRows missing;
@@ -48,9 +49,9 @@ struct FindCall {
     return has_padding && id == padding_id ? kFromZeros
                                            : RowSource(id, is_found);
   }
-  // A thread an id: what was searched, as reads. All of the block call it.
+  // A thread an id. All of the block call it.
   __device__ void CountReads(uint64_t source, bool is_found) const {
-    if (refs != nullptr) return;
+    if (!counts || refs != nullptr) return;
     CountBlock(is_found, &state->events.read_hits);
     CountBlock(source == kFromMissing, &state->events.read_misses);
   }
@@ -277,6 +278,7 @@ FindCall DeviceStore::find_call(const Ids& ids, const int64_t* padding_id,
   call.rows = rows();
   call.state = state_.data();
   call.ids = ids;
+  call.counts = true;
   call.has_padding = padding_id != nullptr;
   call.padding_id = padding_id != nullptr ? *padding_id : 0;
   call.missing = {missing.kind, missing.vector, initial()};
@@ -333,9 +335,11 @@ Status DeviceStore::ReadRowsLocked(const DeviceStream& on, const Ids& ids,
 
 Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
                                  const Bags& bags, const DeviceMissing& missing,
-                                 uint64_t* sources, PoolCall* call) const {
+                                 bool counts, uint64_t* sources,
+                                 PoolCall* call) const {
   call->sources = sources;
   call->find = find_call(ids, bags.padding_id, missing);
+  call->find.counts = counts;
   call->find.positions = bags.positions;
   call->find.refs = bags.refs;
   call->bags = bags;
@@ -350,15 +354,19 @@ Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
 Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,
                          const Bags& bags, const DeviceMissing& missing,
                          void* pooled, int64_t* winners) {
-  DeviceArray<uint64_t> sources;
-  LODESTAR_RETURN_IF_ERROR(
-      sources.Allocate(on.memory, ids.size, "the rows of bags"));
+  DeviceArray<uint64_t> own;
+  uint64_t* sources = bags.sources;
+  if (sources == nullptr) {
+    LODESTAR_RETURN_IF_ERROR(
+        own.Allocate(on.memory, ids.size, "the rows of bags"));
+    sources = own.data();
+  }
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   PoolCall call = {};
   LODESTAR_RETURN_IF_ERROR(
-      LocateLocked(on, ids, bags, missing, sources.data(), &call));
+      LocateLocked(on, ids, bags, missing, true, sources, &call));
   LODESTAR_RETURN_IF_ERROR(VisitRowType(type(), [&](auto zero) {
     using T = decltype(zero);
     return VisitPack<T>(
@@ -389,7 +397,7 @@ Status DeviceStore::WeightGradients(const DeviceStream& on, const Ids& ids,
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   PoolCall call = {};
   LODESTAR_RETURN_IF_ERROR(
-      LocateLocked(on, ids, bags, missing, sources.data(), &call));
+      LocateLocked(on, ids, bags, missing, false, sources.data(), &call));
   LODESTAR_RETURN_IF_ERROR(VisitRowType(type(), [&](auto zero) {
     using T = decltype(zero);
     return CudaStatus(

@@ -179,6 +179,7 @@ class DeviceStore {
     // they are searched, and count as reads.
     const int64_t* positions = nullptr;
     const uint32_t* refs = nullptr;
+    uint64_t* sources = nullptr;  // room of [N]; null: Pool asks for it
   };
   // pooled: [B, D]. winners, for max only, else null: [B, D], the index in ids
   // of each largest number, -1 where there is none. Splits are read as the
@@ -187,7 +188,7 @@ class DeviceStore {
               const DeviceMissing& missing, void* pooled,
               int64_t* winners = nullptr);
   // gradients [B, D], of the table's type -> weight_gradients [N]; of sum, mean
-  // and sqrtn.
+  // and sqrtn. Counts no reads.
   Status WeightGradients(const DeviceStream& on, const Ids& ids,
                          const Bags& bags, const DeviceMissing& missing,
                          const void* gradients, float* weight_gradients);
@@ -330,8 +331,9 @@ class DeviceStore {
       LODESTAR_REQUIRES(mutex_);
   // Finds the rows of bags, and says so in *call.
   Status LocateLocked(const DeviceStream& on, const Ids& ids, const Bags& bags,
-                      const DeviceMissing& missing, uint64_t* sources,
-                      PoolCall* call) const LODESTAR_REQUIRES(mutex_);
+                      const DeviceMissing& missing, bool counts,
+                      uint64_t* sources, PoolCall* call) const
+      LODESTAR_REQUIRES(mutex_);
   Status RemoveLocked(const DeviceStream& on, const Ids& ids, bool evicted)
       LODESTAR_REQUIRES(mutex_);
   // After Fetch: what `policy` names, and `excess` rows in all if it takes

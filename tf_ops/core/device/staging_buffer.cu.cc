@@ -26,7 +26,7 @@ StagingBuffer::~StagingBuffer() {
   for (const auto& slot : slots_) {
     cudaEventSynchronize(slot->done);
     cudaEventDestroy(slot->done);
-    Resize(slot.get(), 0);
+    Release(slot->memory);
   }
 }
 
@@ -34,10 +34,9 @@ void* StagingBuffer::Allocate(int64_t bytes) {
   Slot* const slot = Take();
   if (slot == nullptr) return nullptr;
   // Without the mutex: others need not wait for it.
-  if (cudaEventSynchronize(slot->done) == cudaSuccess &&
-      (slot->bytes >= bytes || Resize(slot, bytes))) {
-    return slot->memory;
-  }
+  const bool done = cudaEventSynchronize(slot->done) == cudaSuccess;
+  void* const memory = done ? Resize(slot, bytes) : nullptr;
+  if (memory != nullptr) return memory;
   cudaGetLastError();  // or the next call would report it
   MutexLock lock(&mutex_);
   slot->taken = false;
@@ -71,6 +70,7 @@ StagingBuffer::Slot* StagingBuffer::Take() {
     auto made = std::make_unique<Slot>();
     if (cudaEventCreateWithFlags(&made->done, cudaEventDisableTiming) !=
         cudaSuccess) {
+      cudaGetLastError();
       return nullptr;
     }
     chosen = made.get();
@@ -80,25 +80,34 @@ StagingBuffer::Slot* StagingBuffer::Take() {
   return chosen;
 }
 
-bool StagingBuffer::Resize(Slot* slot, int64_t bytes) const {
+void* StagingBuffer::Resize(Slot* slot, int64_t bytes) {
   constexpr int64_t kLeast = 64 << 10;
-  const bool pinned = kind_ == Kind::kPinned;
-  if (slot->memory != nullptr) {
-    pinned ? cudaFreeHost(slot->memory) : cudaFree(slot->memory);
+  void* old = nullptr;
+  {
+    MutexLock lock(&mutex_);
+    if (slot->bytes >= bytes) return slot->memory;
+    // Before it is freed: who frees another slot looks at all of them.
+    std::swap(old, slot->memory);
+    slot->bytes = 0;
   }
-  slot->memory = nullptr;
-  slot->bytes = 0;
-  if (bytes == 0) return true;
+  Release(old);
   // A quarter more: batches differ.
   const int64_t wanted = std::max(kLeast, bytes + bytes / 4);
   void* memory = nullptr;
-  if ((pinned ? cudaMallocHost(&memory, wanted)
-              : cudaMallocManaged(&memory, wanted)) != cudaSuccess) {
-    return false;
+  if ((kind_ == Kind::kPinned
+           ? cudaMallocHost(&memory, wanted)
+           : cudaMallocManaged(&memory, wanted)) != cudaSuccess) {
+    return nullptr;
   }
+  MutexLock lock(&mutex_);
   slot->memory = memory;
   slot->bytes = wanted;
-  return true;
+  return memory;
+}
+
+void StagingBuffer::Release(void* memory) const {
+  if (memory == nullptr) return;
+  kind_ == Kind::kPinned ? cudaFreeHost(memory) : cudaFree(memory);
 }
 
 }  // namespace lodestar

@@ -50,8 +50,10 @@ class StagingBuffer final : public DeviceAllocator {
   // A slot that is now taken: the first that is done, a new one, or the one
   // that was freed first. nullptr: an error of CUDA.
   Slot* Take();
-  // Of a slot that is taken. False: out of memory; it has none then.
-  bool Resize(Slot* slot, int64_t bytes) const;
+  // The memory of a slot that is taken and done, at least so much. nullptr: out
+  // of memory; it has none then.
+  void* Resize(Slot* slot, int64_t bytes);
+  void Release(void* memory) const;
 
   const cudaStream_t stream_;
   const Kind kind_;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/collection/embedding_collection.h"
 #include "tf_ops/core/device/device_collection.h"
 #include "tf_ops/core/device/device_features.h"
@@ -56,13 +57,20 @@ class DeviceCollectionCounters : public tensorflow::ResourceBase {
                   ", on a GPU)");
   }
   int64_t num_features() const { return num_features_; }
-  unsigned long long* of_feature(int f) const {
-    return counts_.data() + f * kNumbers;
-  }
 
+  // Counts the features of a batch.
+  Status Add(DeviceCollection* batch) {
+    MutexLock lock(&mutex_);
+    for (int f = 0; f < num_features_; ++f) {
+      LODESTAR_RETURN_IF_ERROR(batch->Count(f, counts_.data() + f * kNumbers));
+    }
+    return Status();
+  }
   // Waits. As CollectionCounters::Read.
   Status Read(const DeviceStream& on, bool reset, int64_t* counts) {
     constexpr const char* kFor = "the counters of features";
+    // Nothing is counted between the copy and the reset.
+    MutexLock lock(&mutex_);
     LODESTAR_RETURN_IF_ERROR(
         CudaStatus(cudaMemcpyAsync(counts, counts_.data(), counts_.bytes(),
                                    cudaMemcpyDeviceToHost, on.stream),
@@ -78,6 +86,8 @@ class DeviceCollectionCounters : public tensorflow::ResourceBase {
  private:
   const int64_t num_features_;
   TensorFlowAllocator allocator_;  // outlives the counters
+  // Of the order in which work on the counters is queued, on one stream.
+  Mutex mutex_;
   DeviceArray<unsigned long long> counts_;
 };
 
@@ -161,10 +171,9 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
       LODESTAR_TRY(batch.LookUp(feature, stores.store(table),
                                 OnDevice(stores.missing(table)), rows[f],
                                 winners[f]));
-      if (!sighting_ || counters == nullptr) continue;
-      LODESTAR_TRY(batch.Count(feature, counters->of_feature(feature)));
     }
-    return absl::OkStatus();
+    if (!sighting_ || counters == nullptr) return absl::OkStatus();
+    return ToTensorFlow(counters->Add(&batch));
   }
 
  private:
