@@ -1,6 +1,5 @@
 """Which device has the table of each feature."""
 
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,12 +75,14 @@ def plan_devices(
 
 
 def _tables(features: Mapping[str, Feature | int]) -> dict[str, Feature]:
+    if not isinstance(features, Mapping):
+        raise ValueError(
+            f"`features` is a {type(features).__name__}, wanted a dict of "
+            "name -> lodestar.Feature, or the dim of one."
+        )
     return {
-        name: feature
-        if isinstance(feature, Feature)
-        else Feature(dim=int(feature))
+        name: feature if isinstance(feature, Feature) else Feature(dim=feature)
         for name, feature in features.items()
-        if isinstance(feature, (Feature, numbers.Real))
     }
 
 

@@ -126,6 +126,12 @@ def test_what_is_wrong_is_named(changed, message):
         EmbeddingCollection(features, **arguments)
 
 
+@pytest.mark.parametrize("features", [["a"], {"a": 2.5}, {"a": "8"}, {"a": 0}])
+def test_features_are_checked(features):
+    with pytest.raises(ValueError, match="`features` is a list|`dim`="):
+        plan_devices(features, DEVICES)
+
+
 def test_a_plan_wants_devices():
     with pytest.raises(ValueError, match="`plan` is given without `devices`"):
         EmbeddingCollection({"a": 4}, plan={"a": "/CPU:0"})
