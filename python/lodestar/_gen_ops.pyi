@@ -222,6 +222,36 @@ def lodestar_embedding_collection_lookup(
 ) -> _EmbeddingCollectionLookup: ...
 
 
+class _EmbeddingCollectionPartitionBags(NamedTuple):
+    part_ids: list[tf.Tensor]
+    part_row_splits: list[tf.Tensor]
+    part_factors: list[tf.Tensor]
+    places: list[tf.Tensor]
+
+
+def lodestar_embedding_collection_partition_bags(
+    ids: Sequence[tf.Tensor],
+    row_splits: Sequence[tf.Tensor],
+    weights: Sequence[tf.Tensor],
+    T: int,
+    names: Sequence[str] | Sequence[bytes],
+    tables: Sequence[int],
+    combiners: Sequence[str] | Sequence[bytes],
+    ragged: Sequence[bool],
+    weighted: Sequence[bool],
+    salted: Sequence[bool],
+    salts: Sequence[int],
+    use_padding: Sequence[bool],
+    padding_ids: Sequence[int],
+    use_default: Sequence[bool],
+    default_ids: Sequence[int],
+    max_lengths: Sequence[int],
+    num_parts: int,
+    N: int,
+    name: str | None = None,
+) -> _EmbeddingCollectionPartitionBags: ...
+
+
 class _EmbeddingCollectionPool(NamedTuple):
     pooled: list[tf.Tensor]
     winners: list[tf.Tensor]

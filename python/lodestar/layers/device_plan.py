@@ -16,11 +16,15 @@ def plan_devices(
 ) -> Plan:
     """Shares features out to devices, as EmbeddingCollection does.
 
-    >>> lodestar.layers.plan_devices(
+    >>> plan = lodestar.layers.plan_devices(
     ...     {"user": lodestar.Feature(dim=64, expected_rows=10**9),
     ...      "item": lodestar.Feature(dim=64, expected_rows=10**6),
     ...      "word": lodestar.Feature(dim=16, expected_rows=10**6)},
-    ...     ["/GPU:0", "/GPU:1"])
+    ...     ["/CPU:0", "/CPU:1"])
+    >>> plan["user"]
+    ('/device:CPU:0', '/device:CPU:1')
+    >>> plan["item"], plan["word"]
+    (('/device:CPU:0',), ('/device:CPU:1',))
 
     Each table has a share of all bytes of rows, expected_rows x dim x the
     bytes of a number, and one of all numbers that are looked up, expected_ids x
@@ -142,9 +146,11 @@ def _shares(
     lookups: dict[str, float] = {}
     seen: set[int] = set()
     for name, feature in features.items():
-        dim, size = feature.dim, 4
         if feature.table is not None:
             dim, size = feature.table.dim, feature.table.dtype.size
+        else:
+            assert feature.dim is not None
+            dim, size = feature.dim, 4
         rows = (
             average if feature.expected_rows is None else feature.expected_rows
         )
