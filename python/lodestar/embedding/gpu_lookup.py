@@ -85,7 +85,7 @@ def look_up(
     """As `embedding_collection_ops.collection_lookup`, of features that are taken.
 
     Args:
-        tables: T tables.
+        tables: T tables, each of which is read.
         features: F features that are `taken`.
         inputs: F batches.
         insert: As there, and so are the two that follow.
@@ -101,10 +101,7 @@ def look_up(
         for part, share in zip(table.parts, shared_out[f], strict=True):
             call = calls.setdefault(part.device, _Call())
             call.add(table, part, *share)
-    hooks = {
-        t: tables[t].collection_inputs() for t in {f.table for f in features}
-    }
-    by_table = {id(tables[t]): found for t, found in hooks.items()}
+    of_tables = {id(table): table.collection_inputs() for table in tables}
     results: dict[str, list[tf.Tensor]] = {}
     for device, call in calls.items():
         options: dict[str, Any] = {
@@ -114,7 +111,7 @@ def look_up(
             "counters": None if counters is None else counters[device],
         }
         with tf.device(device):
-            results[device] = call.run(by_table, options)
+            results[device] = call.run(of_tables, options)
     found = []
     for f, feature in enumerate(features):
         shares = [

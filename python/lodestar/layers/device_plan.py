@@ -117,8 +117,12 @@ def _decided(
         if feature.table is not None or feature.devices is not None:
             raise ValueError(
                 f"`plan` names {name!r}, whose "
-                + ("table is made" if feature.table is not None else "devices")
-                + " already; leave it out of one of them."
+                + (
+                    "devices are given"
+                    if feature.table is None
+                    else "table is made"
+                )
+                + " already; leave it out."
             )
         found = check_devices([chosen] if isinstance(chosen, str) else chosen)
         others = [device for device in found if device not in devices]

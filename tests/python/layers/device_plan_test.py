@@ -104,8 +104,14 @@ def test_a_plan_by_hand_goes_before():
         ({"devices": ["/CPU:0", "/CPU:0"]}, "names a device twice"),
         ({"devices": ["/CPU:9"]}, "is not there"),
         ({"plan": {"z": "/CPU:0"}}, "`plan` names 'z', which is no feature"),
-        ({"plan": {"t": "/CPU:0"}}, "`plan` names 't', whose table is made"),
-        ({"plan": {"p": "/CPU:0"}}, "`plan` names 'p', whose devices already"),
+        (
+            {"plan": {"t": "/CPU:0"}},
+            "`plan` names 't', whose table is made already",
+        ),
+        (
+            {"plan": {"p": "/CPU:0"}},
+            "`plan` names 'p', whose devices are given already",
+        ),
         (
             {"devices": ["/CPU:0"], "plan": {"a": "/CPU:1"}},
             r"`plan\['a'\]` names .*CPU:1.*not among",

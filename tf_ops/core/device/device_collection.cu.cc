@@ -43,9 +43,7 @@ Status DeviceCollection::Init(const DeviceStream& on, BatchMemory memory,
     tables_[features[f].table].features.push_back(static_cast<int>(f));
   }
   std::vector<DeviceCsr::Slot> slots;
-  int64_t num_ids = 0;
   for (Table& table : tables_) {
-    table.first = num_ids;
     for (const int f : table.features) {
       Part& part = parts_[f];
       part.feature = features[f];
@@ -57,7 +55,6 @@ Status DeviceCollection::Init(const DeviceStream& on, BatchMemory memory,
       table.num_ids += part.num_ids;
       slots.push_back(slot);
     }
-    num_ids += table.num_ids;
   }
   return csr_.Send(on, memory, slots, parallel);
 }

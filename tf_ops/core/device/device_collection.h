@@ -78,7 +78,6 @@ class DeviceCollection {
 
  private:
   struct Table {
-    int64_t first = 0;  // of its ids
     int64_t num_ids = 0;
     std::vector<int> features;
     DeviceBatch batch;
