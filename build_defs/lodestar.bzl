@@ -239,7 +239,7 @@ def lodestar_cc_test(name, srcs = [], deps = [], **kwargs):
         **kwargs
     )
 
-def lodestar_guards_test(name, broken, deps = []):
+def lodestar_guards_test(name, broken, deps = [], pauses = False):
     """A GoogleTest, and for each guard of core that it fails with it broken.
 
     For each case, broken_CASE_test passes only if the case then fails.
@@ -251,8 +251,11 @@ def lodestar_guards_test(name, broken, deps = []):
         by the CASE of their targets. The source's broken object is linked before
         the libraries, so the sound one that they hold is not.
       deps: libraries.
+      pauses: build the sources in `broken`, sound or not, to call the PauseAt
+        that the GoogleTest defines.
     """
     cases = name + "_cases"
+    defines = ["LODESTAR_PAUSES"] if pauses else []
     native.cc_library(
         name = cases,
         testonly = True,
@@ -260,9 +263,15 @@ def lodestar_guards_test(name, broken, deps = []):
         copts = _test_copts(),
         linkstatic = True,
         alwayslink = True,
+        local_defines = defines,
         deps = deps + ["@local_config_gtest//:gtest_main"],
     )
-    _cc_test(name, [], [":" + cases])
+    _cc_test(
+        name,
+        [src for src, _ in broken.values()] if pauses else [],
+        [":" + cases],
+        local_defines = defines,
+    )
     for guard, (guarded_src, tests) in broken.items():
         binary = "broken_%s" % guard
         native.cc_binary(
@@ -272,7 +281,7 @@ def lodestar_guards_test(name, broken, deps = []):
             copts = _COPTS,
             linkopts = ["-lpthread"],
             linkstatic = True,
-            local_defines = ["LODESTAR_BROKEN_GUARD=k" + guard],
+            local_defines = ["LODESTAR_BROKEN_GUARD=k" + guard] + defines,
             deps = [":" + cases],
         )
         for test, case in tests.items():

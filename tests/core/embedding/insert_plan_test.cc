@@ -70,22 +70,17 @@ struct Table {
   TableParts parts;
 };
 
-InsertPlan::Options At(int64_t now) {
-  InsertPlan::Options options;
-  options.call.now = now;
-  return options;
-}
-
 TEST(InsertPlanTest, NothingIsThereBeforeItIsCommitted) {
   Table table;
+  table.parts.step.MoveTo(3);
   {
-    Table::Call call(&table, {5, 6, 7}, At(3));
+    Table::Call call(&table, {5, 6, 7}, {});
     ASSERT_TRUE(call.Prepare().ok());
     EXPECT_EQ(table.Resident(), std::vector<int64_t>());
     // And it need not be.
   }
   EXPECT_EQ(table.parts.rows.size(), 0);
-  Table::Call call(&table, {5, 6, 7}, At(3));
+  Table::Call call(&table, {5, 6, 7}, {});
   ASSERT_TRUE(call.Prepare().ok());
   call.plan.Commit(nullptr);
   EXPECT_EQ(table.Resident(), (std::vector<int64_t>{5, 6, 7}));
@@ -105,7 +100,7 @@ TEST(InsertPlanTest, NothingIsThereBeforeItIsCommitted) {
 
 TEST(InsertPlanTest, AnIdThatHasARowByNowIsFound) {
   Table table;
-  Table::Call late(&table, {5, 6}, At(0));
+  Table::Call late(&table, {5, 6}, {});
   ASSERT_TRUE(table.Insert({5}).ok());
   ASSERT_TRUE(late.Prepare().ok());
   EXPECT_TRUE(late.refs[0].found());
@@ -116,10 +111,10 @@ TEST(InsertPlanTest, AnIdThatHasARowByNowIsFound) {
 
 TEST(InsertPlanTest, SeveralTablesGetTheirRowsOrNoneDoes) {
   Table first, second(Cap(2));
-  InsertPlan::Options refusing = At(0);
+  InsertPlan::Options refusing;
   refusing.refuse_excess = true;
   for (const bool fits : {false, true}) {
-    Table::Call one(&first, {1, 2, 3}, At(0));
+    Table::Call one(&first, {1, 2, 3}, {});
     Table::Call two(
         &second,
         fits ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{1, 2, 3},
@@ -142,11 +137,11 @@ TEST(InsertPlanTest, SeveralTablesGetTheirRowsOrNoneDoes) {
 
 TEST(InsertPlanTest, RowsOfThisCallAndThisStepMakeNoRoom) {
   Table table(Cap(4));
-  InsertPlan::Options seen = At(0);
+  InsertPlan::Options seen;
   // A row without a sighting may go at any time.
   seen.call.count_sightings = true;
   ASSERT_TRUE(table.Insert({10, 11}, seen).ok());
-  seen.call.now = 1;
+  table.parts.step.MoveTo(1);
   ASSERT_TRUE(table.Insert({20, 21}, seen).ok());
   // 10 is asked for; 20 and 21 are of this step.
   ASSERT_TRUE(table.Insert({10, 30}, seen).ok());
@@ -167,7 +162,7 @@ TEST(InsertPlanTest, AnOptimizerIsBoundWithTheRowsOrNotAtAll) {
   optimizer.slot_names = {"velocity"};
   optimizer.slot_inits = {0.5f};
   Table table(Cap(1));
-  InsertPlan::Options options = At(0);
+  InsertPlan::Options options;
   options.optimizer = &optimizer;
   options.refuse_excess = true;
   EXPECT_FALSE(table.Insert({1, 2}, options).ok());
@@ -188,7 +183,7 @@ TEST(InsertPlanTest, ACallMaySayWhenAndHowOftenRowsWereSeen) {
   Table table;
   const std::vector<int64_t> last_seen = {7, 8};
   const std::vector<int64_t> frequencies = {70, 80};
-  InsertPlan::Options options = At(9);
+  InsertPlan::Options options;
   options.last_seen = last_seen;
   options.frequencies = frequencies;
   Table::Call call(&table, {1, 2}, options);
@@ -208,13 +203,42 @@ TEST(InsertPlanTest, WhoWaitsComesInOnceItHasBeenSeenOftenEnough) {
   options.call.count_sightings = options.call.admission = true;
   for (int64_t now = 0; now < 2; ++now) {
     EXPECT_EQ(table.parts.rows.size(), 0);
-    options.call.now = now;
+    table.parts.step.MoveTo(now);
     ASSERT_TRUE(table.Insert({5}, options).ok());
   }
   EXPECT_EQ(table.Resident(), (std::vector<int64_t>{5}));
   EXPECT_EQ(table.parts.events.count(Event::kAdmitted), 1);
   const size_t shard = table.parts.rows.HashOf(5).shard;
   EXPECT_EQ(table.parts.sightings.pending_ids(shard)->size(), 0);
+}
+
+// A step begins between the lookup of a call and its plan. Were the call to
+// count for the old step, it would forget what the new step has counted.
+TEST(InsertPlanTest, ACallCountsForTheStepInWhichItTakesEffect) {
+  for (const auto kind : {AdmissionPolicy::Kind::kMinCount,
+                          AdmissionPolicy::Kind::kCountingBloom}) {
+    TablePolicies policies;
+    policies.admission.kind = kind;
+    policies.admission.min_count = 3;
+    policies.admission.num_counters = 1000;
+    policies.admission.num_hashes = 3;
+    Table table(policies);
+    InsertPlan::Options options;
+    options.call.count_sightings = options.call.admission = true;
+    options.call.now = table.parts.step.value();
+    {
+      Table::Call late(&table, {5, 6}, options);
+      table.parts.step.MoveTo(1);
+      ASSERT_TRUE(table.Insert({5}, options).ok());
+      ASSERT_TRUE(late.Prepare().ok());
+      late.plan.Commit(nullptr);
+    }
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(table.Insert({5}, options).ok());
+    const ShardedRows::IdHash hash = table.parts.rows.HashOf(5);
+    EXPECT_EQ(
+        table.parts.sightings.SeenOf(hash.shard, hash.tag, 5, 1).sightings, 1);
+    EXPECT_EQ(table.parts.rows.size(), 0);
+  }
 }
 
 }  // namespace

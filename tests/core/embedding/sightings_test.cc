@@ -31,7 +31,7 @@ AdmissionPolicy BySketch(int64_t min_count) {
 struct Table {
   explicit Table(const AdmissionPolicy& policy)
       : rows(1, RowType::kFloat32, 1, TablePolicies()),
-        sightings(policy, &rows) {}
+        sightings(policy, &rows, &step) {}
 
   // Which of `ids` a call of theirs admits.
   std::vector<int64_t> See(const std::vector<int64_t>& ids, int64_t now,
@@ -74,6 +74,7 @@ struct Table {
   }
 
   ShardedRows rows;
+  TableStep step;
   Sightings sightings;
   std::vector<uint32_t> frequencies;  // of those that See admitted
 };
@@ -230,6 +231,34 @@ TEST(SightingsTest, ARowIsCountedOnceAStep) {
   for (int i = 0; i < 2; ++i) table.sightings.Touch(ids, refs, 4, occurrences);
   EXPECT_EQ(frequency(), 12u);
   EXPECT_EQ(store.meta(row)->last_seen.load(), 4);
+}
+
+// A lookup of step 3 comes to the row after one of step 4.
+TEST(SightingsTest, ARowIsNotCountedAgainForAStepThatIsOver) {
+  Table table(AdmissionPolicy{});
+  RowStore& store = table.rows.shard(0).rows;
+  ASSERT_TRUE(store.Reserve(1).ok());
+  const uint32_t row = store.Allocate();
+  store.Publish(row, 7, 2, 1);
+  const std::vector<int64_t> ids = {7};
+  const std::vector<RowRef> refs = {table.rows.RefTo(0, row)};
+  const std::vector<uint32_t> occurrences = {5};
+  const RowMeta* const meta = store.meta(row);
+  table.step.MoveTo(4);
+  for (const int64_t now : {4, 3, 4}) {
+    table.sightings.Touch(ids, refs, now, {});
+    EXPECT_EQ(meta->frequency.load(), 2u);
+    EXPECT_EQ(meta->last_seen.load(), 4);
+  }
+  // Occurrences count whenever they come, but do not date the row back.
+  table.sightings.Touch(ids, refs, 3, occurrences);
+  EXPECT_EQ(meta->frequency.load(), 7u);
+  EXPECT_EQ(meta->last_seen.load(), 4);
+  // The step was set back: the row was last seen in no step that is over.
+  table.step.Set(1, /*own=*/true);
+  table.sightings.Touch(ids, refs, 1, {});
+  EXPECT_EQ(meta->frequency.load(), 8u);
+  EXPECT_EQ(meta->last_seen.load(), 1);
 }
 
 TEST(ShardPlanTest, KeepsWhatBelongsTogether) {

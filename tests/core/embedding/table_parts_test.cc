@@ -53,23 +53,6 @@ TEST(TableEventsTest, WhoTakesAPlaceMissesNoReadOfWhoHadIt) {
   EXPECT_EQ(successor.count(Event::kInserts), 1);
 }
 
-TEST(TableStepTest, AnOptimizerMovesItUnlessSomeoneElseDoes) {
-  TableStep step;
-  step.Advance();
-  EXPECT_EQ(step.value(), 1);
-  step.MoveTo(7);
-  EXPECT_EQ(step.value(), 7);
-  step.Set(100, /*own=*/true);
-  step.Advance();
-  step.MoveTo(8);
-  EXPECT_EQ(step.value(), 100);
-  EXPECT_TRUE(step.own());
-  step.Release();
-  step.Advance();
-  EXPECT_EQ(step.value(), 101);
-  EXPECT_FALSE(step.own());
-}
-
 TEST(TablePartsTest, ANewRowHasItsInitialValueAndFreshSlots) {
   RowInitializer initializer;
   ASSERT_TRUE(

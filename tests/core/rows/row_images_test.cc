@@ -73,7 +73,8 @@ TEST(ImageBudgetTest, StepsWaitFromTheLimitOnUntilHalfOfItIsLeft) {
   budget.Subtract(50);
   EXPECT_FALSE(gate.TryEnter());
   bool entered = false;
-  gate.Enter([&] { entered = true; });
+  ASSERT_TRUE(
+      gate.Run([](auto call) { call(); }, [&] { entered = true; }, [] {}).ok());
   EXPECT_FALSE(entered);
   budget.Subtract(1);
   EXPECT_TRUE(entered);

@@ -4,14 +4,25 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <new>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "tests/core/testing/allocation_failure.h"
 
 namespace lodestar {
 namespace {
 
 constexpr std::chrono::milliseconds kAWhile(20);
+
+const StepGate::Scheduler kAtOnce = [](std::function<void()> call) { call(); };
+
+template <typename Step>
+void Enter(StepGate* gate, const Step& step) {
+  EXPECT_TRUE(gate->Run(kAtOnce, step, [] {}).ok());
+}
 
 TEST(StepGate, StepsAreInsideTogether) {
   StepGate gate;
@@ -32,7 +43,7 @@ TEST(StepGate, AFlipIsOfAMomentBetweenSteps) {
     threads.emplace_back([&] {
       while (!stop) {
         std::atomic<bool> done{false};
-        gate.Enter([&] {
+        Enter(&gate, [&] {
           first.fetch_add(1);
           std::this_thread::yield();
           second.fetch_add(1);
@@ -73,7 +84,7 @@ TEST(StepGate, NoStepComesInBeforeAFlipThatWaits) {
     std::this_thread::yield();
   }
   std::atomic<bool> entered_after{false};
-  gate.Enter([&] { entered_after = flipped.load(); });
+  Enter(&gate, [&] { entered_after = flipped.load(); });
   EXPECT_FALSE(flipped);
   gate.Exit();
   flip.join();
@@ -124,8 +135,8 @@ TEST(StepGate, StepsWaitOutsideWhileItIsClosed) {
   gate.Close();
   gate.Close();
   int entered = 0;
-  gate.Enter([&] { ++entered; });
-  gate.Enter([&] { ++entered; });
+  Enter(&gate, [&] { ++entered; });
+  Enter(&gate, [&] { ++entered; });
   EXPECT_FALSE(gate.TryEnter());
   gate.Open();
   EXPECT_EQ(entered, 0);
@@ -137,6 +148,90 @@ TEST(StepGate, StepsWaitOutsideWhileItIsClosed) {
   gate.Exit();
   gate.Exit();
   EXPECT_TRUE(gate.Flip([] { return Status(); }, kAWhile).ok());
+}
+
+// What follows a step may find no memory: the step has run all the same.
+TEST(StepGate, AStepRunsOnceWhateverItsContinuationThrows) {
+  StepGate gate;
+  int steps = 0;
+  int continuations = 0;
+  const auto step = [&] {
+    ++steps;
+    gate.Exit();
+  };
+  const auto done = [&] {
+    ++continuations;
+    throw std::bad_alloc();
+  };
+  EXPECT_THROW(static_cast<void>(gate.Run(kAtOnce, step, done)),
+               std::bad_alloc);
+  EXPECT_EQ(steps, 1);
+  EXPECT_EQ(continuations, 1);
+  gate.Close();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(gate.Run(kAtOnce, step, done).ok());
+  }
+  EXPECT_EQ(steps, 1);
+  gate.Open();
+  EXPECT_EQ(steps, 4);
+  EXPECT_EQ(continuations, 4);
+  EXPECT_TRUE(gate.Flip([] { return Status(); }, kAWhile).ok());
+}
+
+// Of several steps that wait, one cannot be scheduled.
+TEST(StepGate, AStepThatCannotBeScheduledRunsWhereTheGateIsOpened) {
+  StepGate gate;
+  gate.Close();
+  std::vector<std::function<void()>> scheduled;
+  int schedules = 0;
+  const StepGate::Scheduler schedule = [&](std::function<void()> call) {
+    if (++schedules == 2) throw std::bad_alloc();
+    scheduled.push_back(std::move(call));
+  };
+  std::vector<int> order;
+  for (int i = 0; i < 3; ++i) {
+    const auto step = [&, i] {
+      order.push_back(i);
+      gate.Exit();
+    };
+    EXPECT_TRUE(gate.Run(schedule, step, [] {}).ok());
+  }
+  gate.Open();
+  EXPECT_EQ(order, std::vector<int>{1});
+  for (const auto& call : scheduled) call();
+  EXPECT_EQ(order, (std::vector<int>{1, 0, 2}));
+  EXPECT_TRUE(gate.Flip([] { return Status(); }, kAWhile).ok());
+}
+
+// Without memory a step neither runs nor waits.
+TEST(StepGate, AStepThatCannotBeQueuedIsRefused) {
+  for (int64_t allocation = 0;; ++allocation) {
+    StepGate gate;
+    gate.Close();
+    int runs = 0;
+    Status status;
+    bool failed = false;
+    {
+      FailAllocation fail(allocation);
+      status = gate.Run(
+          kAtOnce,
+          [&] {
+            ++runs;
+            gate.Exit();
+          },
+          [] {});
+      failed = fail.failed();
+    }
+    EXPECT_EQ(status.code(),
+              failed ? StatusCode::kResourceExhausted : StatusCode::kOk);
+    gate.Open();
+    EXPECT_EQ(runs, failed ? 0 : 1);
+    EXPECT_TRUE(gate.Flip([] { return Status(); }, kAWhile).ok());
+    if (!failed) {
+      EXPECT_GT(allocation, 1);
+      return;
+    }
+  }
 }
 
 TEST(StepStay, EndsOnce) {

@@ -465,10 +465,11 @@ TEST(EmbeddingSnapshotTest, ImagesAreBounded) {
   EXPECT_GT(next, kRows / 20);
   EXPECT_LT(next, kRows / 6);
   bool entered = false;
-  gate.Enter([&] {
+  const auto step = [&] {
     entered = true;
     gate.Exit();
-  });
+  };
+  ASSERT_TRUE(gate.Run([](auto call) { call(); }, step, [] {}).ok());
   EXPECT_FALSE(entered);
   // Look-ups do not wait.
   See(store.get(), Range(0, 10));

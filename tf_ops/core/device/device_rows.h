@@ -18,16 +18,11 @@
 #include <cstdint>
 
 #include "tf_ops/core/device/device_store.h"
+#include "tf_ops/core/device/pack.h"
 
 namespace lodestar {
 
 constexpr int kMaxDeviceSlots = 3;
-
-// Numbers that are loaded and stored together, where all rows allow it.
-template <typename T, int kNumbers>
-struct alignas(sizeof(T) * kNumbers < 16 ? sizeof(T) * kNumbers : 16) Pack {
-  T at[kNumbers];
-};
 
 // What is known of a row beside its numbers.
 struct alignas(8) DeviceRowMeta {

@@ -143,14 +143,15 @@ DeviceIndex DeviceStore::index() const {
           static_cast<uint32_t>(entries_.size() / kBucket - 1)};
 }
 
-DeviceRows DeviceStore::rows() const {
+DeviceRows DeviceStore::rows() const { return RowsWith(optimizer_); }
+
+DeviceRows DeviceStore::RowsWith(const AttachedOptimizer& optimizer) const {
   DeviceRows rows;
   rows.segments = segment_table_.data();
   rows.value_stride = RoundUp(row_bytes(), 32);
   rows.slot_stride = RoundUp(dim() * SizeOf(ComputeType(type())), 16);
   rows.slots_stride = RoundUp(
-      rows.slot_stride * static_cast<int64_t>(optimizer_.slot_inits.size()),
-      32);
+      rows.slot_stride * static_cast<int64_t>(optimizer.slot_inits.size()), 32);
   rows.first_bits = CeilLog2(std::max(
       kFirstSegmentRows, DivideUp(kFirstSegmentBytes, rows.value_stride)));
   rows.last_bits =
@@ -182,9 +183,10 @@ Status DeviceStore::Fetch(const DeviceStream& on) {
   return Status();
 }
 
-Status DeviceStore::UploadSegments(const DeviceStream& on) {
+Status DeviceStore::UploadSegments(const DeviceStream& on) try {
   const int64_t count = static_cast<int64_t>(segments_.size());
   std::vector<DeviceSegment> table;
+  table.reserve(count);
   for (const Segment& segment : segments_) {
     table.push_back({segment.values.data(), segment.slots.data(),
                      segment.meta.data(), segment.free.data()});
@@ -194,11 +196,13 @@ Status DeviceStore::UploadSegments(const DeviceStream& on) {
         segment_table_.Allocate(allocator_, std::max<int64_t>(64, 2 * count),
                                 "the list of a table's segments"));
   }
-  // Of pageable memory, which has been read when the call returns.
+  // The copy has read pageable memory by the time it returns.
   return CudaStatus(cudaMemcpyAsync(segment_table_.data(), table.data(),
                                     count * sizeof(DeviceSegment),
                                     cudaMemcpyHostToDevice, on.stream),
                     "copy to the device");
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the segments of a table");
 }
 
 Status DeviceStore::Rehash(const DeviceStream& on, int64_t cells) {
@@ -366,27 +370,42 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
                                  AttachedOptimizer optimizer) {
   LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(optimizer));
   if (!optimizer_.name.empty()) return Status();
-  optimizer_ = std::move(optimizer);
-  const DeviceRows shape = rows();
+  // The table has the optimizer once all of its slots are on the device, or an
+  // update would write to slots that are not there.
+  const DeviceRows shape = RowsWith(optimizer);
+  std::vector<DeviceArray<char>> slots;
+  const auto swap = [&] {
+    mutex_.AssertHeld();
+    std::swap(optimizer_, optimizer);
+    for (size_t k = 0; k < slots.size(); ++k) {
+      std::swap(segments_[k].slots, slots[k]);
+    }
+  };
+  bool swapped = false;
+  const auto attach = [&]() -> Status {
+    mutex_.AssertHeld();
+    slots.resize(segments_.size());
+    for (size_t k = 0; k < slots.size(); ++k) {
+      LODESTAR_RETURN_IF_ERROR(slots[k].Allocate(
+          allocator_, shape.RowsOf(static_cast<int>(k)) * shape.slots_stride,
+          "optimizer slots of a table"));
+    }
+    swap();
+    swapped = true;
+    if (shape.slots_stride == 0) return Status();
+    LODESTAR_RETURN_IF_ERROR(UploadSegments(on));
+    return CudaStatus(Launch(FillSlotsKernel, capacity() * kWarp, on.stream,
+                             rows(), capacity(), slot_fill()),
+                      "fill of optimizer slots");
+  };
   Status status;
-  std::vector<DeviceArray<char>> slots(segments_.size());
-  for (size_t k = 0; k < slots.size() && status.ok(); ++k) {
-    status = slots[k].Allocate(
-        allocator_, shape.RowsOf(static_cast<int>(k)) * shape.slots_stride,
-        "optimizer slots of a table");
+  try {
+    status = attach();
+  } catch (const std::bad_alloc&) {
+    status = ResourceExhausted("out of memory for the optimizer of a table");
   }
-  if (!status.ok()) {
-    optimizer_ = AttachedOptimizer();
-    return status;
-  }
-  for (size_t k = 0; k < slots.size(); ++k) {
-    segments_[k].slots = std::move(slots[k]);
-  }
-  if (shape.slots_stride == 0) return Status();
-  LODESTAR_RETURN_IF_ERROR(UploadSegments(on));
-  return CudaStatus(Launch(FillSlotsKernel, capacity() * kWarp, on.stream,
-                           rows(), capacity(), slot_fill()),
-                    "fill of optimizer slots");
+  if (swapped && !status.ok()) swap();
+  return status;
 }
 
 DeviceStore::Bytes DeviceStore::bytes() const {

@@ -286,6 +286,9 @@ class DeviceStore {
   int64_t CellsFor(int64_t rows) const;
   DeviceIndex index() const LODESTAR_REQUIRES(mutex_);
   DeviceRows rows() const LODESTAR_REQUIRES(mutex_);
+  // The layout of rows that have the slots of this optimizer.
+  DeviceRows RowsWith(const AttachedOptimizer& optimizer) const
+      LODESTAR_REQUIRES(mutex_);
   InitialRow initial() const LODESTAR_REQUIRES(mutex_);
   SlotFill slot_fill() const LODESTAR_REQUIRES(mutex_);
   FindCall find_call(const Ids& ids, const int64_t* padding_id,

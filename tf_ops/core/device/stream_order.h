@@ -26,19 +26,20 @@ class StreamOrder {
     for (const auto& [stream, read] : reads_) cudaEventDestroy(read.event);
   }
 
+  // All that may throw std::bad_alloc happens here: a call that fails later
+  // still has to end its turn.
   Status BeginRead(cudaStream_t stream) {
-    if (write_ == nullptr || writer_ == stream) return Status();
-    return CudaStatus(cudaStreamWaitEvent(stream, write_, 0),
-                      "order of streams");
+    reads_.try_emplace(stream);
+    return WaitForWrite(stream);
   }
   Status EndRead(cudaStream_t stream) {
-    Read& read = reads_[stream];
+    Read& read = reads_.find(stream)->second;
     read.pending = true;
     return Record(stream, &read.event);
   }
 
   Status BeginWrite(cudaStream_t stream) {
-    LODESTAR_RETURN_IF_ERROR(BeginRead(stream));
+    LODESTAR_RETURN_IF_ERROR(WaitForWrite(stream));
     for (auto& [reader, read] : reads_) {
       if (!read.pending) continue;
       if (reader != stream) {
@@ -59,6 +60,11 @@ class StreamOrder {
     bool pending = false;  // no write has waited for it
   };
 
+  Status WaitForWrite(cudaStream_t stream) const {
+    if (write_ == nullptr || writer_ == stream) return Status();
+    return CudaStatus(cudaStreamWaitEvent(stream, write_, 0),
+                      "order of streams");
+  }
   static Status Record(cudaStream_t stream, cudaEvent_t* event) {
     if (*event == nullptr) {
       LODESTAR_CUDA_TRY(

@@ -97,7 +97,6 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
   std::vector<char> inserted(unique.size(), 0);
   {
     InsertPlan::Options options;
-    options.call.now = step();
     InsertPlan plan(
         unique, refs, options,
         [&](int64_t i, const RowRef& ref) {

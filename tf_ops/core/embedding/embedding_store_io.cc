@@ -160,7 +160,6 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
   };
   {
     InsertPlan::Options options;
-    options.call.now = step();
     options.refuse_excess = true;
     options.last_seen = rows.last_seen;
     options.frequencies = rows.frequencies;

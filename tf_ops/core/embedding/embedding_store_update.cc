@@ -149,7 +149,6 @@ Status EmbeddingStore::PrepareApply(const AttachedOptimizer& attached,
   }
   if (shared.any()) update->is_cold.resize(count, 0);
   InsertPlan::Options insert;
-  insert.call.now = step();
   // Seen by the replica that the gradient comes from.
   insert.call.admission = insert.call.count_sightings =
       table_.sightings.uses_admission();

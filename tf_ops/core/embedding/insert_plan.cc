@@ -41,7 +41,12 @@ Status InsertPlan::Prepare(const std::vector<int64_t>& indices) {
     plans_[s].rows.reserve(counts[s]);
     plans_[s].tags.reserve(counts[s]);
   }
-  if (!options_.locked) locks_.emplace(rows, counts);
+  if (!options_.locked) {
+    locks_.emplace(rows, counts);
+    // Only under the locks: a call that read an older step would clear the
+    // pending ids of the newer one, which would then be counted twice.
+    options_.call.now = table_.step.value();
+  }
   LODESTAR_RETURN_IF_ERROR(check_optimizer());
   if (Binds()) {
     optimizer_ = *options_.optimizer;

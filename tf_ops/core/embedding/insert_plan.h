@@ -27,7 +27,9 @@ namespace lodestar {
 class InsertPlan {
  public:
   struct Options {
-    Sightings::Call call;        // now: the new rows' last sighting
+    // `now` is when the new rows were last seen. Prepare sets it unless the
+    // caller holds all locks.
+    Sightings::Call call;
     bool refuse_excess = false;  // fail where the cap binds
     bool locked = false;         // the caller holds all locks
     // In place of what the call says, a number for each of the ids.
@@ -86,7 +88,7 @@ class InsertPlan {
 
   const Span<const int64_t> ids_;
   const Span<RowRef> refs_;
-  const Options options_;
+  Options options_;
   const Fill fill_;
   TableParts& table_;
   std::optional<ShardLocks> locks_;

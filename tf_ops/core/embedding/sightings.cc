@@ -17,33 +17,43 @@ void KeepSome(const std::vector<char>& kept, std::vector<T>* values) {
   values->resize(count);
 }
 
-// Whether a sighting of a row at step `now` is still to be counted.
-bool IsToCount(const RowMeta* meta, int64_t now,
-               Span<const uint32_t> occurrences) {
-  return !occurrences.empty() || !GuardHolds(StoreGuard::kSightingSet) ||
-         meta->last_seen.load(std::memory_order_relaxed) != now ||
+}  // namespace
+
+// A row that was seen in a step that has overtaken the call counts as seen.
+// Counting it for the call's own step would date the row back, and the next
+// call of the newer step would count it twice.
+bool Sightings::IsToCount(const RowMeta* meta, int64_t now,
+                          Span<const uint32_t> occurrences) const {
+  if (!occurrences.empty() || !GuardHolds(StoreGuard::kSightingSet)) {
+    return true;
+  }
+  const int64_t last_seen = meta->last_seen.load(std::memory_order_relaxed);
+  return (last_seen != now && !step_.IsOvertaken(now, last_seen)) ||
          meta->frequency.load(std::memory_order_relaxed) == 0;
 }
 
-void CountSighting(RowMeta* meta, int64_t now, int64_t i,
-                   Span<const uint32_t> occurrences) {
+void Sightings::Count(RowMeta* meta, int64_t now, int64_t i,
+                      Span<const uint32_t> occurrences) const {
   const uint32_t frequency = meta->frequency.load(std::memory_order_relaxed);
-  meta->last_seen.store(now, std::memory_order_relaxed);
+  const int64_t last_seen = meta->last_seen.load(std::memory_order_relaxed);
+  if (!step_.IsOvertaken(now, last_seen)) {
+    meta->last_seen.store(now, std::memory_order_relaxed);
+  }
   meta->frequency.store(
       SaturatingAdd(frequency, occurrences.empty() ? 1 : occurrences[i]),
       std::memory_order_relaxed);
 }
-
-}  // namespace
 
 void ShardPlan::Keep(const std::vector<char>& kept) {
   KeepSome(kept, &rows);
   KeepSome(kept, &tags);
 }
 
-Sightings::Sightings(const AdmissionPolicy& policy, ShardedRows* rows)
+Sightings::Sightings(const AdmissionPolicy& policy, ShardedRows* rows,
+                     const TableStep* step)
     : policy_(policy),
       rows_(*rows),
+      step_(*step),
       pending_(rows->num_shards()),
       sketch_(policy.kind == AdmissionPolicy::Kind::kCountingBloom
                   ? std::make_unique<Sketch>(policy)
@@ -76,7 +86,7 @@ void Sightings::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
     RowMeta* const meta = ref.meta;
     if (IsToCount(meta, now, occurrences)) {
       shard.rows.BeforeWrite(ref.row);
-      CountSighting(meta, now, i, occurrences);
+      Count(meta, now, i, occurrences);
     }
     RowStore::Unlock(meta);
   }
@@ -120,7 +130,7 @@ void Sightings::TouchInOrder(Span<const int64_t> ids,
             shard.rows.IsUnsaved(row) && shard.rows.Lock(row, ids[i]);
         shard.rows.BeforeWrite(row);
         shard.order->Remove(row);
-        CountSighting(meta, now, i, occurrences);
+        Count(meta, now, i, occurrences);
         if (held) shard.rows.Unlock(row);
         shard.order->Add(row);
       }

@@ -15,6 +15,7 @@
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/embedding_rows.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
+#include "tf_ops/core/embedding/table_step.h"
 #include "tf_ops/core/rows/admission.h"
 #include "tf_ops/core/rows/row_store.h"
 #include "tf_ops/core/rows/table_policies.h"
@@ -83,7 +84,9 @@ class Sightings {
     Span<const uint32_t> occurrences = {};
   };
 
-  Sightings(const AdmissionPolicy& policy, ShardedRows* rows);
+  // `step` is the table's.
+  Sightings(const AdmissionPolicy& policy, ShardedRows* rows,
+            const TableStep* step);
 
   // False: every id is admitted, and none waits.
   bool uses_admission() const {
@@ -195,6 +198,13 @@ class Sightings {
     CountingSketch counts LODESTAR_GUARDED_BY(mutex);
   };
 
+  // Whether a sighting of a row at step `now` remains to be counted.
+  bool IsToCount(const RowMeta* meta, int64_t now,
+                 Span<const uint32_t> occurrences) const;
+  // Counts it. Requires the row's word, or its shard's mutex.
+  void Count(RowMeta* meta, int64_t now, int64_t i,
+             Span<const uint32_t> occurrences) const;
+
   // For who has LockSketch; null: there is none.
   CountingSketch* held_sketch() {
     if (sketch_ == nullptr) return nullptr;
@@ -209,6 +219,7 @@ class Sightings {
 
   const AdmissionPolicy policy_;
   ShardedRows& rows_;
+  const TableStep& step_;
   std::vector<ShardPending> pending_;  // by shard
   // Null: there is none.
   const std::unique_ptr<Sketch> sketch_;

@@ -15,6 +15,7 @@
 #include "tf_ops/core/embedding/sharded_rows.h"
 #include "tf_ops/core/embedding/shared_rows.h"
 #include "tf_ops/core/embedding/sightings.h"
+#include "tf_ops/core/embedding/table_step.h"
 #include "tf_ops/core/rows/row_initializer.h"
 #include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/rows/table_policies.h"
@@ -102,30 +103,6 @@ class TableEvents {
   std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
 };
 
-// What sightings are dated by. Thread-safe.
-class TableStep {
- public:
-  int64_t value() const { return value_.load(std::memory_order_relaxed); }
-  // Someone else than the optimizer drives it.
-  bool own() const { return own_.load(std::memory_order_relaxed); }
-  void Set(int64_t value, bool own) {
-    own_.store(own, std::memory_order_relaxed);
-    value_.store(value, std::memory_order_relaxed);
-  }
-  void Release() { own_.store(false, std::memory_order_relaxed); }
-  // By an optimizer.
-  void Advance() {
-    if (!own()) value_.fetch_add(1, std::memory_order_relaxed);
-  }
-  void MoveTo(int64_t value) {
-    if (!own()) value_.store(value, std::memory_order_relaxed);
-  }
-
- private:
-  std::atomic<int64_t> value_{0};
-  std::atomic<bool> own_{false};
-};
-
 struct TableParts {
   TableParts(int dim, int num_shards, const RowInitializer& initializer,
              const TablePolicies& policies, RowType type)
@@ -133,7 +110,7 @@ struct TableParts {
         initializer(initializer),
         rows(dim, type, num_shards, policies),
         optimizer(&rows),
-        sightings(policies.admission, &rows),
+        sightings(policies.admission, &rows, &step),
         shared(policies.shared_rows, initializer, &rows, &optimizer) {}
 
   // A row that no one can see yet begins.

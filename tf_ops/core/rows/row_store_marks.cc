@@ -42,15 +42,24 @@ void RowStore::StartMarking() {
   marking_.store(Marking::kChanges, std::memory_order_release);
 }
 
+// The image comes before the mark. A writer outside of the step gate may be
+// preempted here while one snapshot ends and the next one begins, which clears
+// the marks. Once the row is marked, nothing between here and the write may
+// take it out of the next snapshot: that one waits for the row's word and saves
+// the row as written.
 void RowStore::MarkWritten(uint32_t row, Marking marking) {
-  // A snapshot that begins meanwhile saves the row once its word is free.
+  const auto save_image = [&] {
+    if (GuardHolds(StoreGuard::kCopyOnWrite) && marking == Marking::kSnapshot &&
+        Has(RowMark::kUnsaved, row)) {
+      SaveImage(row);
+    }
+  };
+  if (GuardHolds(StoreGuard::kMarkAfterImage)) save_image();
   if (GuardHolds(StoreGuard::kChangeMarks) && !Has(RowMark::kChanged, row)) {
     Set(RowMark::kChanged, row);
   }
-  if (GuardHolds(StoreGuard::kCopyOnWrite) && marking == Marking::kSnapshot &&
-      Has(RowMark::kUnsaved, row)) {
-    SaveImage(row);
-  }
+  PauseAt(PausePoint::kMarkWritten);
+  if (!GuardHolds(StoreGuard::kMarkAfterImage)) save_image();
 }
 
 void RowStore::SaveImage(uint32_t row) {

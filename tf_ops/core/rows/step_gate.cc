@@ -18,16 +18,14 @@ bool StepGate::TryEnter() {
   return true;
 }
 
-void StepGate::Enter(std::function<void()> entered) {
-  {
-    MutexLock lock(&mutex_);
-    if (!CanEnter()) {
-      waiting_.push_back(std::move(entered));
-      return;
-    }
-    ++inside_;
+bool StepGate::EnterOrQueue(const std::shared_ptr<Waiting>& waiting) {
+  MutexLock lock(&mutex_);
+  if (!CanEnter()) {
+    queue_.push_back(waiting);
+    return false;
   }
-  entered();
+  ++inside_;
+  return true;
 }
 
 void StepGate::Exit() {
@@ -59,7 +57,7 @@ Status StepGate::Flip(const std::function<Status()>& flip,
       status = Status(StatusCode::kResourceExhausted, "out of memory");
     }
   }
-  Calls entered;
+  Queue admitted;
   {
     MutexLock lock(&mutex_);
     if (alone) {
@@ -67,9 +65,9 @@ Status StepGate::Flip(const std::function<Status()>& flip,
       changed_.NotifyAll();
     }
     --flips_;
-    entered = LetIn();
+    admitted = AdmitQueue();
   }
-  Make(entered);
+  Schedule(admitted);
   if (alone) return status;
   return FailedPrecondition(
       "no moment between two optimizer steps was found for ", at_most.count(),
@@ -82,25 +80,37 @@ void StepGate::Close() {
 }
 
 void StepGate::Open() {
-  Calls entered;
+  Queue admitted;
   {
     MutexLock lock(&mutex_);
     --closes_;
-    entered = LetIn();
+    admitted = AdmitQueue();
   }
-  Make(entered);
+  Schedule(admitted);
 }
 
-StepGate::Calls StepGate::LetIn() {
-  Calls entered;
-  if (!CanEnter()) return entered;
-  entered.swap(waiting_);
-  inside_ += static_cast<int64_t>(entered.size());
-  return entered;
+StepGate::Queue StepGate::AdmitQueue() {
+  Queue admitted;
+  if (!CanEnter()) return admitted;
+  admitted.swap(queue_);
+  inside_ += static_cast<int64_t>(admitted.size());
+  return admitted;
 }
 
-void StepGate::Make(const Calls& calls) {
-  for (const std::function<void()>& call : calls) call();
+// An exception must not leave the other steps admitted but never run: all later
+// flips would wait for them.
+void StepGate::Schedule(const Queue& admitted) {
+  for (const std::shared_ptr<Waiting>& waiting : admitted) {
+    try {
+      waiting->schedule([waiting] { waiting->Start(); });
+    } catch (const std::bad_alloc&) {
+      try {
+        waiting->Start();
+      } catch (const std::bad_alloc&) {
+        // The step threw it. It has run, and must not run again.
+      }
+    }
+  }
 }
 
 void StepStay::End() {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "tf_ops/core/device/pack.h"
 #include "tf_ops/kernels/cuda/cuda_number.h"
 
 namespace lodestar {
@@ -44,12 +45,6 @@ template <>
 __device__ inline __nv_bfloat16 FromValue<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
-
-// kWidth numbers that are loaded and stored at once.
-template <typename T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Pack {
-  T at[kWidth];
-};
 
 // The numbers of type T in 16 bytes, the widest load.
 template <typename T>

@@ -3,10 +3,7 @@
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_STEP_KERNEL_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_STEP_KERNEL_H_
 
-#include <functional>
 #include <memory>
-#include <new>
-#include <utility>
 
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/rows/step_gate.h"
@@ -16,32 +13,19 @@
 
 namespace lodestar {
 
-// Calls `inside` in the gate of all steps, then `done`. It may be later, on a
-// thread that runs kernels; no thread waits for it. Not on one of those that
-// kernels share their loops among: steps that wait there for their shares would
-// keep all of them from taking one. Out of memory: fails `ctx`, outside the
-// gate.
+// Calls `inside` in the gate of all steps, then `done`, each exactly once.
+// While the gate is closed, this returns at once and a thread that runs kernels
+// makes the calls later. That thread must not be one of those that share the
+// loops of kernels: steps waiting there for their shares would keep each other
+// from running. If memory is short, fails `ctx` without entering the gate.
 template <typename Inside>
 void EnterStep(OpKernelContext* ctx, const AsyncOpKernel::DoneCallback& done,
                const Inside& inside) {
-  try {
-    std::function<void()> entered = [inside, done] {
-      inside();
-      done();
-    };
-    StepGate& gate = StepGate::Global();
-    if (gate.TryEnter()) {
-      entered();
-      return;
-    }
-    // A copy: `ctx` may be gone before the call of it is over.
-    gate.Enter([runner = *ctx->runner(), entered = std::move(entered)] {
-      runner(entered);
-    });
-  } catch (const std::bad_alloc&) {
-    ctx->SetStatus(ToTensorFlow(ResourceExhausted("out of memory")));
-    done();
-  }
+  // `ctx` is gone once `done` has been called, here or on another thread.
+  const Status status = StepGate::Global().Run(*ctx->runner(), inside, done);
+  if (status.ok()) return;
+  ctx->SetStatus(ToTensorFlow(status));
+  done();
 }
 
 // Input 0 is the variable's handle. The attribute inside_step: a step has been

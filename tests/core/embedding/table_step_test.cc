@@ -1,0 +1,37 @@
+#include "tf_ops/core/embedding/table_step.h"
+
+#include <gtest/gtest.h>
+
+namespace lodestar {
+namespace {
+
+TEST(TableStepTest, AnOptimizerMovesItUnlessSomeoneElseDoes) {
+  TableStep step;
+  step.Advance();
+  EXPECT_EQ(step.value(), 1);
+  step.MoveTo(7);
+  EXPECT_EQ(step.value(), 7);
+  step.Set(100, /*own=*/true);
+  step.Advance();
+  step.MoveTo(8);
+  EXPECT_EQ(step.value(), 100);
+  EXPECT_TRUE(step.own());
+  step.Release();
+  step.Advance();
+  EXPECT_EQ(step.value(), 101);
+  EXPECT_FALSE(step.own());
+}
+
+TEST(TableStepTest, ACallIsOvertakenByStepsThatBeganSince) {
+  TableStep step;
+  step.MoveTo(5);
+  EXPECT_TRUE(step.IsOvertaken(/*now=*/4, /*seen=*/5));
+  EXPECT_FALSE(step.IsOvertaken(4, 4));
+  EXPECT_FALSE(step.IsOvertaken(5, 4));
+  // Seen before the step was set back.
+  EXPECT_FALSE(step.IsOvertaken(5, 9));
+  EXPECT_FALSE(step.IsOvertaken(4, 9));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,43 @@
+// TableStep: the step of a table, by which sightings are dated.
+
+#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_TABLE_STEP_H_
+#define LODESTAR_TF_OPS_CORE_EMBEDDING_TABLE_STEP_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace lodestar {
+
+// Thread-safe.
+class TableStep {
+ public:
+  int64_t value() const { return value_.load(std::memory_order_relaxed); }
+  // Returns true if the step is set by its own writer and not by an optimizer.
+  bool own() const { return own_.load(std::memory_order_relaxed); }
+  // Returns true if `seen` is a step that began after the caller read `now`. A
+  // `seen` above `now` may also date from before the step was set back; that
+  // one is above the value, too.
+  bool IsOvertaken(int64_t now, int64_t seen) const {
+    return seen > now && seen <= value();
+  }
+  void Set(int64_t value, bool own) {
+    own_.store(own, std::memory_order_relaxed);
+    value_.store(value, std::memory_order_relaxed);
+  }
+  void Release() { own_.store(false, std::memory_order_relaxed); }
+  // Advances the step on behalf of an optimizer.
+  void Advance() {
+    if (!own()) value_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void MoveTo(int64_t value) {
+    if (!own()) value_.store(value, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<int64_t> value_{0};
+  std::atomic<bool> own_{false};
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_TABLE_STEP_H_
