@@ -1,5 +1,6 @@
-"""GPUs that are not there, for the tests of this folder."""
+"""Two GPUs for the tests of this folder: emulated ones, or parts of a real one."""
 
+import functools
 import os
 import pathlib
 
@@ -9,19 +10,30 @@ _PLUGIN = pathlib.Path("tests/cuda/emulation/emulated_gpu.so")
 
 
 def load():
-    """Makes the GPUs, or skips the module where they are not asked for.
+    """Makes two GPUs, or skips the module if the environment asks for none.
 
-    Before TensorFlow is used for the first time, and once a process: so the
-    environment's LODESTAR_EMULATED_GPUS, which says how many, has to be set.
+    Where TensorFlow has a real GPU, its memory is split into two logical GPUs;
+    elsewhere a plugin emulates two. Either must happen before TensorFlow is
+    first used, so the tests need a process of their own, which the environment
+    variable LODESTAR_EMULATED_GPUS marks.
     """
     if "LODESTAR_EMULATED_GPUS" not in os.environ:
         pytest.skip(
             "wants a process of its own: bazel test //tests/python/gpu",
             allow_module_level=True,
         )
+    _make()
+
+
+@functools.cache
+def _make():
     import tensorflow as tf
     from tensorflow.python.framework import load_library
 
-    if not tf.config.list_physical_devices("GPU"):
+    real = tf.config.list_physical_devices("GPU")
+    if real:
+        half = tf.config.LogicalDeviceConfiguration(memory_limit=4096)
+        tf.config.set_logical_device_configuration(real[0], [half] * 2)
+    else:
         load_library.load_pluggable_device_library(str(_PLUGIN.resolve()))
     assert len(tf.config.list_logical_devices("GPU")) == 2

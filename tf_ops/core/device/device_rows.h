@@ -17,8 +17,8 @@
 
 #include <cstdint>
 
+#include "tf_ops/core/base/pack.h"
 #include "tf_ops/core/device/device_store.h"
-#include "tf_ops/core/device/pack.h"
 
 namespace lodestar {
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "tf_ops/core/device/pack.h"
+#include "tf_ops/core/base/pack.h"
 #include "tf_ops/kernels/cuda/cuda_number.h"
 
 namespace lodestar {

@@ -1,7 +1,7 @@
 // Pack: numbers that a GPU loads and stores together.
 
-#ifndef LODESTAR_TF_OPS_CORE_DEVICE_PACK_H_
-#define LODESTAR_TF_OPS_CORE_DEVICE_PACK_H_
+#ifndef LODESTAR_TF_OPS_CORE_BASE_PACK_H_
+#define LODESTAR_TF_OPS_CORE_BASE_PACK_H_
 
 namespace lodestar {
 
@@ -13,4 +13,4 @@ struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_DEVICE_PACK_H_
+#endif  // LODESTAR_TF_OPS_CORE_BASE_PACK_H_
