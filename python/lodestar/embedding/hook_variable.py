@@ -198,6 +198,14 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
     def _restore_from_tensors(self, restored_tensors: Any) -> Any:
         return self.value
 
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        """Copies nothing for an asynchronous checkpoint: there is no content.
+
+        Keras's own method makes a variable each time, which fails in the
+        second save.
+        """
+        del object_map
+
     # Keras reads the weights of a model in these two ways, where it saves or
     # copies nothing else of it.
 

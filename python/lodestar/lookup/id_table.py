@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lodestar._checks import convert
 from lodestar._library import gen_ops
-from lodestar._resource import SharedResource, gpu_in_scope
+from lodestar._resource import SavedResource, gpu_in_scope
 from lodestar._typing import AnyTensor, TensorLike
 from lodestar.ops import id_table_ops
 
@@ -132,7 +132,7 @@ def _int64_values(values: TensorLike) -> tf.Tensor:
     return tf.cast(values, tf.int64)
 
 
-class IdTable(SharedResource):
+class IdTable(SavedResource):
     """A table of string or integer keys to int64 ids.
 
     >>> table = IdTable(["emerson", "lake", "palmer"])
@@ -200,7 +200,7 @@ class IdTable(SharedResource):
             mutable=self._mutable,
         )
 
-    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+    def _saved_tensors(self) -> dict[str, tf.Tensor]:
         keys, values = self.export()
         return {"keys": keys, "values": values}
 
