@@ -1,7 +1,7 @@
 """Asynchronous tf.train.Checkpoints hold the state of the save call.
 
-TensorFlow copies what it saves when `save` is called, and another thread writes
-the copies. A `Gate` keeps that thread waiting while the program goes on.
+TensorFlow copies the state when `save` is called, and another thread writes the
+copies. A `Gate` keeps that thread waiting while the program goes on.
 """
 
 import threading
@@ -109,7 +109,9 @@ class Tables(tf.Module):
         state = {f"rows/{k}": v for k, v in self.rows.export_all().items()}
         state["keys"], state["ids"] = self.ids.export()
         state["count"] = self.count.read_value()
-        return {name: np.asarray(value).tolist() for name, value in state.items()}
+        return {
+            name: np.asarray(value).tolist() for name, value in state.items()
+        }
 
 
 DEVICES = {"here": None, "two parts": ["/CPU:0", "/CPU:0"]}
@@ -129,7 +131,7 @@ def test_each_save_of_a_checkpoint_is_of_its_own_call(devices, tmp_path):
         restore(path, tables=again)
         assert again.state() == state
 
-    # The same object restores what it copied into the originals.
+    # The same object restores into the originals, not into the copies.
     path, state = saved[1]
     saver.checkpoint.restore(path).assert_consumed()
     assert tables.state() == state
