@@ -142,6 +142,36 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
         )
 
 
+def scalar_if_empty(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a scalar in place of a tensor without elements, for a checkpoint.
+
+    TensorFlow cannot restore a tensor without elements that was saved with
+    `MaxShardSizePolicy`: it leaves numbers out of the file and fails on strings.
+    """
+    if not tf.executing_eagerly():
+        # A SavedModel restores what has the shape that is traced here, and its
+        # own file is written eagerly.
+        return tf.raw_ops.PlaceholderWithDefault(
+            input=tensor, shape=tf.TensorShape(None)
+        )
+    if tensor.shape.num_elements():
+        return tensor
+    with tf.device(tensor.device):
+        return tf.zeros([], tensor.dtype)
+
+
+def unless_scalar(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns the tensor, or a vector without elements if it is a scalar.
+
+    Where the rank is not known before the graph runs, the result is a vector.
+    """
+    if tensor.shape.rank is not None:
+        return tensor if tensor.shape.rank else tf.zeros([0], tensor.dtype)
+    flat = tf.reshape(tensor, [-1])
+    size = tf.size(flat, tf.int64)
+    return flat[: tf.where(tf.rank(tensor) == 0, tf.zeros_like(size), size)]
+
+
 class SavedResource(SharedResource):
     """A SharedResource whose content is part of checkpoints.
 

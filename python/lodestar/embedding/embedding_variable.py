@@ -210,11 +210,24 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         }
 
     def _saved_tensors(self) -> dict[str, tf.Tensor]:
-        return self.export_all(saved_state.with_optimizer_slots())
+        return saved_state.to_checkpoint(
+            self.export_all(saved_state.with_optimizer_slots())
+        )
 
     def _restore_from_tensors(self, restored: Mapping[str, tf.Tensor]) -> Any:
-        saved_state.check(self, restored)
-        return self.import_all(restored)
+        saved = saved_state.from_checkpoint(restored)
+        saved_state.check(self, saved)
+        return self.import_all(saved)
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type == "checkpoint" and "hook" in children:
+            # Nothing is saved of it, while a raw variable without elements
+            # cannot always be restored.
+            children["hook"] = self._hook
+        return children
 
     @property
     def devices(self) -> tuple[str, ...] | None:
