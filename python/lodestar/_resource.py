@@ -169,7 +169,9 @@ def unless_scalar(tensor: tf.Tensor) -> tf.Tensor:
         return tensor if tensor.shape.rank else tf.zeros([0], tensor.dtype)
     flat = tf.reshape(tensor, [-1])
     size = tf.size(flat, tf.int64)
-    return flat[: tf.where(tf.rank(tensor) == 0, tf.zeros_like(size), size)]
+    # In a graph of TensorFlow 1, where SavedModels are written, == is `is`.
+    empty = tf.equal(tf.rank(tensor), 0)
+    return flat[: tf.where(empty, tf.zeros_like(size), size)]
 
 
 class SavedResource(SharedResource):
