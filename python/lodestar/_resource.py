@@ -200,6 +200,7 @@ class SavedResource(SharedResource):
             )
         return self._saved_tensors()
 
+    @tf.autograph.experimental.do_not_convert
     def _copy_trackable_to_cpu(self, object_map: Any) -> None:
         """Captures the content for an asynchronous checkpoint.
 
