@@ -215,19 +215,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         )
 
     def _restore_from_tensors(self, restored: Mapping[str, tf.Tensor]) -> Any:
-        saved = saved_state.from_checkpoint(restored)
-        saved_state.check(self, saved)
-        return self.import_all(saved)
-
-    def _trackable_children(
-        self, save_type: str = "checkpoint", **kwargs: Any
-    ) -> dict[str, Any]:
-        children = super()._trackable_children(save_type, **kwargs)
-        if save_type == "checkpoint" and "hook" in children:
-            # Nothing is saved of it, while a raw variable without elements
-            # cannot always be restored.
-            children["hook"] = self._hook
-        return children
+        return self.import_all(saved_state.from_checkpoint(self, restored))
 
     @property
     def devices(self) -> tuple[str, ...] | None:
@@ -260,10 +248,6 @@ class EmbeddingVariable(SavedResource, TrackedTable):
     def has_admission(self) -> bool:
         """Whether ids may have to wait for a row."""
         return self._admission is not None
-
-    def track_hook_value(self, value: tf.Variable) -> None:
-        """Makes the raw variable, which saved look-ups read, part of saves."""
-        self._track_trackable(value, "hook", overwrite=True)
 
     # What Keras calls where a layer's config holds the table.
 

@@ -109,8 +109,13 @@ def to_checkpoint(saved: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     return written
 
 
-def from_checkpoint(written: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns what was saved, of a checkpoint with or without empty tensors."""
+def from_checkpoint(
+    table: Any, written: Mapping[str, tf.Tensor]
+) -> dict[str, tf.Tensor]:
+    """Returns the saved tensors of a checkpoint, checked as `check` does.
+
+    Checkpoints that were written with empty tensors are read as well.
+    """
     saved = {
         name: value if name in _NEVER_EMPTY else unless_scalar(value)
         for name, value in written.items()
@@ -125,6 +130,7 @@ def from_checkpoint(written: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         ("shared_slots", tf.size(shared) // dim),
     ):
         saved[name] = tf.reshape(saved[name], [slots, per_row, dim])
+    check(table, saved)
     return saved
 
 
