@@ -18,10 +18,11 @@ after a change of options or of requirements.txt, it redoes only what differs.
   --python PATH             interpreter of .venv, 3.11 or later (default: python3)
   --tensorflow PACKAGE      TensorFlow's package (default: $default_package)
   --tensorflow-version V    its version (default: $default_version)
-  --cuda auto|on|off        build CUDA kernels: where a toolkit is found, always
-                            (an error without one), never (default: auto)
+  --cuda auto|on|off        build CUDA kernels: if this machine has a GPU and a
+                            toolkit, always (an error without a toolkit), never
+                            (default: \$LODESTAR_CUDA, else auto)
   --cuda-archs LIST         GPUs to build for, such as 80,90a,100: machine code for
-                            each, PTX of the last for later ones
+                            each, PTX of the last for later ones; implies --cuda on
                             (default: those of $CUDA_ARCHS that nvcc knows)
   --help                    print this
 
@@ -88,7 +89,7 @@ debian_packages() {
 absolute() { echo "$(cd "$(dirname "$1")" && pwd)/$(basename "$1")"; }
 
 parse_options() {
-  package=$default_package version=$default_version python= cuda=auto cuda_archs=
+  package=$default_package version=$default_version python= cuda= cuda_archs=
   while [[ $# -gt 0 ]]; do
     local option=$1
     shift
@@ -111,6 +112,12 @@ parse_options() {
     esac
     shift
   done
+  if [[ -z $cuda && -z $cuda_archs ]]; then
+    cuda=${LODESTAR_CUDA:-auto}
+    [[ $cuda == auto || $cuda == on || $cuda == off ]] ||
+      stop 2 "\$LODESTAR_CUDA is '$cuda', wanted auto, on or off"
+  fi
+  : "${cuda:=on}"
   [[ $cuda == auto || $cuda == on || $cuda == off ]] ||
     stop 2 "--cuda is '$cuda', wanted auto, on or off"
   [[ $package =~ ^[A-Za-z0-9._-]+$ ]] ||
@@ -234,10 +241,22 @@ find_cuda() {
   return 1
 }
 
+# A container without access to the host's GPUs has neither.
+gpu_is_here() {
+  local device
+  for device in /dev/nvidia[0-9]*; do
+    [[ ! -e $device ]] || return 0
+  done
+  [[ $(timeout -k 5 20 nvidia-smi -L 2>/dev/null) == GPU* ]]
+}
+
 check_cuda() {
   cuda_home=
   if [[ $cuda == off ]]; then
     say "CUDA: off"
+  elif [[ $cuda == auto ]] && ! gpu_is_here; then
+    say "CUDA: CPU kernels only: this machine has no NVIDIA GPU;" \
+      "--cuda on builds CUDA kernels for another machine"
   elif ! find_cuda; then
     [[ $cuda == auto ]] || stop 1 "--cuda on, but $refused (docs/cuda.md)"
     say "CUDA: CPU kernels only: $refused"

@@ -15,6 +15,12 @@ try:
 except ImportError:
     _record = None
 try:
+    from tensorflow.python.checkpoint import (
+        checkpoint_context as _checkpoint_context,
+    )
+except ImportError:
+    _checkpoint_context = None
+try:
     # The class of all that Keras looks for in attributes when it writes files;
     # public ones that have it as a base are layers, metrics and optimizers.
     from keras.src.saving.keras_saveable import KerasSaveable as KerasSaveable
@@ -66,6 +72,18 @@ def tape_is_recording() -> bool:
     if _record is None:
         return True
     return _record.could_possibly_record()
+
+
+def writes_async_checkpoint() -> bool:
+    """Returns whether this thread writes an asynchronous checkpoint.
+
+    TensorFlow chooses what such a checkpoint copies when it is first saved, and
+    later reads everything else as it is while the thread writes. No public API
+    tells that thread from one that saves in the ordinary way. Without the
+    private name the answer is False: ordinary checkpoints must always work.
+    """
+    inside = getattr(_checkpoint_context, "in_async_metrics_context", None)
+    return False if inside is None else inside()
 
 
 def uses_weight_decay(

@@ -38,8 +38,8 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
     It goes with the last of them. A deep copy has a resource of its own that
     holds the same.
 
-    Subclasses define `_make_resource`, and `_serialize_to_tensors` and
-    `_restore_from_tensors` where there is something to save.
+    Subclasses define `_make_resource`. Those with something to save are built
+    on `SavedResource`.
 
     Args:
         name: What the resource's own name begins with.
@@ -130,9 +130,9 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
             graph._lodestar_resources = (*kept, self)
             graph = graph.outer_graph
 
-    def _take_content(self, other: "SharedResource") -> None:
+    def _take_content(self, other: Any) -> None:
         """Makes the content of `other`, of the same arguments, this one's."""
-        self._restore_from_tensors(other._serialize_to_tensors())
+        raise NotImplementedError
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise TypeError(
@@ -140,6 +140,108 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
             "with tf.train.Checkpoint or lodestar.snapshot, or pickle the Keras "
             "model that holds it."
         )
+
+
+def scalar_if_empty(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a scalar in place of a tensor without elements, for a checkpoint.
+
+    TensorFlow cannot restore a tensor without elements that was saved with
+    `MaxShardSizePolicy`: it leaves numbers out of the file and fails on strings.
+    """
+    if not tf.executing_eagerly():
+        # A SavedModel restores what has the shape that is traced here, and its
+        # own file is written eagerly.
+        return tf.raw_ops.PlaceholderWithDefault(
+            input=tensor, shape=tf.TensorShape(None)
+        )
+    if tensor.shape.num_elements():
+        return tensor
+    with tf.device(tensor.device):
+        return tf.zeros([], tensor.dtype)
+
+
+def unless_scalar(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns the tensor, or a vector without elements if it is a scalar.
+
+    Where the rank is not known before the graph runs, the result is a vector.
+    """
+    if tensor.shape.rank is not None:
+        return tensor if tensor.shape.rank else tf.zeros([0], tensor.dtype)
+    flat = tf.reshape(tensor, [-1])
+    size = tf.size(flat, tf.int64)
+    # In a graph of TensorFlow 1, where SavedModels are written, == is `is`.
+    empty = tf.equal(tf.rank(tensor), 0)
+    return flat[: tf.where(empty, tf.zeros_like(size), size)]
+
+
+class SavedResource(SharedResource):
+    """A SharedResource whose content is part of checkpoints.
+
+    Subclasses define `_saved_tensors` and `_restore_from_tensors`.
+    """
+
+    def _saved_tensors(self) -> dict[str, tf.Tensor]:
+        """Returns the content by the names that a checkpoint gives it."""
+        raise NotImplementedError
+
+    def _take_content(self, other: "SavedResource") -> None:
+        self._restore_from_tensors(other._saved_tensors())
+
+    # What TensorFlow calls to save the resource.
+
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        if _private.writes_async_checkpoint():
+            raise RuntimeError(
+                f"{self!r} is not in this asynchronous checkpoint: it was "
+                "created after the first asynchronous save of this "
+                "tf.train.Checkpoint, and its content would be newer than the "
+                "rest. Make a new tf.train.Checkpoint, or save without "
+                "`experimental_enable_async_checkpoint`."
+            )
+        return self._saved_tensors()
+
+    @tf.autograph.experimental.do_not_convert
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        """Captures the content for an asynchronous checkpoint.
+
+        TensorFlow calls this eagerly for the first save. For later saves it
+        traces the call once and then runs the trace.
+        """
+        if self not in object_map:
+            object_map[self] = _Capture(self)
+        take = object_map[self].take
+        if tf.executing_eagerly():
+            take()
+        else:
+            tf.py_function(take, [], [])
+
+
+class _Capture(tf.Module):
+    """The content of a resource when an asynchronous checkpoint began.
+
+    TensorFlow saves it in place of the resource, in another thread. It keeps
+    the object for later saves, so the content is dropped once it is written.
+    """
+
+    def __init__(self, resource: SavedResource):
+        super().__init__()
+        # Not as attributes of a module, which would track them.
+        object.__setattr__(self, "_resource", resource)
+        object.__setattr__(self, "_content", None)
+
+    def take(self) -> None:
+        """Captures the content of the resource."""
+        object.__setattr__(self, "_content", self._resource._saved_tensors())
+
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        content = self._content
+        if content is None:
+            raise RuntimeError(f"{self._resource!r} was not captured.")
+        object.__setattr__(self, "_content", None)
+        return content
+
+    def _restore_from_tensors(self, restored: Any) -> Any:
+        raise NotImplementedError  # TensorFlow restores the resource itself
 
 
 def _destroy(handle: tf.Tensor) -> None:

@@ -62,21 +62,26 @@ def _toolkit(root, version="13.0.88", nvcc=_NVCC):
 
 
 class _Clone:
-    """A checkout on a machine without CUDA."""
+    """A checkout on a machine with a GPU, but without CUDA."""
 
     def __init__(self, folder):
         self.root = folder / "clone"
         self.default_toolkit = folder / "usr_local_cuda"
+        self.gpu = folder / "dev_nvidia0"
+        self.gpu.touch()
         self.bin = folder / "bin"
         self.bin.mkdir(parents=True)
         self.root.mkdir()
         for name in ("requirements.txt", "constraints.txt"):
             shutil.copy(checkout.ROOT / name, self.root)
         script = (checkout.ROOT / "configure.sh").read_text()
-        assert "/usr/local/cuda" in script
-        (self.root / "configure.sh").write_text(
-            script.replace("/usr/local/cuda", str(self.default_toolkit))
-        )
+        for path, stand_in in (
+            ("/usr/local/cuda", self.default_toolkit),
+            ("/dev/nvidia", folder / "dev_nvidia"),
+        ):
+            assert path in script
+            script = script.replace(path, str(stand_in))
+        (self.root / "configure.sh").write_text(script)
         for name in _TOOLS.split():
             (self.bin / name).symlink_to(shutil.which(name))
         _program(self.bin / "g++", "echo 12.2.0")
@@ -229,6 +234,58 @@ def test_a_toolkit_is_found_before_the_compiler_that_it_needs(clone):
     assert "configure: CUDA: nvcc 13.0.88" in result.stdout
     assert (
         "apt-get update failed" in result.stderr or "as root" in result.stderr
+    )
+
+
+_NO_GPU = (
+    "CPU kernels only: this machine has no NVIDIA GPU; --cuda on builds CUDA "
+    "kernels for another machine"
+)
+
+
+def test_without_a_gpu_cuda_is_built_only_when_asked_for(clone):
+    clone.gpu.unlink()
+    root = _toolkit(clone.default_toolkit)
+    for asked in ((), ("--cuda=auto",)):
+        assert clone.cuda(*asked) == (_NO_GPU, "", "")
+    for asked in (("--cuda=on",), ("--cuda-archs=80",)):
+        assert clone.cuda(*asked)[1] == str(root)
+    assert clone.cuda(LODESTAR_CUDA="on")[1] == str(root)
+    assert clone.cuda("--cuda=auto", LODESTAR_CUDA="on") == (_NO_GPU, "", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "here"),
+    [
+        ("echo 'GPU 0: NVIDIA H100 (UUID: GPU-1)'", True),
+        ("echo 'No devices found.'", False),
+        (
+            'echo "NVIDIA-SMI couldn\'t find libnvidia-ml.so" >&2; exit 12',
+            False,
+        ),
+    ],
+)
+def test_nvidia_smi_finds_a_gpu_without_a_device_file(clone, answer, here):
+    clone.gpu.unlink()
+    _program(clone.bin / "nvidia-smi", f'[[ "$*" == -L ]] || exit 1\n{answer}')
+    root = _toolkit(clone.default_toolkit)
+    line, found, _ = clone.cuda()
+    assert found == (str(root) if here else "")
+    assert (line == _NO_GPU) is not here
+
+
+def test_the_environment_says_whether_to_build_cuda(clone):
+    _toolkit(clone.default_toolkit)
+    assert clone.cuda(LODESTAR_CUDA="off") == ("off", "", "")
+    assert clone.cuda("--cuda=auto", LODESTAR_CUDA="off")[1]
+
+
+def test_an_unknown_choice_of_cuda_is_an_error(clone):
+    wanted = "'yes', wanted auto, on or off\n"
+    assert clone.error("--cuda=yes") == (2, f"configure.sh: --cuda is {wanted}")
+    assert clone.error(LODESTAR_CUDA="yes") == (
+        2,
+        f"configure.sh: $LODESTAR_CUDA is {wanted}",
     )
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar._checks import check_eager, check_flag, check_size
 from lodestar._library import gen_ops
-from lodestar._resource import SharedResource, gpu_in_scope
+from lodestar._resource import SavedResource, SharedResource, gpu_in_scope
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import (
@@ -33,7 +33,7 @@ STATES = ("missing", "pending", "resident")
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class EmbeddingVariable(SharedResource, TrackedTable):
+class EmbeddingVariable(SavedResource, TrackedTable):
     """Rows of `dim` numbers, one for each int64 id that training has seen.
 
     A row's first value depends on seed, `init_salt`, id and column only, so
@@ -150,7 +150,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         )
         strategies.check_can_hold(name)
         TrackedTable.__init__(self, name, lookup_arguments.row_dtype(dtype))
-        SharedResource.__init__(self, name)
+        SavedResource.__init__(self, name)
         self._seed, self._init_salt = initializers.first_value_words(
             seed, init_salt, given_name
         )
@@ -209,12 +209,13 @@ class EmbeddingVariable(SharedResource, TrackedTable):
             ),
         }
 
-    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
-        return self.export_all(saved_state.with_optimizer_slots())
+    def _saved_tensors(self) -> dict[str, tf.Tensor]:
+        return saved_state.to_checkpoint(
+            self.export_all(saved_state.with_optimizer_slots())
+        )
 
     def _restore_from_tensors(self, restored: Mapping[str, tf.Tensor]) -> Any:
-        saved_state.check(self, restored)
-        return self.import_all(restored)
+        return self.import_all(saved_state.from_checkpoint(self, restored))
 
     @property
     def devices(self) -> tuple[str, ...] | None:
@@ -247,10 +248,6 @@ class EmbeddingVariable(SharedResource, TrackedTable):
     def has_admission(self) -> bool:
         """Whether ids may have to wait for a row."""
         return self._admission is not None
-
-    def track_hook_value(self, value: tf.Variable) -> None:
-        """Makes the raw variable, which saved look-ups read, part of saves."""
-        self._track_trackable(value, "hook", overwrite=True)
 
     # What Keras calls where a layer's config holds the table.
 

@@ -193,10 +193,26 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             return value
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
-    # What Keras has a checkpoint call; it would assign a variable of several
-    # replicas.
+    # What Keras has a checkpoint call. It would assign a variable of several
+    # replicas, and write a tensor without elements, which not all checkpoints
+    # give back.
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        return {}
+
     def _restore_from_tensors(self, restored_tensors: Any) -> Any:
         return self.value
+
+    def _export_to_saved_model_graph(self, *_: Any, **__: Any) -> list[Any]:
+        """Leaves the variable that saved lookups read to the table's part."""
+        return []
+
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        """Copies nothing for an asynchronous checkpoint: there is no content.
+
+        Keras's own method makes a variable each time, which fails in the
+        second save.
+        """
+        del object_map
 
     # Keras reads the weights of a model in these two ways, where it saves or
     # copies nothing else of it.

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._resource import scalar_if_empty, unless_scalar
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.rows import EmbeddingRows
 
@@ -29,6 +30,7 @@ NAMES = (
     "shared_rows",
     "shared_slots",
 )
+_NEVER_EMPTY = ("rows", "optimizer", "counters")
 # Of this thread: others may save a checkpoint meanwhile.
 _with_optimizer_slots = contextvars.ContextVar(
     "with_optimizer_slots", default=True
@@ -89,6 +91,47 @@ def check(table: Any, saved: Mapping[str, Any]) -> None:
             f"The saved table has no shared rows: {table!r} keeps the "
             f"{table.shared_rows} that it has."
         )
+
+
+def to_checkpoint(saved: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns what a checkpoint holds of `saved`: no tensor without elements.
+
+    `from_checkpoint` turns it back. Rows keep their dim for its check.
+    """
+    written = {
+        name: value if name in _NEVER_EMPTY else scalar_if_empty(value)
+        for name, value in saved.items()
+    }
+    rows = saved["rows"]
+    if tf.executing_eagerly() and not rows.shape[0]:
+        with tf.device(rows.device):
+            written["rows"] = tf.zeros([1, rows.shape[1]], rows.dtype)
+    return written
+
+
+def from_checkpoint(
+    table: Any, written: Mapping[str, tf.Tensor]
+) -> dict[str, tf.Tensor]:
+    """Returns the saved tensors of a checkpoint, checked as `check` does.
+
+    Checkpoints that were written with empty tensors are read as well.
+    """
+    saved = {
+        name: value if name in _NEVER_EMPTY else unless_scalar(value)
+        for name, value in written.items()
+    }
+    slots, num_ids = tf.size(saved["slot_names"]), tf.size(saved["ids"])
+    saved["rows"] = rows = written["rows"][:num_ids]
+    dim = tf.shape(rows)[1]
+    shared = saved["shared_rows"]
+    saved["shared_rows"] = tf.reshape(shared, [tf.size(shared) // dim, dim])
+    for name, per_row in (
+        ("optimizer_slots", num_ids),
+        ("shared_slots", tf.size(shared) // dim),
+    ):
+        saved[name] = tf.reshape(saved[name], [slots, per_row, dim])
+    check(table, saved)
+    return saved
 
 
 def from_rows(table: Any, rows: EmbeddingRows) -> dict[str, tf.Tensor]:

@@ -42,6 +42,20 @@ class TrackedTable(keras.layers.Layer):
         # Which Keras's files and checkpoints hold by its attribute.
         self.optimizer = hook.row_optimizer
 
+    def track_hook_value(self, value: tf.Variable) -> None:
+        """Makes the raw variable that saved lookups read part of saves."""
+        self._track_trackable(value, "hook", overwrite=True)
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        children = super()._trackable_children(save_type, **kwargs)
+        if save_type == "checkpoint" and "hook" in children:
+            # It saves nothing. TensorFlow cannot always restore the raw
+            # variable, which has no elements.
+            children["hook"] = self._hook
+        return children
+
     @property
     def hook(self) -> HookVariable:
         """Trainable variable `[0, dim]` that carries the table's gradient."""

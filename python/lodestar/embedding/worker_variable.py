@@ -137,6 +137,14 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
             part[slots] = tf.transpose(part[slots], [1, 0, 2])
         return table_parts.merged(parts)
 
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        raise RuntimeError(
+            f"{self!r} cannot be in an asynchronous checkpoint: the workers of "
+            "MultiWorkerMirroredStrategy gather its rows together, between two "
+            "steps. Save without `experimental_enable_async_checkpoint`, or "
+            "write a snapshot (lodestar.snapshot)."
+        )
+
     def import_all(
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:

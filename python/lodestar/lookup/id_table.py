@@ -10,7 +10,12 @@ import tensorflow as tf
 
 from lodestar._checks import convert
 from lodestar._library import gen_ops
-from lodestar._resource import SharedResource, gpu_in_scope
+from lodestar._resource import (
+    SavedResource,
+    gpu_in_scope,
+    scalar_if_empty,
+    unless_scalar,
+)
 from lodestar._typing import AnyTensor, TensorLike
 from lodestar.ops import id_table_ops
 
@@ -132,7 +137,7 @@ def _int64_values(values: TensorLike) -> tf.Tensor:
     return tf.cast(values, tf.int64)
 
 
-class IdTable(SharedResource):
+class IdTable(SavedResource):
     """A table of string or integer keys to int64 ids.
 
     >>> table = IdTable(["emerson", "lake", "palmer"])
@@ -200,14 +205,16 @@ class IdTable(SharedResource):
             mutable=self._mutable,
         )
 
-    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
-        keys, values = self.export()
+    def _saved_tensors(self) -> dict[str, tf.Tensor]:
+        keys, values = map(scalar_if_empty, self.export())
         return {"keys": keys, "values": values}
 
     def _restore_from_tensors(
         self, restored: Mapping[str, tf.Tensor]
     ) -> tf.Operation | None:
-        return self.import_(restored["keys"], restored["values"])
+        return self.import_(
+            unless_scalar(restored["keys"]), unless_scalar(restored["values"])
+        )
 
     @property
     def name(self) -> str:

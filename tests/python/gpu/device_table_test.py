@@ -212,12 +212,18 @@ def test_eviction(rng, eviction):
         assert a[name] == b[name], name
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("to_gpu", [True, False])
-def test_checkpoints_go_both_ways(devices, rng, tmp_path, to_gpu):
+def test_checkpoints_go_both_ways(devices, rng, tmp_path, to_gpu, asynchronous):
     cpu, gpu = pair(devices)
     source, target = (cpu, gpu) if to_gpu else (gpu, cpu)
     source.lookup(some_ids(rng, (40,)), training=True)
-    path = tf.train.Checkpoint(table=source).save(str(tmp_path / "saved"))
+    options = tf.train.CheckpointOptions(
+        experimental_enable_async_checkpoint=asynchronous
+    )
+    checkpoint = tf.train.Checkpoint(table=source)
+    path = checkpoint.save(str(tmp_path / "saved"), options)
+    checkpoint.sync()
     tf.train.Checkpoint(table=target).restore(path).assert_consumed()
     assert_same(source, target)
 

@@ -117,6 +117,15 @@ def refused(strategy):
             "process without a strategy, and export the model there",
         ),
         (
+            lambda: tf.train.Checkpoint(table=table).save(
+                "never written",
+                tf.train.CheckpointOptions(
+                    experimental_enable_async_checkpoint=True
+                ),
+            ),
+            "gather its rows together, between two steps",
+        ),
+        (
             lambda: replicas.make(strategy, lambda: wrap("adam")),
             "look them up together",
         ),

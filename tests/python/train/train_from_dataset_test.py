@@ -94,6 +94,27 @@ def test_one_pass_a_day_is_one_trace(tmp_path):
     assert len(layer.traces) > traces[0]
 
 
+_A_DATASET_FOR_EACH_PASS = """
+import logging, sys
+import click_models, lodestar, tensorflow as tf
+warned = []
+class Handler(logging.Handler):
+    def emit(self, record):
+        warned.append(record.getMessage())
+tf.get_logger().addHandler(Handler(logging.WARNING))
+model = click_models.make_model()
+for _ in range(6):
+    data = lodestar.data.FileDataset(sys.argv[1:], click_models.SPEC, 100000)
+    lodestar.train.train_from_dataset(model, data, threads=2)
+assert not [text for text in warned if "retracing" in text], warned
+"""
+
+
+def test_a_dataset_for_each_pass_warns_of_no_retracing(files, fresh_process):
+    # TensorFlow's count of traces is that of the process.
+    fresh_process.run(_A_DATASET_FOR_EACH_PASS, *files[:2])
+
+
 def test_compiled_with_another_loss_it_is_another_step(files):
     model = make_model()
     data = FileDataset(files[0], SPEC, BATCH)

@@ -1,5 +1,6 @@
 """FileDataset: batches of a list of files that may change between passes."""
 
+import threading
 from typing import Any
 
 import tensorflow as tf
@@ -54,6 +55,7 @@ class FileDataset:
             DataError: As `set_files`.
         """
         self._opener: _TextOpener | None = None
+        self._opening = threading.Lock()  # training threads open files
         self._open = {"slots": slots, "batch_size": batch_size, **options}
         self._by_command = opens_by_command(
             slots, options.get("format"), options
@@ -104,9 +106,11 @@ class FileDataset:
         """
         options = {k: v for k, v in self._open.items() if k != "format"}
         spec = slots_of([path], FORMATS["multislot"], options.pop("slots"))
-        if self._opener is None or self._opener.spec != spec:
-            self._opener = _TextOpener(spec, options)
-        return self._opener.open(path)
+        with self._opening:
+            opener = self._opener
+            if opener is None or opener.spec != spec:
+                opener = self._opener = _TextOpener(spec, options)
+        return opener.open(path)
 
 
 class _TextOpener:
@@ -123,8 +127,10 @@ class _TextOpener:
             self._element_spec = dataset.element_spec
             return tf.data.experimental.to_variant(dataset)
 
-        self._variant = variant
+        # TensorFlow counts the traces of one line of code, and would warn of
+        # retracing where each pass has a FileDataset of its own.
+        self._variant = variant.get_concrete_function()
 
     def open(self, path: str) -> tf.data.Dataset:
-        variant = self._variant(path)
+        variant = self._variant(tf.constant(path))
         return tf.data.experimental.from_variant(variant, self._element_spec)
