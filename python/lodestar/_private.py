@@ -150,6 +150,18 @@ def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
     ]
 
 
+def is_symbolic_build() -> bool:
+    """Returns whether Keras runs a `call` only to build what it calls.
+
+    It does so in a graph that never runs, before a file is loaded or a model is
+    first called. The scope around it is public, but what it was entered in has
+    no documented name. Without that name the answer is False, and a layer that
+    cannot run yet raises during the build as it does otherwise.
+    """
+    with keras.SymbolicScope() as scope:
+        return getattr(scope, "original_scope", None) is not None
+
+
 def model_that_is_called() -> keras.Model | None:
     """The outermost Keras model whose call is running.
 

@@ -12,7 +12,7 @@ from lodestar._checks import convert
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource, gpu_in_scope
 from lodestar._typing import AnyTensor, TensorLike
-from lodestar.ops import id_table_ops
+from lodestar.ops import id_table_ops, symbolic_build
 
 
 def _is_initializer(keys: Any) -> bool:
@@ -72,6 +72,13 @@ def as_keys(
                         )
                 return tf.constant(array, key_dtype)
     return convert(keys, key_dtype)
+
+
+def refuse_keys(keys: AnyTensor, wanted: tf.DType, message: str) -> AnyTensor:
+    """Raises TypeError with `message`; for floats in a graph, when it runs."""
+    if tf.executing_eagerly() or not keys.dtype.is_floating:
+        raise TypeError(message)
+    return symbolic_build.refuse_when_run(keys, wanted, message)
 
 
 def _cast_keys(keys: tf.Tensor, key_dtype: tf.DType) -> tf.Tensor:
@@ -240,7 +247,8 @@ class IdTable(SharedResource):
         Integers of a narrower type are widened.
 
         Raises:
-            TypeError: keys of another kind.
+            TypeError: keys of another kind, unless they are floats in a graph:
+                these raise an InvalidArgumentError when the graph runs.
             ValueError: integers of Python or NumPy beyond the key dtype.
         """
         wanted = self._key_dtype
@@ -255,9 +263,11 @@ class IdTable(SharedResource):
             and keys.dtype.max <= wanted.max
         ):
             return tf.cast(keys, wanted)
-        raise TypeError(
+        return refuse_keys(
+            keys,
+            wanted,
             f"`keys` have dtype {keys.dtype.name}, but the keys of table "
-            f"'{self._name}' are {wanted.name}"
+            f"'{self._name}' are {wanted.name}.",
         )
 
     def lookup(
