@@ -4,6 +4,8 @@ Each is wrapped so that its absence in another release gives a safe answer.
 """
 
 import contextlib
+import sys
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -160,6 +162,21 @@ def is_symbolic_build() -> bool:
     """
     with keras.SymbolicScope() as scope:
         return getattr(scope, "original_scope", None) is not None
+
+
+def is_onnx_export() -> bool:
+    """Returns whether Keras is tracing a model to export it to ONNX.
+
+    It traces the model as for a SavedModel and converts the graph afterwards,
+    so only its module on the call stack shows the format. If that has another
+    name the answer is False, and the conversion of our ops fails.
+    """
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "keras.src.export.onnx":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def model_that_is_called() -> keras.Model | None:

@@ -22,7 +22,7 @@ class SeenInputs:
     """
 
     def __init__(self) -> None:
-        # Of the inputs of functional models.
+        # The shapes of symbolic inputs, from functional models.
         self._dense: set[tuple[str, _Sizes]] = set()
         self._not_dense: set[tuple[str, _Sizes]] = set()
         # The ranks of ragged and sparse tensors in calls.

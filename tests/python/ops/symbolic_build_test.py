@@ -105,7 +105,7 @@ class Tables(keras.Model):
 
 
 def with_rows(model, inputs):
-    """Calls `model` so that each id gets a row; returns what it gives then."""
+    """Calls `model` until each id has a row; returns its outputs."""
     with tf.GradientTape():
         model(inputs)
     return model(inputs).numpy()
