@@ -4,6 +4,8 @@ Each is wrapped so that its absence in another release gives a safe answer.
 """
 
 import contextlib
+import sys
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -166,6 +168,33 @@ def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
         *getattr(layer, "_trainable_variables", ()),
         *getattr(layer, "_non_trainable_variables", ()),
     ]
+
+
+def is_symbolic_build() -> bool:
+    """Returns whether Keras runs a `call` only to build what it calls.
+
+    It does so in a graph that never runs, before a file is loaded or a model is
+    first called. The scope around it is public, but what it was entered in has
+    no documented name. Without that name the answer is False, and a layer that
+    cannot run yet raises during the build as it does otherwise.
+    """
+    with keras.SymbolicScope() as scope:
+        return getattr(scope, "original_scope", None) is not None
+
+
+def is_onnx_export() -> bool:
+    """Returns whether Keras is tracing a model to export it to ONNX.
+
+    It traces the model as for a SavedModel and converts the graph afterwards,
+    so only its module on the call stack shows the format. If that has another
+    name the answer is False, and the conversion of our ops fails.
+    """
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "keras.src.export.onnx":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def model_that_is_called() -> keras.Model | None:

@@ -38,14 +38,18 @@ def hash_ids(
     """
     check_text("column", column)
     check_text("salt", salt)
-    if not isinstance(values, (tf.RaggedTensor, tf.SparseTensor)):
+    # Keras traces subclassed models with floats, which `to_int64` lets pass.
+    traced = tf.is_symbolic_tensor(values) and values.dtype.is_floating
+    if not traced and not isinstance(
+        values, (tf.RaggedTensor, tf.SparseTensor)
+    ):
         try:
             values = tf.convert_to_tensor(values, tf.string)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"`values`, a {type(values).__name__}, are no strings: {error}"
             ) from error
-    if values.dtype != tf.string:
+    if values.dtype != tf.string and not traced:
         raise ValueError(
             f"`values` have dtype {values.dtype.name}, wanted strings: "
             "integers are ids as they are."

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import after
 from lodestar._typing import AnyTensor
+from lodestar.ops import symbolic_build
 from lodestar.ops.flat_values import map_flat
 from lodestar.ops.id_hash import fingerprint
 
@@ -86,8 +86,7 @@ def to_int64(
         message = float_ids_message(dtype, name)
         if tf.executing_eagerly():
             raise ValueError(message)
-        check = tf.debugging.Assert(tf.constant(False), [message])
-        return map_flat(lambda x: after(check, tf.cast(x, tf.int64)), ids)
+        return symbolic_build.refuse_when_run(ids, tf.int64, message)
     raise ValueError(f"`{name}` has dtype {dtype.name}, wanted integers.")
 
 

@@ -25,8 +25,8 @@ def saved_model(
 ) -> None:
     """Writes `model` for inference, with the tables it reads.
 
-    `model.export` gives a ragged model a dense signature, whose padding would
-    become ids. Here `keras.Input(..., ragged=True)` keeps its type. Tables are
+    `model.export` gives a ragged model a dense signature and warns that its
+    padding becomes ids. Here `keras.Input(..., ragged=True)` keeps its type. Tables are
     written without optimizer slots. The folder appears, or is replaced, when
     all of it is written.
 

@@ -73,7 +73,7 @@ def stock_saved_model(
             table's dtype in any case.
         index: How ids are found: `"hash"`, in a hash table that is made where
             the folder is loaded; or `"sorted"`, by binary search: slower on a
-            CPU, but XLA compiles it.
+            CPU, but XLA compiles it and tf2onnx converts it.
 
     Raises:
         ValueError: Another `signature`, `tables`, `dtype` or `index`; inputs

@@ -19,6 +19,7 @@ from lodestar.embedding.lookup_arguments import (
 )
 from lodestar.layers.feature import Feature, serialize_table
 from lodestar.layers.lookup_observer import LookUp, observed
+from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
 
 _REFUSED = {
@@ -223,6 +224,7 @@ class DynamicEmbedding(TableLayer):
         self.table: EmbeddingVariable = self.feature.table
         self.hook = self.hold(self.table)
         self.grow = check_flag("grow", grow)
+        self._seen = SeenInputs()
         self.optimizer = self.hook.row_optimizer
         self.built = True  # the table depends on no input
 
@@ -240,6 +242,7 @@ class DynamicEmbedding(TableLayer):
         self, ids: Any, weights: Any = None, training: bool | None = None
     ) -> Any:
         feature = self.feature
+        self._see(ids)
         check_training(training)
         if training is None:
             training = _private.tape_is_recording()
@@ -259,7 +262,12 @@ class DynamicEmbedding(TableLayer):
         self, ids: Any, weights: Any = None, training: bool | None = None
     ) -> keras.KerasTensor:
         check_symbolic_ids(ids, "ids", self.combiner)
+        self._see(ids)
         return symbolic_rows(ids, self.feature, self.compute_dtype)
+
+    def _see(self, ids: Any) -> None:
+        if self.feature.padding_id is None:
+            self._seen.see(f"`ids` of the layer '{self.name}'", ids)
 
     def compute_output_shape(self, ids_shape: Any) -> tuple[int | None, ...]:
         """`ids_shape` + `[D]`, with a combiner without the innermost axis."""

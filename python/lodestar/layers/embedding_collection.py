@@ -31,6 +31,7 @@ from lodestar.layers.dynamic_embedding import (
 from lodestar.layers.feature import Feature, serialize_table
 from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.layers.lookup_observer import LookUp, observed
+from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
@@ -150,6 +151,7 @@ class EmbeddingCollection(TableLayer):
             )
             for key, feature in self._features
         )
+        self._seen = SeenInputs()
         self._lookups = _lookups(self._tables, self._attrs)
         self._counters = tuple(
             _counters(lookup, self._tables) for lookup in self._lookups
@@ -191,6 +193,7 @@ class EmbeddingCollection(TableLayer):
     ) -> dict[str, Any]:
         weights = {} if weights is None else weights
         self._check_names(inputs, weights)
+        self._see(inputs)
         check_training(training)
         if training is None:
             training = _private.tape_is_recording()
@@ -328,7 +331,16 @@ class EmbeddingCollection(TableLayer):
             ids = inputs[name]
             check_symbolic_ids(ids, f"inputs[{name!r}]", feature.combiner)
             specs[name] = symbolic_rows(ids, feature, self.compute_dtype)
+        self._see(inputs)
         return specs
+
+    def _see(self, inputs: Mapping[str, Any]) -> None:
+        for name, feature in self._features:
+            if feature.padding_id is None:
+                self._seen.see(
+                    f"`inputs[{name!r}]` of the layer '{self.name}'",
+                    inputs[name],
+                )
 
     def compute_mask(
         self, inputs: Mapping[str, Any], previous_mask: Any = None

@@ -55,12 +55,9 @@ def encode(
     )
     if sparse:
         rows = tf.cast(tf.sparse.bincount(ids, **options), dtype)
-        # Its own dense shape is not static.
-        rows = tf.sparse.reshape(
-            rows, tf.concat([tf.shape(rows)[:-1], [size]], 0)
-        )
         if leading is not None:
             rows = tf.sparse.reshape(rows, tf.concat([leading, [size]], 0))
+        rows.set_shape(shape or (size,))  # a graph does not infer it
         return rows
     rows = tf.math.bincount(ids, dtype=dtype, **options)
     if leading is not None:

@@ -7,9 +7,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar._checks import after, check_count
 from lodestar._typing import Shape, TensorLike
 from lodestar.layers import id_encoding
+from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.lookup import IdTable, text_arrays
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import flat_values, map_flat
@@ -145,6 +147,7 @@ class IdLookup(keras.layers.Layer):
         self.pad_to_max_tokens = bool(pad_to_max_tokens)
         self.sparse = bool(sparse)
         self.supports_jit = False
+        self._seen = SeenInputs()
         # Of the rows that the layer's users were told of; None: not known yet.
         self._row_size = vocabulary_size
         # Keys, the mask token among them, to the ids that call() gives.
@@ -311,21 +314,23 @@ class IdLookup(keras.layers.Layer):
         return self._first_key + size
 
     def call(self, inputs: Any) -> Any:
-        with tf.init_scope():
-            if int(self._table.size()) == 0:
-                raise ValueError(
-                    f"{self.name} has no vocabulary: pass one, or call adapt()"
-                )
         if not isinstance(
             inputs, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)
         ):
             inputs = tf.convert_to_tensor(inputs)
-        if self.invert:
-            return map_flat(self._keys_of, inputs)
-        if self.vocabulary_dtype == "int64" and inputs.dtype.is_integer:
-            inputs = tf.cast(inputs, tf.int64)
-        keys = self._table.convert_keys(inputs)
-        ids = map_flat(self._ids_of, keys)
+        self._see(inputs)
+        if _private.is_symbolic_build():
+            # Before weights are loaded there is no vocabulary to look up in,
+            # and none is needed: all but the values of the result is known.
+            ids = map_flat(self._unknown, inputs)
+        else:
+            self._check_vocabulary()
+            if self.invert:
+                return map_flat(self._keys_of, inputs)
+            if self.vocabulary_dtype == "int64" and inputs.dtype.is_integer:
+                inputs = tf.cast(inputs, tf.int64)
+            keys = self._table.convert_keys(inputs)
+            ids = map_flat(self._ids_of, keys)
         if self.output_mode == "int":
             return ids
         return id_encoding.encode(
@@ -336,8 +341,33 @@ class IdLookup(keras.layers.Layer):
             sparse=self.sparse,
         )
 
-    def _row_length(self) -> Any:  # None without a vocabulary
-        return self.max_tokens if self.pad_to_max_tokens else self._row_size
+    def _see(self, inputs: Any) -> None:
+        if self.mask_token is None:
+            self._seen.see(f"`inputs` of the layer '{self.name}'", inputs)
+
+    def _check_vocabulary(self) -> None:
+        with tf.init_scope():
+            if int(self._table.size()) > 0:
+                return
+        raise ValueError(
+            f"{self.name} has no vocabulary. Pass `vocabulary`, or call "
+            "adapt(). To load a vocabulary with the weights of a model, build "
+            "the model without data first: model(keras.Input(shape, dtype=...))"
+        )
+
+    def _unknown(self, inputs: tf.Tensor) -> tf.Tensor:
+        dtype = self.vocabulary_dtype if self.invert else tf.int64
+        return tf.zeros_like(inputs, dtype)
+
+    def _row_length(self) -> int:
+        size = self.max_tokens if self.pad_to_max_tokens else self._row_size
+        if size is None:
+            raise ValueError(
+                f"{self.name} has no vocabulary, so the size of its rows is not "
+                "known. Pass `vocabulary`, call adapt() before the layer is "
+                "used, or set `max_tokens` and `pad_to_max_tokens`"
+            )
+        return size
 
     def _ids_of(self, keys: tf.Tensor) -> tf.Tensor:
         if self.num_oov_indices == 1:
@@ -384,17 +414,20 @@ class IdLookup(keras.layers.Layer):
         input_shape = tuple(input_shape)
         if self.output_mode == "int":
             return input_shape
-        length = self._row_length()
-        if length is None:
-            raise ValueError(
-                f"{self.name} has no vocabulary, so its rows have no size yet: "
-                "pass one, or call adapt() before the layer is used"
-            )
-        return id_encoding.encoded_shape(input_shape, self.output_mode, length)
+        return id_encoding.encoded_shape(
+            input_shape, self.output_mode, self._row_length()
+        )
 
     def compute_output_spec(
         self, inputs: keras.KerasTensor
     ) -> keras.KerasTensor:
+        if keras.backend.is_float_dtype(inputs.dtype):
+            raise TypeError(
+                f"{self.name} takes strings or integers, but its input has "
+                f"dtype {inputs.dtype}. Give the input a dtype: "
+                "keras.Input(shape, dtype='string')"
+            )
+        self._see(inputs)
         dtype = "int64" if self.output_mode == "int" else self.compute_dtype
         if self.invert:
             dtype = self.vocabulary_dtype

@@ -138,7 +138,7 @@ class SequenceConv(SequenceLayer):
             )
 
     def call(self, inputs: Any) -> Any:
-        self.check_ragged(inputs)
+        inputs = self.check_ragged(inputs)
         dtype = self.compute_dtype
 
         def cast(weight: Any) -> Any:

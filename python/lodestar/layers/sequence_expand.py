@@ -10,15 +10,14 @@ from lodestar._typing import Shape
 from lodestar.layers.sequence_layer import (
     SequenceLayer,
     is_ragged,
-    ragged_rank,
 )
+from lodestar.ops.symbolic_build import ragged_rank
 
 
 class _Repetition(SequenceLayer):
     def _x_and_y(self, inputs: Any) -> tuple[Any, Any]:
         x, y = self.pair(inputs, "x, y")
-        self.check_ragged(y, "`y`")
-        return x, y
+        return x, self.check_ragged(y, "`y`")
 
 
 @keras.saving.register_keras_serializable(package="lodestar")

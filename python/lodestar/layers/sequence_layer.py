@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._typing import Shape
+from lodestar.ops import symbolic_build
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 
@@ -41,10 +42,15 @@ class SequenceLayer(keras.layers.Layer):
         outputs = super().__call__(inputs, *args, **kwargs)
         return keras.tree.map_structure(ragged_to_lod, outputs)
 
-    def check_ragged(self, x: Any, name: str = "input") -> None:
-        """Raises ValueError unless `x` is ragged, symbolic or not."""
+    def check_ragged(self, x: Any, name: str = "input") -> Any:
+        """Returns a ragged `x`, or what a placeholder of Keras represents.
+
+        Raises:
+            ValueError: `x` is dense.
+        """
+        x = symbolic_build.as_ragged(x)
         if is_ragged(x):
-            return
+            return x
         raise ValueError(
             f"{self.name} needs a ragged {name}, found a dense one of shape "
             f"{x.shape}; use keras.Input(..., ragged=True), and to export "
@@ -104,16 +110,6 @@ def is_ragged(x: Any) -> bool:
     return isinstance(x, tf.RaggedTensor) or (
         isinstance(x, keras.KerasTensor) and bool(x.ragged)
     )
-
-
-def ragged_rank(shape: Any) -> int:
-    """Returns the number of ragged dimensions of a symbolic ragged input.
-
-    Keras does not say which unknown dimensions are ragged: those after the
-    batch that are unknown are.
-    """
-    unknown = [i for i, d in enumerate(shape) if i > 0 and d is None]
-    return unknown[-1] if unknown else 1
 
 
 def ragged_to_lod(x: Any) -> Any:

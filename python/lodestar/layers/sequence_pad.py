@@ -11,8 +11,9 @@ from lodestar._typing import Shape
 from lodestar.layers.sequence_layer import (
     SequenceLayer,
     lengths_of,
-    ragged_rank,
 )
+from lodestar.ops import symbolic_build
+from lodestar.ops.symbolic_build import ragged_rank
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -29,7 +30,7 @@ class SequenceMask(keras.Operation):
 
     def call(self, x: Any) -> Any:
         """Returns bool `[B, T]`."""
-        lengths = lengths_of(x)
+        lengths = lengths_of(symbolic_build.as_ragged(x))
         return tf.sequence_mask(lengths, _steps(lengths, self.maxlen))
 
     def compute_output_spec(self, x: keras.KerasTensor) -> keras.KerasTensor:
@@ -83,7 +84,7 @@ class SequencePad(SequenceLayer):
         self.pad_value = pad_value
 
     def call(self, inputs: Any) -> Any:
-        self.check_ragged(inputs)
+        inputs = self.check_ragged(inputs)
         steps = _steps(lengths_of(inputs), self.maxlen)
         padded, _ = sequence.pad(inputs, self.pad_value, steps)
         return padded

@@ -7,7 +7,8 @@ import keras
 from lodestar import sequence
 from lodestar._checks import check_count
 from lodestar._typing import Shape
-from lodestar.layers.sequence_layer import SequenceLayer, ragged_rank
+from lodestar.layers.sequence_layer import SequenceLayer
+from lodestar.ops.symbolic_build import ragged_rank
 from lodestar.sequence import nesting
 from lodestar.sequence.pool import check_combiner
 
@@ -54,7 +55,7 @@ class SequencePool(SequenceLayer):
         self.level = int(level)
 
     def call(self, inputs: Any) -> Any:
-        self.check_ragged(inputs)
+        inputs = self.check_ragged(inputs)
         return sequence.pool(
             inputs, self.combiner, self.level, pad_value=self.pad_value
         )

@@ -26,7 +26,7 @@ class SequenceSoftmax(SequenceLayer):
     """
 
     def call(self, inputs: Any) -> Any:
-        self.check_ragged(inputs)
+        inputs = self.check_ragged(inputs)
         return sequence.softmax(inputs)
 
     def compute_output_spec(

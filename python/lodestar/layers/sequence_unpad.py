@@ -10,8 +10,9 @@ from lodestar.layers.sequence_layer import (
     SequenceLayer,
     is_ragged,
     lengths_of,
-    ragged_rank,
 )
+from lodestar.ops import symbolic_build
+from lodestar.ops.symbolic_build import ragged_rank
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -60,6 +61,7 @@ class SequenceUnpad(SequenceLayer):
 
     def _pair(self, inputs: Any) -> tuple[Any, Any]:
         padded, like = self.pair(inputs, "padded, like")
+        like = symbolic_build.as_integers(symbolic_build.as_ragged(like))
         if is_ragged(padded):
             raise ValueError(
                 f"{self.name} needs a dense `padded`, found a ragged one of "

@@ -33,5 +33,5 @@ class ToLoD(SequenceLayer):
         return ragged_to_lod(super().__call__(inputs, *args, **kwargs))
 
     def call(self, inputs: Any) -> Any:
-        self.check_ragged(inputs)
+        inputs = self.check_ragged(inputs)
         return inputs

@@ -27,5 +27,5 @@ class ToRagged(SequenceLayer):
         return super().__call__(lod_to_ragged(inputs), *args, **kwargs)
 
     def call(self, inputs: Any) -> Any:
-        self.check_ragged(inputs)
+        inputs = self.check_ragged(inputs)
         return inputs

@@ -17,7 +17,7 @@ from lodestar._resource import (
     unless_scalar,
 )
 from lodestar._typing import AnyTensor, TensorLike
-from lodestar.ops import id_table_ops
+from lodestar.ops import id_table_ops, symbolic_build
 
 
 def _is_initializer(keys: Any) -> bool:
@@ -77,6 +77,13 @@ def as_keys(
                         )
                 return tf.constant(array, key_dtype)
     return convert(keys, key_dtype)
+
+
+def refuse_keys(keys: AnyTensor, wanted: tf.DType, message: str) -> AnyTensor:
+    """Raises TypeError with `message`; for floats in a graph, when it runs."""
+    if tf.executing_eagerly() or not keys.dtype.is_floating:
+        raise TypeError(message)
+    return symbolic_build.refuse_when_run(keys, wanted, message)
 
 
 def _cast_keys(keys: tf.Tensor, key_dtype: tf.DType) -> tf.Tensor:
@@ -247,7 +254,8 @@ class IdTable(SavedResource):
         Integers of a narrower type are widened.
 
         Raises:
-            TypeError: keys of another kind.
+            TypeError: keys of another kind, unless they are floats in a graph:
+                these raise an InvalidArgumentError when the graph runs.
             ValueError: integers of Python or NumPy beyond the key dtype.
         """
         wanted = self._key_dtype
@@ -262,9 +270,11 @@ class IdTable(SavedResource):
             and keys.dtype.max <= wanted.max
         ):
             return tf.cast(keys, wanted)
-        raise TypeError(
+        return refuse_keys(
+            keys,
+            wanted,
             f"`keys` have dtype {keys.dtype.name}, but the keys of table "
-            f"'{self._name}' are {wanted.name}"
+            f"'{self._name}' are {wanted.name}.",
         )
 
     def lookup(

@@ -12,7 +12,12 @@ from lodestar.lookup.hasher_spec import (
     HasherSpec,
     hasher_attributes,
 )
-from lodestar.lookup.id_table import IdTable, as_keys, name_scope
+from lodestar.lookup.id_table import (
+    IdTable,
+    as_keys,
+    name_scope,
+    refuse_keys,
+)
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import map_flat
 
@@ -147,9 +152,11 @@ class IdTableWithHashBuckets(tf.Module):
         """Returns keys of `key_dtype` as those of the table."""
         keys = as_keys(keys, self._key_dtype)
         if keys.dtype != self._key_dtype:
-            raise TypeError(
+            keys = refuse_keys(
+                keys,
+                self._key_dtype,
                 f"`keys` have dtype {keys.dtype.name}, wanted "
-                f"{self._key_dtype.name}"
+                f"{self._key_dtype.name}.",
             )
         if self._as_text:
             return map_flat(tf.strings.as_string, keys)

@@ -10,6 +10,10 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
+import tensorflow as tf
+
+from lodestar import _private
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 # What is called -> what stands in for it.
@@ -27,10 +31,23 @@ def replaceable(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         chosen = _stand_ins.get()
         if chosen is None:
+            _refuse_onnx()
             return function(*args, **kwargs)
         return chosen.get(call, function)(*args, **kwargs)
 
     return call
+
+
+def _refuse_onnx() -> None:
+    if tf.executing_eagerly() or not _private.is_onnx_export():
+        return
+    raise NotImplementedError(
+        "ONNX lacks Lodestar's ops, so `model.export(format='onnx')` "
+        "cannot convert this model. Write a SavedModel of TensorFlow's ops with "
+        "lodestar.export.stock_saved_model(model, path, index='sorted') and "
+        "convert it with `python -m tf2onnx.convert --saved-model path --output "
+        "model.onnx`."
+    )
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from lodestar._checks import after
+from lodestar.ops import symbolic_build
 from lodestar.ragged import LoDTensor
 from lodestar.ragged.arguments import nested
 
@@ -37,6 +38,7 @@ def flatten(
             LoDTensor, or its rows are of none of `dtypes`.
         ValueError: x has no level.
     """
+    x = symbolic_build.as_ragged(x, dtypes)
     if isinstance(x, LoDTensor):
         rows, splits = x.values, x.lod
     elif isinstance(x, tf.RaggedTensor):
@@ -79,7 +81,7 @@ def pack_like(x: Any, rows: tf.Tensor, splits: Sequence[tf.Tensor]) -> Any:
         return rows
     if isinstance(x, LoDTensor):
         return LoDTensor(rows, tuple(splits))
-    dtype = x.row_splits.dtype
+    dtype = symbolic_build.as_ragged(x).row_splits.dtype
     if dtype == tf.int32:
         check = tf.debugging.assert_less_equal(
             splits[-1][-1:],

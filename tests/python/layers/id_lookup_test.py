@@ -326,7 +326,7 @@ def test_what_is_refused():
             IdLookup(**options)
     with pytest.raises(ValueError, match="has no vocabulary"):
         IdLookup()(tf.constant(["a"]))
-    with pytest.raises(ValueError, match="rows have no size yet"):
+    with pytest.raises(ValueError, match="the size of its rows is not known"):
         IdLookup(output_mode="count")(keras.Input((2,), dtype="string"))
     with pytest.raises(TypeError, match="`keys` have dtype int64"):
         IdLookup(["a"])(tf.constant([1], tf.int64))

@@ -78,7 +78,22 @@ class IdIndex(tf.Module):
                 default_value=tf.constant(-1, tf.int64),
             )
         flat = tf.reshape(keys, [-1])
-        places = tf.searchsorted(self.keys, flat, out_type=tf.int64)
-        places = tf.minimum(places, self.size - 1)
+        places = self._last_not_above(flat)
         found = tf.equal(tf.gather(self.keys, places), flat)
         return tf.reshape(tf.where(found, places, -1), tf.shape(keys))
+
+    def _last_not_above(self, keys: tf.Tensor) -> tf.Tensor:
+        """Returns the place of the last key that is not above each of `keys`.
+
+        It is 0 where all are above. This is tf.searchsorted, whose op tf2onnx
+        does not convert and XLA compiles to a comparison of all pairs.
+        """
+        places = tf.zeros_like(keys, tf.int64)
+        for bit in reversed(range((self.size - 1).bit_length())):
+            further = places + (1 << bit)
+            inside = tf.minimum(further, self.size - 1)
+            goes_on = tf.logical_and(
+                tf.equal(further, inside), tf.gather(self.keys, inside) <= keys
+            )
+            places = tf.where(goes_on, further, places)
+        return places

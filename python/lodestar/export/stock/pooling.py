@@ -24,11 +24,16 @@ def pool(
     row_splits = segments.checked(row_splits, size, "ids")
     count = tf.size(row_splits, tf.int64) - 1
     bags = segments.segment_ids(row_splits, size)
+    # Another id, in no bag: ONNX Runtime cannot sum an empty tensor.
+    ids = tf.concat([ids, [0]], 0)
+    bags = tf.concat([bags, count[tf.newaxis]], 0)
+    if weights is not None:
+        weights = tf.concat([weights, [0.0]], 0)
     real = tf.ones_like(ids, tf.bool)
     if padding_id is not None:
         real = tf.not_equal(ids, padding_id)
-        bags = tf.where(real, bags, -1)
-    lengths = tf.math.unsorted_segment_sum(tf.cast(real, tf.int64), bags, count)
+        bags = tf.where(real, bags, count)
+    lengths = segments.sums(tf.cast(real, tf.int64), bags, count)
     if combiner in ("first", "last"):
         pooled = _pick(fetch, ids, bags, count, combiner)
         dtype = pooled.dtype
@@ -57,17 +62,17 @@ def _sums(
     lengths: tf.Tensor,
     combiner: str,
 ) -> tf.Tensor:
-    count = tf.size(lengths)
+    count = tf.size(lengths, tf.int64)
     if weights is None:
         total = tf.cast(lengths, rows.dtype)
     else:
         weights = tf.cast(weights, rows.dtype)
         rows = rows * weights[:, tf.newaxis]
         squares = combiner == "sqrtn"
-        total = tf.math.unsorted_segment_sum(
+        total = segments.sums(
             weights * weights if squares else weights, bags, count
         )
-    pooled = tf.math.unsorted_segment_sum(rows, bags, count)
+    pooled = segments.sums(rows, bags, count)
     if combiner == "sum":
         return pooled
     if combiner == "sqrtn":
@@ -86,9 +91,9 @@ def _pick(
     pick = tf.math.unsorted_segment_max
     if combiner == "first":
         pick = tf.math.unsorted_segment_min
-    size = tf.size(ids, tf.int64)
-    places = pick(tf.range(size), bags, count)
-    inside = tf.logical_and(places >= 0, places < size)
-    # The id at the end is there for a batch without ids.
-    places = tf.where(inside, places, size)
-    return fetch(tf.gather(tf.concat([ids, [0]], 0), places))
+    # tf2onnx converts minima and maxima of floats only.
+    last = tf.cast(tf.size(ids) - 1, tf.float64)
+    places = pick(tf.range(last + 1), bags, count + 1)[:count]
+    # An empty bag has the limits of the dtype.
+    places = tf.cast(tf.clip_by_value(places, 0, last), tf.int64)
+    return fetch(tf.gather(ids, places))
