@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._errors import DataError
+from lodestar._formats import ID_FORMS
 from lodestar.data.csv.csv_columns import CsvColumns, as_number
 from lodestar.data.csv.csv_reader import DELIMITERS, CsvReader
 from lodestar.data.csv.csv_writer import column_names
@@ -20,8 +21,6 @@ from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.source import Source
 
-# How the cells of an id slot are ids.
-ID_FORMS = ("hash", "hex", "int")
 MISSING = ("", "?")
 # The columns of Criteo's click logs, which have no header.
 CRITEO_NUMBERS = [f"I{i}" for i in range(1, 14)]

@@ -6,11 +6,12 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._checks import check_choice
+from lodestar._formats import CHECKS
 from lodestar._library import gen_ops
 from lodestar._typing import StrPaths
 from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.hugectr.key_records import slot_kinds
-from lodestar.data.hugectr.norm_writer import CHECKS, NORM_KEY_TYPES
+from lodestar.data.hugectr.norm_writer import NORM_KEY_TYPES
 from lodestar.data.record_dataset import ReadOptions, as_paths, record_dataset
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.slot_spec import Slots, as_slot_spec

@@ -263,7 +263,6 @@ FAILURES = [
         "convert --out-nnz 2 in.txt o.norm",
         "--out-nnz is for raw, and not for n",
     ),
-    ("convert --limit 0 in.txt out.txt", "--limit must be at least 1, found 0"),
     (
         "convert --files 9 in.txt o --to csv",
         "o: 3 samples cannot be spread ove",
@@ -289,7 +288,7 @@ FAILURES = [
         "out.raw: sample 1: slot 'C' has 2 keys, wanted",
     ),
     ("inspect cut.txt --slots in.txt.slots.yaml", "cut.txt:1: "),
-    ("generate --samples 0 log", "wanted at least one file and one sample a f"),
+    ("generate --samples 3 log", "wanted at least one file and one sample a f"),
     (
         "generate --format norm --nnz 1 log",
         "--nnz is for raw, and not for norm",
@@ -345,7 +344,18 @@ def test_generate(here, capsys, name):
     assert capsys.readouterr().out.startswith("200 samples in 2 files\nlabel")
 
 
-@pytest.mark.parametrize("command", ["bogus", "convert --to multislot", ""])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("bogus", "convert --to multislot", ""),
+        "convert --limit 0 in.txt out.txt",
+        "convert --files 0 in.txt out",
+        "convert --out-delimiter ,, in.txt out.csv",
+        "convert --row-group-size 0 in.txt out.parquet",
+        "generate --samples 0 log",
+        "generate --seed -1 log",
+    ],
+)
 def test_what_is_not_understood_is_one_line(command, capsys):
     with pytest.raises(SystemExit) as error:
         tool.main(command.split())
