@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lodestar._typing import StrPaths
 from lodestar.data.multislot.parse_multislot import parse_flat
-from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
+from lodestar.data.record_dataset import as_paths, epochs, options_of
 from lodestar.data.slot_spec import SlotSpec
 
 # Lines go through Python, one after another.
@@ -49,7 +49,7 @@ def generated_dataset(
                 f"`{name}` is no option here: one thread runs the generator, "
                 "which opens the files, and its errors are raised."
             )
-    read = ReadOptions(batch_size, **options)
+    read = options_of(generated_dataset, batch_size, options)
     layout = read.layout(spec)
     paths, num_shards, shard_index = read.shard_of(as_paths(files))
 

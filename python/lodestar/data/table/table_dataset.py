@@ -21,7 +21,7 @@ from lodestar.data.parquet.parquet_schema import (
     limit_keys,
 )
 from lodestar.data.parquet.reader_dataset import reader_dataset, skip_of
-from lodestar.data.record_dataset import ReadOptions
+from lodestar.data.record_dataset import options_of
 from lodestar.data.slot_spec import Slot, Slots, SlotSpec, as_slot_spec
 from lodestar.data.table.arrow_columns import (
     as_slot_column,
@@ -107,7 +107,7 @@ def TableDataset(
     """
     if batch_size is None:
         raise ValueError("`batch_size` is missing.")
-    read = ReadOptions(batch_size, **options)
+    read = options_of(TableDataset, batch_size, options)
     for name in ("open_command", "shuffle_files"):
         if getattr(read, name):
             raise ValueError(

@@ -215,7 +215,7 @@ def test_an_input_by_another_name_is_not_overwritten(
 
 
 def test_skip_in_csv(here, capsys):
-    rows = "1,2\n7,2\n0,x\n0\n0,3\n"
+    rows = "1,2\nx,2\n0,x\n0\n0,3\n"
     (here / "in.csv").write_text("y,a\n" + rows)
     run("convert --on-error skip --label y --numeric a in.csv out.txt")
     said = capsys.readouterr().err.splitlines()
@@ -392,12 +392,13 @@ def process(command, **options):
 
 
 def test_a_process_fails_with_one_line_and_code_2(here):
-    (here / "in.csv").write_text("y,a\n1,2\n5,3\n")
+    (here / "in.csv").write_text("y,a\n1,2\n?,3\n")
     started = process("convert --label=y in.csv out.txt")
     out, err = started.communicate()
     assert (started.returncode, out) == (2, "")
     assert err == (
-        "lodestar.data: in.csv:3: column 'y': the label is '5', wanted 0 or 1\n"
+        "lodestar.data: in.csv:3: column 'y': the label is '?', wanted a finite "
+        "number\n"
     )
     assert names() == ["in.csv"]
 
