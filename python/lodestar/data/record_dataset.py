@@ -316,6 +316,8 @@ def as_paths(files: Any) -> list[str]:
     paths = []
     found = type(files)  # whatever it holds, it may be large
     try:
+        if isinstance(files, Mapping):
+            raise TypeError("would be its keys")
         for path in files:
             found = type(path)
             paths.append(as_path(path))

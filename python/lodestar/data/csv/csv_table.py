@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import is_integer
 from lodestar._errors import DataError
 from lodestar._formats import ID_FORMS
 from lodestar.data.csv.csv_columns import CsvColumns, as_number
@@ -50,6 +51,12 @@ def parse_label(text: str) -> tuple[str, str | None]:
     >>> parse_label("Salary=>50K")
     ('Salary', '>50K')
     """
+    if not isinstance(text, str):
+        advice = f"; name the column {str(text)!r}" if is_integer(text) else ""
+        raise DataError(
+            "the label must be a string, COLUMN or COLUMN=POSITIVE, found "
+            f"{text!r}{advice}"
+        )
     column, found, positive = text.partition("=")
     if not column or (found and not positive):
         raise DataError(
@@ -114,7 +121,9 @@ class CsvTable(Source):
         self._inferred = slots is None
         if delimiter is None and slots is not None:
             self._delimiter = _delimiter_of(paths[0], slots)
-        self._ids = ids or ("hash" if slots is None else "int")
+        if ids is None:
+            ids = "hash" if slots is None else "int"
+        self._ids = ids
         if self._ids not in ID_FORMS:
             raise DataError(f"`ids`={self._ids!r} is not in {ID_FORMS}")
         reader = self._reader(paths[0])

@@ -202,9 +202,6 @@ def _good_records(
             parse_examples(spec, texts, names, tf.constant(examples))
         except tf.errors.InvalidArgumentError as error:
             return describe_error(error)
-        except UnicodeDecodeError:  # of an error that holds the record
-            path = paths[0].decode(errors="replace")
-            return f"{path}: record {numbers[0]}: is no tf.Example"
         return None
 
     def good(paths: Any, numbers: Any, examples: Any) -> tuple[Any, ...]:

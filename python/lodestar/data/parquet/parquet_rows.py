@@ -116,11 +116,26 @@ def _broken_column(file: ParquetFile, group: int, names: list[str]) -> str:
     return ""
 
 
+FILL_NULLS = "fill the nulls, or leave such rows out by `on_error='skip'`"
+
+
 class Faults:
     """The bad rows of some, each with what was found first."""
 
-    def __init__(self, first_row: int, group: int | None = None):
-        """Takes where the rows begin, and the row group that they are, if any."""
+    def __init__(
+        self,
+        first_row: int,
+        group: int | None = None,
+        null_advice: Callable[[Slot], str] = lambda slot: FILL_NULLS,
+    ):
+        """Begins with no bad row.
+
+        Args:
+            first_row: The number of the first row.
+            group: The number of the row group that the rows are, if any.
+            null_advice: Returns what to do about the nulls of a slot.
+        """
+        self.null_advice = null_advice
         self._group = group
         self._first_row = first_row
         self.found: dict[int, str] = {}
@@ -170,9 +185,14 @@ def decode_column(
     """
     array = one_array(array)
     name = binding.column
+    advice = faults.null_advice(binding.slot)
     if array.null_count:
         nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
-        faults.add(nulls, name, lambda _: f"found null, wanted {binding.type}")
+        faults.add(
+            nulls,
+            name,
+            lambda _: f"found null, wanted {binding.type}; {advice}",
+        )
     if not binding.type.is_list:
         offsets = None
         values = array
@@ -191,7 +211,9 @@ def decode_column(
         faults.add(
             _rows_of(offsets, nulls),
             name,
-            lambda _: f"found null in a list, wanted {binding.type.element}",
+            lambda _: (
+                f"found null in a list, wanted {binding.type.element}; {advice}"
+            ),
         )
     numbers = _numbers(values)
     if binding.width is None:
