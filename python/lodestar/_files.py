@@ -97,12 +97,12 @@ def gzip_writer(file: IO[bytes]) -> IO[bytes]:
 
 
 class Temporary:
-    """A temporary file or folder beside a path, which one writer has.
+    """A temporary file or folder next to a path, owned by one writer.
 
-    Its writer locks it, and the system unlocks it when the process dies. The
-    next writer of the path then takes it over, so nothing is left behind for
-    good. Without locks, as on file systems that only `tf.io.gfile` knows, its
-    name is unique and a killed process leaves it behind.
+    The writer locks it, and the system unlocks it when the process dies. The
+    next writer of the path then reuses it, so nothing is left behind for good.
+    On file systems without locks, such as all that only `tf.io.gfile` knows,
+    its name is unique, and a killed process leaves it behind.
     """
 
     def __init__(self, path: str, *, is_folder: bool = False):
