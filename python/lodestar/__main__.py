@@ -6,14 +6,15 @@
 import importlib
 import sys
 
-from lodestar._command import choose
+from lodestar._commands import choose
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    module = importlib.import_module(f"lodestar.{choose(arguments)}.__main__")
-    return module.main(arguments[1:])
+    name = choose(arguments)
+    module = importlib.import_module(f"lodestar.{name}.__main__")
+    return module.main(arguments[1:], f"lodestar {name}")
 
 
 if __name__ == "__main__":

@@ -49,11 +49,17 @@ def check_text(name: str, value: Any) -> None:
 
 
 def check_texts(**lists: Any) -> None:
-    """Raises ValueError where a value is one text, and not a list of them."""
+    """Raises ValueError unless each value is None or a list of strings."""
     for name, value in lists.items():
-        if isinstance(value, str):
+        if value is None:
+            continue
+        if (
+            isinstance(value, str)
+            or not isinstance(value, Collection)
+            or not all(isinstance(text, str) for text in value)
+        ):
             raise ValueError(
-                f"`{name}` must be a list of texts, found {value!r}."
+                f"`{name}` must be a list of strings, found {value!r}."
             )
 
 
@@ -116,6 +122,21 @@ def check_eager(what: str) -> None:
         )
 
 
+def check_unmasked(name: str, x: Any) -> None:
+    """Raises ValueError if NumPy array `x`, or one of a list, masks a value.
+
+    TensorFlow, Keras and NumPy itself drop the mask when they convert it.
+    """
+    arrays = x if isinstance(x, (list, tuple)) else [x]
+    for array in arrays:
+        if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+            raise ValueError(
+                f"`{name}` is a masked array, and {np.ma.count_masked(array)} "
+                f"of its {array.size} values are masked. Replace them, as by "
+                "`filled(0)`, or leave them out, as by `compressed()`."
+            )
+
+
 def check_dtype(
     name: str, x: tf.Tensor, dtypes: Sequence[tf.DType]
 ) -> tf.Tensor:
@@ -128,8 +149,13 @@ def check_dtype(
     return x
 
 
-def convert(x: Any, hint: tf.DType | None) -> tf.Tensor:
-    """Returns a tensor of `x`, of dtype `hint` if that keeps every number."""
+def convert(name: str, x: Any, hint: tf.DType | None) -> tf.Tensor:
+    """Returns a tensor of `x`, of dtype `hint` if that keeps every number.
+
+    Raises:
+        ValueError: A value is masked; calls `x` `name`.
+    """
+    check_unmasked(name, x)
     # Of NumPy's numbers, a hint would cut fractions and high bits off.
     of_numpy = isinstance(x, (np.ndarray, np.generic)) and x.size
     if hint and of_numpy and not np.can_cast(x.dtype, hint.as_numpy_dtype):
@@ -139,7 +165,7 @@ def convert(x: Any, hint: tf.DType | None) -> tf.Tensor:
 
 def as_int64(name: str, x: Any, rank: int | None = None) -> tf.Tensor:
     """Returns a tensor of this rank, int64 or int32, as int64."""
-    x = convert(x, tf.int64)
+    x = convert(name, x, tf.int64)
     if x.dtype not in INT_DTYPES:
         raise TypeError(
             f"`{name}` has dtype {x.dtype.name}, wanted int64 or int32"

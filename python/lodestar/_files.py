@@ -8,11 +8,15 @@ mounted ones.
 import contextlib
 import ctypes
 import errno
+import fcntl
 import gzip
 import itertools
 import os
 import re
-from collections.abc import Iterator
+import shutil
+import socket
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import IO, Self, cast
 
 import tensorflow as tf
@@ -22,6 +26,10 @@ from lodestar._typing import StrPath
 
 _COPY_BYTES = 4 << 20
 _NUMBERS = itertools.count()
+# A lock of another host need not be seen here, so names tell hosts apart.
+_HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"
+# More writers of one path at a time use unique names.
+_MAX_WRITERS = 64
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 # Of kernels, file systems and sandboxes that do not exchange names.
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
@@ -31,14 +39,43 @@ def as_path(path: str | bytes | os.PathLike[str]) -> str:
     """The path as a string.
 
     Raises:
-        DataError: It holds a NUL, where the system would cut it.
+        DataError: It is empty, holds a NUL, where the system would cut it, or is
+            not UTF-8, which TensorFlow's file systems need.
         TypeError: It is no path.
     """
     text = os.fsdecode(path)
+    if not text:
+        raise DataError("a path is empty")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # What Python has made of bytes that are not UTF-8.
+        shown = re.sub(
+            "[\udc80-\udcff]", lambda m: f"\\x{ord(m[0]) - 0xDC00:02x}", text
+        )
+        shown = shown.encode(errors="backslashreplace").decode()
+        raise DataError(
+            f"{shown}: a path must be UTF-8; rename the file or folder"
+        ) from None
     if "\0" in text:
         shown = text.replace("\0", r"\0")
         raise DataError(f"{shown}: a path cannot hold a NUL")
     return text
+
+
+def list_folder(path: str) -> list[str]:
+    """Returns the sorted names in a folder of any file system.
+
+    Raises:
+        DataError: A name is not UTF-8.
+        tf.errors.OpError: The folder cannot be read.
+    """
+    try:
+        return sorted(tf.io.gfile.listdir(path))
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: holds {error.object!r}, whose name is not UTF-8; rename it"
+        ) from None
 
 
 def gzip_reader(path: str, file: IO[bytes]) -> IO[bytes]:
@@ -57,6 +94,142 @@ def gzip_writer(file: IO[bytes]) -> IO[bytes]:
         IO[bytes],
         gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0),
     )
+
+
+class Temporary:
+    """A temporary file or folder next to a path, owned by one writer.
+
+    The writer locks it, and the system unlocks it when the process dies. The
+    next writer of the path then reuses it, so nothing is left behind for good.
+    On file systems without locks, such as all that only `tf.io.gfile` knows,
+    its name is unique, and a killed process leaves it behind.
+    """
+
+    def __init__(self, path: str, *, is_folder: bool = False):
+        """Finds a name; a folder is made, a file need not exist yet.
+
+        Raises:
+            tf.errors.OpError: The folder cannot be made.
+        """
+        self.path = ""
+        self._is_folder = is_folder
+        self._descriptor: int | None = None
+        scheme = "file://" if path.startswith("file://") else ""
+        local = path.removeprefix(scheme)
+        if "://" not in local:
+            # Numbered names are found without listing the folder.
+            names = [f"{local}.tmp-{_HOST}-{i}" for i in range(_MAX_WRITERS)]
+            for number, name in enumerate(names):
+                try:
+                    self._descriptor = _lock(name, is_folder)
+                except (BlockingIOError, PermissionError):
+                    continue  # of another writer
+                except OSError:
+                    break
+                self.path = scheme + name
+                _remove_dead(names[number + 1 :], is_folder)
+                break
+        if not self.path:
+            self.path = f"{path}.tmp-{_HOST}-{os.getpid()}-{next(_NUMBERS)}"
+            if is_folder:
+                tf.io.gfile.makedirs(self.path)
+        _unfinished[self] = path
+
+    def release(self) -> None:
+        """Unlocks it; call this when it has its final name."""
+        _unfinished.pop(self, None)
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+    def remove(self) -> None:
+        """Removes it, if it is there, and unlocks it."""
+        try:
+            if not tf.io.gfile.exists(self.path):
+                return
+            if self._is_folder:
+                tf.io.gfile.rmtree(self.path)
+            else:
+                tf.io.gfile.remove(self.path)
+        finally:
+            self.release()
+
+
+# The temporaries of this process, and the paths that they are for.
+_unfinished: dict[Temporary, str] = {}
+
+
+def remove_unfinished(path: str) -> None:
+    """Removes the temporaries that this process has for a path.
+
+    Where Ctrl-C comes between the construction of an `AtomicFile` and its
+    `with` block, nothing else discards it.
+    """
+    for temporary, of in list(_unfinished.items()):
+        if of in (path, _body_of(path)):
+            temporary.remove()
+
+
+def _lock(name: str, is_folder: bool) -> int:
+    """Makes and locks an empty file or folder; returns its descriptor.
+
+    Raises:
+        BlockingIOError: It is locked.
+        OSError: It cannot be made, or the file system has no locks.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    if is_folder:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    while True:
+        if is_folder:
+            os.makedirs(name, exist_ok=True)
+        try:
+            descriptor = os.open(name, flags, 0o666)
+        except FileNotFoundError:
+            if is_folder:
+                continue  # a writer has just removed it
+            raise
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Its writer may have renamed or removed it before it was unlocked.
+            if os.path.samestat(os.fstat(descriptor), os.lstat(name)):
+                _empty(descriptor, name, is_folder)
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _empty(descriptor: int, name: str, is_folder: bool) -> None:
+    if not is_folder:
+        os.ftruncate(descriptor, 0)
+        return
+    for entry in os.scandir(name):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.remove(entry.path)
+
+
+def _remove_dead(names: Sequence[str], is_folder: bool) -> None:
+    """Removes the first of these temporaries, as far as no writer has them."""
+    for name in itertools.takewhile(os.path.lexists, names):
+        with contextlib.suppress(OSError):
+            descriptor = _lock(name, is_folder)
+            try:
+                if is_folder:
+                    os.rmdir(name)
+                else:
+                    os.remove(name)
+            finally:
+                os.close(descriptor)
+
+
+def _body_of(path: str) -> str:
+    return f"{path}.body"
 
 
 class AtomicFile:
@@ -88,18 +261,20 @@ class AtomicFile:
         self._path = as_path(path)
         self._compress = compress and self._path.endswith(".gz")
         # Two files of one name may be written at a time; the later one stays.
-        suffix = f"tmp-{os.getpid()}-{next(_NUMBERS)}"
-        self._temporary = f"{self._path}.{suffix}"
-        self._body = ""
-        self.closed = False
-        if header_size and ("://" in self._path or self._compress):
-            self._body = f"{self._path}.body.{suffix}"
+        self._temporary = Temporary(self._path)
+        self._body: Temporary | None = None
         self._header_size = header_size
-        if self._body:
-            self._file = self._out = _opened(self._body)
-        else:
-            self._begin()
-            self._out.write(bytes(header_size))
+        self.closed = False
+        try:
+            if header_size and ("://" in self._path or self._compress):
+                self._body = Temporary(_body_of(self._path))
+                self._file = self._out = _opened(self._body.path)
+            else:
+                self._begin()
+                self._out.write(bytes(header_size))
+        except BaseException:
+            self._remove()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -123,15 +298,16 @@ class AtomicFile:
         assert len(header) == self._header_size
         try:
             self._close()
-            if self._body:
-                self._put_together(header)
+            if self._body is not None:
+                self._put_together(self._body, header)
             elif header:
-                with open(self._temporary, "r+b") as file:
+                with open(self._temporary.path, "r+b") as file:
                     file.write(header)
-            tf.io.gfile.rename(self._temporary, self._path, overwrite=True)
+            tf.io.gfile.rename(self._temporary.path, self._path, overwrite=True)
         except BaseException:
             self.discard()
             raise
+        self._temporary.release()
         self.closed = True
 
     def discard(self) -> None:
@@ -140,9 +316,12 @@ class AtomicFile:
         # Left open, a compressed stream would write its end when collected.
         with contextlib.suppress(OSError, tf.errors.OpError):
             self._close()
-        for path in (self._temporary, self._body):
-            if path and tf.io.gfile.exists(path):
-                tf.io.gfile.remove(path)
+        self._remove()
+
+    def _remove(self) -> None:
+        self._temporary.remove()
+        if self._body is not None:
+            self._body.remove()
 
     def _close(self) -> None:
         try:
@@ -152,31 +331,18 @@ class AtomicFile:
             self._file.close()
 
     def _begin(self) -> None:
-        self._file = self._out = _opened(self._temporary)
+        self._file = self._out = _opened(self._temporary.path)
         if self._compress:
             self._out = gzip_writer(self._file)
 
-    def _put_together(self, header: bytes) -> None:
+    def _put_together(self, body: Temporary, header: bytes) -> None:
         self._begin()
         self._out.write(header)
-        with tf.io.gfile.GFile(self._body, "rb") as body:
-            while data := body.read(_COPY_BYTES):
+        with tf.io.gfile.GFile(body.path, "rb") as file:
+            while data := file.read(_COPY_BYTES):
                 self._out.write(data)
         self._close()
-        tf.io.gfile.remove(self._body)
-
-
-def remove_unfinished(path: str) -> None:
-    """Removes what an `AtomicFile` of this process has left of a local path.
-
-    Where Ctrl-C comes behind its making, but before its block has begun, nobody
-    drops it.
-    """
-    begun = re.compile(rf"\.(body\.)?tmp-{os.getpid()}-\d+")
-    folder, name = os.path.split(path)
-    for other in os.listdir(folder or "."):
-        if other.startswith(name) and begun.fullmatch(other[len(name) :]):
-            os.remove(os.path.join(folder, other))
+        body.remove()
 
 
 def _opened(path: str) -> tf.io.gfile.GFile:

@@ -31,6 +31,13 @@ def lodestar_begin_update(
 ) -> _BeginUpdate: ...
 
 
+def lodestar_check_examples(
+    names: tf.Tensor,
+    examples: tf.Tensor,
+    name: str | None = None,
+) -> tf.Tensor: ...
+
+
 def lodestar_close_updates(
     log: tf.Tensor,
     below: tf.Tensor,
@@ -978,6 +985,13 @@ def lodestar_python_call_end(
 def lodestar_python_calls_stop(
     name: str | None = None,
 ) -> tf.Operation | None: ...
+
+
+def lodestar_python_result(
+    error: tf.Tensor,
+    values: Sequence[tf.Tensor],
+    name: str | None = None,
+) -> list[tf.Tensor]: ...
 
 
 def lodestar_raw_dataset(

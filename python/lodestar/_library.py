@@ -7,7 +7,7 @@ import struct
 import types
 from typing import TYPE_CHECKING
 
-from lodestar._command import begin
+from lodestar._commands import begin
 from lodestar._startup import quiet_tools
 
 _BACKEND = (

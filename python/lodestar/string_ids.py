@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import check_text
+from lodestar._checks import check_text, check_unmasked
 from lodestar._typing import AnyTensor
 from lodestar.embedding import ids as ids_lib
 from lodestar.ops import id_hash
@@ -38,6 +38,7 @@ def hash_ids(
     """
     check_text("column", column)
     check_text("salt", salt)
+    check_unmasked("values", values)
     # Keras traces subclassed models with floats, which `to_int64` lets pass.
     traced = tf.is_symbolic_tensor(values) and values.dtype.is_floating
     if not traced and not isinstance(

@@ -1,5 +1,6 @@
 """lodestar.__main__: the command that pip installs."""
 
+import argparse
 import importlib
 import os
 import subprocess
@@ -9,15 +10,21 @@ import pytest
 
 import lodestar
 from lodestar.__main__ import main
+from lodestar._commands.data_parser import data_parser
+from lodestar._commands.snapshot_parser import snapshot_parser
+from lodestar._commands.train_parser import train_parser
+from lodestar._formats import FORMAT_NAMES, KEY_TYPES
+from lodestar.data.hugectr.key_records import KEY_DTYPES
+from lodestar.data.tool.formats import FORMATS
 
 
 @pytest.mark.parametrize("name", ["data", "snapshot", "train"])
 def test_each_command_is_the_main_of_its_module(monkeypatch, name):
     module = importlib.import_module(f"lodestar.{name}.__main__")
     seen = []
-    monkeypatch.setattr(module, "main", lambda given: seen.append(given) or 3)
+    monkeypatch.setattr(module, "main", lambda *given: seen.append(given) or 3)
     assert main([name, "--help", "x", name]) == 3
-    assert seen == [["--help", "x", name]]
+    assert seen == [(["--help", "x", name], f"lodestar {name}")]
 
 
 def test_version_and_help(capsys):
@@ -63,20 +70,81 @@ def _script(folder):
     return [path]
 
 
-@pytest.mark.parametrize("option", ["--version", "--help", "-h"])
+@pytest.mark.parametrize(
+    "arguments",
+    ["--version", "--help", "-h", "data --help", "data convert -h"]
+    + ["snapshot --help", "snapshot inspect --help", "train server --help"],
+)
 @pytest.mark.parametrize("start", [_script, lambda folder: ["-m", "lodestar"]])
-def test_version_and_help_import_no_tensorflow(tmp_path, start, option):
-    done = _with_old_keras(tmp_path, *start(tmp_path), option)
+def test_version_and_help_import_no_tensorflow(tmp_path, start, arguments):
+    done = _with_old_keras(tmp_path, *start(tmp_path), *arguments.split())
     assert (done.returncode, done.stderr) == (0, "")
-    assert "odestar" in done.stdout
+    if arguments == "--version":
+        assert done.stdout == f"Lodestar {lodestar.__version__}\n"
+        return
+    command = " ".join(w for w in arguments.split() if w[0] != "-")
+    assert done.stdout.startswith(f"usage: lodestar {command}".strip())
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ("lodestar", "lodestar: the following arguments are required"),
+        ("lodestar dta", "lodestar: argument COMMAND: invalid choice"),
+        ("lodestar data", "lodestar data: the following arguments"),
+        ("lodestar data open --x", "lodestar data: argument COMMAND"),
+        ("lodestar.data open", "python -m lodestar.data: argument COMMAND"),
+        ("lodestar data inspect", "lodestar data inspect: the following"),
+        (
+            "lodestar data convert --limit 0 a b",
+            "lodestar data convert: argument --limit: 0 is not at least 1",
+        ),
+        (
+            "lodestar.snapshot compact --keep 0 a",
+            "python -m lodestar.snapshot compact: argument --keep: 0 is not 1",
+        ),
+        (
+            "lodestar train server --task x",
+            "lodestar train server: argument --task: invalid integer",
+        ),
+    ],
+)
+def test_errors_of_usage_import_no_tensorflow(tmp_path, arguments, said):
+    done = _with_old_keras(tmp_path, "-m", *arguments.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(said) and line.endswith("; see --help")
+
+
+def _parsers(parser):
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _parsers(below)
+
+
+@pytest.mark.parametrize("make", [data_parser, snapshot_parser, train_parser])
+def test_every_argument_has_help_and_a_program_its_name(make):
+    for parser in _parsers(make("lodestar x")):
+        assert parser.prog.startswith("lodestar x")
+        assert parser.description
+        for action in parser._actions:
+            if not isinstance(action, argparse._SubParsersAction):
+                assert action.help, (parser.prog, action.dest)
+
+
+def test_parsers_offer_the_formats_that_there_are():
+    assert FORMAT_NAMES == tuple(FORMATS)
+    assert KEY_TYPES == tuple(KEY_DTYPES)
 
 
 @pytest.mark.parametrize(
     "start",
     [
-        lambda folder: [*_script(folder), "data", "--help"],
-        lambda folder: ["-m", "lodestar", "snapshot"],
-        lambda folder: ["-m", "lodestar.data", "--help"],
+        lambda folder: [*_script(folder), "data", "inspect", "x"],
+        lambda folder: ["-m", "lodestar", "snapshot", "list", "x"],
+        lambda folder: ["-m", "lodestar.data", "inspect", "x"],
     ],
 )
 def test_a_command_without_its_packages_says_so_in_one_line(tmp_path, start):

@@ -6,19 +6,20 @@ import graphlib
 
 import checkout
 
-# Modules that every room may import, and those that each of them imports.
+# Modules, and a folder, that every room may import, and what each imports.
 _BASE = {
     "_checks": (),
-    "_command": ("_startup", "version"),
+    "_commands": ("_formats", "_startup", "version"),
     "_errors": (),
     "_files": ("_errors", "_typing"),
-    "_library": ("_command", "_startup"),
+    "_formats": (),
+    "_library": ("_commands", "_startup"),
     "_optional": (),
     "_private": (),
     "_resource": ("_private",),
     "_startup": (),
     "_typing": (),
-    "command_line": ("_command", "_errors"),
+    "command_line": ("_commands", "_errors"),
     "version": (),
 }
 # Folders of the package, and modules that are no part of one, below those that
@@ -97,7 +98,7 @@ def _room(name, path):
 def _wrong(room, is_front, other):
     """Whether a module of `room` may not import from the room `other`."""
     if room in _BASE:
-        return other not in _BASE[room]
+        return other not in (room, *_BASE[room])
     if is_front and (
         not room
         or other.startswith(f"{room}.")

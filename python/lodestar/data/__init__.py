@@ -4,6 +4,7 @@ The generator of click logs is in `lodestar.testing`, and `exact_auc` in
 `lodestar.metrics`; their names are here, too, where they once were.
 """
 
+from lodestar._commands.data_parser import add_read_arguments
 from lodestar._errors import DataError, describe_error
 from lodestar.data.csv.csv_dataset import CsvDataset
 from lodestar.data.csv.csv_table import parse_label
@@ -55,7 +56,7 @@ from lodestar.data.tool.prepare_files import (
     read_files,
 )
 from lodestar.data.tool.split_samples import split_samples
-from lodestar.data.tool.tool_options import add_read_arguments, given_options
+from lodestar.data.tool.tool_options import given_options
 from lodestar.metrics.exact_auc import exact_auc
 from lodestar.testing.click_log import (
     ClickLog,

@@ -12,6 +12,7 @@ import sys
 import warnings
 
 from lodestar import command_line
+from lodestar._commands.data_parser import data_parser
 from lodestar._errors import DataError
 from lodestar.data.hugectr.file_list import write_file_list
 from lodestar.data.skipped_records import SkippedRecords
@@ -32,18 +33,16 @@ from lodestar.data.tool.output import (
     slots_path,
 )
 from lodestar.data.tool.progress import Progress
-from lodestar.data.tool.tool_options import (
-    build_parser,
-    read_options,
-    write_options,
-)
+from lodestar.data.tool.tool_options import read_options, write_options
 from lodestar.data.tool.validate_files import Validation
 from lodestar.testing.click_log import generate_click_log
 
 _NAME = "lodestar.data"
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(
+    arguments: list[str] | None = None, prog: str = f"python -m {_NAME}"
+) -> int:
     """Runs the tool and returns its exit code."""
     commands = {
         "convert": _convert,
@@ -51,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         "validate": _validate,
         "generate": _generate,
     }
-    options = build_parser().parse_args(arguments)
+    options = data_parser(prog).parse_args(arguments)
 
     def command() -> int:
         with warnings.catch_warnings(record=True) as caught:
@@ -82,12 +81,6 @@ def _convert(options: argparse.Namespace) -> int:
         raise DataError(
             f"{options.target}: wanted a name that ends in .parquet, or --files "
             "N for a folder"
-        )
-    if options.limit is not None and options.limit < 1:
-        raise DataError(f"--limit must be at least 1, found {options.limit}")
-    if options.num_files is not None and options.num_files < 1:
-        raise DataError(
-            f"--files must be at least 1, found {options.num_files}"
         )
     skipped = SkippedRecords() if options.on_error == "skip" else None
     check_target(options.target, options.files, options.num_files is not None)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar.data.python_calls import generated_elements
 from lodestar.data.record_dataset import ReadOptions, epochs
 from lodestar.data.sample_columns import (
     check_one_size,
@@ -66,10 +67,8 @@ def column_dataset(
             yield tuple(_tensors(spec, batch))
 
     def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
-        return tf.data.Dataset.from_generator(
-            batches,
-            args=(files, tf.cast(seed, tf.int64)),
-            output_signature=layout.tensor_specs,
+        return generated_elements(
+            batches, [files, tf.cast(seed, tf.int64)], layout.tensor_specs
         )
 
     return epochs(paths, epoch, layout.features_and_label, options)

@@ -1,8 +1,9 @@
 """What the datasets of all formats share: options, epochs, prefetching."""
 
 import dataclasses
+import inspect
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -165,6 +166,35 @@ class ReadOptions:
         }
 
 
+def options_of(
+    reader: Callable[..., Any], batch_size: int, options: Mapping[str, Any]
+) -> ReadOptions:
+    """Returns the options that a reader was given.
+
+    Args:
+        reader: The function, or class, that takes the options.
+        batch_size: Samples per batch.
+        options: Keyword arguments that are not parameters of `reader`.
+
+    Raises:
+        TypeError: `reader` has no such option.
+        ValueError: An option is out of range.
+    """
+    known = [field.name for field in dataclasses.fields(ReadOptions)]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        own = [
+            name
+            for name, parameter in inspect.signature(reader).parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        ]
+        raise TypeError(
+            f"{reader.__name__} has no option `{unknown[0]}`; the options are "
+            f"{', '.join([*own, *known[1:]])}."
+        )
+    return ReadOptions(batch_size, **options)
+
+
 def record_dataset(
     op: Callable[..., tf.Tensor],
     files: SharedFileList | StrPaths,
@@ -286,6 +316,8 @@ def as_paths(files: Any) -> list[str]:
     paths = []
     found = type(files)  # whatever it holds, it may be large
     try:
+        if isinstance(files, Mapping):
+            raise TypeError("would be its keys")
         for path in files:
             found = type(path)
             paths.append(as_path(path))

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import check_unmasked
 from lodestar._files import AtomicFile, as_path
 from lodestar._typing import StrPath
 from lodestar.data.sample_columns import Column
@@ -369,7 +370,11 @@ def _as_array(slot: Slot, values: Any) -> np.ndarray:
     """An array of `values` that keeps 64-bit integers with and without sign.
 
     NumPy alone would make floats of a list that has both.
+
+    Raises:
+        ValueError: A value is masked.
     """
+    check_unmasked(slot.name, values)
     if slot.dtype != "uint64" or hasattr(values, "dtype"):
         return np.asarray(values)
     integers = np.asarray(values, dtype=object)

@@ -403,16 +403,21 @@ class SlotSpec:
 
     def to_yaml(self, path: StrPath) -> None:
         """Writes the slot file that `from_yaml` reads back as an equal spec."""
+        text = self.yaml_text()
+        with AtomicFile(path, compress=False) as file:
+            file.write(text.encode())
+
+    def yaml_text(self) -> str:
+        """Returns the text of the slot file."""
         yaml = import_optional("yaml", "SlotSpec")
-        text = yaml.safe_dump(
+        text: str = yaml.safe_dump(
             _sections(self),
             sort_keys=False,
             # PyYAML reads some characters as line ends, unless escaped.
             allow_unicode="".join(self.names()).isprintable(),
             default_flow_style=None,
         )
-        with AtomicFile(path, compress=False) as file:
-            file.write(text.encode())
+        return text
 
 
 def label_slots(

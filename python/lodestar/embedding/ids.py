@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import after, check_unmasked
 from lodestar._typing import AnyTensor
 from lodestar.ops import symbolic_build
 from lodestar.ops.flat_values import map_flat
@@ -22,6 +23,7 @@ def _to_tensor(ids: Any, name: str) -> AnyTensor:
             f"`{name}` is symbolic, which a layer takes: "
             "lodestar.layers.DynamicEmbedding(table=...)."
         )
+    check_unmasked(name, ids)
     # Through NumPy, which makes Python integers int64; TensorFlow would choose
     # int32, or fail for what does not fit it.
     try:
@@ -107,6 +109,7 @@ def to_numbers(values: Any, name: str, dtype: tf.DType) -> tf.Tensor:
     Raises:
         ValueError: They are no numbers.
     """
+    check_unmasked(name, values)
     try:
         values = tf.convert_to_tensor(values)
     except (TypeError, ValueError) as error:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._checks import after, check_count
+from lodestar._checks import after, check_count, check_unmasked
 from lodestar._typing import Shape, TensorLike
 from lodestar.layers import id_encoding
 from lodestar.layers.seen_inputs import SeenInputs
@@ -268,6 +268,7 @@ class IdLookup(keras.layers.Layer):
         for step, batch in enumerate(batches):
             if steps is not None and step == steps:
                 break
+            check_unmasked("data", batch)
             keys = _as_keys(flat_values(batch), self.vocabulary_dtype)
             keys, _, number = tf.unique_with_counts(keys, tf.int64)
             counts.insert(keys, counts.lookup(keys) + number)
@@ -312,6 +313,11 @@ class IdLookup(keras.layers.Layer):
         if size > 0 and self.mask_token is not None:
             size -= 1
         return self._first_key + size
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer, before which Keras drops the mask of masked arrays."""
+        check_unmasked("inputs", inputs)
+        return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: Any) -> Any:
         if not isinstance(

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from lodestar import _private
+from lodestar._checks import check_unmasked
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import HookVariable, as_hook
@@ -24,6 +25,12 @@ class TableLayer(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.supports_jit = False
         self.supports_masking = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer, before which Keras drops the mask of masked arrays."""
+        for x in keras.tree.flatten((args, kwargs)):
+            check_unmasked("inputs", x)
+        return super().__call__(*args, **kwargs)
 
     def tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
         """The tables, by what their names in Keras's files begin with."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from lodestar._checks import convert
+from lodestar._checks import check_unmasked, convert
 from lodestar._library import gen_ops
 from lodestar._resource import (
     SavedResource,
@@ -61,6 +61,7 @@ def as_keys(
     """
     if isinstance(keys, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):
         return keys
+    check_unmasked("keys", keys)
     of_numpy = isinstance(keys, (np.ndarray, np.generic))
     if of_numpy or isinstance(keys, (int, list, tuple)):
         # TensorFlow would wrap a number that does not fit.
@@ -76,7 +77,7 @@ def as_keys(
                             f"{key_dtype.name}"
                         )
                 return tf.constant(array, key_dtype)
-    return convert(keys, key_dtype)
+    return convert("keys", keys, key_dtype)
 
 
 def refuse_keys(keys: AnyTensor, wanted: tf.DType, message: str) -> AnyTensor:
@@ -136,7 +137,7 @@ def _contents(
 
 
 def _int64_values(values: TensorLike) -> tf.Tensor:
-    values = convert(values, tf.int64)
+    values = convert("values", values, tf.int64)
     if not values.dtype.is_integer:
         raise TypeError(
             f"`values` have dtype {values.dtype.name}, wanted integers"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lodestar._checks import as_vector, check_dtype
+from lodestar._checks import as_vector, check_dtype, check_unmasked
 from lodestar._typing import TensorLike
 from lodestar.ops import lod_ops
 
@@ -30,6 +30,7 @@ def as_values(values: TensorLike) -> tf.Tensor:
     """Returns rows, which are a tensor of rank 1 or more."""
     if isinstance(values, (tf.RaggedTensor, tf.SparseTensor)):
         raise TypeError(f"`values` must be a Tensor, found {type(values)}")
+    check_unmasked("values", values)
     values = tf.convert_to_tensor(values)
     if values.shape.rank == 0:
         raise ValueError("`values` must have rank 1 or more, found a scalar")

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lodestar._checks import check_text
 from lodestar._errors import describe_error
+from lodestar._files import Temporary
 from lodestar._typing import StrPath
 from lodestar.export import features_json
 
@@ -100,16 +101,16 @@ def write_warm_up(
         )
     file = os.path.join(path, *_FILE)
     tf.io.gfile.makedirs(os.path.dirname(file))
-    partial = f"{file}.tmp-{os.getpid()}"
+    temporary = Temporary(file)
     try:
-        with tf.io.TFRecordWriter(partial) as writer:
+        with tf.io.TFRecordWriter(temporary.path) as writer:
             for record in records:
                 writer.write(record)
-        tf.io.gfile.rename(partial, file, overwrite=True)
+        tf.io.gfile.rename(temporary.path, file, overwrite=True)
     except BaseException:
-        if tf.io.gfile.exists(partial):
-            tf.io.gfile.remove(partial)
+        temporary.remove()
         raise
+    temporary.release()
     return file
 
 

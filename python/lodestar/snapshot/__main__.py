@@ -12,16 +12,21 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from lodestar import command_line
+from lodestar._commands.snapshot_parser import snapshot_parser
 from lodestar.snapshot import compaction, info, records, verifying
 from lodestar.snapshot.errors import SnapshotError, listed
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest, SavedTable
 from lodestar.snapshot.restoring import choose
 
+_NAME = "lodestar.snapshot"
 
-def main(arguments: list[str] | None = None) -> int:
+
+def main(
+    arguments: list[str] | None = None, prog: str = f"python -m {_NAME}"
+) -> int:
     """Runs the command and returns its exit code."""
-    options = _parser().parse_args(arguments)
+    options = snapshot_parser(prog).parse_args(arguments)
     commands = {
         "list": _list,
         "verify": _verify,
@@ -35,75 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
 
     errors = (*command_line.ERRORS, SnapshotError)
-    return command_line.run("lodestar.snapshot", command, 1, errors=errors)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = command_line.Parser(
-        prog="python -m lodestar.snapshot",
-        description="Folders of snapshots: what they hold, and whether it is "
-        "whole.",
-    )
-    commands = parser.add_subparsers(
-        required=True, metavar="COMMAND", dest="command"
-    )
-    for name, text in (
-        ("list", "the versions, the newest last"),
-        ("verify", "read every byte that a version needs against checksums"),
-        ("inspect", "what a version holds, or some of its rows"),
-        ("compact", "one full version of the newest chain, old ones removed"),
-    ):
-        command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("path", metavar="PATH", help="the folder")
-        if name in ("verify", "inspect"):
-            command.add_argument(
-                "--version", type=int, metavar="V", help="default: the newest"
-            )
-        if name == "inspect":
-            _add_inspect(command)
-        if name == "compact":
-            command.add_argument(
-                "--keep",
-                type=int,
-                default=1,
-                metavar="N",
-                help="newest versions to keep, the new one among them "
-                "(default 1)",
-            )
-    return parser
-
-
-def _add_inspect(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--table", metavar="NAME", help="this table alone")
-    what = command.add_mutually_exclusive_group()
-    what.add_argument(
-        "--id", type=_id, metavar="N", help="the row of one id, and its version"
-    )
-    what.add_argument(
-        "--top",
-        choices=["frequency"],
-        help="the rows of the most sightings",
-    )
-    what.add_argument(
-        "--diff",
-        metavar="OTHER",
-        help="rows that differ from another version of PATH, or from the newest "
-        "one of another folder; added are those that OTHER does not have",
-    )
-    command.add_argument(
-        "-n",
-        type=command_line.count,
-        default=20,
-        help="rows of --top (default 20)",
-    )
-
-
-def _id(text: str) -> int:
-    number = command_line.integer(text, 0)
-    if not -(2**63) <= number < 2**64:
-        raise argparse.ArgumentTypeError(f"{text} has more than 64 bits")
-    # As tables take uint64: by its bits.
-    return number if number < 2**63 else number - 2**64
+    return command_line.run(_NAME, command, 1, errors=errors)
 
 
 def _list(options: argparse.Namespace) -> Iterator[str]:

@@ -13,42 +13,19 @@ import sys
 import tensorflow as tf
 
 from lodestar import command_line
+from lodestar._commands.train_parser import train_parser
 from lodestar.train.cluster_task import ClusterTask, read_task
 from lodestar.version import __version__
 
 _NAME = "lodestar.train"
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(
+    arguments: list[str] | None = None, prog: str = f"python -m {_NAME}"
+) -> int:
     """Runs the command and returns its exit code."""
-    options = _parser().parse_args(arguments)
+    options = train_parser(prog).parse_args(arguments)
     return command_line.run(_NAME, lambda: _serve(options))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = command_line.Parser(
-        prog="python -m lodestar.train", description="Tasks of a cluster."
-    )
-    commands = parser.add_subparsers(
-        required=True, metavar="COMMAND", dest="command"
-    )
-    text = "a parameter server or worker, until SIGTERM or Ctrl-C"
-    server = commands.add_parser(
-        "server",
-        help=text,
-        description=f"{text[0].upper()}{text[1:]}. Which one it is stands in "
-        "TF_CONFIG, or is given here.",
-    )
-    server.add_argument(
-        "--cluster",
-        metavar="JSON",
-        help='{"ps": ["HOST:PORT", ...], "worker": ["HOST:PORT", ...]}',
-    )
-    server.add_argument("--job", metavar="JOB", help="ps or worker")
-    server.add_argument(
-        "--task", type=command_line.at_least(0), metavar="N", help="from 0"
-    )
-    return parser
 
 
 def _serve(options: argparse.Namespace) -> int:

@@ -77,6 +77,39 @@ def test_nothing_is_written_to_a_path_with_a_nul(here, name):
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "path, message",
+    [
+        (b"caf\xe9.txt", r"caf\xe9.txt: a path must be UTF-8; rename the"),
+        ("a\ud800", r"a\ud800: a path must be UTF-8; rename the"),
+        ("", "a path is empty"),
+    ],
+)
+@pytest.mark.parametrize("name", [*READERS, *WRITERS])
+def test_a_path_that_tensorflow_cannot_open_is_named(here, name, path, message):
+    with open(b"caf\xe9.txt", "w") as file:
+        file.write("1 1 0\n")
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        {**WRITERS, **READERS}[name](os.fsdecode(path))
+    assert os.listdir(b".") == [b"caf\xe9.txt"]
+
+
+def test_a_folder_with_a_name_that_is_not_utf8(here):
+    (here / "folder").mkdir()
+    with open(b"folder/caf\xe9", "w"):
+        for make in (data.open_dataset, data.ParquetDataset):
+            with pytest.raises(
+                data.DataError, match=r"folder: holds b'caf\\xe9', whose name"
+            ):
+                make("folder", SLOTS, 2)
+
+
+@pytest.mark.parametrize("files", [{"a.csv": 1}, None, 3, ["a.csv", None]])
+def test_what_is_no_list_of_paths_is_said(files):
+    with pytest.raises(ValueError, match="must be a path or a list of paths"):
+        data.open_dataset(files, SLOTS, 2)
+
+
 def test_vocabulary_files_are_checked_too(here):
     (here / "in").write_text("a\n")
     for path, message in (("in\0", "cannot hold a NUL"), ("/dev/null", "is a")):

@@ -1,14 +1,17 @@
 """Calls of Python in functions of tf.data, and the end of the interpreter."""
 
+import functools
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from lodestar._errors import DataError, describe_error
 from lodestar._library import gen_ops
-from lodestar.data.python_calls import call_python
+from lodestar.data.python_calls import call_python, generated_elements
 
 
 def run(code, *args):
@@ -33,6 +36,77 @@ def test_what_a_call_returns():
     following, text = called(tf.constant(6, tf.int64))
     assert following.numpy() == 7
     assert text.numpy() == b"6"
+
+
+FAULTS = [
+    (DataError("in.csv: is cut"), tf.errors.InvalidArgumentError),
+    (tf.errors.NotFoundError(None, None, "in.csv"), tf.errors.NotFoundError),
+    (DataError("a\udce9 \xe9"), tf.errors.InvalidArgumentError),
+]
+
+
+def _elements(how, function):
+    if how == "called":
+        return tf.data.Dataset.range(2).map(
+            lambda x: call_python(function, [x], [tf.int64, tf.string])[0]
+        )
+
+    def generated(count):
+        for x in range(count):
+            yield function(np.int64(x))
+
+    specs = [tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.string)]
+    return generated_elements(generated, [2], specs).map(lambda x, _: x)
+
+
+@pytest.mark.parametrize("how", ["called", "generated"])
+@pytest.mark.parametrize("error, kind", FAULTS)
+@pytest.mark.parametrize("run", ["eager", "function"])
+def test_an_error_in_the_data_has_no_traceback(how, error, kind, run):
+    def function(x):
+        if x == 1:
+            raise error
+        return x, b"text"
+
+    dataset = _elements(how, function)
+    assert next(iter(dataset)).numpy() == 0
+    if run == "eager":
+        read = functools.partial(list, dataset)
+    else:
+
+        @tf.function
+        def read():
+            last = tf.constant(0, tf.int64)
+            for x in dataset:
+                last = x
+            return last
+
+    with pytest.raises(kind) as caught:
+        read()
+    text = caught.value.message
+    assert "Traceback" not in text and len(text.splitlines()) < 10
+    wanted = describe_error(error).encode(errors="replace").decode()
+    assert describe_error(caught.value) == wanted
+
+
+@pytest.mark.parametrize("how", ["called", "generated"])
+def test_an_error_of_a_program_keeps_its_traceback(how):
+    def function(x):
+        raise KeyError("mine")
+
+    with pytest.raises(tf.errors.OpError, match="Traceback") as caught:
+        list(_elements(how, function))
+    assert "mine" in caught.value.message
+
+
+def test_codes_of_errors():
+    for code in (0, 17, 255):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=f"a code, found {code}"
+        ):
+            gen_ops.lodestar_python_result(error=bytes([code]), values=[1])
+    (same,) = gen_ops.lodestar_python_result(error=b"", values=[1])
+    assert same.numpy() == 1
 
 
 def test_a_call_is_needed_to_end_one():

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "tf_ops/core/base/mutex.h"
@@ -76,6 +77,20 @@ absl::Status RunPythonCallEnd(OpKernelContext* ctx) {
   return ForwardValues(ctx);
 }
 
+absl::Status RunPythonResult(OpKernelContext* ctx) {
+  LODESTAR_TRY(CheckRank(ctx->input(0), "error", 0));
+  const std::string error(ctx->input(0).scalar<tstring>()());
+  if (error.empty()) {
+    return ForwardValues(ctx);
+  }
+  const int code = static_cast<unsigned char>(error[0]);
+  if (code == 0 ||
+      code > static_cast<int>(absl::StatusCode::kUnauthenticated)) {
+    return InvalidArgumentError("`error` must begin with a code, found ", code);
+  }
+  return absl::Status(static_cast<absl::StatusCode>(code), error.substr(1));
+}
+
 absl::Status RunPythonCallsStop(OpKernelContext*) {
   AllCalls().Stop();
   return absl::OkStatus();
@@ -83,6 +98,7 @@ absl::Status RunPythonCallsStop(OpKernelContext*) {
 
 LODESTAR_REGISTER_FUNCTION(PythonCallBegin);
 LODESTAR_REGISTER_FUNCTION(PythonCallEnd);
+LODESTAR_REGISTER_FUNCTION(PythonResult);
 LODESTAR_REGISTER_FUNCTION(PythonCallsStop);
 
 }  // namespace

@@ -51,6 +51,25 @@ call: As PythonCallBegin gave it.
 values: What the call returned.
 )doc");
 
+REGISTER_OP("Lodestar>PythonResult")
+    .Input("error: string")
+    .Input("values: T")
+    .Output("same: T")
+    .Attr("T: list(type) >= 1")
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
+      return LikeInputs(1)(c);
+    })
+    .Doc(R"doc(
+Returns what a call of Python returned, or raises the error that it met.
+
+An exception that leaves the call would bring its traceback along.
+
+error: A scalar. Empty, or the code of an error as one byte and its message.
+values: What the call returned.
+The error of `error`; INVALID_ARGUMENT if that is not a code of an error.
+)doc");
+
 REGISTER_OP("Lodestar>PythonCallsStop")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))

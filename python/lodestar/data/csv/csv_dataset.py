@@ -9,7 +9,7 @@ from lodestar._checks import check_texts
 from lodestar._typing import StrPaths
 from lodestar.data.column_batches import column_dataset
 from lodestar.data.csv.csv_table import MISSING, CsvTable
-from lodestar.data.record_dataset import ReadOptions, as_paths
+from lodestar.data.record_dataset import as_paths, options_of
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slots, as_slot_spec
 
@@ -48,8 +48,9 @@ def CsvDataset(
             the same columns; one that ends in `.gz` is decompressed.
         slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
         batch_size: Samples a batch.
-        label: `COLUMN`, of 0 and 1, or `COLUMN=POSITIVE`: 1 where it is POSITIVE,
-            0 elsewhere. None is the column "label", or with `slots` as they say.
+        label: `COLUMN`, a column of numbers, or `COLUMN=POSITIVE`: 1 where the
+            column is POSITIVE, 0 elsewhere. None is the column "label", or the
+            label of `slots`.
         categorical: Columns that are ids.
         numeric: Columns that are numbers.
         missing: Texts that stand for a missing value: 0 in a dense slot, no id
@@ -81,7 +82,7 @@ def CsvDataset(
                 "lines, in Python."
             )
     check_texts(missing=missing, categorical=categorical, numeric=numeric)
-    read = ReadOptions(batch_size, **options)
+    read = options_of(CsvDataset, batch_size, options)
     skipped = None
     if read.on_error == "skip":
         skipped = read.skipped or SkippedRecords()

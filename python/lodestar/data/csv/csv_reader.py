@@ -59,7 +59,9 @@ class CsvReader:
         self._on_progress = on_progress
         self.delimiter = delimiter
         self.ends_without_newline = False
-        if delimiter is not None and len(delimiter) != 1:
+        if delimiter is not None and (
+            not isinstance(delimiter, str) or len(delimiter) != 1
+        ):
             raise DataError(
                 f"the delimiter must be one character, found {delimiter!r}"
             )

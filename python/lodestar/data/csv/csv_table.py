@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import is_integer
 from lodestar._errors import DataError
+from lodestar._formats import ID_FORMS
 from lodestar.data.csv.csv_columns import CsvColumns, as_number
 from lodestar.data.csv.csv_reader import DELIMITERS, CsvReader
 from lodestar.data.csv.csv_writer import column_names
@@ -20,8 +22,6 @@ from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.source import Source
 
-# How the cells of an id slot are ids.
-ID_FORMS = ("hash", "hex", "int")
 MISSING = ("", "?")
 # The columns of Criteo's click logs, which have no header.
 CRITEO_NUMBERS = [f"I{i}" for i in range(1, 14)]
@@ -51,6 +51,12 @@ def parse_label(text: str) -> tuple[str, str | None]:
     >>> parse_label("Salary=>50K")
     ('Salary', '>50K')
     """
+    if not isinstance(text, str):
+        advice = f"; name the column {str(text)!r}" if is_integer(text) else ""
+        raise DataError(
+            "the label must be a string, COLUMN or COLUMN=POSITIVE, found "
+            f"{text!r}{advice}"
+        )
     column, found, positive = text.partition("=")
     if not column or (found and not positive):
         raise DataError(
@@ -115,7 +121,9 @@ class CsvTable(Source):
         self._inferred = slots is None
         if delimiter is None and slots is not None:
             self._delimiter = _delimiter_of(paths[0], slots)
-        self._ids = ids or ("hash" if slots is None else "int")
+        if ids is None:
+            ids = "hash" if slots is None else "int"
+        self._ids = ids
         if self._ids not in ID_FORMS:
             raise DataError(f"`ids`={self._ids!r} is not in {ID_FORMS}")
         reader = self._reader(paths[0])
@@ -136,9 +144,13 @@ class CsvTable(Source):
         if self._columns == CRITEO_COLUMNS:
             categorical |= set(CRITEO_IDS) - numeric
             numeric |= set(CRITEO_NUMBERS) - categorical
-        found = self._find_numeric(paths, name, categorical, numeric)
+        found, is_binary = self._find_numeric(paths, name, categorical, numeric)
         self.spec = SlotSpec(
-            [Slot.label(name)]
+            [
+                Slot.label(name)
+                if is_binary
+                else Slot.label(name, dtype="float", binary=False)
+            ]
             + [
                 Slot.dense(column) if column in found else Slot.sparse(column)
                 for column in self._columns
@@ -215,8 +227,11 @@ class CsvTable(Source):
         label: str,
         categorical: set[str],
         numeric: set[str],
-    ) -> set[str]:
-        """The columns that are numbers; checks all labels."""
+    ) -> tuple[set[str], bool]:
+        """Finds the columns of numbers, and whether all labels are 0 or 1.
+
+        Checks all labels.
+        """
         label_at = self._columns.index(label)
         given = {label, *categorical, *numeric}
         open_at = [i for i, c in enumerate(self._columns) if c not in given]
@@ -224,6 +239,7 @@ class CsvTable(Source):
         columns = CsvColumns(names, self._missing)
         texts = _LabelTexts()
         num_positive = 0
+        is_binary = True
         for path in paths:
             reader = self._reader(path)
             good = self._good_rows(reader, label, numeric)
@@ -232,7 +248,9 @@ class CsvTable(Source):
                 for _, fields in rows:
                     text = fields[label_at]
                     texts.add(text)
-                    num_positive += self._label(text)
+                    value = self._label(text)
+                    num_positive += value == 1
+                    is_binary = is_binary and value in (0, 1)
             if reader.ends_without_newline:
                 # Valid CSV, but also what a file cut within its last field is.
                 cut = _cut_text(reader)
@@ -247,7 +265,8 @@ class CsvTable(Source):
         for note in columns.notes():
             warnings.warn(f"{paths[0]}: {note}", stacklevel=4)
         found = zip(names, columns.numeric(), strict=True)
-        return numeric | {name for name, is_number in found if is_number}
+        numbers = {name for name, is_number in found if is_number}
+        return numeric | numbers, is_binary
 
     def _good_rows(
         self, reader: CsvReader, label: str, numeric: set[str]
@@ -360,21 +379,23 @@ class CsvTable(Source):
             wanted = f"a whole number from 0 to {slot.size - 1}"
             return _within(_integer, lambda v: v < slot.size, wanted)
         if slot.kind == "label":
-            if self._positive is not None or (slot.binary and self._inferred):
-                return self._label
+            if self._positive is not None or self._inferred:
+                parse = self._label
             if slot.binary:
                 return _within(parse, lambda v: v in (0, 1), "0 or 1")
         return parse
 
-    def _label(self, text: str) -> int:
-        wanted = "a value"
-        if self._positive is None:
-            value = as_number(text)
-            if value in (0.0, 1.0):
-                return int(value)
-            wanted = "0 or 1"
-        elif text:
-            return int(text in (self._positive, self._positive + "."))
+    def _label(self, text: str) -> float:
+        if self._positive is not None:
+            if not text:
+                raise ValueError(f"the label is {text!r}, wanted a value")
+            return float(text in (self._positive, self._positive + "."))
+        value = as_number(text)
+        if value is not None and abs(value) < _FLOAT_LIMIT:
+            return value
+        wanted = "a finite number"
+        if value is None and text not in self._missing:
+            wanted = "a number; `label`='COLUMN=POSITIVE' says which text is 1"
         raise ValueError(f"the label is {text!r}, wanted {wanted}")
 
     def _number(self, text: str) -> None:

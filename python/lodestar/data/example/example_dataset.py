@@ -13,7 +13,7 @@ from lodestar._typing import StrPaths
 from lodestar.data.example.parse_examples import parse_examples
 from lodestar.data.paths import as_input
 from lodestar.data.python_calls import call_python
-from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
+from lodestar.data.record_dataset import as_paths, epochs, options_of
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
 
@@ -67,7 +67,7 @@ def ExampleDataset(
         tf.errors.DataLossError: While reading: a file is damaged; gives the byte,
             but not the file.
     """
-    read = ReadOptions(batch_size, **options)
+    read = options_of(ExampleDataset, batch_size, options)
     if read.open_command:
         raise ValueError("`open_command` is no option of ExampleDataset.")
     spec = as_slot_spec(slots, weights)
@@ -202,9 +202,6 @@ def _good_records(
             parse_examples(spec, texts, names, tf.constant(examples))
         except tf.errors.InvalidArgumentError as error:
             return describe_error(error)
-        except UnicodeDecodeError:  # of an error that holds the record
-            path = paths[0].decode(errors="replace")
-            return f"{path}: record {numbers[0]}: is no tf.Example"
         return None
 
     def good(paths: Any, numbers: Any, examples: Any) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar import string_ids
+from lodestar._library import gen_ops
 from lodestar.data.slot_layout import dtype_of, limit
 from lodestar.data.slot_spec import Slot, SlotSpec
 
@@ -25,9 +26,10 @@ def parse_examples(
         examples: string `[B]`, serialized tf.Examples.
 
     Raises:
-        tf.errors.InvalidArgumentError: One is none, or a feature is missing, of
-            another type, or has a wrong value or number of them.
+        tf.errors.InvalidArgumentError: One is not a tf.Example, or a feature is
+            missing, of another type, or has a wrong value or number of values.
     """
+    examples = gen_ops.lodestar_check_examples(names=names, examples=examples)
     features = {slot.name: _feature(slot, texts) for slot in spec.used}
     parsed = tf.io.parse_example(examples, features, example_names=names)
     checks = list(_checks(spec, parsed, names))

@@ -6,12 +6,13 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._checks import check_choice
+from lodestar._formats import CHECKS
 from lodestar._library import gen_ops
 from lodestar._typing import StrPaths
 from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.hugectr.key_records import slot_kinds
-from lodestar.data.hugectr.norm_writer import CHECKS, NORM_KEY_TYPES
-from lodestar.data.record_dataset import ReadOptions, as_paths, record_dataset
+from lodestar.data.hugectr.norm_writer import NORM_KEY_TYPES
+from lodestar.data.record_dataset import as_paths, options_of, record_dataset
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.slot_spec import Slots, as_slot_spec
 
@@ -70,7 +71,7 @@ def NormDataset(
     check_choice("key_type", key_type, NORM_KEY_TYPES)
     check_choice("check", check, (_AUTO, *CHECKS))
     spec = as_slot_spec(slots)
-    read = ReadOptions(batch_size, **options)
+    read = options_of(NormDataset, batch_size, options)
     op = functools.partial(
         gen_ops.lodestar_norm_dataset,
         slot_kinds=slot_kinds(spec),

@@ -5,12 +5,12 @@ import struct
 import numpy as np
 
 from lodestar._checks import check_choice
+from lodestar._formats import CHECKS
 from lodestar._typing import StrPath
 from lodestar.data.hugectr.key_records import WORD, KeyRecordWriter
 from lodestar.data.sample_columns import Column
 from lodestar.data.slot_spec import Slot, Slots
 
-CHECKS = ("sum", "none")
 NORM_KEY_TYPES = ("uint32", "int64")
 _HEADER = struct.Struct("<8q")
 _LENGTH = struct.Struct("<i")

@@ -13,7 +13,7 @@ from lodestar._typing import StrPaths
 from lodestar.data.hugectr.key_records import KEY_DTYPES, WORD, slot_kinds
 from lodestar.data.hugectr.raw_writer import raw_key_types, raw_nnz
 from lodestar.data.hugectr.slot_sizes import slot_offsets
-from lodestar.data.record_dataset import ReadOptions, as_paths, record_dataset
+from lodestar.data.record_dataset import as_paths, options_of, record_dataset
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.slot_spec import Slots, as_slot_spec
 
@@ -75,7 +75,7 @@ def RawDataset(
         tf.errors.NotFoundError: While reading: a file is missing.
     """
     spec = as_slot_spec(slots)
-    read = ReadOptions(batch_size, **options)
+    read = options_of(RawDataset, batch_size, options)
     kinds = slot_kinds(spec)
     key_types = raw_key_types(layout)
     check_choice("key_type", key_type, key_types)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from lodestar._checks import check_choice, is_integer
+from lodestar._formats import LAYOUTS
 from lodestar._typing import StrPath
 from lodestar.data.hugectr.key_records import WORD, KeyRecordWriter
 from lodestar.data.sample_columns import Column
 from lodestar.data.slot_spec import Slot, Slots, SlotSpec, as_slot_spec
 
-LAYOUTS = ("float", "int", "multi_hot_float", "multi_hot_int")
 _BLOCK_WORDS = 1 << 20  # bounds the memory of the records being put together
 _INT = np.dtype("<i4")
 _INT_LIMITS = np.iinfo(_INT)

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from lodestar._typing import StrPaths
 from lodestar.data.multislot.parse_multislot import parse_flat
-from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
+from lodestar.data.python_calls import generated_elements
+from lodestar.data.record_dataset import as_paths, epochs, options_of
 from lodestar.data.slot_spec import SlotSpec
 
 # Lines go through Python, one after another.
@@ -49,11 +50,11 @@ def generated_dataset(
                 f"`{name}` is no option here: one thread runs the generator, "
                 "which opens the files, and its errors are raised."
             )
-    read = ReadOptions(batch_size, **options)
+    read = options_of(generated_dataset, batch_size, options)
     layout = read.layout(spec)
     paths, num_shards, shard_index = read.shard_of(as_paths(files))
 
-    def batches(paths: Iterable[bytes]) -> Iterator[list[str]]:
+    def batches(paths: Iterable[bytes]) -> Iterator[tuple[list[str]]]:
         lines = itertools.chain.from_iterable(
             itertools.islice(
                 texts(os.fsdecode(path)), shard_index, None, num_shards
@@ -61,13 +62,11 @@ def generated_dataset(
             for path in paths
         )
         while batch := list(itertools.islice(lines, batch_size)):
-            yield batch
+            yield (batch,)
 
     def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
-        lines = tf.data.Dataset.from_generator(
-            batches,
-            args=(files,),
-            output_signature=tf.TensorSpec([None], tf.string),
+        lines = generated_elements(
+            batches, [files], [tf.TensorSpec([None], tf.string)]
         )
         # Also makes the number of lines of a batch known where it is fixed.
         lines = lines.unbatch()

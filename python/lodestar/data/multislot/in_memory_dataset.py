@@ -15,10 +15,10 @@ from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import command_words
 from lodestar.data.multislot.sample_exchange import SampleExchange
 from lodestar.data.record_dataset import (
-    ReadOptions,
     as_paths,
     check_shard,
     epochs,
+    options_of,
 )
 from lodestar.data.slot_layout import line_fields
 from lodestar.data.slot_spec import Slots, as_slot_spec
@@ -122,7 +122,7 @@ class InMemoryDataset:
                 )
         check_at_least("num_queues", num_queues, 1)
         spec = as_slot_spec(slots, weights)
-        self._options = ReadOptions(batch_size, **options)
+        self._options = options_of(InMemoryDataset, batch_size, options)
         self._pipe_words = command_words("pipe_command", pipe_command)
         self._num_queues = num_queues
         self._fields = line_fields(ins_id, parse_content, parse_logkey)

@@ -11,7 +11,7 @@ from lodestar._library import gen_ops
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import command_words
 from lodestar.data.multislot.in_memory_dataset import InMemoryDataset
-from lodestar.data.record_dataset import ReadOptions, record_dataset
+from lodestar.data.record_dataset import options_of, record_dataset
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.slot_layout import line_fields
 from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
@@ -116,7 +116,11 @@ def MultiSlotDataset(
         whole_files=mode == "file_instant",
     )
     return record_dataset(
-        op, files, spec, ReadOptions(batch_size, **options), fields
+        op,
+        files,
+        spec,
+        options_of(MultiSlotDataset, batch_size, options),
+        fields,
     )
 
 

@@ -30,7 +30,7 @@ from lodestar.data.parquet.parquet_schema import (
     spec_of,
 )
 from lodestar.data.parquet.reader_dataset import Skip, reader_dataset, skip_of
-from lodestar.data.record_dataset import ReadOptions, as_paths
+from lodestar.data.record_dataset import as_paths, options_of
 from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
 
 
@@ -99,7 +99,7 @@ def ParquetDataset(
             "`batch_size` is missing; without `slots`, which come before it, "
             "give it by name."
         )
-    read = ReadOptions(batch_size, **options)
+    read = options_of(ParquetDataset, batch_size, options)
     if read.open_command:
         raise ValueError(
             "`open_command` is no option of ParquetDataset: Parquet is not read "

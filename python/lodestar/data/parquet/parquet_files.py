@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
+from lodestar._files import list_folder
 from lodestar._optional import import_optional
 from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.parquet.parquet_metadata import METADATA_NAME, read_metadata
@@ -140,8 +141,7 @@ def expand(paths: Iterable[str]) -> list[str]:
         if metadata is not None:
             names = list(metadata.num_rows)
         else:
-            listed = sorted(tf.io.gfile.listdir(path))
-            names = [name for name in listed if name.endswith(SUFFIX)]
+            names = [n for n in list_folder(path) if n.endswith(SUFFIX)]
             if not names:
                 raise DataError(
                     f"{path}: has neither {METADATA_NAME} nor a file that ends "

@@ -252,10 +252,11 @@ class ParquetReader:
                 continue
             for row in sorted(rows.bad):
                 if piece.begin <= row < piece.end:
-                    message = f"{path}: {rows.bad[row]}"
+                    text, advice = rows.bad[row]
                     if self._skip is None:
-                        raise DataError(message)
-                    skipped.append((message, 1))
+                        told = "; ".join(filter(None, (text, advice)))
+                        raise DataError(f"{path}: {told}")
+                    skipped.append((f"{path}: {text}", 1))
             kept.append(rows.good(piece.begin, piece.end))
             if piece.last:
                 self._groups.pop((piece.file, piece.group), None)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,18 @@ from lodestar.data.slot_layout import dtype_of, limit
 from lodestar.data.slot_spec import Slot
 
 
+class Fault(NamedTuple):
+    """Why a row cannot be used.
+
+    Attributes:
+        text: Where it is, what was found, and what was wanted.
+        advice: What to do about it, if the error is raised; may be empty.
+    """
+
+    text: str
+    advice: str = ""
+
+
 @dataclasses.dataclass(frozen=True)
 class Rows:
     """Rows of all bound columns.
@@ -27,13 +39,12 @@ class Rows:
         num_rows: How many.
         columns: From the number of each binding to its column `[num_rows,
             width]`, or pair of values and row_splits; int64 or float32.
-        bad: From a row that cannot be used to where it is and what was found;
-            such a row's values mean nothing.
+        bad: The rows that cannot be used, whose values mean nothing.
     """
 
     num_rows: int
     columns: Mapping[int, Any]
-    bad: dict[int, str] = dataclasses.field(default_factory=dict)
+    bad: dict[int, Fault] = dataclasses.field(default_factory=dict)
 
     def take(self, rows: np.ndarray) -> "Rows":
         """These rows, all of them good, in this order."""
@@ -116,17 +127,36 @@ def _broken_column(file: ParquetFile, group: int, names: list[str]) -> str:
     return ""
 
 
+FILL_NULLS = "fill the nulls, or leave such rows out by `on_error='skip'`"
+
+
 class Faults:
     """The bad rows of some, each with what was found first."""
 
-    def __init__(self, first_row: int, group: int | None = None):
-        """Takes where the rows begin, and the row group that they are, if any."""
+    def __init__(
+        self,
+        first_row: int,
+        group: int | None = None,
+        null_advice: Callable[[Slot], str] = lambda slot: FILL_NULLS,
+    ):
+        """Begins with no bad row.
+
+        Args:
+            first_row: The number of the first row.
+            group: The number of the row group that the rows are, if any.
+            null_advice: Returns what to do about the nulls of a slot.
+        """
+        self.null_advice = null_advice
         self._group = group
         self._first_row = first_row
-        self.found: dict[int, str] = {}
+        self.found: dict[int, Fault] = {}
 
     def add(
-        self, rows: np.ndarray, column: str, describe: Callable[[int], str]
+        self,
+        rows: np.ndarray,
+        column: str,
+        describe: Callable[[int], str],
+        advice: str = "",
     ) -> None:
         """Adds rows; `describe` says of one what was found and wanted."""
         for row in np.unique(rows).tolist():
@@ -135,7 +165,8 @@ class Faults:
             where = f"row {self._first_row + row}"
             if self._group is not None:
                 where += f" (row group {self._group}, its row {row})"
-            self.found[row] = f"{where}: column {column!r}: {describe(row)}"
+            text = f"{where}: column {column!r}: {describe(row)}"
+            self.found[row] = Fault(text, advice)
 
 
 def one_array(column: Any) -> Any:
@@ -170,9 +201,12 @@ def decode_column(
     """
     array = one_array(array)
     name = binding.column
+    advice = faults.null_advice(binding.slot)
     if array.null_count:
         nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
-        faults.add(nulls, name, lambda _: f"found null, wanted {binding.type}")
+        faults.add(
+            nulls, name, lambda _: f"found null, wanted {binding.type}", advice
+        )
     if not binding.type.is_list:
         offsets = None
         values = array
@@ -192,6 +226,7 @@ def decode_column(
             _rows_of(offsets, nulls),
             name,
             lambda _: f"found null in a list, wanted {binding.type.element}",
+            advice,
         )
     numbers = _numbers(values)
     if binding.width is None:

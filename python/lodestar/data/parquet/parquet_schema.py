@@ -276,9 +276,22 @@ def _type_of(file: RowGroups, column: str, wanted: str) -> ColumnType:
 
 
 def _wrong_type(file: RowGroups, column: str, wanted: str) -> DataError:
+    import pyarrow.types as types
+
     found = file.schema.field(column).type
+    element = getattr(found, "value_type", found)
+    advice = ""
+    if wanted == _KEYS_WANTED and types.is_floating(element):
+        advice = (
+            "; floats are not ids. pandas turns integers into floats if a value "
+            "is missing: convert the column by `astype('Int64')`"
+        )
+        if not isinstance(file, ParquetFile):
+            advice += ", and `missing=[]` reads a missing value as no id"
+    elif FLOAT in wanted and types.is_float64(element):
+        advice = "; convert the column by `astype('float32')`"
     return DataError(
-        f"{file.path}: column {column!r}: found {found}, wanted {wanted}"
+        f"{file.path}: column {column!r}: found {found}, wanted {wanted}{advice}"
     )
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lodestar._checks import check_at_least
 from lodestar._errors import DataError
-from lodestar._files import as_path
+from lodestar._files import as_path, list_folder
 from lodestar._optional import import_optional
 from lodestar._typing import StrPath
 from lodestar.data.parquet.parquet_files import SUFFIX
@@ -213,9 +213,7 @@ class _Sink:
 
 def _first_free(directory: str) -> str:
     """The first name that no file has, nor will have that is being written."""
-    taken = [
-        name.partition(SUFFIX)[0] for name in tf.io.gfile.listdir(directory)
-    ]
+    taken = [name.partition(SUFFIX)[0] for name in list_folder(directory)]
     number = 0
     while (stem := f"part-{number:05d}") in taken:
         number += 1

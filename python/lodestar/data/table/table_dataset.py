@@ -14,14 +14,19 @@ from lodestar._errors import DataError, describe_error
 from lodestar._optional import import_optional
 from lodestar.data.csv.csv_columns import CsvColumns
 from lodestar.data.csv.csv_table import parse_label
-from lodestar.data.parquet.parquet_rows import Faults, Rows, decode_rows
+from lodestar.data.parquet.parquet_rows import (
+    FILL_NULLS,
+    Faults,
+    Rows,
+    decode_rows,
+)
 from lodestar.data.parquet.parquet_schema import (
     Binding,
     bind_slots,
     limit_keys,
 )
 from lodestar.data.parquet.reader_dataset import reader_dataset, skip_of
-from lodestar.data.record_dataset import ReadOptions
+from lodestar.data.record_dataset import options_of
 from lodestar.data.slot_spec import Slot, Slots, SlotSpec, as_slot_spec
 from lodestar.data.table.arrow_columns import (
     as_slot_column,
@@ -107,7 +112,7 @@ def TableDataset(
     """
     if batch_size is None:
         raise ValueError("`batch_size` is missing.")
-    read = ReadOptions(batch_size, **options)
+    read = options_of(TableDataset, batch_size, options)
     for name in ("open_command", "shuffle_files"):
         if getattr(read, name):
             raise ValueError(
@@ -142,7 +147,7 @@ def TableDataset(
                 f"{path}: column {slot.name!r}",
             )
             arrow = arrow.set_column(index, slot.name, found)
-    rows = _TableRows(path, arrow)
+    rows = _TableRows(path, arrow, reads_nulls=missing is not None)
     bindings = bind_slots(spec, rows)
     if slot_size_array is not None:
         bindings = limit_keys(bindings, slot_size_array)
@@ -162,10 +167,12 @@ class _TableRows:
     Attributes:
         path: What errors call it.
         table: A `pyarrow.Table`; None once it is released.
+        reads_nulls: Whether nulls are missing values already.
     """
 
     path: str
     table: Any
+    reads_nulls: bool
 
     @property
     def schema(self) -> Any:
@@ -183,6 +190,16 @@ class _TableRows:
     def release(self) -> None:
         self.table = None
 
+    def null_advice(self, slot: Slot) -> str:
+        """Returns what to do about the nulls of a slot."""
+        if self.reads_nulls or slot.kind not in ("dense", "sparse"):
+            return FILL_NULLS
+        missing = "0" if slot.kind == "dense" else "no value"
+        return (
+            f"`missing=[]` reads a null, or a NaN of pandas, as {missing}, and "
+            "`on_error='skip'` leaves such rows out"
+        )
+
 
 def _read_rows(
     rows: _TableRows, group: int, bindings: Sequence[Binding]
@@ -194,7 +211,8 @@ def _read_rows(
             f"{rows.path}: has been freed with the dataset that held it"
         )
     first = group * _GROUP_ROWS
-    return decode_rows(bindings, table.slice(first, _GROUP_ROWS), Faults(first))
+    faults = Faults(first, null_advice=rows.null_advice)
+    return decode_rows(bindings, table.slice(first, _GROUP_ROWS), faults)
 
 
 def is_table(data: Any) -> bool:
@@ -223,6 +241,11 @@ def as_arrow(table: Any) -> Any:
             f"found {type(table).__name__}."
         )
     pa = import_optional("pyarrow", "TableDataset")
+    if _is_of(table, "pandas", "Series") or _is_of(table, "polars", "Series"):
+        raise TypeError(
+            f"`table` is a {_name_of(table)}, one column: `to_frame()` makes a "
+            "table of it."
+        )
     try:
         if _is_of(table, "pandas", "DataFrame"):
             return pa.Table.from_pandas(table, preserve_index=False)

@@ -39,9 +39,9 @@ def convert_csv(
     Args:
         source: The CSV file, UTF-8, fields separated by `delimiter`.
         target: The MultiSlot file to write; `.gz` compresses it.
-        label: `COLUMN`, whose values are 0 and 1, or `COLUMN=POSITIVE`: 1 where
-            the column's value is POSITIVE (or POSITIVE and a full stop, as in
-            some copies of the census data), 0 at any other value.
+        label: `COLUMN`, a column of numbers, or `COLUMN=POSITIVE`: 1 where the
+            column's value is POSITIVE (or POSITIVE and a full stop, as in some
+            copies of the census data), 0 at any other value.
         delimiter: None finds it in the header.
         categorical: Columns that are ids, whatever they hold.
         numeric: Columns that are numbers; another value is an error.

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 
 from lodestar import _files
 from lodestar._errors import DataError, reading
-from lodestar._files import as_path
+from lodestar._files import as_path, list_folder
 from lodestar.data.csv.csv_reader import DELIMITERS
 from lodestar.data.csv.csv_table import is_criteo_line
 from lodestar.data.hugectr.file_list import read_file_list
@@ -104,7 +104,7 @@ def format_of_name(path: str) -> str | None:
 
 
 def _in_folder(path: str) -> list[str]:
-    names = sorted(tf.io.gfile.listdir(path))
+    names = list_folder(path)
     if METADATA_NAME in names or any(n.endswith(PARQUET) for n in names):
         return expand([path])
     if FILE_LIST in names:

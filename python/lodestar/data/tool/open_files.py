@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lodestar._errors import DataError
 from lodestar._typing import StrPaths
+from lodestar.data.csv.csv_table import parse_label
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
@@ -69,6 +70,7 @@ def open_dataset(
         paths, found = as_paths(files), _format_called(format)
     else:
         paths, found = _format(as_paths(files), format)
+    _check_format(paths, found, options)
     spec = slots_of(paths, found, slots, options)
     return found.dataset(paths, spec, batch_size, **options)
 
@@ -108,15 +110,33 @@ def open_source(
             different formats, or an option is for another one.
     """
     paths, found = _format(as_paths(files), format)
+    _check_format(paths, found, options)
     for name in options:
         if name not in found.reads:
-            formats = [f.name for f in FORMATS.values() if name in f.reads]
             raise DataError(
-                f"{paths[0]}: is {found.name}, but `{name}` is for "
-                f"{', '.join(formats) or 'no format'}"
+                f"{paths[0]}: is {found.name}, but `{name}` is for no format"
             )
     spec = slots_of(paths, found, slots, options)
     return found.open(paths, spec, skipped, on_progress, **options)
+
+
+def _check_format(
+    paths: Sequence[str], found: Format, options: Options
+) -> None:
+    """Raises DataError if an option is for other formats."""
+    for name in options:
+        others = [f.name for f in FORMATS.values() if name in f.reads]
+        if others and found.name not in others:
+            advice = ""
+            if name in _INFERRING:
+                advice = "; declare the columns in `slots`"
+                if name == "label":
+                    column = parse_label(str(options[name]))[0]
+                    advice += f", the label as Slot.label({column!r})"
+            raise DataError(
+                f"{paths[0]}: is {found.name}, but `{name}` is for "
+                f"{', '.join(others)}{advice}"
+            )
 
 
 def _slots_beside(paths: Sequence[str]) -> SlotSpec | None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
-from lodestar._files import as_path
+from lodestar._files import AtomicFile, Temporary, as_path
 from lodestar._typing import StrPath
 from lodestar.data.hugectr.file_list import write_file_list
 from lodestar.data.sample_columns import cut, num_rows
@@ -82,16 +82,14 @@ class Output:
         self._rows: Any = None if rows is None else list(rows)
         self._parts: list[str] = []
         self._writer: Any = None  # SampleWriter
-        self._made_folder = ""
+        self._folder: Temporary | None = None
         self.num_samples = 0
         check_target(self._target, inputs, rows is not None)
         with self._named():
             if rows is None:
                 self._writer = self._make_writer(self._target, spec)
             else:
-                folder = f"{self._target}.tmp-{os.getpid()}"
-                tf.io.gfile.makedirs(folder)
-                self._made_folder = folder
+                self._folder = Temporary(self._target, is_folder=True)
 
     def __enter__(self) -> Self:
         return self
@@ -102,10 +100,10 @@ class Output:
             return
         try:
             with self._named():
-                if self._rows is None:
+                if self._folder is None:
                     self._commit_file()
                 else:
-                    self._commit_folder()
+                    self._commit_folder(self._folder)
         except BaseException:
             self._discard()
             raise
@@ -114,19 +112,21 @@ class Output:
         """Writes samples as `SampleWriter.write_batch` takes them."""
         rows = num_rows(columns)
         with self._named():
-            if self._rows is None:
+            if self._folder is None:
                 self._writer.write_batch(columns)
             else:
-                self._write_parts(columns, rows)
+                self._write_parts(self._folder.path, columns, rows)
         self.num_samples += rows
 
-    def _write_parts(self, columns: Mapping[str, Any], rows: int) -> None:
+    def _write_parts(
+        self, folder: str, columns: Mapping[str, Any], rows: int
+    ) -> None:
         begin = 0
         while begin < rows:
             if self._writer is None:
                 name = f"part-{len(self._parts):05d}{self._suffix}"
                 self._parts.append(name)
-                path = os.path.join(self._made_folder, name)
+                path = os.path.join(folder, name)
                 self._writer = self._make_writer(path, self._spec)
             left = self._rows[len(self._parts) - 1] - self._writer.num_samples
             end = min(rows, begin + left)
@@ -137,18 +137,12 @@ class Output:
             begin = end
 
     def _commit_file(self) -> None:
-        sidecar = slots_path(self._target)
-        temporary = f"{sidecar}.tmp-{os.getpid()}.new"
-        try:
-            self._spec.to_yaml(temporary)
+        with AtomicFile(slots_path(self._target), compress=False) as file:
+            file.write(self._spec.yaml_text().encode())
             self._writer.close()
-            tf.io.gfile.rename(temporary, sidecar, overwrite=True)
-        finally:
-            if tf.io.gfile.exists(temporary):
-                tf.io.gfile.remove(temporary)
 
-    def _commit_folder(self) -> None:
-        folder = self._made_folder
+    def _commit_folder(self, temporary: Temporary) -> None:
+        folder = temporary.path
         self._spec.to_yaml(os.path.join(folder, FOLDER_SLOTS))
         if self._listed:
             write_file_list(
@@ -158,13 +152,14 @@ class Output:
         if tf.io.gfile.exists(self._target):  # an empty folder
             tf.io.gfile.rmtree(self._target)
         tf.io.gfile.rename(folder, self._target)
+        temporary.release()
 
     def _discard(self) -> None:
         with contextlib.suppress(OSError, tf.errors.OpError):
             if self._writer is not None:
                 self._writer.discard()
-            if self._made_folder:
-                tf.io.gfile.rmtree(self._made_folder)
+            if self._folder is not None:
+                self._folder.remove()
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
@@ -180,8 +175,8 @@ class Output:
             ) from error
         except ValueError as error:
             text = str(error)
-            if self._made_folder:
-                text = text.replace(self._made_folder, self._target)
+            if self._folder is not None:
+                text = text.replace(self._folder.path, self._target)
             raise DataError(text) from error
 
 

@@ -191,8 +191,8 @@ def test_weights(tmp_path):
         ({"open_command": ["cat"]}, "`open_command` is no option of CsvDatas"),
         ({"label": "b"}, "unknown column 'b'; the columns are label, x"),
         ({"numeric": ["x"], "slots": [Slot.dense("x")]}, "`slots` says"),
-        ({"numeric": "x"}, "`numeric` must be a list of texts, found 'x'"),
-        ({"missing": "NA"}, "`missing` must be a list of texts, found 'NA'"),
+        ({"numeric": "x"}, "`numeric` must be a list of strings, found 'x'"),
+        ({"missing": "NA"}, "`missing` must be a list of strings, found 'NA'"),
         ({"ids": "octal"}, "`ids`='octal' is not in"),
     ],
 )

@@ -249,6 +249,22 @@ def test_bad_records_are_left_out(tmp_path):
         assert f"{path}: record {number}" in message
 
 
+@pytest.mark.parametrize(
+    "record", [b"\xff\xff\xff", b"\n\x05\n\x03\xff\xff\xff", b"text"]
+)
+def test_a_record_that_is_no_example_is_named(tmp_path, record):
+    # The first records are looked at as the dataset is made.
+    path = records(tmp_path / "a.tfrecord", *[GOOD] * 1100, record)
+    dataset = ExampleDataset(path, SLOTS, 550)
+    iterator = iter(dataset)
+    next(iterator)
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        list(iterator)
+    assert describe_error(error.value).startswith(
+        f"{path}: record 1100: is not a tf.Example"
+    )
+
+
 def test_damaged_and_other_files(tmp_path):
     path = write(tmp_path / "a.tfrecord")
     data = bytearray(path.read_bytes())

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.data import (
+    DataError,
     ParquetDataset,
     SkippedRecords,
     Slot,
@@ -268,8 +269,71 @@ def test_missing_values():
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         list(TableDataset(frame, slots, 3))
     assert describe_error(error.value) == (
-        "pandas.DataFrame: row 1: column 'x': found null, wanted float"
+        "pandas.DataFrame: row 1: column 'x': found null, wanted float; "
+        "`missing=[]` reads a null, or a NaN of pandas, as 0, and "
+        "`on_error='skip'` leaves such rows out"
     )
+
+
+@pytest.mark.parametrize("run", ["eager", "function", "fit"])
+def test_an_error_of_a_row_is_a_few_lines(run):
+    frame = pandas.DataFrame(
+        {"label": [0.0, 1.0], "i": pandas.array([7, None], "Int64")}
+    )
+    dataset = TableDataset(frame, [Slot.label("label"), Slot.sparse("i")], 2)
+
+    @tf.function
+    def read():
+        for batch in dataset:
+            tf.nest.map_structure(tf.print, batch)
+
+    def fit():
+        ids = keras.Input((None,), dtype="int64", ragged=True, name="i")
+        rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")(ids)
+        model = keras.Model({"i": ids}, keras.layers.Dense(1)(rows))
+        model.compile(
+            lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse"
+        )
+        model.fit(dataset, verbose=0)
+
+    runs = {"eager": lambda: list(dataset), "function": read, "fit": fit}
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        runs[run]()
+    text = str(error.value)
+    assert "Traceback" not in text and len(text.splitlines()) < 10
+    assert (
+        "row 1: column 'i': found null, wanted int64; `missing=[]` reads a "
+        "null, or a NaN of pandas, as no value"
+    ) in text
+
+
+def test_integers_that_pandas_made_floats():
+    frame = pandas.DataFrame({"i": [7, None]})
+    with pytest.raises(
+        DataError, match=r"column 'i': found double.*astype\('Int64'\).*missing"
+    ):
+        TableDataset(frame, [Slot.sparse("i")], 2)
+    frame["i"] = frame["i"].astype("Int64")
+    (features,) = TableDataset(frame, [Slot.sparse("i")], 2, missing=[])
+    assert features["i"].to_list() == [[7], []]
+
+
+def test_columns_that_are_called_by_numbers():
+    frame = pandas.DataFrame({0: [1.0, 0.0], 1: ["a", "b"]})
+    ((features, label),) = TableDataset(frame, batch_size=2, label="0")
+    assert list(features) == ["1"] and label.numpy().tolist() == [[1.0], [0.0]]
+    with pytest.raises(
+        DataError, match="the label must be a string.*name the column '0'"
+    ):
+        TableDataset(frame, batch_size=2, label=0)
+    for name in ("categorical", "numeric"):
+        with pytest.raises(
+            ValueError, match=f"`{name}` must be a list of strings, found"
+        ):
+            TableDataset(frame, batch_size=2, **{name: [1]})
+    for column in (frame[0], polars.Series("a", [1.0])):
+        with pytest.raises(TypeError, match="Series, one column: `to_frame"):
+            TableDataset(column, batch_size=2)
 
 
 @pytest.mark.parametrize(
@@ -544,7 +608,7 @@ def test_model_fit_knows_the_steps_of_an_epoch():
             pa.table({"x": [1.0]}),
             {"missing": "?"},
             ValueError,
-            "`missing` must be a list of texts",
+            "`missing` must be a list of strings",
         ),
         (
             pa.table({"x": [1.0]}),

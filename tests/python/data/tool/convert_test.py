@@ -191,12 +191,20 @@ BAD = [
     (b"y,a\n1,2\n0\n", "y", "in.csv:3: found 1 fields, wanted 2 as in the"),
     (b"y,a\n1,2\n\n0,3,4\n", "y", "in.csv:4: found 3 fields, wanted 2"),
     (
-        b"y,a\n1,2\n2,3\n",
+        b"y,a\n1,2\nnan,3\n",
         "y",
-        "in.csv:3: column 'y': the label is '2', wanted 0",
+        "in.csv:3: column 'y': the label is 'nan', wanted a finite number",
     ),
-    (b"y,a\n1,2\n,3\n", "y", "in.csv:3: column 'y': the label is '', wanted 0"),
-    (b"y,a\n1,2\nyes,3\n", "y", "the label is 'yes', wanted 0 or 1"),
+    (
+        b"y,a\n1,2\n,3\n",
+        "y",
+        "in.csv:3: column 'y': the label is '', wanted a finite number",
+    ),
+    (
+        b"y,a\n1,2\nyes,3\n",
+        "y",
+        "the label is 'yes', wanted a number; `label`='COLUMN=POSITIVE' says",
+    ),
     (
         b"y,a\n1,2\n,3\n",
         "y=1",
@@ -291,7 +299,7 @@ def test_a_missing_file_and_unwritable_places_are_named(tmp_path):
 def test_an_older_output_survives_an_error(tmp_path):
     (tmp_path / "out").write_text("older")
     with pytest.raises(DataError):
-        convert(tmp_path, "y,a\n1,2\n5,3\n")
+        convert(tmp_path, "y,a\n1,2\ninf,3\n")
     assert (tmp_path / "out").read_text() == "older"
     assert leftovers(tmp_path) == ["out"]
 

@@ -1,6 +1,7 @@
 """open_dataset and open_source: files of any format, recognised."""
 
 import numpy as np
+import pandas
 import pytest
 
 from lodestar.data import (
@@ -120,6 +121,65 @@ def test_errors(tmp_path):
         open_source(norm, SPEC, layout="int")
     with pytest.raises(ValueError, match="`batch_size` is missing"):
         open_dataset(norm, SPEC)
+
+
+@pytest.mark.parametrize(
+    "option, advice",
+    [
+        ({"label": "y"}, "the label as Slot.label\\('y'\\)"),
+        ({"label": "y=1"}, "the label as Slot.label\\('y'\\)"),
+        ({"numeric": ["x"]}, "$"),
+    ],
+)
+def test_an_option_of_another_format_is_refused(tmp_path, option, advice):
+    path = write(tmp_path, "parquet")
+    (name,) = option
+    for opened in (open_dataset, open_source):
+        size = {"batch_size": 4} if opened is open_dataset else {}
+        with pytest.raises(
+            DataError,
+            match=f"all.parquet: is parquet, but `{name}` is for csv, tsv; "
+            f"declare the columns in `slots`.*{advice}",
+        ):
+            opened(path, **size, **option)
+
+
+def test_an_option_that_no_reader_has_is_named(tmp_path):
+    path = write(tmp_path, "parquet")
+    with pytest.raises(
+        TypeError,
+        match="^ParquetDataset has no option `labels`; the options are weights, "
+        "slot_size_array, drop_remainder, .*, open_command.$",
+    ):
+        open_dataset(path, batch_size=4, labels="y")
+    with pytest.raises(
+        TypeError, match="^MultiSlotDataset has no option `sed`"
+    ):
+        open_dataset(write(tmp_path, "multislot"), SPEC, 4, sed=1)
+
+
+@pytest.mark.parametrize(
+    "labels, is_binary", [([0, 1, 1], True), ([1, 5, 2.5], False)]
+)
+def test_a_label_is_any_number_in_a_file_and_in_a_table(
+    tmp_path, labels, is_binary
+):
+    frame = pandas.DataFrame({"rating": labels, "user": ["a", "b", "c"]})
+    path = tmp_path / "ratings.csv"
+    frame.to_csv(path, index=False)
+    wanted = np.float32(labels).reshape(3, 1)
+    for files in (path, frame):
+        dataset = open_dataset(files, batch_size=3, label="rating")
+        ((features, label),) = dataset
+        np.testing.assert_array_equal(label, wanted)
+        assert list(features) == ["user"]
+    source = open_source(path, label="rating")
+    assert source.spec["rating"].binary == is_binary
+    with MultiSlotWriter(tmp_path / "copy.txt", source.spec) as writer:
+        for piece in source.batches(str(path)):
+            writer.write_batch(piece)
+    ((_, label),) = open_dataset(tmp_path / "copy.txt", source.spec, 3)
+    np.testing.assert_array_equal(label, wanted)
 
 
 def test_a_split_holds_the_same_samples_out_in_every_format(tmp_path):
