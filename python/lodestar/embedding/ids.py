@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import after, check_unmasked
+from lodestar._checks import check_unmasked
 from lodestar._typing import AnyTensor
 from lodestar.ops import symbolic_build
 from lodestar.ops.flat_values import map_flat
