@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar.embedding.dense_view import dense_view
 from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.ops import lost_gradients
 from lodestar.ops.compile_line import compile_line, wrappers
@@ -32,6 +33,15 @@ _DENSE_GRADIENT = (
     "of your own, use its `values` and `indices`, and "
     "lodestar.optimizers.clip_by_global_norm. Wrap the optimizer, under the "
     "mixed_float16 policy by the second line:\n{line}\n{scaled}"
+)
+_NOT_DENSE = (
+    "`{path}` stands for the rows of {table!r}, which are sparse over 64-bit "
+    "ids and cannot be read as a dense weight under a gradient tape or in a "
+    "tf.function: a penalty on them would train nothing. Penalize the rows "
+    "that the step looks up (tf.nn.l2_loss(rows)), or set `weight_decay` of "
+    "the optimizer, which decays those rows. A loop over `trainable_variables` "
+    "must skip tables: `if not hasattr(v, 'table')`. To look at the rows, call "
+    "table.export() outside of the tape and the tf.function."
 )
 _ONLY_WEIGHTS = (
     "`{path}` stands for the rows of a table, which Keras does not count among "
@@ -66,10 +76,15 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
     not know about hooks therefore ends up in `assign`, which refuses it while
     the step is traced. The wrapper optimizer takes hooks out before that.
 
-    It has no values to read or write either: what copies the weights of a
-    model and not the rest, as `get_weights`, gets an error in place of an
-    empty array. Keras's files, which look at the attributes of layers for
-    each `KerasSaveable`, get the table from it.
+    What a reader of `layer.weights` gets from it:
+
+    | reader | gets |
+    |---|---|
+    | TensorFlow, Keras and NumPy functions and operators | `dense_view(table)` |
+    | the same under a gradient tape or in a graph | RuntimeError |
+    | `get_weights`, legacy `.h5` files: copies for `assign` | RuntimeError |
+    | Keras's other files | a placeholder; the file has the table |
+    | `value` and `handle`, for tapes, checkpoints and exports | `[0, D]` |
     """
 
     def __init__(self, table: Any, name: str, row_optimizer: Any = None):
@@ -198,21 +213,32 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
     def _restore_from_tensors(self, restored_tensors: Any) -> Any:
         return self.value
 
-    # Keras reads the weights of a model in these two ways, where it saves or
-    # copies nothing else of it.
+    def __tf_tensor__(self, dtype: Any = None, name: Any = None) -> tf.Tensor:
+        # Read in a graph, the rows would be those of the time of the trace, or
+        # have no gradient.
+        if not tf.executing_eagerly() or _private.tape_is_recording():
+            raise RuntimeError(
+                _NOT_DENSE.format(path=self.path, table=self.table)
+            )
+        return tf.convert_to_tensor(dense_view(self.table), dtype, name=name)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if _private.writes_legacy_file():
+            return self.numpy()
+        if _private.writes_file():
+            return _IN_FILES if _private.walks_hooks() else self.numpy()
+        return np.asarray(tf.convert_to_tensor(self).numpy(), dtype)
 
     def numpy(self) -> Any:
-        """Refuses to be saved or copied without the table's rows.
+        """Refuses to be copied: this is what `get_weights` calls.
 
         Raises:
             RuntimeError: Always.
         """
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if _private.writes_legacy_file() or not _private.walks_hooks():
-            return self.numpy()
-        return _IN_FILES
+    def __repr__(self) -> str:
+        return f"<HookVariable {self.path} of {self._table()!r}>"
 
     # Keras's files walk the attributes of layers, and come to hooks, too.
 
@@ -232,6 +258,25 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         return "Layer"
 
     __reduce__ = object.__reduce__  # Keras's own copies through a file
+
+
+# Keras's own operators read `value`.
+_OPERATORS = (
+    *("abs", "add", "floordiv", "ge", "getitem", "gt", "le", "lt", "matmul"),
+    *("mod", "mul", "neg", "pow", "radd", "rfloordiv", "rmatmul", "rmod"),
+    *("rmul", "rpow", "rsub", "rtruediv", "sub", "truediv"),
+)
+
+
+def _on_rows(name: str) -> Callable[..., Any]:
+    def apply(self: HookVariable, *operands: Any) -> Any:
+        return getattr(tf.convert_to_tensor(self), name)(*operands)
+
+    return apply
+
+
+for _name in _OPERATORS:
+    setattr(HookVariable, f"__{_name}__", _on_rows(f"__{_name}__"))
 
 
 def _refuse_to_make_dense(value: tf.IndexedSlices, *_: Any, **__: Any) -> Any:

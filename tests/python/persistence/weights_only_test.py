@@ -141,12 +141,6 @@ def test_early_stopping_of_keras_without_weights():
     model.fit(X, Y, epochs=2, verbose=0, callbacks=[stop])
 
 
-def test_hook_is_read_as_a_tensor():
-    hook = functional().get_layer("rows").hook
-    assert tf.convert_to_tensor(hook).shape == (0, 2)
-    assert keras.ops.sum(hook) == 0.0
-
-
 def test_backup_and_restore_goes_on_after_an_interruption(tmp_path):
     class Interrupt(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
