@@ -6,7 +6,6 @@ And of those beside them that must go on working.
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import lodestar
 
