@@ -2,6 +2,7 @@
 
 import copy
 import re
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -62,6 +63,21 @@ _IN_FILES = np.zeros([0], np.float32)
 _ATTRIBUTE = "_lodestar_hook"
 
 
+_NOT_FOLLOWED = (
+    "{table!r} has {added} more rows after lookups under a gradient tape that "
+    "no optimizer followed. Without `training`, a lookup under a tape is taken "
+    "for training and adds unseen ids. Pass training=False to the lookup, layer "
+    "or model to look at gradients only, or training=True if the rows are meant "
+    "to stay. This is said once for each table."
+)
+
+
+def _scope_name(name: str) -> str:
+    """Returns `name` as one that a SavedModel may give to a variable."""
+    name = re.sub("[^A-Za-z0-9_.-]", "_", name)
+    return name if name[0].isalnum() else f"table{name}"
+
+
 def _none() -> None:
     """Stands for a weak reference to nothing."""
     return None  # without which AutoGraph cannot convert this
@@ -100,6 +116,10 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         self.wrapper: Callable[[], Any] = _none  # that takes the gradients
         self.model: Callable[[], Any] = _none  # that looks rows up
         self._recorded = False  # in a look-up
+        # Rows before an eager lookup that took a recording tape for training,
+        # until an optimizer follows; whether one ever did, or a warning.
+        self._rows_before: int | None = None
+        self._settled = False
         self._scaled_by_keras = False
         super().__init__(
             initializer="zeros",
@@ -107,8 +127,7 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             dtype=table.dtype.name,
             trainable=True,
             autocast=False,
-            # What a SavedModel may call a variable.
-            name=re.sub(r"^[^A-Za-z0-9]|[^A-Za-z0-9_.-]", "_", name),
+            name=_scope_name(name),
         )
 
     @property
@@ -165,6 +184,55 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             if self._scaled_by_keras and self._recorded:
                 self._refuse_loss_scaling()
         return True
+
+    def infer_training(self) -> bool:
+        """Returns what `training=None` means: whether a gradient tape records.
+
+        Warns, once, if lookups that meant training this way have added rows and
+        no optimizer has followed.
+        """
+        training = _private.tape_is_recording()
+        if not training:
+            self.check_followed()
+        elif (
+            not self._settled
+            and self._rows_before is None
+            and self.trainable
+            and tf.executing_eagerly()
+        ):
+            self._rows_before = int(self.table.size())
+        return training
+
+    def follow(self) -> None:
+        """Says that an optimizer applies gradients to the table."""
+        if self._rows_before is not None:
+            self._rows_before = None
+            # A loop of the user's own, which may accumulate gradients between
+            # any later calls.
+            self._settled = True
+
+    def check_followed(self) -> None:
+        """Warns if rows were added by lookups that no optimizer followed.
+
+        Call where somebody looks at what the table holds.
+        """
+        before = self._rows_before
+        if (
+            before is None
+            or not tf.executing_eagerly()
+            or _private.tape_is_recording()
+            # One that may be about to make its first step.
+            or not all(wrapper.built for wrapper in wrappers)
+        ):
+            return
+        self._rows_before = None
+        added = int(self.table.size()) - before
+        if added > 0:
+            self._settled = True
+            warnings.warn(
+                _NOT_FOLLOWED.format(table=self.table, added=added),
+                stacklevel=3,
+            )
 
     def manage(self, wrapper: keras.optimizers.Optimizer) -> None:
         """Says that `wrapper` takes this hook's gradients."""

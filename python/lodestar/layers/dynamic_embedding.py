@@ -7,7 +7,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar import _private
 from lodestar._checks import check_flag, check_size
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -242,7 +241,7 @@ class DynamicEmbedding(TableLayer):
         feature = self.feature
         check_training(training)
         if training is None:
-            training = _private.tape_is_recording()
+            training = self.hook.infer_training()
         rows = self.table.lookup(
             feature.table_ids(ids),
             training=bool(training and self.trainable),

@@ -280,3 +280,169 @@ def test_tensorboard_of_keras_shows_the_rows(grow, tmp_path):
 def test_a_hook_is_shown_with_its_table():
     t = table()
     assert repr(t.hook) == f"<HookVariable {t.hook.path} of {t!r}>"
+
+
+# Lookups under a tape that no optimizer follows.
+
+X = np.arange(12).reshape(6, 2)
+Y = np.ones((6, 1))
+UNFOLLOWED = "lookups under a gradient tape that no optimizer followed"
+
+
+def wrap(inner="sgd", **options):
+    inner = keras.optimizers.get(inner)
+    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner, **options)
+
+
+def functional(eager=False, devices=None, optimizer=None):
+    ids = keras.Input((2,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(2, combiner="sum", devices=devices)
+    model = keras.Model(ids, keras.layers.Dense(1)(layer(ids)))
+    model.compile(optimizer or wrap(), "mse", run_eagerly=eager)
+    return model, layer.table
+
+
+def on_devices(eager=False):
+    return functional(eager, devices=["/CPU:0"] * 2)
+
+
+def collection(eager=False):
+    ids = keras.Input((2,), dtype="int64")
+    feature = lodestar.Feature(dim=2, combiner="sum")
+    layer = lodestar.layers.EmbeddingCollection({"a": feature, "b": feature})
+    rows = layer({"a": ids, "b": ids})
+    rows = keras.layers.Concatenate()([rows["a"], rows["b"]])
+    model = keras.Model(ids, keras.layers.Dense(1)(rows))
+    model.compile(wrap(), "mse", run_eagerly=eager)
+    return model, layer.tables[1]
+
+
+def subclassed(eager=False):
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.table = lodestar.EmbeddingVariable(2)
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, ids):
+            return self.dense(self.table.lookup(ids, combiner="sum"))
+
+    model = Model()
+    model.compile(wrap(), "mse", run_eagerly=eager)
+    return model, model.table
+
+
+def gradients(model, ids, **training):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(tf.convert_to_tensor(ids), **training))
+    return tape.gradient(loss, model.trainable_variables)
+
+
+@pytest.fixture
+def no_warning():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*" + UNFOLLOWED)
+        yield
+
+
+@pytest.mark.parametrize(
+    "make, look",
+    [
+        (functional, "size"),
+        (on_devices, "export"),
+        (collection, "lookup"),
+        (subclassed, "size"),
+        (functional, "export"),
+        (on_devices, "size"),
+    ],
+)
+def test_rows_that_no_optimizer_follows_are_told_once(make, look):
+    model, table = make()
+    model.fit(X, Y, verbose=0)
+    gradients(model, X + 100)
+    looks = {
+        "size": table.size,
+        "export": table.export,
+        "lookup": lambda: model(tf.constant(X)),
+    }
+    with pytest.warns(UserWarning, match=f"12 more rows after {UNFOLLOWED}"):
+        looks[look]()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*" + UNFOLLOWED)
+        gradients(model, X + 200)
+        assert int(table.size()) == 36
+
+
+@pytest.mark.parametrize(
+    "make, eager",
+    [(functional, False), (subclassed, False), (subclassed, True)],
+)
+def test_fit_warns_of_nothing(make, eager, no_warning):
+    model, table = make(eager)
+    model.fit(X, Y, validation_data=(X + 50, Y), epochs=2, verbose=0)
+    assert int(table.size()) == 12
+    model.predict(X, verbose=0)
+    table.export()
+
+
+@pytest.mark.parametrize(
+    "make, steps, graph",
+    [
+        (functional, 1, False),
+        (functional, 3, False),
+        (on_devices, 1, True),
+        (collection, 3, False),
+        (subclassed, 1, True),
+        (subclassed, 3, False),
+    ],
+)
+def test_loops_of_ones_own_warn_of_nothing(make, steps, graph, no_warning):
+    model, table = make()
+    optimizer, sums = model.optimizer, []
+
+    def step(ids):
+        found = gradients(model, ids)
+        if steps == 1:
+            optimizer.apply_gradients(zip(found, model.trainable_variables))
+        return found
+
+    if graph:
+        step = tf.function(step)
+    for count in range(2 * steps):
+        sums.append(step(X + 100 * count))
+        table.size()  # as a loop that prints progress
+        if len(sums) == steps > 1:
+            for found in sums:
+                optimizer.apply(found, model.trainable_variables)
+            sums.clear()
+            model.evaluate(X, Y, verbose=0)
+    assert int(table.size()) == 24 * steps
+
+
+def test_accumulation_by_keras_warns_of_nothing(no_warning):
+    inner = keras.optimizers.SGD(gradient_accumulation_steps=4)
+    model, table = functional(optimizer=wrap(inner))
+    for count in range(6):
+        found = gradients(model, X + 100 * count)
+        model.optimizer.apply(found, model.trainable_variables)
+        table.size()
+
+
+@pytest.mark.parametrize("make", [functional, subclassed])
+def test_who_says_what_a_lookup_is_for_is_not_warned(make, no_warning):
+    model, table = make()
+    model.fit(X, Y, verbose=0)
+    if make is not subclassed:  # whose call takes no `training`
+        gradients(model, X + 100, training=False)
+        assert int(table.size()) == 12
+        gradients(model, X + 100, training=True)
+        assert int(table.size()) == 24
+    with tf.GradientTape():
+        table.lookup(X + 200, training=True)
+    table.size()
+    gradients(model, X)  # adds nothing
+    table.size()
+    table.trainable = False
+    with tf.GradientTape():
+        table.lookup(X + 300)
+    assert int(table.size()) == (24 if make is subclassed else 36)
