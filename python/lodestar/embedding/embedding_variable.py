@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._checks import check_eager, check_flag, check_size
+from lodestar._checks import check_eager, check_flag, check_name, check_size
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource, gpu_in_scope
 from lodestar.embedding import bags as bags_lib
@@ -144,7 +144,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         lookup_arguments.refuse_sizes(
             "EmbeddingVariable", "dim", dim, *positional
         )
-        given_name = lookup_arguments.check_name(name) if name else None
+        given_name = check_name(name) if name else None
         name = given_name or (
             f"embedding_variable_{keras.backend.get_uid('embedding_variable')}"
         )

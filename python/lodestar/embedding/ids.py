@@ -64,13 +64,14 @@ def float_ids_message(dtype: tf.DType, name: str) -> str:
 
 
 def check_casts(ids: AnyTensor, name: str = "ids") -> AnyTensor:
-    """Returns `ids`; in a graph, with a check of floats that were cast to them.
+    """Returns `ids`; in a graph, with a check of what was cast to them.
 
-    Keras casts what it is given to the dtype of an Input before any layer sees
-    it, which makes the smallest integer of NaN. A graph shows the cast; an
-    eager tensor does not.
+    Keras casts its inputs to the dtype of an Input before any layer sees them,
+    which makes NaN the smallest integer. A graph shows the cast; an eager
+    tensor does not.
 
     Raises:
+        ValueError: Strings were cast.
         tf.errors.InvalidArgumentError: When the graph runs: a float is NaN, or
             so large that its dtype rounds integers.
     """
@@ -93,6 +94,13 @@ def _check_casts(ids: tf.Tensor, name: str) -> tf.Tensor:
             (source,) = op.inputs
             if source.dtype.is_integer:
                 found.append(source)
+            elif source.dtype == tf.string:
+                raise ValueError(
+                    f"`{name}` has dtype {tensor.dtype.name}, but strings were "
+                    "given, which Keras cannot cast to the dtype of an Input. "
+                    "Declare it as keras.Input(shape, dtype='string'): layers "
+                    "hash strings to ids."
+                )
             elif source.dtype in _EXACT:
                 checks.append(_check_cast(source, tensor.dtype, name))
     return after(checks, ids)

@@ -162,30 +162,6 @@ def shard_count(num_shards: Any) -> int:
     return int(text)
 
 
-def check_name(name: Any) -> str:
-    """Returns `name`, of a table.
-
-    Raises:
-        ValueError: It is not a string, or one that files cannot hold.
-    """
-    if not isinstance(name, str):
-        raise ValueError(f"`name`={name!r} is not text.")
-    if "\0" in name or not _is_utf8(name):
-        raise ValueError(
-            f"`name`={name!r} has a null character or a lone surrogate, which "
-            "files cannot hold. Leave it out."
-        )
-    return name
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def check_bag_axis(name: str, ids: Any, combiner: str | None) -> None:
     """Raises ValueError for ids `[B]`, symbolic or not, and a combiner."""
     if combiner is None or tf.TensorShape(ids.shape).rank != 1:

@@ -1,11 +1,22 @@
 """What a table holds, as plain arrays."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lodestar._optional import import_optional
+
+
+def _say_fields(fields: Any, name: str) -> Any:
+    """Raises AttributeError for `name`, which is none of the fields."""
+    what = type(fields).__name__
+    raise AttributeError(
+        f"{what} has no attribute {name!r}. Its fields are "
+        f"{', '.join(fields._fields)}.",
+        name=name,
+        obj=fields,
+    )
 
 
 class EmbeddingRows(NamedTuple):
@@ -29,6 +40,9 @@ class EmbeddingRows(NamedTuple):
     last_seen: Any = None
     optimizer: str = ""
     slot_inits: Mapping[str, float] = {}
+
+    if not TYPE_CHECKING:
+        __getattr__ = _say_fields
 
     def to_pandas(self) -> Any:
         """The rows as a `pandas.DataFrame`, a row of it for each id.
@@ -115,3 +129,6 @@ class InspectedIds(NamedTuple):
     last_seen: Any
     shards: Any
     states: list[str]
+
+    if not TYPE_CHECKING:
+        __getattr__ = _say_fields

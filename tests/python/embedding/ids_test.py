@@ -181,3 +181,12 @@ def test_nan_is_no_key_of_an_integer_vocabulary():
     assert model.predict(np.array([[5.0, 6.0]]), verbose=0).shape == (1, 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match=CAST):
         model.predict(np.array([[5.0, np.nan]]), verbose=0)
+
+
+@pytest.mark.parametrize("make", [dynamic, collection])
+def test_strings_for_an_integer_input(make):
+    _, look_up = make()
+    ids = keras.Input((2,), dtype="int64")
+    model = keras.Model(ids, look_up(ids))
+    with pytest.raises(ValueError, match="keras.Input.shape, dtype='string'"):
+        model.predict(tf.constant([["a", "b"]]), verbose=0)

@@ -51,6 +51,16 @@ def test_set_weights():
         model.set_weights(arrays)
 
 
+@pytest.mark.parametrize("make", [functional, collection])
+def test_set_weights_of_a_layer_or_table(make):
+    layer = make().get_layer("rows")
+    table = next(iter(layer.tables_by_prefix().values()))
+    for thing in (layer, table):
+        for arrays in ([], [np.zeros((5, 2))], [np.zeros((0, 2))]):
+            with pytest.raises(RuntimeError, match="insert_or_assign.ids, r"):
+                thing.set_weights(arrays)
+
+
 def test_clone_gets_no_weights():
     model = functional()
     clone = keras.models.clone_model(model)
