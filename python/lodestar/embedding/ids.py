@@ -64,7 +64,7 @@ def float_ids_message(dtype: tf.DType, name: str) -> str:
 
 
 def check_casts(ids: AnyTensor, name: str = "ids") -> AnyTensor:
-    """Returns `ids`; in a graph, with a check of what was cast to them.
+    """Returns `ids`, checking the floats and strings that a graph casts to them.
 
     Keras casts its inputs to the dtype of an Input before any layer sees them,
     which makes NaN the smallest integer. A graph shows the cast; an eager

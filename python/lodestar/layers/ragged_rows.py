@@ -1,4 +1,4 @@
-"""What to do with ragged rows where a layer wants a dense tensor."""
+"""Advice for ragged rows that reach a layer for dense tensors."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _RAGGED = (
 
 
 def _refuse_to_make_dense(value: tf.RaggedTensor, *_: Any, **__: Any) -> Any:
-    """Says what to do, where TensorFlow says that it failed."""
+    """Raises an error with advice in place of TensorFlow's."""
     if value.dtype.is_floating and value.flat_values.shape.rank == 2:
         raise TypeError(_RAGGED.format(shape=value.shape))
     return NotImplemented
