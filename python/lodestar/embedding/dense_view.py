@@ -39,38 +39,44 @@ def dense_view(table: Any) -> tf.Tensor:
         `[N, dim]`, N >= 1, of the table's dtype.
     """
     limit = max(1, min(_MOST_ROWS, _MOST_NUMBERS // table.dim))
+    ids, rows, count = sampled_rows(table, limit)
+    if len(ids) < count and table not in _warned:
+        _warned.add(table)
+        warnings.warn(
+            _SAMPLED.format(table=table, rows=count, shown=len(ids)),
+            stacklevel=2,
+        )
+    return tf.constant(rows if count else np.zeros([1, table.dim], rows.dtype))
+
+
+def sampled_rows(table: Any, limit: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Returns ids `[N]`, their rows `[N, dim]`, and the size of the table.
+
+    N is the size or, if that is more, about `limit`: the ids are then evenly
+    spaced. They ascend within each part of the table.
+    """
     dtypes = {"dtype": table.dtype, "slot_dtype": table.update_dtype}
     ids = []
     for part in table.parts:
         with part.on_device():
-            ids.append(
-                gen_ops.lodestar_embedding_export(
-                    part.resource_handle,
-                    optimizer_slots=False,
-                    with_rows=False,
-                    **dtypes,
-                )[0].numpy()
+            exported = gen_ops.lodestar_embedding_export(
+                part.resource_handle,
+                optimizer_slots=False,
+                with_rows=False,
+                **dtypes,
             )
+            ids.append(exported[0].numpy())
     count = sum(map(len, ids))
     if count > limit:
         ids = [_spaced(own, limit / count) for own in ids]
-        if table not in _warned:
-            _warned.add(table)
-            shown = sum(map(len, ids))
-            warnings.warn(
-                _SAMPLED.format(table=table, rows=count, shown=shown),
-                stacklevel=2,
-            )
-    rows = [
-        np.zeros([0 if count else 1, table.dim], table.dtype.as_numpy_dtype)
-    ]
+    rows = []
     for part, own in zip(table.parts, ids, strict=True):
         with part.on_device():
             found, *_ = gen_ops.lodestar_embedding_inspect(
                 part.resource_handle, own, **dtypes
             )
             rows.append(found.numpy())
-    return tf.constant(np.concatenate(rows))
+    return np.concatenate(ids), np.concatenate(rows), count
 
 
 def _spaced(ids: np.ndarray, share: float) -> np.ndarray:
