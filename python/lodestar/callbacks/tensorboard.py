@@ -90,7 +90,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
                 self._labels[name] = file.read().splitlines()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Writes what is due."""
+        """Writes histograms, images and the projector's files if due."""
         super().on_epoch_end(epoch, logs)
         if self._projector_freq and epoch % self._projector_freq == 0:
             self._write_projector()

@@ -1,7 +1,7 @@
 """What a table holds, as plain arrays."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,9 +40,6 @@ class EmbeddingRows(NamedTuple):
     last_seen: Any = None
     optimizer: str = ""
     slot_inits: Mapping[str, float] = {}
-
-    if not TYPE_CHECKING:
-        __getattr__ = _say_fields
 
     def to_pandas(self) -> Any:
         """The rows as a `pandas.DataFrame`, a row of it for each id.
@@ -130,5 +127,7 @@ class InspectedIds(NamedTuple):
     shards: Any
     states: list[str]
 
-    if not TYPE_CHECKING:
-        __getattr__ = _say_fields
+
+# Not in the classes: type checkers would then allow any attribute.
+for _fields in (EmbeddingRows, InspectedIds):
+    _fields.__getattr__ = _say_fields  # type: ignore[attr-defined]
