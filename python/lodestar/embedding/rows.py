@@ -130,4 +130,4 @@ class InspectedIds(NamedTuple):
 
 # Not in the classes: type checkers would then allow any attribute.
 for _fields in (EmbeddingRows, InspectedIds):
-    _fields.__getattr__ = _say_fields  # type: ignore[attr-defined]
+    _fields.__getattr__ = _say_fields  # type: ignore[union-attr]
