@@ -33,7 +33,9 @@ class TensorBoard(keras.callbacks.TensorBoard):
     projector reads. Histograms and images are Keras's.
 
     >>> board = lodestar.callbacks.TensorBoard("logs", embeddings_freq=1)
-    >>> model.fit(x, y, callbacks=[board])
+
+    Give it to `fit` as Keras's, in `callbacks`. It needs the package
+    `tensorboard` where Keras's does.
 
     Args:
         log_dir: Directory of the event files and of the projector's.
