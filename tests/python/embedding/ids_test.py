@@ -41,7 +41,7 @@ def test_empty_strings_tensor():
     assert got.shape == (0, 3) and got.dtype == tf.int64
 
 
-# Floats that were cast to ids before a look-up sees them.
+# Floats that were cast to ids before a lookup sees them.
 
 LARGEST = {
     "float16": 2**11,
