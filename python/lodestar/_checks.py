@@ -48,6 +48,22 @@ def check_text(name: str, value: Any) -> None:
         raise ValueError(f"`{name}`={value!r} is not None or text.")
 
 
+def check_name(name: Any) -> str:
+    """Returns `name`, of a table.
+
+    Raises:
+        ValueError: It is not a string, or one that files cannot hold.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"`name`={name!r} is not text.")
+    if "\0" in name or name.encode(errors="replace").decode() != name:
+        raise ValueError(
+            "`name` must not contain null characters or lone surrogates, "
+            f"which files cannot hold, got {name!r}."
+        )
+    return name
+
+
 def check_texts(**lists: Any) -> None:
     """Raises ValueError unless each value is None or a list of strings."""
     for name, value in lists.items():

@@ -5,6 +5,7 @@ Each is wrapped so that its absence in another release gives a safe answer.
 
 import contextlib
 import sys
+import traceback
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -32,6 +33,10 @@ except ImportError:
         """Stands for Keras's own."""
 
 
+try:
+    from keras.src.saving import saving_lib as _saving_lib
+except ImportError:
+    _saving_lib = None
 try:
     from keras.src.backend.common import global_state as _global_state
 except ImportError:
@@ -155,6 +160,21 @@ def writes_legacy_file() -> bool:
     if _global_state is None:
         return True
     return bool(_global_state.get_global_attribute("use_legacy_config"))
+
+
+def writes_file() -> bool:
+    """Returns whether Keras is writing a `.keras` or `.weights.h5` file.
+
+    Its stores convert variables with `np.array`, as any reader does, so only
+    the calling frames tell. Without the private name the answer is True: files
+    must stay loadable.
+    """
+    if _saving_lib is None:
+        return True
+    return any(
+        frame.f_globals is vars(_saving_lib)
+        for frame, _ in traceback.walk_stack(None)
+    )
 
 
 def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:

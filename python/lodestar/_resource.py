@@ -49,9 +49,11 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
     def __init__(self, name: str, device: str | None = None):
         super().__init__(device=device or "CPU")
         self._lies_on = device
+        self._resource_name = name
         # Not from id(self), which Python uses again: a new table must never
-        # open what a dead one has left.
-        self._shared_name = f"{name}_{uuid.uuid4().hex}"
+        # open what a dead one has left. TensorFlow refuses names that begin
+        # with an underscore.
+        self._shared_name = f"lodestar_{name}_{uuid.uuid4().hex}"
         # What this is a shallow copy of. Strongly: the resource goes with it,
         # and others may know it weakly.
         self._copied_from: SharedResource | None = None
@@ -108,8 +110,7 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
             return copy.copy(copy.deepcopy(self._copied_from, memo))
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
-        begin, _, _ = self._shared_name.rpartition("_")
-        SharedResource.__init__(copied, begin, self._lies_on)
+        SharedResource.__init__(copied, self._resource_name, self._lies_on)
         made = copied.__dict__
         for name, value in vars(self).items():
             # Those of TensorFlow's say what is tracked: made anew with it.

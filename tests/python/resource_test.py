@@ -413,3 +413,47 @@ def test_tables_are_not_pickled():
         pickle.dumps(trained())
     with pytest.raises(TypeError, match="IdTable.*cannot be pickled"):
         pickle.dumps({"names": IdTableWithHashBuckets(IdTable(["a"]), 3)})
+
+
+WITH_NAMES = {
+    "table": lambda name: lodestar.EmbeddingVariable(2, name=name),
+    "parts": lambda name: lodestar.EmbeddingVariable(
+        2, name=name, devices=["/CPU:0"] * 2
+    ),
+    "ids": lambda name: lodestar.lookup.IdTable(["a"], name=name),
+    "collection": lambda name: lodestar.layers.EmbeddingCollection(
+        {name: 2}
+    ).tables[0],
+}
+
+
+@pytest.mark.parametrize("make", WITH_NAMES.values(), ids=WITH_NAMES)
+@pytest.mark.parametrize(
+    "name", ["_id", "__", "a b", "/", "..", "ü", "%s", "a\nb", "x" * 300]
+)
+def test_a_table_may_have_any_name(make, name):
+    made = make(name)
+    assert made.name == name
+    assert copy.deepcopy(made).name == name
+
+
+@pytest.mark.parametrize("make", WITH_NAMES.values(), ids=WITH_NAMES)
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800"])
+def test_names_that_files_cannot_hold_are_refused(make, name):
+    with pytest.raises(ValueError, match="`name` must not contain null"):
+        make(name)
+
+
+@pytest.mark.parametrize("name", ["_id", "_"])
+def test_layers_may_have_names_that_begin_with_an_underscore(name):
+    ids = keras.Input((2,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(2, combiner="sum", name=name)
+    collection = lodestar.layers.EmbeddingCollection(
+        {"f": lodestar.Feature(dim=2, combiner="sum")}, name=f"{name}_all"
+    )
+    rows = layer(ids) + collection({"f": ids})["f"]
+    model = keras.Model(ids, rows)
+    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    model.fit(np.ones((2, 2), int), np.ones((2, 2)), verbose=0)
+    look_up = lodestar.layers.IdLookup(vocabulary=["a"], name=name)
+    assert int(look_up(tf.constant("a"))) == 1

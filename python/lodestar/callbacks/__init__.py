@@ -3,5 +3,6 @@
 from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.snapshot import Snapshot
 from lodestar.callbacks.table_stats import TableStats
+from lodestar.callbacks.tensorboard import TensorBoard
 
-__all__ = ["EarlyStopping", "Snapshot", "TableStats"]
+__all__ = ["EarlyStopping", "Snapshot", "TableStats", "TensorBoard"]

@@ -179,12 +179,19 @@ def model_stats(model: keras.Model) -> dict[str, float]:
             collections.append(child)
     numbers: dict[str, float] = {}
     for kind, things in (("table", tables), ("feature", collections)):
-        seen: dict[str, int] = {}
-        for thing in things:
-            count = seen[thing.name] = seen.get(thing.name, 0) + 1
-            name = thing.name if count == 1 else f"{thing.name}_{count - 1}"
+        for name, thing in by_name(things).items():
             numbers.update(_scalars(f"{kind}/{name}", thing.stats()))
     return numbers
+
+
+def by_name(things: Iterable[Any]) -> dict[str, Any]:
+    """Returns name -> thing; those of one name are told apart by `_1`, ..."""
+    named: dict[str, Any] = {}
+    seen: dict[str, int] = {}
+    for thing in things:
+        count = seen[thing.name] = seen.get(thing.name, 0) + 1
+        named[thing.name if count == 1 else f"{thing.name}_{count - 1}"] = thing
+    return named
 
 
 def _scalars(name: str, value: Any) -> Iterator[tuple[str, float]]:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._checks import check_eager, check_flag, check_size
+from lodestar._checks import check_eager, check_flag, check_name, check_size
 from lodestar._library import gen_ops
 from lodestar._resource import SavedResource, SharedResource, gpu_in_scope
 from lodestar.embedding import bags as bags_lib
@@ -144,7 +144,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         lookup_arguments.refuse_sizes(
             "EmbeddingVariable", "dim", dim, *positional
         )
-        given_name = lookup_arguments.check_name(name) if name else None
+        given_name = check_name(name) if name else None
         name = given_name or (
             f"embedding_variable_{keras.backend.get_uid('embedding_variable')}"
         )
@@ -371,7 +371,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
                     "forbids; leave one of them out."
                 )
         if training is None:
-            training = self._hook.trainable and _private.tape_is_recording()
+            training = self._hook.infer_training() and self._hook.trainable
         train = {"insert": training and grow, "count": training and count}
         feature = collection_ops.FeatureAttrs(
             combiner=combiner, padding_id=padding_id, default_id=default_id
@@ -475,6 +475,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
 
     def size(self) -> tf.Tensor:
         """The number of rows, an int64 scalar."""
+        self._hook.check_followed()
         return gen_ops.lodestar_embedding_size(self.resource_handle)
 
     def evict(
@@ -483,9 +484,8 @@ class EmbeddingVariable(SavedResource, TrackedTable):
     ) -> tf.Tensor:
         """Removes the rows that a policy names, but none seen in this step.
 
-        Where rows go by age alone, of a table made with `MaxRows` of policy
-        "lru", or with `MaxAge` and no cap, the cost is that of the rows
-        removed; else all rows are looked at.
+        Scans all rows, except where rows go by age alone (`MaxRows` with policy
+        "lru", or `MaxAge` without a cap).
 
         Args:
             policy: `MaxAge`, `MinNorm`, `MaxRows` (down to so many rows), or a
@@ -531,11 +531,10 @@ class EmbeddingVariable(SavedResource, TrackedTable):
     def compact(self) -> tf.Tensor:
         """Gives the memory of removed rows back to the system.
 
-        Rows that are there move into the places of removed ones, and what is
-        then free at the end is given back, with what the index and the ids that
-        wait for a row take too much. Nothing else changes. Other calls may run
-        meanwhile: look-ups and updates of known ids go on; those that add,
-        remove or order rows wait for a shard for about a millisecond at a time.
+        Rows move into the places of removed ones, and the free end is given
+        back, with excess memory of the index and of ids that wait for a row.
+        Lookups and updates of resident ids continue in other threads; calls
+        that add, remove or order rows wait about a millisecond per shard.
 
         >>> table.remove(old_ids)
         >>> table.compact()
@@ -677,6 +676,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
         """What a checkpoint holds, by name; without rows, of these the ids."""
+        self._hook.check_followed()
         outputs = gen_ops.lodestar_embedding_export(
             self.resource_handle,
             optimizer_slots=optimizer_slots,

@@ -2,6 +2,7 @@
 
 import copy
 import re
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar.embedding.dense_view import dense_view
 from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.ops import lost_gradients
 from lodestar.ops.compile_line import compile_line, wrappers
@@ -33,6 +35,15 @@ _DENSE_GRADIENT = (
     "lodestar.optimizers.clip_by_global_norm. Wrap the optimizer, under the "
     "mixed_float16 policy by the second line:\n{line}\n{scaled}"
 )
+_NOT_DENSE = (
+    "`{path}` stands for the rows of {table!r}, which are sparse over 64-bit "
+    "ids and cannot be read as a dense weight under a gradient tape or in a "
+    "tf.function: a penalty on them would train nothing. Penalize the rows "
+    "that the step looks up (tf.nn.l2_loss(rows)), or set `weight_decay` of "
+    "the optimizer, which decays those rows. A loop over `trainable_variables` "
+    "must skip tables: `if not hasattr(v, 'table')`. To look at the rows, call "
+    "table.export() outside of the tape and the tf.function."
+)
 _ONLY_WEIGHTS = (
     "`{path}` stands for the rows of a table, which Keras does not count among "
     "the weights of a model: get_weights, set_weights and legacy .h5 files "
@@ -52,6 +63,21 @@ _IN_FILES = np.zeros([0], np.float32)
 _ATTRIBUTE = "_lodestar_hook"
 
 
+_NOT_FOLLOWED = (
+    "{table!r} has {added} more rows after lookups under a gradient tape that "
+    "no optimizer followed. Without `training`, a lookup under a tape is taken "
+    "for training and adds unseen ids. Pass training=False to the lookup, layer "
+    "or model to look at gradients only, or training=True if the rows are meant "
+    "to stay. This is said once for each table."
+)
+
+
+def _scope_name(name: str) -> str:
+    """Returns `name` as one that a SavedModel may give to a variable."""
+    name = re.sub("[^A-Za-z0-9_.-]", "_", name)
+    return name if name[0].isalnum() else f"table{name}"
+
+
 def _none() -> None:
     """Stands for a weak reference to nothing."""
     return None  # without which AutoGraph cannot convert this
@@ -66,10 +92,15 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
     not know about hooks therefore ends up in `assign`, which refuses it while
     the step is traced. The wrapper optimizer takes hooks out before that.
 
-    It has no values to read or write either: what copies the weights of a
-    model and not the rest, as `get_weights`, gets an error in place of an
-    empty array. Keras's files, which look at the attributes of layers for
-    each `KerasSaveable`, get the table from it.
+    What a reader of `layer.weights` gets from it:
+
+    | reader | gets |
+    |---|---|
+    | TensorFlow, Keras and NumPy functions and operators | `dense_view(table)` |
+    | the same under a gradient tape or in a graph | RuntimeError |
+    | `get_weights`, legacy `.h5` files: copies for `assign` | RuntimeError |
+    | Keras's other files | a placeholder; the file has the table |
+    | `value` and `handle`, for tapes, checkpoints and exports | `[0, D]` |
     """
 
     def __init__(self, table: Any, name: str, row_optimizer: Any = None):
@@ -85,6 +116,10 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         self.wrapper: Callable[[], Any] = _none  # that takes the gradients
         self.model: Callable[[], Any] = _none  # that looks rows up
         self._recorded = False  # in a look-up
+        # Rows before an eager lookup that took a recording tape for training,
+        # until an optimizer follows; whether one ever did, or a warning.
+        self._rows_before: int | None = None
+        self._settled = False
         self._scaled_by_keras = False
         super().__init__(
             initializer="zeros",
@@ -92,8 +127,7 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             dtype=table.dtype.name,
             trainable=True,
             autocast=False,
-            # What a SavedModel may call a variable.
-            name=re.sub(r"^[^A-Za-z0-9]|[^A-Za-z0-9_.-]", "_", name),
+            name=_scope_name(name),
         )
 
     @property
@@ -150,6 +184,55 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             if self._scaled_by_keras and self._recorded:
                 self._refuse_loss_scaling()
         return True
+
+    def infer_training(self) -> bool:
+        """Returns what `training=None` means: whether a gradient tape records.
+
+        Warns, once, if lookups that meant training this way have added rows and
+        no optimizer has followed.
+        """
+        training = _private.tape_is_recording()
+        if not training:
+            self.check_followed()
+        elif (
+            not self._settled
+            and self._rows_before is None
+            and self.trainable
+            and tf.executing_eagerly()
+        ):
+            self._rows_before = int(self.table.size())
+        return training
+
+    def follow(self) -> None:
+        """Says that an optimizer applies gradients to the table."""
+        if self._rows_before is not None:
+            self._rows_before = None
+            # A loop of the user's own, which may accumulate gradients between
+            # any later calls.
+            self._settled = True
+
+    def check_followed(self) -> None:
+        """Warns if rows were added by lookups that no optimizer followed.
+
+        Call where somebody looks at what the table holds.
+        """
+        before = self._rows_before
+        if (
+            before is None
+            or not tf.executing_eagerly()
+            or _private.tape_is_recording()
+            # One that may be about to make its first step.
+            or not all(wrapper.built for wrapper in wrappers)
+        ):
+            return
+        self._rows_before = None
+        added = int(self.table.size()) - before
+        if added > 0:
+            self._settled = True
+            warnings.warn(
+                _NOT_FOLLOWED.format(table=self.table, added=added),
+                stacklevel=3,
+            )
 
     def manage(self, wrapper: keras.optimizers.Optimizer) -> None:
         """Says that `wrapper` takes this hook's gradients."""
@@ -214,21 +297,32 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         """
         del object_map
 
-    # Keras reads the weights of a model in these two ways, where it saves or
-    # copies nothing else of it.
+    def __tf_tensor__(self, dtype: Any = None, name: Any = None) -> tf.Tensor:
+        # Read in a graph, the rows would be those of the time of the trace, or
+        # have no gradient.
+        if not tf.executing_eagerly() or _private.tape_is_recording():
+            raise RuntimeError(
+                _NOT_DENSE.format(path=self.path, table=self.table)
+            )
+        return tf.convert_to_tensor(dense_view(self.table), dtype, name=name)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if _private.writes_legacy_file():
+            return self.numpy()
+        if _private.writes_file():
+            return _IN_FILES if _private.walks_hooks() else self.numpy()
+        return np.asarray(tf.convert_to_tensor(self).numpy(), dtype)
 
     def numpy(self) -> Any:
-        """Refuses to be saved or copied without the table's rows.
+        """Refuses to be copied: this is what `get_weights` calls.
 
         Raises:
             RuntimeError: Always.
         """
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if _private.writes_legacy_file() or not _private.walks_hooks():
-            return self.numpy()
-        return _IN_FILES
+    def __repr__(self) -> str:
+        return f"<HookVariable {self.path} of {self._table()!r}>"
 
     # Keras's files walk the attributes of layers, and come to hooks, too.
 
@@ -248,6 +342,25 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         return "Layer"
 
     __reduce__ = object.__reduce__  # Keras's own copies through a file
+
+
+# Keras's own operators read `value`.
+_OPERATORS = (
+    *("abs", "add", "floordiv", "ge", "getitem", "gt", "le", "lt", "matmul"),
+    *("mod", "mul", "neg", "pow", "radd", "rfloordiv", "rmatmul", "rmod"),
+    *("rmul", "rpow", "rsub", "rtruediv", "sub", "truediv"),
+)
+
+
+def _on_rows(name: str) -> Callable[..., Any]:
+    def apply(self: HookVariable, *operands: Any) -> Any:
+        return getattr(tf.convert_to_tensor(self), name)(*operands)
+
+    return apply
+
+
+for _name in _OPERATORS:
+    setattr(HookVariable, f"__{_name}__", _on_rows(f"__{_name}__"))
 
 
 def _refuse_to_make_dense(value: tf.IndexedSlices, *_: Any, **__: Any) -> Any:

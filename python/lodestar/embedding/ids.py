@@ -6,12 +6,25 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_unmasked
+from lodestar._checks import after, check_unmasked
 from lodestar._typing import AnyTensor
 from lodestar.ops import symbolic_build
 from lodestar.ops.flat_values import map_flat
 from lodestar.ops.id_hash import fingerprint
 
+# The largest integer that only itself rounds to.
+_EXACT = {
+    tf.float16: 2**11 - 1,
+    tf.bfloat16: 2**8 - 1,
+    tf.float32: 2**24 - 1,
+    tf.float64: 2**53 - 1,
+}
+# Ops that move ids and leave them as they are.
+_MOVES = (
+    *("ConcatV2", "ExpandDims", "GatherV2", "Identity", "IdentityN", "Pack"),
+    *("Reshape", "Slice", "Split", "Squeeze", "StridedSlice", "Transpose"),
+    *("Unpack", "EnsureShape"),
+)
 _WIDENED = (tf.int8, tf.int16, tf.int32, tf.uint8, tf.uint16, tf.uint32)
 
 
@@ -52,6 +65,66 @@ def float_ids_message(dtype: tf.DType, name: str) -> str:
     )
 
 
+def check_casts(ids: AnyTensor, name: str = "ids") -> AnyTensor:
+    """Returns `ids`, checking the floats and strings that a graph casts to them.
+
+    Keras casts its inputs to the dtype of an Input before any layer sees them,
+    which makes NaN the smallest integer. A graph shows the cast; an eager
+    tensor does not.
+
+    Raises:
+        ValueError: Strings were cast.
+        tf.errors.InvalidArgumentError: When the graph runs: a float is NaN, or
+            so large that its dtype rounds integers.
+    """
+    if tf.executing_eagerly():
+        return ids
+    return map_flat(lambda flat: _check_casts(flat, name), ids)
+
+
+def _check_casts(ids: tf.Tensor, name: str) -> tf.Tensor:
+    checks = []
+    found = [ids]
+    while found:
+        tensor = found.pop()
+        if not tf.is_symbolic_tensor(tensor):
+            continue
+        op = tensor.op
+        if op.type in _MOVES:
+            found.extend(op.inputs)
+        elif op.type == "Cast":
+            (source,) = op.inputs
+            if source.dtype.is_integer:
+                found.append(source)
+            elif source.dtype == tf.string:
+                raise ValueError(
+                    f"`{name}` has dtype {tensor.dtype.name}, but strings were "
+                    "given, which Keras cannot cast to the dtype of an Input. "
+                    "Declare it as keras.Input(shape, dtype='string'): layers "
+                    "hash strings to ids."
+                )
+            elif source.dtype in _EXACT:
+                checks.append(_check_cast(source, tensor.dtype, name))
+    return after(checks, ids)
+
+
+def _check_cast(floats: tf.Tensor, dtype: tf.DType, name: str) -> Any:
+    limit = _EXACT[floats.dtype]
+    low, high = max(-limit, dtype.min), min(limit, dtype.max)
+    holds = tf.logical_and(
+        floats >= tf.cast(low, floats.dtype),
+        floats <= tf.cast(high, floats.dtype),
+    )
+    message = (
+        f"`{name}` was cast from {floats.dtype.name} to {dtype.name}, as Keras "
+        "casts to the dtype of an Input, and has NaN or a number outside of "
+        f"[{low}, {high}], the range in which that cast is exact. Give ids as "
+        "integers without missing values, e.g. "
+        'frame["id"].fillna(0).astype("int64").'
+    )
+    return tf.debugging.Assert(tf.reduce_all(holds), [message, floats])
+
+
 def to_int64(
     ids: Any,
     *,
@@ -76,6 +149,8 @@ def to_int64(
     """
     ids = _to_tensor(ids, name)
     dtype = ids.dtype
+    if dtype.is_integer:
+        ids = check_casts(ids, name)
     if dtype == tf.int64:
         return ids
     if dtype in _WIDENED:

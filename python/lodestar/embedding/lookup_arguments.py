@@ -162,13 +162,6 @@ def shard_count(num_shards: Any) -> int:
     return int(text)
 
 
-def check_name(name: Any) -> str:
-    """Returns `name`, of a table; ValueError unless it is text."""
-    if not isinstance(name, str):
-        raise ValueError(f"`name`={name!r} is not text.")
-    return name
-
-
 def check_bag_axis(name: str, ids: Any, combiner: str | None) -> None:
     """Raises ValueError for ids `[B]`, symbolic or not, and a combiner."""
     if combiner is None or tf.TensorShape(ids.shape).rank != 1:

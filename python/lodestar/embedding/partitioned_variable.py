@@ -202,6 +202,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
 
     def size(self) -> tf.Tensor:
         """The number of rows on all devices, an int64 scalar."""
+        self._hook.check_followed()
         return self._sum(gen_ops.lodestar_embedding_size)
 
     def evict(
@@ -308,6 +309,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
         """As that of EmbeddingVariable: as if there were one device."""
+        self._hook.check_followed()
         of_parts = self._each(
             gen_ops.lodestar_embedding_export,
             optimizer_slots=optimizer_slots,

@@ -8,6 +8,17 @@ import numpy as np
 from lodestar._optional import import_optional
 
 
+def _say_fields(fields: Any, name: str) -> Any:
+    """Raises AttributeError for `name`, which is none of the fields."""
+    what = type(fields).__name__
+    raise AttributeError(
+        f"{what} has no attribute {name!r}. Its fields are "
+        f"{', '.join(fields._fields)}.",
+        name=name,
+        obj=fields,
+    )
+
+
 class EmbeddingRows(NamedTuple):
     """Rows of an EmbeddingVariable with everything that belongs to them.
 
@@ -115,3 +126,8 @@ class InspectedIds(NamedTuple):
     last_seen: Any
     shards: Any
     states: list[str]
+
+
+# Not in the classes: type checkers would then allow any attribute.
+for _fields in (EmbeddingRows, InspectedIds):
+    _fields.__getattr__ = _say_fields  # type: ignore[union-attr]

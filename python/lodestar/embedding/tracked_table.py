@@ -105,6 +105,19 @@ class TrackedTable(keras.layers.Layer):
         with tf.init_scope():
             return int(self.size()) * self.dim
 
+    def set_weights(self, weights: Any) -> None:
+        """Refuses arrays, which do not say the ids of their rows.
+
+        Raises:
+            RuntimeError: Always.
+        """
+        raise RuntimeError(
+            f"set_weights cannot set the rows of {self!r}: a list of arrays has "
+            "no ids. Use `table.insert_or_assign(ids, rows)`, or "
+            "`table.import_(other.export())` for rows of another table; "
+            "`model.load_weights` reads what `model.save_weights` wrote."
+        )
+
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Refuses: a table is no layer of a model.
 

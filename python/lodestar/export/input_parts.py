@@ -1,5 +1,6 @@
 """The inputs of a model as the plain tensors that a signature consists of."""
 
+import keyword
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -88,16 +89,18 @@ def numbered(name: str, count: int) -> list[str]:
 
 
 def argument_names(names: Iterable[str]) -> dict[str, str]:
-    """Name -> what TensorFlow takes as the name of an argument, all different.
+    """Returns name -> a distinct name that TensorFlow takes for an argument.
 
-    What is no letter of ASCII, digit or `_` becomes `_`.
+    Characters other than ASCII letters, digits and `_` become `_`. Names that
+    Python reserves get one behind them.
     """
     arguments: dict[str, str] = {}
+    reserved = (*keyword.kwlist, "self")
     for name in names:
         argument = re.sub(r"[^A-Za-z0-9_]", "_", name)
         if not argument[:1].isalpha():
             argument = "x" + argument
-        arguments[name] = unused(argument, arguments.values())
+        arguments[name] = unused(argument, (*arguments.values(), *reserved))
     return arguments
 
 

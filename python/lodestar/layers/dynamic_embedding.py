@@ -7,7 +7,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar import _private
 from lodestar._checks import check_flag, check_size
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -17,6 +16,7 @@ from lodestar.embedding.lookup_arguments import (
     check_training,
     refuse_sizes,
 )
+from lodestar.layers import ragged_rows  # noqa: F401  # for its errors
 from lodestar.layers.feature import Feature, serialize_table
 from lodestar.layers.lookup_observer import LookUp, observed
 from lodestar.layers.seen_inputs import SeenInputs
@@ -39,6 +39,10 @@ _REFUSED = {
     ),
     "mask_zero": (
         "0 is an id like any other. Say which id is padding: padding_id=0"
+    ),
+    "weights": (
+        "a matrix does not say the ids of its rows. Set them by id: "
+        "layer.table.insert_or_assign(ids, matrix)"
     ),
     "input_length": "ids come in any number. Leave it out",
 }
@@ -182,7 +186,8 @@ class DynamicEmbedding(TableLayer):
         )
         for refused, why in _REFUSED.items():
             # None and False are what Keras's Embedding is given by default.
-            if kwargs.pop(refused, None) not in (None, False):
+            given = kwargs.pop(refused, None)
+            if given is not None and given is not False:
                 raise ValueError(f"`{refused}` is not supported: {why}")
         super().__init__(dtype=dtype, name=name, **kwargs)
         if (output_dim is None) == (table is None):
@@ -245,7 +250,7 @@ class DynamicEmbedding(TableLayer):
         self._see(ids)
         check_training(training)
         if training is None:
-            training = _private.tape_is_recording()
+            training = self.hook.infer_training()
         rows = self.table.lookup(
             feature.table_ids(ids),
             training=bool(training and self.trainable),

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from lodestar import _private
 from lodestar._checks import check_size
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import (
@@ -196,7 +195,8 @@ class EmbeddingCollection(TableLayer):
         self._see(inputs)
         check_training(training)
         if training is None:
-            training = _private.tape_is_recording()
+            hooks = [table.hook_for_layer() for table in self._tables]
+            training = any([hook.infer_training() for hook in hooks])
         training = bool(training and self.trainable)
         batches = [
             _batch(name, feature, inputs[name], weights.get(name))

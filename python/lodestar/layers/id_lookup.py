@@ -10,6 +10,7 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar._checks import after, check_count, check_unmasked
 from lodestar._typing import Shape, TensorLike
+from lodestar.embedding.ids import check_casts
 from lodestar.layers import id_encoding
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.lookup import IdTable, text_arrays
@@ -334,7 +335,7 @@ class IdLookup(keras.layers.Layer):
             if self.invert:
                 return map_flat(self._keys_of, inputs)
             if self.vocabulary_dtype == "int64" and inputs.dtype.is_integer:
-                inputs = tf.cast(inputs, tf.int64)
+                inputs = tf.cast(check_casts(inputs, "inputs"), tf.int64)
             keys = self._table.convert_keys(inputs)
             ids = map_flat(self._ids_of, keys)
         if self.output_mode == "int":

@@ -49,6 +49,15 @@ class TableLayer(keras.layers.Layer):
         tables = self.tables_by_prefix().values()
         return sum(table.count_params() for table in tables)
 
+    def set_weights(self, weights: Any) -> None:
+        """Refuses arrays, which do not say the ids of their rows.
+
+        Raises:
+            RuntimeError: Always.
+        """
+        for table in self.tables_by_prefix().values():
+            table.set_weights(weights)
+
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         config.pop("autocast", None)

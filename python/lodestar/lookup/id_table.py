@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from lodestar._checks import check_unmasked, convert
+from lodestar._checks import check_name, check_unmasked, convert
 from lodestar._library import gen_ops
 from lodestar._resource import (
     SavedResource,
@@ -170,7 +170,7 @@ class IdTable(SavedResource):
             that of `keys`. A uint64 key is taken for the int64 of its bits, as
             in TensorFlow.
         mutable: Whether `insert` and `remove` are allowed.
-        name: A name; the resource's own name is unique in any case.
+        name: A name, which need not be unique.
 
     Raises:
         TypeError: keys of another dtype; values that are no integers, or of an
@@ -191,7 +191,7 @@ class IdTable(SavedResource):
         mutable: bool = False,
         name: str | None = None,
     ):
-        self._name = name or "id_table"
+        self._name = check_name(name or "id_table")
         device = gpu_in_scope()
         with tf.init_scope(), tf.device("CPU"):
             keys, values = _contents(keys, values, key_dtype)

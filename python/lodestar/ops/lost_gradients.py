@@ -115,6 +115,9 @@ def check(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
     Raises:
         RuntimeError: It lacks that of a table which the step trains.
     """
+    for variable in variables:
+        if hasattr(variable, "follow"):
+            variable.follow()
     given = {id(variable) for variable in variables}
     for reference in _reached.by_step.pop(_step(), {}).values():
         hook = reference()

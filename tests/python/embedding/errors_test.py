@@ -352,6 +352,7 @@ LAYERS = {
     ),
     "padding_id": ({"padding_id": 0.5}, "`padding_id`=0.5 is not an integer"),
     "salt": ({"salt": 5}, "`salt`=5 is not None or text"),
+    "weights": ({"weights": [np.ones([3, 2])]}, "insert_or_assign.ids, matr"),
     "grow": ({"grow": "no"}, "`grow`='no' is not a Python bool"),
 }
 

@@ -1,6 +1,9 @@
 """Tests of the variable that carries a table's gradient."""
 
+import contextlib
 import gc
+import types
+import warnings
 
 import keras
 import numpy as np
@@ -8,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
+from lodestar.embedding import dense_view
 from lodestar.embedding.hook_variable import HookVariable, as_hook
 
 
@@ -80,7 +84,7 @@ def test_hook_of_a_dead_table():
         _ = hook.table
 
 
-@pytest.mark.parametrize("name", ["of users", "naïve/ü"])
+@pytest.mark.parametrize("name", ["of users", "naïve/ü", "_id", "用户", "%s"])
 def test_any_name_of_a_table_can_be_in_a_saved_model(name, tmp_path):
     module = tf.Module()
     module.table = lodestar.EmbeddingVariable(4, name=name)
@@ -95,3 +99,349 @@ def test_any_name_of_a_table_can_be_in_a_saved_model(name, tmp_path):
         tf.constant([1], tf.int64)
     ).values()
     np.testing.assert_array_equal(rows, module.table.lookup([1]))
+
+
+# What a reader of `layer.weights` gets.
+
+READERS = {
+    "convert": tf.convert_to_tensor,
+    "identity": tf.identity,
+    "norm": tf.norm,
+    "l2_loss": tf.nn.l2_loss,
+    "raw op": lambda v: tf.raw_ops.L2Loss(t=v),
+    "global norm": lambda v: tf.linalg.global_norm([v]),
+    "operator": lambda v: v * v,
+    "operator of a number": lambda v: 2.0 - v,
+    "slice": lambda v: v[:2],
+    "shape": tf.shape,
+    "keras": lambda v: keras.ops.sum(keras.ops.square(v)),
+    "keras convert": lambda v: keras.ops.convert_to_tensor(v, "float32") * 1.0,
+    "regularizer": keras.regularizers.L2(0.5),
+    "numpy": np.asarray,
+    "numpy function": np.linalg.norm,
+    "keras numpy": keras.ops.convert_to_numpy,
+}
+IDS = [3, -(2**63), 2**63 - 1, 0, 7]
+EACH_READER = pytest.mark.parametrize(
+    "read", READERS.values(), ids=READERS.keys()
+)
+DTYPES = ["float32", "float64", "float16", "bfloat16"]
+
+
+def filled(**options):
+    t = table(**options)
+    rows = np.arange(20.0).reshape(5, 4) - 3
+    t.insert_or_assign(IDS, rows)
+    return t
+
+
+@EACH_READER
+@pytest.mark.parametrize("devices", [None, ["/CPU:0"] * 3])
+def test_readers_get_the_rows(read, devices):
+    t = filled(devices=devices)
+    dense = tf.convert_to_tensor(t.hook)
+    exported = t.export().rows.numpy()
+    assert sorted(dense.numpy().tolist()) == sorted(exported.tolist())
+    if devices is None:
+        np.testing.assert_array_equal(dense, exported)
+    np.testing.assert_array_equal(read(t.hook), read(dense))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_readers_get_rows_of_the_dtype_of_the_table(dtype):
+    t = filled(dtype=dtype)
+    dense = tf.convert_to_tensor(t.hook)
+    assert dense.dtype == dtype
+    np.testing.assert_array_equal(dense, t.export().rows)
+    np.testing.assert_array_equal(t.hook, t.export().rows)
+
+
+@EACH_READER
+def test_a_table_is_no_dense_weight_under_a_tape_or_in_a_graph(read):
+    t = filled()
+    with pytest.raises(RuntimeError, match="Penalize the rows"):
+        with tf.GradientTape():
+            read(t.hook)
+
+    @tf.function(autograph=False)
+    def graph():
+        return tf.convert_to_tensor(read(t.hook))
+
+    with pytest.raises(RuntimeError, match="Penalize the rows"):
+        graph()
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_penalty_over_trainable_variables_is_refused_in_fit(eager):
+    class Penalized(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.rows = lodestar.layers.DynamicEmbedding(4, combiner="sum")
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, ids):
+            return self.dense(self.rows(ids))
+
+        def compute_loss(self, *args, **kwargs):
+            penalty = tf.add_n(
+                [tf.nn.l2_loss(v) for v in self.trainable_variables]
+            )
+            return super().compute_loss(*args, **kwargs) + penalty
+
+    model = Penalized()
+    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+    model.compile(optimizer, "mse", run_eagerly=eager)
+    with pytest.raises(RuntimeError, match="hasattr.v, 'table'."):
+        model.fit(np.ones((4, 2), int), np.ones((4, 1)), verbose=0)
+
+
+@EACH_READER
+@pytest.mark.parametrize("devices", [None, ["/CPU:0"] * 3])
+def test_an_empty_table_reads_as_one_row_of_zeros(read, devices):
+    t = table(devices=devices)
+    zeros = tf.zeros([1, 4])
+    np.testing.assert_array_equal(read(t.hook), read(zeros))
+
+
+def test_reading_changes_and_counts_nothing():
+    t = filled(admission=lodestar.MinCount(2), eviction=lodestar.MaxRows(9))
+    before, stats = t.export(), t.stats()
+    for read in READERS.values():
+        read(t.hook)
+    assert t.stats() == stats
+    for old, new in zip(before, t.export()):
+        np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize("devices", [None, ["/CPU:0"] * 3])
+def test_of_a_huge_table_readers_get_a_sample(devices, monkeypatch):
+    monkeypatch.setattr(dense_view, "_MOST_NUMBERS", 40)
+    t = table(devices=devices, initializer="normal")
+    t.lookup(np.arange(1000), training=True)
+    exported = {tuple(row) for row in t.export().rows.numpy()}
+    with pytest.warns(UserWarning, match="'hooked' .* has 1000 rows, of which"):
+        shown = tf.convert_to_tensor(t.hook)
+    assert 10 <= shown.shape[0] <= 12 and shown.shape[1] == 4
+    shown = [tuple(row) for row in shown.numpy()]
+    assert len({*shown}) == len(shown) and {*shown} <= exported
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [*map(tuple, np.asarray(t.hook))] == shown  # once a table
+
+
+class Board(keras.callbacks.TensorBoard):
+    """Writes as Keras's does, to `self.written`: without TensorBoard."""
+
+    def __init__(self, **options):
+        super().__init__(write_graph=False, **options)
+        self.written = {}
+
+    @property
+    def summary(self):
+        @contextlib.contextmanager
+        def as_default(step=None):
+            yield
+
+        def write(name, data, step):
+            self.written[name, step] = np.asarray(tf.convert_to_tensor(data))
+
+        def image(name, data, step):
+            write(name, data, step)
+            data = tf.image.convert_image_dtype(data, tf.uint8, saturate=True)
+            tf.io.encode_png(data)
+
+        writer = types.SimpleNamespace(
+            as_default=as_default, flush=lambda: None, close=lambda: None
+        )
+        return types.SimpleNamespace(
+            create_file_writer=lambda path: writer,
+            scalar=write,
+            histogram=write,
+            image=image,
+        )
+
+
+@pytest.mark.parametrize("grow", [True, False])
+def test_tensorboard_of_keras_shows_the_rows(grow, tmp_path):
+    ids = keras.Input((2,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(
+        4, combiner="sum", grow=grow, name="rows"
+    )
+    model = keras.Model(ids, keras.layers.Dense(1)(layer(ids)))
+    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    board = Board(log_dir=tmp_path, histogram_freq=1, write_images=True)
+    x = np.arange(12).reshape(6, 2)
+    model.fit(x, np.ones((6, 1)), epochs=2, verbose=0, callbacks=[board])
+    rows = layer.table.export().rows if grow else np.zeros([1, 4])
+    np.testing.assert_array_equal(board.written["rows_hook/histogram", 1], rows)
+    assert board.written["rows_hook/image", 1].size == np.size(rows)
+
+
+def test_a_hook_is_shown_with_its_table():
+    t = table()
+    assert repr(t.hook) == f"<HookVariable {t.hook.path} of {t!r}>"
+
+
+# Lookups under a tape that no optimizer follows.
+
+X = np.arange(12).reshape(6, 2)
+Y = np.ones((6, 1))
+UNFOLLOWED = "lookups under a gradient tape that no optimizer followed"
+
+
+def wrap(inner="sgd", **options):
+    inner = keras.optimizers.get(inner)
+    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner, **options)
+
+
+def functional(eager=False, devices=None, optimizer=None):
+    ids = keras.Input((2,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(2, combiner="sum", devices=devices)
+    model = keras.Model(ids, keras.layers.Dense(1)(layer(ids)))
+    model.compile(optimizer or wrap(), "mse", run_eagerly=eager)
+    return model, layer.table
+
+
+def on_devices(eager=False):
+    return functional(eager, devices=["/CPU:0"] * 2)
+
+
+def collection(eager=False):
+    ids = keras.Input((2,), dtype="int64")
+    feature = lodestar.Feature(dim=2, combiner="sum")
+    layer = lodestar.layers.EmbeddingCollection({"a": feature, "b": feature})
+    rows = layer({"a": ids, "b": ids})
+    rows = keras.layers.Concatenate()([rows["a"], rows["b"]])
+    model = keras.Model(ids, keras.layers.Dense(1)(rows))
+    model.compile(wrap(), "mse", run_eagerly=eager)
+    return model, layer.tables[1]
+
+
+def subclassed(eager=False):
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.table = lodestar.EmbeddingVariable(2)
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, ids):
+            return self.dense(self.table.lookup(ids, combiner="sum"))
+
+    model = Model()
+    model.compile(wrap(), "mse", run_eagerly=eager)
+    return model, model.table
+
+
+def gradients(model, ids, **training):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(tf.convert_to_tensor(ids), **training))
+    return tape.gradient(loss, model.trainable_variables)
+
+
+@pytest.fixture
+def no_warning():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*" + UNFOLLOWED)
+        yield
+
+
+@pytest.mark.parametrize(
+    "make, look",
+    [
+        (functional, "size"),
+        (on_devices, "export"),
+        (collection, "lookup"),
+        (subclassed, "size"),
+        (functional, "export"),
+        (on_devices, "size"),
+    ],
+)
+def test_rows_that_no_optimizer_follows_are_told_once(make, look):
+    model, table = make()
+    model.fit(X, Y, verbose=0)
+    gradients(model, X + 100)
+    looks = {
+        "size": table.size,
+        "export": table.export,
+        "lookup": lambda: model(tf.constant(X)),
+    }
+    with pytest.warns(UserWarning, match=f"12 more rows after {UNFOLLOWED}"):
+        looks[look]()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*" + UNFOLLOWED)
+        gradients(model, X + 200)
+        assert int(table.size()) == 36
+
+
+@pytest.mark.parametrize(
+    "make, eager",
+    [(functional, False), (subclassed, False), (subclassed, True)],
+)
+def test_fit_warns_of_nothing(make, eager, no_warning):
+    model, table = make(eager)
+    model.fit(X, Y, validation_data=(X + 50, Y), epochs=2, verbose=0)
+    assert int(table.size()) == 12
+    model.predict(X, verbose=0)
+    table.export()
+
+
+@pytest.mark.parametrize(
+    "make, steps, graph",
+    [
+        (functional, 1, False),
+        (functional, 3, False),
+        (collection, 3, False),
+        (subclassed, 1, True),
+        (subclassed, 3, False),
+    ],
+)
+def test_loops_of_ones_own_warn_of_nothing(make, steps, graph, no_warning):
+    model, table = make()
+    optimizer, sums = model.optimizer, []
+
+    def step(ids):
+        found = gradients(model, ids)
+        if steps == 1:
+            optimizer.apply_gradients(zip(found, model.trainable_variables))
+        return found
+
+    if graph:
+        step = tf.function(step, autograph=False)
+    for count in range(2 * steps):
+        sums.append(step(X + 100 * count))
+        table.size()  # as a loop that prints progress
+        if len(sums) == steps > 1:
+            for found in sums:
+                optimizer.apply(found, model.trainable_variables)
+            sums.clear()
+            model.evaluate(X, Y, verbose=0)
+    assert int(table.size()) == 24 * steps
+
+
+def test_accumulation_by_keras_warns_of_nothing(no_warning):
+    inner = keras.optimizers.SGD(gradient_accumulation_steps=4)
+    model, table = functional(optimizer=wrap(inner))
+    for count in range(6):
+        found = gradients(model, X + 100 * count)
+        model.optimizer.apply(found, model.trainable_variables)
+        table.size()
+
+
+@pytest.mark.parametrize("make", [functional, subclassed])
+def test_who_says_what_a_lookup_is_for_is_not_warned(make, no_warning):
+    model, table = make()
+    model.fit(X, Y, verbose=0)
+    if make is not subclassed:  # whose call takes no `training`
+        gradients(model, X + 100, training=False)
+        assert int(table.size()) == 12
+        gradients(model, X + 100, training=True)
+        assert int(table.size()) == 24
+    with tf.GradientTape():
+        table.lookup(X + 200, training=True)
+    table.size()
+    gradients(model, X)  # adds nothing
+    table.size()
+    table.trainable = False
+    with tf.GradientTape():
+        table.lookup(X + 300)
+    assert int(table.size()) == (24 if make is subclassed else 36)

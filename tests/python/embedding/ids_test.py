@@ -1,9 +1,13 @@
 """Tests of id conversion."""
 
+import itertools
+
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
-import lodestar  # noqa: F401
+import lodestar
 from lodestar.embedding import ids as ids_lib
 
 
@@ -35,3 +39,154 @@ def test_a_list_of_tensors_of_a_graph():
 def test_empty_strings_tensor():
     got = ids_lib.to_int64(tf.zeros([0, 3], tf.string), strings=True)
     assert got.shape == (0, 3) and got.dtype == tf.int64
+
+
+# Floats that were cast to ids before a lookup sees them.
+
+LARGEST = {
+    "float16": 2**11,
+    "bfloat16": 2**8,
+    "float32": 2**24,
+    "float64": 2**53,
+}
+CAST = "was cast from"
+
+
+def of_kind(kind, x):
+    if kind == "ragged":
+        return tf.RaggedTensor.from_tensor(x)
+    if kind == "sparse":
+        places = tf.constant([[0, 0], [0, 1], [1, 0], [1, 1]], tf.int64)
+        return tf.SparseTensor(places, tf.reshape(x, [-1]), [2, 2])
+    return x
+
+
+@pytest.mark.parametrize(
+    "kind, dtype, id_dtype",
+    [
+        *itertools.product(["dense"], LARGEST, ["int64", "int32", "uint32"]),
+        *itertools.product(["ragged", "sparse"], ["float32"], ["int64"]),
+    ],
+)
+def test_a_graph_refuses_what_a_cast_from_floats_does_not_keep(
+    kind, dtype, id_dtype
+):
+    @tf.function
+    def ids_of(x):
+        return ids_lib.to_int64(tf.cast(x, id_dtype))
+
+    def floats(number):
+        x = np.array([[1.0, 2.0], [number, 3.0]])
+        return of_kind(kind, tf.cast(tf.constant(x), dtype))
+
+    low = max(1 - LARGEST[dtype], tf.as_dtype(id_dtype).min)
+    high = min(LARGEST[dtype] - 1, tf.as_dtype(id_dtype).max)
+    for number in (low, high):
+        got = ids_of(floats(float(number)))
+        got = tf.reshape(getattr(got, "values", got), [-1])
+        assert got[2] == number
+    for number in (np.nan, np.inf, -np.inf, float(low - 1), float(high + 1)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=CAST):
+            ids_of(floats(number))
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: tf.reshape(x, [-1]),
+        lambda x: tf.expand_dims(x, -1),
+        lambda x: x[:, 1:],
+        lambda x: tf.concat([x, tf.cast(x, tf.int64)], 1),
+        lambda x: tf.stack([x, x]),
+        lambda x: tf.unstack(x, axis=1)[1],
+        lambda x: tf.split(x, 2, 1)[1],
+        lambda x: tf.transpose(tf.squeeze(tf.identity(x)))[1],
+        lambda x: tf.gather(x, [1], axis=1),
+        lambda x: tf.cast(tf.cast(x, tf.int32), tf.int64),
+    ],
+)
+def test_casts_are_found_behind_ops_that_move_ids(move):
+    @tf.function
+    def ids_of(x):
+        return ids_lib.to_int64(move(tf.cast(x, tf.int64)))
+
+    ids_of(tf.constant([[1.0, 2.0], [3.0, 4.0]]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=CAST):
+        ids_of(tf.constant([[1.0, np.nan], [3.0, np.nan]]))
+
+
+def test_computed_ids_and_integers_are_not_checked():
+    @tf.function
+    def ids_of(x, y):
+        return ids_lib.to_int64(
+            tf.concat([tf.cast(x, tf.int64) % 1000, tf.cast(y, tf.int64)], 0)
+        )
+
+    floats, ids = tf.constant([1e18]), tf.constant([2**31 - 1])
+    assert ids_of(floats, ids)[1] == 2**31 - 1
+
+
+def dynamic():
+    layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
+    return layer.table, layer
+
+
+def collection():
+    layer = lodestar.layers.EmbeddingCollection({"a": 2, "b": 2})
+    pool = keras.layers.GlobalAveragePooling1D()
+    return layer.tables[0], lambda ids: pool(layer({"a": ids, "b": ids})["a"])
+
+
+def bare():
+    table = lodestar.EmbeddingVariable(2)
+
+    class Bare(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.table = table
+
+        def call(self, ids):
+            return self.table.lookup(ids, combiner="mean")
+
+    return table, Bare()
+
+
+@pytest.mark.parametrize("make", [dynamic, collection, bare])
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+def test_nan_in_a_column_for_an_integer_input_trains_nothing(make, dtype):
+    table, look_up = make()
+    ids = keras.Input((2,), dtype=dtype)
+    model = keras.Model(ids, keras.layers.Dense(1)(look_up(ids)))
+    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    y = np.ones((2, 1))
+    for bad in (np.nan, 2.0**24 + 1):
+        x = np.array([[1.0, 2.0], [bad, 3.0]])
+        with pytest.raises(tf.errors.InvalidArgumentError, match=CAST):
+            model.fit(x, y, verbose=0)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=CAST):
+            model.predict(x, verbose=0)
+    assert int(table.size()) == 0
+    # The id that Keras would make of NaN is an id like any other.
+    lowest = tf.as_dtype(dtype).min
+    x = np.array([[1, 2], [lowest, 3]], dtype)
+    model.fit(x, y, verbose=0)
+    model.fit(x.astype("float32") * 0.0 + 7.0, y, verbose=0)  # whole numbers
+    assert sorted(table.export().ids.numpy()) == [lowest, 1, 2, 3, 7]
+
+
+def test_nan_is_no_key_of_an_integer_vocabulary():
+    keys = keras.Input((2,), dtype="int64")
+    look_up = lodestar.layers.IdLookup(vocabulary=[5, 6])
+    model = keras.Model(keys, look_up(keys))
+    assert model.predict(np.array([[5.0, 6.0]]), verbose=0).shape == (1, 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=CAST):
+        model.predict(np.array([[5.0, np.nan]]), verbose=0)
+
+
+@pytest.mark.parametrize("make", [dynamic, collection])
+def test_strings_for_an_integer_input(make):
+    _, look_up = make()
+    ids = keras.Input((2,), dtype="int64")
+    model = keras.Model(ids, look_up(ids))
+    with pytest.raises(ValueError, match="keras.Input.shape, dtype='string'"):
+        model.predict(tf.constant([["a", "b"]]), verbose=0)

@@ -58,6 +58,8 @@ for table in (here, there):
 assert_same(there, here)
 assert sum(there.stats()["per_part"]["rows"]) == int(here.size())
 assert min(there.stats()["per_part"]["rows"]) > 0
+shown = tf.convert_to_tensor(there.hook).numpy().tolist()
+assert sorted(shown) == sorted(there.export().rows.numpy().tolist())
 path = tf.train.Checkpoint(t=there).write(sys.argv[1])
 again = lodestar.EmbeddingVariable(4, **options)
 tf.train.Checkpoint(t=again).read(path).assert_consumed()

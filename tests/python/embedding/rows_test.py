@@ -1,5 +1,6 @@
 """EmbeddingRows as tables of pandas and Arrow."""
 
+import copy
 import sys
 
 import numpy as np
@@ -77,3 +78,13 @@ def test_what_to_install_is_said(rows, package, monkeypatch):
     convert = rows.to_pandas if package == "pandas" else rows.to_arrow
     with pytest.raises(ImportError, match=f"needs {package}: pip install"):
         convert()
+
+
+@pytest.mark.parametrize("name", ["values", "slots", "embeddings"])
+def test_an_unknown_attribute_is_answered_with_the_fields(name):
+    table = lodestar.EmbeddingVariable(2)
+    for found in (table.export(), table.inspect([1])):
+        with pytest.raises(AttributeError, match="fields are ids, rows, opt"):
+            getattr(found, name)
+        assert not hasattr(found, name)
+        assert copy.deepcopy(found)._fields == found._fields

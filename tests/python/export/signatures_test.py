@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import lodestar
 from lodestar.export import signatures
 
 SPECS = {
@@ -111,3 +112,28 @@ def test_nested_inputs():
 def test_outputs_that_are_no_tensors(outputs, name, kind):
     with pytest.raises(ValueError, match=f"{name}' of `model` is a {kind}"):
         signatures.named_outputs(outputs)
+
+
+@pytest.mark.parametrize("name", ["_id", "in", "self", "a b", "ü", "", "1"])
+def test_any_name_of_a_feature_can_be_served(name, tmp_path):
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            feature = lodestar.Feature(dim=2, combiner="sum")
+            features = {name: feature, "other": feature}
+            self.embed = lodestar.layers.EmbeddingCollection(features)
+
+        def call(self, inputs):
+            return self.embed(inputs)[name]
+
+    model = Model()
+    ids = tf.constant([[1, 2]], tf.int64)
+    features = {name: ids, "other": ids}
+    model(features, training=True)
+    specs = {key: tf.TensorSpec([None, 2], tf.int64) for key in features}
+    lodestar.export.saved_model(model, tmp_path / "e", inputs=specs)
+    loaded = tf.saved_model.load(tmp_path / "e")
+    served = loaded.signatures["serving_default"]
+    (argument,) = {*served.structured_input_signature[1]} - {"other"}
+    (rows,) = served(**{argument: ids, "other": ids}).values()
+    np.testing.assert_array_equal(rows, model(features))

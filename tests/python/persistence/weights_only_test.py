@@ -6,7 +6,6 @@ And of those beside them that must go on working.
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import lodestar
 
@@ -50,6 +49,16 @@ def test_set_weights():
     arrays = [np.zeros(w.shape, np.float32) for w in model.weights]
     with pytest.raises(RuntimeError, match="save_weights"):
         model.set_weights(arrays)
+
+
+@pytest.mark.parametrize("make", [functional, collection])
+def test_set_weights_of_a_layer_or_table(make):
+    layer = make().get_layer("rows")
+    table = next(iter(layer.tables_by_prefix().values()))
+    for thing in (layer, table):
+        for arrays in ([], [np.zeros((5, 2))], [np.zeros((0, 2))]):
+            with pytest.raises(RuntimeError, match="insert_or_assign.ids, r"):
+                thing.set_weights(arrays)
 
 
 def test_clone_gets_no_weights():
@@ -139,12 +148,6 @@ def test_early_stopping_of_keras_without_weights():
     model = functional()
     stop = keras.callbacks.EarlyStopping("loss", patience=3)
     model.fit(X, Y, epochs=2, verbose=0, callbacks=[stop])
-
-
-def test_hook_is_read_as_a_tensor():
-    hook = functional().get_layer("rows").hook
-    assert tf.convert_to_tensor(hook).shape == (0, 2)
-    assert keras.ops.sum(hook) == 0.0
 
 
 def test_backup_and_restore_goes_on_after_an_interruption(tmp_path):

@@ -1,0 +1,154 @@
+"""Keras's TensorBoard callback, with tables in the embedding projector."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lodestar._checks import check_count
+from lodestar._files import as_path
+from lodestar._typing import StrPath
+from lodestar.callbacks.table_stats import by_name
+from lodestar.embedding.dense_view import sampled_rows
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+
+_CONFIG = "projector_config.pbtxt"
+_EMBEDDING = """\
+embeddings {{
+  tensor_name: "{name}"
+  tensor_path: "{stem}.tsv"
+  metadata_path: "{stem}_metadata.tsv"
+}}
+"""
+
+
+class TensorBoard(keras.callbacks.TensorBoard):
+    """`keras.callbacks.TensorBoard`, whose projector shows tables too.
+
+    Keras's own looks for `keras.layers.Embedding` and for matrices in files.
+    This one writes the rows, with the ids as metadata, as text files that the
+    projector reads. Histograms and images are Keras's.
+
+    >>> board = lodestar.callbacks.TensorBoard("logs", embeddings_freq=1)
+
+    Give it to `fit` as Keras's, in `callbacks`. It needs the package
+    `tensorboard` where Keras's does.
+
+    Args:
+        log_dir: Directory of the event files and of the projector's.
+        embeddings_freq: Write the projector's files every so many epochs; 0
+            never does.
+        embeddings_metadata: File with a label for each id, or a dict: name of a
+            table, or of a `keras.layers.Embedding` -> file. As in Keras, the
+            first line belongs to id 0, the next to id 1; a file with tabs
+            begins with a line of column names. Relative paths are in `log_dir`.
+        embeddings_rows: Most rows to show of a table; of larger ones a sample is
+            shown, evenly spaced over the ids.
+        **kwargs: As those of `keras.callbacks.TensorBoard`.
+
+    Raises:
+        ValueError: `embeddings_metadata` names a table that the model has not.
+    """
+
+    def __init__(
+        self,
+        log_dir: StrPath = "logs",
+        *,
+        embeddings_freq: int = 0,
+        embeddings_metadata: StrPath | Mapping[str, StrPath] | None = None,
+        embeddings_rows: int = 10_000,
+        **kwargs: Any,
+    ):
+        super().__init__(as_path(log_dir), **kwargs)
+        check_count("embeddings_freq", embeddings_freq, 0)
+        check_count("embeddings_rows", embeddings_rows)
+        # Keras's own names would make it write its own files.
+        self._projector_freq = embeddings_freq
+        self._metadata = embeddings_metadata
+        self._rows = embeddings_rows
+        self._labels: dict[str, list[str]] = {}
+
+    def set_model(self, model: keras.Model) -> None:
+        """Reads the metadata; see Keras."""
+        super().set_model(model)
+        metadata = self._metadata
+        if not self._projector_freq or metadata is None:
+            return
+        embeddings = _embeddings(model)
+        if not isinstance(metadata, Mapping):
+            metadata = dict.fromkeys(embeddings, metadata)
+        for name, path in metadata.items():
+            if name not in embeddings:
+                raise ValueError(
+                    f"`embeddings_metadata` names {name!r}, which is no table "
+                    f"or Embedding of the model. It has {[*embeddings]}."
+                )
+            with tf.io.gfile.GFile(
+                os.path.join(self.log_dir, as_path(path))
+            ) as file:
+                self._labels[name] = file.read().splitlines()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Writes histograms, images and the projector's files if due."""
+        super().on_epoch_end(epoch, logs)
+        if self._projector_freq and epoch % self._projector_freq == 0:
+            self._write_projector()
+
+    def _write_projector(self) -> None:
+        config = ""
+        for index, (name, found) in enumerate(_embeddings(self.model).items()):
+            if isinstance(found, EmbeddingVariable):
+                ids, rows, _ = sampled_rows(found, self._rows)
+            else:
+                rows = keras.ops.convert_to_numpy(found.embeddings)
+                ids = np.arange(len(rows))
+            if not len(ids):
+                continue
+            stem = f"projector_{index}"
+            config += _EMBEDDING.format(name=_escaped(name), stem=stem)
+            lines = [
+                "\t".join(map(str, row)) for row in rows.astype(float).tolist()
+            ]
+            self._write(f"{stem}.tsv", lines)
+            labels = self._labels.get(name)
+            self._write(f"{stem}_metadata.tsv", _metadata(ids.tolist(), labels))
+        self._write(_CONFIG, config.splitlines())
+
+    def _write(self, name: str, lines: list[str]) -> None:
+        tf.io.gfile.makedirs(self.log_dir)
+        with tf.io.gfile.GFile(os.path.join(self.log_dir, name), "w") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+
+
+def _embeddings(model: keras.Model) -> dict[str, Any]:
+    """Returns name -> table or Embedding layer of `model`."""
+    kinds = (EmbeddingVariable, keras.layers.Embedding)
+    children = tf.train.TrackableView(model).descendants()
+    return by_name(child for child in children if isinstance(child, kinds))
+
+
+def _metadata(ids: list[int], labels: list[str] | None) -> list[str]:
+    """Returns the lines of a metadata file, which of one column has no names."""
+    if labels is None:
+        return [str(i) for i in ids]
+    columns = "label"
+    if labels and "\t" in labels[0]:
+        columns, *labels = labels
+    none = "\t" * columns.count("\t")
+    return [
+        f"id\t{columns}",
+        *(f"{i}\t{labels[i] if 0 <= i < len(labels) else none}" for i in ids),
+    ]
+
+
+def _escaped(text: str) -> str:
+    """Returns `text` as a protobuf's text format quotes it."""
+    return "".join(
+        chr(byte)
+        if 32 <= byte < 127 and chr(byte) not in '\\"'
+        else f"\\{byte:03o}"
+        for byte in text.encode()
+    )

@@ -1,0 +1,85 @@
+"""The rows of a table as one dense tensor, for readers that have no ids."""
+
+import math
+import warnings
+import weakref
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+
+# Keras's TensorBoard needs 240 bytes per number for a histogram, and an image
+# of more than 999,999 pixels in one direction fails.
+_MOST_NUMBERS = 1 << 22
+_MOST_ROWS = 1 << 19
+
+_SAMPLED = (
+    "{table!r} has {rows} rows, of which this reads {shown}, evenly spaced "
+    "over the ids. `table.export().rows` has all of them. This is said once "
+    "for each table."
+)
+
+_warned: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def dense_view(table: Any) -> tf.Tensor:
+    """Returns the rows of `table` that are in this process or on its devices.
+
+    Changes nothing, counts nothing, and needs no other worker. Above 2^22
+    numbers or 2^19 rows the rows are a sample, and the first call for a table
+    warns. An empty table reads as one row of zeros, because TensorFlow aborts
+    the process when it encodes an image without pixels.
+
+    Args:
+        table: An EmbeddingVariable.
+
+    Returns:
+        `[N, dim]`, N >= 1, of the table's dtype.
+    """
+    limit = max(1, min(_MOST_ROWS, _MOST_NUMBERS // table.dim))
+    ids, rows, count = sampled_rows(table, limit)
+    if len(ids) < count and table not in _warned:
+        _warned.add(table)
+        warnings.warn(
+            _SAMPLED.format(table=table, rows=count, shown=len(ids)),
+            stacklevel=2,
+        )
+    return tf.constant(rows if count else np.zeros([1, table.dim], rows.dtype))
+
+
+def sampled_rows(table: Any, limit: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Returns ids `[N]`, their rows `[N, dim]`, and the size of the table.
+
+    N is the size or, if that is more, about `limit`: the ids are then evenly
+    spaced. They ascend within each part of the table.
+    """
+    dtypes = {"dtype": table.dtype, "slot_dtype": table.update_dtype}
+    ids = []
+    for part in table.parts:
+        with part.on_device():
+            exported = gen_ops.lodestar_embedding_export(
+                part.resource_handle,
+                optimizer_slots=False,
+                with_rows=False,
+                **dtypes,
+            )
+            ids.append(exported[0].numpy())
+    count = sum(map(len, ids))
+    if count > limit:
+        ids = [_spaced(own, limit / count) for own in ids]
+    rows = []
+    for part, own in zip(table.parts, ids, strict=True):
+        with part.on_device():
+            found, *_ = gen_ops.lodestar_embedding_inspect(
+                part.resource_handle, own, **dtypes
+            )
+            rows.append(found.numpy())
+    return np.concatenate(ids), np.concatenate(rows), count
+
+
+def _spaced(ids: np.ndarray, share: float) -> np.ndarray:
+    """Returns about that share of `ids`, evenly spaced."""
+    kept = math.ceil(len(ids) * share)
+    return ids[np.linspace(0, len(ids) - 1, kept).astype(np.int64)]
