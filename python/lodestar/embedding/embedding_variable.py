@@ -691,6 +691,7 @@ class EmbeddingVariable(SharedResource, TrackedTable):
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
         """Takes what `export_all` gave, in one call: whole or not at all."""
+        self._hook.slots.restored()
         return gen_ops.lodestar_embedding_import(  # type: ignore[misc]
             self.resource_handle,
             *(saved[name] for name in saved_state.NAMES),
