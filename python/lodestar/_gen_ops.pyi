@@ -613,6 +613,21 @@ def lodestar_embedding_remove_all(
 ) -> tf.Operation | None: ...
 
 
+class _EmbeddingRestartSlots(NamedTuple):
+    former: tf.Tensor
+    fits: tf.Tensor
+
+
+def lodestar_embedding_restart_slots(
+    handle: tf.Tensor,
+    optimizer: str,
+    slot_inits: Sequence[float],
+    slot_names: Sequence[str] | Sequence[bytes] = [],
+    keep: str = 'none',
+    name: str | None = None,
+) -> _EmbeddingRestartSlots: ...
+
+
 def lodestar_embedding_set_step(
     handle: tf.Tensor,
     step: tf.Tensor,

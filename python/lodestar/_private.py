@@ -271,6 +271,23 @@ def set_batch_counters(
             setattr(callback, name, counters[name])
 
 
+def callbacks_of_fit() -> list[Any]:
+    """Returns the callbacks of the innermost `fit` that calls this, if any.
+
+    A layer is told nothing of callbacks, and they are in no attribute of the
+    model. So this looks for a local variable of `fit`, Keras's or our own.
+    Without that name it finds none.
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "fit":
+            callbacks = frame.f_locals.get("callbacks")
+            if isinstance(callbacks, keras.callbacks.CallbackList):
+                return list(callbacks.callbacks)
+        frame = frame.f_back
+    return []
+
+
 def forget_initial_epoch(model: keras.Model) -> None:
     """Lets `fit` begin with the epoch that it is given.
 

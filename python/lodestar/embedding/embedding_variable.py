@@ -85,11 +85,9 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         ValueError: An argument is not one of the above.
         TypeError: A second positional argument.
         tf.errors.InvalidArgumentError: A number is above what it may be.
-        NotImplementedError: Under another strategy than OneDeviceStrategy,
-            MirroredStrategy, MultiWorkerMirroredStrategy and
-            ParameterServerStrategy; `devices` with SharedRows; under
-            MultiWorkerMirroredStrategy `devices`, SharedRows, MinCount by
-            occurrences, or several devices a worker.
+        NotImplementedError: `devices` with SharedRows; or a strategy of
+            `tf.distribute`, or an option under it, that docs/distributed.md
+            lists as refused.
         tf.errors.FailedPreconditionError: A task of `devices` has not loaded
             this version of lodestar.
     """
@@ -148,7 +146,6 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         name = given_name or (
             f"embedding_variable_{keras.backend.get_uid('embedding_variable')}"
         )
-        strategies.check_can_hold(name)
         TrackedTable.__init__(self, name, lookup_arguments.row_dtype(dtype))
         SavedResource.__init__(self, name)
         self._seed, self._init_salt = initializers.first_value_words(
@@ -159,7 +156,8 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         self._attrs = initializers.initializer_attrs(initializer)
         self._num_shards = num_shards
         self._shard_count = lookup_arguments.shard_count(num_shards)
-        self._admission = policies.check_admission(admission)
+        self.admission = policies.check_admission(admission)
+        strategies.check_can_hold(name, self.admission)
         self._eviction = policies.check_eviction(eviction)
         if isinstance(missing, Mapping):
             missing = keras.saving.deserialize_keras_object(missing)
@@ -205,7 +203,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
             "num_shards": self._shard_count,
             "table_name": self.name,
             **policies.attributes(
-                [self._admission, self._shared_rows, *self._eviction]
+                [self.admission, self._shared_rows, *self._eviction]
             ),
         }
 
@@ -247,7 +245,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
     @property
     def has_admission(self) -> bool:
         """Whether ids may have to wait for a row."""
-        return self._admission is not None
+        return self.admission is not None
 
     # What Keras calls where a layer's config holds the table.
 
@@ -269,7 +267,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
             "missing": missing,
             "dtype": self.dtype.name,
             "num_shards": self._num_shards,
-            "admission": policies.serialize(self._admission),
+            "admission": policies.serialize(self.admission),
             "eviction": policies.serialize(self._eviction) or None,
             "optimizer": optimizer and keras.optimizers.serialize(optimizer),
             "devices": None if self.devices is None else list(self.devices),
@@ -293,8 +291,8 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         """int64 scalar; training look-ups at one step see an id once.
 
         By `MinCount(unit="occurrence")` they see it as often as it occurs. An
-        optimizer's apply advances it by one, or to the optimizer's
-        iterations, unless `set_step` drives it.
+        optimizer's apply advances it by one, or to the optimizer's iterations
+        if these are higher, unless `set_step` drives it.
         """
         return gen_ops.lodestar_embedding_step(self.resource_handle)
 
@@ -690,6 +688,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
         """Takes what `export_all` gave, in one call: whole or not at all."""
+        self._hook.slots.restored()
         return gen_ops.lodestar_embedding_import(  # type: ignore[misc]
             self.resource_handle,
             *(saved[name] for name in saved_state.NAMES),

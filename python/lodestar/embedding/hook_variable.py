@@ -14,6 +14,7 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar.embedding.dense_view import dense_view
 from lodestar.embedding.lookup_arguments import get_optimizer
+from lodestar.embedding.slot_owner import SlotOwner
 from lodestar.ops import lost_gradients
 from lodestar.ops.compile_line import compile_line, wrappers
 
@@ -110,6 +111,7 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         if row_optimizer is not None:
             row_optimizer = get_optimizer("optimizer", row_optimizer)
         self.row_optimizer: keras.optimizers.Optimizer | None = row_optimizer
+        self.slots = SlotOwner()
         self.in_layer = False  # that writes the table to Keras's files
         # Whether a model, or anybody, has asked the table for the hook.
         self.claimed = False

@@ -329,6 +329,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
         Rows that a table with fewer devices had under a cap, and that one of
         these has no room for, are left out, as `MaxRows` evicts them.
         """
+        self._hook.slots.restored()
         of_parts = self._divided(saved, len(self.parts), mode)
         done = each(
             "import_",

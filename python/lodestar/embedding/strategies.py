@@ -18,8 +18,8 @@ _INSTEAD = (
 )
 
 
-def check_can_hold(table: str) -> None:
-    """Refuses a strategy that tables know nothing of.
+def check_can_hold(table: str, admission: Any) -> None:
+    """Refuses a strategy under which no such table can be made.
 
     Raises:
         NotImplementedError: Names the table and the strategy.
@@ -28,11 +28,26 @@ def check_can_hold(table: str) -> None:
         return
     strategy = tf.distribute.get_strategy()
     if isinstance(strategy, (*_KNOWN, tf.distribute.ParameterServerStrategy)):
+        _check_can_count(table, admission)
         return
     raise NotImplementedError(
         f"The table '{table}' is made under {type(strategy).__name__}, but "
         f"a table is in the memory of one process. {_INSTEAD}"
     )
+
+
+def _check_can_count(table: str, admission: Any) -> None:
+    # Each replica looks up its own part of a batch, so an id could be missing in
+    # the first part and have a row in the next.
+    if getattr(admission, "unit", None) != "occurrence":
+        return
+    strategy = tf.distribute.get_strategy()
+    if strategy.num_replicas_in_sync > 1:
+        raise NotImplementedError(
+            f"The table '{table}' has {admission!r}, but replicas of "
+            f"{type(strategy).__name__} count the occurrences in their parts "
+            "of a batch one after another. Use unit='step'."
+        )
 
 
 def servers() -> list[str]:
@@ -66,6 +81,7 @@ def check_can_train(hook: HookVariable) -> None:
             f"of {name}, but a table is in the memory of one process. "
             f"{_INSTEAD}"
         )
+    _check_can_count(hook.table.name, hook.table.admission)
     if hook.table.workers != workers.of_strategy():
         raise RuntimeError(
             f"The table '{hook.table.name}' is trained by several workers, but "

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar.embedding import table_store
+from lodestar.embedding.fit_callbacks import refuse_callbacks
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.ops import lost_gradients
 
@@ -99,6 +100,16 @@ class TrackedTable(keras.layers.Layer):
     def trainable_variables(self) -> list[HookVariable]:
         """`[hook]`, or nothing where `trainable` is False."""
         return [self.hook] if self.trainable else []
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """`[]`.
+
+        Raises:
+            RuntimeError: `fit` has begun with a callback that loses rows.
+        """
+        refuse_callbacks()
+        return []
 
     def count_params(self) -> int:
         """Rows x dim: what `summary()` shows beside the table."""

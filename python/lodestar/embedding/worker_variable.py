@@ -45,26 +45,12 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
     workers: Workers
 
     def _make_rows(self) -> None:
-        attributes = self._attributes()
-        for refused, given, why, instead in (
-            (
-                self.shared_rows,
-                self._shared_rows,
-                "whose rows are of no one worker",
-                "missing='initial' or a vector",
-            ),
-            (
-                attributes.get("count_occurrences"),
-                self._admission,
-                "but only distinct ids are sent to workers",
-                "unit='step'",
-            ),
-        ):
-            if refused:
-                raise NotImplementedError(
-                    f"The table '{self.name}' has {given!r}, {why}. Under "
-                    f"MultiWorkerMirroredStrategy use {instead}."
-                )
+        if self.shared_rows:
+            raise NotImplementedError(
+                f"The table '{self.name}' has {self._shared_rows!r}, whose "
+                "rows are of no one worker. Under MultiWorkerMirroredStrategy "
+                "use missing='initial' or a vector."
+            )
         found = workers.of_strategy()
         assert found is not None
         self.workers = found

@@ -12,6 +12,7 @@ from lodestar import _private
 from lodestar._checks import check_unmasked
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.fit_callbacks import refuse_callbacks
 from lodestar.embedding.hook_variable import HookVariable, as_hook
 
 _KEY = "own_weight_{}"
@@ -43,6 +44,17 @@ class TableLayer(keras.layers.Layer):
         if not self.trainable:
             hook.trainable = False  # as setting `trainable` later does
         return hook
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """Metrics of the layer.
+
+        Raises:
+            RuntimeError: `fit` has begun with a callback that loses rows.
+        """
+        refuse_callbacks()
+        metrics: list[keras.metrics.Metric] = super().metrics
+        return metrics
 
     def count_params(self) -> int:
         """Rows x dim of all tables: what `summary()` shows beside the layer."""

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._checks import check_choice
-from lodestar.embedding import strategies, table_store, workers
+from lodestar.embedding import slot_owner, strategies, table_store, workers
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import HookVariable, as_hook
 from lodestar.embedding.initializers import warn_of_equal_starts
@@ -28,6 +28,13 @@ from lodestar.optimizers.table_updates import (
 )
 
 _NONFINITE = ("raise", "skip", "pass")
+# As the update ops end their error: tf_ops/kernels/embedding/update_gradients.h.
+_WHY_NONFINITE = (
+    "The loss, or a gradient on its way to the table, was NaN or infinite. "
+    "Look for NaN in labels, sample weights and other inputs, and for a "
+    'learning rate that is too high. nonfinite="skip" of the optimizer leaves '
+    "such rows out"
+)
 # What names the saved table of gradients that wait, by the table's place.
 _SUM = "gradient_sum_{}_"
 
@@ -89,7 +96,7 @@ def _check_finite(gradient: tf.IndexedSlices, hook: HookVariable) -> tf.Tensor:
     return tf.debugging.check_numerics(
         gradients_lib.merge_duplicates(gradient).values,
         f"table '{hook.table.name}': the gradient is not finite; no row was "
-        "changed",
+        f"changed. {_WHY_NONFINITE}",
     )
 
 
@@ -154,6 +161,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
         self.nonfinite = nonfinite
+        self._made = slot_owner.now()
         # Optimizers with a product over steps, and their products.
         self._nadams: list[keras.optimizers.Optimizer] = []
         self._prepared: list[weakref.ref[HookVariable]] = []
@@ -238,6 +246,42 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
     def _optimizer_of(self, hook: HookVariable) -> keras.optimizers.Optimizer:
         return hook.row_optimizer or self.inner_optimizer
 
+    def _take_over(self, hooks: Sequence[HookVariable], several: bool) -> None:
+        """Makes the slots of tables those of the optimizers that train them."""
+        new = [
+            hook
+            for hook in hooks
+            if not hook.slots.is_known_to(self._optimizer_of(hook))
+        ]
+        if not new:
+            return
+
+        def take() -> None:
+            slot_owner.take_over([self._claim(hook) for hook in new])
+
+        if several:
+            replicas.in_scope(take)
+        else:
+            with tf.init_scope():
+                take()
+
+    def _claim(self, hook: HookVariable) -> slot_owner.Claim:
+        optimizer = self._optimizer_of(hook)
+        if row_optimizers.is_replayed(optimizer):
+            replay = self._replays.get(optimizer, hook)
+            slots = (replay.name, replay.slot_names, replay.slot_inits)
+        else:
+            name, slot_inits = row_optimizers.fused_slots(optimizer)
+            slots = (name, [], slot_inits)
+        is_inner = optimizer is self.inner_optimizer
+        return slot_owner.Claim(
+            hook,
+            optimizer,
+            self._made if is_inner else 0,
+            is_inner and self.inner_optimizer.built,
+            *slots,
+        )
+
     def apply_gradients(self, grads_and_vars: Any) -> Any:
         """As `apply`, for pairs; returns `iterations`."""
         gradients, variables = zip(*grads_and_vars)
@@ -278,6 +322,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
             self, [v if as_hook(v) is None else as_hook(v) for v in variables]
         )
         split = self._split(grads, variables)
+        self._take_over([hook for _, hook in split.hooks], several)
         if not split.hooks and all(g is None for g, _ in split.dense):
             raise ValueError("No gradients provided for any variable.")
         # The tables first: `iterations` moves with the inner apply, and what a

@@ -353,6 +353,21 @@ def row_update(
     )
 
 
+def fused_slots(
+    optimizer: keras.optimizers.Optimizer,
+) -> tuple[str, list[float]]:
+    """Returns the op's name of an optimizer, and its slots' initial values.
+
+    Raises:
+        NotImplementedError: It has no row-wise update.
+    """
+    # What a rule computes of the step does not matter here.
+    one = tf.constant(1.0)
+    rule = _RULES[_rule_type(optimizer)]
+    name, slot_inits, _ = rule(optimizer, Step(one, one, one))
+    return name, [float(init) for init in slot_inits]
+
+
 def current_learning_rate(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
     """Returns the learning rate of this step, a float32 scalar."""
     return tf.cast(tf.convert_to_tensor(optimizer.learning_rate), tf.float32)

@@ -303,6 +303,78 @@ TEST(EmbeddingStoreTest, ImportRefusesWithoutChangingAnything) {
   refused(View(other), "'lamb' is unknown");
 }
 
+TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
+  const AttachedOptimizer adagrad = {"adagrad", {"accumulator"}, {0.5f}};
+  const AttachedOptimizer adam = {"adam", {"momentum", "velocity"}, {0, 0}};
+  const AttachedOptimizer sgd = {"sgd", {}, {}};
+  auto store = MakeStore();
+  bool done = false;
+  std::string former;
+  const auto restart = [&](const AttachedOptimizer& optimizer,
+                           KeptSlots keep = KeptSlots::kNone) {
+    former = "unset";
+    ASSERT_TRUE(store->RestartSlots(optimizer, keep, &done, &former).ok());
+  };
+  EmbeddingRows rows;
+  const auto bound = [&] {
+    EXPECT_TRUE(store->Export(true, &rows, nullptr).ok());
+    return rows.optimizer.name;
+  };
+  const auto first_slot = [&] {
+    EXPECT_TRUE(store->Export(true, &rows, nullptr).ok());
+    return *reinterpret_cast<const float*>(rows.slots.at(0));
+  };
+  // The first update makes slots, not this.
+  restart(adam);
+  EXPECT_TRUE(done);
+  EXPECT_EQ(former, "");
+  EXPECT_EQ(bound(), "");
+
+  See(store.get(), {1});
+  ASSERT_TRUE(Adagrad(store.get(), {1}, {1, 1, 1, 1}).ok());
+  const std::vector<float> value = Row(*store, 1);
+  EXPECT_EQ(first_slot(), 1.1f);
+  restart(adagrad, KeptSlots::kEqual);
+  EXPECT_EQ(former, "");
+  EXPECT_EQ(first_slot(), 1.1f);
+  restart(adam, KeptSlots::kAll);
+  EXPECT_EQ(former, "");
+  EXPECT_EQ(store->CheckOptimizer(adam).code(),
+            StatusCode::kFailedPrecondition);
+
+  // Not while a snapshot wants the slots as they are.
+  TableChanges& changes = store->parts().rows.changes();
+  changes.BeginSnapshot();
+  restart(adam);
+  EXPECT_FALSE(done);
+  EXPECT_EQ(bound(), "adagrad");
+  changes.EndSnapshot(nullptr);
+
+  changes.SetBase("whole");
+  restart(adagrad);
+  EXPECT_TRUE(done);
+  EXPECT_EQ(former, "adagrad");
+  EXPECT_EQ(first_slot(), 0.5f);
+  EXPECT_EQ(store->base(), "");
+  restart(adam, KeptSlots::kEqual);
+  EXPECT_EQ(former, "adagrad");
+  EXPECT_EQ(Adagrad(store.get(), {1}, {1, 1, 1, 1}).code(),
+            StatusCode::kFailedPrecondition);
+  restart(sgd);
+  EXPECT_EQ(former, "adam");
+  // Nothing is lost of one without slots, whatever is to be kept.
+  restart(adagrad, KeptSlots::kAll);
+  EXPECT_EQ(former, "");
+  EXPECT_EQ(bound(), "adagrad");
+  EXPECT_EQ(first_slot(), 0.5f);
+  EXPECT_EQ(Row(*store, 1), value);
+  // Nor where there are no rows.
+  ASSERT_TRUE(store->Clear().ok());
+  restart(adam);
+  EXPECT_EQ(former, "");
+  EXPECT_EQ(bound(), "adam");
+}
+
 TEST(EmbeddingStoreTest, ClearForgetsRowsAndKeepsMemory) {
   auto store = MakeStore();
   std::vector<int64_t> ids(10000);

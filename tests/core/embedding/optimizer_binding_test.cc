@@ -95,6 +95,24 @@ TEST_F(OptimizerBindingTest, AttachingBindsOnce) {
             StatusCode::kFailedPrecondition);
 }
 
+TEST_F(OptimizerBindingTest, AnotherOneTakesThePlaceOfTheFirst) {
+  Bind(Momentum());
+  const AttachedOptimizer& first = binding.optimizer();
+  static_cast<float*>(shared()->slot(kRow, 0))[1] = 7;
+  AttachedOptimizer none;
+  none.name = "sgd";
+  Bind(none);
+  EXPECT_TRUE(binding.IsBoundTo(none));
+  EXPECT_EQ(shared()->num_slots(), 0);
+  EXPECT_EQ(binding.Check(Momentum()).code(), StatusCode::kFailedPrecondition);
+  Bind(Momentum("adam"));
+  EXPECT_EQ(binding.optimizer().name, "adam");
+  EXPECT_EQ(Slot(0), std::vector<float>(kDim, 0.5f));
+  EXPECT_EQ(Slot(1), std::vector<float>(kDim, 2.0f));
+  // A reader may still be looking at it.
+  EXPECT_EQ(first.name, "replay:momentum");
+}
+
 // Of a row that no one has written to since, a delta would not hold them.
 TEST_F(OptimizerBindingTest, ATableWithNewSlotsFollowsNoBase) {
   {

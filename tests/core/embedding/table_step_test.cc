@@ -7,17 +7,22 @@ namespace {
 
 TEST(TableStepTest, AnOptimizerMovesItUnlessSomeoneElseDoes) {
   TableStep step;
-  step.Advance();
+  step.MoveTo(-1);
   EXPECT_EQ(step.value(), 1);
   step.MoveTo(7);
   EXPECT_EQ(step.value(), 7);
+  // An overlapping step has counted the same; a new optimizer counts from 0.
+  step.MoveTo(7);
+  EXPECT_EQ(step.value(), 8);
+  step.MoveTo(1);
+  EXPECT_EQ(step.value(), 9);
   step.Set(100, /*own=*/true);
-  step.Advance();
+  step.MoveTo(-1);
   step.MoveTo(8);
   EXPECT_EQ(step.value(), 100);
   EXPECT_TRUE(step.own());
   step.Release();
-  step.Advance();
+  step.MoveTo(-1);
   EXPECT_EQ(step.value(), 101);
   EXPECT_FALSE(step.own());
 }

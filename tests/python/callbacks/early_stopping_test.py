@@ -266,3 +266,113 @@ def test_checkpoint_of_the_model_is_not_disturbed(tmp_path):
     after = len(tf.train.list_variables(saved.save(str(tmp_path / "b"))))
     # The optimizer has its variables since.
     assert after - before == len(model.optimizer.variables) - 2
+
+
+# Keras's callbacks that would lose the rows of tables.
+
+
+class Begun(keras.callbacks.Callback):
+    """Records that a batch began."""
+
+    batches = 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.batches += 1
+
+
+class HoldsTable(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.tables = {"rows": [lodestar.EmbeddingVariable(2)]}
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, ids):
+        (table,) = self.tables["rows"]
+        return self.dense(table.lookup(ids, combiner="sum"))
+
+
+class Collection(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.rows = lodestar.layers.EmbeddingCollection(
+            {"f": lodestar.Feature(dim=2, combiner="sum")}
+        )
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, ids):
+        return self.dense(self.rows({"f": ids})["f"])
+
+
+def compiled(model):
+    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), "mse")
+    return model
+
+
+MODELS = {
+    "layer": embedding_model,
+    "variable": lambda: compiled(HoldsTable()),
+    "collection": lambda: compiled(Collection()),
+}
+REFUSED = {
+    "EarlyStopping": (
+        lambda folder: keras.callbacks.EarlyStopping(
+            "loss", restore_best_weights=True
+        ),
+        r"EarlyStopping\(restore_best_weights=True\).*Use lodestar.callbacks",
+    ),
+    "ModelCheckpoint": (
+        lambda folder: keras.callbacks.ModelCheckpoint(folder / "m.h5"),
+        r"ModelCheckpoint\('.*m.h5'\), a legacy HDF5 file.*\.keras",
+    ),
+    "SwapEMAWeights": (
+        lambda folder: keras.callbacks.SwapEMAWeights(),
+        "SwapEMAWeights copies .*no moving average",
+    ),
+    "OrbaxCheckpoint": (
+        # Its constructor needs the package.
+        lambda folder: keras.callbacks.OrbaxCheckpoint.__new__(
+            keras.callbacks.OrbaxCheckpoint
+        ),
+        "OrbaxCheckpoint copies .*Use keras.callbacks.ModelCheckpoint",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("kind", MODELS)
+def test_callbacks_that_lose_rows_are_refused_at_once(
+    kind, second, name, tmp_path
+):
+    make, message = REFUSED[name]
+    model = MODELS[kind]()
+    if second:  # whose step is traced already
+        model.fit(X, Y, verbose=0)
+    begun, callback = Begun(), make(tmp_path)
+    if name == "OrbaxCheckpoint":
+        callback.on_train_begin = callback.set_model = lambda *_, **__: None
+    with pytest.raises(RuntimeError, match=message):
+        model.fit(X, Y, verbose=0, callbacks=[[begun], callback])
+    assert begun.batches == 0
+
+
+def test_callbacks_that_save_tables_are_not_refused(tmp_path):
+    callbacks = keras.callbacks
+    model = embedding_model()
+    model.fit(
+        X,
+        Y,
+        verbose=0,
+        validation_data=(X, Y),
+        callbacks=[
+            callbacks.EarlyStopping("loss"),
+            callbacks.ModelCheckpoint(tmp_path / "m.keras"),
+            callbacks.ModelCheckpoint(
+                tmp_path / "m.weights.h5", save_weights_only=True
+            ),
+            callbacks.BackupAndRestore(tmp_path / "backup"),
+            lodestar.callbacks.EarlyStopping("loss", restore_best_weights=True),
+        ],
+    )
+    # Outside of `fit` nothing is checked.
+    assert [m.name for m in model.metrics] == ["loss"]

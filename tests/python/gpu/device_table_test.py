@@ -273,6 +273,39 @@ def test_what_is_not_finite_is_refused_or_left_out(devices):
             )
 
 
+def test_another_optimizer_starts_with_fresh_slots(devices):
+    gpu = table(devices)
+    gpu.lookup([1, 2], training=True)
+    gradient = tf.IndexedSlices(
+        tf.ones([2, 4]), tf.constant([1, 2], tf.int64), tf.constant([-1, 4])
+    )
+    with tf.device("/CPU:0"):
+        optimizers = [
+            lodestar.optimizers.DynamicEmbeddingOptimizer(name)
+            for name in ("sgd", "adagrad", "adam", "adam")
+        ]
+
+    def step(optimizer):
+        optimizer.apply_gradients([(gradient, gpu.trainable_variables[0])])
+
+    sgd, adagrad, adam, again = optimizers
+    step(sgd)
+    step(adagrad)  # nothing is lost
+    step(adagrad)
+    with pytest.warns(UserWarning, match=r"fresh slots .*\(adagrad\)"):
+        step(adam)
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="'adam', but 'adagrad' is to"
+    ):
+        step(adagrad)
+    step(adam)
+    with pytest.warns(UserWarning, match=r"fresh slots .*\(adam\)"):
+        step(again)
+    velocity = gpu.export().optimizer_slots["velocity"].numpy()
+    np.testing.assert_allclose(velocity, 0.001, 1e-3)
+    assert int(gpu.step) == 6
+
+
 def test_skipped_gradients_make_no_rows():
     gpu = table(["/GPU:0"])
     with tf.device("/CPU:0"):

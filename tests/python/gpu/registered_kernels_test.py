@@ -25,6 +25,7 @@ OPS = [
     "Remove",
     "Size",
     "Clear",
+    "RestartSlots",
     "RemoveAll",
     "Compact",
     "Frequency",

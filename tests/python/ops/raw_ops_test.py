@@ -103,6 +103,7 @@ CALLS = {
         "gradients": np.ones([3, DIM]),
         "optimizer": "adagrad",
     },
+    "EmbeddingRestartSlots": {"optimizer": "adagrad", "slot_inits": [0.1]},
     "EmbeddingCollectionCounters": {"num_features": 2},
     "EmbeddingPartition": {"ids": [1, 2, 9], "num_parts": 3},
     "EmbeddingPartitionRows": {

@@ -234,16 +234,61 @@ def test_two_layers_of_one_table():
         assert int(layer.table.step) == 0
 
 
+@pytest.mark.parametrize(
+    "inner, options",
+    [
+        (keras.optimizers.Adam, {}),
+        (lambda: keras.optimizers.Adam(0.1, global_clipnorm=1.0), {}),
+        (
+            lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2),
+            {},
+        ),
+        (own_optimizers.Own, {}),
+        (keras.optimizers.Adam, {"missing": lodestar.SharedRows(2)}),
+        (keras.optimizers.Adam, {"devices": ["/CPU:0", "/CPU:0"]}),
+    ],
+    ids=["plain", "clipped", "accumulated", "replayed", "shared", "parts"],
+)
+@pytest.mark.parametrize("tables", [1, 2])
+def test_nan_labels_are_named(tables, inner, options):
+    ids = keras.Input((2,), dtype="int64")
+    admission = lodestar.MinCount(9) if "missing" in options else None
+    features = {
+        name: lodestar.Feature(
+            lodestar.EmbeddingVariable(
+                2, name=name, admission=admission, **options
+            ),
+            combiner="sum",
+        )
+        for name in ["a", "b"][:tables]
+    }
+    rows = lodestar.layers.EmbeddingCollection(features)(
+        dict.fromkeys(features, ids)
+    )
+    total = sum(rows.values()) if tables == 2 else rows["a"]
+    model = keras.Model(ids, keras.layers.Dense(1)(total))
+    model.compile(wrap(inner()), "mse")
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="not finite; no row was changed. The loss, or a gradient .* NaN "
+        'in labels.* learning rate.*nonfinite="skip"',
+    ):
+        model.fit(np.array([[1, 2]]), np.array([[np.nan]]), verbose=0)
+
+
 def test_other_optimizer_of_one_table_leaves_all_alone():
     one, two = table("one"), table("two")
-    wrap("adagrad").apply([slices([1])], [two.hook])
+    former = wrap("adagrad")
+    former.apply([slices([1])], [two.hook])
+    with pytest.warns(UserWarning, match="fresh slots"):
+        wrap("sgd").apply([slices([1])], [two.hook])
     before = one.lookup([1]).numpy()
     with pytest.raises(
         tf.errors.FailedPreconditionError,
-        match="table 'two': the table holds the optimizer slots of 'adagrad', "
-        "but 'sgd' is to be applied; .*optimizer_slots=\"reset\"",
+        match="table 'two': the table holds the optimizer slots of 'sgd', "
+        "but 'adagrad' is to be applied. .*optimizer_slots=\"reset\"",
     ):
-        wrap("sgd").apply([slices([1]), slices([1])], [one.hook, two.hook])
+        former.apply([slices([1]), slices([1])], [one.hook, two.hook])
     np.testing.assert_array_equal(one.lookup([1]), before)
 
 

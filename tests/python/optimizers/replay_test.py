@@ -496,9 +496,10 @@ def test_a_wrong_shape_is_said():
 @pytest.mark.parametrize("way", ["other class", "other slots"])
 def test_slots_of_another_optimizer_are_an_error_that_names_both(way):
     t = table()
-    wrap(Own()).apply([slices([1])], [t.hook])
+    former = wrap(Count())
+    former.apply([slices([1])], [t.hook])
     if way == "other class":
-        other = Count()
+        other = Own()
         message = "of 'replay:tests>Own', but 'replay:Count' is to be"
     else:
 
@@ -507,17 +508,17 @@ def test_slots_of_another_optimizer_are_an_error_that_names_both(way):
                 super().build(variables)
                 self.add_optimizer_variables(variables, "third")
 
-        t = table()
-        wrap(Count()).apply([slices([1])], [t.hook])
         Other.__name__ = "Count"
         other = Other()
         message = (
-            r"slots \[count\] of 'replay:Count', but it is to be applied "
-            r"with \[moment, scale, third\]"
+            r"slots \[moment, scale, third\] of 'replay:Count', but it is to "
+            r"be applied with \[count\]"
         )
+    with pytest.warns(UserWarning, match=r"fresh slots .*\(replay:Count\)"):
+        wrap(other).apply([slices([1])], [t.hook])
     before = t.lookup([1]).numpy()
     with pytest.raises(tf.errors.FailedPreconditionError, match=message):
-        wrap(other).apply([slices([1])], [t.hook])
+        former.apply([slices([1])], [t.hook])
     np.testing.assert_array_equal(t.lookup([1]), before)
 
 

@@ -359,6 +359,29 @@ def test_fit_of_replicas_wants_batches_and_an_end(two):
 # Tables and replicas
 
 
+@pytest.mark.parametrize("missing", ["zeros", lodestar.SharedRows(3)])
+def test_occurrences_are_not_counted_by_several_replicas(missing, two):
+    by_occurrence = lodestar.MinCount(2, unit="occurrence")
+    options = {"admission": by_occurrence, "missing": missing}
+    message = "'t' has MinCount.* of MirroredStrategy count .*unit='step'"
+    with pytest.raises(NotImplementedError, match=message), two.scope():
+        lodestar.EmbeddingVariable(2, name="t", **options)
+    with pytest.raises(NotImplementedError, match=message), two.scope():
+        lodestar.layers.DynamicEmbedding(2, name="t", **options)([1, 2])
+    # A table that was made without the strategy.
+    table = lodestar.EmbeddingVariable(2, name="t", **options)
+    step = counting_step(two, lambda: table, wrap("adagrad"))
+    with pytest.raises(NotImplementedError, match=message):
+        tf.function(step)()
+    assert int(table.size()) == 0
+    # One replica counts them as ever.
+    alone = tf.distribute.MirroredStrategy(["CPU:0"])
+    with alone.scope():
+        table = lodestar.EmbeddingVariable(2, **options)
+        table.lookup([1, 2, 1], training=True)
+    np.testing.assert_array_equal(table.export().ids, [1])
+
+
 def rows_of(table):
     return table.export().rows.numpy().tolist()
 

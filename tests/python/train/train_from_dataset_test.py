@@ -17,6 +17,7 @@ from click_models import (
     ROWS,
     SPEC,
     make_dense_model,
+    make_inputs,
     make_model,
     wrap,
     write,
@@ -43,6 +44,33 @@ def test_all_samples_of_all_files_are_counted_once(files, threads):
         np.testing.assert_allclose(got[name], value, rtol=1e-4, err_msg=name)
     steps = len(files) * -(-ROWS // BATCH)
     assert int(model.optimizer.iterations) == steps
+
+
+@pytest.mark.parametrize("unit", ["step", "occurrence"])
+def test_threads_lose_no_count_of_steps_and_occurrences(files, unit):
+    inputs = make_inputs()
+    table = lodestar.EmbeddingVariable(
+        4, name="t", admission=lodestar.MinCount(1, unit=unit)
+    )
+    # Two look-ups in each step, which steps of other threads may divide.
+    rows = [
+        lodestar.layers.DynamicEmbedding(table=table, combiner="sum")(inputs[f])
+        for f in ("a", "b")
+    ]
+    rows[0] = keras.layers.Dense(4)(keras.layers.Dense(256)(rows[0]))
+    model = keras.Model(inputs, keras.layers.Dense(1)(rows[0] + rows[1]))
+    model.compile(wrap(), "mse")
+    data = FileDataset(files, SPEC, BATCH)
+    train_from_dataset(model, data, threads=4)
+    steps = len(files) * -(-ROWS // BATCH)
+    assert int(model.optimizer.iterations) == int(table.step) == steps
+    if unit == "step":
+        return
+    counts = np.zeros(100, np.int64)
+    for features, _ in data.dataset():
+        for name in ("a", "b"):
+            np.add.at(counts, features[name].flat_values.numpy(), 1)
+    np.testing.assert_array_equal(table.frequency(np.arange(100)), counts)
 
 
 def test_threads_learn(files):

@@ -351,14 +351,8 @@ Status DeviceStore::CheckOptimizerLocked(
         "rule of their own, found '",
         optimizer.name, "'");
   }
-  if (optimizer_.name.empty() ||
-      (optimizer_.name == optimizer.name &&
-       optimizer_.slot_names == optimizer.slot_names)) {
-    return Status();
-  }
-  return FailedPrecondition("the table has the slots of optimizer '",
-                            optimizer_.name, "', wanted '", optimizer.name,
-                            "'");
+  if (optimizer_.name.empty() || optimizer_.IsLike(optimizer)) return Status();
+  return OtherOptimizerError(optimizer_, optimizer);
 }
 
 Status DeviceStore::CheckOptimizer(const AttachedOptimizer& optimizer) const {
@@ -408,6 +402,28 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
   return status;
 }
 
+Status DeviceStore::RestartSlots(const DeviceStream& on,
+                                 const AttachedOptimizer& optimizer,
+                                 KeptSlots keep, std::string* former) {
+  former->clear();
+  MutexLock lock(&mutex_);
+  if (optimizer_.name.empty() || !Restarts(optimizer_, optimizer, keep)) {
+    return Status();
+  }
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  AttachedOptimizer before = std::move(optimizer_);
+  optimizer_ = AttachedOptimizer();
+  const Status status = AttachLocked(on, optimizer);
+  if (!status.ok()) {
+    optimizer_ = std::move(before);
+    return status;
+  }
+  if (fetched_->rows > 0 && before.has_slots()) *former = before.name;
+  return turn.End();
+}
+
 DeviceStore::Bytes DeviceStore::bytes() const {
   MutexLock lock(&mutex_);
   Bytes bytes;
@@ -439,7 +455,7 @@ void DeviceStore::ReleaseStep() {
 
 void DeviceStore::MoveStepLocked(int64_t next_step) {
   if (own_step_ || next_step == kSameStep) return;
-  step_ = next_step == -1 ? step_ + 1 : next_step;
+  step_ = std::max(step_ + 1, next_step);  // as TableStep::MoveTo
 }
 
 }  // namespace lodestar

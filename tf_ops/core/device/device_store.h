@@ -258,6 +258,13 @@ class DeviceStore {
   // FailedPrecondition: another optimizer is attached, or it has no rule of its
   // own.
   Status CheckOptimizer(const AttachedOptimizer& optimizer) const;
+  // Attaches `optimizer` with fresh slots in place of those that the table has,
+  // unless it keeps these. *former: whose slots were dropped; empty if there
+  // were none, or no rows to have them. ResourceExhausted: out of memory; the
+  // slots stay as they are.
+  Status RestartSlots(const DeviceStream& on,
+                      const AttachedOptimizer& optimizer, KeptSlots keep,
+                      std::string* former);
 
   int64_t step() const;
   void SetStep(int64_t step);

@@ -206,6 +206,12 @@ Status DeviceStore::Apply(const DeviceStream& on, const Update& update) {
 }
 
 Status DeviceStore::UpdateLocked(const DeviceStream& on, const Update& update) {
+  // Another optimizer may have taken the table over since PrepareLocked.
+  if (optimizer_.name != update.name) {
+    AttachedOptimizer applied;
+    applied.name = update.name;
+    return OtherOptimizerError(optimizer_, applied);
+  }
   UpdateCall call = {};
   call.index = index();
   call.rows = rows();

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <mutex>
 #include <new>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -193,13 +194,29 @@ Status EmbeddingStore::Clear() try {
   return ResourceExhausted("out of memory while the table is cleared");
 }
 
+Status EmbeddingStore::RestartSlots(const AttachedOptimizer& optimizer,
+                                    KeptSlots keep, bool* done,
+                                    std::string* former) try {
+  former->clear();
+  OptimizerBinding& binding = table_.optimizer;
+  ShardLocks locks(table_.rows);
+  *done = !table_.rows.changes().running();
+  if (!*done || !NeedsRestart(optimizer, keep)) return Status();
+  const bool any = size() > 0 || table_.shared.any();
+  const bool lost = any && binding.optimizer().has_slots();
+  std::string name = lost ? binding.optimizer().name : "";
+  AttachedOptimizer next = optimizer;
+  LODESTAR_RETURN_IF_ERROR(binding.Reserve(next));
+  binding.Bind(std::move(next));
+  former->swap(name);
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the optimizer slots of ", size(),
+                           " rows");
+}
+
 void EmbeddingStore::MoveStep(int64_t next_step) {
-  if (next_step == kSameStep) return;
-  if (next_step < 0) {
-    table_.step.Advance();
-  } else {
-    table_.step.MoveTo(next_step);
-  }
+  if (next_step != kSameStep) table_.step.MoveTo(next_step);
 }
 
 void EmbeddingStore::MoveSteps(Span<const NextStep> steps) {

@@ -213,6 +213,20 @@ class EmbeddingStore {
     return table_.optimizer.Check(optimizer);
   }
 
+  // Whether RestartSlots would drop slots.
+  bool NeedsRestart(const AttachedOptimizer& optimizer, KeptSlots keep) const {
+    return table_.optimizer.bound() &&
+           Restarts(table_.optimizer.optimizer(), optimizer, keep);
+  }
+  // Binds `optimizer` with fresh slots in place of those that the table has,
+  // unless it keeps these. *former: whose slots were dropped; empty if there
+  // were none, or no rows to have them. *done is false, and nothing has
+  // changed, while a snapshot is running. ResourceExhausted: out of memory;
+  // nothing has changed. REQUIRES: no step is inside StepGate.
+  Status RestartSlots(const AttachedOptimizer& optimizer, KeptSlots keep,
+                      bool* done, std::string* former);
+  void WaitForSnapshot() const { table_.rows.changes().WaitForEnd(); }
+
   // An update outside of the store: the rows of distinct ids come out with
   // their gradients [N, D] and go back, unless someone has written to them in
   // between; those come out again, until all are written.
@@ -280,7 +294,8 @@ class EmbeddingStore {
   void SetStep(int64_t step) { table_.step.Set(step, /*own=*/true); }
   // Apply moves the step again.
   void ReleaseStep() { table_.step.Release(); }
-  // After an update; -1 advances by one. Nothing if SetStep drives it.
+  // After an update: to `next_step`, but by one at least. Nothing if SetStep
+  // drives it.
   static constexpr int64_t kSameStep = -2;
   void MoveStep(int64_t next_step);
   // The same of several tables, none of which has then the step of another

@@ -151,12 +151,12 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
   }
   std::vector<char> inserted(rows.ids.size(), 0);
   ShardLocks locks(table_.rows, std::defer_lock);
+  NumbersView slots = rows.slots;
   const auto write = [&](int64_t i, const RowRef& ref) {
     RowStore* const store = &table_.rows.shard(ref.shard).rows;
     // Whether or not it was there shows in nothing: slots start anew, too.
-    if (rows.slots.empty()) table_.optimizer.FillSlots(store, ref.row);
-    table_.rows.CopyIn(rows.values, rows.slots, i, rows.ids.size(), store,
-                       ref.row);
+    if (slots.empty()) table_.optimizer.FillSlots(store, ref.row);
+    table_.rows.CopyIn(rows.values, slots, i, rows.ids.size(), store, ref.row);
   };
   {
     InsertPlan::Options options;
@@ -175,6 +175,9 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
     plan.Commit(parallel);
   }
   locks.Lock();
+  // Another optimizer may have taken the table over since the plan's locks were
+  // released, and has dropped slots of this kind.
+  if (!slots.empty() && !table_.optimizer.IsBoundTo(rows.optimizer)) slots = {};
   const auto assign = [&](int64_t i) {
     // New, or evicted before it found its place.
     if (inserted[i] || !refs[i].found()) return;

@@ -7,34 +7,27 @@
 namespace lodestar {
 
 bool OptimizerBinding::IsBoundTo(const AttachedOptimizer& optimizer) const {
-  return bound() && optimizer_.name == optimizer.name &&
-         optimizer_.slot_names == optimizer.slot_names;
+  const AttachedOptimizer* const bound = current();
+  return bound != nullptr && bound->IsLike(optimizer);
 }
 
 Status OptimizerBinding::Check(const AttachedOptimizer& optimizer) const {
-  if (!bound() || IsBoundTo(optimizer)) return Status();
-  if (optimizer_.name == optimizer.name) {
-    return FailedPrecondition(
-        "the table holds the optimizer slots [", Join(optimizer_.slot_names),
-        "] of '", optimizer.name, "', but it is to be applied with [",
-        Join(optimizer.slot_names), "]");
-  }
-  return FailedPrecondition(
-      "the table holds the optimizer slots of '", optimizer_.name, "', but '",
-      optimizer.name,
-      "' is to be applied; a snapshot is restored without them by "
-      "optimizer_slots=\"reset\"");
+  const AttachedOptimizer* const bound = current();
+  if (bound == nullptr || IsBoundTo(optimizer)) return Status();
+  return OtherOptimizerError(*bound, optimizer);
 }
 
 Status OptimizerBinding::Reserve(const AttachedOptimizer& optimizer) {
+  if (reserved_.empty()) reserved_.emplace_front();
   return rows_.ReserveSlots(optimizer.slot_inits.size());
 }
 
 void OptimizerBinding::Bind(AttachedOptimizer optimizer) {
   rows_.ForgetBase();
   rows_.AttachSlots(optimizer.slot_inits);
-  optimizer_ = std::move(optimizer);
-  bound_.store(true, std::memory_order_release);
+  reserved_.front() = std::move(optimizer);
+  bound_.splice_after(bound_.before_begin(), reserved_);
+  current_.store(&bound_.front(), std::memory_order_release);
 }
 
 Status OptimizerBinding::Attach(const AttachedOptimizer& optimizer) {
@@ -46,9 +39,8 @@ Status OptimizerBinding::Attach(const AttachedOptimizer& optimizer) {
 }
 
 void OptimizerBinding::FillSlots(RowStore* rows, uint32_t row) {
-  // Else Bind fills them, of this row too.
-  if (!bound()) return;
-  const std::vector<float>& inits = optimizer_.slot_inits;
+  // Without an optimizer there are none; Bind fills those of this row, too.
+  const std::vector<float>& inits = optimizer().slot_inits;
   for (size_t s = 0; s < inits.size(); ++s) {
     rows->FillSlot(row, static_cast<int>(s), inits[s]);
   }

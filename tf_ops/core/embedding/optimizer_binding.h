@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <forward_list>
 
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
@@ -13,20 +14,21 @@
 
 namespace lodestar {
 
-// An optimizer comes once, wholly, and stays: a table with the slots of another
-// one is another table. So who has found it here may write to slots from then
-// on.
+// An optimizer stays bound until another one takes its place between two steps.
+// So a step that finds its own optimizer here may write to slots until it ends.
 class OptimizerBinding {
  public:
   explicit OptimizerBinding(ShardedRows* rows) : rows_(*rows) {}
 
   // Any thread.
 
-  bool bound() const { return bound_.load(std::memory_order_acquire); }
-  // That is bound; an empty name: none yet.
+  bool bound() const { return current() != nullptr; }
+  // The bound optimizer; an empty name if there is none yet. The reference
+  // stays valid after another optimizer is bound.
   const AttachedOptimizer& optimizer() const {
     static const AttachedOptimizer none;
-    return bound() ? optimizer_ : none;
+    const AttachedOptimizer* const bound = current();
+    return bound == nullptr ? none : *bound;
   }
   bool IsBoundTo(const AttachedOptimizer& optimizer) const;
   // FailedPrecondition: another one is bound.
@@ -35,8 +37,9 @@ class OptimizerBinding {
   // Under all locks: memory for its slots, then the rest, which cannot fail.
 
   Status Reserve(const AttachedOptimizer& optimizer);
-  // Every row has new slots, so that nothing of the table is as its base says.
-  // REQUIRES: Reserve, and none is bound.
+  // Fills the slots of every row, so the next snapshot is a whole one. Takes
+  // the place of the optimizer that was bound, if any. REQUIRES: Reserve; where
+  // one is bound, that no step is inside StepGate and no snapshot is running.
   void Bind(AttachedOptimizer optimizer);
   // Both, if none is bound yet. FailedPrecondition: another one is.
   Status Attach(const AttachedOptimizer& optimizer);
@@ -46,9 +49,15 @@ class OptimizerBinding {
   void FillSlots(RowStore* rows, uint32_t row);
 
  private:
+  const AttachedOptimizer* current() const {
+    return current_.load(std::memory_order_acquire);
+  }
+
   ShardedRows& rows_;
-  AttachedOptimizer optimizer_;  // written once, before bound_
-  std::atomic<bool> bound_{false};
+  // All that were ever bound, because readers take no lock.
+  std::forward_list<AttachedOptimizer> bound_;
+  std::forward_list<AttachedOptimizer> reserved_;  // a node for the next one
+  std::atomic<const AttachedOptimizer*> current_{nullptr};
 };
 
 }  // namespace lodestar

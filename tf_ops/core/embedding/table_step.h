@@ -3,6 +3,7 @@
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_TABLE_STEP_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_TABLE_STEP_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -25,12 +26,18 @@ class TableStep {
     value_.store(value, std::memory_order_relaxed);
   }
   void Release() { own_.store(false, std::memory_order_relaxed); }
-  // Advances the step on behalf of an optimizer.
-  void Advance() {
-    if (!own()) value_.fetch_add(1, std::memory_order_relaxed);
-  }
+  // Moves the step on behalf of an optimizer: to `value`, but by at least one.
+  // Steps that overlap may have counted the same value, and a new optimizer
+  // counts from 0.
   void MoveTo(int64_t value) {
-    if (!own()) value_.store(value, std::memory_order_relaxed);
+    if (own()) return;
+    const auto next = [value](int64_t now) {
+      return std::max(static_cast<int64_t>(uint64_t(now) + 1), value);
+    };
+    int64_t now = value_.load(std::memory_order_relaxed);
+    while (!value_.compare_exchange_weak(now, next(now),
+                                         std::memory_order_relaxed)) {
+    }
   }
 
  private:

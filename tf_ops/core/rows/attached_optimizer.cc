@@ -41,4 +41,20 @@ Status AttachedOptimizer::Check() const {
   return Status();
 }
 
+Status OtherOptimizerError(const AttachedOptimizer& held,
+                           const AttachedOptimizer& applied) {
+  if (held.name == applied.name) {
+    return FailedPrecondition("the table holds the optimizer slots [",
+                              Join(held.slot_names), "] of '", held.name,
+                              "', but it is to be applied with [",
+                              Join(applied.slot_names), "]");
+  }
+  return FailedPrecondition(
+      "the table holds the optimizer slots of '", held.name, "', but '",
+      applied.name,
+      "' is to be applied. To drop them, train with an optimizer that is made "
+      "from now on: it starts with slots of its own. A snapshot is restored "
+      "without optimizer slots by optimizer_slots=\"reset\"");
+}
+
 }  // namespace lodestar

@@ -22,7 +22,29 @@ struct AttachedOptimizer {
   // InvalidArgument: it is neither.
   Status Check() const;
   bool replayed() const { return name.compare(0, 7, "replay:") == 0; }
+  bool has_slots() const { return !slot_names.empty(); }
+  // Whether slots of the other one are slots of this one, too.
+  bool IsLike(const AttachedOptimizer& other) const {
+    return name == other.name && slot_names == other.slot_names;
+  }
 };
+
+// Which slots of a table a new optimizer keeps: those of its own kind, if any,
+// or all.
+enum class KeptSlots { kNone, kEqual, kAll };
+
+// Whether `next` starts with fresh slots in place of those of `bound`.
+inline bool Restarts(const AttachedOptimizer& bound,
+                     const AttachedOptimizer& next, KeptSlots keep) {
+  if (keep == KeptSlots::kNone) return true;
+  if (bound.IsLike(next)) return false;
+  return keep == KeptSlots::kEqual || !bound.has_slots();
+}
+
+// FailedPrecondition: a table that holds the slots of one optimizer is to be
+// updated by another.
+Status OtherOptimizerError(const AttachedOptimizer& held,
+                           const AttachedOptimizer& applied);
 
 }  // namespace lodestar
 

@@ -238,6 +238,24 @@ class ImportOnGpuOp : public DeviceKernel {
   bool replace_ = true;
 };
 
+class RestartSlotsOnGpuOp : public DeviceKernel {
+ public:
+  explicit RestartSlotsOnGpuOp(OpKernelConstruction* ctx) : DeviceKernel(ctx) {
+    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
+  }
+  absl::Status RunOn(const DeviceCall& call) override {
+    std::string former;
+    const auto& [optimizer, keep] = attributes_;
+    LODESTAR_TRY(call.store->RestartSlots(call.on, optimizer, keep, &former));
+    LODESTAR_TRY(OutputScalar(call.ctx, 0, former));
+    return OutputScalar(call.ctx, 1,
+                        call.store->CheckOptimizer(optimizer).ok());
+  }
+
+ private:
+  RestartAttributes attributes_;
+};
+
 #define LODESTAR_ON_GPU(name, kernel, ...)          \
   LODESTAR_REGISTER_ON_GPU(Embedding##name, kernel, \
                            .HostMemory("handle") __VA_ARGS__)
@@ -245,6 +263,8 @@ class ImportOnGpuOp : public DeviceKernel {
 LODESTAR_ON_GPU(InsertOrAssign, DeviceFunctionKernel<RunInsertOrAssign>);
 LODESTAR_ON_GPU(Remove, DeviceFunctionKernel<RunRemove>, .HostMemory("count"));
 LODESTAR_ON_GPU(Clear, DeviceFunctionKernel<RunClear>);
+LODESTAR_ON_GPU(RestartSlots, RestartSlotsOnGpuOp,
+                .HostMemory("former").HostMemory("fits"));
 LODESTAR_ON_GPU(RemoveAll, DeviceFunctionKernel<RunClear>);
 LODESTAR_ON_GPU(Compact, DeviceFunctionKernel<RunCompact>,
                 .HostMemory("bytes"));

@@ -81,13 +81,8 @@ class EmbeddingCheckApplyOnGpuOp : public DeviceKernel {
   explicit EmbeddingCheckApplyOnGpuOp(OpKernelConstruction* ctx)
       : DeviceKernel(ctx) {
     int64_t additions = 0;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &optimizer_.name));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_names", &optimizer_.slot_names));
+    OP_REQUIRES_OK(ctx, ReadOptimizer(ctx, &optimizer_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("additions", &additions));
-    std::vector<std::string> known;
-    if (SparseOptimizer::SlotNames(optimizer_.name, &known)) {
-      optimizer_.slot_names = std::move(known);
-    }
     optimizer_.slot_inits.resize(optimizer_.slot_names.size());
     OP_REQUIRES_OK(ctx, ToTensorFlow(optimizer_.Check()));
     OP_REQUIRES(ctx, additions == 0 && !optimizer_.replayed(),

@@ -7,9 +7,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/rows/attached_optimizer.h"
+#include "tf_ops/core/rows/sparse_optimizer.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
 #include "tf_ops/kernels/base/resource_util.h"
@@ -23,6 +27,36 @@
       ::lodestar::EmbeddingFunctionKernel<Run##name>)
 
 namespace lodestar {
+
+// The attributes optimizer and slot_names. A rule's slots have the names that
+// the rule gives them.
+inline absl::Status ReadOptimizer(OpKernelConstruction* ctx,
+                                  AttachedOptimizer* optimizer) {
+  LODESTAR_TRY(ctx->GetAttr("optimizer", &optimizer->name));
+  LODESTAR_TRY(ctx->GetAttr("slot_names", &optimizer->slot_names));
+  std::vector<std::string> known;
+  if (SparseOptimizer::SlotNames(optimizer->name, &known)) {
+    optimizer->slot_names = std::move(known);
+  }
+  return absl::OkStatus();
+}
+
+// The attributes of EmbeddingRestartSlots.
+struct RestartAttributes {
+  AttachedOptimizer optimizer;
+  KeptSlots keep = KeptSlots::kNone;
+
+  // InvalidArgument: slot_names or slot_inits are not those of the optimizer.
+  absl::Status Init(OpKernelConstruction* ctx) {
+    std::string kept;
+    LODESTAR_TRY(ReadOptimizer(ctx, &optimizer));
+    LODESTAR_TRY(ctx->GetAttr("slot_inits", &optimizer.slot_inits));
+    LODESTAR_TRY(ctx->GetAttr("keep", &kept));
+    if (kept == "equal") keep = KeptSlots::kEqual;
+    if (kept == "all") keep = KeptSlots::kAll;
+    return ToTensorFlow(optimizer.Check());
+  }
+};
 
 // A kernel whose input 0 is a variable's handle. The store that it works on
 // lives at least until the kernel is done with it.

@@ -11,12 +11,6 @@
 namespace lodestar {
 namespace {
 
-absl::Status ReadOptimizer(OpKernelConstruction* ctx,
-                           AttachedOptimizer* optimizer) {
-  LODESTAR_TRY(ctx->GetAttr("optimizer", &optimizer->name));
-  return ctx->GetAttr("slot_names", &optimizer->slot_names);
-}
-
 absl::Status CheckPerId(OpKernelContext* ctx, int input, const char* name) {
   const int64_t count = ctx->input(1).NumElements();
   LODESTAR_TRY(CheckRank(ctx->input(1), "ids", 1));

@@ -208,6 +208,38 @@ class EmbeddingImportOp : public EmbeddingKernel {
   bool replace_ = true;
 };
 
+class EmbeddingRestartSlotsOp : public EmbeddingKernel {
+ public:
+  explicit EmbeddingRestartSlotsOp(OpKernelConstruction* ctx)
+      : EmbeddingKernel(ctx) {
+    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
+  }
+  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore*) override {
+    tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
+    const auto& [optimizer, keep] = attributes_;
+    std::shared_ptr<EmbeddingStore> store;
+    std::string former;
+    for (bool done = false; !done;) {
+      store = resource->store();
+      if (!store->NeedsRestart(optimizer, keep)) break;
+      // Not inside the flip, which must not wait for a snapshot.
+      store->WaitForSnapshot();
+      LODESTAR_TRY(ToTensorFlow(StepGate::Global().Flip([&] {
+        // Else an import or a restore has replaced the table meanwhile.
+        if (resource->store() != store) return Status();
+        return store->RestartSlots(attributes_.optimizer, attributes_.keep,
+                                   &done, &former);
+      })));
+    }
+    LODESTAR_TRY(OutputScalar(ctx, 0, former));
+    return OutputScalar(ctx, 1, store->CheckOptimizer(optimizer).ok());
+  }
+
+ private:
+  RestartAttributes attributes_;
+};
+
 LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingInsertOrAssign);
 LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingRemove);
 LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingClear);
@@ -222,6 +254,7 @@ LODESTAR_REGISTER(EmbeddingStats);
 LODESTAR_REGISTER(EmbeddingInspect);
 LODESTAR_REGISTER(EmbeddingEvict);
 LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingDecayFrequencies);
+LODESTAR_REGISTER(EmbeddingRestartSlots);
 LODESTAR_REGISTER(EmbeddingExport);
 LODESTAR_REGISTER(EmbeddingImport);
 

@@ -80,13 +80,8 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
  public:
   explicit EmbeddingCheckApplyOp(OpKernelConstruction* ctx)
       : EmbeddingKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer", &optimizer_.name));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_names", &optimizer_.slot_names));
+    OP_REQUIRES_OK(ctx, ReadOptimizer(ctx, &optimizer_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("additions", &additions_));
-    std::vector<std::string> known;
-    if (SparseOptimizer::SlotNames(optimizer_.name, &known)) {
-      optimizer_.slot_names = std::move(known);
-    }
     optimizer_.slot_inits.resize(optimizer_.slot_names.size());
     OP_REQUIRES_OK(ctx, ToTensorFlow(optimizer_.Check()));
   }

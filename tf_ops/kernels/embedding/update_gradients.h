@@ -67,9 +67,17 @@ C LimitOfTerms(int64_t count, int64_t times = 1) {
          static_cast<C>(std::max<int64_t>(times, 1));
 }
 
+// Behind what was not finite, and that nothing was changed.
+inline constexpr char kWhyNonfinite[] =
+    ". The loss, or a gradient on its way to the table, was NaN or infinite. "
+    "Look for NaN in labels, sample weights and other inputs, and for a "
+    "learning rate that is too high. nonfinite=\"skip\" of the optimizer "
+    "leaves such rows out";
+
 inline absl::Status NonfiniteError(int64_t id) {
   return InvalidArgumentError("the gradient of id ", id,
-                              " is not finite; no row was changed");
+                              " is not finite; no row was changed",
+                              kWhyNonfinite);
 }
 
 // Gradients with those of equal ids summed, in the order of the ids.
@@ -176,7 +184,7 @@ absl::Status KeepFinite(const std::string& nonfinite, Span<const int64_t> ids,
       return InvalidArgumentError(
           "the gradients of ids without a row have, for shared row ",
           readers[first].first,
-          ", a sum that is not finite; no row was changed");
+          ", a sum that is not finite; no row was changed", kWhyNonfinite);
     }
     for (size_t k = first; k < next; ++k) keep[readers[k].second] = 0;
   }

@@ -295,8 +295,9 @@ ids: [N]; the gradients of equal ids are summed, in batch order.
 gradients: [N, D], double for rows of double, else float.
 hyperparameters: Learning rate, weight decay, then what the optimizer takes, in
   the order of tf_ops/core/rows/optimizer_rules.h.
-next_step: The variable's step after this; -1 advances it by one, -2 leaves it
-  as it is. Not read if EmbeddingSetStep drives the step.
+next_step: The variable's step after this, if that is higher than one more than
+  before; else it advances by one. -2 leaves it as it is. Not read if
+  EmbeddingSetStep drives the step.
 slot_inits: What each optimizer slot of a new row holds.
 create_missing: Makes rows of ids that have none, instead of dropping (and
   counting) their gradients.

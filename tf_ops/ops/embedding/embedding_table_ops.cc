@@ -80,6 +80,35 @@ filter that counts them are forgotten, shared rows begin anew; the step and the
 events that EmbeddingStats counts stay. Waits for the end of a snapshot.
 )doc");
 
+REGISTER_OP("Lodestar>EmbeddingRestartSlots")
+    .Input("handle: resource")
+    .Output("former: string")
+    .Output("fits: bool")
+    .Attr("optimizer: string")
+    .Attr("slot_names: list(string) = []")
+    .Attr("slot_inits: list(float) >= 0")
+    .Attr("keep: {'none', 'equal', 'all'} = 'none'")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutputs({0}))
+    .Doc(R"doc(
+Gives an optimizer that takes a variable over fresh slots beside all rows.
+
+A variable without slots stays as it is: its first update makes them. Slots are
+dropped between two steps, after the end of a snapshot that is running, and the
+next snapshot is a whole one. From then on updates by the former optimizer fail,
+unless it is of the same kind.
+
+optimizer: As of EmbeddingApply, or of EmbeddingGatherForUpdate.
+slot_names: As of EmbeddingGatherForUpdate, where it is that.
+slot_inits: As of either.
+keep: Which slots stay as they are: none, those of the same optimizer, or all.
+former: The optimizer whose slots were dropped; empty if there were none, or no
+  rows to have them.
+fits: Whether the variable has slots of `optimizer` now, or none.
+FAILED_PRECONDITION if some step is running at every moment of a minute.
+RESOURCE_EXHAUSTED if memory runs out; nothing has changed then.
+)doc");
+
 REGISTER_OP("Lodestar>EmbeddingRemoveAll")
     .Input("handle: resource")
     .SetIsStateful()

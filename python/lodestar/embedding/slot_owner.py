@@ -1,0 +1,153 @@
+"""Which optimizer object a table's optimizer slots belong to.
+
+In Keras the slots of a dense weight belong to one optimizer object: a model
+that is compiled with another optimizer starts with fresh slots. A table has one
+set of slots, owned by the optimizer that started to train it last. A new owner
+keeps the slots if it resumes from the same saved state as the table. Otherwise
+it starts with fresh slots.
+"""
+
+import itertools
+import threading
+import warnings
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lodestar import _private
+from lodestar._library import gen_ops
+
+_DROPPED = (
+    "Optimizer '{optimizer}' starts with fresh slots for {tables}, as for "
+    "dense weights. The slots of the optimizer that trained the rows before "
+    "({formers}) were dropped. To keep them, train with the same optimizer "
+    "object and set its `learning_rate`. To resume saved training, restore "
+    "into a model that is compiled already, or restore its optimizer with it."
+)
+
+# Orders the moments at which optimizers are made and tables are restored.
+_moments = itertools.count(1)
+# Threads that train one table meet at the first step of a new optimizer.
+_lock = threading.Lock()
+
+
+def now() -> int:
+    """Returns a number that is higher than in every earlier call."""
+    return next(_moments)
+
+
+class SlotOwner:
+    """Which optimizer the slots of one table belong to."""
+
+    def __init__(self) -> None:
+        self._owned = False  # by anyone so far
+        self._owners: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._restored = 0  # when, since the owner took the slots
+
+    def restored(self) -> None:
+        """Records that a checkpoint, file or snapshot was read."""
+        self._restored = now()
+
+    def is_known_to(self, optimizer: keras.optimizers.Optimizer) -> bool:
+        """Whether `optimizer` is the owner, or was it.
+
+        A former owner never takes the slots back. It shares those of an
+        optimizer of its kind, and its updates of others are refused.
+        """
+        return optimizer in self._owners
+
+    def own(self, optimizer: keras.optimizers.Optimizer) -> None:
+        """Makes `optimizer` the owner."""
+        self._owned = True
+        self._owners.add(optimizer)
+        self._restored = 0
+
+    def kept_by(self, claim: "Claim") -> str:
+        """Returns which slots a new owner keeps: "none", "equal" or "all".
+
+        "equal" keeps slots of the same kind of optimizer. "all" keeps others,
+        too, which the update op then refuses, naming both optimizers.
+        """
+        steps = _private.raw_iterations(claim.optimizer)
+        if self._restored > claim.made or int(tf.convert_to_tensor(steps)) > 0:
+            return "all"
+        # Without dense weights, no other slots could disagree with these.
+        if not self._owned and not claim.trains_dense:
+            return "equal"
+        return "none"
+
+
+class Claim(NamedTuple):
+    """An optimizer that is about to train a table.
+
+    Attributes:
+        hook: The table's.
+        optimizer: The Keras optimizer whose rule updates the rows.
+        made: When the optimizer was made; 0 if it belongs to the table.
+        trains_dense: Whether it also trains dense weights.
+        kind: Name of the optimizer in the op library.
+        slot_names: Names of a replayed optimizer's slots, else empty.
+        slot_inits: Initial value of each slot.
+    """
+
+    hook: Any
+    optimizer: keras.optimizers.Optimizer
+    made: int
+    trains_dense: bool
+    kind: str
+    slot_names: Sequence[str]
+    slot_inits: Sequence[float]
+
+
+def take_over(claims: Sequence[Claim]) -> None:
+    """Gives tables to the optimizers that are about to train them; eagerly.
+
+    Slots that do not belong to the new owner are dropped with one warning.
+    Where it resumes, slots of another kind stay for the update to refuse.
+
+    Raises:
+        tf.errors.FailedPreconditionError: Steps of other threads left no moment
+            between them for a minute.
+        tf.errors.ResourceExhaustedError: Out of memory for slots.
+    """
+    dropped = []
+    with _lock:
+        for claim in claims:
+            slots = claim.hook.slots
+            if slots.is_known_to(claim.optimizer):
+                continue
+            former, fits = _restart(claim, slots.kept_by(claim))
+            if former:
+                dropped.append((claim, former))
+            if fits:
+                slots.own(claim.optimizer)
+    if dropped:
+        names = dict.fromkeys(claim.optimizer.name for claim, _ in dropped)
+        warnings.warn(
+            _DROPPED.format(
+                optimizer="', '".join(names),
+                tables=", ".join(repr(c.hook.table) for c, _ in dropped),
+                formers=", ".join(dict.fromkeys(f for _, f in dropped)),
+            ),
+            stacklevel=2,
+        )
+
+
+def _restart(claim: Claim, keep: str) -> tuple[str, bool]:
+    """Returns whose slots were dropped, and whether those left fit."""
+    former, all_fit = "", True
+    for part in claim.hook.table.parts:
+        with part.on_device():
+            dropped, fits = gen_ops.lodestar_embedding_restart_slots(
+                part.resource_handle,
+                optimizer=claim.kind,
+                slot_names=list(claim.slot_names),
+                slot_inits=list(claim.slot_inits),
+                keep=keep,
+            )
+        former = former or dropped.numpy().decode()
+        all_fit = all_fit and bool(fits)
+    return former, all_fit
