@@ -60,6 +60,8 @@ def test_an_op_has_its_kernels(name):
     assert on_gpu(name) == wanted
 
 
+@pytest.mark.skipif(
+    tf.test.is_built_with_cuda(), reason="this TensorFlow has CUDA"
+)
 def test_the_library_loads_without_cuda_in_tensorflow():
-    assert not tf.test.is_built_with_cuda()
     assert lodestar.EmbeddingVariable(2).size() == 0
