@@ -38,6 +38,18 @@ def lodestar_check_examples(
 ) -> tf.Tensor: ...
 
 
+class _ClaimServer(NamedTuple):
+    owner: tf.Tensor
+    silence: tf.Tensor
+
+
+def lodestar_claim_server(
+    program: tf.Tensor,
+    lease: tf.Tensor,
+    name: str | None = None,
+) -> _ClaimServer: ...
+
+
 def lodestar_close_updates(
     log: tf.Tensor,
     below: tf.Tensor,
@@ -1180,6 +1192,12 @@ def lodestar_record_memory_slots_shuffle(
 
 def lodestar_record_memory_wait_preload(
     memory: tf.Tensor,
+    name: str | None = None,
+) -> tf.Operation | None: ...
+
+
+def lodestar_release_server(
+    program: tf.Tensor,
     name: str | None = None,
 ) -> tf.Operation | None: ...
 

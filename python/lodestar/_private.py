@@ -24,6 +24,10 @@ try:
 except ImportError:
     _checkpoint_context = None
 try:
+    from tensorflow.python.eager import context as _context
+except ImportError:
+    _context = None
+try:
     # The class of all that Keras looks for in attributes when it writes files;
     # public ones that have it as a base are layers, metrics and optimizers.
     from keras.src.saving.keras_saveable import KerasSaveable as KerasSaveable
@@ -65,6 +69,25 @@ def device_in_scope() -> str:
     module = getattr(internal, "eager_context", None)
     context = getattr(module, "get_device_name", None)
     return (context() if context is not None else "") or ""
+
+
+def addresses_of_cluster() -> dict[tuple[str, int], str]:
+    """Returns job and task -> `host:port` of the other tasks of the cluster.
+
+    TensorFlow does not say publicly what `experimental_connect_to_cluster` has
+    connected this program to. Without the private name there are none.
+    """
+    get_server_def = getattr(_context, "get_server_def", None)
+    server_def = get_server_def() if get_server_def is not None else None
+    if server_def is None:
+        return {}
+    own = (server_def.job_name, server_def.task_index)
+    return {
+        (job.name, task): address
+        for job in server_def.cluster.job
+        for task, address in job.tasks.items()
+        if (job.name, task) != own
+    }
 
 
 def tape_is_recording() -> bool:

@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 
 import tensorflow as tf
 
-from lodestar import _private
+from lodestar import _private, _servers
 
 # What is said of a resource whose process has ended, or goes with it.
 _GONE = (
@@ -58,8 +58,13 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
         # and others may know it weakly.
         self._copied_from: SharedResource | None = None
 
-    def _make_resource(self, shared_name: str) -> tf.Tensor:
-        """Returns the handle of the resource of this name, made if need be."""
+    def _make_resource(self, **name: str) -> tf.Tensor:
+        """Returns the handle of the resource, creating it if necessary.
+
+        Args:
+            **name: The attributes of the op that name the resource:
+                `shared_name`, and `container` if it is on a server.
+        """
         raise NotImplementedError
 
     @property
@@ -77,9 +82,17 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
     # into a SavedModel, so that it loads without our classes.
 
     def _create_resource(self) -> tf.Tensor:
-        handle = self._make_resource(self._shared_name)
+        name = {"shared_name": self._shared_name}
+        if tf.executing_eagerly():
+            server = _servers.claim(
+                self._lies_on or _private.device_in_scope()
+            )
+            if server is not None:
+                name["container"] = server.program
+        handle = self._make_resource(**name)
         if not tf.is_symbolic_tensor(handle):
-            # At exit all goes anyway.
+            # At exit the memory of this process is freed anyway, and servers
+            # remove the container of this program.
             owner = self._copied_from or self
             weakref.finalize(owner, _destroy, handle).atexit = False
         return handle

@@ -206,9 +206,9 @@ class IdTable(SavedResource):
     # What TensorFlow calls to make, save and restore the resource; all are
     # traced into a SavedModel, so that it loads without this class.
 
-    def _make_resource(self, shared_name: str) -> tf.Tensor:
+    def _make_resource(self, **name: str) -> tf.Tensor:
         return gen_ops.lodestar_id_table(
-            shared_name=shared_name,
+            **name,
             key_dtype=self._key_dtype,
             mutable=self._mutable,
         )

@@ -7,7 +7,6 @@ the tables take such an update once, and all of them or none.
 
 import contextlib
 import dataclasses
-import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar import _servers
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource
 from lodestar.embedding import strategies
@@ -26,6 +26,9 @@ class UpdateLogs:
 
     Args:
         devices: Of parts of tables.
+
+    Attributes:
+        servers: The servers that the devices belong to.
     """
 
     def __init__(self, devices: Iterable[str | None]):
@@ -38,6 +41,7 @@ class UpdateLogs:
             log.device_name: log
             for log in map(_UpdateLog, dict.fromkeys(devices))
         }
+        self.servers = _servers.Servers(map(_servers.claim, self._logs))
 
     @classmethod
     def of(
@@ -72,7 +76,8 @@ class UpdateLogs:
             As `coordinator.schedule`.
         """
         with self._lock:
-            if coordinator.done():
+            # It raises the error of a step, but first waits for all others.
+            if self.servers.run(coordinator.done):
                 self._finished = self._next
             updates = tf.constant([self._next, self._finished], tf.int64)
             self._next += count
@@ -117,6 +122,11 @@ class UpdateLogs:
         Raises:
             tf.errors.OpError: A device is gone.
         """
+        self.servers.run(lambda: self._settle(coordinator))
+
+    def _settle(
+        self, coordinator: tf.distribute.coordinator.ClusterCoordinator
+    ) -> None:
         logs = self._logs.values()
         with self._lock:
             # What a step raises is not always an OpError.
@@ -132,12 +142,11 @@ class UpdateLogs:
                     gen_ops.lodestar_settle_updates, np.concatenate(committed)
                 )
 
-    def lost_server(self) -> int | None:
-        """The task of a log that is gone, maybe with another one in its place."""
-        for log in self._logs.values():
-            if not log.is_there():
-                return tf.DeviceSpec.from_string(log.device_name).task
-        return None
+    def join(
+        self, coordinator: tf.distribute.coordinator.ClusterCoordinator
+    ) -> None:
+        """Waits for all that is scheduled, or until a server is lost."""
+        self.servers.run(coordinator.join)
 
 
 _LOGS: weakref.WeakKeyDictionary[Any, UpdateLogs] = weakref.WeakKeyDictionary()
@@ -152,29 +161,13 @@ class _UpdateLog(SharedResource):
         with tf.init_scope():
             self.device_name = self.resource_handle.device
 
-    def _make_resource(self, shared_name: str) -> tf.Tensor:
-        return gen_ops.lodestar_update_log(shared_name=shared_name)
+    def _make_resource(self, **name: str) -> tf.Tensor:
+        return gen_ops.lodestar_update_log(**name)
 
     def call(self, op: Callable[..., Any], *inputs: Any, **attrs: Any) -> Any:
         """Runs `op`, whose first input is the handle, where the log is."""
         with tf.device(self.device_name):
             return op(self.resource_handle, *inputs, **attrs)
-
-    def is_there(self) -> bool:
-        """Whether its process answers, and is the same one."""
-        # Errors of what was done before come up first, and name others, too.
-        for _ in range(5):
-            try:
-                self.call(gen_ops.lodestar_close_updates, 0).numpy()
-                return True
-            except tf.errors.OpError as error:
-                task, _, _ = self.device_name.partition("/device:")
-                named = re.search(rf"{task}\b", error.message) is not None
-                if named and isinstance(error, tf.errors.UnavailableError):
-                    return False
-                # A process that was started anew does not know the log.
-                known = not isinstance(error, tf.errors.NotFoundError)
-        return known and not named
 
 
 @dataclasses.dataclass

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._checks import check_at_least
+from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.batch_sources import BatchSource, check_dataset
 from lodestar.train.scheduler import check_strategy, errors
 from lodestar.train.step import call_model
@@ -54,6 +55,7 @@ def predict(
         _OUTPUTS[model] = _outputs_of(model)
     outputs: list[Any] = []
     source.begin()
+    logs = UpdateLogs.of(coordinator.strategy)
     with errors(coordinator):
         while True:
             (batches, _), taken = source.take(_BATCHES_PER_ROUND)
@@ -63,7 +65,7 @@ def predict(
                 coordinator.schedule(_OUTPUTS[model], (batch,))
                 for batch in batches
             ]
-            coordinator.join()
+            logs.join(coordinator)
             outputs += [value.get() for value in values]
     if not outputs:
         raise ValueError("`x` has no batch.")

@@ -89,7 +89,7 @@ def join(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
             it are ended, their updates made on all servers or none.
     """
     with errors(coordinator):
-        coordinator.join()
+        UpdateLogs.of(coordinator.strategy).join(coordinator)
 
 
 def _made_once(step: Any) -> Any:

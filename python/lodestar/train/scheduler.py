@@ -143,7 +143,7 @@ class Scheduler:
                 )
             )
             done += taken
-        self.coordinator.join()
+        self._logs.join(self.coordinator)
         return [call.fetch() for call in calls], done
 
 
@@ -155,26 +155,15 @@ def errors(
 
     A KeyboardInterrupt waits for the steps, too; another one does not.
     """
-    # While all servers are there: by these a lost one is known.
     logs = UpdateLogs.of(coordinator.strategy)
-    try:
-        yield
-    except BaseException as error:
-        # Steps may have been ended when they had written on one server.
-        with contextlib.suppress(tf.errors.OpError):
-            logs.settle(coordinator)
-        lost = None
-        if isinstance(error, Exception):
-            lost = logs.lost_server()
-        if lost is None:
+    with logs.servers.naming_lost():
+        try:
+            yield
+        except BaseException:
+            # Steps may have been ended when they had written on one server.
+            with contextlib.suppress(tf.errors.OpError):
+                logs.settle(coordinator)
             raise
-        raise tf.errors.UnavailableError(
-            None,
-            None,
-            f"The parameter server ps {lost} is gone, and its part of the "
-            "model with it. Start a cluster, of any size, and this program "
-            "again, which may go on from its last snapshot.",
-        ) from error
 
 
 def check_strategy(model: keras.Model, instead: str = "model.fit") -> None:

@@ -1,0 +1,36 @@
+#include "tf_ops/ops/shape_fns.h"
+
+namespace lodestar {
+
+REGISTER_OP("Lodestar>ClaimServer")
+    .Input("program: string")
+    .Input("lease: float")
+    .Output("owner: string")
+    .Output("silence: float")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutputs({0, 0}))
+    .Doc(R"doc(
+Claims the process that runs this for a program, or renews its claim.
+
+A process belongs to one program at a time. A claim lapses when the program has
+not renewed it for `lease` seconds. Claiming a process whose claim has lapsed
+first removes all resources in the container of the previous program.
+
+program: The program, which is also the name of its container.
+lease: Seconds after which the claim of another program has lapsed.
+owner: The program that held the claim before this call; empty if there was none.
+silence: Seconds since `owner` last claimed the process; 0 if there was none.
+  The claim is refused if another program holds it and `silence` < `lease`.
+)doc");
+
+REGISTER_OP("Lodestar>ReleaseServer")
+    .Input("program: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarOutputs({0}))
+    .Doc(R"doc(
+Removes all resources in the container of a program, and gives up its claim.
+
+program: As for ClaimServer.
+)doc");
+
+}  // namespace lodestar
