@@ -58,12 +58,13 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
         # and others may know it weakly.
         self._copied_from: SharedResource | None = None
 
-    def _make_resource(self, **name: str) -> tf.Tensor:
+    def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
         """Returns the handle of the resource, creating it if necessary.
 
         Args:
-            **name: The attributes of the op that name the resource:
-                `shared_name`, and `container` if it is on a server.
+            shared_name: As the attribute of the op.
+            container: As the attribute of the op; empty unless the resource is
+                on a server.
         """
         raise NotImplementedError
 
@@ -82,14 +83,12 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
     # into a SavedModel, so that it loads without our classes.
 
     def _create_resource(self) -> tf.Tensor:
-        name = {"shared_name": self._shared_name}
+        server = None
         if tf.executing_eagerly():
-            server = _servers.claim(
-                self._lies_on or _private.device_in_scope()
-            )
-            if server is not None:
-                name["container"] = server.program
-        handle = self._make_resource(**name)
+            server = _servers.claim(self._lies_on or _private.device_in_scope())
+        handle = self._make_resource(
+            self._shared_name, "" if server is None else server.program
+        )
         if not tf.is_symbolic_tensor(handle):
             # At exit the memory of this process is freed anyway, and servers
             # remove the container of this program.

@@ -3,8 +3,9 @@
 A program claims a server before it makes anything there, and renews the claim
 for as long as it runs, on connections and threads that are independent of all
 others. Whatever TensorFlow is waiting for, a lost server is noticed. A server
-that belongs to a running program is refused to others, and what a program has
-left on a server is removed when it exits or when the next program claims it.
+that belongs to a running program is refused to others. A program removes its
+resources from the servers when it exits; the next program that claims a server
+removes those of a program that was killed.
 """
 
 import atexit
@@ -17,7 +18,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -67,9 +68,9 @@ class Server:
 
     Attributes:
         name: Job and index, as in messages.
-        program: This program, and the container of what it makes there.
-        lost: The error that says why the process no longer holds what this
-            program made there; None while it does.
+        program: Names this program, and its container on the server.
+        lost: UnavailableError with the reason, once the process is gone or no
+            longer holds the resources of this program; None before.
 
     Raises:
         tf.errors.FailedPreconditionError: The server belongs to another
@@ -112,7 +113,7 @@ class Server:
     def check(self) -> bool:
         """Renews the claim; returns whether the server still holds it."""
         with self._lock:
-            if self.lost is None:
+            if self.lost is None and not self._ended.is_set():
                 reason = self._renew()
                 if reason is not None:
                     self._lose(reason)
@@ -181,11 +182,14 @@ class Server:
             )
 
     def _watch(self) -> None:
-        while not self._ended.wait(_INTERVAL) and self.check():
-            pass
+        while not self._ended.wait(_INTERVAL):
+            if not self.check():
+                # Calls may wait for a process that has stopped, or for a
+                # machine that is gone, as long as they are connected to it.
+                self._disconnect()
 
     def _renew(self) -> str | None:
-        """Why the server is lost; None: it is not."""
+        """Renews the claim; returns why the server is lost, or None."""
         try:
             owner, _ = self._session.run(self._claim_op)
         except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError):
@@ -200,27 +204,55 @@ class Server:
             if self._misses < _MISSES:
                 return None
             return f"{self._address} has stopped answering"
+        except tf.errors.AbortedError:
+            return "its process was started again"  # it has no such session
         except tf.errors.OpError as error:
-            # Another process does not know the session.
-            if self._ended.is_set():
-                return None
-            return f"its process was started again ({error.message.strip()})"
+            return error.message.strip().splitlines()[-1]
         self._misses = 0
         if owner.decode() == self.program:
             return None
         return "another program has claimed it"
+
+    def _disconnect(self) -> None:
+        """Shuts down all connections of this process to the server."""
+        with contextlib.suppress(OSError):
+            found = socket.getaddrinfo(*self._host_and_port())
+            peers = {address[:2] for *_, address in found}
+            for name in os.listdir("/proc/self/fd"):
+                with contextlib.suppress(OSError):
+                    _shut_down_if_connected(os.dup(int(name)), peers)
 
     def _shake_hands(self) -> None:
         """Raises OSError unless a gRPC server answers on the port.
 
         The threads that answer do nothing else, however busy the server is.
         """
-        host, _, port = self._address.rpartition(":")
-        address = (host.strip("[]"), int(port))
+        address = self._host_and_port()
         with socket.create_connection(address, _DEADLINE) as connection:
             connection.sendall(_HTTP2_PREFACE)
             if not connection.recv(1):
                 raise ConnectionResetError
+
+    def _host_and_port(self) -> tuple[str, int]:
+        host, _, port = self._address.rpartition(":")
+        return host.strip("[]"), int(port)
+
+
+def _shut_down_if_connected(
+    descriptor: int, peers: Container[tuple[Any, ...]]
+) -> None:
+    """Shuts down the socket that a descriptor, which it closes, refers to."""
+    try:
+        connection = socket.socket(fileno=descriptor)
+    except OSError:  # no socket
+        os.close(descriptor)
+        return
+    with connection:
+        if connection.family not in (socket.AF_INET, socket.AF_INET6):
+            return
+        host, port, *_ = connection.getpeername()
+        if (host.removeprefix("::ffff:"), port) in peers:
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def claim(device: str | None) -> Server | None:
@@ -269,14 +301,14 @@ class Servers:
     """Servers that calls depend on.
 
     Args:
-        servers: Of these.
+        servers: The servers; None is left out.
     """
 
     def __init__(self, servers: Iterable[Server | None]):
         self._servers = [s for s in servers if s is not None]
 
     def lost(self, ask: bool = False) -> tf.errors.UnavailableError | None:
-        """The error that names a lost server; None if there is none.
+        """Returns the error that names a lost server, or None.
 
         Args:
             ask: Whether to ask all servers first, rather than rely on what
@@ -324,13 +356,15 @@ class Servers:
         results: list[Any] = []
 
         def call() -> None:
+            result: Any = None
+            error: BaseException | None = None
             try:
-                result = (function(), None)
-            except BaseException as error:
-                result = (None, error)
+                result = function()
+            except BaseException as raised:
+                error = raised
             _IDLE.append(caller)
             with _CHANGED:
-                results.append(result)
+                results.append((result, error))
                 _CHANGED.notify_all()
 
         try:

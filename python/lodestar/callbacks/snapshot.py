@@ -30,6 +30,7 @@ from lodestar.snapshot.model import (
 from lodestar.snapshot.restoring import RestoreReport, load_dense
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.together import Together
+from lodestar.train.scheduler import naming_lost_servers
 from lodestar.train.shared_out import (
     SharedOut,
     agree_to_stop,
@@ -210,7 +211,8 @@ class Snapshot(keras.callbacks.Callback):
             self._collect()
             path = self._folder.path
             if _together(model).of_first(lambda: bool(list_snapshots(path))):
-                self.restore(model)
+                with naming_lost_servers(model):
+                    self.restore(model)
         if self._place is None:
             raise ValueError(
                 f"The snapshot restored from {self._folder.path} has no `epoch` "

@@ -185,9 +185,9 @@ class EmbeddingVariable(SavedResource, TrackedTable):
     def _make_rows(self) -> None:
         _ = self.resource_handle
 
-    def _make_resource(self, **name: str) -> tf.Tensor:
+    def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
         return gen_ops.lodestar_embedding_variable(
-            **name, **self._attributes()
+            shared_name=shared_name, container=container, **self._attributes()
         )
 
     def _attributes(self) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
         # Not as an attribute of a layer: checkpoints hold the table whole.
         object.__setattr__(self, "_parts", tuple(parts))
 
-    def _make_resource(self, **name: str) -> tf.Tensor:
+    def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
         raise NotImplementedError(
             f"{self!r} lies on {list(self.devices)}, which this does not take: "
             "restore it from a snapshot, a tf.train.Checkpoint or by load_weights "

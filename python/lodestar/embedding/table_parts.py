@@ -47,9 +47,9 @@ class TablePart(SharedResource):
             _ = self.resource_handle
             self._eager_constants = self._constants()
 
-    def _make_resource(self, **name: str) -> tf.Tensor:
+    def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
         return gen_ops.lodestar_embedding_variable(
-            **name, **self._attributes
+            shared_name=shared_name, container=container, **self._attributes
         )
 
     def _take_content(self, other: "TablePart") -> None:

@@ -22,9 +22,11 @@ class LookupCounters(SharedResource):
         with tf.init_scope():
             _ = self.resource_handle
 
-    def _make_resource(self, **name: str) -> tf.Tensor:
+    def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
         return gen_ops.lodestar_embedding_collection_counters(
-            **name, num_features=self._num_features
+            shared_name=shared_name,
+            container=container,
+            num_features=self._num_features,
         )
 
     def _take_content(self, other: "LookupCounters") -> None:

@@ -206,9 +206,10 @@ class IdTable(SavedResource):
     # What TensorFlow calls to make, save and restore the resource; all are
     # traced into a SavedModel, so that it loads without this class.
 
-    def _make_resource(self, **name: str) -> tf.Tensor:
+    def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
         return gen_ops.lodestar_id_table(
-            **name,
+            shared_name=shared_name,
+            container=container,
             key_dtype=self._key_dtype,
             mutable=self._mutable,
         )

@@ -36,12 +36,13 @@ class UpdateLogs:
         self._finished = 0
         # Numbers that are taken are not finished before they are scheduled.
         self._lock = threading.Lock()
+        devices = dict.fromkeys(devices)
+        self.servers = _servers.Servers(map(_servers.claim, devices))
         # By the names that TensorFlow gives them: a device has several.
-        self._logs = {
-            log.device_name: log
-            for log in map(_UpdateLog, dict.fromkeys(devices))
-        }
-        self.servers = _servers.Servers(map(_servers.claim, self._logs))
+        with self.servers.naming_lost():
+            self._logs = {
+                log.device_name: log for log in map(_UpdateLog, devices)
+            }
 
     @classmethod
     def of(
@@ -161,13 +162,18 @@ class _UpdateLog(SharedResource):
         with tf.init_scope():
             self.device_name = self.resource_handle.device
 
-    def _make_resource(self, **name: str) -> tf.Tensor:
-        return gen_ops.lodestar_update_log(**name)
+    def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
+        return gen_ops.lodestar_update_log(
+            shared_name=shared_name, container=container
+        )
 
     def call(self, op: Callable[..., Any], *inputs: Any, **attrs: Any) -> Any:
         """Runs `op`, whose first input is the handle, where the log is."""
+        # Made on the server, an input would wait for it with the lock of the
+        # interpreter held, so that no thread could notice that it is lost.
+        tensors = [tf.convert_to_tensor(v, tf.int64) for v in inputs]
         with tf.device(self.device_name):
-            return op(self.resource_handle, *inputs, **attrs)
+            return op(self.resource_handle, *tensors, **attrs)
 
 
 @dataclasses.dataclass

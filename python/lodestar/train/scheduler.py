@@ -166,6 +166,20 @@ def errors(
             raise
 
 
+def naming_lost_servers(
+    model: keras.Model,
+) -> contextlib.AbstractContextManager[None]:
+    """Within, an error that comes of a lost parameter server names it.
+
+    Args:
+        model: Of any strategy.
+    """
+    strategy = model.distribute_strategy
+    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        return contextlib.nullcontext()
+    return UpdateLogs.of(strategy).servers.naming_lost()
+
+
 def check_strategy(model: keras.Model, instead: str = "model.fit") -> None:
     """Refuses what is no model under a ParameterServerStrategy."""
     if not isinstance(model, keras.Model):

@@ -27,11 +27,12 @@ class _HashTable(SharedResource):
     # What TensorFlow calls to make and fill the resource; both are traced into
     # the SavedModel.
 
-    def _make_resource(self, **name: str) -> tf.Tensor:
+    def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
         return tf.raw_ops.HashTableV2(
             key_dtype=self._keys.dtype,
             value_dtype=tf.int64,
-            **name,
+            shared_name=shared_name,
+            container=container,
         )
 
     def _initialize(self) -> tf.Operation:

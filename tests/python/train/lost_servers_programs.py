@@ -1,0 +1,124 @@
+"""What lost_servers_test.py runs in a process that is connected to a cluster."""
+
+import faulthandler
+import os
+import signal
+import threading
+
+import keras
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar import _servers
+from lodestar.train import fit, predict
+
+# Only a test that fails takes so long.
+faulthandler.dump_traceback_later(240, exit=True)
+# A server that has stopped is noticed sooner.
+_servers._DEADLINE, _servers._MISSES = 1.5, 3
+
+CLUSTER = lodestar.testing.LocalCluster(ps=2, workers=2)
+STRATEGY = tf.distribute.ParameterServerStrategy(CLUSTER.resolver)
+DATA = tf.data.Dataset.from_tensors(
+    (tf.range(64, dtype=tf.int64), tf.zeros([64, 1]))
+).repeat(40)
+NAMED = "^The parameter server ps 1 is gone, and its part of the model with it"
+
+
+def model():
+    """A table on both servers, and dense weights."""
+    with STRATEGY.scope():
+        ids = keras.Input((), dtype="int64")
+        rows = lodestar.layers.DynamicEmbedding(2, name="items")(ids)
+        made = keras.Model(ids, keras.layers.Dense(1)(rows))
+        made.compile(
+            lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad"), "mse"
+        )
+    return made
+
+
+def all_workers_restart_and_a_server_is_lost():
+    """TensorFlow then waits for the server to come back, forever."""
+
+    class Restart(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 20:
+                for worker in range(2):
+                    CLUSTER.kill("worker", worker)
+                CLUSTER.kill("ps", 1)
+                for worker in range(2):
+                    CLUSTER.start("worker", worker)
+
+    with pytest.raises(
+        tf.errors.UnavailableError, match=f"{NAMED}: nothing listens on 127"
+    ):
+        fit(
+            *(model(), DATA),
+            steps_per_round=20,
+            callbacks=[Restart()],
+            verbose=0,
+        )
+
+
+def a_server_has_stopped(where):
+    """It keeps its connections, and does not answer."""
+
+    def stop():
+        os.kill(CLUSTER.processes["ps", 1], signal.SIGSTOP)
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            # Later than the first round, in which functions are traced.
+            if where == "round" and batch == 20:
+                threading.Timer(0.05, stop).start()
+
+        def on_test_begin(self, logs=None):
+            stop()
+
+    with pytest.raises(
+        tf.errors.UnavailableError, match=f"{NAMED}: .* has stopped answering"
+    ):
+        fit(
+            *(model(), DATA.repeat()),
+            epochs=10**6,
+            steps_per_epoch=40,
+            steps_per_round=20,
+            callbacks=[Stop()],
+            validation_data=DATA if where == "validation" else None,
+            verbose=0,
+        )
+
+
+def a_server_comes_back_empty():
+    """Another process of the same address, in the middle of a round."""
+
+    class Restart(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 20:
+                CLUSTER.kill("ps", 1)
+                CLUSTER.start("ps", 1)
+
+    ours = model()
+    lost = f"{NAMED}: its process was started again"
+    with pytest.raises(tf.errors.UnavailableError, match=lost):
+        fit(
+            *(ours, DATA),
+            steps_per_round=20,
+            callbacks=[Restart()],
+            verbose=0,
+        )
+    with pytest.raises(tf.errors.UnavailableError, match=lost):
+        predict(ours, DATA.map(lambda ids, labels: ids))
+
+
+def a_server_is_lost_before_training():
+    """Between the table and the first fit."""
+    ours = model()
+    CLUSTER.kill("ps", 1)
+    CLUSTER.start("ps", 1)
+    with pytest.raises(
+        tf.errors.UnavailableError,
+        match=f"{NAMED}: its process was started again",
+    ):
+        fit(ours, DATA, verbose=0)
