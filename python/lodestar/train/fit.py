@@ -79,6 +79,8 @@ def fit(
             workers read different ones.
         tf.errors.UnavailableError: A parameter server is gone, and its part of
             the model with it; names it.
+        tf.errors.FailedPreconditionError: The servers belong to another
+            program, which is running.
         tf.errors.OpError: As the dataset and the step.
     """
     check_at_least("epochs", epochs, 0)
