@@ -202,7 +202,8 @@ def test_a_bad_file_is_named_and_leaves_nothing(main, tmp_path, name, capsys):
     "text, label, message",
     [
         ("y,a\n1,2\n", "z", "in.csv: unknown column 'z'; the columns are y, a"),
-        ("y,a\n3,2\n", "y", "in.csv:2: column 'y': the label is '3', wanted 0"),
+        ("y,a\nx,2\n", "y", "in.csv:2: column 'y': the label is 'x', wanted a"),
+        ("y,a\n" + "0,1\n1,2\n3,2\n" * 20, "y", "wanted 0 or 1"),
         ("y,a\n1\n", "y", "in.csv:2: found 1 fields, wanted 2"),
         ("y,a\n1,2\n", "y=2", "in.csv: column 'y': no label is '2'; found '1'"),
         ("y,a\n1,2\n", "y", "in.csv: 1 samples are too few to split off"),

@@ -152,6 +152,22 @@ def test_headers_of_core_compile_by_themselves():
     assert not set(_headers_of_core().values()) - first
 
 
+_TYPE = re.compile(
+    r"^(?:struct|class)\s+(?:alignas\([^\n]*?\)\s+|LODESTAR_\w+(?:\([^)]*\))?\s+)?"
+    r"(\w+)(?:\s+final)?\s*(?::[^:;]|\{)",
+    re.MULTILINE,
+)
+
+
+def test_a_type_is_defined_in_one_header():
+    # Two of one name in one shared object would break the one definition rule.
+    headers = collections.defaultdict(set)
+    for path in checkout.files(".h", under="tf_ops"):
+        for name in _TYPE.findall(path.read_text()):
+            headers[name].add(checkout.label(path))
+    assert not {name: h for name, h in headers.items() if len(h) > 1}
+
+
 def test_targets_hold_every_test_in_cpp():
     targets = build_files.targets("tests/core", "tests/cuda")
     held = {file for target in targets for file in target.files}

@@ -153,6 +153,7 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             with tf.init_scope():
                 hook = HookVariable(table, self.name, optimizer)
             hook.trainable = self.trainable
+            hook.slots = self.slots.copy()
             memo[id(self)] = hook
         return memo[id(self)]
 

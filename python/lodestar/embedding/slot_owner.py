@@ -51,6 +51,14 @@ class SlotOwner:
         """Records that a checkpoint, file or snapshot was read."""
         self._restored = now()
 
+    def copy(self) -> "SlotOwner":
+        """Returns the owner of the slots of a copy of the table."""
+        copied = SlotOwner()
+        copied._owned = self._owned
+        copied._owners = self._owners.copy()
+        copied._restored = self._restored
+        return copied
+
     def is_known_to(self, optimizer: keras.optimizers.Optimizer) -> bool:
         """Whether `optimizer` is the owner, or was it.
 
