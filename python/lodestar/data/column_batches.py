@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar.data.python_calls import PythonFunction
 from lodestar.data.record_dataset import ReadOptions, epochs
 from lodestar.data.sample_columns import (
     check_one_size,
@@ -65,14 +66,16 @@ def column_dataset(
                 return
             yield tuple(_tensors(spec, batch))
 
+    generator = PythonFunction(batches)
+
     def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
-        return tf.data.Dataset.from_generator(
-            batches,
-            args=(files, tf.cast(seed, tf.int64)),
-            output_signature=layout.tensor_specs,
+        return generator.generate(
+            [files, tf.cast(seed, tf.int64)], layout.tensor_specs
         )
 
-    return epochs(paths, epoch, layout.features_and_label, options)
+    dataset = epochs(paths, epoch, layout.features_and_label, options)
+    generator.belongs_to(dataset)
+    return dataset
 
 
 def _of_size(pieces: Iterable[Columns], size: int) -> Iterator[Columns]:

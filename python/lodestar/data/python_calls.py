@@ -1,4 +1,8 @@
-"""Calls of Python in functions of tf.data, which end before the interpreter.
+"""Python functions that datasets call: who owns them, and when calls end.
+
+TensorFlow keeps a Python function that a graph calls, with all that it refers to,
+until the process ends. So it is given two functions of this module, once, and
+they call a `PythonFunction` by its number. That one belongs to its dataset.
 
 A thread that waits for the interpreter where that ends is ended by it, in the
 middle of TensorFlow's work; an iterator that this thread prefetches for is then
@@ -8,33 +12,143 @@ when Python's exit handlers run, and those that have begun are waited for.
 
 import atexit
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from lodestar._library import gen_ops
 
+_NUMBERS = itertools.count()
 
-def call_python(
-    function: Callable[..., Any],
-    inputs: Sequence[tf.Tensor],
-    dtypes: Sequence[tf.DType],
-) -> list[tf.Tensor]:
-    """What a function without state returns, as `tf.numpy_function` does.
 
-    Args:
-        function: Called with NumPy arrays; returns as many as there are dtypes.
-        inputs: Its arguments, one or more, not all of them constants.
-        dtypes: Of what it returns.
+class PythonFunction:
+    """A Python function that functions of tf.data call.
 
-    Raises:
-        tf.errors.CancelledError: The interpreter ends.
+    >>> function = PythonFunction(lambda x: x + 1)
+    >>> dataset = tf.data.Dataset.range(3).map(
+    ...     lambda x: function.call([x], [tf.int64])[0])
+    >>> function.belongs_to(dataset)
     """
-    _stop_at_exit()
-    given = gen_ops.lodestar_python_call_begin(values=inputs)
-    found = tf.numpy_function(function, given.same, dtypes, stateful=False)
-    return gen_ops.lodestar_python_call_end(call=given.call, values=found)
+
+    def __init__(self, function: Callable[..., Any]):
+        """Takes the function, which is called with NumPy arrays.
+
+        It is freed with this object unless it `belongs_to` a dataset.
+        """
+        self._function: Callable[..., Any] | None = function
+        self._number = next(_NUMBERS)
+        _functions[self._number] = self
+
+    def belongs_to(self, dataset: tf.data.Dataset) -> None:
+        """Keeps the function as long as a dataset, and what is made of it.
+
+        Of a dataset that is made inside a `tf.function`, which is done once for
+        each trace, it is kept as long as the process.
+        """
+        if tf.inside_function():
+            _kept.append(self)
+            return
+        # Captured by functions, the variant outlives the Python object.
+        variant = tf.data.experimental.to_variant(dataset)
+        weakref.finalize(variant, self._free).atexit = False
+
+    def call(
+        self, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType]
+    ) -> list[tf.Tensor]:
+        """Calls the function, which has no state, as `tf.numpy_function` does.
+
+        Args:
+            inputs: Its arguments, one or more, not all of them constants.
+            dtypes: Of the arrays that it returns, as many.
+
+        Raises:
+            tf.errors.CancelledError: The interpreter ends.
+        """
+        _stop_at_exit()
+        number = tf.constant(self._number, tf.int64)
+        given = gen_ops.lodestar_python_call_begin(values=[number, *inputs])
+        found = tf.raw_ops.PyFuncStateless(
+            input=given.same, token=_call_token()[0], Tout=list(dtypes)
+        )
+        return gen_ops.lodestar_python_call_end(call=given.call, values=found)
+
+    def generate(
+        self, args: Sequence[tf.Tensor], signature: Any
+    ) -> tf.data.Dataset:
+        """What the function, a generator, yields: as `Dataset.from_generator`.
+
+        Args:
+            args: Its arguments.
+            signature: A TensorSpec, or a tuple of them.
+        """
+        variant = _generated(
+            tuple(tf.TensorSpec.from_tensor(arg) for arg in args), signature
+        )
+        number = tf.constant(self._number, tf.int64)
+        return tf.data.experimental.from_variant(
+            variant(number, *args), signature
+        )
+
+    def _free(self) -> None:
+        self._function = None
+
+
+# What is called by its number.
+_functions: weakref.WeakValueDictionary[int, PythonFunction] = (
+    weakref.WeakValueDictionary()
+)
+_kept: list[PythonFunction] = []
+
+
+def _function_of(number: Any) -> Callable[..., Any]:
+    found = _functions.get(int(number))
+    function = None if found is None else found._function
+    if function is None:
+        raise RuntimeError(
+            "What this iterator reads was freed with its dataset. Keep the "
+            "dataset as long as its iterators."
+        )
+    return function
+
+
+def _call(number: Any, *args: Any) -> Any:
+    return _function_of(number)(*args)
+
+
+def _generate(number: Any, *args: Any) -> Iterator[Any]:
+    yield from _function_of(number)(*args)
+
+
+@functools.cache
+def _call_token() -> tuple[str, tf.Graph]:
+    """By what TensorFlow knows `_call`, as long as the graph lives."""
+    graph = tf.Graph()
+    with graph.as_default():
+        called = tf.numpy_function(
+            _call, [tf.constant(0)], tf.int64, stateful=False
+        )
+    return called.op.get_attr("token").decode(), graph
+
+
+@functools.cache
+def _generated(
+    args: tuple[tf.TensorSpec, ...], signature: Any
+) -> Callable[..., tf.Tensor]:
+    """Makes the variant of a dataset of `_generate`, for these arguments."""
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([], tf.int64), *args], autograph=False
+    )
+    def variant(number: tf.Tensor, *args: tf.Tensor) -> tf.Tensor:
+        dataset = tf.data.Dataset.from_generator(
+            _generate, args=(number, *args), output_signature=signature
+        )
+        return tf.data.experimental.to_variant(dataset)
+
+    return variant
 
 
 def before_calls_stop(function: Callable[[], None]) -> Callable[[], None]:

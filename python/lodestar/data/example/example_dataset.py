@@ -1,7 +1,7 @@
 """ExampleDataset: TFRecord files of tf.Example as a tf.data.Dataset."""
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from lodestar._errors import DataError, describe_error, reading
 from lodestar._typing import StrPaths
 from lodestar.data.example.parse_examples import parse_examples
 from lodestar.data.paths import as_input
-from lodestar.data.python_calls import call_python
+from lodestar.data.python_calls import PythonFunction
 from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
@@ -96,6 +96,10 @@ def ExampleDataset(
             for tensor, wanted in zip(tensors, layout.tensor_specs, strict=True)
         )
 
+    good = PythonFunction(
+        _good_part(spec, hashed, read.skipped or SkippedRecords())
+    )
+
     def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
         found = tf.data.Dataset.from_tensor_slices(files)
         if read.deterministic:
@@ -108,14 +112,15 @@ def ExampleDataset(
                 deterministic=False,
             )
         if read.on_error == "skip":
-            skipped = read.skipped or SkippedRecords()
-            found = _good_records(found, spec, hashed, skipped)
+            found = _good_records(found, good)
         if read.shuffle_rows:
             found = found.shuffle(read.shuffle_rows, seed=seed)
         found = found.batch(batch_size, drop_remainder=read.drop_remainder)
         return found.map(parse)
 
-    return epochs(paths, epoch, layout.features_and_label, read)
+    dataset = epochs(paths, epoch, layout.features_and_label, read)
+    good.belongs_to(dataset)
+    return dataset
 
 
 def _names(paths: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
@@ -189,12 +194,24 @@ def _records(paths: list[str]) -> Iterator[tuple[str, int, bytes]]:
 
 
 def _good_records(
-    records: tf.data.Dataset,
-    spec: SlotSpec,
-    texts: Collection[str],
-    skipped: SkippedRecords,
+    records: tf.data.Dataset, good: PythonFunction
 ) -> tf.data.Dataset:
-    """The records that can be parsed; the others are noted."""
+    """The records that `good`, made of `_good_part`, keeps."""
+
+    @tf.autograph.experimental.do_not_convert
+    def filtered(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        found = good.call(columns, [tf.string, tf.int64, tf.string])
+        for tensor in found:
+            tensor.set_shape([None])
+        return tuple(found)
+
+    return records.batch(_CHECKED_RECORDS).map(filtered).unbatch()
+
+
+def _good_part(
+    spec: SlotSpec, texts: Collection[str], skipped: SkippedRecords
+) -> Callable[..., tuple[Any, ...]]:
+    """Makes what returns the records that can be parsed, and notes the others."""
 
     def fault(paths: Any, numbers: Any, examples: Any) -> str | None:
         try:
@@ -218,11 +235,4 @@ def _good_records(
                     kept[i] = False
         return paths[kept], numbers[kept], examples[kept]
 
-    @tf.autograph.experimental.do_not_convert
-    def filtered(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        found = call_python(good, columns, [tf.string, tf.int64, tf.string])
-        for tensor in found:
-            tensor.set_shape([None])
-        return tuple(found)
-
-    return records.batch(_CHECKED_RECORDS).map(filtered).unbatch()
+    return good

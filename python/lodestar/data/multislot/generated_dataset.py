@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lodestar._typing import StrPaths
 from lodestar.data.multislot.parse_multislot import parse_flat
+from lodestar.data.python_calls import PythonFunction
 from lodestar.data.record_dataset import ReadOptions, as_paths, epochs
 from lodestar.data.slot_spec import SlotSpec
 
@@ -63,12 +64,10 @@ def generated_dataset(
         while batch := list(itertools.islice(lines, batch_size)):
             yield batch
 
+    generator = PythonFunction(batches)
+
     def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
-        lines = tf.data.Dataset.from_generator(
-            batches,
-            args=(files,),
-            output_signature=tf.TensorSpec([None], tf.string),
-        )
+        lines = generator.generate([files], tf.TensorSpec([None], tf.string))
         # Also makes the number of lines of a batch known where it is fixed.
         lines = lines.unbatch()
         if read.shuffle_rows:
@@ -76,4 +75,6 @@ def generated_dataset(
         lines = lines.batch(batch_size, drop_remainder=read.drop_remainder)
         return lines.map(lambda text: tuple(parse_flat(text, layout)))
 
-    return epochs(paths, epoch, layout.features_and_label, read)
+    dataset = epochs(paths, epoch, layout.features_and_label, read)
+    generator.belongs_to(dataset)
+    return dataset

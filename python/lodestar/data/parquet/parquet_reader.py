@@ -151,15 +151,6 @@ class ParquetReader:
         self._groups: _Cache = collections.OrderedDict()
         self._chunks: _Cache = collections.OrderedDict()
 
-    def close(self) -> None:
-        """Frees the row groups in memory.
-
-        A batch that is asked for later is read anew.
-        """
-        self._groups = collections.OrderedDict()
-        self._chunks = collections.OrderedDict()
-        self.packer.close()
-
     @property
     def num_batches(self) -> int:
         """Batches of an epoch, if no row is left out."""

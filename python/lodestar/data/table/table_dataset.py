@@ -2,7 +2,6 @@
 
 import dataclasses
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -146,13 +145,9 @@ def TableDataset(
     bindings = bind_slots(spec, rows)
     if slot_size_array is not None:
         bindings = limit_keys(bindings, slot_size_array)
-    dataset = reader_dataset(
+    return reader_dataset(
         [rows], bindings, read, read.shard or (1, 0), skip_of(read), _read_rows
     )
-    if not tf.inside_function():
-        # TensorFlow keeps what reads the table as long as the process.
-        weakref.finalize(dataset, rows.release).atexit = False
-    return dataset
 
 
 @dataclasses.dataclass
@@ -161,7 +156,7 @@ class _TableRows:
 
     Attributes:
         path: What errors call it.
-        table: A `pyarrow.Table`; None once it is released.
+        table: A `pyarrow.Table`.
     """
 
     path: str
@@ -180,21 +175,13 @@ class _TableRows:
         groups, rest = divmod(self.num_rows, _GROUP_ROWS)
         return (_GROUP_ROWS,) * groups + (rest,) * (rest > 0)
 
-    def release(self) -> None:
-        self.table = None
-
 
 def _read_rows(
     rows: _TableRows, group: int, bindings: Sequence[Binding]
 ) -> Rows:
-    table = rows.table
-    if table is None:
-        # No DataError, which `on_error="skip"` would count as rows left out.
-        raise RuntimeError(
-            f"{rows.path}: has been freed with the dataset that held it"
-        )
     first = group * _GROUP_ROWS
-    return decode_rows(bindings, table.slice(first, _GROUP_ROWS), Faults(first))
+    part = rows.table.slice(first, _GROUP_ROWS)
+    return decode_rows(bindings, part, Faults(first))
 
 
 def is_table(data: Any) -> bool:
