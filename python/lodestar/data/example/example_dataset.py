@@ -9,6 +9,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from lodestar._errors import DataError, describe_error, reading
+from lodestar._library import gen_ops
 from lodestar._typing import StrPaths
 from lodestar.data.example.parse_examples import parse_examples
 from lodestar.data.paths import as_input
@@ -39,8 +40,8 @@ def ExampleDataset(
     of bytes, which become the ids that `hash_ids(column, text)` gives. A label or
     a dense slot has its values, int64 where it is declared uint64, else floats.
 
-    Records are read and parsed by TensorFlow's own ops, so that workers can read
-    for themselves (but with `on_error="skip"`, which is done in Python), and an
+    No Python is called to read and parse records, so that workers can read for
+    themselves (but with `on_error="skip"`, which is done in Python), and an
     iterator that does not shuffle rows can be saved.
 
     >>> dataset = ExampleDataset("clicks.tfrecord", slots, 1024)
@@ -64,8 +65,10 @@ def ExampleDataset(
             file has a record, or the first records are no tf.Examples.
         tf.errors.InvalidArgumentError: While reading: a record is not as declared
             ("Name: a.tfrecord: record 17, Feature: y ...", records count from 0).
-        tf.errors.DataLossError: While reading: a file is damaged; gives the byte,
-            but not the file.
+        tf.errors.DataLossError: While reading: a file is damaged, or cut short
+            ("a.tfrecord: record 17 at byte 1234: ...").
+        tf.errors.FailedPreconditionError: While reading: a file was written to
+            meanwhile, or has another size than when the iterator was saved.
     """
     read = ReadOptions(batch_size, **options)
     if read.open_command:
@@ -78,10 +81,7 @@ def ExampleDataset(
     paths, num_shards, shard_index = read.shard_of(paths)
 
     def records(path: tf.Tensor) -> tf.data.Dataset:
-        is_gzip = tf.strings.regex_full_match(path, r"(?s).*\.gz")
-        found = tf.data.TFRecordDataset(
-            path, compression_type=tf.where(is_gzip, "GZIP", "")
-        ).enumerate()
+        found = _records_of(path).enumerate()
         if num_shards > 1:
             found = found.shard(num_shards, shard_index)
         return found.map(lambda number, record: (path, number, record))
@@ -184,13 +184,21 @@ def _text_slots(
 def _records(paths: list[str]) -> Iterator[tuple[str, int, bytes]]:
     """The records of files, each with its file and its number there."""
     for path in paths:
-        compression = "GZIP" if path.endswith(".gz") else ""
         with reading(path):
-            records = tf.data.TFRecordDataset(
-                path, compression_type=compression
-            )
-            for number, record in enumerate(records):
+            for number, record in enumerate(_records_of(path)):
                 yield path, number, record.numpy()
+
+
+def _records_of(path: str | tf.Tensor) -> tf.data.Dataset:
+    """The records of a file.
+
+    `tf.data.TFRecordDataset` takes a file that is cut within the header of a
+    record, or a compressed one that is cut between records, for whole.
+    """
+    variant = gen_ops.lodestar_tfrecord_dataset(filename=path)
+    return tf.data.experimental.from_variant(
+        variant, tf.TensorSpec([], tf.string)
+    )
 
 
 def _good_records(

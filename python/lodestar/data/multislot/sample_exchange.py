@@ -309,7 +309,7 @@ class SampleExchange:
         return os.path.join(self._folder, name)
 
     def _write(self, name: str, data: bytes = b"") -> None:
-        with AtomicFile(self._path(name), compress=False) as file:
+        with AtomicFile(self._path(name)) as file:
             file.write(data)
 
     def _load(self, name: str) -> bytes:

@@ -73,18 +73,19 @@ def reader_dataset(
     def batches_of(order: tf.Tensor, seed: tf.Tensor) -> tf.data.Dataset:
         @tf.autograph.experimental.do_not_convert
         def batch(position: Any, _: Any) -> Any:
-            chunk, row, rows, *arrays = next_batch.call(
+            chunk, row, num_bytes, rows, *arrays = next_batch.call(
                 [order, seed, *position],
-                [tf.int64, tf.int64, tf.int64, *BatchPacker.dtypes],
+                [tf.int64] * 4 + [*BatchPacker.dtypes],
             )
-            for number in (chunk, row, rows):
+            position = (chunk, row, num_bytes)
+            for number in (*position, rows):
                 number.set_shape([])
             if skip is None:
                 # In this function: another that is called has its price.
-                return (chunk, row), element(*arrays)
-            return (chunk, row), (rows, *arrays)
+                return position, element(*arrays)
+            return position, (rows, *arrays)
 
-        start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
+        start = tuple(tf.constant(x, tf.int64) for x in (0, 0, -1))
         count = num_batches if skip is None else tf.int64.max
         batches = tf.data.Dataset.range(count).scan(start, batch)
         if skip is not None:

@@ -157,10 +157,12 @@ class _TableRows:
     Attributes:
         path: What errors call it.
         table: A `pyarrow.Table`.
+        num_bytes: -1, as that of no file.
     """
 
     path: str
     table: Any
+    num_bytes: int = -1
 
     @property
     def schema(self) -> Any:
