@@ -25,6 +25,7 @@ from lodestar.data import (
     ParquetWriter,
     RawDataset,
     RawWriter,
+    SkippedRecords,
     Slot,
     SlotSpec,
     TableDataset,
@@ -154,6 +155,26 @@ USES = [
 def test_a_day_leaves_nothing_behind(folder, use, name):
     assert days(lambda: READERS[name](folder), use) <= 0
     assert not [o for o in gc.get_objects() if type(o) is PythonFunction]
+
+
+@pytest.mark.parametrize(
+    "make", [SkippedRecords, lambda: InMemoryDataset(SPEC, 16)]
+)
+def test_what_is_collected_within_a_trace_is_freed_there(make):
+    made = make()
+    cycle = [made]
+    cycle.append(cycle)
+    gone = weakref.ref(made)
+    del made, cycle
+
+    @tf.function
+    def traced():
+        gc.collect()
+        return tf.constant(1)
+
+    graph = traced.get_concrete_function().graph
+    assert gone() is None
+    assert not [op for op in graph.get_operations() if "Lodestar" in op.type]
 
 
 def test_batches_of_tables_that_are_gone_are_freed():

@@ -96,9 +96,10 @@ def ExampleDataset(
             for tensor, wanted in zip(tensors, layout.tensor_specs, strict=True)
         )
 
-    good = PythonFunction(
-        _good_part(spec, hashed, read.skipped or SkippedRecords())
-    )
+    good = None
+    if read.on_error == "skip":
+        skipped = read.skipped or SkippedRecords()
+        good = PythonFunction(_good_part(spec, hashed, skipped))
 
     def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
         found = tf.data.Dataset.from_tensor_slices(files)
@@ -111,7 +112,7 @@ def ExampleDataset(
                 num_parallel_calls=read.num_parallel_files,
                 deterministic=False,
             )
-        if read.on_error == "skip":
+        if good is not None:
             found = _good_records(found, good)
         if read.shuffle_rows:
             found = found.shuffle(read.shuffle_rows, seed=seed)
@@ -119,7 +120,8 @@ def ExampleDataset(
         return found.map(parse)
 
     dataset = epochs(paths, epoch, layout.features_and_label, read)
-    good.belongs_to(dataset)
+    if good is not None:
+        good.belongs_to(dataset)
     return dataset
 
 
