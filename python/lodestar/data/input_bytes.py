@@ -1,4 +1,4 @@
-r"""How files are read in Python: their exact bytes, whatever system has them.
+r"""Reads files in Python: exact bytes, from any file system.
 
 A name that ends in `.gz` is decompressed, and a file that changes while it is
 read is an error. A line of text ends in `\n` or in `\r\n`; any other `\r` is
@@ -24,11 +24,11 @@ _BUFFER_BYTES = 1 << 18
 
 
 def open_input(path: StrPath) -> IO[bytes]:
-    """Opens a file to read its bytes, or what they decompress to.
+    """Opens a file to read its bytes, decompressed if its name ends in `.gz`.
 
-    Reading raises `tf.errors.OpError` where the file cannot be read, and
-    DataError, which names it, where a compressed file is cut short or damaged.
-    At the end of a file that was written to meanwhile it is a ChangedFileError.
+    Reading raises `tf.errors.OpError` if the file cannot be read, and a DataError
+    that names the file if it is compressed and cut short or damaged. At the end
+    of a file that has changed since it was opened, it raises a ChangedFileError.
 
     Args:
         path: The file, of any scheme that `tf.io.gfile` knows.
@@ -52,21 +52,21 @@ class ChangedFileError(DataError):
 def check_unchanged(
     path: str, opened: Any, num_read: int | None = None
 ) -> None:
-    """Checks that a file is as it was, as the library does (byte_stream.cc).
+    """Checks that a file has not changed, by the rule of byte_stream.cc.
 
     Args:
-        path: The file.
-        opened: What `tf.io.gfile.stat` has said of it when it was opened.
-        num_read: The bytes that were read, where these should be all.
+        path: Path of the file.
+        opened: Result of `tf.io.gfile.stat` when the file was opened.
+        num_read: Number of bytes read, if the whole file was read.
 
     Raises:
-        ChangedFileError: It has another size or was written to.
+        ChangedFileError: The size or the time of modification differs.
     """
     try:
         now = tf.io.gfile.stat(path)
-    except tf.errors.OpError:  # What has been removed is read to its end.
+    except tf.errors.OpError:  # A removed file can be read to its end.
         now = opened
-    # Some systems make files, as those of /proc, as they are read.
+    # Files such as those in /proc have no size.
     if opened.length == now.length == 0:
         return
     if opened.length != now.length or num_read not in (None, now.length):
@@ -83,7 +83,7 @@ def check_unchanged(
 
 
 class _Bytes(io.RawIOBase):
-    """Bytes that a function reads, `read(size)`, and those of no size at the end."""
+    """A raw stream over `_read(size)`, which returns no bytes at the end."""
 
     _read: Callable[[int], bytes]
 
@@ -119,7 +119,7 @@ class _FileBytes(_Bytes):
 
 
 class _GzipBytes(_Bytes):
-    """What a compressed file holds."""
+    """The decompressed bytes of a file."""
 
     def __init__(self, path: str, file: IO[bytes]):
         self._path = path

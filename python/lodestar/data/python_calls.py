@@ -1,13 +1,14 @@
-"""Python functions that datasets call: who owns them, and when calls end.
+"""Python functions that datasets call: their owners, and the end of calls.
 
-TensorFlow keeps a Python function that a graph calls, with all that it refers to,
-until the process ends. So it is given two functions of this module, once, and
-they call a `PythonFunction` by its number. That one belongs to its dataset.
+TensorFlow keeps every Python function that a graph calls, and everything it
+refers to, until the process ends. This module therefore registers two functions
+with TensorFlow, once. They look up a `PythonFunction` by its number and call it,
+and the dataset owns the `PythonFunction`.
 
-A thread that waits for the interpreter where that ends is ended by it, in the
-middle of TensorFlow's work; an iterator that this thread prefetches for is then
-never destroyed, and so the process never ends. So calls of ours begin no more
-when Python's exit handlers run, and those that have begun are waited for.
+When the interpreter exits, it kills each thread that waits for it, even in the
+middle of TensorFlow's work. An iterator that such a thread prefetches for is never
+destroyed, and the process never ends. Therefore no call begins once Python's exit
+handlers run, and running calls are waited for.
 """
 
 import atexit
@@ -34,24 +35,24 @@ class PythonFunction:
     """
 
     def __init__(self, function: Callable[..., Any]):
-        """Takes the function, which is called with NumPy arrays.
+        """Registers the function, which is called with NumPy arrays.
 
-        It is freed with this object unless it `belongs_to` a dataset.
+        The function is freed with this object unless a dataset owns it.
         """
         self._function: Callable[..., Any] | None = function
         self._number = next(_NUMBERS)
         _functions[self._number] = self
 
     def belongs_to(self, dataset: tf.data.Dataset) -> None:
-        """Keeps the function as long as a dataset, and what is made of it.
+        """Makes a dataset, and the datasets derived from it, own the function.
 
-        Of a dataset that is made inside a `tf.function`, which is done once for
-        each trace, it is kept as long as the process.
+        A function whose dataset is made inside a `tf.function` is kept until the
+        process ends. There is one for each trace.
         """
         if tf.inside_function():
             _kept.append(self)
             return
-        # Captured by functions, the variant outlives the Python object.
+        # The variant outlives the Python object where a function captures it.
         variant = tf.data.experimental.to_variant(dataset)
         weakref.finalize(variant, self._free).atexit = False
 
@@ -61,8 +62,8 @@ class PythonFunction:
         """Calls the function, which has no state, as `tf.numpy_function` does.
 
         Args:
-            inputs: Its arguments, one or more, not all of them constants.
-            dtypes: Of the arrays that it returns, as many.
+            inputs: One or more arguments, not all of them constants.
+            dtypes: One dtype for each array that the function returns.
 
         Raises:
             tf.errors.CancelledError: The interpreter ends.
@@ -78,10 +79,10 @@ class PythonFunction:
     def generate(
         self, args: Sequence[tf.Tensor], signature: Any
     ) -> tf.data.Dataset:
-        """What the function, a generator, yields: as `Dataset.from_generator`.
+        """Makes a dataset of a generator, as `Dataset.from_generator` does.
 
         Args:
-            args: Its arguments.
+            args: The arguments of the generator.
             signature: A TensorSpec, or a tuple of them.
         """
         variant = _generated(
@@ -96,7 +97,6 @@ class PythonFunction:
         self._function = None
 
 
-# What is called by its number.
 _functions: weakref.WeakValueDictionary[int, PythonFunction] = (
     weakref.WeakValueDictionary()
 )
@@ -124,7 +124,7 @@ def _generate(number: Any, *args: Any) -> Iterator[Any]:
 
 @functools.cache
 def _call_token() -> tuple[str, tf.Graph]:
-    """By what TensorFlow knows `_call`, as long as the graph lives."""
+    """Returns TensorFlow's token for `_call`, and the graph that keeps it valid."""
     graph = tf.Graph()
     with graph.as_default():
         called = tf.numpy_function(
@@ -137,7 +137,7 @@ def _call_token() -> tuple[str, tf.Graph]:
 def _generated(
     args: tuple[tf.TensorSpec, ...], signature: Any
 ) -> Callable[..., tf.Tensor]:
-    """Makes the variant of a dataset of `_generate`, for these arguments."""
+    """Returns a function that makes the variant of a dataset of `_generate`."""
 
     @tf.function(
         input_signature=[tf.TensorSpec([], tf.int64), *args], autograph=False

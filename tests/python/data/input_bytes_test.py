@@ -1,4 +1,4 @@
-r"""The bytes of text: what every reader makes of `\r`, compressed or not."""
+r"""Every reader of text sees exact bytes, `\r` included, compressed or not."""
 
 import ast
 import csv
@@ -185,7 +185,7 @@ def test_a_damaged_file_is_named(tmp_path):
 
 
 def test_nothing_else_opens_files_to_read_text():
-    """`GFile` is only for what is written, and for bytes of known lengths."""
+    """Other modules use `GFile` to write, or to read binary data."""
     root = pathlib.Path(lodestar.__file__).parent
     found = {
         path.relative_to(root).as_posix()

@@ -248,7 +248,7 @@ BIG_ROWS = {MultiSlotWriter: 24_000, ExampleWriter: 6_000, CsvWriter: 6_000}
 
 
 def big(path, writer, **options):
-    """A file, beside one of half of its samples and one of more."""
+    """Writes a file, one with half of its samples, and one with more."""
     count = BIG_ROWS[writer] // 2
     columns = {
         "y": np.arange(count) % 2,

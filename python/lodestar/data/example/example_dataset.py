@@ -194,8 +194,8 @@ def _records(paths: list[str]) -> Iterator[tuple[str, int, bytes]]:
 def _records_of(path: str | tf.Tensor) -> tf.data.Dataset:
     """The records of a file.
 
-    `tf.data.TFRecordDataset` takes a file that is cut within the header of a
-    record, or a compressed one that is cut between records, for whole.
+    `tf.data.TFRecordDataset` reports no error for a file that is cut within the
+    header of a record, or for a compressed file that is cut between records.
     """
     variant = gen_ops.lodestar_tfrecord_dataset(filename=path)
     return tf.data.experimental.from_variant(
@@ -221,7 +221,7 @@ def _good_records(
 def _good_part(
     spec: SlotSpec, texts: Collection[str], skipped: SkippedRecords
 ) -> Callable[..., tuple[Any, ...]]:
-    """Makes what returns the records that can be parsed, and notes the others."""
+    """Returns a function that keeps valid records and notes the others."""
 
     def fault(paths: Any, numbers: Any, examples: Any) -> str | None:
         try:

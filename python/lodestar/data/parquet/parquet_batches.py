@@ -80,8 +80,8 @@ class BatchPacker:
             else binding.width
             for binding in bindings
         ]
-        # Memory belongs to a batch until TensorFlow has let go of it, and then
-        # to this list, which only the packer and its batches refer to.
+        # A batch owns its memory until TensorFlow releases it. Then this list
+        # does, which only the packer and its batches refer to.
         self._free: collections.deque[np.ndarray] = collections.deque(
             maxlen=_MAX_FREE
         )
@@ -106,9 +106,9 @@ class BatchPacker:
         return [buffer, np.array(places, np.int64)]
 
     def unpacker(self) -> Callable[[tf.Tensor, tf.Tensor], list[tf.Tensor]]:
-        """Makes the flat tensors of the slots, in order, of the arrays of `pack`.
+        """Returns a function from the arrays of `pack` to the slots' flat tensors.
 
-        It does not refer to this object, nor to its memory.
+        The function does not refer to this object or to its memory.
         """
         types = [spec.dtype for spec in self._specs]
         shapes = [spec.shape for spec in self._specs]

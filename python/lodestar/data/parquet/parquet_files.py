@@ -28,7 +28,7 @@ class ParquetFile:
         footer: A `pyarrow.parquet.FileMetaData`.
         schema: A `pyarrow.Schema`.
         row_groups: The rows of each row group.
-        opened: What `tf.io.gfile.stat` said of it before the footer was read.
+        opened: Result of `tf.io.gfile.stat` before the footer was read.
     """
 
     path: str

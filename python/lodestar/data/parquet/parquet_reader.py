@@ -86,7 +86,7 @@ class _Plan:
             begin, at = until, at + 1
 
     def begun(self, number: int, row: int) -> int | None:
-        """The file that a chunk begins in, of which rows came before `row`."""
+        """Returns the file that a chunk begins in, or None if no row of it came."""
         first = next((p for _, p in self.chunk(number)), None)
         if first is None or not (row or first.group or first.begin):
             return None
@@ -181,8 +181,8 @@ class ParquetReader:
             seed: Of the epoch's shuffling.
             chunk: Where the batch begins.
             row: Which of the chunk's rows is first.
-            num_bytes: The size of the file there, if rows of it came before; -1
-                if not.
+            num_bytes: The size of the file at this position, or -1 if no row of
+                the file came before.
 
         Returns:
             The chunk, row and size that follow, the rows of the batch, 0 at the
@@ -232,7 +232,7 @@ class ParquetReader:
         ]
 
     def _begun(self, plan: _Plan, chunk: int, row: int) -> tuple[str, int]:
-        """The file that a position is within, and its size; -1 if in none."""
+        """Returns the path and size of the file at a position; -1 if not begun."""
         number = plan.begun(chunk, row) if chunk < plan.num_chunks else None
         if number is None:
             return "", -1

@@ -58,7 +58,7 @@ def reader_dataset(
         read_rows=read_rows,
     )
 
-    # Below, nothing else may refer to the reader, so that it is freed at once.
+    # Nothing else may refer to the reader, so that it is freed with the dataset.
     next_batch = PythonFunction(reader.next_batch)
     unpack = reader.packer.unpacker()
     num_batches = reader.num_batches
@@ -97,8 +97,8 @@ def reader_dataset(
         return encoder.elements(batches)
 
     def epoch(order: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
-        # TensorFlow keeps the function of a scan as long as the graph that it
-        # is made in: outside of any, as long as the process.
+        # TensorFlow adds the function of a scan to the default graph, which in
+        # eager mode lives until the process ends. Inside flat_map it does not.
         found = tf.data.Dataset.from_tensors((order, tf.cast(seed, tf.int64)))
         found = found.flat_map(batches_of)
         if skip is None:
