@@ -78,13 +78,6 @@ def list_folder(path: str) -> list[str]:
         ) from None
 
 
-def gzip_reader(path: str, file: IO[bytes]) -> IO[bytes]:
-    """Reads what `file`, opened at `path`, holds; decompressed if `.gz`."""
-    if not path.endswith(".gz"):
-        return file
-    return cast(IO[bytes], gzip.GzipFile(fileobj=file))
-
-
 def gzip_writer(file: IO[bytes]) -> IO[bytes]:
     """Writes to `file`, compressed; must be closed before it.
 
@@ -249,17 +242,15 @@ class AtomicFile:
         path: StrPath,
         *,
         header_size: int = 0,
-        compress: bool = True,
     ):
         """Opens the temporary file; raises tf.errors.OpError if it cannot.
 
         Args:
             path: The name it will have; an older file is replaced.
             header_size: Bytes of the header that `commit` puts first.
-            compress: False if `.gz` does not mean compressed.
         """
         self._path = as_path(path)
-        self._compress = compress and self._path.endswith(".gz")
+        self._compress = self._path.endswith(".gz")
         # Two files of one name may be written at a time; the later one stays.
         self._temporary = Temporary(self._path)
         self._body: Temporary | None = None

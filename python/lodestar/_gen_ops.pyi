@@ -1614,6 +1614,12 @@ def lodestar_snapshot_write_blobs(
 ) -> _SnapshotWriteBlobs: ...
 
 
+def lodestar_tfrecord_dataset(
+    filename: tf.Tensor,
+    name: str | None = None,
+) -> tf.Tensor: ...
+
+
 def lodestar_update_log(
     container: str = '',
     shared_name: str = '',

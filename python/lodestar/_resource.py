@@ -263,6 +263,12 @@ def _destroy(handle: tf.Tensor) -> None:
         tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
 
 
+def _forget(forget: Callable[[str], None], name: str) -> None:
+    # As in `_destroy`: the op must not become part of what is traced.
+    with _private.eager_mode():
+        forget(name)
+
+
 @contextlib.contextmanager
 def naming_devices(what: str, done: Sequence[str | None]) -> Iterator[None]:
     """Within, an error says on which devices `what` has been `done` before."""
@@ -292,7 +298,7 @@ class OwnedName:
     def __init__(self, kind: str, forget: Callable[[str], None]):
         self.text = uuid.uuid4().hex
         self._kind = kind
-        weakref.finalize(self, forget, self.text)
+        weakref.finalize(self, _forget, forget, self.text)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise TypeError(

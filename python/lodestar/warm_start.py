@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._checks import check_choice, is_integer
+from lodestar._files import list_folder
 from lodestar._typing import StrPath
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -313,7 +314,7 @@ def _pairs_of(prefix: str) -> list[tuple[str, str]]:
         return [(prefix + _KEYS, prefix + _VALUES)]
     folder, name = os.path.split(prefix)
     folder = folder or "."
-    entries = set(gfile.listdir(folder)) if gfile.isdir(folder) else set()
+    entries = set(list_folder(folder)) if gfile.isdir(folder) else set()
     found: dict[tuple[int, ...], str] = {}
     for entry in entries:
         for end in (_KEYS, _VALUES):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data.python_calls import generated_elements
+from lodestar.data.python_calls import PythonFunction
 from lodestar.data.record_dataset import ReadOptions, epochs
 from lodestar.data.sample_columns import (
     check_one_size,
@@ -66,12 +66,14 @@ def column_dataset(
                 return
             yield tuple(_tensors(spec, batch))
 
-    def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
-        return generated_elements(
-            batches, [files, tf.cast(seed, tf.int64)], layout.tensor_specs
-        )
+    generator = PythonFunction(batches, layout.tensor_specs)
 
-    return epochs(paths, epoch, layout.features_and_label, options)
+    def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
+        return generator.generate(files, tf.cast(seed, tf.int64))
+
+    dataset = epochs(paths, epoch, layout.features_and_label, options)
+    generator.belongs_to(dataset)
+    return dataset
 
 
 def _of_size(pieces: Iterable[Columns], size: int) -> Iterator[Columns]:

@@ -14,7 +14,7 @@ from google.protobuf import (
 )
 
 from lodestar._typing import StrPath
-from lodestar.data.paths import open_input
+from lodestar.data.input_bytes import open_input
 from lodestar.data.slot_spec import Slot, SlotSpec, label_slots
 
 _PACKAGE = "lodestar.data_feed"

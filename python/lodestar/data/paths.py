@@ -3,11 +3,8 @@
 import os
 import stat
 
-import tensorflow as tf
-
 from lodestar._errors import DataError
 from lodestar._files import as_path
-from lodestar._typing import StrPath
 
 _FILE_SCHEME = "file://"
 _KINDS = {
@@ -35,8 +32,3 @@ def as_input(path: str | bytes | os.PathLike[str]) -> str:
         if kind:
             raise DataError(f"{path}: is {kind}, wanted a file")
     return path
-
-
-def open_input(path: StrPath) -> tf.io.gfile.GFile:
-    """Opens a file to read its bytes; raises as `as_input`."""
-    return tf.io.gfile.GFile(as_input(path), "rb")

@@ -1,18 +1,25 @@
-"""Calls of Python in functions of tf.data, which end before the interpreter.
+"""Python functions that datasets call: owners, errors, and the end of calls.
 
-A thread that waits for the interpreter where that ends is ended by it, in the
-middle of TensorFlow's work; an iterator that this thread prefetches for is then
-never destroyed, and so the process never ends. So calls of ours begin no more
-when Python's exit handlers run, and those that have begun are waited for.
+TensorFlow keeps every Python function that a graph calls, and everything it
+refers to, until the process ends. This module therefore registers two functions
+with TensorFlow, once. They look up a `PythonFunction` by its number and call it,
+and the dataset owns the `PythonFunction`.
 
-An exception in such a function would reach the user inside a traceback of
-TensorFlow's and our own frames. Errors in the data are returned as a value
-instead, and an op raises them.
+TensorFlow reports an exception that leaves such a function inside a traceback of
+its own and of Lodestar's frames. Both functions therefore return an error in the
+data as a value, and the op PythonResult raises it.
+
+When the interpreter exits, it kills each thread that waits for it, even in the
+middle of TensorFlow's work. An iterator that such a thread prefetches for is never
+destroyed, and the process never ends. Therefore no call begins once Python's exit
+handlers run, and running calls are waited for.
 """
 
 import atexit
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,101 +28,179 @@ import tensorflow as tf
 from lodestar._errors import DataError, describe_error
 from lodestar._library import gen_ops
 
-# Errors in the data, and not of a program.
-_TOLD = (DataError, tf.errors.OpError)
+_NUMBERS = itertools.count()
+# Errors in the data. Any other exception is a program's and keeps its traceback.
+_DATA_ERRORS = (DataError, tf.errors.OpError)
 
 
-def call_python(
-    function: Callable[..., Any],
-    inputs: Sequence[tf.Tensor],
-    dtypes: Sequence[tf.DType],
-) -> list[tf.Tensor]:
-    """Calls a stateless function in a graph, like `tf.numpy_function`.
+class PythonFunction:
+    """A Python function that functions of tf.data call.
 
-    Args:
-        function: Takes NumPy arrays and returns one array per dtype.
-        inputs: The arguments, at least one, not all of them constants.
-        dtypes: The dtypes of the results.
+    A DataError that the function raises reaches the user as a
+    tf.errors.InvalidArgumentError with its message, and a tf.errors.OpError as
+    itself.
 
-    Raises:
-        tf.errors.CancelledError: The interpreter ends.
-        tf.errors.InvalidArgumentError: The function raises a DataError, whose
-            message this error has.
-        tf.errors.OpError: The function raises this error.
-    """
-    _stop_at_exit()
-
-    @tf.autograph.experimental.do_not_convert
-    def told(*arrays: Any) -> tuple[Any, ...]:
-        try:
-            values = function(*arrays)
-        except _TOLD as error:
-            return _encoded(error), *(_zeros([0], dtype) for dtype in dtypes)
-        return b"", *(values if isinstance(values, (list, tuple)) else [values])
-
-    given = gen_ops.lodestar_python_call_begin(values=inputs)
-    found = tf.numpy_function(
-        told, given.same, [tf.string, *dtypes], stateful=False
-    )
-    found = gen_ops.lodestar_python_call_end(call=given.call, values=found)
-    return _result(*found)
-
-
-def generated_elements(
-    function: Callable[..., Iterable[Sequence[Any]]],
-    inputs: Sequence[Any],
-    specs: Sequence[tf.TensorSpec],
-) -> tf.data.Dataset:
-    """Returns a dataset of the tuples that a generator function yields.
-
-    Args:
-        function: Takes NumPy arrays and yields tuples of arrays.
-        inputs: The arguments.
-        specs: The components of a tuple.
-
-    Raises:
-        As `call_python`, but tf.errors.CancelledError, while reading.
+    >>> function = PythonFunction(
+    ...     lambda x: [x + 1], [tf.TensorSpec([], tf.int64)])
+    >>> dataset = tf.data.Dataset.range(3).map(lambda x: function.call(x)[0])
+    >>> function.belongs_to(dataset)
     """
 
-    def told(*arrays: Any) -> Iterator[tuple[Any, ...]]:
-        try:
-            for values in function(*arrays):
-                yield b"", *values
-        except _TOLD as error:
-            none = [
-                _zeros([dim or 0 for dim in spec.shape], spec.dtype)
-                for spec in specs
-            ]
-            yield _encoded(error), *none
+    def __init__(
+        self, function: Callable[..., Any], specs: Iterable[tf.TensorSpec]
+    ):
+        """Registers the function, which is freed with this object or its dataset.
 
-    dataset = tf.data.Dataset.from_generator(
-        told,
-        args=tuple(inputs),
-        output_signature=(tf.TensorSpec([], tf.string), *specs),
-    )
+        Args:
+            function: Called with NumPy arrays. Returns a sequence with one array
+                per spec, or is a generator function of such sequences.
+            specs: The dtypes and shapes of the arrays, all of known rank.
+        """
+        self.function: Callable[..., Any] | None = function
+        self.specs = tuple(specs)
+        self._number = next(_NUMBERS)
+        _functions[self._number] = self
+
+    def belongs_to(self, dataset: tf.data.Dataset) -> None:
+        """Makes a dataset, and the datasets derived from it, own the function.
+
+        A function whose dataset is made inside a `tf.function` is kept until the
+        process ends. There is one for each trace.
+        """
+        if tf.inside_function():
+            _kept.append(self)
+            return
+        # The variant outlives the Python object where a function captures it.
+        variant = tf.data.experimental.to_variant(dataset)
+        weakref.finalize(variant, self._free).atexit = False
+
+    def call(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        """Calls the function, which has no state, as `tf.numpy_function` does.
+
+        Args:
+            *inputs: One or more arguments, not all of them constants.
+
+        Raises:
+            tf.errors.CancelledError: The interpreter ends.
+        """
+        _stop_at_exit()
+        number = tf.constant(self._number, tf.int64)
+        given = gen_ops.lodestar_python_call_begin(values=[number, *inputs])
+        found = tf.raw_ops.PyFuncStateless(
+            input=given.same,
+            token=_call_token()[0],
+            Tout=[tf.string, *(spec.dtype for spec in self.specs)],
+        )
+        found = gen_ops.lodestar_python_call_end(call=given.call, values=found)
+        values = _result(*found)
+        for value, spec in zip(values, self.specs, strict=True):
+            value.set_shape(spec.shape)
+        return values
+
+    def generate(self, *inputs: tf.Tensor) -> tf.data.Dataset:
+        """Makes a dataset of the tuples that the generator function yields.
+
+        Args:
+            *inputs: The arguments of the function.
+        """
+        variant = _generated(
+            tuple(tf.TensorSpec.from_tensor(x) for x in inputs), self.specs
+        )
+        number = tf.constant(self._number, tf.int64)
+        return tf.data.experimental.from_variant(
+            variant(number, *inputs), self.specs
+        )
+
+    def error_result(self, error: BaseException) -> tuple[Any, ...]:
+        """Returns an error in the form that PythonResult takes, with empty values."""
+        code = tf.errors.INVALID_ARGUMENT
+        if isinstance(error, tf.errors.OpError):
+            code = error.error_code
+        text = bytes([code]) + describe_error(error).encode(errors="replace")
+        return text, *map(_zeros, self.specs)
+
+    def _free(self) -> None:
+        self.function = None
+
+
+_functions: weakref.WeakValueDictionary[int, PythonFunction] = (
+    weakref.WeakValueDictionary()
+)
+_kept: list[PythonFunction] = []
+
+
+def _call(number: Any, *args: Any) -> tuple[Any, ...]:
+    """Calls a function; returns what PythonResult takes."""
+    python, function = _find(number)
+    try:
+        return b"", *function(*args)
+    except _DATA_ERRORS as error:
+        return python.error_result(error)
+
+
+def _generate(number: Any, *args: Any) -> Iterator[tuple[Any, ...]]:
+    """Calls a generator function; yields what PythonResult takes."""
+    python, function = _find(number)
+    try:
+        for values in function(*args):
+            yield b"", *values
+    except _DATA_ERRORS as error:
+        yield python.error_result(error)
+
+
+def _find(number: Any) -> tuple[PythonFunction, Callable[..., Any]]:
+    python = _functions.get(int(number))
+    function = None if python is None else python.function
+    if python is None or function is None:
+        raise RuntimeError(
+            "What this iterator reads was freed with its dataset. Keep the "
+            "dataset as long as its iterators."
+        )
+    return python, function
+
+
+def _zeros(spec: tf.TensorSpec) -> np.ndarray:
+    dtype = np.bytes_ if spec.dtype == tf.string else spec.dtype.as_numpy_dtype
+    return np.zeros([dim or 0 for dim in spec.shape], dtype)
+
+
+def _result(error: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
+    return gen_ops.lodestar_python_result(error=error, values=values)
+
+
+@functools.cache
+def _call_token() -> tuple[str, tf.Graph]:
+    """Returns TensorFlow's token for `_call`, and the graph that keeps it valid."""
+    graph = tf.Graph()
+    with graph.as_default():
+        called = tf.numpy_function(
+            _call, [tf.constant(0)], tf.int64, stateful=False
+        )
+    return called.op.get_attr("token").decode(), graph
+
+
+@functools.cache
+def _generated(
+    inputs: tuple[tf.TensorSpec, ...], specs: tuple[tf.TensorSpec, ...]
+) -> Callable[..., tf.Tensor]:
+    """Returns a function that makes the variant of a dataset of `_generate`."""
 
     @tf.autograph.experimental.do_not_convert
     def checked(*found: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return tuple(_result(*found))
 
-    return dataset.map(checked)
+    @tf.function(
+        input_signature=[tf.TensorSpec([], tf.int64), *inputs], autograph=False
+    )
+    def variant(number: tf.Tensor, *inputs: tf.Tensor) -> tf.Tensor:
+        dataset = tf.data.Dataset.from_generator(
+            _generate,
+            args=(number, *inputs),
+            output_signature=(tf.TensorSpec([], tf.string), *specs),
+        )
+        return tf.data.experimental.to_variant(dataset.map(checked))
 
-
-def _encoded(error: BaseException) -> bytes:
-    """What the op PythonResult takes as its error."""
-    code = tf.errors.INVALID_ARGUMENT
-    if isinstance(error, tf.errors.OpError):
-        code = error.error_code
-    return bytes([code]) + describe_error(error).encode(errors="replace")
-
-
-def _zeros(shape: Sequence[int], dtype: tf.DType) -> np.ndarray:
-    is_text = dtype == tf.string
-    return np.zeros(shape, np.bytes_ if is_text else dtype.as_numpy_dtype)
-
-
-def _result(error: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
-    return gen_ops.lodestar_python_result(error=error, values=values)
+    return variant
 
 
 def before_calls_stop(function: Callable[[], None]) -> Callable[[], None]:

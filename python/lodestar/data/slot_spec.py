@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from lodestar._files import AtomicFile, as_path
 from lodestar._optional import import_optional
 from lodestar._typing import StrPath
+from lodestar.data.input_bytes import open_input
 from lodestar.data.model_inputs import shapes_of_inputs
-from lodestar.data.paths import open_input
 
 # Values of one sample: tf.one_hot takes no more, and no machine holds them.
 _MAX_VALUES = 2**31 - 1
@@ -404,7 +404,7 @@ class SlotSpec:
     def to_yaml(self, path: StrPath) -> None:
         """Writes the slot file that `from_yaml` reads back as an equal spec."""
         text = self.yaml_text()
-        with AtomicFile(path, compress=False) as file:
+        with AtomicFile(path) as file:
             file.write(text.encode())
 
     def yaml_text(self) -> str:

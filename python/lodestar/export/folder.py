@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from lodestar._files import exchange
+from lodestar._files import exchange, list_folder
 from lodestar._typing import StrPath
 
 _LEFT = re.compile(r"\.(partial|replaced)-([0-9a-f]{8})")
@@ -200,13 +200,13 @@ def _check_replaceable(path: str) -> None:
         return
     if not gfile.isdir(path):
         raise ValueError(f"`path`={path!r} is a file, wanted a folder.")
-    entries = gfile.listdir(path)
+    entries = list_folder(path)
     if not entries or "saved_model.pb" in entries:
         return
     # Else another export has taken the place of the one whose rest was listed.
     if not gfile.exists(os.path.join(path, "saved_model.pb")):
         raise ValueError(
             f"`path`={path!r} is a folder of other things than a SavedModel, "
-            f"{sorted(entries)[:5]} among them, which replacing it would "
+            f"{entries[:5]} among them, which replacing it would "
             "remove."
         )

@@ -1,9 +1,11 @@
 """Calls of Python in functions of tf.data, and the end of the interpreter."""
 
 import functools
+import gc
 import os
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
 from lodestar._library import gen_ops
-from lodestar.data.python_calls import call_python, generated_elements
+from lodestar.data.python_calls import PythonFunction
+
+NUMBER, TEXT = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.string)
 
 
 def run(code, *args):
@@ -29,9 +33,11 @@ def test_what_a_call_returns():
     def both(x):
         return x + 1, str(x).encode()
 
+    function = PythonFunction(both, [NUMBER, TEXT])
+
     @tf.function
     def called(x):
-        return call_python(both, [x], [tf.int64, tf.string])
+        return function.call(x)
 
     following, text = called(tf.constant(6, tf.int64))
     assert following.numpy() == 7
@@ -46,17 +52,19 @@ FAULTS = [
 
 
 def _elements(how, function):
-    if how == "called":
-        return tf.data.Dataset.range(2).map(
-            lambda x: call_python(function, [x], [tf.int64, tf.string])[0]
-        )
-
     def generated(count):
         for x in range(count):
             yield function(np.int64(x))
 
-    specs = [tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.string)]
-    return generated_elements(generated, [2], specs).map(lambda x, _: x)
+    specs = [NUMBER, TEXT]
+    if how == "called":
+        python = PythonFunction(function, specs)
+        dataset = tf.data.Dataset.range(2).map(lambda x: python.call(x)[0])
+    else:
+        python = PythonFunction(generated, specs)
+        dataset = python.generate(tf.constant(2)).map(lambda x, _: x)
+    python.belongs_to(dataset)
+    return dataset
 
 
 @pytest.mark.parametrize("how", ["called", "generated"])
@@ -109,6 +117,81 @@ def test_codes_of_errors():
     assert same.numpy() == 1
 
 
+class Held:
+    """What a function refers to."""
+
+    def add(self, x):
+        return (x + 1,)
+
+    def count(self, end):
+        for x in range(end):
+            yield (x,)
+
+
+def called(held):
+    function = PythonFunction(held.add, [NUMBER])
+    dataset = tf.data.Dataset.range(5).map(lambda x: function.call(x)[0])
+    function.belongs_to(dataset)
+    return dataset
+
+
+def generated(held):
+    function = PythonFunction(held.count, [NUMBER])
+    dataset = function.generate(tf.constant(6)).skip(1).map(lambda x: x)
+    function.belongs_to(dataset)
+    return dataset
+
+
+@pytest.mark.parametrize("made", [called, generated])
+def test_a_function_is_freed_with_its_dataset(made):
+    held = Held()
+    gone = weakref.ref(held)
+    dataset = made(held)
+    del held
+    gc.collect()
+    assert [x.numpy() for x in dataset] == [1, 2, 3, 4, 5]
+    iterator = iter(dataset.repeat(2).batch(2))
+    del dataset
+    gc.collect()
+    assert next(iterator).numpy().tolist() == [1, 2]
+    assert gone() is not None
+    del iterator
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("made", [called, generated])
+def test_a_dataset_that_a_function_captures_is_kept(made):
+    def twice(inner):
+        return tf.data.Dataset.range(2).flat_map(lambda _: inner)
+
+    dataset = twice(made(Held()))
+    gc.collect()
+    assert [x.numpy() for x in dataset] == [1, 2, 3, 4, 5] * 2
+
+
+@pytest.mark.parametrize("made", [called, generated])
+def test_nothing_reads_what_was_freed(made):
+    dataset = made(Held())
+    spec = dataset.element_spec
+    variant = tf.data.experimental.to_variant(dataset.take(3))
+    del dataset
+    gc.collect()
+    rest = tf.data.experimental.from_variant(variant, spec)
+    with pytest.raises(tf.errors.OpError, match="freed with its dataset"):
+        next(iter(rest))
+
+
+@pytest.mark.parametrize("made", [called, generated])
+def test_a_dataset_made_inside_a_function(made):
+    @tf.function
+    def total():
+        return made(Held()).reduce(tf.constant(0, tf.int64), lambda a, b: a + b)
+
+    gc.collect()
+    assert [total().numpy(), total().numpy()] == [15, 15]
+
+
 def test_a_call_is_needed_to_end_one():
     with pytest.raises(tf.errors.InvalidArgumentError, match="`call` is not"):
         gen_ops.lodestar_python_call_end(
@@ -137,14 +220,14 @@ def last():
 
 
 import tensorflow as tf
-from lodestar.data.python_calls import call_python
+from lodestar.data.python_calls import PythonFunction
 
 
 def slow(x):
     begun.append(x)
     time.sleep(0.1)
     ended.append(x)
-    return x
+    return (x,)
 
 
 def wrong(x):
@@ -153,7 +236,9 @@ def wrong(x):
 
 def iterator(function, count):
     numbers = tf.data.Dataset.range(count)
-    called = numbers.map(lambda x: call_python(function, [x], [tf.int64])[0])
+    python = PythonFunction(function, [tf.TensorSpec([], tf.int64)])
+    called = numbers.map(lambda x: python.call(x)[0])
+    python.belongs_to(called)
     return iter(called.prefetch(count))
 
 

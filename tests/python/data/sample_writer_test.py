@@ -161,14 +161,16 @@ def test_two_files_of_one_name_do_not_mix(tmp_path):
 
 
 def test_an_atomic_file_as_a_context_manager(tmp_path):
-    with AtomicFile(tmp_path / "file.gz", compress=False) as file:
-        file.write(b"plain")
-    with pytest.raises(KeyboardInterrupt):
-        with AtomicFile(tmp_path / "file.gz") as file:
-            file.write(b"dropped")
-            raise KeyboardInterrupt
-    assert read(tmp_path / "file.gz") == b"plain"
-    assert names(tmp_path) == ["file.gz"]
+    for name in ("file", "file.gz"):
+        with AtomicFile(tmp_path / name) as file:
+            file.write(b"whole")
+        with pytest.raises(KeyboardInterrupt):
+            with AtomicFile(tmp_path / name) as file:
+                file.write(b"dropped")
+                raise KeyboardInterrupt
+    assert read(tmp_path / "file") == b"whole"
+    assert gzip.decompress(read(tmp_path / "file.gz")) == b"whole"
+    assert names(tmp_path) == ["file", "file.gz"]
 
 
 @pytest.mark.parametrize("header_size", [0, 4])

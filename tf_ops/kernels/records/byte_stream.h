@@ -32,8 +32,19 @@ class ByteStream {
       const std::string& path, std::unique_ptr<ByteStream> stream);
 
   // Copies the next bytes to `to`, `size` of them; *read is less only at the
-  // end. InvalidArgument if the file was compressed and is cut short.
+  // end. InvalidArgument if the file was compressed and is cut short;
+  // FailedPrecondition, at the end, if it was written to since Open().
   virtual absl::Status Read(int64_t size, char* to, int64_t* read) = 0;
+
+  // Leaves out the next bytes. At the end of the file there may be fewer.
+  virtual absl::Status Skip(int64_t bytes);
+
+  // The size of the file as it is stored, when it was opened; -1 if unknown.
+  virtual int64_t file_bytes() const { return -1; }
+
+  // FailedPrecondition if reading the file at `path` is to resume, and its size
+  // is known and is not `saved`, what file_bytes() was then.
+  absl::Status CheckResumed(const std::string& path, int64_t saved) const;
 };
 
 }  // namespace lodestar

@@ -284,6 +284,10 @@ class PipeStream : public ByteStream {
     return status_;
   }
 
+  int64_t file_bytes() const override {
+    return input_ == nullptr ? -1 : input_->file_bytes();
+  }
+
  private:
   template <typename... Args>
   absl::Status Error(const Args&... args) const {

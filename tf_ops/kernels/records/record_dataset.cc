@@ -22,6 +22,7 @@ namespace errors = tensorflow::errors;
 
 constexpr char kFile[] = "file";
 constexpr char kRecord[] = "record";
+constexpr char kFileBytes[] = "file_bytes";
 constexpr char kEnded[] = "ended";
 constexpr char kSourceEnded[] = "source_ended";
 constexpr char kShuffleState[] = "shuffle_state";
@@ -118,6 +119,7 @@ class RecordDataset : public SlotDataset {
       LODESTAR_TRY(CheckOrdered());
       LODESTAR_TRY(writer->WriteScalar(prefix(), kFile, next_file_));
       LODESTAR_TRY(writer->WriteScalar(prefix(), kRecord, next_record_));
+      LODESTAR_TRY(writer->WriteScalar(prefix(), kFileBytes, file_bytes_));
       LODESTAR_TRY(writer->WriteScalar(prefix(), kEnded, int64_t{ended_}));
       if (!IsShuffled()) return absl::OkStatus();
       return WithoutBadAlloc([&] {
@@ -133,6 +135,11 @@ class RecordDataset : public SlotDataset {
       int64_t ended = 0;
       LODESTAR_TRY(reader->ReadScalar(prefix(), kFile, &next_file_));
       LODESTAR_TRY(reader->ReadScalar(prefix(), kRecord, &next_record_));
+      // Iterators saved by earlier releases do not have it.
+      file_bytes_ = -1;
+      if (reader->Contains(prefix(), kFileBytes)) {
+        LODESTAR_TRY(reader->ReadScalar(prefix(), kFileBytes, &file_bytes_));
+      }
       LODESTAR_TRY(reader->ReadScalar(prefix(), kEnded, &ended));
       ended_ = ended != 0;
       if (next_file_ < 0 || next_record_ < 0 ||
@@ -276,6 +283,7 @@ class RecordDataset : public SlotDataset {
       options.whole_files = dataset()->attributes_.whole_files;
       options.first_file = next_file_;
       options.first_record = next_record_;
+      options.first_file_bytes = file_bytes_;
       options.num_shards = arguments.num_shards;
       options.shard_index = arguments.shard_index;
       if (dataset()->attributes_.skip_errors) {
@@ -306,6 +314,7 @@ class RecordDataset : public SlotDataset {
     void MoveTo(int64_t row) LODESTAR_REQUIRES(mutex_) {
       piece_row_ = row;
       next_file_ = piece_->file;
+      file_bytes_ = piece_->file_bytes;
       next_record_ = piece_->RecordOf(row);
     }
 
@@ -358,6 +367,7 @@ class RecordDataset : public SlotDataset {
     // Where the next sample in order is; the place to go on from.
     int64_t next_file_ LODESTAR_GUARDED_BY(mutex_) = 0;
     int64_t next_record_ LODESTAR_GUARDED_BY(mutex_) = 0;
+    int64_t file_bytes_ LODESTAR_GUARDED_BY(mutex_) = -1;  // of next_file_
     bool source_ended_ LODESTAR_GUARDED_BY(mutex_) = false;
     bool ended_ LODESTAR_GUARDED_BY(mutex_) = false;
 

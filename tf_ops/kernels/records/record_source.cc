@@ -157,14 +157,18 @@ absl::Status RecordSource::Open(int64_t number, OpenFile* file) const {
   LODESTAR_TRY(opener_ == nullptr
                    ? ByteStream::Open(tensorflow::Env::Default(), path, &stream)
                    : opener_->Open(path, &stream));
-  if (command_ != nullptr) {
-    LODESTAR_TRY(command_->Run(path, std::move(stream), &stream));
-  }
   file->number = number;
+  file->file_bytes = stream->file_bytes();
   file->num_records = 0;
   file->first_record = options_.ordered && number == options_.first_file
                            ? options_.first_record
                            : 0;
+  if (file->first_record > 0) {
+    LODESTAR_TRY(stream->CheckResumed(path, options_.first_file_bytes));
+  }
+  if (command_ != nullptr) {
+    LODESTAR_TRY(command_->Run(path, std::move(stream), &stream));
+  }
   file->reader = std::make_unique<RecordReader>(
       Name(number), std::move(stream), format_->NewCutter(),
       /*may_be_empty=*/command_ != nullptr);
@@ -326,6 +330,7 @@ bool RecordSource::ReadOrdered(RecordPiece* piece, ParsedPiece* parsed) {
     }
   }
   parsed->file = next_file_ - 1;
+  parsed->file_bytes = current_.file_bytes;
   parsed->first_record = piece->first_record;
   parsed->num_records = piece->num_records;
   return true;

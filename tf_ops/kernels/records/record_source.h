@@ -35,6 +35,7 @@ namespace lodestar {
 // it, num_records ends there, and nothing follows.
 struct ParsedPiece {
   int64_t file = 0;
+  int64_t file_bytes = -1;  // its size when it was opened; -1 if unknown
   int64_t first_record = 0;
   int64_t num_records = 0;
   SlotRows rows;
@@ -71,6 +72,9 @@ class RecordSource {
     // Where to begin; only if ordered.
     int64_t first_file = 0;
     int64_t first_record = 0;
+    // The file_bytes of the first file, whose records before the first one were
+    // read before; another size is an error.
+    int64_t first_file_bytes = -1;
     // Of each file, the records whose number is `shard_index` modulo this.
     int64_t num_shards = 1;
     int64_t shard_index = 0;
@@ -102,6 +106,7 @@ class RecordSource {
   // A file being read.
   struct OpenFile {
     int64_t number = 0;
+    int64_t file_bytes = -1;
     int64_t first_record = 0;  // those before are left out
     int64_t num_records = 0;   // read so far
     std::unique_ptr<RecordReader> reader;

@@ -29,6 +29,10 @@ namespace lodestar {
 // output_types: The dtypes of a batch's tensors.
 // output_shapes: Their shapes.
 //
+// A file that is written to while it is read, or that has another size than
+// when an iterator was saved within it, is FAILED_PRECONDITION, skip_errors or
+// not.
+//
 // A dataset made twice must not be merged into one by common subexpression
 // elimination: each may be iterated on its own.
 #define LODESTAR_RECORD_DATASET(register_op)                    \

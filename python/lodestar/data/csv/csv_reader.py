@@ -6,11 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar import _files
 from lodestar._errors import DataError, reading
 from lodestar._files import as_path
 from lodestar._typing import StrPath
-from lodestar.data.paths import open_input
+from lodestar.data.input_bytes import open_input
 
 DELIMITERS = (",", "\t", ";", "|")
 _MAX_LINE_BYTES = 16 << 20
@@ -19,11 +18,11 @@ _MAX_BLANK_LINES = 10_000_000
 
 
 class CsvReader:
-    """Iterates over the rows of a CSV file, several times if wanted.
+    r"""Iterates over the rows of a CSV file, several times if wanted.
 
-    Blanks around fields are stripped, quoted fields may hold delimiters and
-    newlines, blank lines are skipped. The text must be UTF-8; a name that ends
-    in `.gz` is decompressed.
+    A line ends in `\n` or `\r\n`. Blanks around fields are stripped, quoted
+    fields may hold delimiters, `\n` and `\r`, and blank lines are skipped. The
+    text must be UTF-8; a name that ends in `.gz` is decompressed.
 
     Attributes:
         path: The file.
@@ -165,15 +164,19 @@ class CsvReader:
                     yield skipped + reader.line_num, fields
         except csv.Error as error:
             line = skipped + reader.line_num
-            raise DataError(f"{self.path}:{line}: {error}") from error
+            text = str(error)
+            if "new-line character" in text:
+                text = (
+                    r"found \r outside quotes, wanted \n or \r\n at the end of "
+                    r"a line, or quotes around a value that holds a \r"
+                )
+            raise DataError(f"{self.path}:{line}: {text}") from error
 
     def _lines(self) -> Iterator[str]:
         self.line_number = 0
         blank = 0
-        found = self._state()
         with reading(self.path), open_input(self.path) as file:
-            stream = _files.gzip_reader(self.path, file)
-            while raw := stream.readline():
+            for raw in file:
                 self.line_number += 1
                 self.ends_without_newline = not raw.endswith(b"\n")
                 blank = 0 if raw.strip() else blank + 1
@@ -185,14 +188,6 @@ class CsvReader:
                 yield self._decode(raw)
                 if self._on_progress is not None:
                     self._on_progress(len(raw))
-        if self._state() != found:
-            raise DataError(f"{self.path}: changed while it was read")
-
-    def _state(self) -> tuple[int, int]:
-        """What shows that a file was written to: its bytes, and when."""
-        with reading(self.path):
-            state = tf.io.gfile.stat(self.path)
-        return state.length, state.mtime_nsec
 
     def _decode(self, raw: bytes) -> str:
         where = f"{self.path}:{self.line_number}: not text: "

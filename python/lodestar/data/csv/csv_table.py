@@ -16,7 +16,7 @@ from lodestar.data.csv.csv_columns import CsvColumns, as_number
 from lodestar.data.csv.csv_reader import DELIMITERS, CsvReader
 from lodestar.data.csv.csv_writer import column_names
 from lodestar.data.csv.hashing import hash_ids
-from lodestar.data.paths import open_input
+from lodestar.data.input_bytes import open_input
 from lodestar.data.sample_columns import lengths, num_rows, take
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slot, SlotSpec
@@ -444,11 +444,11 @@ class _LabelTexts:
 
 
 def _is_criteo(path: str) -> bool:
-    if path.endswith(".gz") or tf.io.gfile.isdir(path):
+    if tf.io.gfile.isdir(path):
         return False
     try:
         with open_input(path) as file:
-            return is_criteo_line(file.read(1000).split(b"\n")[0].decode())
+            return is_criteo_line(file.readline(1000).decode())
     except (UnicodeDecodeError, DataError, tf.errors.OpError):
         return False  # reading it will say what is wrong
 

@@ -79,7 +79,13 @@ class CsvWriter(SampleWriter):
         self._num_columns = len(names)
         text = io.StringIO()
         csv.writer(
-            text, delimiter=self._delimiter, lineterminator="\n"
+            text,
+            delimiter=self._delimiter,
+            lineterminator="\n",
+            # By itself it quotes a name with a "\n", but not one with a "\r".
+            quoting=csv.QUOTE_ALL
+            if "\r" in "".join(names)
+            else csv.QUOTE_MINIMAL,
         ).writerow(names)
         return text.getvalue().encode()
 

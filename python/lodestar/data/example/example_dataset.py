@@ -1,7 +1,7 @@
 """ExampleDataset: TFRecord files of tf.Example as a tf.data.Dataset."""
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,11 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from lodestar._errors import DataError, describe_error, reading
+from lodestar._library import gen_ops
 from lodestar._typing import StrPaths
 from lodestar.data.example.parse_examples import parse_examples
 from lodestar.data.paths import as_input
-from lodestar.data.python_calls import call_python
+from lodestar.data.python_calls import PythonFunction
 from lodestar.data.record_dataset import as_paths, epochs, options_of
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
@@ -39,8 +40,8 @@ def ExampleDataset(
     of bytes, which become the ids that `hash_ids(column, text)` gives. A label or
     a dense slot has its values, int64 where it is declared uint64, else floats.
 
-    Records are read and parsed by TensorFlow's own ops, so that workers can read
-    for themselves (but with `on_error="skip"`, which is done in Python), and an
+    No Python is called to read and parse records, so that workers can read for
+    themselves (but with `on_error="skip"`, which is done in Python), and an
     iterator that does not shuffle rows can be saved.
 
     >>> dataset = ExampleDataset("clicks.tfrecord", slots, 1024)
@@ -64,8 +65,10 @@ def ExampleDataset(
             file has a record, or the first records are no tf.Examples.
         tf.errors.InvalidArgumentError: While reading: a record is not as declared
             ("Name: a.tfrecord: record 17, Feature: y ...", records count from 0).
-        tf.errors.DataLossError: While reading: a file is damaged; gives the byte,
-            but not the file.
+        tf.errors.DataLossError: While reading: a file is damaged, or cut short
+            ("a.tfrecord: record 17 at byte 1234: ...").
+        tf.errors.FailedPreconditionError: While reading: a file was written to
+            meanwhile, or has another size than when the iterator was saved.
     """
     read = options_of(ExampleDataset, batch_size, options)
     if read.open_command:
@@ -78,10 +81,7 @@ def ExampleDataset(
     paths, num_shards, shard_index = read.shard_of(paths)
 
     def records(path: tf.Tensor) -> tf.data.Dataset:
-        is_gzip = tf.strings.regex_full_match(path, r"(?s).*\.gz")
-        found = tf.data.TFRecordDataset(
-            path, compression_type=tf.where(is_gzip, "GZIP", "")
-        ).enumerate()
+        found = _records_of(path).enumerate()
         if num_shards > 1:
             found = found.shard(num_shards, shard_index)
         return found.map(lambda number, record: (path, number, record))
@@ -96,6 +96,17 @@ def ExampleDataset(
             for tensor, wanted in zip(tensors, layout.tensor_specs, strict=True)
         )
 
+    good = None
+    if read.on_error == "skip":
+        skipped = read.skipped or SkippedRecords()
+        good = PythonFunction(
+            _good_part(spec, hashed, skipped),
+            [
+                tf.TensorSpec([None], d)
+                for d in (tf.string, tf.int64, tf.string)
+            ],
+        )
+
     def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
         found = tf.data.Dataset.from_tensor_slices(files)
         if read.deterministic:
@@ -107,15 +118,17 @@ def ExampleDataset(
                 num_parallel_calls=read.num_parallel_files,
                 deterministic=False,
             )
-        if read.on_error == "skip":
-            skipped = read.skipped or SkippedRecords()
-            found = _good_records(found, spec, hashed, skipped)
+        if good is not None:
+            found = _good_records(found, good)
         if read.shuffle_rows:
             found = found.shuffle(read.shuffle_rows, seed=seed)
         found = found.batch(batch_size, drop_remainder=read.drop_remainder)
         return found.map(parse)
 
-    return epochs(paths, epoch, layout.features_and_label, read)
+    dataset = epochs(paths, epoch, layout.features_and_label, read)
+    if good is not None:
+        good.belongs_to(dataset)
+    return dataset
 
 
 def _names(paths: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
@@ -179,22 +192,39 @@ def _text_slots(
 def _records(paths: list[str]) -> Iterator[tuple[str, int, bytes]]:
     """The records of files, each with its file and its number there."""
     for path in paths:
-        compression = "GZIP" if path.endswith(".gz") else ""
         with reading(path):
-            records = tf.data.TFRecordDataset(
-                path, compression_type=compression
-            )
-            for number, record in enumerate(records):
+            for number, record in enumerate(_records_of(path)):
                 yield path, number, record.numpy()
 
 
+def _records_of(path: str | tf.Tensor) -> tf.data.Dataset:
+    """The records of a file.
+
+    `tf.data.TFRecordDataset` reports no error for a file that is cut within the
+    header of a record, or for a compressed file that is cut between records.
+    """
+    variant = gen_ops.lodestar_tfrecord_dataset(filename=path)
+    return tf.data.experimental.from_variant(
+        variant, tf.TensorSpec([], tf.string)
+    )
+
+
 def _good_records(
-    records: tf.data.Dataset,
-    spec: SlotSpec,
-    texts: Collection[str],
-    skipped: SkippedRecords,
+    records: tf.data.Dataset, good: PythonFunction
 ) -> tf.data.Dataset:
-    """The records that can be parsed; the others are noted."""
+    """The records that `good`, made of `_good_part`, keeps."""
+
+    @tf.autograph.experimental.do_not_convert
+    def filtered(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return tuple(good.call(*columns))
+
+    return records.batch(_CHECKED_RECORDS).map(filtered).unbatch()
+
+
+def _good_part(
+    spec: SlotSpec, texts: Collection[str], skipped: SkippedRecords
+) -> Callable[..., tuple[Any, ...]]:
+    """Returns a function that keeps valid records and notes the others."""
 
     def fault(paths: Any, numbers: Any, examples: Any) -> str | None:
         try:
@@ -215,11 +245,4 @@ def _good_records(
                     kept[i] = False
         return paths[kept], numbers[kept], examples[kept]
 
-    @tf.autograph.experimental.do_not_convert
-    def filtered(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        found = call_python(good, columns, [tf.string, tf.int64, tf.string])
-        for tensor in found:
-            tensor.set_shape([None])
-        return tuple(found)
-
-    return records.batch(_CHECKED_RECORDS).map(filtered).unbatch()
+    return good

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lodestar._files import AtomicFile, as_path
 from lodestar._typing import StrPath
-from lodestar.data.paths import open_input
+from lodestar.data.input_bytes import open_input
 
 _COUNT = re.compile("0*[0-9]{1,18}", re.ASCII)
 
@@ -96,7 +96,7 @@ def write_file_list(path: StrPath, files: Iterable[StrPath]) -> None:
                 f"{path}: the path {name!r} is blank or has a line break or NUL"
             )
     lines = [str(len(names)), *names]
-    with AtomicFile(path, compress=False) as file:
+    with AtomicFile(path) as file:
         file.write("".join(line + "\n" for line in lines).encode())
 
 

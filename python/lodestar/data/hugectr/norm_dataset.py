@@ -67,6 +67,9 @@ def NormDataset(
             not as declared, records are missing, or bytes follow the last.
             Samples before a bad record have come first.
         tf.errors.NotFoundError: While reading: a file is missing.
+        tf.errors.FailedPreconditionError: While reading, whatever `on_error`
+            says: a file was written to meanwhile, or has another size than when
+            the iterator was saved.
     """
     check_choice("key_type", key_type, NORM_KEY_TYPES)
     check_choice("check", check, (_AUTO, *CHECKS))

@@ -73,6 +73,9 @@ def RawDataset(
             before, or is compressed, is not as above. Samples before a bad record
             have come first.
         tf.errors.NotFoundError: While reading: a file is missing.
+        tf.errors.FailedPreconditionError: While reading, whatever `on_error`
+            says: a file was written to meanwhile, or has another size than when
+            the iterator was saved.
     """
     spec = as_slot_spec(slots)
     read = options_of(RawDataset, batch_size, options)

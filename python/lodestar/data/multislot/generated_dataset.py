@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lodestar._typing import StrPaths
 from lodestar.data.multislot.parse_multislot import parse_flat
-from lodestar.data.python_calls import generated_elements
+from lodestar.data.python_calls import PythonFunction
 from lodestar.data.record_dataset import as_paths, epochs, options_of
 from lodestar.data.slot_spec import SlotSpec
 
@@ -64,15 +64,16 @@ def generated_dataset(
         while batch := list(itertools.islice(lines, batch_size)):
             yield (batch,)
 
+    generator = PythonFunction(batches, [tf.TensorSpec([None], tf.string)])
+
     def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
-        lines = generated_elements(
-            batches, [files], [tf.TensorSpec([None], tf.string)]
-        )
         # Also makes the number of lines of a batch known where it is fixed.
-        lines = lines.unbatch()
+        lines = generator.generate(files).unbatch()
         if read.shuffle_rows:
             lines = lines.shuffle(read.shuffle_rows, seed=seed)
         lines = lines.batch(batch_size, drop_remainder=read.drop_remainder)
         return lines.map(lambda text: tuple(parse_flat(text, layout)))
 
-    return epochs(paths, epoch, layout.features_and_label, read)
+    dataset = epochs(paths, epoch, layout.features_and_label, read)
+    generator.belongs_to(dataset)
+    return dataset

@@ -91,8 +91,10 @@ def MultiSlotDataset(
             without a newline. Samples before that line have come first.
         tf.errors.NotFoundError: While reading: a file is missing.
         tf.errors.FailedPreconditionError: While reading, whatever `on_error`
-            says: `open_command` or `pipe_command` cannot be run, or does not
-            end with exit code 0. The end of its stderr is in the error.
+            says: a file was written to meanwhile, or has another size than when
+            the iterator was saved; `open_command` or `pipe_command` cannot be
+            run, or does not end with exit code 0. The end of its stderr is in
+            the error.
         RuntimeError: `"in_memory"` inside a `tf.function`.
     """
     check_choice("mode", mode, MODES)

@@ -6,20 +6,18 @@ import os
 import re
 import sys
 import traceback
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
 import numpy as np
 import tensorflow as tf
 
-from lodestar import _files
 from lodestar._checks import check_at_least
 from lodestar._errors import DataError, describe_error
 from lodestar._files import AtomicFile, as_path
 from lodestar._typing import StrPath, StrPaths
+from lodestar.data.input_bytes import open_input
 from lodestar.data.multislot.generated_dataset import generated_dataset
-from lodestar.data.paths import open_input
 from lodestar.data.slot_spec import Slots, as_slot_spec
 
 # A shell's word for a program whose reader has gone: 128 + SIGPIPE.
@@ -83,11 +81,11 @@ class MultiSlotGenerator:
             self._types = {slot.name: slot.dtype for slot in self._spec}
 
     def generate_sample(self, line: Any) -> Any:
-        """Returns the samples of one line; to be overridden.
+        r"""Returns the samples of one line; to be overridden.
 
         Args:
-            line: A line with its newline, if it had one; from `lines`, an item;
-                from `run_from_memory`, None.
+            line: A line with its end, `\n` or `\r\n`, if it had one; from
+                `lines`, an item; from `run_from_memory`, None.
 
         Returns:
             An iterable of samples (so it may be a generator), a callable that
@@ -194,7 +192,7 @@ class MultiSlotGenerator:
     def _file_texts(self, path: str) -> Iterator[str]:
         where = f"{path}:"
         with open_input(path) as file:
-            lines = _decoded(_files.gzip_reader(path, file), path)
+            lines = _decoded(file, path)
             yield from self._texts(self._samples(lines, where), where)
 
     def run_from_stdin(self) -> None:
@@ -468,10 +466,6 @@ def _decoded(file: IO[bytes], path: str) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}:{number}: byte {error.start + 1} is not UTF-8"
-        ) from error
-    except (EOFError, OSError, zlib.error) as error:
-        raise DataError(
-            f"{path}: after line {number}: {describe_error(error)}"
         ) from error
 
 

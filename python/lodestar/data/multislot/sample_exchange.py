@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error, reading
-from lodestar._files import AtomicFile, as_path
+from lodestar._files import AtomicFile, as_path, list_folder
 from lodestar._library import gen_ops
 from lodestar._typing import StrPath
 
@@ -281,7 +281,7 @@ class SampleExchange:
             wait = min(2 * wait, _LONGEST_WAIT)
 
     def _there(self) -> set[str]:
-        return set(tf.io.gfile.listdir(self._folder))
+        return set(list_folder(self._folder))
 
     def _check_failed(self, there: set[str]) -> None:
         for worker in range(self._num):
@@ -309,7 +309,7 @@ class SampleExchange:
         return os.path.join(self._folder, name)
 
     def _write(self, name: str, data: bytes = b"") -> None:
-        with AtomicFile(self._path(name), compress=False) as file:
+        with AtomicFile(self._path(name)) as file:
             file.write(data)
 
     def _load(self, name: str) -> bytes:

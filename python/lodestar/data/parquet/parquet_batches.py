@@ -8,7 +8,7 @@ of it, and a table says where each lies.
 import collections
 import contextlib
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,9 +62,12 @@ class _Piece:
 
 
 class BatchPacker:
-    """Packs rows into arrays, and unpacks them as the flat tensors of slots."""
+    """Packs rows into arrays, which are unpacked as the flat tensors of slots."""
 
-    dtypes = (tf.uint8, tf.int64)
+    specs = (
+        tf.TensorSpec([None], tf.uint8),
+        tf.TensorSpec([None, 3], tf.int64),
+    )
 
     def __init__(self, bindings: Sequence[Binding], rows: int | None):
         """Takes the columns, and the rows of a batch, None if they vary."""
@@ -80,13 +83,11 @@ class BatchPacker:
             else binding.width
             for binding in bindings
         ]
+        # A batch owns its memory until TensorFlow releases it. Then this list
+        # does, which only the packer and its batches refer to.
         self._free: collections.deque[np.ndarray] = collections.deque(
             maxlen=_MAX_FREE
         )
-
-    def close(self) -> None:
-        """Frees the memory that no batch is in."""
-        self._free.clear()
 
     def pack(self, parts: Sequence[Part], rows: int) -> list[np.ndarray]:
         """The arrays of the `rows` rows that the parts have together.
@@ -107,14 +108,23 @@ class BatchPacker:
             piece.write(buffer, begin)
         return [buffer, np.array(places, np.int64)]
 
-    def unpack(self, buffer: tf.Tensor, places: tf.Tensor) -> list[tf.Tensor]:
-        """The flat tensors of the slots, in order, from the arrays of `pack`."""
-        return gen_ops.lodestar_cut_buffer(
-            buffer=buffer,
-            places=places,
-            output_types=[spec.dtype for spec in self._specs],
-            output_shapes=[spec.shape for spec in self._specs],
-        )
+    def unpacker(self) -> Callable[[tf.Tensor, tf.Tensor], list[tf.Tensor]]:
+        """Returns a function from the arrays of `pack` to the slots' flat tensors.
+
+        The function does not refer to this object or to its memory.
+        """
+        types = [spec.dtype for spec in self._specs]
+        shapes = [spec.shape for spec in self._specs]
+
+        def unpack(buffer: tf.Tensor, places: tf.Tensor) -> list[tf.Tensor]:
+            return gen_ops.lodestar_cut_buffer(
+                buffer=buffer,
+                places=places,
+                output_types=types,
+                output_shapes=shapes,
+            )
+
+        return unpack
 
     def _pieces(self, parts: Sequence[Part], rows: int) -> Iterator[_Piece]:
         """Those of all tensors; the same one where tensors are alike."""

@@ -92,7 +92,9 @@ def ParquetDataset(
         tf.errors.InvalidArgumentError: While reading: a row group cannot be
             decoded, or a row has a null, or a value or a count out of range
             ("path: row 17 (row group 0, its row 17): column 'C1': found ...",
-            rows count from 0). Batches of the row groups before it come first.
+            rows count from 0); or, whatever `on_error` says, a file was written
+            to since the dataset was made, or has another size than when the
+            iterator was saved. Batches of the row groups before it come first.
     """
     if batch_size is None:
         raise ValueError(

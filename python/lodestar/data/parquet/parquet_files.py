@@ -29,12 +29,19 @@ class ParquetFile:
         footer: A `pyarrow.parquet.FileMetaData`.
         schema: A `pyarrow.Schema`.
         row_groups: The rows of each row group.
+        opened: Result of `tf.io.gfile.stat` before the footer was read.
     """
 
     path: str
     footer: Any
     schema: Any
     row_groups: tuple[int, ...]
+    opened: Any
+
+    @property
+    def num_bytes(self) -> int:
+        """Its size when the footer was read."""
+        return self.opened.length
 
     @property
     def num_rows(self) -> int:
@@ -85,6 +92,7 @@ def read_footer(path: str) -> ParquetFile:
     """
     import_optional("pyarrow", "ParquetDataset")
     try:
+        opened = tf.io.gfile.stat(as_input(path))
         with open_parquet(path) as file:
             footer = file.metadata
             groups = tuple(
@@ -108,7 +116,7 @@ def read_footer(path: str) -> ParquetFile:
             f"{path}: the footer counts {footer.num_rows} rows, its row groups "
             f"{list(groups)}"
         )
-    return ParquetFile(path, footer, schema, groups)
+    return ParquetFile(path, footer, schema, groups, opened)
 
 
 def read_footers(paths: list[str]) -> list[ParquetFile | Exception]:

@@ -8,9 +8,9 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from lodestar._errors import DataError
+from lodestar.data.input_bytes import ChangedFileError
 from lodestar.data.parquet.parquet_batches import BatchPacker
 from lodestar.data.parquet.parquet_rows import Rows, read_row_group
 from lodestar.data.parquet.parquet_schema import Binding, RowGroups
@@ -85,6 +85,13 @@ class _Plan:
             )
             begin, at = until, at + 1
 
+    def begun(self, number: int, row: int) -> int | None:
+        """Returns the file that a chunk begins in, or None if no row of it came."""
+        first = next((p for _, p in self.chunk(number)), None)
+        if first is None or not (row or first.group or first.begin):
+            return None
+        return first.file
+
     def order(self, number: int, rows: int) -> np.ndarray | None:
         """In which order a chunk's rows come, None for the given one."""
         if not self._window:
@@ -151,15 +158,6 @@ class ParquetReader:
         self._groups: _Cache = collections.OrderedDict()
         self._chunks: _Cache = collections.OrderedDict()
 
-    def close(self) -> None:
-        """Frees the row groups in memory.
-
-        A batch that is asked for later is read anew.
-        """
-        self._groups = collections.OrderedDict()
-        self._chunks = collections.OrderedDict()
-        self.packer.close()
-
     @property
     def num_batches(self) -> int:
         """Batches of an epoch, if no row is left out."""
@@ -168,9 +166,13 @@ class ParquetReader:
             return rows // self._batch_size
         return -(-rows // self._batch_size)
 
-    @tf.autograph.experimental.do_not_convert
     def next_batch(
-        self, order: np.ndarray, seed: np.ndarray, chunk: int, row: int
+        self,
+        order: np.ndarray,
+        seed: np.ndarray,
+        chunk: int,
+        row: int,
+        num_bytes: int,
     ) -> list[Any]:
         """The batch that begins at a row of a chunk of an epoch.
 
@@ -179,15 +181,24 @@ class ParquetReader:
             seed: Of the epoch's shuffling.
             chunk: Where the batch begins.
             row: Which of the chunk's rows is first.
+            num_bytes: The size of the file at this position, or -1 if no row of
+                the file came before.
 
         Returns:
-            The chunk and row that follow, the rows of the batch, 0 at the end,
-            and the arrays of `BatchPacker.pack`.
+            The chunk, row and size that follow, the rows of the batch, 0 at the
+            end, and the arrays of `BatchPacker.pack`.
 
         Raises:
-            DataError: A row cannot be used, and there is no `skip`.
+            DataError: A row cannot be used, and there is no `skip`; or the file
+                has another size.
         """
         plan = self._plan(order, int(seed))
+        path, found_bytes = self._begun(plan, int(chunk), int(row))
+        if -1 not in (num_bytes, found_bytes) and num_bytes != found_bytes:
+            raise ChangedFileError(
+                f"{path}: has {found_bytes} bytes, but had {num_bytes} when the "
+                "iterator was saved, so reading cannot resume in it"
+            )
         chunk, row, rows = int(chunk), int(row), 0
         parts = []
         while rows < self._batch_size and chunk < plan.num_chunks:
@@ -215,9 +226,17 @@ class ParquetReader:
         return [
             np.int64(chunk),
             np.int64(row),
+            np.int64(self._begun(plan, chunk, row)[1]),
             np.int64(rows),
             *self.packer.pack(parts, rows),
         ]
+
+    def _begun(self, plan: _Plan, chunk: int, row: int) -> tuple[str, int]:
+        """Returns the path and size of the file at a position; -1 if not begun."""
+        number = plan.begun(chunk, row) if chunk < plan.num_chunks else None
+        if number is None:
+            return "", -1
+        return self._files[number].path, self._files[number].num_bytes
 
     def _plan(self, order: np.ndarray, seed: int) -> _Plan:
         key = (order.tobytes(), seed)
@@ -246,7 +265,7 @@ class ParquetReader:
             try:
                 rows = self._row_group(plan, at)
             except DataError as error:
-                if self._skip is None:
+                if self._skip is None or isinstance(error, ChangedFileError):
                     raise
                 skipped.append((str(error), piece.end - piece.begin))
                 continue

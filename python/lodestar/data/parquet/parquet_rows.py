@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lodestar._errors import DataError
+from lodestar.data.input_bytes import ChangedFileError, check_unchanged
 from lodestar.data.parquet.parquet_files import (
     ParquetFile,
     one_line,
@@ -70,7 +71,8 @@ def read_row_group(
     Rows with a null or a wrong value or count are `bad`.
 
     Raises:
-        DataError: The row group cannot be read or decoded.
+        DataError: The row group cannot be read or decoded; with the class
+            ChangedFileError, the file was written to since its footer was read.
     """
     names = list(dict.fromkeys(binding.column for binding in bindings))
     table = _read(file, group, names)
@@ -108,8 +110,13 @@ def _read(file: ParquetFile, group: int, names: list[str]) -> Any:
     try:
         with open_parquet(file.path, file.footer) as parquet:
             # Row groups are read side by side, so the columns of one are not.
-            return parquet.read_row_group(group, names, use_threads=False)
+            table = parquet.read_row_group(group, names, use_threads=False)
+        check_unchanged(file.path, file.opened)
+        return table
+    except ChangedFileError:
+        raise
     except (Exception, MemoryError) as error:
+        check_unchanged(file.path, file.opened)
         # pyarrow raises whatever its decoders meet, OverflowError included.
         raise DataError(
             f"{file.path}: row group {group}: {_broken_column(file, group, names)}"

@@ -98,6 +98,10 @@ class RowGroups(Protocol):
     def num_rows(self) -> int:
         """Rows of all row groups."""
 
+    @property
+    def num_bytes(self) -> int:
+        """The size of the file; -1 where there is none."""
+
 
 def bind_slots(spec: SlotSpec, file: RowGroups) -> list[Binding]:
     """Gives each used slot the column of its name.

@@ -1,15 +1,15 @@
 """The dataset of a ParquetReader: its batches as `(features, label)`."""
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from lodestar.data.parquet.parquet_batches import BatchPacker
 from lodestar.data.parquet.parquet_reader import ParquetReader, ReadRows
 from lodestar.data.parquet.parquet_rows import read_row_group
 from lodestar.data.parquet.parquet_schema import Binding, RowGroups, spec_of
-from lodestar.data.python_calls import call_python
+from lodestar.data.python_calls import PythonFunction
 from lodestar.data.ragged_encoder import RaggedEncoder
 from lodestar.data.record_dataset import ReadOptions, epochs
 
@@ -58,31 +58,35 @@ def reader_dataset(
         read_rows=read_rows,
     )
 
+    # Nothing else may refer to the reader, so that it is freed with the dataset.
+    next_batch = PythonFunction(
+        reader.next_batch,
+        [*[tf.TensorSpec([], tf.int64)] * 4, *BatchPacker.specs],
+    )
+    unpack = reader.packer.unpacker()
+    num_batches = reader.num_batches
+    del reader
     encoder = RaggedEncoder()
 
     def element(*arrays: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        tensors = reader.packer.unpack(*arrays)
+        tensors = unpack(*arrays)
         return encoder.encode(layout.features_and_label(*tensors))
 
-    def epoch(order: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
-        seed = tf.cast(seed, tf.int64)
-
+    @tf.autograph.experimental.do_not_convert
+    def batches_of(order: tf.Tensor, seed: tf.Tensor) -> tf.data.Dataset:
         @tf.autograph.experimental.do_not_convert
         def batch(position: Any, _: Any) -> Any:
-            chunk, row, rows, *arrays = call_python(
-                reader.next_batch,
-                [order, seed, *position],
-                [tf.int64, tf.int64, tf.int64, *reader.packer.dtypes],
+            chunk, row, num_bytes, rows, *arrays = next_batch.call(
+                order, seed, *position
             )
-            for number in (chunk, row, rows):
-                number.set_shape([])
+            position = (chunk, row, num_bytes)
             if skip is None:
                 # In this function: another that is called has its price.
-                return (chunk, row), element(*arrays)
-            return (chunk, row), (rows, *arrays)
+                return position, element(*arrays)
+            return position, (rows, *arrays)
 
-        start = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
-        count = reader.num_batches if skip is None else tf.int64.max
+        start = tuple(tf.constant(x, tf.int64) for x in (0, 0, -1))
+        count = num_batches if skip is None else tf.int64.max
         batches = tf.data.Dataset.range(count).scan(start, batch)
         if skip is not None:
             batches = batches.take_while(lambda rows, *_: rows > 0)
@@ -92,13 +96,22 @@ def reader_dataset(
             )
         return encoder.elements(batches)
 
+    def epoch(order: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
+        # TensorFlow adds the function of a scan to the default graph, which in
+        # eager mode lives until the process ends. Inside flat_map it does not.
+        found = tf.data.Dataset.from_tensors((order, tf.cast(seed, tf.int64)))
+        found = found.flat_map(batches_of)
+        if skip is None:
+            counted = tf.data.experimental.assert_cardinality(num_batches)
+            found = found.apply(counted)
+        return found
+
     dataset = epochs(
         range(len(files)),
         epoch,
         None,
         read,
-        None if skip else reader.num_batches,
+        None if skip else num_batches,
     )
-    # TensorFlow keeps the function, and so the reader, as long as the process.
-    weakref.finalize(dataset, reader.close).atexit = False
+    next_batch.belongs_to(dataset)
     return dataset

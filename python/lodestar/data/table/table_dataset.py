@@ -2,7 +2,6 @@
 
 import dataclasses
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -151,13 +150,9 @@ def TableDataset(
     bindings = bind_slots(spec, rows)
     if slot_size_array is not None:
         bindings = limit_keys(bindings, slot_size_array)
-    dataset = reader_dataset(
+    return reader_dataset(
         [rows], bindings, read, read.shard or (1, 0), skip_of(read), _read_rows
     )
-    if not tf.inside_function():
-        # TensorFlow keeps what reads the table as long as the process.
-        weakref.finalize(dataset, rows.release).atexit = False
-    return dataset
 
 
 @dataclasses.dataclass
@@ -166,13 +161,15 @@ class _TableRows:
 
     Attributes:
         path: What errors call it.
-        table: A `pyarrow.Table`; None once it is released.
+        table: A `pyarrow.Table`.
         reads_nulls: Whether nulls are missing values already.
+        num_bytes: -1, as that of no file.
     """
 
     path: str
     table: Any
     reads_nulls: bool
+    num_bytes: int = -1
 
     @property
     def schema(self) -> Any:
@@ -186,9 +183,6 @@ class _TableRows:
     def row_groups(self) -> tuple[int, ...]:
         groups, rest = divmod(self.num_rows, _GROUP_ROWS)
         return (_GROUP_ROWS,) * groups + (rest,) * (rest > 0)
-
-    def release(self) -> None:
-        self.table = None
 
     def null_advice(self, slot: Slot) -> str:
         """Returns what to do about the nulls of a slot."""
@@ -204,15 +198,11 @@ class _TableRows:
 def _read_rows(
     rows: _TableRows, group: int, bindings: Sequence[Binding]
 ) -> Rows:
-    table = rows.table
-    if table is None:
-        # No DataError, which `on_error="skip"` would count as rows left out.
-        raise RuntimeError(
-            f"{rows.path}: has been freed with the dataset that held it"
-        )
     first = group * _GROUP_ROWS
-    faults = Faults(first, null_advice=rows.null_advice)
-    return decode_rows(bindings, table.slice(first, _GROUP_ROWS), faults)
+    part = rows.table.slice(first, _GROUP_ROWS)
+    return decode_rows(
+        bindings, part, Faults(first, null_advice=rows.null_advice)
+    )
 
 
 def is_table(data: Any) -> bool:

@@ -6,18 +6,17 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from lodestar import _files
 from lodestar._errors import DataError, reading
 from lodestar._files import as_path, list_folder
 from lodestar.data.csv.csv_reader import DELIMITERS
 from lodestar.data.csv.csv_table import is_criteo_line
 from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.hugectr.norm_writer import norm_header
+from lodestar.data.input_bytes import open_input
 from lodestar.data.multislot.multislot_generator import parse_number
 from lodestar.data.parquet.parquet_files import SUFFIX as PARQUET
 from lodestar.data.parquet.parquet_files import expand
 from lodestar.data.parquet.parquet_metadata import METADATA_NAME
-from lodestar.data.paths import open_input
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.output import FILE_LIST
 
@@ -137,8 +136,16 @@ def _head(path: str) -> bytes:
     with reading(path):
         if tf.io.gfile.isdir(path):
             raise DataError(f"{path}: is a folder")
+        head = b""
         with open_input(path) as file:
-            return _files.gzip_reader(path, file).read(_HEAD_BYTES)
+            try:
+                while piece := file.read1(_HEAD_BYTES - len(head)):
+                    head += piece
+            except DataError:
+                # Damage behind the first bytes is an error of reading the file.
+                if not head:
+                    raise
+        return head
 
 
 def _is_norm(head: bytes) -> bool:

@@ -22,12 +22,12 @@ from lodestar.data.hugectr.norm_dataset import NormDataset
 from lodestar.data.hugectr.norm_writer import NormWriter, norm_header
 from lodestar.data.hugectr.raw_dataset import RawDataset
 from lodestar.data.hugectr.raw_writer import RawWriter
+from lodestar.data.input_bytes import open_input
 from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.parquet.parquet_dataset import ParquetDataset, parquet_slots
 from lodestar.data.parquet.parquet_files import SUFFIX, read_footer
 from lodestar.data.parquet.parquet_writer import ParquetWriter
-from lodestar.data.paths import open_input
 from lodestar.data.sample_columns import lengths, num_rows, take
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.skipped_records import SkippedRecords

@@ -10,7 +10,7 @@ from typing import Any, Self
 import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
-from lodestar._files import AtomicFile, Temporary, as_path
+from lodestar._files import AtomicFile, Temporary, as_path, list_folder
 from lodestar._typing import StrPath
 from lodestar.data.hugectr.file_list import write_file_list
 from lodestar.data.sample_columns import cut, num_rows
@@ -137,7 +137,7 @@ class Output:
             begin = end
 
     def _commit_file(self) -> None:
-        with AtomicFile(slots_path(self._target), compress=False) as file:
+        with AtomicFile(slots_path(self._target)) as file:
             file.write(self._spec.yaml_text().encode())
             self._writer.close()
 
@@ -190,7 +190,7 @@ def check_target(target: str, inputs: Sequence[str], is_folder: bool) -> None:
             if tf.io.gfile.isdir(path):
                 raise DataError(f"{path}: cannot be written: it is a folder")
     elif tf.io.gfile.exists(target) and not (
-        tf.io.gfile.isdir(target) and not tf.io.gfile.listdir(target)
+        tf.io.gfile.isdir(target) and not list_folder(target)
     ):
         raise DataError(
             f"{target}: cannot be written: it is there, and several files go "

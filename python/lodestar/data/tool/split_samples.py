@@ -1,16 +1,14 @@
 """Splits a file of samples at random, for training and evaluation."""
 
 import contextlib
-import zlib
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from lodestar import _files
 from lodestar._errors import DataError
 from lodestar._files import AtomicFile, as_path
 from lodestar._typing import StrPath
-from lodestar.data.paths import open_input
+from lodestar.data.input_bytes import open_input
 from lodestar.data.sample_columns import num_rows, take
 from lodestar.data.slot_spec import Slots
 from lodestar.data.tool.formats import FORMATS
@@ -93,8 +91,7 @@ def _split_lines(
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open_input(source))
         outputs = [stack.enter_context(AtomicFile(path)) for path in targets]
-        lines = _files.gzip_reader(source, file)
-        while line := _read_line(lines, source):
+        for line in file:
             part = int(rng.random() < fraction)
             outputs[part].write(line)
             counts[part] += 1
@@ -108,11 +105,3 @@ def _check_counts(source: str, counts: list[int], fraction: float) -> None:
             f"{source}: {sum(counts)} samples are too few to split off a "
             f"fraction of {fraction}"
         )
-
-
-def _read_line(lines: IO[bytes], path: str) -> bytes:
-    try:
-        return lines.readline()
-    # What gzip says of a file that is cut short or not its own.
-    except (EOFError, OSError, zlib.error) as error:
-        raise DataError(f"{path}: {error}") from error

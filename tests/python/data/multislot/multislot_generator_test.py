@@ -393,8 +393,12 @@ def test_a_file_of_a_file(tmp_path, suffix):
         ("in", b"1\n2\nx\n", r"in:3: generate_sample\(\) raised ValueError"),
         ("in", b"1\n2 \xff\n", r"in:2: byte 3 is not UTF-8"),
         ("in", b"", r"in: no samples were made"),
-        ("in.gz", b"1\n", r"in\.gz: after line 0: Not a gzipped file"),
-        ("in.gz", gzip.compress(b"1\n2\n")[:-9], r"in\.gz: after line \d: Com"),
+        ("in.gz", b"1\n", r"in\.gz: Not a gzipped file"),
+        (
+            "in.gz",
+            gzip.compress(b"1\n2\n")[:-9],
+            r"in\.gz: Compressed file ended",
+        ),
     ],
 )
 def test_a_bad_file_leaves_the_output_as_it_was(tmp_path, name, data, message):

@@ -489,7 +489,10 @@ def test_a_file_that_shrinks_after_a_checkpoint(tmp_path):
     write(path, table(0, 10))
     again = iter(ParquetDataset(path, SPEC, 8, on_error="skip"))
     tf.train.Checkpoint(iterator=again).restore(saved)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="have changed"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="had .* when the iterator was saved",
+    ):
         list(again)
 
 

@@ -1,0 +1,218 @@
+"""What readers leave behind: nothing, so that a loop over days stays flat."""
+
+import gc
+import os
+import weakref
+
+import keras
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.data import (
+    CsvDataset,
+    ExampleDataset,
+    ExampleWriter,
+    InMemoryDataset,
+    MultiSlotDataset,
+    MultiSlotGenerator,
+    MultiSlotWriter,
+    NormDataset,
+    NormWriter,
+    ParquetDataset,
+    ParquetWriter,
+    RawDataset,
+    RawWriter,
+    SkippedRecords,
+    Slot,
+    SlotSpec,
+    TableDataset,
+)
+from lodestar.data.parquet.parquet_batches import BatchPacker
+from lodestar.data.python_calls import PythonFunction
+
+SPEC = SlotSpec([Slot.label("y"), Slot.dense("I", [2]), Slot.sparse("C")])
+FORMS = {
+    "a.txt": MultiSlotWriter,
+    "a.parquet": ParquetWriter,
+    "a.tfrecord": ExampleWriter,
+    "a.norm": NormWriter,
+    "a.raw": RawWriter,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("days")
+    for name, writer in FORMS.items():
+        with writer(path / name, SPEC) as out:
+            for i in range(100):
+                out.write({"y": i % 2, "I": [0.5, i / 100], "C": [i + 1]})
+    lines = [f"{i % 2},{i / 4},v{i % 5}\n" for i in range(100)]
+    (path / "a.csv").write_text("label,x,c\n" + "".join(lines))
+    return path
+
+
+class Lines(MultiSlotGenerator):
+    """One sample a line."""
+
+    def generate_sample(self, line):
+        yield [("y", [1]), ("I", [0.5, 0.25]), ("C", [len(line)])]
+
+
+def in_memory(folder):
+    memory = InMemoryDataset(SPEC, 16)
+    memory.load(folder / "a.txt")
+    return memory.dataset()
+
+
+def table(folder):
+    data = {"y": np.arange(100) % 2, "x": np.arange(100.0)}
+    spec = [Slot.label("y"), Slot.dense("x")]
+    return TableDataset(pa.table(data), spec, 16)
+
+
+READERS = {
+    "csv": lambda f: CsvDataset(f / "a.csv", batch_size=16),
+    "example": lambda f: ExampleDataset(f / "a.tfrecord", SPEC, 16, texts=[]),
+    "example skips": lambda f: ExampleDataset(
+        f / "a.tfrecord", SPEC, 16, texts=[], on_error="skip"
+    ),
+    "generator": lambda f: Lines(slots=SPEC).dataset(f / "a.txt", 16),
+    "in memory": in_memory,
+    "multislot": lambda f: MultiSlotDataset(f / "a.txt", SPEC, 16),
+    "norm": lambda f: NormDataset(f / "a.norm", SPEC, 16),
+    "parquet": lambda f: ParquetDataset(f / "a.parquet", SPEC, 16),
+    "parquet skips": lambda f: ParquetDataset(
+        f / "a.parquet", SPEC, 16, on_error="skip", repeat=2
+    ),
+    "parquet shuffled": lambda f: ParquetDataset(
+        f / "a.parquet", SPEC, 16, shuffle_rows=30, repeat=2, prefetch=0
+    ),
+    "raw": lambda f: RawDataset(f / "a.raw", SPEC, 16),
+    "table": table,
+}
+
+
+def read(dataset):
+    for _ in dataset:
+        pass
+
+
+def leave(dataset):
+    next(iter(dataset.repeat().prefetch(3)))
+
+
+def in_function(dataset):
+    @tf.function
+    def count():
+        found = 0
+        for _ in dataset:
+            found += 1
+        return found
+
+    count()
+
+
+def save(dataset):
+    iterator = iter(dataset)
+    next(iterator)
+    tf.train.Checkpoint(iterator=iterator).write("ram://reader_memory/c")
+
+
+def objects():
+    gc.collect()
+    # TensorFlow leaves an empty list behind some calls.
+    return sum(1 for o in gc.get_objects() if type(o) is not list or o)
+
+
+def days(make, use):
+    """How many objects a day leaves behind, and the least of several days."""
+    left = []
+    for _ in range(2):
+        use(make())
+    before = objects()
+    for _ in range(2):
+        use(make())
+        after = objects()
+        left.append(after - before)
+        before = after
+    return min(left)
+
+
+# The readers that Python code is part of, and of the others the commonest.
+USES = [
+    *((read, name) for name in READERS),
+    *((leave, name) for name in ("csv", "generator", "multislot", "parquet")),
+    *((in_function, name) for name in ("csv", "multislot", "table")),
+    *((save, name) for name in ("multislot", "parquet", "table")),
+]
+
+
+@pytest.mark.parametrize("use, name", USES)
+def test_a_day_leaves_nothing_behind(folder, use, name):
+    assert days(lambda: READERS[name](folder), use) <= 0
+    assert not [o for o in gc.get_objects() if type(o) is PythonFunction]
+
+
+@pytest.mark.parametrize(
+    "make", [SkippedRecords, lambda: InMemoryDataset(SPEC, 16)]
+)
+def test_what_is_collected_within_a_trace_is_freed_there(make):
+    made = make()
+    cycle = [made]
+    cycle.append(cycle)
+    gone = weakref.ref(made)
+    del made, cycle
+
+    @tf.function
+    def traced():
+        gc.collect()
+        return tf.constant(1)
+
+    graph = traced.get_concrete_function().graph
+    assert gone() is None
+    assert not [op for op in graph.get_operations() if "Lodestar" in op.type]
+
+
+def test_batches_of_tables_that_are_gone_are_freed():
+    """Tables of 8 MB, of which each is read in one batch."""
+
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def one():
+        data = pa.table({"x": np.zeros(2_000_000, np.float32)})
+        dataset = TableDataset(data, [Slot.dense("x")], 2_000_000)
+        held = weakref.ref(data)
+        read(dataset)
+        return held
+
+    for _ in range(3):
+        one()
+    gc.collect()
+    before = resident()
+    tables = [one() for _ in range(25)]
+    gc.collect()
+    assert not any(held() for held in tables)
+    assert not [o for o in gc.get_objects() if type(o) is BatchPacker]
+    # What is freed the allocator may keep for a while.
+    assert resident() - before < 80e6
+
+
+def test_model_fit_leaves_no_reader_behind(folder):
+    inputs = lodestar.data.inputs_of_slots(SPEC)
+    rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")(inputs["C"])
+    score = keras.layers.Dense(1)(keras.layers.concatenate([rows, inputs["I"]]))
+    model = keras.Model(inputs, score)
+    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    for _ in range(2):
+        for name in ("parquet", "multislot", "generator"):
+            model.fit(READERS[name](folder), epochs=2, verbose=0)
+    # Keras holds the last iterator, in garbage.
+    del model
+    gc.collect()
+    assert not [o for o in gc.get_objects() if type(o) is PythonFunction]

@@ -1,0 +1,409 @@
+"""Files that are cut short: at every byte, before and while they are read."""
+
+import gzip
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lodestar._errors import DataError
+from lodestar._library import gen_ops
+from lodestar.data import (
+    CsvDataset,
+    CsvWriter,
+    ExampleDataset,
+    ExampleWriter,
+    InMemoryDataset,
+    MultiSlotDataset,
+    MultiSlotGenerator,
+    MultiSlotWriter,
+    NormDataset,
+    NormWriter,
+    ParquetDataset,
+    ParquetWriter,
+    RawDataset,
+    RawWriter,
+    Slot,
+    SlotSpec,
+)
+from lodestar.data.__main__ import main
+from lodestar.data.csv.csv_reader import CsvReader
+from lodestar.data.parquet.parquet_files import read_footer
+from lodestar.data.tool.split_samples import split_samples
+
+SPEC = SlotSpec([Slot.label("y"), Slot.dense("I"), Slot.sparse("C")])
+ROWS = 2
+
+
+class Lines(MultiSlotGenerator):
+    """One sample a line."""
+
+    def generate_sample(self, line):
+        yield [("y", [1]), ("I", [0.5]), ("C", [len(line)])]
+
+
+def write(path, writer, rows=ROWS, **options):
+    with writer(path, SPEC, **options) as out:
+        for i in range(rows):
+            out.write({"y": i % 2, "I": i / 2, "C": [i + 1]})
+    return path
+
+
+def csv_file(path, rows=ROWS):
+    text = "y,I,C\n" + "".join(
+        f"{i % 2},{i / 2},{i + 1}\n" for i in range(rows)
+    )
+    opened = gzip.open if path.name.endswith(".gz") else open
+    with opened(path, "wb") as file:
+        file.write(text.encode())
+    return path
+
+
+def opener(make):
+    """Reads a file by a dataset of its path, which is traced once."""
+    spec = {}
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+    def variant(path):
+        dataset = make(path)
+        spec["element"] = dataset.element_spec
+        return tf.data.experimental.to_variant(dataset)
+
+    def read(path):
+        dataset = tf.data.experimental.from_variant(
+            variant(str(path)), spec["element"]
+        )
+        return sum(len(features["I"]) for features, _ in dataset)
+
+    return read
+
+
+def samples(make, **options):
+    def read(path):
+        dataset = make(path, SPEC, 2, prefetch=0, **options)
+        return sum(len(features["I"]) for features, _ in dataset)
+
+    return read
+
+
+def tfrecords(path):
+    variant = gen_ops.lodestar_tfrecord_dataset(filename=str(path))
+    spec = tf.TensorSpec([], tf.string)
+    return sum(1 for _ in tf.data.experimental.from_variant(variant, spec))
+
+
+def csv_rows(path):
+    reader = CsvReader(path)
+    count = sum(1 for _ in reader.rows())
+    # What may be cut is told in a warning, and is an error to `validate`.
+    return None if reader.ends_without_newline else count
+
+
+def generated(path):
+    return Lines(slots=SPEC).write(path, path.parent / "out.txt")
+
+
+def split(path):
+    parts = [path.parent / name for name in ("train", "test")]
+    # With this seed one of two samples goes to each.
+    return sum(split_samples(path, *parts, fraction=0.7, seed=1))
+
+
+# What writes a file, what counts its samples, and whether one that ends where a
+# sample does is whole for all that can be known.
+READERS = {
+    "multislot": (
+        lambda p: write(p, MultiSlotWriter),
+        opener(lambda p: MultiSlotDataset(p, SPEC, 2)),
+        True,
+    ),
+    "norm": (lambda p: write(p, NormWriter), samples(NormDataset), False),
+    "norm without checksums": (
+        lambda p: write(p, NormWriter, check="none"),
+        samples(NormDataset),
+        False,
+    ),
+    "raw": (lambda p: write(p, RawWriter), samples(RawDataset), True),
+    "raw of a known size": (
+        lambda p: write(p, RawWriter),
+        samples(RawDataset, num_samples=ROWS),
+        False,
+    ),
+    "tfrecord": (lambda p: write(p, ExampleWriter), tfrecords, True),
+    "csv": (csv_file, csv_rows, True),
+    "generator": (lambda p: write(p, MultiSlotWriter), generated, True),
+    "split": (lambda p: write(p, MultiSlotWriter), split, True),
+}
+# Whose lines may be any.
+ANY_LINES = ("generator", "split")
+ERRORS = (
+    tf.errors.InvalidArgumentError,
+    tf.errors.DataLossError,
+    DataError,
+)
+
+
+@pytest.mark.parametrize("name", [n for n in READERS if n not in ANY_LINES])
+def test_a_file_that_is_cut_at_any_byte(tmp_path, name):
+    make, read, may_end = READERS[name]
+    data = make(tmp_path / "whole").read_bytes()
+    assert read(tmp_path / "whole") == ROWS
+    path = tmp_path / "cut"
+    ends = set()
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        try:
+            count = read(path)
+        except ERRORS as error:
+            assert str(path) in str(error), size
+        else:
+            if count is not None:
+                ends.add((count, size))
+    if not may_end:
+        assert not ends
+        return
+    # One size for each number of whole samples.
+    counts = sorted(count for count, _ in ends)
+    assert counts in ([0, 1], [1])
+
+
+# Without compression the bytes of the content are seen as they are.
+@pytest.mark.parametrize(
+    "name, level",
+    [
+        ("multislot", 0),
+        ("multislot", 9),
+        ("norm", 0),
+        ("tfrecord", 0),
+        ("csv", 0),
+        ("generator", 0),
+        ("split", 0),
+    ],
+)
+def test_a_compressed_file_that_is_cut_at_any_byte(tmp_path, name, level):
+    make, read, _ = READERS[name]
+    content = make(tmp_path / "whole").read_bytes()
+    data = gzip.compress(content, level)
+    path = tmp_path / "cut.gz"
+    path.write_bytes(data)
+    assert read(path) == ROWS
+    for size in range(1, len(data)):
+        path.write_bytes(data[:size])
+        with pytest.raises(ERRORS) as error:
+            read(path)
+        assert str(path) in str(error.value), size
+        assert "too few" not in str(error.value), size
+
+
+def test_a_parquet_file_that_is_cut_at_any_byte(tmp_path):
+    data = write(tmp_path / "whole.parquet", ParquetWriter).read_bytes()
+    path = tmp_path / "cut.parquet"
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        with pytest.raises(DataError) as error:
+            read_footer(str(path))
+        assert str(path) in str(error.value), size
+
+
+@pytest.mark.parametrize("size", [5, 12, -1])
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
+def test_a_cut_tfrecord_file_is_an_error_of_all_that_read_it(
+    tmp_path, name, size, capsys
+):
+    path = write(tmp_path / name, ExampleWriter)
+    second = write(tmp_path / f"second.{name}", ExampleWriter, rows=1)
+    content = path.read_bytes()
+    if size > 0:  # within the second record
+        more = second.read_bytes()[:size]
+        path.write_bytes(content + more)
+    else:
+        path.write_bytes(content[:size])
+    with pytest.raises(ERRORS) as error:
+        list(ExampleDataset(path, SPEC, 2, texts=[]))
+    assert str(path) in str(error.value)
+    SPEC.to_yaml(tmp_path / "slots.yaml")
+    assert main(["validate", str(path)]) == 1
+    assert f"{path}" in "".join(capsys.readouterr())
+    assert main(["convert", str(path), str(tmp_path / "out.txt")]) == 2
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_members_of_a_compressed_file_are_read_on(tmp_path):
+    write(tmp_path / "one", MultiSlotWriter)
+    member = gzip.compress((tmp_path / "one").read_bytes())
+    path = tmp_path / "all.gz"
+    path.write_bytes(member * 3)
+    read = READERS["multislot"][1]
+    assert read(path) == 3 * ROWS
+    path.write_bytes(member * 2 + b"other")
+    with pytest.raises(tf.errors.OpError) as error:
+        read(path)
+    assert str(path) in str(error.value)
+
+
+# More than is read ahead, of 300 bytes each.
+BIG_ROWS = {MultiSlotWriter: 24_000, ExampleWriter: 6_000, CsvWriter: 6_000}
+
+
+def big(path, writer, **options):
+    """Writes a file, one with half of its samples, and one with more."""
+    count = BIG_ROWS[writer] // 2
+    columns = {
+        "y": np.arange(count) % 2,
+        "I": np.arange(count, dtype=np.float32),
+        "C": (
+            10**6 + np.arange(40 * count),
+            np.arange(0, 40 * count + 1, 40),
+        ),
+    }
+    for name, times in (("half", 1), (path.name, 2), ("more", 3)):
+        with writer(path.parent / name, SPEC, **options) as out:
+            for _ in range(times):
+                out.write_batch(columns)
+    return path
+
+
+def half(path):
+    os.truncate(path, os.path.getsize(path.parent / "half"))
+
+
+def more(path):
+    with open(path, "ab") as file:
+        file.write((path.parent / "more").read_bytes()[path.stat().st_size :])
+
+
+def same_size(path):
+    """Another content of the same size."""
+    with open(path, "r+b") as file:
+        file.write(file.read(1))
+    os.utime(path, (1, 1))
+
+
+GROWING = {
+    "multislot": (MultiSlotWriter, MultiSlotDataset, {}),
+    "multislot of a command": (
+        MultiSlotWriter,
+        MultiSlotDataset,
+        {"pipe_command": ["cat"]},
+    ),
+    "multislot in free order": (
+        MultiSlotWriter,
+        MultiSlotDataset,
+        {"deterministic": False},
+    ),
+    "tfrecord": (
+        ExampleWriter,
+        lambda p, *a, **options: ExampleDataset(p, *a, texts=[], **options),
+        {},
+    ),
+    "csv": (CsvWriter, CsvDataset, {}),
+}
+
+
+@pytest.mark.parametrize(
+    "name, change",
+    [
+        ("multislot", half),
+        ("multislot", more),
+        ("multislot", same_size),
+        ("multislot of a command", half),
+        ("multislot in free order", more),
+        ("tfrecord", half),
+        ("tfrecord", more),
+        ("csv", half),
+        ("csv", same_size),
+    ],
+)
+def test_a_file_that_changes_while_it_is_read(tmp_path, name, change):
+    writer, make, options = GROWING[name]
+    path = big(tmp_path / "a", writer)
+    size = path.stat().st_size
+    iterator = iter(make(path, SPEC, 400, prefetch=0, **options))
+    next(iterator)
+    change(path)
+    with pytest.raises(tf.errors.OpError, match="changed while") as error:
+        for _ in iterator:
+            pass
+    text = str(error.value)
+    assert f"{path}: changed" in text
+    now = path.stat().st_size
+    assert f"{now} bytes" in text
+    if change is not same_size:
+        assert f"it had {size} bytes" in text
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_parquet_file_that_changes_after_its_footer_was_read(
+    tmp_path, on_error
+):
+    path = write(tmp_path / "a.parquet", ParquetWriter)
+    dataset = ParquetDataset(path, SPEC, 2, on_error=on_error)
+    write(path, ParquetWriter, rows=2 * ROWS)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="changed while"):
+        list(dataset)
+
+
+def test_a_file_that_is_removed_while_it_is_read_is_whole(tmp_path):
+    path = big(tmp_path / "a", MultiSlotWriter)
+    iterator = iter(MultiSlotDataset(path, SPEC, 1000, prefetch=0))
+    next(iterator)
+    path.unlink()
+    assert sum(1 for _ in iterator) == 23
+
+
+@pytest.mark.parametrize(
+    "writer, make",
+    [
+        (MultiSlotWriter, MultiSlotDataset),
+        (ExampleWriter, ExampleDataset),
+        (ParquetWriter, ParquetDataset),
+    ],
+)
+@pytest.mark.parametrize("rows", [19, 21])
+def test_reading_does_not_resume_in_a_file_of_another_size(
+    tmp_path, writer, make, rows
+):
+    path = write(tmp_path / "a.parquet", writer, rows=20)
+
+    def opened():
+        return iter(make(path, SPEC, 4, prefetch=0))
+
+    iterator = opened()
+    next(iterator), next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "at"))
+    again = opened()
+    tf.train.Checkpoint(iterator=again).restore(saved)
+    assert sum(1 for _ in again) == 3
+    size = path.stat().st_size
+    write(path, writer, rows=rows)
+    again = opened()
+    tf.train.Checkpoint(iterator=again).restore(saved)
+    with pytest.raises(tf.errors.OpError, match="cannot resume") as error:
+        list(again)  # Some batches may have been saved.
+    assert f"{path}: has {path.stat().st_size} bytes" in str(error.value)
+    assert f"had {size} " in str(error.value)
+
+
+def test_reading_resumes_before_a_file_that_has_changed(tmp_path):
+    paths = [write(tmp_path / n, MultiSlotWriter, rows=8) for n in "ab"]
+
+    def opened():
+        return iter(MultiSlotDataset(paths, SPEC, 4, prefetch=0))
+
+    iterator = opened()
+    next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "at"))
+    write(paths[1], MultiSlotWriter, rows=12)
+    again = opened()
+    tf.train.Checkpoint(iterator=again).restore(saved)
+    assert sum(1 for _ in again) == 4
+
+
+def test_memory_takes_nothing_of_a_file_that_is_cut(tmp_path):
+    data = write(tmp_path / "a", MultiSlotWriter).read_bytes()
+    memory = InMemoryDataset(SPEC, 2)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(data)[:-3])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="cut short"):
+        memory.load(tmp_path / "a.gz")
+    assert memory.num_samples == 0
