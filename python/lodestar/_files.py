@@ -107,26 +107,33 @@ class Temporary:
         self.path = ""
         self._is_folder = is_folder
         self._descriptor: int | None = None
+        _unfinished[self] = path
+        try:
+            self._choose(path)
+        except BaseException:
+            self.remove()
+            raise
+
+    def _choose(self, path: str) -> None:
+        """Sets the path, and makes and locks what it names."""
         scheme = "file://" if path.startswith("file://") else ""
         local = path.removeprefix(scheme)
         if "://" not in local:
-            # Numbered names are found without listing the folder.
-            names = [f"{local}.tmp-{_HOST}-{i}" for i in range(_MAX_WRITERS)]
+            names = _numbered(local)
             for number, name in enumerate(names):
                 try:
-                    self._descriptor = _lock(name, is_folder)
+                    self._descriptor = _lock(name, self._is_folder)
                 except (BlockingIOError, PermissionError):
                     continue  # of another writer
                 except OSError:
                     break
                 self.path = scheme + name
-                _remove_dead(names[number + 1 :], is_folder)
+                _remove_dead(names[number + 1 :], self._is_folder)
                 break
         if not self.path:
             self.path = f"{path}.tmp-{_HOST}-{os.getpid()}-{next(_NUMBERS)}"
-            if is_folder:
+            if self._is_folder:
                 tf.io.gfile.makedirs(self.path)
-        _unfinished[self] = path
 
     def release(self) -> None:
         """Unlocks it; call this when it has its final name."""
@@ -153,14 +160,23 @@ _unfinished: dict[Temporary, str] = {}
 
 
 def remove_unfinished(path: str) -> None:
-    """Removes the temporaries that this process has for a path.
+    """Removes the temporary files that this process, or a dead one, has for a path.
 
-    Where Ctrl-C comes between the construction of an `AtomicFile` and its
-    `with` block, nothing else discards it.
+    If Ctrl-C comes before the `with` block of an `AtomicFile` begins, nothing else
+    removes its files.
     """
+    paths = (path, _body_of(path))
     for temporary, of in list(_unfinished.items()):
-        if of in (path, _body_of(path)):
+        if of in paths:
             temporary.remove()
+    for of in paths:
+        # The file may have been made, but not been entered in `_unfinished`.
+        _remove_dead(_numbered(of.removeprefix("file://")), is_folder=False)
+
+
+def _numbered(path: str) -> list[str]:
+    """Returns the names of temporaries, which are found without listing a folder."""
+    return [f"{path}.tmp-{_HOST}-{i}" for i in range(_MAX_WRITERS)]
 
 
 def _lock(name: str, is_folder: bool) -> int:

@@ -104,6 +104,22 @@ def test_writers_of_one_path_at_a_time(here):
         assert file.read() == "first"
 
 
+@pytest.mark.parametrize("where, name", [(fcntl, "flock"), (os, "lstat")])
+@pytest.mark.parametrize("header_size", [0, 8])
+def test_control_c_while_a_file_is_made(
+    here, monkeypatch, where, name, header_size
+):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(where, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            AtomicFile("out.gz", header_size=header_size)
+    remove_unfinished("out.gz")
+    assert names() == []
+
+
 def test_without_locks_names_are_unique(here, monkeypatch):
     def no_locks(descriptor, operation):
         raise OSError(errno.ENOLCK, "No locks available")

@@ -345,6 +345,10 @@ def test_bad_arguments(tmp_path):
     refused("There are no files of '.*u'", tmp_path / "u")
     refused("There are no files of 'no_such/u'", "no_such/u")
     refused("There is no file '.*x'", [(f"{files}-keys", f"{tmp_path}/x")])
+    other = tmp_path / os.fsdecode(b"caf\xe9")
+    other.touch()
+    refused(r"holds b'caf\\xe9', whose name is not UTF-8", tmp_path / "u")
+    other.unlink()
     os.remove(f"{files}-values")
     refused("There is no file '.*t-values'", files)
 

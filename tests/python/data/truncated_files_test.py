@@ -229,6 +229,22 @@ def test_a_cut_tfrecord_file_is_an_error_of_all_that_read_it(
     assert not (tmp_path / "out.txt").exists()
 
 
+@pytest.mark.parametrize("size", [5, 15, -3])
+def test_validate_reports_a_cut_compressed_file(tmp_path, size, capsys):
+    SPEC.to_yaml(tmp_path / "slots.yaml")
+    made = {
+        "a.txt.gz": MultiSlotWriter,
+        "a.norm.gz": NormWriter,
+        "a.raw.gz": RawWriter,
+        "a.tfrecord.gz": ExampleWriter,
+    }
+    for name, writer in made.items():
+        path = write(tmp_path / name, writer)
+        path.write_bytes(path.read_bytes()[:size])
+        assert main(["validate", str(path)]) == 1, name
+        assert f"{path}: the compressed file was cut" in capsys.readouterr().out
+
+
 def test_members_of_a_compressed_file_are_read_on(tmp_path):
     write(tmp_path / "one", MultiSlotWriter)
     member = gzip.compress((tmp_path / "one").read_bytes())

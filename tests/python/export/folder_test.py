@@ -274,6 +274,15 @@ def test_what_is_no_saved_model_is_not_replaced(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
 
 
+def test_a_name_that_is_not_utf8(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / os.fsdecode(b"caf\xe9")).write_text("precious")
+    message = r"folder: holds b'caf\\xe9', whose name is not UTF-8"
+    with pytest.raises(ValueError, match=message):
+        write(tmp_path / "folder", "1")
+    assert os.listdir(os.fsencode(tmp_path / "folder")) == [b"caf\xe9"]
+
+
 @pytest.mark.parametrize("path", ["", "/"])
 def test_no_folder(path):
     with pytest.raises(ValueError, match="`path` is empty"):

@@ -1,4 +1,7 @@
-"""Which format files are of: by their first bytes, else by their names."""
+"""Finds the format of files by their first bytes, or else by their names.
+
+A damaged file has a format too, so that reading it reports the damage.
+"""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -52,10 +55,10 @@ def find_format(path: str) -> str:
     """The name of the format of a file.
 
     Raises:
-        DataError: The file is missing, empty, or of no format that shows.
+        DataError: The file is missing or empty, or its format is not clear.
     """
-    head = _head(path)
-    if not head:
+    head, damage = _head(path)
+    if not head and damage is None:
         raise DataError(f"{path}: the file is empty")
     if head.startswith(b"PAR1"):
         return "parquet"
@@ -69,8 +72,10 @@ def find_format(path: str) -> str:
     found = _text_format(head)
     if found == "csv" and by_name == "tsv":
         return by_name
+    if found is None and damage is not None:
+        found = by_name
     if found is None:
-        raise DataError(
+        raise damage or DataError(
             f"{path}: shows no format; say which it is of {', '.join(FORMATS)}"
         )
     return found
@@ -122,7 +127,7 @@ def _in_folder(path: str) -> list[str]:
 
 
 def _is_file_list(path: str) -> bool:
-    lines = _head(path).split(b"\n")
+    lines = _head(path)[0].split(b"\n")
     # A line of MultiSlot text has at least a count and a value, or is "0".
     return (
         len(lines) > 1
@@ -132,7 +137,8 @@ def _is_file_list(path: str) -> bool:
     )
 
 
-def _head(path: str) -> bytes:
+def _head(path: str) -> tuple[bytes, DataError | None]:
+    """Returns a file's first bytes, and the error if damage cuts them short."""
     with reading(path):
         if tf.io.gfile.isdir(path):
             raise DataError(f"{path}: is a folder")
@@ -141,11 +147,9 @@ def _head(path: str) -> bytes:
             try:
                 while piece := file.read1(_HEAD_BYTES - len(head)):
                     head += piece
-            except DataError:
-                # Damage behind the first bytes is an error of reading the file.
-                if not head:
-                    raise
-        return head
+            except DataError as error:
+                return head, error
+        return head, None
 
 
 def _is_norm(head: bytes) -> bool:
