@@ -16,7 +16,7 @@ the network.
   --package NAME     tensorflow-cpu (default) or tensorflow, which is tested
   --keras VERSION    Keras to test with (default: the newest that pip takes)
   --python PATH      interpreter to build and test with (default: python3)
-  --cuda auto|on|off CUDA kernels in the libraries (default: off, for size)
+  --cuda auto|on|off CUDA kernels in the libraries (default: on)
   --library PATH     a library that is built already for the minor release of a
                      VERSION, for which no copy is built. May be given again
   --jobs N           folders of tests that run at a time (default: 1)
@@ -43,7 +43,7 @@ say() { echo "matrix: $*" >&2; }
 from_start() { (cd "$start" && realpath -m "$1"); }
 
 parse_options() {
-  package=tensorflow-cpu keras= python=python3 cuda=off jobs=1
+  package=tensorflow-cpu keras= python=python3 cuda=on jobs=1
   cache=$PWD/.matrix/cache versions=() libraries=() tests=()
   while [[ $# -gt 0 ]]; do
     case $1 in

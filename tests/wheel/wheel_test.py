@@ -137,7 +137,8 @@ def _output(command, folder):
 def test_without_keras_one_line_says_what_to_install(python, folder):
     command = python.with_name("lodestar")
     assert _output([command, "--version"], folder).startswith("Lodestar ")
-    done = _run([command, "data", "--help"], folder)
+    assert "validate" in _output([command, "data", "--help"], folder)
+    done = _run([command, "data", "validate", "none.txt"], folder)
     assert done.returncode == 1
     assert done.stderr == (
         "lodestar: Keras is not installed. Install it with `pip install "
