@@ -50,7 +50,7 @@ _ROOMS = {
     "train": ("data.multislot", "data.tool", "embedding", "optimizers"),
     "testing": ("data", "data.multislot", "metrics", "sequence"),
     "snapshot": ("embedding", "layers", "lookup", "ops", "optimizers"),
-    "callbacks": ("embedding", "layers", "snapshot", "train"),
+    "callbacks": ("data", "embedding", "layers", "snapshot", "train"),
     "export.stock": ("embedding", "lookup", "ops"),
     "export": (
         *("embedding", "export.stock", "layers", "lookup", "ops"),

@@ -12,6 +12,7 @@ from lodestar._checks import check_count
 from lodestar._files import as_path
 from lodestar._typing import StrPath
 from lodestar.callbacks.table_stats import by_name
+from lodestar.data.input_bytes import open_input
 from lodestar.embedding.dense_view import sampled_rows
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 
@@ -86,10 +87,10 @@ class TensorBoard(keras.callbacks.TensorBoard):
                     f"`embeddings_metadata` names {name!r}, which is no table "
                     f"or Embedding of the model. It has {[*embeddings]}."
                 )
-            with tf.io.gfile.GFile(
-                os.path.join(self.log_dir, as_path(path))
-            ) as file:
-                self._labels[name] = file.read().splitlines()
+            path = os.path.join(self.log_dir, as_path(path))
+            with open_input(path) as file:
+                text = file.read().decode(errors="replace")
+            self._labels[name] = text.splitlines()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Writes histograms, images and the projector's files if due."""

@@ -196,6 +196,7 @@ def test_nothing_else_opens_files_to_read_text():
     }
     assert found == {
         "_files.py",
+        "callbacks/tensorboard.py",
         "data/example/example_writer.py",
         "data/input_bytes.py",
         "data/multislot/sample_exchange.py",
