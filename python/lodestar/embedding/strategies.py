@@ -41,12 +41,12 @@ def _check_can_count(table: str, admission: Any) -> None:
     # the first part and have a row in the next.
     if getattr(admission, "unit", None) != "occurrence":
         return
-    strategy = tf.distribute.get_strategy()
-    if strategy.num_replicas_in_sync > 1:
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas > 1:
         raise NotImplementedError(
-            f"The table '{table}' has {admission!r}, but replicas of "
-            f"{type(strategy).__name__} count the occurrences in their parts "
-            "of a batch one after another. Use unit='step'."
+            f"The table '{table}' has {admission!r}, but the {replicas} "
+            "replicas of the strategy count the occurrences in their parts of a "
+            "batch one after another. Use unit='step'."
         )
 
 

@@ -144,7 +144,7 @@ def refused(strategy):
         ({"missing": lodestar.SharedRows(2)}, f"{under} use missing='initial'"),
         (
             {"admission": lodestar.MinCount(2, unit="occurrence")},
-            "replicas of MultiWorkerMirroredStrategy count the occurrences",
+            "the 2 replicas of the strategy count the occurrences",
         ),
         ({"devices": ["/CPU:0"]}, f"{under}, whose workers hold the rows. "),
     ):
