@@ -363,7 +363,7 @@ def test_fit_of_replicas_wants_batches_and_an_end(two):
 def test_occurrences_are_not_counted_by_several_replicas(missing, two):
     by_occurrence = lodestar.MinCount(2, unit="occurrence")
     options = {"admission": by_occurrence, "missing": missing}
-    message = "'t' has MinCount.* of MirroredStrategy count .*unit='step'"
+    message = "'t' has MinCount.* 2 replicas of the strategy .*unit='step'"
     with pytest.raises(NotImplementedError, match=message), two.scope():
         lodestar.EmbeddingVariable(2, name="t", **options)
     with pytest.raises(NotImplementedError, match=message), two.scope():
