@@ -21,9 +21,15 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def saved(path):
+def by():
+    """The optimizer that trains the tables of `saved`."""
+    return st.optimizer()
+
+
+@pytest.fixture
+def saved(path, by):
     """Two tables, a full snapshot and two deltas."""
-    a, b, by = st.table("a"), st.table("b", dim=2), st.optimizer()
+    a, b = st.table("a"), st.table("b", dim=2)
     words = lodestar.lookup.IdTable(["x", "y"], name="words")
     st.train([a, b], tf.range(200, dtype=tf.int64), by)
     snapshot.save(path, [a, b, words], dense={"w": np.arange(3)})
@@ -86,9 +92,9 @@ def test_kept_versions_keep_what_they_need(path, saved):
     assert snapshot.compact(path, keep=1).removed == (1, 2, 3)
 
 
-def test_the_trainer_goes_on_with_deltas(path, saved):
+def test_the_trainer_goes_on_with_deltas(path, saved, by):
     snapshot.compact(path)
-    st.train(list(saved), st.numbers(7), st.optimizer())
+    st.train(list(saved), st.numbers(7), by)
     info = snapshot.save(path, list(saved), delta=True)
     assert (info.kind, info.parent, info.rows) == ("delta", 4, 2)
     assert same(path, saved)
