@@ -229,7 +229,8 @@ void TestOptimizers(Random* random) {
   update.hyperparameters = numbers;
   update.slot_inits = inits;
   ExpectError(tables.device->Apply(tables.on, update),
-              StatusCode::kFailedPrecondition, "'sgd', wanted 'adagrad'");
+              StatusCode::kFailedPrecondition,
+              "slots of 'sgd', but 'adagrad' is to be applied");
   update.name = "adagrab";
   ExpectError(tables.device->Apply(tables.on, update),
               StatusCode::kInvalidArgument, "unknown optimizer 'adagrab'");
