@@ -22,7 +22,7 @@ from lodestar.data import (
     NormWriter,
     ParquetWriter,
     RawWriter,
-    SlotSpec,
+    Schema,
     open_dataset,
 )
 from lodestar.testing import generate_click_log
@@ -40,13 +40,13 @@ WRITERS = {
 }
 
 
-def training_step(slots):
+def training_step(schema):
     """A step of the example's model, on (features, label)."""
-    numbers = sum(slot.num_values for slot in slots.dense)
+    numbers = sum(slot.num_values for slot in schema.dense)
     tables = wide_deep.dynamic_tables(seed=0)
-    look_ups = wide_deep.dynamic_look_ups(slots, *tables)
+    look_ups = wide_deep.dynamic_look_ups(schema, *tables)
     model = wide_deep.wide_and_deep(
-        slots, *look_ups, mean=[0.0] * numbers, variance=[1.0] * numbers
+        schema, *look_ups, mean=[0.0] * numbers, variance=[1.0] * numbers
     )
     optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
         keras.optimizers.Adagrad(0.01)
@@ -80,14 +80,14 @@ def milliseconds(step, elements, steps):
 
 def report(name, log, steps, runs):
     """Times the sides in turn, after one round that is not timed."""
-    slots = SlotSpec.from_yaml(log.slots_file)
+    schema = Schema.from_yaml(log.schema_file)
     read = functools.partial(
-        open_dataset, log.files, slots, BATCH_SIZE, format=name
+        open_dataset, log.files, schema, BATCH_SIZE, format=name
     )
     options = {"drop_remainder": True, "repeat": None}
     ahead = read(prefetch=1, **options)
     kept = itertools.repeat(next(iter(ahead)))
-    step = training_step(slots)
+    step = training_step(schema)
     sides = {
         "kept_batch": (step, kept),
         "prefetch_0": (step, iter(read(prefetch=0, **options))),

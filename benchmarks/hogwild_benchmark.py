@@ -28,18 +28,18 @@ BATCH_SIZE = 1024
 TRAINED = 8  # files; one more is for the AUC
 
 
-def make_model(slots, dim, tower):
+def make_model(schema, dim, tower):
     """Tables of `dim`, and dense layers of `tower` units over their rows."""
     keras.utils.set_random_seed(1)
-    inputs = lodestar.data.inputs_of_slots(slots)
+    inputs = lodestar.data.inputs_of_schema(schema)
     features = {
         slot.name: lodestar.Feature(dim=dim, combiner="sum")
-        for slot in slots.sparse
+        for slot in schema.sparse
     }
     rows = lodestar.layers.EmbeddingCollection(features)(
         {name: inputs[name] for name in features}
     )
-    numbers = [inputs[slot.name] for slot in slots.dense]
+    numbers = [inputs[slot.name] for slot in schema.dense]
     if tower:
         x = keras.layers.Concatenate()([*rows.values(), *numbers])
         for units in tower:
@@ -102,12 +102,12 @@ def report(work, model, data, examples, runs, wanted):
     )
 
 
-def report_auc(slots, data, test):
+def report_auc(schema, data, test):
     """Trains a pass with two threads, and one with one thread."""
     labels = np.concatenate([label for _, label in test.dataset()])
     found = {}
     for threads in (1, 2):
-        model = make_model(slots, 8, (64, 32))
+        model = make_model(schema, 8, (64, 32))
         train_from_dataset(model, data, threads, print_period=10**9)
         clicks = model.predict(test.dataset(), verbose=0)
         found[threads] = exact_auc(labels, clicks)
@@ -126,8 +126,8 @@ def main():
     samples = batches * BATCH_SIZE
     with tempfile.TemporaryDirectory() as folder:
         log = generate_click_log(folder, (TRAINED + 1) * samples, TRAINED + 1)
-        slots = lodestar.data.SlotSpec.from_yaml(log.slots_file)
-        data = FileDataset(log.files[:TRAINED], slots, BATCH_SIZE)
+        schema = lodestar.data.Schema.from_yaml(log.schema_file)
+        data = FileDataset(log.files[:TRAINED], schema, BATCH_SIZE)
         for work, num_files, dim, tower, wanted in (
             (
                 "a pass where tables are the work",
@@ -140,11 +140,11 @@ def main():
                 "1 of fit",
             ),
         ):
-            model = make_model(slots, dim, tower)
-            some = FileDataset(log.files[:num_files], slots, BATCH_SIZE)
+            model = make_model(schema, dim, tower)
+            some = FileDataset(log.files[:num_files], schema, BATCH_SIZE)
             examples = num_files * samples
             report(work, model, some, examples, options.runs, wanted)
-        report_auc(slots, data, FileDataset(log.files[TRAINED:], slots, 4096))
+        report_auc(schema, data, FileDataset(log.files[TRAINED:], schema, 4096))
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from benchmarks import measure
 from lodestar.data import (
+    Column,
     MultiSlotDataset,
     NormDataset,
     RawDataset,
-    Slot,
-    SlotSpec,
+    Schema,
 )
 
 # As Criteo's click logs.
@@ -25,11 +25,11 @@ BATCH = 16384
 EPOCHS = 4
 GIGABYTE = 1e9
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("click"),
-        Slot.dense("I", (DENSE,)),
-        *(Slot.sparse(f"C{s + 1}") for s in range(SLOTS)),
+        Column.label("click"),
+        Column.dense("I", (DENSE,)),
+        *(Column.sparse(f"C{s + 1}") for s in range(SLOTS)),
     ]
 )
 
@@ -84,9 +84,9 @@ def multislot_bytes(rng, records: int) -> bytes:
     keys = keys_of(rng, records, 1)[:, :, 0]
     return "".join(
         f"1 {row[0]} {DENSE} {' '.join(map(str, row[1:]))} "
-        + " ".join(f"1 {key}" for key in slots)
+        + " ".join(f"1 {key}" for key in schema)
         + "\n"
-        for row, slots in zip(numbers.tolist(), keys.tolist())
+        for row, schema in zip(numbers.tolist(), keys.tolist())
     ).encode()
 
 
@@ -146,17 +146,17 @@ def split_and_convert(path: str):
 
 def parse_in_python(path: str) -> list[list]:
     """Reads MultiSlot text by str.split, into lists."""
-    slots = [[] for _ in SPEC]
+    schema = [[] for _ in SPEC]
     convert = [int, float] + [int] * SLOTS
     with open(path) as file:
         for line in file:
             tokens = line.split()
             at = 0
-            for values, number in zip(slots, convert):
+            for values, number in zip(schema, convert):
                 end = at + 1 + int(tokens[at])
                 values.extend(map(number, tokens[at + 1 : end]))
                 at = end
-    return slots
+    return schema
 
 
 def compare_text(path: str, size: int, records: int, runs: int) -> None:

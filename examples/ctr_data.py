@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import MultiSlotDataset, SharedFileList, SlotSpec
+from lodestar.data import MultiSlotDataset, Schema, SharedFileList
 
 _FIRST_DAY = datetime.date(2026, 1, 1)
 _FILES_A_DAY = 8
@@ -24,7 +24,7 @@ def prepare(options: argparse.Namespace) -> None:
     folder = options.output / f"log_{days}_days_of_{examples}_seed_{seed}"
     last = _FIRST_DAY + datetime.timedelta(days - 1)
     options.files = str(folder / "%Y%m%d" / "part-*.txt")
-    options.slots = folder / "slots.yaml"
+    options.schema = folder / "schema.yaml"
     options.first_day, options.last_day = str(_FIRST_DAY), str(last)
     if folder.exists():
         return
@@ -44,20 +44,20 @@ def prepare(options: argparse.Namespace) -> None:
     partial.rename(folder)
 
 
-def read_slots(options: argparse.Namespace) -> SlotSpec:
+def read_schema(options: argparse.Namespace) -> Schema:
     """The slots that are used: one label, ids, and what else there is."""
-    slots = SlotSpec.from_yaml(options.slots)
-    used = SlotSpec(slots.used)
+    schema = Schema.from_yaml(options.schema)
+    used = Schema(schema.used)
     if len(used.labels) != 1 or not ids_of(used):
         raise lodestar.data.DataError(
-            f"{options.slots}: wanted one label and a sparse slot of ids, used"
+            f"{options.schema}: wanted one label and a sparse slot of ids, used"
         )
-    return slots
+    return schema
 
 
-def ids_of(slots: SlotSpec) -> list[str]:
+def ids_of(schema: Schema) -> list[str]:
     """The slots that are looked up."""
-    return [slot.name for slot in slots.sparse if slot.dtype == "uint64"]
+    return [slot.name for slot in schema.sparse if slot.dtype == "uint64"]
 
 
 def reader_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def reader_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def shared_batches(
-    address: str, slots: SlotSpec, options: argparse.Namespace
+    address: str, schema: Schema, options: argparse.Namespace
 ) -> tf.data.Dataset:
     """What one of several workers reads in a pass: the files that it draws.
 
@@ -79,7 +79,7 @@ def shared_batches(
 
     Args:
         address: Of the FileListServer.
-        slots: Of the files.
+        schema: Of the files.
         options: Of the command line.
 
     Returns:
@@ -87,7 +87,7 @@ def shared_batches(
     """
     batches = MultiSlotDataset(
         SharedFileList(address),
-        slots,
+        schema,
         num_parallel_files=options.reader_threads,
         **reader_options(options),
     ).map(lambda x, y: (x, y, tf.ones_like(y[:, 0])))

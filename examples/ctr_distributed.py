@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
 
 def train_alone(options: argparse.Namespace) -> None:
     """Trains by threads of this process, each of which takes files (Hogwild)."""
-    slots = ctr_data.read_slots(options)
+    schema = ctr_data.read_schema(options)
     model = new_model(options)
 
     def one_pass(files: list[str]) -> Mapping[str, float]:
@@ -100,7 +100,7 @@ def train_alone(options: argparse.Namespace) -> None:
 
     data = FileDataset(
         next(iter(days_of(options).values())),
-        slots,
+        schema,
         format="multislot",
         **ctr_data.reader_options(options),
     )
@@ -111,7 +111,7 @@ def train_on_cluster(
     options: argparse.Namespace, strategy: tf.distribute.Strategy
 ) -> None:
     """Trains by all workers, each of which draws files from a list here."""
-    slots = ctr_data.read_slots(options)
+    schema = ctr_data.read_schema(options)
     workers = len(options.task.cluster["worker"])
     with strategy.scope():
         model = new_model(options)
@@ -122,7 +122,7 @@ def train_on_cluster(
             lodestar.train.fit(
                 model,
                 lambda context: ctr_data.shared_batches(
-                    server.address, slots, options
+                    server.address, schema, options
                 ),
                 steps_per_epoch=_ENDLESS,
                 # Enough that each worker has some.
@@ -196,7 +196,7 @@ def score(options: argparse.Namespace) -> None:
     lodestar.export.saved_model(model, exported, from_rows=True)
     *_, (day, files) = days_of(options).items()
     batches = MultiSlotDataset(
-        files, ctr_data.read_slots(options), **ctr_data.reader_options(options)
+        files, ctr_data.read_schema(options), **ctr_data.reader_options(options)
     )
     features, _ = next(iter(batches))
     checked = lodestar.export.verify(model, exported, features)
@@ -236,7 +236,7 @@ def compare(options: argparse.Namespace, arguments: list[str]) -> int:
         [
             *(sys.executable, os.path.abspath(__file__)),
             *(*arguments, "--no-loopback"),
-            *("--files", options.files, "--slots", str(options.slots)),
+            *("--files", options.files, "--schema", str(options.schema)),
             *("--first-day", options.first_day),
             *("--last-day", options.last_day, "--output", str(cluster)),
         ],
@@ -264,7 +264,7 @@ def compare(options: argparse.Namespace, arguments: list[str]) -> int:
 def new_model(options: argparse.Namespace) -> keras.Model:
     """As the options say."""
     return make_model(
-        ctr_data.read_slots(options),
+        ctr_data.read_schema(options),
         options.embedding_dim,
         options.padding_id,
         options.learning_rate,

@@ -5,7 +5,7 @@ import keras
 from keras import ops
 
 import lodestar
-from lodestar.data import SlotSpec
+from lodestar.data import Schema
 
 _HIDDEN_UNITS = (128, 64)
 # Rows get gradients of a few examples of a batch: Keras's 0.1 would drown them.
@@ -20,7 +20,7 @@ class Examples(keras.metrics.Sum):
 
 
 def make_model(
-    slots: SlotSpec,
+    schema: Schema,
     dim: int,
     padding_id: int | None,
     learning_rate: float,
@@ -31,16 +31,16 @@ def make_model(
     All slots of ids share the table: the name of a slot salts its ids.
 
     Args:
-        slots: What an example holds.
+        schema: What an example holds.
         dim: Width of a row.
         padding_id: An id that stands for none; None: each is an id.
         learning_rate: Of Adagrad.
         seed: Of first values.
     """
     keras.utils.set_random_seed(seed)
-    slots = SlotSpec(slots.used)
-    inputs = lodestar.data.inputs_of_slots(slots)
-    ids = ctr_data.ids_of(slots)
+    schema = Schema(schema.used)
+    inputs = lodestar.data.inputs_of_schema(schema)
+    ids = ctr_data.ids_of(schema)
     table = lodestar.EmbeddingVariable(dim, seed=seed, name="ids")
     rows = lodestar.layers.EmbeddingCollection(
         {
@@ -52,11 +52,11 @@ def make_model(
         name="rows",
     )({name: inputs[name] for name in ids})
     parts = [rows[name] for name in ids]
-    for slot in slots.dense:
+    for slot in schema.dense:
         x = ops.reshape(inputs[slot.name], (-1, slot.num_values))
         x = ops.cast(x, "float32")
         parts.append(ops.sign(x) * ops.log1p(ops.abs(x)))
-    parts += [inputs[slot.name] for slot in slots.one_hot]
+    parts += [inputs[slot.name] for slot in schema.one_hot]
     x = keras.layers.Concatenate(name="features")(parts)
     for number, units in enumerate(_HIDDEN_UNITS):
         x = keras.layers.Dense(units, "relu", name=f"hidden_{number}")(x)

@@ -26,7 +26,7 @@ import tensorflow as tf  # noqa: E402
 from options import parse  # noqa: E402
 
 from lodestar.command_line import INPUT_ERRORS  # noqa: E402
-from lodestar.data import DataError, PreparedFiles, SlotSpec  # noqa: E402
+from lodestar.data import DataError, PreparedFiles, Schema  # noqa: E402
 
 _GENERATED_FILES = 12
 _EVALUATED_FILES = 2  # the last ones in time
@@ -72,10 +72,10 @@ def run(options: argparse.Namespace) -> int:
         shuffle_rows=0 if ordered else _SHUFFLED_ROWS,
         seed=options.seed,
     )
-    slots = SlotSpec(data.slots.used)
+    schema = Schema(data.schema.used)
     tables = models.dynamic_tables(options.seed)
-    look_ups = models.dynamic_look_ups(slots, *tables)
-    model = models.wide_and_deep(slots, *look_ups, data.mean, data.variance)
+    look_ups = models.dynamic_look_ups(schema, *tables)
+    model = models.wide_and_deep(schema, *look_ups, data.mean, data.variance)
     models.compile_model(model, options.learning_rate)
     speed = train(model, batches, data.train_examples, options)
 
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     if best := data.metadata.get("best_auc"):
         results["  best that any model can have"] = f"{best:.4f}"
     if options.baseline:
-        dense = baseline(slots, data, batches, options)
+        dense = baseline(schema, data, batches, options)
         dense_scores = dense.predict(evaluation, verbose=0)
         auc = lodestar.metrics.exact_auc(labels, dense_scores)
         results["  with dense tables"] = f"{auc:.4f}"
@@ -151,7 +151,7 @@ def prepare(options: argparse.Namespace) -> PreparedFiles:
         return lodestar.data.read_files(
             log.files[:-_EVALUATED_FILES],
             log.files[-_EVALUATED_FILES:],
-            log.slots_file,
+            log.schema_file,
             transform=lambda x: models.squash(x, np),
             metadata={"best_auc": log.best_auc(-_EVALUATED_FILES)},
         )
@@ -229,14 +229,14 @@ def train(
     return timed / (times[-1] - times[0])
 
 
-def baseline(slots, data, batches, options) -> keras.Model:
+def baseline(schema, data, batches, options) -> keras.Model:
     """The same model on tables that have to know every id beforehand."""
     print("Training the same model on keras.layers.Embedding.")
     keras.utils.set_random_seed(options.seed)
-    ids = lodestar.testing.vocabulary(batches, slots.names("sparse"))
-    wide_ids = {name: ids[name] for name in models.wide_names(slots)}
+    ids = lodestar.testing.vocabulary(batches, schema.names("sparse"))
+    wide_ids = {name: ids[name] for name in models.wide_names(schema)}
     model = models.wide_and_deep(
-        slots,
+        schema,
         lodestar.testing.DenseTable(ids, models.DEEP_DIM, "mean"),
         lodestar.testing.DenseTable(wide_ids, 1, "sum", "zeros"),
         data.mean,

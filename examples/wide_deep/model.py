@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 import lodestar
-from lodestar.data import SlotSpec
+from lodestar.data import Schema
 
 DEEP_DIM = 32
 HIDDEN_UNITS = (1024, 512, 256)
@@ -20,7 +20,7 @@ LookUp = Callable[[Mapping[str, keras.KerasTensor]], Mapping]
 
 
 def wide_and_deep(
-    slots: SlotSpec,
+    schema: Schema,
     deep: LookUp,
     wide: LookUp,
     mean: Sequence[float],
@@ -29,7 +29,7 @@ def wide_and_deep(
     """Builds the model.
 
     Args:
-        slots: What an example holds.
+        schema: What an example holds.
         deep: Looks the ids of all id slots up; `dim` is DEEP_DIM.
         wide: Looks the ids of `wide_names(slots)` up; `dim` is 1.
         mean: Of the squashed values of the dense slots, one after another.
@@ -38,18 +38,18 @@ def wide_and_deep(
     Returns:
         A model from features by slot name to the click probability `[B, 1]`.
     """
-    inputs = lodestar.data.inputs_of_slots(slots)
-    ids = {slot.name: inputs[slot.name] for slot in slots.sparse}
-    parts = [inputs[slot.name] for slot in slots.one_hot]
+    inputs = lodestar.data.inputs_of_schema(schema)
+    ids = {slot.name: inputs[slot.name] for slot in schema.sparse}
+    parts = [inputs[slot.name] for slot in schema.one_hot]
     if ids:
         rows = deep(ids)
         parts += [rows[name] for name in ids]
-    if slots.dense:
+    if schema.dense:
         flat = [
             ops.cast(
                 ops.reshape(inputs[slot.name], (-1, slot.num_values)), "float32"
             )
-            for slot in slots.dense
+            for slot in schema.dense
         ]
         normalize = keras.layers.Normalization(mean=mean, variance=variance)
         parts.append(normalize(squash(_concatenate(flat))))
@@ -63,7 +63,7 @@ def wide_and_deep(
     # Its bias is the wide part's, too.
     logit = keras.layers.Dense(1, name="deep_logit")(hidden)
     if ids:
-        rows = wide({name: ids[name] for name in wide_names(slots)})
+        rows = wide({name: ids[name] for name in wide_names(schema)})
         weights = _concatenate(list(rows.values()))
         logit = logit + ops.sum(weights, axis=1, keepdims=True)
     click = keras.layers.Activation("sigmoid", name="click")(logit)
@@ -95,9 +95,9 @@ def squash(x, math=ops):
     return math.sign(x) * math.log1p(math.abs(x))
 
 
-def wide_names(slots: SlotSpec) -> list[str]:
+def wide_names(schema: Schema) -> list[str]:
     """The id slots of the wide part: those marked, else all."""
-    return [slot.name for slot in slots.wide or slots.sparse]
+    return [slot.name for slot in schema.wide or schema.sparse]
 
 
 def dynamic_tables(seed: int) -> tuple:
@@ -109,9 +109,9 @@ def dynamic_tables(seed: int) -> tuple:
     )
 
 
-def dynamic_look_ups(slots: SlotSpec, deep, wide) -> tuple[LookUp, LookUp]:
+def dynamic_look_ups(schema: Schema, deep, wide) -> tuple[LookUp, LookUp]:
     """The look-ups of `wide_and_deep` in dynamic tables."""
-    if not slots.sparse:
+    if not schema.sparse:
         return None, None
 
     def look_up(table, names, combiner):
@@ -126,8 +126,8 @@ def dynamic_look_ups(slots: SlotSpec, deep, wide) -> tuple[LookUp, LookUp]:
         )
 
     return (
-        look_up(deep, slots.names("sparse"), "mean"),
-        look_up(wide, wide_names(slots), "sum"),
+        look_up(deep, schema.names("sparse"), "mean"),
+        look_up(wide, wide_names(schema), "sum"),
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import Slot, SlotSpec
+from lodestar.data import Column, Schema
 
 FOLDER = pathlib.Path(os.path.abspath(__file__), "../../../examples").resolve()
 CLUSTER = {"ps": ["a:1", "a:2"], "worker": ["a:3", "a:4", "a:5"]}
@@ -53,7 +53,7 @@ def log(tmp_path_factory):
         os.rename(file, day / f"part-{number}")
     return [
         *("--files", folder / "%Y%m%d" / "part-*", "--first-day", "2026-02-25"),
-        *("--slots", whole.slots_file, "--batch-size", 64),
+        *("--schema", whole.schema_file, "--batch-size", 64),
     ]
 
 
@@ -174,12 +174,12 @@ def test_what_a_worker_reads(log):
     from ctr_options import parse
 
     options = parse([*map(str, log), "--last-day", "2026-02-28"])
-    slots = ctr_data.read_slots(options)
+    schema = ctr_data.read_schema(options)
     files = sorted(tf.io.gfile.glob(str(log[1]).replace("%Y%m%d", "20260225")))
     with lodestar.data.FileListServer(files) as server:
 
         def batches():
-            return ctr_data.shared_batches(server.address, slots, options)
+            return ctr_data.shared_batches(server.address, schema, options)
 
         ((x, y, weight),) = batches().take(1)
         assert (y.shape, weight.numpy().tolist()) == ((1, 1), [0.0])
@@ -270,7 +270,10 @@ def test_tf_config_says_who_is_who(monkeypatch, job, index, chief, coordinates):
             ["--role", "TRAINER", "--endpoints", "here", "--trainers", "1"],
             "'here' is no HOST:PORT",
         ),
-        (["--files", "x"], "give all of --files, --slots, --first-day, --last"),
+        (
+            ["--files", "x"],
+            "give all of --files, --schema, --first-day, --last",
+        ),
         (["--embedding-dim", "0"], "0 is not at least 1"),
     ],
 )
@@ -309,9 +312,9 @@ def test_bad_data_is_named(main, log, tmp_path, capsys):
     assert main(*log, "--last-day", "2026-02-25", *out) == 2
     assert "wanted another to train on" in capsys.readouterr().err
     command = [*log, "--last-day", "2026-02-27", *out]
-    slots = tmp_path / "slots.yaml"
-    SlotSpec([Slot.label("click"), Slot.dense("x")]).to_yaml(slots)
-    assert main(*command, "--slots", slots) == 2
+    schema = tmp_path / "schema.yaml"
+    Schema([Column.label("click"), Column.dense("x")]).to_yaml(schema)
+    assert main(*command, "--schema", schema) == 2
     assert "wanted one label and a sparse slot" in capsys.readouterr().err
     assert main(*command, "--pipe-command", "sed 7s/1/x/") == 2
     assert re.search(

@@ -9,25 +9,25 @@ from processes import Interpreter
 from wide_deep_command import entry, table
 
 from lodestar.data import (
+    Column,
     CsvWriter,
     MultiSlotWriter,
     NormWriter,
     ParquetWriter,
     RawWriter,
-    Slot,
-    SlotSpec,
+    Schema,
     write_file_list,
 )
 
 # One id a slot, so that Raw files can hold them, too.
-SLOTS = SlotSpec(
+SLOTS = Schema(
     [
-        Slot.label("label"),
-        Slot.dense("I", [2]),
-        Slot.sparse("C1", wide=True),
-        Slot.sparse("C2"),
-        Slot.one_hot("day", 7),
-        Slot.dense("aside", used=False),
+        Column.label("label"),
+        Column.dense("I", [2]),
+        Column.sparse("C1", wide=True),
+        Column.sparse("C2"),
+        Column.one_hot("day", 7),
+        Column.dense("aside", used=False),
     ]
 )
 RAW = ("--layout", "multi_hot_float", "--key-type", "int64")
@@ -59,8 +59,8 @@ def main(monkeypatch, server):
 
 
 @pytest.fixture
-def slots(tmp_path):
-    """The slot file."""
+def schema(tmp_path):
+    """The schema file."""
     SLOTS.to_yaml(tmp_path / "all.yaml")
     return tmp_path / "all.yaml"
 
@@ -90,7 +90,7 @@ def write(folder, name, stem, data, **more):
     return path
 
 
-def test_every_format_gives_the_same_result(main, tmp_path, slots, capsys):
+def test_every_format_gives_the_same_result(main, tmp_path, schema, capsys):
     found = {}
     for name, (_, _, options) in FORMATS.items():
         files = [
@@ -98,7 +98,7 @@ def test_every_format_gives_the_same_result(main, tmp_path, slots, capsys):
             for i in range(2)
         ]
         out = tmp_path / name
-        arguments = ["--slots", slots, "--batch-size", 64, "--keep-order"]
+        arguments = ["--schema", schema, "--batch-size", 64, "--keep-order"]
         arguments += [*options, "--output", out]
         arguments += ["--data", *files]
         if name == "norm":  # in two parts
@@ -115,7 +115,7 @@ def test_every_format_gives_the_same_result(main, tmp_path, slots, capsys):
         data = json.loads((out / "data" / "data.json").read_text())["data"]
         assert data["format"] == ("multislot" if name == "tsv" else name)
         # Rows are trained on as they are; nothing else is made of them.
-        held_out = {"slots.yaml", "data.json"} | {
+        held_out = {"schema.yaml", "data.json"} | {
             f"{part}-{i}.{data['format']}"
             for part in ("train", "eval")
             for i in range(2)
@@ -127,14 +127,14 @@ def test_every_format_gives_the_same_result(main, tmp_path, slots, capsys):
         assert printed == found["multislot"], name
 
 
-def test_files_are_read_where_they_are(main, tmp_path, slots, capsys):
+def test_files_are_read_where_they_are(main, tmp_path, schema, capsys):
     for name in ("norm", "parquet"):
         files = [
             write(tmp_path, name, f"{i}", columns(i, 300)) for i in range(3)
         ]
         write_file_list(tmp_path / f"{name}.txt", map(str, files[:2]))
         out = tmp_path / f"{name}-out"
-        arguments = ["--data", tmp_path / f"{name}.txt", "--slots", slots]
+        arguments = ["--data", tmp_path / f"{name}.txt", "--schema", schema]
         arguments += ["--eval-data", files[2], *FORMATS[name][2]]
         assert main(*arguments, "--epochs", 1, "--output", out) == 0
         assert table(capsys.readouterr().out)["300 served scores"]
@@ -160,9 +160,9 @@ def test_criteo_logs_need_no_options(main, tmp_path, capsys):
     assert float(table(capsys.readouterr().out)["AUC, held-out data"]) > 0.95
 
 
-def test_an_output_is_of_one_way_to_read(main, tmp_path, slots, capsys):
+def test_an_output_is_of_one_way_to_read(main, tmp_path, schema, capsys):
     file = write(tmp_path, "norm", "all", columns(0, 200))
-    arguments = ["--data", file, "--slots", slots, "--key-type", "int64"]
+    arguments = ["--data", file, "--schema", schema, "--key-type", "int64"]
     arguments += ["--epochs", 1, "--output", tmp_path / "out"]
     assert main(*arguments) == 0
     for other in (["--key-type", "uint32"], ["--eval-fraction", "0.3"]):
@@ -175,18 +175,18 @@ def test_parquet_without_slots(main, tmp_path, capsys):
     file = write(tmp_path, "parquet", "all", columns(0, 500))
     assert main("--data", file, "--epochs", 1, "--output", tmp_path / "a") == 0
     # What the schema does not tell: `day` is one id, `aside` is a number.
-    text = (tmp_path / "a" / "data" / "slots.yaml").read_text()
+    text = (tmp_path / "a" / "data" / "schema.yaml").read_text()
     assert "day" in text and "aside" in text
 
 
 def test_raw_keys_are_shifted_once(main, tmp_path, capsys):
     file = tmp_path / "all.raw"
     data = columns(0, 600, first_id=0)
-    spec = SlotSpec([s for s in SLOTS if s.kind != "one_hot"])
+    spec = Schema([s for s in SLOTS if s.kind != "one_hot"])
     data.pop("day")
     with RawWriter(file, spec) as writer:
         writer.write_batch(data)
-    spec.to_yaml(f"{file}.slots.yaml")  # found beside the file
+    spec.to_yaml(f"{file}.schema.yaml")  # found beside the file
     arguments = ["--data", file, "--slot-size-array", "9,50", "--epochs", 1]
     arguments += ["--num-samples", 500]
     assert main(*arguments, "--output", tmp_path / "a") == 0
@@ -214,12 +214,12 @@ def test_raw_keys_are_shifted_once(main, tmp_path, capsys):
     ],
 )
 def test_options_that_do_not_fit(
-    main, tmp_path, slots, name, options, message, capsys
+    main, tmp_path, schema, name, options, message, capsys
 ):
     file = write(tmp_path, name, "all", columns(0, 200))
     before = sorted(tmp_path.iterdir())
     out = tmp_path / "out"
-    arguments = ["--data", file, "--slots", slots, *options]
+    arguments = ["--data", file, "--schema", schema, *options]
     assert main(*arguments, "--output", out) == 2
     error = capsys.readouterr().err
     assert error.startswith("wide_deep: ") and error.count("\n") == 1
@@ -227,32 +227,32 @@ def test_options_that_do_not_fit(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_files_that_cannot_be_used_together(main, tmp_path, slots, capsys):
+def test_files_that_cannot_be_used_together(main, tmp_path, schema, capsys):
     norm = write(tmp_path, "norm", "all", columns(0, 200))
     text = write(tmp_path, "multislot", "all", columns(0, 200))
     out = ["--output", tmp_path / "out"]
-    assert main("--data", norm, text, "--slots", slots, *out) == 2
+    assert main("--data", norm, text, "--schema", schema, *out) == 2
     assert "is multislot, but" in capsys.readouterr().err
     assert main("--data", norm, *out) == 2
     assert (
-        "all.norm: which slots? Give a slot file (slots, --slots); there is no"
+        "all.norm: which slots? Give a schema file (slots, --schema); there is no"
         in capsys.readouterr().err
     )
     odd = tmp_path / "odd"
     odd.write_bytes(b"\0" * 9)
-    assert main("--data", odd, "--slots", slots, *out) == 2
+    assert main("--data", odd, "--schema", schema, *out) == 2
     assert f"{odd}: shows no format" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_a_label_of_any_dtype_is_0_or_1(main, tmp_path, capsys):
-    spec = SlotSpec(
-        [Slot.label("y", dtype="float", binary=False), Slot.dense("I")]
+    spec = Schema(
+        [Column.label("y", dtype="float", binary=False), Column.dense("I")]
     )
     file = tmp_path / "all.norm"
     with NormWriter(file, spec) as writer:
         writer.write_batch({"y": [0.0, 1.0, 0.5], "I": [0.0, 1.0, 2.0]})
-    spec.to_yaml(tmp_path / "slots.yaml")
+    spec.to_yaml(tmp_path / "schema.yaml")
     assert main("--data", file, "--output", tmp_path / "out") == 2
     assert capsys.readouterr().err == (
         f"wide_deep: {file}: record 2: slot 'y': a value is 0.5, wanted 0 or 1\n"

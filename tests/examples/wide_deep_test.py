@@ -109,9 +109,9 @@ def test_multislot_files_of_every_kind_of_slot(main, tmp_path, rng, capsys):
     files = [tmp_path / "first", tmp_path / "second"]
     for file in files:
         file.write_text(multislot(rng))
-    slots = tmp_path / "slots.yaml"
-    slots.write_text(SLOTS)
-    command = ["--data", *files, "--slots", slots, "--batch-size", 32]
+    schema = tmp_path / "schema.yaml"
+    schema.write_text(SLOTS)
+    command = ["--data", *files, "--schema", schema, "--batch-size", 32]
     out = tmp_path / "out"
     command += ["--epochs", 3, "--baseline", "--output", out]
     assert main(*command) == 0
@@ -161,8 +161,8 @@ def test_ids_that_are_whole_numbers(main, tmp_path, rng, capsys):
     assert main(*arguments) == 0
     text = capsys.readouterr().out
     assert f"Note: {file}: column user: whole numbers, taken for ids" in text
-    slots = "Label:    label\nNumbers:  line\nIds:      user, page\n"
-    assert slots + "Training" in text
+    schema = "Label:    label\nNumbers:  line\nIds:      user, page\n"
+    assert schema + "Training" in text
     # As a number, a user says nothing.
     assert float(table(text)["AUC, held-out data"]) > 0.9
     assert main(*arguments[:-1], "page,line") == 2
@@ -188,11 +188,11 @@ def test_a_bad_file_is_named_and_leaves_nothing(main, tmp_path, name, capsys):
     bad = tmp_path / name
     if BAD_FILES[name] is not None:
         bad.write_bytes(BAD_FILES[name])
-    slots = tmp_path / "slots.yaml"
-    slots.write_text("label: [y]\ndense: [I]\nsparse: [C]\n")
+    schema = tmp_path / "schema.yaml"
+    schema.write_text("label: [y]\ndense: [I]\nsparse: [C]\n")
     before = sorted(tmp_path.iterdir())
     out = tmp_path / "above" / "out"
-    assert main("--data", bad, "--slots", slots, "--output", out) == 2
+    assert main("--data", bad, "--schema", schema, "--output", out) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"wide_deep: {bad}:") and error.count("\n") == 1
     assert sorted(tmp_path.iterdir()) == before

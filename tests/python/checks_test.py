@@ -6,15 +6,15 @@ import tensorflow as tf
 
 import lodestar
 from lodestar._checks import check_texts, check_unmasked
-from lodestar.data import MultiSlotWriter, Slot
+from lodestar.data import Column, MultiSlotWriter
 
 MASKED = np.ma.masked_array([1, 2, 3], [False, True, False])
 WHOLE = np.ma.masked_array([1, 2, 3], False)
 
 
 def _write(folder, ids):
-    slots = [Slot.label("y"), Slot.sparse("ids")]
-    with MultiSlotWriter(folder / "out.txt", slots) as writer:
+    schema = [Column.label("y"), Column.sparse("ids")]
+    with MultiSlotWriter(folder / "out.txt", schema) as writer:
         writer.write({"y": 1, "ids": ids})
         writer.write_batch({"y": [1], "ids": (ids, [0, 3])})
 

@@ -5,14 +5,14 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import (
+    Column,
     DataError,
     MultiSlotDataset,
-    Slot,
-    SlotSpec,
+    Schema,
     describe_error,
 )
 
-SPEC = SlotSpec([Slot.label("click"), Slot.dense("I", (1,))])
+SPEC = Schema([Column.label("click"), Column.dense("I", (1,))])
 
 
 @pytest.fixture

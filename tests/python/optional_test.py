@@ -56,9 +56,9 @@ def _run(code, *arguments):
 
 def test_without_them_all_else_works_and_each_use_says_what_to_type(tmp_path):
     code = """
-spec = lodestar.data.SlotSpec([lodestar.data.Slot.label("y")])
+spec = lodestar.data.Schema([lodestar.data.Column.label("y")])
 uses = [
-    lambda: spec.to_yaml("slots.yaml"),
+    lambda: spec.to_yaml("schema.yaml"),
     lambda: lodestar.data.ParquetWriter("x.parquet", spec),
     lambda: lodestar.data.ParquetDataset("x.parquet", spec, 4),
 ]
@@ -79,7 +79,7 @@ sys.exit(main(["inspect", sys.argv[1]]))
     done = _run(code, str(path))
     lines = done.stdout.splitlines()
     assert [line.partition(" (")[0] for line in lines] == [
-        "SlotSpec needs yaml: pip install pyyaml",
+        "Schema needs yaml: pip install pyyaml",
         "ParquetWriter needs pyarrow: pip install 'tf-lodestar[parquet]'",
         "ParquetDataset needs pyarrow: pip install 'tf-lodestar[parquet]'",
     ], done.stderr

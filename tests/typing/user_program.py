@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import SlotSpec
+from lodestar.data import Schema
 from lodestar.lookup import IdTable, IdTableWithHashBuckets
 from lodestar.snapshot import PendingSnapshot, SnapshotInfo
 
@@ -36,11 +36,11 @@ def sequences(x: lodestar.LoDTensor) -> None:
 
 
 def data(folder: str) -> None:
-    spec = SlotSpec.from_yaml(f"{folder}/slots.yaml")
-    assert_type(spec, SlotSpec)
+    spec = Schema.from_yaml(f"{folder}/schema.yaml")
+    assert_type(spec, Schema)
     lodestar.data.MultiSlotDataset([f"{folder}/part-0"], spec, 512)
     lodestar.data.MultiSlotDataset(5, spec, 512)  # type: ignore[arg-type]
-    assert_type(lodestar.data.Slot.label("click"), lodestar.data.Slot)
+    assert_type(lodestar.data.Column.label("click"), lodestar.data.Column)
 
 
 def lookups() -> None:

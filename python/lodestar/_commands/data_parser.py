@@ -39,7 +39,7 @@ def _add_convert(commands: Any) -> None:
         "convert",
         help="convert files to another format",
         description="Writes the samples of all IN files, in order, to OUT, and "
-        "their slots to OUT.slots.yaml. OUT is replaced atomically.",
+        "their slots to OUT.schema.yaml. OUT is replaced atomically.",
     )
     _add_reading(convert)
     _add_on_error(convert)
@@ -60,7 +60,7 @@ def _add_convert(commands: Any) -> None:
         dest="num_files",
         type=_positive,
         metavar="N",
-        help="make OUT a folder of N files with slots.yaml and, for norm and "
+        help="make OUT a folder of N files with schema.yaml and, for norm and "
         "parquet, file_list.txt",
     )
     writing = convert.add_argument_group("writing")
@@ -126,7 +126,7 @@ def _add_generate(commands: Any) -> None:
         "generate",
         help="write a click log whose click probabilities are known",
         description="Writes files part-* in the order of time, their true "
-        "probabilities and clicks as .npy, and slots.yaml.",
+        "probabilities and clicks as .npy, and schema.yaml.",
     )
     generate.add_argument(
         "--format",
@@ -203,7 +203,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
 def add_read_arguments(reading: Any) -> None:
     """Adds the data tool's arguments for reading files.
 
-    They are `--format` (or `--from`), `--slots` and one argument per option of
+    They are `--format` (or `--from`), `--schema` and one argument per option of
     the readers; `given_options` returns the given ones.
 
     Args:
@@ -218,9 +218,9 @@ def add_read_arguments(reading: Any) -> None:
         "unless they end in .raw)",
     )
     reading.add_argument(
-        "--slots",
+        "--schema",
         metavar="YAML",
-        help="the slot file (default: IN.slots.yaml or slots.yaml in the folder "
+        help="the schema file (default: IN.schema.yaml or schema.yaml in the folder "
         "of IN; CSV and Parquet do not need one)",
     )
     reading.add_argument(
@@ -246,7 +246,7 @@ def add_read_arguments(reading: Any) -> None:
         "--ids",
         choices=ID_FORMS,
         help="csv: a cell of an id slot is a string to hash, or hexadecimal or "
-        "decimal ids (default: hash, or int with a slot file)",
+        "decimal ids (default: hash, or int with a schema file)",
     )
     reading.add_argument(
         "--missing",

@@ -35,19 +35,18 @@ from lodestar.data.parquet.parquet_dataset import ParquetDataset
 from lodestar.data.parquet.parquet_writer import ParquetWriter
 from lodestar.data.readers import batch_reader, sample_reader
 from lodestar.data.record_dataset import ReadOptions
-from lodestar.data.sample_columns import Column
 from lodestar.data.sample_writer import SampleWriter
+from lodestar.data.schema import Column, Schema
+from lodestar.data.schema_inputs import inputs_of_schema
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.slot_inputs import inputs_of_slots
-from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.source import Source
 from lodestar.data.table.table_dataset import TableDataset
 from lodestar.data.tool.convert_csv import convert_csv
 from lodestar.data.tool.file_dataset import FileDataset
 from lodestar.data.tool.find_format import expand_inputs, one_format
 from lodestar.data.tool.open_files import open_dataset, open_source
-from lodestar.data.tool.output import slots_path
+from lodestar.data.tool.output import schema_path
 from lodestar.data.tool.prepare_files import (
     OtherFilesError,
     PreparedFiles,
@@ -60,7 +59,7 @@ from lodestar.data.tool.tool_options import given_options
 from lodestar.metrics.exact_auc import exact_auc
 from lodestar.testing.click_log import (
     ClickLog,
-    click_log_slots,
+    click_log_schema,
     generate_click_log,
 )
 
@@ -93,13 +92,12 @@ __all__ = [
     "SampleWriter",
     "SharedFileList",
     "SkippedRecords",
-    "Slot",
-    "SlotSpec",
+    "Schema",
     "Source",
     "TableDataset",
     "add_read_arguments",
     "batch_reader",
-    "click_log_slots",
+    "click_log_schema",
     "convert_csv",
     "describe_error",
     "exact_auc",
@@ -109,7 +107,7 @@ __all__ = [
     "given_options",
     "hash_ids",
     "hash_ids_tensor",
-    "inputs_of_slots",
+    "inputs_of_schema",
     "one_format",
     "open_dataset",
     "open_source",
@@ -120,7 +118,7 @@ __all__ = [
     "read_file_list",
     "read_files",
     "sample_reader",
-    "slots_path",
+    "schema_path",
     "split_samples",
     "write_file_list",
 ]

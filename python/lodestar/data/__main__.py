@@ -25,12 +25,12 @@ from lodestar.data.tool.find_format import (
 )
 from lodestar.data.tool.formats import FORMATS, Format
 from lodestar.data.tool.inspect_files import as_text, inspect_files
-from lodestar.data.tool.open_files import slots_of
+from lodestar.data.tool.open_files import schema_of
 from lodestar.data.tool.output import (
     FILE_LIST,
     Target,
     check_target,
-    slots_path,
+    schema_path,
 )
 from lodestar.data.tool.progress import Progress
 from lodestar.data.tool.tool_options import read_options, write_options
@@ -95,9 +95,9 @@ def _convert(options: argparse.Namespace) -> int:
         count = convert(source, target, limit=options.limit, progress=progress)
     if skipped is not None:
         _print_skipped(skipped)
-    slots = f"{options.target}/slots.yaml"
+    schema = f"{options.target}/schema.yaml"
     if options.num_files is None:
-        slots = slots_path(options.target)
+        schema = schema_path(options.target)
     spec = source.spec
     kinds = ", ".join(
         f"{len(found)} {kind}"
@@ -109,7 +109,7 @@ def _convert(options: argparse.Namespace) -> int:
         )
         if found
     )
-    print(f"{options.target}: {count} samples; slots: {kinds}; {slots}")
+    print(f"{options.target}: {count} samples; slots: {kinds}; {schema}")
     return 0
 
 
@@ -186,7 +186,7 @@ def _generate(options: argparse.Namespace) -> int:
     print(
         f"{options.directory}: {options.samples} samples in {len(log.files)} "
         f"files; best possible AUC {log.best_auc():.4f}; slots in "
-        f"{log.slots_file}"
+        f"{log.schema_file}"
     )
     return 0
 
@@ -200,10 +200,12 @@ def _open(
     paths = expand_inputs(options.files)
     source_format = FORMATS[options.format or one_format(paths)]
     found = read_options(options, source_format, target_format)
-    slots = slots_of(paths, source_format, options.slots, found)
-    if slots is None and source_format.name in ("csv", "tsv"):
+    schema = schema_of(paths, source_format, options.schema, found)
+    if schema is None and source_format.name in ("csv", "tsv"):
         progress.start(f"reading columns of {paths[0]}", None, in_bytes=True)
-    source = source_format.open(paths, slots, skipped, progress.update, **found)
+    source = source_format.open(
+        paths, schema, skipped, progress.update, **found
+    )
     return source, source_format
 
 

@@ -16,8 +16,8 @@ from lodestar.data.sample_columns import (
     num_rows,
     take,
 )
-from lodestar.data.slot_layout import dtype_of
-from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.schema import Column, Schema
+from lodestar.data.schema_layout import dtype_of
 
 Columns = Mapping[str, Any]
 
@@ -25,7 +25,7 @@ Columns = Mapping[str, Any]
 def column_dataset(
     read: Callable[[str], Iterator[Columns]],
     paths: list[str],
-    spec: SlotSpec,
+    spec: Schema,
     options: ReadOptions,
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` of columns.
@@ -108,8 +108,8 @@ def _shuffled(
     yield from kept
 
 
-def _tensors(spec: SlotSpec, columns: Columns) -> Iterator[np.ndarray]:
-    """The flat tensors of a batch, as SlotLayout has them."""
+def _tensors(spec: Schema, columns: Columns) -> Iterator[np.ndarray]:
+    """The flat tensors of a batch, as SchemaLayout has them."""
     for slot in spec.used:
         column = columns[slot.name]
         if slot.kind == "sparse":
@@ -123,7 +123,7 @@ def _tensors(spec: SlotSpec, columns: Columns) -> Iterator[np.ndarray]:
             yield column.reshape(-1, 1) if slot.kind == "label" else column
 
 
-def _as_dtype(values: np.ndarray, slot: Slot) -> np.ndarray:
+def _as_dtype(values: np.ndarray, slot: Column) -> np.ndarray:
     values = np.asarray(values)
     if values.dtype == np.uint64:  # keeps its bits
         values = values.view(np.int64)
@@ -131,7 +131,7 @@ def _as_dtype(values: np.ndarray, slot: Slot) -> np.ndarray:
 
 
 def _with_free_dim(
-    slot: Slot, values: np.ndarray, splits: np.ndarray
+    slot: Column, values: np.ndarray, splits: np.ndarray
 ) -> np.ndarray:
     check_one_size(slot.name, splits)
     size = int(splits[1] - splits[0]) // slot.multiple

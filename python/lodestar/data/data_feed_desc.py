@@ -15,7 +15,7 @@ from google.protobuf import (
 
 from lodestar._typing import StrPath
 from lodestar.data.input_bytes import open_input
-from lodestar.data.slot_spec import Slot, SlotSpec, label_slots
+from lodestar.data.schema import Column, Schema, label_slots
 
 _PACKAGE = "lodestar.data_feed"
 # Field -> type, in the order of Paddle's numbers; "*" where it is repeated.
@@ -50,16 +50,16 @@ class DataFeedDesc:
 
     >>> desc = DataFeedDesc.read("data.prototxt", labels="click")
     >>> MultiSlotDataset(
-    ...     files, desc.slots, desc.batch_size, pipe_command=desc.pipe_command)
+    ...     files, desc.schema, desc.batch_size, pipe_command=desc.pipe_command)
 
     Attributes:
-        slots: The slots, in their order in a line.
+        schema: The slots, in their order in a line.
         batch_size: Samples a batch.
         pipe_command: The words of the command that files go through; None if
             there is none, or it is `cat`.
     """
 
-    slots: SlotSpec
+    schema: Schema
     batch_size: int
     pipe_command: list[str] | None
 
@@ -67,7 +67,7 @@ class DataFeedDesc:
     def read(
         cls,
         path: StrPath,
-        labels: str | Slot | Iterable[str | Slot] = (),
+        labels: str | Column | Iterable[str | Column] = (),
     ) -> "DataFeedDesc":
         """Reads a file of the text; as `parse`, with the path in errors.
 
@@ -84,7 +84,7 @@ class DataFeedDesc:
 
     @classmethod
     def parse(
-        cls, text: str, labels: str | Slot | Iterable[str | Slot] = ()
+        cls, text: str, labels: str | Column | Iterable[str | Column] = ()
     ) -> "DataFeedDesc":
         """Reads the text form of the protobuf message `DataFeedDesc`.
 
@@ -116,10 +116,10 @@ class DataFeedDesc:
         )
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, wanted at least 1")
-        listed = message.multi_slot_desc.slots
+        listed = message.multi_slot_desc.schema
         dtypes = {slot.name: _type(slot) for slot in listed}
         found = {slot.name: slot for slot in label_slots(labels, dtypes)}
-        slots = []
+        schema = []
         for slot in listed:
             label = found.pop(slot.name, None)
             if label is not None and label.dtype != slot.type:
@@ -127,24 +127,24 @@ class DataFeedDesc:
                     f"slot {slot.name!r}: its type is {slot.type!r}, but the "
                     f"label given is of {label.dtype}"
                 )
-            slots.append(label or _slot(slot))
+            schema.append(label or _slot(slot))
         if found:
             raise ValueError(
                 f"label {next(iter(found))!r} is not a slot; the slots are "
                 + ", ".join(dtypes)
             )
-        return cls(SlotSpec(slots), batch_size, _command(message.pipe_command))
+        return cls(Schema(schema), batch_size, _command(message.pipe_command))
 
 
-def _slot(slot: Any) -> Slot:
+def _slot(slot: Any) -> Column:
     if not slot.is_dense:
-        return Slot.sparse(slot.name, dtype=slot.type, used=slot.is_used)
+        return Column.sparse(slot.name, dtype=slot.type, used=slot.is_used)
     shape = list(slot.shape) or [-1, 1]
     if shape.count(-1) > 1:
         raise ValueError(
             f"slot {slot.name!r}: its shape is {shape}, wanted at most one -1"
         )
-    return Slot.dense(
+    return Column.dense(
         slot.name,
         [dim for dim in shape if dim != -1],
         dtype=slot.type,

@@ -13,7 +13,7 @@ def shapes_of_inputs(model: Any) -> dict[str, list[int] | None]:
     """The inputs' shapes behind the batch, -1 any number; None: ragged ids.
 
     Raises:
-        ValueError: See `SlotSpec.from_inputs`.
+        ValueError: See `Schema.from_inputs`.
     """
     return {
         name: _shape(name, tensor)

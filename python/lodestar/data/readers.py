@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data.sample_columns import Column
+from lodestar.data.sample_columns import ColumnValues
 from lodestar.ragged import LoDTensor
 
 # What an element has in the place of one of its tensors.
-_Leaf = np.ndarray | Column
+_Leaf = np.ndarray | ColumnValues
 
 
 def batch_reader(dataset: tf.data.Dataset) -> Callable[[], Iterator[Any]]:
@@ -90,16 +90,18 @@ def _mapped(function: Callable[..., Any], element: Any) -> Any:
     """The element with `function(leaf)` in the place of each leaf."""
     if isinstance(element, Mapping):
         return {name: _mapped(function, x) for name, x in element.items()}
-    if isinstance(element, (tuple, list)) and not isinstance(element, Column):
+    if isinstance(element, (tuple, list)) and not isinstance(
+        element, ColumnValues
+    ):
         return tuple(_mapped(function, x) for x in element)
     return function(element)
 
 
 def _leaf(tensor: Any) -> _Leaf:
     if isinstance(tensor, LoDTensor) and len(tensor.lod) == 1:
-        return Column(tensor.values.numpy(), tensor.lod[0].numpy())
+        return ColumnValues(tensor.values.numpy(), tensor.lod[0].numpy())
     if isinstance(tensor, tf.RaggedTensor) and tensor.ragged_rank == 1:
-        return Column(tensor.values.numpy(), tensor.row_splits.numpy())
+        return ColumnValues(tensor.values.numpy(), tensor.row_splits.numpy())
     if isinstance(tensor, tf.Tensor):
         return tensor.numpy()
     raise ValueError(
@@ -129,7 +131,7 @@ def _samples(batch: Any) -> Iterator[Any]:
 
 
 def _num_samples(leaf: _Leaf) -> int:
-    if isinstance(leaf, Column):
+    if isinstance(leaf, ColumnValues):
         return len(leaf.splits) - 1
     if leaf.ndim == 0:
         raise ValueError("A sample reader takes no scalar.")
@@ -137,6 +139,6 @@ def _num_samples(leaf: _Leaf) -> int:
 
 
 def _sample(leaf: _Leaf, index: int) -> np.ndarray:
-    if isinstance(leaf, Column):
+    if isinstance(leaf, ColumnValues):
         return leaf.values[leaf.splits[index] : leaf.splits[index + 1]]
     return leaf[index]

@@ -13,10 +13,10 @@ from lodestar._files import as_path
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import check_open_command, command_words
 from lodestar.data.ragged_encoder import map_ragged
+from lodestar.data.schema import Schema
+from lodestar.data.schema_layout import SchemaLayout
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.slot_layout import SlotLayout
-from lodestar.data.slot_spec import SlotSpec
 
 ON_ERROR = ("raise", "skip")
 
@@ -119,10 +119,10 @@ class ReadOptions:
             return files[index::num], 1, 0
         return files, num, index
 
-    def layout(self, spec: SlotSpec, fields: Iterable[str] = ()) -> SlotLayout:
-        """The layout of the batches, as SlotLayout takes `fields`."""
+    def layout(self, spec: Schema, fields: Iterable[str] = ()) -> SchemaLayout:
+        """The layout of the batches, as SchemaLayout takes `fields`."""
         rows = self.batch_size if self.drop_remainder else None
-        return SlotLayout(
+        return SchemaLayout(
             spec,
             sparse=self.sparse,
             rows=rows,
@@ -132,7 +132,7 @@ class ReadOptions:
 
     def op_arguments(
         self,
-        layout: SlotLayout,
+        layout: SchemaLayout,
         files: tf.Tensor,
         seed: tf.Tensor | int,
         num_shards: int,
@@ -198,7 +198,7 @@ def options_of(
 def record_dataset(
     op: Callable[..., tf.Tensor],
     files: SharedFileList | StrPaths,
-    spec: SlotSpec,
+    spec: Schema,
     options: ReadOptions,
     fields: Iterable[str] = (),
 ) -> tf.data.Dataset:
@@ -209,7 +209,7 @@ def record_dataset(
         files: One path or several, or a list that is shared out.
         spec: The files' slots.
         options: Of the dataset.
-        fields: What records begin with, as SlotLayout takes it.
+        fields: What records begin with, as SchemaLayout takes it.
 
     Raises:
         ValueError: `files` is empty, or is shared out and an option is one that

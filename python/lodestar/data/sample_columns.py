@@ -15,7 +15,7 @@ Columns = Mapping[str, Any]
 _Name = TypeVar("_Name", bound=Hashable)
 
 
-class Column(NamedTuple):
+class ColumnValues(NamedTuple):
     """A slot's values in B samples.
 
     Attributes:
@@ -41,7 +41,7 @@ def cut(columns: Mapping[_Name, Any], begin: int, end: int) -> dict[_Name, Any]:
         if isinstance(column, tuple):
             splits = np.asarray(column[1])[begin : end + 1]
             first, last = splits[0], splits[-1]
-            parts[name] = Column(column[0][first:last], splits - first)
+            parts[name] = ColumnValues(column[0][first:last], splits - first)
         else:
             parts[name] = column[begin:end]
     return parts
@@ -58,7 +58,7 @@ def take(columns: Mapping[_Name, Any], rows: np.ndarray) -> dict[_Name, Any]:
             taken = _splits(splits[rows + 1] - starts)
             places = np.repeat(starts - taken[:-1], np.diff(taken))
             places += np.arange(len(places))
-            parts[name] = Column(values[places], taken)
+            parts[name] = ColumnValues(values[places], taken)
         else:
             parts[name] = column[rows]
     return parts
@@ -74,7 +74,9 @@ def concat(parts: Sequence[Mapping[_Name, Any]]) -> dict[_Name, Any]:
         if isinstance(first, tuple):
             values, splits = zip(*pieces)
             counts = np.concatenate([np.diff(s) for s in splits])
-            columns[name] = Column(np.concatenate(values), _splits(counts))
+            columns[name] = ColumnValues(
+                np.concatenate(values), _splits(counts)
+            )
         else:
             columns[name] = np.concatenate(pieces)
     return columns

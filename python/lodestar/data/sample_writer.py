@@ -11,8 +11,8 @@ import tensorflow as tf
 from lodestar._checks import check_unmasked
 from lodestar._files import AtomicFile, as_path
 from lodestar._typing import StrPath
-from lodestar.data.sample_columns import Column
-from lodestar.data.slot_spec import Slot, Slots, as_slot_spec
+from lodestar.data.sample_columns import ColumnValues
+from lodestar.data.schema import Column, SchemaLike, as_schema
 from lodestar.ragged import LoDTensor
 
 
@@ -36,7 +36,7 @@ class SampleWriter(abc.ABC):
     def __init__(
         self,
         path: StrPath,
-        slots: Slots,
+        schema: SchemaLike,
         *,
         header_size: int = 0,
     ):
@@ -44,14 +44,14 @@ class SampleWriter(abc.ABC):
 
         Args:
             path: The file's name; `.gz` at its end compresses it.
-            slots: A SlotSpec, a list of slots or the path of a slot file.
+            schema: A Schema, a list of slots or the path of a schema file.
             header_size: Bytes of the header that `_finish` returns.
 
         Raises:
             tf.errors.OpError: It cannot be opened.
         """
         self._path = as_path(path)
-        self._spec = as_slot_spec(slots)
+        self._spec = as_schema(schema)
         self._num_samples = 0
         self._file = AtomicFile(self._path, header_size=header_size)
 
@@ -118,7 +118,7 @@ class SampleWriter(abc.ABC):
             raise ValueError(f"{self._path}: the writer is closed")
         self._check_names(columns)
         rows = None
-        checked: list[Column | None] = []
+        checked: list[ColumnValues | None] = []
         for slot in self._spec:
             if slot.name not in columns:
                 if slot.kind != "sparse":
@@ -136,7 +136,9 @@ class SampleWriter(abc.ABC):
             checked.append(column)
         if not rows:
             return
-        empty = Column(np.zeros(0, np.int64), np.zeros(rows + 1, np.int64))
+        empty = ColumnValues(
+            np.zeros(0, np.int64), np.zeros(rows + 1, np.int64)
+        )
         full = [column or empty for column in checked]
         self._check_weights(full)
         ready = [
@@ -178,14 +180,14 @@ class SampleWriter(abc.ABC):
         self._file.discard()
 
     @abc.abstractmethod
-    def _put(self, columns: list[Column], begin: int, end: int) -> None:
+    def _put(self, columns: list[ColumnValues], begin: int, end: int) -> None:
         """Writes the samples [begin, end): a column for each slot, in order."""
 
-    def _check_column(self, slot: Slot, column: Column) -> Column:
+    def _check_column(self, slot: Column, column: ColumnValues) -> ColumnValues:
         """The column as `_put` takes it; ValueError if the format cannot."""
         return column
 
-    def _check_rows(self, columns: list[Column], rows: int) -> None:
+    def _check_rows(self, columns: list[ColumnValues], rows: int) -> None:
         """Raises ValueError for a sample that the format cannot hold."""
         return
 
@@ -193,12 +195,12 @@ class SampleWriter(abc.ABC):
         """Writes what follows the samples; returns the header, if any."""
         return b""
 
-    def _where(self, slot: Slot, row: int = 0) -> str:
+    def _where(self, slot: Column, row: int = 0) -> str:
         number = self._num_samples + row + 1
         return f"{self._path}: sample {number}: slot {slot.name!r} "
 
     def _refuse(
-        self, slot: Slot, column: Column, bad: np.ndarray, wanted: str
+        self, slot: Column, column: ColumnValues, bad: np.ndarray, wanted: str
     ) -> None:
         """Raises ValueError for the first value that is `bad`, bool `[N]`."""
         if bad.any():
@@ -209,7 +211,7 @@ class SampleWriter(abc.ABC):
                 + f"is {column.values[at]}, wanted {wanted}"
             )
 
-    def _narrow(self, slot: Slot, column: Column) -> Column:
+    def _narrow(self, slot: Column, column: ColumnValues) -> ColumnValues:
         """The column as float32; ValueError for ids that are not exact in it."""
         narrow = column.values.astype(np.float32)
         if slot.dtype != "float":
@@ -232,7 +234,7 @@ class SampleWriter(abc.ABC):
                     f"{', '.join(self._spec.names())}"
                 )
 
-    def _check_weights(self, columns: list[Column]) -> None:
+    def _check_weights(self, columns: list[ColumnValues]) -> None:
         by_name = dict(zip(self._spec.names(), columns))
         for ids, weights in self._spec.weights.items():
             found = np.diff(by_name[weights].splits)
@@ -245,7 +247,7 @@ class SampleWriter(abc.ABC):
                     f"each id of slot {ids!r}"
                 )
 
-    def _check(self, slot: Slot, given: Any) -> Column:
+    def _check(self, slot: Column, given: Any) -> ColumnValues:
         """What the caller gave as a column, or ValueError."""
         free = slot.num_values is None and isinstance(given, tuple)
         if slot.kind == "sparse" or free:
@@ -285,9 +287,9 @@ class SampleWriter(abc.ABC):
             size = math.prod(values.shape[1:])
             splits = np.arange(len(values) + 1, dtype=np.int64) * size
             values = values.reshape(-1)
-        return self._check_values(slot, Column(values, splits))
+        return self._check_values(slot, ColumnValues(values, splits))
 
-    def _flat(self, slot: Slot, given: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _flat(self, slot: Column, given: Any) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(given, LoDTensor):
             if len(given.lod) != 1:
                 raise ValueError(
@@ -307,7 +309,7 @@ class SampleWriter(abc.ABC):
             )
         return _as_array(slot, given[0]), np.asarray(given[1], dtype=np.int64)
 
-    def _check_values(self, slot: Slot, column: Column) -> Column:
+    def _check_values(self, slot: Column, column: ColumnValues) -> ColumnValues:
         values = column.values
         if values.size == 0:
             return column._replace(values=np.zeros(0, np.int64))
@@ -343,7 +345,7 @@ class SampleWriter(abc.ABC):
             self._refuse(slot, column, bad, "a float32")
         return column
 
-    def _whole_labels(self, slot: Slot, column: Column) -> np.ndarray:
+    def _whole_labels(self, slot: Column, column: ColumnValues) -> np.ndarray:
         """Of a uint64 slot as integers, as datasets yield all labels as floats."""
         values = column.values
         if slot.dtype == "float":
@@ -366,7 +368,7 @@ def is_int64(values: np.ndarray) -> np.ndarray:
     return (np.trunc(values) == values) & in_range
 
 
-def _as_array(slot: Slot, values: Any) -> np.ndarray:
+def _as_array(slot: Column, values: Any) -> np.ndarray:
     """An array of `values` that keeps 64-bit integers with and without sign.
 
     NumPy alone would make floats of a list that has both.

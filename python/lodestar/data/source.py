@@ -4,8 +4,8 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
+from lodestar.data.schema import Schema
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.slot_spec import SlotSpec
 
 
 class Source:
@@ -22,7 +22,7 @@ class Source:
     def __init__(
         self,
         paths: Sequence[str],
-        spec: SlotSpec,
+        spec: Schema,
         skipped: SkippedRecords | None,
         on_progress: Callable[[int], None] | None,
     ):

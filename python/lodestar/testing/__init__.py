@@ -3,7 +3,7 @@
 from lodestar.testing.census import census_file
 from lodestar.testing.click_log import (
     ClickLog,
-    click_log_slots,
+    click_log_schema,
     generate_click_log,
 )
 from lodestar.testing.dense_table import DenseTable, vocabulary
@@ -14,7 +14,7 @@ __all__ = [
     "DenseTable",
     "LocalCluster",
     "census_file",
-    "click_log_slots",
+    "click_log_schema",
     "generate_click_log",
     "vocabulary",
 ]

@@ -25,7 +25,7 @@ from lodestar._files import AtomicFile, as_path, remove_unfinished
 from lodestar._typing import StrPath
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.sample_writer import SampleWriter
-from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.schema import Column, Schema
 from lodestar.metrics.exact_auc import exact_auc
 
 NUM_FLOATS = 13
@@ -51,12 +51,12 @@ _TARGET_RATE = 0.25
 _CHUNK_ROWS = 8192
 
 
-def click_log_slots() -> SlotSpec:
+def click_log_schema() -> Schema:
     """Label `click`, floats `I1`..`I13` of one value, id slots `C1`..`C26`."""
-    return SlotSpec(
-        [Slot.label("click")]
-        + [Slot.dense(f"I{j + 1}") for j in range(NUM_FLOATS)]
-        + [Slot.sparse(f"C{s + 1}") for s in range(len(_VOCABULARY))]
+    return Schema(
+        [Column.label("click")]
+        + [Column.dense(f"I{j + 1}") for j in range(NUM_FLOATS)]
+        + [Column.sparse(f"C{s + 1}") for s in range(len(_VOCABULARY))]
     )
 
 
@@ -68,12 +68,12 @@ class ClickLog:
         files: MultiSlot files, in the order of time.
         probability_files: For each of them a `.npy` file with float32
             `[samples, 2]`: the click's probability and the click.
-        slots_file: The slot file of all of them.
+        schema_file: The schema file of all of them.
     """
 
     files: list[str]
     probability_files: list[str]
-    slots_file: str
+    schema_file: str
 
     def best_auc(self, first: int = 0, last: int | None = None) -> float:
         """The AUC of the true probabilities on files `[first, last)`."""
@@ -89,14 +89,14 @@ def generate_click_log(
     *,
     seed: int = 0,
     one_id: bool = False,
-    writer: Callable[[str, SlotSpec], SampleWriter] = MultiSlotWriter,
+    writer: Callable[[str, Schema], SampleWriter] = MultiSlotWriter,
     suffix: str = ".txt",
     on_progress: Callable[[int], None] | None = None,
 ) -> ClickLog:
     """Writes a click log into `directory`, which is made if needed.
 
     Files: `part-00000.txt`, ... in the order of time, beside each
-    `part-00000.npy`, and `slots.yaml`. Equal arguments give equal bytes. Memory
+    `part-00000.npy`, and `schema.yaml`. Equal arguments give equal bytes. Memory
     does not grow with `num_samples`, but for the probabilities of one file. If
     it fails, nothing of the log is left.
 
@@ -131,7 +131,7 @@ def generate_click_log(
     log = ClickLog(
         [f"{stem}{suffix}" for stem in stems],
         [f"{stem}.npy" for stem in stems],
-        os.path.join(directory, "slots.yaml"),
+        os.path.join(directory, "schema.yaml"),
     )
     begun: dict[str, int | None] = {}
     try:
@@ -156,14 +156,14 @@ def _write(
     num_samples: int,
     seed: int,
     model: "_Model",
-    make_writer: Callable[[str, SlotSpec], SampleWriter],
+    make_writer: Callable[[str, Schema], SampleWriter],
     on_progress: Callable[[int], None] | None,
     begun: dict[str, int | None],
 ) -> None:
     """Writes the log; notes in `begun` what is at a path before it is written."""
-    spec = click_log_slots()
-    begun[log.slots_file] = _inode(log.slots_file)
-    spec.to_yaml(log.slots_file)
+    spec = click_log_schema()
+    begun[log.schema_file] = _inode(log.schema_file)
+    spec.to_yaml(log.schema_file)
     num_files = len(log.files)
     bounds = np.linspace(0, num_samples, num_files + 1).astype(np.int64)
     for part, (begin, end) in enumerate(itertools.pairwise(bounds)):

@@ -49,7 +49,7 @@ def train_from_dataset(
     threads is not the same twice; one of one thread is what `model.fit` does,
     file by file. Each thread has metrics of its own, which are added up.
 
-    >>> data = lodestar.data.FileDataset(files, "slots.yaml", 1024)
+    >>> data = lodestar.data.FileDataset(files, "schema.yaml", 1024)
     >>> lodestar.train.train_from_dataset(model, data, fetch=["loss", "auc"])
 
     Args:

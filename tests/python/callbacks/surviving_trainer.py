@@ -11,11 +11,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data import MultiSlotDataset, Slot, SlotSpec
+from lodestar.data import Column, MultiSlotDataset, Schema
 from lodestar.embedding.hook_variable import as_hook
 
-SLOTS = SlotSpec(
-    [Slot.label("click"), Slot.dense("x", [1]), Slot.sparse("ids")]
+SLOTS = Schema(
+    [Column.label("click"), Column.dense("x", [1]), Column.sparse("ids")]
 )
 EPOCHS = 5
 # By epoch: the best is that of epoch 1, and epoch 3 is the last.

@@ -3,10 +3,10 @@
 import pytest
 
 from lodestar.data import (
+    Column,
     DataFeedDesc,
     MultiSlotDataset,
-    Slot,
-    SlotSpec,
+    Schema,
 )
 
 TEXT = """
@@ -25,8 +25,8 @@ multi_slot_desc {
 """
 
 
-def desc(slots="", rest=""):
-    return f"multi_slot_desc {{ {slots} }} {rest}"
+def desc(schema="", rest=""):
+    return f"multi_slot_desc {{ {schema} }} {rest}"
 
 
 def test_the_slots_the_batch_size_and_the_command(tmp_path):
@@ -34,17 +34,17 @@ def test_the_slots_the_batch_size_and_the_command(tmp_path):
     path.write_text(TEXT)
     found = DataFeedDesc.read(path, "label")
     assert found == DataFeedDesc.parse(TEXT, iter(["label"]))
-    assert found == DataFeedDesc.parse(TEXT, Slot.label("label"))
-    assert list(found.slots) == [
-        Slot.sparse("words"),
-        Slot.dense("dense_feature", [2]),
-        Slot.sparse("aside", dtype="float", used=False),
-        Slot.label("label"),
+    assert found == DataFeedDesc.parse(TEXT, Column.label("label"))
+    assert list(found.schema) == [
+        Column.sparse("words"),
+        Column.dense("dense_feature", [2]),
+        Column.sparse("aside", dtype="float", used=False),
+        Column.label("label"),
     ]
     assert found.batch_size == 2
     assert found.pipe_command == ["python", "gen.py", "--seed", "a b"]
     plain = DataFeedDesc.parse(TEXT)
-    assert plain.slots["label"] == Slot.dense("label", [1], dtype="uint64")
+    assert plain.schema["label"] == Column.dense("label", [1], dtype="uint64")
 
 
 def test_it_reads_the_file_that_it_describes(tmp_path):
@@ -54,7 +54,7 @@ def test_it_reads_the_file_that_it_describes(tmp_path):
     )
     assert found.pipe_command is None
     ((features, label),) = MultiSlotDataset(
-        tmp_path / "in", found.slots, found.batch_size
+        tmp_path / "in", found.schema, found.batch_size
     )
     assert sorted(features) == ["dense_feature", "words"]
     assert features["words"].to_list() == [[7, 8], []]
@@ -67,11 +67,11 @@ def test_what_is_left_out():
              'slots { name: "d" type: "float" is_dense: true }'
              'slots { name: "free" type: "float" is_dense: true shape: [3, 4] }')
     )  # fmt: skip
-    assert found.slots == SlotSpec(
+    assert found.schema == Schema(
         [
-            Slot.sparse("r", dtype="float"),
-            Slot.dense("d", [1], used=False),
-            Slot.dense("free", [3, 4], used=False),
+            Column.sparse("r", dtype="float"),
+            Column.dense("d", [1], used=False),
+            Column.dense("free", [3, 4], used=False),
         ]
     )
     assert (found.batch_size, found.pipe_command) == (32, None)
@@ -92,10 +92,10 @@ SLOT = 'slots { name: "a" type: "uint64" is_used: true }'
         (desc(SLOT.replace("uint64", "int")), (), "'a': its type is 'int', wanted"),
         (desc(SLOT * 2), (), "Slot 'a' is declared twice"),
         (desc(SLOT), "b", "label 'b' is not a slot; the slots are a"),
-        (desc(SLOT), Slot.sparse("a"), "`labels`: slot 'a' is a sparse slot"),
+        (desc(SLOT), Column.sparse("a"), "`labels`: slot 'a' is a sparse slot"),
         (
             desc(SLOT),
-            Slot.label("a", dtype="float"),
+            Column.label("a", dtype="float"),
             "slot 'a': its type is 'uint64', but the label given is of float",
         ),
         (

@@ -14,10 +14,10 @@ import tensorflow as tf
 import lodestar
 from lodestar._errors import DataError
 from lodestar.data import (
+    Column,
     CsvDataset,
     MultiSlotGenerator,
-    Slot,
-    SlotSpec,
+    Schema,
     hash_ids,
     read_file_list,
     write_file_list,
@@ -123,7 +123,7 @@ class Seen(MultiSlotGenerator):
 
 
 def test_a_generator_gets_whole_lines(put, tmp_path):
-    generator = Seen(slots=SlotSpec([Slot.sparse("C")]))
+    generator = Seen(schema=Schema([Column.sparse("C")]))
     generator.seen = []
     path = put(CONTENT)
     assert generator.write(path, tmp_path / "out") == len(LINES)
@@ -152,11 +152,11 @@ def test_logs_of_criteo_are_known_compressed_too(put):
 
 
 def test_slot_files_and_file_lists_of_any_name(put, tmp_path):
-    spec = SlotSpec([Slot.label("y"), Slot.sparse("C")])
+    spec = Schema([Column.label("y"), Column.sparse("C")])
     (tmp_path / "plain.yaml").write_bytes(b"")
     spec.to_yaml(tmp_path / "plain.yaml")
     text = (tmp_path / "plain.yaml").read_bytes().replace(b"\n", b"\r\n")
-    assert SlotSpec.from_yaml(put(text, ".yaml")) == spec
+    assert Schema.from_yaml(put(text, ".yaml")) == spec
     names = [str(tmp_path / "a\rb"), str(tmp_path / "c")]
     for name in names:
         pathlib.Path(name).write_bytes(b"")
@@ -166,9 +166,9 @@ def test_slot_files_and_file_lists_of_any_name(put, tmp_path):
 
 @pytest.mark.parametrize("name", ["list.txt", "list.txt.gz"])
 def test_what_is_written_is_read_back(tmp_path, name):
-    spec = SlotSpec([Slot.label("y"), Slot.sparse("C")])
+    spec = Schema([Column.label("y"), Column.sparse("C")])
     spec.to_yaml(tmp_path / name)
-    assert SlotSpec.from_yaml(tmp_path / name) == spec
+    assert Schema.from_yaml(tmp_path / name) == spec
     write_file_list(tmp_path / name, [tmp_path / name])
     assert read_file_list(tmp_path / name) == [str(tmp_path / name)]
 

@@ -1,11 +1,11 @@
-"""SlotSpec.from_inputs: slots for what a Keras model takes."""
+"""Schema.from_inputs: slots for what a Keras model takes."""
 
 import keras
 import numpy as np
 import pytest
 
 import lodestar
-from lodestar.data import MultiSlotDataset, Slot, SlotSpec
+from lodestar.data import Column, MultiSlotDataset, Schema
 
 
 def ids(name="C", **options):
@@ -19,28 +19,28 @@ def numbers(name="I", shape=(2,)):
 
 
 def test_inputs_of_every_form():
-    wanted = SlotSpec([Slot.sparse("C"), Slot.dense("I", [2])])
+    wanted = Schema([Column.sparse("C"), Column.dense("I", [2])])
     a, b = ids(), numbers()
-    assert SlotSpec.from_inputs([a, b]) == wanted
-    assert SlotSpec.from_inputs({"C": a, "I": b}) == wanted
-    assert SlotSpec.from_inputs(a) == SlotSpec([Slot.sparse("C")])
+    assert Schema.from_inputs([a, b]) == wanted
+    assert Schema.from_inputs({"C": a, "I": b}) == wanted
+    assert Schema.from_inputs(a) == Schema([Column.sparse("C")])
     pooled = lodestar.layers.DynamicEmbedding(4, combiner="sum")(a)
     out = keras.layers.Dense(1)(keras.layers.concatenate([pooled, b]))
-    assert SlotSpec.from_inputs(keras.Model([a, b], out)) == wanted
-    found = SlotSpec.from_inputs(keras.Model({"x": a, "y": b}, out), "click")
+    assert Schema.from_inputs(keras.Model([a, b], out)) == wanted
+    found = Schema.from_inputs(keras.Model({"x": a, "y": b}, out), "click")
     assert list(found) == [
-        Slot.label("click"), Slot.sparse("x"), Slot.dense("y", [2])
+        Column.label("click"), Column.sparse("x"), Column.dense("y", [2])
     ]  # fmt: skip
-    rating = Slot.label("rating", dtype="float", binary=False)
-    assert list(SlotSpec.from_inputs([a], [rating]))[0] == rating
+    rating = Column.label("rating", dtype="float", binary=False)
+    assert list(Schema.from_inputs([a], [rating]))[0] == rating
 
 
 @pytest.mark.parametrize(
     "shape, dims", [((), []), ((3, 4), [3, 4]), ((None, 4), [-1, 4])]
 )
 def test_shapes_of_numbers(shape, dims):
-    (slot,) = SlotSpec.from_inputs(numbers(shape=shape))
-    assert slot == Slot.dense("I", dims)
+    (slot,) = Schema.from_inputs(numbers(shape=shape))
+    assert slot == Column.dense("I", dims)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_shapes_of_numbers(shape, dims):
 )  # fmt: skip
 def test_other_inputs_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
-        SlotSpec.from_inputs(make())
+        Schema.from_inputs(make())
 
 
 def test_a_subclassed_model_has_no_inputs():
@@ -80,7 +80,7 @@ def test_a_subclassed_model_has_no_inputs():
             return features
 
     with pytest.raises(ValueError, match="`model` must be a functional Keras"):
-        SlotSpec.from_inputs(Own())
+        Schema.from_inputs(Own())
 
 
 def test_a_model_is_fitted_on_files_of_its_own_inputs(tmp_path):
@@ -94,10 +94,10 @@ def test_a_model_is_fitted_on_files_of_its_own_inputs(tmp_path):
         ),
         "mse",
     )
-    spec = SlotSpec.from_inputs(model, "click")
+    spec = Schema.from_inputs(model, "click")
     (tmp_path / "in").write_text("1 1 2 7 8 2 .5 1\n1 0 0 2 1 2\n")
     history = model.fit(MultiSlotDataset(tmp_path / "in", spec, 2), verbose=0)
     assert np.isfinite(history.history["loss"][0])
     saved = tmp_path / "model.keras"
     model.save(saved)
-    assert SlotSpec.from_inputs(keras.models.load_model(saved), "click") == spec
+    assert Schema.from_inputs(keras.models.load_model(saved), "click") == spec

@@ -13,23 +13,23 @@ from children import nothing_left, python, shell
 
 from lodestar import data
 from lodestar.data import (
+    Column,
     InMemoryDataset,
     MultiSlotDataset,
     NormDataset,
     RawDataset,
+    Schema,
     SkippedRecords,
-    Slot,
-    SlotSpec,
     describe_error,
 )
 
-SPEC = SlotSpec([Slot.label("click", binary=False), Slot.sparse("C")])
-KEYS = SlotSpec(
+SPEC = Schema([Column.label("click", binary=False), Column.sparse("C")])
+KEYS = Schema(
     [
-        Slot.label("click"),
-        Slot.dense("I", [2]),
-        Slot.sparse("C"),
-        Slot.sparse("D"),
+        Column.label("click"),
+        Column.dense("I", [2]),
+        Column.sparse("C"),
+        Column.sparse("D"),
     ]
 )
 MODES = ["queue", "file_instant", "in_memory"]
@@ -117,7 +117,7 @@ def test_open_dataset_takes_paths_as_they_are(store):
         )
         assert [len(label) for _, label in dataset] == [wanted]
     for missing in ({"slots": SPEC}, {"format": "multislot"}):
-        with pytest.raises(ValueError, match="needs `slots` and `format`"):
+        with pytest.raises(ValueError, match="needs `schema` and `format`"):
             data.open_dataset(
                 "part-0", batch_size=2, open_command=cat(store), **missing
             )

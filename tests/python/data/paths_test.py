@@ -9,7 +9,7 @@ import tensorflow as tf
 from lodestar import data, testing
 from lodestar.lookup import index_table_from_file
 
-SLOTS = data.SlotSpec([data.Slot.label("y"), data.Slot.sparse("C")])
+SLOTS = data.Schema([data.Column.label("y"), data.Column.sparse("C")])
 
 
 def read(path, make=data.MultiSlotDataset, **options):
@@ -26,10 +26,10 @@ READERS = {
     "any": lambda path: read(path, data.open_dataset),
     "source": lambda path: data.open_source(path, SLOTS),
     "csv": lambda path: data.open_source(path, SLOTS, format="csv"),
-    "slots": data.SlotSpec.from_yaml,
+    "slots": data.Schema.from_yaml,
     "file list": data.read_file_list,
     "split": lambda path: data.split_samples(
-        path, "a", "b", fraction=0.5, slots=SLOTS, format="multislot"
+        path, "a", "b", fraction=0.5, schema=SLOTS, format="multislot"
     ),
     "convert": lambda path: data.convert_csv(path, "a", label="y"),
 }

@@ -14,14 +14,14 @@ from hugectr_files import make_norm, make_raw
 
 import lodestar
 from lodestar.data import (
+    Column,
     MultiSlotDataset,
     MultiSlotGenerator,
     NormDataset,
     NormWriter,
     ParquetDataset,
     RawDataset,
-    Slot,
-    SlotSpec,
+    Schema,
     hash_ids,
 )
 
@@ -84,12 +84,12 @@ def test_ctr_dense_reader_on_stdin(tmp_path):
     )
     assert (ended.returncode, ended.stderr) == (0, b"")
     (tmp_path / "out").write_bytes(ended.stdout)
-    slots = [
-        Slot.dense("dense_feature", [13]),
-        *(Slot.sparse(f"C{i}") for i in range(1, 27)),
-        Slot.label("label"),
+    schema = [
+        Column.dense("dense_feature", [13]),
+        *(Column.sparse(f"C{i}") for i in range(1, 27)),
+        Column.label("label"),
     ]
-    ((features, label),) = MultiSlotDataset(tmp_path / "out", slots, 2)
+    ((features, label),) = MultiSlotDataset(tmp_path / "out", schema, 2)
     assert label.numpy().tolist() == [[1], [0]]
     np.testing.assert_allclose(
         features["dense_feature"][0],
@@ -123,8 +123,8 @@ def test_the_bytes_of_ncf(tmp_path):
         data += struct.pack("<2f", label, 0) + struct.pack(
             "<iIiI", 1, user, 1, item
         )
-    ids = map(Slot.sparse, ("user", "item"))
-    spec = SlotSpec([Slot.label("label"), Slot.dense("dummy"), *ids])
+    ids = map(Column.sparse, ("user", "item"))
+    spec = Schema([Column.label("label"), Column.dense("dummy"), *ids])
     path = tmp_path / "train_huge_0.data"
     with NormWriter(path, spec, check="none") as writer:
         for label, user, item in samples:
@@ -150,11 +150,15 @@ def test_ten_paths_and_three_reader_parameters(tmp_path, monkeypatch):
     paths = [f"./norm/train{i}.data" for i in range(10)]
     (tmp_path / "norm").mkdir()
     for i, path in enumerate(paths):
-        slots = [[100 * i + s] * (s % 3) for s in range(6)]
-        sample = ([i % 2], [i, 0.5], slots)
+        schema = [[100 * i + s] * (s % 3) for s in range(6)]
+        sample = ([i % 2], [i, 0.5], schema)
         (tmp_path / path).write_bytes(make_norm([sample], check="sum"))
     (tmp_path / "file_list.txt").write_text("\n".join(["10", *paths, ""]))
-    spec = [Slot.label("y"), Slot.dense("dense", [2]), *map(Slot.sparse, names)]
+    spec = [
+        Column.label("y"),
+        Column.dense("dense", [2]),
+        *map(Column.sparse, names),
+    ]
     ((features, label),) = NormDataset("file_list.txt", spec, 16)
     assert label.numpy()[:, 0].tolist() == [0, 1] * 5
     assert features["dense"].numpy().tolist() == [[i, 0.5] for i in range(10)]
@@ -211,7 +215,7 @@ def test_28_slot_sizes(tmp_path, key):
     names = [f"S{i}" for i in range(28)]
     path = tmp_path / "train.raw"
     path.write_bytes(make_raw([([1], [0.5], [[k] for k in keys])], "float"))
-    spec = [Slot.label("y"), Slot.dense("I"), *map(Slot.sparse, names)]
+    spec = [Column.label("y"), Column.dense("I"), *map(Column.sparse, names)]
     raw = RawDataset(path, spec, 1, slot_size_array=SLOT_SIZES)
     table = {"y": [1.0], "I": [0.5], **{n: [k] for n, k in zip(names, keys)}}
     types = [pa.float32()] * 2 + [pa.int64()] * 28
@@ -227,7 +231,7 @@ def test_28_slot_sizes(tmp_path, key):
 
 
 def test_sparse_slots_of_every_format_are_lod_tensors_if_wanted(tmp_path):
-    spec = SlotSpec([Slot.label("y"), Slot.sparse("C")])
+    spec = Schema([Column.label("y"), Column.sparse("C")])
     samples = [([1], [], [[7]]), ([0], [], [[9]])]
     (tmp_path / "a.txt").write_text("1 1 1 7\n1 0 1 9\n")
     (tmp_path / "a.norm").write_bytes(make_norm(samples))
@@ -248,7 +252,7 @@ def test_sparse_slots_of_every_format_are_lod_tensors_if_wanted(tmp_path):
     text = tmp_path / "a.txt"
     datasets += [
         MultiSlotDataset(text, spec, 2, mode="in_memory", sparse="lod"),
-        Generated(slots=spec).dataset(text, 2, sparse="lod"),
+        Generated(schema=spec).dataset(text, 2, sparse="lod"),
     ]
     for dataset in datasets:
         ((features, _),) = dataset

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.data import (
+    Column,
     CsvDataset,
     ExampleDataset,
     ExampleWriter,
@@ -25,15 +26,14 @@ from lodestar.data import (
     ParquetWriter,
     RawDataset,
     RawWriter,
+    Schema,
     SkippedRecords,
-    Slot,
-    SlotSpec,
     TableDataset,
 )
 from lodestar.data.parquet.parquet_batches import BatchPacker
 from lodestar.data.python_calls import PythonFunction
 
-SPEC = SlotSpec([Slot.label("y"), Slot.dense("I", [2]), Slot.sparse("C")])
+SPEC = Schema([Column.label("y"), Column.dense("I", [2]), Column.sparse("C")])
 FORMS = {
     "a.txt": MultiSlotWriter,
     "a.parquet": ParquetWriter,
@@ -70,7 +70,7 @@ def in_memory(folder):
 
 def table(folder):
     data = {"y": np.arange(100) % 2, "x": np.arange(100.0)}
-    spec = [Slot.label("y"), Slot.dense("x")]
+    spec = [Column.label("y"), Column.dense("x")]
     return TableDataset(pa.table(data), spec, 16)
 
 
@@ -80,7 +80,7 @@ READERS = {
     "example skips": lambda f: ExampleDataset(
         f / "a.tfrecord", SPEC, 16, texts=[], on_error="skip"
     ),
-    "generator": lambda f: Lines(slots=SPEC).dataset(f / "a.txt", 16),
+    "generator": lambda f: Lines(schema=SPEC).dataset(f / "a.txt", 16),
     "in memory": in_memory,
     "multislot": lambda f: MultiSlotDataset(f / "a.txt", SPEC, 16),
     "norm": lambda f: NormDataset(f / "a.norm", SPEC, 16),
@@ -193,7 +193,7 @@ def test_batches_of_tables_that_are_gone_are_freed():
 
     def one():
         data = pa.table({"x": np.zeros(2_000_000, np.float32)})
-        dataset = TableDataset(data, [Slot.dense("x")], 2_000_000)
+        dataset = TableDataset(data, [Column.dense("x")], 2_000_000)
         held = weakref.ref(data)
         read(dataset)
         return held
@@ -212,7 +212,7 @@ def test_batches_of_tables_that_are_gone_are_freed():
 
 
 def test_model_fit_leaves_no_reader_behind(folder):
-    inputs = lodestar.data.inputs_of_slots(SPEC)
+    inputs = lodestar.data.inputs_of_schema(SPEC)
     rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")(inputs["C"])
     score = keras.layers.Dense(1)(keras.layers.concatenate([rows, inputs["I"]]))
     before = count_of(PythonFunction)

@@ -6,21 +6,21 @@ import tensorflow as tf
 
 from lodestar.data import (
     Column,
+    ColumnValues,
     MultiSlotDataset,
     MultiSlotWriter,
-    Slot,
-    SlotSpec,
+    Schema,
     batch_reader,
     sample_reader,
 )
 from lodestar.ragged import LoDTensor
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("click"),
-        Slot.dense("I", (2, 1)),
-        Slot.sparse("C"),
-        Slot.one_hot("day", 3),
+        Column.label("click"),
+        Column.dense("I", (2, 1)),
+        Column.sparse("C"),
+        Column.one_hot("day", 3),
     ]
 )
 
@@ -60,7 +60,7 @@ def test_batches(path, prefetch):
         for features, label in read():
             begin, size = sum(sizes), len(label)
             column = features["C"]
-            assert isinstance(column, Column)
+            assert isinstance(column, ColumnValues)
             for i in range(size):
                 part = slice(column.splits[i], column.splits[i + 1])
                 sample = {name: features[name][i] for name in ("I", "day")}
@@ -81,7 +81,7 @@ def test_samples(path, batch_size):
 
 
 def test_batches_and_samples_are_what_writers_take(path, tmp_path):
-    spec = SlotSpec(slot for slot in SPEC if slot.kind != "one_hot")
+    spec = Schema(slot for slot in SPEC if slot.kind != "one_hot")
     part = tmp_path / "part"
     lines = path.read_text().splitlines()
     part.write_text("".join(f"{text[:-4]}\n" for text in lines))

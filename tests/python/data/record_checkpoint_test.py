@@ -3,9 +3,9 @@
 import pytest
 import tensorflow as tf
 
-from lodestar.data import MultiSlotDataset, SkippedRecords, Slot, SlotSpec
+from lodestar.data import Column, MultiSlotDataset, Schema, SkippedRecords
 
-SPEC = SlotSpec([Slot.label("click"), Slot.sparse("n")])
+SPEC = Schema([Column.label("click"), Column.sparse("n")])
 
 
 def write(path, numbers, bad=()):
@@ -98,13 +98,13 @@ def test_a_window_of_another_dataset_is_refused(tmp_path, count):
     """Its samples have numbers of values that the slots cannot have."""
     path = tmp_path / "file"
     path.write_text(f"{count} {'1 ' * count} 2 5 6\n" * 50)
-    sparse = [Slot.sparse("a"), Slot.sparse("b")]
+    sparse = [Column.sparse("a"), Column.sparse("b")]
     options = {"shuffle_rows": 20, "prefetch": 0}
-    iterator = iter(MultiSlotDataset(path, SlotSpec(sparse), 2, **options))
+    iterator = iter(MultiSlotDataset(path, Schema(sparse), 2, **options))
     next(iterator)
     saved = save(iterator, tmp_path)
-    pairs = SlotSpec(
-        [Slot.dense("a", (-1, 2), dtype="uint64"), Slot.sparse("b")]
+    pairs = Schema(
+        [Column.dense("a", (-1, 2), dtype="uint64"), Column.sparse("b")]
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match="of slot 'a' are"):
         next(restored(MultiSlotDataset(path, pairs, 2, **options), saved))
@@ -115,8 +115,8 @@ def test_a_window_without_a_weight_for_each_id_is_refused(tmp_path):
     path.write_text("1 .5 2 5 6\n" * 50)
 
     def dataset(weights_of):
-        weights = Slot.sparse("w", dtype="float", weights_of=weights_of)
-        spec = SlotSpec([weights, Slot.sparse("a")])
+        weights = Column.sparse("w", dtype="float", weights_of=weights_of)
+        spec = Schema([weights, Column.sparse("a")])
         return MultiSlotDataset(path, spec, 2, shuffle_rows=20, prefetch=0)
 
     iterator = iter(dataset(None))

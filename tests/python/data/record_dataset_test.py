@@ -7,15 +7,15 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import (
+    Column,
     MultiSlotDataset,
     ReadOptions,
+    Schema,
     SkippedRecords,
-    Slot,
-    SlotSpec,
     record_dataset,
 )
 
-SPEC = SlotSpec([Slot.label("click"), Slot.sparse("n")])
+SPEC = Schema([Column.label("click"), Column.sparse("n")])
 
 
 def write(path, numbers):
@@ -100,9 +100,9 @@ def test_files_are_paths(files):
 
 
 @pytest.mark.parametrize("slots", [None, {"label": ["click"]}])
-def test_slots_are_a_spec_a_path_or_a_list(slots):
-    with pytest.raises(TypeError, match="`slots` must be a SlotSpec, the path"):
-        MultiSlotDataset("file", slots, 8)
+def test_slots_are_a_spec_a_path_or_a_list(schema):
+    with pytest.raises(TypeError, match="`schema` must be a Schema, the path"):
+        MultiSlotDataset("file", schema, 8)
 
 
 def test_weights_are_a_mapping():
@@ -181,12 +181,12 @@ def test_skipped_records_are_told_by_hand():
 
 
 def test_unused_slots_are_checked_and_left_out(tmp_path):
-    spec = SlotSpec(
+    spec = Schema(
         [
-            Slot.label("click"),
-            Slot.sparse("a", used=False),
-            Slot.dense("I", (2,), used=False),
-            Slot.sparse("b"),
+            Column.label("click"),
+            Column.sparse("a", used=False),
+            Column.dense("I", (2,), used=False),
+            Column.sparse("b"),
         ]
     )
     path = tmp_path / "file"
@@ -201,7 +201,7 @@ def test_unused_slots_are_checked_and_left_out(tmp_path):
 
 
 def test_a_free_dimension_is_that_of_the_batch(tmp_path):
-    spec = SlotSpec([Slot.dense("I", (-1, 2)), Slot.sparse("n")])
+    spec = Schema([Column.dense("I", (-1, 2)), Column.sparse("n")])
     path = tmp_path / "file"
     path.write_text("4 1 2 3 4 1 7\n4 5 6 7 8 0\n2 1 2 0\n2 3 4 0\n0 0\n")
     dataset = MultiSlotDataset(path, spec, 2)
@@ -222,10 +222,10 @@ def test_a_free_dimension_is_that_of_the_batch(tmp_path):
 @pytest.mark.parametrize("by_argument", [False, True])
 def test_weights_are_as_many_as_ids(tmp_path, by_argument):
     weights_of = None if by_argument else "C1"
-    spec = SlotSpec(
+    spec = Schema(
         [
-            Slot.sparse("C1_w", dtype="float", weights_of=weights_of),
-            Slot.sparse("C1"),
+            Column.sparse("C1_w", dtype="float", weights_of=weights_of),
+            Column.sparse("C1"),
         ]
     )
     weights = {"C1": "C1_w"} if by_argument else None
@@ -259,7 +259,7 @@ def test_batches_are_made_as_far_ahead_as_prefetch_says(prefetch):
         )
 
     options = ReadOptions(1, prefetch=prefetch)
-    layout = options.layout(SlotSpec([Slot.dense("x")]))
+    layout = options.layout(Schema([Column.dense("x")]))
     batches = iter(
         record_dataset.epochs(
             ["file"], epoch, layout.features_and_label, options

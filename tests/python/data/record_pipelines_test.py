@@ -8,15 +8,15 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import (
+    Column,
     MultiSlotDataset,
     NormDataset,
     RawDataset,
+    Schema,
     SkippedRecords,
-    Slot,
-    SlotSpec,
 )
 
-SPEC = SlotSpec([Slot.label("click"), Slot.sparse("n")])
+SPEC = Schema([Column.label("click"), Column.sparse("n")])
 
 
 @pytest.fixture
@@ -127,7 +127,9 @@ def test_places_behind_skipped_records(tmp_path, check, suffix, shard):
     assert len(data) > 2 * 512 * 1024
     path = tmp_path / f"file{suffix}"
     path.write_bytes(gzip.compress(data, 1) if suffix else data)
-    spec = SlotSpec([Slot.label("click"), Slot.dense("x"), Slot.sparse("n")])
+    spec = Schema(
+        [Column.label("click"), Column.dense("x"), Column.sparse("n")]
+    )
     skipped = SkippedRecords()
     dataset = NormDataset(
         path, spec, 4096, shard=shard, on_error="skip", skipped=skipped
@@ -160,7 +162,9 @@ def test_the_rest_that_is_lost_is_counted(tmp_path):
     data[at : at + 4] = b"\xff\xff\xff\xff"
     path = tmp_path / "file"
     path.write_bytes(data)
-    spec = SlotSpec([Slot.label("click"), Slot.dense("x"), Slot.sparse("n")])
+    spec = Schema(
+        [Column.label("click"), Column.dense("x"), Column.sparse("n")]
+    )
     for shard, good, lost in [(None, 10, 990), ((3, 1), 3, 330)]:
         skipped = SkippedRecords()
         dataset = NormDataset(
@@ -187,7 +191,9 @@ def test_pieces_in_which_every_record_is_bad(tmp_path, threads):
     )
     path.write_bytes(data)
     assert len(data) > 2 * 512 * 1024
-    spec = SlotSpec([Slot.label("click"), Slot.dense("x"), Slot.sparse("n")])
+    spec = Schema(
+        [Column.label("click"), Column.dense("x"), Column.sparse("n")]
+    )
     skipped = SkippedRecords()
     dataset = RawDataset(
         path,

@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from lodestar._files import AtomicFile
-from lodestar.data import MultiSlotWriter, Slot, SlotSpec
+from lodestar.data import Column, MultiSlotWriter, Schema
 from lodestar.ragged import LoDTensor
 
-SPEC = SlotSpec([Slot.label("click"), Slot.sparse("C1")])
+SPEC = Schema([Column.label("click"), Column.sparse("C1")])
 COLUMNS = {"click": [1, 0], "C1": ([7, 8, 9], [0, 1, 3])}
 
 
@@ -184,19 +184,19 @@ def test_nothing_is_left_where_the_name_is_taken(tmp_path, header_size):
 
 
 def test_floats_of_any_width(tmp_path):
-    spec = SlotSpec([Slot.dense("d", (4,))])
+    spec = Schema([Column.dense("d", (4,))])
     for dtype in (np.float16, np.float32, np.float64, np.longdouble):
         with MultiSlotWriter(tmp_path / "file", spec) as writer:
             writer.write({"d": np.array([0.25, -0.0, np.inf, 1024], dtype)})
         assert read(tmp_path / "file") == b"4 0.25 -0 inf 1024\n"
 
 
-FREE = SlotSpec(
+FREE = Schema(
     [
-        Slot.label("click", used=False),
-        Slot.dense("I", (-1, 2)),
-        Slot.sparse("C1", used=False),
-        Slot.sparse("C1_w", dtype="float", weights_of="C1"),
+        Column.label("click", used=False),
+        Column.dense("I", (-1, 2)),
+        Column.sparse("C1", used=False),
+        Column.sparse("C1_w", dtype="float", weights_of="C1"),
     ]
 )
 

@@ -16,16 +16,16 @@ from shared_file_readers import coordinate, read
 
 from lodestar import data
 from lodestar.data import (
+    Column,
     FileListServer,
     InMemoryDataset,
     MultiSlotDataset,
+    Schema,
     SharedFileList,
-    Slot,
-    SlotSpec,
 )
 from lodestar.testing import local_cluster
 
-SPEC = SlotSpec([Slot.label("n", binary=False), Slot.sparse("C")])
+SPEC = Schema([Column.label("n", binary=False), Column.sparse("C")])
 EACH = 10  # samples a file
 
 
@@ -210,7 +210,9 @@ def test_inside_a_function_and_with_a_command(server):
 
 
 def test_norm_and_raw_files(tmp_path):
-    spec = SlotSpec([Slot.label("y"), Slot.dense("d", [2]), Slot.sparse("C")])
+    spec = Schema(
+        [Column.label("y"), Column.dense("d", [2]), Column.sparse("C")]
+    )
     for make, write, name in (
         (data.NormDataset, data.NormWriter, "a.txt"),
         (data.RawDataset, data.RawWriter, "a.raw"),
@@ -317,22 +319,24 @@ def test_a_server_stops_while_it_is_asked(files):
 
 
 @pytest.fixture
-def slots(tmp_path):
-    SPEC.to_yaml(tmp_path / "slots.yaml")
-    return str(tmp_path / "slots.yaml")
+def schema(tmp_path):
+    SPEC.to_yaml(tmp_path / "schema.yaml")
+    return str(tmp_path / "schema.yaml")
 
 
-def test_processes_share_the_files_of_every_pass(server, slots, fork):
-    readers = [fork(read, server.address, slots, delay) for delay in (0.0, 0.1)]
+def test_processes_share_the_files_of_every_pass(server, schema, fork):
+    readers = [
+        fork(read, server.address, schema, delay) for delay in (0.0, 0.1)
+    ]
     found = [reader.read().split() for reader in readers]
     assert sorted(map(int, sum(found, []))) == sorted(whole() * 2)
 
 
 def test_a_process_that_is_killed_takes_its_files_of_the_pass_along(
-    server, slots, fork
+    server, schema, fork
 ):
     # It stays in its first file.
-    reader = fork(read, server.address, slots, 1000)
+    reader = fork(read, server.address, schema, 1000)
     first = [int(n) for n in reader.stdout.readline().split()]
     assert first == list(range(5))
     reader.kill()
@@ -345,13 +349,13 @@ def test_a_process_that_is_killed_takes_its_files_of_the_pass_along(
     assert numbers(dataset) == whole()  # the next pass has them all
 
 
-def test_workers_of_a_coordinator_share_the_files(slots, fork, files):
+def test_workers_of_a_coordinator_share_the_files(schema, fork, files):
     paths = [str(path) for path in files]
-    found = fork(coordinate, slots, paths, len(whole())).read()
+    found = fork(coordinate, schema, paths, len(whole())).read()
     assert [int(n) for n in found.split()] == whole()
 
 
-def test_a_process_ends_while_iterators_wait(slots, files):
+def test_a_process_ends_while_iterators_wait(schema, files):
     code = """
 import sys
 from lodestar.data import FileListServer, MultiSlotDataset, SharedFileList
@@ -363,7 +367,7 @@ next(iterator)
 raise KeyError("an error of the training")
 """
     process = subprocess.run(
-        [sys.executable, "-c", code, slots, *files],
+        [sys.executable, "-c", code, schema, *files],
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),

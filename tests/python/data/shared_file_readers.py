@@ -11,15 +11,15 @@ import tensorflow as tf
 from lodestar.data import FileListServer, MultiSlotDataset, SharedFileList
 
 
-def read(address, slots, delay):
+def read(address, schema, delay):
     """Prints the numbers of each batch of two passes, a line a batch."""
-    dataset = MultiSlotDataset(SharedFileList(address), slots, 5, repeat=2)
+    dataset = MultiSlotDataset(SharedFileList(address), schema, 5, repeat=2)
     for _, y in dataset:
         print(*[int(n) for n in y[:, 0].numpy()], flush=True)
         time.sleep(delay)
 
 
-def coordinate(slots, files, count):
+def coordinate(schema, files, count):
     """Prints the numbers, `count` of them, that a cluster's workers read."""
     cluster = lodestar.testing.LocalCluster(ps=1, workers=2)
     strategy = tf.distribute.ParameterServerStrategy(cluster.resolver)
@@ -28,7 +28,7 @@ def coordinate(slots, files, count):
 
     def dataset():
         shared = SharedFileList(server.address)
-        return MultiSlotDataset(shared, slots, 10).map(lambda x, y: y[:, 0])
+        return MultiSlotDataset(shared, schema, 10).map(lambda x, y: y[:, 0])
 
     @tf.function
     def step(iterator):

@@ -10,6 +10,7 @@ import tensorflow as tf
 from lodestar._errors import DataError
 from lodestar._library import gen_ops
 from lodestar.data import (
+    Column,
     CsvDataset,
     CsvWriter,
     ExampleDataset,
@@ -24,15 +25,14 @@ from lodestar.data import (
     ParquetWriter,
     RawDataset,
     RawWriter,
-    Slot,
-    SlotSpec,
+    Schema,
 )
 from lodestar.data.__main__ import main
 from lodestar.data.csv.csv_reader import CsvReader
 from lodestar.data.parquet.parquet_files import read_footer
 from lodestar.data.tool.split_samples import split_samples
 
-SPEC = SlotSpec([Slot.label("y"), Slot.dense("I"), Slot.sparse("C")])
+SPEC = Schema([Column.label("y"), Column.dense("I"), Column.sparse("C")])
 ROWS = 2
 
 
@@ -101,7 +101,7 @@ def csv_rows(path):
 
 
 def generated(path):
-    return Lines(slots=SPEC).write(path, path.parent / "out.txt")
+    return Lines(schema=SPEC).write(path, path.parent / "out.txt")
 
 
 def split(path):
@@ -222,7 +222,7 @@ def test_a_cut_tfrecord_file_is_an_error_of_all_that_read_it(
     with pytest.raises(ERRORS) as error:
         list(ExampleDataset(path, SPEC, 2, texts=[]))
     assert str(path) in str(error.value)
-    SPEC.to_yaml(tmp_path / "slots.yaml")
+    SPEC.to_yaml(tmp_path / "schema.yaml")
     assert main(["validate", str(path)]) == 1
     assert f"{path}" in "".join(capsys.readouterr())
     assert main(["convert", str(path), str(tmp_path / "out.txt")]) == 2
@@ -231,7 +231,7 @@ def test_a_cut_tfrecord_file_is_an_error_of_all_that_read_it(
 
 @pytest.mark.parametrize("size", [5, 15, -3])
 def test_validate_reports_a_cut_compressed_file(tmp_path, size, capsys):
-    SPEC.to_yaml(tmp_path / "slots.yaml")
+    SPEC.to_yaml(tmp_path / "schema.yaml")
     made = {
         "a.txt.gz": MultiSlotWriter,
         "a.norm.gz": NormWriter,

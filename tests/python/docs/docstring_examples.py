@@ -45,7 +45,7 @@ def _write_files():
     _write(lodestar.data.NormWriter, "clicks.norm", samples)
     _write(lodestar.data.ExampleWriter, "clicks.tfrecord", samples)
     lodestar.data.write_file_list("file_list.txt", ["clicks.norm"])
-    spec.to_yaml("slots.yaml")
+    spec.to_yaml("schema.yaml")
     pathlib.Path("clicks.csv").write_text("click,ids\n1,a b\n0,c\n")
     pathlib.Path("data.prototxt").write_text(
         'name: "MultiSlotDataFeed" batch_size: 2 multi_slot_desc {'
@@ -68,8 +68,11 @@ def _write(writer, path, samples, **options):
 
 
 def _spec():
-    return lodestar.data.SlotSpec(
-        [lodestar.data.Slot.label("click"), lodestar.data.Slot.sparse("ids")]
+    return lodestar.data.Schema(
+        [
+            lodestar.data.Column.label("click"),
+            lodestar.data.Column.sparse("ids"),
+        ]
     )
 
 
@@ -118,7 +121,7 @@ def _table():
 
 
 def _memory():
-    return lodestar.data.InMemoryDataset("slots.yaml", 2)
+    return lodestar.data.InMemoryDataset("schema.yaml", 2)
 
 
 def _server():
@@ -146,7 +149,7 @@ _NAMES = {
     "old_ids": lambda: [1, 2],
     "path": lambda: "model",
     "server": _server,
-    "slots": lambda: "slots.yaml",
+    "slots": lambda: "schema.yaml",
     "spec": _spec,
     "step": lambda: tf.function(lambda iterator: None),
     "strategy": _strategy,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lodestar._files import AtomicFile
-from lodestar.data import MultiSlotDataset, SlotSpec
+from lodestar.data import MultiSlotDataset, Schema
 from lodestar.metrics import exact_auc
-from lodestar.testing import click_log_slots, generate_click_log
+from lodestar.testing import click_log_schema, generate_click_log
 
 SAMPLES = 40_000
 
@@ -27,12 +27,12 @@ def pairs(log):
 
 @pytest.fixture(scope="module")
 def batches(log):
-    return list(MultiSlotDataset(log.files, log.slots_file, 10_000))
+    return list(MultiSlotDataset(log.files, log.schema_file, 10_000))
 
 
 def test_shape(log, batches):
-    spec = SlotSpec.from_yaml(log.slots_file)
-    assert spec == click_log_slots()
+    spec = Schema.from_yaml(log.schema_file)
+    assert spec == click_log_schema()
     assert len(spec.sparse) == 26
     assert sum(slot.num_values for slot in spec.dense) == 13
     assert [len(label) for _, label in batches] == [10_000] * 4

@@ -4,10 +4,15 @@ import keras
 import numpy as np
 
 import lodestar
-from lodestar.data import Slot, SlotSpec
+from lodestar.data import Column, Schema
 
-SPEC = SlotSpec(
-    [Slot.label("y"), Slot.dense("d", (2,)), Slot.sparse("a"), Slot.sparse("b")]
+SPEC = Schema(
+    [
+        Column.label("y"),
+        Column.dense("d", (2,)),
+        Column.sparse("a"),
+        Column.sparse("b"),
+    ]
 )
 ROWS = 64
 BATCH = 8

@@ -16,7 +16,7 @@ from click_models import (
 )
 
 import lodestar
-from lodestar.data import FileDataset, Slot, SlotSpec
+from lodestar.data import Column, FileDataset, Schema
 from lodestar.train import train_from_dataset
 
 
@@ -202,8 +202,8 @@ def test_a_scaled_loss(files):
 
 
 def test_a_loss_for_each_output(files, tmp_path):
-    spec = SlotSpec(
-        [Slot.label("one"), Slot.label("two")]
+    spec = Schema(
+        [Column.label("one"), Column.label("two")]
         + [s for s in SPEC if s.kind != "label"]
     )
     path = tmp_path / "two.txt"
@@ -234,7 +234,7 @@ def test_a_loss_for_each_output(files, tmp_path):
 
 @pytest.mark.parametrize("name", ["hidden", "rows", "no"])
 def test_what_can_be_fetched_of_a_model_of_one_input(name, tmp_path):
-    spec = SlotSpec([Slot.label("y"), Slot.sparse("a")])
+    spec = Schema([Column.label("y"), Column.sparse("a")])
     path = tmp_path / "part"
     path.write_text("1 1 2 3 4\n1 0 1 5\n")
     ids = keras.Input((None,), dtype="int64", ragged=True, name="a")

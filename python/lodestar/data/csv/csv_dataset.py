@@ -10,8 +10,8 @@ from lodestar._typing import StrPaths
 from lodestar.data.column_batches import column_dataset
 from lodestar.data.csv.csv_table import MISSING, CsvTable
 from lodestar.data.record_dataset import as_paths, options_of
+from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.slot_spec import Slots, as_slot_spec
 
 # Lines go through Python, one after another.
 _NOT_HERE = ("num_parallel_files", "deterministic", "open_command")
@@ -19,7 +19,7 @@ _NOT_HERE = ("num_parallel_files", "deterministic", "open_command")
 
 def CsvDataset(
     files: StrPaths,
-    slots: Slots | None = None,
+    schema: SchemaLike | None = None,
     batch_size: int | None = None,
     *,
     label: str | None = None,
@@ -33,7 +33,7 @@ def CsvDataset(
 ) -> tf.data.Dataset:
     """Batches of `(features, label)` from CSV or TSV files with a header.
 
-    Columns are slots as the data tool has them (docs/data.md): without `slots`
+    Columns are slots as the data tool has them (docs/data.md): without `schema`
     the files are read once to see which columns are numbers, which become dense
     slots; the others become id slots. Lines go through Python, so that
     `prepare_files` is the faster way to several epochs; an iterator cannot be
@@ -46,27 +46,27 @@ def CsvDataset(
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows, all of
             the same columns; one that ends in `.gz` is decompressed.
-        slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
+        schema: A `Schema`, the path of a schema file, or a list of `Column`s.
         batch_size: Samples a batch.
         label: `COLUMN`, a column of numbers, or `COLUMN=POSITIVE`: 1 where the
             column is POSITIVE, 0 elsewhere. None is the column "label", or the
-            label of `slots`.
+            label of `schema`.
         categorical: Columns that are ids.
         numeric: Columns that are numbers.
         missing: Texts that stand for a missing value: 0 in a dense slot, no id
             in a sparse one.
         delimiter: None finds it in the header.
         ids: What cells of id slots are: `"hash"`, a text; `"int"` or `"hex"`,
-            numbers with blanks between them. None is "int" with `slots`, "hash"
+            numbers with blanks between them. None is "int" with `schema`, "hash"
             without.
         weights: Id slot -> the float slot that holds one weight for each of its
-            ids, as `SlotSpec.with_weights`.
+            ids, as `Schema.with_weights`.
         **options: Those of `ReadOptions` but for `num_parallel_files`,
             `deterministic` and `open_command`.
 
     Raises:
         ValueError: An option is out of range; with the class `DataError`, the
-            columns do not fit the slots or an option, or `slots` is None and
+            columns do not fit the slots or an option, or `schema` is None and
             there is what is an error while reading.
         tf.errors.InvalidArgumentError: While reading: a row cannot be used
             ("in.csv:17: column 'age': 'x' is not a finite float32", lines count
@@ -88,7 +88,7 @@ def CsvDataset(
         skipped = read.skipped or SkippedRecords()
     table = CsvTable(
         as_paths(files),
-        None if slots is None else as_slot_spec(slots),
+        None if schema is None else as_schema(schema),
         skipped,
         label=label,
         delimiter=delimiter,

@@ -18,8 +18,8 @@ from lodestar.data.csv.csv_writer import column_names
 from lodestar.data.csv.hashing import hash_ids
 from lodestar.data.input_bytes import open_input
 from lodestar.data.sample_columns import lengths, num_rows, take
+from lodestar.data.schema import Column, Schema
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.source import Source
 
 MISSING = ("", "?")
@@ -73,7 +73,7 @@ def is_criteo_line(line: str) -> bool:
 class CsvTable(Source):
     """CSV files whose columns are slots.
 
-    Without `slots` the files are read once to see which columns are numbers,
+    Without `schema` the files are read once to see which columns are numbers,
     see `CsvColumns`: those become dense slots, the others id slots.
     """
 
@@ -82,7 +82,7 @@ class CsvTable(Source):
     def __init__(
         self,
         paths: Sequence[str],
-        slots: SlotSpec | None = None,
+        schema: Schema | None = None,
         skipped: SkippedRecords | None = None,
         on_progress: Callable[[int], None] | None = None,
         *,
@@ -97,45 +97,45 @@ class CsvTable(Source):
 
         Args:
             paths: The files, all of the same columns.
-            slots: Their slots, if known.
+            schema: Their slots, if known.
             skipped: Where to note rows that are left out; None raises an
                 error for the first.
             on_progress: Called with the number of bytes of each piece read.
             label: `COLUMN[=POSITIVE]`; None is the column "label", or with
-                `slots` as they say.
+                `schema` as they say.
             delimiter: None finds it in the header.
             categorical: Columns that are ids.
             numeric: Columns that are numbers.
             missing: Texts that stand for a missing value.
-            ids: One of `ID_FORMS`; None is "int" with `slots`, "hash" without.
+            ids: One of `ID_FORMS`; None is "int" with `schema`, "hash" without.
 
         Raises:
             DataError: As `convert_csv`.
         """
         # Without slots they are found below.
-        spec: Any = slots
+        spec: Any = schema
         super().__init__(paths, spec, skipped, on_progress)
         self._delimiter = delimiter
         self._missing = frozenset(missing)
         self._positive: str | None = None
-        self._inferred = slots is None
-        if delimiter is None and slots is not None:
-            self._delimiter = _delimiter_of(paths[0], slots)
+        self._inferred = schema is None
+        if delimiter is None and schema is not None:
+            self._delimiter = _delimiter_of(paths[0], schema)
         if ids is None:
-            ids = "hash" if slots is None else "int"
+            ids = "hash" if schema is None else "int"
         self._ids = ids
         if self._ids not in ID_FORMS:
             raise DataError(f"`ids`={self._ids!r} is not in {ID_FORMS}")
         reader = self._reader(paths[0])
         self._columns = reader.columns
-        if slots is not None and not (categorical or numeric):
-            self._check_columns(reader, slots)
+        if schema is not None and not (categorical or numeric):
+            self._check_columns(reader, schema)
             if label is not None:
                 self._label_column(reader, label)
             return
-        if slots is not None:
+        if schema is not None:
             raise DataError(
-                "`slots` says what each column is, and so would `categorical` "
+                "`schema` says what each column is, and so would `categorical` "
                 "and `numeric`"
             )
         name = self._label_column(reader, label)
@@ -145,14 +145,16 @@ class CsvTable(Source):
             categorical |= set(CRITEO_IDS) - numeric
             numeric |= set(CRITEO_NUMBERS) - categorical
         found, is_binary = self._find_numeric(paths, name, categorical, numeric)
-        self.spec = SlotSpec(
+        self.spec = Schema(
             [
-                Slot.label(name)
+                Column.label(name)
                 if is_binary
-                else Slot.label(name, dtype="float", binary=False)
+                else Column.label(name, dtype="float", binary=False)
             ]
             + [
-                Slot.dense(column) if column in found else Slot.sparse(column)
+                Column.dense(column)
+                if column in found
+                else Column.sparse(column)
                 for column in self._columns
                 if column != name
             ]
@@ -209,8 +211,8 @@ class CsvTable(Source):
         reader.column_index(name)
         return name
 
-    def _check_columns(self, reader: CsvReader, slots: SlotSpec) -> None:
-        wanted = [name for slot in slots for name in column_names(slot)]
+    def _check_columns(self, reader: CsvReader, schema: Schema) -> None:
+        wanted = [name for slot in schema for name in column_names(slot)]
         for name in wanted:
             reader.column_index(name)
         known = set(wanted)
@@ -218,7 +220,7 @@ class CsvTable(Source):
             if name not in known:
                 raise DataError(
                     f"{reader.path}: no slot has the column '{name}'; the "
-                    f"slots are {', '.join(slots.names())}"
+                    f"slots are {', '.join(schema.names())}"
                 )
 
     def _find_numeric(
@@ -320,7 +322,7 @@ class CsvTable(Source):
         return take(columns, good)
 
     def _column(
-        self, slot: Slot, cells: list[Sequence[str]], faults: Faults
+        self, slot: Column, cells: list[Sequence[str]], faults: Faults
     ) -> Any:
         is_ids = slot.kind == "sparse" and slot.dtype != "float"
         if is_ids and self._ids == "hash":
@@ -341,7 +343,7 @@ class CsvTable(Source):
         return column
 
     def _hashed(
-        self, slot: Slot, texts: Sequence[str]
+        self, slot: Column, texts: Sequence[str]
     ) -> tuple[np.ndarray, np.ndarray]:
         present = [text not in self._missing for text in texts]
         ids = hash_ids(slot.name, list(itertools.compress(texts, present)))
@@ -349,7 +351,7 @@ class CsvTable(Source):
 
     def _lists(
         self,
-        slot: Slot,
+        slot: Column,
         parse: Callable[[str], Any],
         texts: Sequence[str],
         faults: Faults,
@@ -367,7 +369,7 @@ class CsvTable(Source):
         splits = np.concatenate([[0], np.cumsum([len(p) for p in parsed])])
         return np.array(values, _dtype(slot)), splits
 
-    def _parser(self, slot: Slot) -> Callable[[str], Any]:
+    def _parser(self, slot: Column) -> Callable[[str], Any]:
         """What parses a value of a slot; ValueError says what is wrong."""
         is_float = slot.dtype == "float"
         parse = self._typed_float if is_float else _integer
@@ -453,9 +455,9 @@ def _is_criteo(path: str) -> bool:
         return False  # reading it will say what is wrong
 
 
-def _delimiter_of(path: str, slots: SlotSpec) -> str | None:
+def _delimiter_of(path: str, schema: Schema) -> str | None:
     """The delimiter with which the header has the slots' columns, if any."""
-    wanted = {name for slot in slots for name in column_names(slot)}
+    wanted = {name for slot in schema for name in column_names(slot)}
     for delimiter in DELIMITERS:
         try:
             columns = CsvReader(path, delimiter=delimiter).columns
@@ -494,7 +496,7 @@ def _chunks(rows: Iterator[Row], num_columns: int) -> Iterator[list[Row]]:
         yield chunk
 
 
-def _dtype(slot: Slot) -> type:
+def _dtype(slot: Column) -> type:
     return np.float64 if slot.dtype == "float" else np.uint64
 
 

@@ -7,12 +7,12 @@ import numpy as np
 
 from lodestar._typing import StrPath
 from lodestar.data.multislot.multislot_writer import number_texts
-from lodestar.data.sample_columns import Column
+from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.sample_writer import SampleWriter
-from lodestar.data.slot_spec import Slot, Slots
+from lodestar.data.schema import Column, SchemaLike
 
 
-def column_names(slot: Slot) -> list[str]:
+def column_names(slot: Column) -> list[str]:
     """The columns of a slot: one, or of a dense slot `name_0`, `name_1`, ..."""
     if slot.kind == "dense" and slot.num_values not in (None, 1):
         return [f"{slot.name}_{i}" for i in range(slot.num_values)]
@@ -26,7 +26,7 @@ class CsvWriter(SampleWriter):
     blank between them. The numbers are exact: a float32 has the fewest digits
     that read back as it.
 
-    >>> spec = SlotSpec([Slot.label("click"), Slot.sparse("C1")])
+    >>> spec = Schema([Column.label("click"), Column.sparse("C1")])
     >>> with CsvWriter("clicks.csv", spec) as writer:
     ...     writer.write({"click": 1, "C1": [7, 8]})
     """
@@ -34,7 +34,7 @@ class CsvWriter(SampleWriter):
     def __init__(
         self,
         path: StrPath,
-        slots: Slots,
+        schema: SchemaLike,
         *,
         delimiter: str = ",",
     ):
@@ -42,7 +42,7 @@ class CsvWriter(SampleWriter):
 
         Args:
             path: The file's name; `.gz` at its end compresses it.
-            slots: A SlotSpec, a list of slots or the path of a slot file.
+            schema: A Schema, a list of slots or the path of a schema file.
             delimiter: Between columns: `,`, a tab, `;` or `|`.
 
         Raises:
@@ -50,7 +50,7 @@ class CsvWriter(SampleWriter):
             tf.errors.OpError: The file cannot be opened.
         """
         self._delimiter = delimiter
-        super().__init__(path, slots)
+        super().__init__(path, schema)
         try:
             self._file.write(self._header())
         except BaseException:
@@ -89,7 +89,7 @@ class CsvWriter(SampleWriter):
         ).writerow(names)
         return text.getvalue().encode()
 
-    def _check_column(self, slot: Slot, column: Column) -> Column:
+    def _check_column(self, slot: Column, column: ColumnValues) -> ColumnValues:
         empty = np.diff(column.splits) == 0
         if self._num_columns == 1 and empty.any():
             raise ValueError(
@@ -98,7 +98,7 @@ class CsvWriter(SampleWriter):
             )
         return column
 
-    def _put(self, columns: list[Column], begin: int, end: int) -> None:
+    def _put(self, columns: list[ColumnValues], begin: int, end: int) -> None:
         cells: list[list[str]] = []
         for slot, column in zip(self._spec, columns):
             cells += _cells(slot, column, begin, end)
@@ -106,7 +106,9 @@ class CsvWriter(SampleWriter):
         self._file.write(("\n".join(lines) + "\n").encode())
 
 
-def _cells(slot: Slot, column: Column, begin: int, end: int) -> list[list[str]]:
+def _cells(
+    slot: Column, column: ColumnValues, begin: int, end: int
+) -> list[list[str]]:
     """The cells of samples [begin, end), column by column."""
     splits = column.splits[begin : end + 1]
     texts = number_texts(slot, column.values[splits[0] : splits[-1]])

@@ -15,8 +15,8 @@ from lodestar.data.example.parse_examples import parse_examples
 from lodestar.data.paths import as_input
 from lodestar.data.python_calls import PythonFunction
 from lodestar.data.record_dataset import as_paths, epochs, options_of
+from lodestar.data.schema import Schema, SchemaLike, as_schema
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
 
 _SEEN_RECORDS = 1000
 # Records that are parsed together to see whether all are good.
@@ -25,7 +25,7 @@ _CHECKED_RECORDS = 256
 
 def ExampleDataset(
     files: StrPaths,
-    slots: Slots,
+    schema: SchemaLike,
     batch_size: int,
     *,
     texts: Collection[str] | None = None,
@@ -50,7 +50,7 @@ def ExampleDataset(
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows; one
             that ends in `.gz` is decompressed.
-        slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
+        schema: A `Schema`, the path of a schema file, or a list of `Column`s.
         batch_size: Samples a batch.
         texts: The sparse slots of ids that are bytes. None looks for them in the
             first 1,000 records of all files.
@@ -73,7 +73,7 @@ def ExampleDataset(
     read = options_of(ExampleDataset, batch_size, options)
     if read.open_command:
         raise ValueError("`open_command` is no option of ExampleDataset.")
-    spec = as_slot_spec(slots, weights)
+    spec = as_schema(schema, weights)
     paths = [as_input(path) for path in as_paths(files)]
     with tf.init_scope():  # of a function that opens it
         hashed = _text_slots(paths, spec, texts, read.on_error == "skip")
@@ -138,7 +138,7 @@ def _names(paths: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
 @tf.autograph.experimental.do_not_convert
 def _text_slots(
     paths: list[str],
-    spec: SlotSpec,
+    spec: Schema,
     texts: Collection[str] | None,
     skips: bool,
 ) -> list[str]:
@@ -222,7 +222,7 @@ def _good_records(
 
 
 def _good_part(
-    spec: SlotSpec, texts: Collection[str], skipped: SkippedRecords
+    spec: Schema, texts: Collection[str], skipped: SkippedRecords
 ) -> Callable[..., tuple[Any, ...]]:
     """Returns a function that keeps valid records and notes the others."""
 

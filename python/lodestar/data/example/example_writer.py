@@ -6,9 +6,9 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data.sample_columns import Column
+from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.sample_writer import SampleWriter, as_int64
-from lodestar.data.slot_spec import Slot
+from lodestar.data.schema import Column
 
 _NUMBERS = itertools.count()
 
@@ -19,17 +19,17 @@ class ExampleWriter(SampleWriter):
     Each slot is the feature of its name, a list of int64, or of floats where the
     slot is declared so.
 
-    >>> spec = SlotSpec([Slot.label("click"), Slot.sparse("C1")])
+    >>> spec = Schema([Column.label("click"), Column.sparse("C1")])
     >>> with ExampleWriter("a.tfrecord", spec) as writer:
     ...     writer.write({"click": 1, "C1": [7, 8]})
     """
 
-    def _check_column(self, slot: Slot, column: Column) -> Column:
+    def _check_column(self, slot: Column, column: ColumnValues) -> ColumnValues:
         if slot.dtype == "float":
             return self._narrow(slot, column)
         return column._replace(values=as_int64(column.values))
 
-    def _put(self, columns: list[Column], begin: int, end: int) -> None:
+    def _put(self, columns: list[ColumnValues], begin: int, end: int) -> None:
         # TensorFlow frames records, with their checksums, into files alone.
         path = f"ram://lodestar-{os.getpid()}-{next(_NUMBERS)}"
         with tf.io.TFRecordWriter(path) as writer:
@@ -40,7 +40,7 @@ class ExampleWriter(SampleWriter):
         tf.io.gfile.remove(path)
         self._file.write(data)
 
-    def _example(self, columns: list[Column], row: int) -> bytes:
+    def _example(self, columns: list[ColumnValues], row: int) -> bytes:
         example = tf.train.Example()
         for slot, (values, splits) in zip(self._spec, columns):
             found = np.asarray(values[splits[row] : splits[row + 1]]).tolist()

@@ -7,17 +7,17 @@ import tensorflow as tf
 
 from lodestar import string_ids
 from lodestar._library import gen_ops
-from lodestar.data.slot_layout import dtype_of, limit
-from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.schema import Column, Schema
+from lodestar.data.schema_layout import dtype_of, limit
 
 
 def parse_examples(
-    spec: SlotSpec,
+    spec: Schema,
     texts: Collection[str],
     names: tf.Tensor,
     examples: tf.Tensor,
 ) -> tuple[tf.Tensor, ...]:
-    """The flat tensors of the used slots, as SlotLayout has them.
+    """The flat tensors of the used slots, as SchemaLayout has them.
 
     Args:
         spec: The slots; each is the feature of its name.
@@ -41,7 +41,7 @@ def parse_examples(
         )
 
 
-def _feature(slot: Slot, texts: Collection[str]) -> Any:
+def _feature(slot: Column, texts: Collection[str]) -> Any:
     dtype = tf.string if slot.name in texts else dtype_of(slot)
     if slot.num_values is None:
         return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
@@ -50,7 +50,7 @@ def _feature(slot: Slot, texts: Collection[str]) -> Any:
 
 
 def _tensors(
-    slot: Slot, found: Any, texts: Collection[str]
+    slot: Column, found: Any, texts: Collection[str]
 ) -> Iterator[tf.Tensor]:
     if slot.kind == "sparse":
         values = found.values
@@ -70,7 +70,7 @@ def _tensors(
 
 
 def _checks(
-    spec: SlotSpec, parsed: dict[str, Any], names: tf.Tensor
+    spec: Schema, parsed: dict[str, Any], names: tf.Tensor
 ) -> Iterator[tf.Operation]:
     for slot in spec.used:
         found = parsed[slot.name]
@@ -98,7 +98,11 @@ def _checks(
 
 
 def _check(
-    slot: Slot, names: tf.Tensor, bad: tf.Tensor, found: tf.Tensor, wanted: str
+    slot: Column,
+    names: tf.Tensor,
+    bad: tf.Tensor,
+    found: tf.Tensor,
+    wanted: str,
 ) -> tf.Operation:
     where = tf.argmax(tf.concat([bad, [True]], 0), output_type=tf.int64)
     place = tf.minimum(where, tf.size(bad, out_type=tf.int64) - 1)

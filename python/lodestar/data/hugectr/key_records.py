@@ -7,9 +7,9 @@ import numpy as np
 
 from lodestar._checks import check_choice
 from lodestar._typing import StrPath
-from lodestar.data.sample_columns import Column
+from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.sample_writer import SampleWriter, as_int64
-from lodestar.data.slot_spec import Slot, Slots, SlotSpec, as_slot_spec
+from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
 
 # What a key is stored as.
 KEY_DTYPES: dict[str, np.dtype[Any]] = {
@@ -21,7 +21,7 @@ WORD = np.dtype("<u4")
 _FLOAT = np.dtype("<f4")
 
 
-def slot_kinds(spec: SlotSpec, where: str = "") -> list[str]:
+def slot_kinds(spec: Schema, where: str = "") -> list[str]:
     """What a record holds for each slot: "label", "dense" or "keys".
 
     Raises:
@@ -44,14 +44,14 @@ class KeyRecordWriter(SampleWriter):
     """The base of `NormWriter` and `RawWriter`.
 
     A record holds the labels, the dense values and then the keys, each in the
-    order of the SlotSpec; a sparse or one-hot slot is one slot of the file. All
+    order of the Schema; a sparse or one-hot slot is one slot of the file. All
     is made of 4-byte words, a key of int64 of two.
     """
 
     def __init__(
         self,
         path: StrPath,
-        slots: Slots,
+        schema: SchemaLike,
         *,
         key_type: str,
         key_types: tuple[str, ...],
@@ -59,7 +59,7 @@ class KeyRecordWriter(SampleWriter):
     ):
         """Raises ValueError for a slot or key type that no record can hold."""
         check_choice("key_type", key_type, key_types)
-        spec = as_slot_spec(slots)
+        spec = as_schema(schema)
         kinds = slot_kinds(spec, f"{os.fspath(path)}: ")
         self._key_dtype = KEY_DTYPES[key_type]
         self._takes_int64 = "int64" in key_types
@@ -70,7 +70,7 @@ class KeyRecordWriter(SampleWriter):
         self._keys = [i for i, kind in enumerate(kinds) if kind == "keys"]
         super().__init__(path, spec, header_size=header_size)
 
-    def _key_column(self, slot: Slot, column: Column) -> Column:
+    def _key_column(self, slot: Column, column: ColumnValues) -> ColumnValues:
         """The column with the words of its keys; ValueError if one is too big."""
         values = column.values
         if self._key_dtype.itemsize == 8:
@@ -84,7 +84,7 @@ class KeyRecordWriter(SampleWriter):
         values = values.astype(self._key_dtype, copy=False)
         return column._replace(values=values.view(WORD))
 
-    def _float_column(self, slot: Slot, column: Column) -> Column:
+    def _float_column(self, slot: Column, column: ColumnValues) -> ColumnValues:
         """The column with the words of float32."""
         narrow = self._narrow(slot, column).values.astype(_FLOAT, copy=False)
         return column._replace(values=narrow.view(WORD))

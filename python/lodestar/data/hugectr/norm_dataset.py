@@ -13,15 +13,15 @@ from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.hugectr.key_records import slot_kinds
 from lodestar.data.hugectr.norm_writer import NORM_KEY_TYPES
 from lodestar.data.record_dataset import as_paths, options_of, record_dataset
+from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.shared_file_list import SharedFileList
-from lodestar.data.slot_spec import Slots, as_slot_spec
 
 _AUTO = "auto"
 
 
 def NormDataset(
     files: SharedFileList | StrPaths,
-    slots: Slots,
+    schema: SchemaLike,
     batch_size: int,
     *,
     key_type: str = "uint32",
@@ -33,7 +33,7 @@ def NormDataset(
     The elements are those of `MultiSlotDataset`, and so are their order and how
     an iterator is saved. In the file all labels come
     first, then the values of all dense slots, then the keys of the sparse and
-    one-hot slots, each in the order of `slots`. Labels and dense values are
+    one-hot slots, each in the order of `schema`. Labels and dense values are
     float32; where a slot is declared uint64 they must be whole numbers, and a
     dense slot comes as int64.
 
@@ -45,7 +45,7 @@ def NormDataset(
             name that ends in `.txt` is a file list, see `read_file_list`, but
             not with `open_command`; one that ends in `.gz` is decompressed. Or a
             `SharedFileList`, of files alone.
-        slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
+        schema: A `Schema`, the path of a schema file, or a list of `Column`s.
         batch_size: Samples a batch.
         key_type: `"uint32"`, or `"int64"` as HugeCTR's `i64_input_key=True`.
             The files do not say which; a wrong one is found by an `nnz` that
@@ -59,7 +59,7 @@ def NormDataset(
 
     Raises:
         ValueError: An option is out of range, `files` is empty, a file list or
-            a slot file is not valid, or no Norm file can hold the slots: sparse
+            a schema file is not valid, or no Norm file can hold the slots: sparse
             floats, dense of no fixed shape.
         tf.errors.InvalidArgumentError: While reading: a record is not as
             declared or its checksum differs ("path: record 7 at byte 1880: slot
@@ -73,7 +73,7 @@ def NormDataset(
     """
     check_choice("key_type", key_type, NORM_KEY_TYPES)
     check_choice("check", check, (_AUTO, *CHECKS))
-    spec = as_slot_spec(slots)
+    spec = as_schema(schema)
     read = options_of(NormDataset, batch_size, options)
     op = functools.partial(
         gen_ops.lodestar_norm_dataset,

@@ -8,8 +8,8 @@ from lodestar._checks import check_choice
 from lodestar._formats import CHECKS
 from lodestar._typing import StrPath
 from lodestar.data.hugectr.key_records import WORD, KeyRecordWriter
-from lodestar.data.sample_columns import Column
-from lodestar.data.slot_spec import Slot, Slots
+from lodestar.data.sample_columns import ColumnValues
+from lodestar.data.schema import Column, SchemaLike
 
 NORM_KEY_TYPES = ("uint32", "int64")
 _HEADER = struct.Struct("<8q")
@@ -24,8 +24,8 @@ class NormWriter(KeyRecordWriter):
     Labels and dense values are float32; integers have to be exact in it. The
     file does not say which keys it holds: a reader has to be told `key_type`.
 
-    >>> spec = SlotSpec(
-    ...     [Slot.label("click"), Slot.dense("I", [2]), Slot.sparse("C1")]
+    >>> spec = Schema(
+    ...     [Column.label("click"), Column.dense("I", [2]), Column.sparse("C1")]
     ... )
     >>> with NormWriter("clicks.norm", spec) as writer:
     ...     writer.write({"click": 1, "I": [0.5, -2.0], "C1": [7, 8]})
@@ -34,7 +34,7 @@ class NormWriter(KeyRecordWriter):
     def __init__(
         self,
         path: StrPath,
-        slots: Slots,
+        schema: SchemaLike,
         *,
         key_type: str = "uint32",
         check: str = "sum",
@@ -43,7 +43,7 @@ class NormWriter(KeyRecordWriter):
 
         Args:
             path: The file's name; `.gz` at its end compresses it.
-            slots: A SlotSpec, a list of slots or the path of a slot file.
+            schema: A Schema, a list of slots or the path of a schema file.
             key_type: "uint32" or "int64".
             check: "sum" frames every record by its length and a check sum,
                 "none" does not.
@@ -57,7 +57,7 @@ class NormWriter(KeyRecordWriter):
         self._sum = check == "sum"
         super().__init__(
             path,
-            slots,
+            schema,
             key_type=key_type,
             key_types=NORM_KEY_TYPES,
             header_size=_HEADER.size + _FRAME * self._sum,
@@ -66,12 +66,12 @@ class NormWriter(KeyRecordWriter):
         self._label_dim = sum(sizes[i] for i in self._labels)
         self._dense_dim = sum(sizes[i] for i in self._dense)
 
-    def _check_column(self, slot: Slot, column: Column) -> Column:
+    def _check_column(self, slot: Column, column: ColumnValues) -> ColumnValues:
         if slot.kind in ("label", "dense"):
             return self._float_column(slot, column)
         return self._key_column(slot, column)
 
-    def _check_rows(self, columns: list[Column], rows: int) -> None:
+    def _check_rows(self, columns: list[ColumnValues], rows: int) -> None:
         keys = np.zeros(rows, np.int64)
         for i in self._keys:
             keys += np.diff(columns[i].splits)
@@ -84,7 +84,7 @@ class NormWriter(KeyRecordWriter):
                 f"{sizes[row]} bytes, wanted at most {_MAX_RECORD}"
             )
 
-    def _put(self, columns: list[Column], begin: int, end: int) -> None:
+    def _put(self, columns: list[ColumnValues], begin: int, end: int) -> None:
         words, lengths = self._records(columns, begin, end)
         records = words.view(np.uint8)
         if self._sum:
@@ -92,7 +92,7 @@ class NormWriter(KeyRecordWriter):
         self._file.write(records.tobytes())
 
     def _records(
-        self, columns: list[Column], begin: int, end: int
+        self, columns: list[ColumnValues], begin: int, end: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """The words of samples [begin, end), and how many each sample has."""
         rows = end - begin

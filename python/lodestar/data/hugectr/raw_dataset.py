@@ -14,13 +14,13 @@ from lodestar.data.hugectr.key_records import KEY_DTYPES, WORD, slot_kinds
 from lodestar.data.hugectr.raw_writer import raw_key_types, raw_nnz
 from lodestar.data.hugectr.slot_sizes import slot_offsets
 from lodestar.data.record_dataset import as_paths, options_of, record_dataset
+from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.shared_file_list import SharedFileList
-from lodestar.data.slot_spec import Slots, as_slot_spec
 
 
 def RawDataset(
     files: SharedFileList | StrPaths,
-    slots: Slots,
+    schema: SchemaLike,
     batch_size: int,
     *,
     num_samples: int | None = None,
@@ -35,7 +35,7 @@ def RawDataset(
     The elements are those of `MultiSlotDataset`, and so are their order and how
     an iterator is saved. Every sample takes as many
     bytes: all labels come first, then the values of all dense slots, then the
-    keys of the sparse and one-hot slots, each in the order of `slots`. Nothing
+    keys of the sparse and one-hot slots, each in the order of `schema`. Nothing
     in the file says so; `layout`, `key_type` and `nnz_per_slot` mean what they
     do in `RawWriter`.
 
@@ -48,7 +48,7 @@ def RawDataset(
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows; a
             name that ends in `.gz` is decompressed. Or a `SharedFileList`.
-        slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
+        schema: A `Schema`, the path of a schema file, or a list of `Column`s.
         batch_size: Samples a batch.
         num_samples: The samples to read of each file, from its beginning; it
             must have as many or more. None for all.
@@ -62,7 +62,7 @@ def RawDataset(
             `repeat`, `shard`, ...; see `ReadOptions`.
 
     Raises:
-        ValueError: An option is out of range, `files` is empty, a slot file is
+        ValueError: An option is out of range, `files` is empty, a schema file is
             not valid, or no Raw file can hold the slots: sparse floats, dense
             of no fixed shape. With the class `DataError`, unless
             `on_error="skip"`, `open_command` or a `SharedFileList`: a file's size
@@ -77,7 +77,7 @@ def RawDataset(
             says: a file was written to meanwhile, or has another size than when
             the iterator was saved.
     """
-    spec = as_slot_spec(slots)
+    spec = as_schema(schema)
     read = options_of(RawDataset, batch_size, options)
     kinds = slot_kinds(spec)
     key_types = raw_key_types(layout)

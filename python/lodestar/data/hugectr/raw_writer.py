@@ -8,8 +8,8 @@ from lodestar._checks import check_choice, is_integer
 from lodestar._formats import LAYOUTS
 from lodestar._typing import StrPath
 from lodestar.data.hugectr.key_records import WORD, KeyRecordWriter
-from lodestar.data.sample_columns import Column
-from lodestar.data.slot_spec import Slot, Slots, SlotSpec, as_slot_spec
+from lodestar.data.sample_columns import ColumnValues
+from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
 
 _BLOCK_WORDS = 1 << 20  # bounds the memory of the records being put together
 _INT = np.dtype("<i4")
@@ -59,8 +59,8 @@ class RawWriter(KeyRecordWriter):
 
     A float label in int32 and integers in float32 have to be exact.
 
-    >>> spec = SlotSpec(
-    ...     [Slot.label("click"), Slot.dense("I", [2]), Slot.sparse("C1")]
+    >>> spec = Schema(
+    ...     [Column.label("click"), Column.dense("I", [2]), Column.sparse("C1")]
     ... )
     >>> with RawWriter("clicks.raw", spec, layout="int") as writer:
     ...     writer.write({"click": 1, "I": np.log1p([0, 9]), "C1": 7})
@@ -69,7 +69,7 @@ class RawWriter(KeyRecordWriter):
     def __init__(
         self,
         path: StrPath,
-        slots: Slots,
+        schema: SchemaLike,
         *,
         layout: str = "float",
         key_type: str = "uint32",
@@ -79,7 +79,7 @@ class RawWriter(KeyRecordWriter):
 
         Args:
             path: The file's name; `.gz` at its end compresses it.
-            slots: A SlotSpec, a list of slots or the path of a slot file.
+            schema: A Schema, a list of slots or the path of a schema file.
             layout: What the words of a record are, see above.
             key_type: "uint32", "int32" or "int64", as `layout` allows.
             nnz_per_slot: With a multi-hot layout: the keys of every sparse and
@@ -90,7 +90,7 @@ class RawWriter(KeyRecordWriter):
                 not hold: sparse floats, dense of no fixed shape.
             tf.errors.OpError: The file cannot be opened.
         """
-        spec = as_slot_spec(slots)
+        spec = as_schema(schema)
         key_types = raw_key_types(layout)
         self._int_label = layout != "float"
         self._int_dense = layout.endswith("int")
@@ -108,7 +108,7 @@ class RawWriter(KeyRecordWriter):
         self._stride = sum(words for _, words in self._parts)
         self._block_rows = max(1, _BLOCK_WORDS // self._stride)
 
-    def _check_column(self, slot: Slot, column: Column) -> Column:
+    def _check_column(self, slot: Column, column: ColumnValues) -> ColumnValues:
         if slot.name in self._nnz:
             self._check_counts(slot, column)
             return self._key_column(slot, column)
@@ -120,7 +120,7 @@ class RawWriter(KeyRecordWriter):
             return self._int_column(slot, column)
         return self._float_column(slot, column)
 
-    def _check_counts(self, slot: Slot, column: Column) -> None:
+    def _check_counts(self, slot: Column, column: ColumnValues) -> None:
         counts = np.diff(column.splits)
         wanted = self._nnz[slot.name]
         bad = counts != wanted
@@ -131,7 +131,7 @@ class RawWriter(KeyRecordWriter):
                 + f"has {counts[row]} keys, wanted {wanted}"
             )
 
-    def _int_column(self, slot: Slot, column: Column) -> Column:
+    def _int_column(self, slot: Column, column: ColumnValues) -> ColumnValues:
         values = column.values
         bad = (values < _INT_LIMITS.min) | (values > _INT_LIMITS.max)
         if values.dtype.kind == "f":
@@ -144,7 +144,7 @@ class RawWriter(KeyRecordWriter):
         )
         return column._replace(values=values.astype(_INT).view(WORD))
 
-    def _unlog_column(self, slot: Slot, column: Column) -> Column:
+    def _unlog_column(self, slot: Column, column: ColumnValues) -> ColumnValues:
         """The column with the words of x where its values are log(x + 1)."""
         narrow = column.values.astype(np.float32)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -166,7 +166,7 @@ class RawWriter(KeyRecordWriter):
         )
         return column._replace(values=x.view(WORD))
 
-    def _put(self, columns: list[Column], begin: int, end: int) -> None:
+    def _put(self, columns: list[ColumnValues], begin: int, end: int) -> None:
         records = np.empty((end - begin, self._stride), WORD)
         at = 0
         for i, words in self._parts:
@@ -177,30 +177,30 @@ class RawWriter(KeyRecordWriter):
 
 
 def raw_nnz(
-    spec: SlotSpec, layout: str, nnz_per_slot: int | Sequence[int] | None
+    spec: Schema, layout: str, nnz_per_slot: int | Sequence[int] | None
 ) -> dict[str, int]:
     """The keys of each sparse and one-hot slot, by name, in order.
 
     Raises:
         ValueError: `nnz_per_slot` does not fit the spec or the layout.
     """
-    slots = [slot for slot in spec if slot.kind in ("sparse", "one_hot")]
+    schema = [slot for slot in spec if slot.kind in ("sparse", "one_hot")]
     if nnz_per_slot is None:
-        return {slot.name: 1 for slot in slots}
+        return {slot.name: 1 for slot in schema}
     if not layout.startswith("multi_hot"):
         raise ValueError(
             f"`layout`={layout!r} has 1 key a slot; `nnz_per_slot` is for "
             "'multi_hot_float' and 'multi_hot_int'."
         )
     if isinstance(nnz_per_slot, (int, np.integer)):
-        nnz_per_slot = [nnz_per_slot] * len(slots)
-    if len(nnz_per_slot) != len(slots):
+        nnz_per_slot = [nnz_per_slot] * len(schema)
+    if len(nnz_per_slot) != len(schema):
         raise ValueError(
             f"`nnz_per_slot` has {len(nnz_per_slot)} numbers, wanted "
-            f"{len(slots)}: one for each sparse or one-hot slot."
+            f"{len(schema)}: one for each sparse or one-hot slot."
         )
-    nnz = {slot.name: n for slot, n in zip(slots, nnz_per_slot)}
-    for slot in slots:
+    nnz = {slot.name: n for slot, n in zip(schema, nnz_per_slot)}
+    for slot in schema:
         n = nnz[slot.name]
         if not is_integer(n) or n < 1:
             raise ValueError(

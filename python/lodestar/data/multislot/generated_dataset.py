@@ -11,7 +11,7 @@ from lodestar._typing import StrPaths
 from lodestar.data.multislot.parse_multislot import parse_flat
 from lodestar.data.python_calls import PythonFunction
 from lodestar.data.record_dataset import as_paths, epochs, options_of
-from lodestar.data.slot_spec import SlotSpec
+from lodestar.data.schema import Schema
 
 # Lines go through Python, one after another.
 _NOT_HERE = (
@@ -26,7 +26,7 @@ _NOT_HERE = (
 def generated_dataset(
     texts: Callable[[str], Iterator[str]],
     files: StrPaths,
-    spec: SlotSpec,
+    spec: Schema,
     batch_size: int,
     **options: Any,
 ) -> tf.data.Dataset:

@@ -20,8 +20,8 @@ from lodestar.data.record_dataset import (
     epochs,
     options_of,
 )
-from lodestar.data.slot_layout import line_fields
-from lodestar.data.slot_spec import Slots, as_slot_spec
+from lodestar.data.schema import SchemaLike, as_schema
+from lodestar.data.schema_layout import line_fields
 
 # Those that say how epochs go; the others say how files are read and batched.
 _EPOCH_OPTIONS = (
@@ -51,7 +51,7 @@ class MergeCounts:
 class InMemoryDataset:
     """Loads MultiSlot files, to be shuffled and read any number of times.
 
-    >>> memory = InMemoryDataset("slots.yaml", 1024)
+    >>> memory = InMemoryDataset("schema.yaml", 1024)
     >>> memory.load(files_of_today)
     >>> memory.preload(files_of_tomorrow)
     >>> memory.global_shuffle()
@@ -81,7 +81,7 @@ class InMemoryDataset:
 
     def __init__(
         self,
-        slots: Slots,
+        schema: SchemaLike,
         batch_size: int,
         *,
         weights: Mapping[str, str] | None = None,
@@ -96,7 +96,7 @@ class InMemoryDataset:
         """Holds no samples yet.
 
         Args:
-            slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
+            schema: A `Schema`, the path of a schema file, or a list of `Column`s.
             batch_size: Samples a batch.
             weights: As those of `MultiSlotDataset`.
             pipe_command: As that of `MultiSlotDataset`.
@@ -111,7 +111,7 @@ class InMemoryDataset:
 
         Raises:
             ValueError: An option is out of range, is one that does not apply
-                here, or a slot file is not valid.
+                here, or a schema file is not valid.
         """
         for name in _EPOCH_OPTIONS:
             if name in options:
@@ -121,7 +121,7 @@ class InMemoryDataset:
                     "`shuffle`, `seed` and `repeat`."
                 )
         check_at_least("num_queues", num_queues, 1)
-        spec = as_slot_spec(slots, weights)
+        spec = as_schema(schema, weights)
         self._options = options_of(InMemoryDataset, batch_size, options)
         self._pipe_words = command_words("pipe_command", pipe_command)
         self._num_queues = num_queues

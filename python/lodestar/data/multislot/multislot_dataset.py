@@ -12,16 +12,16 @@ from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import command_words
 from lodestar.data.multislot.in_memory_dataset import InMemoryDataset
 from lodestar.data.record_dataset import options_of, record_dataset
+from lodestar.data.schema import Schema, SchemaLike, as_schema
+from lodestar.data.schema_layout import line_fields
 from lodestar.data.shared_file_list import SharedFileList
-from lodestar.data.slot_layout import line_fields
-from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
 
 MODES = ("queue", "file_instant", "in_memory")
 
 
 def MultiSlotDataset(
     files: SharedFileList | StrPaths,
-    slots: Slots,
+    schema: SchemaLike,
     batch_size: int,
     *,
     mode: str = "queue",
@@ -57,18 +57,18 @@ def MultiSlotDataset(
     slot gets one 0, and epochs read memory; `shuffle_rows` is 0 or -1, which
     draws from all samples.
 
-    >>> dataset = MultiSlotDataset(files, "slots.yaml", 1024)
+    >>> dataset = MultiSlotDataset(files, "schema.yaml", 1024)
     >>> model.fit(dataset)
 
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows; a
             name that ends in `.gz` is decompressed. Or a `SharedFileList`, but
             not `"in_memory"`.
-        slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
+        schema: A `Schema`, the path of a schema file, or a list of `Column`s.
         batch_size: Samples a batch.
         mode: `"queue"`, `"file_instant"` or `"in_memory"`, as said above.
         weights: Id slot -> the float slot that holds one weight for each of its
-            ids, as `SlotSpec.with_weights`; both stay features of their own.
+            ids, as `Schema.with_weights`; both stay features of their own.
         pipe_command: A command and its arguments, as `["python", "gen.py"]`.
             Each file goes through a process of its own: the file's bytes,
             decompressed if its name ends in `.gz`, are its stdin, and its
@@ -83,7 +83,7 @@ def MultiSlotDataset(
             `repeat`, `shard`, ...; see `ReadOptions`.
 
     Raises:
-        ValueError: An option is out of range, `files` is empty, or a slot file
+        ValueError: An option is out of range, `files` is empty, or a schema file
             is not valid.
         tf.errors.InvalidArgumentError: While reading (`"in_memory"`: in this
             call): a line is not as declared
@@ -98,7 +98,7 @@ def MultiSlotDataset(
         RuntimeError: `"in_memory"` inside a `tf.function`.
     """
     check_choice("mode", mode, MODES)
-    spec = as_slot_spec(slots, weights)
+    spec = as_schema(schema, weights)
     if mode == "in_memory":
         return _in_memory(
             files,
@@ -128,7 +128,7 @@ def MultiSlotDataset(
 
 def _in_memory(
     files: Any,
-    spec: SlotSpec,
+    spec: Schema,
     batch_size: int,
     options: Mapping[str, Any],
     **lines: Any,

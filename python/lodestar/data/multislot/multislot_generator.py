@@ -18,7 +18,7 @@ from lodestar._files import AtomicFile, as_path
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.input_bytes import open_input
 from lodestar.data.multislot.generated_dataset import generated_dataset
-from lodestar.data.slot_spec import Slots, as_slot_spec
+from lodestar.data.schema import SchemaLike, as_schema
 
 # A shell's word for a program whose reader has gone: 128 + SIGPIPE.
 _READER_GONE = 141
@@ -52,7 +52,7 @@ class MultiSlotGenerator:
 
     A sample is a list of `(name, values)`, one a slot; `values` is a list, tuple
     or rank-1 array of integers and floats. All samples must have the slots of
-    the first one, in its order; with `slots`, those of the SlotSpec, and values
+    the first one, in its order; with `schema`, those of the Schema, and values
     as it declares them. A number reads back as the same: integers have 64 bits
     (-1 has the bits of 18446744073709551615), floats are float32.
 
@@ -62,18 +62,18 @@ class MultiSlotGenerator:
     def __init__(
         self,
         *,
-        slots: Slots | None = None,
+        schema: SchemaLike | None = None,
         allow_empty: bool = True,
     ):
         """Makes a generator; a subclass with its own `__init__` calls this.
 
         Args:
-            slots: What a sample must be: a SlotSpec, a list of slots or the path
-                of a slot file. None: what the first sample is.
+            schema: What a sample must be: a Schema, a list of slots or the path
+                of a schema file. None: what the first sample is.
             allow_empty: Whether a slot may have no value. Lodestar reads such
                 text, Paddle does not.
         """
-        self._spec = None if slots is None else as_slot_spec(slots)
+        self._spec = None if schema is None else as_schema(schema)
         self._allow_empty = allow_empty
         self._batch_size = 32
         self._types: dict[str, str] = {}
@@ -117,7 +117,7 @@ class MultiSlotGenerator:
     def slot_types(self) -> dict[str, str]:
         """From each slot's name to `"uint64"` or `"float"`, in order.
 
-        Without `slots`: a slot is float once it had a float; empty before the
+        Without `schema`: a slot is float once it had a float; empty before the
         first sample.
         """
         return dict(self._types)
@@ -165,7 +165,7 @@ class MultiSlotGenerator:
         """The samples of files of input lines, as `MultiSlotDataset` has them.
 
         The generator runs in this process, in one thread, so that no text file
-        and no command is needed. It must have been made with `slots`. Such a
+        and no command is needed. It must have been made with `schema`. Such a
         dataset can neither be saved in a graph nor its iterator in a checkpoint.
 
         Args:
@@ -176,14 +176,14 @@ class MultiSlotGenerator:
                 `num_parallel_files`, `deterministic`, `on_error` and `skipped`.
 
         Raises:
-            ValueError: The generator has no `slots`, an option is out of range
+            ValueError: The generator has no `schema`, an option is out of range
                 or not one of these, or `files` is empty.
             tf.errors.OpError: While reading: the text of a `DataError`, as that
                 of `write`, is in it.
         """
         if self._spec is None:
             raise ValueError(
-                f"dataset() needs a {type(self).__name__} made with `slots`."
+                f"dataset() needs a {type(self).__name__} made with `schema`."
             )
         return generated_dataset(
             self._file_texts, files, self._spec, batch_size, **options
@@ -308,7 +308,7 @@ class MultiSlotGenerator:
         wanted = list(self._types)
         if names == wanted:
             return
-        origin = "the first sample" if self._spec is None else "the slot file"
+        origin = "the first sample" if self._spec is None else "the schema file"
         if len(names) != len(wanted):
             raise DataError(
                 f"{place}: the sample has {len(names)} slots, wanted "

@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 
-from lodestar.data.sample_columns import Column
+from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.sample_writer import SampleWriter
-from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.schema import Column, Schema
 
 _SMALL = np.array([str(i) for i in range(256)], dtype=object)
 
@@ -14,16 +14,16 @@ _SMALL = np.array([str(i) for i in range(256)], dtype=object)
 class MultiSlotWriter(SampleWriter):
     """Writes MultiSlot text (docs/data.md); a context manager.
 
-    >>> spec = SlotSpec([Slot.label("click"), Slot.sparse("C1")])
+    >>> spec = Schema([Column.label("click"), Column.sparse("C1")])
     >>> with MultiSlotWriter("clicks.txt", spec) as writer:
     ...     writer.write({"click": 1, "C1": [7, 8]})
     """
 
-    def _put(self, columns: list[Column], begin: int, end: int) -> None:
+    def _put(self, columns: list[ColumnValues], begin: int, end: int) -> None:
         self._file.write(_format(self._spec, columns, begin, end))
 
 
-def number_texts(slot: Slot, values: np.ndarray) -> list[str]:
+def number_texts(slot: Column, values: np.ndarray) -> list[str]:
     """The texts that read back as exactly these values of a slot."""
     if slot.dtype == "uint64":
         if values.dtype.kind == "i":
@@ -38,8 +38,8 @@ def number_texts(slot: Slot, values: np.ndarray) -> list[str]:
 
 
 def _format(
-    spec: SlotSpec,
-    columns: list[Column],
+    spec: Schema,
+    columns: list[ColumnValues],
     begin: int,
     end: int,
 ) -> bytes:

@@ -6,13 +6,13 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._library import gen_ops
-from lodestar.data.slot_layout import SlotLayout
-from lodestar.data.slot_spec import Slots, as_slot_spec
+from lodestar.data.schema import SchemaLike, as_schema
+from lodestar.data.schema_layout import SchemaLayout
 
 
 def parse_multislot(
     lines: tf.Tensor | Iterable[str | bytes],
-    slots: Slots,
+    schema: SchemaLike,
     *,
     weights: Mapping[str, str] | None = None,
     sparse: str = "ragged",
@@ -25,13 +25,13 @@ def parse_multislot(
 
     >>> from lodestar.data import Slot
     >>> features, click = parse_multislot(
-    ...     ["1 1 2 7 8\n", "1 0 0"], [Slot.label("click"), Slot.sparse("C1")])
+    ...     ["1 1 2 7 8\n", "1 0 0"], [Column.label("click"), Column.sparse("C1")])
     >>> features["C1"].to_list()
     [[7, 8], []]
 
     Args:
         lines: string `[B]`, each a line with or without its newline.
-        slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
+        schema: A `Schema`, the path of a schema file, or a list of `Column`s.
         weights: As those of `MultiSlotDataset`.
         sparse: As that of `ReadOptions`.
         name: Of the operation.
@@ -41,12 +41,12 @@ def parse_multislot(
         `(features, label)`, or `features` where there is no label.
 
     Raises:
-        ValueError: `lines` is no string vector, or `slots`, `weights` or
+        ValueError: `lines` is no string vector, or `schema`, `weights` or
             `sparse` are not valid.
         tf.errors.InvalidArgumentError: A line is not as declared
             ("`text[3]`: slot 'C1' at byte 5: ..."; 3 is its index, from 0).
     """
-    spec = as_slot_spec(slots, weights)
+    spec = as_schema(schema, weights)
     with tf.name_scope(name or "parse_multislot"):
         text: Any = lines
         if not tf.is_tensor(lines):
@@ -58,11 +58,11 @@ def parse_multislot(
                 f"{text.dtype.name} {text.shape}."
             )
         rows = None if text.shape.rank is None else text.shape[0]
-        layout = SlotLayout(spec, sparse=sparse, rows=rows)
+        layout = SchemaLayout(spec, sparse=sparse, rows=rows)
         return layout.features_and_label(*parse_flat(text, layout))
 
 
-def parse_flat(lines: tf.Tensor, layout: SlotLayout) -> list[tf.Tensor]:
+def parse_flat(lines: tf.Tensor, layout: SchemaLayout) -> list[tf.Tensor]:
     """The flat tensors of a layout, of lines of MultiSlot text."""
     return gen_ops.lodestar_parse_multi_slot(
         text=lines, **layout.op_attributes()

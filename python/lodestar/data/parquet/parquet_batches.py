@@ -18,7 +18,7 @@ from lodestar._library import gen_ops
 from lodestar.data.parquet.parquet_rows import Rows
 from lodestar.data.parquet.parquet_schema import Binding, spec_of
 from lodestar.data.sample_columns import check_one_size
-from lodestar.data.slot_layout import SlotLayout, dtype_of
+from lodestar.data.schema_layout import SchemaLayout, dtype_of
 
 _LINE = 64  # bytes of a cache line, at which tensors begin
 _MAX_FREE = 4  # buffers that wait to be used again
@@ -71,7 +71,7 @@ class BatchPacker:
 
     def __init__(self, bindings: Sequence[Binding], rows: int | None):
         """Takes the columns, and the rows of a batch, None if they vary."""
-        self._specs = SlotLayout(spec_of(bindings), rows=rows).tensor_specs
+        self._specs = SchemaLayout(spec_of(bindings), rows=rows).tensor_specs
         self._columns = [
             (i, binding.slot, np.dtype(dtype_of(binding.slot).as_numpy_dtype))
             for i, binding in enumerate(bindings)

@@ -31,12 +31,12 @@ from lodestar.data.parquet.parquet_schema import (
 )
 from lodestar.data.parquet.reader_dataset import Skip, reader_dataset, skip_of
 from lodestar.data.record_dataset import as_paths, options_of
-from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
+from lodestar.data.schema import Schema, SchemaLike, as_schema
 
 
 def ParquetDataset(
     files: StrPaths,
-    slots: Slots | None = None,
+    schema: SchemaLike | None = None,
     batch_size: int | None = None,
     *,
     weights: Mapping[str, str] | None = None,
@@ -47,7 +47,7 @@ def ParquetDataset(
 
     The elements are those of `MultiSlotDataset`, the columns are chosen
 
-    - by the names of `slots`, where given;
+    - by the names of `schema`, where given;
     - by the `_metadata.json` in the directory of the first file (docs/data.md);
     - by their types: a float column "label" is the label, other floats and
       lists of a fixed size are dense, integers and other lists are sparse slots.
@@ -69,11 +69,11 @@ def ParquetDataset(
         files: One path or several, of any scheme that `tf.io.gfile` knows: data
             files, directories (the files of their `_metadata.json`, or those
             that end in `.parquet`), and file lists, which end in `.txt`.
-        slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s.
+        schema: A `Schema`, the path of a schema file, or a list of `Column`s.
             A `_metadata.json` then only says how many rows each file has.
         batch_size: Samples a batch.
         weights: Id slot -> the float slot that holds one weight for each of its
-            ids, as `SlotSpec.with_weights`; both stay features of their own.
+            ids, as `Schema.with_weights`; both stay features of their own.
         slot_size_array: For each sparse slot of ids one more than its largest
             key. Keys are checked, and the sizes of the slots before are added.
         **options: Those of every dataset; see `ReadOptions`. Here
@@ -98,7 +98,7 @@ def ParquetDataset(
     """
     if batch_size is None:
         raise ValueError(
-            "`batch_size` is missing; without `slots`, which come before it, "
+            "`batch_size` is missing; without `schema`, which come before it, "
             "give it by name."
         )
     read = options_of(ParquetDataset, batch_size, options)
@@ -107,7 +107,7 @@ def ParquetDataset(
             "`open_command` is no option of ParquetDataset: Parquet is not read "
             "from first to last; copy the files to where TensorFlow reads them."
         )
-    spec = None if slots is None else as_slot_spec(slots, weights)
+    spec = None if schema is None else as_schema(schema, weights)
     skip = skip_of(read)
     paths = expand(as_paths(files))
     metadata = read_metadata(metadata_path(paths[0]))
@@ -129,9 +129,9 @@ def ParquetDataset(
     )
 
 
-def parquet_slots(
+def parquet_schema_of(
     files: StrPaths,
-) -> SlotSpec:
+) -> Schema:
     """The slots that `ParquetDataset` finds in files without being told any.
 
     Raises:
@@ -178,7 +178,7 @@ def _open(
 
 def _bind(
     opened: list[ParquetFile],
-    spec: SlotSpec | None,
+    spec: Schema | None,
     metadata: ParquetMetadata | None,
 ) -> list[Binding]:
     # What the schema leaves open, the first file with rows tells.
@@ -193,7 +193,7 @@ def _bind(
 def _same_schema(
     opened: list[ParquetFile],
     bindings: list[Binding],
-    spec: SlotSpec | None,
+    spec: Schema | None,
     metadata: ParquetMetadata | None,
     skip: Skip | None,
 ) -> list[ParquetFile]:

@@ -14,10 +14,10 @@ from lodestar.data.parquet.parquet_files import (
     open_parquet,
 )
 from lodestar.data.parquet.parquet_schema import FLOAT, Binding
-from lodestar.data.sample_columns import Column, cut, lengths, take
+from lodestar.data.sample_columns import ColumnValues, cut, lengths, take
 from lodestar.data.sample_writer import is_int64
-from lodestar.data.slot_layout import dtype_of, limit
-from lodestar.data.slot_spec import Slot
+from lodestar.data.schema import Column
+from lodestar.data.schema_layout import dtype_of, limit
 
 
 class Fault(NamedTuple):
@@ -144,7 +144,7 @@ class Faults:
         self,
         first_row: int,
         group: int | None = None,
-        null_advice: Callable[[Slot], str] = lambda slot: FILL_NULLS,
+        null_advice: Callable[[Column], str] = lambda slot: FILL_NULLS,
     ):
         """Begins with no bad row.
 
@@ -200,7 +200,7 @@ def _with_wide_offsets(arrow_type: Any) -> Any:
 
 def decode_column(
     binding: Binding, array: Any, faults: Faults
-) -> np.ndarray | Column:
+) -> np.ndarray | ColumnValues:
     """A `pyarrow.ChunkedArray` of the bound column as the slot's values.
 
     Returns `[rows, width]`, or values and row_splits where the width is not
@@ -242,7 +242,7 @@ def decode_column(
             return numbers[:, np.newaxis]
         if binding.slot.kind == "dense":
             _check_multiple(binding, offsets, faults)
-        return Column(numbers, offsets)
+        return ColumnValues(numbers, offsets)
     if offsets is not None:
         numbers = _fixed(binding, numbers, offsets, faults)
     return _check_fixed(binding, numbers, faults)
@@ -313,7 +313,7 @@ def _check_fixed(
     return numbers
 
 
-def _bad_values(slot: Slot, values: np.ndarray) -> tuple[np.ndarray, str]:
+def _bad_values(slot: Column, values: np.ndarray) -> tuple[np.ndarray, str]:
     """Which labels, or ids of a one-hot slot, are out of range."""
     if slot.kind == "label" and slot.binary:
         return (values != 0) & (values != 1), "0 or 1"
@@ -366,7 +366,7 @@ def _check_multiple(
 
 def _check_weights(
     bindings: Sequence[Binding],
-    columns: Mapping[int, np.ndarray | Column],
+    columns: Mapping[int, np.ndarray | ColumnValues],
     faults: Faults,
 ) -> None:
     by_name = {b.slot.name: columns[i] for i, b in enumerate(bindings)}

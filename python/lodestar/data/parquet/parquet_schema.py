@@ -8,7 +8,7 @@ from lodestar._errors import DataError
 from lodestar.data.hugectr.slot_sizes import slot_offsets
 from lodestar.data.parquet.parquet_files import ParquetFile
 from lodestar.data.parquet.parquet_metadata import ParquetMetadata
-from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.schema import Column, Schema
 
 FLOAT = "float"
 INTEGERS = ("int32", "uint32", "int64", "uint64")
@@ -52,7 +52,7 @@ class Binding:
         limit: Keys are below it; 0 means no limit.
     """
 
-    slot: Slot
+    slot: Column
     column: str
     type: ColumnType
     width: int | None
@@ -103,7 +103,7 @@ class RowGroups(Protocol):
         """The size of the file; -1 where there is none."""
 
 
-def bind_slots(spec: SlotSpec, file: RowGroups) -> list[Binding]:
+def bind_slots(spec: Schema, file: RowGroups) -> list[Binding]:
     """Gives each used slot the column of its name.
 
     Raises:
@@ -177,9 +177,9 @@ def bind_schema(file: ParquetFile) -> list[Binding]:
     return bindings
 
 
-def spec_of(bindings: Sequence[Binding]) -> SlotSpec:
+def spec_of(bindings: Sequence[Binding]) -> Schema:
     """The slots that are filled."""
-    return SlotSpec(binding.slot for binding in bindings)
+    return Schema(binding.slot for binding in bindings)
 
 
 def check_same_columns(
@@ -232,11 +232,11 @@ def limit_keys(
     ]
 
 
-def _holds_keys(slot: Slot) -> bool:
+def _holds_keys(slot: Column) -> bool:
     return slot.kind in ("sparse", "one_hot") and slot.dtype != FLOAT
 
 
-def _wanted(slot: Slot) -> str:
+def _wanted(slot: Column) -> str:
     if slot.dtype == FLOAT:
         return _FLOATS_WANTED
     if slot.kind == "label":
@@ -305,16 +305,16 @@ def _bound(
     """The slots of a column of one of the groups of a `_metadata.json`."""
     if group == "cats":
         dtype = FLOAT if found.element == FLOAT else "uint64"
-        slot = Slot.sparse(column, dtype=dtype)
+        slot = Column.sparse(column, dtype=dtype)
         yield Binding(slot, column, found, None)
         return
     width = _width(file, column, found)
     if group == "conts":
-        yield Binding(Slot.dense(column, (width,)), column, found, width)
+        yield Binding(Column.dense(column, (width,)), column, found, width)
         return
     for part in range(width):
         name = column if width == 1 else f"{column}_{part}"
-        slot = Slot.label(name, dtype=FLOAT, binary=False)
+        slot = Column.label(name, dtype=FLOAT, binary=False)
         yield Binding(slot, column, found, width, None if width == 1 else part)
 
 

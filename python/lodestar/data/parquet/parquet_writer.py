@@ -20,9 +20,9 @@ from lodestar.data.parquet.parquet_metadata import (
     read_metadata,
     write_metadata,
 )
-from lodestar.data.sample_columns import Column, concat, cut
+from lodestar.data.sample_columns import ColumnValues, concat, cut
 from lodestar.data.sample_writer import SampleWriter, as_int64
-from lodestar.data.slot_spec import Slot, Slots, SlotSpec, as_slot_spec
+from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
 
 
 class ParquetWriter(SampleWriter):
@@ -38,7 +38,7 @@ class ParquetWriter(SampleWriter):
     not close at the same moment. Columns that HugeCTR knows nothing of (dense
     integers or with a free dim, sparse floats) are not listed.
 
-    >>> spec = SlotSpec([Slot.label("click"), Slot.sparse("C1")])
+    >>> spec = Schema([Column.label("click"), Column.sparse("C1")])
     >>> with ParquetWriter("day1/0.parquet", spec) as writer:
     ...     writer.write({"click": 1, "C1": [7, 8]})
     """
@@ -46,7 +46,7 @@ class ParquetWriter(SampleWriter):
     def __init__(
         self,
         path: StrPath,
-        slots: Slots,
+        schema: SchemaLike,
         *,
         row_group_size: int = 65536,
         compression: str = "snappy",
@@ -56,7 +56,7 @@ class ParquetWriter(SampleWriter):
         Args:
             path: A name that ends in `.parquet`; or a directory, which is made,
                 and gets the first free of `part-00000.parquet`, ...
-            slots: A SlotSpec, a list of slots or the path of a slot file.
+            schema: A Schema, a list of slots or the path of a schema file.
             row_group_size: Samples a row group; so many are held in memory.
             compression: "none", "snappy", "zstd", or what else pyarrow knows.
 
@@ -72,14 +72,14 @@ class ParquetWriter(SampleWriter):
         if not path.endswith(SUFFIX):
             tf.io.gfile.makedirs(path)
             path = _first_free(path)
-        self._metadata = _metadata_of(metadata_path(path), as_slot_spec(slots))
+        self._metadata = _metadata_of(metadata_path(path), as_schema(schema))
         self._merged(path, 0)
         self._compression = compression
         self._row_group_size = self._block_rows = row_group_size
-        self._held: list[dict[int, Column]] = []
+        self._held: list[dict[int, ColumnValues]] = []
         self._held_rows = 0
         self._parquet: Any = None
-        super().__init__(path, slots)
+        super().__init__(path, schema)
         self._schema = pa.schema([_field(slot) for slot in self._spec])
 
     def close(self) -> None:
@@ -106,18 +106,21 @@ class ParquetWriter(SampleWriter):
         self._held = []
         super().discard()
 
-    def _check_column(self, slot: Slot, column: Column) -> Column:
+    def _check_column(self, slot: Column, column: ColumnValues) -> ColumnValues:
         if slot.kind == "label" or slot.dtype == "float":
             return self._narrow(slot, column)
         return column._replace(values=as_int64(column.values))
 
-    def _put(self, columns: list[Column], begin: int, end: int) -> None:
+    def _put(self, columns: list[ColumnValues], begin: int, end: int) -> None:
         while begin < end:
             until = min(end, begin + self._row_group_size - self._held_rows)
             part = cut(dict(enumerate(columns)), begin, until)
             self._held.append(
                 # The caller may write to the memory of theirs.
-                {i: Column(c.values.copy(), c.splits) for i, c in part.items()}
+                {
+                    i: ColumnValues(c.values.copy(), c.splits)
+                    for i, c in part.items()
+                }
             )
             self._held_rows += until - begin
             begin = until
@@ -220,7 +223,7 @@ def _first_free(directory: str) -> str:
     return os.path.join(directory, stem + SUFFIX)
 
 
-def _group(slot: Slot) -> str | None:
+def _group(slot: Column) -> str | None:
     """What HugeCTR calls such a slot."""
     if slot.kind == "label":
         return "labels"
@@ -230,7 +233,7 @@ def _group(slot: Slot) -> str | None:
     return "cats" if slot.dtype == "uint64" else None
 
 
-def _metadata_of(path: str, spec: SlotSpec) -> ParquetMetadata:
+def _metadata_of(path: str, spec: Schema) -> ParquetMetadata:
     columns: dict[str, list[Any]] = {group: [] for group in GROUPS}
     for index, slot in enumerate(spec):
         group = _group(slot)
@@ -246,7 +249,7 @@ def _listed(metadata: ParquetMetadata) -> str:
     )
 
 
-def _field(slot: Slot) -> Any:
+def _field(slot: Column) -> Any:
     import pyarrow as pa
 
     is_float = slot.dtype == "float" or slot.kind == "label"
@@ -258,7 +261,7 @@ def _field(slot: Slot) -> Any:
     return pa.field(slot.name, pa.list_(inner, size), nullable=False)
 
 
-def _array(field: Any, slot: Slot, column: Column) -> Any:
+def _array(field: Any, slot: Column, column: ColumnValues) -> Any:
     import pyarrow as pa
 
     if slot.num_values == 1:

@@ -13,11 +13,11 @@ from lodestar._errors import DataError
 from lodestar.data.csv.hashing import hash_ids
 from lodestar.data.parquet.parquet_rows import one_array
 from lodestar.data.parquet.parquet_schema import FLOAT
-from lodestar.data.slot_spec import Slot
+from lodestar.data.schema import Column
 
 
 def as_slot_column(
-    column: Any, slot: Slot, missing: Collection[str] | None, where: str
+    column: Any, slot: Column, missing: Collection[str] | None, where: str
 ) -> Any:
     """A column as what its slot can be read from.
 
@@ -125,7 +125,7 @@ def is_number(arrow_type: Any) -> bool:
 
 
 def _elements(
-    array: Any, slot: Slot, missing: Collection[str], where: str
+    array: Any, slot: Column, missing: Collection[str], where: str
 ) -> Any:
     """Values that are no lists, as those of the slot."""
     import pyarrow as pa

@@ -26,7 +26,7 @@ from lodestar.data.parquet.parquet_schema import (
 )
 from lodestar.data.parquet.reader_dataset import reader_dataset, skip_of
 from lodestar.data.record_dataset import options_of
-from lodestar.data.slot_spec import Slot, Slots, SlotSpec, as_slot_spec
+from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
 from lodestar.data.table.arrow_columns import (
     as_slot_column,
     is_number,
@@ -42,7 +42,7 @@ _MAX_SHOWN = 5
 
 def TableDataset(
     table: Any,
-    slots: Slots | None = None,
+    schema: SchemaLike | None = None,
     batch_size: int | None = None,
     *,
     label: str | None = None,
@@ -65,7 +65,7 @@ def TableDataset(
     >>> {name: tensor.shape.as_list() for name, tensor in features.items()}
     {'user': [2, None], 'age': [2, 1]}
 
-    Without `slots` a column is by its type
+    Without `schema` a column is by its type
 
     - the label, where `label` or "label" is its name;
     - a dense slot, of floats, bools, and lists of floats of a fixed size;
@@ -81,7 +81,7 @@ def TableDataset(
     Args:
         table: The table. It must not change while it is read, and is freed with
             the dataset and its iterators. An index of pandas is left out.
-        slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s, each
+        schema: A `Schema`, the path of a schema file, or a list of `Column`s, each
             of which is the column of its name; other columns are left alone.
         batch_size: Samples a batch.
         label: `COLUMN`, a column of numbers, or `COLUMN=POSITIVE`: 1 where it is
@@ -121,19 +121,19 @@ def TableDataset(
     path = _name_of(table)
     arrow = as_arrow(table)
     column, positive = _label_of(path, arrow, label)
-    if slots is None:
+    if schema is None:
         spec = _slots_of(path, arrow, column, positive, categorical, numeric)
         if weights:
             spec = spec.with_weights(weights)
     else:
-        spec = as_slot_spec(slots, weights)
+        spec = as_schema(schema, weights)
         if categorical or numeric:
             raise DataError(
-                "`slots` says what each column is, and so would `categorical` "
+                "`schema` says what each column is, and so would `categorical` "
                 "and `numeric`"
             )
         if label is not None and column not in spec.names("label"):
-            raise DataError(f"`label`={label!r}: is no label of `slots`")
+            raise DataError(f"`label`={label!r}: is no label of `schema`")
     if column is not None and positive is not None:
         arrow = _with_labels(path, arrow, column, positive)
     for slot in spec.used:
@@ -184,7 +184,7 @@ class _TableRows:
         groups, rest = divmod(self.num_rows, _GROUP_ROWS)
         return (_GROUP_ROWS,) * groups + (rest,) * (rest > 0)
 
-    def null_advice(self, slot: Slot) -> str:
+    def null_advice(self, slot: Column) -> str:
         """Returns what to do about the nulls of a slot."""
         if self.reads_nulls or slot.kind not in ("dense", "sparse"):
             return FILL_NULLS
@@ -294,7 +294,7 @@ def _slots_of(
     positive: str | None,
     categorical: Collection[str],
     numeric: Collection[str],
-) -> SlotSpec:
+) -> Schema:
     """The slots of the columns, by their types."""
     counts = Counter(arrow.schema.names)
     for name in (name for name, count in counts.items() if count > 1):
@@ -311,7 +311,7 @@ def _slots_of(
         raise DataError(f"{path}: has no columns")
     given = {label, *categorical, *numeric}
     numeric = {*numeric, *_whole_numbers(path, arrow, given)}
-    slots = []
+    schema = []
     for field in arrow.schema:
         name = field.name
         if name == label:
@@ -320,12 +320,12 @@ def _slots_of(
                     f"{path}: column {name!r}: found texts, wanted numbers, or "
                     f"`label`='{name}=POSITIVE' to say which text is 1"
                 )
-            slots.append(Slot.label(name, dtype="float", binary=False))
+            schema.append(Column.label(name, dtype="float", binary=False))
         elif name in categorical:
-            slots.append(Slot.sparse(name))
+            schema.append(Column.sparse(name))
         else:
-            slots.append(_slot_of(name, field.type, name in numeric))
-    return SlotSpec(slots)
+            schema.append(_slot_of(name, field.type, name in numeric))
+    return Schema(schema)
 
 
 def _whole_numbers(
@@ -353,7 +353,7 @@ def _whole_numbers(
     return [name for name, is_number in found if is_number]
 
 
-def _slot_of(name: str, arrow_type: Any, is_numeric: bool) -> Slot:
+def _slot_of(name: str, arrow_type: Any, is_numeric: bool) -> Column:
     import pyarrow.types as types
 
     element: Any = arrow_type
@@ -369,8 +369,8 @@ def _slot_of(name: str, arrow_type: Any, is_numeric: bool) -> Slot:
         and not types.is_dictionary(element)
     )
     if width and (is_numeric or is_float):
-        return Slot.dense(name, (width,))
-    return Slot.sparse(name, dtype="float" if is_float else "uint64")
+        return Column.dense(name, (width,))
+    return Column.sparse(name, dtype="float" if is_float else "uint64")
 
 
 def _with_labels(path: str, arrow: Any, column: str, positive: str) -> Any:

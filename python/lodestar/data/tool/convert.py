@@ -20,7 +20,7 @@ def convert(
     limit: int | None = None,
     progress: Progress,
 ) -> int:
-    """Writes the samples of `source`, in order, and their slot file.
+    """Writes the samples of `source`, in order, and their schema file.
 
     For several files the source is read twice, first to count the samples: each
     file gets an even stretch of them.

@@ -7,7 +7,7 @@ import tensorflow as tf
 from lodestar._files import as_path
 from lodestar._typing import StrPath
 from lodestar.data.csv.csv_table import CsvTable
-from lodestar.data.slot_spec import SlotSpec
+from lodestar.data.schema import Schema
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.output import Output, Target
 
@@ -23,7 +23,7 @@ def convert_csv(
     missing: Collection[str] = ("", "?"),
     on_start: Callable[[str, int], None] | None = None,
     on_progress: Callable[[int], None] | None = None,
-) -> SlotSpec:
+) -> Schema:
     """Writes a CSV file with a header as MultiSlot text.
 
     Reads the file twice: once to see which columns are numbers, once to write.
@@ -33,7 +33,7 @@ def convert_csv(
     of many values that come back; docs/data.md has the rule. A column without
     any value is an id slot. Memory does not grow with the file.
 
-    Beside `target` the slot file `target + ".slots.yaml"` is written. Both
+    Beside `target` the schema file `target + ".schema.yaml"` is written. Both
     appear only when all is done.
 
     Args:

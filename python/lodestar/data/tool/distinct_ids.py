@@ -54,14 +54,14 @@ def unsigned(ids: np.ndarray) -> np.ndarray:
 
 
 def shared_ids(
-    slots: Mapping[str, DistinctIds], shown: int
+    schema: Mapping[str, DistinctIds], shown: int
 ) -> tuple[int, dict[int, list[str]]]:
     """Finds the ids that several slots hold.
 
     Returns:
         How many there are, and the names of the slots of the least `shown`.
     """
-    kept = {name: distinct.ids() for name, distinct in slots.items()}
+    kept = {name: distinct.ids() for name, distinct in schema.items()}
     if not kept:
         return 0, {}
     every = np.concatenate(list(kept.values()))

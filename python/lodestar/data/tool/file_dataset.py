@@ -9,13 +9,13 @@ from lodestar._files import as_path
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
 from lodestar.data.record_dataset import as_paths
-from lodestar.data.slot_spec import Slots, SlotSpec
+from lodestar.data.schema import Schema, SchemaLike
 from lodestar.data.tool.find_format import expand_inputs, find_format
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.open_files import (
     open_dataset,
     opens_by_command,
-    slots_of,
+    schema_of,
 )
 
 # With one of these, a dataset keeps something that each must have anew.
@@ -28,7 +28,7 @@ class FileDataset:
     It is what `lodestar.train.train_from_dataset` reads. Its datasets all have
     one element spec, so that a step compiled for one takes batches of all.
 
-    >>> data = FileDataset(files, "slots.yaml", 1024)
+    >>> data = FileDataset(files, "schema.yaml", 1024)
     >>> for day, files in files_by_day("log/%Y%m%d/*", first, last).items():
     ...     data.set_files(files)
     ...     train_from_dataset(model, data)
@@ -37,7 +37,7 @@ class FileDataset:
     def __init__(
         self,
         files: StrPaths,
-        slots: Slots | None = None,
+        schema: SchemaLike | None = None,
         batch_size: int | None = None,
         **options: Any,
     ):
@@ -45,20 +45,20 @@ class FileDataset:
 
         Args:
             files: As those of `set_files`.
-            slots: As those of `open_dataset`.
+            schema: As those of `open_dataset`.
             batch_size: Samples a batch; the last one of a dataset is smaller.
             **options: `format`, and those of the format's own dataset function.
 
         Raises:
             ValueError: There are no files, or `open_command` comes without
-                `slots` or `format`.
+                `schema` or `format`.
             DataError: As `set_files`.
         """
         self._opener: _TextOpener | None = None
         self._opening = threading.Lock()  # training threads open files
-        self._open = {"slots": slots, "batch_size": batch_size, **options}
+        self._open = {"slots": schema, "batch_size": batch_size, **options}
         self._by_command = opens_by_command(
-            slots, options.get("format"), options
+            schema, options.get("format"), options
         )
         self.set_files(files)
 
@@ -105,7 +105,7 @@ class FileDataset:
         as long as several steps of training.
         """
         options = {k: v for k, v in self._open.items() if k != "format"}
-        spec = slots_of([path], FORMATS["multislot"], options.pop("slots"))
+        spec = schema_of([path], FORMATS["multislot"], options.pop("slots"))
         with self._opening:
             opener = self._opener
             if opener is None or opener.spec != spec:
@@ -117,7 +117,7 @@ class _TextOpener:
     """Opens MultiSlot text."""
 
     def __init__(self, spec: Any, options: dict[str, Any]):
-        self.spec: SlotSpec | None = spec
+        self.spec: Schema | None = spec
 
         @tf.function(
             input_signature=[tf.TensorSpec((), tf.string)], autograph=False

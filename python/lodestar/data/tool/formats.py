@@ -25,13 +25,16 @@ from lodestar.data.hugectr.raw_writer import RawWriter
 from lodestar.data.input_bytes import open_input
 from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
-from lodestar.data.parquet.parquet_dataset import ParquetDataset, parquet_slots
+from lodestar.data.parquet.parquet_dataset import (
+    ParquetDataset,
+    parquet_schema_of,
+)
 from lodestar.data.parquet.parquet_files import SUFFIX, read_footer
 from lodestar.data.parquet.parquet_writer import ParquetWriter
 from lodestar.data.sample_columns import lengths, num_rows, take
 from lodestar.data.sample_writer import SampleWriter
+from lodestar.data.schema import Column, Schema
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.slot_spec import Slot, SlotSpec
 from lodestar.data.source import Source
 
 _BATCH = 2048
@@ -45,7 +48,7 @@ class _DatasetSource(Source):
     def __init__(
         self,
         paths: Sequence[str],
-        spec: SlotSpec,
+        spec: Schema,
         skipped: SkippedRecords | None,
         on_progress: Callable[[int], None] | None,
         *,
@@ -54,7 +57,7 @@ class _DatasetSource(Source):
     ):
         super().__init__(paths, spec, skipped, on_progress)
         self._dataset = functools.partial(dataset, **options)
-        self._read_spec: SlotSpec | None = SlotSpec(map(_as_read, spec))
+        self._read_spec: Schema | None = Schema(map(_as_read, spec))
         self._free = [s for s in spec if s.kind == "dense" and -1 in s.shape]
 
     def batches(self, path: str) -> Iterator[dict[str, Any]]:
@@ -111,13 +114,13 @@ class _ParquetSource(_DatasetSource):
     def __init__(
         self,
         paths: Sequence[str],
-        slots: SlotSpec | None,
+        schema: Schema | None,
         *others: Any,
         **dataset: Any,
     ):
-        spec = slots or parquet_slots(paths)
+        spec = schema or parquet_schema_of(paths)
         super().__init__(paths, spec, *others, **dataset)
-        if slots is None:
+        if schema is None:
             # By name only where asked for: a column may hold several labels.
             self._read_spec = None
 
@@ -126,20 +129,20 @@ class _ParquetSource(_DatasetSource):
 
     def batches(self, path: str) -> Iterator[dict[str, Any]]:
         if self._read_spec is None:
-            _check_slots(path, parquet_slots(path), self.paths[0], self.spec)
+            _check_slots(
+                path, parquet_schema_of(path), self.paths[0], self.spec
+            )
         yield from super().batches(path)
 
 
-def _as_read(slot: Slot) -> Slot:
+def _as_read(slot: Column) -> Column:
     """The slot with which all of its values come, whatever it is used for."""
     if slot.kind == "dense" and -1 in slot.shape:
-        return Slot.sparse(slot.name, dtype=slot.dtype)
+        return Column.sparse(slot.name, dtype=slot.dtype)
     return dataclasses.replace(slot, used=True)
 
 
-def _check_slots(
-    path: str, found: SlotSpec, first: str, wanted: SlotSpec
-) -> None:
+def _check_slots(path: str, found: Schema, first: str, wanted: Schema) -> None:
     """Raises DataError where files have different slots."""
     if found == wanted or not read_footer(path).num_rows:
         return
@@ -158,7 +161,7 @@ def _check_slots(
     )
 
 
-def _slot_text(slot: Slot | None) -> str:
+def _slot_text(slot: Column | None) -> str:
     if slot is None:
         return "none"
     shape = list(slot.shape) if slot.kind == "dense" else ""
@@ -178,7 +181,7 @@ class Format:
         dataset: The format's dataset function.
         reads: The options of reading.
         writes: The options of writing.
-        finds_slots: Whether files without a slot file can be read.
+        finds_slots: Whether files without a schema file can be read.
         listed: Whether HugeCTR reads several of them by a file list.
     """
 

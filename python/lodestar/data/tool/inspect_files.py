@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lodestar.data.sample_columns import cut, flat, lengths, num_rows
-from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.schema import Column, Schema
 from lodestar.data.source import Source
 from lodestar.data.tool.distinct_ids import DistinctIds, unsigned
 from lodestar.data.tool.progress import Progress
@@ -23,7 +23,7 @@ def inspect_files(
         progress: Shows how far it is.
 
     Returns:
-        `files` and `samples`, their numbers; `slots`, for each slot a dict of
+        `files` and `samples`, their numbers; `schema`, for each slot a dict of
         what it is and what it holds; `records`, dicts of slot and values. All
         as `json.dumps` takes it.
 
@@ -101,11 +101,11 @@ def _values_text(values: list[Any]) -> str:
     return "[" + ", ".join(map(str, values)) + "]"
 
 
-def _record(spec: SlotSpec, columns: dict[str, Any]) -> dict[str, list[Any]]:
+def _record(spec: Schema, columns: dict[str, Any]) -> dict[str, list[Any]]:
     return {slot.name: _listed(slot, flat(columns[slot.name])) for slot in spec}
 
 
-def _listed(slot: Slot, values: np.ndarray) -> list[Any]:
+def _listed(slot: Column, values: np.ndarray) -> list[Any]:
     if slot.dtype == "float":
         # The shortest decimal of a float32, and a word where JSON has none.
         return [
@@ -118,7 +118,7 @@ def _listed(slot: Slot, values: np.ndarray) -> list[Any]:
 class _Statistics:
     """Of one slot."""
 
-    def __init__(self, slot: Slot):
+    def __init__(self, slot: Column):
         self._slot = slot
         self._is_float = slot.dtype == "float"
         # What is an id, and no number, has no mean.

@@ -11,13 +11,13 @@ from lodestar._errors import DataError
 from lodestar._typing import StrPaths
 from lodestar.data.csv.csv_table import parse_label
 from lodestar.data.record_dataset import as_paths
+from lodestar.data.schema import Schema, SchemaLike, as_schema
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.slot_spec import Slots, SlotSpec, as_slot_spec
 from lodestar.data.source import Source
 from lodestar.data.table.table_dataset import TableDataset, is_table
 from lodestar.data.tool.find_format import expand_inputs, one_format
 from lodestar.data.tool.formats import FORMATS, Format, Options
-from lodestar.data.tool.output import FOLDER_SLOTS, slots_path
+from lodestar.data.tool.output import FOLDER_SCHEMA, schema_path
 
 # With one of these, the slots of CSV files are found in the files.
 _INFERRING = ("label", "categorical", "numeric")
@@ -25,7 +25,7 @@ _INFERRING = ("label", "categorical", "numeric")
 
 def open_dataset(
     files: Any,
-    slots: Slots | None = None,
+    schema: SchemaLike | None = None,
     batch_size: int | None = None,
     *,
     format: str | None = None,
@@ -44,15 +44,15 @@ def open_dataset(
         files: One path or several, all of one format; folders and file lists
             stand for the files in them. Or a pandas or polars DataFrame, or a
             pyarrow Table.
-        slots: A `SlotSpec`, the path of a slot file, or a list of `Slot`s. None
-            takes the slot file beside the files, `PATH.slots.yaml` or
-            `slots.yaml`; Parquet and CSV do without.
+        schema: A `Schema`, the path of a schema file, or a list of `Column`s. None
+            takes the schema file beside the files, `PATH.schema.yaml` or
+            `schema.yaml`; Parquet and CSV do without.
         batch_size: Samples a batch.
         format: `"multislot"`, `"norm"`, `"raw"`, `"parquet"`, `"tfrecord"`,
             `"csv"` or `"tsv"`; None finds it by the files' first bytes, Raw by the
             name's end, `.raw` or `.bin`.
         **options: Those of the format's own dataset function. With `open_command`
-            nothing is looked for: it needs `slots` and `format`, and each path is
+            nothing is looked for: it needs `schema` and `format`, and each path is
             a file.
 
     Raises:
@@ -65,30 +65,30 @@ def open_dataset(
     if is_table(files):
         if format is not None:
             raise ValueError(f"`format`={format!r} is no option of a table.")
-        return TableDataset(files, slots, batch_size, **options)
-    if opens_by_command(slots, format, options):
+        return TableDataset(files, schema, batch_size, **options)
+    if opens_by_command(schema, format, options):
         paths, found = as_paths(files), _format_called(format)
     else:
         paths, found = _format(as_paths(files), format)
     _check_format(paths, found, options)
-    spec = slots_of(paths, found, slots, options)
+    spec = schema_of(paths, found, schema, options)
     return found.dataset(paths, spec, batch_size, **options)
 
 
 def opens_by_command(
-    slots: Slots | None, format: str | None, options: Options
+    schema: SchemaLike | None, format: str | None, options: Options
 ) -> bool:
     """Whether there is an `open_command`: nothing is looked for in files then."""
     if options.get("open_command") is None:
         return False
-    if slots is None or format is None:
-        raise ValueError("`open_command` needs `slots` and `format`.")
+    if schema is None or format is None:
+        raise ValueError("`open_command` needs `schema` and `format`.")
     return True
 
 
 def open_source(
     files: StrPaths,
-    slots: Slots | None = None,
+    schema: SchemaLike | None = None,
     *,
     format: str | None = None,
     skipped: SkippedRecords | None = None,
@@ -99,7 +99,7 @@ def open_source(
 
     Args:
         files: As for `open_dataset`.
-        slots: As for `open_dataset`; CSV does without, too.
+        schema: As for `open_dataset`; CSV does without, too.
         format: As for `open_dataset`, or `"csv"` or `"tsv"`.
         skipped: Where to note bad records; None raises an error for the first.
         on_progress: Called with how much has been read since the last call.
@@ -116,7 +116,7 @@ def open_source(
             raise DataError(
                 f"{paths[0]}: is {found.name}, but `{name}` is for no format"
             )
-    spec = slots_of(paths, found, slots, options)
+    spec = schema_of(paths, found, schema, options)
     return found.open(paths, spec, skipped, on_progress, **options)
 
 
@@ -129,50 +129,50 @@ def _check_format(
         if others and found.name not in others:
             advice = ""
             if name in _INFERRING:
-                advice = "; declare the columns in `slots`"
+                advice = "; declare the columns in `schema`"
                 if name == "label":
                     column = parse_label(str(options[name]))[0]
-                    advice += f", the label as Slot.label({column!r})"
+                    advice += f", the label as Column.label({column!r})"
             raise DataError(
                 f"{paths[0]}: is {found.name}, but `{name}` is for "
                 f"{', '.join(others)}{advice}"
             )
 
 
-def _slots_beside(paths: Sequence[str]) -> SlotSpec | None:
-    """The slot file beside the files: `PATH.slots.yaml`, or `slots.yaml`.
+def _slots_beside(paths: Sequence[str]) -> Schema | None:
+    """The schema file beside the files: `PATH.schema.yaml`, or `schema.yaml`.
 
     Raises:
         DataError: Two files have different slots.
-        ValueError: A slot file is not valid.
+        ValueError: A schema file is not valid.
     """
-    first: tuple[str, SlotSpec] | None = None
-    read: dict[str, SlotSpec] = {}
+    first: tuple[str, Schema] | None = None
+    read: dict[str, Schema] = {}
     for path in paths:
-        beside = os.path.join(os.path.dirname(path), FOLDER_SLOTS)
-        for candidate in (slots_path(path), beside):
+        beside = os.path.join(os.path.dirname(path), FOLDER_SCHEMA)
+        for candidate in (schema_path(path), beside):
             if candidate not in read:
                 if not tf.io.gfile.exists(candidate):
                     continue
-                read[candidate] = SlotSpec.from_yaml(candidate)
+                read[candidate] = Schema.from_yaml(candidate)
             spec = read[candidate]
             if first is None:
                 first = (candidate, spec)
             elif first[1] != spec:
                 raise DataError(
                     f"{candidate}: the slots differ from those of {first[0]}; "
-                    "give --slots YAML"
+                    "give --schema YAML"
                 )
             break
     return first[1] if first else None
 
 
-def slots_of(
+def schema_of(
     paths: Sequence[str],
     found: Format,
-    slots: Slots | None = None,
+    schema: SchemaLike | None = None,
     options: Options = MappingProxyType({}),
-) -> SlotSpec | None:
+) -> Schema | None:
     """The slots given, else those beside the files.
 
     Returns:
@@ -181,15 +181,15 @@ def slots_of(
     Raises:
         DataError: There are none, and the format needs them.
     """
-    if slots is not None:
-        return as_slot_spec(slots)
+    if schema is not None:
+        return as_schema(schema)
     if found.finds_slots and any(name in options for name in _INFERRING):
         return None
     spec = _slots_beside(paths)
     if spec is None and not found.finds_slots:
         raise DataError(
-            f"{paths[0]}: which slots? Give a slot file (slots, --slots); there is no "
-            f"{slots_path(paths[0])}"
+            f"{paths[0]}: which columns? Give a schema file (`schema`, --schema); "
+            f"there is no {schema_path(paths[0])}"
         )
     return spec
 

@@ -14,16 +14,16 @@ from lodestar._files import AtomicFile, Temporary, as_path, list_folder
 from lodestar._typing import StrPath
 from lodestar.data.hugectr.file_list import write_file_list
 from lodestar.data.sample_columns import cut, num_rows
-from lodestar.data.slot_spec import SlotSpec
+from lodestar.data.schema import Schema
 from lodestar.data.tool.formats import Format, Options
 
 FILE_LIST = "file_list.txt"
-FOLDER_SLOTS = "slots.yaml"
+FOLDER_SCHEMA = "schema.yaml"
 
 
-def slots_path(target: StrPath) -> str:
-    """The slot file beside a file of samples."""
-    return os.fspath(target) + ".slots.yaml"
+def schema_path(target: StrPath) -> str:
+    """The schema file beside a file of samples."""
+    return os.fspath(target) + ".schema.yaml"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Target:
 
 
 class Output:
-    """Writes samples and their slot file; a context manager.
+    """Writes samples and their schema file; a context manager.
 
-    A single file gets `target + ".slots.yaml"` beside it. Several are
-    `target/part-00000`, ... with `slots.yaml` and a `file_list.txt` beside them.
+    A single file gets `target + ".schema.yaml"` beside it. Several are
+    `target/part-00000`, ... with `schema.yaml` and a `file_list.txt` beside them.
     All take their names when the `with` block ends. If it raises, nothing of
     them is left, and what was there before is untouched.
     """
@@ -56,7 +56,7 @@ class Output:
     def __init__(
         self,
         target: Target,
-        spec: SlotSpec,
+        spec: Schema,
         *,
         inputs: Sequence[str] = (),
         rows: Sequence[int] | None = None,
@@ -137,13 +137,13 @@ class Output:
             begin = end
 
     def _commit_file(self) -> None:
-        with AtomicFile(slots_path(self._target)) as file:
+        with AtomicFile(schema_path(self._target)) as file:
             file.write(self._spec.yaml_text().encode())
             self._writer.close()
 
     def _commit_folder(self, temporary: Temporary) -> None:
         folder = temporary.path
-        self._spec.to_yaml(os.path.join(folder, FOLDER_SLOTS))
+        self._spec.to_yaml(os.path.join(folder, FOLDER_SCHEMA))
         if self._listed:
             write_file_list(
                 os.path.join(folder, FILE_LIST),
@@ -186,7 +186,7 @@ def check_target(target: str, inputs: Sequence[str], is_folder: bool) -> None:
         if _same(path, target):
             raise DataError(f"{target}: is both input and output")
     if not is_folder:
-        for path in (target, slots_path(target)):
+        for path in (target, schema_path(target)):
             if tf.io.gfile.isdir(path):
                 raise DataError(f"{path}: cannot be written: it is a folder")
     elif tf.io.gfile.exists(target) and not (

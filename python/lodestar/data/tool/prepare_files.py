@@ -20,11 +20,11 @@ from lodestar._errors import DataError, describe_error
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.record_dataset import as_paths
-from lodestar.data.slot_spec import SlotSpec
+from lodestar.data.schema import Schema
 from lodestar.data.source import Source
 from lodestar.data.tool.find_format import expand_inputs, one_format
 from lodestar.data.tool.open_files import open_dataset, open_source
-from lodestar.data.tool.output import FOLDER_SLOTS
+from lodestar.data.tool.output import FOLDER_SCHEMA
 from lodestar.data.tool.split_samples import split_samples
 
 _ABOUT = "data.json"
@@ -47,7 +47,7 @@ class PreparedFiles:
     """Files to train and to evaluate on, all of one format.
 
     Attributes:
-        slots_file: Slot file of all of them.
+        schema_file: Slot file of all of them.
         format: Of all of them.
         options: Of the format's dataset.
         train_files: What to train on.
@@ -60,7 +60,7 @@ class PreparedFiles:
         metadata: Whatever else is known of them.
     """
 
-    slots_file: str
+    schema_file: str
     format: str
     options: dict[str, Any]
     train_files: list[str]
@@ -84,9 +84,9 @@ class PreparedFiles:
         return found[1]
 
     @property
-    def slots(self) -> SlotSpec:
+    def schema(self) -> Schema:
         """What an example holds, unused slots included."""
-        return SlotSpec.from_yaml(self.slots_file)
+        return Schema.from_yaml(self.schema_file)
 
     def train_dataset(
         self, batch_size: int, *, shuffle_rows: int = 0, seed: int | None = None
@@ -104,15 +104,15 @@ class PreparedFiles:
 
     def describe_slots(self) -> str:
         """Lines that say what each slot is taken for."""
-        slots = self.slots
-        used = SlotSpec(slots.used)
+        schema = self.schema
+        used = Schema(schema.used)
         lines = []
         for title, names in (
             ("Label", used.names("label")),
             ("Numbers", used.names("dense")),
             ("Ids", used.names("sparse")),
             ("One-hot", used.names("one_hot")),
-            ("Not used", [slot.name for slot in slots if not slot.used]),
+            ("Not used", [slot.name for slot in schema if not slot.used]),
         ):
             if names:
                 lines += textwrap.wrap(
@@ -129,7 +129,7 @@ class PreparedFiles:
     ) -> tf.data.Dataset:
         return open_dataset(
             files,
-            self.slots_file,
+            self.schema_file,
             batch_size,
             format=self.format,
             **self.options,
@@ -153,7 +153,7 @@ def prepare_files(
     eval_files: StrPaths | None = None,
     fraction: float = 0.2,
     seed: int = 0,
-    slots: StrPath | None = None,
+    schema: StrPath | None = None,
     format: str | None = None,
     transform: Transform | None = None,
     **options: Any,
@@ -177,7 +177,7 @@ def prepare_files(
             `files` out.
         fraction: Of the examples to hold out, between 0 and 1.
         seed: Of which ones these are.
-        slots: Slot file, as for `open_source`. Slots that are used must be one
+        schema: Slot file, as for `open_source`. Slots that are used must be one
             label of 0 and 1, id slots, dense slots of a fixed shape and one-hot
             slots.
         format: As for `open_source`.
@@ -207,17 +207,17 @@ def prepare_files(
             "eval_data": list(map(_stamp, evaluation)),
             "format": found,
             "options": options,
-            "slots": slots and _stamp(slots),
+            "slots": schema and _stamp(schema),
             "eval_fraction": fraction,
             "seed": seed,
         }
 
     def make(folder: pathlib.Path) -> PreparedFiles:
         opened = open_source(
-            [*train, *evaluation], slots, format=found, **options
+            [*train, *evaluation], schema, format=found, **options
         )
-        _check_slots(opened.spec.used, slots or train[0])
-        opened.spec.to_yaml(folder / FOLDER_SLOTS)
+        _check_slots(opened.spec.used, schema or train[0])
+        opened.spec.to_yaml(folder / FOLDER_SCHEMA)
         own: dict[str, str] = {}  # file in the folder -> that of the caller
         try:
             return _made(
@@ -287,7 +287,7 @@ def prepare_once(
 def read_files(
     train_files: StrPaths,
     eval_files: StrPaths,
-    slots_file: StrPath,
+    schema_file: StrPath,
     *,
     format: str = "multislot",
     transform: Transform | None = None,
@@ -299,7 +299,7 @@ def read_files(
     Args:
         train_files: To train on.
         eval_files: To evaluate on; must have labels of 0 and of 1.
-        slots_file: Slot file of all of them.
+        schema_file: Slot file of all of them.
         format: Of all of them.
         transform: As for `prepare_files`.
         metadata: What the result has, too, as JSON holds it.
@@ -310,7 +310,7 @@ def read_files(
             labels to evaluate on are the same; names file, example and slot.
         tf.errors.OpError: A file is not of this format or these slots.
     """
-    spec = SlotSpec.from_yaml(slots_file)
+    spec = Schema.from_yaml(schema_file)
     train, evaluation = as_paths(train_files), as_paths(eval_files)
     examples, _, mean, variance = _summary(
         train, spec, format, options, transform
@@ -324,7 +324,7 @@ def read_files(
             f"are {min(positives, 1)}, wanted both 0 and 1"
         )
     return PreparedFiles(
-        slots_file=os.fspath(slots_file),
+        schema_file=os.fspath(schema_file),
         format=format,
         options=options,
         train_files=train,
@@ -377,7 +377,7 @@ def _made(
                 fraction=fraction,
                 seed=seed + index,
                 format=format,
-                slots=opened.spec,
+                schema=opened.spec,
                 **options,
             )
             train[index] = parts[0]
@@ -392,7 +392,7 @@ def _made(
     return read_files(
         train,
         evaluation,
-        folder / FOLDER_SLOTS,
+        folder / FOLDER_SCHEMA,
         format=format,
         transform=transform,
         **options,
@@ -401,13 +401,13 @@ def _made(
 
 def _summary(
     files: Sequence[str],
-    spec: SlotSpec,
+    spec: Schema,
     format: str,
     options: Mapping[str, Any],
     transform: Transform | None,
 ) -> tuple[int, int, list[float], list[float]]:
     """Examples, those of label 1, mean and variance of the dense values."""
-    used = SlotSpec(spec.used)
+    used = Schema(spec.used)
     names = [
         slot.name for slot in used.dense for _ in range(slot.num_values or 0)
     ]
@@ -457,13 +457,13 @@ def _place(file: str, index: int, format: str) -> str:
     return f"{file}: {'row' if format == 'parquet' else 'record'} {index}"
 
 
-def _check_slots(slots: Sequence[Any], where: Any) -> None:
-    labels = [slot.name for slot in slots if slot.kind == "label"]
+def _check_slots(schema: Sequence[Any], where: Any) -> None:
+    labels = [slot.name for slot in schema if slot.kind == "label"]
     if len(labels) != 1:
         raise DataError(
             f"{where}: wanted one label slot of 0 and 1, found {labels}"
         )
-    for slot in slots:
+    for slot in schema:
         if slot.kind == "sparse" and slot.dtype != "uint64":
             raise DataError(
                 f"{where}: sparse slot {slot.name!r} is of float, wanted ids"
@@ -473,7 +473,7 @@ def _check_slots(slots: Sequence[Any], where: Any) -> None:
                 f"{where}: dense slot {slot.name!r} has the shape "
                 f"{list(slot.shape)}, wanted a fixed one"
             )
-    if len(slots) == 1:
+    if len(schema) == 1:
         raise DataError(f"{where}: no feature slot beside the label")
 
 
@@ -502,7 +502,7 @@ def _moved(
 
     return {
         **content,
-        "slots_file": move(content["slots_file"]),
+        "schema_file": move(content["schema_file"]),
         "train_files": list(map(move, content["train_files"])),
         "eval_files": list(map(move, content["eval_files"])),
     }

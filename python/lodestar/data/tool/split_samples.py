@@ -10,7 +10,7 @@ from lodestar._files import AtomicFile, as_path
 from lodestar._typing import StrPath
 from lodestar.data.input_bytes import open_input
 from lodestar.data.sample_columns import num_rows, take
-from lodestar.data.slot_spec import Slots
+from lodestar.data.schema import SchemaLike
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.open_files import open_source
 
@@ -23,7 +23,7 @@ def split_samples(
     fraction: float = 0.2,
     seed: int = 0,
     format: str = "multislot",
-    slots: Slots | None = None,
+    schema: SchemaLike | None = None,
     **options: Any,
 ) -> tuple[int, int]:
     """Copies each sample of `source` to `train` or to `test`.
@@ -41,7 +41,7 @@ def split_samples(
         fraction: Between 0 and 1.
         seed: At least 0.
         format: Of all three, as `open_source` takes it.
-        slots: As `open_source` takes them; not needed for MultiSlot text.
+        schema: As `open_source` takes them; not needed for MultiSlot text.
         **options: As `open_source` takes them: how to read `source`, and to
             write the two.
             `slot_size_array` is added to the keys, so that `train` and `test`
@@ -68,7 +68,7 @@ def split_samples(
     if format == "multislot":
         return _split_lines(source, targets, rng, fraction)
     made = FORMATS[format]
-    columns_of = open_source(source, slots, format=format, **options)
+    columns_of = open_source(source, schema, format=format, **options)
     writing = {n: options[n] for n in made.writes if n in options}
     with contextlib.ExitStack() as stack:
         writers = [

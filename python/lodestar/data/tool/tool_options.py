@@ -16,7 +16,7 @@ def given_options(options: argparse.Namespace) -> dict[str, Any]:
         options: What the parser returned.
 
     Returns:
-        `format` and `slots`, None where not given, and the options of a format's
+        `format` and `schema`, None where not given, and the options of a format's
         reader, only those given: all as `open_source` and `prepare_files` take
         them.
     """
@@ -24,7 +24,7 @@ def given_options(options: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(options, name) for name in reads}
     return {
         "format": options.format,
-        "slots": options.slots,
+        "slots": options.schema,
         **{n: value for n, value in given.items() if value is not None},
     }
 

@@ -8,27 +8,27 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import (
+    Column,
     CsvDataset,
     CsvWriter,
     MultiSlotDataset,
     MultiSlotWriter,
+    Schema,
     SkippedRecords,
-    Slot,
-    SlotSpec,
     describe_error,
     hash_ids,
 )
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("y"),
-        Slot.dense("x", (2,)),
-        Slot.dense("free", (-1, 2)),
-        Slot.dense("n", (1,), dtype="uint64"),
-        Slot.sparse("C"),
-        Slot.sparse("w", dtype="float", weights_of="C"),
-        Slot.one_hot("day", 7),
-        Slot.sparse("unused", used=False),
+        Column.label("y"),
+        Column.dense("x", (2,)),
+        Column.dense("free", (-1, 2)),
+        Column.dense("n", (1,), dtype="uint64"),
+        Column.sparse("C"),
+        Column.sparse("w", dtype="float", weights_of="C"),
+        Column.one_hot("day", 7),
+        Column.sparse("unused", used=False),
     ]
 )
 ROWS = 50
@@ -135,10 +135,10 @@ def test_shards_share_the_rows(tmp_path):
 def test_bad_rows_are_left_out(tmp_path):
     path = tmp_path / "in.csv"
     path.write_text("label,a\n1,2\n3,4\n0\n0,5\n")
-    slots = [Slot.label("label"), Slot.sparse("a")]
+    schema = [Column.label("label"), Column.sparse("a")]
     skipped = SkippedRecords()
     ((features, _),) = CsvDataset(
-        path, slots, 8, on_error="skip", skipped=skipped
+        path, schema, 8, on_error="skip", skipped=skipped
     )
     assert features["a"].to_list() == [[2], [5]]
     assert sorted(skipped.messages) == [
@@ -146,7 +146,7 @@ def test_bad_rows_are_left_out(tmp_path):
         f"{path}:4: found 1 fields, wanted 2 as in the header",
     ]
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        list(CsvDataset(path, slots, 8))
+        list(CsvDataset(path, schema, 8))
     assert describe_error(error.value) == (
         f"{path}:4: found 1 fields, wanted 2 as in the header"
     )
@@ -171,21 +171,21 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
 def test_a_free_dim_needs_samples_of_one_size(tmp_path):
     path = tmp_path / "in.csv"
     path.write_text("f,g\n1 2,0\n1 2 3 4,0\n")
-    slots = [Slot.dense("f", (-1, 2)), Slot.dense("g")]
+    schema = [Column.dense("f", (-1, 2)), Column.dense("g")]
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="found 4 values in sample 1"
     ):
-        list(CsvDataset(path, slots, 2))
-    shapes = [x["f"].shape.as_list() for x in CsvDataset(path, slots, 1)]
+        list(CsvDataset(path, schema, 2))
+    shapes = [x["f"].shape.as_list() for x in CsvDataset(path, schema, 1)]
     assert shapes == [[1, 1, 2], [1, 2, 2]]
 
 
 def test_weights(tmp_path):
     path = tmp_path / "in.csv"
     path.write_text("c,w\n1 2,0.5 1\n3,0.5 1\n")
-    slots = [Slot.sparse("c"), Slot.sparse("w", dtype="float")]
+    schema = [Column.sparse("c"), Column.sparse("w", dtype="float")]
     with pytest.raises(tf.errors.InvalidArgumentError, match="'w'.*wanted 1"):
-        list(CsvDataset(path, slots, 2, weights={"c": "w"}))
+        list(CsvDataset(path, schema, 2, weights={"c": "w"}))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_weights(tmp_path):
         ({"batch_size": None}, "`batch_size` is missing"),
         ({"open_command": ["cat"]}, "`open_command` is no option of CsvDatas"),
         ({"label": "b"}, "unknown column 'b'; the columns are label, x"),
-        ({"numeric": ["x"], "slots": [Slot.dense("x")]}, "`slots` says"),
+        ({"numeric": ["x"], "slots": [Column.dense("x")]}, "`schema` says"),
         ({"numeric": "x"}, "`numeric` must be a list of strings, found 'x'"),
         ({"missing": "NA"}, "`missing` must be a list of strings, found 'NA'"),
         ({"ids": "octal"}, "`ids`='octal' is not in"),

@@ -7,31 +7,31 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import (
+    Column,
     DataError,
     ExampleDataset,
     ExampleWriter,
     MultiSlotDataset,
     MultiSlotWriter,
+    Schema,
     SkippedRecords,
-    Slot,
-    SlotSpec,
     describe_error,
     hash_ids,
     one_format,
     open_dataset,
 )
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("y"),
-        Slot.label("rating", dtype="float", binary=False),
-        Slot.dense("x", (2,)),
-        Slot.dense("free", (-1, 2)),
-        Slot.dense("n", (1,), dtype="uint64"),
-        Slot.sparse("C"),
-        Slot.sparse("w", dtype="float", weights_of="C"),
-        Slot.one_hot("day", 7),
-        Slot.sparse("unused", used=False),
+        Column.label("y"),
+        Column.label("rating", dtype="float", binary=False),
+        Column.dense("x", (2,)),
+        Column.dense("free", (-1, 2)),
+        Column.dense("n", (1,), dtype="uint64"),
+        Column.sparse("C"),
+        Column.sparse("w", dtype="float", weights_of="C"),
+        Column.one_hot("day", 7),
+        Column.sparse("unused", used=False),
     ]
 )
 ROWS = 50
@@ -133,8 +133,12 @@ def test_bytes_are_hashed(tmp_path, texts):
         {"city": ["Oslo", "Łódź"], "user": [8, 9]},
         {"city": b"Oslo"},
     )
-    slots = [Slot.sparse("city"), Slot.sparse("user"), Slot.sparse("none")]
-    (features,) = ExampleDataset(path, slots, 4, texts=texts)
+    schema = [
+        Column.sparse("city"),
+        Column.sparse("user"),
+        Column.sparse("none"),
+    ]
+    (features,) = ExampleDataset(path, schema, 4, texts=texts)
     ids = hash_ids("city", ["Oslo", "Łódź"]).tolist()
     assert features["city"].to_list() == [[], ids, ids[:1]]
     assert features["user"].to_list() == [[7], [8, 9], []]
@@ -143,11 +147,11 @@ def test_bytes_are_hashed(tmp_path, texts):
 
 def test_files_without_records(tmp_path):
     empty = records(tmp_path / "0.tfrecord")
-    slots = [Slot.sparse("city")]
+    schema = [Column.sparse("city")]
     with pytest.raises(DataError, match="0.tfrecord: no file of 1 has a rec"):
-        ExampleDataset(empty, slots, 4)
+        ExampleDataset(empty, schema, 4)
     files = [empty, records(tmp_path / "1.tfrecord", {"city": "Oslo"})]
-    (features,) = ExampleDataset(files, slots, 4)
+    (features,) = ExampleDataset(files, schema, 4)
     assert features["city"].to_list() == [hash_ids("city", ["Oslo"]).tolist()]
 
 
@@ -157,7 +161,7 @@ def test_bad_records_before_it_is_known_what_is_bytes(tmp_path):
     )
     skipped = SkippedRecords()
     (features,) = ExampleDataset(
-        path, [Slot.sparse("city")], 4, on_error="skip", skipped=skipped
+        path, [Column.sparse("city")], 4, on_error="skip", skipped=skipped
     )
     assert features["city"].to_list() == [hash_ids("city", ["Oslo"]).tolist()]
     assert skipped.count == 1
@@ -196,11 +200,11 @@ def test_a_saved_iterator_goes_on(tmp_path):
 
 GOOD = {"y": 1, "f": [0.5, 1.0], "c": [1], "w": [0.5], "d": 3}
 SLOTS = [
-    Slot.label("y"),
-    Slot.dense("f", (-1, 2)),
-    Slot.sparse("c"),
-    Slot.sparse("w", dtype="float", weights_of="c"),
-    Slot.one_hot("d", 7),
+    Column.label("y"),
+    Column.dense("f", (-1, 2)),
+    Column.sparse("c"),
+    Column.sparse("w", dtype="float", weights_of="c"),
+    Column.one_hot("d", 7),
 ]
 BAD = [
     ({"y": 2}, "record 1: slot y: found 2, wanted 0 to 1"),

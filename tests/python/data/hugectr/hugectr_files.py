@@ -62,13 +62,13 @@ def _take_samples(stream, count, label_dim, dense_dim, slot_num, key, check):
         begin = stream.at
         labels = stream.take(f"<{label_dim}f")
         dense = stream.take(f"<{dense_dim}f")
-        slots = []
+        schema = []
         for _ in range(slot_num):
             (nnz,) = stream.take("<i")
             assert nnz >= 0
-            slots.append(stream.take(f"<{nnz}{key[1]}"))
+            schema.append(stream.take(f"<{nnz}{key[1]}"))
         _end_of_record(stream, begin, length)
-        samples.append((labels, dense, slots))
+        samples.append((labels, dense, schema))
     return samples
 
 
@@ -112,12 +112,12 @@ def norm_record(payload: bytes, check: str) -> bytes:
 
 def norm_sample(sample, key_type: str = "uint32") -> bytes:
     """The payload of one (labels, dense, slots)."""
-    labels, dense, slots = sample
+    labels, dense, schema = sample
     key = _KEYS[key_type]
     floats = [*labels, *dense]
     return struct.pack(f"<{len(floats)}f", *floats) + b"".join(
         struct.pack(f"<i{len(keys)}{key[1]}", len(keys), *keys)
-        for keys in slots
+        for keys in schema
     )
 
 
@@ -125,13 +125,13 @@ def make_norm(
     samples, key_type: str = "uint32", check: str = "none", **header
 ) -> bytes:
     """A Norm file of (labels, dense, slots); `header` overrides its fields."""
-    labels, dense, slots = samples[0] if samples else ([], [], [])
+    labels, dense, schema = samples[0] if samples else ([], [], [])
     fields = {
         "error_check": int(check == "sum"),
         "number_of_records": len(samples),
         "label_dim": len(labels),
         "dense_dim": len(dense),
-        "slot_num": len(slots),
+        "slot_num": len(schema),
         **header,
     }
     return b"".join(
@@ -170,17 +170,17 @@ def read_raw(
     stream = _Bytes(data)
     samples = []
     while stream.at < len(data):
-        labels, dense, *slots = (stream.take(form) for form in forms)
-        samples.append((labels, dense, slots))
+        labels, dense, *schema = (stream.take(form) for form in forms)
+        samples.append((labels, dense, schema))
     return samples
 
 
 def make_raw(samples, layout: str, key_type: str = "uint32") -> bytes:
     """A Raw file of (labels, dense, slots) as they are to be stored."""
     parts = []
-    for labels, dense, slots in samples:
-        nnz = [len(keys) for keys in slots]
+    for labels, dense, schema in samples:
+        nnz = [len(keys) for keys in schema]
         forms = _raw_forms(layout, key_type, len(labels), len(dense), nnz)
-        for form, values in zip(forms, (labels, dense, *slots), strict=True):
+        for form, values in zip(forms, (labels, dense, *schema), strict=True):
             parts.append(struct.pack(form, *values))
     return b"".join(parts)

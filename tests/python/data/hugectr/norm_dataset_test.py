@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar.data import NormDataset, SkippedRecords, Slot, SlotSpec
+from lodestar.data import Column, NormDataset, Schema, SkippedRecords
 from lodestar.data import write_file_list as write_list
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.sparse("C1"),
-        Slot.label("click"),
-        Slot.dense("I", (2,)),
-        Slot.sparse("C2"),
+        Column.sparse("C1"),
+        Column.label("click"),
+        Column.dense("I", (2,)),
+        Column.sparse("C2"),
     ]
 )
 CHECKS = ("none", "sum")
@@ -85,12 +85,12 @@ def test_batches_straddle_files_in_order(files, batch_size, threads):
 def test_worked_examples(tmp_path, data):
     path = tmp_path / "file"
     path.write_bytes(data)
-    spec = SlotSpec(
+    spec = Schema(
         [
-            Slot.label("click"),
-            Slot.dense("I", (2,)),
-            Slot.sparse("C1"),
-            Slot.sparse("C2"),
+            Column.label("click"),
+            Column.dense("I", (2,)),
+            Column.sparse("C1"),
+            Column.sparse("C2"),
         ]
     )
     check(NormDataset(path, spec, 2), reference.SAMPLES)
@@ -116,16 +116,16 @@ def test_one_hot_integers_and_slots_not_used(tmp_path):
             ]
         )
     )
-    spec = SlotSpec(
+    spec = Schema(
         [
-            Slot.one_hot("day", 3),
-            Slot.dense("n", (2,), dtype="uint64"),
-            Slot.dense("x"),
-            Slot.label("rank", binary=False),
-            Slot.label("click", dtype="float"),
+            Column.one_hot("day", 3),
+            Column.dense("n", (2,), dtype="uint64"),
+            Column.dense("x"),
+            Column.label("rank", binary=False),
+            Column.label("click", dtype="float"),
         ]
     )
-    spec = SlotSpec([Slot.sparse("C1", used=False), *spec])
+    spec = Schema([Column.sparse("C1", used=False), *spec])
     ((features, labels),) = NormDataset(path, spec, 2)
     assert set(features) == {"day", "n", "x"}
     assert features["day"].numpy().tolist() == [[0, 0, 1], [1, 0, 0]]
@@ -336,11 +336,11 @@ def test_skipping_goes_on_with_the_next_file(tmp_path):
         ({"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
         ({"files": []}, "`files` is empty"),
         (
-            {"slots": [Slot.sparse("w", dtype="float")]},
+            {"slots": [Column.sparse("w", dtype="float")]},
             "slot 'w' holds floats, wanted keys",
         ),
         (
-            {"slots": [Slot.dense("I", (-1, 2))]},
+            {"slots": [Column.dense("I", (-1, 2))]},
             r"slot 'I' has the shape \[-1, 2\], wanted a fixed number",
         ),
     ],

@@ -14,29 +14,29 @@ from hugectr_files import (
     read_norm,
 )
 
-from lodestar.data import NormWriter, Slot, SlotSpec
+from lodestar.data import Column, NormWriter, Schema
 from lodestar.data.hugectr import norm_writer
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("y"),
-        Slot.dense("d", (2,)),
-        Slot.sparse("a"),
-        Slot.sparse("b"),
+        Column.label("y"),
+        Column.dense("d", (2,)),
+        Column.sparse("a"),
+        Column.sparse("b"),
     ]
 )
 SAMPLE = {"y": 1, "d": [0.5, -2.0], "a": 7, "b": [300, 301]}
 BYTES = {"none": NORM_NONE, "sum": NORM_SUM}
 # Out of the order of a record.
-MIXED = SlotSpec(
+MIXED = Schema(
     [
-        Slot.sparse("a"),
-        Slot.dense("d", (2, 2)),
-        Slot.label("y"),
-        Slot.one_hot("o", 9),
-        Slot.label("z", dtype="float", binary=False),
-        Slot.dense("n", (), dtype="uint64"),
-        Slot.sparse("b", used=False),
+        Column.sparse("a"),
+        Column.dense("d", (2, 2)),
+        Column.label("y"),
+        Column.one_hot("o", 9),
+        Column.label("z", dtype="float", binary=False),
+        Column.dense("n", (), dtype="uint64"),
+        Column.sparse("b", used=False),
     ]
 )
 
@@ -61,7 +61,7 @@ def test_worked_example(tmp_path, check):
 
 
 def test_worked_example_of_int64_keys(tmp_path):
-    spec = SlotSpec([Slot.label("y"), Slot.sparse("a"), Slot.sparse("b")])
+    spec = Schema([Column.label("y"), Column.sparse("a"), Column.sparse("b")])
     columns = {"y": [1], "a": ([7], [0, 1]), "b": ([300, -1], [0, 2])}
     data = written(tmp_path, spec, columns, key_type="int64", check="none")
     assert data[64:] == bytes.fromhex(
@@ -132,14 +132,18 @@ def test_a_batch_equals_its_samples(tmp_path, rng):
 @pytest.mark.parametrize(
     "spec, columns, want",
     [
-        ([Slot.label("y")], {"y": [1, 0]}, [([1.0], [], []), ([0.0], [], [])]),
-        ([Slot.dense("d")], {"d": [3.0]}, [([], [3.0], [])]),
         (
-            [Slot.sparse("a")],
+            [Column.label("y")],
+            {"y": [1, 0]},
+            [([1.0], [], []), ([0.0], [], [])],
+        ),
+        ([Column.dense("d")], {"d": [3.0]}, [([], [3.0], [])]),
+        (
+            [Column.sparse("a")],
             {"a": ([1], [0, 0, 1])},
             [([], [], [[]]), ([], [], [[1]])],
         ),
-        ([Slot.sparse("a")], {"a": ([], [0, 0])}, [([], [], [[]])]),
+        ([Column.sparse("a")], {"a": ([], [0, 0])}, [([], [], [[]])]),
     ],
     ids=["labels", "dense", "keys", "no_keys"],
 )
@@ -165,7 +169,7 @@ def test_any_scheme_and_gzip(check, name):
 
 
 def test_the_ends_of_the_key_types(tmp_path):
-    spec = [Slot.sparse("a")]
+    spec = [Column.sparse("a")]
     for key_type, keys in (
         ("uint32", [0, 2**32 - 1]),
         ("int64", [-(2**63), 2**63 - 1]),
@@ -201,7 +205,7 @@ def test_a_key_that_does_not_fit_is_named(tmp_path, key):
 @pytest.mark.filterwarnings("error")  # of a cast that overflows
 @pytest.mark.parametrize("value", [2**24 + 1, -(2**24) - 1, 2**63 - 1])
 def test_an_integer_that_is_no_float32_is_named(tmp_path, value):
-    spec = [Slot.dense("n", dtype="uint64")]
+    spec = [Column.dense("n", dtype="uint64")]
     with NormWriter(tmp_path / "file", spec) as writer:
         writer.write_batch({"n": [2**24, -(2**62)]})
         with pytest.raises(
@@ -243,21 +247,25 @@ def test_an_error_leaves_nothing_and_keeps_the_older_file(tmp_path):
 @pytest.mark.parametrize(
     "slots, options, message",
     [
-        ([Slot.label("y")], {"check": "crc"}, "`check`='crc' is not in"),
-        ([Slot.label("y")], {"key_type": "int32"}, "`key_type`='int32' is not"),
+        ([Column.label("y")], {"check": "crc"}, "`check`='crc' is not in"),
         (
-            [Slot.sparse("w", dtype="float")],
+            [Column.label("y")],
+            {"key_type": "int32"},
+            "`key_type`='int32' is not",
+        ),
+        (
+            [Column.sparse("w", dtype="float")],
             {},
             "file: slot 'w' holds floats, wanted keys",
         ),
         (
-            [Slot.dense("d", (-1, 2))],
+            [Column.dense("d", (-1, 2))],
             {},
             r"file: slot 'd' has the shape \[-1, 2\], wanted a fixed number",
         ),
     ],
 )
-def test_options_and_slots_that_do_not_fit(tmp_path, slots, options, message):
+def test_options_and_slots_that_do_not_fit(tmp_path, schema, options, message):
     with pytest.raises(ValueError, match=message):
-        NormWriter(tmp_path / "file", slots, **options)
+        NormWriter(tmp_path / "file", schema, **options)
     assert list(tmp_path.iterdir()) == []

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar.data import RawDataset, RawWriter, SkippedRecords, Slot, SlotSpec
+from lodestar.data import Column, RawDataset, RawWriter, Schema, SkippedRecords
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.sparse("C1"),
-        Slot.label("click"),
-        Slot.dense("I", (2,)),
-        Slot.sparse("C2"),
+        Column.sparse("C1"),
+        Column.label("click"),
+        Column.dense("I", (2,)),
+        Column.sparse("C2"),
     ]
 )
 # Layout, key type, keys of C1 and C2.
@@ -95,11 +95,11 @@ def test_reads_what_the_writer_wrote(tmp_path, layout, key_type, nnz):
     path = tmp_path / "file"
     wanted = samples(0, 30, layout, key_type, nnz)
     with RawWriter(path, SPEC, **options(layout, key_type, nnz)) as writer:
-        for label, dense, slots in wanted:
+        for label, dense, schema in wanted:
             if layout.endswith("int"):
                 dense = np.log(np.float32(dense) + np.float32(1))
             writer.write(
-                {"click": label, "I": dense, "C1": slots[0], "C2": slots[1]}
+                {"click": label, "I": dense, "C1": schema[0], "C2": schema[1]}
             )
     check(
         RawDataset(path, SPEC, 8, **options(layout, key_type, nnz)),
@@ -117,9 +117,9 @@ def test_worked_example_of_integers(tmp_path):
         )
     )
     spec = [
-        Slot.label("click"),
-        Slot.dense("I", (2,)),
-        *map(Slot.sparse, ("C1", "C2", "C3")),
+        Column.label("click"),
+        Column.dense("I", (2,)),
+        *map(Column.sparse, ("C1", "C2", "C3")),
     ]
     ((features, label),) = RawDataset(path, spec, 1, layout="int")
     assert label.numpy().tolist() == [[1]]
@@ -139,9 +139,9 @@ def test_worked_example_of_multi_hot(tmp_path):
         )
     )
     spec = [
-        Slot.label("click"),
-        Slot.dense("I", (2,)),
-        *map(Slot.sparse, ("C1", "C2")),
+        Column.label("click"),
+        Column.dense("I", (2,)),
+        *map(Column.sparse, ("C1", "C2")),
     ]
     ((features, label),) = RawDataset(
         path, spec, 1, layout="multi_hot_float", nnz_per_slot=[2, 1]
@@ -156,9 +156,9 @@ def test_a_uint64_slot_is_not_the_logarithm(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(reference.make_raw([([1], [9, -4], [[2]])], "int"))
     spec = [
-        Slot.label("click"),
-        Slot.dense("n", (2,), dtype="uint64"),
-        Slot.one_hot("day", 3),
+        Column.label("click"),
+        Column.dense("n", (2,), dtype="uint64"),
+        Column.one_hot("day", 3),
     ]
     ((features, _),) = RawDataset(path, spec, 1, layout="int")
     assert features["n"].numpy().tolist() == [[9, -4]]
@@ -206,7 +206,7 @@ def test_slot_sizes_shift_keys_and_limit_them(tmp_path):
     path = tmp_path / "file"
     keys = [[3], [7]], [[0], [299]]
     path.write_bytes(
-        reference.make_raw([([1], [0, 0], slots) for slots in keys], "float")
+        reference.make_raw([([1], [0, 0], schema) for schema in keys], "float")
     )
     dataset = RawDataset(path, SPEC, 2, slot_size_array=[10_000, 300])
     ((features, _),) = dataset
@@ -254,14 +254,14 @@ def test_the_wrong_layout_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "click", [Slot.label("click"), Slot.label("click", dtype="float")]
+    "click", [Column.label("click"), Column.label("click", dtype="float")]
 )
 def test_integers_read_as_floats_are_an_error(tmp_path, click):
     # As a float, 1 is subnormal, and the reading threads take it for 0.
     path = tmp_path / "file"
     path.write_bytes(reference.make_raw(samples(0, 9, "int"), "int"))
     others = [slot for slot in SPEC if slot.kind != "label"]
-    spec = SlotSpec([click, *others])
+    spec = Schema([click, *others])
     with pytest.raises(
         tf.errors.InvalidArgumentError,
         match="record 1 .* is the int32 1 in a float's place, wanted 0 or 1",
@@ -325,11 +325,11 @@ def test_skipped_records_are_counted_and_named(tmp_path):
         ({"slot_size_array": [4, 0]}, "must hold positive integers"),
         ({"slot_size_array": [2**62] * 2}, "beyond int64"),
         (
-            {"slots": [Slot.one_hot("day", 7)], "slot_size_array": [7]},
+            {"slots": [Column.one_hot("day", 7)], "slot_size_array": [7]},
             "'day' is a one-hot slot, with its own size",
         ),
         (
-            {"slots": [Slot.sparse("w", dtype="float")]},
+            {"slots": [Column.sparse("w", dtype="float")]},
             "slot 'w' holds floats, wanted keys",
         ),
     ],

@@ -7,15 +7,15 @@ import pytest
 import tensorflow as tf
 from hugectr_files import make_raw, read_raw
 
-from lodestar.data import RawWriter, Slot, SlotSpec
+from lodestar.data import Column, RawWriter, Schema
 from lodestar.data.hugectr import raw_writer
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("y"),
-        Slot.dense("d", (2,)),
-        Slot.sparse("a"),
-        Slot.sparse("b"),
+        Column.label("y"),
+        Column.dense("d", (2,)),
+        Column.sparse("a"),
+        Column.sparse("b"),
     ]
 )
 LAYOUTS = [
@@ -39,7 +39,7 @@ def written(tmp_path, spec, columns, **options):
 
 
 def test_worked_example_of_int(tmp_path):
-    spec = [*SPEC, Slot.sparse("c")]
+    spec = [*SPEC, Column.sparse("c")]
     sample = {"y": 1, "d": np.log1p([0, 9]), "a": 5, "b": 70000, "c": 2**32 - 1}
     with RawWriter(tmp_path / "file", spec, layout="int") as writer:
         writer.write(sample)
@@ -69,15 +69,15 @@ def test_a_batch_equals_the_reference(
     tmp_path, rng, monkeypatch, layout, key_type, rows
 ):
     monkeypatch.setattr(raw_writer, "_BLOCK_WORDS", 1000 * 20)
-    spec = SlotSpec(  # out of the order of a record
+    spec = Schema(  # out of the order of a record
         [
-            Slot.sparse("a"),
-            Slot.dense("d", (3,)),
-            Slot.label("y"),
-            Slot.one_hot("o", 9),
-            Slot.dense("n", (2, 2), dtype="uint64"),
-            Slot.sparse("b"),
-            Slot.label("z", dtype="float", binary=False),
+            Column.sparse("a"),
+            Column.dense("d", (3,)),
+            Column.label("y"),
+            Column.one_hot("o", 9),
+            Column.dense("n", (2, 2), dtype="uint64"),
+            Column.sparse("b"),
+            Column.label("z", dtype="float", binary=False),
         ]
     )
     multi = layout.startswith("multi_hot")
@@ -134,7 +134,7 @@ def test_a_batch_equals_the_reference(
 def test_logarithms_come_back_within_rounding(tmp_path, rng):
     x = np.concatenate([rng.integers(0, 2**31, 50_000), [2**31 - 1, 0, 1]])
     logs = np.log(x.astype(np.float32) + np.float32(1))
-    spec = [Slot.dense("d")]
+    spec = [Column.dense("d")]
     data = written(tmp_path, spec, {"d": logs}, layout="int")
     back = np.frombuffer(data, "<i4")
     again = np.log(back.astype(np.float32) + np.float32(1))
@@ -143,7 +143,7 @@ def test_logarithms_come_back_within_rounding(tmp_path, rng):
 
 def test_any_scheme_and_gzip():
     path = "ram://raw_writer_test/file.gz"
-    with RawWriter(path, [Slot.label("y"), Slot.sparse("a")]) as writer:
+    with RawWriter(path, [Column.label("y"), Column.sparse("a")]) as writer:
         writer.write({"y": 1, "a": 7})
     with tf.io.gfile.GFile(path, "rb") as file:
         data = gzip.decompress(file.read())
@@ -184,23 +184,23 @@ def test_what_no_file_can_hold_is_named(tmp_path, options, change, message):
     "slot, value, message",
     [
         (
-            Slot.label("y", dtype="float", binary=False),
+            Column.label("y", dtype="float", binary=False),
             0.5,
             "slot 'y' is 0.5, wanted a whole number from -2147483648 to "
             "2147483647",
         ),
         (
-            Slot.label("y", dtype="float", binary=False),
+            Column.label("y", dtype="float", binary=False),
             np.nan,
             "slot 'y' is nan, wanted a whole number from",
         ),
         (
-            Slot.label("y", binary=False),
+            Column.label("y", binary=False),
             2**31,
             "slot 'y' is 2147483648, wanted a whole number from",
         ),
         (
-            Slot.dense("n", (), dtype="uint64"),
+            Column.dense("n", (), dtype="uint64"),
             -(2**31) - 1,
             "slot 'n' is -2147483649, wanted a whole number from",
         ),
@@ -216,7 +216,9 @@ def test_numbers_that_are_no_int32_are_named(tmp_path, slot, value, message):
 
 def test_a_row_of_another_hotness_is_named_and_none_is_written(tmp_path):
     options = {"layout": "multi_hot_int", "nnz_per_slot": 2}
-    with RawWriter(tmp_path / "file", [Slot.sparse("a")], **options) as writer:
+    with RawWriter(
+        tmp_path / "file", [Column.sparse("a")], **options
+    ) as writer:
         writer.write({"a": [1, 2]})
         with pytest.raises(
             ValueError, match="sample 4: slot 'a' has 3 keys, wanted 2"
@@ -255,7 +257,7 @@ def test_a_row_of_another_hotness_is_named_and_none_is_written(tmp_path):
     ],
 )
 def test_options_that_do_not_fit(tmp_path, options, message):
-    spec = [Slot.sparse("a"), Slot.sparse("b"), Slot.one_hot("o", 3)]
+    spec = [Column.sparse("a"), Column.sparse("b"), Column.one_hot("o", 3)]
     with pytest.raises(ValueError, match=message):
         RawWriter(tmp_path / "file", spec, **options)
     assert list(tmp_path.iterdir()) == []
@@ -263,8 +265,8 @@ def test_options_that_do_not_fit(tmp_path, options, message):
 
 def test_slots_that_no_file_can_hold(tmp_path):
     with pytest.raises(ValueError, match="slot 'w' holds floats, wanted keys"):
-        RawWriter(tmp_path / "file", [Slot.sparse("w", dtype="float")])
+        RawWriter(tmp_path / "file", [Column.sparse("w", dtype="float")])
     with pytest.raises(
         ValueError, match=r"slot 'd' has the shape \[-1\], want"
     ):
-        RawWriter(tmp_path / "file", [Slot.dense("d", (-1,))])
+        RawWriter(tmp_path / "file", [Column.dense("d", (-1,))])

@@ -13,15 +13,15 @@ import tensorflow as tf
 from shuffle_worker import exchange
 
 from lodestar._library import gen_ops
-from lodestar.data import DataError, InMemoryDataset, Slot, SlotSpec
+from lodestar.data import Column, DataError, InMemoryDataset, Schema
 from lodestar.data.multislot import sample_exchange
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("n", binary=False),
-        Slot.dense("d", [2]),
-        Slot.sparse("ids"),
-        Slot.sparse("w", dtype="float"),
+        Column.label("n", binary=False),
+        Column.dense("d", [2]),
+        Column.sparse("ids"),
+        Column.sparse("w", dtype="float"),
     ]
 ).with_weights({"ids": "w"})
 
@@ -325,7 +325,7 @@ def test_samples_that_were_changed_on_their_way_are_refused(
 
 
 def test_workers_must_agree(tmp_path):
-    other = SlotSpec([*SPEC][:2])
+    other = Schema([*SPEC][:2])
     memories = [
         loaded(tmp_path, 0, 20),
         InMemoryDataset(other, 4),
@@ -405,19 +405,19 @@ def test_what_changes_the_samples_waits(tmp_path):
 
 
 @pytest.fixture
-def slots(tmp_path):
-    SPEC.to_yaml(tmp_path / "slots.yaml")
-    return tmp_path / "slots.yaml"
+def schema(tmp_path):
+    SPEC.to_yaml(tmp_path / "schema.yaml")
+    return tmp_path / "schema.yaml"
 
 
-def test_processes_exchange_what_they_hold(tmp_path, slots, fork):
+def test_processes_exchange_what_they_hold(tmp_path, schema, fork):
     alone = loaded(tmp_path, 0, 7000)
     alone.global_shuffle(5)
     for begin, end in ((0, 4000), (4000, 4500), (4500, 7000)):
         loaded(tmp_path, begin, end)
     folder = tmp_path / "meet"
     workers = [
-        fork(exchange, slots, tmp_path / f"file-{begin}", folder, (3, index))
+        fork(exchange, schema, tmp_path / f"file-{begin}", folder, (3, index))
         for index, begin in enumerate((0, 4000, 4500))
     ]
     found = [worker.read().split() for worker in workers]
@@ -426,12 +426,12 @@ def test_processes_exchange_what_they_hold(tmp_path, slots, fork):
 
 
 def test_a_process_that_is_killed_leaves_the_others_as_they_were(
-    tmp_path, slots, fork
+    tmp_path, schema, fork
 ):
     loaded(tmp_path, 0, 2000)
     memory = loaded(tmp_path, 2000, 3000)
     folder = tmp_path / "meet"
-    worker = fork(exchange, slots, tmp_path / "file-0", folder, (2, 0))
+    worker = fork(exchange, schema, tmp_path / "file-0", folder, (2, 0))
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         deadline = time.monotonic() + 240
         while not (folder / "worker-0.json").exists():

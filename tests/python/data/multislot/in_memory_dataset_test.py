@@ -11,21 +11,21 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import (
+    Column,
     InMemoryDataset,
     MergeCounts,
+    Schema,
     SkippedRecords,
-    Slot,
-    SlotSpec,
 )
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.sparse("ids"),
-        Slot.sparse("w", dtype="float", weights_of="ids"),
-        Slot.sparse("f", dtype="float"),
-        Slot.dense("d", (2,)),
-        Slot.dense("n", (), dtype="uint64"),
-        Slot.label("click"),
+        Column.sparse("ids"),
+        Column.sparse("w", dtype="float", weights_of="ids"),
+        Column.sparse("f", dtype="float"),
+        Column.dense("d", (2,)),
+        Column.dense("n", (), dtype="uint64"),
+        Column.label("click"),
     ]
 )
 
@@ -122,7 +122,7 @@ def memory(files):
 def test_worked_batch_of_the_format(tmp_path):
     path = tmp_path / "file"
     path.write_text("3 1926 8 17 1 1\n2 0 5 1 0\n")
-    spec = SlotSpec([Slot.sparse("words"), Slot.label("label")])
+    spec = Schema([Column.sparse("words"), Column.label("label")])
     memory = InMemoryDataset(spec, 8)
     memory.load(path)
     ((features, label),) = memory.dataset()
@@ -358,7 +358,7 @@ def test_merging_needs_ins_ids(memory):
 
 
 def test_content_and_logkey_are_of_the_first_merged_sample(tmp_path):
-    spec = SlotSpec([Slot.sparse("ids")])
+    spec = Schema([Column.sparse("ids")])
     path = tmp_path / "file"
     path.write_text(
         f"1 a 1 first 1 {'0' * 11}0ab0c{1:016x} 1 5\n"
@@ -520,7 +520,7 @@ def test_bad_queue(memory):
 
 
 def test_a_slot_may_not_be_called_as_a_field():
-    spec = SlotSpec([Slot.sparse("ins_id")])
+    spec = Schema([Column.sparse("ins_id")])
     InMemoryDataset(spec, 8)
     with pytest.raises(ValueError, match="'ins_id' has the name of a field"):
         InMemoryDataset(spec, 8, ins_id=True)

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar.data import MultiSlotDataset, MultiSlotWriter, Slot, SlotSpec
+from lodestar.data import Column, MultiSlotDataset, MultiSlotWriter, Schema
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("click"),
-        Slot.dense("I", (2, 2)),
-        Slot.sparse("C1"),
-        Slot.one_hot("day", 7),
-        Slot.sparse("w", dtype="float"),
-        Slot.dense("n", (1,), dtype="uint64"),
+        Column.label("click"),
+        Column.dense("I", (2, 2)),
+        Column.sparse("C1"),
+        Column.one_hot("day", 7),
+        Column.sparse("w", dtype="float"),
+        Column.dense("n", (1,), dtype="uint64"),
     ]
 )
 
@@ -205,7 +205,7 @@ def test_shuffled_files_keep_their_lines_together(files):
 def test_worked_example_of_the_format(tmp_path):
     path = tmp_path / "file"
     path.write_text("3 1926 8 17 1 1\n2 0 5 1 0\n")
-    spec = SlotSpec([Slot.sparse("words"), Slot.label("label")])
+    spec = Schema([Column.sparse("words"), Column.label("label")])
     ((features, label),) = MultiSlotDataset(path, spec, 8)
     assert features["words"].to_list() == [[1926, 8, 17], [0, 5]]
     assert features["words"].row_splits.numpy().tolist() == [0, 3, 5]
@@ -232,19 +232,23 @@ def test_a_scheme_of_tensorflow_file_systems():
 def test_several_labels_and_none(tmp_path):
     path = tmp_path / "file"
     path.write_text("1 1 1 2.5 1 7\n")
-    two = SlotSpec(
+    two = Schema(
         [
-            Slot.label("click"),
-            Slot.label("rating", dtype="float", binary=False),
-            Slot.sparse("C1"),
+            Column.label("click"),
+            Column.label("rating", dtype="float", binary=False),
+            Column.sparse("C1"),
         ]
     )
     ((features, labels),) = MultiSlotDataset(path, two, 8)
     assert list(features) == ["C1"]
     assert labels["click"].numpy().tolist() == [[1.0]]
     assert labels["rating"].numpy().tolist() == [[2.5]]
-    none = SlotSpec(
-        [Slot.sparse("click"), Slot.dense("rating", ()), Slot.sparse("C1")]
+    none = Schema(
+        [
+            Column.sparse("click"),
+            Column.dense("rating", ()),
+            Column.sparse("C1"),
+        ]
     )
     (features,) = MultiSlotDataset(path, none, 8)
     assert set(features) == {"click", "rating", "C1"}
@@ -252,14 +256,14 @@ def test_several_labels_and_none(tmp_path):
 
 
 def test_slots_may_be_a_slot_file_or_a_list(tmp_path, files):
-    SPEC.to_yaml(tmp_path / "slots.yaml")
+    SPEC.to_yaml(tmp_path / "schema.yaml")
     wanted = numbers(MultiSlotDataset(files, SPEC, 8))
-    for slots in (
-        tmp_path / "slots.yaml",
-        str(tmp_path / "slots.yaml"),
+    for schema in (
+        tmp_path / "schema.yaml",
+        str(tmp_path / "schema.yaml"),
         list(SPEC),
     ):
-        assert numbers(MultiSlotDataset(files, slots, 8)) == wanted
+        assert numbers(MultiSlotDataset(files, schema, 8)) == wanted
 
 
 def test_inside_tf_function(files):
@@ -347,7 +351,7 @@ def test_a_shuffled_window_of_other_slots_is_refused(tmp_path, files):
     iterator = iter(MultiSlotDataset(files, SPEC, 8, shuffle_rows=20, seed=1))
     next(iterator)
     path = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
-    other = SlotSpec(
+    other = Schema(
         [dataclasses.replace(slot, used=slot.name != "n") for slot in SPEC]
     )
     again = iter(MultiSlotDataset(files, other, 8, shuffle_rows=20, seed=1))

@@ -7,19 +7,19 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import (
+    Column,
     MultiSlotDataset,
+    Schema,
     SkippedRecords,
-    Slot,
-    SlotSpec,
     describe_error,
 )
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("click"),
-        Slot.dense("I", (2,)),
-        Slot.sparse("C1"),
-        Slot.one_hot("day", 7),
+        Column.label("click"),
+        Column.dense("I", (2,)),
+        Column.sparse("C1"),
+        Column.one_hot("day", 7),
     ]
 )
 GOOD = "1 1 2 .5 1 2 7 8 1 6\n"
@@ -210,7 +210,7 @@ def test_bad_options_are_refused(options, message):
         MultiSlotDataset(**arguments)
 
 
-TWO = [Slot.label("y"), Slot.sparse("C")]
+TWO = [Column.label("y"), Column.sparse("C")]
 MANY = 10_000_000  # bad records in a row, which are no longer left out
 
 

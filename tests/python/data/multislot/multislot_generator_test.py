@@ -14,22 +14,22 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from lodestar.data import (
+    Column,
     DataError,
     MultiSlotDataset,
     MultiSlotGenerator,
     MultiSlotStringGenerator,
-    Slot,
-    SlotSpec,
+    Schema,
 )
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("click"),
-        Slot.dense("I", (2,)),
-        Slot.dense("P", (-1, 2)),
-        Slot.sparse("C"),
-        Slot.sparse("w", dtype="float", weights_of="C"),
-        Slot.one_hot("day", 7),
+        Column.label("click"),
+        Column.dense("I", (2,)),
+        Column.dense("P", (-1, 2)),
+        Column.sparse("C"),
+        Column.sparse("w", dtype="float", weights_of="C"),
+        Column.one_hot("day", 7),
     ]
 )
 GOOD = {
@@ -111,15 +111,15 @@ def test_numbers_are_read_back_as_they_were(
 ):
     path = tmp_path_factory.getbasetemp() / "numbers.txt"
     single = np.array(singles, np.float32)
-    spec = SlotSpec(
+    spec = Schema(
         [
-            Slot.sparse("ids"),
-            Slot.sparse("floats", dtype="float"),
-            Slot.sparse("single", dtype="float"),
+            Column.sparse("ids"),
+            Column.sparse("floats", dtype="float"),
+            Column.sparse("single", dtype="float"),
         ]
     )
     given = [("ids", ids), ("floats", floats), ("single", single)]
-    path.write_text(text_of(given, slots=spec))
+    path.write_text(text_of(given, schema=spec))
     (read,) = MultiSlotDataset(path, spec, 1)
     words = [value % 2**64 for value in ids]
     np.testing.assert_array_equal(
@@ -200,14 +200,14 @@ def test_a_type_is_float_once_there_was_one():
     for _ in lines:
         assert given.slot_types == {"a": "float", "b": "uint64"}
     assert list(given.slot_types) == ["a", "b"]
-    assert Given(slots=SPEC).slot_types == {s.name: s.dtype for s in SPEC}
+    assert Given(schema=SPEC).slot_types == {s.name: s.dtype for s in SPEC}
 
 
 def test_samples_as_the_slot_file_says(tmp_path):
-    path = tmp_path / "slots.yaml"
+    path = tmp_path / "schema.yaml"
     SPEC.to_yaml(path)
-    for slots in SPEC, path, list(SPEC):
-        text = text_of(sample(), sample(P=[1, 2, 3, 4]), slots=slots)
+    for schema in SPEC, path, list(SPEC):
+        text = text_of(sample(), sample(P=[1, 2, 3, 4]), schema=schema)
         assert text == (
             "1 1 2 0.5 3 0 2 -1 18446744073709551615 2 1 0.25 1 6\n"
             "1 1 2 0.5 3 4 1 2 3 4 2 -1 18446744073709551615 2 1 0.25 1 6\n"
@@ -229,12 +229,12 @@ def test_samples_as_the_slot_file_says(tmp_path):
         ({"C": [1, 2**64]}, "18446744073709551616, wanted an integer of 64"),
         ({"day": [7]}, "'day': value 1 of 1 is 7, wanted a whole number from "),
         ({"day": [-1]}, "'day': value 1 of 1 is -1, wanted a whole number fr"),
-        ({"x": [1]}, "the sample has 7 slots, wanted 6 as in the slot file"),
+        ({"x": [1]}, "the sample has 7 slots, wanted 6 as in the schema file"),
     ],
 )
 def test_what_the_slot_file_refuses(changes, message):
     with pytest.raises(DataError, match=f"line 2: .*{message}"):
-        text_of(sample(), sample(**changes), slots=SPEC)
+        text_of(sample(), sample(**changes), schema=SPEC)
 
 
 def test_the_order_of_the_slot_file_is_kept():
@@ -243,7 +243,7 @@ def test_the_order_of_the_slot_file_is_kept():
     with pytest.raises(
         DataError, match="found slot 'I' in the place of 'click"
     ):
-        text_of(given, slots=SPEC)
+        text_of(given, schema=SPEC)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_empty_slots_can_be_refused():
     with pytest.raises(DataError, match="'a' has 0 values, wanted at least on"):
         text_of([("a", [])], allow_empty=False)
     with pytest.raises(DataError, match="'C' has 0 values, wanted at least on"):
-        text_of(sample(P=[1, 2], C=[], w=[]), slots=SPEC, allow_empty=False)
+        text_of(sample(P=[1, 2], C=[], w=[]), schema=SPEC, allow_empty=False)
 
 
 def test_an_error_in_generate_sample_names_line_and_place():
@@ -356,7 +356,7 @@ def test_strings_are_written_as_they_are(value, kind, tmp_path):
     assert strings.slot_types["a"] == kind or "uint64"
     path = tmp_path / "strings.txt"
     path.write_text(f"2 5 {value}\n")
-    spec = SlotSpec([Slot.sparse("a", dtype=strings.slot_types["a"])])
+    spec = Schema([Column.sparse("a", dtype=strings.slot_types["a"])])
     assert len(list(MultiSlotDataset(path, spec, 1))) == 1
 
 

@@ -3,10 +3,10 @@
 import pytest
 import tensorflow as tf
 
-from lodestar.data import MultiSlotDataset, SkippedRecords, Slot, SlotSpec
+from lodestar.data import Column, MultiSlotDataset, Schema, SkippedRecords
 
-SPEC = SlotSpec([Slot.sparse("ids"), Slot.dense("n", (), dtype="uint64")])
-LINES = SlotSpec([Slot.sparse("ids")])
+SPEC = Schema([Column.sparse("ids"), Column.dense("n", (), dtype="uint64")])
+LINES = Schema([Column.sparse("ids")])
 
 
 def text(begin, end):

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar.data import MultiSlotWriter, Slot, SlotSpec
+from lodestar.data import Column, MultiSlotWriter, Schema
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("click"),
-        Slot.dense("I", (2,)),
-        Slot.sparse("C1"),
-        Slot.one_hot("day", 7),
-        Slot.sparse("w", dtype="float"),
+        Column.label("click"),
+        Column.dense("I", (2,)),
+        Column.sparse("C1"),
+        Column.one_hot("day", 7),
+        Column.sparse("w", dtype="float"),
     ]
 )
 SAMPLE = {
@@ -45,11 +45,11 @@ def test_the_format_word_for_word(tmp_path):
 
 def test_worked_examples_of_the_format(tmp_path):
     path = tmp_path / "file"
-    spec = SlotSpec([Slot.sparse("words"), Slot.label("label")])
+    spec = Schema([Column.sparse("words"), Column.label("label")])
     with MultiSlotWriter(path, spec) as writer:
         writer.write({"words": [1926, 8, 17], "label": [1]})
     assert path.read_text() == "3 1926 8 17 1 1\n"
-    spec = SlotSpec([Slot.dense("d", (2,)), Slot.label("label")])
+    spec = Schema([Column.dense("d", (2,)), Column.label("label")])
     with MultiSlotWriter(path, spec) as writer:
         writer.write({"d": [0.5, 2.0], "label": 1})
     assert path.read_text() == "2 0.5 2 1 1\n"

@@ -8,23 +8,23 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.data import (
+    Column,
     MultiSlotDataset,
     MultiSlotGenerator,
-    Slot,
-    SlotSpec,
+    Schema,
     describe_error,
     parse_multislot,
 )
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("click"),
-        Slot.dense("I", (2, 1)),
-        Slot.dense("P", (-1, 2)),
-        Slot.sparse("C"),
-        Slot.sparse("w", dtype="float", weights_of="C"),
-        Slot.one_hot("day", 7),
-        Slot.sparse("none", used=False),
+        Column.label("click"),
+        Column.dense("I", (2, 1)),
+        Column.dense("P", (-1, 2)),
+        Column.sparse("C"),
+        Column.sparse("w", dtype="float", weights_of="C"),
+        Column.one_hot("day", 7),
+        Column.sparse("none", used=False),
     ]
 )
 LINES = [
@@ -112,17 +112,17 @@ def test_in_a_serving_signature(tmp_path):
 
 
 def test_without_a_label_there_are_only_features():
-    features = parse_multislot(["1 5"], [Slot.sparse("C")])
+    features = parse_multislot(["1 5"], [Column.sparse("C")])
     assert features["C"].to_list() == [[5]]
 
 
 def test_weights_are_paired():
-    slots = [Slot.sparse("C"), Slot.sparse("w", dtype="float")]
-    assert parse_multislot(["1 5 0"], slots)["w"].to_list() == [[]]
+    schema = [Column.sparse("C"), Column.sparse("w", dtype="float")]
+    assert parse_multislot(["1 5 0"], schema)["w"].to_list() == [[]]
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="found 0 weights, wanted one for"
     ):
-        parse_multislot(["1 5 0"], slots, weights={"C": "w"})
+        parse_multislot(["1 5 0"], schema, weights={"C": "w"})
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_weights_are_paired():
 def test_an_error_names_the_index_of_the_line(line, message, before):
     lines = ["1 5"] * before + [line, "1 6"]
     parse = tf.function(
-        lambda lines: parse_multislot(lines, [Slot.sparse("C")])
+        lambda lines: parse_multislot(lines, [Column.sparse("C")])
     )
-    for call in (parse, lambda x: parse_multislot(x, [Slot.sparse("C")])):
+    for call in (parse, lambda x: parse_multislot(x, [Column.sparse("C")])):
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
             call(tf.constant(lines))
         text = describe_error(error.value)
@@ -155,7 +155,7 @@ def test_samples_of_a_batch_must_agree_on_a_free_dim():
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="sample 1 of the batch has 4 val"
     ):
-        parse_multislot(["2 1 2", "4 1 2 3 4"], [Slot.dense("P", (-1, 2))])
+        parse_multislot(["2 1 2", "4 1 2 3 4"], [Column.dense("P", (-1, 2))])
 
 
 @pytest.mark.parametrize(
@@ -164,13 +164,15 @@ def test_samples_of_a_batch_must_agree_on_a_free_dim():
 )
 def test_lines_must_be_a_vector_of_strings(lines):
     with pytest.raises(ValueError, match="`lines` must be a string tensor of"):
-        parse_multislot(lines, [Slot.sparse("C")])
+        parse_multislot(lines, [Column.sparse("C")])
 
 
 @pytest.mark.parametrize("wrong", [tf.constant("1 5"), tf.constant([["1 5"]])])
 def test_the_op_checks_the_rank(wrong):
     op = lodestar._library.gen_ops.lodestar_parse_multi_slot
-    layout = lodestar.data.slot_layout.SlotLayout(SlotSpec([Slot.sparse("C")]))
+    layout = lodestar.data.schema_layout.SchemaLayout(
+        Schema([Column.sparse("C")])
+    )
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="must have rank 1"
     ):
@@ -179,7 +181,9 @@ def test_the_op_checks_the_rank(wrong):
 
 def test_the_op_checks_its_attributes():
     op = lodestar._library.gen_ops.lodestar_parse_multi_slot
-    layout = lodestar.data.slot_layout.SlotLayout(SlotSpec([Slot.sparse("C")]))
+    layout = lodestar.data.schema_layout.SchemaLayout(
+        Schema([Column.sparse("C")])
+    )
     good = layout.op_attributes()
     for change, message in [
         ({"slot_limits": [0, 0]}, "must have one length, found 1, 1, 1, 2, 1"),
@@ -209,7 +213,7 @@ def test_many_lines(rng):
         )
         for i in range(rows)
     ]
-    features = parse_multislot(lines, [Slot.sparse("C"), Slot.dense("I")])
+    features = parse_multislot(lines, [Column.sparse("C"), Column.dense("I")])
     np.testing.assert_array_equal(features["C"].values, values)
     np.testing.assert_array_equal(features["C"].row_splits, splits)
     np.testing.assert_array_equal(features["I"].numpy()[:, 0], floats)
@@ -221,7 +225,7 @@ class Clicks(MultiSlotGenerator):
         yield [("click", [click]), ("C", ids)]
 
 
-GENERATED = SlotSpec([Slot.label("click"), Slot.sparse("C")])
+GENERATED = Schema([Column.label("click"), Column.sparse("C")])
 
 
 @pytest.fixture
@@ -239,10 +243,10 @@ def firsts(dataset):
 
 
 def test_a_generator_runs_in_process(tmp_path, sources):
-    dataset = Clicks(slots=GENERATED).dataset(sources, 4)
+    dataset = Clicks(schema=GENERATED).dataset(sources, 4)
     out = [tmp_path / f"out-{i}" for i in range(2)]
     for source, text in zip(sources, out, strict=True):
-        Clicks(slots=GENERATED).write(source, text)
+        Clicks(schema=GENERATED).write(source, text)
     wanted = list(MultiSlotDataset(out, GENERATED, 4))
     for _ in range(2):
         found = list(dataset)
@@ -255,7 +259,7 @@ def test_a_generator_runs_in_process(tmp_path, sources):
 
 
 def test_options_of_a_generated_dataset(sources):
-    generator = Clicks(slots=GENERATED)
+    generator = Clicks(schema=GENERATED)
     assert firsts(generator.dataset(sources, 4, repeat=2)) == [*range(15)] * 2
     assert firsts(generator.dataset(sources, 4, shard=(2, 1))) == [
         *range(10, 15)
@@ -278,13 +282,13 @@ def test_an_error_of_a_generated_dataset_names_the_line(sources):
     with pytest.raises(
         tf.errors.OpError, match="one:2: generate_sample.. raised ValueError"
     ):
-        list(Clicks(slots=GENERATED).dataset(sources, 1))
+        list(Clicks(schema=GENERATED).dataset(sources, 1))
 
 
 def test_bad_options_of_a_generated_dataset(sources):
-    with pytest.raises(ValueError, match="a Clicks made with `slots`"):
+    with pytest.raises(ValueError, match="a Clicks made with `schema`"):
         Clicks().dataset(sources, 4)
     with pytest.raises(ValueError, match="`on_error` is no option here"):
-        Clicks(slots=GENERATED).dataset(sources, 4, on_error="skip")
+        Clicks(schema=GENERATED).dataset(sources, 4, on_error="skip")
     with pytest.raises(ValueError, match="`files` is empty"):
-        Clicks(slots=GENERATED).dataset([], 4)
+        Clicks(schema=GENERATED).dataset([], 4)

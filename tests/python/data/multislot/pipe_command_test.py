@@ -13,14 +13,14 @@ import tensorflow as tf
 from children import nothing_left, python, shell
 
 from lodestar.data import (
+    Column,
     MultiSlotDataset,
+    Schema,
     SkippedRecords,
-    Slot,
-    SlotSpec,
     describe_error,
 )
 
-SPEC = SlotSpec([Slot.label("click", binary=False), Slot.sparse("C")])
+SPEC = Schema([Column.label("click", binary=False), Column.sparse("C")])
 CAT = ["cat"]
 
 

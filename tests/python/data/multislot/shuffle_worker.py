@@ -3,9 +3,9 @@
 from lodestar.data import InMemoryDataset
 
 
-def exchange(slots, part, folder, workers):
+def exchange(schema, part, folder, workers):
     """Prints whether the samples are as before, and then their numbers."""
-    memory = InMemoryDataset(slots, 500, drop_zeros=False)
+    memory = InMemoryDataset(schema, 500, drop_zeros=False)
     memory.load(part)
     before = _numbers(memory)
     memory.global_shuffle(5, folder=folder, workers=workers, timeout=300)

@@ -6,18 +6,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lodestar.data import Slot, SlotSpec
+from lodestar.data import Column, Schema
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("click"),
-        Slot.dense("I1"),
-        Slot.dense("I2", (2, 2)),
-        Slot.sparse("C1"),
-        Slot.sparse("C2"),
-        Slot.one_hot("day", 7),
-        Slot.sparse("w", dtype="float"),
-        Slot.dense("n", (1,), dtype="uint64"),
+        Column.label("click"),
+        Column.dense("I1"),
+        Column.dense("I2", (2, 2)),
+        Column.sparse("C1"),
+        Column.sparse("C2"),
+        Column.one_hot("day", 7),
+        Column.sparse("w", dtype="float"),
+        Column.dense("n", (1,), dtype="uint64"),
     ]
 )
 

@@ -21,7 +21,7 @@ from parquet_cases import (
     write_metadata,
 )
 
-from lodestar.data import ParquetDataset, Slot, SlotSpec
+from lodestar.data import Column, ParquetDataset, Schema
 from lodestar.data.parquet.parquet_batches import BatchPacker
 from lodestar.data.parquet.parquet_reader import ParquetReader
 from lodestar.data.parquet.parquet_rows import Rows
@@ -165,7 +165,7 @@ def test_a_leaf_behind_nested_columns_is_found(tmp_path):
 
 
 def test_slots_take_columns_by_name_whatever_the_metadata_lists(example):
-    spec = SlotSpec([Slot.sparse("C2"), Slot.dense("I1", ())])
+    spec = Schema([Column.sparse("C2"), Column.dense("I1", ())])
     (features,) = ParquetDataset(example, spec, 8)
     assert list(features) == ["C2", "I1"]
     assert features["I1"].numpy().tolist() == [0.5, 2.0]
@@ -205,15 +205,15 @@ def test_integers_may_be_stored_as_a_dictionary(tmp_path):
 def test_labels_may_be_integers_where_the_slot_is_one(tmp_path):
     data = pa.table({"y": pa.array([3, 2**40], pa.int64())})
     path = write(tmp_path / "a.parquet", data)
-    spec = SlotSpec([Slot.label("y", binary=False), Slot.sparse("y2")])
-    spec = SlotSpec([spec["y"]])
+    spec = Schema([Column.label("y", binary=False), Column.sparse("y2")])
+    spec = Schema([spec["y"]])
     ((_, label),) = ParquetDataset(path, spec, 8)
     assert label.numpy().tolist() == [[3.0], [2.0**40]]
 
 
 def test_unused_slots_are_not_read(files):
-    slots = [Slot.sparse("nothing", used=False), *SPEC]
-    assert sum(read(ParquetDataset(files, slots, 8)), []) == list(range(50))
+    schema = [Column.sparse("nothing", used=False), *SPEC]
+    assert sum(read(ParquetDataset(files, schema, 8)), []) == list(range(50))
 
 
 def test_weights(tmp_path):
@@ -232,7 +232,7 @@ def test_a_dense_slot_with_a_free_dim(tmp_path):
     rows = [[1, 2], [3, 4], [5, 6, 7, 8], []]
     data = pa.table({"x": pa.array(rows, pa.list_(pa.float32()))})
     path = write(tmp_path / "a.parquet", data)
-    spec = SlotSpec([Slot.dense("x", (-1, 2))])
+    spec = Schema([Column.dense("x", (-1, 2))])
     shapes = [f["x"].shape for f in ParquetDataset(path, spec, 1)]
     assert shapes == [(1, 1, 2), (1, 1, 2), (1, 2, 2), (1, 0, 2)]
     first = next(iter(ParquetDataset(path, spec, 2)))
@@ -245,7 +245,11 @@ def test_no_more_batches_of_a_free_dim(tmp_path):
     data = pa.table({"x": pa.array([[1.0]] * 3, pa.list_(pa.float32()))})
     path = write(tmp_path / "a.parquet", data)
     dataset = ParquetDataset(
-        path, [Slot.dense("x", (-1,))], 2, drop_remainder=True, on_error="skip"
+        path,
+        [Column.dense("x", (-1,))],
+        2,
+        drop_remainder=True,
+        on_error="skip",
     )
     assert [f["x"].shape for f in dataset] == [(2, 1)]
 
@@ -266,7 +270,7 @@ def test_batches_keep_their_values_when_later_ones_are_made(tmp_path):
 
 
 def test_memory_of_batches_is_used_again():
-    slot = Slot.dense("I", (1,))
+    slot = Column.dense("I", (1,))
     binding = Binding(slot, "I", ColumnType("float", False, 1), 1)
     packer = BatchPacker([binding], None)
     rows = Rows(8, {0: np.arange(8, dtype=np.float32)[:, np.newaxis]})
@@ -428,7 +432,7 @@ def test_a_saved_iterator_goes_on_at_the_next_row(
 RESUME = """
 import sys
 import tensorflow as tf
-from lodestar.data import ParquetDataset, SlotSpec
+from lodestar.data import ParquetDataset, Schema
 
 dataset = ParquetDataset(sys.argv[1:5], sys.argv[5], 8, shuffle_rows=20, seed=2)
 iterator = iter(dataset)
@@ -438,14 +442,14 @@ print([x["n"].numpy()[:, 0].tolist() for x, _ in iterator])
 
 
 def test_another_process_goes_on_at_the_next_row(tmp_path, files):
-    slots = tmp_path / "slots.yaml"
-    SPEC.to_yaml(slots)
+    schema = tmp_path / "schema.yaml"
+    SPEC.to_yaml(schema)
     dataset = ParquetDataset(files, SPEC, 8, shuffle_rows=20, seed=2)
     iterator = iter(dataset)
     next(iterator)
     path = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
     run = subprocess.run(
-        [sys.executable, "-c", RESUME, *map(str, files), str(slots), path],
+        [sys.executable, "-c", RESUME, *map(str, files), str(schema), path],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

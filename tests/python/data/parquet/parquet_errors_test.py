@@ -10,10 +10,10 @@ import tensorflow as tf
 from parquet_cases import SPEC, read, table, write, write_metadata
 
 from lodestar.data import (
+    Column,
     DataError,
     ParquetDataset,
     SkippedRecords,
-    Slot,
     describe_error,
 )
 from lodestar.data.parquet.parquet_files import ParquetFile, read_footers
@@ -31,10 +31,10 @@ from lodestar.data.parquet.parquet_schema import (
 from lodestar.data.sample_columns import cut, take
 
 
-def first_error(path, slots=None, **options):
+def first_error(path, schema=None, **options):
     """The one line that reading all of it ends with."""
     with pytest.raises((DataError, tf.errors.OpError)) as error:
-        list(ParquetDataset(path, slots, 8, **options))
+        list(ParquetDataset(path, schema, 8, **options))
     text = describe_error(error.value)
     assert "\n" not in text and "Traceback" not in text
     return text
@@ -45,67 +45,67 @@ IDS = pa.list_(pa.int64())
 KEYS = "int32, uint32, int64, uint64 or a list of one of them"
 BAD_ROWS = {
     "null label": (
-        Slot.label("x"),
+        Column.label("x"),
         pa.array([1, 0, None], pa.float32()),
         "found null, wanted float",
     ),
     "label beyond binary": (
-        Slot.label("x", dtype="float"),
+        Column.label("x", dtype="float"),
         pa.array([1, 0, 0.5], pa.float32()),
         "found 0.5, wanted 0 or 1",
     ),
     "label that is no number": (
-        Slot.label("x"),
+        Column.label("x"),
         pa.array([1, 0, float("nan")], pa.float32()),
         "found nan, wanted 0 or 1",
     ),
     "integer label": (
-        Slot.label("x"),
+        Column.label("x"),
         pa.array([1, 0, -1], pa.int64()),
         "found -1, wanted 0 or 1",
     ),
     "label that is not whole": (
-        Slot.label("x", binary=False),
+        Column.label("x", binary=False),
         pa.array([1, 2, 2.5], pa.float32()),
         "found 2.5, wanted a whole number",
     ),
     "null in dense": (
-        Slot.dense("x", (2,)),
+        Column.dense("x", (2,)),
         pa.array([[1, 2], [1, 2], [1, None]], FLOATS),
         "found null in a list, wanted float",
     ),
     "null list": (
-        Slot.dense("x", (2,)),
+        Column.dense("x", (2,)),
         pa.array([[1, 2], [1, 2], None], FLOATS),
         "found null, wanted list<float>",
     ),
     "null fixed list": (
-        Slot.dense("x", (2,)),
+        Column.dense("x", (2,)),
         pa.array([[1, 2], [1, 2], None], pa.list_(pa.float32(), 2)),
         "found null, wanted list<float>[2]",
     ),
     "width": (
-        Slot.dense("x", (2,)),
+        Column.dense("x", (2,)),
         pa.array([[1, 2], [1, 2], [1, 2, 3]], FLOATS),
         "found 3 values, wanted 2",
     ),
     "free dim": (
-        Slot.dense("x", (-1, 2)),
+        Column.dense("x", (-1, 2)),
         pa.array([[1, 2], [1, 2], [1, 2, 3]], FLOATS),
         "found 3 values, wanted a multiple of 2",
     ),
     "one-hot": (
-        Slot.one_hot("x", 5),
+        Column.one_hot("x", 5),
         pa.array([0, 4, 5], pa.int32()),
         "found 5, wanted a whole number from 0 to 4",
     ),
     "null id": (
-        Slot.sparse("x"),
+        Column.sparse("x"),
         pa.array([[], [1, 2], [3, None]], IDS),
         "found null in a list, wanted int64",
     ),
     "null ids": (
-        Slot.sparse("x"),
+        Column.sparse("x"),
         pa.array([[], [1, 2], None], IDS),
         "found null, wanted list<int64>",
     ),
@@ -213,7 +213,7 @@ def test_slot_sizes_are_checked(tmp_path, sizes, message):
     with pytest.raises(ValueError, match="'D' is a one-hot slot"):
         ParquetDataset(
             path,
-            [Slot.sparse("C"), Slot.one_hot("D", 9)],
+            [Column.sparse("C"), Column.one_hot("D", 9)],
             8,
             slot_size_array=sizes,
         )
@@ -244,29 +244,41 @@ def test_types_that_no_slot_has(tmp_path, name):
     path = write(tmp_path / "a.parquet", pa.table({"x": array}))
     where = f"{path}: column 'x': found {found}, wanted"
     assert first_error(path).startswith(where)
-    for slot in (Slot.sparse("x"), Slot.label("x"), Slot.dense("x")):
+    for slot in (Column.sparse("x"), Column.label("x"), Column.dense("x")):
         assert first_error(path, [slot]).startswith(where)
 
 
 @pytest.mark.parametrize(
     "slot, array, message",
     [
-        (Slot.label("x", dtype="float"), [1], "found int64, wanted float"),
-        (Slot.dense("x"), [1], "found int64, wanted float"),
-        (Slot.dense("x", dtype="uint64"), pa.array([1.0], pa.float32()), KEYS),
-        (Slot.sparse("x"), pa.array([[1.0]], FLOATS), KEYS),
-        (Slot.sparse("x", dtype="float"), [[1]], "found list<element: int64>"),
+        (Column.label("x", dtype="float"), [1], "found int64, wanted float"),
+        (Column.dense("x"), [1], "found int64, wanted float"),
         (
-            Slot.dense("x", (3,)),
+            Column.dense("x", dtype="uint64"),
+            pa.array([1.0], pa.float32()),
+            KEYS,
+        ),
+        (Column.sparse("x"), pa.array([[1.0]], FLOATS), KEYS),
+        (
+            Column.sparse("x", dtype="float"),
+            [[1]],
+            "found list<element: int64>",
+        ),
+        (
+            Column.dense("x", (3,)),
             pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)),
             "found list<float>[2], wanted 3 values a row for a dense slot",
         ),
         (
-            Slot.dense("x", (-1, 2)),
+            Column.dense("x", (-1, 2)),
             pa.array([1.0], pa.float32()),
             "found float, wanted a multiple of 2 values a row for a dense slot",
         ),
-        (Slot.dense("y"), [1], "column 'y': found 0 of that name, wanted one"),
+        (
+            Column.dense("y"),
+            [1],
+            "column 'y': found 0 of that name, wanted one",
+        ),
     ],
     ids=str,
 )
@@ -542,7 +554,7 @@ def test_slices_and_chunks(arrow_type):
     lists = [[1, 2], [3, 4], [5, 6], [7, 8]]
     flat = pa.types.is_integer(arrow_type)
     want = [1, 2, 3, 4] if flat else lists
-    binding = Binding(Slot.sparse("x"), "x", column_type(arrow_type), None)
+    binding = Binding(Column.sparse("x"), "x", column_type(arrow_type), None)
     for array in as_chunks(pa.array(want, arrow_type)):
         faults = Faults(0, 0)
         column = decode_column(binding, array, faults)
@@ -556,7 +568,7 @@ def test_slices_and_chunks(arrow_type):
         assert taken.values.tolist() == [7, 8, 1, 2]
     if not flat and column_type(arrow_type).width is None:
         dense = Binding(
-            Slot.dense("x", (2,), dtype="uint64"),
+            Column.dense("x", (2,), dtype="uint64"),
             "x",
             column_type(arrow_type),
             2,

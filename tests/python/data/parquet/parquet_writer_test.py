@@ -11,19 +11,19 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies
 
-from lodestar.data import ParquetDataset, ParquetWriter, Slot, SlotSpec
+from lodestar.data import Column, ParquetDataset, ParquetWriter, Schema
 from lodestar.data.parquet.parquet_metadata import read_metadata
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.sparse("C1"),
-        Slot.label("click"),
-        Slot.dense("I", (2,)),
-        Slot.one_hot("day", 7),
-        Slot.dense("x", ()),
-        Slot.sparse("w", dtype="float"),
-        Slot.dense("n", (1,), dtype="uint64"),
-        Slot.dense("free", (-1,)),
+        Column.sparse("C1"),
+        Column.label("click"),
+        Column.dense("I", (2,)),
+        Column.one_hot("day", 7),
+        Column.dense("x", ()),
+        Column.sparse("w", dtype="float"),
+        Column.dense("n", (1,), dtype="uint64"),
+        Column.dense("free", (-1,)),
     ]
 )
 
@@ -44,7 +44,7 @@ def columns(rng, rows):
 
 
 def without_free_dim(spec):
-    return SlotSpec([slot for slot in spec if slot.name != "free"])
+    return Schema([slot for slot in spec if slot.name != "free"])
 
 
 @pytest.mark.parametrize("row_group_size", [1, 7, 100, 1000])
@@ -115,7 +115,7 @@ def test_types_and_metadata(tmp_path, rng):
 
 def test_a_flipped_bit_is_noticed(tmp_path, rng):
     path = tmp_path / "a.parquet"
-    spec = SlotSpec([Slot.dense("x", ())])
+    spec = Schema([Column.dense("x", ())])
     with ParquetWriter(path, spec, compression="none") as writer:
         writer.write_batch({"x": rng.normal(size=1000).astype(np.float32)})
     data = bytearray(path.read_bytes())
@@ -129,7 +129,7 @@ def test_a_flipped_bit_is_noticed(tmp_path, rng):
 
 def test_samples_one_by_one(tmp_path):
     path = tmp_path / "a.parquet"
-    spec = SlotSpec([Slot.label("y"), Slot.sparse("C")])
+    spec = Schema([Column.label("y"), Column.sparse("C")])
     with ParquetWriter(path, spec) as writer:
         writer.write({"y": 1, "C": [2**64 - 1, 5]})
         writer.write({"y": 0})
@@ -139,7 +139,7 @@ def test_samples_one_by_one(tmp_path):
 
 
 def test_a_directory_gets_one_file_after_another(tmp_path):
-    spec = SlotSpec([Slot.sparse("C")])
+    spec = Schema([Column.sparse("C")])
     for i in range(3):
         with ParquetWriter(tmp_path / "new", spec) as writer:
             writer.write({"C": [i]})
@@ -151,7 +151,7 @@ def test_a_directory_gets_one_file_after_another(tmp_path):
 
 
 def test_two_writers_of_a_directory(tmp_path):
-    spec = SlotSpec([Slot.sparse("C")])
+    spec = Schema([Column.sparse("C")])
     with ParquetWriter(tmp_path, spec) as first:
         with ParquetWriter(tmp_path, spec) as second:
             first.write({"C": [1]})
@@ -162,9 +162,11 @@ def test_two_writers_of_a_directory(tmp_path):
 
 def test_metadata_that_changes_meanwhile(tmp_path):
     with pytest.raises(ValueError, match="is for other columns"):
-        with ParquetWriter(tmp_path / "a.parquet", [Slot.sparse("C")]) as late:
+        with ParquetWriter(
+            tmp_path / "a.parquet", [Column.sparse("C")]
+        ) as late:
             late.write({"C": [1]})
-            with ParquetWriter(tmp_path, [Slot.sparse("D")]) as writer:
+            with ParquetWriter(tmp_path, [Column.sparse("D")]) as writer:
                 writer.write({"D": [1]})
     found = sorted(path.name for path in tmp_path.iterdir())
     assert found == ["_metadata.json", "part-00000.parquet"]
@@ -173,7 +175,7 @@ def test_metadata_that_changes_meanwhile(tmp_path):
 @pytest.mark.parametrize("value", [2**63, -(2**63), -1, 2**24])
 def test_labels_at_the_ends_of_int64(tmp_path, value):
     path = tmp_path / "a.parquet"
-    spec = SlotSpec([Slot.label("y", binary=False)])
+    spec = Schema([Column.label("y", binary=False)])
     with ParquetWriter(path, spec) as writer:
         writer.write({"y": value})
         for inexact in (2**63 - 1, 2**64 - 1 - 2**24):
@@ -184,7 +186,7 @@ def test_labels_at_the_ends_of_int64(tmp_path, value):
 
 
 def test_a_scheme_of_tensorflow_file_systems():
-    spec = SlotSpec([Slot.sparse("C")])
+    spec = Schema([Column.sparse("C")])
     with ParquetWriter("ram://parquet_writer/a.parquet", spec) as writer:
         writer.write({"C": [1]})
     (features,) = ParquetDataset("ram://parquet_writer", batch_size=8)
@@ -192,20 +194,20 @@ def test_a_scheme_of_tensorflow_file_systems():
 
 
 def test_metadata_for_other_columns_is_left_alone(tmp_path):
-    with ParquetWriter(tmp_path, [Slot.sparse("C")]) as writer:
+    with ParquetWriter(tmp_path, [Column.sparse("C")]) as writer:
         writer.write({"C": [1]})
     before = (tmp_path / "_metadata.json").read_bytes()
     with pytest.raises(
         ValueError, match="for other columns .*cats 0 C, wanted"
     ):
-        ParquetWriter(tmp_path, [Slot.sparse("D")])
+        ParquetWriter(tmp_path, [Column.sparse("D")])
     assert (tmp_path / "_metadata.json").read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_nothing_is_left_of_a_failure(tmp_path):
     path = tmp_path / "a.parquet"
-    spec = SlotSpec([Slot.label("y", binary=False), Slot.sparse("C")])
+    spec = Schema([Column.label("y", binary=False), Column.sparse("C")])
     with pytest.raises(
         ValueError, match="sample 2: slot 'y' is 16777217, wanted a whole"
     ):
@@ -222,7 +224,7 @@ def test_nothing_is_left_of_a_failure(tmp_path):
 
 
 def test_options_are_checked(tmp_path):
-    spec = SlotSpec([Slot.sparse("C")])
+    spec = Schema([Column.sparse("C")])
     with pytest.raises(ValueError, match="`row_group_size` must be an integer"):
         ParquetWriter(tmp_path / "a.parquet", spec, row_group_size=0)
     for name in ("rar", "lzo", "bz2", 3):
@@ -245,7 +247,7 @@ IDS = strategies.lists(
     batch_size=strategies.integers(1, 45),
 )
 def test_any_ids_come_back(tmp_path_factory, ids, row_group_size, batch_size):
-    spec = SlotSpec([Slot.sparse("C"), Slot.dense("n", (), dtype="uint64")])
+    spec = Schema([Column.sparse("C"), Column.dense("n", (), dtype="uint64")])
     path = tmp_path_factory.mktemp("any") / "a.parquet"
     ragged = tf.ragged.constant(ids, dtype=tf.int64, ragged_rank=1)
     with ParquetWriter(path, spec, row_group_size=row_group_size) as writer:

@@ -16,11 +16,11 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.data import (
+    Column,
     DataError,
     ParquetDataset,
+    Schema,
     SkippedRecords,
-    Slot,
-    SlotSpec,
     TableDataset,
     describe_error,
     hash_ids,
@@ -28,14 +28,14 @@ from lodestar.data import (
 )
 from lodestar.data.parquet.parquet_rows import one_array
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("click"),
-        Slot.dense("age"),
-        Slot.sparse("user"),
-        Slot.sparse("city"),
-        Slot.sparse("tags"),
-        Slot.one_hot("day", 7),
+        Column.label("click"),
+        Column.dense("age"),
+        Column.sparse("user"),
+        Column.sparse("city"),
+        Column.sparse("tags"),
+        Column.one_hot("day", 7),
     ]
 )
 
@@ -101,7 +101,7 @@ def test_elements_are_those_of_parquet(tmp_path):
     data["age"] = pa.array(data["age"], pa.float32())
     for name in ("city", "tags"):
         del data[name]
-    spec = SlotSpec(slot for slot in SPEC if slot.name in data)
+    spec = Schema(slot for slot in SPEC if slot.name in data)
     pa.parquet.write_table(pa.table(data), tmp_path / "0.parquet")
     options = {"shuffle_rows": 6, "seed": 3, "repeat": 2}
     wanted = ParquetDataset(tmp_path / "0.parquet", spec, 8, **options)
@@ -144,9 +144,9 @@ def test_types_of_ids(type_, text):
         with pytest.raises(
             ValueError, match=f"column 'c': {text}.*, wanted int"
         ):
-            TableDataset(table, [Slot.sparse("c")], 2)
+            TableDataset(table, [Column.sparse("c")], 2)
         return
-    (features,) = TableDataset(table, [Slot.sparse("c")], 2)
+    (features,) = TableDataset(table, [Column.sparse("c")], 2)
     assert features["c"].to_list() == [[1], [0]]
 
 
@@ -163,7 +163,7 @@ def test_types_of_ids(type_, text):
 def test_types_of_numbers(values):
     table = pa.table({"x": values, "label": values})
     ((features, label),) = TableDataset(
-        table, [Slot.label("label"), Slot.dense("x")], 2
+        table, [Column.label("label"), Column.dense("x")], 2
     )
     assert features["x"].dtype == tf.float32
     assert features["x"].numpy().tolist() == [[1.0], [0.0]]
@@ -194,8 +194,8 @@ def test_lists_of_a_slice():
             "s": pa.array([["a"], None, ["b", "c"], [], ["d"]]),
         }
     )
-    slots = [Slot.dense("f", (2,)), Slot.sparse("s")]
-    (features,) = TableDataset(whole[2:4], slots, 4)
+    schema = [Column.dense("f", (2,)), Column.sparse("s")]
+    (features,) = TableDataset(whole[2:4], schema, 4)
     assert features["f"].shape == (2, 2)
     assert features["s"].to_list() == [hash_ids("s", ["b", "c"]).tolist(), []]
 
@@ -259,15 +259,15 @@ def test_missing_values():
             "l": [["a"], None, ["?", "b"]],
         }
     )
-    slots = [Slot.dense("x"), *(Slot.sparse(name) for name in "cil")]
-    (features,) = TableDataset(frame, slots, 3, missing=["?"])
+    schema = [Column.dense("x"), *(Column.sparse(name) for name in "cil")]
+    (features,) = TableDataset(frame, schema, 3, missing=["?"])
     assert features["x"].numpy().tolist() == [[1.5], [0.0], [2.5]]
     assert features["c"].to_list() == [hash_ids("c", ["a"]).tolist(), [], []]
     assert features["i"].to_list() == [[7], [], [8]]
     of_lists = [hash_ids("l", [text]).tolist() for text in "ab"]
     assert features["l"].to_list() == [of_lists[0], [], of_lists[1]]
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        list(TableDataset(frame, slots, 3))
+        list(TableDataset(frame, schema, 3))
     assert describe_error(error.value) == (
         "pandas.DataFrame: row 1: column 'x': found null, wanted float; "
         "`missing=[]` reads a null, or a NaN of pandas, as 0, and "
@@ -280,7 +280,9 @@ def test_an_error_of_a_row_is_a_few_lines(run):
     frame = pandas.DataFrame(
         {"label": [0.0, 1.0], "i": pandas.array([7, None], "Int64")}
     )
-    dataset = TableDataset(frame, [Slot.label("label"), Slot.sparse("i")], 2)
+    dataset = TableDataset(
+        frame, [Column.label("label"), Column.sparse("i")], 2
+    )
 
     @tf.function
     def read():
@@ -312,9 +314,9 @@ def test_integers_that_pandas_made_floats():
     with pytest.raises(
         DataError, match=r"column 'i': found double.*astype\('Int64'\).*missing"
     ):
-        TableDataset(frame, [Slot.sparse("i")], 2)
+        TableDataset(frame, [Column.sparse("i")], 2)
     frame["i"] = frame["i"].astype("Int64")
-    (features,) = TableDataset(frame, [Slot.sparse("i")], 2, missing=[])
+    (features,) = TableDataset(frame, [Column.sparse("i")], 2, missing=[])
     assert features["i"].to_list() == [[7], []]
 
 
@@ -341,14 +343,14 @@ def test_columns_that_are_called_by_numbers():
 )
 def test_missing_values_in_lists(type_):
     values = pa.array([[9, 9], [1, None], None, [2, 3]], type_)[1:]
-    sparse = [Slot.sparse("l")]
+    sparse = [Column.sparse("l")]
     (features,) = TableDataset(pa.table({"l": values}), sparse, 3, missing=[])
     assert features["l"].to_list() == [[1], [], [2, 3]]
     table = pa.table({"l": values.take([0, 2])})
-    slots = [Slot.dense("l", (2,))]
-    (features,) = TableDataset(table, slots, 2, missing=[])
+    schema = [Column.dense("l", (2,))]
+    (features,) = TableDataset(table, schema, 2, missing=[])
     assert features["l"].numpy().tolist() == [[1.0, 0.0], [2.0, 3.0]]
-    dataset = TableDataset(pa.table({"l": values}), slots, 3, missing=[])
+    dataset = TableDataset(pa.table({"l": values}), schema, 3, missing=[])
     with pytest.raises(tf.errors.InvalidArgumentError, match="row 1.*null"):
         list(dataset)
 
@@ -360,7 +362,7 @@ def test_what_a_null_list_hides_is_no_value():
         mask=pa.array([False, True]),
     )
     (features,) = TableDataset(
-        pa.table({"l": values}), [Slot.sparse("l")], 2, missing=[]
+        pa.table({"l": values}), [Column.sparse("l")], 2, missing=[]
     )
     assert features["l"].to_list() == [[1], []]
 
@@ -368,7 +370,7 @@ def test_what_a_null_list_hides_is_no_value():
 def test_nulls_within_lists_are_errors():
     table = pa.table({"l": [["a"], [None, "b"]]})
     with pytest.raises(tf.errors.InvalidArgumentError, match="null in a list"):
-        list(TableDataset(table, [Slot.sparse("l")], 3))
+        list(TableDataset(table, [Column.sparse("l")], 3))
 
 
 def test_a_null_label_is_an_error():
@@ -382,10 +384,10 @@ def test_a_null_label_is_an_error():
 
 def test_bad_rows_are_left_out():
     table = pa.table({"day": list(range(9)), "label": [1.0] * 9})
-    slots = [Slot.label("label"), Slot.one_hot("day", 7)]
+    schema = [Column.label("label"), Column.one_hot("day", 7)]
     skipped = SkippedRecords()
     dataset = TableDataset(
-        table, slots, 4, on_error="skip", skipped=skipped, shuffle_rows=3
+        table, schema, 4, on_error="skip", skipped=skipped, shuffle_rows=3
     )
     assert sum(len(label) for _, label in dataset) == 7
     assert skipped.messages == [
@@ -398,13 +400,13 @@ def test_bad_rows_are_left_out():
 
 def test_weights_and_slot_size_array():
     table = pa.table({"c": [[1, 2], []], "w": [[0.5, 1.0], []], "d": [3, 4]})
-    slots = [
-        Slot.sparse("c"),
-        Slot.sparse("w", dtype="float"),
-        Slot.sparse("d"),
+    schema = [
+        Column.sparse("c"),
+        Column.sparse("w", dtype="float"),
+        Column.sparse("d"),
     ]
     (features,) = TableDataset(
-        table, slots, 2, weights={"c": "w"}, slot_size_array=[10, 5]
+        table, schema, 2, weights={"c": "w"}, slot_size_array=[10, 5]
     )
     assert features["c"].to_list() == [[1, 2], []]
     assert features["d"].to_list() == [[13], [14]]
@@ -433,7 +435,7 @@ def test_cardinality_is_the_number_of_batches(options, wanted):
 def test_a_window_of_all_rows_shuffles_them_all():
     table = pa.table({"i": pa.array(range(300), pa.int64())})
     dataset = TableDataset(
-        table, [Slot.sparse("i")], 300, shuffle_rows=300, seed=1
+        table, [Column.sparse("i")], 300, shuffle_rows=300, seed=1
     )
     orders = [
         tuple(x["i"].values.numpy().tolist()) for _ in range(2) for x in dataset
@@ -473,7 +475,7 @@ def test_no_rows():
 def test_a_table_is_freed_with_its_dataset():
     ids = np.arange(8)  # whose memory the table takes
     held = weakref.ref(ids)
-    dataset = TableDataset(pa.table({"c": ids}), [Slot.sparse("c")], 4)
+    dataset = TableDataset(pa.table({"c": ids}), [Column.sparse("c")], 4)
     del ids
     gc.collect()
     assert held() is not None
@@ -484,14 +486,14 @@ def test_a_table_is_freed_with_its_dataset():
 
 def test_an_iterator_holds_the_table():
     table = pa.table({"c": np.arange(8)})
-    iterator = iter(TableDataset(table, [Slot.sparse("c")], 4, prefetch=0))
+    iterator = iter(TableDataset(table, [Column.sparse("c")], 4, prefetch=0))
     gc.collect()
     assert [x["c"].to_list()[0] for x in iterator] == [[0], [4]]
 
 
 def test_model_fit_knows_the_steps_of_an_epoch():
     frame = tables(20)["pandas"]
-    inputs = lodestar.data.inputs_of_slots(SPEC)
+    inputs = lodestar.data.inputs_of_schema(SPEC)
     rows = [
         lodestar.layers.DynamicEmbedding(2, combiner="sum")(inputs[name])
         for name in ("user", "city", "tags")
@@ -528,13 +530,13 @@ def test_model_fit_knows_the_steps_of_an_epoch():
         ),
         (
             pa.table([["no"], ["yes"]], names=["y", "y"]),
-            {"label": "y=yes", "slots": [Slot.label("y")]},
+            {"label": "y=yes", "slots": [Column.label("y")]},
             ValueError,
             "pyarrow.Table: 2 columns are called 'y'",
         ),
         (
             pa.table({"x": ["a", None]}),
-            {"slots": [Slot.dense("x")], "missing": []},
+            {"slots": [Column.dense("x")], "missing": []},
             ValueError,
             "column 'x': found .*string, wanted float",
         ),
@@ -576,19 +578,19 @@ def test_model_fit_knows_the_steps_of_an_epoch():
         ),
         (
             pa.table({"x": [1.0]}),
-            {"slots": [Slot.dense("x")], "numeric": ["x"]},
+            {"slots": [Column.dense("x")], "numeric": ["x"]},
             ValueError,
-            "`slots` says what each column is",
+            "`schema` says what each column is",
         ),
         (
             pa.table({"x": [1.0]}),
-            {"slots": [Slot.dense("x")], "label": "x"},
+            {"slots": [Column.dense("x")], "label": "x"},
             ValueError,
-            "`label`='x': is no label of `slots`",
+            "`label`='x': is no label of `schema`",
         ),
         (
             pa.table({"x": [1.0]}),
-            {"slots": [Slot.dense("z")]},
+            {"slots": [Column.dense("z")]},
             ValueError,
             "column 'z': found 0 of that name, wanted one",
         ),

@@ -11,11 +11,11 @@ from census import CENSUS
 from lodestar.data import (
     DataError,
     MultiSlotDataset,
-    SlotSpec,
+    Schema,
     convert_csv,
     hash_ids,
     parse_label,
-    slots_path,
+    schema_path,
 )
 from lodestar.data.csv import csv_reader
 
@@ -36,7 +36,7 @@ def convert(tmp_path, content, label="y", **options):
 
 def read(tmp_path):
     out = tmp_path / "out"
-    ((features, label),) = MultiSlotDataset(out, slots_path(out), 10_000)
+    ((features, label),) = MultiSlotDataset(out, schema_path(out), 10_000)
     return features, label.numpy()[:, 0].tolist()
 
 
@@ -50,7 +50,7 @@ def leftovers(tmp_path):
 
 def test_census(tmp_path):
     spec = convert(tmp_path, CENSUS, "Salary=>50K")
-    assert spec == SlotSpec.from_yaml(slots_path(tmp_path / "out"))
+    assert spec == Schema.from_yaml(schema_path(tmp_path / "out"))
     assert spec.names() == ["Salary", "age", "job", "hours", "country"]
     assert spec.names("dense") == ["age", "hours"]
     features, labels = read(tmp_path)
@@ -62,7 +62,7 @@ def test_census(tmp_path):
     )
     us = "United-States"
     assert features["country"].to_list() == ids("country", us, us, None, None)
-    assert leftovers(tmp_path) == ["out", "out.slots.yaml"]
+    assert leftovers(tmp_path) == ["out", "out.schema.yaml"]
 
 
 def test_tabs_quotes_newlines_and_a_byte_order_mark(tmp_path):
@@ -129,7 +129,7 @@ def test_many_columns_take_time_in_proportion(tmp_path):
         rows = ["y," + ",".join(names), "1," + ",".join(cells), ""]
         spec = convert(tmp_path, "\n".join(rows))
         assert spec.names() == ["y", *names]
-        SlotSpec.from_yaml(slots_path(tmp_path / "out"))
+        Schema.from_yaml(schema_path(tmp_path / "out"))
         return time.process_time() - began
 
     seconds(10)  # what comes with the first call

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import DataError, FileDataset, Slot, SlotSpec
+from lodestar.data import Column, DataError, FileDataset, Schema
 
-SPEC = SlotSpec([Slot.label("y"), Slot.sparse("a")])
+SPEC = Schema([Column.label("y"), Column.sparse("a")])
 
 
 def write(path, ids):
@@ -51,7 +51,7 @@ def test_paths_for_a_command_are_taken_as_they_are(files):
 
 @pytest.mark.parametrize("given", [{"slots": SPEC}, {"format": "multislot"}])
 def test_a_command_needs_slots_and_format(given):
-    with pytest.raises(ValueError, match="needs `slots` and `format`"):
+    with pytest.raises(ValueError, match="needs `schema` and `format`"):
         FileDataset("nowhere:/p", batch_size=9, open_command=["cat"], **given)
 
 
@@ -116,9 +116,9 @@ def test_one_file_is_read_as_by_the_formats_dataset(files, prefetch):
 
 def test_files_with_slots_of_their_own(tmp_path):
     for name, slot in (("one", "a"), ("two", "b")):
-        spec = SlotSpec([Slot.label("y"), Slot.sparse(slot)])
+        spec = Schema([Column.label("y"), Column.sparse(slot)])
         (tmp_path / name).mkdir()
-        spec.to_yaml(tmp_path / name / "slots.yaml")
+        spec.to_yaml(tmp_path / name / "schema.yaml")
         (tmp_path / name / "part-0").write_text("1 1 1 5\n")
     data = FileDataset(tmp_path / "one", batch_size=1)
     for name, slot in (("one", "a"), ("two", "b"), ("one", "a")):

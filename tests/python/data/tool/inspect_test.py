@@ -4,18 +4,18 @@ import json
 
 import numpy as np
 
-from lodestar.data import MultiSlotWriter, ParquetWriter, Slot, SlotSpec
+from lodestar.data import Column, MultiSlotWriter, ParquetWriter, Schema
 from lodestar.data import __main__ as tool
 from lodestar.data.tool import distinct_ids
 from lodestar.data.tool import inspect_files as inspection
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("y"),
-        Slot.dense("I", (2,)),
-        Slot.sparse("C", used=False),
-        Slot.sparse("w", dtype="float"),
-        Slot.one_hot("d", 7),
+        Column.label("y"),
+        Column.dense("I", (2,)),
+        Column.sparse("C", used=False),
+        Column.sparse("w", dtype="float"),
+        Column.one_hot("d", 7),
     ]
 )
 COLUMNS = {
@@ -33,7 +33,7 @@ COLUMNS = {
 def write(path):
     with MultiSlotWriter(path, SPEC) as writer:
         writer.write_batch(COLUMNS)
-    SPEC.to_yaml(f"{path}.slots.yaml")
+    SPEC.to_yaml(f"{path}.schema.yaml")
 
 
 def run(capsys, *arguments):
@@ -87,7 +87,7 @@ def test_json(tmp_path, capsys):
 def test_distinct_ids_are_exact_up_to_a_bound(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(distinct_ids, "_MOST_NEW", 100)
     monkeypatch.setattr(distinct_ids, "_MAX_DISTINCT", 3000)
-    spec = SlotSpec([Slot.sparse("a"), Slot.sparse("b")])
+    spec = Schema([Column.sparse("a"), Column.sparse("b")])
     ids = np.arange(6000)
     with MultiSlotWriter(tmp_path / "a", spec) as writer:
         writer.write_batch(
@@ -96,13 +96,15 @@ def test_distinct_ids_are_exact_up_to_a_bound(tmp_path, capsys, monkeypatch):
                 "b": (ids % 3001, np.arange(6001)),
             }
         )
-    spec.to_yaml(tmp_path / "a.slots.yaml")
+    spec.to_yaml(tmp_path / "a.schema.yaml")
     text = run(capsys, tmp_path / "a")
     assert "3000 distinct" in text and "3000 or more distinct" in text
 
 
 def test_parquet_without_a_slot_file(tmp_path, capsys):
-    spec = SlotSpec([Slot.label("label"), Slot.dense("I"), Slot.sparse("C")])
+    spec = Schema(
+        [Column.label("label"), Column.dense("I"), Column.sparse("C")]
+    )
     with ParquetWriter(tmp_path / "a.parquet", spec) as writer:
         writer.write({"label": 1, "I": 0.5, "C": [2**63, 7]})
     text = run(capsys, tmp_path / "a.parquet", "--records=1")
@@ -113,7 +115,7 @@ def test_parquet_without_a_slot_file(tmp_path, capsys):
 def test_buckets_of_lengths():
     names = [inspection._bucket_name(bucket) for bucket in range(6)]
     assert names == ["0", "1", "2", "3-4", "5-8", "9-16"]
-    statistics = inspection._Statistics(Slot.sparse("C"))
+    statistics = inspection._Statistics(Column.sparse("C"))
     counts = np.arange(18)
     splits = np.concatenate([[0], np.cumsum(counts)])
     statistics.add((np.zeros(splits[-1], np.int64), splits))

@@ -5,15 +5,15 @@ import pandas
 import pytest
 
 from lodestar.data import (
+    Column,
     CsvWriter,
     DataError,
     MultiSlotWriter,
     NormWriter,
     ParquetWriter,
     RawWriter,
+    Schema,
     SkippedRecords,
-    Slot,
-    SlotSpec,
     expand_inputs,
     one_format,
     open_dataset,
@@ -22,8 +22,13 @@ from lodestar.data import (
     write_file_list,
 )
 
-SPEC = SlotSpec(
-    [Slot.label("y"), Slot.dense("x", [2]), Slot.sparse("a"), Slot.sparse("b")]
+SPEC = Schema(
+    [
+        Column.label("y"),
+        Column.dense("x", [2]),
+        Column.sparse("a"),
+        Column.sparse("b"),
+    ]
 )
 WRITERS = {
     "multislot": MultiSlotWriter,
@@ -61,7 +66,7 @@ def test_the_format_is_found(tmp_path, name):
     assert one_format([str(path)]) == name
     dataset = open_dataset(path, SPEC, 30)
     assert values(dataset, "b") == [i * 7 for i in range(ROWS)]
-    SPEC.to_yaml(f"{path}.slots.yaml")
+    SPEC.to_yaml(f"{path}.schema.yaml")
     assert values(open_dataset(path, batch_size=30), "a") == list(range(ROWS))
     source = open_source(path)
     assert source.spec == SPEC
@@ -126,8 +131,8 @@ def test_errors(tmp_path):
 @pytest.mark.parametrize(
     "option, advice",
     [
-        ({"label": "y"}, "the label as Slot.label\\('y'\\)"),
-        ({"label": "y=1"}, "the label as Slot.label\\('y'\\)"),
+        ({"label": "y"}, "the label as Column.label\\('y'\\)"),
+        ({"label": "y=1"}, "the label as Column.label\\('y'\\)"),
         ({"numeric": ["x"]}, "$"),
     ],
 )
@@ -139,7 +144,7 @@ def test_an_option_of_another_format_is_refused(tmp_path, option, advice):
         with pytest.raises(
             DataError,
             match=f"all.parquet: is parquet, but `{name}` is for csv, tsv; "
-            f"declare the columns in `slots`.*{advice}",
+            f"declare the columns in `schema`.*{advice}",
         ):
             opened(path, **size, **option)
 
@@ -188,7 +193,7 @@ def test_a_split_holds_the_same_samples_out_in_every_format(tmp_path):
     for name in WRITERS:
         path = write(tmp_path, name, data=columns(rows))
         parts = [tmp_path / f"{part}.{name}" for part in ("train", "test")]
-        counts = split_samples(path, *parts, seed=3, format=name, slots=SPEC)
+        counts = split_samples(path, *parts, seed=3, format=name, schema=SPEC)
         train, test = (
             values(open_dataset(part, SPEC, 512, format=name), "a")
             for part in parts
@@ -206,19 +211,19 @@ def test_a_split_leaves_no_part_behind(tmp_path):
     path = write(tmp_path, "norm", data=columns(1))
     parts = [tmp_path / "train", tmp_path / "test"]
     with pytest.raises(DataError, match="1 samples are too few"):
-        split_samples(path, *parts, format="norm", slots=SPEC)
+        split_samples(path, *parts, format="norm", schema=SPEC)
     assert [p.name for p in tmp_path.iterdir()] == ["all.norm"]
 
 
 def test_bad_rows_of_csv_are_left_out_each_once(tmp_path):
-    spec = SlotSpec(
+    spec = Schema(
         [
-            Slot.label("y"),
-            Slot.dense("I", (2,)),
-            Slot.dense("free", (-1, 2)),
-            Slot.sparse("C"),
-            Slot.sparse("w", dtype="float", weights_of="C"),
-            Slot.one_hot("day", 7),
+            Column.label("y"),
+            Column.dense("I", (2,)),
+            Column.dense("free", (-1, 2)),
+            Column.sparse("C"),
+            Column.sparse("w", dtype="float", weights_of="C"),
+            Column.one_hot("day", 7),
         ]
     )
     good = "1,0.5,2,1 2,7 8,1 2,6\n"

@@ -11,13 +11,13 @@ import pytest
 
 from lodestar import command_line
 from lodestar.data import (
+    Column,
     DataError,
     MultiSlotWriter,
     NormWriter,
     OtherFilesError,
     PreparedFiles,
-    Slot,
-    SlotSpec,
+    Schema,
     add_read_arguments,
     given_options,
     prepare_files,
@@ -25,7 +25,7 @@ from lodestar.data import (
     read_files,
 )
 
-SPEC = SlotSpec([Slot.label("y"), Slot.dense("I", [2]), Slot.sparse("C")])
+SPEC = Schema([Column.label("y"), Column.dense("I", [2]), Column.sparse("C")])
 
 
 def columns(rows, seed=0):
@@ -41,7 +41,7 @@ def write(folder, name, rows, writer=MultiSlotWriter, seed=0):
     path = folder / name
     with writer(path, SPEC) as file:
         file.write_batch(columns(rows, seed))
-    SPEC.to_yaml(folder / "slots.yaml")
+    SPEC.to_yaml(folder / "schema.yaml")
     return path
 
 
@@ -99,7 +99,7 @@ def test_csv_becomes_multislot_text(tmp_path):
     made = prepare_files(tmp_path / "data", file)
     assert made.format == "multislot" and made.options == {}
     assert sorted(p.name for p in (tmp_path / "data").iterdir()) == [
-        "data.json", "eval-0.multislot", "slots.yaml", "train-0.multislot"
+        "data.json", "eval-0.multislot", "schema.yaml", "train-0.multislot"
     ]  # fmt: skip
     assert made.describe_slots() == (
         "Label:    label\nNumbers:  price\nIds:      word"
@@ -156,7 +156,7 @@ def test_files_made_by_a_function(tmp_path):
     def make(folder):
         files = [str(write(folder, f"{i}.txt", 40, seed=i)) for i in range(2)]
         return read_files(
-            files[:1], files[1:], folder / "slots.yaml", metadata={"best": 1}
+            files[:1], files[1:], folder / "schema.yaml", metadata={"best": 1}
         )
 
     made = prepare_once(tmp_path / "data", {"sizes": (1, 2)}, make)
@@ -194,14 +194,14 @@ def test_two_that_make_a_folder_at_once(tmp_path):
         thread.join(0.5)
         assert thread.is_alive()
         files = [write(folder, f"{i}.txt", 40, seed=i) for i in range(2)]
-        return read_files(files[:1], files[1:], folder / "slots.yaml")
+        return read_files(files[:1], files[1:], folder / "schema.yaml")
 
     made = prepare_once(tmp_path / "data", {}, make)
     thread.join()
     assert found == [made]
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
     assert sorted(p.name for p in (tmp_path / "data").iterdir()) == [
-        "0.txt", "1.txt", "data.json", "slots.yaml"
+        "0.txt", "1.txt", "data.json", "schema.yaml"
     ]  # fmt: skip
 
 
@@ -219,7 +219,7 @@ def test_another_one_removes_its_folder_as_this_one_asks_for_it(
 
     def make(folder):
         files = [write(folder, f"{i}.txt", 40, seed=i) for i in range(2)]
-        return read_files(files[:1], files[1:], folder / "slots.yaml")
+        return read_files(files[:1], files[1:], folder / "schema.yaml")
 
     monkeypatch.setattr(pathlib.Path, "mkdir", first)
     prepare_once(tmp_path / "data", {}, make)
@@ -240,8 +240,8 @@ def test_another_one_removes_its_folder_as_this_one_asks_for_it(
         ("label: [y]\ndense: [I]\n", "1 1 1 2\n" * 50, ": all 9 labels to eval"),
     ],
 )  # fmt: skip
-def test_what_no_model_of_clicks_takes(tmp_path, slots, text, message):
-    (tmp_path / "slots.yaml").write_text(slots)
+def test_what_no_model_of_clicks_takes(tmp_path, schema, text, message):
+    (tmp_path / "schema.yaml").write_text(schema)
     file = tmp_path / "in.txt"
     file.write_text(text or "1 1 1 5\n")
     with pytest.raises(DataError, match=message) as error:
@@ -256,7 +256,7 @@ def test_arguments_of_a_command_line(capsys):
     assert given_options(parser.parse_args([])) == {
         "format": None, "slots": None
     }  # fmt: skip
-    text = "--format raw --slots s.yaml --nnz-per-slot 2,3 --key-type int64"
+    text = "--format raw --schema s.yaml --nnz-per-slot 2,3 --key-type int64"
     assert given_options(parser.parse_args(text.split())) == {
         "format": "raw",
         "slots": "s.yaml",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from lodestar.data import DataError, Slot, SlotSpec
+from lodestar.data import Column, DataError, Schema
 from lodestar.data.sample_columns import cut, flat, lengths, num_rows
 from lodestar.data.tool.convert import Target, convert
 from lodestar.data.tool.formats import FORMATS
@@ -27,7 +27,7 @@ SMALL = st.integers(0, 2**24)
 
 
 @st.composite
-def slots(draw, of):
+def schema(draw, of):
     """A slot that the formats `of` can hold."""
     binary = {"norm", "raw"} & of
     kinds = ["label", "dense", "ids", "one_hot"]
@@ -39,25 +39,25 @@ def slots(draw, of):
     match kind:
         case "label":
             dtypes = ["uint64"] if "raw" in of else ["uint64", "float"]
-            return lambda name: Slot.label(
+            return lambda name: Column.label(
                 name,
                 dtype=draw(st.sampled_from(dtypes)),
                 binary=draw(st.booleans()),
             )
         case "dense":
-            return lambda name: Slot.dense(name, shape, used=used)
+            return lambda name: Column.dense(name, shape, used=used)
         case "integers":
-            return lambda name: Slot.dense(
+            return lambda name: Column.dense(
                 name, shape, dtype="uint64", used=used
             )
         case "free":
-            return lambda name: Slot.dense(name, (-1, 2), used=used)
+            return lambda name: Column.dense(name, (-1, 2), used=used)
         case "ids":
-            return lambda name: Slot.sparse(name, used=used)
+            return lambda name: Column.sparse(name, used=used)
         case "floats":
-            return lambda name: Slot.sparse(name, dtype="float", used=used)
+            return lambda name: Column.sparse(name, dtype="float", used=used)
         case _:
-            return lambda name: Slot.one_hot(name, 5, used=used)
+            return lambda name: Column.one_hot(name, 5, used=used)
 
 
 def values(draw, slot, count, of):
@@ -81,15 +81,15 @@ def values(draw, slot, count, of):
 
 @st.composite
 def samples(draw, of):
-    """A SlotSpec and columns that all of these formats can hold."""
-    made = draw(st.lists(slots(of), min_size=1, max_size=6))
+    """A Schema and columns that all of these formats can hold."""
+    made = draw(st.lists(schema(of), min_size=1, max_size=6))
     spec = [make(f"s{i}") for i, make in enumerate(made)]
     # At least one slot is used; another pair has weights.
-    spec.append(Slot.label("y"))
+    spec.append(Column.label("y"))
     if not {"norm", "raw"} & of and draw(st.booleans()):
-        spec.append(Slot.sparse("ids"))
-        spec.append(Slot.sparse("w", dtype="float", weights_of="ids"))
-    spec = SlotSpec(spec)
+        spec.append(Column.sparse("ids"))
+        spec.append(Column.sparse("w", dtype="float", weights_of="ids"))
+    spec = Schema(spec)
     rows = draw(st.integers(1, 5))
     columns = {}
     counts = None
@@ -169,41 +169,41 @@ def test_through_two_formats(first, second, tmp_path_factory):
                 progress=progress,
             )
         assert count == num_rows(columns)
-        found = SlotSpec.from_yaml(b + ".slots.yaml")
+        found = Schema.from_yaml(b + ".schema.yaml")
         assert found == spec
         assert read(second, b, found) == listed(spec, columns)
 
     check()
 
 
-SPEC = SlotSpec([Slot.label("y"), Slot.dense("I", (2,)), Slot.sparse("C")])
+SPEC = Schema([Column.label("y"), Column.dense("I", (2,)), Column.sparse("C")])
 REFUSED = [
     (
-        Slot.sparse("w", dtype="float"),
+        Column.sparse("w", dtype="float"),
         ([0.5], [0, 1]),
         ["norm", "raw"],
         "slot 'w' holds floats, wanted keys",
     ),
     (
-        Slot.dense("f", (-1, 2)),
+        Column.dense("f", (-1, 2)),
         np.zeros((1, 1, 2)),
         ["norm", "raw"],
         r"slot 'f' has the shape \[-1, 2\], wanted a fixed number",
     ),
     (
-        Slot.label("z", binary=False),
+        Column.label("z", binary=False),
         np.array([2**24 + 1]),
         ["norm", "parquet"],
         "sample 1: slot 'z' is 16777217, wanted",
     ),
     (
-        Slot.sparse("c"),
+        Column.sparse("c"),
         ([1, 2], [0, 2]),
         ["raw"],
         "sample 1: slot 'c' has 2 keys, wanted 1",
     ),
     (
-        Slot.sparse("c"),
+        Column.sparse("c"),
         ([], [0, 0]),
         ["raw"],
         "sample 1: slot 'c' has 0 keys, wanted 1",
@@ -218,7 +218,7 @@ REFUSED = [
 def test_what_a_format_cannot_express_is_named(
     tmp_path, slot, column, name, message
 ):
-    spec = SlotSpec([Slot.label("y"), slot])
+    spec = Schema([Column.label("y"), slot])
     path = str(tmp_path / "in")
     with FORMATS["multislot"].make(path, spec) as writer:
         writer.write_batch({"y": [1], slot.name: column})
@@ -233,7 +233,7 @@ def test_what_a_format_cannot_express_is_named(
 
 @pytest.mark.parametrize("name", ["norm", "raw"])
 def test_ids_beyond_32_bits_need_another_key_type(tmp_path, name):
-    spec = SlotSpec([Slot.label("y"), Slot.sparse("c")])
+    spec = Schema([Column.label("y"), Column.sparse("c")])
     path = str(tmp_path / "in")
     with FORMATS["multislot"].make(path, spec) as writer:
         writer.write({"y": 1, "c": [2**32]})
@@ -250,7 +250,7 @@ def test_ids_beyond_32_bits_need_another_key_type(tmp_path, name):
 
 
 def test_a_csv_file_of_one_column_cannot_say_that_it_is_empty(tmp_path):
-    spec = SlotSpec([Slot.sparse("c")])
+    spec = Schema([Column.sparse("c")])
     with pytest.raises(ValueError, match="sample 2: slot 'c' is empty"):
         with FORMATS["csv"].make(str(tmp_path / "out"), spec) as writer:
             writer.write_batch({"c": ([7], [0, 1, 1])})
@@ -266,8 +266,8 @@ def test_a_csv_file_of_one_column_cannot_say_that_it_is_empty(tmp_path):
     ],
 )
 def test_names_that_csv_cannot_have(tmp_path, names, message):
-    spec = SlotSpec(
-        [Slot.dense(name, (2,) if name == "a" else (1,)) for name in names]
+    spec = Schema(
+        [Column.dense(name, (2,) if name == "a" else (1,)) for name in names]
     )
     with pytest.raises(ValueError, match=message):
         FORMATS["csv"].make(str(tmp_path / "out"), spec)
@@ -276,7 +276,7 @@ def test_names_that_csv_cannot_have(tmp_path, names, message):
 
 def test_names_that_csv_has_to_quote(tmp_path):
     names = ['say "x"', "a,b", "c;d;e;f", "g\nh", "label", "ü"]
-    spec = SlotSpec([Slot.sparse(name) for name in names])
+    spec = Schema([Column.sparse(name) for name in names])
     path = str(tmp_path / "out.csv")
     columns = {name: ([i], [0, 1]) for i, name in enumerate(names)}
     with FORMATS["csv"].make(path, spec) as writer:

@@ -13,17 +13,17 @@ import tensorflow as tf
 from census import CENSUS
 
 from lodestar.data import (
+    Column,
     MultiSlotDataset,
     MultiSlotWriter,
     NormWriter,
-    Slot,
-    SlotSpec,
+    Schema,
     hash_ids,
-    slots_path,
+    schema_path,
 )
 from lodestar.data import __main__ as tool
 
-SPEC = SlotSpec([Slot.label("y"), Slot.dense("I", (2,)), Slot.sparse("C")])
+SPEC = Schema([Column.label("y"), Column.dense("I", (2,)), Column.sparse("C")])
 TEXT = "1 1 2 0.5 -2 2 7 18446744073709551615\n1 0 2 3 0.1 0\n1 1 2 0 1 1 8\n"
 
 
@@ -36,9 +36,9 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def text(here):
-    """A MultiSlot file and its slot file."""
+    """A MultiSlot file and its schema file."""
     (here / "in.txt").write_text(TEXT)
-    SPEC.to_yaml("in.txt.slots.yaml")
+    SPEC.to_yaml("in.txt.schema.yaml")
     return here / "in.txt"
 
 
@@ -67,7 +67,7 @@ def test_convert_and_inspect_csv(here, capsys):
     said = capsys.readouterr()
     assert said.out == (
         "o.txt: 4 samples; slots: 1 label, 2 dense, 2 sparse; "
-        "o.txt.slots.yaml\n"
+        "o.txt.schema.yaml\n"
     )
     assert said.err == ""  # no progress where stderr is no terminal
     run("inspect o.txt")
@@ -80,7 +80,7 @@ def test_options_of_csv(here):
         "convert --from csv --to multislot --label=y --categorical=a "
         "--numeric=b --missing=- --delimiter=; in out"
     )
-    ((features, _),) = MultiSlotDataset("out", slots_path("out"), 10)
+    ((features, _),) = MultiSlotDataset("out", schema_path("out"), 10)
     ids = [hash_ids("a", [v]).tolist() for v in "78"]
     assert features["a"].to_list() == ids
     assert features["b"].numpy().tolist() == [[0], [2]]
@@ -105,7 +105,7 @@ def test_criteos_layout_is_recognised(here):
         + criteo("1", [""] * 13, ["12345678"] * 26)
     )
     run("convert day_0 out.txt")
-    spec = SlotSpec.from_yaml("out.txt.slots.yaml")
+    spec = Schema.from_yaml("out.txt.schema.yaml")
     assert spec.names("dense") == [f"I{i}" for i in range(1, 14)]
     assert spec.names("sparse") == [f"C{i}" for i in range(1, 27)]
     ((features, label),) = MultiSlotDataset("out.txt", spec, 10)
@@ -141,7 +141,7 @@ def test_a_folder_of_files(text, here, capsys, to):
     more = {"norm": ["file_list.txt"]}
     more["parquet"] = ["_metadata.json", "file_list.txt"]
     assert sorted(os.listdir("out")) == sorted(
-        [*parts, "slots.yaml", *more.get(to, [])]
+        [*parts, "schema.yaml", *more.get(to, [])]
     )
     run(f"convert{key} out back.txt")
     assert (here / "back.txt").read_text() == TEXT
@@ -180,10 +180,10 @@ def test_skip_says_what_was_left_out(text, here, capsys):
 def test_what_was_left_out_of_several_files_is_said_once(here, capsys, name):
     if name == "in.csv":
         rows = "1,1\n0,2\n5,3\n"
-        (here / "slots.yaml").write_text("label: [y]\ndense: [a]\n")
+        (here / "schema.yaml").write_text("label: [y]\ndense: [a]\n")
         (here / name).write_text("y,a\n" + rows)
     else:
-        (here / "in.txt.slots.yaml").write_text("label: [y]\ndense: [a]\n")
+        (here / "in.txt.schema.yaml").write_text("label: [y]\ndense: [a]\n")
         (here / name).write_text("1 1 1 1\n1 0 1 2\n1 5 1 3\n")
     run(f"convert --on-error skip --to multislot --files 2 {name} out")
     said = capsys.readouterr().err.splitlines()
@@ -194,7 +194,7 @@ def test_what_was_left_out_of_several_files_is_said_once(here, capsys, name):
 
 def test_long_cells(here, capsys):
     ids = " ".join(map(str, range(2**60, 2**60 + 20_000)))
-    (here / "slots.yaml").write_text("label: [y]\nsparse: [C]\n")
+    (here / "schema.yaml").write_text("label: [y]\nsparse: [C]\n")
     (here / "in.csv").write_text(f"y,C\n1,{ids}\n")
     run("convert in.csv out.txt")
     assert (here / "out.txt").read_text() == f"1 1 20000 {ids}\n"
@@ -248,9 +248,9 @@ FAILURES = [
     ("convert in.txt folder --to norm", "folder: cannot be written: it is a f"),
     (
         "convert other.txt out.txt",
-        "other.txt: which slots? Give a slot file (slots, --slots); ",
+        "other.txt: which slots? Give a schema file (slots, --schema); ",
     ),
-    ("convert --slots no in.txt out.txt", "no: No such file or directory"),
+    ("convert --schema no in.txt out.txt", "no: No such file or directory"),
     (
         "convert --check sum in.txt out.txt",
         "--check is for norm, and not for m",
@@ -287,7 +287,7 @@ FAILURES = [
         "convert in.txt out.raw",
         "out.raw: sample 1: slot 'C' has 2 keys, wanted",
     ),
-    ("inspect cut.txt --slots in.txt.slots.yaml", "cut.txt:1: "),
+    ("inspect cut.txt --schema in.txt.schema.yaml", "cut.txt:1: "),
     ("generate --samples 3 log", "wanted at least one file and one sample a f"),
     (
         "generate --format norm --nnz 1 log",
@@ -313,9 +313,9 @@ def test_failures_are_one_line_and_leave_nothing(
 
 def test_slots_of_several_inputs_must_agree(text, here, capsys):
     (here / "b.txt").write_text(TEXT)
-    SlotSpec([Slot.label("z"), *list(SPEC)[1:]]).to_yaml("b.txt.slots.yaml")
+    Schema([Column.label("z"), *list(SPEC)[1:]]).to_yaml("b.txt.schema.yaml")
     assert failure(capsys, "inspect in.txt b.txt").startswith(
-        "b.txt.slots.yaml: the slots differ from those of in.txt.slots.yaml"
+        "b.txt.schema.yaml: the slots differ from those of in.txt.schema.yaml"
     )
 
 
@@ -324,7 +324,7 @@ def test_formats_are_recognised_by_their_bytes(here, capsys):
     for check in ("sum", "none"):
         with NormWriter("file", SPEC, check=check) as writer:
             writer.write({"y": 1, "I": [1, 2], "C": [3]})
-        SPEC.to_yaml("file.slots.yaml")
+        SPEC.to_yaml("file.schema.yaml")
         run("inspect file")
         assert "1 samples in 1 file" in capsys.readouterr().out
     with MultiSlotWriter("file", SPEC) as writer:
@@ -338,7 +338,7 @@ def test_generate(here, capsys, name):
     text = capsys.readouterr().out
     assert text.startswith("log: 200 samples in 2 files; best possible AUC 0.")
     found = sorted(os.listdir("log"))
-    assert "part-00000.npy" in found and "slots.yaml" in found
+    assert "part-00000.npy" in found and "schema.yaml" in found
     assert ("file_list.txt" in found) == (name in ("norm", "parquet"))
     run("inspect log")
     assert capsys.readouterr().out.startswith("200 samples in 2 files\nlabel")
@@ -443,7 +443,7 @@ def test_a_batch_is_cut_where_files_end(here, rng):
                 "C": (ids, np.arange(count + 1)),
             }
         )
-    SPEC.to_yaml("in.txt.slots.yaml")
+    SPEC.to_yaml("in.txt.schema.yaml")
     run("convert in.txt out --to multislot --files 3")
     parts = [open(f"out/part-0000{i}.txt").read() for i in range(3)]
     assert "".join(parts) == (here / "in.txt").read_text()

@@ -7,17 +7,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from lodestar.data import (
+    Column,
     MultiSlotWriter,
     NormWriter,
     ParquetWriter,
     RawWriter,
-    Slot,
-    SlotSpec,
+    Schema,
 )
 from lodestar.data import __main__ as tool
 from lodestar.data.tool import distinct_ids
 
-SPEC = SlotSpec([Slot.label("y"), Slot.dense("I"), Slot.sparse("C")])
+SPEC = Schema([Column.label("y"), Column.dense("I"), Column.sparse("C")])
 GOOD = "1 1 1 0.5 2 7 8\n"
 
 
@@ -25,7 +25,7 @@ GOOD = "1 1 1 0.5 2 7 8\n"
 def here(tmp_path, monkeypatch):
     """The working directory of a test."""
     monkeypatch.chdir(tmp_path)
-    SPEC.to_yaml("slots.yaml")
+    SPEC.to_yaml("schema.yaml")
     return tmp_path
 
 
@@ -92,7 +92,7 @@ def test_check_sums_of_norm(here, capsys):
 
 
 def test_parquet_of_other_columns(here, capsys):
-    (here / "slots.yaml").unlink()
+    (here / "schema.yaml").unlink()
     columns = {"a": ("y", "C"), "b": ("y", "D"), "c": ("C", "y")}
     for name, (label, ids) in columns.items():
         pq.write_table(pa.table({label: [1], ids: [2]}), f"{name}.parquet")
@@ -131,7 +131,7 @@ def test_metadata_of_parquet(here, capsys):
     content["file_stats"][0]["num_rows"] = 5
     content["conts"][0]["col_name"] = "J"
     path.write_text(json.dumps(content))
-    (here / "pq" / "slots.yaml").write_text((here / "slots.yaml").read_text())
+    (here / "pq" / "schema.yaml").write_text((here / "schema.yaml").read_text())
     assert run(capsys, "pq") == [
         "pq/_metadata.json: conts: column 1 of pq/a.parquet is 'I', wanted 'J'",
         "pq/a.parquet: found 1 rows, wanted 5 as pq/_metadata.json says",
@@ -145,8 +145,8 @@ def test_metadata_of_parquet(here, capsys):
 
 
 def test_free_dims_that_do_not_come_out_even(here, capsys):
-    spec = SlotSpec([Slot.label("y"), Slot.dense("I", (-1, 2))])
-    spec.to_yaml("a.slots.yaml")
+    spec = Schema([Column.label("y"), Column.dense("I", (-1, 2))])
+    spec.to_yaml("a.schema.yaml")
     with MultiSlotWriter("a", spec) as writer:
         writer.write_batch({"y": [1, 1], "I": ([1.0] * 6, [0, 2, 6])})
     run(capsys, "a", code=0)
@@ -157,17 +157,17 @@ def test_free_dims_that_do_not_come_out_even(here, capsys):
 
 
 def test_ids_that_slots_share_are_shown(here, capsys, monkeypatch):
-    spec = SlotSpec(
+    spec = Schema(
         [
-            Slot.label("y"),
-            *map(Slot.sparse, "abc"),
-            Slot.sparse("w", dtype="float"),
+            Column.label("y"),
+            *map(Column.sparse, "abc"),
+            Column.sparse("w", dtype="float"),
         ]
     )
     # The slots {0, 10, 32, 45} and {1, 10, 5, 67} share 10.
     path = here / "in"
     path.write_text("1 1 4 0 10 32 45 4 1 10 5 67 0 1 10\n")
-    spec.to_yaml(f"{path}.slots.yaml")
+    spec.to_yaml(f"{path}.schema.yaml")
     assert run(capsys, "in", code=0) == [
         "1 id shared by slots: 10 in 'a', 'b'",
         "1 good samples and no errors in 1 file",
@@ -184,11 +184,11 @@ def test_ids_that_slots_share_are_shown(here, capsys, monkeypatch):
 
 
 def test_slot_sizes_keep_ids_apart(here, capsys):
-    spec = SlotSpec([Slot.label("y"), Slot.sparse("a"), Slot.sparse("b")])
+    spec = Schema([Column.label("y"), Column.sparse("a"), Column.sparse("b")])
     with RawWriter("in.raw", spec) as writer:
         writer.write_batch({"y": [1, 0], "a": ([3, 4], [0, 1, 2]),
                             "b": ([4, 3], [0, 1, 2])})  # fmt: skip
-    spec.to_yaml("in.raw.slots.yaml")
+    spec.to_yaml("in.raw.schema.yaml")
     assert run(capsys, "in.raw", code=0)[0] == (
         "2 ids shared by slots: 3 in 'a', 'b'; 4 in 'a', 'b'"
     )

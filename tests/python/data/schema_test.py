@@ -1,4 +1,4 @@
-"""lodestar.data.SlotSpec: slot files there and back, and what is refused."""
+"""lodestar.data.Schema: slot files there and back, and what is refused."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from lodestar.data import Slot, SlotSpec
+from lodestar.data import Column, Schema
 
 EXAMPLE = """
 label: [click]
@@ -30,7 +30,7 @@ BOMB = (
 )
 
 LABELS = st.builds(
-    Slot.label,
+    Column.label,
     st.text(min_size=1),
     dtype=st.sampled_from(["uint64", "float"]),
     binary=st.booleans(),
@@ -42,14 +42,14 @@ SHAPES = st.lists(st.integers(1, 9), max_size=3).flatmap(
     )
 )
 DENSE = st.builds(
-    Slot.dense,
+    Column.dense,
     st.text(min_size=1),
     SHAPES,
     dtype=st.sampled_from(["uint64", "float"]),
     used=st.booleans(),
 )
 SPARSE = st.builds(
-    lambda name, dtype, use: Slot.sparse(
+    lambda name, dtype, use: Column.sparse(
         name,
         dtype=dtype,
         used=use != "unused",
@@ -60,7 +60,7 @@ SPARSE = st.builds(
     st.sampled_from(["unused", "deep", "wide"]),
 )
 ONE_HOT = st.builds(
-    Slot.one_hot,
+    Column.one_hot,
     st.text(min_size=1),
     st.integers(1, 2**31 - 1),
     used=st.booleans(),
@@ -69,7 +69,7 @@ ONE_HOT = st.builds(
 
 @st.composite
 def slot_specs(draw):
-    slots = draw(
+    schema = draw(
         st.lists(
             st.one_of(LABELS, DENSE, SPARSE, ONE_HOT),
             min_size=1,
@@ -77,30 +77,30 @@ def slot_specs(draw):
             unique_by=lambda slot: slot.name,
         )
     )
-    hypothesis.assume(any(slot.used for slot in slots))
-    sparse = [slot for slot in slots if slot.kind == "sparse"]
+    hypothesis.assume(any(slot.used for slot in schema))
+    sparse = [slot for slot in schema if slot.kind == "sparse"]
     ids = [slot.name for slot in sparse if slot.dtype == "uint64"]
     floats = [slot.name for slot in sparse if slot.dtype == "float"]
     pairs = zip(draw(st.permutations(ids)), draw(st.permutations(floats)))
-    return SlotSpec(slots).with_weights(
+    return Schema(schema).with_weights(
         dict(pair for pair in pairs if draw(st.booleans()))
     )
 
 
 def write(tmp_path, text):
-    path = tmp_path / "slots.yaml"
+    path = tmp_path / "schema.yaml"
     path.write_text(text)
     return path
 
 
 def test_reads_the_sections_in_their_default_order(tmp_path):
-    spec = SlotSpec.from_yaml(write(tmp_path, EXAMPLE))
+    spec = Schema.from_yaml(write(tmp_path, EXAMPLE))
     assert list(spec) == [
-        Slot.label("click"),
-        Slot.dense("I", (13,)),
-        Slot.sparse("C1"),
-        Slot.sparse("C2", wide=True),
-        Slot.one_hot("weekday", 7),
+        Column.label("click"),
+        Column.dense("I", (13,)),
+        Column.sparse("C1"),
+        Column.sparse("C2", wide=True),
+        Column.one_hot("weekday", 7),
     ]
     assert [s.name for s in spec.wide] == ["C2"]
     assert spec["I"].num_values == 13
@@ -110,7 +110,7 @@ def test_reads_the_sections_in_their_default_order(tmp_path):
 
 def test_order_is_the_order_on_the_line(tmp_path):
     text = EXAMPLE + "order: [C2, click, weekday, C1, I]\n"
-    spec = SlotSpec.from_yaml(write(tmp_path, text))
+    spec = Schema.from_yaml(write(tmp_path, text))
     assert spec.names() == ["C2", "click", "weekday", "C1", "I"]
     assert spec.names("sparse") == ["C2", "C1"]
 
@@ -121,46 +121,46 @@ label: {click: binary, rating: float, kind: integer, bought: binary_float}
 dense: {a: 3, b: {shape: [2, 2], dtype: uint64}, c: []}
 sparse: {C1: uint64, C1_weight: float}
 """
-    spec = SlotSpec.from_yaml(write(tmp_path, text))
+    spec = Schema.from_yaml(write(tmp_path, text))
     assert list(spec) == [
-        Slot.label("click"),
-        Slot.label("rating", dtype="float", binary=False),
-        Slot.label("kind", binary=False),
-        Slot.label("bought", dtype="float"),
-        Slot.dense("a", (3,)),
-        Slot.dense("b", (2, 2), dtype="uint64"),
-        Slot.dense("c", ()),
-        Slot.sparse("C1"),
-        Slot.sparse("C1_weight", dtype="float"),
+        Column.label("click"),
+        Column.label("rating", dtype="float", binary=False),
+        Column.label("kind", binary=False),
+        Column.label("bought", dtype="float"),
+        Column.dense("a", (3,)),
+        Column.dense("b", (2, 2), dtype="uint64"),
+        Column.dense("c", ()),
+        Column.sparse("C1"),
+        Column.sparse("C1_weight", dtype="float"),
     ]
 
 
 @pytest.mark.parametrize(
     "spec",
     [
-        SlotSpec([Slot.label("click"), Slot.sparse("C1")]),
-        SlotSpec([Slot.sparse("C1", wide=True), Slot.dense("d", (2, 3))]),
-        SlotSpec(
+        Schema([Column.label("click"), Column.sparse("C1")]),
+        Schema([Column.sparse("C1", wide=True), Column.dense("d", (2, 3))]),
+        Schema(
             [
-                Slot.one_hot("h", 3),
-                Slot.label("r", dtype="float", binary=False),
-                Slot.label("b", dtype="float"),
-                Slot.sparse("w", dtype="float"),
-                Slot.dense("n", (4,), dtype="uint64"),
-                Slot.dense("scalar", ()),
-                Slot.sparse("naïve: \t[name]"),
-                Slot.sparse("\x85"),
-                Slot.sparse("yes"),
-                Slot.sparse("12"),
+                Column.one_hot("h", 3),
+                Column.label("r", dtype="float", binary=False),
+                Column.label("b", dtype="float"),
+                Column.sparse("w", dtype="float"),
+                Column.dense("n", (4,), dtype="uint64"),
+                Column.dense("scalar", ()),
+                Column.sparse("naïve: \t[name]"),
+                Column.sparse("\x85"),
+                Column.sparse("yes"),
+                Column.sparse("12"),
             ]
         ),
     ],
 )
 def test_written_and_read_back_is_equal(tmp_path, spec):
-    path = tmp_path / "slots.yaml"
+    path = tmp_path / "schema.yaml"
     spec.to_yaml(path)
-    assert SlotSpec.from_yaml(path) == spec
-    assert [p.name for p in tmp_path.iterdir()] == ["slots.yaml"]
+    assert Schema.from_yaml(path) == spec
+    assert [p.name for p in tmp_path.iterdir()] == ["schema.yaml"]
 
 
 @hypothesis.settings(deadline=None, database=None)
@@ -168,14 +168,14 @@ def test_written_and_read_back_is_equal(tmp_path, spec):
 def test_any_spec_written_and_read_back_is_equal(tmp_path_factory, spec):
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     spec.to_yaml(path)
-    again = SlotSpec.from_yaml(path)
+    again = Schema.from_yaml(path)
     assert again == spec
     assert again.weights == spec.weights
 
 
 def test_unused_slots_are_declared_and_no_features(tmp_path):
     text = EXAMPLE + "unused: [C1, I, weekday]\n"
-    spec = SlotSpec.from_yaml(write(tmp_path, text))
+    spec = Schema.from_yaml(write(tmp_path, text))
     assert spec.names() == ["click", "I", "C1", "C2", "weekday"]
     assert [slot.name for slot in spec.used] == ["click", "C2"]
     assert not spec["I"].used
@@ -198,27 +198,30 @@ def test_unused_slots_are_declared_and_no_features(tmp_path):
 )
 def test_number_of_values_of_a_shape(tmp_path, shape, num_values, multiple):
     path = write(tmp_path, f"dense: {{I: {shape}}}\n")
-    (slot,) = SlotSpec.from_yaml(path)
-    assert slot == Slot.dense("I", shape)
+    (slot,) = Schema.from_yaml(path)
+    assert slot == Column.dense("I", shape)
     assert slot.num_values == num_values
     assert slot.multiple == multiple
 
 
 def test_number_of_values_of_the_other_kinds():
-    assert (Slot.sparse("s").num_values, Slot.sparse("s").multiple) == (None, 1)
-    for slot in Slot.label("l"), Slot.one_hot("h", 7):
+    assert (Column.sparse("s").num_values, Column.sparse("s").multiple) == (
+        None,
+        1,
+    )
+    for slot in Column.label("l"), Column.one_hot("h", 7):
         assert (slot.num_values, slot.multiple) == (1, 1)
 
 
 def test_weights_pair_a_float_slot_with_an_id_slot(tmp_path):
     text = "sparse: {w1: float, C1: uint64, C2: uint64, w2: float}\n"
-    plain = SlotSpec.from_yaml(write(tmp_path, text))
+    plain = Schema.from_yaml(write(tmp_path, text))
     assert plain.weights == {}
     assert plain.with_weights({}) == plain
-    both = SlotSpec.from_yaml(
+    both = Schema.from_yaml(
         write(tmp_path, text + "weights: {C2: w2, C1: w1}\n")
     )
-    assert both["w1"] == Slot.sparse("w1", dtype="float", weights_of="C1")
+    assert both["w1"] == Column.sparse("w1", dtype="float", weights_of="C1")
     assert both.weights == {"C1": "w1", "C2": "w2"}
     assert plain.with_weights({"C1": "w1", "C2": "w2"}) == both
     assert plain.with_weights({"C1": "w1"}).with_weights({"C2": "w2"}) == both
@@ -242,10 +245,10 @@ def test_weights_pair_a_float_slot_with_an_id_slot(tmp_path):
     ],
 )
 def test_bad_weights_are_refused(weights, message):
-    spec = SlotSpec(
-        [Slot.dense("I"), *map(Slot.sparse, ("C1", "C2", "C3"))]
-        + [Slot.sparse(name, dtype="float") for name in ("w1", "w2")]
-        + [Slot.sparse("w3", dtype="float", weights_of="C3")]
+    spec = Schema(
+        [Column.dense("I"), *map(Column.sparse, ("C1", "C2", "C3"))]
+        + [Column.sparse(name, dtype="float") for name in ("w1", "w2")]
+        + [Column.sparse("w3", dtype="float", weights_of="C3")]
     )
     with pytest.raises(ValueError, match=message):
         spec.with_weights(weights)
@@ -323,47 +326,47 @@ def test_bad_weights_are_refused(weights, message):
 def test_a_bad_slot_file_names_file_and_key(tmp_path, text, message):
     path = write(tmp_path, text)
     with pytest.raises(ValueError, match=message) as error:
-        SlotSpec.from_yaml(path)
+        Schema.from_yaml(path)
     assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
 
 
 def test_a_binary_slot_file_is_refused(tmp_path):
-    path = tmp_path / "slots.yaml"
+    path = tmp_path / "schema.yaml"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match=r"slots\.yaml: "):
-        SlotSpec.from_yaml(path)
+        Schema.from_yaml(path)
 
 
 def test_a_missing_slot_file_is_named(tmp_path):
     with pytest.raises(tf.errors.NotFoundError, match=r"nowhere\.yaml"):
-        SlotSpec.from_yaml(tmp_path / "nowhere.yaml")
+        Schema.from_yaml(tmp_path / "nowhere.yaml")
 
 
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: Slot("a", "scalar"), "`kind`='scalar' is not in"),
-        (lambda: Slot("a", "sparse", shape=(2,)), "only a dense slot has"),
-        (lambda: Slot("a", "dense", size=2), "only a one-hot slot has"),
-        (lambda: Slot("a", "label", wide=True), "can be `wide`"),
-        (lambda: Slot("a", "one_hot", dtype="float", size=2), "holds uint64"),
-        (lambda: Slot.sparse("a", used=1), "`used` must be True or False"),
+        (lambda: Column("a", "scalar"), "`kind`='scalar' is not in"),
+        (lambda: Column("a", "sparse", shape=(2,)), "only a dense slot has"),
+        (lambda: Column("a", "dense", size=2), "only a one-hot slot has"),
+        (lambda: Column("a", "label", wide=True), "can be `wide`"),
+        (lambda: Column("a", "one_hot", dtype="float", size=2), "holds uint64"),
+        (lambda: Column.sparse("a", used=1), "`used` must be True or False"),
         (
-            lambda: Slot("a", "dense", weights_of="b"),
+            lambda: Column("a", "dense", weights_of="b"),
             "'a': only a sparse float slot holds the weights of another, 'b'",
         ),
         (
-            lambda: SlotSpec(
+            lambda: Schema(
                 [
-                    Slot.sparse("a"),
-                    Slot.sparse("w", dtype="float", weights_of="b"),
+                    Column.sparse("a"),
+                    Column.sparse("w", dtype="float", weights_of="b"),
                 ]
             ),
             "'w' holds the weights of 'b', which is not a declared slot",
         ),
-        (lambda: SlotSpec([]), "at least one slot"),
-        (lambda: SlotSpec([Slot.sparse("a")] * 2), "'a' is declared twice"),
+        (lambda: Schema([]), "at least one slot"),
+        (lambda: Schema([Column.sparse("a")] * 2), "'a' is declared twice"),
     ],
 )
 def test_bad_slots_are_refused(make, message):
@@ -373,4 +376,4 @@ def test_bad_slots_are_refused(make, message):
 
 def test_a_spec_takes_slots_only():
     with pytest.raises(TypeError, match="takes Slots, found 'C1'"):
-        SlotSpec(["C1"])
+        Schema(["C1"])

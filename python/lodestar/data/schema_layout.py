@@ -1,4 +1,4 @@
-"""SlotLayout: between a reader's flat tensors and `(features, label)`."""
+"""SchemaLayout: between a reader's flat tensors and `(features, label)`."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._checks import check_choice
-from lodestar.data.slot_spec import Slot, SlotSpec
+from lodestar.data.schema import Column, Schema
 from lodestar.ragged import LoDTensor, to_csr
 
 SPARSE_FORMS = ("ragged", "lod", "csr")
@@ -29,8 +29,8 @@ def line_fields(ins_id: bool, content: bool, logkey: bool) -> list[str]:
     return [name for name, is_given in given if is_given]
 
 
-class SlotLayout:
-    """How the slots of a SlotSpec lie in tensors.
+class SchemaLayout:
+    """How the slots of a Schema lie in tensors.
 
     A reader's flat tensors are, used slot by used slot in the order of the
     spec: the
@@ -40,13 +40,13 @@ class SlotLayout:
     the fields that lines begin with.
 
     Attributes:
-        spec: The SlotSpec.
+        spec: The Schema.
         tensor_specs: One `tf.TensorSpec` a flat tensor.
     """
 
     def __init__(
         self,
-        spec: SlotSpec,
+        spec: Schema,
         *,
         sparse: str = "ragged",
         rows: int | None = None,
@@ -100,7 +100,7 @@ class SlotLayout:
             tensor for slot in spec.used for tensor in self._tensors(slot)
         )
 
-    def _tensors(self, slot: Slot) -> list[tf.TensorSpec]:
+    def _tensors(self, slot: Column) -> list[tf.TensorSpec]:
         dtype = dtype_of(slot)
         if slot.kind != "sparse":
             return [tf.TensorSpec([self._rows, *tensor_shape(slot)], dtype)]
@@ -178,25 +178,25 @@ class SlotLayout:
             return features, label
         return features, labels
 
-    def _csr(self, slots: list[LoDTensor]) -> dict[str, tf.Tensor]:
-        offsets, values = to_csr(slots)
+    def _csr(self, schema: list[LoDTensor]) -> dict[str, tf.Tensor]:
+        offsets, values = to_csr(schema)
         if self._rows is not None:
-            offsets = tf.ensure_shape(offsets, [self._rows * len(slots) + 1])
+            offsets = tf.ensure_shape(offsets, [self._rows * len(schema) + 1])
         return {"row_offsets": offsets, "values": values}
 
 
-def dtype_of(slot: Slot) -> tf.DType:
+def dtype_of(slot: Column) -> tf.DType:
     """The dtype that a slot's values have in flat tensors."""
     return tf.float32 if slot.dtype == "float" else tf.int64
 
 
-def tensor_shape(slot: Slot) -> list[int | None]:
+def tensor_shape(slot: Column) -> list[int | None]:
     """The shape of a sample of a slot that is not sparse, in flat tensors."""
     if slot.kind == "label":
         return [1]
     return [None if dim == -1 else dim for dim in slot.shape]
 
 
-def limit(slot: Slot) -> int:
+def limit(slot: Column) -> int:
     """Values of the slot are whole numbers below this; 0 means no limit."""
     return 2 if slot.kind == "label" and slot.binary else slot.size

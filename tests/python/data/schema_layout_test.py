@@ -6,17 +6,17 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import MultiSlotDataset, Slot, SlotSpec
-from lodestar.data.slot_layout import SlotLayout
+from lodestar.data import Column, MultiSlotDataset, Schema
+from lodestar.data.schema_layout import SchemaLayout
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("click"),
-        Slot.sparse("C1"),
-        Slot.dense("I", (2,)),
-        Slot.sparse("w", dtype="float"),
-        Slot.sparse("C2"),
-        Slot.one_hot("day", 3),
+        Column.label("click"),
+        Column.sparse("C1"),
+        Column.dense("I", (2,)),
+        Column.sparse("w", dtype="float"),
+        Column.sparse("C2"),
+        Column.one_hot("day", 3),
     ]
 )
 ROWS = [
@@ -83,8 +83,8 @@ def test_csr_has_the_slots_of_a_sample_side_by_side(
 
 
 def test_csr_of_one_slot_named_csr():
-    spec = SlotSpec([Slot.sparse("csr")])
-    layout = SlotLayout(spec, sparse="csr")
+    spec = Schema([Column.sparse("csr")])
+    layout = SchemaLayout(spec, sparse="csr")
     values, splits = tf.constant([5, 6], tf.int64), tf.constant([0, 0, 2])
     features = layout.features_and_label(values, tf.cast(splits, tf.int64))
     assert features["csr"]["values"].numpy().tolist() == [5, 6]
@@ -94,13 +94,13 @@ def test_csr_of_one_slot_named_csr():
 def test_what_cannot_be_laid_out_is_refused(file):
     with pytest.raises(ValueError, match="`sparse`='coo' is not in"):
         MultiSlotDataset(file, SPEC, 8, sparse="coo")
-    beside = SlotSpec([Slot.sparse("C1"), Slot.dense("csr")])
+    beside = Schema([Column.sparse("C1"), Column.dense("csr")])
     with pytest.raises(ValueError, match="'csr', as is a slot of kind 'dense'"):
         MultiSlotDataset(file, beside, 8, sparse="csr")
-    weights = SlotSpec([Slot.sparse("csr", dtype="float"), Slot.sparse("C1")])
+    weights = Schema([Column.sparse("csr", dtype="float"), Column.sparse("C1")])
     with pytest.raises(ValueError, match="'csr', as is a slot of kind 'spars"):
         MultiSlotDataset(file, weights, 8, sparse="csr")
-    floats = SlotSpec([Slot.sparse("w", dtype="float"), Slot.dense("I")])
+    floats = Schema([Column.sparse("w", dtype="float"), Column.dense("I")])
     with pytest.raises(ValueError, match="needs a sparse slot of ids"):
         MultiSlotDataset(file, floats, 8, sparse="csr")
 
@@ -171,8 +171,8 @@ def test_fit_of_a_functional_model(file, sparse):
 
 
 def test_fields_come_before_the_slots():
-    spec = SlotSpec([Slot.sparse("C1"), Slot.label("click")])
-    layout = SlotLayout(spec, fields=["ins_id", "logkey"], rows=2)
+    spec = Schema([Column.sparse("C1"), Column.label("click")])
+    layout = SchemaLayout(spec, fields=["ins_id", "logkey"], rows=2)
     assert [t.dtype for t in layout.tensor_specs[:4]] == [
         tf.string,
         tf.int64,

@@ -1,4 +1,4 @@
-"""SlotSpec: which feature slots a sample holds, and in what order."""
+"""Schema: which feature slots a sample holds, and in what order."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ _SECTIONS = (
     "unused",
     "order",
 )
-# What a slot file calls a label's (dtype, binary).
+# What a schema file calls a label's (dtype, binary).
 _LABELS = {
     "binary": ("uint64", True),
     "binary_float": ("float", True),
@@ -36,7 +36,7 @@ _LABELS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Slot:
+class Column:
     """One feature slot. Prefer the class methods, which fill in the defaults.
 
     Attributes:
@@ -131,7 +131,7 @@ class Slot:
         dtype: str = "uint64",
         binary: bool = True,
         used: bool = True,
-    ) -> "Slot":
+    ) -> "Column":
         """A label: one value a sample, 0 or 1 unless `binary=False`."""
         return cls(name, "label", dtype=dtype, binary=binary, used=used)
 
@@ -143,7 +143,7 @@ class Slot:
         *,
         dtype: str = "float",
         used: bool = True,
-    ) -> "Slot":
+    ) -> "Column":
         """As many values a sample as `shape` has elements.
 
         One dim may be -1: a sample has any multiple of the others' product.
@@ -159,7 +159,7 @@ class Slot:
         wide: bool = False,
         used: bool = True,
         weights_of: str | None = None,
-    ) -> "Slot":
+    ) -> "Column":
         """Any number of values a sample, none included.
 
         With `weights_of`, as many as that id slot has in the same sample.
@@ -174,7 +174,7 @@ class Slot:
         )
 
     @classmethod
-    def one_hot(cls, name: str, size: int, *, used: bool = True) -> "Slot":
+    def one_hot(cls, name: str, size: int, *, used: bool = True) -> "Column":
         """One id a sample, 0 to `size - 1`, read as a vector of `size`."""
         return cls(name, "one_hot", size=size, used=used)
 
@@ -194,64 +194,64 @@ class Slot:
         return abs(math.prod(self.shape))
 
 
-class SlotSpec:
+class Schema:
     """The feature slots of a data set, in their order in a sample.
 
-    >>> spec = SlotSpec([Slot.label("click"), Slot.sparse("C1")])
+    >>> spec = Schema([Column.label("click"), Column.sparse("C1")])
     >>> [slot.name for slot in spec]
     ['click', 'C1']
 
     Immutable; iterable; `spec[name]` is the slot of that name.
     """
 
-    def __init__(self, slots: Iterable[Slot]):
-        """Keeps `slots`.
+    def __init__(self, schema: Iterable[Column]):
+        """Keeps `schema`.
 
         Raises:
             ValueError: There is no used slot, a name occurs twice, or
                 `weights_of` names no id slot, or one that has its weights.
         """
-        self._slots = tuple(slots)
-        self._by_name: dict[str, Slot] = {}
+        self._slots = tuple(schema)
+        self._by_name: dict[str, Column] = {}
         for slot in self._slots:
-            if not isinstance(slot, Slot):
-                raise TypeError(f"SlotSpec takes Slots, found {slot!r}.")
+            if not isinstance(slot, Column):
+                raise TypeError(f"Schema takes Slots, found {slot!r}.")
             if slot.name in self._by_name:
                 raise ValueError(f"Slot {slot.name!r} is declared twice.")
             self._by_name[slot.name] = slot
         if not self._slots:
-            raise ValueError("A SlotSpec needs at least one slot.")
+            raise ValueError("A Schema needs at least one slot.")
         if not self.used:
-            raise ValueError("A SlotSpec needs at least one used slot.")
+            raise ValueError("A Schema needs at least one used slot.")
         self._weights = self._paired()
 
-    def __iter__(self) -> Iterator[Slot]:
+    def __iter__(self) -> Iterator[Column]:
         return iter(self._slots)
 
     def __len__(self) -> int:
         return len(self._slots)
 
-    def __getitem__(self, name: str) -> Slot:
+    def __getitem__(self, name: str) -> Column:
         return self._by_name[name]
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SlotSpec) and self._slots == other._slots
+        return isinstance(other, Schema) and self._slots == other._slots
 
     def __hash__(self) -> int:
         return hash(self._slots)
 
     def __repr__(self) -> str:
-        return f"SlotSpec({list(self._slots)!r})"
+        return f"Schema({list(self._slots)!r})"
 
     def names(self, kind: str | None = None) -> list[str]:
         """Names in order, of one kind or of all."""
         return [s.name for s in self._slots if kind in (None, s.kind)]
 
     @property
-    def used(self) -> list[Slot]:
+    def used(self) -> list[Column]:
         """The slots that are features or labels: all but the unused ones."""
         return [s for s in self._slots if s.used]
 
@@ -260,12 +260,12 @@ class SlotSpec:
         """From the name of an id slot to the name of its weights' slot."""
         return dict(self._weights)
 
-    def with_weights(self, weights: Mapping[str, str]) -> "SlotSpec":
+    def with_weights(self, weights: Mapping[str, str]) -> "Schema":
         """Returns a spec that has these pairs, too.
 
         In a sample both slots of a pair must have equally many values.
 
-        >>> spec = SlotSpec([Slot.sparse("C1"), Slot.sparse("w", dtype="float")])
+        >>> spec = Schema([Column.sparse("C1"), Column.sparse("w", dtype="float")])
         >>> spec.with_weights({"C1": "w"}).weights
         {'C1': 'w'}
 
@@ -282,16 +282,16 @@ class SlotSpec:
                 "`weights` must map id slots to the slots of their weights, "
                 f"found {weights!r}."
             )
-        slots = dict(self._by_name)
+        schema = dict(self._by_name)
         paired = self.weights
         for name, weights_name in weights.items():
             for wanted in (name, weights_name):
-                if wanted not in slots:
+                if wanted not in schema:
                     raise ValueError(
                         f"`weights`: {wanted!r} is not a declared slot; the "
-                        f"slots are {', '.join(slots)}."
+                        f"slots are {', '.join(schema)}."
                     )
-            slot = slots[weights_name]
+            slot = schema[weights_name]
             if slot.weights_of is not None:
                 raise ValueError(
                     f"`weights`: {weights_name!r} cannot hold the weights of "
@@ -303,8 +303,8 @@ class SlotSpec:
                     f"{name!r}: {paired[name]!r} holds them."
                 )
             paired[name] = weights_name
-            slots[weights_name] = dataclasses.replace(slot, weights_of=name)
-        return SlotSpec(slots.values())
+            schema[weights_name] = dataclasses.replace(slot, weights_of=name)
+        return Schema(schema.values())
 
     def _paired(self) -> dict[str, str]:
         pairs: dict[str, str] = {}
@@ -327,46 +327,46 @@ class SlotSpec:
         return pairs
 
     @property
-    def labels(self) -> list[Slot]:
+    def labels(self) -> list[Column]:
         """The label slots."""
         return [s for s in self._slots if s.kind == "label"]
 
     @property
-    def dense(self) -> list[Slot]:
+    def dense(self) -> list[Column]:
         """The dense slots."""
         return [s for s in self._slots if s.kind == "dense"]
 
     @property
-    def sparse(self) -> list[Slot]:
+    def sparse(self) -> list[Column]:
         """The sparse slots."""
         return [s for s in self._slots if s.kind == "sparse"]
 
     @property
-    def one_hot(self) -> list[Slot]:
+    def one_hot(self) -> list[Column]:
         """The one-hot slots."""
         return [s for s in self._slots if s.kind == "one_hot"]
 
     @property
-    def wide(self) -> list[Slot]:
+    def wide(self) -> list[Column]:
         """The sparse slots marked `wide`; empty if none was marked."""
         return [s for s in self._slots if s.wide]
 
     @classmethod
-    def from_yaml(cls, path: StrPath) -> "SlotSpec":
-        """Reads a slot file; docs/data.md gives its form.
+    def from_yaml(cls, path: StrPath) -> "Schema":
+        """Reads a schema file; docs/data.md gives its form.
 
         Raises:
             ValueError: The file is not as described; names it and the key.
             tf.errors.OpError: The file cannot be read.
         """
-        yaml = import_optional("yaml", "SlotSpec")
-        from lodestar.data import slot_yaml
+        yaml = import_optional("yaml", "Schema")
+        from lodestar.data import schema_yaml
 
         path = as_path(path)
         with open_input(path) as file:
             data = file.read()
         try:
-            return cls(_parse(slot_yaml.load(data.decode())))
+            return cls(_parse(schema_yaml.load(data.decode())))
         except RecursionError as error:
             raise ValueError(f"{path}: is nested too deep") from error
         except yaml.YAMLError as error:
@@ -377,8 +377,8 @@ class SlotSpec:
 
     @classmethod
     def from_inputs(
-        cls, model: Any, labels: str | Slot | Iterable[str | Slot] = ()
-    ) -> "SlotSpec":
+        cls, model: Any, labels: str | Column | Iterable[str | Column] = ()
+    ) -> "Schema":
         """The slots of data that a functional Keras model can be fed with.
 
         A ragged int64 input is a sparse slot, a float32 input a dense one of its
@@ -394,22 +394,24 @@ class SlotSpec:
             ValueError: An input is none of these, which names it; or the model
                 has no inputs yet.
         """
-        slots = label_slots(labels)
+        schema = label_slots(labels)
         for name, shape in shapes_of_inputs(model).items():
-            slots.append(
-                Slot.sparse(name) if shape is None else Slot.dense(name, shape)
+            schema.append(
+                Column.sparse(name)
+                if shape is None
+                else Column.dense(name, shape)
             )
-        return cls(slots)
+        return cls(schema)
 
     def to_yaml(self, path: StrPath) -> None:
-        """Writes the slot file that `from_yaml` reads back as an equal spec."""
+        """Writes the schema file that `from_yaml` reads back as an equal spec."""
         text = self.yaml_text()
         with AtomicFile(path) as file:
             file.write(text.encode())
 
     def yaml_text(self) -> str:
-        """Returns the text of the slot file."""
-        yaml = import_optional("yaml", "SlotSpec")
+        """Returns the text of the schema file."""
+        yaml = import_optional("yaml", "Schema")
         text: str = yaml.safe_dump(
             _sections(self),
             sort_keys=False,
@@ -421,49 +423,49 @@ class SlotSpec:
 
 
 def label_slots(
-    labels: str | Slot | Iterable[str | Slot],
+    labels: str | Column | Iterable[str | Column],
     dtypes: Mapping[str, str] | None = None,
-) -> list[Slot]:
+) -> list[Column]:
     """Label slots as they are, or by their names: of 0 and 1, and of `dtypes`."""
-    if isinstance(labels, (str, Slot)):
+    if isinstance(labels, (str, Column)):
         labels = [labels]
-    slots = [
+    schema = [
         label
-        if isinstance(label, Slot)
-        else Slot.label(label, dtype=(dtypes or {}).get(label, "uint64"))
+        if isinstance(label, Column)
+        else Column.label(label, dtype=(dtypes or {}).get(label, "uint64"))
         for label in labels
     ]
-    for slot in slots:
+    for slot in schema:
         if slot.kind != "label":
             raise ValueError(
                 f"`labels`: slot {slot.name!r} is a {slot.kind} slot, wanted a "
                 "label."
             )
-    return slots
+    return schema
 
 
-Slots: TypeAlias = SlotSpec | StrPath | Iterable[Slot]
+SchemaLike: TypeAlias = Schema | StrPath | Iterable[Column]
 
 
-def as_slot_spec(
-    slots: Slots, weights: Mapping[str, str] | None = None
-) -> SlotSpec:
-    """Returns `slots` itself, or what a slot file's path or a list stands for.
+def as_schema(
+    schema: SchemaLike, weights: Mapping[str, str] | None = None
+) -> Schema:
+    """Returns `schema` itself, or what a schema file's path or a list stands for.
 
-    With `weights`, as `SlotSpec.with_weights` takes them, of these pairs, too.
+    With `weights`, as `Schema.with_weights` takes them, of these pairs, too.
     """
     if weights:
-        return as_slot_spec(slots).with_weights(weights)
-    if isinstance(slots, SlotSpec):
-        return slots
-    if isinstance(slots, (str, os.PathLike)):
-        return SlotSpec.from_yaml(slots)
-    if isinstance(slots, Mapping) or not isinstance(slots, Iterable):
+        return as_schema(schema).with_weights(weights)
+    if isinstance(schema, Schema):
+        return schema
+    if isinstance(schema, (str, os.PathLike)):
+        return Schema.from_yaml(schema)
+    if isinstance(schema, Mapping) or not isinstance(schema, Iterable):
         raise TypeError(
-            "`slots` must be a SlotSpec, the path of a slot file or a list of "
-            f"Slots, found {slots!r}."
+            "`schema` must be a Schema, the path of a schema file or a list of "
+            f"Slots, found {schema!r}."
         )
-    return SlotSpec(slots)
+    return Schema(schema)
 
 
 def _shown(shape: Any) -> str:
@@ -474,7 +476,7 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _parse(content: Any) -> list[Slot]:
+def _parse(content: Any) -> list[Column]:
     if not isinstance(content, Mapping):
         raise ValueError(
             f"wanted a mapping with the keys {', '.join(_SECTIONS)}, found "
@@ -485,16 +487,16 @@ def _parse(content: Any) -> list[Slot]:
             raise ValueError(
                 f"unknown key {key!r}; the keys are {', '.join(_SECTIONS)}"
             )
-    slots: dict[str, Slot] = {}
+    schema: dict[str, Column] = {}
 
     def add(section: str, make: Any, name: Any, **options: Any) -> None:
         _check_name(section, name)
-        if name in slots:
+        if name in schema:
             raise ValueError(
                 f"key '{section}': slot {name!r} is declared twice"
             )
         try:
-            slots[name] = make(name, used=name not in unused, **options)
+            schema[name] = make(name, used=name not in unused, **options)
         except ValueError as error:
             raise ValueError(f"key '{section}': {error}") from error
 
@@ -519,36 +521,36 @@ def _parse(content: Any) -> list[Slot]:
                 f"found {value!r}"
             )
         dtype, binary = _LABELS[value]
-        add("label", Slot.label, name, dtype=dtype, binary=binary)
+        add("label", Column.label, name, dtype=dtype, binary=binary)
     for name, value in _entries(content, "dense", 1):
-        add("dense", Slot.dense, name, **_dense_options(name, value))
+        add("dense", Column.dense, name, **_dense_options(name, value))
     for name, value in sparse.items():
         add(
             "sparse",
-            Slot.sparse,
+            Column.sparse,
             name,
             dtype=value,
             wide=name in wide,
             weights_of=weights_of.get(name),
         )
     for name, value in _mapping(content, "one_hot", "name to size").items():
-        add("one_hot", Slot.one_hot, name, size=value)
+        add("one_hot", Column.one_hot, name, size=value)
 
     for name in unused:
-        if name not in slots:
+        if name not in schema:
             raise ValueError(f"key 'unused': {name!r} is not a declared slot")
-    if not slots:
+    if not schema:
         raise ValueError("declares no slots")
     if "order" not in content:
-        return list(slots.values())
+        return list(schema.values())
     order = _names(content, "order")
     for name in order:
-        if name not in slots:
+        if name not in schema:
             raise ValueError(f"key 'order': {name!r} is not a declared slot")
-    for name in slots:
+    for name in schema:
         if name not in order:
             raise ValueError(f"key 'order': slot {name!r} is missing")
-    return [slots[name] for name in order]
+    return [schema[name] for name in order]
 
 
 def _check_name(section: str, name: Any) -> None:
@@ -629,7 +631,7 @@ def _names(content: Mapping[str, Any], section: str) -> dict[str, None]:
     return names
 
 
-def _sections(spec: SlotSpec) -> dict[str, Any]:
+def _sections(spec: Schema) -> dict[str, Any]:
     content: dict[str, Any] = {}
     words = {meaning: word for word, meaning in _LABELS.items()}
     labels = {s.name: words[s.dtype, s.binary] for s in spec.labels}

@@ -1,18 +1,18 @@
-"""inputs_of_slots: what a model takes of what datasets of slots give."""
+"""inputs_of_schema: what a model takes of what datasets of slots give."""
 
 import keras
 
-from lodestar.data import MultiSlotDataset, Slot, SlotSpec, inputs_of_slots
+from lodestar.data import Column, MultiSlotDataset, Schema, inputs_of_schema
 
-SPEC = SlotSpec(
+SPEC = Schema(
     [
-        Slot.label("click"),
-        Slot.dense("I", [2]),
-        Slot.dense("count", dtype="uint64"),
-        Slot.sparse("a/b"),
-        Slot.sparse("weight", dtype="float"),
-        Slot.one_hot("day", 7),
-        Slot.sparse("aside", used=False),
+        Column.label("click"),
+        Column.dense("I", [2]),
+        Column.dense("count", dtype="uint64"),
+        Column.sparse("a/b"),
+        Column.sparse("weight", dtype="float"),
+        Column.one_hot("day", 7),
+        Column.sparse("aside", used=False),
     ]
 )
 
@@ -21,7 +21,7 @@ def test_inputs_are_as_the_dataset_gives_them(tmp_path):
     path = tmp_path / "clicks.txt"
     path.write_text("1 1 2 0.5 3 1 7 2 8 9 2 1.5 2 1 6 0\n")
     features, _ = MultiSlotDataset(path, SPEC, 1).element_spec
-    inputs = inputs_of_slots(SPEC)
+    inputs = inputs_of_schema(SPEC)
     assert list(inputs) == ["a/b", "weight", "I", "count", "day"]
     assert set(inputs) == set(features)
     for name, tensor in inputs.items():
@@ -34,9 +34,11 @@ def test_inputs_are_as_the_dataset_gives_them(tmp_path):
 
 
 def test_slots_of_these_inputs_are_the_slots():
-    slots = [Slot.label("click"), Slot.sparse("C"), Slot.dense("I", [-1, 2])]
-    inputs = inputs_of_slots(slots)
+    schema = [
+        Column.label("click"),
+        Column.sparse("C"),
+        Column.dense("I", [-1, 2]),
+    ]
+    inputs = inputs_of_schema(schema)
     assert inputs["I"].shape == (None, None, 2)
-    assert SlotSpec.from_inputs(list(inputs.values()), "click") == SlotSpec(
-        slots
-    )
+    assert Schema.from_inputs(list(inputs.values()), "click") == Schema(schema)

@@ -4,21 +4,21 @@ from collections.abc import Iterable
 
 import keras
 
-from lodestar.data.slot_spec import Slot
+from lodestar.data.schema import Column
 
 
-def inputs_of_slots(slots: Iterable[Slot]) -> dict[str, keras.KerasTensor]:
+def inputs_of_schema(schema: Iterable[Column]) -> dict[str, keras.KerasTensor]:
     """The inputs of a functional model, one for each used feature slot.
 
     A Keras model takes what a dataset of these slots gives by the names of the
     slots; an input has its slot's, unless that has a "/", which Keras refuses.
 
-    >>> inputs = inputs_of_slots([Slot.sparse("item"), Slot.dense("price", [2])])
+    >>> inputs = inputs_of_schema([Column.sparse("item"), Column.dense("price", [2])])
     >>> {name: tensor.shape for name, tensor in inputs.items()}
     {'item': (None, None), 'price': (None, 2)}
 
     Args:
-        slots: A `SlotSpec`, or slots; labels are left out.
+        schema: A `Schema`, or slots; labels are left out.
 
     Returns:
         By the name of the slot: of ids ragged int64 `[B, None]`, of sparse
@@ -27,14 +27,14 @@ def inputs_of_slots(slots: Iterable[Slot]) -> dict[str, keras.KerasTensor]:
         the sparse, then the dense, then the one-hot slots.
     """
     kinds = ("sparse", "dense", "one_hot")
-    used = [slot for slot in slots if slot.used and slot.kind in kinds]
+    used = [slot for slot in schema if slot.used and slot.kind in kinds]
     return {
         slot.name: _input(slot)
         for slot in sorted(used, key=lambda slot: kinds.index(slot.kind))
     }
 
 
-def _input(slot: Slot) -> keras.KerasTensor:
+def _input(slot: Column) -> keras.KerasTensor:
     name = None if "/" in slot.name else slot.name
     dtype = "float32" if slot.dtype == "float" else "int64"
     if slot.kind == "sparse":

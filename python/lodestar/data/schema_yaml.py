@@ -9,7 +9,7 @@ _DECIMAL = re.compile("[-+]?(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
 def load(text: str) -> Any:
-    """Returns what a slot file holds.
+    """Returns what a schema file holds.
 
     Raises:
         ValueError: It has an alias, a key twice, or a number that is no decimal.
@@ -30,7 +30,7 @@ class _SlotLoader(yaml.SafeLoader):
             event = self.peek_event()
             raise ValueError(
                 f"alias '*{event.anchor}' on line {event.start_mark.line + 1}; "
-                "a slot file has none"
+                "a schema file has none"
             )
         return super().compose_node(parent, index)
 
