@@ -80,7 +80,7 @@ def milliseconds(step, elements, steps):
 
 def report(name, log, steps, runs):
     """Times the sides in turn, after one round that is not timed."""
-    schema = Schema.from_yaml(log.schema_file)
+    schema = Schema.load(log.schema_file)
     read = functools.partial(
         open_dataset, log.files, schema, BATCH_SIZE, format=name
     )

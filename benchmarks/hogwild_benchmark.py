@@ -31,7 +31,7 @@ TRAINED = 8  # files; one more is for the AUC
 def make_model(schema, dim, tower):
     """Tables of `dim`, and dense layers of `tower` units over their rows."""
     keras.utils.set_random_seed(1)
-    inputs = lodestar.data.inputs_of_schema(schema)
+    inputs = schema.inputs()
     features = {
         slot.name: lodestar.Feature(dim=dim, combiner="sum")
         for slot in schema.sparse
@@ -126,7 +126,7 @@ def main():
     samples = batches * BATCH_SIZE
     with tempfile.TemporaryDirectory() as folder:
         log = generate_click_log(folder, (TRAINED + 1) * samples, TRAINED + 1)
-        schema = lodestar.data.Schema.from_yaml(log.schema_file)
+        schema = lodestar.data.Schema.load(log.schema_file)
         data = FileDataset(log.files[:TRAINED], schema, BATCH_SIZE)
         for work, num_files, dim, tower, wanted in (
             (

@@ -46,7 +46,7 @@ def prepare(options: argparse.Namespace) -> None:
 
 def read_schema(options: argparse.Namespace) -> Schema:
     """The slots that are used: one label, ids, and what else there is."""
-    schema = Schema.from_yaml(options.schema)
+    schema = Schema.load(options.schema)
     used = Schema(schema.used)
     if len(used.labels) != 1 or not ids_of(used):
         raise lodestar.data.DataError(

@@ -39,7 +39,7 @@ def make_model(
     """
     keras.utils.set_random_seed(seed)
     schema = Schema(schema.used)
-    inputs = lodestar.data.inputs_of_schema(schema)
+    inputs = schema.inputs()
     ids = ctr_data.ids_of(schema)
     table = lodestar.EmbeddingVariable(dim, seed=seed, name="ids")
     rows = lodestar.layers.EmbeddingCollection(

@@ -38,7 +38,7 @@ def wide_and_deep(
     Returns:
         A model from features by slot name to the click probability `[B, 1]`.
     """
-    inputs = lodestar.data.inputs_of_schema(schema)
+    inputs = schema.inputs()
     ids = {slot.name: inputs[slot.name] for slot in schema.sparse}
     parts = [inputs[slot.name] for slot in schema.one_hot]
     if ids:

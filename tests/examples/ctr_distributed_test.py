@@ -313,7 +313,7 @@ def test_bad_data_is_named(main, log, tmp_path, capsys):
     assert "wanted another to train on" in capsys.readouterr().err
     command = [*log, "--last-day", "2026-02-27", *out]
     schema = tmp_path / "schema.yaml"
-    Schema([Column.label("click"), Column.dense("x")]).to_yaml(schema)
+    Schema([Column.label("click"), Column.dense("x")]).save(schema)
     assert main(*command, "--schema", schema) == 2
     assert "wanted one label and a sparse slot" in capsys.readouterr().err
     assert main(*command, "--pipe-command", "sed 7s/1/x/") == 2

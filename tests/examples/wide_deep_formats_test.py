@@ -61,7 +61,7 @@ def main(monkeypatch, server):
 @pytest.fixture
 def schema(tmp_path):
     """The schema file."""
-    SLOTS.to_yaml(tmp_path / "all.yaml")
+    SLOTS.save(tmp_path / "all.yaml")
     return tmp_path / "all.yaml"
 
 
@@ -186,7 +186,7 @@ def test_raw_keys_are_shifted_once(main, tmp_path, capsys):
     data.pop("day")
     with RawWriter(file, spec) as writer:
         writer.write_batch(data)
-    spec.to_yaml(f"{file}.schema.yaml")  # found beside the file
+    spec.save(f"{file}.schema.yaml")  # found beside the file
     arguments = ["--data", file, "--slot-size-array", "9,50", "--epochs", 1]
     arguments += ["--num-samples", 500]
     assert main(*arguments, "--output", tmp_path / "a") == 0
@@ -252,7 +252,7 @@ def test_a_label_of_any_dtype_is_0_or_1(main, tmp_path, capsys):
     file = tmp_path / "all.norm"
     with NormWriter(file, spec) as writer:
         writer.write_batch({"y": [0.0, 1.0, 0.5], "I": [0.0, 1.0, 2.0]})
-    spec.to_yaml(tmp_path / "schema.yaml")
+    spec.save(tmp_path / "schema.yaml")
     assert main("--data", file, "--output", tmp_path / "out") == 2
     assert capsys.readouterr().err == (
         f"wide_deep: {file}: record 2: slot 'y': a value is 0.5, wanted 0 or 1\n"

@@ -58,7 +58,7 @@ def test_without_them_all_else_works_and_each_use_says_what_to_type(tmp_path):
     code = """
 spec = lodestar.data.Schema([lodestar.data.Column.label("y")])
 uses = [
-    lambda: spec.to_yaml("schema.yaml"),
+    lambda: spec.save("schema.yaml"),
     lambda: lodestar.data.ParquetWriter("x.parquet", spec),
     lambda: lodestar.data.ParquetDataset("x.parquet", spec, 4),
 ]

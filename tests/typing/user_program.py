@@ -36,7 +36,7 @@ def sequences(x: lodestar.LoDTensor) -> None:
 
 
 def data(folder: str) -> None:
-    spec = Schema.from_yaml(f"{folder}/schema.yaml")
+    spec = Schema.load(f"{folder}/schema.yaml")
     assert_type(spec, Schema)
     lodestar.data.MultiSlotDataset([f"{folder}/part-0"], spec, 512)
     lodestar.data.MultiSlotDataset(5, spec, 512)  # type: ignore[arg-type]

@@ -37,7 +37,6 @@ from lodestar.data.readers import batch_reader, sample_reader
 from lodestar.data.record_dataset import ReadOptions
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
-from lodestar.data.schema_inputs import inputs_of_schema
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.source import Source
@@ -107,7 +106,6 @@ __all__ = [
     "given_options",
     "hash_ids",
     "hash_ids_tensor",
-    "inputs_of_schema",
     "one_format",
     "open_dataset",
     "open_source",

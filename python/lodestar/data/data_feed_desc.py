@@ -15,7 +15,7 @@ from google.protobuf import (
 
 from lodestar._typing import StrPath
 from lodestar.data.input_bytes import open_input
-from lodestar.data.schema import Column, Schema, label_slots
+from lodestar.data.schema import Column, Schema, label_columns
 
 _PACKAGE = "lodestar.data_feed"
 # Field -> type, in the order of Paddle's numbers; "*" where it is repeated.
@@ -118,7 +118,7 @@ class DataFeedDesc:
             raise ValueError(f"batch_size is {batch_size}, wanted at least 1")
         listed = message.multi_slot_desc.schema
         dtypes = {slot.name: _type(slot) for slot in listed}
-        found = {slot.name: slot for slot in label_slots(labels, dtypes)}
+        found = {slot.name: slot for slot in label_columns(labels, dtypes)}
         schema = []
         for slot in listed:
             label = found.pop(slot.name, None)

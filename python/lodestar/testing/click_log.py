@@ -163,7 +163,7 @@ def _write(
     """Writes the log; notes in `begun` what is at a path before it is written."""
     spec = click_log_schema()
     begun[log.schema_file] = _inode(log.schema_file)
-    spec.to_yaml(log.schema_file)
+    spec.save(log.schema_file)
     num_files = len(log.files)
     bounds = np.linspace(0, num_samples, num_files + 1).astype(np.int64)
     for part, (begin, end) in enumerate(itertools.pairwise(bounds)):

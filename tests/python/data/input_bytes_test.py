@@ -154,9 +154,9 @@ def test_logs_of_criteo_are_known_compressed_too(put):
 def test_slot_files_and_file_lists_of_any_name(put, tmp_path):
     spec = Schema([Column.label("y"), Column.sparse("C")])
     (tmp_path / "plain.yaml").write_bytes(b"")
-    spec.to_yaml(tmp_path / "plain.yaml")
+    spec.save(tmp_path / "plain.yaml")
     text = (tmp_path / "plain.yaml").read_bytes().replace(b"\n", b"\r\n")
-    assert Schema.from_yaml(put(text, ".yaml")) == spec
+    assert Schema.load(put(text, ".yaml")) == spec
     names = [str(tmp_path / "a\rb"), str(tmp_path / "c")]
     for name in names:
         pathlib.Path(name).write_bytes(b"")
@@ -167,8 +167,8 @@ def test_slot_files_and_file_lists_of_any_name(put, tmp_path):
 @pytest.mark.parametrize("name", ["list.txt", "list.txt.gz"])
 def test_what_is_written_is_read_back(tmp_path, name):
     spec = Schema([Column.label("y"), Column.sparse("C")])
-    spec.to_yaml(tmp_path / name)
-    assert Schema.from_yaml(tmp_path / name) == spec
+    spec.save(tmp_path / name)
+    assert Schema.load(tmp_path / name) == spec
     write_file_list(tmp_path / name, [tmp_path / name])
     assert read_file_list(tmp_path / name) == [str(tmp_path / name)]
 

@@ -26,7 +26,7 @@ READERS = {
     "any": lambda path: read(path, data.open_dataset),
     "source": lambda path: data.open_source(path, SLOTS),
     "csv": lambda path: data.open_source(path, SLOTS, format="csv"),
-    "slots": data.Schema.from_yaml,
+    "slots": data.Schema.load,
     "file list": data.read_file_list,
     "split": lambda path: data.split_samples(
         path, "a", "b", fraction=0.5, schema=SLOTS, format="multislot"
@@ -37,7 +37,7 @@ WRITERS = {
     "multislot": lambda path: data.MultiSlotWriter(path, SLOTS),
     "norm": lambda path: data.NormWriter(path, SLOTS),
     "parquet": lambda path: data.ParquetWriter(path, SLOTS),
-    "slots": SLOTS.to_yaml,
+    "slots": SLOTS.save,
     "file list": lambda path: data.write_file_list(path, ["a"]),
     "click log": lambda path: testing.generate_click_log(path, 10, 1),
 }

@@ -212,7 +212,7 @@ def test_batches_of_tables_that_are_gone_are_freed():
 
 
 def test_model_fit_leaves_no_reader_behind(folder):
-    inputs = lodestar.data.inputs_of_schema(SPEC)
+    inputs = SPEC.inputs()
     rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")(inputs["C"])
     score = keras.layers.Dense(1)(keras.layers.concatenate([rows, inputs["I"]]))
     before = count_of(PythonFunction)

@@ -6,13 +6,13 @@ import tensorflow as tf
 
 from lodestar.data import (
     Column,
-    ColumnValues,
     MultiSlotDataset,
     MultiSlotWriter,
     Schema,
     batch_reader,
     sample_reader,
 )
+from lodestar.data.sample_columns import ColumnValues
 from lodestar.ragged import LoDTensor
 
 SPEC = Schema(

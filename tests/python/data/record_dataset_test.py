@@ -99,7 +99,7 @@ def test_files_are_paths(files):
         MultiSlotDataset(files, SPEC, 8)
 
 
-@pytest.mark.parametrize("slots", [None, {"label": ["click"]}])
+@pytest.mark.parametrize("schema", [None, {"label": ["click"]}])
 def test_slots_are_a_spec_a_path_or_a_list(schema):
     with pytest.raises(TypeError, match="`schema` must be a Schema, the path"):
         MultiSlotDataset("file", schema, 8)

@@ -320,7 +320,7 @@ def test_a_server_stops_while_it_is_asked(files):
 
 @pytest.fixture
 def schema(tmp_path):
-    SPEC.to_yaml(tmp_path / "schema.yaml")
+    SPEC.save(tmp_path / "schema.yaml")
     return str(tmp_path / "schema.yaml")
 
 

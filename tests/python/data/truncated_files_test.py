@@ -222,7 +222,7 @@ def test_a_cut_tfrecord_file_is_an_error_of_all_that_read_it(
     with pytest.raises(ERRORS) as error:
         list(ExampleDataset(path, SPEC, 2, texts=[]))
     assert str(path) in str(error.value)
-    SPEC.to_yaml(tmp_path / "schema.yaml")
+    SPEC.save(tmp_path / "schema.yaml")
     assert main(["validate", str(path)]) == 1
     assert f"{path}" in "".join(capsys.readouterr())
     assert main(["convert", str(path), str(tmp_path / "out.txt")]) == 2
@@ -231,7 +231,7 @@ def test_a_cut_tfrecord_file_is_an_error_of_all_that_read_it(
 
 @pytest.mark.parametrize("size", [5, 15, -3])
 def test_validate_reports_a_cut_compressed_file(tmp_path, size, capsys):
-    SPEC.to_yaml(tmp_path / "schema.yaml")
+    SPEC.save(tmp_path / "schema.yaml")
     made = {
         "a.txt.gz": MultiSlotWriter,
         "a.norm.gz": NormWriter,

@@ -45,7 +45,7 @@ def _write_files():
     _write(lodestar.data.NormWriter, "clicks.norm", samples)
     _write(lodestar.data.ExampleWriter, "clicks.tfrecord", samples)
     lodestar.data.write_file_list("file_list.txt", ["clicks.norm"])
-    spec.to_yaml("schema.yaml")
+    spec.save("schema.yaml")
     pathlib.Path("clicks.csv").write_text("click,ids\n1,a b\n0,c\n")
     pathlib.Path("data.prototxt").write_text(
         'name: "MultiSlotDataFeed" batch_size: 2 multi_slot_desc {'

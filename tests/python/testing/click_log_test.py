@@ -31,7 +31,7 @@ def batches(log):
 
 
 def test_shape(log, batches):
-    spec = Schema.from_yaml(log.schema_file)
+    spec = Schema.load(log.schema_file)
     assert spec == click_log_schema()
     assert len(spec.sparse) == 26
     assert sum(slot.num_values for slot in spec.dense) == 13

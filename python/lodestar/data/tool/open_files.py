@@ -154,7 +154,7 @@ def _slots_beside(paths: Sequence[str]) -> Schema | None:
             if candidate not in read:
                 if not tf.io.gfile.exists(candidate):
                     continue
-                read[candidate] = Schema.from_yaml(candidate)
+                read[candidate] = Schema.load(candidate)
             spec = read[candidate]
             if first is None:
                 first = (candidate, spec)

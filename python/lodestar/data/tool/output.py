@@ -138,12 +138,12 @@ class Output:
 
     def _commit_file(self) -> None:
         with AtomicFile(schema_path(self._target)) as file:
-            file.write(self._spec.yaml_text().encode())
+            file.write(self._spec.yaml().encode())
             self._writer.close()
 
     def _commit_folder(self, temporary: Temporary) -> None:
         folder = temporary.path
-        self._spec.to_yaml(os.path.join(folder, FOLDER_SCHEMA))
+        self._spec.save(os.path.join(folder, FOLDER_SCHEMA))
         if self._listed:
             write_file_list(
                 os.path.join(folder, FILE_LIST),

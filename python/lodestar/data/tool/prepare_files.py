@@ -86,7 +86,7 @@ class PreparedFiles:
     @property
     def schema(self) -> Schema:
         """What an example holds, unused slots included."""
-        return Schema.from_yaml(self.schema_file)
+        return Schema.load(self.schema_file)
 
     def train_dataset(
         self, batch_size: int, *, shuffle_rows: int = 0, seed: int | None = None
@@ -217,7 +217,7 @@ def prepare_files(
             [*train, *evaluation], schema, format=found, **options
         )
         _check_slots(opened.spec.used, schema or train[0])
-        opened.spec.to_yaml(folder / FOLDER_SCHEMA)
+        opened.spec.save(folder / FOLDER_SCHEMA)
         own: dict[str, str] = {}  # file in the folder -> that of the caller
         try:
             return _made(
@@ -310,7 +310,7 @@ def read_files(
             labels to evaluate on are the same; names file, example and slot.
         tf.errors.OpError: A file is not of this format or these slots.
     """
-    spec = Schema.from_yaml(schema_file)
+    spec = Schema.load(schema_file)
     train, evaluation = as_paths(train_files), as_paths(eval_files)
     examples, _, mean, variance = _summary(
         train, spec, format, options, transform

@@ -245,7 +245,7 @@ def test_an_error_leaves_nothing_and_keeps_the_older_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "slots, options, message",
+    "schema, options, message",
     [
         ([Column.label("y")], {"check": "crc"}, "`check`='crc' is not in"),
         (

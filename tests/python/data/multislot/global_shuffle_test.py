@@ -406,7 +406,7 @@ def test_what_changes_the_samples_waits(tmp_path):
 
 @pytest.fixture
 def schema(tmp_path):
-    SPEC.to_yaml(tmp_path / "schema.yaml")
+    SPEC.save(tmp_path / "schema.yaml")
     return tmp_path / "schema.yaml"
 
 

@@ -256,7 +256,7 @@ def test_several_labels_and_none(tmp_path):
 
 
 def test_slots_may_be_a_slot_file_or_a_list(tmp_path, files):
-    SPEC.to_yaml(tmp_path / "schema.yaml")
+    SPEC.save(tmp_path / "schema.yaml")
     wanted = numbers(MultiSlotDataset(files, SPEC, 8))
     for schema in (
         tmp_path / "schema.yaml",

@@ -205,7 +205,7 @@ def test_a_type_is_float_once_there_was_one():
 
 def test_samples_as_the_slot_file_says(tmp_path):
     path = tmp_path / "schema.yaml"
-    SPEC.to_yaml(path)
+    SPEC.save(path)
     for schema in SPEC, path, list(SPEC):
         text = text_of(sample(), sample(P=[1, 2, 3, 4]), schema=schema)
         assert text == (

@@ -443,7 +443,7 @@ print([x["n"].numpy()[:, 0].tolist() for x, _ in iterator])
 
 def test_another_process_goes_on_at_the_next_row(tmp_path, files):
     schema = tmp_path / "schema.yaml"
-    SPEC.to_yaml(schema)
+    SPEC.save(schema)
     dataset = ParquetDataset(files, SPEC, 8, shuffle_rows=20, seed=2)
     iterator = iter(dataset)
     next(iterator)

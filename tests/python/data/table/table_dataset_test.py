@@ -493,7 +493,7 @@ def test_an_iterator_holds_the_table():
 
 def test_model_fit_knows_the_steps_of_an_epoch():
     frame = tables(20)["pandas"]
-    inputs = lodestar.data.inputs_of_schema(SPEC)
+    inputs = SPEC.inputs()
     rows = [
         lodestar.layers.DynamicEmbedding(2, combiner="sum")(inputs[name])
         for name in ("user", "city", "tags")

@@ -50,7 +50,7 @@ def leftovers(tmp_path):
 
 def test_census(tmp_path):
     spec = convert(tmp_path, CENSUS, "Salary=>50K")
-    assert spec == Schema.from_yaml(schema_path(tmp_path / "out"))
+    assert spec == Schema.load(schema_path(tmp_path / "out"))
     assert spec.names() == ["Salary", "age", "job", "hours", "country"]
     assert spec.names("dense") == ["age", "hours"]
     features, labels = read(tmp_path)
@@ -129,7 +129,7 @@ def test_many_columns_take_time_in_proportion(tmp_path):
         rows = ["y," + ",".join(names), "1," + ",".join(cells), ""]
         spec = convert(tmp_path, "\n".join(rows))
         assert spec.names() == ["y", *names]
-        Schema.from_yaml(schema_path(tmp_path / "out"))
+        Schema.load(schema_path(tmp_path / "out"))
         return time.process_time() - began
 
     seconds(10)  # what comes with the first call

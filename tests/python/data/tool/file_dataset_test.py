@@ -118,7 +118,7 @@ def test_files_with_slots_of_their_own(tmp_path):
     for name, slot in (("one", "a"), ("two", "b")):
         spec = Schema([Column.label("y"), Column.sparse(slot)])
         (tmp_path / name).mkdir()
-        spec.to_yaml(tmp_path / name / "schema.yaml")
+        spec.save(tmp_path / name / "schema.yaml")
         (tmp_path / name / "part-0").write_text("1 1 1 5\n")
     data = FileDataset(tmp_path / "one", batch_size=1)
     for name, slot in (("one", "a"), ("two", "b"), ("one", "a")):

@@ -33,7 +33,7 @@ COLUMNS = {
 def write(path):
     with MultiSlotWriter(path, SPEC) as writer:
         writer.write_batch(COLUMNS)
-    SPEC.to_yaml(f"{path}.schema.yaml")
+    SPEC.save(f"{path}.schema.yaml")
 
 
 def run(capsys, *arguments):
@@ -96,7 +96,7 @@ def test_distinct_ids_are_exact_up_to_a_bound(tmp_path, capsys, monkeypatch):
                 "b": (ids % 3001, np.arange(6001)),
             }
         )
-    spec.to_yaml(tmp_path / "a.schema.yaml")
+    spec.save(tmp_path / "a.schema.yaml")
     text = run(capsys, tmp_path / "a")
     assert "3000 distinct" in text and "3000 or more distinct" in text
 

@@ -66,7 +66,7 @@ def test_the_format_is_found(tmp_path, name):
     assert one_format([str(path)]) == name
     dataset = open_dataset(path, SPEC, 30)
     assert values(dataset, "b") == [i * 7 for i in range(ROWS)]
-    SPEC.to_yaml(f"{path}.schema.yaml")
+    SPEC.save(f"{path}.schema.yaml")
     assert values(open_dataset(path, batch_size=30), "a") == list(range(ROWS))
     source = open_source(path)
     assert source.spec == SPEC

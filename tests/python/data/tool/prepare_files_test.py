@@ -41,7 +41,7 @@ def write(folder, name, rows, writer=MultiSlotWriter, seed=0):
     path = folder / name
     with writer(path, SPEC) as file:
         file.write_batch(columns(rows, seed))
-    SPEC.to_yaml(folder / "schema.yaml")
+    SPEC.save(folder / "schema.yaml")
     return path
 
 
@@ -230,7 +230,7 @@ def test_another_one_removes_its_folder_as_this_one_asks_for_it(
 
 
 @pytest.mark.parametrize(
-    "slots, text, message",
+    "schema, text, message",
     [
         ("label: [y, z]\nsparse: [C]\n", "", r"label slot of 0 and 1, found \['y"),
         ("label: [y]\n", "1 1\n", "no feature slot beside the label"),

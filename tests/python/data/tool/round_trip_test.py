@@ -169,7 +169,7 @@ def test_through_two_formats(first, second, tmp_path_factory):
                 progress=progress,
             )
         assert count == num_rows(columns)
-        found = Schema.from_yaml(b + ".schema.yaml")
+        found = Schema.load(b + ".schema.yaml")
         assert found == spec
         assert read(second, b, found) == listed(spec, columns)
 

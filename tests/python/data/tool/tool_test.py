@@ -38,7 +38,7 @@ def here(tmp_path, monkeypatch):
 def text(here):
     """A MultiSlot file and its schema file."""
     (here / "in.txt").write_text(TEXT)
-    SPEC.to_yaml("in.txt.schema.yaml")
+    SPEC.save("in.txt.schema.yaml")
     return here / "in.txt"
 
 
@@ -105,7 +105,7 @@ def test_criteos_layout_is_recognised(here):
         + criteo("1", [""] * 13, ["12345678"] * 26)
     )
     run("convert day_0 out.txt")
-    spec = Schema.from_yaml("out.txt.schema.yaml")
+    spec = Schema.load("out.txt.schema.yaml")
     assert spec.names("dense") == [f"I{i}" for i in range(1, 14)]
     assert spec.names("sparse") == [f"C{i}" for i in range(1, 27)]
     ((features, label),) = MultiSlotDataset("out.txt", spec, 10)
@@ -313,7 +313,7 @@ def test_failures_are_one_line_and_leave_nothing(
 
 def test_slots_of_several_inputs_must_agree(text, here, capsys):
     (here / "b.txt").write_text(TEXT)
-    Schema([Column.label("z"), *list(SPEC)[1:]]).to_yaml("b.txt.schema.yaml")
+    Schema([Column.label("z"), *list(SPEC)[1:]]).save("b.txt.schema.yaml")
     assert failure(capsys, "inspect in.txt b.txt").startswith(
         "b.txt.schema.yaml: the slots differ from those of in.txt.schema.yaml"
     )
@@ -324,7 +324,7 @@ def test_formats_are_recognised_by_their_bytes(here, capsys):
     for check in ("sum", "none"):
         with NormWriter("file", SPEC, check=check) as writer:
             writer.write({"y": 1, "I": [1, 2], "C": [3]})
-        SPEC.to_yaml("file.schema.yaml")
+        SPEC.save("file.schema.yaml")
         run("inspect file")
         assert "1 samples in 1 file" in capsys.readouterr().out
     with MultiSlotWriter("file", SPEC) as writer:
@@ -443,7 +443,7 @@ def test_a_batch_is_cut_where_files_end(here, rng):
                 "C": (ids, np.arange(count + 1)),
             }
         )
-    SPEC.to_yaml("in.txt.schema.yaml")
+    SPEC.save("in.txt.schema.yaml")
     run("convert in.txt out --to multislot --files 3")
     parts = [open(f"out/part-0000{i}.txt").read() for i in range(3)]
     assert "".join(parts) == (here / "in.txt").read_text()

@@ -25,7 +25,7 @@ GOOD = "1 1 1 0.5 2 7 8\n"
 def here(tmp_path, monkeypatch):
     """The working directory of a test."""
     monkeypatch.chdir(tmp_path)
-    SPEC.to_yaml("schema.yaml")
+    SPEC.save("schema.yaml")
     return tmp_path
 
 
@@ -146,7 +146,7 @@ def test_metadata_of_parquet(here, capsys):
 
 def test_free_dims_that_do_not_come_out_even(here, capsys):
     spec = Schema([Column.label("y"), Column.dense("I", (-1, 2))])
-    spec.to_yaml("a.schema.yaml")
+    spec.save("a.schema.yaml")
     with MultiSlotWriter("a", spec) as writer:
         writer.write_batch({"y": [1, 1], "I": ([1.0] * 6, [0, 2, 6])})
     run(capsys, "a", code=0)
@@ -167,7 +167,7 @@ def test_ids_that_slots_share_are_shown(here, capsys, monkeypatch):
     # The slots {0, 10, 32, 45} and {1, 10, 5, 67} share 10.
     path = here / "in"
     path.write_text("1 1 4 0 10 32 45 4 1 10 5 67 0 1 10\n")
-    spec.to_yaml(f"{path}.schema.yaml")
+    spec.save(f"{path}.schema.yaml")
     assert run(capsys, "in", code=0) == [
         "1 id shared by slots: 10 in 'a', 'b'",
         "1 good samples and no errors in 1 file",
@@ -188,7 +188,7 @@ def test_slot_sizes_keep_ids_apart(here, capsys):
     with RawWriter("in.raw", spec) as writer:
         writer.write_batch({"y": [1, 0], "a": ([3, 4], [0, 1, 2]),
                             "b": ([4, 3], [0, 1, 2])})  # fmt: skip
-    spec.to_yaml("in.raw.schema.yaml")
+    spec.save("in.raw.schema.yaml")
     assert run(capsys, "in.raw", code=0)[0] == (
         "2 ids shared by slots: 3 in 'a', 'b'; 4 in 'a', 'b'"
     )

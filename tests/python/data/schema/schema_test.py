@@ -94,7 +94,7 @@ def write(tmp_path, text):
 
 
 def test_reads_the_sections_in_their_default_order(tmp_path):
-    spec = Schema.from_yaml(write(tmp_path, EXAMPLE))
+    spec = Schema.load(write(tmp_path, EXAMPLE))
     assert list(spec) == [
         Column.label("click"),
         Column.dense("I", (13,)),
@@ -110,7 +110,7 @@ def test_reads_the_sections_in_their_default_order(tmp_path):
 
 def test_order_is_the_order_on_the_line(tmp_path):
     text = EXAMPLE + "order: [C2, click, weekday, C1, I]\n"
-    spec = Schema.from_yaml(write(tmp_path, text))
+    spec = Schema.load(write(tmp_path, text))
     assert spec.names() == ["C2", "click", "weekday", "C1", "I"]
     assert spec.names("sparse") == ["C2", "C1"]
 
@@ -121,7 +121,7 @@ label: {click: binary, rating: float, kind: integer, bought: binary_float}
 dense: {a: 3, b: {shape: [2, 2], dtype: uint64}, c: []}
 sparse: {C1: uint64, C1_weight: float}
 """
-    spec = Schema.from_yaml(write(tmp_path, text))
+    spec = Schema.load(write(tmp_path, text))
     assert list(spec) == [
         Column.label("click"),
         Column.label("rating", dtype="float", binary=False),
@@ -158,8 +158,8 @@ sparse: {C1: uint64, C1_weight: float}
 )
 def test_written_and_read_back_is_equal(tmp_path, spec):
     path = tmp_path / "schema.yaml"
-    spec.to_yaml(path)
-    assert Schema.from_yaml(path) == spec
+    spec.save(path)
+    assert Schema.load(path) == spec
     assert [p.name for p in tmp_path.iterdir()] == ["schema.yaml"]
 
 
@@ -167,15 +167,15 @@ def test_written_and_read_back_is_equal(tmp_path, spec):
 @hypothesis.given(slot_specs())
 def test_any_spec_written_and_read_back_is_equal(tmp_path_factory, spec):
     path = tmp_path_factory.getbasetemp() / "any.yaml"
-    spec.to_yaml(path)
-    again = Schema.from_yaml(path)
+    spec.save(path)
+    again = Schema.load(path)
     assert again == spec
     assert again.weights == spec.weights
 
 
 def test_unused_slots_are_declared_and_no_features(tmp_path):
     text = EXAMPLE + "unused: [C1, I, weekday]\n"
-    spec = Schema.from_yaml(write(tmp_path, text))
+    spec = Schema.load(write(tmp_path, text))
     assert spec.names() == ["click", "I", "C1", "C2", "weekday"]
     assert [slot.name for slot in spec.used] == ["click", "C2"]
     assert not spec["I"].used
@@ -198,7 +198,7 @@ def test_unused_slots_are_declared_and_no_features(tmp_path):
 )
 def test_number_of_values_of_a_shape(tmp_path, shape, num_values, multiple):
     path = write(tmp_path, f"dense: {{I: {shape}}}\n")
-    (slot,) = Schema.from_yaml(path)
+    (slot,) = Schema.load(path)
     assert slot == Column.dense("I", shape)
     assert slot.num_values == num_values
     assert slot.multiple == multiple
@@ -215,12 +215,10 @@ def test_number_of_values_of_the_other_kinds():
 
 def test_weights_pair_a_float_slot_with_an_id_slot(tmp_path):
     text = "sparse: {w1: float, C1: uint64, C2: uint64, w2: float}\n"
-    plain = Schema.from_yaml(write(tmp_path, text))
+    plain = Schema.load(write(tmp_path, text))
     assert plain.weights == {}
     assert plain.with_weights({}) == plain
-    both = Schema.from_yaml(
-        write(tmp_path, text + "weights: {C2: w2, C1: w1}\n")
-    )
+    both = Schema.load(write(tmp_path, text + "weights: {C2: w2, C1: w1}\n"))
     assert both["w1"] == Column.sparse("w1", dtype="float", weights_of="C1")
     assert both.weights == {"C1": "w1", "C2": "w2"}
     assert plain.with_weights({"C1": "w1", "C2": "w2"}) == both
@@ -326,7 +324,7 @@ def test_bad_weights_are_refused(weights, message):
 def test_a_bad_slot_file_names_file_and_key(tmp_path, text, message):
     path = write(tmp_path, text)
     with pytest.raises(ValueError, match=message) as error:
-        Schema.from_yaml(path)
+        Schema.load(path)
     assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
 
@@ -335,12 +333,12 @@ def test_a_binary_slot_file_is_refused(tmp_path):
     path = tmp_path / "schema.yaml"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match=r"slots\.yaml: "):
-        Schema.from_yaml(path)
+        Schema.load(path)
 
 
 def test_a_missing_slot_file_is_named(tmp_path):
     with pytest.raises(tf.errors.NotFoundError, match=r"nowhere\.yaml"):
-        Schema.from_yaml(tmp_path / "nowhere.yaml")
+        Schema.load(tmp_path / "nowhere.yaml")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""inputs_of_schema: what a model takes of what datasets of slots give."""
+"""Schema.inputs: what a model takes of what datasets of slots give."""
 
 import keras
 
-from lodestar.data import Column, MultiSlotDataset, Schema, inputs_of_schema
+from lodestar.data import Column, MultiSlotDataset, Schema
 
 SPEC = Schema(
     [
@@ -21,7 +21,7 @@ def test_inputs_are_as_the_dataset_gives_them(tmp_path):
     path = tmp_path / "clicks.txt"
     path.write_text("1 1 2 0.5 3 1 7 2 8 9 2 1.5 2 1 6 0\n")
     features, _ = MultiSlotDataset(path, SPEC, 1).element_spec
-    inputs = inputs_of_schema(SPEC)
+    inputs = SPEC.inputs()
     assert list(inputs) == ["a/b", "weight", "I", "count", "day"]
     assert set(inputs) == set(features)
     for name, tensor in inputs.items():
@@ -39,6 +39,6 @@ def test_slots_of_these_inputs_are_the_slots():
         Column.sparse("C"),
         Column.dense("I", [-1, 2]),
     ]
-    inputs = inputs_of_schema(schema)
+    inputs = schema.inputs()
     assert inputs["I"].shape == (None, None, 2)
     assert Schema.from_inputs(list(inputs.values()), "click") == Schema(schema)

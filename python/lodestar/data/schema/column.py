@@ -1,0 +1,312 @@
+"""Column: the declared meaning of one column of training data."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from lodestar._checks import is_number
+
+# Values of one example: tf.one_hot takes no more, and no machine holds them.
+_MAX_VALUES = 2**31 - 1
+_MAX_DEPTH = 2
+KINDS = ("label", "dense", "sparse", "one_hot")
+DTYPES = ("uint64", "float")
+ENCODINGS = ("int", "hash", "hex")
+UNITS = ("s", "ms", "us", "ns", "D")
+JSON = "json"
+ERROR = "error"
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One column of training data: what it is, and how its values are read.
+
+    Prefer the class methods, which fill in the defaults.
+
+    Attributes:
+        name: Name of the column, and of the feature in a dataset. A field of a
+            struct is named by its dotted path, e.g. `"user.id"`.
+        kind: `"label"`, `"dense"`, `"sparse"` or `"one_hot"`.
+        dtype: `"uint64"` (64-bit ids, int64 in tensors) or `"float"` (float32).
+        shape: Dense columns: the shape of one example. At most one dim may be
+            -1; it is the same for all examples of a batch, and may be 0.
+        size: One-hot columns: the ids are 0 to `size - 1`.
+        wide: Sparse columns: whether the column feeds the wide part of a model.
+        binary: Labels: whether only 0 and 1 are valid.
+        used: False for a column that files contain, and readers check, but
+            that is not a feature.
+        weights_of: Sparse float columns: the id column for each of whose ids
+            this column holds a weight.
+        encoding: Sparse id columns: how a value becomes an id. `"int"`: a
+            value is an integer, in whichever form a source stores it: any
+            integer dtype, text, a category, a float with a whole value. uint64
+            keeps its bits. `"hash"`: the id is
+            `lodestar.hash_ids(text, column=hash_as or name)`; an integer is
+            hashed as its decimal text. `"hex"`: text is a hexadecimal number.
+        hash_as: With `"hash"`: the column name that is hashed along with each
+            string. Columns that share a table must share it. Defaults to
+            `name`.
+        missing: What a null, or a string of `Schema.na_values`, becomes.
+            Dense columns: a number; None means 0. Sparse columns: None, no
+            value. `"error"`: an error that names the row; always so for labels
+            and one-hot columns.
+        separator: Splits a string into several values, e.g. `"|"`; `"json"`
+            reads a JSON list, e.g. `"[27, 9]"`. None reads one value; in CSV
+            columns with any number of values, None splits at spaces.
+        unit: `"s"`, `"ms"`, `"us"`, `"ns"` or `"D"`: dates and timestamps are
+            read as an integer number of these since 1970-01-01 (UTC).
+        positive: Labels: the string that means 1; any other string means 0.
+        depth: Sparse columns: 2 for a list of lists, a RaggedTensor
+            `[batch, None, None]`.
+        why: How the column came to be what it is. Not compared.
+    """
+
+    name: str
+    kind: str
+    dtype: str = "uint64"
+    shape: tuple[int, ...] = ()
+    size: int = 0
+    wide: bool = False
+    binary: bool = True
+    used: bool = True
+    weights_of: str | None = None
+    encoding: str = "int"
+    hash_as: str | None = None
+    missing: float | str | None = None
+    separator: str | None = None
+    unit: str | None = None
+    positive: str | None = None
+    depth: int = 1
+    why: str = dataclasses.field(default="declared", compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(
+                "The name of a column must be a non-empty string, got "
+                f"{self.name!r}."
+            )
+        self._check_kind()
+        if self.kind == "dense":
+            self._check_shape()
+        elif self.shape != ():
+            raise self._error("only a dense column has a `shape`.")
+        if self.kind == "one_hot":
+            if not _is_int(self.size) or not 1 <= self.size <= _MAX_VALUES:
+                raise self._error(
+                    f"`size` must be an integer in [1, {_MAX_VALUES}], got "
+                    f"{self.size!r}."
+                )
+        elif self.size != 0:
+            raise self._error("only a one-hot column has a `size`.")
+        self._check_use()
+        self._check_reading()
+
+    def _error(self, text: str) -> ValueError:
+        return ValueError(f"Column {self.name!r}: {text}")
+
+    def _check_kind(self) -> None:
+        for field, allowed in (
+            ("kind", KINDS),
+            ("dtype", DTYPES),
+            ("encoding", ENCODINGS),
+            ("unit", (None, *UNITS)),
+        ):
+            value = getattr(self, field)
+            if value not in allowed:
+                raise self._error(
+                    f"`{field}` must be one of {allowed}, got {value!r}."
+                )
+        if self.kind == "one_hot" and self.dtype != "uint64":
+            raise self._error("a one-hot column has the dtype 'uint64'.")
+        for field in ("hash_as", "separator", "positive"):
+            value = getattr(self, field)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise self._error(
+                    f"`{field}` must be a non-empty string or None, got "
+                    f"{value!r}."
+                )
+
+    def _check_shape(self) -> None:
+        shape = self.shape
+        if (
+            not isinstance(shape, (tuple, list))
+            or not all(_is_int(dim) and (dim > 0 or dim == -1) for dim in shape)
+            or shape.count(-1) > 1
+        ):
+            raise self._error(
+                "`shape` must be a list of positive integers, at most one of "
+                f"them -1, got {_shown(shape)}."
+            )
+        if abs(math.prod(shape)) > _MAX_VALUES:
+            raise self._error(
+                f"`shape` must have at most {_MAX_VALUES} elements, got "
+                f"{_shown(shape)}."
+            )
+        object.__setattr__(self, "shape", tuple(shape))
+
+    def _check_use(self) -> None:
+        holds_ids = self.kind == "sparse" and self.dtype == "uint64"
+        if not isinstance(self.used, bool):
+            raise self._error(
+                f"`used` must be True or False, got {self.used!r}."
+            )
+        if self.wide and not holds_ids:
+            raise self._error("only a sparse id column can be `wide`.")
+        if self.wide and not self.used:
+            raise self._error("an unused column cannot be `wide`.")
+        if self.weights_of is not None and (
+            self.kind != "sparse" or self.dtype != "float"
+        ):
+            raise self._error(
+                "only a sparse float column holds the weights of another, "
+                f"{self.weights_of!r}."
+            )
+
+    def _check_reading(self) -> None:
+        holds_ids = self.kind == "sparse" and self.dtype == "uint64"
+        if self.encoding != "int" and not holds_ids:
+            raise self._error(
+                f"only a sparse id column has the encoding {self.encoding!r}."
+            )
+        if self.hash_as is not None and self.encoding != "hash":
+            raise self._error("`hash_as` needs the encoding 'hash'.")
+        if self.positive is not None and self.kind != "label":
+            raise self._error("only a label has a `positive` value.")
+        if self.separator is not None and self.kind not in ("sparse", "dense"):
+            raise self._error(
+                "only a dense or sparse column has a `separator`."
+            )
+        if (
+            not _is_int(self.depth)
+            or not 1 <= self.depth <= _MAX_DEPTH
+            or (self.depth > 1 and self.kind != "sparse")
+        ):
+            raise self._error(
+                "`depth` must be 1, or 2 for a sparse column, got "
+                f"{self.depth!r}."
+            )
+        missing = self.missing
+        if missing is None or missing == ERROR:
+            return
+        if self.kind != "dense" or not is_number(missing):
+            allowed = "a number, 'error' or None"
+            if self.kind != "dense":
+                allowed = "'error' or None"
+            raise self._error(f"`missing` must be {allowed}, got {missing!r}.")
+
+    @classmethod
+    def label(
+        cls, name: str, *, dtype: str = "uint64", **options: Any
+    ) -> "Column":
+        """Returns a label: one value per example, 0 or 1 unless `binary=False`.
+
+        Args:
+            name: Name of the column.
+            dtype: `"uint64"` or `"float"`.
+            **options: Other attributes of a `Column`.
+        """
+        return cls(name, "label", dtype=dtype, **options)
+
+    @classmethod
+    def dense(
+        cls,
+        name: str,
+        shape: Iterable[int] = (1,),
+        *,
+        dtype: str = "float",
+        **options: Any,
+    ) -> "Column":
+        """Returns a column of numbers with a fixed shape per example.
+
+        Args:
+            name: Name of the column.
+            shape: Shape of one example. One dim may be -1: an example has any
+                multiple of the product of the others.
+            dtype: `"float"` or `"uint64"`.
+            **options: Other attributes of a `Column`.
+        """
+        return cls(name, "dense", dtype=dtype, shape=tuple(shape), **options)
+
+    @classmethod
+    def sparse(
+        cls, name: str, *, dtype: str = "uint64", **options: Any
+    ) -> "Column":
+        """Returns a column of ids with any number of values per example.
+
+        With `dtype="float"` the values are numbers; with `weights_of`, as many
+        per example as that id column has.
+
+        Args:
+            name: Name of the column.
+            dtype: `"uint64"` or `"float"`.
+            **options: Other attributes of a `Column`.
+        """
+        return cls(name, "sparse", dtype=dtype, **options)
+
+    @classmethod
+    def one_hot(cls, name: str, size: int, **options: Any) -> "Column":
+        """Returns a column of one id per example, read as a one-hot vector.
+
+        Args:
+            name: Name of the column.
+            size: Number of ids; the ids are 0 to `size - 1`.
+            **options: Other attributes of a `Column`.
+        """
+        return cls(name, "one_hot", size=size, **options)
+
+    @property
+    def num_values(self) -> int | None:
+        """Number of values in every example; None if it varies."""
+        if self.kind == "sparse" or -1 in self.shape:
+            return None
+        return math.prod(self.shape)
+
+    @property
+    def multiple(self) -> int:
+        """Number that divides the number of values of every example.
+
+        The product of the known dims of a dense column's shape; 1 otherwise.
+        """
+        return abs(math.prod(self.shape))
+
+    @property
+    def holds_ids(self) -> bool:
+        """Whether this is a sparse column of ids."""
+        return self.kind == "sparse" and self.dtype == "uint64"
+
+    @property
+    def missing_is_error(self) -> bool:
+        """Whether a missing value is an error."""
+        return self.missing == ERROR or self.kind in ("label", "one_hot")
+
+    def describe(self) -> str:
+        """Returns what the column is, in a few words."""
+        used = "" if self.used else "unused "
+        if self.kind == "label":
+            what = "binary label" if self.binary else "label"
+            if self.positive is not None:
+                what += f", 1 for {self.positive!r}"
+        elif self.kind == "one_hot":
+            what = f"one-hot vector of {self.size}"
+        elif self.kind == "dense":
+            of = "" if self.dtype == "float" else " of integers"
+            shape = "" if self.shape == (1,) else f" {_shown(self.shape)}"
+            what = f"dense{of}{shape}"
+        else:
+            what = "ids" if self.holds_ids else "floats"
+            if self.encoding != "int":
+                what += f", {self.encoding}"
+            if self.weights_of is not None:
+                what = f"weights of {self.weights_of!r}"
+            if self.depth > 1:
+                what += ", lists of lists"
+        return used + what
+
+
+def _shown(shape: Any) -> str:
+    return repr(list(shape) if isinstance(shape, tuple) else shape)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
