@@ -1,7 +1,7 @@
-"""Columns of samples, as `SampleWriter.write_batch` takes them: parts of them.
+"""Columns of examples, as `SampleWriter.write_batch` takes them: parts of them.
 
-A column is an array `[B, ...]` or, of a sparse slot, a pair of flat values and
-row_splits `[B + 1]`.
+A column is an array `[B, ...]` or, for a sparse column, a pair of flat values
+and row splits `[B + 1]`. The values of lists of lists are such a pair again.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -16,70 +16,73 @@ _Name = TypeVar("_Name", bound=Hashable)
 
 
 class ColumnValues(NamedTuple):
-    """A slot's values in B samples.
+    """The values of a column in B examples.
 
     Attributes:
-        values: `[N]`, of the dtype that the caller gave. Of a uint64 slot:
-            integers of 64 bits, with or without sign.
+        values: `[N]`, of the dtype that the caller gave; for ids, integers of
+            64 bits, with or without sign. For lists of lists: `ColumnValues` of
+            N lists.
         splits: int64 `[B + 1]`, from 0 to N.
     """
 
-    values: np.ndarray
+    values: Any
     splits: np.ndarray
 
 
 def num_rows(columns: Columns) -> int:
-    """How many samples there are."""
-    column = next(iter(columns.values()))
-    return len(column[1]) - 1 if isinstance(column, tuple) else len(column)
+    """Returns the number of examples."""
+    return _length(next(iter(columns.values())))
 
 
 def cut(columns: Mapping[_Name, Any], begin: int, end: int) -> dict[_Name, Any]:
-    """The samples [begin, end), of the same memory."""
-    parts: dict[_Name, Any] = {}
-    for name, column in columns.items():
-        if isinstance(column, tuple):
-            splits = np.asarray(column[1])[begin : end + 1]
-            first, last = splits[0], splits[-1]
-            parts[name] = ColumnValues(column[0][first:last], splits - first)
-        else:
-            parts[name] = column[begin:end]
-    return parts
+    """Returns the examples [begin, end), of the same memory."""
+    return {name: _cut(c, begin, end) for name, c in columns.items()}
 
 
 def take(columns: Mapping[_Name, Any], rows: np.ndarray) -> dict[_Name, Any]:
-    """The samples of these numbers, in this order."""
-    parts: dict[_Name, Any] = {}
-    for name, column in columns.items():
-        if isinstance(column, tuple):
-            values, splits = column
-            splits = np.asarray(splits)
-            starts = splits[rows]
-            taken = _splits(splits[rows + 1] - starts)
-            places = np.repeat(starts - taken[:-1], np.diff(taken))
-            places += np.arange(len(places))
-            parts[name] = ColumnValues(values[places], taken)
-        else:
-            parts[name] = column[rows]
-    return parts
+    """Returns the examples of these numbers, in this order."""
+    return {name: _take(column, rows) for name, column in columns.items()}
 
 
 def concat(parts: Sequence[Mapping[_Name, Any]]) -> dict[_Name, Any]:
-    """The samples of all parts, of which there is one, one after another."""
+    """Returns the examples of all parts, of which there is at least one."""
     if len(parts) == 1:
         return dict(parts[0])
-    columns: dict[_Name, Any] = {}
-    for name, first in parts[0].items():
-        pieces = [part[name] for part in parts]
-        if isinstance(first, tuple):
-            values, splits = zip(*pieces)
-            counts = np.concatenate([np.diff(s) for s in splits])
-            columns[name] = ColumnValues(
-                np.concatenate(values), _splits(counts)
-            )
-        else:
-            columns[name] = np.concatenate(pieces)
-    return columns
+    return {
+        name: _concat([part[name] for part in parts]) for name in parts[0]
+    }
+
+
+def _length(column: Any) -> int:
+    return len(column[1]) - 1 if isinstance(column, tuple) else len(column)
+
+
+def _cut(column: Any, begin: int, end: int) -> Any:
+    if not isinstance(column, tuple):
+        return column[begin:end]
+    splits = np.asarray(column[1])[begin : end + 1]
+    first, last = splits[0], splits[-1]
+    return ColumnValues(_cut(column[0], first, last), splits - first)
+
+
+def _take(column: Any, rows: np.ndarray) -> Any:
+    if not isinstance(column, tuple):
+        return column[rows]
+    values, splits = column
+    splits = np.asarray(splits)
+    starts = splits[rows]
+    taken = _splits(splits[rows + 1] - starts)
+    places = np.repeat(starts - taken[:-1], np.diff(taken))
+    places += np.arange(len(places))
+    return ColumnValues(_take(values, places), taken)
+
+
+def _concat(pieces: Sequence[Any]) -> Any:
+    if not isinstance(pieces[0], tuple):
+        return np.concatenate(pieces)
+    values, splits = zip(*pieces)
+    counts = np.concatenate([np.diff(s) for s in splits])
+    return ColumnValues(_concat(values), _splits(counts))
 
 
 def _splits(counts: np.ndarray) -> np.ndarray:
@@ -89,7 +92,7 @@ def _splits(counts: np.ndarray) -> np.ndarray:
 
 
 def lengths(column: Any) -> np.ndarray:
-    """How many values each sample has, int64 `[B]`."""
+    """Returns the number of values, or lists, of each example, int64 `[B]`."""
     if isinstance(column, tuple):
         return np.diff(column[1])
     size = int(np.prod(column.shape[1:]))
@@ -97,25 +100,27 @@ def lengths(column: Any) -> np.ndarray:
 
 
 def check_one_size(name: str, splits: np.ndarray) -> None:
-    """Checks that all samples of a slot with a free dim have as many values.
+    """Checks that all examples of a column with a free dim have equal sizes.
 
     Args:
-        name: Of the slot, for the error.
+        name: Name of the column, for the error.
         splits: Integers `[B + 1]`.
 
     Raises:
-        DataError: A sample has another number of values than the first.
+        DataError: An example has another number of values than the first.
     """
     counts = np.diff(splits)
     other = np.flatnonzero(counts != counts[:1])
     if len(other):
         raise DataError(
-            f"slot {name!r} has a free dim, so the samples of a batch must be "
-            f"of one size: found {counts[other[0]]} values in sample "
-            f"{other[0]}, wanted {counts[0]} as in sample 0"
+            f"column {name!r} has a free dim, so the examples of a batch must "
+            f"be of one size: found {counts[other[0]]} values in example "
+            f"{other[0]}, expected {counts[0]} as in example 0"
         )
 
 
 def flat(column: Any) -> np.ndarray:
-    """The values of all samples, `[N]`."""
-    return column[0] if isinstance(column, tuple) else column.reshape(-1)
+    """Returns the values of all examples, `[N]`."""
+    if not isinstance(column, tuple):
+        return column.reshape(-1)
+    return flat(column[0]) if isinstance(column[0], tuple) else column[0]

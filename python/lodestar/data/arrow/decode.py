@@ -1,0 +1,501 @@
+"""Columns of Arrow tables as the values of declared columns."""
+
+import dataclasses
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lodestar._errors import DataError
+from lodestar.data.arrow.binding import Binding
+from lodestar.data.arrow.elements import Elements, is_text, read_elements
+from lodestar.data.arrow.faults import Fault, Faults
+from lodestar.data.sample_columns import ColumnValues, concat, cut, lengths, take
+from lodestar.data.sample_writer import is_int64
+from lodestar.data.schema import Column
+from lodestar.data.schema.column import JSON
+from lodestar.data.schema_layout import dtype_of, limit
+
+types = pa.types
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Rows of all bound columns.
+
+    Attributes:
+        num_rows: Number of rows.
+        columns: Maps the number of a binding to its values: `[num_rows, width]`
+            or `ColumnValues`; int64 or float32.
+        bad: The rows that cannot be used; their values are arbitrary.
+    """
+
+    num_rows: int
+    columns: Mapping[int, Any]
+    bad: dict[int, Fault] = dataclasses.field(default_factory=dict)
+
+    def take(self, rows: np.ndarray) -> "Rows":
+        """Returns these rows, all of them good, in this order."""
+        return Rows(len(rows), take(self.columns, rows))
+
+    def good(self, begin: int, end: int) -> "Rows":
+        """Returns the good ones of the rows [begin, end)."""
+        if not self.bad and (begin, end) == (0, self.num_rows):
+            return self
+        rows = np.arange(begin, end)
+        if self.bad:
+            rows = np.setdiff1d(rows, list(self.bad), assume_unique=True)
+        if len(rows) != end - begin:
+            return self.take(rows)
+        return Rows(end - begin, cut(self.columns, begin, end))
+
+
+def decode_rows(
+    bindings: Sequence[Binding],
+    table: Any,
+    na_values: Collection[str],
+    faults: Faults,
+) -> Rows:
+    """Decodes the bound columns of a table, and checks every value.
+
+    Args:
+        bindings: The columns. Requires each source to be once in the table.
+        table: A `pyarrow.Table`.
+        na_values: Strings that stand for a missing value.
+        faults: Receives the bad rows.
+
+    Raises:
+        DataError: A column is of a type that can never be read as declared.
+    """
+    columns = {}
+    for number, binding in enumerate(bindings):
+        try:
+            columns[number] = _decode(
+                binding, table.column(binding.source), na_values, faults
+            )
+        except DataError as error:
+            raise DataError(f"column {binding.source!r}: {error}") from error
+    _check_weights(bindings, columns, faults)
+    return Rows(table.num_rows, columns, faults.found)
+
+
+def wide(column: Any) -> Any:
+    """Returns a `pyarrow.ChunkedArray` as arrays that are decoded one by one.
+
+    Of several chunks, strings and lists get 64-bit offsets, because 32-bit ones
+    hold at most 2^31 - 1 bytes or values together. Chunks of a dictionary stay
+    apart: each may have a dictionary of its own.
+    """
+    if column.num_chunks < 2 or _has_dictionary(column.type):
+        return column.chunks
+    try:
+        combined = column.cast(_with_wide_offsets(column.type)).combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return column.chunks
+    return combined.chunks if isinstance(combined, pa.ChunkedArray) else [combined]
+
+
+def _has_dictionary(arrow_type: Any) -> bool:
+    if types.is_dictionary(arrow_type):
+        return True
+    if types.is_nested(arrow_type):
+        return any(
+            _has_dictionary(arrow_type.field(i).type)
+            for i in range(arrow_type.num_fields)
+        )
+    return False
+
+
+def _with_wide_offsets(arrow_type: Any) -> Any:
+    if types.is_string(arrow_type):
+        return pa.large_string()
+    if types.is_binary(arrow_type):
+        return pa.large_binary()
+    if types.is_list(arrow_type) or types.is_large_list(arrow_type):
+        return pa.large_list(_with_wide_offsets(arrow_type.value_type))
+    return arrow_type
+
+
+@dataclasses.dataclass
+class _Lists:
+    """A column of an array: leaves, and the lists that they are in.
+
+    Attributes:
+        leaf: A `pyarrow.Array` without lists.
+        offsets: Of each level of lists, outermost first: int64 from 0.
+        nulls: Of each level: bool, or None.
+    """
+
+    leaf: Any
+    offsets: list[np.ndarray]
+    nulls: list[np.ndarray | None]
+
+
+def _decode(
+    binding: Binding, chunked: Any, na_values: Collection[str], faults: Faults
+) -> Any:
+    parts: list[Any] = []
+    first = 0
+    for array in wide(chunked):
+        parts.append(_decode_array(binding, array, na_values, faults, first))
+        first += len(array)
+    if not parts:
+        empty = pa.array([], chunked.type)
+        parts.append(_decode_array(binding, empty, na_values, faults, 0))
+    if len(parts) == 1:
+        return parts[0]
+    return concat([{0: part} for part in parts])[0]
+
+
+def _decode_array(
+    binding: Binding,
+    array: Any,
+    na_values: Collection[str],
+    faults: Faults,
+    first: int,
+) -> Any:
+    column = binding.column
+    lists = _unnested(_split(array, column, na_values))
+    depth = len(lists.offsets)
+    if depth > max(column.depth, 1) or (depth and column.kind == "one_hot"):
+        raise DataError(
+            f"found the type {array.type}, expected "
+            + ("one value per row" if column.kind == "one_hot" else "")
+            + (
+                f"at most {column.depth} levels of lists"
+                if column.kind != "one_hot"
+                else ""
+            )
+        )
+    if depth < column.depth and column.depth > 1:
+        raise DataError(
+            f"found the type {array.type}, expected lists of lists, as `depth` "
+            "says"
+        )
+    elements = read_elements(lists.leaf, column, na_values)
+    advice = _advice(column)
+
+    def add(rows: np.ndarray, describe: Any) -> None:
+        faults.add(
+            rows + first,
+            binding.source,
+            lambda row: describe(row - first),
+            advice,
+        )
+
+    if len(elements.bad):
+        rows = _rows_of(lists.offsets, elements.bad)
+        place = dict(zip(rows[::-1].tolist(), elements.bad[::-1].tolist()))
+        add(rows, lambda row: elements.describe(place[row]) + _inferred(column))
+    if column.missing_is_error:
+        _refuse_missing(lists, elements, add)
+    if column.kind == "sparse":
+        return _sparse(binding, lists, elements, add)
+    return _fixed(binding, lists, elements, add, len(array))
+
+
+def _inferred(column: Column) -> str:
+    if column.why == "declared":
+        return ""
+    return f" (the column is {column.describe()}: {column.why})"
+
+
+def _advice(column: Column) -> str:
+    if column.kind in ("label", "one_hot"):
+        return "`on_error='skip'` leaves such rows out"
+    return "declare the column in a schema, or use `on_error='skip'`"
+
+
+def _split(array: Any, column: Column, na_values: Collection[str]) -> Any:
+    """Returns strings of several values as lists of strings."""
+    many = column.kind == "sparse" or column.num_values != 1
+    if not is_text(array.type) or column.kind in ("label", "one_hot"):
+        if not (
+            types.is_dictionary(array.type) and is_text(array.type.value_type)
+        ):
+            return array
+        if column.separator is None and (not many or column.encoding == "hash"):
+            return array
+        array = array.dictionary_decode()
+    if column.separator is None:
+        if not many or column.encoding == "hash":
+            return array
+        array = pc.utf8_trim_whitespace(array.cast(pa.large_string()))
+        if not pc.any(pc.match_substring_regex(array, r"\s")).as_py():
+            return array
+        missing = pc.is_in(array, value_set=pa.array(na_values, pa.large_string()))
+        array = pc.if_else(missing, None, array)
+        return pc.utf8_split_whitespace(array)
+    array = array.cast(pa.large_string())
+    missing = pc.is_in(array, value_set=pa.array(na_values, pa.large_string()))
+    array = pc.if_else(missing, None, array)
+    if column.separator == JSON:
+        return _json_lists(array)
+    return pc.split_pattern(array, column.separator)
+
+
+def _json_lists(array: Any) -> Any:
+    found = []
+    for text in array.to_pylist():
+        value = None
+        if text is not None:
+            try:
+                value = json.loads(text)
+            except ValueError:
+                value = [text]  # to be refused as a value
+            if not isinstance(value, list):
+                value = [value]
+        found.append(value)
+    flat = [x for values in found for x in values or ()]
+    if any(isinstance(x, list) for x in flat):
+        return pa.array(
+            [
+                None
+                if values is None
+                else [
+                    _json_texts(x) if isinstance(x, list) else [_json_text(x)]
+                    for x in values
+                ]
+                for values in found
+            ],
+            pa.large_list(pa.large_list(pa.large_string())),
+        )
+    return pa.array(
+        [None if values is None else _json_texts(values) for values in found],
+        pa.large_list(pa.large_string()),
+    )
+
+
+def _json_texts(values: list[Any]) -> list[str | None]:
+    return [_json_text(value) for value in values]
+
+
+def _json_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value)
+
+
+def _unnested(array: Any) -> _Lists:
+    offsets: list[np.ndarray] = []
+    nulls: list[np.ndarray | None] = []
+    while True:
+        arrow_type = array.type
+        if isinstance(arrow_type, pa.ExtensionType):
+            array = array.storage
+            continue
+        if types.is_list_view(arrow_type) or types.is_large_list_view(arrow_type):
+            array = array.cast(pa.large_list(arrow_type.value_type))
+            continue
+        null = None
+        if array.null_count:
+            null = array.is_null().to_numpy(zero_copy_only=False)
+        if types.is_fixed_size_list(arrow_type):
+            size = arrow_type.list_size
+            offsets.append(np.arange(len(array) + 1, dtype=np.int64) * size)
+            values = array.values.slice(array.offset * size, len(array) * size)
+        elif types.is_list(arrow_type) or types.is_large_list(arrow_type):
+            ends = array.offsets.to_numpy().astype(np.int64)
+            values = array.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
+            offsets.append(ends - ends[0])
+        else:
+            return _Lists(array, offsets, nulls)
+        nulls.append(null)
+        array = values
+
+
+def _rows_of(offsets: Sequence[np.ndarray], places: np.ndarray) -> np.ndarray:
+    """Returns the rows of leaves at these places."""
+    for level in reversed(offsets):
+        places = np.searchsorted(level, places, side="right") - 1
+    return places
+
+
+def _refuse_missing(lists: _Lists, elements: Elements, add: Any) -> None:
+    for level, null in enumerate(lists.nulls):
+        if null is not None:
+            rows = _rows_of(lists.offsets[:level], np.flatnonzero(null))
+            add(rows, lambda row: "found null, expected a list")
+    if elements.missing is not None:
+        rows = _rows_of(lists.offsets, np.flatnonzero(elements.missing))
+        add(rows, lambda row: "found a missing value, which it must not have")
+
+
+def _sparse(
+    binding: Binding, lists: _Lists, elements: Elements, add: Any
+) -> ColumnValues:
+    """Returns the values that are not missing, and their row splits."""
+    values = elements.values
+    offsets = lists.offsets or [np.arange(len(values) + 1, dtype=np.int64)]
+    valid = None if elements.missing is None else ~elements.missing
+    for level, null in enumerate(lists.nulls):
+        if null is None:
+            continue
+        # A null list may have values all the same.
+        for below in offsets[level : len(offsets)]:
+            null = np.repeat(null, np.diff(below))
+        valid = ~null if valid is None else valid & ~null
+    splits = offsets[-1]
+    if valid is not None and not valid.all():
+        kept = np.zeros(len(valid) + 1, np.int64)
+        np.cumsum(valid, out=kept[1:])
+        splits = kept[splits]
+        values = values[valid]
+    values = _limited(binding, values, [*offsets[:-1], splits], add)
+    found = ColumnValues(values, splits)
+    if len(offsets) == 1:
+        return found
+    return ColumnValues(found, offsets[0])
+
+
+def _limited(
+    binding: Binding, values: np.ndarray, offsets: list[np.ndarray], add: Any
+) -> np.ndarray:
+    """Returns ids checked against the limit, and shifted by the offset."""
+    if not binding.limit:
+        return values
+    # A negative number is beyond every limit.
+    places = np.flatnonzero(values.view(np.uint64) >= binding.limit)
+    if len(places):
+        rows = _rows_of(offsets, places)
+        first = dict(zip(rows[::-1].tolist(), values[places][::-1].tolist()))
+        add(
+            rows,
+            lambda row: (
+                f"found the id {first[row]}, expected one in "
+                f"[0, {binding.limit - 1}]"
+            ),
+        )
+    return values + binding.offset if binding.offset else values
+
+
+def _fixed(
+    binding: Binding, lists: _Lists, elements: Elements, add: Any, rows: int
+) -> Any:
+    """Returns the values of a label, a dense or a one-hot column."""
+    column = binding.column
+    values = elements.values
+    if elements.missing is not None:
+        fill = column.missing if column.kind == "dense" else None
+        if not isinstance(fill, (int, float)):
+            fill = 0
+        values = np.where(elements.missing, values.dtype.type(fill), values)
+    width = binding.width if binding.part is not None else column.num_values
+    offsets = None
+    if lists.offsets:
+        values, offsets = _filled_lists(column, lists, values, width)
+    if width is None:
+        if offsets is None:
+            offsets = np.arange(rows + 1, dtype=np.int64)
+        counts = np.diff(offsets)
+        add(
+            np.flatnonzero(counts % column.multiple),
+            lambda row: (
+                f"found {counts[row]} values, expected a multiple of "
+                f"{column.multiple}"
+            ),
+        )
+        return ColumnValues(_typed(column, values), offsets)
+    if offsets is not None:
+        values = _of_width(values, offsets, width, add)
+    elif width != 1:
+        add(
+            np.arange(rows),
+            lambda row: f"found 1 value, expected {width} per row",
+        )
+        values = np.zeros(rows * width, values.dtype)
+    numbers = values.reshape(-1, width)
+    if binding.part is not None:
+        numbers = numbers[:, binding.part : binding.part + 1]
+    if column.kind in ("label", "one_hot"):
+        (checked,) = numbers.T
+        bad, allowed = _bad_values(column, checked)
+        add(
+            np.flatnonzero(bad),
+            lambda row: (
+                f"found {checked[row]}, expected {allowed}{_inferred(column)}"
+            ),
+        )
+    return _typed(column, numbers)
+
+
+def _filled_lists(
+    column: Column, lists: _Lists, values: np.ndarray, width: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns values and offsets in which a null list has filled values."""
+    (offsets,) = lists.offsets
+    (null,) = lists.nulls
+    if null is None or column.missing_is_error:
+        return values, offsets
+    counts = np.where(null, width or 0, np.diff(offsets))
+    filled = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=filled[1:])
+    fill = column.missing if isinstance(column.missing, (int, float)) else 0
+    found = np.full(int(filled[-1]), fill, values.dtype)
+    kept = np.repeat(~null, np.diff(offsets))
+    found[np.repeat(~null, counts)] = values[kept]
+    return found, filled
+
+
+def _of_width(
+    values: np.ndarray, offsets: np.ndarray, width: int, add: Any
+) -> np.ndarray:
+    """Returns lists that must all have this width as `[rows * width]`."""
+    counts = np.diff(offsets)
+    bad = np.flatnonzero(counts != width)
+    if not len(bad):
+        return values
+    add(bad, lambda row: f"found {counts[row]} values, expected {width}")
+    fixed = np.zeros((len(counts), width), values.dtype)
+    good = np.flatnonzero(counts == width)
+    if len(good):
+        fixed[good] = values[offsets[good, np.newaxis] + np.arange(width)]
+    return fixed.reshape(-1)
+
+
+def _bad_values(
+    column: Column, values: np.ndarray
+) -> tuple[np.ndarray, str]:
+    """Returns which labels or one-hot ids are out of range."""
+    if column.kind == "label" and column.binary:
+        return (values != 0) & (values != 1), "0 or 1"
+    if column.kind == "one_hot":
+        bad = (values < 0) | (values >= limit(column))
+        return bad, f"an integer in [0, {limit(column) - 1}]"
+    if column.dtype != "float" and values.dtype == np.float32:
+        return ~is_int64(values), "an integer"
+    return np.zeros(len(values), bool), ""
+
+
+def _typed(column: Column, values: np.ndarray) -> np.ndarray:
+    wanted = dtype_of(column).as_numpy_dtype
+    if values.dtype == wanted:
+        return values
+    with np.errstate(invalid="ignore"):  # of rows that are bad
+        return values.astype(wanted)
+
+
+def _check_weights(
+    bindings: Sequence[Binding],
+    columns: Mapping[int, Any],
+    faults: Faults,
+) -> None:
+    by_name = {b.column.name: columns[i] for i, b in enumerate(bindings)}
+    for binding, values in zip(bindings, columns.values()):
+        of = binding.column.weights_of
+        if of not in by_name:
+            continue
+        weights, ids = lengths(values), lengths(by_name[of])
+
+        def describe(
+            row: int, weights: Any = weights, ids: Any = ids, of: Any = of
+        ) -> str:
+            return (
+                f"found {weights[row]} weights, expected {ids[row]}, one for "
+                f"each value of {of!r}"
+            )
+
+        faults.add(np.flatnonzero(weights != ids), binding.source, describe)

@@ -1,0 +1,409 @@
+"""Values of an Arrow array, without lists, as ids or numbers."""
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lodestar._errors import DataError
+from lodestar._library import gen_ops
+from lodestar.data.schema import Column
+
+types = pa.types
+_INTEGER = re.compile(r"\s*([+-]?[0-9]{1,4000})(?:\.0*)?\s*", re.ASCII)
+_HEX = re.compile(r"\s*(?:0[xX])?([0-9a-fA-F]{1,4000})\s*", re.ASCII)
+_BOOLS = {"true": 1, "false": 0}
+# The largest integer up to which a float holds every integer.
+_EXACT = {16: 2**11, 32: 2**24, 64: 2**53}
+_MOST_SHOWN = 60
+
+
+class Elements(NamedTuple):
+    """Values of a column.
+
+    Attributes:
+        values: int64 or float32 `[N]`; anything where `missing` or `bad`.
+        missing: bool `[N]`, or None if no value is missing.
+        bad: Positions of values that contradict the column, ascending.
+        describe: Returns what was found at such a position, and what is
+            allowed.
+    """
+
+    values: np.ndarray
+    missing: np.ndarray | None = None
+    bad: np.ndarray = np.zeros(0, np.int64)
+    describe: Callable[[int], str] = str
+
+
+def is_text(arrow_type: Any) -> bool:
+    """Returns whether values of an Arrow type are strings or bytes."""
+    return (
+        types.is_string(arrow_type)
+        or types.is_large_string(arrow_type)
+        or types.is_string_view(arrow_type)
+        or types.is_binary(arrow_type)
+        or types.is_large_binary(arrow_type)
+        or types.is_binary_view(arrow_type)
+        or types.is_fixed_size_binary(arrow_type)
+    )
+
+
+def is_time(arrow_type: Any) -> bool:
+    """Returns whether values of an Arrow type are dates or timestamps."""
+    return types.is_date(arrow_type) or types.is_timestamp(arrow_type)
+
+
+def read_elements(
+    array: Any, column: Column, na_values: Collection[str]
+) -> Elements:
+    """Reads an Arrow array as the values of a column.
+
+    Args:
+        array: A `pyarrow.Array` of a type without lists.
+        column: The declared column.
+        na_values: Strings that stand for a missing value.
+
+    Raises:
+        DataError: No value of the array's type can be one of the column.
+    """
+    arrow_type = array.type
+    if types.is_dictionary(arrow_type):
+        return _of_dictionary(array, column, na_values)
+    if types.is_run_end_encoded(arrow_type):
+        return read_elements(pc.run_end_decode(array), column, na_values)
+    if types.is_null(arrow_type):
+        dtype = np.float32 if _is_float(column) else np.int64
+        return Elements(np.zeros(len(array), dtype), np.ones(len(array), bool))
+    if isinstance(arrow_type, pa.ExtensionType):
+        return read_elements(array.storage, column, na_values)
+    if is_text(arrow_type):
+        return _of_text(array, column, na_values)
+    if is_time(arrow_type):
+        return _of_time(array, column)
+    missing = _nulls(array)
+    if types.is_boolean(arrow_type):
+        array = array.cast(pa.int8())
+    elif types.is_decimal(arrow_type):
+        return _of_decimal(array, column, missing)
+    if types.is_integer(array.type):
+        return _of_integers(array, column, missing)
+    if types.is_floating(array.type):
+        return _of_floats(array, column, missing)
+    raise DataError(
+        f"found the type {arrow_type}, which cannot be read as "
+        f"{_allowed(column)}"
+    )
+
+
+def hash_text(array: Any, prefix: str) -> np.ndarray:
+    """Returns the ids of strings, int64 `[N]`; see `lodestar.hash_ids`.
+
+    Args:
+        array: A `pyarrow.Array` of strings or bytes. A null is hashed as "".
+        prefix: Column name and zero byte, or "".
+    """
+    array = array.cast(pa.large_binary())
+    _, offsets, data = array.buffers()
+    if len(array) == 0:
+        return np.zeros(0, np.int64)
+    ends = np.frombuffer(offsets, np.int64)[
+        array.offset : array.offset + len(array) + 1
+    ]
+    data = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
+    first = int(ends[0])
+    ids: np.ndarray = gen_ops.lodestar_hash_text(
+        data=data[first : int(ends[-1])], offsets=ends - first, prefix=prefix
+    ).numpy()
+    return ids
+
+
+def _is_float(column: Column) -> bool:
+    # A label is read as a float, and checked by its own dtype.
+    return column.dtype == "float" or column.kind == "label"
+
+
+def _allowed(column: Column) -> str:
+    if column.kind == "label":
+        return "0 or 1" if column.binary else "a number"
+    if column.kind == "one_hot":
+        return f"an integer in [0, {column.size - 1}]"
+    if column.dtype == "float":
+        return "a float32"
+    if column.encoding == "hash":
+        return "a string or an integer"
+    if column.encoding == "hex":
+        return "a hexadecimal number of 64 bits"
+    return "an integer of 64 bits"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    if len(text) > _MOST_SHOWN:
+        text = text[:_MOST_SHOWN] + "..."
+    return text
+
+
+def _nulls(array: Any) -> np.ndarray | None:
+    if not array.null_count:
+        return None
+    return array.is_null().to_numpy(zero_copy_only=False)
+
+
+def _either(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a | b
+
+
+def _of_dictionary(
+    array: Any, column: Column, na_values: Collection[str]
+) -> Elements:
+    """Reads each value of the dictionary once."""
+    words = read_elements(array.dictionary, column, na_values)
+    indices = array.indices
+    missing = _nulls(indices)
+    codes = indices.fill_null(0) if indices.null_count else indices
+    codes = codes.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    if not len(words.values):
+        return Elements(np.zeros(len(codes), words.values.dtype), missing)
+    if words.missing is not None:
+        missing = _either(missing, words.missing[codes])
+    bad = np.zeros(0, np.int64)
+    if len(words.bad):
+        is_bad = np.isin(codes, words.bad)
+        if missing is not None:
+            is_bad &= ~missing
+        bad = np.flatnonzero(is_bad)
+    return Elements(
+        words.values[codes],
+        missing,
+        bad,
+        lambda place: words.describe(int(codes[place])),
+    )
+
+
+def _of_integers(
+    array: Any, column: Column, missing: np.ndarray | None
+) -> Elements:
+    if column.encoding == "hash":
+        return Elements(_hashed(array.cast(pa.large_string()), column), missing)
+    if array.null_count:
+        array = array.fill_null(0)
+    numbers = array.to_numpy(zero_copy_only=False)
+    if column.dtype == "float":
+        return Elements(numbers.astype(np.float32), missing)
+    if numbers.dtype == np.uint64:
+        return Elements(numbers.view(np.int64), missing)
+    return Elements(numbers.astype(np.int64, copy=False), missing)
+
+
+def _of_floats(
+    array: Any, column: Column, missing: np.ndarray | None
+) -> Elements:
+    bits = array.type.bit_width
+    if array.null_count:
+        array = array.fill_null(0)
+    numbers = array.to_numpy(zero_copy_only=False)
+    if _is_float(column):
+        return _narrowed(numbers, missing)
+    missing = _either(missing, np.isnan(numbers) if len(numbers) else None)
+    with np.errstate(invalid="ignore"):
+        good = np.abs(numbers) <= _EXACT[bits]
+        integers = numbers.astype(np.int64)
+        good &= integers == numbers
+    if missing is not None:
+        good |= missing
+    bad = np.flatnonzero(~good)
+
+    def describe(place: int) -> str:
+        number = float(numbers[place])
+        text = f"found {number}, expected {_allowed(column)}"
+        if number.is_integer():
+            text += f"; float{bits} holds every integer only up to {_EXACT[bits]}"
+        return text
+
+    if column.encoding == "hash":
+        integers = _hashed(pa.array(integers).cast(pa.large_string()), column)
+    return Elements(integers, missing, bad, describe)
+
+
+def _narrowed(numbers: np.ndarray, missing: np.ndarray | None) -> Elements:
+    """Returns numbers as float32; a finite one that becomes infinite is bad."""
+    if numbers.dtype == np.float32:
+        return Elements(numbers, missing)
+    with np.errstate(over="ignore"):
+        narrow = numbers.astype(np.float32)
+    bad = np.flatnonzero(np.isinf(narrow) & ~np.isinf(numbers))
+    return Elements(
+        narrow,
+        missing,
+        bad,
+        lambda place: f"found {numbers[place]}, expected a float32",
+    )
+
+
+def _of_decimal(
+    array: Any, column: Column, missing: np.ndarray | None
+) -> Elements:
+    if _is_float(column):
+        floats = array.cast(pa.float64()).fill_null(0)
+        return _narrowed(floats.to_numpy(zero_copy_only=False), missing)
+    try:
+        integers = array.cast(pa.int64())
+    except pa.ArrowInvalid:
+        # A value that is not whole, or beyond int64.
+        return _of_text(array.cast(pa.string()), column, ())
+    return _of_integers(integers, column, missing)
+
+
+def _of_time(array: Any, column: Column) -> Elements:
+    if column.unit is None:
+        raise DataError(
+            f"found the type {array.type}; declare the column's `unit` ('s', "
+            "'ms', 'us', 'ns' or 'D') to read it as an integer since 1970-01-01"
+        )
+    if types.is_timestamp(array.type) and array.type.tz is not None:
+        array = array.cast(pa.timestamp(array.type.unit))  # in UTC
+    missing = _nulls(array)
+    moments = array.to_numpy(zero_copy_only=False)
+    integers = moments.astype(f"datetime64[{column.unit}]").astype(np.int64)
+    if missing is not None:
+        integers = np.where(missing, 0, integers)
+    return _of_integers(pa.array(integers), column, missing)
+
+
+def _of_text(array: Any, column: Column, na_values: Collection[str]) -> Elements:
+    array = _as_large_string(array)
+    missing = _nulls(array)
+    if na_values:
+        is_na = pc.is_in(array, value_set=_text_set(tuple(na_values)))
+        if pc.any(is_na).as_py():
+            missing = _either(missing, is_na.to_numpy(zero_copy_only=False))
+    if column.encoding == "hash":
+        return Elements(_hashed(array, column), missing)
+    if missing is not None:
+        array = pc.if_else(pa.array(missing), None, array)
+    if column.encoding == "hex":
+        return _parsed(array, column, missing, _parse_hex, np.int64)
+    if column.kind == "label" and column.positive is not None:
+        wanted = _text_set((column.positive, f"{column.positive}."))
+        found = pc.is_in(pc.utf8_trim_whitespace(array), value_set=wanted)
+        return Elements(
+            found.to_numpy(zero_copy_only=False).astype(np.float32), missing
+        )
+    try:
+        trimmed = pc.utf8_trim_whitespace(array)
+        numbers = trimmed.cast(
+            pa.float64() if _is_float(column) else pa.int64()
+        ).fill_null(0)
+    except pa.ArrowInvalid:
+        if _is_float(column):
+            return _parsed(array, column, missing, _parse_float, np.float64)
+        return _parsed(array, column, missing, _parse_integer, np.int64)
+    numbers = numbers.to_numpy(zero_copy_only=False)
+    if _is_float(column):
+        return _narrowed(numbers, missing)
+    return Elements(numbers, missing)
+
+
+def _as_large_string(array: Any) -> Any:
+    try:
+        if types.is_large_string(array.type):
+            return array
+        if types.is_fixed_size_binary(array.type):
+            array = array.cast(pa.binary())
+        return array.cast(pa.large_string())
+    except pa.ArrowInvalid:  # bytes that are not UTF-8 are replaced
+        texts = [
+            None if b is None else b.decode("utf-8", "backslashreplace")
+            for b in array.cast(pa.large_binary()).to_pylist()
+        ]
+        return pa.array(texts, pa.large_string())
+
+
+def _hashed(array: Any, column: Column) -> np.ndarray:
+    return hash_text(array, f"{column.hash_as or column.name}\0")
+
+
+_sets: dict[tuple[str, ...], Any] = {}
+
+
+def _text_set(texts: tuple[str, ...]) -> Any:
+    found = _sets.get(texts)
+    if found is None:
+        found = _sets[texts] = pa.array(texts, pa.large_string())
+    return found
+
+
+def _parsed(
+    array: Any,
+    column: Column,
+    missing: np.ndarray | None,
+    parse: Callable[[str], Any],
+    dtype: Any,
+) -> Elements:
+    """Parses strings one by one; each distinct string once."""
+    encoded = array.dictionary_encode()
+    words: Sequence[str] = encoded.dictionary.to_pylist()
+    parsed = np.zeros(len(words), dtype)
+    wrong = np.zeros(len(words), bool)
+    for i, word in enumerate(words):
+        value = parse(word)
+        if value is None:
+            wrong[i] = True
+        else:
+            parsed[i] = value
+    codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    if not len(words):
+        return Elements(_as_read(np.zeros(len(array), dtype)), missing)
+    is_bad = wrong[codes]
+    if missing is not None:
+        is_bad &= ~missing
+
+    def describe(place: int) -> str:
+        return f"found {_shown(words[codes[place]])}, expected {_allowed(column)}"
+
+    return Elements(
+        _as_read(parsed[codes]), missing, np.flatnonzero(is_bad), describe
+    )
+
+
+def _as_read(values: np.ndarray) -> np.ndarray:
+    if values.dtype == np.float64:
+        return values.astype(np.float32)
+    return values
+
+
+def _parse_integer(text: str) -> int | None:
+    match = _INTEGER.fullmatch(text)
+    if match is None:
+        if text.strip()[:2] in ("0x", "0X"):  # as Arrow's own parser reads it
+            return _parse_hex(text)
+        return _BOOLS.get(text.strip().lower())
+    return _as_int64(int(match[1]))
+
+
+def _parse_hex(text: str) -> int | None:
+    match = _HEX.fullmatch(text)
+    return None if match is None else _as_int64(int(match[1], 16))
+
+
+def _as_int64(number: int) -> int | None:
+    """Returns the 64 bits of an integer with or without sign as int64."""
+    if not -(2**63) <= number < 2**64:
+        return None
+    return number if number < 2**63 else number - 2**64
+
+
+def _parse_float(text: str) -> float | None:
+    if "_" in text:  # float() takes "1_000"
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return _BOOLS.get(text.strip().lower())
+    narrow = np.float32(value) if abs(value) < 1e39 else np.inf
+    return None if np.isinf(narrow) and not np.isinf(value) else value

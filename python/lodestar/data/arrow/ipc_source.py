@@ -1,0 +1,78 @@
+"""Arrow IPC files (Feather 2, and streams) as sources of rows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import tensorflow as tf
+
+from lodestar._errors import DataError, describe_error
+from lodestar.data.arrow.binding import Binding
+from lodestar.data.arrow.parquet_file import open_random_access
+from lodestar.data.arrow.row_source import (
+    RowSource,
+    columns_of,
+    partitions_of,
+)
+from lodestar.data.arrow.table_source import TableSource
+from lodestar.data.input_bytes import check_unchanged
+
+MAGIC = b"ARROW1"
+STREAM = b"\xff\xff\xff\xff"
+
+
+def open_ipc(path: str) -> RowSource:
+    """Opens an Arrow IPC file or stream.
+
+    A stream, such as the `.arrow` files of Hugging Face datasets, has no
+    footer, so its table is loaded; from a local file that is not compressed,
+    it is mapped into memory.
+
+    Raises:
+        DataError: It is not a whole IPC file.
+        tf.errors.OpError: It cannot be read.
+    """
+    opened = tf.io.gfile.stat(path)
+    file = open_random_access(path)
+    try:
+        is_file = file.read(len(MAGIC)) == MAGIC
+        file.seek(0)
+        if is_file:
+            return _IpcFile(path, pa.ipc.open_file(file), opened)
+        table = pa.ipc.open_stream(file).read_all()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(
+            f"{path}: not a whole Arrow IPC file: {describe_error(error)}"
+        ) from error
+    return TableSource(path, table, partitions_of(path), opened.length)
+
+
+class _IpcFile(RowSource):
+    """An IPC file: its record batches are the groups of rows."""
+
+    def __init__(self, path: str, reader: Any, opened: Any):
+        self.path = path
+        self.num_bytes = opened.length
+        self.schema = reader.schema
+        self.partitions = partitions_of(path)
+        self._opened = opened
+        self._reader = reader
+        self.row_groups = tuple(
+            reader.get_batch(i).num_rows
+            for i in range(reader.num_record_batches)
+        )
+
+    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
+        """See RowSource."""
+        check_unchanged(self.path, self._opened)
+        try:
+            batch = self._reader.get_batch(group)
+            batch.validate(full=True)
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(
+                f"{self.path}: record batch {group}: cannot be read: "
+                f"{describe_error(error)}"
+            ) from error
+        names = list(dict.fromkeys(binding.source for binding in bindings))
+        table = pa.Table.from_batches([batch])
+        return columns_of(table, names, self.partitions), {}

@@ -1,0 +1,234 @@
+"""Parquet files: opening them, their footers, and lists of them."""
+
+import concurrent.futures
+import functools
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tensorflow as tf
+
+from lodestar._errors import DataError, describe_error
+from lodestar._files import list_folder
+from lodestar.data.arrow.binding import Binding
+from lodestar.data.arrow.row_source import (
+    RowSource,
+    columns_of,
+    partitions_of,
+)
+from lodestar.data.hugectr.file_list import read_file_list
+from lodestar.data.arrow.parquet_metadata import METADATA_NAME, read_metadata
+from lodestar.data.input_bytes import ChangedFileError, check_unchanged
+from lodestar.data.paths import as_input
+
+SUFFIX = ".parquet"
+_LIST_SUFFIX = ".txt"
+_FOOTER_THREADS = 8
+
+
+class ParquetFile(RowSource):
+    """A Parquet file, known by its footer."""
+
+    def __init__(
+        self,
+        path: str,
+        footer: Any,
+        schema: Any,
+        row_groups: tuple[int, ...],
+        opened: Any,
+    ):
+        """Takes what `read_footer` has read.
+
+        Args:
+            path: Path of the file.
+            footer: A `pyarrow.parquet.FileMetaData`.
+            schema: A `pyarrow.Schema`.
+            row_groups: Number of rows of each row group.
+            opened: Result of `tf.io.gfile.stat` before the footer was read.
+        """
+        self.path = path
+        self.footer = footer
+        self.schema = schema
+        self.row_groups = row_groups
+        self.opened = opened
+        self.num_bytes = opened.length
+        self.partitions = partitions_of(path)
+
+    def where(self, group: int, row: int) -> str:
+        """See RowSource."""
+        return f"{super().where(group, row)} (row group {group}, its row {row})"
+
+    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
+        """See RowSource.
+
+        Raises:
+            DataError: The row group cannot be read or decoded; a
+                ChangedFileError if the file was written to since its footer
+                was read.
+        """
+        names = list(dict.fromkeys(binding.source for binding in bindings))
+        stored = [
+            name
+            for name in names
+            if name not in self.partitions or name in self._names
+        ]
+        table = self._read(group, stored)
+        rows = self.row_groups[group]
+        for name, column in zip(table.schema.names, table.columns):
+            if len(column) != rows:
+                raise DataError(
+                    f"{self.path}: row group {group}: column {name!r}: found "
+                    f"{len(column)} rows, expected {rows} as in the footer"
+                )
+        if not stored:
+            table = pa.table({"": pa.nulls(rows)})
+        return columns_of(table, names, self.partitions), {}
+
+    @functools.cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self.schema.names)
+
+    def _read(self, group: int, names: list[str]) -> Any:
+        try:
+            with open_parquet(self.path, self.footer) as parquet:
+                # Row groups are read side by side, so columns are not.
+                table = parquet.read_row_group(group, names, use_threads=False)
+            check_unchanged(self.path, self.opened)
+            return table
+        except ChangedFileError:
+            raise
+        except (Exception, MemoryError) as error:
+            check_unchanged(self.path, self.opened)
+            # pyarrow raises whatever its decoders meet, OverflowError included.
+            raise DataError(
+                f"{self.path}: row group {group}: "
+                f"{self._broken_column(group, names)}cannot be read: "
+                f"{one_line(error)}"
+            ) from error
+
+    def _broken_column(self, group: int, names: list[str]) -> str:
+        for name in names:
+            try:
+                with open_parquet(self.path, self.footer) as parquet:
+                    parquet.read_row_group(group, [name], use_threads=False)
+            except (Exception, MemoryError):
+                return f"column {name!r}: "
+        return ""
+
+
+class _GFileReader(tf.io.gfile.GFile):
+    """What pyarrow asks of a Python file, over a GFile."""
+
+    closed = False
+
+    def __init__(self, path: str):
+        super().__init__(path, "rb")
+        self._end = self.size()
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> None:
+        if whence == os.SEEK_SET:
+            # A file system may refuse what is beyond the end.
+            offset = min(offset, self._end)
+        super().seek(offset, whence)
+
+
+def open_parquet(path: str, footer: Any = None) -> Any:
+    """Opens a `pyarrow.parquet.ParquetFile`; checks the CRCs of its pages.
+
+    A local file is read by pyarrow itself, others through `tf.io.gfile`.
+    """
+    return pq.ParquetFile(
+        open_random_access(path, memory_map=False),
+        metadata=footer,
+        page_checksum_verification=True,
+    )
+
+
+def open_random_access(path: str, memory_map: bool = True) -> Any:
+    """Opens a file of any file system as a `pyarrow.NativeFile`."""
+    local = as_input(path).removeprefix("file://")
+    if "://" in local:
+        return pa.PythonFile(_GFileReader(path), mode="r")
+    return pa.memory_map(local) if memory_map else pa.OSFile(local)
+
+
+def read_footer(path: str) -> ParquetFile:
+    """Reads the footer of a Parquet file.
+
+    Raises:
+        DataError: It is no Parquet file, or was cut short.
+        tf.errors.OpError: It is missing or cannot be read.
+    """
+    try:
+        opened = tf.io.gfile.stat(as_input(path))
+        with open_parquet(path) as file:
+            footer = file.metadata
+            groups = tuple(
+                footer.row_group(i).num_rows
+                for i in range(footer.num_row_groups)
+            )
+            schema = file.schema_arrow
+    except FileNotFoundError as error:
+        raise tf.errors.NotFoundError(
+            None, None, f"{path}; No such file or directory"
+        ) from error
+    except (DataError, tf.errors.OpError):
+        raise
+    except Exception as error:
+        # pyarrow raises whatever its decoders meet, OverflowError included.
+        raise DataError(
+            f"{path}: not a whole Parquet file: {one_line(error)}"
+        ) from error
+    if min(groups, default=0) < 0 or sum(groups) != footer.num_rows:
+        raise DataError(
+            f"{path}: the footer counts {footer.num_rows} rows, its row groups "
+            f"{list(groups)}"
+        )
+    return ParquetFile(path, footer, schema, groups, opened)
+
+
+def read_footers(paths: list[str]) -> list[ParquetFile | Exception]:
+    """The footer of each file, or the error that reading it met."""
+
+    def read(path: str) -> ParquetFile | Exception:
+        try:
+            return read_footer(path)
+        except (DataError, tf.errors.OpError) as error:
+            return error
+
+    with concurrent.futures.ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        return list(pool.map(read, paths))
+
+
+def expand(paths: Iterable[str]) -> list[str]:
+    """Puts the files of directories, and of file lists, in their place.
+
+    A directory's are those of its `_metadata.json`, or all that end so.
+    """
+    found = []
+    for path in paths:
+        if path.endswith(_LIST_SUFFIX):
+            found += read_file_list(path)
+            continue
+        if not tf.io.gfile.isdir(path):
+            found.append(path)
+            continue
+        metadata = read_metadata(os.path.join(path, METADATA_NAME))
+        if metadata is not None:
+            names = list(metadata.num_rows)
+        else:
+            names = [n for n in list_folder(path) if n.endswith(SUFFIX)]
+            if not names:
+                raise DataError(
+                    f"{path}: has neither {METADATA_NAME} nor a file that ends "
+                    f"in {SUFFIX}"
+                )
+        found += [os.path.join(path, name) for name in names]
+    return found
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error of pyarrow on one line, never empty."""
+    return describe_error(error).rstrip(".")

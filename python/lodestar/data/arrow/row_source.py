@@ -1,0 +1,240 @@
+"""RowSource: rows that are read in groups, in any order."""
+
+import functools
+import urllib.parse
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lodestar._errors import DataError
+from lodestar.data.arrow.binding import Binding
+from lodestar.data.arrow.decode import Rows, decode_rows
+from lodestar.data.arrow.faults import Faults
+
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+class RowSource:
+    """A file, or a table in memory, whose groups of rows are read on their own.
+
+    Attributes:
+        path: What errors call it.
+        num_bytes: Size of the file when it was opened; -1 if it is no file.
+        row_groups: Number of rows of each group.
+        schema: A `pyarrow.Schema`.
+        partitions: Values of Hive partition columns, None for null. They are
+            columns of strings, unless the file has a column of the name.
+    """
+
+    path: str
+    num_bytes: int = -1
+    row_groups: tuple[int, ...]
+    schema: Any
+    partitions: Mapping[str, str | None] = {}
+
+    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
+        """Returns the bound columns of a group as a `pyarrow.Table`.
+
+        Its columns are called as the sources of the bindings. The second value
+        returned is why rows that cannot be parsed are bad, by their number.
+
+        Raises:
+            DataError: The group cannot be read.
+        """
+        raise NotImplementedError
+
+    def where(self, group: int, row: int) -> str:
+        """Returns what errors call a row of a group."""
+        return f"row {sum(self.row_groups[:group]) + row}"
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of all groups."""
+        return sum(self.row_groups)
+
+    @functools.cached_property
+    def types(self) -> dict[str, Any]:
+        """Maps names of columns, and dotted paths of fields, to Arrow types."""
+        found: dict[str, Any] = {
+            name: pa.string() for name in self.partitions
+        }
+        for field in self.schema:
+            _add_types(found, field.name, field.type)
+        return found
+
+    def check_names(self, names: Collection[str]) -> None:
+        """Checks that the source has each of these columns exactly once.
+
+        Raises:
+            DataError: It does not.
+        """
+        counts: dict[str, int] = {}
+        for name in self.schema.names:
+            counts[name] = counts.get(name, 0) + 1
+        missing = [name for name in names if name not in self.types]
+        if missing:
+            raise DataError(
+                f"{self.path}: has no column {', '.join(map(repr, missing[:5]))}"
+                f"{', ...' if len(missing) > 5 else ''}; its columns are "
+                f"{_some([*self.schema.names, *self.partitions])}"
+            )
+        for name in names:
+            if counts.get(name, 1) > 1:
+                raise DataError(
+                    f"{self.path}: has {counts[name]} columns named {name!r}"
+                )
+
+
+def read_rows(
+    source: RowSource,
+    group: int,
+    bindings: Sequence[Binding],
+    na_values: Collection[str],
+) -> Rows:
+    """Reads and checks the bound columns of a group of rows.
+
+    Raises:
+        DataError: The group cannot be read, or a type does not fit its column.
+    """
+    table, unparsed = source.table(group, bindings)
+    faults = Faults(lambda row: source.where(group, row))
+    for row, text in unparsed.items():
+        faults.add_row(row, text)
+    try:
+        return decode_rows(bindings, table, na_values, faults)
+    except DataError as error:
+        raise DataError(f"{source.path}: {error}") from error
+
+
+def columns_of(
+    table: Any, names: Collection[str], partitions: Mapping[str, str | None]
+) -> Any:
+    """Returns a table of columns, fields of structs and partition values.
+
+    Args:
+        table: A `pyarrow.Table`.
+        names: Names of columns, or dotted paths of fields.
+        partitions: Values of partition columns.
+    """
+    places = {name: i for i, name in enumerate(table.schema.names)}
+    columns = []
+    for name in names:
+        if name in places:
+            columns.append(table.column(places[name]))
+        elif name in partitions:
+            value = partitions[name]
+            repeated = pa.nulls(table.num_rows, pa.string())
+            if value is not None:
+                repeated = pa.repeat(pa.scalar(value), table.num_rows)
+            columns.append(pa.chunked_array([repeated]))
+        else:
+            columns.append(_field(table, places, name))
+    return pa.table(columns, names=list(names))
+
+
+def partitions_of(path: str) -> dict[str, str | None]:
+    """Returns the Hive partition values that the folders of a path name.
+
+    >>> partitions_of("clicks/day=2026-01-31/country=/part-0.parquet")
+    {'day': '2026-01-31', 'country': ''}
+    """
+    found: dict[str, str | None] = {}
+    for folder in path.split("/")[:-1]:
+        name, equals, value = folder.partition("=")
+        if name and equals:
+            text = urllib.parse.unquote(value)
+            found[urllib.parse.unquote(name)] = (
+                None if text == _HIVE_NULL else text
+            )
+    return found
+
+
+def _add_types(found: dict[str, Any], name: str, arrow_type: Any) -> None:
+    found[name] = arrow_type
+    if pa.types.is_struct(arrow_type):
+        for i in range(arrow_type.num_fields):
+            field = arrow_type.field(i)
+            _add_types(found, f"{name}.{field.name}", field.type)
+
+
+def _field(table: Any, places: Mapping[str, int], name: str) -> Any:
+    """Returns a field of a struct; null where the struct is."""
+    parts = name.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        top = ".".join(parts[:end])
+        if top not in places:
+            continue
+        column = table.column(places[top])
+        for part in parts[end:]:
+            column = pc.struct_field(column, part)
+        return column
+    raise DataError(f"has no column {name!r}")
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:20]) or "none"
+    return shown + (", ..." if len(names) > 20 else "")
+
+
+class SplitSource(RowSource):
+    """A part of the rows of another source, chosen at random.
+
+    Each group gives its share, so that the number of rows is known without
+    reading any, and the two parts of a split share no row.
+    """
+
+    def __init__(
+        self, source: RowSource, number: int, held: float, is_held: bool, seed: int
+    ):
+        """Wraps a source.
+
+        Args:
+            source: The source.
+            number: Number of the source among all; varies the choice.
+            held: Fraction of the rows that is held out.
+            is_held: Whether this is the part that is held out.
+            seed: Fixes the choice.
+        """
+        self._source = source
+        self._key = (number, seed)
+        self._held = held
+        self._is_held = is_held
+        self.path = source.path
+        self.num_bytes = source.num_bytes
+        self.schema = source.schema
+        self.partitions = source.partitions
+        sizes = []
+        before = 0
+        for rows in source.row_groups:
+            # Rounding carries over, so that small groups give their share too.
+            taken = int((before + rows) * held) - int(before * held)
+            sizes.append(taken if is_held else rows - taken)
+            before += rows
+        self.row_groups = tuple(sizes)
+
+    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
+        """See RowSource."""
+        table, bad = self._source.table(group, bindings)
+        rows = self._rows(group)
+        places = {row: i for i, row in enumerate(rows.tolist())}
+        return table.take(rows), {
+            places[row]: text for row, text in bad.items() if row in places
+        }
+
+    def where(self, group: int, row: int) -> str:
+        """See RowSource."""
+        return self._source.where(group, int(self._rows(group)[row]))
+
+    def _rows(self, group: int) -> np.ndarray:
+        total = self._source.row_groups[group]
+        number, seed = self._key
+        key = np.array([seed % 2**64, number * 2**32 + group], np.uint64)
+        order = np.argsort(
+            np.random.Philox(key=key).random_raw(total), kind="stable"
+        )
+        size = self.row_groups[group]
+        chosen = order[:size] if self._is_held else order[total - size :]
+        return np.sort(chosen)

@@ -1,0 +1,124 @@
+"""Tables in memory as sources of rows."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lodestar._errors import DataError, describe_error
+from lodestar.data.arrow.binding import Binding
+from lodestar.data.arrow.row_source import RowSource, columns_of
+
+# Number of rows that are decoded at a time.
+_GROUP_ROWS = 1 << 16
+
+
+class TableSource(RowSource):
+    """A `pyarrow.Table` as a source of rows."""
+
+    def __init__(
+        self,
+        path: str,
+        table: Any,
+        partitions: Mapping[str, str | None] | None = None,
+        num_bytes: int = -1,
+    ):
+        """Takes the table, which must not change.
+
+        Args:
+            path: What errors call it.
+            table: The table.
+            partitions: See RowSource.
+            num_bytes: See RowSource.
+        """
+        self.path = path
+        self.num_bytes = num_bytes
+        self.schema = table.schema
+        self.partitions = partitions or {}
+        self._table = table
+        groups, rest = divmod(table.num_rows, _GROUP_ROWS)
+        self.row_groups = (_GROUP_ROWS,) * groups + (rest,) * (rest > 0)
+
+    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
+        """See RowSource."""
+        part = self._table.slice(group * _GROUP_ROWS, _GROUP_ROWS)
+        names = list(dict.fromkeys(binding.source for binding in bindings))
+        return columns_of(part, names, self.partitions), {}
+
+
+def is_table(data: Any) -> bool:
+    """Returns whether data is a table, or so much like one that paths are not meant."""
+    return (
+        hasattr(data, "__arrow_c_stream__")
+        or hasattr(data, "__arrow_c_array__")
+        or _is_of(data, "pandas", "DataFrame")
+        or _is_of(data, "polars", "LazyFrame")
+        or _is_of(data, "datasets", "Dataset")
+    )
+
+
+def as_arrow(table: Any) -> Any:
+    """Returns a table in memory as a `pyarrow.Table`.
+
+    Raises:
+        TypeError: It is not a table.
+        DataError: Arrow cannot represent it; names the column.
+    """
+    if _is_of(table, "polars", "LazyFrame"):
+        raise TypeError("`data` is a polars LazyFrame; collect() it first.")
+    if not is_table(table):
+        raise TypeError(
+            "`data` must be paths, a pandas or polars DataFrame, a pyarrow "
+            f"Table or a datasets.Dataset, got {type(table).__name__}."
+        )
+    if _is_of(table, "pandas", "Series") or _is_of(table, "polars", "Series"):
+        raise TypeError(
+            f"`data` is a {name_of(table)}, one column; call `to_frame()`."
+        )
+    try:
+        if _is_of(table, "pandas", "DataFrame"):
+            return _of_pandas(table)
+        if _is_of(table, "polars", "DataFrame"):
+            return table.to_arrow()
+        if _is_of(table, "datasets", "Dataset"):
+            # A slice or shuffle of a Dataset is a list of indices.
+            return table.with_format("arrow")[:]
+        return pa.table(table)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(
+            f"{name_of(table)}: cannot be an Arrow table: "
+            f"{describe_error(error)}"
+        ) from error
+
+
+def name_of(table: Any) -> str:
+    """Returns what errors call a table, e.g. `"pandas.DataFrame"`."""
+    kind = type(table)
+    return f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+
+
+def _of_pandas(frame: Any) -> Any:
+    names = [str(name) for name in frame.columns]
+    columns = []
+    for i, name in enumerate(names):
+        series = frame.iloc[:, i]
+        try:
+            columns.append(pa.Array.from_pandas(series))
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise DataError(
+                f"{name_of(frame)}: column {name!r}: cannot be an Arrow array: "
+                f"{describe_error(error)}"
+            ) from error
+    if not columns:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    return pa.table(columns, names=names)
+
+
+def _is_of(data: Any, package: str, name: str) -> bool:
+    """Returns whether this is an instance of a class, or of a subclass."""
+    return any(
+        base.__name__ == name and base.__module__.partition(".")[0] == package
+        for base in type(data).__mro__
+    )

@@ -1,0 +1,364 @@
+"""Files of delimited text (CSV, TSV and the like) as sources of rows."""
+
+import csv
+import io
+import re
+import threading
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import tensorflow as tf
+
+from lodestar._errors import DataError, describe_error, reading
+from lodestar._library import gen_ops
+from lodestar.data.arrow.binding import Binding
+from lodestar.data.arrow.row_source import (
+    RowSource,
+    columns_of,
+    partitions_of,
+)
+from lodestar.data.arrow.text_format import TextFormat
+from lodestar.data.input_bytes import check_unchanged, open_input
+from lodestar.data.paths import as_input
+from lodestar.data.schema import Column
+
+# Bytes that are parsed at a time.
+_BLOCK_BYTES = 4 << 20
+_MAX_FIELD = 1 << 30
+# Stands for a delimiter of several characters, which Arrow does not know.
+_UNIT_SEPARATOR = b"\x1f"
+_FAILED_COLUMN = re.compile(r"In CSV column #(\d+)")
+_MAX_AHEAD = 8
+
+
+class TextSource(RowSource):
+    """A file of delimited text.
+
+    One pass over the file, without parsing it, finds where it can be cut into
+    blocks of whole records, and the number of records. So blocks are read in
+    any order, and the number of rows is known.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        text_format: TextFormat,
+        na_values: Collection[str],
+    ):
+        """Finds the blocks.
+
+        Args:
+            path: Path of the file; a name that ends in `.gz` is decompressed.
+            text_format: Its layout.
+            na_values: Strings that stand for a missing value.
+
+        Raises:
+            DataError: A quote is not closed, or the file is damaged.
+            tf.errors.OpError: It cannot be read.
+        """
+        self.path = path
+        self.format = text_format
+        self.partitions = partitions_of(path)
+        self._na_values = list(na_values)
+        self._opened = tf.io.gfile.stat(as_input(path))
+        self.num_bytes = self._opened.length
+        with reading(path):
+            index = gen_ops.lodestar_index_text(
+                filename=path,
+                block_bytes=_BLOCK_BYTES,
+                delimiter=text_format.delimiter[0],
+                quote=text_format.quote,
+            )
+        self._offsets = index.offsets.numpy()
+        records = index.records.numpy()
+        self.ends_with_newline = bool(index.ends_with_newline)
+        if text_format.has_header and len(records):
+            records[0] -= 1
+        self.row_groups = tuple(records.tolist())
+        self.schema = pa.schema(
+            [(name, pa.string()) for name in text_format.columns]
+        )
+        self._blocks = _Blocks(path, self._offsets, self._opened)
+        # Columns of numbers with a value that Arrow's CSV reader cannot
+        # convert; the decoder knows more forms, and names the bad ones.
+        self._as_text: set[str] = set()
+        self._lines: tuple[int, list[int]] = (-1, [])
+
+    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
+        """See RowSource."""
+        data = self._blocks.read(group)
+        wanted: dict[str, Any] = {}
+        pieces: dict[str, list[str]] = {}
+        for binding in bindings:
+            for name in self._sources(binding, pieces):
+                wanted[name] = _type_of(binding.column)
+        found, bad = self._parse(group, data, wanted)
+        names = list(dict.fromkeys(binding.source for binding in bindings))
+        for name, parts in pieces.items():
+            found = found.append_column(name, _side_by_side(found, parts))
+        return columns_of(found, names, self.partitions), bad
+
+    def check_names(self, names: Collection[str]) -> None:
+        """See RowSource."""
+        super().check_names(
+            [
+                name
+                for name in names
+                if name in self.types or f"{name}_0" not in self.types
+            ]
+        )
+
+    def where(self, group: int, row: int) -> str:
+        """See RowSource."""
+        if self._lines[0] != group:
+            self._lines = (group, self._record_lines(group))
+        return f"line {self._lines[1][row]}"
+
+    def _sources(
+        self, binding: Binding, pieces: dict[str, list[str]]
+    ) -> list[str]:
+        """Returns the file's columns that a binding reads.
+
+        A dense column of several values may be columns `name_0`, `name_1`, ...
+        """
+        name = binding.source
+        if name in self.types:
+            return [name] if name in self.format.columns else []
+        width = binding.column.num_values or 1
+        pieces[name] = [f"{name}_{i}" for i in range(width)]
+        for part in pieces[name]:
+            if part not in self.types:
+                raise DataError(f"{self.path}: has no column {part!r}")
+        return pieces[name]
+
+    def _parse(
+        self, group: int, data: bytes, wanted: dict[str, Any]
+    ) -> tuple[Any, dict[int, str]]:
+        rows = self.row_groups[group]
+        delimiter = self.format.delimiter
+        if len(delimiter) > 1:
+            data = data.replace(delimiter.encode(), _UNIT_SEPARATOR)
+            delimiter = _UNIT_SEPARATOR.decode()
+        uneven: list[Any] = []
+
+        def on_uneven(row: Any) -> str:
+            uneven.append(row)
+            return "skip"
+
+        header = self.format.has_header and group == 0
+        while True:
+            uneven.clear()
+            types = {
+                name: pa.string() if name in self._as_text else arrow_type
+                for name, arrow_type in wanted.items()
+            }
+            try:
+                table = pa.csv.read_csv(
+                    pa.BufferReader(data),
+                    pa.csv.ReadOptions(
+                        use_threads=False,
+                        block_size=max(len(data) + 1, 1 << 10),
+                        column_names=self.format.columns,
+                        skip_rows_after_names=int(header),
+                        encoding=self.format.encoding,
+                    ),
+                    pa.csv.ParseOptions(
+                        delimiter=delimiter,
+                        quote_char=self.format.quote or False,
+                        newlines_in_values=True,
+                        invalid_row_handler=on_uneven,
+                    ),
+                    pa.csv.ConvertOptions(
+                        include_columns=list(wanted)
+                        or [self.format.columns[0]],
+                        column_types=types,
+                        null_values=self._na_values,
+                        strings_can_be_null=False,
+                    ),
+                )
+                break
+            except pa.ArrowInvalid as error:
+                self._note_failure(error, data, group, types)
+            except UnicodeDecodeError as error:
+                raise self._not_encoded(data, group) from error
+        bad: dict[int, str] = {}
+        if uneven:
+            bad = self._uneven_rows(data, delimiter, header)
+            kept = np.setdiff1d(np.arange(rows), list(bad), assume_unique=True)
+            if len(kept) == table.num_rows:
+                places = np.full(rows, -1)
+                places[kept] = np.arange(len(kept))
+                table = table.take(pa.array(places, mask=places < 0))
+        if table.num_rows != rows:
+            raise DataError(
+                f"{self.path}: found {table.num_rows} records in the bytes "
+                f"{self._offsets[group]} to {self._offsets[group + 1]}, expected "
+                f"{rows}"
+            )
+        return table, bad
+
+    def _note_failure(
+        self,
+        error: Exception,
+        data: bytes,
+        group: int,
+        types: dict[str, Any],
+    ) -> None:
+        """Reads a column that cannot be converted as strings from here on."""
+        text = describe_error(error)
+        if "UTF8" in text or "UTF-8" in text:
+            raise self._not_encoded(data, group) from error
+        match = _FAILED_COLUMN.search(text)
+        if match is not None:
+            name = self.format.columns[int(match[1])]
+            if types.get(name) != pa.string():
+                self._as_text = {*self._as_text, name}
+                return
+        raise DataError(f"{self.path}: {text}") from error
+
+    def _not_encoded(self, data: bytes, group: int) -> DataError:
+        encoding = self.format.encoding
+        try:
+            data.decode(encoding)
+        except UnicodeDecodeError as error:
+            line = self._first_line(group) + _num_lines(data[: error.start])
+            return DataError(
+                f"{self.path}: line {line}: found the byte "
+                f"0x{data[error.start]:02x}, which is not {encoding}; give "
+                "`encoding`, e.g. 'latin-1'"
+            )
+        return DataError(f"{self.path}: is not {encoding}")
+
+    def _uneven_rows(
+        self, data: bytes, delimiter: str, header: bool
+    ) -> dict[int, str]:
+        """Returns what is wrong with rows of another number of fields."""
+        bad = {}
+        expected = len(self.format.columns)
+        for row, fields in enumerate(self._records(data, delimiter)):
+            if len(fields) != expected and not (header and row == 0):
+                bad[row - header] = (
+                    f"found {len(fields)} fields, expected {expected}"
+                )
+        return bad
+
+    def _records(self, data: bytes, delimiter: str) -> Any:
+        return (row for row in self._reader(data, delimiter) if row)
+
+    def _reader(self, data: bytes, delimiter: str) -> Any:
+        text = data.decode(self.format.encoding, "replace")
+        csv.field_size_limit(_MAX_FIELD)
+        return csv.reader(
+            io.StringIO(text.removeprefix("\ufeff"), newline=""),
+            delimiter=delimiter,
+            quoting=csv.QUOTE_MINIMAL if self.format.quote else csv.QUOTE_NONE,
+        )
+
+    def _record_lines(self, group: int) -> list[int]:
+        """Returns the line on which each row of a block begins."""
+        data = self._blocks.read(group)
+        delimiter = self.format.delimiter
+        if len(delimiter) > 1:
+            data = data.replace(delimiter.encode(), _UNIT_SEPARATOR)
+            delimiter = _UNIT_SEPARATOR.decode()
+        before = self._first_line(group) - 1
+        lines = []
+        ended = 0
+        reader = self._reader(data, delimiter)
+        for row in reader:
+            if row:
+                lines.append(before + ended + 1)
+            ended = reader.line_num
+        return lines[1:] if self.format.has_header and group == 0 else lines
+
+    def _first_line(self, group: int) -> int:
+        return 1 + sum(
+            _num_lines(self._blocks.read(i)) for i in range(group)
+        )
+
+
+def _num_lines(data: bytes) -> int:
+    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
+
+
+def _type_of(column: Column) -> Any:
+    """Returns the type that Arrow's CSV reader converts a column to."""
+    if column.separator is not None or column.positive is not None:
+        return pa.string()
+    if column.kind == "label" or column.dtype == "float":
+        return pa.float64()
+    return pa.int64() if column.encoding == "int" else pa.string()
+
+
+def _side_by_side(table: Any, names: Sequence[str]) -> Any:
+    """Returns columns as one column of lists of a fixed size."""
+    columns = [table.column(name).combine_chunks() for name in names]
+    if len({str(column.type) for column in columns}) > 1:
+        columns = [column.cast(pa.string()) for column in columns]
+    rows = table.num_rows
+    values = pa.concat_arrays(columns)
+    order = np.arange(rows * len(names)).reshape(len(names), rows).T.reshape(-1)
+    return pa.FixedSizeListArray.from_arrays(
+        values.take(pa.array(order)), len(names)
+    )
+
+
+class _Blocks:
+    """Reads blocks of a file's bytes, decompressed."""
+
+    def __init__(self, path: str, offsets: np.ndarray, opened: Any):
+        self._path = path
+        self._offsets = offsets
+        self._opened = opened
+        self._is_packed = path.endswith(".gz")
+        self._lock = threading.Lock()
+        self._file: Any = None
+        self._next = 0
+        # Blocks of a compressed file that were passed on the way to later ones.
+        self._passed: dict[int, bytes] = {}
+
+    def read(self, number: int) -> bytes:
+        """Returns a block.
+
+        Raises:
+            DataError: The file is damaged, or has changed.
+        """
+        begin, end = self._offsets[number : number + 2].tolist()
+        with reading(self._path):
+            if not self._is_packed:
+                check_unchanged(self._path, self._opened)
+                with tf.io.gfile.GFile(as_input(self._path), "rb") as file:
+                    file.seek(begin)
+                    data: bytes = file.read(end - begin)
+            else:
+                with self._lock:
+                    data = self._unpacked(number)
+        if len(data) != end - begin:
+            check_unchanged(self._path, self._opened)
+            raise DataError(
+                f"{self._path}: found {begin + len(data)} bytes, expected {end}"
+            )
+        return data
+
+    def _unpacked(self, number: int) -> bytes:
+        if number in self._passed:
+            return self._passed.pop(number)
+        if self._file is None or number < self._next:
+            if self._file is not None:
+                self._file.close()
+            check_unchanged(self._path, self._opened)
+            self._file = open_input(self._path)
+            self._next = 0
+        data = b""
+        while self._next <= number:
+            begin, end = self._offsets[self._next : self._next + 2].tolist()
+            data = self._file.read(end - begin)
+            if self._next < number:
+                self._passed[self._next] = data
+                while len(self._passed) > _MAX_AHEAD:
+                    del self._passed[min(self._passed)]
+            self._next += 1
+        return data
