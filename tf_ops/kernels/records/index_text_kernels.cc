@@ -19,17 +19,17 @@ absl::Status ReadCharacter(const Tensor& tensor, const char* name,
                            bool optional, char* value) {
   LODESTAR_TRY(CheckRank(tensor, name, 0));
   const std::string text(tensor.scalar<tstring>()());
+  const int byte = text.empty() ? 0 : static_cast<uint8_t>(text[0]);
   *value = text.empty() ? TextIndex::kNoQuote : text[0];
-  const bool is_valid =
-      text.size() == 1 && *value > 0 && *value != '\r' && *value != '\n';
+  const bool is_valid = text.size() == 1 && byte > 0 && byte < 128 &&
+                        byte != '\r' && byte != '\n';
   if (is_valid || (optional && text.empty())) return absl::OkStatus();
   // The text may not be printable.
   const std::string found =
-      text.size() == 1 ? StrCat("byte ", static_cast<uint8_t>(text[0]) + 0)
-                       : StrCat(text.size(), " bytes");
+      text.size() == 1 ? StrCat("byte ", byte) : StrCat(text.size(), " bytes");
   return InvalidArgumentError(
       "`", name, "` must be ", optional ? "empty or " : "",
-      "one ASCII character other than \\0, \\r and \\n, got ", found);
+      "one ASCII character other than NUL, CR and LF, got ", found);
 }
 
 absl::Status RunIndexText(OpKernelContext* ctx) {

@@ -24,14 +24,14 @@ REGISTER_OP("Lodestar>IndexText")
 Finds where a text file, such as CSV, can be cut into independent blocks.
 
 Follows pyarrow.csv with newlines_in_values, double_quote and
-ignore_empty_lines: a record ends at "\n", "\r\n" or "\r" outside quotes, a
-quote opens only at the start of a field, and empty lines are not records. A
-UTF-8 byte order mark at the start of the file is not part of a field.
+ignore_empty_lines. A record ends at LF, CR LF or CR outside quotes, a quote
+opens only at the start of a field, and empty lines are not records. A UTF-8
+byte order mark at the start of the file is not part of a field.
 
 filename: Scalar; a file whose name ends in ".gz" is decompressed.
 block_bytes: Scalar, 1 or more. A block ends at the first line end that makes it
   at least this long.
-delimiter: Scalar, one ASCII character other than \0, \r and \n.
+delimiter: Scalar, one ASCII character other than NUL, CR and LF.
 quote: Scalar, another such character, or empty if no character quotes.
 offsets: [G + 1], the first byte of each of G blocks, then `size`. The bytes are
   those of the decompressed file.
