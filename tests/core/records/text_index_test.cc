@@ -183,6 +183,9 @@ TEST(TextIndexTest, OnlyTheStartOfAFieldOpensQuotes) {
 TEST(TextIndexTest, WithoutQuotesEveryLineEndCounts) {
   EXPECT_EQ(IndexChunks("\"a\nb\"\n", 1 << 20, TextIndex::kNoQuote, {}),
             (Index{{0, 6}, {2}, true, ""}));
+  const std::string zeros("\0a\n\0\n", 5);
+  EXPECT_EQ(IndexChunks(zeros, 1 << 20, TextIndex::kNoQuote, {}),
+            (Index{{0, 5}, {2}, true, ""}));
 }
 
 TEST(TextIndexTest, AByteOrderMarkIsBeforeTheFirstField) {

@@ -32,6 +32,12 @@ int64_t CountLineEnds(const char* begin, const char* end) {
   return count;
 }
 
+// Returns the first `c` in [begin, end), or `end`.
+const char* Find(const char* begin, const char* end, char c) {
+  const void* const found = std::memchr(begin, c, end - begin);
+  return found == nullptr ? end : static_cast<const char*>(found);
+}
+
 }  // namespace
 
 TextIndex::TextIndex(int64_t block_bytes, char delimiter, char quote)
@@ -64,28 +70,26 @@ void TextIndex::Add(const char* begin, const char* end) {
   }
   while (p < end) {
     if (state_ == State::kInQuotes) {
-      const void* const found = std::memchr(p, quote_, end - p);
-      if (found == nullptr) break;
-      p = static_cast<const char*>(found) + 1;
+      p = Find(p, end, quote_);
+      if (p == end) break;
+      ++p;
       state_ = State::kAfterQuote;
-      continue;
-    }
-    if (state_ == State::kAfterQuote) {
-      const bool is_doubled = *p == quote_;
-      p += is_doubled;
-      state_ = is_doubled ? State::kInQuotes : State::kInField;
-      continue;
-    }
-    const void* const found =
-        quote_ == kNoQuote ? nullptr : std::memchr(p, quote_, end - p);
-    if (found == nullptr) {
+    } else if (state_ == State::kAfterQuote) {
+      state_ = *p == quote_       ? State::kInQuotes
+               : *p == delimiter_ ? State::kFieldStart
+                                  : State::kInField;
+      p += state_ != State::kInField;
+    } else if (quote_ == kNoQuote) {
       ScanUnquoted(p, end);
       break;
+    } else if (*p != quote_) {
+      const char* const quote = Find(p, end, quote_);
+      ScanUnquoted(p, quote);
+      p = quote;
+    } else {
+      if (state_ != State::kInField) state_ = State::kInQuotes;
+      ++p;
     }
-    const char* const quote = static_cast<const char*>(found);
-    ScanUnquoted(p, quote);
-    state_ = state_ == State::kInField ? State::kInField : State::kInQuotes;
-    p = quote + 1;
   }
   size_ += end - begin;
 }
@@ -93,17 +97,17 @@ void TextIndex::Add(const char* begin, const char* end) {
 void TextIndex::ScanUnquoted(const char* begin, const char* end) {
   const char* p = begin;
   while (p < end) {
-    // A line end before `least` is too early for a cut.
+    // A line end in the next `early` bytes would leave the block too short.
     const int64_t block_size = OffsetOf(p) - offsets_.back();
     const int64_t early =
         std::clamp<int64_t>(block_bytes_ - 1 - block_size, 0, end - p);
     CountRecords(p, p + early);
     p += early;
     const char* const line_end = std::find_if(p, end, IsLineEnd);
-    const char* const next = std::min(end, line_end + 1);
-    CountRecords(p, next);
-    p = next;
-    if (line_end == end) return;
+    const bool is_found = line_end < end;
+    CountRecords(p, line_end + is_found);
+    if (!is_found) return;
+    p = line_end + 1;
     if (*line_end == '\r') {
       cuts_after_cr_ = p == chunk_end_;
       if (cuts_after_cr_) return;
