@@ -764,6 +764,14 @@ def lodestar_file_list_put(
 ) -> tf.Operation | None: ...
 
 
+def lodestar_hash_text(
+    data: tf.Tensor,
+    offsets: tf.Tensor,
+    prefix: tf.Tensor,
+    name: str | None = None,
+) -> tf.Tensor: ...
+
+
 class _HoldTurn(NamedTuple):
     turn: tf.Tensor
     copy: tf.Tensor
@@ -853,6 +861,22 @@ def lodestar_id_table_size(
     handle: tf.Tensor,
     name: str | None = None,
 ) -> tf.Tensor: ...
+
+
+class _IndexText(NamedTuple):
+    offsets: tf.Tensor
+    records: tf.Tensor
+    size: tf.Tensor
+    ends_with_newline: tf.Tensor
+
+
+def lodestar_index_text(
+    filename: tf.Tensor,
+    block_bytes: tf.Tensor,
+    delimiter: tf.Tensor,
+    quote: tf.Tensor,
+    name: str | None = None,
+) -> _IndexText: ...
 
 
 def lodestar_last_turn_is_held(

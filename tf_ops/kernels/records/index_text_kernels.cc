@@ -1,0 +1,74 @@
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "tf_ops/core/records/text_index.h"
+#include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/records/byte_stream.h"
+#include "tf_ops/kernels/records/slot_attributes.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kChunkBytes = 1 << 20;
+
+// Sets *value to an ASCII character, or if `optional` to kNoQuote.
+absl::Status ReadCharacter(const Tensor& tensor, const char* name,
+                           bool optional, char* value) {
+  LODESTAR_TRY(CheckRank(tensor, name, 0));
+  const std::string text(tensor.scalar<tstring>()());
+  const int byte = text.empty() ? 0 : static_cast<uint8_t>(text[0]);
+  *value = text.empty() ? TextIndex::kNoQuote : text[0];
+  const bool is_valid = text.size() == 1 && byte > 0 && byte < 128 &&
+                        byte != '\r' && byte != '\n';
+  if (is_valid || (optional && text.empty())) return absl::OkStatus();
+  // The text may not be printable.
+  const std::string found =
+      text.size() == 1 ? StrCat("byte ", byte) : StrCat(text.size(), " bytes");
+  return InvalidArgumentError(
+      "`", name, "` must be ", optional ? "empty or " : "",
+      "one ASCII character other than NUL, CR and LF, got ", found);
+}
+
+absl::Status RunIndexText(OpKernelContext* ctx) {
+  LODESTAR_TRY(CheckRank(ctx->input(0), "filename", 0));
+  const std::string path(ctx->input(0).scalar<tstring>()());
+  int64_t block_bytes = 0;
+  LODESTAR_TRY(ReadScalar(ctx->input(1), "block_bytes", 1,
+                          std::numeric_limits<int64_t>::max(), &block_bytes));
+  char delimiter = 0;
+  char quote = 0;
+  LODESTAR_TRY(ReadCharacter(ctx->input(2), "delimiter", false, &delimiter));
+  LODESTAR_TRY(ReadCharacter(ctx->input(3), "quote", true, &quote));
+  if (delimiter == quote) {
+    return InvalidArgumentError(
+        "`delimiter` and `quote` must be different, got '", quote,
+        "' for both");
+  }
+
+  std::unique_ptr<ByteStream> stream;
+  LODESTAR_TRY(ByteStream::Open(ctx->env(), path, &stream));
+  TextIndex index(block_bytes, delimiter, quote);
+  const std::unique_ptr<char[]> chunk(new char[kChunkBytes]);
+  // A short read is the end. The stream then checks that the file is unchanged.
+  for (int64_t read = kChunkBytes; read == kChunkBytes;) {
+    LODESTAR_TRY(stream->Read(kChunkBytes, chunk.get(), &read));
+    index.Add(chunk.get(), chunk.get() + read);
+  }
+  const Status status = index.Finish();
+  if (!status.ok()) {
+    return ToTensorFlow(
+        Status(status.code(), StrCat(path, ": ", status.message())));
+  }
+  LODESTAR_TRY(OutputVector(ctx, 0, index.offsets()));
+  LODESTAR_TRY(OutputVector(ctx, 1, index.records()));
+  LODESTAR_TRY(OutputScalar(ctx, 2, index.size()));
+  return OutputScalar(ctx, 3, index.ends_with_newline());
+}
+
+LODESTAR_REGISTER_FUNCTION(IndexText);
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,49 @@
+#include "tf_ops/ops/shape_fns.h"
+
+namespace lodestar {
+
+REGISTER_OP("Lodestar>IndexText")
+    .Input("filename: string")
+    .Input("block_bytes: int64")
+    .Input("delimiter: string")
+    .Input("quote: string")
+    .Output("offsets: int64")
+    .Output("records: int64")
+    .Output("size: int64")
+    .Output("ends_with_newline: bool")
+    .SetIsStateful()
+    .SetShapeFn([](InferenceContext* c) {
+      TF_RETURN_IF_ERROR(CheckRanks(c, {0, 0, 0, 0}));
+      c->set_output(0, c->Vector(InferenceContext::kUnknownDim));
+      c->set_output(1, c->Vector(InferenceContext::kUnknownDim));
+      c->set_output(2, c->Scalar());
+      c->set_output(3, c->Scalar());
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Finds where a text file, such as CSV, can be cut into independent blocks.
+
+Follows pyarrow.csv with newlines_in_values, double_quote and
+ignore_empty_lines. A record ends at LF, CR LF or CR outside quotes, a quote
+opens only at the start of a field, and empty lines are not records. A UTF-8
+byte order mark at the start of the file is not part of a field.
+
+filename: Scalar; a file whose name ends in ".gz" is decompressed.
+block_bytes: Scalar, 1 or more. A block ends at the first line end that makes it
+  at least this long.
+delimiter: Scalar, one ASCII character other than NUL, CR and LF.
+quote: Scalar, another such character, or empty if no character quotes.
+offsets: [G + 1], the first byte of each of G blocks, then `size`. The bytes are
+  those of the decompressed file.
+records: [G], the number of records in each block. It is 0 for a block that has
+  only empty lines.
+size: Scalar, the number of bytes in the decompressed file.
+ends_with_newline: Scalar, whether the last record ends with a line end. True if
+  the file has no records.
+INVALID_ARGUMENT, naming the file, the record (from 0) and its first byte, if a
+  quote is not closed; INVALID_ARGUMENT, naming the file, if a ".gz" file is
+  damaged; NOT_FOUND and the like, naming the file, if it cannot be read;
+  FAILED_PRECONDITION, naming the file, if it changes while it is read.
+)doc");
+
+}  // namespace lodestar
