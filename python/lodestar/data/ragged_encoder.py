@@ -15,9 +15,8 @@ from lodestar._library import gen_ops
 class RaggedEncoder:
     """Makes flat tensors of an element, and of a dataset of these elements.
 
-    An element is a structure of tensors, composite ones too. Each RaggedTensor
-    has one ragged dimension, int64 row_splits, which are right, and int64 or
-    float32 values.
+    An element is a structure of tensors, composite ones too. A RaggedTensor with
+    one ragged dimension has valid int64 row splits, and int64 or float32 values.
     """
 
     def __init__(self) -> None:
@@ -27,12 +26,20 @@ class RaggedEncoder:
         """The tensors that tf.data passes on for the element."""
         self._spec = tf.nest.map_structure(tf.type_spec_from_value, element)
         leaves = tf.nest.flatten(element)
-        ragged = [x for x in leaves if isinstance(x, tf.RaggedTensor)]
+        ragged = [x for x in leaves if _is_flat(x)]
         variants = iter(_encoded(ragged))
         flat: list[tf.Tensor] = []
         for leaf in leaves:
-            if isinstance(leaf, tf.RaggedTensor):
+            if _is_flat(leaf):
                 flat.append(next(variants))
+            elif isinstance(leaf, tf.RaggedTensor):
+                flat.append(
+                    tf.raw_ops.RaggedTensorToVariant(
+                        rt_nested_splits=leaf.nested_row_splits,
+                        rt_dense_values=leaf.flat_values,
+                        batched_input=False,
+                    )
+                )
             else:
                 flat += tf.nest.flatten(leaf, expand_composites=True)
         return tuple(flat)
@@ -55,6 +62,10 @@ def map_ragged(
 
     # Its ops take less time than handing them to other threads.
     return encoder.elements(dataset.map(encoded, synchronous=True))
+
+
+def _is_flat(x: Any) -> bool:
+    return isinstance(x, tf.RaggedTensor) and x.ragged_rank == 1
 
 
 def _encoded(ragged: list[tf.RaggedTensor]) -> list[tf.Tensor]:

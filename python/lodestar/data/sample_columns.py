@@ -1,7 +1,8 @@
 """Columns of examples, as `SampleWriter.write_batch` takes them: parts of them.
 
 A column is an array `[B, ...]` or, for a sparse column, a pair of flat values
-and row splits `[B + 1]`. The values of lists of lists are such a pair again.
+and row splits `[B + 1]`. The values of lists of lists are such a pair again. A
+sparse column with one value in each example may be an array `[B, 1]`.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -77,10 +78,17 @@ def _take(column: Any, rows: np.ndarray) -> Any:
     return ColumnValues(_take(values, places), taken)
 
 
+def as_lists(column: Any) -> Any:
+    """Returns a column of one value per example, `[B, 1]`, as `ColumnValues`."""
+    if isinstance(column, tuple):
+        return column
+    return ColumnValues(column.reshape(-1), np.arange(len(column) + 1))
+
+
 def _concat(pieces: Sequence[Any]) -> Any:
-    if not isinstance(pieces[0], tuple):
+    if not any(isinstance(piece, tuple) for piece in pieces):
         return np.concatenate(pieces)
-    values, splits = zip(*pieces)
+    values, splits = zip(*map(as_lists, pieces))
     counts = np.concatenate([np.diff(s) for s in splits])
     return ColumnValues(_concat(values), _splits(counts))
 

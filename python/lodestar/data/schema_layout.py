@@ -1,6 +1,6 @@
 """SchemaLayout: between a reader's flat tensors and `(features, label)`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -84,6 +84,12 @@ class SchemaLayout:
             for slot in spec.used
             if sparse == CSR and slot.kind == "sparse" and slot.dtype != "float"
         ]
+        for slot in spec.used:
+            if sparse == CSR and slot.depth > 1:
+                raise ValueError(
+                    f"`sparse`='csr' takes no lists of lists: column "
+                    f"{slot.name!r}."
+                )
         if sparse == CSR:
             if not self._in_csr:
                 raise ValueError(
@@ -104,8 +110,13 @@ class SchemaLayout:
         dtype = dtype_of(slot)
         if slot.kind != "sparse":
             return [tf.TensorSpec([self._rows, *tensor_shape(slot)], dtype)]
-        splits = [None if self._rows is None else self._rows + 1]
-        return [tf.TensorSpec([None], dtype), tf.TensorSpec(splits, tf.int64)]
+        rows = [None if self._rows is None else self._rows + 1]
+        inner = [tf.TensorSpec([None], tf.int64)] * (slot.depth - 1)
+        return [
+            tf.TensorSpec([None], dtype),
+            *inner,
+            tf.TensorSpec(rows, tf.int64),
+        ]
 
     def op_attributes(self) -> dict[str, Any]:
         """The attributes of a dataset op that describe slots and tensors."""
@@ -133,11 +144,15 @@ class SchemaLayout:
         """The flat tensors by slot; of a sparse slot `(values, row_splits)`."""
         remaining = iter(tensors)
         return {
-            slot.name: (next(remaining), next(remaining))
-            if slot.kind == "sparse"
-            else next(remaining)
-            for slot in self.spec.used
+            slot.name: self._column(slot, remaining) for slot in self.spec.used
         }
+
+    def _column(self, slot: Column, remaining: Iterator[tf.Tensor]) -> Any:
+        column: Any = next(remaining)
+        if slot.kind == "sparse":
+            for _ in range(slot.depth):
+                column = (column, next(remaining))
+        return column
 
     def features_and_label(self, *tensors: tf.Tensor) -> Any:
         """Returns what the flat tensors mean, as a dataset yields it.
@@ -154,14 +169,17 @@ class SchemaLayout:
         for slot in self.spec.used:
             values = next(remaining)
             if slot.kind == "sparse":
-                splits = next(remaining)
+                # The tensors have the innermost splits first.
+                levels = [next(remaining) for _ in range(slot.depth)][::-1]
                 if slot.name in self._in_csr:
-                    in_csr.append(LoDTensor(values, (splits,)))
+                    in_csr.append(LoDTensor(values, tuple(levels)))
                 elif self._sparse == "lod":
-                    features[slot.name] = LoDTensor(values, (splits,))
+                    features[slot.name] = LoDTensor(values, tuple(levels))
                 else:
-                    features[slot.name] = tf.RaggedTensor.from_row_splits(
-                        values, splits, validate=False
+                    features[slot.name] = (
+                        tf.RaggedTensor.from_nested_row_splits(
+                            values, levels, validate=False
+                        )
                     )
             elif slot.kind == "one_hot":
                 features[slot.name] = tf.one_hot(values, slot.size)

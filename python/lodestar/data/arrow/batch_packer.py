@@ -1,4 +1,4 @@
-"""Rows of Parquet files as the two arrays that a batch crosses to TensorFlow in.
+"""Rows as the two arrays that a batch crosses to TensorFlow in.
 
 Each array that crosses has its price, and so has fresh memory. So all tensors of
 a batch lie in one buffer of bytes, which is used again once TensorFlow has let go
@@ -15,9 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._library import gen_ops
-from lodestar.data.parquet.parquet_rows import Rows
-from lodestar.data.parquet.parquet_schema import Binding, spec_of
-from lodestar.data.sample_columns import check_one_size
+from lodestar.data.arrow.binding import Binding
+from lodestar.data.arrow.decode import Rows
+from lodestar.data.sample_columns import as_lists, check_one_size
+from lodestar.data.schema import Schema
 from lodestar.data.schema_layout import SchemaLayout, dtype_of
 
 _LINE = 64  # bytes of a cache line, at which tensors begin
@@ -71,16 +72,15 @@ class BatchPacker:
 
     def __init__(self, bindings: Sequence[Binding], rows: int | None):
         """Takes the columns, and the rows of a batch, None if they vary."""
-        self._specs = SchemaLayout(spec_of(bindings), rows=rows).tensor_specs
+        schema = Schema(binding.column for binding in bindings)
+        self._specs = SchemaLayout(schema, rows=rows).tensor_specs
         self._columns = [
-            (i, binding.slot, np.dtype(dtype_of(binding.slot).as_numpy_dtype))
+            (i, binding.column, np.dtype(dtype_of(binding.column).as_numpy_dtype))
             for i, binding in enumerate(bindings)
         ]
         # The numbers in a row; None if that varies.
         self._widths = [
-            1
-            if binding.part is not None or not binding.type.is_list
-            else binding.width
+            1 if binding.part is not None else binding.column.num_values
             for binding in bindings
         ]
         # A batch owns its memory until TensorFlow releases it. Then this list
@@ -128,33 +128,50 @@ class BatchPacker:
 
     def _pieces(self, parts: Sequence[Part], rows: int) -> Iterator[_Piece]:
         """Those of all tensors; the same one where tensors are alike."""
-        # The splits of columns without lists.
+        # The splits of columns with one value per row.
         one_each = _Piece(_INT64, rows + 1, rows + 1, [np.arange(rows + 1)])
-        for i, slot, dtype in self._columns:
+        for i, column, dtype in self._columns:
             width = self._widths[i]
+            found = [p.columns[i] for p, _, _ in parts]
+            if width is None and not any(isinstance(f, tuple) for f in found):
+                width = 1
             if width is not None:
                 values = [
-                    p.columns[i][begin:end].reshape(-1)
-                    for p, begin, end in parts
+                    f[begin:end].reshape(-1)
+                    for f, (_, begin, end) in zip(found, parts)
                 ]
                 yield _Piece(dtype, rows * width, rows, values)
-                if slot.kind == "sparse":
+                if column.kind == "sparse":
                     yield one_each
                 continue
-            bounds = [p.columns[i][1][a : b + 1] for p, a, b in parts]
-            values = [
-                p.columns[i][0][of_part[0] : of_part[-1]]
-                for (p, *_), of_part in zip(parts, bounds)
+            lists = [as_lists(f) for f in found]
+            bounds = [
+                splits[begin : end + 1]
+                for (_, splits), (_, begin, end) in zip(lists, parts)
             ]
-            size = sum(map(len, values))
-            if slot.kind == "sparse":
-                yield _Piece(dtype, size, size, values)
-                yield _Piece(_INT64, rows + 1, rows + 1, bounds, splits=True)
+            if column.kind == "dense":
+                values = _cut_values(lists, bounds)
+                yield _Piece(dtype, sum(map(len, values)), rows, values)
+                splits = np.empty(rows + 1, np.int64)
+                _join_splits(bounds, splits)
+                check_one_size(column.name, splits)
                 continue
-            yield _Piece(dtype, size, rows, values)
-            splits = np.empty(rows + 1, np.int64)
-            _join_splits(bounds, splits)
-            check_one_size(slot.name, splits)
+            outer = _Piece(_INT64, rows + 1, rows + 1, bounds, splits=True)
+            splits = [outer]
+            if column.depth > 1:
+                lists = [as_lists(values) for values, _ in lists]
+                count = sum(int(b[-1] - b[0]) for b in bounds)
+                bounds = [
+                    splits[b[0] : b[-1] + 1]
+                    for (_, splits), b in zip(lists, bounds)
+                ]
+                splits.insert(
+                    0, _Piece(_INT64, count + 1, count + 1, bounds, splits=True)
+                )
+            values = _cut_values(lists, bounds)
+            size = sum(map(len, values))
+            yield _Piece(dtype, size, size, values)
+            yield from splits
 
     def _buffer(self, size: int) -> np.ndarray:
         """Bytes from a cache line on: TensorFlow shares, and does not copy, them."""
@@ -168,6 +185,12 @@ class BatchPacker:
         buffer = memory[begin : begin + size]
         weakref.finalize(buffer, self._free.append, memory).atexit = False
         return buffer
+
+
+def _cut_values(
+    lists: Sequence[Any], bounds: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    return [values[b[0] : b[-1]] for (values, _), b in zip(lists, bounds)]
 
 
 def _join_splits(bounds: Sequence[np.ndarray], splits: np.ndarray) -> None:

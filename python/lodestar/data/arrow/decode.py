@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 
 from lodestar._errors import DataError
 from lodestar.data.arrow.binding import Binding
-from lodestar.data.arrow.elements import Elements, is_text, read_elements
+from lodestar.data.arrow.elements import Elements, read_elements
 from lodestar.data.arrow.faults import Fault, Faults
 from lodestar.data.sample_columns import ColumnValues, concat, cut, lengths, take
 from lodestar.data.sample_writer import is_int64
 from lodestar.data.schema import Column
+from lodestar.data.schema.arrow_types import is_text
 from lodestar.data.schema.column import JSON
 from lodestar.data.schema_layout import dtype_of, limit
 
@@ -326,9 +327,14 @@ def _refuse_missing(lists: _Lists, elements: Elements, add: Any) -> None:
 
 def _sparse(
     binding: Binding, lists: _Lists, elements: Elements, add: Any
-) -> ColumnValues:
+) -> Any:
     """Returns the values that are not missing, and their row splits."""
     values = elements.values
+    if not lists.offsets and (
+        elements.missing is None or not elements.missing.any()
+    ):
+        ends = [np.arange(len(values) + 1)] if binding.limit else []
+        return _limited(binding, values, ends, add)[:, np.newaxis]
     offsets = lists.offsets or [np.arange(len(values) + 1, dtype=np.int64)]
     valid = None if elements.missing is None else ~elements.missing
     for level, null in enumerate(lists.nulls):

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from lodestar._errors import DataError
 from lodestar._library import gen_ops
 from lodestar.data.schema import Column
+from lodestar.data.schema.arrow_types import as_text, is_text
 
 types = pa.types
 _INTEGER = re.compile(r"\s*([+-]?[0-9]{1,4000})(?:\.0*)?\s*", re.ASCII)
@@ -38,24 +39,6 @@ class Elements(NamedTuple):
     describe: Callable[[int], str] = str
 
 
-def is_text(arrow_type: Any) -> bool:
-    """Returns whether values of an Arrow type are strings or bytes."""
-    return (
-        types.is_string(arrow_type)
-        or types.is_large_string(arrow_type)
-        or types.is_string_view(arrow_type)
-        or types.is_binary(arrow_type)
-        or types.is_large_binary(arrow_type)
-        or types.is_binary_view(arrow_type)
-        or types.is_fixed_size_binary(arrow_type)
-    )
-
-
-def is_time(arrow_type: Any) -> bool:
-    """Returns whether values of an Arrow type are dates or timestamps."""
-    return types.is_date(arrow_type) or types.is_timestamp(arrow_type)
-
-
 def read_elements(
     array: Any, column: Column, na_values: Collection[str]
 ) -> Elements:
@@ -81,7 +64,7 @@ def read_elements(
         return read_elements(array.storage, column, na_values)
     if is_text(arrow_type):
         return _of_text(array, column, na_values)
-    if is_time(arrow_type):
+    if types.is_date(arrow_type) or types.is_timestamp(arrow_type):
         return _of_time(array, column)
     missing = _nulls(array)
     if types.is_boolean(arrow_type):
@@ -276,7 +259,7 @@ def _of_time(array: Any, column: Column) -> Elements:
 
 
 def _of_text(array: Any, column: Column, na_values: Collection[str]) -> Elements:
-    array = _as_large_string(array)
+    array = as_text(array)
     missing = _nulls(array)
     if na_values:
         is_na = pc.is_in(array, value_set=_text_set(tuple(na_values)))
@@ -307,21 +290,6 @@ def _of_text(array: Any, column: Column, na_values: Collection[str]) -> Elements
     if _is_float(column):
         return _narrowed(numbers, missing)
     return Elements(numbers, missing)
-
-
-def _as_large_string(array: Any) -> Any:
-    try:
-        if types.is_large_string(array.type):
-            return array
-        if types.is_fixed_size_binary(array.type):
-            array = array.cast(pa.binary())
-        return array.cast(pa.large_string())
-    except pa.ArrowInvalid:  # bytes that are not UTF-8 are replaced
-        texts = [
-            None if b is None else b.decode("utf-8", "backslashreplace")
-            for b in array.cast(pa.large_binary()).to_pylist()
-        ]
-        return pa.array(texts, pa.large_string())
 
 
 def _hashed(array: Any, column: Column) -> np.ndarray:

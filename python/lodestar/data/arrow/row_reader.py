@@ -1,9 +1,9 @@
-"""ParquetReader: batches of rows, each a function of where the last one ended."""
+"""RowReader: batches of rows, each a function of where the last one ended."""
 
 import collections
 import contextlib
 import itertools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -11,15 +11,15 @@ import numpy as np
 
 from lodestar._errors import DataError
 from lodestar.data.input_bytes import ChangedFileError
-from lodestar.data.parquet.parquet_batches import BatchPacker
-from lodestar.data.parquet.parquet_rows import Rows, read_row_group
-from lodestar.data.parquet.parquet_schema import Binding, RowGroups
-from lodestar.data.parquet.reader_threads import ReaderThreads
+from lodestar.data.arrow.batch_packer import BatchPacker
+from lodestar.data.arrow.binding import Binding
+from lodestar.data.arrow.decode import Rows
+from lodestar.data.arrow.reader_threads import ReaderThreads
+from lodestar.data.arrow.row_source import RowSource, read_rows
 from lodestar.data.sample_columns import concat
 
 _MAX_CHUNKS = 4  # of iterators that were left before their end
 _Cache = collections.OrderedDict[Any, Any]
-ReadRows = Callable[[Any, int, Sequence[Binding]], Rows]
 
 
 class _Piece(NamedTuple):
@@ -104,7 +104,7 @@ class _Chunk(NamedTuple):
     skipped: list[tuple[str, int]]  # what was left out, how many rows
 
 
-class ParquetReader:
+class RowReader:
     """Reads batches; row groups are decoded ahead by threads.
 
     Thread-safe. `next_batch` keeps no position, so that an iterator which is
@@ -113,7 +113,7 @@ class ParquetReader:
 
     def __init__(
         self,
-        files: Sequence[RowGroups],
+        files: Sequence[RowSource],
         bindings: Sequence[Binding],
         *,
         batch_size: int,
@@ -122,9 +122,9 @@ class ParquetReader:
         window: int,
         shard: tuple[int, int],
         skip: Callable[[str, int], None] | None,
-        read_rows: ReadRows = read_row_group,
+        na_values: Collection[str],
     ):
-        """Takes what ParquetDataset was given.
+        """Takes what `arrow_dataset` was given.
 
         Args:
             files: All data files.
@@ -136,10 +136,9 @@ class ParquetReader:
             shard: Number of readers that share the rows, and which this one is.
             skip: Called with a message and a number of rows for each row, or
                 row group, that cannot be used; None raises there.
-            read_rows: Called with one of the files, the number of a row group
-                and the bindings.
+            na_values: Strings that stand for a missing value.
         """
-        self._read_rows = read_rows
+        self._na_values = na_values
         self._files = files
         self._bindings = bindings
         self._batch_size = batch_size
@@ -308,17 +307,18 @@ class ParquetReader:
         if future is new:
             self._threads.run(
                 new,
-                self._read_rows,
+                read_rows,
                 self._files[piece.file],
                 piece.group,
                 self._bindings,
+                self._na_values,
             )
         _put(self._groups, key, future, 2 * (1 + self._ahead))
         return future
 
 
 def _shard(
-    files: Sequence[RowGroups], num: int, index: int
+    files: Sequence[RowSource], num: int, index: int
 ) -> list[list[_Piece]]:
     """Of each file the pieces of one of `num` even runs of all rows."""
     total = sum(file.num_rows for file in files)

@@ -9,16 +9,13 @@ from lodestar._files import as_path
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
 from lodestar.data.record_dataset import as_paths
-from lodestar.data.schema import Schema, SchemaLike
+from lodestar.data.schema import Schema, SchemaLike, as_schema
+from lodestar.data.open_dataset import open_dataset
 from lodestar.data.tool.find_format import expand_inputs, find_format
-from lodestar.data.tool.formats import FORMATS
-from lodestar.data.tool.open_files import (
-    open_dataset,
-    opens_by_command,
-    schema_of,
-)
+from lodestar.data.tool.schema_beside import schema_of
 
 # With one of these, a dataset keeps something that each must have anew.
+_INFERRING = ("label", "categorical", "numeric", "na_values")
 _KEPT = {"mode", "shuffle_files", "shuffle_rows"}
 
 
@@ -38,7 +35,7 @@ class FileDataset:
         self,
         files: StrPaths,
         schema: SchemaLike | None = None,
-        batch_size: int | None = None,
+        batch_size: int = 1024,
         **options: Any,
     ):
         """Opens nothing yet.
@@ -56,10 +53,14 @@ class FileDataset:
         """
         self._opener: _TextOpener | None = None
         self._opening = threading.Lock()  # training threads open files
-        self._open = {"slots": schema, "batch_size": batch_size, **options}
-        self._by_command = opens_by_command(
-            schema, options.get("format"), options
-        )
+        self._batch_size = batch_size
+        self._options = options
+        self._by_command = options.get("open_command") is not None
+        if self._by_command and (
+            schema is None or options.get("format") is None
+        ):
+            raise ValueError("`open_command` needs `schema` and `format`.")
+        self._schema = None if schema is None else as_schema(schema)
         self.set_files(files)
 
     @property
@@ -88,15 +89,24 @@ class FileDataset:
             DataError, ValueError, tf.errors.OpError: As `open_dataset`.
         """
         if file is None:
-            return open_dataset(self._files, **self._open)
-        name = self._open.get("format") or find_format(as_path(file))
-        if (
-            name != "multislot"
-            or self._open["batch_size"] is None
-            or _KEPT.intersection(self._open)
-        ):
-            return open_dataset(file, **self._open)
-        return self._open_text(as_path(file))
+            return self._opened(self._files)
+        path = as_path(file)
+        name = self._options.get("format") or find_format(path)
+        if name != "multislot" or _KEPT.intersection(self._options):
+            return self._opened(path)
+        return self._open_text(path)
+
+    def _opened(self, files: StrPaths) -> tf.data.Dataset:
+        options = dict(self._options)
+        if self._schema is not None:
+            for name in _INFERRING:  # have said what the schema says
+                options.pop(name, None)
+        dataset = open_dataset(
+            files, self._schema, self._batch_size, **options
+        )
+        # What the first files have shown holds for all that come later.
+        self._schema = dataset.schema
+        return dataset
 
     def _open_text(self, path: str) -> tf.data.Dataset:
         """Opens a file by a function of its path, which is traced once.
@@ -104,12 +114,15 @@ class FileDataset:
         The dataset's own functions would be traced for each file, which takes
         as long as several steps of training.
         """
-        options = {k: v for k, v in self._open.items() if k != "format"}
-        spec = schema_of([path], FORMATS["multislot"], options.pop("slots"))
+        options = {k: v for k, v in self._options.items() if k != "format"}
+        options["batch_size"] = self._batch_size
         with self._opening:
+            schema = self._schema or schema_of([path])
+            if schema is None:
+                return self._opened(path)  # which says what is missing
             opener = self._opener
-            if opener is None or opener.spec != spec:
-                opener = self._opener = _TextOpener(spec, options)
+            if opener is None or opener.spec != schema:
+                opener = self._opener = _TextOpener(schema, options)
         return opener.open(path)
 
 

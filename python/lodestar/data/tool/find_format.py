@@ -4,22 +4,21 @@ A damaged file has a format too, so that reading it reports the damage.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from lodestar._errors import DataError, reading
 from lodestar._files import as_path, list_folder
-from lodestar.data.csv.csv_reader import DELIMITERS
-from lodestar.data.csv.csv_table import is_criteo_line
+from lodestar.data.arrow import ipc_source
+from lodestar.data.arrow.parquet_file import SUFFIX as PARQUET
+from lodestar.data.arrow.parquet_metadata import METADATA_NAME, read_metadata
+from lodestar.data.arrow.text_format import DELIMITERS, is_criteo_line
 from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.hugectr.norm_writer import norm_header
 from lodestar.data.input_bytes import open_input
 from lodestar.data.multislot.multislot_generator import parse_number
-from lodestar.data.parquet.parquet_files import SUFFIX as PARQUET
-from lodestar.data.parquet.parquet_files import expand
-from lodestar.data.parquet.parquet_metadata import METADATA_NAME
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.output import FILE_LIST
 
@@ -31,10 +30,13 @@ _MAX_DIM = 1 << 24  # of what a header that is no Norm would hardly be below
 
 
 def expand_inputs(paths: Iterable[str]) -> list[str]:
-    """Puts the files of folders and of file lists in their place.
+    """Replaces folders and file lists by the files in them.
 
-    A folder stands for its Parquet files; without any, for the files of its
-    `file_list.txt`; without one, for all that are called `part-*`.
+    A folder stands for the files of its `_metadata.json`, or of its
+    `file_list.txt`; else for all files in it and in its folders (Hive
+    partitions, say), sorted by path, but for those that are empty, whose name
+    begins with "_" or ".", or that hold no data (schema files, say). Where some
+    have the name of a format, or are called `part-*`, it stands for these.
 
     Raises:
         DataError: A file is missing, or a folder has no such files.
@@ -62,6 +64,8 @@ def find_format(path: str) -> str:
         raise DataError(f"{path}: the file is empty")
     if head.startswith(b"PAR1"):
         return "parquet"
+    if head.startswith((ipc_source.MAGIC, ipc_source.STREAM)):
+        return "arrow"
     if _is_norm(head):
         return "norm"
     if _is_example(head):
@@ -109,21 +113,34 @@ def format_of_name(path: str) -> str | None:
 
 def _in_folder(path: str) -> list[str]:
     names = list_folder(path)
-    if METADATA_NAME in names or any(n.endswith(PARQUET) for n in names):
-        return expand([path])
+    if METADATA_NAME in names:
+        metadata = read_metadata(os.path.join(path, METADATA_NAME))
+        assert metadata is not None
+        return [os.path.join(path, name) for name in metadata.num_rows]
     if FILE_LIST in names:
         return read_file_list(os.path.join(path, FILE_LIST))
-    found = [
-        name
-        for name in names
-        if name.startswith("part-") and not name.endswith(_NO_DATA)
+    found = sorted(_walk(path))
+    named = [
+        file
+        for file in found
+        if format_of_name(file) or os.path.basename(file).startswith("part-")
     ]
-    if not found:
-        raise DataError(
-            f"{path}: is a folder with neither {FILE_LIST}, *{PARQUET} nor "
-            "part-*"
-        )
-    return [os.path.join(path, name) for name in found]
+    if not (named or found):
+        raise DataError(f"{path}: is a folder without files of data")
+    return named or found
+
+
+def _walk(path: str) -> Iterator[str]:
+    """Yields the files of data in a folder, and in its folders."""
+    for name in list_folder(path):
+        # Spark and Hadoop write such files, e.g. _SUCCESS and .part-0.crc.
+        if name.startswith(("_", ".")) or name.endswith(_NO_DATA):
+            continue
+        inner = os.path.join(path, name)
+        if tf.io.gfile.isdir(inner):
+            yield from _walk(inner)
+        elif tf.io.gfile.stat(inner).length:
+            yield inner
 
 
 def _is_file_list(path: str) -> bool:
@@ -190,8 +207,25 @@ def _text_format(head: bytes) -> str | None:
     if is_criteo_line(text):
         return "tsv"
     words = text.split()
-    if words and all(parse_number(word) is not None for word in words):
+    is_numbers = bool(words) and all(
+        parse_number(word) is not None for word in words
+    )
+    if is_numbers and (_is_multislot(words) or not _is_delimited(text)):
         return "multislot" if words[0].isdigit() else None
-    if any(delimiter in text for delimiter in DELIMITERS):
+    if _is_delimited(text):
         return "tsv" if "\t" in text and "," not in text else "csv"
     return None
+
+
+def _is_delimited(text: str) -> bool:
+    return any(delimiter in text for delimiter in DELIMITERS)
+
+
+def _is_multislot(words: Sequence[str]) -> bool:
+    """Returns whether words are counts, each followed by as many values."""
+    at = 0
+    while at < len(words):
+        if not words[at].isdigit():
+            return False
+        at += 1 + int(words[at])
+    return at == len(words)

@@ -7,15 +7,16 @@ FORMATS[name].make(path, slots, **options)                          a SampleWrit
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
 from lodestar._errors import DataError
-from lodestar.data.csv.csv_dataset import CsvDataset
-from lodestar.data.csv.csv_table import CsvTable
-from lodestar.data.csv.csv_writer import CsvWriter
+from lodestar.data.arrow.csv_writer import CsvWriter
+from lodestar.data.arrow.open_arrow import ArrowOptions, open_files
+from lodestar.data.arrow.parquet_file import SUFFIX
+from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.example.example_dataset import ExampleDataset
 from lodestar.data.example.example_writer import ExampleWriter
 from lodestar.data.hugectr.norm_dataset import NormDataset
@@ -25,12 +26,7 @@ from lodestar.data.hugectr.raw_writer import RawWriter
 from lodestar.data.input_bytes import open_input
 from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
 from lodestar.data.multislot.multislot_writer import MultiSlotWriter
-from lodestar.data.parquet.parquet_dataset import (
-    ParquetDataset,
-    parquet_schema_of,
-)
-from lodestar.data.parquet.parquet_files import SUFFIX, read_footer
-from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.data.record_dataset import ReadOptions
 from lodestar.data.sample_columns import lengths, num_rows, take
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
@@ -108,31 +104,58 @@ class _NormSource(_DatasetSource):
         return header[1] if header and header[1] > 0 else None
 
 
-class _ParquetSource(_DatasetSource):
-    """Reads Parquet, which may say by itself what its slots are."""
+class _ArrowSource(Source):
+    """Reads files that Arrow reads, and finds their schema if none is given."""
 
     def __init__(
         self,
         paths: Sequence[str],
         schema: Schema | None,
-        *others: Any,
-        **dataset: Any,
+        skipped: SkippedRecords | None,
+        on_progress: Callable[[int], None] | None,
+        *,
+        format: str,
+        **options: Any,
     ):
-        spec = schema or parquet_schema_of(paths)
-        super().__init__(paths, spec, *others, **dataset)
-        if schema is None:
-            # By name only where asked for: a column may hold several labels.
-            self._read_spec = None
+        self._read = ReadOptions(
+            _BATCH,
+            columns=True,
+            on_error="raise" if skipped is None else "skip",
+            skipped=skipped,
+        )
+        as_read = None
+        if schema is not None:
+            as_read = schema.replace(map(_as_read, schema))
+        self._data = open_files(
+            list(paths), format, as_read, ArrowOptions(**options), self._read
+        )
+        spec = self._data.schema
+        if schema is not None:
+            bound = {binding.column.name for binding in self._data.bindings}
+            spec = schema.replace(c for c in schema if c.name in bound)
+        super().__init__(paths, spec, skipped, on_progress)
+        self._free = [s for s in spec if s.kind == "dense" and -1 in s.shape]
 
     def size(self, path: str) -> int | None:
-        return read_footer(path).num_rows
+        found = [s for s in self._data.sources if s.path == path]
+        return found[0].num_rows if found else 0
+
+    def quiet(self) -> Self:
+        source = super().quiet()
+        if source._skipped is not None:
+            source._read = dataclasses.replace(
+                self._read, skipped=source._skipped
+            )
+        return source
 
     def batches(self, path: str) -> Iterator[dict[str, Any]]:
-        if self._read_spec is None:
-            _check_slots(
-                path, parquet_schema_of(path), self.paths[0], self.spec
-            )
-        yield from super().batches(path)
+        data = self._data.of_path(path)
+        if not data.sources:
+            return
+        for columns in data.dataset(self._read).as_numpy_iterator():
+            yield columns
+            if self._on_progress is not None:
+                self._on_progress(num_rows(columns))
 
 
 def _as_read(slot: Column) -> Column:
@@ -142,32 +165,6 @@ def _as_read(slot: Column) -> Column:
     return dataclasses.replace(slot, used=True)
 
 
-def _check_slots(path: str, found: Schema, first: str, wanted: Schema) -> None:
-    """Raises DataError where files have different slots."""
-    if found == wanted or not read_footer(path).num_rows:
-        return
-    for name in dict.fromkeys(wanted.names() + found.names()):
-        here, there = (
-            spec[name] if name in spec else None for spec in (found, wanted)
-        )
-        if here != there:
-            raise DataError(
-                f"{path}: column {name!r}: found {_slot_text(here)}, wanted "
-                f"{_slot_text(there)} as {first} has it"
-            )
-    raise DataError(
-        f"{path}: the columns are {', '.join(found.names())}, wanted "
-        f"{', '.join(wanted.names())} as {first} has them"
-    )
-
-
-def _slot_text(slot: Column | None) -> str:
-    if slot is None:
-        return "none"
-    shape = list(slot.shape) if slot.kind == "dense" else ""
-    return f"a {slot.kind} slot of {slot.dtype}{shape}"
-
-
 @dataclasses.dataclass(frozen=True)
 class Format:
     """How a format is read and written.
@@ -175,29 +172,34 @@ class Format:
     Attributes:
         name: What it is called.
         suffixes: How names of its files end, the first one of those we name.
-        open: Takes (paths, slots or None, skipped, on_progress, **options);
+        open: Takes (paths, schema or None, skipped, on_progress, **options);
             returns a `Source`.
-        make: Takes (path, slots, **options); returns a `SampleWriter`.
-        dataset: The format's dataset function.
+        make: Takes (path, schema, **options); returns a `SampleWriter`.
+        dataset: Takes (paths, schema, batch_size, **options); None for formats
+            that Arrow reads.
         reads: The options of reading.
         writes: The options of writing.
-        finds_slots: Whether files without a schema file can be read.
+        infer: Takes (paths, label=, categorical=, numeric=, na_values=); returns
+            the schema of files of examples. None for files that do not say it.
+        finds_schema: Whether files without a schema file can be read.
         listed: Whether HugeCTR reads several of them by a file list.
     """
 
     name: str
     suffixes: tuple[str, ...]
     open: Callable[..., Source]
-    make: Callable[..., SampleWriter]
-    dataset: Callable[..., tf.data.Dataset]
+    make: Callable[..., SampleWriter] | None
+    dataset: Callable[..., tf.data.Dataset] | None = None
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    finds_slots: bool = False
+    infer: Callable[..., Schema] | None = None
+    finds_schema: bool = False
     listed: bool = False
 
 
 _RAW = ("layout", "key_type", "nnz_per_slot")
-_CSV = ("label", "categorical", "numeric", "missing", "delimiter", "ids")
+_INFERRED = ("label", "categorical", "numeric", "na_values")
+_TEXT = (*_INFERRED, "columns", "delimiter", "encoding")
 
 FORMATS = {
     f.name: f
@@ -231,41 +233,46 @@ FORMATS = {
         Format(
             "parquet",
             (SUFFIX,),
-            functools.partial(_ParquetSource, dataset=ParquetDataset),
+            functools.partial(_ArrowSource, format="parquet"),
             ParquetWriter,
-            dataset=ParquetDataset,
-            reads=("slot_size_array",),
+            reads=(*_INFERRED, "slot_size_array"),
             writes=("row_group_size", "compression"),
-            finds_slots=True,
+            finds_schema=True,
             listed=True,
+        ),
+        Format(
+            "arrow",
+            (".arrow", ".feather", ".ipc"),
+            functools.partial(_ArrowSource, format="arrow"),
+            None,
+            reads=_INFERRED,
+            finds_schema=True,
         ),
         Format(
             "tfrecord",
             (".tfrecord", ".tfrecords"),
             functools.partial(_DatasetSource, dataset=ExampleDataset),
             ExampleWriter,
-            ExampleDataset,
+            dataset=ExampleDataset,
             reads=("texts",),
         ),
         Format(
             "csv",
             (".csv",),
-            CsvTable,
+            functools.partial(_ArrowSource, format="csv"),
             CsvWriter,
-            CsvDataset,
-            reads=_CSV,
+            reads=_TEXT,
             writes=("delimiter",),
-            finds_slots=True,
+            finds_schema=True,
         ),
         Format(
             "tsv",
             (".tsv",),
-            functools.partial(CsvTable, delimiter="\t"),
+            functools.partial(_ArrowSource, format="tsv"),
             functools.partial(CsvWriter, delimiter="\t"),
-            functools.partial(CsvDataset, delimiter="\t"),
-            reads=_CSV,
+            reads=_TEXT,
             writes=("delimiter",),
-            finds_slots=True,
+            finds_schema=True,
         ),
     )
 }

@@ -16,15 +16,9 @@ from lodestar.data.hugectr.file_list import write_file_list
 from lodestar.data.sample_columns import cut, num_rows
 from lodestar.data.schema import Schema
 from lodestar.data.tool.formats import Format, Options
+from lodestar.data.tool.schema_beside import FOLDER_SCHEMA, schema_path
 
 FILE_LIST = "file_list.txt"
-FOLDER_SCHEMA = "schema.yaml"
-
-
-def schema_path(target: StrPath) -> str:
-    """The schema file beside a file of samples."""
-    return os.fspath(target) + ".schema.yaml"
-
 
 @dataclasses.dataclass(frozen=True)
 class Target:

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
-from lodestar.data.parquet.parquet_files import read_footer
-from lodestar.data.parquet.parquet_metadata import metadata_path, read_metadata
+from lodestar.data.arrow.parquet_file import read_footer
+from lodestar.data.arrow.parquet_metadata import metadata_path, read_metadata
 from lodestar.data.sample_columns import flat, lengths, num_rows
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.source import Source

@@ -1,23 +1,24 @@
-"""The dataset of a ParquetReader: its batches as `(features, label)`."""
+"""Batches of rows of Arrow sources as `(features, label)`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from lodestar.data.parquet.parquet_batches import BatchPacker
-from lodestar.data.parquet.parquet_reader import ParquetReader, ReadRows
-from lodestar.data.parquet.parquet_rows import read_row_group
-from lodestar.data.parquet.parquet_schema import Binding, RowGroups, spec_of
+from lodestar.data.arrow.batch_packer import BatchPacker
+from lodestar.data.arrow.binding import Binding
+from lodestar.data.arrow.row_reader import RowReader
+from lodestar.data.arrow.row_source import RowSource
 from lodestar.data.python_calls import PythonFunction
 from lodestar.data.ragged_encoder import RaggedEncoder
 from lodestar.data.record_dataset import ReadOptions, epochs
+from lodestar.data.schema import Schema
 
 Skip = Callable[[str, int], None]
 
 
 def skip_of(read: ReadOptions) -> Skip | None:
-    """What notes rows that are left out; None if errors are raised."""
+    """Returns what notes rows that are left out; None if errors are raised."""
     if read.on_error == "raise":
         return None
     if read.skipped is not None:
@@ -27,35 +28,33 @@ def skip_of(read: ReadOptions) -> Skip | None:
     )
 
 
-def reader_dataset(
-    files: Sequence[RowGroups],
+def arrow_dataset(
+    sources: Sequence[RowSource],
     bindings: Sequence[Binding],
+    na_values: Collection[str],
     read: ReadOptions,
-    shard: tuple[int, int],
-    skip: Skip | None,
-    read_rows: ReadRows = read_row_group,
 ) -> tf.data.Dataset:
-    """Batches of the rows of files, or of a table, as ReadOptions has them.
+    """Returns batches of the rows of sources.
 
     Args:
-        files: What has row groups, at least one.
+        sources: What is read, at least one.
         bindings: The columns to read.
+        na_values: Strings that stand for a missing value.
         read: The options.
-        shard: As ParquetReader takes it.
-        skip: As ParquetReader takes it.
-        read_rows: Reads a row group.
     """
-    layout = read.layout(spec_of(bindings))
-    reader = ParquetReader(
-        files,
+    skip = skip_of(read)
+    sources, *shard = read.shard_of(list(sources))
+    layout = read.layout(Schema(binding.column for binding in bindings))
+    reader = RowReader(
+        sources,
         bindings,
         batch_size=read.batch_size,
         drop_remainder=read.drop_remainder,
         ahead=read.num_parallel_files,
         window=read.shuffle_rows,
-        shard=shard,
+        shard=(shard[0], shard[1]),
         skip=skip,
-        read_rows=read_rows,
+        na_values=na_values,
     )
 
     # Nothing else may refer to the reader, so that it is freed with the dataset.
@@ -107,7 +106,7 @@ def reader_dataset(
         return found
 
     dataset = epochs(
-        range(len(files)),
+        range(len(sources)),
         epoch,
         None,
         read,

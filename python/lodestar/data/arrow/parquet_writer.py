@@ -12,8 +12,8 @@ from lodestar._errors import DataError
 from lodestar._files import as_path, list_folder
 from lodestar._optional import import_optional
 from lodestar._typing import StrPath
-from lodestar.data.parquet.parquet_files import SUFFIX
-from lodestar.data.parquet.parquet_metadata import (
+from lodestar.data.arrow.parquet_file import SUFFIX
+from lodestar.data.arrow.parquet_metadata import (
     GROUPS,
     ParquetMetadata,
     metadata_path,

@@ -1,0 +1,138 @@
+"""Columns of Parquet files as HugeCTR's `_metadata.json` lists them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from lodestar._errors import DataError
+from lodestar.data.arrow.binding import Binding
+from lodestar.data.arrow.parquet_file import ParquetFile
+from lodestar.data.arrow.parquet_metadata import ParquetMetadata
+from lodestar.data.schema import Column
+from lodestar.data.schema.arrow_types import is_list
+
+types = pa.types
+
+
+def bind_metadata(
+    metadata: ParquetMetadata, file: ParquetFile
+) -> list[Binding]:
+    """Makes columns of those that a `_metadata.json` lists.
+
+    Labels come first, then dense and sparse columns, each by ascending index. A
+    label column of several values becomes a label for each, `name_0`, `name_1`.
+
+    Raises:
+        DataError: An index is beyond the file's columns, or a column is of
+            another type.
+    """
+    bindings: list[Binding] = []
+    for group, columns in metadata.columns.items():
+        for index, name in columns:
+            if index >= len(file.schema):
+                raise DataError(
+                    f"{metadata.path}: {group}: {name!r} has the index {index}, "
+                    f"but {file.path} has {len(file.schema)} columns"
+                )
+            bindings += _bound(file, index, group)
+    if not bindings:
+        raise DataError(
+            f"{metadata.path}: labels, conts and cats are all empty"
+        )
+    return bindings
+
+
+def check_same_places(
+    metadata: ParquetMetadata, file: ParquetFile, first: ParquetFile
+) -> None:
+    """Raises DataError unless both files name the listed columns alike."""
+    names = file.schema.names
+    for columns in metadata.columns.values():
+        for index, _ in columns:
+            expected = first.schema.names[index]
+            found = names[index] if index < len(names) else None
+            if found != expected:
+                raise DataError(
+                    f"{file.path}: column {index}: found {found!r}, expected "
+                    f"{expected!r} as in {first.path}"
+                )
+
+
+def _bound(file: ParquetFile, index: int, group: str) -> Iterator[Binding]:
+    field = file.schema.field(index)
+    name = field.name
+    element = field.type.value_type if is_list(field.type) else field.type
+    why = f"`{group}` of _metadata.json"
+    if group == "cats":
+        if not types.is_integer(element):
+            raise _wrong_type(file, name, field.type, "integers")
+        yield Binding(Column.sparse(name, why=why), name)
+        return
+    if not types.is_floating(element):
+        raise _wrong_type(file, name, field.type, "floats")
+    width = _width(file, name, field.type)
+    if group == "conts":
+        yield Binding(Column.dense(name, (width,), why=why), name)
+        return
+    for part in range(width):
+        label = Column.label(
+            name if width == 1 else f"{name}_{part}",
+            dtype="float",
+            binary=False,
+            why=why,
+        )
+        if width == 1:
+            yield Binding(label, name)
+        else:
+            yield Binding(label, name, part, width)
+
+
+def _wrong_type(
+    file: ParquetFile, name: str, found: Any, expected: str
+) -> DataError:
+    return DataError(
+        f"{file.path}: column {name!r}: found {found}, expected {expected}, or "
+        "lists of them"
+    )
+
+
+def _width(file: ParquetFile, name: str, found: Any) -> int:
+    """Returns the number of values of each row: of the type, or of the footer."""
+    width: int = 1
+    if types.is_fixed_size_list(found):
+        width = found.list_size
+    elif is_list(found):
+        values = sum(_num_values(file, name))
+        width, rest = divmod(values, max(file.num_rows, 1))
+        if rest or (width == 0 and file.num_rows):
+            raise DataError(
+                f"{file.path}: column {name!r}: found {values} values in "
+                f"{file.num_rows} rows, expected as many in each row"
+            )
+        width = max(width, 1)
+    if width < 1:
+        raise DataError(
+            f"{file.path}: column {name!r}: found {found}, expected at least "
+            "one value per row"
+        )
+    return width
+
+
+def _num_values(file: ParquetFile, name: str) -> Iterator[int]:
+    """Yields the number of values of each row group; an empty list counts as one."""
+    leaf = sum(
+        _leaves(field.type)
+        for field in list(file.schema)[: file.schema.get_field_index(name)]
+    )
+    for group in range(file.footer.num_row_groups):
+        yield file.footer.row_group(group).column(leaf).num_values
+
+
+def _leaves(arrow_type: Any) -> int:
+    """Returns how many columns of a Parquet file a column of this type takes."""
+    # Dictionaries and the like are stored as their values.
+    count = getattr(arrow_type, "num_fields", 0)
+    if not count:
+        return 1
+    return sum(_leaves(arrow_type.field(i).type) for i in range(count))

@@ -1,0 +1,492 @@
+"""Files that Arrow reads, and tables in memory, as datasets."""
+
+import concurrent.futures
+import dataclasses
+import itertools
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import tensorflow as tf
+
+from lodestar._checks import check_texts
+from lodestar._errors import DataError, describe_error
+from lodestar.data.arrow.arrow_dataset import arrow_dataset, skip_of
+from lodestar.data.arrow.bind_metadata import bind_metadata, check_same_places
+from lodestar.data.arrow.binding import Binding, bind
+from lodestar.data.arrow.decode import decode_rows
+from lodestar.data.arrow.faults import Faults
+from lodestar.data.arrow.ipc_source import open_ipc
+from lodestar.data.arrow.parquet_file import ParquetFile, one_line, read_footers
+from lodestar.data.arrow.parquet_metadata import (
+    ParquetMetadata,
+    metadata_path,
+    read_metadata,
+)
+from lodestar.data.arrow.row_source import RowSource, SplitSource
+from lodestar.data.arrow.table_source import TableSource, as_arrow, name_of
+from lodestar.data.arrow.text_format import (
+    CRITEO_IDS,
+    CRITEO_NUMBERS,
+    find_text_format,
+)
+from lodestar.data.arrow.text_source import TextSource
+from lodestar.data.hugectr.slot_sizes import slot_offsets
+from lodestar.data.record_dataset import ReadOptions
+from lodestar.data.schema import Column, Schema
+from lodestar.data.schema.infer import (
+    LEAST_ROWS,
+    SAMPLE_CELLS,
+    SAMPLE_ROWS,
+    infer_schema,
+)
+from lodestar.data.schema.schema import NA_VALUES
+
+FORMATS = ("parquet", "arrow", "csv", "tsv")
+_OPEN_THREADS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrowOptions:
+    """How columns are found, where no schema says it, and text is taken apart.
+
+    Attributes:
+        label: `COLUMN`, or `COLUMN=POSITIVE`: 1 where the value is POSITIVE.
+        categorical: Names of columns that are ids.
+        numeric: Names of columns that are numbers.
+        na_values: Strings that stand for a missing value; None: the default.
+        columns: Text: names of the columns of files without a header.
+        delimiter: Text: the delimiter; None finds it.
+        encoding: Text: the encoding; None is UTF-8.
+        weights: As `Schema.with_weights` takes it.
+        slot_size_array: For each sparse id column, one more than its largest
+            id. Ids are checked, and the sizes of the columns before are added.
+    """
+
+    label: str | None = None
+    categorical: Collection[str] = ()
+    numeric: Collection[str] = ()
+    na_values: Collection[str] | None = None
+    columns: Sequence[str] | None = None
+    delimiter: str | None = None
+    encoding: str | None = None
+    weights: Mapping[str, str] | None = None
+    slot_size_array: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        check_texts(
+            categorical=self.categorical,
+            numeric=self.numeric,
+            na_values=self.na_values,
+            columns=self.columns,
+        )
+
+    @property
+    def infers(self) -> bool:
+        """Whether an option says what a schema would say."""
+        return bool(
+            self.label is not None
+            or self.categorical
+            or self.numeric
+            or self.na_values is not None
+        )
+
+
+class ArrowData:
+    """Sources of rows with a schema: what a dataset is made of.
+
+    Attributes:
+        schema: The schema, given or inferred.
+        sources: What is read.
+    """
+
+    def __init__(
+        self,
+        sources: list[RowSource],
+        schema: Schema | None,
+        options: ArrowOptions,
+        skip: Callable[[str, int], None] | None,
+        metadata: ParquetMetadata | None = None,
+    ):
+        """Finds the schema, and checks that all sources have its columns.
+
+        Raises:
+            DataError: It cannot be inferred, or a source contradicts it.
+            ValueError: Options say what the schema says.
+        """
+        if schema is not None and options.infers:
+            raise ValueError(
+                "`schema` says what `label`, `categorical`, `numeric` and "
+                "`na_values` would say; give one or the other."
+            )
+        self.inferred = schema is None
+        # What no row shows, the first source with rows does.
+        first = next((s for s in sources if s.num_rows), sources[0])
+        na_values = NA_VALUES if schema is None else schema.na_values
+        use_metadata = schema is None and metadata is not None
+        if use_metadata and not options.infers:
+            assert metadata is not None and isinstance(first, ParquetFile)
+            self.bindings = bind_metadata(metadata, first)
+            schema = Schema(b.column for b in self.bindings)
+        else:
+            use_metadata = False
+            if schema is None:
+                schema = _inferred(sources, first, options)
+                na_values = schema.na_values
+            self.bindings = bind(_present(schema, first))
+        if options.weights:
+            schema = schema.with_weights(options.weights)
+            self.bindings = [
+                dataclasses.replace(b, column=schema[b.column.name])
+                for b in self.bindings
+            ]
+        if options.slot_size_array is not None:
+            self.bindings = _limited(self.bindings, options.slot_size_array)
+        self.schema = schema
+        self.na_values = na_values
+        self.sources = []
+        fits = _Fits(self.bindings, na_values)
+        for source in sources:
+            try:
+                if use_metadata:
+                    assert metadata is not None
+                    check_same_places(metadata, source, first)  # type: ignore[arg-type]
+                fits.check(source)
+            except DataError as error:
+                if skip is None:
+                    raise
+                skip(describe_error(error), source.num_rows or 1)
+            else:
+                self.sources.append(source)
+        if not self.sources:
+            raise DataError(f"{first.path}: no source has the schema's columns")
+
+    def dataset(self, read: ReadOptions) -> tf.data.Dataset:
+        """Returns batches of `(features, label)`."""
+        return arrow_dataset(self.sources, self.bindings, self.na_values, read)
+
+    def of_path(self, path: str) -> "ArrowData":
+        """Returns the part that is the file of a path."""
+        return self._with([s for s in self.sources if s.path == path])
+
+    def _with(self, sources: list[RowSource]) -> "ArrowData":
+        part = object.__new__(ArrowData)
+        part.__dict__.update(self.__dict__)
+        part.sources = sources
+        return part
+
+    def split(self, held: float, seed: int) -> tuple["ArrowData", "ArrowData"]:
+        """Returns two parts of the rows; the second has the fraction `held`."""
+        rest, part = (
+            self._with(
+                [
+                    SplitSource(source, i, held, is_held, seed)
+                    for i, source in enumerate(self.sources)
+                ]
+            )
+            for is_held in (False, True)
+        )
+        return rest, part
+
+
+def open_table(
+    table: Any, schema: Schema | None, options: ArrowOptions, read: ReadOptions
+) -> ArrowData:
+    """Opens a table in memory.
+
+    Raises:
+        TypeError: It is not a table.
+        DataError: See ArrowData.
+    """
+    source = TableSource(name_of(table), as_arrow(table))
+    return ArrowData([source], schema, options, skip_of(read))
+
+
+def open_files(
+    paths: list[str],
+    format: str,
+    schema: Schema | None,
+    options: ArrowOptions,
+    read: ReadOptions,
+) -> ArrowData:
+    """Opens files of one of `FORMATS`.
+
+    Raises:
+        DataError: A file is damaged; or see ArrowData.
+        tf.errors.OpError: A file is missing or cannot be read.
+    """
+    skip = skip_of(read)
+    metadata = None
+    if format == "parquet":
+        metadata = read_metadata(metadata_path(paths[0]))
+        sources = _parquet_sources(paths, metadata, skip)
+    elif format == "arrow":
+        sources = _opened(paths, open_ipc, skip)
+    else:
+        sources = _text_sources(paths, format, schema, options, skip)
+    return ArrowData(sources, schema, options, skip, metadata)
+
+
+def _opened(
+    paths: Sequence[str],
+    open_one: Callable[[str], RowSource],
+    skip: Callable[[str, int], None] | None,
+) -> list[RowSource]:
+    def open_or_fail(path: str) -> RowSource | Exception:
+        try:
+            return open_one(path)
+        except (DataError, tf.errors.OpError) as error:
+            return error
+
+    with concurrent.futures.ThreadPoolExecutor(_OPEN_THREADS) as pool:
+        found = list(pool.map(open_or_fail, paths))
+    return _without_faults(paths, found, [1] * len(paths), skip)
+
+
+def _without_faults(
+    paths: Sequence[str],
+    found: Sequence[RowSource | Exception],
+    rows: Sequence[int],
+    skip: Callable[[str, int], None] | None,
+) -> list[RowSource]:
+    sources: list[RowSource] = []
+    for source, count in zip(found, rows):
+        if isinstance(source, RowSource):
+            sources.append(source)
+        elif skip is None or isinstance(source, tf.errors.OpError):
+            raise source
+        else:
+            skip(one_line(source), count)
+    if not sources:
+        raise DataError(f"{paths[0]}: no file of {len(paths)} can be read")
+    return sources
+
+
+def _parquet_sources(
+    paths: list[str],
+    metadata: ParquetMetadata | None,
+    skip: Callable[[str, int], None] | None,
+) -> list[RowSource]:
+    found: list[RowSource | Exception] = []
+    expected = []
+    counted: dict[str, ParquetMetadata | None] = {}
+    for path, file in zip(paths, read_footers(paths)):
+        beside = metadata_path(path)
+        if beside not in counted:
+            # A folder without one is in the list of the first file's.
+            counted[beside] = read_metadata(beside) or metadata
+        counts = counted[beside]
+        rows = counts.rows_of(path) if counts else None
+        if isinstance(file, ParquetFile) and rows not in (None, file.num_rows):
+            assert counts is not None
+            file = DataError(
+                f"{path}: found {file.num_rows} rows, expected {rows} as in "
+                f"{counts.path}"
+            )
+        found.append(file)
+        expected.append(rows or 1)
+    return _without_faults(paths, found, expected, skip)
+
+
+def _text_sources(
+    paths: list[str],
+    format: str,
+    schema: Schema | None,
+    options: ArrowOptions,
+    skip: Callable[[str, int], None] | None,
+) -> list[RowSource]:
+    na_values = options.na_values
+    if na_values is None:
+        na_values = NA_VALUES if schema is None else schema.na_values
+    delimiter = options.delimiter
+    if delimiter is None and format == "tsv":
+        delimiter = "\t"
+    wanted = [] if schema is None else schema.names()
+
+    def open_one(path: str) -> RowSource:
+        text_format = find_text_format(
+            path,
+            columns=options.columns,
+            delimiter=delimiter,
+            encoding=options.encoding,
+            wanted=wanted,
+        )
+        return TextSource(path, text_format, na_values)
+
+    sources = _opened(paths, open_one, skip)
+    for source in sources:
+        assert isinstance(source, TextSource)
+        if not source.ends_with_newline:
+            # Valid, but also what a file that was cut within a field is.
+            warnings.warn(
+                f"{source.path}: the last line does not end in a newline; the "
+                "file may be cut short",
+                stacklevel=6,
+            )
+    return sources
+
+
+def _present(schema: Schema, first: RowSource) -> list[Column]:
+    """Returns the used columns; without labels where a source has none."""
+    labels = [column for column in schema.labels if column.used]
+    if labels and not any(label.name in first.types for label in labels):
+        features = [c for c in schema.used if c.kind != "label"]
+        if features:
+            return features
+    return schema.used
+
+
+def _limited(
+    bindings: Sequence[Binding], slot_size_array: Sequence[int]
+) -> list[Binding]:
+    """Limits the ids of each sparse column, and shifts them past one another."""
+    ids = [
+        b.column
+        for b in bindings
+        if b.column.holds_ids or b.column.kind == "one_hot"
+    ]
+    offsets = slot_offsets(ids, slot_size_array)
+    limits: dict[str, dict[str, Any]] = {
+        column.name: {"offset": offset, "limit": int(size)}
+        for column, offset, size in zip(ids, offsets, slot_size_array)
+    }
+    return [
+        dataclasses.replace(b, **limits.get(b.column.name, {}))
+        for b in bindings
+    ]
+
+
+class _Fits:
+    """Checks that sources have columns whose types can be read as declared."""
+
+    def __init__(self, bindings: Sequence[Binding], na_values: Collection[str]):
+        self._bindings = bindings
+        self._na_values = na_values
+        self._known: set[Any] = set()
+
+    def check(self, source: RowSource) -> None:
+        source.check_names(list({b.source for b in self._bindings}))
+        for binding in self._bindings:
+            arrow_type = source.types.get(binding.source)
+            if arrow_type is None or isinstance(source, TextSource):
+                continue
+            column = dataclasses.replace(
+                binding.column, name="x", weights_of=None, why="declared"
+            )
+            key = (arrow_type, column)
+            if key in self._known:
+                continue
+            table = pa.table({binding.source: pa.array([], arrow_type)})
+            try:
+                decode_rows(
+                    [dataclasses.replace(binding, limit=0)],
+                    table,
+                    self._na_values,
+                    Faults(str),
+                )
+            except DataError as error:
+                raise DataError(f"{source.path}: {error}") from error
+            except pa.ArrowException as error:
+                raise DataError(
+                    f"{source.path}: column {binding.source!r}: found "
+                    f"{arrow_type}, which cannot be read as "
+                    f"{binding.column.describe()}: {describe_error(error)}"
+                ) from error
+            self._known.add(key)
+
+
+def _inferred(
+    sources: Sequence[RowSource], first: RowSource, options: ArrowOptions
+) -> Schema:
+    categorical, numeric = set(options.categorical), set(options.numeric)
+    names = first.schema.names
+    is_criteo = isinstance(first, TextSource) and names[-26:] == CRITEO_IDS
+    if is_criteo:
+        categorical |= set(CRITEO_IDS) - numeric
+        numeric |= set(CRITEO_NUMBERS) - categorical
+    partitions = {
+        name: [source.partitions.get(name) for source in sources]
+        for name in first.partitions
+        if name not in names
+    }
+    schema = infer_schema(
+        _sample(sources, partitions),
+        first.path,
+        label=options.label,
+        categorical=categorical,
+        numeric=numeric,
+        na_values=options.na_values,
+        partitions=partitions,
+    )
+    if is_criteo:
+        # Hexadecimal words, of which a sample may have no letter.
+        schema = schema.replace(
+            dataclasses.replace(c, encoding="hash", why="Criteo's click log")
+            if c.name in CRITEO_IDS and c.holds_ids
+            else c
+            for c in schema
+        )
+    return schema
+
+
+def _sample(
+    sources: Sequence[RowSource], partitions: Mapping[str, Sequence[str | None]]
+) -> Any:
+    """Returns the first rows, as far as the schemas of sources are equal."""
+    first = next((s for s in sources if s.num_rows), sources[0])
+    names = _leaves(first)
+    most = SAMPLE_ROWS
+    if names:
+        most = min(most, max(LEAST_ROWS, SAMPLE_CELLS // len(names)))
+    bindings = [
+        Binding(Column.sparse(name, encoding="hash"), name) for name in names
+    ]
+    tables: list[Any] = []
+    rows = 0
+    for source in sources:
+        if not source.num_rows or _leaves(source) != names:
+            continue
+        if source is not first and source.schema != first.schema:
+            continue
+        for group in itertools.takewhile(
+            lambda _: rows < most, range(len(source.row_groups))
+        ):
+            if not source.row_groups[group]:
+                continue
+            table = source.table(group, bindings)[0].slice(0, most - rows)
+            tables.append(table)
+            rows += table.num_rows
+        if rows >= most:
+            break
+    columns = []
+    for i, name in enumerate(names):
+        chunks = [chunk for table in tables for chunk in table.column(i).chunks]
+        arrow_type = chunks[0].type if chunks else first.types[name]
+        columns.append(pa.chunked_array(chunks, arrow_type))
+    for name, values in partitions.items():
+        repeated = (list(values) * (rows // len(values) + 1))[:rows]
+        names = [*names, name]
+        columns.append(
+            pa.chunked_array([pa.array(repeated, pa.large_string())])
+        )
+    return pa.table(columns, names=names)
+
+
+def _leaves(source: RowSource) -> list[str]:
+    """Returns the names of columns, of structs those of their fields."""
+    found: list[str] = []
+
+    def add(name: str, arrow_type: Any) -> None:
+        if pa.types.is_struct(arrow_type):
+            for i in range(arrow_type.num_fields):
+                field = arrow_type.field(i)
+                add(f"{name}.{field.name}", field.type)
+        else:
+            found.append(name)
+
+    for field in source.schema:
+        add(field.name, field.type)
+    return found
+
+

@@ -1,1 +1,0 @@
-"""CSV and TSV, and the ids of their text."""

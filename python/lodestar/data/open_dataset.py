@@ -1,0 +1,257 @@
+"""open_dataset: data from anywhere as a tf.data.Dataset."""
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from lodestar._checks import check_integer, is_number
+from lodestar._errors import DataError
+from lodestar.data.arrow.open_arrow import (
+    FORMATS as ARROW_FORMATS,
+)
+from lodestar.data.arrow.open_arrow import (
+    ArrowOptions,
+    open_files,
+    open_table,
+)
+from lodestar.data.arrow.table_source import is_table
+from lodestar.data.record_dataset import ReadOptions, as_paths, options_of
+from lodestar.data.schema import Schema, as_schema
+from lodestar.data.tool.find_format import expand_inputs, one_format
+from lodestar.data.tool.formats import FORMATS, Format
+from lodestar.data.tool.schema_beside import schema_of
+
+if TYPE_CHECKING:
+
+    class SchemaDataset(tf.data.Dataset):
+        """A dataset that was opened by a schema."""
+
+        schema: Schema
+
+
+_TEXT_OPTIONS = ("columns", "delimiter", "encoding")
+_TEXT = ("csv", "tsv")
+
+
+def open_dataset(
+    data: Any,
+    schema: Any = None,
+    batch_size: int = 1024,
+    *,
+    format: str | None = None,
+    label: str | None = None,
+    categorical: Collection[str] = (),
+    numeric: Collection[str] = (),
+    na_values: Collection[str] | None = None,
+    columns: Sequence[str] | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    weights: Mapping[str, str] | None = None,
+    split: float | None = None,
+    verbose: bool = True,
+    **options: Any,
+) -> "SchemaDataset":
+    """Opens files or a table as batches of `(features, label)`.
+
+    The format of files is found by their first bytes: CSV and other delimited
+    text, Parquet, Arrow IPC (Feather), TFRecord of tf.Example, Paddle MultiSlot,
+    HugeCTR Norm and Raw. Tables are pandas and polars DataFrames, Arrow tables,
+    and datasets of Hugging Face.
+
+    Without `schema`, the meaning of each column is inferred from the first
+    rows, printed, and returned as `dataset.schema`; what they do not show is an
+    error. Open everything else with that schema, so that equal values have
+    equal meanings:
+
+    >>> train = open_dataset("train.csv", label="click")
+    >>> test = open_dataset("test.parquet", schema=train.schema)
+    >>> model.fit(train, validation_data=test)
+
+    Args:
+        data: A path or several; folders, Hive-partitioned ones too, and file
+            lists stand for the files in them. Or a table.
+        schema: A `Schema`, a list of `Column`s, the path of a schema file, or
+            a model that was built on `schema.inputs()`. None: that of the
+            schema file beside the files (`PATH.schema.yaml`, or `schema.yaml`),
+            else inferred. A source without the label columns gives features
+            alone.
+        batch_size: Number of examples per batch.
+        format: `"csv"`, `"tsv"`, `"parquet"`, `"arrow"`, `"tfrecord"`,
+            `"multislot"`, `"norm"` or `"raw"`; None finds it.
+        label: Without `schema`: the label, as `COLUMN`, or `COLUMN=POSITIVE`: 1
+            where the value is POSITIVE. Defaults to the column `"label"`.
+        categorical: Without `schema`: columns that are ids.
+        numeric: Without `schema`: columns that are numbers.
+        na_values: Without `schema`: strings that mean missing, in every source.
+        columns: Text: the names of the columns of files without a header.
+        delimiter: Text: the delimiter, of one or several characters; None finds
+            it.
+        encoding: Text: the encoding, one that extends ASCII. Defaults to UTF-8.
+        weights: Maps an id column to the float column with a weight for each of
+            its ids; see `Schema.with_weights`.
+        split: The fraction of rows to hold out, e.g. 0.1; a pair of datasets is
+            returned, the second with the rows held out. `seed` fixes the
+            choice, which defaults to 0. Only of formats that Arrow reads.
+        verbose: Whether to print an inferred schema to stderr.
+        **options: See `ReadOptions` for `shuffle_rows`, `shuffle_files`,
+            `seed`, `repeat`, `shard`, `prefetch`, `drop_remainder`,
+            `num_parallel_files`, `sparse`, `on_error`, `skipped` and others; and
+            those of the format.
+
+    Returns:
+        A dataset of `(features, label)`, or of features without a label.
+        `features` maps names to tensors: ids are ragged int64, `[batch, None]`;
+        dense columns float32 `[batch, *shape]`. Its attribute `schema` is the
+        schema. With `split`, a pair of datasets.
+
+    Raises:
+        TypeError: An option is unknown.
+        ValueError: An option is out of range, or contradicts the schema. With
+            the class `DataError`: the format or a column's meaning is not
+            clear, or a source contradicts the schema.
+        tf.errors.OpError: A file cannot be read. While iterating,
+            `InvalidArgumentError`: a value contradicts the schema; names file,
+            row and column.
+    """
+    found_schema = None if schema is None else as_schema(schema)
+    arrow = ArrowOptions(
+        label=label,
+        categorical=categorical,
+        numeric=numeric,
+        na_values=na_values,
+        columns=columns,
+        delimiter=delimiter,
+        encoding=encoding,
+        weights=weights,
+        slot_size_array=options.pop("slot_size_array", None),
+    )
+    if is_table(data):
+        _refuse(arrow, _TEXT_OPTIONS, "a table")
+        for name in ("format", "open_command", "shuffle_files"):
+            if {**options, "format": format}.get(name):
+                raise ValueError(f"`{name}` is no option of a table.")
+        read = options_of(open_dataset, batch_size, options)
+        opened = open_table(data, found_schema, arrow, read)
+        return _finished(opened, read, split, verbose)
+    if options.get("open_command") is not None:
+        # Nothing is looked for in files then.
+        if schema is None or format is None:
+            raise ValueError("`open_command` needs `schema` and `format`.")
+        paths, name = as_paths(data), _format_called(format).name
+    else:
+        paths = expand_inputs(as_paths(data))
+        if format is not None:
+            name = _format_called(format).name
+        elif any(getattr(arrow, option) is not None for option in _TEXT_OPTIONS):
+            name = "csv"
+        else:
+            name = one_format(paths)
+    _check_options(paths[0], FORMATS[name], options)
+    if name in ARROW_FORMATS:
+        if options.get("open_command") is not None:
+            raise ValueError(f"`open_command` is no option of {name} files.")
+        if name not in _TEXT:
+            _refuse(arrow, _TEXT_OPTIONS, f"{name} files")
+        if found_schema is None and not arrow.infers:
+            found_schema = schema_of(paths)
+        read = options_of(open_dataset, batch_size, options)
+        opened = open_files(paths, name, found_schema, arrow, read)
+        return _finished(opened, read, split, verbose)
+    if split is not None:
+        raise ValueError(f"`split` is no option of {name} files.")
+    return _open_records(
+        paths, FORMATS[name], found_schema, arrow, batch_size, options, verbose
+    )
+
+
+def _open_records(
+    paths: list[str],
+    found: Format,
+    schema: Schema | None,
+    arrow: ArrowOptions,
+    batch_size: int,
+    options: dict[str, Any],
+    verbose: bool,
+) -> "SchemaDataset":
+    """Opens files of a format that Arrow does not read."""
+    _refuse(arrow, _TEXT_OPTIONS, f"{found.name} files")
+    if found.infer is None:
+        _refuse(
+            arrow,
+            ("label", "categorical", "numeric", "na_values"),
+            f"{found.name} files, which need a schema",
+        )
+    if schema is not None and arrow.infers:
+        raise ValueError(
+            "`schema` says what `label`, `categorical`, `numeric` and "
+            "`na_values` would say; give one or the other."
+        )
+    if schema is None and not arrow.infers:
+        schema = schema_of(paths)
+    if schema is None and found.infer is not None:
+        schema = found.infer(
+            paths,
+            label=arrow.label,
+            categorical=arrow.categorical,
+            numeric=arrow.numeric,
+            na_values=arrow.na_values,
+        )
+        if verbose:
+            print(schema, file=sys.stderr)
+    if schema is None:
+        raise DataError(
+            f"{paths[0]}: {found.name} files do not say what they contain; give "
+            f"`schema`, or write it to {paths[0]}.schema.yaml"
+        )
+    if arrow.weights:
+        schema = schema.with_weights(arrow.weights)
+    if arrow.slot_size_array is not None:
+        options = {**options, "slot_size_array": arrow.slot_size_array}
+    dataset: Any = found.dataset(paths, schema, batch_size, **options)
+    dataset.schema = schema
+    return dataset
+
+
+def _finished(
+    opened: Any, read: ReadOptions, split: float | None, verbose: bool
+) -> Any:
+    if opened.inferred and verbose:
+        print(opened.schema, file=sys.stderr)
+    parts = [opened]
+    if split is not None:
+        if not is_number(split) or not 0 < split < 1:
+            raise ValueError(f"`split` must be in (0, 1), got {split!r}.")
+        parts = opened.split(split, check_integer("seed", read.seed or 0))
+    datasets = []
+    for part in parts:
+        dataset: Any = part.dataset(read)
+        dataset.schema = part.schema
+        datasets.append(dataset)
+    return tuple(datasets) if split is not None else datasets[0]
+
+
+def _refuse(arrow: ArrowOptions, names: Sequence[str], what: str) -> None:
+    for name in names:
+        if getattr(arrow, name):
+            raise ValueError(f"`{name}` is no option of {what}.")
+
+
+def _check_options(path: str, found: Format, options: Mapping[str, Any]) -> None:
+    """Raises DataError if an option is one of another format."""
+    for name in options:
+        others = [f.name for f in FORMATS.values() if name in f.reads]
+        if others and found.name not in others:
+            raise DataError(
+                f"{path}: is {found.name}, but `{name}` is an option of "
+                f"{', '.join(others)}"
+            )
+
+
+def _format_called(name: str | None) -> Format:
+    if name not in FORMATS:
+        raise DataError(
+            f"`format` must be one of {tuple(FORMATS)}, got {name!r}"
+        )
+    return FORMATS[name]

@@ -1,1 +1,0 @@
-"""Parquet, with HugeCTR's `_metadata.json`."""

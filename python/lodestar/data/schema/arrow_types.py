@@ -1,0 +1,55 @@
+"""Kinds of Arrow types."""
+
+from typing import Any
+
+import pyarrow as pa
+
+types = pa.types
+
+
+def is_list(arrow_type: Any) -> bool:
+    """Returns whether values of an Arrow type are lists."""
+    return (
+        types.is_list(arrow_type)
+        or types.is_large_list(arrow_type)
+        or types.is_fixed_size_list(arrow_type)
+        or types.is_list_view(arrow_type)
+        or types.is_large_list_view(arrow_type)
+    )
+
+
+def is_text(arrow_type: Any) -> bool:
+    """Returns whether values of an Arrow type are strings or bytes."""
+    return (
+        types.is_string(arrow_type)
+        or types.is_large_string(arrow_type)
+        or types.is_string_view(arrow_type)
+        or types.is_binary(arrow_type)
+        or types.is_large_binary(arrow_type)
+        or types.is_binary_view(arrow_type)
+        or types.is_fixed_size_binary(arrow_type)
+    )
+
+
+def is_time(arrow_type: Any) -> bool:
+    """Returns whether values of an Arrow type are times or durations."""
+    return (
+        types.is_date(arrow_type)
+        or types.is_timestamp(arrow_type)
+        or types.is_time(arrow_type)
+        or types.is_duration(arrow_type)
+    )
+
+
+def as_text(array: Any) -> Any:
+    """Returns strings or bytes as large strings; bytes beyond UTF-8 are escaped."""
+    if types.is_fixed_size_binary(array.type):
+        array = array.cast(pa.binary())
+    try:
+        return array.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        texts = [
+            None if b is None else b.decode("utf-8", "backslashreplace")
+            for b in array.cast(pa.large_binary()).to_pylist()
+        ]
+        return pa.array(texts, pa.large_string())

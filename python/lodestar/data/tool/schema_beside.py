@@ -1,0 +1,45 @@
+"""The schema file beside files of data."""
+
+import os
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lodestar._errors import DataError
+from lodestar._typing import StrPath
+from lodestar.data.schema import Schema
+
+FOLDER_SCHEMA = "schema.yaml"
+
+
+def schema_path(path: StrPath) -> str:
+    """Returns the path of the schema file beside a file of data."""
+    return os.fspath(path) + ".schema.yaml"
+
+
+def schema_of(paths: Sequence[str]) -> Schema | None:
+    """Returns the schema beside files: `PATH.schema.yaml`, or `schema.yaml`.
+
+    Raises:
+        DataError: Two files have different schemas.
+        ValueError: A schema file is not valid.
+    """
+    first: tuple[str, Schema] | None = None
+    read: dict[str, Schema] = {}
+    for path in paths:
+        beside = os.path.join(os.path.dirname(path), FOLDER_SCHEMA)
+        for candidate in (schema_path(path), beside):
+            if candidate not in read:
+                if not tf.io.gfile.exists(candidate):
+                    continue
+                read[candidate] = Schema.load(candidate)
+            schema = read[candidate]
+            if first is None:
+                first = (candidate, schema)
+            elif first[1] != schema:
+                raise DataError(
+                    f"{candidate}: differs from {first[0]}; give `schema` "
+                    "(--schema)"
+                )
+            break
+    return first[1] if first else None
