@@ -344,10 +344,19 @@ class Schema:
             content,
             sort_keys=False,
             # PyYAML reads some characters as line ends, unless escaped.
-            allow_unicode="".join(self.names()).isprintable(),
+            allow_unicode=_is_printable(content),
             default_flow_style=None,
         )
         return text
+
+
+def _is_printable(content: Any) -> bool:
+    """Whether all strings in the content of a schema file are printable."""
+    if isinstance(content, Mapping):
+        return all(_is_printable(pair) for pair in content.items())
+    if isinstance(content, (list, tuple)):
+        return all(map(_is_printable, content))
+    return not isinstance(content, str) or content.isprintable()
 
 
 SchemaLike: TypeAlias = Schema | StrPath | Iterable[Column]
