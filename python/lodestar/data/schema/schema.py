@@ -263,6 +263,31 @@ class Schema:
 
         return keras_inputs.inputs_of_schema(self)
 
+    def example_features(self) -> dict[str, Any]:
+        """Returns the features that `tf.io.parse_example` takes.
+
+        Use them to parse requests in a serving signature, or records in your
+        own pipeline. `ExampleDataset` reads files, and converts and checks
+        every value.
+
+        >>> schema = Schema([Column.sparse("item"), Column.dense("price", [2])])
+        >>> examples = tf.constant([tf.train.Example().SerializeToString()])
+        >>> parsed = tf.io.parse_example(examples, schema.example_features())
+        >>> parsed["price"].numpy()
+        array([[0., 0.]], dtype=float32)
+
+        Returns:
+            Features by column name, of the used columns. Sparse columns are a
+            `tf.io.RaggedFeature` of int64, float32, or string if `encoding` is
+            `"hash"` or `"hex"`. Dense columns are a `tf.io.FixedLenFeature` of
+            their shape whose default is `missing`, or ragged if a dim is -1.
+            Labels are `[1]`, string if they have a `positive` value, and
+            one-hot columns are an int64 scalar; neither has a default.
+        """
+        from lodestar.data.schema import example_features
+
+        return example_features.features_of_schema(self)
+
     @classmethod
     def from_inputs(
         cls, model: Any, labels: str | Column | Iterable[str | Column] = ()
