@@ -245,7 +245,6 @@ FORMATS = {
             functools.partial(_DatasetSource, dataset=ExampleDataset),
             ExampleWriter,
             ExampleDataset,
-            reads=("texts",),
         ),
         Format(
             "csv",
