@@ -1,118 +1,256 @@
-"""tf.Examples as the flat tensors of slots."""
+"""tf.Examples as the flat tensors of columns."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from lodestar import string_ids
 from lodestar._library import gen_ops
+from lodestar.data.example.feature_values import Values, convert, is_any_of
 from lodestar.data.schema import Column, Schema
-from lodestar.data.schema_layout import dtype_of, limit
+from lodestar.data.schema.example_features import feature_of, type_of
+from lodestar.data.schema_layout import dtype_of, limit, tensor_shape
 
 
 def parse_examples(
-    spec: Schema,
-    texts: Collection[str],
+    schema: Schema,
+    types: Mapping[str, tf.DType],
     names: tf.Tensor,
     examples: tf.Tensor,
 ) -> tuple[tf.Tensor, ...]:
-    """The flat tensors of the used slots, as SchemaLayout has them.
+    """Returns the flat tensors of the used columns, as in SchemaLayout.
 
     Args:
-        spec: The slots; each is the feature of its name.
-        texts: The sparse slots of ids whose features are bytes, to be hashed.
+        schema: The schema; each column is the feature of its name.
+        types: Maps the name of a column to the dtype of the feature's values:
+            int64, float32 or string. Defaults to what the schema declares.
         names: string `[B]`, what errors call the examples.
         examples: string `[B]`, serialized tf.Examples.
 
     Raises:
-        tf.errors.InvalidArgumentError: One is not a tf.Example, or a feature is
-            missing, of another type, or has a wrong value or number of values.
+        tf.errors.InvalidArgumentError: An example is not a tf.Example, or a
+            feature has another type than `types` says, or a wrong value or
+            number of values, or is missing and must not be.
     """
     examples = gen_ops.lodestar_check_examples(names=names, examples=examples)
-    features = {slot.name: _feature(slot, texts) for slot in spec.used}
+    features = {
+        column.name: feature_of(column, types.get(column.name, type_of(column)))
+        for column in schema.used
+    }
     parsed = tf.io.parse_example(examples, features, example_names=names)
-    checks = list(_checks(spec, parsed, names))
-    with tf.control_dependencies(checks):
-        return tuple(
-            tensor
-            for slot in spec.used
-            for tensor in _tensors(slot, parsed[slot.name], texts)
+    reader = _Reader(schema, names)
+    found = {
+        column.name: reader.read(column, parsed[column.name])
+        for column in schema.used
+    }
+    reader.check_weights(found)
+    # A tensor needs no more than its own feature, and TensorFlow would run what
+    # uses it before, or without, the checks.
+    with tf.control_dependencies(reader.checks):
+        return tuple(map(tf.identity, tf.nest.flatten(list(found.values()))))
+
+
+class _Reader:
+    """Reads parsed features, and collects the checks of their values.
+
+    Attributes:
+        checks: Operations that fail if a value is bad.
+    """
+
+    def __init__(self, schema: Schema, names: tf.Tensor):
+        self.checks: list[tf.Operation] = []
+        self._schema = schema
+        self._names = names
+
+    def read(self, column: Column, found: Any) -> Any:
+        """Returns a tensor, or the values and row_splits of a sparse column."""
+        if isinstance(found, tf.RaggedTensor):
+            values, splits = self._converted(column, found)
+            if column.kind == "sparse":
+                return values, splits
+            found = self._shaped(column, values, splits)
+        elif found.dtype == tf.string:
+            shape = tf.shape(found)
+            rows = tf.RaggedTensor.from_tensor(
+                tf.reshape(found, [shape[0], -1])
+            )
+            values, _ = self._converted(column, rows)
+            found = tf.reshape(values, shape)
+        self._check_limit(column, found)
+        return found
+
+    def _converted(
+        self, column: Column, found: tf.RaggedTensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the values of the right dtype, and int64 row_splits."""
+        strings = found.dtype == tf.string
+        if strings and column.separator is not None:
+            found = self._split(column, found)
+        splits = found.row_splits
+        converted = convert(column, found.values, self._schema.na_values)
+        self._check_values(column, converted, splits)
+        values, missing = converted.values, converted.missing
+        if column.missing_is_error:
+            if missing is not None:
+                self._check(
+                    column,
+                    missing,
+                    "a missing value, which it must not have",
+                    splits=splits,
+                )
+            if column.num_values is None:
+                self._check(
+                    column,
+                    splits[1:] == splits[:-1],
+                    "no value, which it must not have",
+                )
+        elif missing is not None and column.kind == "sparse":
+            values, splits = _without(values, splits, missing)
+        elif missing is not None:
+            values = tf.where(missing, _fill(column), values)
+        return values, splits
+
+    def _split(self, column: Column, found: tf.RaggedTensor) -> tf.RaggedTensor:
+        missing = is_any_of(found.values, self._schema.na_values)
+        values, splits = _without(found.values, found.row_splits, missing)
+        parts = tf.strings.split(values, column.separator)
+        parts = parts.with_row_splits_dtype(tf.int64)
+        return tf.RaggedTensor.from_row_splits(
+            parts.values, tf.gather(parts.row_splits, splits), validate=False
         )
 
-
-def _feature(slot: Column, texts: Collection[str]) -> Any:
-    dtype = tf.string if slot.name in texts else dtype_of(slot)
-    if slot.num_values is None:
-        return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
-    shape = [1] if slot.kind == "label" else slot.shape
-    return tf.io.FixedLenFeature(shape, dtype)
-
-
-def _tensors(
-    slot: Column, found: Any, texts: Collection[str]
-) -> Iterator[tf.Tensor]:
-    if slot.kind == "sparse":
-        values = found.values
-        if slot.name in texts:
-            values = string_ids.hash_ids(values, column=slot.name)
-        # Of one that runs before the checks, as it needs nothing else, TensorFlow
-        # would make no error.
-        yield tf.identity(values)
-        yield tf.identity(found.row_splits)
-    elif slot.num_values is None:
-        # All of one size, as has been checked.
-        size = tf.reduce_max(tf.concat([found.row_lengths(), [0]], 0))
-        shape = [size // slot.multiple if d == -1 else d for d in slot.shape]
-        yield tf.reshape(found.values, [found.nrows(), *shape])
-    else:
-        yield tf.identity(found)
-
-
-def _checks(
-    spec: Schema, parsed: dict[str, Any], names: tf.Tensor
-) -> Iterator[tf.Operation]:
-    for slot in spec.used:
-        found = parsed[slot.name]
-        if slot.kind in ("label", "one_hot") and limit(slot):
-            values = tf.reshape(found, [-1])
-            bad = (values < 0) | (values >= limit(slot))
-            if slot.kind == "label":
-                bad = (values != 0) & (values != 1)
-            wanted = f"0 to {limit(slot) - 1}"
-            yield _check(slot, names, bad, values, wanted)
-        if slot.kind == "dense" and slot.num_values is None:
-            lengths = found.row_lengths()
-            bad = (lengths % slot.multiple != 0) | (lengths != lengths[:1])
-            wanted = (
-                f"values a multiple of {slot.multiple}, as many in all samples "
-                "of a batch"
+    def _shaped(
+        self, column: Column, values: tf.Tensor, splits: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns `[B, ...]` of the column's shape."""
+        lengths = splits[1:] - splits[:-1]
+        shape = tensor_shape(column)
+        num_values = column.num_values
+        if num_values is None:
+            self._check(
+                column,
+                (lengths % column.multiple != 0) | (lengths != lengths[:1]),
+                f" values, expected a multiple of {column.multiple}, as many in "
+                "all samples of a batch",
+                _element_of(lengths),
             )
-            yield _check(slot, names, bad, lengths, wanted)
-        of = slot.weights_of
-        if of is not None and of in spec and spec[of].used:
-            lengths = found.row_lengths()
-            bad = lengths != parsed[of].row_lengths()
-            wanted = f"weights, one for each id of {of}"
-            yield _check(slot, names, bad, lengths, wanted)
+            # All rows have one size, as has been checked.
+            size = tf.reduce_max(tf.concat([lengths, [0]], 0))
+            full = [
+                size // column.multiple if dim is None else dim for dim in shape
+            ]
+            return tf.reshape(values, [tf.size(lengths, tf.int64), *full])
+        bad = lengths != num_values
+        if not column.missing_is_error:
+            bad &= lengths != 0
+        self._check(
+            column,
+            bad,
+            f" values, expected {num_values}",
+            _element_of(lengths),
+        )
+        rows = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+        dense = rows.to_tensor(_fill(column), [None, num_values])
+        return tf.reshape(dense, [-1, *shape])
+
+    def check_weights(self, found: Mapping[str, Any]) -> None:
+        """Checks that each id has a weight."""
+        for ids, weights in self._schema.weights.items():
+            if ids not in found or weights not in found:
+                continue
+            wanted, lengths = (
+                found[name][1][1:] - found[name][1][:-1]
+                for name in (ids, weights)
+            )
+            self._check(
+                self._schema[weights],
+                wanted != lengths,
+                f" weights, expected one for each id of column {ids}",
+                _element_of(lengths),
+            )
+
+    def _check_values(
+        self, column: Column, found: Values, splits: tf.Tensor
+    ) -> None:
+        if found.bad is not None:
+            text = f", expected {_allowed(column)}"
+            self._check(column, found.bad, text, found.shown, splits)
+
+    def _check_limit(self, column: Column, found: tf.Tensor) -> None:
+        most = limit(column)
+        if not most or column.kind not in ("label", "one_hot"):
+            return
+        values = tf.reshape(found, [-1])
+        if column.kind == "label":
+            bad = (values != 0) & (values != 1)
+        else:
+            bad = (values < 0) | (values >= most)
+        self._check(
+            column,
+            bad,
+            f", expected {'0 or 1' if most == 2 else f'0 to {most - 1}'}",
+            _element_of(values),
+        )
+
+    def _check(
+        self,
+        column: Column,
+        bad: tf.Tensor,
+        text: str,
+        shown: Callable[[tf.Tensor], tf.Tensor] | None = None,
+        splits: tf.Tensor | None = None,
+    ) -> None:
+        """Adds a check.
+
+        Args:
+            column: The column.
+            bad: bool, of the rows `[B]`, or of the values of rows `[N]`.
+            text: What errors say after what was found.
+            shown: Returns what was found at a position.
+            splits: Row splits of the values, if `bad` is of values.
+        """
+        is_good = tf.logical_not(tf.reduce_any(bad))
+
+        def message() -> tf.Tensor:
+            place = tf.argmax(bad, output_type=tf.int64)
+            row = place
+            if splits is not None:
+                row = tf.searchsorted(splits, place[None], side="right")[0] - 1
+            # No quotes: Assert would show them with backslashes.
+            return tf.strings.join(
+                [
+                    self._names[row],
+                    f": column {column.name}: found ",
+                    "" if shown is None else shown(place),
+                    text,
+                ]
+            )
+
+        # An empty tensor has no first bad element.
+        described = tf.cond(is_good, lambda: tf.constant(""), message)
+        self.checks.append(tf.debugging.Assert(is_good, [described]))
 
 
-def _check(
-    slot: Column,
-    names: tf.Tensor,
-    bad: tf.Tensor,
-    found: tf.Tensor,
-    wanted: str,
-) -> tf.Operation:
-    where = tf.argmax(tf.concat([bad, [True]], 0), output_type=tf.int64)
-    place = tf.minimum(where, tf.size(bad, out_type=tf.int64) - 1)
-    place = tf.maximum(place, 0)
-    text = tf.strings.join(
-        [
-            tf.strings.reduce_join(names[place : place + 1]),
-            f": slot {slot.name}: found ",
-            tf.strings.reduce_join(tf.as_string(found[place : place + 1])),
-            f", wanted {wanted}",
-        ]
-    )
-    return tf.debugging.Assert(tf.logical_not(tf.reduce_any(bad)), [text])
+def _element_of(values: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
+    return lambda place: tf.as_string(values[place])
+
+
+def _allowed(column: Column) -> str:
+    if column.dtype == "float":
+        return "a float32"
+    if column.encoding == "hex":
+        return "a hexadecimal number of 64 bits"
+    return "an integer of 64 bits"
+
+
+def _fill(column: Column) -> tf.Tensor:
+    missing = column.missing if isinstance(column.missing, (int, float)) else 0
+    return tf.constant(missing, dtype_of(column))
+
+
+def _without(
+    values: tf.Tensor, splits: tf.Tensor, missing: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the values that are not missing, and their row splits."""
+    kept = tf.concat([[0], tf.cumsum(tf.cast(~missing, tf.int64))], 0)
+    return tf.boolean_mask(values, ~missing), tf.gather(kept, splits)

@@ -10,6 +10,7 @@ from lodestar._checks import is_number
 # Values of one example: tf.one_hot takes no more, and no machine holds them.
 _MAX_VALUES = 2**31 - 1
 _MAX_DEPTH = 2
+_MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 KINDS = ("label", "dense", "sparse", "one_hot")
 DTYPES = ("uint64", "float")
 ENCODINGS = ("int", "hash", "hex")
@@ -173,10 +174,14 @@ class Column:
             raise self._error("`hash_as` needs the encoding 'hash'.")
         if self.positive is not None and self.kind != "label":
             raise self._error("only a label has a `positive` value.")
-        if self.separator is not None and self.kind not in ("sparse", "dense"):
-            raise self._error(
-                "only a dense or sparse column has a `separator`."
-            )
+        for field in ("separator", "unit"):
+            if getattr(self, field) is not None and self.kind not in (
+                "sparse",
+                "dense",
+            ):
+                raise self._error(
+                    f"only a dense or sparse column has a `{field}`."
+                )
         if (
             not _is_int(self.depth)
             or not 1 <= self.depth <= _MAX_DEPTH
@@ -186,14 +191,28 @@ class Column:
                 "`depth` must be 1, or 2 for a sparse column, got "
                 f"{self.depth!r}."
             )
-        missing = self.missing
+        self._check_missing()
+
+    def _check_missing(self) -> None:
+        missing: Any = self.missing
+        if missing == ERROR and self.kind in ("label", "one_hot"):
+            object.__setattr__(self, "missing", None)  # an error anyway
+            return
         if missing is None or missing == ERROR:
             return
-        if self.kind != "dense" or not is_number(missing):
-            allowed = "a number, 'error' or None"
-            if self.kind != "dense":
-                allowed = "'error' or None"
-            raise self._error(f"`missing` must be {allowed}, got {missing!r}.")
+        allowed = "'error' or None"
+        if self.kind == "dense" and self.dtype == "float":
+            if is_number(missing) and not abs(missing) > _MAX_FLOAT32:
+                # math.nan is one object, so that the column equals itself.
+                value = math.nan if missing != missing else float(missing)
+                object.__setattr__(self, "missing", value)
+                return
+            allowed = f"a float32, {allowed}"
+        elif self.kind == "dense":
+            if _is_int(missing) and -(2**63) <= missing < 2**63:
+                return
+            allowed = f"an int64, {allowed}"
+        raise self._error(f"`missing` must be {allowed}, got {missing!r}.")
 
     @classmethod
     def label(

@@ -263,6 +263,31 @@ class Schema:
 
         return keras_inputs.inputs_of_schema(self)
 
+    def example_features(self) -> dict[str, Any]:
+        """Returns the features that `tf.io.parse_example` takes.
+
+        Use them to parse requests in a serving signature, or records in your
+        own pipeline. `ExampleDataset` reads files, and converts and checks
+        every value.
+
+        >>> schema = Schema([Column.sparse("item"), Column.dense("price", [2])])
+        >>> examples = tf.constant([tf.train.Example().SerializeToString()])
+        >>> parsed = tf.io.parse_example(examples, schema.example_features())
+        >>> parsed["price"].numpy()
+        array([[0., 0.]], dtype=float32)
+
+        Returns:
+            Features by column name, of the used columns. Sparse columns are a
+            `tf.io.RaggedFeature` of int64, float32, or string if `encoding` is
+            `"hash"` or `"hex"`. Dense columns are a `tf.io.FixedLenFeature` of
+            their shape whose default is `missing`, or ragged if a dim is -1.
+            Labels are `[1]`, string if they have a `positive` value, and
+            one-hot columns are an int64 scalar; neither has a default.
+        """
+        from lodestar.data.schema import example_features
+
+        return example_features.features_of_schema(self)
+
     @classmethod
     def from_inputs(
         cls, model: Any, labels: str | Column | Iterable[str | Column] = ()
@@ -344,10 +369,19 @@ class Schema:
             content,
             sort_keys=False,
             # PyYAML reads some characters as line ends, unless escaped.
-            allow_unicode="".join(self.names()).isprintable(),
+            allow_unicode=_is_printable(content),
             default_flow_style=None,
         )
         return text
+
+
+def _is_printable(content: Any) -> bool:
+    """Whether all strings in the content of a schema file are printable."""
+    if isinstance(content, Mapping):
+        return all(_is_printable(pair) for pair in content.items())
+    if isinstance(content, (list, tuple)):
+        return all(map(_is_printable, content))
+    return not isinstance(content, str) or content.isprintable()
 
 
 SchemaLike: TypeAlias = Schema | StrPath | Iterable[Column]

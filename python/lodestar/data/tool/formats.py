@@ -254,7 +254,6 @@ FORMATS = {
             functools.partial(_DatasetSource, dataset=ExampleDataset),
             ExampleWriter,
             dataset=ExampleDataset,
-            reads=("texts",),
         ),
         Format(
             "csv",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lodestar import hash_ids
 from lodestar.data import (
     Column,
     DataError,
@@ -16,7 +17,6 @@ from lodestar.data import (
     Schema,
     SkippedRecords,
     describe_error,
-    hash_ids,
     one_format,
     open_dataset,
 )
@@ -125,8 +125,7 @@ def test_the_writer_s_file_is_tensorflow_s(tmp_path):
         assert len(file.read(100)) == 100
 
 
-@pytest.mark.parametrize("texts", [None, ["city"]])
-def test_bytes_are_hashed(tmp_path, texts):
+def test_bytes_are_hashed(tmp_path):
     path = records(
         tmp_path / "a.tfrecord",
         {"user": 7},
@@ -134,12 +133,12 @@ def test_bytes_are_hashed(tmp_path, texts):
         {"city": b"Oslo"},
     )
     schema = [
-        Column.sparse("city"),
+        Column.sparse("city", encoding="hash"),
         Column.sparse("user"),
         Column.sparse("none"),
     ]
-    (features,) = ExampleDataset(path, schema, 4, texts=texts)
-    ids = hash_ids("city", ["Oslo", "Łódź"]).tolist()
+    (features,) = ExampleDataset(path, schema, 4)
+    ids = hash_ids(["Oslo", "Łódź"], column="city").numpy().tolist()
     assert features["city"].to_list() == [[], ids, ids[:1]]
     assert features["user"].to_list() == [[7], [8, 9], []]
     assert features["none"].to_list() == [[], [], []]
@@ -147,12 +146,14 @@ def test_bytes_are_hashed(tmp_path, texts):
 
 def test_files_without_records(tmp_path):
     empty = records(tmp_path / "0.tfrecord")
-    schema = [Column.sparse("city")]
+    schema = [Column.sparse("city", encoding="hash")]
     with pytest.raises(DataError, match="0.tfrecord: no file of 1 has a rec"):
         ExampleDataset(empty, schema, 4)
     files = [empty, records(tmp_path / "1.tfrecord", {"city": "Oslo"})]
     (features,) = ExampleDataset(files, schema, 4)
-    assert features["city"].to_list() == [hash_ids("city", ["Oslo"]).tolist()]
+    assert features["city"].to_list() == [
+        hash_ids(["Oslo"], column="city").numpy().tolist()
+    ]
 
 
 def test_bad_records_before_it_is_known_what_is_bytes(tmp_path):
@@ -161,9 +162,15 @@ def test_bad_records_before_it_is_known_what_is_bytes(tmp_path):
     )
     skipped = SkippedRecords()
     (features,) = ExampleDataset(
-        path, [Column.sparse("city")], 4, on_error="skip", skipped=skipped
+        path,
+        [Column.sparse("city", encoding="hash")],
+        4,
+        on_error="skip",
+        skipped=skipped,
     )
-    assert features["city"].to_list() == [hash_ids("city", ["Oslo"]).tolist()]
+    assert features["city"].to_list() == [
+        hash_ids(["Oslo"], column="city").numpy().tolist()
+    ]
     assert skipped.count == 1
 
 
@@ -207,17 +214,20 @@ SLOTS = [
     Column.one_hot("d", 7),
 ]
 BAD = [
-    ({"y": 2}, "record 1: slot y: found 2, wanted 0 to 1"),
+    ({"y": 2}, "record 1: column y: found 2, expected 0 or 1"),
     ({"y": 0.5}, "record 1, Key: y.*Data types don't match"),
     ({"y": [1, 1]}, "record 1, Key: y.*Number of int64 values"),
     ({"y": None}, "record 1, Feature: y .* is required"),
-    ({"f": [0.5]}, "record 1: slot f: found 1, wanted values a multiple"),
+    (
+        {"f": [0.5]},
+        "record 1: column f: found 1 values, expected a multiple of 2, as",
+    ),
     (
         {"c": [1, 2]},
-        "record 1: slot w: found 1, wanted weights, one for each",
+        "record 1: column w: found 1 weights, expected one for each id of co",
     ),
     ({"c": b"x"}, "record 1, Key: c.*Data types don't match"),
-    ({"d": 7}, "record 1: slot d: found 7, wanted 0 to 6"),
+    ({"d": 7}, "record 1: column d: found 7, expected 0 to 6"),
 ]
 
 
@@ -279,16 +289,14 @@ def test_damaged_and_other_files(tmp_path):
     with pytest.raises(DataError, match="missing: No such file"):
         ExampleDataset(tmp_path / "missing", SPEC, 8)
     other = records(tmp_path / "b.tfrecord", b"\xff\xffno proto")
-    with pytest.raises(DataError, match="record 0: is no tf.Example"):
+    with pytest.raises(DataError, match="record 0: is not a tf.Example"):
         ExampleDataset(other, SPEC, 8)
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"texts": ["y"]}, "`texts` must be a list of sparse slots of ids"),
-        ({"texts": "c"}, "`texts` must be a list of sparse slots of ids"),
-        ({"open_command": ["cat", "{path}"]}, "`open_command` is no option"),
+        ({"open_command": ["cat", "{path}"]}, "`open_command` is not an opt"),
         ({"batch_size": 0}, "`batch_size`"),
     ],
 )

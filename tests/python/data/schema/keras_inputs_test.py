@@ -34,11 +34,13 @@ def test_inputs_are_as_the_dataset_gives_them(tmp_path):
 
 
 def test_slots_of_these_inputs_are_the_slots():
-    schema = [
-        Column.label("click"),
-        Column.sparse("C"),
-        Column.dense("I", [-1, 2]),
-    ]
+    schema = Schema(
+        [
+            Column.label("click"),
+            Column.sparse("C"),
+            Column.dense("I", [-1, 2]),
+        ]
+    )
     inputs = schema.inputs()
     assert inputs["I"].shape == (None, None, 2)
-    assert Schema.from_inputs(list(inputs.values()), "click") == Schema(schema)
+    assert Schema.from_inputs(list(inputs.values()), "click") == schema

@@ -66,7 +66,7 @@ def test_shapes_of_numbers(shape, dims):
         (lambda: keras.Input((1,), dtype="string", name="a"), "'a' is string"),
         (lambda: [ids("a"), ids("b"), "c"], "must be a functional Keras model"),
         (lambda: keras.Sequential([keras.layers.Dense(1)]), "must be a func|no inp"),
-        (lambda: {}, "at least one slot"),
+        (lambda: {}, "at least one column"),
     ],
 )  # fmt: skip
 def test_other_inputs_are_refused(make, message):

@@ -1,0 +1,163 @@
+"""Values of tf.Example features as the values of declared columns."""
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from lodestar import string_ids
+from lodestar.data.schema import Column
+from lodestar.data.schema.example_features import type_of
+
+# The largest integer up to which a float32 holds every integer.
+_EXACT = 2**24
+_FLOAT = (
+    r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*"
+    r"|\s*[-+]?(?i:inf|infinity|nan)\s*"
+)
+
+
+class Values(NamedTuple):
+    """Values of a column.
+
+    Attributes:
+        values: int64 or float32, `[N]`; arbitrary where missing or bad.
+        missing: bool `[N]`; None if no value is missing.
+        bad: bool `[N]`, the values that contradict the column; None if all
+            values are valid.
+        shown: Returns what was found at a position, for errors.
+    """
+
+    values: tf.Tensor
+    missing: tf.Tensor | None = None
+    bad: tf.Tensor | None = None
+    shown: Callable[[tf.Tensor], tf.Tensor] = tf.as_string
+
+
+def convert(
+    column: Column, found: tf.Tensor, na_values: Collection[str]
+) -> Values:
+    """Returns the values of a column, by the same rules for every source.
+
+    Args:
+        column: The declared column.
+        found: int64, float32 or string `[N]`.
+        na_values: Strings that stand for a missing value.
+    """
+
+    def shown(place: tf.Tensor) -> tf.Tensor:
+        text = found[place]
+        return text if text.dtype == tf.string else tf.as_string(text)
+
+    if found.dtype == tf.string:
+        missing = is_any_of(found, na_values)
+        values, valid = _of_strings(column, found)
+        bad = None if valid is None else ~(valid | missing)
+        return Values(values, missing, bad, shown)
+    if found.dtype == type_of(column):
+        return Values(found, None, None, shown)
+    if column.dtype == "float":
+        return Values(tf.cast(found, tf.float32), None, None, shown)
+    missing = bad = None
+    if found.dtype == tf.float32:
+        missing = tf.math.is_nan(found)
+        bad = ~missing & ~((abs(found) <= _EXACT) & (tf.round(found) == found))
+        # The cast of a float beyond int64 is undefined.
+        found = tf.where(missing | bad, tf.zeros_like(found), found)
+    values = tf.cast(found, tf.int64)
+    if column.encoding == "hash":
+        values = _hashed(column, tf.as_string(values))
+    if column.positive is not None:
+        values, _ = _of_strings(column, tf.as_string(values))
+    return Values(values, missing, bad, shown)
+
+
+def is_any_of(values: tf.Tensor, strings: Collection[str]) -> tf.Tensor:
+    """Returns which of the strings `[N]` are one of `strings`, bool `[N]`."""
+    return tf.reduce_any(
+        values[:, None] == tf.constant(list(strings), tf.string), 1
+    )
+
+
+def _of_strings(
+    column: Column, found: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Returns values, and which of them are valid; None for all."""
+    if column.encoding == "hash":
+        return _hashed(column, found), None
+    if column.positive is not None:
+        dtype = tf.float32 if column.dtype == "float" else tf.int64
+        wanted = [column.positive, f"{column.positive}."]
+        return tf.cast(is_any_of(tf.strings.strip(found), wanted), dtype), None
+    if column.encoding == "hex":
+        return _hexadecimal(found)
+    parse = _float if column.dtype == "float" else _integer
+    values, valid = parse(found)
+
+    def booleans() -> tuple[tf.Tensor, tf.Tensor]:
+        text = tf.strings.lower(tf.strings.strip(found))
+        is_true = text == "true"
+        return (
+            tf.where(valid, values, tf.cast(is_true, values.dtype)),
+            valid | is_true | (text == "false"),
+        )
+
+    return tf.cond(
+        tf.reduce_all(valid), lambda: (values, tf.identity(valid)), booleans
+    )
+
+
+def _hashed(column: Column, strings: tf.Tensor) -> tf.Tensor:
+    return string_ids.hash_ids(strings, column=column.hash_as or column.name)
+
+
+def _float(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    valid = tf.strings.regex_full_match(found, _FLOAT)
+    text = tf.where(valid, tf.strings.strip(found), "0")
+    wide = tf.strings.to_number(text, tf.float64)
+    values = tf.cast(wide, tf.float32)
+    # A finite number must not become infinite.
+    return values, valid & (tf.math.is_inf(wide) | ~tf.math.is_inf(values))
+
+
+def _integer(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Reads decimal integers in [-2^63, 2^64), as int64 with these bits."""
+    valid = tf.strings.regex_full_match(found, r"\s*[-+]?[0-9]+(\.0*)?\s*")
+    is_negative = tf.strings.regex_full_match(found, r"\s*-.*")
+    text = tf.strings.regex_replace(found, r"^\s*[-+]?0*|(\.0*)?\s*$", "")
+    digits = _codes(text, 20) - ord("0")
+    weights = tf.constant([10**i for i in reversed(range(10))], tf.int64)
+    high = tf.reduce_sum(digits[:, :10] * weights, 1)
+    low = tf.reduce_sum(digits[:, 10:] * weights, 1)
+    values = high * 10**10 + low  # modulo 2^64
+    fits = (tf.strings.length(text) <= 20) & tf.where(
+        is_negative,
+        _at_most(high, low, 2**63),
+        _at_most(high, low, 2**64 - 1),
+    )
+    return tf.where(is_negative, -values, values), valid & fits
+
+
+def _at_most(high: tf.Tensor, low: tf.Tensor, number: int) -> tf.Tensor:
+    most_high, most_low = divmod(number, 10**10)
+    return (high < most_high) | ((high == most_high) & (low <= most_low))
+
+
+def _hexadecimal(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    valid = tf.strings.regex_full_match(
+        found, r"\s*(0[xX])?0*[0-9a-fA-F]{1,16}\s*"
+    )
+    text = tf.strings.regex_replace(found, r"^\s*(0[xX])?|\s*$", "")
+    codes = _codes(tf.strings.lower(text), 16)
+    digits = tf.where(codes < ord("a"), codes - ord("0"), codes - ord("a") + 10)
+    shifts = tf.range(60, -1, -4, dtype=tf.int64)
+    return tf.reduce_sum(tf.bitwise.left_shift(digits, shifts), 1), valid
+
+
+def _codes(text: tf.Tensor, width: int) -> tf.Tensor:
+    """Returns the last bytes of strings, padded with "0": int64 `[N, width]`."""
+    padded = tf.strings.join(["0" * width, text])
+    last = tf.strings.substr(padded, -width, width)
+    return tf.cast(
+        tf.io.decode_raw(last, tf.uint8, fixed_length=width), tf.int64
+    )

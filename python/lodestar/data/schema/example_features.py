@@ -1,0 +1,47 @@
+"""What tf.io.parse_example takes to read the columns of a schema."""
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar.data.schema.column import Column
+
+Feature: TypeAlias = tf.io.FixedLenFeature | tf.io.RaggedFeature
+
+
+def features_of_schema(columns: Iterable[Column]) -> dict[str, Feature]:
+    """Returns the features of the used columns; see `Schema.example_features`."""
+    return {
+        column.name: feature_of(column, type_of(column))
+        for column in columns
+        if column.used
+    }
+
+
+def type_of(column: Column) -> tf.DType:
+    """Returns the dtype of the values that a column declares.
+
+    string for values that become something else, else that of the column.
+    """
+    if column.encoding != "int" or column.positive is not None:
+        return tf.string
+    return tf.float32 if column.dtype == "float" else tf.int64
+
+
+def feature_of(column: Column, dtype: tf.DType) -> Feature:
+    """Returns the feature that parses the values of a column.
+
+    Args:
+        column: The column.
+        dtype: Dtype of the values in the records. With another than `type_of`,
+            the feature is ragged, as a missing value may have no such dtype.
+    """
+    if column.num_values is None or dtype != type_of(column):
+        return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
+    shape = [1] if column.kind == "label" else list(column.shape)
+    if column.missing_is_error:
+        return tf.io.FixedLenFeature(shape, dtype)
+    default = np.full(shape, column.missing or 0, dtype.as_numpy_dtype)
+    return tf.io.FixedLenFeature(shape, dtype, default)

@@ -1,0 +1,153 @@
+"""lodestar.data.Column: its attributes, and which combinations are refused."""
+
+import pytest
+
+from lodestar.data import Column
+
+
+def test_number_of_values_of_the_other_kinds():
+    assert Column.sparse("s").num_values is None
+    assert Column.sparse("s").multiple == 1
+    for column in Column.label("l"), Column.one_hot("h", 7):
+        assert (column.num_values, column.multiple) == (1, 1)
+
+
+def test_defaults():
+    column = Column.sparse("C1")
+    assert (column.dtype, column.encoding, column.depth) == ("uint64", "int", 1)
+    for field in "hash_as", "missing", "separator", "unit", "positive":
+        assert getattr(column, field) is None
+    assert Column.dense("I").shape == (1,)
+    assert Column.dense("I").dtype == "float"
+    assert Column.label("y").dtype == "uint64"
+
+
+def test_why_is_not_compared():
+    assert Column.sparse("a", why="integers") == Column.sparse("a")
+    assert hash(Column.sparse("a", why="integers")) == hash(Column.sparse("a"))
+    assert Column.sparse("a") != Column.sparse("a", encoding="hash")
+
+
+def test_a_missing_value_is_an_error():
+    assert Column.label("y").missing_is_error
+    assert Column.one_hot("h", 7).missing_is_error
+    assert Column.dense("I", missing="error").missing_is_error
+    assert Column.sparse("C", missing="error").missing_is_error
+    for column in (
+        Column.sparse("C"),
+        Column.dense("I"),
+        Column.dense("I", missing=-1.0),
+    ):
+        assert not column.missing_is_error
+    nan = Column.dense("I", missing=float("nan"))
+    assert nan == Column.dense("I", missing=float("nan"))
+    assert repr(Column.dense("I", missing=-1).missing) == "-1.0"
+    # Says what is so anyway, and needs no entry in a schema file.
+    assert Column.label("y", missing="error") == Column.label("y")
+    assert Column.one_hot("h", 7, missing="error") == Column.one_hot("h", 7)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: Column("", "sparse"), "must be a non-empty string, got ''"),
+        (lambda: Column(7, "sparse"), "must be a non-empty string, got 7"),
+        (lambda: Column("a", "scalar"), "`kind` must be one .*, got 'scalar'"),
+        (lambda: Column("a", "sparse", shape=(2,)), "only a dense column has"),
+        (lambda: Column("a", "dense", size=2), "only a one-hot column has"),
+        (lambda: Column("a", "label", wide=True), "can be `wide`"),
+        (
+            lambda: Column("a", "one_hot", dtype="float", size=2),
+            "a one-hot column has the dtype 'uint64'",
+        ),
+        (lambda: Column.sparse("a", used=1), "`used` must be True or False"),
+        (
+            lambda: Column("a", "dense", weights_of="b"),
+            "'a': only a sparse float column holds the weights of another, 'b'",
+        ),
+        (
+            lambda: Column.sparse("a", encoding="md5"),
+            "`encoding` must be one of .*, got 'md5'",
+        ),
+        *(
+            (make, "only a sparse id column has the encoding 'hash'")
+            for make in (
+                lambda: Column.label("a", encoding="hash"),
+                lambda: Column.dense("a", encoding="hash"),
+                lambda: Column.one_hot("a", 2, encoding="hash"),
+                lambda: Column.sparse("a", dtype="float", encoding="hash"),
+            )
+        ),
+        (
+            lambda: Column.sparse("a", hash_as="b"),
+            "`hash_as` needs the encoding 'hash'",
+        ),
+        (
+            lambda: Column.sparse("a", encoding="hash", hash_as=""),
+            "`hash_as` must be a non-empty string or None, got ''",
+        ),
+        (
+            lambda: Column.sparse("a", missing=0),
+            "`missing` must be 'error' or None, got 0",
+        ),
+        (
+            lambda: Column.label("a", missing=0),
+            "`missing` must be 'error' or None, got 0",
+        ),
+        (
+            lambda: Column.dense("a", missing="zero"),
+            "`missing` must be a float32, 'error' or None, got 'zero'",
+        ),
+        (
+            lambda: Column.dense("a", missing=True),
+            "`missing` must be a float32, 'error' or None, got True",
+        ),
+        (
+            lambda: Column.dense("a", dtype="uint64", missing=0.5),
+            "`missing` must be an int64, 'error' or None, got 0.5",
+        ),
+        (
+            lambda: Column.dense("a", dtype="uint64", missing=2**63),
+            "`missing` must be an int64, 'error' or None, got 9223372036854775",
+        ),
+        (
+            lambda: Column.dense("a", missing=1e39),
+            r"`missing` must be a float32, 'error' or None, got 1e\+39",
+        ),
+        (
+            lambda: Column.sparse("a", separator=""),
+            "`separator` must be a non-empty string or None, got ''",
+        ),
+        (
+            lambda: Column.label("a", separator="|"),
+            "only a dense or sparse column has a `separator`",
+        ),
+        (
+            lambda: Column.sparse("a", unit="h"),
+            "`unit` must be one of .*, got 'h'",
+        ),
+        (
+            lambda: Column.one_hot("a", 2, unit="s"),
+            "only a dense or sparse column has a `unit`",
+        ),
+        (
+            lambda: Column.sparse("a", positive="yes"),
+            "only a label has a `positive` value",
+        ),
+        (
+            lambda: Column.label("a", positive=1),
+            "`positive` must be a non-empty string or None, got 1",
+        ),
+        (
+            lambda: Column.sparse("a", depth=3),
+            "`depth` must be 1, or 2 for a sparse column, got 3",
+        ),
+        (
+            lambda: Column.dense("a", depth=2),
+            "`depth` must be 1, or 2 for a sparse column, got 2",
+        ),
+    ],
+)
+def test_bad_columns_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
