@@ -4,13 +4,9 @@ import keras
 import pytest
 import tensorflow as tf
 
-from lodestar.data import (
-    Column,
-    DataError,
-    MultiSlotDataset,
-    Schema,
-    describe_error,
-)
+from lodestar._errors import describe_error
+from lodestar.data import Column, DataError, Schema
+from lodestar.paddle import MultiSlotDataset
 
 SPEC = Schema([Column.label("click"), Column.dense("I", (1,))])
 

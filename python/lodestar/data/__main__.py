@@ -14,7 +14,6 @@ import warnings
 from lodestar import command_line
 from lodestar._commands.data_parser import data_parser
 from lodestar._errors import DataError
-from lodestar.data.hugectr.file_list import write_file_list
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.source import Source
 from lodestar.data.tool.convert import convert
@@ -35,6 +34,7 @@ from lodestar.data.tool.output import (
 from lodestar.data.tool.progress import Progress
 from lodestar.data.tool.tool_options import read_options, write_options
 from lodestar.data.tool.validate_files import Validation
+from lodestar.hugectr.file_list import write_file_list
 from lodestar.testing.click_log import generate_click_log
 
 _NAME = "lodestar.data"

@@ -13,19 +13,15 @@ import tensorflow as tf
 
 import lodestar
 from lodestar._errors import DataError
-from lodestar.data import (
-    Column,
-    CsvDataset,
-    MultiSlotGenerator,
-    Schema,
-    hash_ids,
-    read_file_list,
-    write_file_list,
-)
+from lodestar.data import Column, Schema
 from lodestar.data.__main__ import main
+from lodestar.data.csv.csv_dataset import CsvDataset
 from lodestar.data.csv.csv_reader import CsvReader
+from lodestar.data.csv.hashing import hash_ids
 from lodestar.data.input_bytes import open_input
 from lodestar.data.tool.split_samples import split_samples
+from lodestar.hugectr import read_file_list, write_file_list
+from lodestar.paddle import MultiSlotGenerator
 
 NAMES = ["text", "text.gz", "ram://text", "ram://text.gz"]
 NUMBERS = itertools.count()

@@ -12,16 +12,10 @@ import tensorflow as tf
 from children import nothing_left, python, shell
 
 from lodestar import data
-from lodestar.data import (
-    Column,
-    InMemoryDataset,
-    MultiSlotDataset,
-    NormDataset,
-    RawDataset,
-    Schema,
-    SkippedRecords,
-    describe_error,
-)
+from lodestar._errors import describe_error
+from lodestar.data import Column, Schema, SkippedRecords
+from lodestar.hugectr import NormDataset, RawDataset
+from lodestar.paddle import InMemoryDataset, MultiSlotDataset
 
 SPEC = Schema([Column.label("click", binary=False), Column.sparse("C")])
 KEYS = Schema(

@@ -15,14 +15,8 @@ from processes import environment
 from shared_file_readers import coordinate, read
 
 from lodestar import data
-from lodestar.data import (
-    Column,
-    FileListServer,
-    InMemoryDataset,
-    MultiSlotDataset,
-    Schema,
-    SharedFileList,
-)
+from lodestar.data import Column, FileListServer, Schema, SharedFileList
+from lodestar.paddle import InMemoryDataset, MultiSlotDataset
 from lodestar.testing import local_cluster
 
 SPEC = Schema([Column.label("n", binary=False), Column.sparse("C")])

@@ -9,28 +9,24 @@ import tensorflow as tf
 
 from lodestar._errors import DataError
 from lodestar._library import gen_ops
-from lodestar.data import (
-    Column,
-    CsvDataset,
-    CsvWriter,
-    ExampleDataset,
-    ExampleWriter,
+from lodestar.data import Column, Schema
+from lodestar.data.__main__ import main
+from lodestar.data.csv.csv_dataset import CsvDataset
+from lodestar.data.csv.csv_reader import CsvReader
+from lodestar.data.csv.csv_writer import CsvWriter
+from lodestar.data.example.example_dataset import ExampleDataset
+from lodestar.data.example.example_writer import ExampleWriter
+from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from lodestar.data.parquet.parquet_files import read_footer
+from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.data.tool.split_samples import split_samples
+from lodestar.hugectr import NormDataset, NormWriter, RawDataset, RawWriter
+from lodestar.paddle import (
     InMemoryDataset,
     MultiSlotDataset,
     MultiSlotGenerator,
     MultiSlotWriter,
-    NormDataset,
-    NormWriter,
-    ParquetDataset,
-    ParquetWriter,
-    RawDataset,
-    RawWriter,
-    Schema,
 )
-from lodestar.data.__main__ import main
-from lodestar.data.csv.csv_reader import CsvReader
-from lodestar.data.parquet.parquet_files import read_footer
-from lodestar.data.tool.split_samples import split_samples
 
 SPEC = Schema([Column.label("y"), Column.dense("I"), Column.sparse("C")])
 ROWS = 2

@@ -11,9 +11,9 @@ import tensorflow as tf
 from lodestar._errors import DataError, describe_error
 from lodestar._files import list_folder
 from lodestar._optional import import_optional
-from lodestar.data.hugectr.file_list import read_file_list
 from lodestar.data.parquet.parquet_metadata import METADATA_NAME, read_metadata
 from lodestar.data.paths import as_input
+from lodestar.hugectr.file_list import read_file_list
 
 SUFFIX = ".parquet"
 _LIST_SUFFIX = ".txt"

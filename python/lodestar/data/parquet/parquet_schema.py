@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from lodestar._errors import DataError
-from lodestar.data.hugectr.slot_sizes import slot_offsets
 from lodestar.data.parquet.parquet_files import ParquetFile
 from lodestar.data.parquet.parquet_metadata import ParquetMetadata
 from lodestar.data.schema import Column, Schema
+from lodestar.hugectr.slot_sizes import slot_offsets
 
 FLOAT = "float"
 INTEGERS = ("int32", "uint32", "int64", "uint64")

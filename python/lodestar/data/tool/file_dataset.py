@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from lodestar._files import as_path
 from lodestar._typing import StrPath, StrPaths
-from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.schema import Schema, SchemaLike
 from lodestar.data.tool.find_format import expand_inputs, find_format
@@ -17,6 +16,7 @@ from lodestar.data.tool.open_files import (
     opens_by_command,
     schema_of,
 )
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 # With one of these, a dataset keeps something that each must have anew.
 _KEPT = {"mode", "shuffle_files", "shuffle_rows"}

@@ -18,13 +18,7 @@ from lodestar.data.csv.csv_table import CsvTable
 from lodestar.data.csv.csv_writer import CsvWriter
 from lodestar.data.example.example_dataset import ExampleDataset
 from lodestar.data.example.example_writer import ExampleWriter
-from lodestar.data.hugectr.norm_dataset import NormDataset
-from lodestar.data.hugectr.norm_writer import NormWriter, norm_header
-from lodestar.data.hugectr.raw_dataset import RawDataset
-from lodestar.data.hugectr.raw_writer import RawWriter
 from lodestar.data.input_bytes import open_input
-from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
-from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.parquet.parquet_dataset import (
     ParquetDataset,
     parquet_schema_of,
@@ -36,6 +30,12 @@ from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.source import Source
+from lodestar.hugectr.norm_dataset import NormDataset
+from lodestar.hugectr.norm_writer import NormWriter, norm_header
+from lodestar.hugectr.raw_dataset import RawDataset
+from lodestar.hugectr.raw_writer import RawWriter
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 _BATCH = 2048
 _NORM_HEAD_BYTES = 100

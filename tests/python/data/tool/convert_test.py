@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 from census import CENSUS
 
-from lodestar.data import (
-    DataError,
-    MultiSlotDataset,
-    Schema,
-    convert_csv,
-    hash_ids,
-    parse_label,
-    schema_path,
-)
+from lodestar.data import DataError, Schema, convert_csv
 from lodestar.data.csv import csv_reader
+from lodestar.data.csv.csv_table import parse_label
+from lodestar.data.csv.hashing import hash_ids
+from lodestar.data.tool.output import schema_path
+from lodestar.paddle import MultiSlotDataset
 
 
 def write(tmp_path, content, name="in.csv"):

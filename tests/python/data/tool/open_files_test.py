@@ -6,21 +6,18 @@ import pytest
 
 from lodestar.data import (
     Column,
-    CsvWriter,
     DataError,
-    MultiSlotWriter,
-    NormWriter,
-    ParquetWriter,
-    RawWriter,
     Schema,
     SkippedRecords,
-    expand_inputs,
-    one_format,
     open_dataset,
-    open_source,
     split_samples,
-    write_file_list,
 )
+from lodestar.data.csv.csv_writer import CsvWriter
+from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.data.tool.find_format import expand_inputs, one_format
+from lodestar.data.tool.open_files import open_source
+from lodestar.hugectr import NormWriter, RawWriter, write_file_list
+from lodestar.paddle import MultiSlotWriter
 
 SPEC = Schema(
     [
