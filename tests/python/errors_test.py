@@ -1,10 +1,10 @@
-"""lodestar.data.describe_error: one line, however deep the error was raised."""
+"""lodestar.command_line.describe_error: one line, however deep the error was raised."""
 
 import keras
 import pytest
 import tensorflow as tf
 
-from lodestar._errors import describe_error
+from lodestar.command_line import describe_error
 from lodestar.data import Column, DataError, Schema
 from lodestar.paddle import MultiSlotDataset
 

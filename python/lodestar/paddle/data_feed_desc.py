@@ -13,9 +13,11 @@ from google.protobuf import (
     text_format,
 )
 
+from lodestar._files import AtomicFile
 from lodestar._typing import StrPath
 from lodestar.data.input_bytes import open_input
 from lodestar.data.schema import Column, Schema, label_columns
+from lodestar.data.schema.column import DTYPES
 
 _PACKAGE = "lodestar.data_feed"
 # Field -> type, in the order of Paddle's numbers; "*" where it is repeated.
@@ -41,27 +43,26 @@ _MESSAGES = {
     },
 }
 _DEFAULT_BATCH_SIZE = 32
-_TYPES = ("uint64", "float")
 
 
 @dataclasses.dataclass(frozen=True)
 class DataFeedDesc:
-    """What a DataFeedDesc says, as MultiSlotDataset takes it.
+    """Paddle's description of MultiSlot files, as a Schema.
 
     >>> desc = DataFeedDesc.read("data.prototxt", labels="click")
-    >>> MultiSlotDataset(
+    >>> dataset = MultiSlotDataset(
     ...     files, desc.schema, desc.batch_size, pipe_command=desc.pipe_command)
 
     Attributes:
-        schema: The slots, in their order in a line.
-        batch_size: Samples a batch.
-        pipe_command: The words of the command that files go through; None if
-            there is none, or it is `cat`.
+        schema: The columns, in their order in a line.
+        batch_size: Samples per batch.
+        pipe_command: The words of the command that each file is piped through.
+            None if there is none, or it is `cat`.
     """
 
     schema: Schema
-    batch_size: int
-    pipe_command: list[str] | None
+    batch_size: int = _DEFAULT_BATCH_SIZE
+    pipe_command: list[str] | None = None
 
     @classmethod
     def read(
@@ -69,10 +70,10 @@ class DataFeedDesc:
         path: StrPath,
         labels: str | Column | Iterable[str | Column] = (),
     ) -> "DataFeedDesc":
-        """Reads a file of the text; as `parse`, with the path in errors.
+        """Reads a file with the text form; see `parse`.
 
         Raises:
-            ValueError: As `parse`.
+            ValueError: As `parse`, with the path.
             tf.errors.OpError: The file cannot be read.
         """
         with open_input(path) as file:
@@ -88,19 +89,19 @@ class DataFeedDesc:
     ) -> "DataFeedDesc":
         """Reads the text form of the protobuf message `DataFeedDesc`.
 
-        Its shapes are those of a whole batch: the dim of -1, the number of
-        samples, is left out. A slot that is not `is_used`, as by default, is an
-        unused one. The message does not say which slots are labels.
+        The message gives the shape of a whole batch. Its -1, the batch size, is
+        left out of the column's shape. A slot without `is_used: true` becomes an
+        unused column. The message does not say which slots are labels.
 
         Args:
             text: As Paddle writes it: `multi_slot_desc { slots { name: "C1"
                 type: "uint64" is_used: true } ... }`.
-            labels: The slots that are labels, by name (0 and 1, of the type in
-                the text), or as Slots.
+            labels: The labels: Columns, or the names of binary ones, which get
+                the type in the text.
 
         Raises:
-            ValueError: The text is no such message, which names line and
-                column; or a slot, a label or a number in it is not valid.
+            ValueError: The text is not such a message (names line and column),
+                or a slot, a label or a number in it is not valid.
         """
         message = _message_class()()
         try:
@@ -115,34 +116,71 @@ class DataFeedDesc:
             else _DEFAULT_BATCH_SIZE
         )
         if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}, wanted at least 1")
-        listed = message.multi_slot_desc.schema
-        dtypes = {slot.name: _type(slot) for slot in listed}
-        found = {slot.name: slot for slot in label_columns(labels, dtypes)}
-        schema = []
-        for slot in listed:
+            raise ValueError(
+                f"`batch_size` must be at least 1, got {batch_size}."
+            )
+        slots = message.multi_slot_desc.slots
+        dtypes = {slot.name: _type(slot) for slot in slots}
+        found = {label.name: label for label in label_columns(labels, dtypes)}
+        columns = []
+        for slot in slots:
             label = found.pop(slot.name, None)
             if label is not None and label.dtype != slot.type:
                 raise ValueError(
-                    f"slot {slot.name!r}: its type is {slot.type!r}, but the "
-                    f"label given is of {label.dtype}"
+                    f"Column {slot.name!r} has the type {slot.type!r}, but the "
+                    f"label in `labels` has the dtype {label.dtype!r}."
                 )
-            schema.append(label or _slot(slot))
+            columns.append(label or _column(slot))
         if found:
             raise ValueError(
-                f"label {next(iter(found))!r} is not a slot; the slots are "
-                + ", ".join(dtypes)
+                f"`labels`: {next(iter(found))!r} is not a column; the columns "
+                f"are {', '.join(dtypes)}."
             )
-        return cls(Schema(schema), batch_size, _command(message.pipe_command))
+        return cls(Schema(columns), batch_size, _command(message.pipe_command))
+
+    def save(self, path: StrPath) -> None:
+        """Writes a file with the text form, for Paddle; see `text`."""
+        text = self.text()
+        with AtomicFile(path) as file:
+            file.write(text.encode())
+
+    def text(self) -> str:
+        """Returns the text form of the protobuf message.
+
+        A label becomes a dense slot. The text has no place for `binary`,
+        `weights_of` and `wide`, which do not change how a line is read.
+
+        Raises:
+            ValueError: A column is declared in a way that the message cannot
+                express: one-hot, `encoding`, `depth`, `positive`, `separator`,
+                `unit`, or a free dim.
+        """
+        message = _message_class()(
+            name="MultiSlotDataFeed",
+            batch_size=self.batch_size,
+            pipe_command=shlex.join(self.pipe_command or ["cat"]),
+        )
+        for column in self.schema:
+            _check_expressible(column)
+            dense = column.kind != "sparse"
+            message.multi_slot_desc.slots.add(
+                name=column.name,
+                type=column.dtype,
+                is_dense=dense,
+                is_used=column.used,
+                shape=[-1, *(column.shape or (1,))] if dense else [],
+            )
+        return text_format.MessageToString(message)
 
 
-def _slot(slot: Any) -> Column:
+def _column(slot: Any) -> Column:
     if not slot.is_dense:
         return Column.sparse(slot.name, dtype=slot.type, used=slot.is_used)
     shape = list(slot.shape) or [-1, 1]
     if shape.count(-1) > 1:
         raise ValueError(
-            f"slot {slot.name!r}: its shape is {shape}, wanted at most one -1"
+            f"Column {slot.name!r}: `shape` must have at most one -1, the batch "
+            f"size, got {shape}."
         )
     return Column.dense(
         slot.name,
@@ -152,11 +190,27 @@ def _slot(slot: Any) -> Column:
     )
 
 
-def _type(slot: Any) -> str:
-    if slot.type not in _TYPES:
+def _check_expressible(column: Column) -> None:
+    problem = None
+    if column.kind == "one_hot":
+        problem = "a one-hot column"
+    elif -1 in column.shape:
+        problem = f"the shape {list(column.shape)}"
+    for field in ("encoding", "depth", "positive", "separator", "unit"):
+        value = getattr(column, field)
+        if value != getattr(Column, field):
+            problem = f"`{field}`={value!r}"
+    if problem:
         raise ValueError(
-            f"slot {slot.name!r}: its type is {slot.type!r}, wanted one of "
-            + ", ".join(_TYPES)
+            f"Column {column.name!r}: a DataFeedDesc cannot express {problem}."
+        )
+
+
+def _type(slot: Any) -> str:
+    if slot.type not in DTYPES:
+        raise ValueError(
+            f"Column {slot.name!r}: the type must be one of {DTYPES}, got "
+            f"{slot.type!r}."
         )
     return slot.type
 
@@ -165,7 +219,7 @@ def _command(text: str) -> list[str] | None:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise ValueError(f"pipe_command {text!r}: {error}") from error
+        raise ValueError(f"`pipe_command` {text!r}: {error}") from error
     return None if words in ([], ["cat"]) else words
 
 

@@ -1,4 +1,4 @@
-"""DataFeedDesc: Paddle's text of it, read as slots."""
+"""DataFeedDesc: Paddle's text form, read as a Schema and written."""
 
 import pytest
 
@@ -79,32 +79,32 @@ SLOT = 'slots { name: "a" type: "uint64" is_used: true }'
 @pytest.mark.parametrize(
     "text, labels, message",
     [
-        ("", (), "needs at least one slot"),
+        ("", (), "needs at least one column"),
         ("slots {}", (), r'not a DataFeedDesc: 1:1 : .*"slots"'),
         ("multi_slot_desc { slots { name: 7 } }", (), "not a DataFeedDesc: 1:33"),
         (desc(SLOT, 'batch_size: "x"'), (), "not a DataFeedDesc: 1:"),
-        (desc(SLOT, "batch_size: 0"), (), "batch_size is 0, wanted at least 1"),
-        (desc('slots { name: "a" }'), (), "not a DataFeedDesc: .* required|type is ''"),
-        (desc(SLOT.replace("uint64", "int")), (), "'a': its type is 'int', wanted"),
-        (desc(SLOT * 2), (), "Slot 'a' is declared twice"),
-        (desc(SLOT), "b", "label 'b' is not a slot; the slots are a"),
-        (desc(SLOT), Column.sparse("a"), "`labels`: slot 'a' is a sparse slot"),
+        (desc(SLOT, "batch_size: 0"), (), "`batch_size` must be at least 1, got 0"),
+        (desc('slots { name: "a" }'), (), "not a DataFeedDesc: .* required|got ''"),
+        (desc(SLOT.replace("uint64", "int")), (), "the type must be .*, got 'int'"),
+        (desc(SLOT * 2), (), "Column 'a' is declared twice"),
+        (desc(SLOT), "b", "`labels`: 'b' is not a column; the columns are a"),
+        (desc(SLOT), Column.sparse("a"), "`labels`: column 'a' must be a label"),
         (
             desc(SLOT),
             Column.label("a", dtype="float"),
-            "slot 'a': its type is 'uint64', but the label given is of float",
+            "Column 'a' has the type 'uint64', but the label in `labels` has the ",
         ),
         (
             desc('slots { name: "a" type: "float" is_dense: true shape: [-1, -1] }'),
             (),
-            r"'a': its shape is \[-1, -1\], wanted at most one -1",
+            r"Column 'a': `shape` must have at most one -1, .* got \[-1, -1\]",
         ),
         (
             desc('slots { name: "a" type: "float" is_dense: true shape: [-1, 0] }'),
             (),
-            "Slot 'a': `shape` must be a list of positive",
+            "Column 'a': `shape` must be a list of positive",
         ),
-        (desc(SLOT, 'pipe_command: "a \'"'), (), "pipe_command .*: No closing"),
+        (desc(SLOT, 'pipe_command: "a \'"'), (), "`pipe_command` .*: No closing"),
     ],
 )  # fmt: skip
 def test_a_bad_text_is_refused(tmp_path, text, labels, message):
@@ -114,3 +114,52 @@ def test_a_bad_text_is_refused(tmp_path, text, labels, message):
         DataFeedDesc.read(path, labels)
     assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
+
+
+def test_a_schema_is_written_and_read_back(tmp_path):
+    schema = Schema(
+        [
+            Column.label("click"),
+            Column.dense("price", [2]),
+            Column.dense("count", dtype="uint64", used=False),
+            Column.sparse("item", wide=True),
+            Column.sparse("weight", dtype="float", weights_of="item"),
+        ]
+    )
+    path = tmp_path / "data.prototxt"
+    DataFeedDesc(schema, 64, ["python", "gen.py", "a b"]).save(path)
+    found = DataFeedDesc.read(path, "click")
+    assert (found.batch_size, found.pipe_command) == (
+        64,
+        ["python", "gen.py", "a b"],
+    )
+    # The message has no place for `wide` and `weights_of`.
+    assert list(found.schema) == [
+        *list(schema)[:3],
+        Column.sparse("item"),
+        Column.sparse("weight", dtype="float"),
+    ]
+    text = DataFeedDesc(schema).text()
+    assert 'pipe_command: "cat"' in text and "batch_size: 32" in text
+    assert DataFeedDesc.parse(text).pipe_command is None
+
+
+@pytest.mark.parametrize(
+    "column, message",
+    [
+        (Column.one_hot("a", 7), "a one-hot column"),
+        (Column.dense("a", [-1, 2]), r"the shape \[-1, 2\]"),
+        (Column.sparse("a", encoding="hash"), "`encoding`='hash'"),
+        (Column.sparse("a", depth=2), "`depth`=2"),
+        (Column.label("a", positive="yes"), "`positive`='yes'"),
+        (Column.sparse("a", separator="|"), r"`separator`='\|'"),
+        (Column.dense("a", unit="s"), "`unit`='s'"),
+    ],
+)
+def test_what_it_cannot_express_is_named(tmp_path, column, message):
+    desc = DataFeedDesc(Schema([column]))
+    with pytest.raises(
+        ValueError, match=f"Column 'a': a DataFeedDesc cannot express {message}"
+    ):
+        desc.save(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
