@@ -17,14 +17,10 @@ import tensorflow as tf
 import lodestar
 from benchmarks import measure
 from examples.wide_deep import model as wide_deep
-from lodestar.data import (
-    MultiSlotWriter,
-    NormWriter,
-    ParquetWriter,
-    RawWriter,
-    Schema,
-    open_dataset,
-)
+from lodestar.data import Schema, open_dataset
+from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.hugectr import NormWriter, RawWriter
+from lodestar.paddle import MultiSlotWriter
 from lodestar.testing import generate_click_log
 
 BATCH_SIZE = 1024

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from benchmarks.measure import arguments, compare
-from lodestar.data import ParquetDataset
+from lodestar.data.parquet.parquet_dataset import ParquetDataset
 
 ROW_GROUP = 50_000
 BATCH_SIZES = [4096, 16384]

@@ -9,13 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import measure
-from lodestar.data import (
-    Column,
-    MultiSlotDataset,
-    NormDataset,
-    RawDataset,
-    Schema,
-)
+from lodestar.data import Column, Schema
+from lodestar.hugectr import NormDataset, RawDataset
+from lodestar.paddle import MultiSlotDataset
 
 # As Criteo's click logs.
 DENSE = 13

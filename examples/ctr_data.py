@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import MultiSlotDataset, Schema, SharedFileList
+from lodestar.data import Schema, SharedFileList
+from lodestar.paddle import MultiSlotDataset
 
 _FIRST_DAY = datetime.date(2026, 1, 1)
 _FILES_A_DAY = 8

@@ -33,7 +33,8 @@ import tensorflow as tf  # noqa: E402
 from ctr_model import make_model  # noqa: E402
 from ctr_options import parse  # noqa: E402
 
-from lodestar.data import FileDataset, FileListServer, MultiSlotDataset  # noqa: E402
+from lodestar.data import FileDataset, FileListServer  # noqa: E402
+from lodestar.paddle import MultiSlotDataset  # noqa: E402
 
 _LOOPBACK = (2, 2)  # parameter servers, trainers
 _ENDLESS = 2**31  # steps

@@ -10,16 +10,34 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from lodestar._commands.arguments import Parser as Parser
-from lodestar._commands.arguments import at_least as at_least
-from lodestar._commands.arguments import at_least_each as at_least_each
-from lodestar._commands.arguments import count as count
-from lodestar._commands.arguments import fraction as fraction
-from lodestar._commands.arguments import integer as integer
-from lodestar._commands.arguments import names as names
-from lodestar._commands.arguments import path as path
-from lodestar._commands.arguments import positive as positive
+from lodestar._commands.arguments import (
+    Parser,
+    at_least,
+    at_least_each,
+    count,
+    fraction,
+    integer,
+    names,
+    path,
+    positive,
+)
 from lodestar._errors import DataError, describe_error
+
+__all__ = [
+    "ERRORS",
+    "INPUT_ERRORS",
+    "Parser",
+    "at_least",
+    "at_least_each",
+    "count",
+    "describe_error",
+    "fraction",
+    "integer",
+    "names",
+    "path",
+    "positive",
+    "run",
+]
 
 # What bad input raises, and no fault of a program.
 INPUT_ERRORS = (DataError, OSError, tf.errors.OpError)

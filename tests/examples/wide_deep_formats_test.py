@@ -8,16 +8,11 @@ import pytest
 from processes import Interpreter
 from wide_deep_command import entry, table
 
-from lodestar.data import (
-    Column,
-    CsvWriter,
-    MultiSlotWriter,
-    NormWriter,
-    ParquetWriter,
-    RawWriter,
-    Schema,
-    write_file_list,
-)
+from lodestar.data import Column, Schema
+from lodestar.data.csv.csv_writer import CsvWriter
+from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.hugectr import NormWriter, RawWriter, write_file_list
+from lodestar.paddle import MultiSlotWriter
 
 # One id a slot, so that Raw files can hold them, too.
 SLOTS = Schema(

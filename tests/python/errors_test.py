@@ -1,16 +1,12 @@
-"""lodestar.data.describe_error: one line, however deep the error was raised."""
+"""lodestar.command_line.describe_error: one line, however deep the error was raised."""
 
 import keras
 import pytest
 import tensorflow as tf
 
-from lodestar.data import (
-    Column,
-    DataError,
-    MultiSlotDataset,
-    Schema,
-    describe_error,
-)
+from lodestar.command_line import describe_error
+from lodestar.data import Column, DataError, Schema
+from lodestar.paddle import MultiSlotDataset
 
 SPEC = Schema([Column.label("click"), Column.dense("I", (1,))])
 

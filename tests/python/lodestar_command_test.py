@@ -14,8 +14,8 @@ from lodestar._commands.data_parser import data_parser
 from lodestar._commands.snapshot_parser import snapshot_parser
 from lodestar._commands.train_parser import train_parser
 from lodestar._formats import FORMAT_NAMES, KEY_TYPES
-from lodestar.data.hugectr.key_records import KEY_DTYPES
 from lodestar.data.tool.formats import FORMATS
+from lodestar.hugectr.key_records import KEY_DTYPES
 
 
 @pytest.mark.parametrize("name", ["data", "snapshot", "train"])

@@ -37,18 +37,18 @@ _ROOMS = {
     "layers": ("embedding", "lookup", "ops", "ragged", "sequence"),
     "warm_start": ("embedding", "layers"),
     "data": ("ragged",),
-    "data.hugectr": ("data",),
-    "data.multislot": ("data",),
-    "data.parquet": ("data", "data.hugectr"),
-    "data.csv": ("data", "data.multislot", "string_ids"),
+    "hugectr": ("data", "ragged"),
+    "paddle": ("data", "ragged"),
+    "data.parquet": ("data", "hugectr"),
+    "data.csv": ("data", "paddle", "string_ids"),
     "data.example": ("data", "string_ids"),
     "data.table": ("data", "data.csv", "data.parquet"),
     "data.tool": (
-        *("data", "data.csv", "data.example", "data.hugectr"),
-        *("data.multislot", "data.parquet", "data.table"),
+        *("data", "data.csv", "data.example", "data.parquet"),
+        *("data.table", "hugectr", "paddle"),
     ),
-    "train": ("data.multislot", "data.tool", "embedding", "optimizers"),
-    "testing": ("data", "data.multislot", "metrics", "sequence"),
+    "train": ("data.tool", "embedding", "optimizers", "paddle"),
+    "testing": ("data", "metrics", "paddle", "sequence"),
     "snapshot": ("embedding", "layers", "lookup", "ops", "optimizers"),
     "callbacks": ("data", "embedding", "layers", "snapshot", "train"),
     "export.stock": ("embedding", "lookup", "ops"),
@@ -61,7 +61,7 @@ _ROOMS = {
 # Of a folder: what it is to those outside, made of all that is in it.
 _FRONTS = ("__init__", "__main__")
 # What a front imports beside: names and a command that it has of others.
-_FRONT_ROOMS = {"data": ("metrics", "testing")}
+_FRONT_ROOMS = {"data": ("hugectr", "testing")}
 
 
 def _modules():

@@ -14,7 +14,7 @@ import warnings
 from lodestar import command_line
 from lodestar._commands.data_parser import data_parser
 from lodestar._errors import DataError
-from lodestar.data.hugectr.file_list import write_file_list
+from lodestar.data.schema import as_schema
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.source import Source
 from lodestar.data.tool.convert import convert
@@ -23,18 +23,18 @@ from lodestar.data.tool.find_format import (
     format_of_name,
     one_format,
 )
-from lodestar.data.tool.formats import FORMATS, Format
+from lodestar.data.tool.formats import FORMATS, INFERRED, Format
 from lodestar.data.tool.inspect_files import as_text, inspect_files
-from lodestar.data.tool.open_files import schema_of
 from lodestar.data.tool.output import (
     FILE_LIST,
     Target,
     check_target,
-    schema_path,
 )
 from lodestar.data.tool.progress import Progress
+from lodestar.data.tool.schema_beside import schema_of, schema_path
 from lodestar.data.tool.tool_options import read_options, write_options
 from lodestar.data.tool.validate_files import Validation
+from lodestar.hugectr.file_list import write_file_list
 from lodestar.testing.click_log import generate_click_log
 
 _NAME = "lodestar.data"
@@ -200,9 +200,16 @@ def _open(
     paths = expand_inputs(options.files)
     source_format = FORMATS[options.format or one_format(paths)]
     found = read_options(options, source_format, target_format)
-    schema = schema_of(paths, source_format, options.schema, found)
-    if schema is None and source_format.name in ("csv", "tsv"):
-        progress.start(f"reading columns of {paths[0]}", None, in_bytes=True)
+    schema = None
+    if options.schema is not None:
+        schema = as_schema(options.schema)
+    elif not any(name in found for name in INFERRED):
+        schema = schema_of(paths)
+    if schema is None and not source_format.finds_schema:
+        raise DataError(
+            f"{paths[0]}: which columns? Give a schema file (--schema); there is "
+            f"no {schema_path(paths[0])}"
+        )
     source = source_format.open(
         paths, schema, skipped, progress.update, **found
     )

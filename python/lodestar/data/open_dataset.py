@@ -144,7 +144,9 @@ def open_dataset(
         paths = expand_inputs(as_paths(data))
         if format is not None:
             name = _format_called(format).name
-        elif any(getattr(arrow, option) is not None for option in _TEXT_OPTIONS):
+        elif any(
+            getattr(arrow, option) is not None for option in _TEXT_OPTIONS
+        ):
             name = "csv"
         else:
             name = one_format(paths)
@@ -209,6 +211,7 @@ def _open_records(
         schema = schema.with_weights(arrow.weights)
     if arrow.slot_size_array is not None:
         options = {**options, "slot_size_array": arrow.slot_size_array}
+    assert found.dataset is not None
     dataset: Any = found.dataset(paths, schema, batch_size, **options)
     dataset.schema = schema
     return dataset
@@ -238,7 +241,9 @@ def _refuse(arrow: ArrowOptions, names: Sequence[str], what: str) -> None:
             raise ValueError(f"`{name}` is no option of {what}.")
 
 
-def _check_options(path: str, found: Format, options: Mapping[str, Any]) -> None:
+def _check_options(
+    path: str, found: Format, options: Mapping[str, Any]
+) -> None:
     """Raises DataError if an option is one of another format."""
     for name in options:
         others = [f.name for f in FORMATS.values() if name in f.reads]

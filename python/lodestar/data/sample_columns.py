@@ -49,9 +49,7 @@ def concat(parts: Sequence[Mapping[_Name, Any]]) -> dict[_Name, Any]:
     """Returns the examples of all parts, of which there is at least one."""
     if len(parts) == 1:
         return dict(parts[0])
-    return {
-        name: _concat([part[name] for part in parts]) for name in parts[0]
-    }
+    return {name: _concat([part[name] for part in parts]) for name in parts[0]}
 
 
 def _length(column: Any) -> int:

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from lodestar._checks import check_choice
 from lodestar.data.schema import Column, Schema
-from lodestar.ragged import LoDTensor, to_csr
+from lodestar.ragged import LoDTensor
+from lodestar.ragged.csr import to_csr
 
 SPARSE_FORMS = ("ragged", "lod", "csr")
 CSR = "csr"

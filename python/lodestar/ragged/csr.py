@@ -7,18 +7,13 @@ s * batch + b ("slot_major").
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from lodestar._checks import after, as_vector, check_least
 from lodestar._typing import TensorLike
-from lodestar.ragged.arguments import (
-    Parts,
-    as_values,
-    check_rows_like,
-    validated,
-)
+from lodestar.ragged.arguments import as_values, check_rows_like, validated
+from lodestar.ragged.lod_tensor import LoDTensor
 
 _ORDERS = ("sample_major", "slot_major")
 
@@ -46,17 +41,38 @@ def _transpose(
     return tf.gather(values, rows.flat_values), rows.row_splits
 
 
-def split_slots(
-    row_offsets: TensorLike, values: TensorLike, num_slots: int, order: str
-) -> list[Parts]:
-    """Returns the values and the level of each slot of a CSR."""
+def from_csr(
+    row_offsets: TensorLike,
+    values: TensorLike,
+    num_slots: int = 1,
+    order: str = "sample_major",
+) -> list[LoDTensor]:
+    """Splits one CSR into one LoDTensor for each feature slot.
+
+    Args:
+        row_offsets: int64 or int32 `[num_slots * batch + 1]`.
+        values: `[N, ...]`.
+        num_slots: Number of feature slots in the CSR.
+        order: `"sample_major"`: row `b * num_slots + s` holds slot s of sample
+            b, as in HugeCTR's readers. `"slot_major"`: row `s * batch + b`.
+
+    Returns:
+        A LoDTensor of one level for each slot. A single slot shares the buffers
+        of the arguments.
+
+    Raises:
+        ValueError: `order` is unknown or `num_slots` is below 1.
+        tf.errors.InvalidArgumentError: The offsets do not cover the values, or
+            the number of rows is not a multiple of `num_slots` (ValueError where
+            that is known while tracing).
+    """
     _check_order(order)
     check_least("num_slots", num_slots, 1)
     values = as_values(values)
     offsets = as_vector("row_offsets", row_offsets)
     _, (offsets,) = validated(values, [offsets])
     if num_slots == 1:
-        return [(values, (offsets,))]
+        return [LoDTensor(values, (offsets,))]
     units = tf.size(offsets, out_type=tf.int64) - 1
     static = offsets.shape[0]
     message = "`row_offsets` has {} rows, wanted a multiple of `num_slots`=" + (
@@ -78,16 +94,20 @@ def split_slots(
     slots = []
     for s in range(num_slots):
         level = offsets[s * batch : (s + 1) * batch + 1]
-        slots.append((values[level[0] : level[-1]], (level - level[0],)))
+        slots.append(
+            LoDTensor(values[level[0] : level[-1]], (level - level[0],))
+        )
     return slots
 
 
 def to_csr(
-    slots: Sequence[Any], order: str = "sample_major", name: str | None = None
+    slots: Sequence[LoDTensor],
+    order: str = "sample_major",
+    name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Puts the rows of several LoDTensors, one a feature slot, into one CSR.
 
-    The inverse of `LoDTensor.from_csr`.
+    The inverse of `from_csr`.
 
     Args:
         slots: LoDTensors of one level each and as many units, the samples of a
@@ -112,7 +132,7 @@ def to_csr(
     if not slots:
         raise ValueError("`slots` is empty, wanted one LoDTensor or more")
     for s, slot in enumerate(slots):
-        if not hasattr(slot, "lod"):
+        if not isinstance(slot, LoDTensor):
             raise TypeError(
                 f"`slots[{s}]` must be a LoDTensor, found {type(slot)}"
             )

@@ -9,7 +9,6 @@ from lodestar._checks import MOVED_DTYPES, as_int64, as_vector, check_least
 from lodestar._typing import TensorLike
 from lodestar.ops import lod_ops
 from lodestar.ragged import (
-    csr,
     nested_lists,
     padding,
     paddle_stream,
@@ -243,52 +242,6 @@ class LoDTensor(tf.experimental.ExtensionType):
         if not self.lod:
             raise ValueError("`to_sparse` needs a level, found none")
         return self.to_ragged().to_sparse()
-
-    @classmethod
-    def from_csr(
-        cls,
-        row_offsets: TensorLike,
-        values: TensorLike,
-        num_slots: int = 1,
-        order: str = "sample_major",
-    ) -> "LoDTensor | list[LoDTensor]":
-        """Builds LoDTensors of one level from compressed sparse rows.
-
-        HugeCTR's readers keep one CSR for all feature slots of a batch.
-
-        Args:
-            row_offsets: int64 or int32 `[num_slots * batch + 1]`.
-            values: `[N, ...]`.
-            num_slots: How many feature slots the rows are of.
-            order: "sample_major", row b * num_slots + s is sample b's slot s,
-                as HugeCTR's readers have it; or "slot_major", row s * batch +
-                b.
-
-        Returns:
-            A LoDTensor over the same buffers, or for more than one slot a list
-            of them, one a slot.
-
-        Raises:
-            ValueError: another order, `num_slots` below 1.
-            tf.errors.InvalidArgumentError: offsets that do not cover the
-                values, or rows that are no multiple of `num_slots` (ValueError
-                where that is known while tracing).
-        """
-        slots = [
-            cls(*slot)
-            for slot in csr.split_slots(row_offsets, values, num_slots, order)
-        ]
-        return slots[0] if num_slots == 1 else slots
-
-    def to_csr(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns row offsets and values, the same buffers.
-
-        `lodestar.ragged.to_csr` puts several slots into one CSR.
-
-        Raises:
-            ValueError: not one level.
-        """
-        return csr.to_csr([self])
 
     @classmethod
     def from_padded(

@@ -23,10 +23,10 @@ import numpy as np
 
 from lodestar._files import AtomicFile, as_path, remove_unfinished
 from lodestar._typing import StrPath
-from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
 from lodestar.metrics.exact_auc import exact_auc
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 NUM_FLOATS = 13
 # Per id slot: how many ids it starts with.

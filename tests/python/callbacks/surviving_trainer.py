@@ -11,8 +11,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data import Column, MultiSlotDataset, Schema
+from lodestar.data import Column, Schema
 from lodestar.embedding.hook_variable import as_hook
+from lodestar.paddle import MultiSlotDataset
 
 SLOTS = Schema(
     [Column.label("click"), Column.dense("x", [1]), Column.sparse("ids")]

@@ -13,19 +13,14 @@ import tensorflow as tf
 
 import lodestar
 from lodestar._errors import DataError
-from lodestar.data import (
-    Column,
-    CsvDataset,
-    MultiSlotGenerator,
-    Schema,
-    hash_ids,
-    read_file_list,
-    write_file_list,
-)
+from lodestar.data import Column, Schema
 from lodestar.data.__main__ import main
+from lodestar.data.csv.csv_dataset import CsvDataset
 from lodestar.data.csv.csv_reader import CsvReader
+from lodestar.data.csv.hashing import hash_ids
 from lodestar.data.input_bytes import open_input
-from lodestar.data.tool.split_samples import split_samples
+from lodestar.hugectr import read_file_list, write_file_list
+from lodestar.paddle import MultiSlotGenerator
 
 NAMES = ["text", "text.gz", "ram://text", "ram://text.gz"]
 NUMBERS = itertools.count()
@@ -133,14 +128,6 @@ def test_a_generator_gets_whole_lines(put, tmp_path):
     assert [line.encode() for line in generator.seen] == LINES
 
 
-def test_samples_that_are_split_keep_their_bytes(put, tmp_path):
-    lines = [b"1 %d\r\n" % i for i in range(20)]
-    train, test = tmp_path / "train", tmp_path / "test"
-    split_samples(put(b"".join(lines)), train, test, fraction=0.5)
-    found = train.read_bytes() + test.read_bytes()
-    assert sorted(found.splitlines(keepends=True)) == sorted(lines)
-
-
 CRITEO = "\t".join(["1", *["5"] * 13, *["68fd1e64"] * 26])
 
 
@@ -199,7 +186,7 @@ def test_nothing_else_opens_files_to_read_text():
         "callbacks/tensorboard.py",
         "data/example/example_writer.py",
         "data/input_bytes.py",
-        "data/multislot/sample_exchange.py",
+        "paddle/sample_exchange.py",
         "data/parquet/parquet_files.py",
         "export/features_json.py",
         "warm_start.py",

@@ -12,16 +12,12 @@ import tensorflow as tf
 from children import nothing_left, python, shell
 
 from lodestar import data
-from lodestar.data import (
-    Column,
-    InMemoryDataset,
-    MultiSlotDataset,
-    NormDataset,
-    RawDataset,
-    Schema,
-    SkippedRecords,
-    describe_error,
-)
+from lodestar._errors import describe_error
+from lodestar.data import Column, Schema, SkippedRecords
+from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from lodestar.data.tool.open_files import open_source
+from lodestar.hugectr import NormDataset, RawDataset
+from lodestar.paddle import InMemoryDataset, MultiSlotDataset
 
 SPEC = Schema([Column.label("click", binary=False), Column.sparse("C")])
 KEYS = Schema(
@@ -380,14 +376,14 @@ def test_what_is_no_command_is_refused(command, message):
 def test_readers_that_open_files_otherwise_refuse_it(tmp_path):
     command = ["cat", "{path}"]
     with pytest.raises(ValueError, match="no option of ParquetDataset: .*copy"):
-        data.ParquetDataset("a.parquet", batch_size=2, open_command=command)
+        ParquetDataset("a.parquet", batch_size=2, open_command=command)
     (tmp_path / "a.csv").write_text("click,C\n1,2\n")
     with pytest.raises(ValueError, match="`open_command` is no option of CsvD"):
         data.open_dataset(
             tmp_path / "a.csv", SPEC, 2, format="csv", open_command=command
         )
     with pytest.raises(ValueError, match="`open_command` is for no format"):
-        data.open_source(tmp_path / "a.csv", open_command=command)
+        open_source(tmp_path / "a.csv", open_command=command)
 
 
 def test_a_path_is_not_cut_at_a_nul():

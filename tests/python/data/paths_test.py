@@ -6,13 +6,16 @@ import re
 import pytest
 import tensorflow as tf
 
-from lodestar import data, testing
+from lodestar import data, hugectr, paddle, testing
+from lodestar.command_line import describe_error
+from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from lodestar.data.tool.open_files import open_source
 from lodestar.lookup import index_table_from_file
 
 SLOTS = data.Schema([data.Column.label("y"), data.Column.sparse("C")])
 
 
-def read(path, make=data.MultiSlotDataset, **options):
+def read(path, make=paddle.MultiSlotDataset, **options):
     list(make(path, SLOTS, 2, **options))
 
 
@@ -20,25 +23,21 @@ READERS = {
     "multislot": read,
     "in memory": lambda path: read(path, mode="in_memory"),
     "piped": lambda path: read(path, pipe_command=["cat"]),
-    "norm": lambda path: read(path, data.NormDataset),
-    "raw": lambda path: read(path, data.RawDataset),
-    "parquet": lambda path: read(path, data.ParquetDataset),
+    "norm": lambda path: read(path, hugectr.NormDataset),
+    "raw": lambda path: read(path, hugectr.RawDataset),
+    "parquet": lambda path: read(path, ParquetDataset),
     "any": lambda path: read(path, data.open_dataset),
-    "source": lambda path: data.open_source(path, SLOTS),
-    "csv": lambda path: data.open_source(path, SLOTS, format="csv"),
+    "source": lambda path: open_source(path, SLOTS),
+    "csv": lambda path: open_source(path, SLOTS, format="csv"),
     "slots": data.Schema.load,
-    "file list": data.read_file_list,
-    "split": lambda path: data.split_samples(
-        path, "a", "b", fraction=0.5, schema=SLOTS, format="multislot"
-    ),
-    "convert": lambda path: data.convert_csv(path, "a", label="y"),
+    "file list": hugectr.read_file_list,
 }
 WRITERS = {
-    "multislot": lambda path: data.MultiSlotWriter(path, SLOTS),
-    "norm": lambda path: data.NormWriter(path, SLOTS),
-    "parquet": lambda path: data.ParquetWriter(path, SLOTS),
+    "multislot": lambda path: paddle.MultiSlotWriter(path, SLOTS),
+    "norm": lambda path: hugectr.NormWriter(path, SLOTS),
+    "parquet": lambda path: data.open_writer(path, SLOTS, "parquet"),
     "slots": SLOTS.save,
-    "file list": lambda path: data.write_file_list(path, ["a"]),
+    "file list": lambda path: hugectr.write_file_list(path, ["a"]),
     "click log": lambda path: testing.generate_click_log(path, 10, 1),
 }
 
@@ -55,7 +54,7 @@ def test_a_pipe_is_refused_at_once(name):
     os.mkfifo("pipe.parquet")  # to open it would wait for a writer
     with pytest.raises((ValueError, tf.errors.OpError)) as error:
         READERS[name]("pipe.parquet")
-    text = data.describe_error(error.value)
+    text = describe_error(error.value)
     assert re.fullmatch(r"pipe\.parquet: is a pipe, wanted a file", text)
     with pytest.raises((ValueError, tf.errors.OpError), match="is a device"):
         READERS[name]("/dev/zero")
@@ -66,7 +65,7 @@ def test_a_path_is_not_cut_at_a_nul(here, name):
     (here / "in").write_text("1 1 0\n")
     with pytest.raises((ValueError, tf.errors.OpError)) as error:
         READERS[name]("in\0.txt")
-    text = data.describe_error(error.value)
+    text = describe_error(error.value)
     assert text == r"in\0.txt: a path cannot hold a NUL"
 
 
@@ -97,7 +96,7 @@ def test_a_path_that_tensorflow_cannot_open_is_named(here, name, path, message):
 def test_a_folder_with_a_name_that_is_not_utf8(here):
     (here / "folder").mkdir()
     with open(b"folder/caf\xe9", "w"):
-        for make in (data.open_dataset, data.ParquetDataset):
+        for make in (data.open_dataset, ParquetDataset):
             with pytest.raises(
                 data.DataError, match=r"folder: holds b'caf\\xe9', whose name"
             ):

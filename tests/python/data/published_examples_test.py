@@ -13,17 +13,11 @@ import pytest
 from hugectr_files import make_norm, make_raw
 
 import lodestar
-from lodestar.data import (
-    Column,
-    MultiSlotDataset,
-    MultiSlotGenerator,
-    NormDataset,
-    NormWriter,
-    ParquetDataset,
-    RawDataset,
-    Schema,
-    hash_ids,
-)
+from lodestar.data import Column, Schema
+from lodestar.data.csv.hashing import hash_ids
+from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from lodestar.hugectr import NormDataset, NormWriter, RawDataset
+from lodestar.paddle import MultiSlotDataset, MultiSlotGenerator
 
 # As Paddle's ctr example: 13 scaled numbers and 26 hashed ids of Criteo's text.
 CTR_DENSE_READER = """

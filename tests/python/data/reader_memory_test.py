@@ -11,27 +11,22 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import (
-    Column,
-    CsvDataset,
-    ExampleDataset,
-    ExampleWriter,
+from lodestar.data import Column, Schema, SkippedRecords
+from lodestar.data.csv.csv_dataset import CsvDataset
+from lodestar.data.example.example_dataset import ExampleDataset
+from lodestar.data.example.example_writer import ExampleWriter
+from lodestar.data.parquet.parquet_batches import BatchPacker
+from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.data.python_calls import PythonFunction
+from lodestar.data.table.table_dataset import TableDataset
+from lodestar.hugectr import NormDataset, NormWriter, RawDataset, RawWriter
+from lodestar.paddle import (
     InMemoryDataset,
     MultiSlotDataset,
     MultiSlotGenerator,
     MultiSlotWriter,
-    NormDataset,
-    NormWriter,
-    ParquetDataset,
-    ParquetWriter,
-    RawDataset,
-    RawWriter,
-    Schema,
-    SkippedRecords,
-    TableDataset,
 )
-from lodestar.data.parquet.parquet_batches import BatchPacker
-from lodestar.data.python_calls import PythonFunction
 
 SPEC = Schema([Column.label("y"), Column.dense("I", [2]), Column.sparse("C")])
 FORMS = {

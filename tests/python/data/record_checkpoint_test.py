@@ -3,7 +3,8 @@
 import pytest
 import tensorflow as tf
 
-from lodestar.data import Column, MultiSlotDataset, Schema, SkippedRecords
+from lodestar.data import Column, Schema, SkippedRecords
+from lodestar.paddle import MultiSlotDataset
 
 SPEC = Schema([Column.label("click"), Column.sparse("n")])
 

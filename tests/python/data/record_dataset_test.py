@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar.data import (
-    Column,
-    MultiSlotDataset,
-    ReadOptions,
-    Schema,
-    SkippedRecords,
-    record_dataset,
-)
+from lodestar.data import Column, Schema, SkippedRecords, record_dataset
+from lodestar.data.record_dataset import ReadOptions
+from lodestar.paddle import MultiSlotDataset
 
 SPEC = Schema([Column.label("click"), Column.sparse("n")])
 

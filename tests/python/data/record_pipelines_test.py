@@ -7,14 +7,9 @@ import hugectr_files as reference
 import pytest
 import tensorflow as tf
 
-from lodestar.data import (
-    Column,
-    MultiSlotDataset,
-    NormDataset,
-    RawDataset,
-    Schema,
-    SkippedRecords,
-)
+from lodestar.data import Column, Schema, SkippedRecords
+from lodestar.hugectr import NormDataset, RawDataset
+from lodestar.paddle import MultiSlotDataset
 
 SPEC = Schema([Column.label("click"), Column.sparse("n")])
 

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from lodestar._files import AtomicFile
-from lodestar.data import Column, MultiSlotWriter, Schema
+from lodestar.data import Column, Schema
+from lodestar.paddle import MultiSlotWriter
 from lodestar.ragged import LoDTensor
 
 SPEC = Schema([Column.label("click"), Column.sparse("C1")])

@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import Column, MultiSlotDataset, Schema
+from lodestar.data import Column, Schema
 from lodestar.data.schema_layout import SchemaLayout
+from lodestar.paddle import MultiSlotDataset
 
 SPEC = Schema(
     [

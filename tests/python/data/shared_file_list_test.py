@@ -14,15 +14,10 @@ import tensorflow as tf
 from processes import environment
 from shared_file_readers import coordinate, read
 
-from lodestar import data
-from lodestar.data import (
-    Column,
-    FileListServer,
-    InMemoryDataset,
-    MultiSlotDataset,
-    Schema,
-    SharedFileList,
-)
+from lodestar import data, hugectr
+from lodestar.data import Column, FileListServer, Schema, SharedFileList
+from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from lodestar.paddle import InMemoryDataset, MultiSlotDataset
 from lodestar.testing import local_cluster
 
 SPEC = Schema([Column.label("n", binary=False), Column.sparse("C")])
@@ -214,8 +209,8 @@ def test_norm_and_raw_files(tmp_path):
         [Column.label("y"), Column.dense("d", [2]), Column.sparse("C")]
     )
     for make, write, name in (
-        (data.NormDataset, data.NormWriter, "a.txt"),
-        (data.RawDataset, data.RawWriter, "a.raw"),
+        (hugectr.NormDataset, hugectr.NormWriter, "a.txt"),
+        (hugectr.RawDataset, hugectr.RawWriter, "a.raw"),
     ):
         with write(tmp_path / name, spec) as writer:
             for i in range(6):
@@ -249,7 +244,7 @@ def test_an_iterator_cannot_be_saved(server, tmp_path):
         (MultiSlotDataset, {"shuffle_files": True}, "`shuffle_files` is no op"),
         (MultiSlotDataset, {"mode": "in_memory"}, "found SharedFileList"),
         (
-            data.ParquetDataset,
+            ParquetDataset,
             {},
             r"`files` must be a path or a list of paths, ",
         ),

@@ -8,7 +8,8 @@ import lodestar
 # isort: split
 import tensorflow as tf
 
-from lodestar.data import FileListServer, MultiSlotDataset, SharedFileList
+from lodestar.data import FileListServer, SharedFileList
+from lodestar.paddle import MultiSlotDataset
 
 
 def read(address, schema, delay):

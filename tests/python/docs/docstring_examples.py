@@ -36,15 +36,15 @@ def _write_files():
         for pattern in ("log/%s-%s-%s", "log/%s%s%s"):
             folder = pathlib.Path(pattern % (day[:4], day[4:6], day[6:]))
             folder.mkdir(parents=True)
-            _write(lodestar.data.MultiSlotWriter, folder / "0.txt", samples)
+            _write(lodestar.paddle.MultiSlotWriter, folder / "0.txt", samples)
     pathlib.Path("day1").mkdir()
     pathlib.Path("train").mkdir()
     _write(lodestar.data.ParquetWriter, "train/1.parquet", samples)
     _write(lodestar.data.ParquetWriter, "clicks.parquet", samples)
-    _write(lodestar.data.RawWriter, "clicks.raw", samples, layout="int")
-    _write(lodestar.data.NormWriter, "clicks.norm", samples)
+    _write(lodestar.hugectr.RawWriter, "clicks.raw", samples, layout="int")
+    _write(lodestar.hugectr.NormWriter, "clicks.norm", samples)
     _write(lodestar.data.ExampleWriter, "clicks.tfrecord", samples)
-    lodestar.data.write_file_list("file_list.txt", ["clicks.norm"])
+    lodestar.hugectr.write_file_list("file_list.txt", ["clicks.norm"])
     spec.save("schema.yaml")
     pathlib.Path("clicks.csv").write_text("click,ids\n1,a b\n0,c\n")
     pathlib.Path("data.prototxt").write_text(
@@ -121,7 +121,7 @@ def _table():
 
 
 def _memory():
-    return lodestar.data.InMemoryDataset("schema.yaml", 2)
+    return lodestar.paddle.InMemoryDataset("schema.yaml", 2)
 
 
 def _server():

@@ -1,11 +1,11 @@
-"""LoDTensor from and to CSR, of one feature slot and of several."""
+"""lodestar.hugectr.from_csr and to_csr, of one feature slot and of several."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import lodestar
 from lodestar import LoDTensor
+from lodestar.hugectr import from_csr, to_csr
 
 
 def csr_of(rows):
@@ -31,9 +31,9 @@ def in_order(slots, batch, order):
 
 def test_hugectr_example():
     # The rows 4 5 1 2 | 3 5 1 | 3 2 of HugeCTR's csr.hpp.
-    x = LoDTensor.from_csr([0, 4, 7, 9], [4, 5, 1, 2, 3, 5, 1, 3, 2])
+    (x,) = from_csr([0, 4, 7, 9], [4, 5, 1, 2, 3, 5, 1, 3, 2])
     assert x.to_list() == [[4, 5, 1, 2], [3, 5, 1], [3, 2]]
-    offsets, values = x.to_csr()
+    offsets, values = to_csr([x])
     assert offsets.numpy().tolist() == [0, 4, 7, 9]
     assert values.numpy().tolist() == [4, 5, 1, 2, 3, 5, 1, 3, 2]
 
@@ -45,10 +45,9 @@ def test_hugectr_example():
 def test_slots_and_back(num_slots, batch, order, dtype, rng):
     slots = random_slots(rng, num_slots, batch)
     offsets, values = csr_of(in_order(slots, batch, order))
-    xs = LoDTensor.from_csr(offsets.astype(dtype), values, num_slots, order)
-    xs = [xs] if num_slots == 1 else xs
+    xs = from_csr(offsets.astype(dtype), values, num_slots, order)
     assert [x.to_list() for x in xs] == slots
-    back_offsets, back_values = lodestar.ragged.to_csr(xs, order)
+    back_offsets, back_values = to_csr(xs, order)
     assert back_offsets.dtype == tf.int64
     assert back_offsets.numpy().tolist() == offsets.tolist()
     assert back_values.numpy().tolist() == values.tolist()
@@ -63,9 +62,9 @@ def test_slots_in_a_function_of_unknown_sizes(order, rng):
         ]
     )
     def through(offsets, values):
-        xs = LoDTensor.from_csr(offsets, values, 3, order)
+        xs = from_csr(offsets, values, 3, order)
         assert xs[0].values.shape.as_list() == [None, 2]
-        return [x.to_ragged() for x in xs], lodestar.ragged.to_csr(xs, order)
+        return [x.to_ragged() for x in xs], to_csr(xs, order)
 
     slots = random_slots(rng, 3, 2)
     offsets, values = csr_of(in_order(slots, 2, order))
@@ -90,9 +89,9 @@ def test_gradient(order, rng):
     offsets = tf.constant([0, 2, 2, 3, 7], tf.int64)
 
     def through(values):
-        a, b = LoDTensor.from_csr(offsets, values, 2, order)
+        a, b = from_csr(offsets, values, 2, order)
         doubled = LoDTensor(b.values * b.values, b.lod)
-        return lodestar.ragged.to_csr([a, doubled], order)[1]
+        return to_csr([a, doubled], order)[1]
 
     theory, numeric = tf.test.compute_gradient(
         through, [tf.constant(rng.normal(size=(7, 2)))]
@@ -102,38 +101,38 @@ def test_gradient(order, rng):
 
 def test_errors():
     with pytest.raises(ValueError, match="`order` is 'batch_major', wanted"):
-        LoDTensor.from_csr([0, 1], [1], 1, "batch_major")
+        from_csr([0, 1], [1], 1, "batch_major")
     with pytest.raises(ValueError, match="`num_slots` is 0, wanted 1 or more"):
-        LoDTensor.from_csr([0, 1], [1], 0)
+        from_csr([0, 1], [1], 0)
     with pytest.raises(
         ValueError, match="has 3 rows, wanted a multiple of `num_slots`=2"
     ):
-        LoDTensor.from_csr([0, 1, 1, 1], [1], 2)
+        from_csr([0, 1, 1, 1], [1], 2)
     with pytest.raises(
         tf.errors.InvalidArgumentError,
         match=r"`lod\[0\]\[1\]`=3 is greater than `lod\[0\]\[2\]`=2",
     ):
-        LoDTensor.from_csr([0, 3, 2], [1, 2])
+        from_csr([0, 3, 2], [1, 2])
     with pytest.raises(ValueError, match="`row_offsets` must have rank 1"):
-        LoDTensor.from_csr([[0, 1]], [1])
+        from_csr([[0, 1]], [1])
     with pytest.raises(TypeError, match="`row_offsets` has dtype float32"):
-        LoDTensor.from_csr([0.0, 1.0], [1])
-    x = LoDTensor.from_csr([0, 1], [1])
+        from_csr([0.0, 1.0], [1])
+    (x,) = from_csr([0, 1], [1])
     two = LoDTensor.from_lengths([1], [[1], [1]])
     with pytest.raises(ValueError, match=r"`slots\[1\]` has 2 levels"):
-        lodestar.ragged.to_csr([x, two])
+        to_csr([x, two])
     with pytest.raises(ValueError, match=r"`slots\[0\]` has 2 levels"):
-        two.to_csr()
+        to_csr([two])
     with pytest.raises(TypeError, match=r"`slots\[1\]` must be a LoDTensor"):
-        lodestar.ragged.to_csr([x, x.to_ragged()])
+        to_csr([x, x.to_ragged()])
     with pytest.raises(ValueError, match="`slots` is empty"):
-        lodestar.ragged.to_csr([])
+        to_csr([])
     with pytest.raises(ValueError, match="`order` is 'x'"):
-        lodestar.ragged.to_csr([x], "x")
+        to_csr([x], "x")
     with pytest.raises(TypeError, match=r"`slots\[1\]` has dtype float32, but"):
-        lodestar.ragged.to_csr([x, LoDTensor.from_csr([0, 1], [1.0])])
+        to_csr([x, *from_csr([0, 1], [1.0])])
     with pytest.raises(
         tf.errors.InvalidArgumentError,
         match=r"`slots\[1\]` and `slots\[0\]` have different numbers of units",
     ):
-        lodestar.ragged.to_csr([x, LoDTensor.from_csr([0, 1, 1], [1])])
+        to_csr([x, *from_csr([0, 1, 1], [1])])

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from lodestar import LoDTensor
-from lodestar.ragged import SelectedRows
+from lodestar.paddle import SelectedRows
 
 # LoD [[0, 2, 2, 5]] over float32 [5, 1]: the LoD, then the tensor.
 LOD = (

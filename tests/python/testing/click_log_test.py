@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from lodestar._files import AtomicFile
-from lodestar.data import MultiSlotDataset, Schema
+from lodestar.data import Schema
 from lodestar.metrics import exact_auc
+from lodestar.paddle import MultiSlotDataset
 from lodestar.testing import click_log_schema, generate_click_log
 
 SAMPLES = 40_000

@@ -20,7 +20,7 @@ BATCH = 8
 
 def write(path, rng, rows=ROWS):
     """Writes samples whose label is a function of one id; returns the path."""
-    with lodestar.data.MultiSlotWriter(str(path), SPEC) as writer:
+    with lodestar.paddle.MultiSlotWriter(str(path), SPEC) as writer:
         for _ in range(rows):
             a = rng.integers(1, 50, rng.integers(1, 4)).tolist()
             writer.write(

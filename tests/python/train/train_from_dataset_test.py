@@ -25,7 +25,8 @@ from click_models import (
 )
 
 import lodestar
-from lodestar.data import FileDataset, InMemoryDataset
+from lodestar.data import FileDataset
+from lodestar.paddle import InMemoryDataset
 from lodestar.train import train_from_dataset
 
 

@@ -75,7 +75,11 @@ class BatchPacker:
         schema = Schema(binding.column for binding in bindings)
         self._specs = SchemaLayout(schema, rows=rows).tensor_specs
         self._columns = [
-            (i, binding.column, np.dtype(dtype_of(binding.column).as_numpy_dtype))
+            (
+                i,
+                binding.column,
+                np.dtype(dtype_of(binding.column).as_numpy_dtype),
+            )
             for i, binding in enumerate(bindings)
         ]
         # The numbers in a row; None if that varies.
@@ -152,26 +156,26 @@ class BatchPacker:
             if column.kind == "dense":
                 values = _cut_values(lists, bounds)
                 yield _Piece(dtype, sum(map(len, values)), rows, values)
-                splits = np.empty(rows + 1, np.int64)
-                _join_splits(bounds, splits)
-                check_one_size(column.name, splits)
+                joined = np.empty(rows + 1, np.int64)
+                _join_splits(bounds, joined)
+                check_one_size(column.name, joined)
                 continue
             outer = _Piece(_INT64, rows + 1, rows + 1, bounds, splits=True)
-            splits = [outer]
+            levels = [outer]
             if column.depth > 1:
                 lists = [as_lists(values) for values, _ in lists]
                 count = sum(int(b[-1] - b[0]) for b in bounds)
                 bounds = [
-                    splits[b[0] : b[-1] + 1]
-                    for (_, splits), b in zip(lists, bounds)
+                    inner[b[0] : b[-1] + 1]
+                    for (_, inner), b in zip(lists, bounds)
                 ]
-                splits.insert(
+                levels.insert(
                     0, _Piece(_INT64, count + 1, count + 1, bounds, splits=True)
                 )
             values = _cut_values(lists, bounds)
             size = sum(map(len, values))
             yield _Piece(dtype, size, size, values)
-            yield from splits
+            yield from levels
 
     def _buffer(self, size: int) -> np.ndarray:
         """Bytes from a cache line on: TensorFlow shares, and does not copy, them."""

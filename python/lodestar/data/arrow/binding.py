@@ -32,9 +32,7 @@ def bind(columns: Iterable[Column]) -> list[Binding]:
     return [Binding(column, column.name) for column in columns]
 
 
-def schema_of(
-    bindings: Sequence[Binding], na_values: Iterable[str]
-) -> Schema:
+def schema_of(bindings: Sequence[Binding], na_values: Iterable[str]) -> Schema:
     """Returns the schema of the bound columns."""
     return Schema(
         [binding.column for binding in bindings], na_values=tuple(na_values)

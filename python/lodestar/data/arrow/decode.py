@@ -13,7 +13,13 @@ from lodestar._errors import DataError
 from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.elements import Elements, read_elements
 from lodestar.data.arrow.faults import Fault, Faults
-from lodestar.data.sample_columns import ColumnValues, concat, cut, lengths, take
+from lodestar.data.sample_columns import (
+    ColumnValues,
+    concat,
+    cut,
+    lengths,
+    take,
+)
 from lodestar.data.sample_writer import is_int64
 from lodestar.data.schema import Column
 from lodestar.data.schema.arrow_types import is_text
@@ -96,7 +102,9 @@ def wide(column: Any) -> Any:
         combined = column.cast(_with_wide_offsets(column.type)).combine_chunks()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return column.chunks
-    return combined.chunks if isinstance(combined, pa.ChunkedArray) else [combined]
+    return (
+        combined.chunks if isinstance(combined, pa.ChunkedArray) else [combined]
+    )
 
 
 def _has_dictionary(arrow_type: Any) -> bool:
@@ -227,7 +235,9 @@ def _split(array: Any, column: Column, na_values: Collection[str]) -> Any:
         array = pc.utf8_trim_whitespace(array.cast(pa.large_string()))
         if not pc.any(pc.match_substring_regex(array, r"\s")).as_py():
             return array
-        missing = pc.is_in(array, value_set=pa.array(na_values, pa.large_string()))
+        missing = pc.is_in(
+            array, value_set=pa.array(na_values, pa.large_string())
+        )
         array = pc.if_else(missing, None, array)
         return pc.utf8_split_whitespace(array)
     array = array.cast(pa.large_string())
@@ -288,7 +298,9 @@ def _unnested(array: Any) -> _Lists:
         if isinstance(arrow_type, pa.ExtensionType):
             array = array.storage
             continue
-        if types.is_list_view(arrow_type) or types.is_large_list_view(arrow_type):
+        if types.is_list_view(arrow_type) or types.is_large_list_view(
+            arrow_type
+        ):
             array = array.cast(pa.large_list(arrow_type.value_type))
             continue
         null = None
@@ -462,9 +474,7 @@ def _of_width(
     return fixed.reshape(-1)
 
 
-def _bad_values(
-    column: Column, values: np.ndarray
-) -> tuple[np.ndarray, str]:
+def _bad_values(column: Column, values: np.ndarray) -> tuple[np.ndarray, str]:
     """Returns which labels or one-hot ids are out of range."""
     if column.kind == "label" and column.binary:
         return (values != 0) & (values != 1), "0 or 1"

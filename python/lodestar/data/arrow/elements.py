@@ -205,7 +205,9 @@ def _of_floats(
         number = float(numbers[place])
         text = f"found {number}, expected {_allowed(column)}"
         if number.is_integer():
-            text += f"; float{bits} holds every integer only up to {_EXACT[bits]}"
+            text += (
+                f"; float{bits} holds every integer only up to {_EXACT[bits]}"
+            )
         return text
 
     if column.encoding == "hash":
@@ -258,7 +260,9 @@ def _of_time(array: Any, column: Column) -> Elements:
     return _of_integers(pa.array(integers), column, missing)
 
 
-def _of_text(array: Any, column: Column, na_values: Collection[str]) -> Elements:
+def _of_text(
+    array: Any, column: Column, na_values: Collection[str]
+) -> Elements:
     array = as_text(array)
     missing = _nulls(array)
     if na_values:
@@ -332,7 +336,9 @@ def _parsed(
         is_bad &= ~missing
 
     def describe(place: int) -> str:
-        return f"found {_shown(words[codes[place]])}, expected {_allowed(column)}"
+        return (
+            f"found {_shown(words[codes[place]])}, expected {_allowed(column)}"
+        )
 
     return Elements(
         _as_read(parsed[codes]), missing, np.flatnonzero(is_bad), describe

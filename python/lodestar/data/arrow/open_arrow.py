@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import itertools
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -32,7 +31,6 @@ from lodestar.data.arrow.text_format import (
     find_text_format,
 )
 from lodestar.data.arrow.text_source import TextSource
-from lodestar.data.hugectr.slot_sizes import slot_offsets
 from lodestar.data.record_dataset import ReadOptions
 from lodestar.data.schema import Column, Schema
 from lodestar.data.schema.infer import (
@@ -42,6 +40,7 @@ from lodestar.data.schema.infer import (
     infer_schema,
 )
 from lodestar.data.schema.schema import NA_VALUES
+from lodestar.hugectr.slot_sizes import slot_offsets
 
 FORMATS = ("parquet", "arrow", "csv", "tsv")
 _OPEN_THREADS = 8
@@ -449,11 +448,11 @@ def _sample(
             continue
         if source is not first and source.schema != first.schema:
             continue
-        for group in itertools.takewhile(
-            lambda _: rows < most, range(len(source.row_groups))
-        ):
-            if not source.row_groups[group]:
+        for group, size in enumerate(source.row_groups):
+            if not size:
                 continue
+            if rows >= most:
+                break
             table = source.table(group, bindings)[0].slice(0, most - rows)
             tables.append(table)
             rows += table.num_rows
@@ -488,5 +487,3 @@ def _leaves(source: RowSource) -> list[str]:
     for field in source.schema:
         add(field.name, field.type)
     return found
-
-

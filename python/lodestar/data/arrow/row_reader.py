@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lodestar._errors import DataError
-from lodestar.data.input_bytes import ChangedFileError
 from lodestar.data.arrow.batch_packer import BatchPacker
 from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.decode import Rows
 from lodestar.data.arrow.reader_threads import ReaderThreads
 from lodestar.data.arrow.row_source import RowSource, read_rows
+from lodestar.data.input_bytes import ChangedFileError
 from lodestar.data.sample_columns import concat
 
 _MAX_CHUNKS = 4  # of iterators that were left before their end

@@ -58,9 +58,7 @@ class RowSource:
     @functools.cached_property
     def types(self) -> dict[str, Any]:
         """Maps names of columns, and dotted paths of fields, to Arrow types."""
-        found: dict[str, Any] = {
-            name: pa.string() for name in self.partitions
-        }
+        found: dict[str, Any] = {name: pa.string() for name in self.partitions}
         for field in self.schema:
             _add_types(found, field.name, field.type)
         return found
@@ -187,7 +185,12 @@ class SplitSource(RowSource):
     """
 
     def __init__(
-        self, source: RowSource, number: int, held: float, is_held: bool, seed: int
+        self,
+        source: RowSource,
+        number: int,
+        held: float,
+        is_held: bool,
+        seed: int,
     ):
         """Wraps a source.
 

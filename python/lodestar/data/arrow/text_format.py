@@ -108,7 +108,10 @@ def find_text_format(
             f"{', '.join(record)[:200]}; name the columns with `columns=[...]`"
         )
     return TextFormat(
-        _checked_names(path, record, " in the header"), delimiter, True, encoding
+        _checked_names(path, record, " in the header"),
+        delimiter,
+        True,
+        encoding,
     )
 
 

@@ -275,9 +275,7 @@ class TextSource(RowSource):
         return lines[1:] if self.format.has_header and group == 0 else lines
 
     def _first_line(self, group: int) -> int:
-        return 1 + sum(
-            _num_lines(self._blocks.read(i)) for i in range(group)
-        )
+        return 1 + sum(_num_lines(self._blocks.read(i)) for i in range(group))
 
 
 def _num_lines(data: bytes) -> int:

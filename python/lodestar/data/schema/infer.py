@@ -198,9 +198,7 @@ def _check_names(
             )
 
 
-def _unclear_text(
-    where: str, rows: int, unclear: list[tuple[str, str]]
-) -> str:
+def _unclear_text(where: str, rows: int, unclear: list[tuple[str, str]]) -> str:
     listed = "; ".join(f"{name!r}: {why}" for name, why in unclear[:20])
     more = ", ..." if len(unclear) > 20 else ""
     names = [name for name, _ in unclear]
@@ -254,7 +252,11 @@ class _Sample:
         if not self._depth and _looks_like_json(array):
             # Of such cells the elements are what counts.
             texts = [
-                None if x is None else x if isinstance(x, str) else json.dumps(x)
+                None
+                if x is None
+                else x
+                if isinstance(x, str)
+                else json.dumps(x)
                 for text in array.drop_null().to_pylist()
                 for x in json.loads(text)
             ]
@@ -307,9 +309,10 @@ class _Sample:
             texts = self._texts()
             wanted = pa.array([positive, f"{positive}."], pa.large_string())
             trimmed = pc.utf8_trim_whitespace(texts)
-            if self.count and not pc.any(
-                pc.is_in(trimmed, value_set=wanted)
-            ).as_py():
+            if (
+                self.count
+                and not pc.any(pc.is_in(trimmed, value_set=wanted)).as_py()
+            ):
                 found = pc.unique(texts.drop_null()).to_pylist()[:5]
                 raise DataError(
                     f"no label is {positive!r}; found "
@@ -372,7 +375,9 @@ class _Sample:
             if self._numbers() is not None:
                 return self.numbers("JSON lists of numbers")
         kind = "JSON lists" if self._is_json else "lists"
-        return self.ids(f"{kind} of {'strings' if is_text(leaf) else 'integers'}")
+        return self.ids(
+            f"{kind} of {'strings' if is_text(leaf) else 'integers'}"
+        )
 
     def _guess_text(self) -> _Guess:
         if self._all_match(_INTEGER):

@@ -7,12 +7,12 @@ import tensorflow as tf
 
 from lodestar._files import as_path
 from lodestar._typing import StrPath, StrPaths
-from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
+from lodestar.data.open_dataset import open_dataset
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.schema import Schema, SchemaLike, as_schema
-from lodestar.data.open_dataset import open_dataset
 from lodestar.data.tool.find_format import expand_inputs, find_format
 from lodestar.data.tool.schema_beside import schema_of
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 # With one of these, a dataset keeps something that each must have anew.
 _INFERRING = ("label", "categorical", "numeric", "na_values")
@@ -101,9 +101,7 @@ class FileDataset:
         if self._schema is not None:
             for name in _INFERRING:  # have said what the schema says
                 options.pop(name, None)
-        dataset = open_dataset(
-            files, self._schema, self._batch_size, **options
-        )
+        dataset = open_dataset(files, self._schema, self._batch_size, **options)
         # What the first files have shown holds for all that come later.
         self._schema = dataset.schema
         return dataset

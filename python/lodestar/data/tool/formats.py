@@ -13,25 +13,26 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._errors import DataError
+from lodestar._typing import StrPath
 from lodestar.data.arrow.csv_writer import CsvWriter
 from lodestar.data.arrow.open_arrow import ArrowOptions, open_files
 from lodestar.data.arrow.parquet_file import SUFFIX
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.example.example_dataset import ExampleDataset
 from lodestar.data.example.example_writer import ExampleWriter
-from lodestar.data.hugectr.norm_dataset import NormDataset
-from lodestar.data.hugectr.norm_writer import NormWriter, norm_header
-from lodestar.data.hugectr.raw_dataset import RawDataset
-from lodestar.data.hugectr.raw_writer import RawWriter
 from lodestar.data.input_bytes import open_input
-from lodestar.data.multislot.multislot_dataset import MultiSlotDataset
-from lodestar.data.multislot.multislot_writer import MultiSlotWriter
 from lodestar.data.record_dataset import ReadOptions
 from lodestar.data.sample_columns import lengths, num_rows, take
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.source import Source
+from lodestar.hugectr.norm_dataset import NormDataset
+from lodestar.hugectr.norm_writer import NormWriter, norm_header
+from lodestar.hugectr.raw_dataset import RawDataset
+from lodestar.hugectr.raw_writer import RawWriter
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 _BATCH = 2048
 _NORM_HEAD_BYTES = 100
@@ -158,6 +159,10 @@ class _ArrowSource(Source):
                 self._on_progress(num_rows(columns))
 
 
+def _no_writer(path: StrPath, *args: Any, **options: Any) -> SampleWriter:
+    raise DataError(f"{path}: Arrow IPC files are not written; write Parquet")
+
+
 def _as_read(slot: Column) -> Column:
     """The slot with which all of its values come, whatever it is used for."""
     if slot.kind == "dense" and -1 in slot.shape:
@@ -188,7 +193,7 @@ class Format:
     name: str
     suffixes: tuple[str, ...]
     open: Callable[..., Source]
-    make: Callable[..., SampleWriter] | None
+    make: Callable[..., SampleWriter]
     dataset: Callable[..., tf.data.Dataset] | None = None
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
@@ -198,8 +203,9 @@ class Format:
 
 
 _RAW = ("layout", "key_type", "nnz_per_slot")
-_INFERRED = ("label", "categorical", "numeric", "na_values")
-_TEXT = (*_INFERRED, "columns", "delimiter", "encoding")
+# Options that say what a schema would say.
+INFERRED = ("label", "categorical", "numeric", "na_values")
+_TEXT = (*INFERRED, "columns", "delimiter", "encoding")
 
 FORMATS = {
     f.name: f
@@ -235,7 +241,7 @@ FORMATS = {
             (SUFFIX,),
             functools.partial(_ArrowSource, format="parquet"),
             ParquetWriter,
-            reads=(*_INFERRED, "slot_size_array"),
+            reads=(*INFERRED, "slot_size_array"),
             writes=("row_group_size", "compression"),
             finds_schema=True,
             listed=True,
@@ -244,8 +250,8 @@ FORMATS = {
             "arrow",
             (".arrow", ".feather", ".ipc"),
             functools.partial(_ArrowSource, format="arrow"),
-            None,
-            reads=_INFERRED,
+            _no_writer,
+            reads=INFERRED,
             finds_schema=True,
         ),
         Format(

@@ -18,14 +18,14 @@ import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
 from lodestar._typing import StrPath, StrPaths
-from lodestar.data.multislot.multislot_writer import MultiSlotWriter
+from lodestar.data.open_dataset import open_dataset
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.schema import Schema
 from lodestar.data.source import Source
 from lodestar.data.tool.find_format import expand_inputs, one_format
-from lodestar.data.tool.open_files import open_dataset, open_source
 from lodestar.data.tool.output import FOLDER_SCHEMA
 from lodestar.data.tool.split_samples import split_samples
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 _ABOUT = "data.json"
 _BATCH = 4096

@@ -7,17 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar.data import (
-    Column,
-    CsvDataset,
-    CsvWriter,
-    MultiSlotDataset,
-    MultiSlotWriter,
-    Schema,
-    SkippedRecords,
-    describe_error,
-    hash_ids,
-)
+from lodestar._errors import describe_error
+from lodestar.data import Column, Schema, SkippedRecords
+from lodestar.data.csv.csv_dataset import CsvDataset
+from lodestar.data.csv.csv_writer import CsvWriter
+from lodestar.data.csv.hashing import hash_ids
+from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
 
 SPEC = Schema(
     [

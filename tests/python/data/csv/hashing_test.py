@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data import hash_ids, hash_ids_tensor
+from lodestar.data.csv.hashing import hash_ids, hash_ids_tensor
 
 
 def test_frozen_values():

@@ -7,19 +7,18 @@ import pytest
 import tensorflow as tf
 
 from lodestar import hash_ids
+from lodestar._errors import describe_error
 from lodestar.data import (
     Column,
     DataError,
-    ExampleDataset,
-    ExampleWriter,
-    MultiSlotDataset,
-    MultiSlotWriter,
     Schema,
     SkippedRecords,
-    describe_error,
-    one_format,
     open_dataset,
 )
+from lodestar.data.example.example_dataset import ExampleDataset
+from lodestar.data.example.example_writer import ExampleWriter
+from lodestar.data.tool.find_format import one_format
+from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
 
 SPEC = Schema(
     [

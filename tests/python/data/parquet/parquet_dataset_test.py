@@ -21,8 +21,9 @@ from parquet_cases import (
     write_metadata,
 )
 
-from lodestar.data import Column, ParquetDataset, Schema
+from lodestar.data import Column, Schema
 from lodestar.data.parquet.parquet_batches import BatchPacker
+from lodestar.data.parquet.parquet_dataset import ParquetDataset
 from lodestar.data.parquet.parquet_reader import ParquetReader
 from lodestar.data.parquet.parquet_rows import Rows
 from lodestar.data.parquet.parquet_schema import Binding, ColumnType

@@ -9,13 +9,9 @@ import pytest
 import tensorflow as tf
 from parquet_cases import SPEC, read, table, write, write_metadata
 
-from lodestar.data import (
-    Column,
-    DataError,
-    ParquetDataset,
-    SkippedRecords,
-    describe_error,
-)
+from lodestar._errors import describe_error
+from lodestar.data import Column, DataError, SkippedRecords
+from lodestar.data.parquet.parquet_dataset import ParquetDataset
 from lodestar.data.parquet.parquet_files import ParquetFile, read_footers
 from lodestar.data.parquet.parquet_rows import (
     Faults,

@@ -11,8 +11,10 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies
 
-from lodestar.data import Column, ParquetDataset, ParquetWriter, Schema
+from lodestar.data import Column, Schema
+from lodestar.data.parquet.parquet_dataset import ParquetDataset
 from lodestar.data.parquet.parquet_metadata import read_metadata
+from lodestar.data.parquet.parquet_writer import ParquetWriter
 
 SPEC = Schema(
     [

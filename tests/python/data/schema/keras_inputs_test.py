@@ -2,7 +2,8 @@
 
 import keras
 
-from lodestar.data import Column, MultiSlotDataset, Schema
+from lodestar.data import Column, Schema
+from lodestar.paddle import MultiSlotDataset
 
 SPEC = Schema(
     [

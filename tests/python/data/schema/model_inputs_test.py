@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import lodestar
-from lodestar.data import Column, MultiSlotDataset, Schema
+from lodestar.data import Column, Schema
+from lodestar.paddle import MultiSlotDataset
 
 
 def ids(name="C", **options):

@@ -15,18 +15,18 @@ import pytest
 import tensorflow as tf
 
 import lodestar
+from lodestar._errors import describe_error
 from lodestar.data import (
     Column,
     DataError,
-    ParquetDataset,
     Schema,
     SkippedRecords,
-    TableDataset,
-    describe_error,
-    hash_ids,
     open_dataset,
 )
+from lodestar.data.csv.hashing import hash_ids
+from lodestar.data.parquet.parquet_dataset import ParquetDataset
 from lodestar.data.parquet.parquet_rows import one_array
+from lodestar.data.table.table_dataset import TableDataset
 
 SPEC = Schema(
     [

@@ -1,4 +1,4 @@
-"""CSV to MultiSlot, as a function."""
+"""convert: CSV to MultiSlot text and its schema file."""
 
 import gzip
 import time
@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from census import CENSUS
 
-from lodestar.data import (
-    DataError,
-    MultiSlotDataset,
-    Schema,
-    convert_csv,
-    hash_ids,
-    parse_label,
-    schema_path,
-)
+from lodestar.data import DataError, Schema
 from lodestar.data.csv import csv_reader
+from lodestar.data.csv.csv_table import parse_label
+from lodestar.data.csv.hashing import hash_ids
+from lodestar.data.tool.convert import convert as convert_samples
+from lodestar.data.tool.formats import FORMATS
+from lodestar.data.tool.open_files import open_source
+from lodestar.data.tool.output import Target, schema_path
+from lodestar.data.tool.progress import Progress
+from lodestar.paddle import MultiSlotDataset
 
 
 def write(tmp_path, content, name="in.csv"):
@@ -26,6 +26,13 @@ def write(tmp_path, content, name="in.csv"):
         content = content.encode()
     path.write_bytes(content)
     return path
+
+
+def convert_csv(source, target, **options):
+    table = open_source(source, format="csv", **options)
+    made = Target(target, FORMATS["multislot"])
+    convert_samples(table, made, progress=Progress())
+    return table.spec
 
 
 def convert(tmp_path, content, label="y", **options):

@@ -6,21 +6,17 @@ import pytest
 
 from lodestar.data import (
     Column,
-    CsvWriter,
     DataError,
-    MultiSlotWriter,
-    NormWriter,
-    ParquetWriter,
-    RawWriter,
     Schema,
     SkippedRecords,
-    expand_inputs,
-    one_format,
     open_dataset,
-    open_source,
-    split_samples,
-    write_file_list,
 )
+from lodestar.data.csv.csv_writer import CsvWriter
+from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.data.tool.find_format import expand_inputs, one_format
+from lodestar.data.tool.open_files import open_source
+from lodestar.hugectr import NormWriter, RawWriter, write_file_list
+from lodestar.paddle import MultiSlotWriter
 
 SPEC = Schema(
     [
@@ -185,34 +181,6 @@ def test_a_label_is_any_number_in_a_file_and_in_a_table(
             writer.write_batch(piece)
     ((_, label),) = open_dataset(tmp_path / "copy.txt", source.spec, 3)
     np.testing.assert_array_equal(label, wanted)
-
-
-def test_a_split_holds_the_same_samples_out_in_every_format(tmp_path):
-    rows = 5000  # more than are read at a time
-    held_out = {}
-    for name in WRITERS:
-        path = write(tmp_path, name, data=columns(rows))
-        parts = [tmp_path / f"{part}.{name}" for part in ("train", "test")]
-        counts = split_samples(path, *parts, seed=3, format=name, schema=SPEC)
-        train, test = (
-            values(open_dataset(part, SPEC, 512, format=name), "a")
-            for part in parts
-        )
-        assert counts == (len(train), len(test))
-        assert sorted(train + test) == list(range(rows))
-        assert train == sorted(train)
-        held_out[name] = test
-    assert 850 < len(held_out["norm"]) < 1150
-    for name, test in held_out.items():
-        assert test == held_out["multislot"], name
-
-
-def test_a_split_leaves_no_part_behind(tmp_path):
-    path = write(tmp_path, "norm", data=columns(1))
-    parts = [tmp_path / "train", tmp_path / "test"]
-    with pytest.raises(DataError, match="1 samples are too few"):
-        split_samples(path, *parts, format="norm", schema=SPEC)
-    assert [p.name for p in tmp_path.iterdir()] == ["all.norm"]
 
 
 def test_bad_rows_of_csv_are_left_out_each_once(tmp_path):

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 from lodestar import command_line
+from lodestar._commands.data_parser import add_read_arguments
 from lodestar.data import (
     Column,
     DataError,
-    MultiSlotWriter,
-    NormWriter,
     OtherFilesError,
     PreparedFiles,
     Schema,
-    add_read_arguments,
-    given_options,
     prepare_files,
     prepare_once,
     read_files,
 )
+from lodestar.data.tool.tool_options import given_options
+from lodestar.hugectr import NormWriter
+from lodestar.paddle import MultiSlotWriter
 
 SPEC = Schema([Column.label("y"), Column.dense("I", [2]), Column.sparse("C")])
 

@@ -12,16 +12,12 @@ import pytest
 import tensorflow as tf
 from census import CENSUS
 
-from lodestar.data import (
-    Column,
-    MultiSlotDataset,
-    MultiSlotWriter,
-    NormWriter,
-    Schema,
-    hash_ids,
-    schema_path,
-)
+from lodestar.data import Column, Schema
 from lodestar.data import __main__ as tool
+from lodestar.data.csv.hashing import hash_ids
+from lodestar.data.tool.output import schema_path
+from lodestar.hugectr import NormWriter
+from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
 
 SPEC = Schema([Column.label("y"), Column.dense("I", (2,)), Column.sparse("C")])
 TEXT = "1 1 2 0.5 -2 2 7 18446744073709551615\n1 0 2 3 0.1 0\n1 1 2 0 1 1 8\n"

@@ -6,16 +6,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lodestar.data import (
-    Column,
-    MultiSlotWriter,
-    NormWriter,
-    ParquetWriter,
-    RawWriter,
-    Schema,
-)
+from lodestar.data import Column, Schema
 from lodestar.data import __main__ as tool
+from lodestar.data.parquet.parquet_writer import ParquetWriter
 from lodestar.data.tool import distinct_ids
+from lodestar.hugectr import NormWriter, RawWriter
+from lodestar.paddle import MultiSlotWriter
 
 SPEC = Schema([Column.label("y"), Column.dense("I"), Column.sparse("C")])
 GOOD = "1 1 1 0.5 2 7 8\n"

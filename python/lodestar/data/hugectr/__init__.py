@@ -1,1 +1,0 @@
-"""Norm and Raw, HugeCTR's binary formats."""

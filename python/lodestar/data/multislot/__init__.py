@@ -1,1 +1,0 @@
-"""MultiSlot text, Paddle's format, and the samples kept in memory."""

@@ -1,0 +1,56 @@
+"""Writes samples to a file of whichever format."""
+
+from typing import Any
+
+from lodestar._errors import DataError
+from lodestar._files import as_path
+from lodestar._typing import StrPath
+from lodestar.data.sample_writer import SampleWriter
+from lodestar.data.schema import SchemaLike, as_schema
+from lodestar.data.tool.find_format import format_of_name
+from lodestar.data.tool.formats import FORMATS
+
+
+def open_writer(
+    path: StrPath,
+    schema: SchemaLike,
+    format: str | None = None,
+    **options: Any,
+) -> SampleWriter:
+    """Opens a file to write samples to.
+
+    >>> with open_writer("sales.parquet", "schema.yaml") as writer:
+    ...     writer.write({"click": 1, "C1": [7, 8]})
+
+    Args:
+        path: Name of the file. With the ending `.gz` it is compressed.
+        schema: A `Schema`, a list of `Column`s or the path of a schema file.
+        format: `"multislot"`, `"norm"`, `"raw"`, `"parquet"`, `"tfrecord"`,
+            `"csv"` or `"tsv"`. None finds it by the ending of `path`: `.txt`,
+            `.norm`, `.raw`, `.parquet`, `.tfrecord`, `.csv`, `.tsv`.
+        **options: Options of the format's writer.
+
+    Raises:
+        DataError: The format is unknown, or an option is for another format.
+        ValueError: The format cannot express a column of the schema, or an
+            option is out of range.
+        tf.errors.OpError: The file cannot be opened.
+    """
+    path = as_path(path)
+    name = format_of_name(path) if format is None else format
+    if name is None:
+        raise DataError(
+            f"{path}: the ending names no format; rename the file, or give "
+            f"`format`, one of {', '.join(FORMATS)}"
+        )
+    if name not in FORMATS:
+        raise DataError(f"`format`={name!r} is not in {tuple(FORMATS)}")
+    found = FORMATS[name]
+    for option in options:
+        if option not in found.writes:
+            others = [f.name for f in FORMATS.values() if option in f.writes]
+            raise DataError(
+                f"{path}: is {name}, but `{option}` is "
+                + (f"for {', '.join(others)}" if others else "for no format")
+            )
+    return found.make(path, as_schema(schema), **options)

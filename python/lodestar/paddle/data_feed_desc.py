@@ -1,0 +1,252 @@
+"""DataFeedDesc: Paddle's description of MultiSlot files."""
+
+import dataclasses
+import os
+import shlex
+from collections.abc import Iterable
+from typing import Any
+
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+    text_format,
+)
+
+from lodestar._files import AtomicFile
+from lodestar._typing import StrPath
+from lodestar.data.input_bytes import open_input
+from lodestar.data.schema import Column, Schema, label_columns
+from lodestar.data.schema.column import DTYPES
+
+_PACKAGE = "lodestar.data_feed"
+# Field -> type, in the order of Paddle's numbers; "*" where it is repeated.
+_MESSAGES = {
+    "Slot": {
+        "name": "string",
+        "type": "string",
+        "is_dense": "bool",
+        "is_used": "bool",
+        "shape": "int32*",
+    },
+    "MultiSlotDesc": {"slots": "Slot*", "uid_slot": "string"},
+    "DataFeedDesc": {
+        "name": "string",
+        "batch_size": "int32",
+        "multi_slot_desc": "MultiSlotDesc",
+        "pipe_command": "string",
+        "thread_num": "int32",
+        "rank_offset": "string",
+        "pv_batch_size": "int32",
+        "input_type": "int32",
+        "so_parser_name": "string",
+    },
+}
+_DEFAULT_BATCH_SIZE = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class DataFeedDesc:
+    """Paddle's description of MultiSlot files, as a Schema.
+
+    >>> desc = DataFeedDesc.read("data.prototxt", labels="click")
+    >>> dataset = MultiSlotDataset(
+    ...     files, desc.schema, desc.batch_size, pipe_command=desc.pipe_command)
+
+    Attributes:
+        schema: The columns, in their order in a line.
+        batch_size: Samples per batch.
+        pipe_command: The words of the command that each file is piped through.
+            None if there is none, or it is `cat`.
+    """
+
+    schema: Schema
+    batch_size: int = _DEFAULT_BATCH_SIZE
+    pipe_command: list[str] | None = None
+
+    @classmethod
+    def read(
+        cls,
+        path: StrPath,
+        labels: str | Column | Iterable[str | Column] = (),
+    ) -> "DataFeedDesc":
+        """Reads a file with the text form; see `parse`.
+
+        Raises:
+            ValueError: As `parse`, with the path.
+            tf.errors.OpError: The file cannot be read.
+        """
+        with open_input(path) as file:
+            data = file.read()
+        try:
+            return cls.parse(data.decode(), labels)
+        except ValueError as error:  # UnicodeDecodeError is one
+            raise ValueError(f"{os.fspath(path)}: {error}") from error
+
+    @classmethod
+    def parse(
+        cls, text: str, labels: str | Column | Iterable[str | Column] = ()
+    ) -> "DataFeedDesc":
+        """Reads the text form of the protobuf message `DataFeedDesc`.
+
+        The message gives the shape of a whole batch. Its -1, the batch size, is
+        left out of the column's shape. A slot without `is_used: true` becomes an
+        unused column. The message does not say which slots are labels.
+
+        Args:
+            text: As Paddle writes it: `multi_slot_desc { slots { name: "C1"
+                type: "uint64" is_used: true } ... }`.
+            labels: The labels: Columns, or the names of binary ones, which get
+                the type in the text.
+
+        Raises:
+            ValueError: The text is not such a message (names line and column),
+                or a slot, a label or a number in it is not valid.
+        """
+        message = _message_class()()
+        try:
+            text_format.Parse(text, message)
+        except text_format.ParseError as error:
+            raise ValueError(
+                f"not a DataFeedDesc: {' '.join(str(error).split())}"
+            ) from error
+        batch_size = (
+            message.batch_size
+            if message.HasField("batch_size")
+            else _DEFAULT_BATCH_SIZE
+        )
+        if batch_size < 1:
+            raise ValueError(
+                f"`batch_size` must be at least 1, got {batch_size}."
+            )
+        slots = message.multi_slot_desc.slots
+        dtypes = {slot.name: _type(slot) for slot in slots}
+        found = {label.name: label for label in label_columns(labels, dtypes)}
+        columns = []
+        for slot in slots:
+            label = found.pop(slot.name, None)
+            if label is not None and label.dtype != slot.type:
+                raise ValueError(
+                    f"Column {slot.name!r} has the type {slot.type!r}, but the "
+                    f"label in `labels` has the dtype {label.dtype!r}."
+                )
+            columns.append(label or _column(slot))
+        if found:
+            raise ValueError(
+                f"`labels`: {next(iter(found))!r} is not a column; the columns "
+                f"are {', '.join(dtypes)}."
+            )
+        return cls(Schema(columns), batch_size, _command(message.pipe_command))
+
+    def save(self, path: StrPath) -> None:
+        """Writes a file with the text form, for Paddle; see `text`."""
+        text = self.text()
+        with AtomicFile(path) as file:
+            file.write(text.encode())
+
+    def text(self) -> str:
+        """Returns the text form of the protobuf message.
+
+        A label becomes a dense slot. The text has no place for `binary`,
+        `weights_of` and `wide`, which do not change how a line is read.
+
+        Raises:
+            ValueError: A column is declared in a way that the message cannot
+                express: one-hot, `encoding`, `depth`, `positive`, `separator`,
+                `unit`, or a free dim.
+        """
+        message = _message_class()(
+            name="MultiSlotDataFeed",
+            batch_size=self.batch_size,
+            pipe_command=shlex.join(self.pipe_command or ["cat"]),
+        )
+        for column in self.schema:
+            _check_expressible(column)
+            dense = column.kind != "sparse"
+            message.multi_slot_desc.slots.add(
+                name=column.name,
+                type=column.dtype,
+                is_dense=dense,
+                is_used=column.used,
+                shape=[-1, *(column.shape or (1,))] if dense else [],
+            )
+        return text_format.MessageToString(message)
+
+
+def _column(slot: Any) -> Column:
+    if not slot.is_dense:
+        return Column.sparse(slot.name, dtype=slot.type, used=slot.is_used)
+    shape = list(slot.shape) or [-1, 1]
+    if shape.count(-1) > 1:
+        raise ValueError(
+            f"Column {slot.name!r}: `shape` must have at most one -1, the batch "
+            f"size, got {shape}."
+        )
+    return Column.dense(
+        slot.name,
+        [dim for dim in shape if dim != -1],
+        dtype=slot.type,
+        used=slot.is_used,
+    )
+
+
+def _check_expressible(column: Column) -> None:
+    problem = None
+    if column.kind == "one_hot":
+        problem = "a one-hot column"
+    elif -1 in column.shape:
+        problem = f"the shape {list(column.shape)}"
+    for field in ("encoding", "depth", "positive", "separator", "unit"):
+        value = getattr(column, field)
+        if value != getattr(Column, field):
+            problem = f"`{field}`={value!r}"
+    if problem:
+        raise ValueError(
+            f"Column {column.name!r}: a DataFeedDesc cannot express {problem}."
+        )
+
+
+def _type(slot: Any) -> str:
+    if slot.type not in DTYPES:
+        raise ValueError(
+            f"Column {slot.name!r}: the type must be one of {DTYPES}, got "
+            f"{slot.type!r}."
+        )
+    return slot.type
+
+
+def _command(text: str) -> list[str] | None:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"`pipe_command` {text!r}: {error}") from error
+    return None if words in ([], ["cat"]) else words
+
+
+def _message_class() -> Any:
+    """The class of DataFeedDesc, with the fields that Paddle gives it."""
+    proto = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="lodestar/data_feed.proto", package=_PACKAGE
+    )
+    for message_name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=message_name)
+        for number, (name, kind) in enumerate(fields.items(), 1):
+            plain = kind.removesuffix("*")
+            field = message.field.add(
+                name=name,
+                number=number,
+                label=proto.LABEL_OPTIONAL
+                if plain == kind
+                else proto.LABEL_REPEATED,
+            )
+            if plain in _MESSAGES:
+                field.type = proto.TYPE_MESSAGE
+                field.type_name = f".{_PACKAGE}.{plain}"
+            else:
+                field.type = getattr(proto, f"TYPE_{plain.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(
+        pool.FindMessageTypeByName(f"{_PACKAGE}.DataFeedDesc")
+    )

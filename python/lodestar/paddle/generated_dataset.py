@@ -1,0 +1,79 @@
+"""Datasets of text that Python code makes of files, without text files between."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar._typing import StrPaths
+from lodestar.data.python_calls import PythonFunction
+from lodestar.data.record_dataset import as_paths, epochs, options_of
+from lodestar.data.schema import Schema
+from lodestar.paddle.parse_multislot import parse_flat
+
+# Lines go through Python, one after another.
+_NOT_HERE = (
+    "num_parallel_files",
+    "deterministic",
+    "on_error",
+    "skipped",
+    "open_command",
+)
+
+
+def generated_dataset(
+    texts: Callable[[str], Iterator[str]],
+    files: StrPaths,
+    spec: Schema,
+    batch_size: int,
+    **options: Any,
+) -> tf.data.Dataset:
+    """Batches of `(features, label)` of the lines that `texts` makes.
+
+    Args:
+        texts: Called with the path of a file; yields lines of MultiSlot text.
+        files: One path or several.
+        spec: The slots of the lines.
+        batch_size: Samples a batch.
+        **options: Those of `ReadOptions` but for `num_parallel_files`,
+            `deterministic`, `on_error`, `skipped` and `open_command`.
+
+    Raises:
+        ValueError: An option is out of range or not one of these, or `files` is
+            empty.
+    """
+    for name in _NOT_HERE:
+        if name in options:
+            raise ValueError(
+                f"`{name}` is no option here: one thread runs the generator, "
+                "which opens the files, and its errors are raised."
+            )
+    read = options_of(generated_dataset, batch_size, options)
+    layout = read.layout(spec)
+    paths, num_shards, shard_index = read.shard_of(as_paths(files))
+
+    def batches(paths: Iterable[bytes]) -> Iterator[tuple[list[str]]]:
+        lines = itertools.chain.from_iterable(
+            itertools.islice(
+                texts(os.fsdecode(path)), shard_index, None, num_shards
+            )
+            for path in paths
+        )
+        while batch := list(itertools.islice(lines, batch_size)):
+            yield (batch,)
+
+    generator = PythonFunction(batches, [tf.TensorSpec([None], tf.string)])
+
+    def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
+        # Also makes the number of lines of a batch known where it is fixed.
+        lines = generator.generate(files).unbatch()
+        if read.shuffle_rows:
+            lines = lines.shuffle(read.shuffle_rows, seed=seed)
+        lines = lines.batch(batch_size, drop_remainder=read.drop_remainder)
+        return lines.map(lambda text: tuple(parse_flat(text, layout)))
+
+    dataset = epochs(paths, epoch, layout.features_and_label, read)
+    generator.belongs_to(dataset)
+    return dataset

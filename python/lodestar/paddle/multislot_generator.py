@@ -1,0 +1,474 @@
+"""MultiSlotGenerator: the base of scripts that turn lines into MultiSlot text."""
+
+import contextlib
+import math
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar._checks import check_at_least
+from lodestar._errors import DataError, describe_error
+from lodestar._files import AtomicFile, as_path
+from lodestar._typing import StrPath, StrPaths
+from lodestar.data.input_bytes import open_input
+from lodestar.data.schema import SchemaLike, as_schema
+from lodestar.paddle.generated_dataset import generated_dataset
+
+# A shell's word for a program whose reader has gone: 128 + SIGPIPE.
+_READER_GONE = 141
+# The least that rounds to an infinite float32.
+_FLOAT32_END = float(2**128 - 2**103)
+# Python converts no more than 4300 digits.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
+_FLOAT = re.compile(
+    r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?|nan)",
+    re.IGNORECASE,
+)
+_HEX_FLOAT = re.compile(
+    r"[+-]?0x([0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(p[+-]?[0-9]+)?",
+    re.IGNORECASE,
+)
+
+
+class MultiSlotGenerator:
+    r"""Makes MultiSlot text of lines of any other text.
+
+    A subclass says, in `generate_sample`, what samples a line stands for. As the
+    last line of a script, `run_from_stdin()` makes it a command for
+    `pipe_command`; `lines` and `write` do the same in process.
+
+    >>> class Words(MultiSlotGenerator):
+    ...     def generate_sample(self, line):
+    ...         label, *ids = map(int, line.split())
+    ...         yield [("words", ids), ("label", [label])]
+    >>> list(Words().lines(["1 1926 8 17", "0 5"]))
+    ['3 1926 8 17 1 1\n', '1 5 1 0\n']
+
+    A sample is a list of `(name, values)`, one a slot; `values` is a list, tuple
+    or rank-1 array of integers and floats. All samples must have the slots of
+    the first one, in its order; with `schema`, those of the Schema, and values
+    as it declares them. A number reads back as the same: integers have 64 bits
+    (-1 has the bits of 18446744073709551615), floats are float32.
+
+    The semantics are those of Paddle's `MultiSlotDataGenerator`.
+    """
+
+    def __init__(
+        self,
+        *,
+        schema: SchemaLike | None = None,
+        allow_empty: bool = True,
+    ):
+        """Makes a generator; a subclass with its own `__init__` calls this.
+
+        Args:
+            schema: What a sample must be: a Schema, a list of slots or the path
+                of a schema file. None: what the first sample is.
+            allow_empty: Whether a slot may have no value. Lodestar reads such
+                text, Paddle does not.
+        """
+        self._spec = None if schema is None else as_schema(schema)
+        self._allow_empty = allow_empty
+        self._batch_size = 32
+        self._types: dict[str, str] = {}
+        if self._spec is not None:
+            self._types = {slot.name: slot.dtype for slot in self._spec}
+
+    def generate_sample(self, line: Any) -> Any:
+        r"""Returns the samples of one line; to be overridden.
+
+        Args:
+            line: A line with its end, `\n` or `\r\n`, if it had one; from
+                `lines`, an item; from `run_from_memory`, None.
+
+        Returns:
+            An iterable of samples (so it may be a generator), a callable that
+            returns one, or None. A sample that is None is skipped.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} does not override generate_sample()."
+        )
+
+    def generate_batch(self, samples: list[Any]) -> Any:
+        """Returns the samples to write for a batch of them.
+
+        To be overridden where samples depend on each other, as in padding.
+
+        Args:
+            samples: As many as `set_batch` says; the last batch may be smaller.
+
+        Returns:
+            As `generate_sample`.
+        """
+        return samples
+
+    def set_batch(self, batch_size: int) -> None:
+        """Sets how many samples `generate_batch` gets; 32 unless set."""
+        check_at_least("batch_size", batch_size, 1)
+        self._batch_size = batch_size
+
+    @property
+    def slot_types(self) -> dict[str, str]:
+        """From each slot's name to `"uint64"` or `"float"`, in order.
+
+        Without `schema`: a slot is float once it had a float; empty before the
+        first sample.
+        """
+        return dict(self._types)
+
+    def lines(self, lines: Iterable[Any]) -> Iterator[str]:
+        """Yields the MultiSlot lines, each with its newline, of input lines.
+
+        Raises:
+            TypeError: `lines` is one string.
+            DataError: While iterating: a sample is not as it must be, or one of
+                the methods raised; names the number of the input line.
+        """
+        if isinstance(lines, (str, bytes)):
+            raise TypeError(f"`lines` must be several, found {lines!r}.")
+        return self._texts(self._samples(lines, "line "), "line ")
+
+    def write(self, path_in: StrPath, path_out: StrPath) -> int:
+        """Makes a MultiSlot file of a text file; returns its samples' number.
+
+        The file takes its name at the end; on an error nothing is left. Paths
+        are of any scheme that `tf.io.gfile` knows; one that ends in `.gz` is
+        compressed.
+
+        Raises:
+            DataError: As `lines`, the line as `path:number`; or there was no
+                sample.
+            tf.errors.OpError: A file cannot be read or written.
+        """
+        path = as_path(path_in)
+        count = 0
+        with AtomicFile(path_out) as out:
+            for text in self._file_texts(path):
+                out.write(text.encode())
+                count += 1
+            if not count:
+                raise DataError(f"{path}: no samples were made")
+        return count
+
+    def dataset(
+        self,
+        files: StrPaths,
+        batch_size: int,
+        **options: Any,
+    ) -> tf.data.Dataset:
+        """The samples of files of input lines, as `MultiSlotDataset` has them.
+
+        The generator runs in this process, in one thread, so that no text file
+        and no command is needed. It must have been made with `schema`. Such a
+        dataset can neither be saved in a graph nor its iterator in a checkpoint.
+
+        Args:
+            files: One path or several, of any scheme that `tf.io.gfile` knows;
+                a name that ends in `.gz` is decompressed.
+            batch_size: Samples a batch.
+            **options: As those of `MultiSlotDataset`, but for
+                `num_parallel_files`, `deterministic`, `on_error` and `skipped`.
+
+        Raises:
+            ValueError: The generator has no `schema`, an option is out of range
+                or not one of these, or `files` is empty.
+            tf.errors.OpError: While reading: the text of a `DataError`, as that
+                of `write`, is in it.
+        """
+        if self._spec is None:
+            raise ValueError(
+                f"dataset() needs a {type(self).__name__} made with `schema`."
+            )
+        return generated_dataset(
+            self._file_texts, files, self._spec, batch_size, **options
+        )
+
+    def _file_texts(self, path: str) -> Iterator[str]:
+        where = f"{path}:"
+        with open_input(path) as file:
+            lines = _decoded(file, path)
+            yield from self._texts(self._samples(lines, where), where)
+
+    def run_from_stdin(self) -> None:
+        """Reads lines from stdin, writes MultiSlot text to stdout.
+
+        For scripts. What else they print goes to stderr. On an error the
+        process ends with code 2 after one line on stderr that names the line of
+        input; where nobody reads stdout any more, silently with code 141.
+        """
+        lines = _decoded(sys.stdin.buffer, "stdin")
+        self._run(self._samples(lines, "stdin:"), "stdin:")
+
+    def run_from_memory(self) -> None:
+        """As `run_from_stdin`, of the samples of `generate_sample(None)`."""
+        samples = _results("run_from_memory", self.generate_sample, None)
+        self._run(enumerate(samples, 1), "sample ")
+
+    def _run(self, samples: Iterable[tuple[int, Any]], where: str) -> None:
+        out = sys.stdout.buffer
+        try:
+            try:
+                with contextlib.redirect_stdout(sys.stderr):
+                    for text in self._texts(samples, where):
+                        out.write(text.encode())
+            finally:
+                out.flush()
+        except BrokenPipeError:
+            # Python flushes stdout again as it ends, and would complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+            sys.exit(_READER_GONE)
+        except DataError as error:
+            print(error, file=sys.stderr)
+            sys.exit(2)
+
+    def _samples(
+        self, lines: Iterable[Any], where: str
+    ) -> Iterator[tuple[int, Any]]:
+        """(number of its line, sample), one after another."""
+        for number, line in enumerate(lines, 1):
+            place = f"{where}{number}"
+            for sample in _results(place, self.generate_sample, line):
+                yield number, sample
+
+    def _texts(
+        self, samples: Iterable[tuple[int, Any]], where: str
+    ) -> Iterator[str]:
+        method = getattr(self.generate_batch, "__func__", None)
+        if method is MultiSlotGenerator.generate_batch:
+            for number, sample in samples:
+                yield self._text(sample, f"{where}{number}")
+            return
+        batch: list[tuple[int, Any]] = []
+        for numbered in samples:
+            batch.append(numbered)
+            if len(batch) == self._batch_size:
+                yield from self._batch_texts(batch, where)
+                batch = []
+        if batch:
+            yield from self._batch_texts(batch, where)
+
+    def _batch_texts(
+        self, batch: list[tuple[int, Any]], where: str
+    ) -> Iterator[str]:
+        first, last = batch[0][0], batch[-1][0]
+        place = f"{where}{first}" + (f"-{last}" if first != last else "")
+        samples = [sample for _, sample in batch]
+        for sample in _results(place, self.generate_batch, samples):
+            yield self._text(sample, place)
+
+    def _text(self, sample: Any, place: str) -> str:
+        """The line of a sample, or DataError."""
+        if isinstance(sample, zip):
+            sample = list(sample)
+        if not isinstance(sample, (list, tuple)):
+            raise DataError(
+                f"{place}: a sample is {_shown(sample)}, wanted a list of "
+                "(name, values)"
+            )
+        for slot in sample:
+            if (
+                not isinstance(slot, (list, tuple))
+                or len(slot) != 2
+                or not isinstance(slot[0], str)
+            ):
+                raise DataError(
+                    f"{place}: a slot is {_shown(slot)}, wanted (name, values)"
+                )
+        self._check_names([name for name, _ in sample], place)
+        words: list[str] = []
+        counts: dict[str, int] = {}
+        for name, values in sample:
+            texts = self._value_texts(name, values, place)
+            counts[name] = len(texts)
+            self._check_count(name, counts, place)
+            words.append(str(len(texts)))
+            words += texts
+        for ids, weights in self._spec.weights.items() if self._spec else ():
+            if counts[ids] != counts[weights]:
+                raise DataError(
+                    f"{place}: slot {weights!r} has {counts[weights]} values, "
+                    f"wanted {counts[ids]}, one for each id of slot {ids!r}"
+                )
+        return " ".join(words) + "\n"
+
+    def _check_names(self, names: list[str], place: str) -> None:
+        if not self._types:
+            for name in names:
+                if names.count(name) > 1:
+                    raise DataError(f"{place}: slot {name!r} occurs twice")
+            if not names:
+                raise DataError(f"{place}: the sample has no slots")
+            self._types = dict.fromkeys(names, "uint64")
+        wanted = list(self._types)
+        if names == wanted:
+            return
+        origin = "the first sample" if self._spec is None else "the schema file"
+        if len(names) != len(wanted):
+            raise DataError(
+                f"{place}: the sample has {len(names)} slots, wanted "
+                f"{len(wanted)} as in {origin}"
+            )
+        found, name = next(
+            pair for pair in zip(names, wanted) if len({*pair}) > 1
+        )
+        raise DataError(
+            f"{place}: found slot {found!r} in the place of {name!r}, the order "
+            f"of {origin}"
+        )
+
+    def _value_texts(self, name: str, values: Any, place: str) -> list[str]:
+        if not isinstance(values, (list, tuple)) and (
+            not isinstance(values, np.ndarray) or values.ndim != 1
+        ):
+            raise DataError(
+                f"{place}: slot {name!r} is {_shown(values)}, wanted a list of "
+                + self._wanted_values
+            )
+        texts = []
+        for index, value in enumerate(values):
+            number, text = self._number(value)
+            if isinstance(number, float) and self._spec is None:
+                self._types[name] = "float"
+            problem = self._problem(name, number)
+            if problem:
+                raise DataError(
+                    f"{place}: slot {name!r}: value {index + 1} of "
+                    f"{len(values)} is {_shown(value)}, wanted {problem}"
+                )
+            texts.append(text)
+        return texts
+
+    _wanted_values = "integers and floats"
+
+    def _number(self, value: Any) -> tuple[int | float | None, str]:
+        """The value as a number, None if it is none, and its text."""
+        if isinstance(value, (int, np.integer, np.bool_)):
+            return int(value), str(int(value))
+        if isinstance(value, np.float32):
+            return float(value), str(value)  # shorter than as a double
+        if isinstance(value, (float, np.floating)):
+            number = float(value)
+            return number, repr(number)
+        return None, ""
+
+    def _problem(self, name: str, number: int | float | None) -> str:
+        """What is wanted in the place of a number, empty if it is right."""
+        slot = None if self._spec is None else self._spec[name]
+        if self._types[name] == "float":
+            if number is None:
+                return "a number"
+            if _FLOAT32_END <= abs(number) != float("inf"):
+                return "a float32"
+        elif not isinstance(number, int):
+            return "an integer or a float" if slot is None else "an integer"
+        elif not -(2**63) <= number < 2**64:
+            return "an integer of 64 bits"
+        if slot is None:
+            return ""
+        if slot.kind == "label" and slot.binary and number not in (0, 1):
+            return "0 or 1"
+        if slot.kind == "one_hot" and not 0 <= number < slot.size:
+            return f"a whole number from 0 to {slot.size - 1}"
+        return ""
+
+    def _check_count(
+        self, name: str, counts: dict[str, int], place: str
+    ) -> None:
+        count = counts[name]
+        slot = None if self._spec is None else self._spec[name]
+        wanted = ""
+        if slot is not None and slot.num_values not in (None, count):
+            wanted = str(slot.num_values)
+        elif slot is not None and count % slot.multiple:
+            wanted = f"a multiple of {slot.multiple}"
+        elif not count and not self._allow_empty:
+            wanted = "at least one"
+        if wanted:
+            raise DataError(
+                f"{place}: slot {name!r} has {count} values, wanted {wanted}"
+            )
+
+
+class MultiSlotStringGenerator(MultiSlotGenerator):
+    r"""A MultiSlotGenerator whose values are strings, written as they are.
+
+    They must still be numbers as MultiSlot text has them.
+
+    >>> class Words(MultiSlotStringGenerator):
+    ...     def generate_sample(self, line):
+    ...         label, *ids = line.split()
+    ...         yield [("words", ids), ("label", [label])]
+    >>> list(Words().lines(["1 1926 008 17"]))
+    ['3 1926 008 17 1 1\n']
+    """
+
+    _wanted_values = "strings"
+
+    def _number(self, value: Any) -> tuple[int | float | None, str]:
+        return (
+            (parse_number(value), value)
+            if isinstance(value, str)
+            else (None, "")
+        )
+
+
+def parse_number(text: str) -> int | float | None:
+    """The number that a word of MultiSlot text is, None if it is none.
+
+    One that no float32 holds is the least of these.
+    """
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _HEX_FLOAT.fullmatch(text):
+        try:
+            return float.fromhex(text)
+        except OverflowError:
+            return _FLOAT32_END
+    if not _FLOAT.fullmatch(text):
+        return None
+    number = float(text)
+    too_large = math.isinf(number) and "inf" not in text.lower()
+    return _FLOAT32_END if too_large else number
+
+
+def _results(
+    place: str, method: Callable[..., Any], argument: Any
+) -> Iterator[Any]:
+    """What a subclass's method gives; what it raises, as DataError."""
+    try:
+        results = method(argument)
+        if callable(results):
+            results = results()
+        for result in () if results is None else results:
+            if result is not None:
+                yield result
+    except Exception as error:
+        # The first frame is this one, the second the subclass's.
+        frame = traceback.extract_tb(error.__traceback__)[:2][-1]
+        raise DataError(
+            f"{place}: {method.__name__}() raised {type(error).__name__} at "
+            f"{frame.filename}:{frame.lineno}: {describe_error(error)}"
+        ) from error
+
+
+def _decoded(file: IO[bytes], path: str) -> Iterator[str]:
+    number = 0
+    try:
+        for line in file:
+            number += 1
+            yield line.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}:{number}: byte {error.start + 1} is not UTF-8"
+        ) from error
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,69 @@
+"""parse_multislot: lines of MultiSlot text, already in a tensor, as features."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+from lodestar.data.schema import SchemaLike, as_schema
+from lodestar.data.schema_layout import SchemaLayout
+
+
+def parse_multislot(
+    lines: tf.Tensor | Iterable[str | bytes],
+    schema: SchemaLike,
+    *,
+    weights: Mapping[str, str] | None = None,
+    sparse: str = "ragged",
+    name: str | None = None,
+) -> Any:
+    r"""Parses lines of MultiSlot text, one sample each.
+
+    For text that comes from elsewhere than files: in a serving signature, or in
+    `map` behind a `tf.data.Dataset` of batches of lines.
+
+    >>> from lodestar.data import Column
+    >>> features, click = parse_multislot(
+    ...     ["1 1 2 7 8\n", "1 0 0"], [Column.label("click"), Column.sparse("C1")])
+    >>> features["C1"].to_list()
+    [[7, 8], []]
+
+    Args:
+        lines: string `[B]`, each a line with or without its newline.
+        schema: A `Schema`, the path of a schema file, or a list of `Column`s.
+        weights: As those of `MultiSlotDataset`.
+        sparse: As that of `ReadOptions`.
+        name: Of the operation.
+
+    Returns:
+        What `MultiSlotDataset` yields for a batch of these lines:
+        `(features, label)`, or `features` where there is no label.
+
+    Raises:
+        ValueError: `lines` is no string vector, or `schema`, `weights` or
+            `sparse` are not valid.
+        tf.errors.InvalidArgumentError: A line is not as declared
+            ("`text[3]`: slot 'C1' at byte 5: ..."; 3 is its index, from 0).
+    """
+    spec = as_schema(schema, weights)
+    with tf.name_scope(name or "parse_multislot"):
+        text: Any = lines
+        if not tf.is_tensor(lines):
+            one = isinstance(lines, (str, bytes))
+            text = tf.constant(lines if one else list(lines), tf.string)
+        if text.dtype != tf.string or text.shape.rank not in (None, 1):
+            raise ValueError(
+                "`lines` must be a string tensor of shape [B], found "
+                f"{text.dtype.name} {text.shape}."
+            )
+        rows = None if text.shape.rank is None else text.shape[0]
+        layout = SchemaLayout(spec, sparse=sparse, rows=rows)
+        return layout.features_and_label(*parse_flat(text, layout))
+
+
+def parse_flat(lines: tf.Tensor, layout: SchemaLayout) -> list[tf.Tensor]:
+    """The flat tensors of a layout, of lines of MultiSlot text."""
+    return gen_ops.lodestar_parse_multi_slot(
+        text=lines, **layout.op_attributes()
+    )

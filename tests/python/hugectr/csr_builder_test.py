@@ -1,0 +1,131 @@
+"""lodestar.ragged.CsrBuilder."""
+
+import numpy as np
+import pytest
+
+import lodestar
+from lodestar.hugectr import CsrBuilder
+
+
+def test_rows_by_value():
+    builder = CsrBuilder(num_rows=4, max_values=5)
+    for row in ([4, 5], [], [6, 7, 8], []):
+        builder.new_row()
+        for value in row:
+            builder.push_back(value)
+    offsets, values = builder.build()
+    assert offsets.tolist() == [0, 2, 2, 5, 5]
+    assert values.tolist() == [4, 5, 6, 7, 8]
+    assert offsets.dtype == values.dtype == np.int64
+    assert (builder.num_rows, builder.num_values) == (4, 5)
+    x, y = lodestar.LoDTensor.from_csr(offsets, values, num_slots=2)
+    assert (x.to_list(), y.to_list()) == ([[4, 5], [6, 7, 8]], [[], []])
+
+
+def test_nothing_begun():
+    offsets, values = CsrBuilder(0, 0, np.uint32).build()
+    assert (offsets.tolist(), values.tolist()) == ([0], [])
+    assert values.dtype == np.uint32
+
+
+def test_rolling_back_and_starting_over():
+    builder = CsrBuilder(max_values=2)
+    builder.new_row()
+    builder.push_back(1)
+    builder.new_row()
+    builder.push_back(2)
+    builder.roll_back()
+    assert [x.tolist() for x in builder.build()] == [[0, 1], [1]]
+    builder.push_back(3)  # to the row that is the last again
+    assert [x.tolist() for x in builder.build()] == [[0, 2], [1, 3]]
+    builder.reset()
+    assert [x.tolist() for x in builder.build()] == [[0], []]
+    with pytest.raises(IndexError, match="no row to give up"):
+        builder.roll_back()
+
+
+def test_what_is_built_stays_as_it_is():
+    builder = CsrBuilder()
+    builder.new_row()
+    built = builder.build()
+    builder.push_back(1)
+    assert [x.tolist() for x in built] == [[0, 0], []]
+
+
+def test_out_of_bound():
+    builder = CsrBuilder(num_rows=1, max_values=2, dtype=np.int32)
+    with pytest.raises(IndexError, match="value 7 has no row"):
+        builder.push_back(7)
+    builder.new_row()
+    builder.push_back(7)
+    builder.push_back(8)
+    with pytest.raises(
+        IndexError,
+        match="value 9 at index 2 of row 0 is out of bound: `max_values` is 2",
+    ):
+        builder.push_back(9)
+    # A refused call changes nothing.
+    assert [x.tolist() for x in builder.build()] == [[0, 2], [7, 8]]
+
+
+def test_the_last_call_of_hugectrs_loop_closes_the_last_row():
+    builder = CsrBuilder(num_rows=4, max_values=9)
+    for row in ([4], [], [6, 7], [8]):
+        builder.new_row()
+        for value in row:
+            builder.push_back(value)
+    open_ = [x.tolist() for x in builder.build()]
+    builder.new_row()
+    assert builder.num_rows == 4
+    assert [x.tolist() for x in builder.build()] == open_
+    assert open_ == [[0, 1, 1, 3, 4], [4, 6, 7, 8]]
+    with pytest.raises(
+        IndexError, match="row 4 is out of bound: `num_rows` is 4, and the last"
+    ):
+        builder.new_row()
+    with pytest.raises(
+        IndexError, match="value 9 has no row: `num_rows` is 4, and the last"
+    ):
+        builder.push_back(9)
+    assert [x.tolist() for x in builder.build()] == open_
+    builder.roll_back()  # the closing, then the row
+    builder.push_back(9)
+    builder.roll_back()
+    assert [x.tolist() for x in builder.build()] == [[0, 1, 1, 3], [4, 6, 7]]
+    builder.new_row()
+    builder.new_row()
+    builder.reset()
+    builder.new_row()
+    assert builder.num_rows == 1
+
+
+def test_a_closing_call_of_no_rows():
+    builder = CsrBuilder(num_rows=0)
+    builder.new_row()
+    with pytest.raises(IndexError, match="value 1 has no row: call"):
+        builder.push_back(1)
+    assert [x.tolist() for x in builder.build()] == [[0], []]
+
+
+def test_values_that_the_dtype_does_not_hold():
+    builder = CsrBuilder(dtype=np.int32)
+    builder.new_row()
+    with pytest.raises(
+        OverflowError, match="value 2147483648 at index 0 is beyond int32"
+    ):
+        builder.push_back(2**31)
+    with pytest.raises(ValueError, match="value 1.5 at index 0 is no int32"):
+        builder.push_back(1.5)
+    builder.push_back(-(2**31))
+    assert builder.build()[1].tolist() == [-(2**31)]
+    floats = CsrBuilder(dtype=np.float32)
+    floats.new_row()
+    floats.push_back(1.5)
+    assert floats.build()[1].tolist() == [1.5]
+
+
+def test_bounds_below_zero():
+    with pytest.raises(ValueError, match="`num_rows` is -1"):
+        CsrBuilder(num_rows=-1)
+    with pytest.raises(ValueError, match="`max_values` is -2"):
+        CsrBuilder(max_values=-2)

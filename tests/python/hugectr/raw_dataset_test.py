@@ -1,0 +1,347 @@
+"""lodestar.hugectr.RawDataset against a reader that uses `struct`."""
+
+import gzip
+
+import hugectr_files as reference
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lodestar.data import Column, Schema, SkippedRecords
+from lodestar.hugectr import RawDataset, RawWriter
+
+SPEC = Schema(
+    [
+        Column.sparse("C1"),
+        Column.label("click"),
+        Column.dense("I", (2,)),
+        Column.sparse("C2"),
+    ]
+)
+# Layout, key type, keys of C1 and C2.
+VARIANTS = [
+    ("float", "uint32", [1, 1]),
+    ("float", "int32", [1, 1]),
+    ("int", "uint32", [1, 1]),
+    ("int", "int32", [1, 1]),
+    ("multi_hot_float", "uint32", [2, 3]),
+    ("multi_hot_float", "int64", [1, 4]),
+    ("multi_hot_int", "uint32", [3, 1]),
+    ("multi_hot_int", "int64", [2, 2]),
+]
+RAM = "ram://raw_dataset_test/"
+
+
+def samples(begin, end, layout="float", key_type="uint32", nnz=(1, 1)):
+    """Sample i begins C1 with i, and has the largest keys in C2."""
+    top = {"uint32": 2**32 - 1, "int32": -1, "int64": -(2**60)}[key_type]
+    scale = 1 if layout.endswith("int") else 0.5
+    return [
+        (
+            [i % 2],
+            [i * scale, 7 * i],
+            [[i + k for k in range(nnz[0])], [top - k for k in range(nnz[1])]],
+        )
+        for i in range(begin, end)
+    ]
+
+
+def check(batches, wanted, layout="float"):
+    position = 0
+    for features, label in batches:
+        rows = wanted[position : position + len(label)]
+        assert len(rows) == len(label)
+        position += len(label)
+        assert label.numpy().tolist() == [labels for labels, _, _ in rows]
+        dense = np.array([d for _, d, _ in rows], np.float32)
+        if layout.endswith("int"):
+            dense = np.log(dense + np.float32(1))
+        np.testing.assert_allclose(features["I"].numpy(), dense, rtol=2e-7)
+        for slot, name in enumerate(("C1", "C2")):
+            assert features[name].dtype == tf.int64
+            assert features[name].to_list() == [s[slot] for _, _, s in rows]
+    assert position == len(wanted)
+
+
+def options(layout, key_type, nnz):
+    multi_hot = layout.startswith("multi_hot")
+    return {
+        "layout": layout,
+        "key_type": key_type,
+        "nnz_per_slot": nnz if multi_hot else None,
+    }
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("layout, key_type, nnz", VARIANTS)
+def test_every_variant(tmp_path, layout, key_type, nnz, threads):
+    paths = []
+    for number, (begin, end) in enumerate([(0, 1), (1, 4000), (4000, 4003)]):
+        path = tmp_path / str(number)
+        part = samples(begin, end, layout, key_type, nnz)
+        path.write_bytes(reference.make_raw(part, layout, key_type))
+        paths.append(path)
+    dataset = RawDataset(
+        paths,
+        SPEC,
+        1000,
+        num_parallel_files=threads,
+        **options(layout, key_type, nnz),
+    )
+    check(dataset, samples(0, 4003, layout, key_type, nnz), layout)
+
+
+@pytest.mark.parametrize("layout, key_type, nnz", VARIANTS)
+def test_reads_what_the_writer_wrote(tmp_path, layout, key_type, nnz):
+    path = tmp_path / "file"
+    wanted = samples(0, 30, layout, key_type, nnz)
+    with RawWriter(path, SPEC, **options(layout, key_type, nnz)) as writer:
+        for label, dense, schema in wanted:
+            if layout.endswith("int"):
+                dense = np.log(np.float32(dense) + np.float32(1))
+            writer.write(
+                {"click": label, "I": dense, "C1": schema[0], "C2": schema[1]}
+            )
+    check(
+        RawDataset(path, SPEC, 8, **options(layout, key_type, nnz)),
+        wanted,
+        layout,
+    )
+
+
+def test_worked_example_of_integers(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(
+        bytes.fromhex(
+            "01 00 00 00 00 00 00 00 09 00 00 00 05 00 00 00"
+            "70 11 01 00 ff ff ff ff"
+        )
+    )
+    spec = [
+        Column.label("click"),
+        Column.dense("I", (2,)),
+        *map(Column.sparse, ("C1", "C2", "C3")),
+    ]
+    ((features, label),) = RawDataset(path, spec, 1, layout="int")
+    assert label.numpy().tolist() == [[1]]
+    np.testing.assert_array_equal(
+        features["I"], np.array([[0, 2.3025851]], np.float32)
+    )
+    assert features["C2"].to_list() == [[70000]]
+    assert features["C3"].to_list() == [[4294967295]]
+
+
+def test_worked_example_of_multi_hot(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(
+        bytes.fromhex(
+            "01 00 00 00 00 00 00 00 00 00 18 41 05 00 00 00"
+            "06 00 00 00 01 00 00 00"
+        )
+    )
+    spec = [
+        Column.label("click"),
+        Column.dense("I", (2,)),
+        *map(Column.sparse, ("C1", "C2")),
+    ]
+    ((features, label),) = RawDataset(
+        path, spec, 1, layout="multi_hot_float", nnz_per_slot=[2, 1]
+    )
+    assert label.numpy().tolist() == [[1]]
+    assert features["I"].numpy().tolist() == [[0, 9.5]]
+    assert features["C1"].to_list() == [[5, 6]]
+    assert features["C2"].to_list() == [[1]]
+
+
+def test_a_uint64_slot_is_not_the_logarithm(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(reference.make_raw([([1], [9, -4], [[2]])], "int"))
+    spec = [
+        Column.label("click"),
+        Column.dense("n", (2,), dtype="uint64"),
+        Column.one_hot("day", 3),
+    ]
+    ((features, _),) = RawDataset(path, spec, 1, layout="int")
+    assert features["n"].numpy().tolist() == [[9, -4]]
+    assert features["day"].numpy().tolist() == [[0, 0, 1]]
+
+
+def test_gzip_other_schemes_and_num_samples(tmp_path):
+    data = reference.make_raw(samples(0, 20), "float")
+    packed = tmp_path / "packed.gz"
+    packed.write_bytes(gzip.compress(data))
+    tf.io.gfile.makedirs(RAM)
+    with tf.io.gfile.GFile(RAM + "file", "wb") as file:
+        file.write(data)
+    files = [packed, RAM + "file"]
+    check(RawDataset(files, SPEC, 16), 2 * samples(0, 20))
+    check(RawDataset(files, SPEC, 16, num_samples=7), 2 * samples(0, 7))
+
+
+def test_num_samples_of_a_large_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(reference.make_raw(samples(0, 30_000), "float"))
+    dataset = RawDataset(path, SPEC, 9_000, num_samples=27_001)
+    check(dataset, samples(0, 27_001))
+
+
+@pytest.mark.parametrize("num_samples", [None, 23])
+def test_a_saved_iterator_goes_on_at_the_next_sample(tmp_path, num_samples):
+    path = tmp_path / "file"
+    path.write_bytes(reference.make_raw(samples(0, 25), "float"))
+    dataset = RawDataset(
+        [path, path], SPEC, 4, num_samples=num_samples, prefetch=0
+    )
+    wanted = [x["C1"].to_list() for x, _ in dataset]
+    for taken in range(len(wanted) + 1):
+        iterator = iter(dataset)
+        for _ in range(taken):
+            next(iterator)
+        saved = tf.train.Checkpoint(it=iterator).save(str(tmp_path / "saved"))
+        again = iter(dataset)
+        tf.train.Checkpoint(it=again).restore(saved).assert_consumed()
+        assert [x["C1"].to_list() for x, _ in again] == wanted[taken:]
+
+
+def test_slot_sizes_shift_keys_and_limit_them(tmp_path):
+    path = tmp_path / "file"
+    keys = [[3], [7]], [[0], [299]]
+    path.write_bytes(
+        reference.make_raw([([1], [0, 0], schema) for schema in keys], "float")
+    )
+    dataset = RawDataset(path, SPEC, 2, slot_size_array=[10_000, 300])
+    ((features, _),) = dataset
+    assert features["C1"].to_list() == [[3], [0]]
+    assert features["C2"].to_list() == [[10_007], [10_299]]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="record 1 at byte 20: slot 'C2': value 1 of 1 is 299, wanted a "
+        "whole number from 0 to 298",
+    ):
+        list(RawDataset(path, SPEC, 2, slot_size_array=[10_000, 299]))
+
+
+def test_errors_while_reading(tmp_path):
+    path = tmp_path / "bad"
+    good = ([1], [0, 9], [[5], [6]])
+    cases = [
+        (
+            [good, ([1], [3, -1], [[5], [6]])],
+            "record 1 at byte 20: slot 'I': value 2 of 2 is -1, wanted 0 or "
+            "more, as it is read as log(x + 1)",
+        ),
+        (
+            [good, ([2], [0, 0], [[5], [6]])],
+            "record 1 at byte 20: slot 'click': value 1 of 1 is 2, wanted 0 or "
+            "1",
+        ),
+    ]
+    for content, message in cases:
+        path.write_bytes(reference.make_raw(content, "int"))
+        iterator = iter(RawDataset(path, SPEC, 1, layout="int"))
+        next(iterator)
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            next(iterator)
+        assert f"{path}: {message}" in error.value.message
+
+
+def test_the_wrong_layout_is_an_error(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(reference.make_raw(samples(0, 9), "float"))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="is 1065353216, wanted 0 or 1"
+    ):
+        list(RawDataset(path, SPEC, 4, layout="int"))
+
+
+@pytest.mark.parametrize(
+    "click", [Column.label("click"), Column.label("click", dtype="float")]
+)
+def test_integers_read_as_floats_are_an_error(tmp_path, click):
+    # As a float, 1 is subnormal, and the reading threads take it for 0.
+    path = tmp_path / "file"
+    path.write_bytes(reference.make_raw(samples(0, 9, "int"), "int"))
+    others = [slot for slot in SPEC if slot.kind != "label"]
+    spec = Schema([click, *others])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="record 1 .* is the int32 1 in a float's place, wanted 0 or 1",
+    ):
+        list(RawDataset(path, spec, 4))
+
+
+def test_sizes_are_checked_before_reading(tmp_path):
+    path = tmp_path / "file"
+    data = reference.make_raw(samples(0, 9), "float")
+    path.write_bytes(data + b"abc")
+    message = f"{path}: its size is 183 bytes, wanted a multiple of the 20"
+    with pytest.raises(ValueError) as error:
+        RawDataset(path, SPEC, 4)
+    assert message in str(error.value)
+    path.write_bytes(data)
+    with pytest.raises(
+        ValueError, match="180 bytes, 9 samples of 20, wanted 10 samples"
+    ):
+        RawDataset(path, SPEC, 4, num_samples=10)
+
+
+def test_sizes_of_compressed_files_are_checked_at_their_end(tmp_path):
+    path = tmp_path / "file.gz"
+    data = reference.make_raw(samples(0, 9), "float")
+    cases = [
+        (data + b"abc", None, "its size is 183 bytes, wanted a multiple of"),
+        (data, 10, "180 bytes, 9 samples of 20, wanted 10 samples"),
+        (b"", None, "the file has no records"),
+    ]
+    for content, num_samples, message in cases:
+        path.write_bytes(gzip.compress(content))
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            list(RawDataset(path, SPEC, 4, num_samples=num_samples))
+
+
+def test_skipped_records_are_counted_and_named(tmp_path):
+    path = tmp_path / "file"
+    good = samples(0, 5)
+    bad = ([7], [0, 0], [[1], [2]])
+    data = reference.make_raw([*good[:3], bad, *good[3:]], "float")
+    path.write_bytes(data + b"abc")
+    skipped = SkippedRecords()
+    check(RawDataset(path, SPEC, 4, on_error="skip", skipped=skipped), good)
+    assert skipped.count == 2
+    # The end of the file may be read before the record is parsed.
+    size, record = sorted(skipped.messages)
+    assert size.startswith(f"{path}: its size is 123 bytes")
+    assert record.startswith(f"{path}: record 3 at byte 60: slot 'click'")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"layout": "double"}, "`layout`='double' is not in"),
+        ({"key_type": "int64"}, "`key_type`='int64' is not in"),
+        ({"nnz_per_slot": [1, 1]}, "`layout`='float' has 1 key a slot"),
+        ({"num_samples": 0}, "`num_samples` must be an integer of at least 1"),
+        ({"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
+        ({"slot_size_array": [4]}, "`slot_size_array` has 1 sizes, wanted one"),
+        ({"slot_size_array": [4, 0]}, "must hold positive integers"),
+        ({"slot_size_array": [2**62] * 2}, "beyond int64"),
+        (
+            {"slots": [Column.one_hot("day", 7)], "slot_size_array": [7]},
+            "'day' is a one-hot slot, with its own size",
+        ),
+        (
+            {"slots": [Column.sparse("w", dtype="float")]},
+            "slot 'w' holds floats, wanted keys",
+        ),
+    ],
+)
+def test_arguments_are_checked(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RawDataset(
+            **{"files": "x", "slots": SPEC, "batch_size": 4, **arguments}
+        )
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(tf.errors.NotFoundError, match="absent"):
+        list(RawDataset(tmp_path / "absent", SPEC, 4))

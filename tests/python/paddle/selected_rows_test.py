@@ -1,0 +1,340 @@
+"""lodestar.ragged.SelectedRows."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+from lodestar.paddle import SelectedRows
+
+DTYPES = [tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64]
+
+
+def test_the_formats_example():
+    x = SelectedRows([5, 3, 5], [[1.0], [2.0], [3.0]], 10)
+    merged = x.merge()
+    assert merged.rows.numpy().tolist() == [3, 5]
+    assert merged.values.numpy().tolist() == [[2.0], [4.0]]
+    assert merged.height.numpy() == 10
+    dense = np.zeros([10, 1])
+    dense[3], dense[5] = 2.0, 4.0
+    for y in (x, merged):
+        assert y.to_dense().numpy().tolist() == dense.tolist()
+    assert x.values.numpy().tolist() == [[1.0], [2.0], [3.0]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2), (0,)])
+@pytest.mark.parametrize("count", [0, 1, 50])
+def test_against_numpy(count, shape, dtype, rng):
+    rows = rng.integers(20, size=count)
+    values = rng.integers(9, size=(count, *shape))
+    dense = np.zeros((20, *shape), np.int64)
+    np.add.at(dense, rows, values)
+    x = SelectedRows(rows, tf.cast(values, dtype), tf.constant(20))
+    merged = x.merge()
+    assert merged.rows.numpy().tolist() == sorted(set(rows.tolist()))
+    assert merged.values.dtype == dtype
+    np.testing.assert_array_equal(
+        tf.cast(merged.values, tf.int64), dense[merged.rows]
+    )
+    np.testing.assert_array_equal(tf.cast(x.to_dense(), tf.int64), dense)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_16_bit_sums_are_kept_in_32(dtype):
+    x = SelectedRows(np.zeros(4096, int), tf.ones([4096], dtype), 1)
+    assert x.merge().values.numpy().tolist() == [4096.0]
+    assert x.to_dense().numpy().tolist() == [4096.0]
+
+
+def test_indexed_slices_and_back():
+    slices = tf.IndexedSlices(
+        tf.ones([2, 3]), tf.constant([4, 1], tf.int32), tf.constant([6, 3])
+    )
+    x = SelectedRows.from_indexed_slices(slices)
+    assert x.height.numpy() == 6
+    back = x.to_indexed_slices()
+    assert back.dense_shape.numpy().tolist() == [6, 3]
+    np.testing.assert_array_equal(
+        tf.convert_to_tensor(back), tf.convert_to_tensor(slices)
+    )
+    bare = tf.IndexedSlices(slices.values, slices.indices)
+    assert SelectedRows.from_indexed_slices(bare, 7).height.numpy() == 7
+    with pytest.raises(ValueError, match="has no `dense_shape`; give the"):
+        SelectedRows.from_indexed_slices(bare)
+    with pytest.raises(TypeError, match="must be IndexedSlices, found"):
+        SelectedRows.from_indexed_slices(slices.values)
+
+
+def test_the_gradient_of_a_gather():
+    table = tf.Variable(tf.ones([5, 2]))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.gather(table, [3, 0, 3]))
+    x = SelectedRows.from_indexed_slices(tape.gradient(loss, table)).merge()
+    assert x.rows.numpy().tolist() == [0, 3]
+    assert x.values.numpy().tolist() == [[1, 1], [2, 2]]
+
+
+def test_in_a_function_of_unknown_sizes():
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec([None, None]),
+            tf.TensorSpec([], tf.int64),
+        ]
+    )
+    def both(rows, values, height):
+        x = SelectedRows(rows, values, height)
+        return x.merge(), x.to_dense()
+
+    merged, dense = both(np.array([2, 0, 2]), np.ones([3, 1], np.float32), 3)
+    assert merged.values.numpy().tolist() == [[1], [2]]
+    assert dense.numpy().tolist() == [[1], [0], [2]]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"`rows\[0\]` is 3, wanted 0 to 2"
+    ):
+        both(np.array([3]), np.ones([1, 1], np.float32), 3)
+
+
+def test_through_functions():
+    @tf.function
+    def merged(x):
+        return x.merge()
+
+    x = merged(SelectedRows([5, 3, 5], [1.0, 2.0, 3.0], 10))
+    assert x.rows.numpy().tolist() == [3, 5]
+    assert x.to_dense().numpy().tolist() == [0, 0, 0, 2, 0, 4, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("method", ["merge", "to_dense"])
+def test_gradient(method, rng):
+    def summed(values):
+        y = getattr(SelectedRows([4, 1, 4, 0], values, 5), method)()
+        y = y.values if method == "merge" else y
+        return y * y
+
+    theory, numeric = tf.test.compute_gradient(
+        summed, [tf.constant(rng.normal(size=(4, 2)))]
+    )
+    np.testing.assert_allclose(theory, numeric, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "rows, height, error, message",
+    [
+        (
+            [0],
+            3,
+            tf.errors.InvalidArgumentError,
+            "`rows` has 1 numbers, but th",
+        ),
+        ([0, -1], 3, tf.errors.InvalidArgumentError, r"`rows\[1\]` is -1"),
+        ([0, 0], -3, tf.errors.InvalidArgumentError, "`height` is -3"),
+        ([[0, 1]], 3, ValueError, "`rows` must have rank 1"),
+        ([0.0, 1.0], 3, TypeError, "`rows` has dtype float32"),
+        ([0, 1], [3], ValueError, "`height` must have rank 0"),
+        ([0, 1], 3.0, TypeError, "`height` has dtype float32"),
+    ],
+)
+def test_errors(rows, height, error, message):
+    with pytest.raises(error, match=message):
+        SelectedRows(rows, [1.0, 2.0], height)
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"rows": 0}, "`rows` must have rank 1"),
+        ({"num_values": [2]}, "`num_values` must have rank 0"),
+        ({"height": [2]}, "`height` must have rank 0"),
+    ],
+)
+def test_the_op_refuses_what_python_does_not_send(changed, message):
+    arguments = {"rows": [0, 1], "num_values": 2, "height": 2, **changed}
+    arguments = {
+        name: tf.constant(value, tf.int64) for name, value in arguments.items()
+    }
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        gen_ops.lodestar_selected_rows_validate(**arguments)
+
+
+def test_the_complete_shape():
+    x = SelectedRows([5, 3], tf.ones([2, 4, 3]), 10)
+    assert x.dense_shape.numpy().tolist() == [10, 4, 3]
+    assert SelectedRows([], tf.ones([0]), 0).dense_shape.numpy().tolist() == [0]
+
+
+@pytest.mark.parametrize("count", [0, 1, 60])
+@pytest.mark.parametrize("shape", [(), (3,), (0, 2)])
+def test_keys_are_found(count, shape, rng):
+    rows = rng.integers(20, size=count)
+    values = rng.normal(size=(count, *shape))
+    x = SelectedRows(rows, values, 20)
+    keys = np.array([[*range(-2, 7)], [*range(13, 22)]])
+    first = [*rows]
+    wanted = [[first.index(k) if k in first else -1 for k in r] for r in keys]
+    for dtype in (np.int32, np.int64):
+        at = x.index(keys.astype(dtype))
+        assert at.dtype == tf.int64
+        assert at.numpy().tolist() == wanted
+    assert x.has_key(keys).numpy().tolist() == np.isin(keys, rows).tolist()
+    dense = np.zeros([20, *shape])
+    np.add.at(dense, rows, values)
+    inside = ((keys >= 0) & (keys < 20)).reshape(keys.shape + (1,) * len(shape))
+    np.testing.assert_allclose(
+        x.find(keys), np.where(inside, dense[keys % 20], 0), atol=1e-12
+    )
+    assert x.index(5).shape == () and x.find(5).shape == shape
+    assert x.index(tf.zeros([0, 2], tf.int64)).shape == (0, 2)
+
+
+def test_keys_that_are_none():
+    x = SelectedRows([2**40, 0], tf.ones([2]), 2**62)
+    assert x.index([2**40, 2**63 - 1, -(2**63), 1]).numpy().tolist() == [
+        *(0, -1, -1, -1)
+    ]
+    for method in (x.index, x.has_key, x.find):
+        with pytest.raises(TypeError, match="`keys` has dtype float32"):
+            method([1.0])
+
+
+def test_concat_means_the_sum(rng):
+    parts = [
+        SelectedRows(rng.integers(9, size=n), rng.normal(size=(n, 2)), 9)
+        for n in (4, 0, 7)
+    ]
+    x = SelectedRows.concat(parts)
+    assert x.rows.shape == (11,)
+    np.testing.assert_allclose(
+        x.to_dense(), sum(part.to_dense() for part in parts)
+    )
+    assert SelectedRows.concat(iter(parts[:1])).rows.shape == (4,)
+
+
+def test_what_concat_refuses():
+    x = SelectedRows([0], [[1.0, 2.0]], 9)
+    concat = SelectedRows.concat
+    with pytest.raises(ValueError, match="`tensors` is empty"):
+        concat([])
+    with pytest.raises(TypeError, match=r"`tensors\[1\]` must be SelectedRows"):
+        concat([x, x.values])
+    with pytest.raises(
+        TypeError, match=r"`tensors\[1\]` has dtype int32, but `tensors\[0\]` h"
+    ):
+        concat([x, SelectedRows([0], [[1, 2]], 9)])
+    with pytest.raises(
+        ValueError, match=r"`tensors\[1\]` has rows of shape \(\), but `tensor"
+    ):
+        concat([x, SelectedRows([0], [1.0], 9)])
+    other = SelectedRows([0], [[1.0, 2.0]], 8)
+    message = r"`tensors\[1\]` and `tensors\[0\]` have different heights"
+    for run in (concat, tf.function(concat)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            run([x, other])
+
+
+def as_tensor(dense):
+    return dense, dense
+
+
+def as_variable(dense):
+    variable = tf.Variable(dense)
+    return variable, variable
+
+
+def as_keras_variable(dense):
+    variable = keras.Variable(dense, dtype=dense.dtype.name)
+    return variable, variable.value
+
+
+@pytest.mark.parametrize("wrap", [False, True], ids=["eager", "function"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("kind", [as_tensor, as_variable, as_keras_variable])
+def test_rows_are_added_to_what_is_dense(kind, dtype, wrap, rng):
+    rows, values = rng.integers(5, size=20), rng.integers(4, size=(20, 2))
+    before = rng.integers(4, size=(5, 2))
+    wanted = before.copy()
+    np.add.at(wanted, rows, values)
+    x = SelectedRows(rows, tf.cast(values, dtype), 5)
+    dense, holder = kind(tf.cast(before, dtype))
+
+    def add():
+        y = x.add_to(dense)
+        assert kind is as_tensor or y is dense
+        return tf.convert_to_tensor(y)
+
+    got = (tf.function(add) if wrap else add)()
+    assert got.dtype == dtype
+    np.testing.assert_array_equal(tf.cast(got, tf.int64), wanted)
+    if kind is not as_tensor:
+        np.testing.assert_array_equal(tf.cast(holder, tf.int64), wanted)
+
+
+def test_many_small_16_bit_values_are_added():
+    # One after another in float16 they end at 2048.
+    x = SelectedRows(np.zeros(4096, int), tf.ones([4096], tf.float16), 1)
+    assert x.add_to(tf.zeros([1], tf.float16)).numpy() == [4096]
+    assert x.add_to(tf.Variable([0.0], dtype=tf.float16)).numpy() == [4096]
+    assert x.find(0) == 4096
+
+
+def test_what_cannot_be_added_to():
+    x = SelectedRows([0, 2], [[1.0], [2.0]], 3)
+    variable = tf.Variable(tf.zeros([4, 1]))
+    message = "`dense` has another shape than the selected rows"
+    for dense in (variable, tf.zeros([2, 1])):
+        for run in (x.add_to, tf.function(x.add_to)):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+                run(dense)
+    assert variable.numpy().sum() == 0
+    with pytest.raises(TypeError, match="`dense` has dtype int32, but the sel"):
+        x.add_to(tf.zeros([3, 1], tf.int32))
+    with pytest.raises(ValueError, match=r"`dense` has rows of shape \(2,\)"):
+        x.add_to(tf.zeros([3, 2]))
+
+
+@pytest.mark.parametrize("method", ["find", "add_to", "concat"])
+def test_gradients_of_parts(method, rng):
+    def run(values, dense):
+        x = SelectedRows([4, 1, 4, 0], values, 5)
+        if method == "find":
+            return x.find([[4, 3], [0, 4]]) ** 2 + tf.reduce_sum(dense) * 0
+        if method == "add_to":
+            return x.add_to(dense) ** 2
+        x = SelectedRows.concat([x, x])
+        return x.to_dense() ** 2 + dense * 0
+
+    for theory, numeric in zip(
+        *tf.test.compute_gradient(
+            run,
+            [
+                tf.constant(rng.normal(size=(4, 2))),
+                tf.constant(rng.normal(size=(5, 2))),
+            ],
+        ),
+        strict=True,
+    ):
+        np.testing.assert_allclose(theory, numeric, rtol=1e-6, atol=1e-7)
+
+
+def test_parts_in_a_function_of_unknown_shapes():
+    number = tf.TensorSpec(None, tf.int64)
+    rows = tf.TensorSpec(None)
+
+    @tf.function(input_signature=[number, rows, number, number, rows])
+    def parts(rows, values, height, keys, dense):
+        x = SelectedRows(rows, values, height)
+        x = SelectedRows.concat([x, x])
+        return x.find(keys), x.index(keys), x.add_to(dense), x.dense_shape
+
+    found, index, dense, shape = parts(
+        [5, 3, 5], [[1.0], [2.0], [3.0]], 10, [[5, 0, 12]], tf.zeros([10, 1])
+    )
+    assert found.numpy().tolist() == [[[8], [0], [0]]]
+    assert index.numpy().tolist() == [[0, -1, -1]]
+    assert dense.numpy()[:, 0].tolist() == [0, 0, 0, 4, 0, 8, 0, 0, 0, 0]
+    assert shape.numpy().tolist() == [10, 1]
+    found, index, *_ = parts([], tf.zeros([0, 1]), 10, 5, tf.zeros([10, 1]))
+    assert (found.numpy().tolist(), int(index)) == ([0], -1)
