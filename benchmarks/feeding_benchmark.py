@@ -18,7 +18,7 @@ import lodestar
 from benchmarks import measure
 from examples.wide_deep import model as wide_deep
 from lodestar.data import Schema, open_dataset
-from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.hugectr import NormWriter, RawWriter
 from lodestar.paddle import MultiSlotWriter
 from lodestar.testing import generate_click_log

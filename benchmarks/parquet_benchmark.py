@@ -1,4 +1,4 @@
-"""Times ParquetDataset against pyarrow alone on files of Criteo's shape.
+"""Times open_dataset against pyarrow alone on files of Criteo's shape.
 
 The baseline decodes the same columns in batches of as many rows, with all cores,
 and does nothing with them. Ours yields them as features and label.
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from benchmarks.measure import arguments, compare
-from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from lodestar.data import open_dataset
 
 ROW_GROUP = 50_000
 BATCH_SIZES = [4096, 16384]
@@ -80,7 +80,7 @@ def main():
             for batch_size in BATCH_SIZES:
                 compare(
                     f"Parquet, {kind}, batches of {batch_size}",
-                    ours(ParquetDataset(path, batch_size=batch_size)),
+                    ours(open_dataset(path, batch_size=batch_size)),
                     baseline(path, batch_size),
                     [None],
                     against="pyarrow alone",

@@ -9,8 +9,8 @@ from processes import Interpreter
 from wide_deep_command import entry, table
 
 from lodestar.data import Column, Schema
-from lodestar.data.csv.csv_writer import CsvWriter
-from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.data.arrow.csv_writer import CsvWriter
+from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.hugectr import NormWriter, RawWriter, write_file_list
 from lodestar.paddle import MultiSlotWriter
 

@@ -13,11 +13,10 @@ import tensorflow as tf
 
 import lodestar
 from lodestar._errors import DataError
-from lodestar.data import Column, Schema
+from lodestar.data import Column, Schema, open_dataset
 from lodestar.data.__main__ import main
-from lodestar.data.csv.csv_dataset import CsvDataset
 from lodestar.data.csv.csv_reader import CsvReader
-from lodestar.data.csv.hashing import hash_ids
+from text_ids import hash_ids
 from lodestar.data.input_bytes import open_input
 from lodestar.hugectr import read_file_list, write_file_list
 from lodestar.paddle import MultiSlotGenerator
@@ -78,7 +77,7 @@ def test_cells_of_csv_keep_their_carriage_returns(put):
     text = io.StringIO(CSV.decode(), newline="")
     wanted = [[f.strip() for f in row] for row in csv.reader(text)]
     assert [fields for _, fields in rows] == wanted[1:]
-    ((features, _),) = CsvDataset(path, batch_size=8)
+    ((features, _),) = open_dataset(path, batch_size=8)
     np.testing.assert_array_equal(features["c"].values, hash_ids("c", CELLS))
 
 
@@ -133,7 +132,7 @@ CRITEO = "\t".join(["1", *["5"] * 13, *["68fd1e64"] * 26])
 
 def test_logs_of_criteo_are_known_compressed_too(put):
     path = put(f"{CRITEO}\r\n{CRITEO}\r\n".encode())
-    ((features, labels),) = CsvDataset(path, batch_size=8)
+    ((features, labels),) = open_dataset(path, batch_size=8)
     assert labels.numpy().tolist() == [[1], [1]]
     assert features["C26"].to_list() == [hash_ids("C26", ["68fd1e64"])] * 2
 

@@ -13,8 +13,7 @@ from children import nothing_left, python, shell
 
 from lodestar import data
 from lodestar._errors import describe_error
-from lodestar.data import Column, Schema, SkippedRecords
-from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from lodestar.data import Column, Schema, SkippedRecords, open_dataset
 from lodestar.data.tool.open_files import open_source
 from lodestar.hugectr import NormDataset, RawDataset
 from lodestar.paddle import InMemoryDataset, MultiSlotDataset
@@ -375,8 +374,8 @@ def test_what_is_no_command_is_refused(command, message):
 
 def test_readers_that_open_files_otherwise_refuse_it(tmp_path):
     command = ["cat", "{path}"]
-    with pytest.raises(ValueError, match="no option of ParquetDataset: .*copy"):
-        ParquetDataset("a.parquet", batch_size=2, open_command=command)
+    with pytest.raises(ValueError, match="no option of open_dataset: .*copy"):
+        open_dataset("a.parquet", batch_size=2, open_command=command)
     (tmp_path / "a.csv").write_text("click,C\n1,2\n")
     with pytest.raises(ValueError, match="`open_command` is no option of CsvD"):
         data.open_dataset(

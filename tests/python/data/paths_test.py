@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lodestar import data, hugectr, paddle, testing
 from lodestar.command_line import describe_error
-from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from lodestar.data import open_dataset
 from lodestar.data.tool.open_files import open_source
 from lodestar.lookup import index_table_from_file
 
@@ -25,7 +25,7 @@ READERS = {
     "piped": lambda path: read(path, pipe_command=["cat"]),
     "norm": lambda path: read(path, hugectr.NormDataset),
     "raw": lambda path: read(path, hugectr.RawDataset),
-    "parquet": lambda path: read(path, ParquetDataset),
+    "parquet": lambda path: read(path, open_dataset),
     "any": lambda path: read(path, data.open_dataset),
     "source": lambda path: open_source(path, SLOTS),
     "csv": lambda path: open_source(path, SLOTS, format="csv"),
@@ -96,7 +96,7 @@ def test_a_path_that_tensorflow_cannot_open_is_named(here, name, path, message):
 def test_a_folder_with_a_name_that_is_not_utf8(here):
     (here / "folder").mkdir()
     with open(b"folder/caf\xe9", "w"):
-        for make in (data.open_dataset, ParquetDataset):
+        for make in (data.open_dataset, open_dataset):
             with pytest.raises(
                 data.DataError, match=r"folder: holds b'caf\\xe9', whose name"
             ):

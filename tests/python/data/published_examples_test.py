@@ -13,9 +13,8 @@ import pytest
 from hugectr_files import make_norm, make_raw
 
 import lodestar
-from lodestar.data import Column, Schema
-from lodestar.data.csv.hashing import hash_ids
-from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from lodestar.data import Column, Schema, open_dataset
+from text_ids import hash_ids
 from lodestar.hugectr import NormDataset, NormWriter, RawDataset
 from lodestar.paddle import MultiSlotDataset, MultiSlotGenerator
 
@@ -182,7 +181,7 @@ def test_metadata_of_a_subset_of_criteo(tmp_path):
     }
     content["file_stats"] = [{"file_name": f, "num_rows": 2} for f in files]
     (tmp_path / "_metadata.json").write_text(json.dumps(content))
-    ((features, label),) = ParquetDataset(tmp_path, batch_size=8)
+    ((features, label),) = open_dataset(tmp_path, batch_size=8)
     assert list(features) == "I2 I5 I10 I13 C6 C7 C11 C17 C24".split()
     assert label.numpy()[:, 0].tolist() == [1, 0, 1, 0]
     for name, column in features.items():
@@ -216,7 +215,7 @@ def test_28_slot_sizes(tmp_path, key):
     columns = [pa.array(v, t) for v, t in zip(table.values(), types)]
     path = tmp_path / "0.parquet"
     pq.write_table(pa.table(columns, list(table)), path)
-    parquet = ParquetDataset(path, spec, 1, slot_size_array=SLOT_SIZES)
+    parquet = open_dataset(path, spec, 1, slot_size_array=SLOT_SIZES)
     begin = 0
     ((found, _),), ((other, _),) = raw, parquet
     for name, k, size in zip(names, keys, SLOT_SIZES):

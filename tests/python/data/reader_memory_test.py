@@ -11,15 +11,12 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import Column, Schema, SkippedRecords
-from lodestar.data.csv.csv_dataset import CsvDataset
+from lodestar.data import Column, Schema, SkippedRecords, open_dataset
+from lodestar.data.arrow.batch_packer import BatchPacker
+from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.example.example_dataset import ExampleDataset
 from lodestar.data.example.example_writer import ExampleWriter
-from lodestar.data.parquet.parquet_batches import BatchPacker
-from lodestar.data.parquet.parquet_dataset import ParquetDataset
-from lodestar.data.parquet.parquet_writer import ParquetWriter
 from lodestar.data.python_calls import PythonFunction
-from lodestar.data.table.table_dataset import TableDataset
 from lodestar.hugectr import NormDataset, NormWriter, RawDataset, RawWriter
 from lodestar.paddle import (
     InMemoryDataset,
@@ -66,11 +63,11 @@ def in_memory(folder):
 def table(folder):
     data = {"y": np.arange(100) % 2, "x": np.arange(100.0)}
     spec = [Column.label("y"), Column.dense("x")]
-    return TableDataset(pa.table(data), spec, 16)
+    return open_dataset(pa.table(data), spec, 16)
 
 
 READERS = {
-    "csv": lambda f: CsvDataset(f / "a.csv", batch_size=16),
+    "csv": lambda f: open_dataset(f / "a.csv", batch_size=16),
     "example": lambda f: ExampleDataset(f / "a.tfrecord", SPEC, 16, texts=[]),
     "example skips": lambda f: ExampleDataset(
         f / "a.tfrecord", SPEC, 16, texts=[], on_error="skip"
@@ -79,11 +76,11 @@ READERS = {
     "in memory": in_memory,
     "multislot": lambda f: MultiSlotDataset(f / "a.txt", SPEC, 16),
     "norm": lambda f: NormDataset(f / "a.norm", SPEC, 16),
-    "parquet": lambda f: ParquetDataset(f / "a.parquet", SPEC, 16),
-    "parquet skips": lambda f: ParquetDataset(
+    "parquet": lambda f: open_dataset(f / "a.parquet", SPEC, 16),
+    "parquet skips": lambda f: open_dataset(
         f / "a.parquet", SPEC, 16, on_error="skip", repeat=2
     ),
-    "parquet shuffled": lambda f: ParquetDataset(
+    "parquet shuffled": lambda f: open_dataset(
         f / "a.parquet", SPEC, 16, shuffle_rows=30, repeat=2, prefetch=0
     ),
     "raw": lambda f: RawDataset(f / "a.raw", SPEC, 16),
@@ -188,7 +185,7 @@ def test_batches_of_tables_that_are_gone_are_freed():
 
     def one():
         data = pa.table({"x": np.zeros(2_000_000, np.float32)})
-        dataset = TableDataset(data, [Column.dense("x")], 2_000_000)
+        dataset = open_dataset(data, [Column.dense("x")], 2_000_000)
         held = weakref.ref(data)
         read(dataset)
         return held

@@ -15,8 +15,13 @@ from processes import environment
 from shared_file_readers import coordinate, read
 
 from lodestar import data, hugectr
-from lodestar.data import Column, FileListServer, Schema, SharedFileList
-from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from lodestar.data import (
+    Column,
+    FileListServer,
+    Schema,
+    SharedFileList,
+    open_dataset,
+)
 from lodestar.paddle import InMemoryDataset, MultiSlotDataset
 from lodestar.testing import local_cluster
 
@@ -244,7 +249,7 @@ def test_an_iterator_cannot_be_saved(server, tmp_path):
         (MultiSlotDataset, {"shuffle_files": True}, "`shuffle_files` is no op"),
         (MultiSlotDataset, {"mode": "in_memory"}, "found SharedFileList"),
         (
-            ParquetDataset,
+            open_dataset,
             {},
             r"`files` must be a path or a list of paths, ",
         ),

@@ -9,16 +9,14 @@ import tensorflow as tf
 
 from lodestar._errors import DataError
 from lodestar._library import gen_ops
-from lodestar.data import Column, Schema
+from lodestar.data import Column, Schema, open_dataset
 from lodestar.data.__main__ import main
-from lodestar.data.csv.csv_dataset import CsvDataset
+from lodestar.data.arrow.csv_writer import CsvWriter
+from lodestar.data.arrow.parquet_file import read_footer
+from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.csv.csv_reader import CsvReader
-from lodestar.data.csv.csv_writer import CsvWriter
 from lodestar.data.example.example_dataset import ExampleDataset
 from lodestar.data.example.example_writer import ExampleWriter
-from lodestar.data.parquet.parquet_dataset import ParquetDataset
-from lodestar.data.parquet.parquet_files import read_footer
-from lodestar.data.parquet.parquet_writer import ParquetWriter
 from lodestar.hugectr import NormDataset, NormWriter, RawDataset, RawWriter
 from lodestar.paddle import (
     InMemoryDataset,
@@ -299,7 +297,7 @@ GROWING = {
         lambda p, *a, **options: ExampleDataset(p, *a, texts=[], **options),
         {},
     ),
-    "csv": (CsvWriter, CsvDataset, {}),
+    "csv": (CsvWriter, open_dataset, {}),
 }
 
 
@@ -340,7 +338,7 @@ def test_a_parquet_file_that_changes_after_its_footer_was_read(
     tmp_path, on_error
 ):
     path = write(tmp_path / "a.parquet", ParquetWriter)
-    dataset = ParquetDataset(path, SPEC, 2, on_error=on_error)
+    dataset = open_dataset(path, SPEC, 2, on_error=on_error)
     write(path, ParquetWriter, rows=2 * ROWS)
     with pytest.raises(tf.errors.InvalidArgumentError, match="changed while"):
         list(dataset)
@@ -359,7 +357,7 @@ def test_a_file_that_is_removed_while_it_is_read_is_whole(tmp_path):
     [
         (MultiSlotWriter, MultiSlotDataset),
         (ExampleWriter, ExampleDataset),
-        (ParquetWriter, ParquetDataset),
+        (ParquetWriter, open_dataset),
     ],
 )
 @pytest.mark.parametrize("rows", [19, 21])

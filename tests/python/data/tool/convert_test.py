@@ -11,7 +11,7 @@ from census import CENSUS
 from lodestar.data import DataError, Schema
 from lodestar.data.csv import csv_reader
 from lodestar.data.csv.csv_table import parse_label
-from lodestar.data.csv.hashing import hash_ids
+from text_ids import hash_ids
 from lodestar.data.tool.convert import convert as convert_samples
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.open_files import open_source

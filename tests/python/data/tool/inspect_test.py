@@ -6,7 +6,7 @@ import numpy as np
 
 from lodestar.data import Column, Schema
 from lodestar.data import __main__ as tool
-from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.tool import distinct_ids
 from lodestar.data.tool import inspect_files as inspection
 from lodestar.paddle import MultiSlotWriter

@@ -11,8 +11,8 @@ from lodestar.data import (
     SkippedRecords,
     open_dataset,
 )
-from lodestar.data.csv.csv_writer import CsvWriter
-from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.data.arrow.csv_writer import CsvWriter
+from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.tool.find_format import expand_inputs, one_format
 from lodestar.data.tool.open_files import open_source
 from lodestar.hugectr import NormWriter, RawWriter, write_file_list
@@ -149,7 +149,7 @@ def test_an_option_that_no_reader_has_is_named(tmp_path):
     path = write(tmp_path, "parquet")
     with pytest.raises(
         TypeError,
-        match="^ParquetDataset has no option `labels`; the options are weights, "
+        match="^open_dataset has no option `labels`; the options are weights, "
         "slot_size_array, drop_remainder, .*, open_command.$",
     ):
         open_dataset(path, batch_size=4, labels="y")

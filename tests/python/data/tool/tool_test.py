@@ -14,7 +14,7 @@ from census import CENSUS
 
 from lodestar.data import Column, Schema
 from lodestar.data import __main__ as tool
-from lodestar.data.csv.hashing import hash_ids
+from text_ids import hash_ids
 from lodestar.data.tool.output import schema_path
 from lodestar.hugectr import NormWriter
 from lodestar.paddle import MultiSlotDataset, MultiSlotWriter

@@ -8,7 +8,7 @@ import pytest
 
 from lodestar.data import Column, Schema
 from lodestar.data import __main__ as tool
-from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.tool import distinct_ids
 from lodestar.hugectr import NormWriter, RawWriter
 from lodestar.paddle import MultiSlotWriter

@@ -1,4 +1,4 @@
-"""lodestar.data.ParquetDataset on files that are not as they have to be."""
+"""lodestar.data.open_dataset on files that are not as they have to be."""
 
 import json
 
@@ -10,9 +10,8 @@ import tensorflow as tf
 from parquet_cases import SPEC, read, table, write, write_metadata
 
 from lodestar._errors import describe_error
-from lodestar.data import Column, DataError, SkippedRecords
-from lodestar.data.parquet.parquet_dataset import ParquetDataset
-from lodestar.data.parquet.parquet_files import ParquetFile, read_footers
+from lodestar.data import Column, DataError, SkippedRecords, open_dataset
+from lodestar.data.arrow.parquet_file import ParquetFile, read_footers
 from lodestar.data.parquet.parquet_rows import (
     Faults,
     decode_column,
@@ -30,7 +29,7 @@ from lodestar.data.sample_columns import cut, take
 def first_error(path, schema=None, **options):
     """The one line that reading all of it ends with."""
     with pytest.raises((DataError, tf.errors.OpError)) as error:
-        list(ParquetDataset(path, schema, 8, **options))
+        list(open_dataset(path, schema, 8, **options))
     text = describe_error(error.value)
     assert "\n" not in text and "Traceback" not in text
     return text
@@ -128,7 +127,7 @@ def test_a_bad_row_is_named(bad_row):
         f"{path}: row 12 (row group 2, its row 2): column 'x': {message}"
     )
     # Batches of the row groups before it come first.
-    iterator = iter(ParquetDataset(path, [slot], 5))
+    iterator = iter(open_dataset(path, [slot], 5))
     next(iterator), next(iterator)
     with pytest.raises(tf.errors.InvalidArgumentError):
         next(iterator)
@@ -138,7 +137,7 @@ def test_a_bad_row_is_skipped(bad_row):
     path, slot, message = bad_row
     for options in ({}, {"shuffle_rows": 7}):
         skipped = SkippedRecords()
-        dataset = ParquetDataset(
+        dataset = open_dataset(
             path, [slot], 1, on_error="skip", skipped=skipped, **options
         )
         assert sum(1 for _ in dataset) == 22
@@ -151,7 +150,7 @@ def test_a_bad_row_is_skipped(bad_row):
 def test_skipped_rows_without_a_log(tmp_path):
     data = pa.table({"x": pa.array([1, None, 3])})
     path = write(tmp_path / "a.parquet", data)
-    (features,) = ParquetDataset(path, batch_size=8, on_error="skip")
+    (features,) = open_dataset(path, batch_size=8, on_error="skip")
     assert features["x"].to_list() == [[1], [3]]
 
 
@@ -182,7 +181,7 @@ def test_keys_beyond_their_slot(tmp_path, key):
     text = first_error(path, slot_size_array=[10, 20])
     assert text == f"{path}: row 2 (row group 0, its row 2): {message}"
     skipped = SkippedRecords()
-    (features,) = ParquetDataset(
+    (features,) = open_dataset(
         path,
         batch_size=8,
         slot_size_array=[10, 20],
@@ -205,9 +204,9 @@ def test_slot_sizes_are_checked(tmp_path, sizes, message):
     data = pa.table({"C": [1], "D": [2]})
     path = write(tmp_path / "a.parquet", data)
     with pytest.raises(ValueError, match=message):
-        ParquetDataset(path, batch_size=8, slot_size_array=sizes)
+        open_dataset(path, batch_size=8, slot_size_array=sizes)
     with pytest.raises(ValueError, match="'D' is a one-hot slot"):
-        ParquetDataset(
+        open_dataset(
             path,
             [Column.sparse("C"), Column.one_hot("D", 9)],
             8,
@@ -298,7 +297,7 @@ def test_files_of_different_schemas(tmp_path):
         f"{lacking}: column 'w': found 0 of that name, wanted one"
     )
     skipped = SkippedRecords()
-    dataset = ParquetDataset(
+    dataset = open_dataset(
         [first, types, lacking, last],
         SPEC,
         8,
@@ -439,16 +438,16 @@ def test_files_that_are_not_there(small, tmp_path):
     missing = tmp_path / "missing.parquet"
     for on_error in ("raise", "skip"):
         with pytest.raises(tf.errors.NotFoundError) as error:
-            ParquetDataset([small, missing], batch_size=8, on_error=on_error)
+            open_dataset([small, missing], batch_size=8, on_error=on_error)
         assert describe_error(error.value) == (
             f"{missing}: No such file or directory"
         )
     with pytest.raises(tf.errors.NotFoundError):
-        ParquetDataset("ram://nowhere/a.parquet", batch_size=8)
+        open_dataset("ram://nowhere/a.parquet", batch_size=8)
     (tmp_path / "empty").mkdir()
     assert "has neither _metadata.json nor" in first_error(tmp_path / "empty")
     with pytest.raises(ValueError, match="`files` is empty"):
-        ParquetDataset([], batch_size=8)
+        open_dataset([], batch_size=8)
 
 
 @pytest.mark.parametrize("size", [0, 3, 8, 100, -1, -9])
@@ -459,7 +458,7 @@ def test_truncated_files(small, size):
     assert first_error(cut).startswith(f"{cut}: not a whole Parquet file: ")
     assert "no file of 1 can be read" in first_error(cut, on_error="skip")
     skipped = SkippedRecords()
-    (features,) = ParquetDataset(
+    (features,) = open_dataset(
         [cut, small], batch_size=8, on_error="skip", skipped=skipped
     )
     assert features["C"].to_list() == [[1], [2]]
@@ -484,18 +483,18 @@ def test_a_row_group_that_cannot_be_decoded(tmp_path):
         f"{path}: row group 1: column 'C1': cannot be read: "
     )
     skipped = SkippedRecords()
-    dataset = ParquetDataset(path, SPEC, 8, on_error="skip", skipped=skipped)
+    dataset = open_dataset(path, SPEC, 8, on_error="skip", skipped=skipped)
     assert sum(read(dataset), []) == [*range(10), *range(20, 30)]
     assert skipped.count == 10
 
 
 def test_a_file_that_shrinks_after_a_checkpoint(tmp_path):
     path = write(tmp_path / "a.parquet", table(0, 30))
-    iterator = iter(ParquetDataset(path, SPEC, 8, on_error="skip"))
+    iterator = iter(open_dataset(path, SPEC, 8, on_error="skip"))
     next(iterator), next(iterator)
     saved = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
     write(path, table(0, 10))
-    again = iter(ParquetDataset(path, SPEC, 8, on_error="skip"))
+    again = iter(open_dataset(path, SPEC, 8, on_error="skip"))
     tf.train.Checkpoint(iterator=again).restore(saved)
     with pytest.raises(
         tf.errors.InvalidArgumentError,
@@ -519,7 +518,7 @@ def test_a_file_that_shrinks_after_a_checkpoint(tmp_path):
 )
 def test_options_are_checked(small, options, message):
     with pytest.raises(ValueError, match=message):
-        ParquetDataset(small, **{"batch_size": 8, **options})
+        open_dataset(small, **{"batch_size": 8, **options})
 
 
 def as_chunks(array):

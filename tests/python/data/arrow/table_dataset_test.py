@@ -1,4 +1,4 @@
-"""lodestar.data.TableDataset: pandas, polars and Arrow tables as batches."""
+"""lodestar.data.open_dataset: pandas, polars and Arrow tables as batches."""
 
 import datetime
 import decimal
@@ -23,10 +23,8 @@ from lodestar.data import (
     SkippedRecords,
     open_dataset,
 )
-from lodestar.data.csv.hashing import hash_ids
-from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from text_ids import hash_ids
 from lodestar.data.parquet.parquet_rows import one_array
-from lodestar.data.table.table_dataset import TableDataset
 
 SPEC = Schema(
     [
@@ -77,7 +75,7 @@ def lists(values):
 @pytest.mark.parametrize("kind", tables(1))
 def test_every_kind_of_table_gives_the_same_batches(kind):
     data = columns(20)
-    batches = list(TableDataset(tables()[kind], SPEC, 8))
+    batches = list(open_dataset(tables()[kind], SPEC, 8))
     assert [len(label) for _, label in batches] == [8, 8, 4]
     found = {
         name: sum((x[name].to_list() for x, _ in batches), [])
@@ -104,8 +102,8 @@ def test_elements_are_those_of_parquet(tmp_path):
     spec = Schema(slot for slot in SPEC if slot.name in data)
     pa.parquet.write_table(pa.table(data), tmp_path / "0.parquet")
     options = {"shuffle_rows": 6, "seed": 3, "repeat": 2}
-    wanted = ParquetDataset(tmp_path / "0.parquet", spec, 8, **options)
-    found = TableDataset(pa.table(data), spec, 8, **options)
+    wanted = open_dataset(tmp_path / "0.parquet", spec, 8, **options)
+    found = open_dataset(pa.table(data), spec, 8, **options)
     assert found.element_spec == wanted.element_spec
     for a, b in zip(found, wanted, strict=True):
         tf.nest.map_structure(
@@ -144,9 +142,9 @@ def test_types_of_ids(type_, text):
         with pytest.raises(
             ValueError, match=f"column 'c': {text}.*, wanted int"
         ):
-            TableDataset(table, [Column.sparse("c")], 2)
+            open_dataset(table, [Column.sparse("c")], 2)
         return
-    (features,) = TableDataset(table, [Column.sparse("c")], 2)
+    (features,) = open_dataset(table, [Column.sparse("c")], 2)
     assert features["c"].to_list() == [[1], [0]]
 
 
@@ -162,7 +160,7 @@ def test_types_of_ids(type_, text):
 )
 def test_types_of_numbers(values):
     table = pa.table({"x": values, "label": values})
-    ((features, label),) = TableDataset(
+    ((features, label),) = open_dataset(
         table, [Column.label("label"), Column.dense("x")], 2
     )
     assert features["x"].dtype == tf.float32
@@ -195,7 +193,7 @@ def test_lists_of_a_slice():
         }
     )
     schema = [Column.dense("f", (2,)), Column.sparse("s")]
-    (features,) = TableDataset(whole[2:4], schema, 4)
+    (features,) = open_dataset(whole[2:4], schema, 4)
     assert features["f"].shape == (2, 2)
     assert features["s"].to_list() == [hash_ids("s", ["b", "c"]).tolist(), []]
 
@@ -217,7 +215,7 @@ def test_slots_by_type():
     with pytest.warns(
         UserWarning, match="pyarrow.Table: column user_id: whole"
     ):
-        dataset = TableDataset(table, batch_size=2)
+        dataset = open_dataset(table, batch_size=2)
     features, _ = dataset.element_spec
     sparse = ["text", "list", "weights", "user_id"]
     assert list(features) == [
@@ -237,7 +235,7 @@ def test_slots_by_type():
 
 def test_options_that_say_what_columns_are():
     table = pa.table({"a": [1, 1], "user_id": [5, 5], "y": ["no", "yes."]})
-    dataset = TableDataset(
+    dataset = open_dataset(
         table,
         batch_size=2,
         label="y=yes",
@@ -260,14 +258,14 @@ def test_missing_values():
         }
     )
     schema = [Column.dense("x"), *(Column.sparse(name) for name in "cil")]
-    (features,) = TableDataset(frame, schema, 3, missing=["?"])
+    (features,) = open_dataset(frame, schema, 3, missing=["?"])
     assert features["x"].numpy().tolist() == [[1.5], [0.0], [2.5]]
     assert features["c"].to_list() == [hash_ids("c", ["a"]).tolist(), [], []]
     assert features["i"].to_list() == [[7], [], [8]]
     of_lists = [hash_ids("l", [text]).tolist() for text in "ab"]
     assert features["l"].to_list() == [of_lists[0], [], of_lists[1]]
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        list(TableDataset(frame, schema, 3))
+        list(open_dataset(frame, schema, 3))
     assert describe_error(error.value) == (
         "pandas.DataFrame: row 1: column 'x': found null, wanted float; "
         "`missing=[]` reads a null, or a NaN of pandas, as 0, and "
@@ -280,7 +278,7 @@ def test_an_error_of_a_row_is_a_few_lines(run):
     frame = pandas.DataFrame(
         {"label": [0.0, 1.0], "i": pandas.array([7, None], "Int64")}
     )
-    dataset = TableDataset(
+    dataset = open_dataset(
         frame, [Column.label("label"), Column.sparse("i")], 2
     )
 
@@ -314,28 +312,28 @@ def test_integers_that_pandas_made_floats():
     with pytest.raises(
         DataError, match=r"column 'i': found double.*astype\('Int64'\).*missing"
     ):
-        TableDataset(frame, [Column.sparse("i")], 2)
+        open_dataset(frame, [Column.sparse("i")], 2)
     frame["i"] = frame["i"].astype("Int64")
-    (features,) = TableDataset(frame, [Column.sparse("i")], 2, missing=[])
+    (features,) = open_dataset(frame, [Column.sparse("i")], 2, missing=[])
     assert features["i"].to_list() == [[7], []]
 
 
 def test_columns_that_are_called_by_numbers():
     frame = pandas.DataFrame({0: [1.0, 0.0], 1: ["a", "b"]})
-    ((features, label),) = TableDataset(frame, batch_size=2, label="0")
+    ((features, label),) = open_dataset(frame, batch_size=2, label="0")
     assert list(features) == ["1"] and label.numpy().tolist() == [[1.0], [0.0]]
     with pytest.raises(
         DataError, match="the label must be a string.*name the column '0'"
     ):
-        TableDataset(frame, batch_size=2, label=0)
+        open_dataset(frame, batch_size=2, label=0)
     for name in ("categorical", "numeric"):
         with pytest.raises(
             ValueError, match=f"`{name}` must be a list of strings, found"
         ):
-            TableDataset(frame, batch_size=2, **{name: [1]})
+            open_dataset(frame, batch_size=2, **{name: [1]})
     for column in (frame[0], polars.Series("a", [1.0])):
         with pytest.raises(TypeError, match="Series, one column: `to_frame"):
-            TableDataset(column, batch_size=2)
+            open_dataset(column, batch_size=2)
 
 
 @pytest.mark.parametrize(
@@ -344,13 +342,13 @@ def test_columns_that_are_called_by_numbers():
 def test_missing_values_in_lists(type_):
     values = pa.array([[9, 9], [1, None], None, [2, 3]], type_)[1:]
     sparse = [Column.sparse("l")]
-    (features,) = TableDataset(pa.table({"l": values}), sparse, 3, missing=[])
+    (features,) = open_dataset(pa.table({"l": values}), sparse, 3, missing=[])
     assert features["l"].to_list() == [[1], [], [2, 3]]
     table = pa.table({"l": values.take([0, 2])})
     schema = [Column.dense("l", (2,))]
-    (features,) = TableDataset(table, schema, 2, missing=[])
+    (features,) = open_dataset(table, schema, 2, missing=[])
     assert features["l"].numpy().tolist() == [[1.0, 0.0], [2.0, 3.0]]
-    dataset = TableDataset(pa.table({"l": values}), schema, 3, missing=[])
+    dataset = open_dataset(pa.table({"l": values}), schema, 3, missing=[])
     with pytest.raises(tf.errors.InvalidArgumentError, match="row 1.*null"):
         list(dataset)
 
@@ -361,7 +359,7 @@ def test_what_a_null_list_hides_is_no_value():
         pa.array([1, 8, 9]),
         mask=pa.array([False, True]),
     )
-    (features,) = TableDataset(
+    (features,) = open_dataset(
         pa.table({"l": values}), [Column.sparse("l")], 2, missing=[]
     )
     assert features["l"].to_list() == [[1], []]
@@ -370,12 +368,12 @@ def test_what_a_null_list_hides_is_no_value():
 def test_nulls_within_lists_are_errors():
     table = pa.table({"l": [["a"], [None, "b"]]})
     with pytest.raises(tf.errors.InvalidArgumentError, match="null in a list"):
-        list(TableDataset(table, [Column.sparse("l")], 3))
+        list(open_dataset(table, [Column.sparse("l")], 3))
 
 
 def test_a_null_label_is_an_error():
     table = pa.table({"y": ["yes", None], "x": [1.0, 2.0]})
-    dataset = TableDataset(table, batch_size=2, label="y=yes", missing=[])
+    dataset = open_dataset(table, batch_size=2, label="y=yes", missing=[])
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="row 1.*'y'.*null"
     ):
@@ -386,7 +384,7 @@ def test_bad_rows_are_left_out():
     table = pa.table({"day": list(range(9)), "label": [1.0] * 9})
     schema = [Column.label("label"), Column.one_hot("day", 7)]
     skipped = SkippedRecords()
-    dataset = TableDataset(
+    dataset = open_dataset(
         table, schema, 4, on_error="skip", skipped=skipped, shuffle_rows=3
     )
     assert sum(len(label) for _, label in dataset) == 7
@@ -405,7 +403,7 @@ def test_weights_and_slot_size_array():
         Column.sparse("w", dtype="float"),
         Column.sparse("d"),
     ]
-    (features,) = TableDataset(
+    (features,) = open_dataset(
         table, schema, 2, weights={"c": "w"}, slot_size_array=[10, 5]
     )
     assert features["c"].to_list() == [[1, 2], []]
@@ -426,7 +424,7 @@ def test_weights_and_slot_size_array():
     ],
 )
 def test_cardinality_is_the_number_of_batches(options, wanted):
-    dataset = TableDataset(tables(20)["arrow"], SPEC, 3, **options, prefetch=0)
+    dataset = open_dataset(tables(20)["arrow"], SPEC, 3, **options, prefetch=0)
     assert dataset.cardinality() == wanted
     if wanted > 0:
         assert sum(1 for _ in dataset) == wanted
@@ -434,7 +432,7 @@ def test_cardinality_is_the_number_of_batches(options, wanted):
 
 def test_a_window_of_all_rows_shuffles_them_all():
     table = pa.table({"i": pa.array(range(300), pa.int64())})
-    dataset = TableDataset(
+    dataset = open_dataset(
         table, [Column.sparse("i")], 300, shuffle_rows=300, seed=1
     )
     orders = [
@@ -451,7 +449,7 @@ def test_a_window_of_all_rows_shuffles_them_all():
 def test_a_saved_iterator_goes_on(tmp_path):
     def opened():
         return iter(
-            TableDataset(tables(20)["polars"], SPEC, 3, shuffle_rows=7, seed=1)
+            open_dataset(tables(20)["polars"], SPEC, 3, shuffle_rows=7, seed=1)
         )
 
     iterator = opened()
@@ -467,15 +465,15 @@ def test_a_saved_iterator_goes_on(tmp_path):
 
 def test_no_rows():
     table = tables(1)["arrow"][:0]
-    assert list(TableDataset(table, SPEC, 3, shuffle_rows=2)) == []
-    endless = TableDataset(table, SPEC, 3, shuffle_rows=2, repeat=None)
+    assert list(open_dataset(table, SPEC, 3, shuffle_rows=2)) == []
+    endless = open_dataset(table, SPEC, 3, shuffle_rows=2, repeat=None)
     assert list(endless) == []
 
 
 def test_a_table_is_freed_with_its_dataset():
     ids = np.arange(8)  # whose memory the table takes
     held = weakref.ref(ids)
-    dataset = TableDataset(pa.table({"c": ids}), [Column.sparse("c")], 4)
+    dataset = open_dataset(pa.table({"c": ids}), [Column.sparse("c")], 4)
     del ids
     gc.collect()
     assert held() is not None
@@ -486,7 +484,7 @@ def test_a_table_is_freed_with_its_dataset():
 
 def test_an_iterator_holds_the_table():
     table = pa.table({"c": np.arange(8)})
-    iterator = iter(TableDataset(table, [Column.sparse("c")], 4, prefetch=0))
+    iterator = iter(open_dataset(table, [Column.sparse("c")], 4, prefetch=0))
     gc.collect()
     assert [x["c"].to_list()[0] for x in iterator] == [[0], [4]]
 
@@ -622,7 +620,7 @@ def test_model_fit_knows_the_steps_of_an_epoch():
 )
 def test_what_is_wrong_is_said(table, options, error, text):
     with pytest.raises(error, match=text):
-        TableDataset(table, **{"batch_size": 2, **options})
+        open_dataset(table, **{"batch_size": 2, **options})
 
 
 def test_a_list_of_tables_is_none_of_paths():

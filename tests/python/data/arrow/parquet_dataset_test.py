@@ -1,4 +1,4 @@
-"""lodestar.data.ParquetDataset against what pyarrow and plain Python say."""
+"""lodestar.data.open_dataset against what pyarrow and plain Python say."""
 
 import _thread
 import gc
@@ -21,9 +21,8 @@ from parquet_cases import (
     write_metadata,
 )
 
-from lodestar.data import Column, Schema
-from lodestar.data.parquet.parquet_batches import BatchPacker
-from lodestar.data.parquet.parquet_dataset import ParquetDataset
+from lodestar.data import Column, Schema, open_dataset
+from lodestar.data.arrow.batch_packer import BatchPacker
 from lodestar.data.parquet.parquet_reader import ParquetReader
 from lodestar.data.parquet.parquet_rows import Rows
 from lodestar.data.parquet.parquet_schema import Binding, ColumnType
@@ -66,7 +65,7 @@ def example(tmp_path):
 
 
 def test_worked_example_of_the_format(example):
-    dataset = ParquetDataset(
+    dataset = open_dataset(
         example, batch_size=8, slot_size_array=[10, 20], sparse="csr"
     )
     ((features, label),) = dataset
@@ -77,7 +76,7 @@ def test_worked_example_of_the_format(example):
 
 
 def test_slots_come_by_ascending_index(example):
-    dataset = ParquetDataset(example.parent, batch_size=8)
+    dataset = open_dataset(example.parent, batch_size=8)
     assert list(dataset.element_spec[0]) == ["I1", "C1", "C2"]
     ((features, _),) = dataset
     assert features["C1"].to_list() == [[4], []]
@@ -87,7 +86,7 @@ def test_slots_come_by_ascending_index(example):
 @pytest.mark.parametrize("ahead", [1, 7])
 @pytest.mark.parametrize("batch_size", [4, 50, 51])
 def test_batches_straddle_row_groups_and_files(files, batch_size, ahead):
-    dataset = ParquetDataset(files, SPEC, batch_size, num_parallel_files=ahead)
+    dataset = open_dataset(files, SPEC, batch_size, num_parallel_files=ahead)
     batches = read(dataset)
     assert sum(batches, []) == list(range(50))
     assert {len(batch) for batch in batches[:-1]} <= {batch_size}
@@ -104,12 +103,12 @@ def test_batches_straddle_row_groups_and_files(files, batch_size, ahead):
     ],
 )
 def test_the_number_of_shuffled_batches_is_known(files, options):
-    dataset = ParquetDataset(files, SPEC, 8, **options)
+    dataset = open_dataset(files, SPEC, 8, **options)
     assert dataset.cardinality().numpy() == len(read(dataset)) > 0
 
 
 def test_drop_remainder(files):
-    dataset = ParquetDataset(files, SPEC, 8, drop_remainder=True)
+    dataset = open_dataset(files, SPEC, 8, drop_remainder=True)
     assert [len(n) for n in read(dataset)] == [8] * 6
     features, label = dataset.element_spec
     assert label == tf.TensorSpec([8, 1], tf.float32)
@@ -125,7 +124,7 @@ def test_without_metadata_the_types_tell(files):
     fixed = pa.array([[1.0, 2.0]] * 5, pa.list_(pa.float32(), 2))
     data = data.append_column("F", fixed)
     path = write(files[0].parent / "inferred.parquet", data)
-    dataset = ParquetDataset(path, batch_size=8)
+    dataset = open_dataset(path, batch_size=8)
     ((features, label),) = dataset
     assert label.shape == (5, 1)
     assert list(features) == ["I1", "I2", "C1", "C2", "day", "w", "n", "F"]
@@ -146,7 +145,7 @@ def test_wide_columns_of_the_metadata(tmp_path):
     write_metadata(
         tmp_path, {"a.parquet": 2}, labels=[("y", 0)], conts=[("other", 1)]
     )
-    ((features, label),) = ParquetDataset(tmp_path, batch_size=8)
+    ((features, label),) = open_dataset(tmp_path, batch_size=8)
     assert label["y_0"].numpy().tolist() == [[1.0], [3.0]]
     assert label["y_1"].numpy().tolist() == [[2.0], [4.0]]
     assert features["x"].numpy().tolist() == [[1, 2, 3], [4, 5, 6]]
@@ -161,13 +160,13 @@ def test_a_leaf_behind_nested_columns_is_found(tmp_path):
     )
     write(tmp_path / "a.parquet", data)
     write_metadata(tmp_path, {"a.parquet": 2}, conts=[("x", 1)])
-    (features,) = ParquetDataset(tmp_path, batch_size=8)
+    (features,) = open_dataset(tmp_path, batch_size=8)
     assert features["x"].shape == (2, 2)
 
 
 def test_slots_take_columns_by_name_whatever_the_metadata_lists(example):
     spec = Schema([Column.sparse("C2"), Column.dense("I1", ())])
-    (features,) = ParquetDataset(example, spec, 8)
+    (features,) = open_dataset(example, spec, 8)
     assert list(features) == ["C2", "I1"]
     assert features["I1"].numpy().tolist() == [0.5, 2.0]
 
@@ -190,7 +189,7 @@ def test_types_of_ids(tmp_path, kind, form):
         }[form]
         array = pa.array(want, make())
     path = write(tmp_path / "a.parquet", pa.table({"C": array}))
-    (features,) = ParquetDataset(path, batch_size=8)
+    (features,) = open_dataset(path, batch_size=8)
     want = np.array(want, dtype=object) % 2**64
     got = np.array(features["C"].to_list(), dtype=object) % 2**64
     assert got.tolist() == want.tolist()
@@ -199,7 +198,7 @@ def test_types_of_ids(tmp_path, kind, form):
 def test_integers_may_be_stored_as_a_dictionary(tmp_path):
     data = pa.table({"C": pa.array([7, 8, 7]).dictionary_encode()})
     path = write(tmp_path / "a.parquet", data)
-    (features,) = ParquetDataset(path, batch_size=8)
+    (features,) = open_dataset(path, batch_size=8)
     assert features["C"].to_list() == [[7], [8], [7]]
 
 
@@ -208,13 +207,13 @@ def test_labels_may_be_integers_where_the_slot_is_one(tmp_path):
     path = write(tmp_path / "a.parquet", data)
     spec = Schema([Column.label("y", binary=False), Column.sparse("y2")])
     spec = Schema([spec["y"]])
-    ((_, label),) = ParquetDataset(path, spec, 8)
+    ((_, label),) = open_dataset(path, spec, 8)
     assert label.numpy().tolist() == [[3.0], [2.0**40]]
 
 
 def test_unused_slots_are_not_read(files):
     schema = [Column.sparse("nothing", used=False), *SPEC]
-    assert sum(read(ParquetDataset(files, schema, 8)), []) == list(range(50))
+    assert sum(read(open_dataset(files, schema, 8)), []) == list(range(50))
 
 
 def test_weights(tmp_path):
@@ -225,7 +224,7 @@ def test_weights(tmp_path):
         }
     )
     path = write(tmp_path / "a.parquet", data)
-    (features,) = ParquetDataset(path, batch_size=8, weights={"C": "w"})
+    (features,) = open_dataset(path, batch_size=8, weights={"C": "w"})
     assert features["w"].to_list() == [[0.5, 1.0], [], [2.0]]
 
 
@@ -234,18 +233,18 @@ def test_a_dense_slot_with_a_free_dim(tmp_path):
     data = pa.table({"x": pa.array(rows, pa.list_(pa.float32()))})
     path = write(tmp_path / "a.parquet", data)
     spec = Schema([Column.dense("x", (-1, 2))])
-    shapes = [f["x"].shape for f in ParquetDataset(path, spec, 1)]
+    shapes = [f["x"].shape for f in open_dataset(path, spec, 1)]
     assert shapes == [(1, 1, 2), (1, 1, 2), (1, 2, 2), (1, 0, 2)]
-    first = next(iter(ParquetDataset(path, spec, 2)))
+    first = next(iter(open_dataset(path, spec, 2)))
     assert first["x"].numpy().tolist() == [[[1, 2]], [[3, 4]]]
     with pytest.raises(tf.errors.InvalidArgumentError, match="of one size"):
-        list(ParquetDataset(path, spec, 3))
+        list(open_dataset(path, spec, 3))
 
 
 def test_no_more_batches_of_a_free_dim(tmp_path):
     data = pa.table({"x": pa.array([[1.0]] * 3, pa.list_(pa.float32()))})
     path = write(tmp_path / "a.parquet", data)
-    dataset = ParquetDataset(
+    dataset = open_dataset(
         path,
         [Column.dense("x", (-1,))],
         2,
@@ -263,7 +262,7 @@ def test_batches_keep_their_values_when_later_ones_are_made(tmp_path):
         }
     )
     path = write(tmp_path / "a.parquet", data, row_group_size=70)
-    kept = list(ParquetDataset(path, batch_size=32, prefetch=0))
+    kept = list(open_dataset(path, batch_size=32, prefetch=0))
     values = np.concatenate([f["I"].numpy()[:, 0] for f in kept])
     np.testing.assert_array_equal(values, np.arange(600))
     ids = [row for f in kept for row in f["C"].to_list()]
@@ -286,7 +285,7 @@ def test_memory_of_batches_is_used_again():
 
 
 def test_lod(files):
-    ((features, _),) = ParquetDataset(files, SPEC, 50, sparse="lod")
+    ((features, _),) = open_dataset(files, SPEC, 50, sparse="lod")
     assert isinstance(features["C1"], LoDTensor)
     assert features["C1"].to_list()[:4] == [
         [],
@@ -297,17 +296,17 @@ def test_lod(files):
 
 
 def test_files_may_be_a_directory_or_a_list(files, tmp_path, monkeypatch):
-    assert sum(read(ParquetDataset(tmp_path, SPEC, 8)), []) == list(range(50))
+    assert sum(read(open_dataset(tmp_path, SPEC, 8)), []) == list(range(50))
     listed = tmp_path / "file_list.txt"
     names = [str(files[3]), str(files[0])]
     listed.write_text("\n".join(["2", *names, str(files[1])]) + "\n")
-    got = sum(read(ParquetDataset(listed, SPEC, 8)), [])
+    got = sum(read(open_dataset(listed, SPEC, 8)), [])
     assert got == [*range(30, 50), *range(7)]
     write_metadata(tmp_path, {"2.parquet": 23, "0.parquet": 7})
-    got = sum(read(ParquetDataset(tmp_path, SPEC, 8)), [])
+    got = sum(read(open_dataset(tmp_path, SPEC, 8)), [])
     assert got == [*range(7, 30), *range(7)]
     monkeypatch.chdir(tmp_path)
-    assert sum(read(ParquetDataset("0.parquet", SPEC, 8)), []) == [*range(7)]
+    assert sum(read(open_dataset("0.parquet", SPEC, 8)), []) == [*range(7)]
 
 
 def test_each_directory_counts_its_own_rows(tmp_path):
@@ -315,41 +314,41 @@ def test_each_directory_counts_its_own_rows(tmp_path):
         (tmp_path / name).mkdir()
         write(tmp_path / name / "0.parquet", pa.table({"C": range(rows)}))
         write_metadata(tmp_path / name, {"0.parquet": rows}, cats=[("C", 0)])
-    (features,) = ParquetDataset([tmp_path / "a", tmp_path / "b"], batch_size=8)
+    (features,) = open_dataset([tmp_path / "a", tmp_path / "b"], batch_size=8)
     assert features["C"].to_list() == [[0], [1], [0], [1], [2]]
     write_metadata(tmp_path / "b", {"0.parquet": 2}, cats=[("C", 0)])
     with pytest.raises(ValueError, match="b/0.parquet: found 3 rows, wanted 2"):
-        ParquetDataset([tmp_path / "a", tmp_path / "b"], batch_size=8)
+        open_dataset([tmp_path / "a", tmp_path / "b"], batch_size=8)
 
 
 def test_a_scheme_of_tensorflow_file_systems(files):
     for path in files:
         to = f"ram://parquet/{path.name}"
         tf.io.gfile.copy(str(path), to, overwrite=True)
-    dataset = ParquetDataset("ram://parquet", SPEC, 8)
+    dataset = open_dataset("ram://parquet", SPEC, 8)
     assert sum(read(dataset), []) == list(range(50))
     names = [f"file://{path}" for path in files]
-    assert sum(read(ParquetDataset(names, SPEC, 8)), []) == list(range(50))
+    assert sum(read(open_dataset(names, SPEC, 8)), []) == list(range(50))
 
 
 def test_names_with_dots(tmp_path):
     data = pa.table({"a": [1, 2], "a.b": [3, 4]})
     path = write(tmp_path / "a.parquet", data)
-    (features,) = ParquetDataset(path, batch_size=8)
+    (features,) = open_dataset(path, batch_size=8)
     assert features["a"].to_list() == [[1], [2]]
     assert features["a.b"].to_list() == [[3], [4]]
 
 
 def test_only_files_without_rows(tmp_path):
     path = write(tmp_path / "a.parquet", table(0, 0))
-    assert list(ParquetDataset(path, SPEC, 8)) == []
-    assert list(ParquetDataset([path, path], SPEC, 8, shuffle_rows=5)) == []
+    assert list(open_dataset(path, SPEC, 8)) == []
+    assert list(open_dataset([path, path], SPEC, 8, shuffle_rows=5)) == []
 
 
 def test_repeat(files):
-    dataset = ParquetDataset(files, SPEC, 20, repeat=3)
+    dataset = open_dataset(files, SPEC, 20, repeat=3)
     assert sum(read(dataset), []) == list(range(50)) * 3
-    endless = ParquetDataset(files, SPEC, 50, repeat=None)
+    endless = open_dataset(files, SPEC, 50, repeat=None)
     assert read(endless.take(4)) == [list(range(50))] * 4
 
 
@@ -357,7 +356,7 @@ def test_repeat(files):
 def test_shuffled_rows(files, window):
     def run(seed):
         return read(
-            ParquetDataset(
+            open_dataset(
                 files, SPEC, 50, shuffle_rows=window, seed=seed, repeat=2
             )
         )
@@ -373,12 +372,12 @@ def test_shuffled_rows(files, window):
 
 
 def test_each_iteration_shuffles_anew(files):
-    dataset = ParquetDataset(files, SPEC, 50, shuffle_rows=50, seed=1)
+    dataset = open_dataset(files, SPEC, 50, shuffle_rows=50, seed=1)
     assert read(dataset) != read(dataset)
 
 
 def test_shuffled_files_keep_their_rows_together(files):
-    dataset = ParquetDataset(
+    dataset = open_dataset(
         files, SPEC, 50, shuffle_files=True, seed=3, repeat=8
     )
     runs = [list(range(7)), list(range(7, 30)), list(range(30, 50))]
@@ -395,7 +394,7 @@ def test_shuffled_files_keep_their_rows_together(files):
 def test_shards_share_the_rows(files, num, window):
     found = []
     for index in range(num):
-        dataset = ParquetDataset(
+        dataset = open_dataset(
             files, SPEC, 4, shard=(num, index), shuffle_rows=window
         )
         rows = sum(read(dataset), [])
@@ -419,13 +418,13 @@ OPTIONS = [
 def test_a_saved_iterator_goes_on_at_the_next_row(
     tmp_path, files, taken, options
 ):
-    dataset = ParquetDataset(files, SPEC, 8, **options)
+    dataset = open_dataset(files, SPEC, 8, **options)
     iterator = iter(dataset)
     for _ in range(min(taken, 6)):
         next(iterator)
     path = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
     rest = read(iterator)
-    again = iter(ParquetDataset(files, SPEC, 8, **options))
+    again = iter(open_dataset(files, SPEC, 8, **options))
     tf.train.Checkpoint(iterator=again).restore(path)
     assert read(again) == rest
 
@@ -433,9 +432,9 @@ def test_a_saved_iterator_goes_on_at_the_next_row(
 RESUME = """
 import sys
 import tensorflow as tf
-from lodestar.data import ParquetDataset, Schema
+from lodestar.data import open_dataset, Schema
 
-dataset = ParquetDataset(sys.argv[1:5], sys.argv[5], 8, shuffle_rows=20, seed=2)
+dataset = open_dataset(sys.argv[1:5], sys.argv[5], 8, shuffle_rows=20, seed=2)
 iterator = iter(dataset)
 tf.train.Checkpoint(iterator=iterator).restore(sys.argv[6]).assert_consumed()
 print([x["n"].numpy()[:, 0].tolist() for x, _ in iterator])
@@ -445,7 +444,7 @@ print([x["n"].numpy()[:, 0].tolist() for x, _ in iterator])
 def test_another_process_goes_on_at_the_next_row(tmp_path, files):
     schema = tmp_path / "schema.yaml"
     SPEC.save(schema)
-    dataset = ParquetDataset(files, SPEC, 8, shuffle_rows=20, seed=2)
+    dataset = open_dataset(files, SPEC, 8, shuffle_rows=20, seed=2)
     iterator = iter(dataset)
     next(iterator)
     path = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
@@ -460,7 +459,7 @@ def test_another_process_goes_on_at_the_next_row(tmp_path, files):
 
 
 def test_iterators_do_not_disturb_one_another(files):
-    dataset = ParquetDataset(files, SPEC, 3, num_parallel_files=1)
+    dataset = open_dataset(files, SPEC, 3, num_parallel_files=1)
     iterators = [iter(dataset) for _ in range(6)]
     found = [[] for _ in iterators]
     for step in range(17):
@@ -479,7 +478,7 @@ def test_nothing_is_left_of_a_dataset(files):
 
     gc.collect()
     threads, before = _thread._count(), readers()
-    dataset = ParquetDataset(files, SPEC, 3)
+    dataset = open_dataset(files, SPEC, 3)
     iterator = iter(dataset.take(2))
     next(iterator)
     (reader,) = [o for o in readers() if not any(o is b for b in before)]
@@ -504,7 +503,7 @@ import gc
 import sys
 import threading
 import time
-from lodestar.data import ParquetDataset
+from lodestar.data import open_dataset
 
 LOCKS = [
     concurrent.futures.thread._global_shutdown_lock,
@@ -514,7 +513,7 @@ LOCKS = [
 
 
 def leave_garbage():
-    dataset = ParquetDataset(sys.argv[1:], batch_size=1).repeat()
+    dataset = open_dataset(sys.argv[1:], batch_size=1).repeat()
     iterator = iter(dataset.prefetch(1000000))
     next(iterator)
     cycle = [iterator]
@@ -557,7 +556,7 @@ def last():
 
 
 import pyarrow.parquet
-from lodestar.data import ParquetDataset
+from lodestar.data import open_dataset
 from lodestar.data.parquet.parquet_reader import ParquetReader
 
 next_batch = ParquetReader.next_batch
@@ -577,7 +576,7 @@ def counted(*args):
 
 ParquetReader.next_batch = counted
 pyarrow.parquet.ParquetFile.read_row_group = slow
-dataset = ParquetDataset(sys.argv[1:], batch_size=1, repeat=None)
+dataset = open_dataset(sys.argv[1:], batch_size=1, repeat=None)
 iterator = iter(dataset.prefetch(1000000))
 next(iterator)
 """
@@ -599,7 +598,7 @@ def test_what_is_done_to_a_batch_stays_in_it(tmp_path):
     # Rows of whole cache lines, which cross to TensorFlow without a copy.
     data = pa.table({"x": pa.array([1.0] * 64, pa.float32())})
     path = write(tmp_path / "a.parquet", data)
-    dataset = ParquetDataset(path, batch_size=16, repeat=3)
+    dataset = open_dataset(path, batch_size=16, repeat=3)
     for features in dataset.map(lambda f: {"x": f["x"] + 1.0}):
         assert set(features["x"].numpy().ravel().tolist()) == {2.0}
 
@@ -610,7 +609,7 @@ def test_inside_tf_function(files):
     @tf.function
     def total():
         result = tf.constant(0, tf.int64)
-        for features, _ in ParquetDataset(paths, SPEC, 8):
+        for features, _ in open_dataset(paths, SPEC, 8):
             result += tf.reduce_sum(features["n"])
         return result
 
@@ -641,7 +640,7 @@ def test_fit(files):
     output = keras.layers.Dense(1, activation="sigmoid")(hidden)
     model = keras.Model({"C1": ids, "I1": dense}, output)
     model.compile(loss="binary_crossentropy", optimizer="sgd")
-    dataset = ParquetDataset(files, SPEC, 8).map(
+    dataset = open_dataset(files, SPEC, 8).map(
         lambda x, y: ({"C1": x["C1"], "I1": x["I1"]}, y)
     )
     history = model.fit(dataset, epochs=2, verbose=0)

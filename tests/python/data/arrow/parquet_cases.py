@@ -1,4 +1,4 @@
-"""Parquet files, and what ParquetDataset makes of them, in plain Python."""
+"""Parquet files, and what open_dataset makes of them, in plain Python."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""lodestar.data.CsvDataset: lines of CSV and TSV as batches."""
+"""lodestar.data.open_dataset: lines of CSV and TSV as batches."""
 
 import gzip
 import os
@@ -8,10 +8,9 @@ import pytest
 import tensorflow as tf
 
 from lodestar._errors import describe_error
-from lodestar.data import Column, Schema, SkippedRecords
-from lodestar.data.csv.csv_dataset import CsvDataset
-from lodestar.data.csv.csv_writer import CsvWriter
-from lodestar.data.csv.hashing import hash_ids
+from lodestar.data import Column, Schema, SkippedRecords, open_dataset
+from lodestar.data.arrow.csv_writer import CsvWriter
+from text_ids import hash_ids
 from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
 
 SPEC = Schema(
@@ -82,7 +81,7 @@ def test_elements_are_those_of_multislot_text(tmp_path, options):
         write(tmp_path / f"{i}.txt", rows, MultiSlotWriter)
         for i, rows in enumerate((9, 4))
     ]
-    found = CsvDataset(files, SPEC, 4, **options)
+    found = open_dataset(files, SPEC, 4, **options)
     wanted = MultiSlotDataset(text, SPEC, 4, **options)
     assert found.element_spec == wanted.element_spec
     for got, want in zip(flat(found), flat(wanted), strict=True):
@@ -95,7 +94,7 @@ def test_slots_found_in_the_file(tmp_path):
     path = tmp_path / "in.tsv.gz"
     with gzip.open(path, "wt") as file:
         file.write("age\tcity\tbought\n31\tOslo\tyes\n\t?\tno\n")
-    ((features, label),) = CsvDataset(path, batch_size=4, label="bought=yes")
+    ((features, label),) = open_dataset(path, batch_size=4, label="bought=yes")
     assert features["age"].numpy().tolist() == [[31.0], [0.0]]
     assert features["city"].to_list() == [
         hash_ids("city", ["Oslo"]).tolist(),
@@ -108,7 +107,7 @@ def test_slots_found_in_the_file(tmp_path):
 @pytest.mark.parametrize("window", [1, 10, 1000])
 def test_shuffled(tmp_path, batch_size, window):
     path = write(tmp_path / "in.csv")
-    dataset = CsvDataset(
+    dataset = open_dataset(
         path, SPEC, batch_size, shuffle_rows=window, seed=1, repeat=2
     )
     found = order(dataset)
@@ -123,7 +122,9 @@ def test_shuffled(tmp_path, batch_size, window):
 
 def test_shards_share_the_rows(tmp_path):
     files = [write(tmp_path / "in.csv", 5000)]
-    parts = [order(CsvDataset(files, SPEC, 64, shard=(3, i))) for i in range(3)]
+    parts = [
+        order(open_dataset(files, SPEC, 64, shard=(3, i))) for i in range(3)
+    ]
     assert parts == [list(range(5000))[i::3] for i in range(3)]
 
 
@@ -132,7 +133,7 @@ def test_bad_rows_are_left_out(tmp_path):
     path.write_text("label,a\n1,2\n3,4\n0\n0,5\n")
     schema = [Column.label("label"), Column.sparse("a")]
     skipped = SkippedRecords()
-    ((features, _),) = CsvDataset(
+    ((features, _),) = open_dataset(
         path, schema, 8, on_error="skip", skipped=skipped
     )
     assert features["a"].to_list() == [[2], [5]]
@@ -141,7 +142,7 @@ def test_bad_rows_are_left_out(tmp_path):
         f"{path}:4: found 1 fields, wanted 2 as in the header",
     ]
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        list(CsvDataset(path, schema, 8))
+        list(open_dataset(path, schema, 8))
     assert describe_error(error.value) == (
         f"{path}:4: found 1 fields, wanted 2 as in the header"
     )
@@ -149,7 +150,7 @@ def test_bad_rows_are_left_out(tmp_path):
 
 def test_a_file_that_changes_while_it_is_read(tmp_path):
     path = write(tmp_path / "in.csv", 5000)
-    iterator = iter(CsvDataset(path, SPEC, 10, prefetch=0))
+    iterator = iter(open_dataset(path, SPEC, 10, prefetch=0))
     next(iterator)
     with open(path, "a") as file:
         file.write("\n")
@@ -170,8 +171,8 @@ def test_a_free_dim_needs_samples_of_one_size(tmp_path):
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="found 4 values in sample 1"
     ):
-        list(CsvDataset(path, schema, 2))
-    shapes = [x["f"].shape.as_list() for x in CsvDataset(path, schema, 1)]
+        list(open_dataset(path, schema, 2))
+    shapes = [x["f"].shape.as_list() for x in open_dataset(path, schema, 1)]
     assert shapes == [[1, 1, 2], [1, 2, 2]]
 
 
@@ -180,7 +181,7 @@ def test_weights(tmp_path):
     path.write_text("c,w\n1 2,0.5 1\n3,0.5 1\n")
     schema = [Column.sparse("c"), Column.sparse("w", dtype="float")]
     with pytest.raises(tf.errors.InvalidArgumentError, match="'w'.*wanted 1"):
-        list(CsvDataset(path, schema, 2, weights={"c": "w"}))
+        list(open_dataset(path, schema, 2, weights={"c": "w"}))
 
 
 @pytest.mark.parametrize(
@@ -199,4 +200,4 @@ def test_what_is_wrong_is_said(tmp_path, options, text):
     path = tmp_path / "in.csv"
     path.write_text("label,x\n1,2\n")
     with pytest.raises(ValueError, match=text):
-        CsvDataset(path, **{"batch_size": 2, **options})
+        open_dataset(path, **{"batch_size": 2, **options})

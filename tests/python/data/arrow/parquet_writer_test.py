@@ -1,4 +1,4 @@
-"""lodestar.data.ParquetWriter: its files, as pyarrow and ParquetDataset read them."""
+"""lodestar.data.ParquetWriter: its files, as pyarrow and open_dataset read them."""
 
 import gc
 import json
@@ -11,10 +11,9 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies
 
-from lodestar.data import Column, Schema
-from lodestar.data.parquet.parquet_dataset import ParquetDataset
-from lodestar.data.parquet.parquet_metadata import read_metadata
-from lodestar.data.parquet.parquet_writer import ParquetWriter
+from lodestar.data import Column, Schema, open_dataset
+from lodestar.data.arrow.parquet_metadata import read_metadata
+from lodestar.data.arrow.parquet_writer import ParquetWriter
 
 SPEC = Schema(
     [
@@ -64,7 +63,7 @@ def test_what_is_written_comes_back(tmp_path, rng, row_group_size):
         file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)
     ]
     assert set(groups[:-1]) <= {row_group_size}
-    ((features, label),) = ParquetDataset(path, spec, 100)
+    ((features, label),) = open_dataset(path, spec, 100)
     for name in ("I", "n", "x"):
         want = np.concatenate([part[name] for part in parts])
         np.testing.assert_array_equal(
@@ -111,7 +110,7 @@ def test_types_and_metadata(tmp_path, rng):
             {"col_name": "day", "index": 3},
         ],
     }
-    dataset = ParquetDataset(path, batch_size=8)
+    dataset = open_dataset(path, batch_size=8)
     assert list(dataset.element_spec[0]) == ["I", "x", "C1", "day"]
 
 
@@ -126,7 +125,7 @@ def test_a_flipped_bit_is_noticed(tmp_path, rng):
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="row group 0: column 'x': cannot"
     ):
-        list(ParquetDataset(path, spec, 8))
+        list(open_dataset(path, spec, 8))
 
 
 def test_samples_one_by_one(tmp_path):
@@ -148,7 +147,7 @@ def test_a_directory_gets_one_file_after_another(tmp_path):
     names = [f"part-0000{i}.parquet" for i in range(3)]
     found = read_metadata(str(tmp_path / "new" / "_metadata.json"))
     assert list(found.num_rows) == names
-    (features,) = ParquetDataset(tmp_path / "new", batch_size=8)
+    (features,) = open_dataset(tmp_path / "new", batch_size=8)
     assert features["C"].to_list() == [[0], [1], [2]]
 
 
@@ -158,7 +157,7 @@ def test_two_writers_of_a_directory(tmp_path):
         with ParquetWriter(tmp_path, spec) as second:
             first.write({"C": [1]})
             second.write({"C": [2]})
-    (features,) = ParquetDataset(tmp_path, spec, 8)
+    (features,) = open_dataset(tmp_path, spec, 8)
     assert sorted(features["C"].to_list()) == [[1], [2]]
 
 
@@ -183,7 +182,7 @@ def test_labels_at_the_ends_of_int64(tmp_path, value):
         for inexact in (2**63 - 1, 2**64 - 1 - 2**24):
             with pytest.raises(ValueError, match="sample 2: slot 'y' is"):
                 writer.write({"y": inexact})
-    (columns,) = ParquetDataset(path, spec, 8, columns=True)
+    (columns,) = open_dataset(path, spec, 8, columns=True)
     assert columns["y"].numpy().tolist() == [[(value + 2**63) % 2**64 - 2**63]]
 
 
@@ -191,7 +190,7 @@ def test_a_scheme_of_tensorflow_file_systems():
     spec = Schema([Column.sparse("C")])
     with ParquetWriter("ram://parquet_writer/a.parquet", spec) as writer:
         writer.write({"C": [1]})
-    (features,) = ParquetDataset("ram://parquet_writer", batch_size=8)
+    (features,) = open_dataset("ram://parquet_writer", batch_size=8)
     assert features["C"].to_list() == [[1]]
 
 
@@ -255,7 +254,7 @@ def test_any_ids_come_back(tmp_path_factory, ids, row_group_size, batch_size):
     with ParquetWriter(path, spec, row_group_size=row_group_size) as writer:
         writer.write_batch({"C": ragged, "n": np.arange(len(ids))})
     got = []
-    for features in ParquetDataset(path, spec, batch_size):
+    for features in open_dataset(path, spec, batch_size):
         got += features["C"].to_list()
     assert got == ids
     assert pa.array(ids, pa.list_(pa.int64())).equals(
