@@ -10,7 +10,7 @@ from lodestar.data.schema import Column, Schema
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.tool.file_dataset import FileDataset
-from lodestar.data.tool.open_writer import open_writer
+from lodestar.data.open_writer import open_writer
 
 __all__ = [
     "Column",

@@ -21,7 +21,7 @@ from lodestar.data.record_dataset import ReadOptions, as_paths, options_of
 from lodestar.data.schema import Schema, as_schema
 from lodestar.data.tool.find_format import expand_inputs, one_format
 from lodestar.data.tool.formats import FORMATS, Format
-from lodestar.data.tool.schema_beside import schema_of
+from lodestar.data.tool.schema_beside import check_stored_ids, schema_of
 
 if TYPE_CHECKING:
 
@@ -156,7 +156,9 @@ def open_dataset(
             raise ValueError(f"`open_command` is no option of {name} files.")
         if name not in _TEXT:
             _refuse(arrow, _TEXT_OPTIONS, f"{name} files")
-        if found_schema is None and not arrow.infers:
+        if found_schema is not None:
+            check_stored_ids(paths, found_schema)
+        elif not arrow.infers:
             found_schema = schema_of(paths)
         read = options_of(open_dataset, batch_size, options)
         opened = open_files(paths, name, found_schema, arrow, read)

@@ -52,7 +52,15 @@ class SampleWriter(abc.ABC):
         """
         self._path = as_path(path)
         self._spec = as_schema(schema)
+        for column in self._spec:
+            if column.depth > 1:
+                raise ValueError(
+                    f"{self._path}: column {column.name!r}: lists of lists are "
+                    "not written"
+                )
         self._num_samples = 0
+        # Where `close` writes the schema; None: nowhere.
+        self.schema_file: str | None = None
         self._file = AtomicFile(self._path, header_size=header_size)
 
     @property
@@ -174,6 +182,8 @@ class SampleWriter(abc.ABC):
             self.discard()
             raise
         self._file.commit(header)
+        if self.schema_file is not None:
+            self._spec.stored().save(self.schema_file)
 
     def discard(self) -> None:
         """Drops what was written; `path` stays as it was."""

@@ -209,7 +209,7 @@ def _decode_array(
 def _inferred(column: Column) -> str:
     if column.why == "declared":
         return ""
-    return f" (the column is {column.describe()}: {column.why})"
+    return f"; inferred to be {column.describe()}: {column.why}"
 
 
 def _advice(column: Column) -> str:

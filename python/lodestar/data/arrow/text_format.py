@@ -178,7 +178,8 @@ def _delimiter_of(
             if set(wanted) <= set(_fields(line, delimiter)):
                 return delimiter
     if columns is not None:
-        for delimiter in DELIMITERS:
+        # "::" first: fields that it separates may contain the others.
+        for delimiter in ("::", *DELIMITERS[:-1]):
             if len(_fields(line, delimiter)) == len(columns):
                 return delimiter
     # A comma wins over others that are as frequent.

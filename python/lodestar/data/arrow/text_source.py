@@ -138,6 +138,7 @@ class TextSource(RowSource):
         self, group: int, data: bytes, wanted: dict[str, Any]
     ) -> tuple[Any, dict[int, str]]:
         rows = self.row_groups[group]
+        self._check_encoded(data, group)
         delimiter = self.format.delimiter
         if len(delimiter) > 1:
             data = data.replace(delimiter.encode(), _UNIT_SEPARATOR)
@@ -177,13 +178,12 @@ class TextSource(RowSource):
                         column_types=types,
                         null_values=self._na_values,
                         strings_can_be_null=False,
+                        check_utf8=False,
                     ),
                 )
                 break
             except pa.ArrowInvalid as error:
-                self._note_failure(error, data, group, types)
-            except UnicodeDecodeError as error:
-                raise self._not_encoded(data, group) from error
+                self._note_failure(error, types)
         bad: dict[int, str] = {}
         if uneven:
             bad = self._uneven_rows(data, delimiter, header)
@@ -201,16 +201,10 @@ class TextSource(RowSource):
         return table, bad
 
     def _note_failure(
-        self,
-        error: Exception,
-        data: bytes,
-        group: int,
-        types: dict[str, Any],
+        self, error: Exception, types: dict[str, Any]
     ) -> None:
         """Reads a column that cannot be converted as strings from here on."""
         text = describe_error(error)
-        if "UTF8" in text or "UTF-8" in text:
-            raise self._not_encoded(data, group) from error
         match = _FAILED_COLUMN.search(text)
         if match is not None:
             name = self.format.columns[int(match[1])]
@@ -219,18 +213,19 @@ class TextSource(RowSource):
                 return
         raise DataError(f"{self.path}: {text}") from error
 
-    def _not_encoded(self, data: bytes, group: int) -> DataError:
-        encoding = self.format.encoding
+    def _check_encoded(self, data: bytes, group: int) -> None:
+        """Raises DataError if a block is not in the file's encoding."""
+        if data.isascii():
+            return
         try:
-            data.decode(encoding)
+            data.decode(self.format.encoding)
         except UnicodeDecodeError as error:
             line = self._first_line(group) + _num_lines(data[: error.start])
-            return DataError(
+            raise DataError(
                 f"{self.path}: line {line}: found the byte "
-                f"0x{data[error.start]:02x}, which is not {encoding}; give "
-                "`encoding`, e.g. 'latin-1'"
-            )
-        return DataError(f"{self.path}: is not {encoding}")
+                f"0x{data[error.start]:02x}, which is not "
+                f"{self.format.encoding}; give `encoding`, e.g. 'latin-1'"
+            ) from error
 
     def _uneven_rows(
         self, data: bytes, delimiter: str, header: bool

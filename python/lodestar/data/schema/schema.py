@@ -122,12 +122,30 @@ class Schema:
 
     def __str__(self) -> str:
         rows = [("column", "kind", "why")]
-        rows += [(c.name, c.describe(), c.why) for c in self._columns]
+        # What inference looked at is the same for all columns.
+        sources = {
+            why.rpartition(" (")[2]
+            for why in (c.why for c in self._columns)
+            if why.endswith(")") and " (" in why
+        }
+        shared = f" ({sources.pop()}" if len(sources) == 1 else None
+        for column in self._columns:
+            why = column.why
+            rows.append(
+                (
+                    column.name,
+                    column.describe(),
+                    why.removesuffix(shared) if shared else why,
+                )
+            )
         widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
-        return "\n".join(
+        lines = [
             f"{name:{widths[0]}}  {kind:{widths[1]}}  {why}"
             for name, kind, why in rows
-        )
+        ]
+        if shared:
+            lines.append(f"Inferred from {shared[2:-1]}.")
+        return "\n".join(lines)
 
     def names(self, kind: str | None = None) -> list[str]:
         """Returns the names of the columns of a kind, or of all, in order."""
@@ -219,6 +237,25 @@ class Schema:
     def replace(self, columns: Iterable[Column]) -> "Schema":
         """Returns a schema of other columns with the same `na_values`."""
         return Schema(columns, na_values=self.na_values)
+
+    def stored(self) -> "Schema":
+        """Returns the schema of files to which writers write these columns.
+
+        They store what datasets contain: ids instead of the strings that ids
+        are made of, numbers instead of missing values and dates.
+        """
+        return self.replace(
+            dataclasses.replace(
+                column,
+                encoding="int",
+                hash_as=None,
+                missing=None,
+                separator=None,
+                unit=None,
+                positive=None,
+            )
+            for column in self._columns
+        )
 
     def _paired(self) -> dict[str, str]:
         pairs: dict[str, str] = {}

@@ -68,7 +68,7 @@ class Output:
             DataError: `target` cannot be written.
         """
         self._target = as_path(target.path)
-        self._spec = spec
+        self._spec = spec.stored()
         self._make_writer = functools.partial(
             target.format.make, **target.options
         )
@@ -82,7 +82,7 @@ class Output:
         check_target(self._target, inputs, rows is not None)
         with self._named():
             if rows is None:
-                self._writer = self._make_writer(self._target, spec)
+                self._writer = self._make_writer(self._target, self._spec)
             else:
                 self._folder = Temporary(self._target, is_folder=True)
 

@@ -43,3 +43,26 @@ def schema_of(paths: Sequence[str]) -> Schema | None:
                 )
             break
     return first[1] if first else None
+
+
+def check_stored_ids(paths: Sequence[str], schema: Schema) -> None:
+    """Checks that a schema does not hash what files store as ids.
+
+    Raises:
+        DataError: It declares strings to hash, and the schema file beside the
+            files ids.
+    """
+    beside = schema_of(paths)
+    if beside is None:
+        return
+    for column in schema.used:
+        if column.encoding == "int" or column.name not in beside:
+            continue
+        stored = beside[column.name]
+        if stored.holds_ids and stored.encoding == "int":
+            raise DataError(
+                f"{paths[0]}: column {column.name!r}: the schema beside the file "
+                f"declares {stored.describe()}, the given one "
+                f"{column.describe()}; the file stores ids that are hashed "
+                "already, so open it without `schema`"
+            )

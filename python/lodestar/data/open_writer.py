@@ -9,6 +9,7 @@ from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.tool.find_format import format_of_name
 from lodestar.data.tool.formats import FORMATS
+from lodestar.data.tool.schema_beside import schema_path
 
 
 def open_writer(
@@ -17,7 +18,10 @@ def open_writer(
     format: str | None = None,
     **options: Any,
 ) -> SampleWriter:
-    """Opens a file to write samples to.
+    """Opens a file to write examples to, as datasets contain them.
+
+    The schema of what is stored (ids, say, instead of the strings that they are
+    hashes of) is written to `PATH.schema.yaml`, where `open_dataset` finds it.
 
     >>> with open_writer("sales.parquet", "schema.yaml") as writer:
     ...     writer.write({"click": 1, "C1": [7, 8]})
@@ -53,4 +57,6 @@ def open_writer(
                 f"{path}: is {name}, but `{option}` is "
                 + (f"for {', '.join(others)}" if others else "for no format")
             )
-    return found.make(path, as_schema(schema), **options)
+    writer = found.make(path, as_schema(schema), **options)
+    writer.schema_file = schema_path(path)
+    return writer
