@@ -9,7 +9,6 @@ import tensorflow as tf
 from lodestar import data, hugectr, paddle, testing
 from lodestar.command_line import describe_error
 from lodestar.data import open_dataset
-from lodestar.data.tool.open_files import open_source
 from lodestar.lookup import index_table_from_file
 
 SLOTS = data.Schema([data.Column.label("y"), data.Column.sparse("C")])
@@ -26,9 +25,7 @@ READERS = {
     "norm": lambda path: read(path, hugectr.NormDataset),
     "raw": lambda path: read(path, hugectr.RawDataset),
     "parquet": lambda path: read(path, open_dataset),
-    "any": lambda path: read(path, data.open_dataset),
-    "source": lambda path: open_source(path, SLOTS),
-    "csv": lambda path: open_source(path, SLOTS, format="csv"),
+    "csv": lambda path: read(path, open_dataset, format="csv"),
     "slots": data.Schema.load,
     "file list": hugectr.read_file_list,
 }

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hugectr_files import make_norm, make_raw
+from text_ids import hash_ids
 
 import lodestar
 from lodestar.data import Column, Schema, open_dataset
-from text_ids import hash_ids
 from lodestar.hugectr import NormDataset, NormWriter, RawDataset
 from lodestar.paddle import MultiSlotDataset, MultiSlotGenerator
 

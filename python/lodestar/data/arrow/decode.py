@@ -22,7 +22,7 @@ from lodestar.data.sample_columns import (
 )
 from lodestar.data.sample_writer import is_int64
 from lodestar.data.schema import Column
-from lodestar.data.schema.arrow_types import is_text
+from lodestar.data.schema.arrow_types import as_text, is_text
 from lodestar.data.schema.column import JSON
 from lodestar.data.schema_layout import dtype_of, limit
 
@@ -232,7 +232,7 @@ def _split(array: Any, column: Column, na_values: Collection[str]) -> Any:
     if column.separator is None:
         if not many or column.encoding == "hash":
             return array
-        array = pc.utf8_trim_whitespace(array.cast(pa.large_string()))
+        array = as_text(array)
         if not pc.any(pc.match_substring_regex(array, r"\s")).as_py():
             return array
         missing = pc.is_in(
@@ -240,7 +240,7 @@ def _split(array: Any, column: Column, na_values: Collection[str]) -> Any:
         )
         array = pc.if_else(missing, None, array)
         return pc.utf8_split_whitespace(array)
-    array = array.cast(pa.large_string())
+    array = as_text(array)
     missing = pc.is_in(array, value_set=pa.array(na_values, pa.large_string()))
     array = pc.if_else(missing, None, array)
     if column.separator == JSON:

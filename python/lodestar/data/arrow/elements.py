@@ -277,13 +277,12 @@ def _of_text(
         return _parsed(array, column, missing, _parse_hex, np.int64)
     if column.kind == "label" and column.positive is not None:
         wanted = _text_set((column.positive, f"{column.positive}."))
-        found = pc.is_in(pc.utf8_trim_whitespace(array), value_set=wanted)
+        found = pc.is_in(array, value_set=wanted)
         return Elements(
             found.to_numpy(zero_copy_only=False).astype(np.float32), missing
         )
     try:
-        trimmed = pc.utf8_trim_whitespace(array)
-        numbers = trimmed.cast(
+        numbers = array.cast(
             pa.float64() if _is_float(column) else pa.int64()
         ).fill_null(0)
     except pa.ArrowInvalid:

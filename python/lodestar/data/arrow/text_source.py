@@ -200,9 +200,7 @@ class TextSource(RowSource):
             )
         return table, bad
 
-    def _note_failure(
-        self, error: Exception, types: dict[str, Any]
-    ) -> None:
+    def _note_failure(self, error: Exception, types: dict[str, Any]) -> None:
         """Reads a column that cannot be converted as strings from here on."""
         text = describe_error(error)
         match = _FAILED_COLUMN.search(text)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 types = pa.types
 
@@ -42,14 +43,19 @@ def is_time(arrow_type: Any) -> bool:
 
 
 def as_text(array: Any) -> Any:
-    """Returns strings or bytes as large strings; bytes beyond UTF-8 are escaped."""
+    """Returns strings or bytes as large strings without whitespace around them.
+
+    It is ASCII whitespace that is removed, as `tf.strings.strip` does. Bytes
+    that are not UTF-8 are escaped.
+    """
     if types.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
     try:
-        return array.cast(pa.large_string())
+        array = array.cast(pa.large_string())
     except pa.ArrowInvalid:
         texts = [
             None if b is None else b.decode("utf-8", "backslashreplace")
             for b in array.cast(pa.large_binary()).to_pylist()
         ]
-        return pa.array(texts, pa.large_string())
+        array = pa.array(texts, pa.large_string())
+    return pc.ascii_trim_whitespace(array)

@@ -45,6 +45,7 @@ class Column:
             keeps its bits. `"hash"`: the id is
             `lodestar.hash_ids(text, column=hash_as or name)`; an integer is
             hashed as its decimal text. `"hex"`: text is a hexadecimal number.
+            Whitespace around text does not count.
         hash_as: With `"hash"`: the column name that is hashed along with each
             string. Columns that share a table must share it. Defaults to
             `name`.

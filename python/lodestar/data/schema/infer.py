@@ -308,10 +308,9 @@ class _Sample:
         if positive is not None:
             texts = self._texts()
             wanted = pa.array([positive, f"{positive}."], pa.large_string())
-            trimmed = pc.utf8_trim_whitespace(texts)
             if (
                 self.count
-                and not pc.any(pc.is_in(trimmed, value_set=wanted)).as_py()
+                and not pc.any(pc.is_in(texts, value_set=wanted)).as_py()
             ):
                 found = pc.unique(texts.drop_null()).to_pylist()[:5]
                 raise DataError(
@@ -462,7 +461,7 @@ class _Sample:
         """Returns whether text of integers fits 64 bits, signed or not."""
         texts = self._array.drop_null()
         try:
-            pc.utf8_trim_whitespace(texts).cast(pa.int64())
+            texts.cast(pa.int64())
         except pa.ArrowInvalid:
             return all(
                 -(2**63) <= int(float(t) if "." in t else t) < 2**64
@@ -482,8 +481,6 @@ class _Sample:
     def _numbers(self) -> np.ndarray | None:
         """Returns the values as float64; None if some are not numbers."""
         array = self._array.drop_null()
-        if is_text(self._leaf):
-            array = pc.utf8_trim_whitespace(array)
         try:
             if types.is_boolean(self._leaf):
                 array = array.cast(pa.int8())

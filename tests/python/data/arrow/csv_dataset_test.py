@@ -6,11 +6,11 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
+from text_ids import hash_ids
 
 from lodestar._errors import describe_error
 from lodestar.data import Column, Schema, SkippedRecords, open_dataset
 from lodestar.data.arrow.csv_writer import CsvWriter
-from text_ids import hash_ids
 from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
 
 SPEC = Schema(

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import tensorflow as tf
+from text_ids import hash_ids
 
 import lodestar
 from lodestar._errors import describe_error
@@ -23,7 +24,6 @@ from lodestar.data import (
     SkippedRecords,
     open_dataset,
 )
-from text_ids import hash_ids
 from lodestar.data.parquet.parquet_rows import one_array
 
 SPEC = Schema(

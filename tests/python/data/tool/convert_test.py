@@ -7,11 +7,11 @@ import warnings
 import numpy as np
 import pytest
 from census import CENSUS
+from text_ids import hash_ids
 
 from lodestar.data import DataError, Schema
 from lodestar.data.csv import csv_reader
 from lodestar.data.csv.csv_table import parse_label
-from text_ids import hash_ids
 from lodestar.data.tool.convert import convert as convert_samples
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.open_files import open_source

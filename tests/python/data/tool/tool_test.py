@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from census import CENSUS
+from text_ids import hash_ids
 
 from lodestar.data import Column, Schema
 from lodestar.data import __main__ as tool
-from text_ids import hash_ids
 from lodestar.data.tool.output import schema_path
 from lodestar.hugectr import NormWriter
 from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
