@@ -90,7 +90,8 @@ def test_a_carriage_return_outside_of_quotes_ends_a_line(put):
     wanted = hash_ids("c", ["x", "y", "z"])
     np.testing.assert_array_equal(features["c"].values, wanted)
     path = put(b"label,c\n0,x\n1,x\rz\n", "2.csv")
-    with pytest.raises(
+    error = tf.errors.InvalidArgumentError
+    with pytest.raises(error, match="line 4: found 1 fields, expected 2"):
         tf.errors.InvalidArgumentError,
         match="line 4: found 1 fields, expected 2",
     ):

@@ -68,9 +68,9 @@ def table(folder):
 
 READERS = {
     "csv": lambda f: open_dataset(f / "a.csv", batch_size=16),
-    "example": lambda f: ExampleDataset(f / "a.tfrecord", SPEC, 16, texts=[]),
+    "example": lambda f: ExampleDataset(f / "a.tfrecord", SPEC, 16),
     "example skips": lambda f: ExampleDataset(
-        f / "a.tfrecord", SPEC, 16, texts=[], on_error="skip"
+        f / "a.tfrecord", SPEC, 16, on_error="skip"
     ),
     "generator": lambda f: Lines(schema=SPEC).dataset(f / "a.txt", 16),
     "in memory": in_memory,

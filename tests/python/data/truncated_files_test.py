@@ -205,7 +205,7 @@ def test_a_cut_tfrecord_file_is_an_error_of_all_that_read_it(
     else:
         path.write_bytes(content[:size])
     with pytest.raises(ERRORS) as error:
-        list(ExampleDataset(path, SPEC, 2, texts=[]))
+        list(ExampleDataset(path, SPEC, 2))
     assert str(path) in str(error.value)
     SPEC.save(tmp_path / "schema.yaml")
     assert main(["validate", str(path)]) == 1
@@ -295,7 +295,7 @@ GROWING = {
     ),
     "tfrecord": (
         ExampleWriter,
-        lambda p, *a, **options: ExampleDataset(p, *a, texts=[], **options),
+        lambda p, *a, **options: ExampleDataset(p, *a, **options),
         {},
     ),
     "csv": (CsvWriter, open_dataset, {}),
