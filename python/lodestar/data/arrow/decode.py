@@ -22,7 +22,12 @@ from lodestar.data.sample_columns import (
 )
 from lodestar.data.sample_writer import is_int64
 from lodestar.data.schema import Column
-from lodestar.data.schema.arrow_types import as_text, is_text
+from lodestar.data.schema.arrow_types import (
+    as_text,
+    is_list_view,
+    is_text,
+    without_views,
+)
 from lodestar.data.schema.column import JSON
 from lodestar.data.schema_layout import dtype_of, limit
 
@@ -170,15 +175,11 @@ def _decode_array(
     lists = _unnested(_split(array, column, na_values))
     depth = len(lists.offsets)
     if depth > max(column.depth, 1) or (depth and column.kind == "one_hot"):
-        raise DataError(
-            f"found the type {array.type}, expected "
-            + ("one value per row" if column.kind == "one_hot" else "")
-            + (
-                f"at most {column.depth} levels of lists"
-                if column.kind != "one_hot"
-                else ""
-            )
-        )
+        allowed = "one value per row"
+        if column.kind != "one_hot":
+            levels = "level" if column.depth == 1 else "levels"
+            allowed = f"at most {column.depth} {levels} of lists"
+        raise DataError(f"found the type {array.type}, expected {allowed}")
     if depth < column.depth and column.depth > 1:
         raise DataError(
             f"found the type {array.type}, expected lists of lists, as `depth` "
@@ -244,11 +245,11 @@ def _split(array: Any, column: Column, na_values: Collection[str]) -> Any:
     missing = pc.is_in(array, value_set=pa.array(na_values, pa.large_string()))
     array = pc.if_else(missing, None, array)
     if column.separator == JSON:
-        return _json_lists(array)
+        return _json_lists(array, column.depth)
     return pc.split_pattern(array, column.separator)
 
 
-def _json_lists(array: Any) -> Any:
+def _json_lists(array: Any, depth: int) -> Any:
     found = []
     for text in array.to_pylist():
         value = None
@@ -259,24 +260,17 @@ def _json_lists(array: Any) -> Any:
                 value = [text]  # to be refused as a value
             if not isinstance(value, list):
                 value = [value]
-        found.append(value)
-    flat = [x for values in found for x in values or ()]
-    if any(isinstance(x, list) for x in flat):
-        return pa.array(
-            [
-                None
-                if values is None
-                else [
-                    _json_texts(x) if isinstance(x, list) else [_json_text(x)]
-                    for x in values
+            if depth == 1:
+                value = _json_texts(value)
+            else:
+                value = [
+                    _json_texts(x if isinstance(x, list) else [x])
+                    for x in value
                 ]
-                for values in found
-            ],
-            pa.large_list(pa.large_list(pa.large_string())),
-        )
+        found.append(value)
+    arrow_type = pa.large_list(pa.large_string())
     return pa.array(
-        [None if values is None else _json_texts(values) for values in found],
-        pa.large_list(pa.large_string()),
+        found, arrow_type if depth == 1 else pa.large_list(arrow_type)
     )
 
 
@@ -298,10 +292,8 @@ def _unnested(array: Any) -> _Lists:
         if isinstance(arrow_type, pa.ExtensionType):
             array = array.storage
             continue
-        if types.is_list_view(arrow_type) or types.is_large_list_view(
-            arrow_type
-        ):
-            array = array.cast(pa.large_list(arrow_type.value_type))
+        if is_list_view(arrow_type):
+            array = without_views(array)
             continue
         null = None
         if array.null_count:

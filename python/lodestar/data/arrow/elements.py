@@ -62,6 +62,9 @@ def read_elements(
         return Elements(np.zeros(len(array), dtype), np.ones(len(array), bool))
     if isinstance(arrow_type, pa.ExtensionType):
         return read_elements(array.storage, column, na_values)
+    if column.positive is not None and not is_text(arrow_type):
+        # A whole number is compared as an integer: 2.0 is "2".
+        return _of_text(array.cast(pa.large_string()), column, na_values)
     if is_text(arrow_type):
         return _of_text(array, column, na_values)
     if types.is_date(arrow_type) or types.is_timestamp(arrow_type):
@@ -240,7 +243,21 @@ def _of_decimal(
         integers = array.cast(pa.int64())
     except pa.ArrowInvalid:
         # A value that is not whole, or beyond int64.
-        return _of_text(array.cast(pa.string()), column, ())
+        texts = array.cast(pa.large_string())
+        texts = pc.replace_substring_regex(texts, r"\.0+$", "")
+        if column.encoding != "hash":
+            return _of_text(texts, column, ())
+        has_point = pc.match_substring(texts, ".").fill_null(False)
+        bad = np.flatnonzero(has_point.to_numpy(zero_copy_only=False))
+        return Elements(
+            _hashed(texts, column),
+            missing,
+            bad,
+            lambda place: (
+                f"found {_shown(texts[place].as_py())}, expected "
+                f"{_allowed(column)}"
+            ),
+        )
     return _of_integers(integers, column, missing)
 
 
@@ -255,9 +272,19 @@ def _of_time(array: Any, column: Column) -> Elements:
     missing = _nulls(array)
     moments = array.to_numpy(zero_copy_only=False)
     integers = moments.astype(f"datetime64[{column.unit}]").astype(np.int64)
+    unit, _ = np.datetime_data(moments.dtype)
+    factor = np.timedelta64(1, unit) // np.timedelta64(1, column.unit)
+    good = np.abs(moments.astype(np.int64)) <= (2**63 - 1) // max(factor, 1)
     if missing is not None:
         integers = np.where(missing, 0, integers)
-    return _of_integers(pa.array(integers), column, missing)
+        good |= missing
+    return _of_integers(pa.array(integers), column, missing)._replace(
+        bad=np.flatnonzero(~good),
+        describe=lambda place: (
+            f"found {moments[place]}, whose {column.unit!r} since 1970-01-01 "
+            "are beyond 64 bits"
+        ),
+    )
 
 
 def _of_text(

@@ -400,6 +400,7 @@ def _inferred(
 ) -> Schema:
     categorical, numeric = set(options.categorical), set(options.numeric)
     names = first.schema.names
+    first.check_names(names)
     is_criteo = isinstance(first, TextSource) and names[-26:] == CRITEO_IDS
     if is_criteo:
         categorical |= set(CRITEO_IDS) - numeric
@@ -486,4 +487,4 @@ def _leaves(source: RowSource) -> list[str]:
 
     for field in source.schema:
         add(field.name, field.type)
-    return found
+    return list(dict.fromkeys(found))

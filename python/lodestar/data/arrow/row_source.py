@@ -61,6 +61,8 @@ class RowSource:
         found: dict[str, Any] = {name: pa.string() for name in self.partitions}
         for field in self.schema:
             _add_types(found, field.name, field.type)
+        # A column is found before a field of the same dotted name.
+        found.update(zip(self.schema.names, self.schema.types))
         return found
 
     def check_names(self, names: Collection[str]) -> None:

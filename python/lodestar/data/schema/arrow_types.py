@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,8 +15,27 @@ def is_list(arrow_type: Any) -> bool:
         types.is_list(arrow_type)
         or types.is_large_list(arrow_type)
         or types.is_fixed_size_list(arrow_type)
-        or types.is_list_view(arrow_type)
-        or types.is_large_list_view(arrow_type)
+        or is_list_view(arrow_type)
+    )
+
+
+def is_list_view(arrow_type: Any) -> bool:
+    """Returns whether values of an Arrow type are views of lists."""
+    return types.is_list_view(arrow_type) or types.is_large_list_view(
+        arrow_type
+    )
+
+
+def without_views(array: Any) -> Any:
+    """Returns views of lists as large lists.
+
+    pyarrow 26 loses values when it casts them.
+    """
+    offsets = np.zeros(len(array) + 1, np.int64)
+    sizes = pc.list_value_length(array).fill_null(0)
+    np.cumsum(sizes.to_numpy(zero_copy_only=False), out=offsets[1:])
+    return pa.LargeListArray.from_arrays(
+        pa.array(offsets), array.flatten(), mask=array.is_null()
     )
 
 

@@ -10,7 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lodestar._errors import DataError
-from lodestar.data.schema.arrow_types import as_text, is_list, is_text, is_time
+from lodestar.data.schema.arrow_types import (
+    as_text,
+    is_list,
+    is_list_view,
+    is_text,
+    is_time,
+    without_views,
+)
 from lodestar.data.schema.column import JSON, Column
 from lodestar.data.schema.schema import NA_VALUES, Schema
 
@@ -510,9 +517,7 @@ class _Sample:
 def _plain(array: Any) -> Any:
     while isinstance(array.type, pa.ExtensionType):
         array = array.storage
-    if types.is_list_view(array.type) or types.is_large_list_view(array.type):
-        return array.cast(pa.large_list(array.type.value_type))
-    return array
+    return without_views(array) if is_list_view(array.type) else array
 
 
 def _looks_like_json(array: Any) -> bool:

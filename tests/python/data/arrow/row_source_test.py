@@ -1,0 +1,211 @@
+"""lodestar.data.arrow.row_source: fields of structs, partitions and splits."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from arrow_cases import as_lists
+
+from lodestar.data import Column, DataError
+from lodestar.data.arrow.binding import Binding, bind
+from lodestar.data.arrow.row_source import (
+    SplitSource,
+    columns_of,
+    partitions_of,
+    read_rows,
+)
+from lodestar.data.arrow.table_source import TableSource
+from lodestar.data.schema.schema import NA_VALUES
+
+
+def rows_of(source, *columns):
+    """Returns the rows of all groups, a list per column; no row may be bad."""
+    found = [[] for _ in columns]
+    for group in range(len(source.row_groups)):
+        rows = read_rows(source, group, bind(columns), NA_VALUES)
+        assert not rows.bad and rows.num_rows == source.row_groups[group]
+        for values, column in zip(found, rows.columns.values()):
+            values += as_lists(column)
+    return found
+
+
+STRUCTS = pa.table(
+    {
+        "user": pa.array(
+            [
+                {"id": 7, "home": {"zip": "0150", "at": [1.5, 2.5]}},
+                {"id": None, "home": None},
+                None,
+                {"id": 8, "home": {"zip": None, "at": None}},
+            ]
+        ),
+        "a.b": [1, 2, 3, 4],
+        "a": [{"b": "5", "c": 6}] * 4,
+    }
+)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_fields_of_structs(chunked):
+    table = STRUCTS
+    if chunked:
+        table = pa.concat_tables([table[:1], table[1:3], table[3:]])
+    source = TableSource("t", table)
+    zips = Column.sparse("user.home.zip")
+    found = rows_of(
+        source,
+        Column.sparse("user.id"),
+        zips,
+        Column.dense("user.home.at", (2,), missing=-1),
+        Column.sparse("a.c"),
+    )
+    assert found == [
+        [[7], [], [], [8]],
+        [[150], [], [], []],
+        [[1.5, 2.5], [-1, -1], [-1, -1], [-1, -1]],
+        [[6]] * 4,
+    ]
+    # A column of the name comes before a field.
+    assert rows_of(source, Column.sparse("a.b")) == [[[1], [2], [3], [4]]]
+    assert source.types["a.b"] == pa.int64()
+    # What a slice does not contain is not read.
+    assert rows_of(TableSource("t", table[2:]), zips) == [[[], []]]
+
+
+def test_names_are_checked():
+    source = TableSource("t", STRUCTS)
+    source.check_names(["user.home.zip", "a.b", "user"])
+    with pytest.raises(DataError) as error:
+        source.check_names(["user.zip", "b"])
+    assert str(error.value) == (
+        "t: has no column 'user.zip', 'b'; its columns are user, a.b, a"
+    )
+    twice = TableSource("t", pa.table([[1], [2]], names=["C", "C"]))
+    with pytest.raises(DataError, match="t: has 2 columns named 'C'"):
+        twice.check_names(["C"])
+
+
+def test_partitions_of_a_path():
+    path = "/data/day=2026-01-31/city=%C3%98st%2Ffold/x=__HIVE_DEFAULT_PARTITION__"
+    assert partitions_of(f"{path}/y=/=z/part-0.parquet") == {
+        "day": "2026-01-31",
+        "city": "Øst/fold",
+        "x": None,
+        "y": "",
+    }
+    assert partitions_of("/data/a=b.parquet") == {}
+    assert partitions_of("a=1/a=2/b") == {"a": "2"}
+
+
+def test_partition_values_are_columns():
+    partitions = {"day": "7", "city": None, "C": "9"}
+    source = TableSource("t", pa.table({"C": [1, 2]}), partitions)
+    columns = [Column.sparse(name) for name in ("day", "city", "C")]
+    # A column of the file overrides the value of the path.
+    assert rows_of(source, *columns) == [[[7]] * 2, [[], []], [[1], [2]]]
+    assert source.types["day"] == pa.string()
+    assert source.types["C"] == pa.int64()
+
+
+def test_columns_in_any_order_and_more_than_once():
+    table = pa.table({"a": [1], "b": [2]})
+    found = columns_of(table, ["b", "p", "a"], {"p": "x"})
+    assert found.to_pydict() == {"b": [2], "p": ["x"], "a": [1]}
+    bindings = [
+        Binding(Column.sparse("x"), "a"),
+        Binding(Column.dense("y"), "a"),
+    ]
+    rows = read_rows(TableSource("t", table), 0, bindings, ())
+    assert [as_lists(c) for c in rows.columns.values()] == [[[1]], [[1.0]]]
+
+
+def test_bad_rows_are_named_by_their_place_in_the_source(monkeypatch):
+    monkeypatch.setattr("lodestar.data.arrow.table_source._GROUP_ROWS", 3)
+    source = TableSource("t", pa.table({"C": ["1"] * 7 + ["a"]}))
+    assert source.row_groups == (3, 3, 2)
+    rows = read_rows(source, 2, bind([Column.sparse("C")]), ())
+    assert rows.bad[1].text == (
+        "row 7: column 'C': found 'a', expected an integer of 64 bits"
+    )
+    with pytest.raises(DataError, match="^t: column 'C': found the type struct"):
+        read_rows(
+            TableSource("t", pa.table({"C": [{"a": 1}]})),
+            0,
+            bind([Column.sparse("C")]),
+            (),
+        )
+
+
+@pytest.fixture
+def many(monkeypatch):
+    monkeypatch.setattr("lodestar.data.arrow.table_source._GROUP_ROWS", 30)
+    return TableSource("t", pa.table({"n": range(100)}))
+
+
+def split(source, held, number=0, seed=0):
+    parts = [
+        SplitSource(source, number, held, is_held, seed)
+        for is_held in (False, True)
+    ]
+    return [sum(rows_of(part, Column.sparse("n"))[0], []) for part in parts]
+
+
+@pytest.mark.parametrize("held", [0.001, 0.1, 0.5, 0.9, 0.999])
+def test_a_split_is_disjoint_and_complete(many, held):
+    rest, part = split(many, held)
+    assert sorted(rest + part) == list(range(100))
+    assert len(part) == int(100 * held)
+    # The order of rows is kept.
+    assert rest == sorted(rest) and part == sorted(part)
+
+
+def test_a_split_depends_on_its_seed_and_source(many):
+    found = split(many, 0.4)
+    assert split(many, 0.4) == found
+    assert split(many, 0.4, seed=1) != found
+    assert split(many, 0.4, number=1) != found
+    # Of each group so many rows, but not the same places.
+    _, part = found
+    by_group = [[n % 30 for n in part if n // 30 == g] for g in range(3)]
+    assert [len(places) for places in by_group] == [12] * 3
+    assert by_group[0] != by_group[1] != by_group[2]
+
+
+def test_small_groups_give_their_share_together(monkeypatch):
+    monkeypatch.setattr("lodestar.data.arrow.table_source._GROUP_ROWS", 1)
+    source = TableSource("t", pa.table({"n": range(40)}))
+    rest, part = split(source, 0.25)
+    assert len(part) == 10 and sorted(rest + part) == list(range(40))
+
+
+def test_a_split_names_rows_of_the_source(many):
+    for part in (SplitSource(many, 0, 0.3, held, 0) for held in (False, True)):
+        numbers = sum(rows_of(part, Column.sparse("n"))[0], [])
+        places = [
+            part.where(group, row)
+            for group, rows in enumerate(part.row_groups)
+            for row in range(rows)
+        ]
+        assert places == [f"row {n}" for n in numbers]
+
+
+class Unparsed(TableSource):
+    """A source whose even rows cannot be parsed."""
+
+    def table(self, group, bindings):
+        table, _ = super().table(group, bindings)
+        rows = range(0, table.num_rows, 2)
+        return table, {row: f"is bad {row}" for row in rows}
+
+
+def test_rows_that_cannot_be_parsed_keep_their_place_in_a_split():
+    source = Unparsed("t", pa.table({"n": range(20)}))
+    bindings = bind([Column.sparse("n")])
+    bad = []
+    for is_held in (False, True):
+        part = SplitSource(source, 0, 0.5, is_held, 0)
+        rows = read_rows(part, 0, bindings, ())
+        numbers = np.concatenate(as_lists(rows.columns[0]))
+        for row, fault in rows.bad.items():
+            assert fault.text == f"row {numbers[row]}: is bad {numbers[row]}"
+        bad += numbers[list(rows.bad)].tolist()
+    assert sorted(bad) == list(range(0, 20, 2))
