@@ -5,3 +5,4 @@ from lodestar.data.schema.schema import Schema as Schema
 from lodestar.data.schema.schema import SchemaLike as SchemaLike
 from lodestar.data.schema.schema import as_schema as as_schema
 from lodestar.data.schema.schema import label_columns as label_columns
+from lodestar.data.schema.keras_inputs import ColumnInput as ColumnInput
