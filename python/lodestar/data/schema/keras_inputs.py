@@ -66,16 +66,14 @@ _carried: weakref.WeakValueDictionary[str, _Carried] = (
 class ColumnInput(keras.layers.InputLayer):
     """The input of a Keras model for one column, made by `Schema.inputs`.
 
-    Its tensor has the name of the column. The layer has a name that differs
-    from it, so that a layer may have the name of the column, and that Keras
-    accepts for every column.
+    The layer and its tensor have the name of the column, by which Keras finds
+    the input in a dict of features.
 
     In a `.keras` file the first input of each model holds the schema.
 
     Args:
         column: Name of the column.
         carried: The schema.
-        name: Name of the layer.
         **options: `batch_shape`, `dtype`, `ragged` and `optional` of
             `keras.layers.InputLayer`.
 
@@ -87,8 +85,6 @@ class ColumnInput(keras.layers.InputLayer):
         self,
         column: str,
         carried: _Carried,
-        *,
-        name: str | None = None,
         **options: Any,
     ):
         tensor = keras.KerasTensor(
@@ -98,11 +94,11 @@ class ColumnInput(keras.layers.InputLayer):
             ragged=options.get("ragged", False),
             name=column,
         )
-        # Keras refuses a slash in the name of a layer.
-        safe = column.replace("%", "%25").replace("/", "%2F")
-        super().__init__(
-            input_tensor=tensor, name=name or f"{safe}_input", **options
-        )
+        options["name"] = column.replace("/", "_")
+        super().__init__(input_tensor=tensor, **options)
+        # Keras refuses a slash for the sake of the paths of variables, of which
+        # an input has none.
+        self.name = column
         self.column = column
         self._carried = carried
 
