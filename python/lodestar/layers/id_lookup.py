@@ -349,8 +349,11 @@ class IdLookup(keras.layers.Layer):
         )
 
     def _see(self, inputs: Any) -> None:
-        if self.mask_token is None:
-            self._seen.see(f"`inputs` of the layer '{self.name}'", inputs)
+        self._seen.see(
+            f"`inputs` of the layer '{self.name}'",
+            inputs,
+            padding=self.mask_token is not None,
+        )
 
     def _check_vocabulary(self) -> None:
         with tf.init_scope():
