@@ -32,7 +32,10 @@ def collection(ids, **options):
 def lookup(ids, **options):
     mask = options.get("padding_id")
     return layers.IdLookup(
-        [1, 2, 3], mask_token=mask, output_mode="count", max_tokens=5,
+        [1, 2, 3],
+        mask_token=mask,
+        output_mode="count",
+        max_tokens=5,
         pad_to_max_tokens=True,
     )(ids)
 

@@ -54,8 +54,7 @@ def check(schema: Schema, features: Mapping[str, Any]) -> None:
     missing = [c.name for c in columns if c.name not in features]
     if missing:
         problems.append(
-            f"No features for the columns {missing}; found "
-            f"{sorted(features)}."
+            f"No features for the columns {missing}; found {sorted(features)}."
         )
     for column in columns:
         if column.name in features:

@@ -153,7 +153,9 @@ def inputs_of_schema(schema: Schema) -> dict[str, keras.KerasTensor]:
 
 def _input(column: Column, carried: _Carried) -> keras.KerasTensor:
     dtype = "float32" if column.dtype == "float" else "int64"
-    shape: list[int | None] = [None if dim == -1 else dim for dim in column.shape]
+    shape: list[int | None] = [
+        None if dim == -1 else dim for dim in column.shape
+    ]
     if column.kind == "sparse":
         shape = [None] * column.depth
     elif column.kind == "one_hot":

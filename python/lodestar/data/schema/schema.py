@@ -265,9 +265,10 @@ class Schema:
         Returns:
             KerasTensors by column name, of each used column that is no label:
             sparse columns are ragged, `[batch, None]`, or with `depth=2`
-            `[batch, None, None]`, int64 for ids and float32 otherwise; dense columns `[batch, *shape]`, float32 or
-            int64; one-hot columns float32 `[batch, size]`. First the sparse,
-            then the dense, then the one-hot columns.
+            `[batch, None, None]`, int64 for ids and float32 otherwise; dense
+            columns `[batch, *shape]`, float32 or int64; one-hot columns
+            float32 `[batch, size]`. First the sparse, then the dense, then the
+            one-hot columns.
         """
         from lodestar.data.schema import keras_inputs
 

@@ -72,7 +72,12 @@ def test_other_forms_that_fit_pass(name, value):
 @pytest.mark.parametrize(
     "name, value, declared, found",
     [
-        ("item", np.zeros([2, 1], np.float32), "ids", r"dense float32 tensor \[2, 1\]"),
+        (
+            "item",
+            np.zeros([2, 1], np.float32),
+            "ids",
+            r"dense float32 tensor \[2, 1\]",
+        ),
         ("item", tf.cast(IDS, tf.float32), "ids", "ragged float32"),
         ("item", keras.Input((1,)), "ids", r"dense float32 .*\[None, 1\]"),
         ("item", tf.constant([1, 2]), "ids", r"dense int32 tensor \[2\]"),
