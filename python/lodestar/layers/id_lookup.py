@@ -13,6 +13,7 @@ from lodestar._typing import Shape, TensorLike
 from lodestar.embedding.ids import check_casts
 from lodestar.layers import id_encoding
 from lodestar.layers.seen_inputs import SeenInputs
+from lodestar.layers.table_layer import scope_for
 from lodestar.lookup import IdTable, text_arrays
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import flat_values, map_flat
@@ -318,7 +319,8 @@ class IdLookup(keras.layers.Layer):
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls the layer, before which Keras drops the mask of masked arrays."""
         check_unmasked("inputs", inputs)
-        return super().__call__(inputs, *args, **kwargs)
+        with scope_for(self.name):
+            return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: Any) -> Any:
         if not isinstance(

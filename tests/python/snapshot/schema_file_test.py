@@ -29,7 +29,9 @@ def model_of(schema, seed=1):
         ids = keras.Input((None,), dtype="int64", ragged=True, name="item")
     else:
         ids = schema.inputs()["item"]
-    rows = lodestar.layers.DynamicEmbedding(2, combiner="sum", name="table")(ids)
+    rows = lodestar.layers.DynamicEmbedding(2, combiner="sum", name="table")(
+        ids
+    )
     model = keras.Model({"item": ids}, keras.layers.Dense(1, name="top")(rows))
     model.compile(
         lodestar.optimizers.DynamicEmbeddingOptimizer(
@@ -51,7 +53,9 @@ def test_schema_is_in_every_version(path):
     model.fit(IDS, np.ones([2, 1]), verbose=0)
     second = snapshot.save_model(path, model, delta=True)
     for version in (1, second.version):
-        file = os.path.join(snapshot.list(path)[version - 1].path, "schema.yaml")
+        file = os.path.join(
+            snapshot.list(path)[version - 1].path, "schema.yaml"
+        )
         assert Schema.load(file) == SCHEMA
     snapshot.compact(path)
     assert snapshot.verify(path)

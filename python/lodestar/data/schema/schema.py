@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import keras
 
@@ -439,7 +439,7 @@ def as_schema(
             "SavedModel, a list of Columns or a Keras model, got "
             f"{schema!r}."
         )
-    return Schema(schema)
+    return Schema(cast(Iterable[Column], schema))
 
 
 def label_columns(
