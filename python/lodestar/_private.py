@@ -253,6 +253,30 @@ def model_that_is_called() -> keras.Model | None:
     return layer if isinstance(layer, keras.Model) else None
 
 
+def model_that_makes_config() -> keras.Model | None:
+    """Returns the innermost Keras model whose `get_config` is running.
+
+    Keras does not tell a layer on whose behalf it is asked for its config, so
+    only the calling frames tell.
+    """
+    for frame, _ in traceback.walk_stack(None):
+        if frame.f_code.co_name == "get_config":
+            model = frame.f_locals.get("self")
+            if isinstance(model, keras.Model):
+                return model
+    return None
+
+
+def layer_of(tensor: Any) -> Any:
+    """Returns the layer that made a KerasTensor, or None.
+
+    No public name leads from the input of a model to its layer. Without the
+    private name there is none.
+    """
+    history = getattr(tensor, "_keras_history", None)
+    return getattr(history, "operation", None)
+
+
 # What callbacks of Keras count over the batches of a training.
 _BATCH_COUNTERS = (
     "_global_train_batch",

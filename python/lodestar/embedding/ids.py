@@ -1,5 +1,6 @@
 """Ids as users have them -> int64 tensors, dense, ragged or sparse."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -9,7 +10,7 @@ import tensorflow as tf
 from lodestar._checks import after, check_unmasked
 from lodestar._typing import AnyTensor
 from lodestar.ops import symbolic_build
-from lodestar.ops.flat_values import map_flat
+from lodestar.ops.flat_values import flat_values, map_flat
 from lodestar.ops.id_hash import fingerprint
 
 # The largest integer that only itself rounds to.
@@ -84,6 +85,31 @@ def check_casts(ids: AnyTensor, name: str = "ids") -> AnyTensor:
 
 def _check_casts(ids: tf.Tensor, name: str) -> tf.Tensor:
     checks = []
+    for source, cast in _casts(ids):
+        if source.dtype == tf.string:
+            raise ValueError(
+                f"`{name}` has dtype {cast.dtype.name}, but strings were "
+                "given, which Keras cannot cast to the dtype of an Input. "
+                "Declare it as keras.Input(shape, dtype='string'): layers "
+                "hash strings to ids."
+            )
+        if source.dtype in _EXACT:
+            checks.append(_check_cast(source, cast.dtype, name))
+    return after(checks, ids)
+
+
+def float_source(ids: Any) -> tf.DType | None:
+    """Returns the dtype of the floats that a graph casts to ids, if any."""
+    if not isinstance(ids, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):
+        return None
+    for source, _ in _casts(flat_values(ids)):
+        if source.dtype.is_floating:
+            return source.dtype
+    return None
+
+
+def _casts(ids: tf.Tensor) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    """Yields the (source, result) of each cast that integers come from."""
     found = [ids]
     while found:
         tensor = found.pop()
@@ -96,16 +122,8 @@ def _check_casts(ids: tf.Tensor, name: str) -> tf.Tensor:
             (source,) = op.inputs
             if source.dtype.is_integer:
                 found.append(source)
-            elif source.dtype == tf.string:
-                raise ValueError(
-                    f"`{name}` has dtype {tensor.dtype.name}, but strings were "
-                    "given, which Keras cannot cast to the dtype of an Input. "
-                    "Declare it as keras.Input(shape, dtype='string'): layers "
-                    "hash strings to ids."
-                )
-            elif source.dtype in _EXACT:
-                checks.append(_check_cast(source, tensor.dtype, name))
-    return after(checks, ids)
+            else:
+                yield source, tensor
 
 
 def _check_cast(floats: tf.Tensor, dtype: tf.DType, name: str) -> Any:

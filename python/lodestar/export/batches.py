@@ -13,11 +13,23 @@ from lodestar.ragged import LoDTensor
 def by_name(batch: Any, specs: Specs) -> dict[str, Any]:
     """The inputs in `batch`, eager tensors of the types in `specs`.
 
+    Raises:
+        ValueError: An input is missing, or not of its type.
+    """
+    return {
+        name: _of_type(name, value, specs[name])
+        for name, value in named(batch, specs).items()
+    }
+
+
+def named(batch: Any, specs: Specs) -> dict[str, Any]:
+    """The inputs in `batch` as they are.
+
     A batch is a dict by name, which may hold more; a list in the order of
     `specs`; or the one input.
 
     Raises:
-        ValueError: An input is missing, or not of its type.
+        ValueError: An input is missing.
     """
     if isinstance(batch, Mapping):
         absent = [name for name in specs if name not in batch]
@@ -40,10 +52,7 @@ def by_name(batch: Any, specs: Specs) -> dict[str, Any]:
                 f"a list of the inputs {list(specs)}."
             )
         values = list(batch)
-    return {
-        name: _of_type(name, value, specs[name])
-        for name, value in zip(specs, values, strict=True)
-    }
+    return dict(zip(specs, values, strict=True))
 
 
 def size(inputs: Mapping[str, Any]) -> int:

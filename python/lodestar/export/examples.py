@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import after
+from lodestar.data.schema import Column
+from lodestar.data.schema.example_features import features_of_schema
 from lodestar.export.input_parts import numbered
 from lodestar.ops.flat_values import flat_values
 
@@ -28,15 +31,30 @@ class ExampleForm:
 
     Integers are int64 in an Example, numbers float32.
 
+    The input of a column has the name and the values that the column has in
+    training files, as `Schema.example_features` says: an id for a one-hot
+    column, and `missing` where a dense feature is absent.
+
     Raises:
         ValueError: An input has no such form; the text names it.
     """
 
-    def __init__(self, specs: Mapping[str, tf.TypeSpec]):
+    def __init__(
+        self,
+        specs: Mapping[str, tf.TypeSpec],
+        columns: Mapping[str, Column] = {},
+    ):
         self._specs = dict(specs)
+        # A list of lists has no form that training files share.
+        self._columns = {n: c for n, c in columns.items() if c.depth == 1}
+        declared = features_of_schema(self._columns.values())
+        self._keys = {n: c.name for n, c in self._columns.items()}
         self.features: dict[str, Any] = {}
         for name, spec in specs.items():
-            self.features[name] = _feature(name, spec)
+            key = self._keys.setdefault(name, name)
+            self.features[key] = (
+                declared[key] if name in self._columns else _feature(name, spec)
+            )
         for name, spec in specs.items():
             for key in _length_keys(name, spec):
                 if key in specs:
@@ -50,8 +68,10 @@ class ExampleForm:
         """Name -> input, of serialized Examples `[B]`."""
         parsed = tf.io.parse_example(serialized, self.features)
         return {
-            name: _from_example_dtype(name, spec, parsed[name])
-            for name, spec in self._specs.items()
+            name: _of_column(self._columns[name], parsed[key])
+            if name in self._columns
+            else _from_example_dtype(name, self._specs[name], parsed[key])
+            for name, key in self._keys.items()
         }
 
     def serialize(self, inputs: Mapping[str, Any]) -> tf.Tensor:
@@ -60,6 +80,10 @@ class ExampleForm:
         Raises:
             ValueError: The inputs have different numbers of examples.
         """
+        inputs = dict(inputs)
+        for name, column in self._columns.items():
+            if column.kind == "one_hot":
+                inputs[name] = tf.argmax(inputs[name], axis=-1)
         rows = {name: _Rows(inputs[name]) for name in self._specs}
         counts = {name: len(of_input) for name, of_input in rows.items()}
         if len(set(counts.values())) > 1:
@@ -70,12 +94,15 @@ class ExampleForm:
             tf.train.Example() for _ in range(min(counts.values(), default=0))
         ]
         for name, spec in self._specs.items():
-            kind = _LISTS[_example_dtype(name, spec)]
+            feature = self.features[self._keys[name]]
+            kind = _LISTS[feature.dtype]
             keys = _length_keys(name, spec)
             for row, example in enumerate(examples):
                 features = example.features.feature
                 values, lengths = rows[name].row(row)
-                getattr(features[name], kind).value.extend(values.tolist())
+                getattr(features[self._keys[name]], kind).value.extend(
+                    values.tolist()
+                )
                 for key, of_axis in zip(keys, lengths, strict=True):
                     features[key].int64_list.value.extend(of_axis.tolist())
         return tf.constant(
@@ -177,6 +204,39 @@ def _no_form(name: str, spec: tf.TypeSpec, why: str) -> ValueError:
     return ValueError(
         f"the input {name!r}, {spec}, has no form in a tf.Example: {why}."
     )
+
+
+def _of_column(column: Column, value: Any) -> Any:
+    """Returns the input of a column, of what its feature was parsed to."""
+    if column.kind == "one_hot":
+        inside = tf.logical_and(value >= 0, value < column.size)
+        message = (
+            f"Column {column.name!r} must have ids in [0, {column.size}), but "
+            "the request has: "
+        )
+        wrong = tf.boolean_mask(value, tf.logical_not(inside))
+        check = tf.debugging.Assert(tf.reduce_all(inside), [message, wrong])
+        return tf.one_hot(after(check, value), column.size)
+    if column.kind == "dense" and isinstance(value, tf.RaggedTensor):
+        lengths = value.row_lengths()
+        most = tf.reduce_max(tf.pad(lengths, [[1, 0]]))
+        message = (
+            f"Column {column.name!r} must have equally many values in all "
+            f"examples of a request, a multiple of {column.multiple}, but they "
+            "have: "
+        )
+        fits = tf.logical_and(
+            tf.reduce_all(tf.equal(lengths, most)),
+            tf.equal(most % column.multiple, 0),
+        )
+        check = tf.debugging.Assert(fits, [message, lengths])
+        free = most // column.multiple
+        shape = [free if size == -1 else size for size in column.shape]
+        values = after(check, value.flat_values)
+        dense = tf.reshape(values, [value.nrows(), *shape])
+        dense.set_shape([None, *(None if d == -1 else d for d in column.shape)])
+        return dense
+    return value
 
 
 def _from_example_dtype(name: str, spec: tf.TypeSpec, value: Any) -> Any:

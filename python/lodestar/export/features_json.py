@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._typing import StrPath
+from lodestar.data.schema import Column
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.export import signatures
 from lodestar.export.contents import ModelContents
@@ -150,8 +151,15 @@ def specs_of(document: Mapping[str, Any]) -> Specs:
     return specs
 
 
-def plain_tensors_of(document: Mapping[str, Any]) -> PlainTensors:
-    """What `serving_default` takes, as `describe` was given it."""
+def plain_tensors_of(
+    document: Mapping[str, Any], columns: Mapping[str, Column] = {}
+) -> PlainTensors:
+    """What `serving_default` takes, as `describe` was given it.
+
+    Args:
+        document: What `read` returned.
+        columns: As of `signatures.plain_tensors`.
+    """
     signature = document["signature"]
     specs = specs_of(document)
     padding = document["padding_id"]
@@ -164,7 +172,7 @@ def plain_tensors_of(document: Mapping[str, Any]) -> PlainTensors:
             else value
             for name, value in padding.items()
         }
-    return signatures.plain_tensors(specs, signature, padding)
+    return signatures.plain_tensors(specs, signature, padding, columns)
 
 
 def rows_plain_tensors_of(document: Mapping[str, Any]) -> PlainTensors:

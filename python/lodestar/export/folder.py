@@ -18,6 +18,7 @@ _LEFT = re.compile(r"\.(partial|replaced)-([0-9a-f]{8})")
 # What an export that has not come to its end may have written.
 _WRITTEN = {
     "assets",
+    "assets.extra",
     "features.json",
     "fingerprint.pb",
     "saved_model.pb",

@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from lodestar._checks import check_choice
 from lodestar._typing import StrPath
+from lodestar.data.schema import model_schema
 from lodestar.embedding.saved_state import without_optimizer_slots
-from lodestar.export import features_json, signatures, traces
+from lodestar.export import features_json, requests, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
 
@@ -22,6 +23,7 @@ def saved_model(
     inputs: Mapping[str, tf.TypeSpec] | None = None,
     padding_id: Any = None,
     from_rows: bool = False,
+    strings: bool = True,
 ) -> None:
     """Writes `model` for inference, with the tables it reads.
 
@@ -45,6 +47,14 @@ def saved_model(
     `loaded.id_tables[name]` and `loaded.model_variables` are these; a table is
     an object with a `resource_handle`. docs/serving.md has the details.
 
+    A model with a schema (`Schema.of`) takes requests of what its training files
+    held. For a column of ids with the encoding `"hash"` or `"hex"`, `serve` and
+    `serving_default` take strings, which the graph makes the ids of, as the
+    readers do; strings of `na_values` are left out. `serve_ids` takes the ids
+    instead, as datasets give them. The schema is the file
+    assets.extra/schema.yaml of the folder: `open_dataset(data, schema=path)`
+    reads data with it, and `Schema.of(loaded)` returns it.
+
     Args:
         model: A built Keras model.
         path: Folder to write.
@@ -67,6 +77,10 @@ def saved_model(
         from_rows: Adds the signature `from_rows`, which takes in place of ids
             the rows that embedding layers look up, named as the layers and
             features, for rows that are kept elsewhere.
+        strings: Whether requests hold strings for columns of ids with the
+            encoding `"hash"` or `"hex"`, in a model with a schema
+            (`Schema.of`). False: they hold ids, which the client has made with
+            `lodestar.hash_ids(strings, column=hash_as or name)`.
 
     Outputs keep their names where the model returns a dict; otherwise they
     are `output_0`, `output_1`, ...
@@ -78,15 +92,16 @@ def saved_model(
             the model trains a table even where `training` is False.
     """
     check_choice("signature", signature, signatures.SIGNATURES)
-    model_inputs = signatures.model_inputs(model, inputs)
-    plain = signatures.plain_tensors(model_inputs.specs, signature, padding_id)
+    own_inputs = signatures.model_inputs(model, inputs)
+    model_inputs = requests.as_requested(own_inputs) if strings else own_inputs
+    plain = requests.plain_tensors(model_inputs, signature, padding_id)
     contents = model_contents(model)
     serve, lookups = traces.trace_serve(model, model_inputs)
     rows = None
     if from_rows:
         # Examples would have to hold the ids as well.
         without_rows = (
-            signatures.plain_tensors(model_inputs.specs, "ragged")
+            requests.plain_tensors(model_inputs, "ragged")
             if signature == "examples"
             else plain
         )
@@ -95,6 +110,10 @@ def saved_model(
         )
     module = _module(contents)
     module.serve = serve
+    if model_inputs is not own_inputs:
+        module.serve_ids, _ = traces.trace_serve(model, own_inputs)
+    if own_inputs.schema is not None:
+        module.schema_yaml = model_schema.as_function(own_inputs.schema)
 
     @tf.function(autograph=False)
     def serving_default(**tensors: Any) -> dict[str, Any]:
@@ -118,6 +137,8 @@ def saved_model(
     with whole_folder(path) as partial, without_optimizer_slots():
         tf.saved_model.save(module, partial, signatures=served)
         features_json.write(partial, document)
+        if own_inputs.schema is not None:
+            model_schema.write(own_inputs.schema, partial)
 
 
 def _module(contents: ModelContents) -> tf.Module:

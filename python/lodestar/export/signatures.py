@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar._checks import check_choice
+from lodestar.data.schema import Column, ColumnInput, Schema, model_schema
 from lodestar.export import input_parts
 from lodestar.export.examples import ExampleForm
 from lodestar.export.input_parts import argument_names
@@ -26,10 +28,14 @@ class ModelInputs(NamedTuple):
     Attributes:
         specs: Name -> type, the first axis of unknown size.
         pack: Name -> tensor to what the model is called with.
+        columns: Name -> column, of the inputs that the model's schema declares.
+        schema: The schema of the model, or None.
     """
 
     specs: Specs
     pack: Callable[[Mapping[str, Any]], Any]
+    columns: Mapping[str, Column] = {}
+    schema: Schema | None = None
 
 
 class Argument(NamedTuple):
@@ -67,6 +73,8 @@ def model_inputs(
 ) -> ModelInputs:
     """The inputs of `model`, or those given for a subclassed one.
 
+    Those of a subclassed model with a schema are the columns of the schema.
+
     Raises:
         ValueError: The inputs are not known.
     """
@@ -80,18 +88,23 @@ def model_inputs(
         structure = model.input
     except AttributeError:
         structure = None
+    schema = model_schema.schema_or_none(model)
+    if structure is None and schema is not None:
+        structure = schema.inputs()
     if structure is None:
         raise ValueError(
             f"the inputs of `model`, a {type(model).__name__}, are not known; "
             "give them: saved_model(..., inputs={'ids': "
-            "tf.RaggedTensorSpec([None, None], tf.int64)})."
+            "tf.RaggedTensorSpec([None, None], tf.int64)}), or set its attribute "
+            "`schema`."
         )
     if isinstance(structure, Mapping) and all(
         isinstance(t, keras.KerasTensor) for t in structure.values()
     ):
         names = argument_names(structure)
         specs = {k: _spec(t, names[k]) for k, t in structure.items()}
-        return ModelInputs(specs, dict)
+        columns = _columns(structure, schema)
+        return ModelInputs(specs, dict, columns, schema)
     tensors = keras.tree.flatten(structure)
     in_order = [t.name for t in tensors]
     arguments = argument_names(in_order)
@@ -104,7 +117,23 @@ def model_inputs(
         lambda features: keras.tree.pack_sequence_as(
             structure, [features[name] for name in in_order]
         ),
+        _columns(dict(zip(in_order, tensors, strict=True)), schema),
+        schema,
     )
+
+
+def _columns(
+    tensors: Mapping[str, keras.KerasTensor], schema: Schema | None
+) -> dict[str, Column]:
+    """Name -> column, of the inputs that were made by `Schema.inputs`."""
+    if schema is None:
+        return {}
+    layers = {name: _private.layer_of(x) for name, x in tensors.items()}
+    return {
+        name: schema[layer.column]
+        for name, layer in layers.items()
+        if isinstance(layer, ColumnInput)
+    }
 
 
 def _spec(tensor: keras.KerasTensor, name: str) -> tf.TypeSpec:
@@ -146,9 +175,18 @@ def named_outputs(outputs: Any) -> dict[str, Any]:
 
 
 def plain_tensors(
-    specs: Specs, signature: str, padding_id: Any = None
+    specs: Specs,
+    signature: str,
+    padding_id: Any = None,
+    columns: Mapping[str, Column] = {},
 ) -> PlainTensors:
     """Inputs as the plain tensors that `signature` takes; see `saved_model`.
+
+    Args:
+        specs: The inputs.
+        signature: As of `saved_model`.
+        padding_id: As of `saved_model`.
+        columns: Name -> column, as whose values `examples` hold an input.
 
     Raises:
         ValueError: Another `signature`, a `padding_id` that does not go with
@@ -161,7 +199,7 @@ def plain_tensors(
             f"`signature`={signature!r}; it goes with 'padded' only."
         )
     if signature == "examples":
-        return _one_tensor_of_examples(ExampleForm(specs))
+        return _one_tensor_of_examples(ExampleForm(specs, columns))
     padding = {}
     if signature == "padded":
         padding = check_padding(padding_id, specs)

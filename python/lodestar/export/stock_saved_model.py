@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from lodestar._checks import check_choice
 from lodestar._typing import StrPath
-from lodestar.export import features_json, signatures, traces
+from lodestar.data.schema import model_schema
+from lodestar.export import features_json, requests, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
 from lodestar.export.stock import sequences
@@ -35,6 +36,7 @@ def stock_saved_model(
     tables: str = "used",
     dtype: str | None = None,
     index: str = "hash",
+    strings: bool = True,
 ) -> None:
     """Writes `model` for inference where no op library can be loaded.
 
@@ -74,6 +76,7 @@ def stock_saved_model(
         index: How ids are found: `"hash"`, in a hash table that is made where
             the folder is loaded; or `"sorted"`, by binary search: slower on a
             CPU, but XLA compiles it and tf2onnx converts it.
+        strings: As of `saved_model`. XLA and tf2onnx take no strings.
 
     Raises:
         ValueError: Another `signature`, `tables`, `dtype` or `index`; inputs
@@ -89,8 +92,9 @@ def stock_saved_model(
         ("index", index, INDEXES),
     ):
         check_choice(name, value, known)
-    model_inputs = signatures.model_inputs(model, inputs)
-    plain = signatures.plain_tensors(model_inputs.specs, signature, padding_id)
+    own_inputs = signatures.model_inputs(model, inputs)
+    model_inputs = requests.as_requested(own_inputs) if strings else own_inputs
+    plain = requests.plain_tensors(model_inputs, signature, padding_id)
     # With our own ops, to see what is read.
     own, lookups = traces.trace_serve(model, model_inputs)
     own = own.get_concrete_function()
@@ -110,6 +114,12 @@ def stock_saved_model(
         traces.served(model, model_inputs),
         input_signature=[model_inputs.specs],
     )
+    if model_inputs is not own_inputs:
+        module.serve_ids = tf.function(
+            traces.served(model, own_inputs), input_signature=[own_inputs.specs]
+        )
+    if own_inputs.schema is not None:
+        module.schema_yaml = model_schema.as_function(own_inputs.schema)
     module.tables = stock.modules
     module.id_tables = stock_ids.modules
     module.model_variables = [v.value for v in contents.weights]
@@ -140,6 +150,8 @@ def stock_saved_model(
                 module, partial, signatures={"serving_default": trace}
             )
             features_json.write(partial, document)
+            if own_inputs.schema is not None:
+                model_schema.write(own_inputs.schema, partial)
 
 
 def _read_contents(

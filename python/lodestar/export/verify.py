@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lodestar._checks import is_number
 from lodestar._typing import StrPath
-from lodestar.export import batches, features_json, signatures
+from lodestar.export import batches, features_json, requests, signatures
 from lodestar.export.compare import MismatchError, OutputDifference, compare
 from lodestar.export.signatures import ModelInputs, PlainTensors
 from lodestar.export.traces import CallCounter, served
@@ -57,7 +57,8 @@ def verify(
         path: The folder.
         batch: What the model takes, without labels: a dict by name, a list, or
             the one input. A dense tensor for a ragged input is taken as rows
-            of one length.
+            of one length. Where requests hold strings, the batch has these; with
+            ids, as datasets give them, only `serve_ids` can be checked.
         atol: How much two numbers may differ; NaN equals NaN. Text must be
             equal.
         outputs: Names of those whose values are compared; default: all. For
@@ -79,7 +80,11 @@ def verify(
         document = features_json.read(path)
     except tf.errors.NotFoundError:
         document = None
-    inputs = _model_inputs(model, document)
+    own, inputs = _model_inputs(model, document)
+    if inputs is not own:
+        named = batches.named(batch, inputs.specs)
+        if not requests.holds_strings(named, inputs):
+            inputs = own
     features = batches.by_name(batch, inputs.specs)
     calls = CallCounter()
     rows = {}
@@ -100,7 +105,8 @@ def verify(
     loaded = tf.saved_model.load(path)
     checked = []
     worst: dict[str, OutputDifference] = {}
-    for signature, found in _results(loaded, document, inputs, features, rows):
+    results = _results(loaded, document, own, inputs, features, rows)
+    for signature, found in results:
         checked.append(signature)
         if set(wanted) != set(found):
             raise MismatchError(
@@ -128,29 +134,41 @@ def verify(
 
 def _model_inputs(
     model: keras.Model, document: Mapping[str, Any] | None
-) -> ModelInputs:
+) -> tuple[ModelInputs, ModelInputs]:
+    """The inputs as the model takes them, and as requests hold them."""
     if document is None:
-        return signatures.model_inputs(model)
+        own = signatures.model_inputs(model)
+        return own, requests.as_requested(own)
     specs = features_json.specs_of(document)
     if document["inputs_given"]:
-        return signatures.model_inputs(model, specs)
+        own = signatures.model_inputs(model, specs)
+        return own, own
     own = signatures.model_inputs(model)
     if set(own.specs) != set(specs):
         raise MismatchError(
             f"the model takes the inputs {sorted(own.specs)}, the export "
             f"{sorted(specs)}."
         )
-    return own
+    texts = requests.text_columns(own)
+    if any(specs[name].dtype == tf.string for name in texts):
+        return own, requests.as_requested(own)
+    return own, own
 
 
 def _results(
     loaded: Any,
     document: Mapping[str, Any] | None,
+    own: ModelInputs,
     inputs: ModelInputs,
     features: Mapping[str, Any],
     rows: Mapping[Any, Any],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each signature and what it gives."""
+    if hasattr(loaded, "serve_ids"):
+        if inputs is own:
+            yield "serve_ids", loaded.serve_ids(dict(features))
+            return
+        yield "serve_ids", loaded.serve_ids(requests.ids_maker(own)(features))
     if hasattr(loaded, "serve"):
         yield "serve", loaded.serve(dict(features))
     for name, function in loaded.signatures.items():
@@ -171,13 +189,13 @@ def _plain_tensors(
     function: Any, document: Mapping[str, Any] | None, inputs: ModelInputs
 ) -> PlainTensors:
     if document is not None:
-        return features_json.plain_tensors_of(document)
+        return features_json.plain_tensors_of(document, inputs.columns)
     wanted = set(function.structured_input_signature[1])
     for signature in signatures.SIGNATURES:
         if signature == "padded":
             continue  # without features.json the padding is not known
         try:
-            plain = signatures.plain_tensors(inputs.specs, signature)
+            plain = requests.plain_tensors(inputs, signature)
         except ValueError:
             continue
         if set(plain.specs) == wanted:

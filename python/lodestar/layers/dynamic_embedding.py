@@ -154,7 +154,9 @@ class DynamicEmbedding(TableLayer):
 
     Raises:
         ValueError: Bad arguments, ids of a floating-point dtype, or ids `[B]`
-            with a combiner.
+            with a combiner. While `fit`, `evaluate` or `predict` is traced:
+            floats for a column that the model's schema declares as ids; see
+            `Schema.inputs`.
         TypeError: A second positional argument.
     """
 
@@ -271,8 +273,11 @@ class DynamicEmbedding(TableLayer):
         return symbolic_rows(ids, self.feature, self.compute_dtype)
 
     def _see(self, ids: Any) -> None:
-        if self.feature.padding_id is None:
-            self._seen.see(f"`ids` of the layer '{self.name}'", ids)
+        self._seen.see(
+            f"`ids` of the layer '{self.name}'",
+            ids,
+            padding=self.feature.padding_id is not None,
+        )
 
     def compute_output_shape(self, ids_shape: Any) -> tuple[int | None, ...]:
         """`ids_shape` + `[D]`, with a combiner without the innermost axis."""

@@ -79,7 +79,8 @@ class EmbeddingCollection(TableLayer):
     Output: name -> rows, as DynamicEmbedding gives them.
 
     Raises:
-        ValueError: Bad arguments, or a feature without ids.
+        ValueError: Bad arguments, or a feature without ids. Floats as those of
+            DynamicEmbedding.
     """
 
     def __init__(
@@ -336,11 +337,11 @@ class EmbeddingCollection(TableLayer):
 
     def _see(self, inputs: Mapping[str, Any]) -> None:
         for name, feature in self._features:
-            if feature.padding_id is None:
-                self._seen.see(
-                    f"`inputs[{name!r}]` of the layer '{self.name}'",
-                    inputs[name],
-                )
+            self._seen.see(
+                f"`inputs[{name!r}]` of the layer '{self.name}'",
+                inputs[name],
+                padding=feature.padding_id is not None,
+            )
 
     def compute_mask(
         self, inputs: Mapping[str, Any], previous_mask: Any = None

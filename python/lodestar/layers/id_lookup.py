@@ -13,6 +13,7 @@ from lodestar._typing import Shape, TensorLike
 from lodestar.embedding.ids import check_casts
 from lodestar.layers import id_encoding
 from lodestar.layers.seen_inputs import SeenInputs
+from lodestar.layers.table_layer import scope_for
 from lodestar.lookup import IdTable, text_arrays
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import flat_values, map_flat
@@ -318,7 +319,8 @@ class IdLookup(keras.layers.Layer):
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls the layer, before which Keras drops the mask of masked arrays."""
         check_unmasked("inputs", inputs)
-        return super().__call__(inputs, *args, **kwargs)
+        with scope_for(self.name):
+            return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: Any) -> Any:
         if not isinstance(
@@ -349,8 +351,11 @@ class IdLookup(keras.layers.Layer):
         )
 
     def _see(self, inputs: Any) -> None:
-        if self.mask_token is None:
-            self._seen.see(f"`inputs` of the layer '{self.name}'", inputs)
+        self._seen.see(
+            f"`inputs` of the layer '{self.name}'",
+            inputs,
+            padding=self.mask_token is not None,
+        )
 
     def _check_vocabulary(self) -> None:
         with tf.init_scope():

@@ -1,4 +1,4 @@
-"""Notices that ragged ids arrive dense, as they do in an export by Keras."""
+"""Notices inputs that differ from those that a layer was built on."""
 
 import warnings
 from typing import Any, TypeAlias
@@ -7,7 +7,9 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar.embedding.ids import float_source
 from lodestar.ops import symbolic_build
+from lodestar.ops.flat_values import flat_values
 
 # A shape without the batch.
 _Sizes: TypeAlias = tuple[int | None, ...]
@@ -19,6 +21,10 @@ class SeenInputs:
     `model.export` and `tf.saved_model.save` trace a model with dense
     placeholders even where its inputs are ragged or sparse. The layer would
     then look up padding like any other id.
+
+    A functional model casts what it is given to the dtype of its inputs, so that
+    floats, such as those of a table that was read without the model's schema,
+    become ids before a layer sees them. Only a graph shows the cast.
     """
 
     def __init__(self) -> None:
@@ -27,14 +33,66 @@ class SeenInputs:
         self._not_dense: set[tuple[str, _Sizes]] = set()
         # The ranks of ragged and sparse tensors in calls.
         self._ranks: set[tuple[str, int]] = set()
+        # By name, the layers and operations that symbolic inputs come from.
+        self._sources: dict[str, set[Any]] = {}
+        self._warned_of_floats = False
 
-    def see(self, name: str, x: Any) -> None:
+    def see(self, name: str, x: Any, *, padding: bool = False) -> None:
         """Records `x`; warns if it is dense and was ragged or sparse before.
 
+        Warns once if `x` was cast from floats by the input of a model.
+
         Args:
-            name: What to call it in the warning.
+            name: What to call it in a message.
             x: An argument of the layer's call, symbolic or not.
+            padding: Whether the layer knows which values are padding.
+
+        Raises:
+            ValueError: `x` was cast from floats, and the schema of the model
+                declares ids.
         """
+        if isinstance(x, keras.KerasTensor):
+            source = _private.layer_of(x)
+            if source is not None:
+                self._sources.setdefault(name, set()).add(source)
+        elif tf.is_symbolic_tensor(flat_values(x)):
+            self._check_floats(name, x)
+        if not padding:
+            self._see_kind(name, x)
+
+    def _check_floats(self, name: str, x: Any) -> None:
+        sources = self._sources.get(name, set())
+        if _private.is_symbolic_build() or not sources:
+            return
+        # A cast behind another layer is the model's own.
+        if not all(isinstance(s, keras.layers.InputLayer) for s in sources):
+            return
+        dtype = float_source(x)
+        if dtype is None:
+            return
+        # A ColumnInput of `Schema.inputs` has a column.
+        columns = [getattr(s, "column", None) for s in sources]
+        if None not in columns:
+            named = " and ".join(sorted({repr(column) for column in columns}))
+            raise ValueError(
+                f"{name} are the column {named}, which the schema of the model "
+                f"declares as ids, but the data has {dtype.name} there, which "
+                "Keras cast to integers. Read the data with the schema of the "
+                "model: lodestar.data.open_dataset(data, schema=model)."
+            )
+        if not self._warned_of_floats:
+            self._warned_of_floats = True
+            warnings.warn(
+                f"{name} were cast from {dtype.name} to integers, as Keras "
+                "casts data to the dtype of an Input. If these are not ids, "
+                "the layer looks up numbers that mean nothing. Give integers; "
+                "or build the model on `schema.inputs()`, and read all data "
+                "with the schema: lodestar.data.open_dataset(data, "
+                "schema=schema).",
+                stacklevel=3,
+            )
+
+    def _see_kind(self, name: str, x: Any) -> None:
         if isinstance(x, keras.KerasTensor):
             not_dense = x.sparse or getattr(x, "ragged", False)
             shapes = self._not_dense if not_dense else self._dense
@@ -50,7 +108,7 @@ class SeenInputs:
                 "What fills short rows of a dense tensor is looked up like any "
                 "other id and changes the scores. To export the model with "
                 "ragged and sparse inputs, use lodestar.export.saved_model.",
-                stacklevel=2,
+                stacklevel=3,
             )
 
     def _is_padded(self, name: str, x: Any) -> bool:

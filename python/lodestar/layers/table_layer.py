@@ -1,5 +1,6 @@
 """What layers over tables share: how they hold, save and copy what is theirs."""
 
+import contextlib
 import copy
 import warnings
 from collections.abc import Mapping, MutableMapping
@@ -7,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from lodestar import _private
 from lodestar._checks import check_unmasked
@@ -16,6 +18,17 @@ from lodestar.embedding.fit_callbacks import refuse_callbacks
 from lodestar.embedding.hook_variable import HookVariable, as_hook
 
 _KEY = "own_weight_{}"
+
+
+def scope_for(name: str) -> contextlib.AbstractContextManager[Any]:
+    """Returns a scope in which TensorFlow accepts the name of a layer.
+
+    A layer is often named as its column, such as `_id` of MongoDB, but the
+    outermost scope of a graph must not begin with an underscore.
+    """
+    if name[:1].isalnum() or tf.get_current_name_scope():
+        return contextlib.nullcontext()
+    return tf.name_scope("layer")
 
 
 class TableLayer(keras.layers.Layer):
@@ -31,7 +44,8 @@ class TableLayer(keras.layers.Layer):
         """Calls the layer, before which Keras drops the mask of masked arrays."""
         for x in keras.tree.flatten((args, kwargs)):
             check_unmasked("inputs", x)
-        return super().__call__(*args, **kwargs)
+        with scope_for(self.name):
+            return super().__call__(*args, **kwargs)
 
     def tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
         """The tables, by what their names in Keras's files begin with."""

@@ -10,9 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._typing import StrPath
+from lodestar.data.schema import model_schema
 from lodestar.ops import snapshot_ops
 from lodestar.ops.compile_line import compiled_optimizer
-from lodestar.snapshot import blobs, model_variables
+from lodestar.snapshot import blobs, model_variables, schema_file
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,
     SnapshotError,
@@ -105,7 +106,8 @@ def save_model(
 
     Tables as `save` takes them, weights, states of random seeds, the variables
     of the optimizer, gradients that it accumulates, and the reader's place, all
-    of one moment: call it between two steps, as callbacks are called.
+    of one moment: call it between two steps, as callbacks are called. Also the
+    schema of the model, if it has one (`Schema.of`).
 
     Args:
         path: As `save`.
@@ -126,6 +128,7 @@ def save_model(
     _check_model(model)
     extra = dense_arrays(dense)
     tables = find_tables(model)
+    schema = model_schema.schema_or_none(model)
     checkpoint = _checkpoint(iterator)
     optimizer = compiled_optimizer(model)
     if optimizer is not None and step is None:
@@ -145,10 +148,11 @@ def save_model(
         }
 
     def write_files(folder: str) -> list[str]:
+        names = schema_file.write(schema, folder)
         if checkpoint is None:
-            return []
+            return names
         checkpoint.write(os.path.join(folder, _READER))
-        return sorted(
+        return names + sorted(
             name for name in os.listdir(folder) if name.startswith(_READER)
         )
 
@@ -169,6 +173,7 @@ def restore_values(path: StrPath, model: keras.Model, version: int) -> None:
     tables = find_tables(model)
 
     def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
+        schema_file.check(folder, chain[-1], model)
         plan = Plan(folder, chain, tables, of_tables)
         variables = _Variables(folder, chain[-1], model, tables, of_weights)
 
@@ -219,7 +224,9 @@ def restore_model(
 
     Raises:
         Exception: As `restore`; also for a weight of another shape or dtype, an
-            optimizer with other variables, or no reader's place to restore.
+            optimizer with other variables, no reader's place to restore, or a
+            column that the schemas of the model and of the snapshot declare
+            differently.
     """
     _check_model(model)
     options = check_options(rename, missing, extra, optimizer_slots)
@@ -234,6 +241,7 @@ def restore_model(
 
     def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
         manifest = chain[-1]
+        schema_file.check(folder, manifest, model)
         if checkpoint is not None:
             _check_reader(folder, manifest)
         table_options = options

@@ -96,9 +96,9 @@ def test_nested_inputs():
     ids = keras.Input((None,), dtype="int64", name="ids", ragged=True)
     x = keras.Input((2,), name="x")
     model = keras.Model({"user": {"ids": ids}, "x": x}, x * 1.0)
-    specs, pack = signatures.model_inputs(model)
-    assert set(specs) == {"ids", "x"}
-    assert pack({"ids": 1, "x": 2}) == {"user": {"ids": 1}, "x": 2}
+    inputs = signatures.model_inputs(model)
+    assert set(inputs.specs) == {"ids", "x"}
+    assert inputs.pack({"ids": 1, "x": 2}) == {"user": {"ids": 1}, "x": 2}
 
 
 @pytest.mark.parametrize(

@@ -1,45 +1,170 @@
-"""The inputs of a Keras model that takes what slots hold."""
+"""The inputs of a Keras model, which carry the schema of its data."""
 
-from collections.abc import Iterable
+import hashlib
+import weakref
+from typing import Any
 
 import keras
 
-from lodestar.data.schema import Column
+from lodestar import _private
+from lodestar.data.schema.column import Column
+from lodestar.data.schema.schema import Schema
+
+_KINDS = ("sparse", "dense", "one_hot")
 
 
-def inputs_of_schema(schema: Iterable[Column]) -> dict[str, keras.KerasTensor]:
-    """The inputs of a functional model, one for each used feature slot.
+class _Carried:
+    """A schema that several inputs share.
 
-    A Keras model takes what a dataset of these slots gives by the names of the
-    slots; an input has its slot's, unless that has a "/", which Keras refuses.
+    Attributes:
+        schema: The schema; None if no input that has been loaded wrote it.
+    """
 
-    >>> inputs = inputs_of_schema([Column.sparse("item"), Column.dense("price", [2])])
-    >>> {name: tensor.shape for name, tensor in inputs.items()}
-    {'item': (None, None), 'price': (None, 2)}
+    def __init__(
+        self,
+        schema: Schema | None = None,
+        key: str | None = None,
+        text: str | None = None,
+    ):
+        self.schema = schema
+        self._key = key
+        self._text = text
+
+    @property
+    def text(self) -> str | None:
+        """The text of the schema file."""
+        if self._text is None and self.schema is not None:
+            self._text = self.schema.yaml()
+        return self._text
+
+    @property
+    def key(self) -> str:
+        """A hash of the text, by which the inputs of a file find each other."""
+        if self._key is None:
+            text = (self.text or "").encode()
+            self._key = hashlib.blake2b(text, digest_size=8).hexdigest()
+            _carried[self._key] = self
+        return self._key
+
+    @classmethod
+    def loaded(cls, key: str, text: str | None) -> "_Carried":
+        """Returns what an input of a file carries."""
+        found = _carried.get(key)
+        if found is None or text not in (None, found.text):
+            schema = None if text is None else Schema.parse(text)
+            _carried[key] = found = cls(schema, key, text)
+        return found
+
+
+# By key. In a file, the input that holds the schema precedes the others.
+_carried: weakref.WeakValueDictionary[str, _Carried] = (
+    weakref.WeakValueDictionary()
+)
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+class ColumnInput(keras.layers.InputLayer):
+    """The input of a Keras model for one column, made by `Schema.inputs`.
+
+    The layer and its tensor have the name of the column, by which Keras finds
+    the input in a dict of features.
+
+    In a `.keras` file the first input of each model holds the schema.
 
     Args:
-        schema: A `Schema`, or slots; labels are left out.
+        column: Name of the column.
+        carried: The schema.
+        **options: `batch_shape`, `dtype`, `ragged` and `optional` of
+            `keras.layers.InputLayer`.
 
-    Returns:
-        By the name of the slot: of ids ragged int64 `[B, None]`, of sparse
-        floats the same of float32; of numbers `[B, *shape]`, float32 or, where
-        the slot is of uint64, int64; of one-hot slots float32 `[B, size]`. First
-        the sparse, then the dense, then the one-hot slots.
+    Attributes:
+        column: Name of the column.
     """
-    kinds = ("sparse", "dense", "one_hot")
-    used = [slot for slot in schema if slot.used and slot.kind in kinds]
+
+    def __init__(
+        self,
+        column: str,
+        carried: _Carried,
+        **options: Any,
+    ):
+        tensor = keras.KerasTensor(
+            options.pop("batch_shape"),
+            dtype=options.pop("dtype"),
+            sparse=options.pop("sparse", False),
+            ragged=options.get("ragged", False),
+            name=column,
+        )
+        options["name"] = column.replace("/", "_")
+        super().__init__(input_tensor=tensor, **options)
+        # Keras refuses a slash for the sake of the paths of variables, of which
+        # an input has none.
+        self.name = column
+        self.column = column
+        self._carried = carried
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema; None if the file of the model did not hold it."""
+        return self._carried.schema
+
+    def get_config(self) -> dict[str, Any]:
+        config = {
+            **super().get_config(),
+            "column": self.column,
+            "schema_key": self._carried.key,
+        }
+        if self._writes_schema():
+            config["schema"] = self._carried.text
+        return config
+
+    def _writes_schema(self) -> bool:
+        """Returns whether no other input of the model writes the schema.
+
+        A model may have any of the inputs that were made together, so none of
+        them can be the one for all models.
+        """
+        model = _private.model_that_makes_config()
+        inputs = (
+            operation
+            for operation in getattr(model, "operations", ())
+            if isinstance(operation, ColumnInput)
+            and operation._carried is self._carried
+        )
+        return next(inputs, self) is self
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "ColumnInput":
+        config = dict(config)
+        carried = _Carried.loaded(
+            config.pop("schema_key"), config.pop("schema", None)
+        )
+        return cls(carried=carried, **config)
+
+
+def inputs_of_schema(schema: Schema) -> dict[str, keras.KerasTensor]:
+    """Returns the inputs of a functional model; see `Schema.inputs`."""
+    carried = _Carried(schema)
+    used = [column for column in schema.used if column.kind in _KINDS]
     return {
-        slot.name: _input(slot)
-        for slot in sorted(used, key=lambda slot: kinds.index(slot.kind))
+        column.name: _input(column, carried)
+        for column in sorted(used, key=lambda c: _KINDS.index(c.kind))
     }
 
 
-def _input(slot: Column) -> keras.KerasTensor:
-    name = None if "/" in slot.name else slot.name
-    dtype = "float32" if slot.dtype == "float" else "int64"
-    if slot.kind == "sparse":
-        return keras.Input((None,), dtype=dtype, ragged=True, name=name)
-    if slot.kind == "one_hot":
-        return keras.Input((slot.size,), dtype="float32", name=name)
-    shape = [None if dim == -1 else dim for dim in slot.shape]
-    return keras.Input(shape, dtype=dtype, name=name)
+def _input(column: Column, carried: _Carried) -> keras.KerasTensor:
+    dtype = "float32" if column.dtype == "float" else "int64"
+    shape: list[int | None] = [
+        None if dim == -1 else dim for dim in column.shape
+    ]
+    if column.kind == "sparse":
+        shape = [None] * column.depth
+    elif column.kind == "one_hot":
+        shape, dtype = [column.size], "float32"
+    layer = ColumnInput(
+        column.name,
+        carried,
+        batch_shape=(None, *shape),
+        dtype=dtype,
+        ragged=column.kind == "sparse",
+    )
+    return layer.output

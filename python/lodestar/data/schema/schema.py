@@ -3,7 +3,9 @@
 import dataclasses
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
+
+import keras
 
 from lodestar._checks import check_texts
 from lodestar._files import AtomicFile, as_path
@@ -282,7 +284,15 @@ class Schema:
     def inputs(self) -> dict[str, Any]:
         """Returns the inputs of a functional Keras model of these features.
 
-        A Keras model takes a dataset's features by name.
+        A Keras model takes a dataset's features by name. A model that is built
+        on these inputs carries the schema, also in its `.keras` file and its
+        exports; `Schema.of(model)` returns it. Keras's `clone_model` replaces
+        the inputs; pass `input_tensors=schema.inputs()` to it.
+
+        While it traces `fit`, `evaluate` or `predict`, a layer of Lodestar
+        raises ValueError if floats are given where the schema declares ids.
+        It cannot see this in an eager call of a model, `model(features)`, or
+        with `run_eagerly=True`; call `check(features)` there.
 
         >>> schema = Schema([Column.sparse("item"), Column.dense("price", [2])])
         >>> inputs = schema.inputs()
@@ -291,10 +301,11 @@ class Schema:
 
         Returns:
             KerasTensors by column name, of each used column that is no label:
-            sparse columns are ragged, `[batch, None]`, int64 for ids and
-            float32 otherwise; dense columns `[batch, *shape]`, float32 or
-            int64; one-hot columns float32 `[batch, size]`. First the sparse,
-            then the dense, then the one-hot columns.
+            sparse columns are ragged, `[batch, None]`, or with `depth=2`
+            `[batch, None, None]`, int64 for ids and float32 otherwise; dense
+            columns `[batch, *shape]`, float32 or int64; one-hot columns
+            float32 `[batch, size]`. First the sparse, then the dense, then the
+            one-hot columns.
         """
         from lodestar.data.schema import keras_inputs
 
@@ -326,34 +337,43 @@ class Schema:
         return example_features.features_of_schema(self)
 
     @classmethod
-    def from_inputs(
-        cls, model: Any, labels: str | Column | Iterable[str | Column] = ()
-    ) -> "Schema":
-        """Returns the columns of data that a functional Keras model can take.
-
-        A ragged int64 input is a sparse id column; a float32 input is a dense
-        column of its shape, where None is a dim of -1. The names are those of a
-        dict of inputs, else of the inputs themselves.
+    def of(cls, model: Any) -> "Schema":
+        """Returns the schema of a model.
 
         Args:
-            model: The model, or its inputs: a KerasTensor, a list or a dict.
-            labels: The labels, which come first: Columns, or the names of
-                binary ones.
+            model: A functional or sequential Keras model that was built on
+                `inputs()`, also one that was loaded from a `.keras` file; a
+                Keras model whose attribute `schema` is a Schema; or what
+                `tf.saved_model.load` returned for an export of such a model.
 
         Raises:
-            ValueError: An input is none of these, or the model has no inputs
-                yet.
+            ValueError: The model has no schema, or its inputs have different
+                ones.
         """
-        from lodestar.data.schema.model_inputs import shapes_of_inputs
+        from lodestar.data.schema import model_schema
 
-        columns = label_columns(labels)
-        for name, shape in shapes_of_inputs(model).items():
-            columns.append(
-                Column.sparse(name)
-                if shape is None
-                else Column.dense(name, shape)
-            )
-        return cls(columns)
+        return model_schema.schema_of(model)
+
+    def check(self, features: Mapping[str, Any]) -> None:
+        """Checks that features have the types that the columns declare.
+
+        A feature of ids holds integers or, with the encoding `"hash"`, strings,
+        which only an exported model takes: ragged, sparse or dense, with
+        `depth` dimensions besides the batch. A feature of numbers holds floats
+        or integers. Dense and one-hot features are dense and have the declared
+        shape. Other features than the used columns are ignored.
+
+        Args:
+            features: By column name: eager or symbolic tensors, dense, ragged
+                or sparse; NumPy arrays; type specs.
+
+        Raises:
+            ValueError: Features are missing or contradict their columns. The
+                message names all of them.
+        """
+        from lodestar.data.schema import check_features
+
+        check_features.check(self, features)
 
     @classmethod
     def load(cls, path: StrPath) -> "Schema":
@@ -421,33 +441,42 @@ def _is_printable(content: Any) -> bool:
     return not isinstance(content, str) or content.isprintable()
 
 
-SchemaLike: TypeAlias = Schema | StrPath | Iterable[Column]
+SchemaLike: TypeAlias = Schema | StrPath | Iterable[Column] | keras.Model
 
 
 def as_schema(
     schema: SchemaLike, weights: Mapping[str, str] | None = None
 ) -> Schema:
-    """Returns a schema, or what the path of a schema file or a list stands for.
+    """Returns the schema that a value stands for.
 
     Args:
-        schema: The schema.
+        schema: A Schema, the path of a schema file or of an exported
+            SavedModel, a list of Columns, or a model as `Schema.of` takes it.
         weights: As `Schema.with_weights` takes it.
 
     Raises:
         TypeError: `schema` is none of these.
+        ValueError: The model has no schema, or the file is not valid.
     """
+    from lodestar.data.schema import model_schema
+
     if weights:
         return as_schema(schema).with_weights(weights)
     if isinstance(schema, Schema):
         return schema
     if isinstance(schema, (str, os.PathLike)):
+        if model_schema.is_saved_model(schema):
+            return model_schema.schema_of_saved_model(schema)
         return Schema.load(schema)
+    if model_schema.is_model(schema):
+        return Schema.of(schema)
     if isinstance(schema, Mapping) or not isinstance(schema, Iterable):
         raise TypeError(
-            "`schema` must be a Schema, the path of a schema file or a list of "
-            f"Columns, got {schema!r}."
+            "`schema` must be a Schema, the path of a schema file or of a "
+            "SavedModel, a list of Columns or a Keras model, got "
+            f"{schema!r}."
         )
-    return Schema(schema)
+    return Schema(cast(Iterable[Column], schema))
 
 
 def label_columns(

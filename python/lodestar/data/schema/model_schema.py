@@ -1,0 +1,116 @@
+"""Schemas of Keras models and of SavedModels."""
+
+import os
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lodestar import _private
+from lodestar._typing import StrPath
+from lodestar.data.schema.keras_inputs import ColumnInput
+from lodestar.data.schema.schema import Schema
+
+# The file in the folder of a SavedModel. TensorFlow leaves the contents of
+# assets.extra alone, and everything that copies the folder copies it.
+FILE_NAME = os.path.join("assets.extra", "schema.yaml")
+
+
+def schema_of(model: Any) -> Schema:
+    """Returns the schema of a model; see `Schema.of`."""
+    found = _find(model)
+    if found is None:
+        raise ValueError(
+            f"{_described(model)} has no schema. Build a functional model on "
+            "`schema.inputs()`, or set the attribute `schema` of a subclassed "
+            "model: model.schema = dataset.schema."
+        )
+    return found
+
+
+def schema_or_none(model: Any) -> Schema | None:
+    """Returns the schema of a model, or None if it has none.
+
+    Raises:
+        ValueError: The inputs of the model have different schemas.
+    """
+    return _find(model)
+
+
+def is_model(x: Any) -> bool:
+    """Returns whether `x` is a Keras model or a loaded SavedModel."""
+    return isinstance(x, keras.Model) or hasattr(x, "schema_yaml")
+
+
+def is_saved_model(path: StrPath) -> bool:
+    """Returns whether `path` is the folder of a SavedModel."""
+    pb = os.path.join(os.fspath(path), "saved_model.pb")
+    return bool(tf.io.gfile.exists(pb))
+
+
+def schema_of_saved_model(path: StrPath) -> Schema:
+    """Returns the schema of the SavedModel in a folder.
+
+    Raises:
+        ValueError: It has none.
+    """
+    file = os.path.join(os.fspath(path), FILE_NAME)
+    if not tf.io.gfile.exists(file):
+        raise ValueError(
+            f"The SavedModel {os.fspath(path)!r} has no schema: there is no "
+            f"file {FILE_NAME} in it. Export a model that is built on "
+            "`schema.inputs()` with lodestar.export.saved_model."
+        )
+    return Schema.load(file)
+
+
+def write(schema: Schema, folder: str) -> None:
+    """Writes a schema into the folder of a SavedModel."""
+    path = os.path.join(folder, FILE_NAME)
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    with tf.io.gfile.GFile(path, "w") as file:
+        file.write(schema.yaml())
+
+
+def as_function(schema: Schema) -> tf.types.experimental.PolymorphicFunction:
+    """Returns a function for a SavedModel that returns the text of a schema.
+
+    A loaded model keeps it when its folder is replaced.
+    """
+    text = schema.yaml()
+    return tf.function(lambda: tf.constant(text), input_signature=[])
+
+
+def _find(model: Any) -> Schema | None:
+    own = getattr(model, "schema", None)
+    if isinstance(own, Schema):
+        return own
+    if hasattr(model, "schema_yaml"):
+        return Schema.parse(model.schema_yaml().numpy().decode())
+    found: list[Schema] = []
+    for tensor in _inputs(model):
+        layer = _private.layer_of(tensor)
+        schema = layer.schema if isinstance(layer, ColumnInput) else None
+        if schema is not None and not any(schema is x for x in found):
+            found.append(schema)
+    for schema in found[1:]:
+        if schema != found[0]:
+            raise ValueError(
+                f"{_described(model)} has inputs of different schemas:\n"
+                f"{found[0]}\n\n{schema}\nMake all inputs by one call of "
+                "`schema.inputs()`."
+            )
+    return found[0] if found else None
+
+
+def _inputs(model: Any) -> list[Any]:
+    try:
+        return list(model.inputs or ())
+    except AttributeError:  # of a subclassed model, or one that is not built
+        return []
+
+
+def _described(model: Any) -> str:
+    name = getattr(model, "name", None)
+    named = f" {name!r}" if isinstance(name, str) else ""
+    return f"The {type(model).__name__}{named}"

@@ -1,0 +1,160 @@
+"""What requests hold for the columns of a schema -> what a model takes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar._checks import after
+from lodestar.data.schema import Column, Schema
+from lodestar.export import signatures
+from lodestar.export.signatures import ModelInputs, PlainTensors
+from lodestar.ops.flat_values import flat_values, map_flat
+from lodestar.string_ids import hash_ids
+
+_HEX_DIGITS = 16  # of 64 bits
+
+
+def as_requested(inputs: ModelInputs) -> ModelInputs:
+    """Returns the inputs of a model as clients send them.
+
+    A client sends what the training files held: strings for a column of ids whose
+    encoding is `"hash"` or `"hex"`. They become ids in the graph, by plain
+    TensorFlow ops, as the readers make them. A missing value is no id.
+
+    Args:
+        inputs: The inputs as the model takes them.
+
+    Returns:
+        `inputs` itself if no column holds strings.
+    """
+    if inputs.schema is None or not text_columns(inputs):
+        return inputs
+    specs = dict(inputs.specs)
+    for name in text_columns(inputs):
+        spec = specs[name]
+        specs[name] = tf.RaggedTensorSpec(
+            spec.shape, tf.string, spec.ragged_rank, spec.row_splits_dtype
+        )
+    to_ids = ids_maker(inputs)
+    return inputs._replace(
+        specs=specs, pack=lambda features: inputs.pack(to_ids(features))
+    )
+
+
+def text_columns(inputs: ModelInputs) -> dict[str, Column]:
+    """Returns input -> column of those for which requests hold strings."""
+    return {
+        name: column
+        for name, column in inputs.columns.items()
+        if column.encoding != "int"
+        and isinstance(inputs.specs[name], tf.RaggedTensorSpec)
+    }
+
+
+def ids_maker(inputs: ModelInputs) -> Callable[[Mapping[str, Any]], Any]:
+    """Returns a function from strings, by input, to ids; see `as_requested`."""
+    schema, columns = inputs.schema, text_columns(inputs)
+    assert schema is not None
+    input_of = {column.name: name for name, column in inputs.columns.items()}
+
+    def to_ids(features: Mapping[str, Any]) -> dict[str, Any]:
+        made = dict(features)
+        for name, column in columns.items():
+            strings = features[name]
+            valid = _valid(column, schema, strings)
+            weights = input_of.get(schema.weights.get(column.name, ""))
+            if weights is not None:
+                # Those of missing values go with them.
+                made[weights] = tf.ragged.boolean_mask(made[weights], valid)
+            made[name] = map_flat(
+                lambda flat, column=column: _ids(column, flat),  # type: ignore[misc]
+                tf.ragged.boolean_mask(strings, valid),
+            )
+        return made
+
+    return to_ids
+
+
+def plain_tensors(
+    inputs: ModelInputs, signature: str, padding_id: Any = None
+) -> PlainTensors:
+    """Returns the plain tensors of a request; see `signatures.plain_tensors`.
+
+    The empty string pads strings, unless `padding_id` names their input.
+    """
+    texts = [n for n in text_columns(inputs) if holds_text(inputs, n)]
+    if texts and signature == "padded" and padding_id is not None:
+        if not isinstance(padding_id, Mapping):
+            padding_id = {
+                name: padding_id
+                for name, spec in inputs.specs.items()
+                if isinstance(spec, tf.RaggedTensorSpec) and name not in texts
+            }
+        padding_id = {**dict.fromkeys(texts, ""), **padding_id}
+    return signatures.plain_tensors(
+        inputs.specs, signature, padding_id, inputs.columns
+    )
+
+
+def holds_text(inputs: ModelInputs, name: str) -> bool:
+    """Returns whether requests hold strings for an input."""
+    return bool(inputs.specs[name].dtype == tf.string)
+
+
+def _valid(column: Column, schema: Schema, strings: tf.RaggedTensor) -> Any:
+    """Returns which strings are not missing."""
+
+    def valid(flat: tf.Tensor) -> tf.Tensor:
+        texts = tf.constant(list(schema.na_values), tf.string)
+        missing = tf.reduce_any(tf.equal(flat[:, tf.newaxis], texts), axis=1)
+        found = tf.logical_not(missing)
+        if not column.missing_is_error:
+            return found
+        message = (
+            f"Column {column.name!r} must have no missing value, but the "
+            "request has one, a string of `na_values`."
+        )
+        return after(
+            tf.debugging.Assert(tf.reduce_all(found), [message]), found
+        )
+
+    return map_flat(valid, strings)
+
+
+def _ids(column: Column, strings: tf.Tensor) -> tf.Tensor:
+    if column.encoding == "hash":
+        return hash_ids(strings, column=column.hash_as or column.name)
+    return _hexadecimal(column, strings)
+
+
+def _hexadecimal(column: Column, strings: tf.Tensor) -> tf.Tensor:
+    """Returns hexadecimal numbers `[N]` of at most 64 bits as int64."""
+    digits = tf.strings.lower(tf.strings.strip(strings))
+    digits = tf.strings.regex_replace(digits, "^0x", "")
+    good = tf.strings.regex_full_match(digits, f"[0-9a-f]{{1,{_HEX_DIGITS}}}")
+    message = (
+        f"Column {column.name!r} must have hexadecimal numbers of 64 bits, but "
+        "the request has: "
+    )
+    check = tf.debugging.Assert(
+        tf.reduce_all(good),
+        [message, tf.boolean_mask(strings, tf.logical_not(good))],
+    )
+    padded = tf.strings.join(["0" * _HEX_DIGITS, digits])
+    padded = tf.strings.substr(padded, -_HEX_DIGITS, _HEX_DIGITS)
+    codes = tf.io.decode_raw(after(check, padded), tf.uint8)
+    # Without strings, the result of decode_raw has no second size.
+    codes = tf.cast(tf.reshape(codes, [-1, _HEX_DIGITS]), tf.int64)
+    values = tf.where(codes < ord("a"), codes - ord("0"), codes - ord("a") + 10)
+    # No two numbers share a bit, so the sum is their union, also of the sign.
+    shifts = tf.range(4 * _HEX_DIGITS - 4, -1, -4, dtype=tf.int64)
+    return tf.reduce_sum(tf.bitwise.left_shift(values, shifts), axis=1)
+
+
+def holds_strings(batch: Mapping[str, Any], inputs: ModelInputs) -> bool:
+    """Returns whether a batch has strings where requests have them."""
+    return any(
+        getattr(flat_values(batch[name]), "dtype", tf.string) == tf.string
+        for name in text_columns(inputs)
+    )

@@ -1,0 +1,114 @@
+"""Columns whose names TensorFlow takes for no resource and no scope."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar import layers, snapshot
+from lodestar.data import Column, Schema
+
+NAMES = ["_id", "a/b", "é ü", "$x"]
+IDS = tf.ragged.constant([[1, 2], [3], []], tf.int64)
+
+
+def embedding(name, ids):
+    # A layer of a model cannot have the name of an input.
+    table = lodestar.EmbeddingVariable(2, name=name)
+    return layers.DynamicEmbedding(table=table, combiner="sum")(ids)
+
+
+def named_layer(name, ids):
+    layer = layers.DynamicEmbedding(2, combiner="sum", name=f"{name}_rows")
+    return layer(ids)
+
+
+def collection(name, ids):
+    feature = lodestar.Feature(dim=2, combiner="sum")
+    return layers.EmbeddingCollection({name: feature})({name: ids})[name]
+
+
+def named_collection(name, ids):
+    feature = lodestar.Feature(dim=2, combiner="sum")
+    embed = layers.EmbeddingCollection({name: feature}, name="_all")
+    return embed({name: ids})[name]
+
+
+def lookup(name, ids):
+    layer = layers.IdLookup(
+        [1, 2, 3], name=f"{name}_lookup", output_mode="count"
+    )
+    return layer(ids)
+
+
+def model_of(front, name):
+    schema = Schema([Column.label("y"), Column.sparse(name)])
+    inputs = schema.inputs()
+    score = keras.layers.Dense(1, name="top")(front(name, inputs[name]))
+    model = keras.Model(inputs, score)
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.Adagrad(0.1)
+        ),
+        "mse",
+    )
+    return model
+
+
+@pytest.mark.parametrize(
+    "front, name",
+    [
+        (embedding, "_id"),
+        (embedding, "a/b"),
+        (named_layer, "_id"),
+        *((collection, name) for name in NAMES),
+        (named_collection, "_id"),
+        (lookup, "_id"),
+    ],
+)
+def test_column_from_fit_to_serving(front, name, tmp_path):
+    model = model_of(front, name)
+    features = {name: IDS}
+    model.fit(features, np.ones([3, 1]), verbose=0)
+    wanted = model.predict(features, verbose=0)
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert np.array_equal(loaded.predict(features, verbose=0), wanted)
+
+    for export in (
+        lodestar.export.saved_model,
+        lodestar.export.stock_saved_model,
+    ):
+        path = str(tmp_path / export.__name__)
+        export(model, path)
+        checked = lodestar.export.verify(model, path, features)
+        assert checked.signatures == ("serve", "serving_default")
+        # As TensorFlow Serving loads it.
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            tf.compat.v1.saved_model.load(session, ["serve"], path)
+
+    snapshot.save_model(str(tmp_path / "snapshots"), model)
+    checkpoint = tf.train.Checkpoint(model=model).write(str(tmp_path / "ckpt"))
+    for restore in (
+        lambda m: snapshot.restore_model(str(tmp_path / "snapshots"), m),
+        lambda m: tf.train.Checkpoint(model=m).read(checkpoint),
+    ):
+        restored = model_of(front, name)
+        restore(restored)
+        assert np.array_equal(restored.predict(features, verbose=0), wanted)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: layers.DynamicEmbedding(2, combiner="sum", name="_id"),
+        lambda: layers.IdLookup([1, 2], name="_id"),
+    ],
+)
+def test_layer_at_the_root_of_a_graph(layer):
+    layer = layer()
+    ids = tf.constant([[1, 2]], tf.int64)
+    traced = tf.function(lambda x: layer(x))(ids)
+    assert np.array_equal(traced, layer(ids))

@@ -1,0 +1,123 @@
+"""The schema of a model in its snapshots."""
+
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar import snapshot
+from lodestar.data import Column, Schema
+from lodestar.snapshot import SnapshotError
+
+ITEM = Column.sparse("item", encoding="hash")
+SCHEMA = Schema([Column.label("y"), ITEM, Column.sparse("aside", used=False)])
+IDS = {"item": tf.ragged.constant([[1, 2], [3]], tf.int64)}
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where the snapshots are."""
+    return str(tmp_path / "snapshots")
+
+
+def model_of(schema, seed=1):
+    keras.utils.set_random_seed(seed)
+    if schema is None:
+        ids = keras.Input((None,), dtype="int64", ragged=True, name="item")
+    else:
+        ids = schema.inputs()["item"]
+    rows = lodestar.layers.DynamicEmbedding(2, combiner="sum", name="table")(
+        ids
+    )
+    model = keras.Model({"item": ids}, keras.layers.Dense(1, name="top")(rows))
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.Adagrad(0.1)
+        ),
+        "mse",
+    )
+    model.fit(IDS, np.ones([2, 1]), verbose=0)
+    return model
+
+
+def scores(model):
+    return model(IDS, training=False).numpy().tolist()
+
+
+def test_schema_is_in_every_version(path):
+    model = model_of(SCHEMA)
+    snapshot.save_model(path, model)
+    model.fit(IDS, np.ones([2, 1]), verbose=0)
+    second = snapshot.save_model(path, model, delta=True)
+    for version in (1, second.version):
+        file = os.path.join(
+            snapshot.list(path)[version - 1].path, "schema.yaml"
+        )
+        assert Schema.load(file) == SCHEMA
+    snapshot.compact(path)
+    assert snapshot.verify(path)
+    newest = snapshot.list(path)[-1]
+    assert Schema.load(os.path.join(newest.path, "schema.yaml")) == SCHEMA
+    restored = model_of(SCHEMA, seed=2)
+    snapshot.restore_model(path, restored)
+    assert scores(restored) == scores(model)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SCHEMA,
+        None,
+        Schema([Column.sparse("new"), ITEM, Column.sparse("aside", depth=2)]),
+        Schema([Column.sparse("item", encoding="hash", wide=True)]),
+    ],
+    ids=["same", "none", "other columns", "wide"],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_same_meaning_is_restored(path, other, turned):
+    saved, here = (other, SCHEMA) if turned else (SCHEMA, other)
+    model = model_of(saved)
+    snapshot.save_model(path, model)
+    restored = model_of(here, seed=2)
+    assert scores(restored) != scores(model)
+    snapshot.restore_model(path, restored)
+    assert scores(restored) == scores(model)
+
+
+@pytest.mark.parametrize(
+    "other, message",
+    [
+        (
+            Schema([Column.sparse("item")]),
+            "`encoding` of the column 'item' is 'hash' in the snapshot, 'int' "
+            r"here.*Schema\.load\('.*schema.yaml'\)",
+        ),
+        (
+            Schema([Column.sparse("item", encoding="hash", hash_as="user")]),
+            "`hash_as` of the column 'item' is None in .*, 'user' here",
+        ),
+        (Schema(SCHEMA, na_values=["?"]), r"`na_values` are .*, \['\?'\] here"),
+    ],
+)
+def test_another_meaning_is_refused(path, other, message):
+    snapshot.save_model(path, model_of(SCHEMA))
+    model = model_of(other, seed=2)
+    before = scores(model)
+    with pytest.raises(SnapshotError, match=message):
+        snapshot.restore_model(path, model)
+    assert scores(model) == before
+
+
+def test_damaged_schema_is_found(path):
+    model = model_of(SCHEMA)
+    info = snapshot.save_model(path, model)
+    file = os.path.join(info.path, "schema.yaml")
+    with open(file) as source:
+        text = source.read()
+    with open(file, "w") as target:
+        target.write(text.replace("item", "tiem"))
+    with pytest.raises(snapshot.CorruptSnapshotError, match=r"schema\.yaml"):
+        snapshot.restore_model(path, model)
