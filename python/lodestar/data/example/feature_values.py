@@ -47,7 +47,10 @@ def convert(
 
     def shown(place: tf.Tensor) -> tf.Tensor:
         text = found[place]
-        return text if text.dtype == tf.string else tf.as_string(text)
+        if text.dtype != tf.string:
+            return tf.as_string(text)
+        # Python could not decode an error with other bytes.
+        return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
 
     if found.dtype == tf.string:
         missing = is_any_of(found, na_values)
