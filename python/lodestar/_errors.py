@@ -40,6 +40,13 @@ _FIRST_OF_SEVERAL = re.compile(
 )
 
 
+# What tf.debugging.Assert puts around a text, in graphs and eagerly.
+_ASSERTION = re.compile(
+    r"(?:assertion failed: \[|Expected 'tf\.Tensor\(False\b.*?' to be true\. "
+    r"Summarized data: b['\"])(.*)['\"\]]"
+)
+
+
 # TensorFlow's file systems say "path; No such file or directory".
 _SYSTEM_REASONS = frozenset(map(os.strerror, errno.errorcode))
 
@@ -92,5 +99,6 @@ def _own_message(text: str) -> str:
                 text = own
                 break
     text = " ".join(_DECORATION.sub("", text).split())
+    text = _ASSERTION.sub(r"\1", text)
     path, _, reason = text.rpartition("; ")
     return f"{path}: {reason}" if reason in _SYSTEM_REASONS else text

@@ -96,12 +96,17 @@ def ExampleDataset(
             drop_remainder=read.drop_remainder,
         )
 
+    # AutoGraph finds nothing to rewrite in these, and takes its time.
+    as_is = tf.autograph.experimental.do_not_convert
+
+    @as_is
     def records(path: tf.Tensor) -> tf.data.Dataset:
         found = records_of(path).enumerate()
         if num_shards > 1:
             found = found.shard(num_shards, shard_index)
-        return found.map(lambda number, record: (path, number, record))
+        return found.map(as_is(lambda number, record: (path, number, record)))
 
+    @as_is
     def parse(
         paths: tf.Tensor, numbers: tf.Tensor, examples: tf.Tensor
     ) -> tuple[tf.Tensor, ...]:

@@ -14,13 +14,13 @@ _NUMBERS = itertools.count()
 
 
 class ExampleWriter(SampleWriter):
-    """Writes TFRecord files of tf.Example, as `ExampleDataset` reads them.
+    """Writes TFRecord files of tf.Example, which `ExampleDataset` reads.
 
-    Each slot is the feature of its name, a list of int64, or of floats where the
-    slot is declared so.
+    Each column is the feature of its name: a list of floats if its dtype is
+    `"float"`, else of int64.
 
-    >>> spec = Schema([Column.label("click"), Column.sparse("C1")])
-    >>> with ExampleWriter("a.tfrecord", spec) as writer:
+    >>> schema = Schema([Column.label("click"), Column.sparse("C1")])
+    >>> with ExampleWriter("a.tfrecord", schema) as writer:
     ...     writer.write({"click": 1, "C1": [7, 8]})
     """
 
@@ -30,7 +30,7 @@ class ExampleWriter(SampleWriter):
         return column._replace(values=as_int64(column.values))
 
     def _put(self, columns: list[ColumnValues], begin: int, end: int) -> None:
-        # TensorFlow frames records, with their checksums, into files alone.
+        # TensorFlow writes framed records with their checksums only to files.
         path = f"ram://lodestar-{os.getpid()}-{next(_NUMBERS)}"
         with tf.io.TFRecordWriter(path) as writer:
             for row in range(begin, end):

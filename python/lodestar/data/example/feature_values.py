@@ -47,7 +47,10 @@ def convert(
 
     def shown(place: tf.Tensor) -> tf.Tensor:
         text = found[place]
-        return text if text.dtype == tf.string else tf.as_string(text)
+        if text.dtype != tf.string:
+            return tf.as_string(text)
+        # Python could not decode an error with other bytes.
+        return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
 
     if found.dtype == tf.string:
         missing = is_any_of(found, na_values)
@@ -91,19 +94,22 @@ def _of_strings(
         return tf.cast(is_any_of(tf.strings.strip(found), wanted), dtype), None
     if column.encoding == "hex":
         return _hexadecimal(found)
-    parse = _float if column.dtype == "float" else _integer
-    values, valid = parse(found)
+    values, valid = (_float if column.dtype == "float" else _integer)(found)
 
-    def booleans() -> tuple[tf.Tensor, tf.Tensor]:
+    def rare_forms() -> tuple[tf.Tensor, tf.Tensor]:
         text = tf.strings.lower(tf.strings.strip(found))
         is_true = text == "true"
-        return (
-            tf.where(valid, values, tf.cast(is_true, values.dtype)),
-            valid | is_true | (text == "false"),
-        )
+        others = tf.cast(is_true, values.dtype)
+        are_valid = valid | is_true | (text == "false")
+        if column.dtype != "float":
+            hexadecimal, is_hexadecimal = _hexadecimal(text)
+            is_hexadecimal &= tf.strings.regex_full_match(text, "0x.*")
+            others = tf.where(is_hexadecimal, hexadecimal, others)
+            are_valid |= is_hexadecimal
+        return tf.where(valid, values, others), are_valid
 
     return tf.cond(
-        tf.reduce_all(valid), lambda: (values, tf.identity(valid)), booleans
+        tf.reduce_all(valid), lambda: (values, tf.identity(valid)), rare_forms
     )
 
 

@@ -139,7 +139,8 @@ class _Reader:
             full = [
                 size // column.multiple if dim is None else dim for dim in shape
             ]
-            return tf.reshape(values, [tf.size(lengths, tf.int64), *full])
+            with tf.control_dependencies(self.checks[-1:]):
+                return tf.reshape(values, [tf.size(lengths, tf.int64), *full])
         bad = lengths != num_values
         if not column.missing_is_error:
             bad &= lengths != 0
@@ -150,7 +151,7 @@ class _Reader:
             _element_of(lengths),
         )
         rows = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
-        dense = rows.to_tensor(_fill(column), [None, num_values])
+        dense = rows.to_tensor(_fill(column), shape=[None, num_values])
         return tf.reshape(dense, [-1, *shape])
 
     def check_weights(self, found: Mapping[str, Any]) -> None:

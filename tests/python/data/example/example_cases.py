@@ -1,0 +1,29 @@
+"""TFRecord files of tf.Examples for tests."""
+
+import tensorflow as tf
+
+
+def feature(values):
+    """Returns a feature of bytes, floats or integers, by its values."""
+    values = values if isinstance(values, list) else [values]
+    if not values:
+        return tf.train.Feature()
+    if any(isinstance(v, (bytes, str)) for v in values):
+        values = [v.encode() if isinstance(v, str) else v for v in values]
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    if any(isinstance(v, float) for v in values):
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def records(path, *examples):
+    """Writes records, dicts of features or bytes; returns the path."""
+    with tf.io.TFRecordWriter(str(path)) as out:
+        for example in examples:
+            if not isinstance(example, bytes):
+                features = {k: feature(v) for k, v in example.items()}
+                example = tf.train.Example(
+                    features=tf.train.Features(feature=features)
+                ).SerializeToString()
+            out.write(example)
+    return path

@@ -1,0 +1,308 @@
+"""Equal values are equal ids, however a tf.Example stores them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from example_cases import records
+
+from lodestar import hash_ids
+from lodestar.data import Column, DataError, Schema, SkippedRecords
+from lodestar.data.example.example_dataset import ExampleDataset
+from lodestar.data.example.example_records import types_of
+from lodestar.data.example.parse_examples import parse_examples
+
+NAN = float("nan")
+
+
+def write(tmp_path, column, *values):
+    """Writes records of a column; None is a missing feature."""
+    return records(
+        tmp_path / "a.tfrecord",
+        *({} if v is None else {column.name: v} for v in values),
+    )
+
+
+def read(tmp_path, column, *values, **options):
+    """Returns the values of a column of records."""
+    path = str(write(tmp_path, column, *values))
+    schema = Schema([column], **options)
+    types = types_of([path], schema)
+    examples = tf.stack(list(tf.data.TFRecordDataset(path)))
+    names = tf.constant([f"{path}: record {i}" for i in range(len(values))])
+    found = parse_examples(schema, types, names, examples)
+    if column.kind == "sparse":
+        return tf.RaggedTensor.from_row_splits(*found).to_list()
+    return found[0].numpy().tolist()
+
+
+def hashed(texts, column="c"):
+    return hash_ids(texts, column=column).numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [7, [8, -9], []],
+        ["7", ["8", "-9"], []],
+        [7.0, [8.0, -9.0], []],
+        [" 7 ", ["+008.", "-9.00"], "NA"],
+        [["7", "", "NULL"], ["8", "?", "-9"], ["nan"]],
+        [[7.0, NAN], [8.0, -9.0], NAN],
+    ],
+)
+def test_integers_are_the_same_ids(tmp_path, values):
+    assert read(tmp_path, Column.sparse("c"), *values) == [[7], [8, -9], []]
+    texts = [hashed(["7"]), hashed(["8", "-9"]), []]
+    if not isinstance(values[0], str) or values[0] == "7":
+        column = Column.sparse("c", encoding="hash")
+        assert read(tmp_path, column, *values) == texts
+
+
+@pytest.mark.parametrize(
+    "text, wanted",
+    [
+        ("0", 0),
+        ("-0", 0),
+        ("000", 0),
+        ("9999999999", 9999999999),
+        ("10000000000", 10**10),
+        (str(2**63 - 1), 2**63 - 1),
+        (str(2**63), -(2**63)),
+        (str(-(2**63)), -(2**63)),
+        (str(2**64 - 1), -1),
+        ("0000" + str(2**64 - 1), -1),
+        ("true", 1),
+        ("False", 0),
+        (" 0xFF ", 255),
+        ("0xffffffffffffffff", -1),
+    ],
+)
+def test_decimal_text(tmp_path, text, wanted):
+    assert read(tmp_path, Column.sparse("c"), text, "1") == [[wanted], [1]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        str(2**64),
+        str(-(2**63) - 1),
+        "1" + "0" * 20,
+        "1.5",
+        "1e3",
+        "x",
+        "1 2",
+        "1_000",
+        "--1",
+        ".",
+        "0x",
+        "ff",
+        "\u0661",
+        b"\xff",
+    ],
+)
+def test_other_text_is_no_integer(tmp_path, text):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"a\.tfrecord: record 1: column c: found .*, expected an integer",
+    ):
+        read(tmp_path, Column.sparse("c"), [], ["5", text], "6")
+
+
+def test_random_integers(tmp_path):
+    rng = np.random.default_rng(1)
+    numbers = rng.integers(-(2**63), 2**63, 500, np.int64)
+    numbers >>= rng.integers(0, 63, 500)
+    texts = [str(n) for n in numbers]
+    assert read(tmp_path, Column.sparse("c"), texts) == [numbers.tolist()]
+    unsigned = [str(n) for n in numbers.view(np.uint64)]
+    assert read(tmp_path, Column.sparse("c"), unsigned) == [numbers.tolist()]
+    hexes = [f"{n:x}" for n in numbers.view(np.uint64)]
+    column = Column.sparse("c", encoding="hex")
+    assert read(tmp_path, column, hexes) == [numbers.tolist()]
+
+
+@pytest.mark.parametrize("number", [0.5, 2.0**24 + 2, float("inf"), 1e30])
+def test_other_floats_are_no_integers(tmp_path, number):
+    for encoding in "int", "hash":
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="expected an integer"
+        ):
+            read(tmp_path, Column.sparse("c", encoding=encoding), 1.0, number)
+
+
+def test_hexadecimal_text(tmp_path):
+    column = Column.sparse("c", encoding="hex")
+    texts = ["ff", "0x1A", " 0 ", "ffffffffffffffff", "0000000000000000007b"]
+    assert read(tmp_path, column, *texts) == [[255], [26], [0], [-1], [123]]
+    assert read(tmp_path, column, 255) == [[255]]
+    for text in "10000000000000000", "xyz", "0x":
+        with pytest.raises(tf.errors.InvalidArgumentError, match="a hexadecim"):
+            read(tmp_path, column, text)
+
+
+def test_strings_are_hashed(tmp_path):
+    column = Column.sparse("c", encoding="hash", hash_as="other")
+    found = read(tmp_path, column, ["Oslo", "NA", "007"], None, "Łódź")
+    assert found == [
+        hashed(["Oslo", "007"], "other"),
+        [],
+        hashed(["Łódź"], "other"),
+    ]
+    found = read(tmp_path, column, ["NA", "-"], na_values=["-"])
+    assert found == [hashed(["NA"], "other")]
+    assert read(tmp_path, column, ["NA", ""], na_values=[]) == [
+        hashed(["NA", ""], "other")
+    ]
+
+
+def test_separated_strings(tmp_path):
+    column = Column.sparse("c", separator="||")
+    found = read(tmp_path, column, "1||2||", "NA", ["3", "4||NA||5"], None)
+    assert found == [[1, 2], [], [3, 4, 5], []]
+    column = Column.sparse("c", separator=",", encoding="hash")
+    assert read(tmp_path, column, "a,b", "a") == [
+        hashed(["a", "b"]),
+        hashed(["a"]),
+    ]
+    column = Column.dense("c", [2], separator=";", missing=-1)
+    found = read(tmp_path, column, "1;2.5", "NA", "NA;4")
+    assert found == [[1, 2.5], [-1, -1], [-1, 4]]
+    # Lists of numbers need no separator.
+    assert read(tmp_path, column, [1.0, 2.5]) == [[1, 2.5]]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[1.0, 2.0], None],
+        [[1, 2], None],
+        [["1", " 2.0"], None],
+        [["1e0", "2"], []],
+        [[1.0, 2.0], ["NA", "NULL"]][:1] + [None],
+    ],
+)
+@pytest.mark.parametrize("missing", [None, -1.5])
+def test_dense_floats(tmp_path, values, missing):
+    column = Column.dense("c", [2], missing=missing)
+    fill = missing or 0.0
+    assert read(tmp_path, column, *values) == [[1, 2], [fill, fill]]
+
+
+def test_dense_integers(tmp_path):
+    column = Column.dense("c", [1], dtype="uint64", missing=2**62)
+    for values in [7, None], ["7", "NA"], [7.0, NAN], [7.0, None]:
+        assert read(tmp_path, column, *values) == [[7], [2**62]]
+
+
+def test_a_nan_is_a_float(tmp_path):
+    found = read(tmp_path, Column.dense("c", missing=-1), NAN, 1.0)
+    assert np.isnan(found[0][0])
+    found = read(tmp_path, Column.dense("c", missing=-1), "nan", "1")
+    assert found == [[-1], [1]]
+
+
+def test_labels(tmp_path):
+    for values in [1, 0], [1.0, 0.0], ["1", "0"], ["true", "FALSE"]:
+        assert read(tmp_path, Column.label("c"), *values) == [[1], [0]]
+        column = Column.label("c", dtype="float")
+        assert read(tmp_path, column, *values) == [[1.0], [0.0]]
+    column = Column.label("c", positive=">50K")
+    assert read(tmp_path, column, " >50K.", "<=50K", ">50K") == [[1], [0], [1]]
+    column = Column.label("c", positive="2")
+    assert read(tmp_path, column, 2, 1) == [[1], [0]]
+    column = Column.one_hot("c", 3)
+    for values in [2, 0], [2.0, 0.0], ["2", "0"]:
+        assert read(tmp_path, column, *values) == [2, 0]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        Column.label("c"),
+        Column.label("c", positive="2"),
+        Column.one_hot("c", 3),
+        Column.dense("c", missing="error"),
+        Column.sparse("c", missing="error"),
+        Column.sparse("c", missing="error", encoding="hash"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("good", [1, 1.0, "1"])
+@pytest.mark.parametrize("bad", [None, "NA"])
+def test_a_missing_value_is_an_error(tmp_path, column, good, bad):
+    if bad == "NA" and not isinstance(good, str):
+        bad = []
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"d: record 1\b.*c"
+    ):
+        read(tmp_path, column, good, bad)
+
+
+@pytest.mark.parametrize(
+    "column, values, message",
+    [
+        (
+            Column.dense("c", [2]),
+            ["1", ["1", "2"]],
+            "found 1 values, expected 2",
+        ),
+        (Column.dense("c", [2]), [1, [1, 2]], "found 1 values, expected 2"),
+        (
+            Column.dense("c"),
+            ["1", "x"],
+            "1: column c: found x, expected a float",
+        ),
+        (Column.dense("c"), ["1e39"], "found 1e39, expected a float32"),
+        (Column.label("c"), ["2"], "found 2, expected 0 or 1"),
+        (Column.label("c"), ["yes"], "found yes, expected an integer of 64"),
+        (Column.one_hot("c", 3), [0.0, 3.0], "found 3, expected 0 to 2"),
+        (Column.one_hot("c", 3), [["1", "2"]], "found 2 values, expected 1"),
+        (Column.sparse("c"), [1, "1"], "1, Key: c.*Data types don't match"),
+    ],
+)
+def test_values_that_contradict_the_schema(tmp_path, column, values, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        read(tmp_path, column, *values)
+
+
+def test_datasets_of_strings(tmp_path):
+    column = Column.sparse("c", separator="|")
+    path = write(tmp_path, column, "1|true", "x", None, "NA", ["0x10", "7.0"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="1: column c: fo"):
+        list(ExampleDataset(path, [column], 5))
+    skipped = SkippedRecords()
+    (features,) = ExampleDataset(
+        path, [column], 5, on_error="skip", skipped=skipped
+    )
+    assert features["c"].to_list() == [[1, 1], [], [], [16, 7]]
+    assert skipped.messages == [
+        f"{path}: record 1: column c: found x, expected an integer of 64 bits"
+    ]
+
+
+def test_columns_that_an_example_cannot_hold(tmp_path):
+    with pytest.raises(DataError, match="'c': .* no lists of lists; `depth`"):
+        read(tmp_path, Column.sparse("c", depth=2), 1)
+    json = Column.sparse("c", separator="json")
+    with pytest.raises(
+        DataError, match="d: record 0: column 'c': strings with"
+    ):
+        read(tmp_path, json, "[1, 2]")
+    assert read(tmp_path, json, [1, 2]) == [[1, 2]]
+
+
+def test_weights_of_ids_that_are_missing(tmp_path):
+    schema = [
+        Column.sparse("c"),
+        Column.sparse("w", dtype="float", weights_of="c"),
+    ]
+    path = records(
+        tmp_path / "a",
+        {"c": ["1", "2"], "w": ["0.5", "1"]},
+        {"c": ["1", "NA"], "w": ["0.5", "1"]},
+    )
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="record 1: column w: found 2 weights, expected one for each id of",
+    ):
+        list(ExampleDataset(path, schema, 2))

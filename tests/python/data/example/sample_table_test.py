@@ -1,0 +1,66 @@
+"""sample_table: the first records of TFRecord files as an Arrow table."""
+
+import pyarrow as pa
+import pytest
+from example_cases import records
+
+from lodestar.data import DataError
+from lodestar.data.example.sample_table import sample_table
+
+
+def test_features_are_columns(tmp_path):
+    path = records(
+        tmp_path / "a.tfrecord",
+        {"user": 2**63 - 1, "city": "Łódź", "tags": ["a", "b"], "none": []},
+        {"price": 0.5, "tags": [], "raw": b"\xff", "user": []},
+        {"price": [1.5, 2.5], "city": "Oslo"},
+    )
+    found = sample_table([str(path)], 10)
+    wanted = pa.table(
+        {
+            "city": pa.array(["Łódź", None, "Oslo"]),
+            "none": pa.nulls(3),
+            "price": pa.array(
+                [None, [0.5], [1.5, 2.5]], pa.list_(pa.float32())
+            ),
+            "raw": pa.array([None, b"\xff", None], pa.binary()),
+            "tags": pa.array([["a", "b"], [], None]),
+            "user": pa.array([2**63 - 1, None, None], pa.int64()),
+        }
+    )
+    assert found.schema == wanted.schema
+    assert found.to_pylist() == wanted.to_pylist()
+
+
+def test_rows_of_several_files(tmp_path):
+    files = [
+        str(records(tmp_path / f"{i}.tfrecord", *[{"n": i}] * i))
+        for i in range(4)
+    ]
+    assert sample_table(files, 5)["n"].to_pylist() == [1, 2, 2, 3, 3]
+    assert sample_table(files, 99).num_rows == 6
+
+
+def test_bad_records(tmp_path):
+    path = records(tmp_path / "a", {"n": 1}, b"\xff\xffno proto", {"n": 2})
+    with pytest.raises(DataError, match="a: record 1: is not a tf.Example"):
+        sample_table([str(path)], 10)
+    assert sample_table([str(path)], 10, skip=True)["n"].to_pylist() == [1, 2]
+    assert sample_table([str(path)], 1).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "examples, message",
+    [
+        ([], "a: no file of 1 has a record"),
+        ([{}, {}], "a: no record has a feature"),
+        (
+            [{"n": 1}, {}, {"n": "one"}],
+            "a: record 2: feature 'n' is a bytes_list, but a int64_list in the",
+        ),
+    ],
+)
+def test_what_cannot_be_sampled(tmp_path, examples, message):
+    path = records(tmp_path / "a", *examples)
+    with pytest.raises(DataError, match=message):
+        sample_table([str(path)], 10)
