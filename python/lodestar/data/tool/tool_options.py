@@ -17,14 +17,13 @@ def given_options(options: argparse.Namespace) -> dict[str, Any]:
 
     Returns:
         `format` and `schema`, None where not given, and the options of a format's
-        reader, only those given: all as `open_source` and `prepare_files` take
-        them.
+        reader, only those given: all as `open_source` takes them.
     """
     reads = dict.fromkeys(n for f in FORMATS.values() for n in f.reads)
     given = {name: getattr(options, name) for name in reads}
     return {
         "format": options.format,
-        "slots": options.schema,
+        "schema": options.schema,
         **{n: value for n, value in given.items() if value is not None},
     }
 
@@ -38,7 +37,7 @@ def read_options(
         DataError: One is for another format.
     """
     found = given_options(options)
-    del found["format"], found["slots"]
+    del found["format"], found["schema"]
     for name in list(found):
         if name in source.reads:
             continue
