@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import keras
 
-from lodestar.data.schema import Column
+from lodestar.data.schema.column import Column
 
 
 def inputs_of_schema(schema: Iterable[Column]) -> dict[str, keras.KerasTensor]:
