@@ -17,10 +17,7 @@ import tensorflow as tf
 import lodestar
 from benchmarks import measure
 from examples.wide_deep import model as wide_deep
-from lodestar.data import Schema, open_dataset
-from lodestar.data.arrow.parquet_writer import ParquetWriter
-from lodestar.hugectr import NormWriter, RawWriter
-from lodestar.paddle import MultiSlotWriter
+from lodestar.data import Schema, open_dataset, open_writer
 from lodestar.testing import generate_click_log
 
 BATCH_SIZE = 1024
@@ -28,12 +25,8 @@ BATCH_SIZE = 1024
 WANTED = 1.05
 
 
-WRITERS = {
-    "multislot": MultiSlotWriter,
-    "norm": NormWriter,
-    "raw": RawWriter,  # has one id a slot, so its steps are shorter
-    "parquet": ParquetWriter,
-}
+# Raw has one id a slot, so its steps are shorter.
+FORMATS = ("multislot", "norm", "raw", "parquet")
 
 
 def training_step(schema):
@@ -117,7 +110,7 @@ def report(name, log, steps, runs):
 
 def main():
     """Prints one JSON line a format."""
-    options = measure.arguments(__doc__, works=list(WRITERS))
+    options = measure.arguments(__doc__, works=list(FORMATS))
     samples, steps = (20_000, 8) if options.small else (200_000, 32)
     for name in options.works:
         with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +118,7 @@ def main():
                 folder,
                 samples,
                 one_id=name == "raw",
-                writer=WRITERS[name],
+                writer=functools.partial(open_writer, format=name),
                 suffix=f".{name}",
             )
             report(name, log, steps, options.runs)

@@ -17,19 +17,17 @@ import pathlib  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
 import time  # noqa: E402
-import warnings  # noqa: E402
 
 import keras  # noqa: E402
 import model as models  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from options import parse  # noqa: E402
+from prepared import PreparedData, prepare  # noqa: E402
 
 from lodestar.command_line import INPUT_ERRORS  # noqa: E402
-from lodestar.data import DataError, PreparedFiles, Schema  # noqa: E402
+from lodestar.data import DataError  # noqa: E402
 
-_GENERATED_FILES = 12
-_EVALUATED_FILES = 2  # the last ones in time
 # With others of these it would be another training.
 _SETTINGS = ("batch_size", "keep_order", "learning_rate")
 _SHUFFLED_ROWS = 1 << 16
@@ -43,15 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     options = parse(arguments)
 
-    def command() -> int:
-        try:
-            return run(options)
-        except lodestar.data.OtherFilesError as error:
-            raise DataError(f"{error}; name another --output") from error
-
     return lodestar.command_line.run(
         "wide_deep",
-        command,
+        lambda: run(options),
         # Another ValueError is a fault of the program.
         errors=(*INPUT_ERRORS, lodestar.snapshot.SnapshotError),
         interrupted="\nInterrupted. The same command goes on from the last "
@@ -64,15 +56,15 @@ def run(options: argparse.Namespace) -> int:
     # As with TensorFlow's other log: what matters is said by us.
     tf.get_logger().setLevel("ERROR")
     keras.utils.set_random_seed(options.seed)
-    data = prepare(options)
-    print(data.describe_slots())
+    data = data_of(options)
+    schema = data.schema
+    print(schema)
     ordered = options.keep_order or options.data is None
     batches = data.train_dataset(
         options.batch_size,
         shuffle_rows=0 if ordered else _SHUFFLED_ROWS,
         seed=options.seed,
     )
-    schema = Schema(data.schema.used)
     tables = models.dynamic_tables(options.seed)
     look_ups = models.dynamic_look_ups(schema, *tables)
     model = models.wide_and_deep(schema, *look_ups, data.mean, data.variance)
@@ -106,8 +98,8 @@ def run(options: argparse.Namespace) -> int:
         results["examples a second"] = f"{speed:,.0f}"
     auc = lodestar.metrics.exact_auc(labels, scores)
     results["AUC, held-out data"] = f"{auc:.4f}"
-    if best := data.metadata.get("best_auc"):
-        results["  best that any model can have"] = f"{best:.4f}"
+    if data.best_auc is not None:
+        results["  best that any model can have"] = f"{data.best_auc:.4f}"
     if options.baseline:
         dense = baseline(schema, data, batches, options)
         dense_scores = dense.predict(evaluation, verbose=0)
@@ -138,42 +130,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def prepare(options: argparse.Namespace) -> PreparedFiles:
-    """Generates, converts or splits, once: later runs find it in the output."""
+def data_of(options: argparse.Namespace) -> PreparedData:
+    """Prepares the examples once: later runs find them in the output."""
     path = options.output / "data"
     if not path.exists():
         print(f"Preparing data in {path} ...", flush=True)
-
-    def generate(folder: pathlib.Path) -> PreparedFiles:
-        log = lodestar.testing.generate_click_log(
-            folder, options.examples, _GENERATED_FILES, seed=options.seed
-        )
-        return lodestar.data.read_files(
-            log.files[:-_EVALUATED_FILES],
-            log.files[-_EVALUATED_FILES:],
-            log.schema_file,
-            transform=lambda x: models.squash(x, np),
-            metadata={"best_auc": log.best_auc(-_EVALUATED_FILES)},
-        )
-
-    if options.data is None:
-        source = {"examples": options.examples, "seed": options.seed}
-        return lodestar.data.prepare_once(path, source, generate)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        try:
-            return lodestar.data.prepare_files(
-                path,
-                options.data,
-                eval_files=options.eval_data,
-                fraction=options.eval_fraction,
-                seed=options.seed,
-                transform=lambda x: models.squash(x, np),
-                **lodestar.data.given_options(options),
-            )
-        finally:
-            for warning in caught:
-                print(f"Note: {warning.message}")
+    return prepare(path, options)
 
 
 def train(
@@ -198,9 +160,9 @@ def train(
     if versions := lodestar.snapshot.list(path):
         found = {name: versions[-1].metadata.get(name) for name in settings}
         if found != settings:
-            raise lodestar.data.OtherFilesError(
+            raise DataError(
                 f"{path}: training began with {found}, cannot go on with "
-                f"{settings}"
+                f"{settings}; name another --output"
             )
         done = snapshots.restore(model).step
     if done >= steps:

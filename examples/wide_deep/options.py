@@ -1,9 +1,17 @@
 """The command line of the example."""
 
 import argparse
+import ast
+from typing import Any
 
-import lodestar
-from lodestar.command_line import Parser, at_least, fraction, path, positive
+from lodestar.command_line import (
+    Parser,
+    at_least,
+    fraction,
+    names,
+    path,
+    positive,
+)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -29,7 +37,20 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         " TSV; a folder or a file list (.txt) stands for its files"
     )
     add(data, "--data", path, text, nargs="+", metavar="FILE")
-    lodestar.data.add_read_arguments(data)
+    text = "schema file (default: FILE.schema.yaml or schema.yaml beside it)"
+    add(data, "--schema", path, text, metavar="YAML")
+    text = "format of the files (default: found by their first bytes)"
+    add(data, "--format", str, text, metavar="NAME")
+    text = "without a schema: the label, or 1 where COLUMN is POSITIVE and 0 elsewhere"
+    add(data, "--label", str, text, metavar="COLUMN[=POSITIVE]")
+    text = "without a schema: columns of ids"
+    add(data, "--categorical", names, text, metavar="A,B")
+    text = "without a schema: columns of numbers"
+    add(data, "--numeric", names, text, metavar="A,B")
+    text = (
+        "another option of lodestar.data.open_dataset, such as key_type=int64"
+    )
+    add(data, "--read", _option, text, None, "NAME=VALUE", action="append")
     text = "evaluate on these (default: a part of --data is held out)"
     add(data, "--eval-data", path, text, nargs="+", metavar="FILE")
     text = "part of --data to hold out"
@@ -57,11 +78,30 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     if options.epochs is None:
         options.epochs = 8 if options.data else 1
     given = {
-        **lodestar.data.given_options(options),
-        "eval_data": options.eval_data,
-        "keep_order": options.keep_order,
+        name: getattr(options, name)
+        for name in (
+            *("schema", "format", "label", "categorical", "numeric", "read"),
+            *("eval_data", "keep_order"),
+        )
     }
     for name, value in given.items():
         if value and not options.data:
             parser.error(f"--{name.replace('_', '-')} needs --data")
+    options.read = dict(options.read or ())
+    options.inference = {
+        name: given[name]
+        for name in ("label", "categorical", "numeric")
+        if given[name]
+    }
     return options
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """Returns the name and the value, a Python literal or else a string."""
+    name, found, value = text.partition("=")
+    if not found:
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
+    try:
+        return name, ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return name, value

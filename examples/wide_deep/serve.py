@@ -15,11 +15,12 @@ import lodestar  # noqa: E402
 
 # isort: split
 import numpy as np  # noqa: E402
+from prepared import PreparedData  # noqa: E402
 
 
 def serve(output: pathlib.Path, scores: pathlib.Path) -> None:
     """Scores the examples to evaluate on."""
-    data = lodestar.data.PreparedFiles.load(output / "data")
+    data = PreparedData.load(output / "data")
     with lodestar.serving.LiveModel(
         output / "saved_model", output / "snapshots"
     ) as model:

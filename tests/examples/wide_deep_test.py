@@ -161,8 +161,9 @@ def test_ids_that_are_whole_numbers(main, tmp_path, rng, capsys):
     assert main(*arguments) == 0
     text = capsys.readouterr().out
     assert f"Note: {file}: column user: whole numbers, taken for ids" in text
-    schema = "Label:    label\nNumbers:  line\nIds:      user, page\n"
-    assert schema + "Training" in text
+    kinds = {row[0]: row[1] for row in re.findall(r"(\w+) +(\w+)", text)}
+    assert (kinds["user"], kinds["page"]) == ("ids", "ids")
+    assert kinds["line"] == "dense"
     # As a number, a user says nothing.
     assert float(table(text)["AUC, held-out data"]) > 0.9
     assert main(*arguments[:-1], "page,line") == 2
@@ -206,7 +207,7 @@ def test_a_bad_file_is_named_and_leaves_nothing(main, tmp_path, name, capsys):
         ("y,a\n" + "0,1\n1,2\n3,2\n" * 20, "y", "wanted 0 or 1"),
         ("y,a\n1\n", "y", "in.csv:2: found 1 fields, wanted 2"),
         ("y,a\n1,2\n", "y=2", "in.csv: column 'y': no label is '2'; found '1'"),
-        ("y,a\n1,2\n", "y", "in.csv: 1 samples are too few to split off"),
+        ("y,a\n1,2\n", "y", "in.csv: 1 examples are too few to hold some"),
     ],
 )
 def test_a_bad_csv_file_is_named(main, tmp_path, text, label, message, capsys):
@@ -237,11 +238,10 @@ def test_an_output_that_cannot_be_written(main, tmp_path, capsys):
     "arguments, message",
     [
         (["--label", "y"], "--label needs --data"),
-        (["--key-type", "int64"], "--key-type needs --data"),
+        (["--read", "key_type=int64"], "--read needs --data"),
+        (["--data", "x", "--read", "key_type"], "must be NAME=VALUE, got"),
         (["--numeric", "a"], "--numeric needs --data"),
         (["--categorical", "a,b"], "--categorical needs --data"),
-        (["--data", "x", "--format", "avro"], "invalid choice: 'avro'"),
-        (["--data", "x", "--nnz-per-slot", "1,0"], "0 is not at least 1"),
         (["--epochs", "0"], "0 is not at least 1"),
         (["--seed", str(2**32)], "4294967296 is more than 4294967295"),
         (["--learning-rate", "nan"], "nan is not positive"),

@@ -59,8 +59,8 @@ def test_without_them_all_else_works_and_each_use_says_what_to_type(tmp_path):
 spec = lodestar.data.Schema([lodestar.data.Column.label("y")])
 uses = [
     lambda: spec.save("schema.yaml"),
-    lambda: lodestar.data.ParquetWriter("x.parquet", spec),
-    lambda: lodestar.data.open_dataset("x.parquet", spec, 4),
+    lambda: lodestar.data.open_writer("x.parquet", spec),
+    lambda: lodestar.data.open_dataset("x.parquet", spec, 4, format="parquet"),
 ]
 for use in uses:
     try:
@@ -81,7 +81,7 @@ sys.exit(main(["inspect", sys.argv[1]]))
     assert [line.partition(" (")[0] for line in lines] == [
         "Schema needs yaml: pip install pyyaml",
         "ParquetWriter needs pyarrow: pip install 'tf-lodestar[parquet]'",
-        "open_dataset needs pyarrow: pip install 'tf-lodestar[parquet]'",
+        "ParquetDataset needs pyarrow: pip install 'tf-lodestar[parquet]'",
     ], done.stderr
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]

@@ -85,7 +85,7 @@ def test_trained_on_converted_ids_and_served_text(tmp_path):
     """Ids that the data tool made, and then the column's own text."""
     texts = ["05db9164", "68fd1e64", "05db9164"]
     column = lodestar.layers.DynamicEmbedding(4, column="C1", name="embed")
-    rows = column(lodestar.data.hash_ids("C1", texts), training=True)
+    rows = column(lodestar.hash_ids(texts, column="C1"), training=True)
     np.testing.assert_array_equal(column(tf.constant(texts)), rows)
     assert np.any(rows)
     words = keras.Input((), dtype="string", name="C1")

@@ -197,18 +197,7 @@ def _add_on_error(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
-    add_read_arguments(parser.add_argument_group("reading"))
-
-
-def add_read_arguments(reading: Any) -> None:
-    """Adds the data tool's arguments for reading files.
-
-    They are `--format` (or `--from`), `--schema` and one argument per option of
-    the readers; `given_options` returns the given ones.
-
-    Args:
-        reading: An `argparse.ArgumentParser`, or a group of one.
-    """
+    reading = parser.add_argument_group("reading")
     reading.add_argument(
         "--from",
         "--format",

@@ -24,7 +24,7 @@ def open_writer(
     hashes of) is written to `PATH.schema.yaml`, where `open_dataset` finds it.
 
     >>> with open_writer("sales.parquet", "schema.yaml") as writer:
-    ...     writer.write({"click": 1, "C1": [7, 8]})
+    ...     writer.write({"click": 1, "ids": [7, 8]})
 
     Args:
         path: Name of the file. With the ending `.gz` it is compressed.
@@ -48,7 +48,9 @@ def open_writer(
             f"`format`, one of {', '.join(FORMATS)}"
         )
     if name not in FORMATS:
-        raise DataError(f"`format`={name!r} is not in {tuple(FORMATS)}")
+        raise DataError(
+            f"`format` must be one of {tuple(FORMATS)}, got {name!r}"
+        )
     found = FORMATS[name]
     for option in options:
         if option not in found.writes:

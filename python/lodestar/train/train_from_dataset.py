@@ -177,9 +177,9 @@ def _pieces(dataset: FileDataset | InMemoryDataset) -> list[_Piece]:
             for queue in range(dataset.num_queues)
         ]
     raise TypeError(
-        "`dataset` must be a lodestar.data.FileDataset or InMemoryDataset, "
-        f"found {type(dataset).__name__}; one tf.data.Dataset is trained on by "
-        "model.fit."
+        "`dataset` must be a lodestar.data.FileDataset or a "
+        f"lodestar.paddle.InMemoryDataset, found {type(dataset).__name__}; "
+        "model.fit trains on one tf.data.Dataset."
     )
 
 

@@ -20,7 +20,8 @@ from lodestar.paddle import MultiSlotDataset, MultiSlotGenerator
 
 # As Paddle's ctr example: 13 scaled numbers and 26 hashed ids of Criteo's text.
 CTR_DENSE_READER = """
-from lodestar.data import MultiSlotGenerator, hash_ids
+from lodestar import hash_ids
+from lodestar.paddle import MultiSlotGenerator
 
 LEAST = [0, -3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
 SPAN = [20, 603, 100, 50, 64000, 500, 100, 50, 500, 10, 10, 10, 50]
@@ -34,8 +35,12 @@ class CtrDenseReader(MultiSlotGenerator):
                 0.0 if text == "" else (float(text) - least) / span
                 for text, least, span in zip(fields[1:14], LEAST, SPAN)
             ]
-            ids = [hash_ids(f"C{i}", [fields[13 + i]]).tolist() for i in range(1, 27)]
-            names = ["dense_feature", *(f"C{i}" for i in range(1, 27)), "label"]
+            columns = [f"C{i}" for i in range(1, 27)]
+            ids = [
+                hash_ids([text], column=column).tolist()
+                for column, text in zip(columns, fields[14:])
+            ]
+            names = ["dense_feature", *columns, "label"]
             yield list(zip(names, [dense, *ids, [int(fields[0])]]))
 
         return reader
@@ -229,7 +234,7 @@ def test_sparse_slots_of_every_format_are_lod_tensors_if_wanted(tmp_path):
     (tmp_path / "a.txt").write_text("1 1 1 7\n1 0 1 9\n")
     (tmp_path / "a.norm").write_bytes(make_norm(samples))
     (tmp_path / "a.raw").write_bytes(make_raw(samples, "float"))
-    with lodestar.data.ParquetWriter(tmp_path / "a.parquet", spec) as writer:
+    with lodestar.data.open_writer(tmp_path / "a.parquet", spec) as writer:
         writer.write_batch({"y": [1, 0], "C": ([7, 9], [0, 1, 2])})
 
     class Generated(MultiSlotGenerator):

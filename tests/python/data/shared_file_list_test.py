@@ -358,7 +358,8 @@ def test_workers_of_a_coordinator_share_the_files(schema, fork, files):
 def test_a_process_ends_while_iterators_wait(schema, files):
     code = """
 import sys
-from lodestar.data import FileListServer, MultiSlotDataset, SharedFileList
+from lodestar.data import FileListServer, SharedFileList
+from lodestar.paddle import MultiSlotDataset
 server = FileListServer(sys.argv[2:])
 iterator = iter(
     MultiSlotDataset(SharedFileList(server.address), sys.argv[1], 4)

@@ -36,14 +36,14 @@ def _write_files():
         for pattern in ("log/%s-%s-%s", "log/%s%s%s"):
             folder = pathlib.Path(pattern % (day[:4], day[4:6], day[6:]))
             folder.mkdir(parents=True)
-            _write(lodestar.paddle.MultiSlotWriter, folder / "0.txt", samples)
+            _write(folder / "0.txt", samples)
     pathlib.Path("day1").mkdir()
     pathlib.Path("train").mkdir()
-    _write(lodestar.data.ParquetWriter, "train/1.parquet", samples)
-    _write(lodestar.data.ParquetWriter, "clicks.parquet", samples)
-    _write(lodestar.hugectr.RawWriter, "clicks.raw", samples, layout="int")
-    _write(lodestar.hugectr.NormWriter, "clicks.norm", samples)
-    _write(lodestar.data.ExampleWriter, "clicks.tfrecord", samples)
+    _write("train/1.parquet", samples)
+    _write("clicks.parquet", samples)
+    _write("clicks.raw", samples, layout="int")
+    _write("clicks.norm", samples)
+    _write("clicks.tfrecord", samples)
     lodestar.hugectr.write_file_list("file_list.txt", ["clicks.norm"])
     spec.save("schema.yaml")
     pathlib.Path("clicks.csv").write_text("click,ids\n1,a b\n0,c\n")
@@ -61,8 +61,8 @@ def _write_files():
     lodestar.snapshot.save_model("snapshots", model)
 
 
-def _write(writer, path, samples, **options):
-    with writer(path, _spec(), **options) as file:
+def _write(path, samples, **options):
+    with lodestar.data.open_writer(path, _spec(), **options) as file:
         for sample in samples:
             file.write(sample)
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-import lodestar
-from lodestar.hugectr import CsrBuilder
+from lodestar.hugectr import CsrBuilder, from_csr
 
 
 def test_rows_by_value():
@@ -18,7 +17,7 @@ def test_rows_by_value():
     assert values.tolist() == [4, 5, 6, 7, 8]
     assert offsets.dtype == values.dtype == np.int64
     assert (builder.num_rows, builder.num_values) == (4, 5)
-    x, y = lodestar.LoDTensor.from_csr(offsets, values, num_slots=2)
+    x, y = from_csr(offsets, values, num_slots=2)
     assert (x.to_list(), y.to_list()) == ([[4, 5], [6, 7, 8]], [[], []])
 
 

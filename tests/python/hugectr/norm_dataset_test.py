@@ -337,11 +337,11 @@ def test_skipping_goes_on_with_the_next_file(tmp_path):
         ({"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
         ({"files": []}, "`files` is empty"),
         (
-            {"slots": [Column.sparse("w", dtype="float")]},
+            {"schema": [Column.sparse("w", dtype="float")]},
             "slot 'w' holds floats, wanted keys",
         ),
         (
-            {"slots": [Column.dense("I", (-1, 2))]},
+            {"schema": [Column.dense("I", (-1, 2))]},
             r"slot 'I' has the shape \[-1, 2\], wanted a fixed number",
         ),
     ],
@@ -349,7 +349,7 @@ def test_skipping_goes_on_with_the_next_file(tmp_path):
 def test_arguments_are_checked(arguments, message):
     with pytest.raises(ValueError, match=message):
         NormDataset(
-            **{"files": "x", "slots": SPEC, "batch_size": 4, **arguments}
+            **{"files": "x", "schema": SPEC, "batch_size": 4, **arguments}
         )
 
 

@@ -326,11 +326,11 @@ def test_skipped_records_are_counted_and_named(tmp_path):
         ({"slot_size_array": [4, 0]}, "must hold positive integers"),
         ({"slot_size_array": [2**62] * 2}, "beyond int64"),
         (
-            {"slots": [Column.one_hot("day", 7)], "slot_size_array": [7]},
+            {"schema": [Column.one_hot("day", 7)], "slot_size_array": [7]},
             "'day' is a one-hot slot, with its own size",
         ),
         (
-            {"slots": [Column.sparse("w", dtype="float")]},
+            {"schema": [Column.sparse("w", dtype="float")]},
             "slot 'w' holds floats, wanted keys",
         ),
     ],
@@ -338,7 +338,7 @@ def test_skipped_records_are_counted_and_named(tmp_path):
 def test_arguments_are_checked(arguments, message):
     with pytest.raises(ValueError, match=message):
         RawDataset(
-            **{"files": "x", "slots": SPEC, "batch_size": 4, **arguments}
+            **{"files": "x", "schema": SPEC, "batch_size": 4, **arguments}
         )
 
 

@@ -197,11 +197,11 @@ def test_an_error_in_a_later_piece_has_the_right_line(tmp_path):
         ({"repeat": 0}, "`repeat` must be an integer of at least 1"),
         ({"prefetch": -1}, "`prefetch` must be an integer of at least 0"),
         ({"files": []}, "`files` is empty"),
-        ({"slots": []}, "at least one slot"),
+        ({"schema": []}, "at least one column"),
     ],
 )
 def test_bad_options_are_refused(options, message):
-    arguments = {"files": "x", "slots": SPEC, "batch_size": 2, **options}
+    arguments = {"files": "x", "schema": SPEC, "batch_size": 2, **options}
     with pytest.raises(ValueError, match=message):
         MultiSlotDataset(**arguments)
 

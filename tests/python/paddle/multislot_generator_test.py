@@ -445,7 +445,7 @@ def test_from_stdin(capsysbinary, monkeypatch):
 def script(tmp_path_factory):
     path = tmp_path_factory.mktemp("script") / "square.py"
     path.write_text(
-        "from lodestar.data import MultiSlotGenerator\n"
+        "from lodestar.paddle import MultiSlotGenerator\n"
         "class Square(MultiSlotGenerator):\n"
         "    def generate_sample(self, line):\n"
         "        yield [('a', [int(line) ** 2])]\n"

@@ -131,7 +131,7 @@ def test_a_generator_script_makes_the_samples(tmp_path):
     source.write_text("3\n\n5\n")
     script = tmp_path / "gen.py"
     script.write_text(
-        "from lodestar.data import MultiSlotGenerator\n"
+        "from lodestar.paddle import MultiSlotGenerator\n"
         "class Squares(MultiSlotGenerator):\n"
         "    def generate_sample(self, line):\n"
         "        if line.strip():\n"

@@ -9,26 +9,6 @@ from lodestar.data.tool.formats import FORMATS, Format
 _OUT = "out_"
 
 
-def given_options(options: argparse.Namespace) -> dict[str, Any]:
-    """What was given of the arguments that `add_read_arguments` has added.
-
-    Args:
-        options: What the parser returned.
-
-    Returns:
-        `format` and `schema`, None where not given, and the options of a format's
-        reader, only those given: all as `open_source` and `prepare_files` take
-        them.
-    """
-    reads = dict.fromkeys(n for f in FORMATS.values() for n in f.reads)
-    given = {name: getattr(options, name) for name in reads}
-    return {
-        "format": options.format,
-        "slots": options.schema,
-        **{n: value for n, value in given.items() if value is not None},
-    }
-
-
 def read_options(
     options: argparse.Namespace, source: Format, target: Format | None
 ) -> dict[str, Any]:
@@ -37,15 +17,16 @@ def read_options(
     Raises:
         DataError: One is for another format.
     """
-    found = given_options(options)
-    del found["format"], found["slots"]
-    for name in list(found):
-        if name in source.reads:
+    found = {}
+    for name in dict.fromkeys(n for f in FORMATS.values() for n in f.reads):
+        value = getattr(options, name)
+        if value is None:
             continue
-        if target is None or name not in target.writes:
+        if name in source.reads:
+            found[name] = value
+        elif target is None or name not in target.writes:
             formats = [f.name for f in FORMATS.values() if name in f.reads]
             raise _misplaced(name, formats, source)
-        del found[name]
     return found
 
 

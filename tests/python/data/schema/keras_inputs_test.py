@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import Column, MultiSlotDataset, Schema
+from lodestar.data import Column, Schema
+from lodestar.paddle import MultiSlotDataset
 from lodestar.data.schema import ColumnInput, keras_inputs
 
 SCHEMA = Schema(
