@@ -125,7 +125,7 @@ def test_options_of_reading_that_are_given():
         ("--names=a,,b", "'a,,b' has an empty item."),
         ("--out=", "The path is empty."),
         ("--slot-size-array=3,0", "0 is not in the range x>=1."),
-        ("--delimiter=,,", "must be one character or tab, got ',,'."),
+        ("--delimiter=", "The delimiter is empty."),
     ],
 )
 def test_a_wrong_command_line_is_one_line(capsys, argument, message):

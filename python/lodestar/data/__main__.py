@@ -150,7 +150,15 @@ def _validate(
 ) -> int:
     skipped = SkippedRecords()
     with Progress() as progress:
-        source, source_format = _open(files, options, skipped, progress)
+        try:
+            source, source_format = _open(files, options, skipped, progress)
+        except DataError:
+            if not skipped.messages:
+                raise
+            # No file can be opened, and `skipped` says why.
+            for line in skipped.messages[:max_errors]:
+                print(line)
+            return _print_counts(0, skipped.count, len(files))
         validation = Validation(
             source,
             skipped,
@@ -164,11 +172,17 @@ def _validate(
     shared = validation.shared_ids()
     if shared is not None:
         print(shared)
-    samples, errors = validation.num_samples, validation.num_errors
+    return _print_counts(
+        validation.num_samples, validation.num_errors, len(source.paths)
+    )
+
+
+def _print_counts(samples: int, errors: int, files: int) -> int:
+    """Prints the last line of `validate` and returns its exit code."""
     print(
         f"{samples} good samples and {errors or 'no'} "
-        f"error{'' if errors == 1 else 's'} in {len(source.paths)} "
-        f"file{'' if len(source.paths) == 1 else 's'}"
+        f"error{'' if errors == 1 else 's'} in {files} "
+        f"file{'' if files == 1 else 's'}"
     )
     return 1 if errors else 0
 

@@ -9,8 +9,6 @@ import threading
 import numpy as np
 import pytest
 
-from lodestar import command_line
-from lodestar._commands.data_parser import add_read_arguments
 from lodestar.data import (
     Column,
     DataError,
@@ -21,7 +19,6 @@ from lodestar.data import (
     prepare_once,
     read_files,
 )
-from lodestar.data.tool.tool_options import given_options
 from lodestar.hugectr import NormWriter
 from lodestar.paddle import MultiSlotWriter
 
@@ -248,21 +245,3 @@ def test_what_no_model_of_clicks_takes(tmp_path, schema, text, message):
         prepare_files(tmp_path / "data", file)
     assert str(error.value).startswith(str(file))
     assert not (tmp_path / "data").exists()
-
-
-def test_arguments_of_a_command_line(capsys):
-    parser = command_line.Parser(prog="job")
-    add_read_arguments(parser)
-    assert given_options(parser.parse_args([])) == {
-        "format": None, "slots": None
-    }  # fmt: skip
-    text = "--format raw --schema s.yaml --nnz-per-slot 2,3 --key-type int64"
-    assert given_options(parser.parse_args(text.split())) == {
-        "format": "raw",
-        "slots": "s.yaml",
-        "nnz_per_slot": [2, 3],
-        "key_type": "int64",
-    }
-    with pytest.raises(SystemExit):
-        parser.parse_args(["--slot-size-array", "3,0"])
-    assert "0 is not at least 1" in capsys.readouterr().err
