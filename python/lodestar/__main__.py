@@ -1,4 +1,4 @@
-"""The command line of an installed package: `lodestar data|snapshot|train`.
+"""The command of an installed package: `lodestar data|snapshot|train`.
 
 `lodestar NAME ...` is `python -m lodestar.NAME ...`.
 """
@@ -6,15 +6,17 @@
 import importlib
 import sys
 
-from lodestar._commands import choose
+from lodestar._commands.groups import LODESTAR
+from lodestar._commands.parsing import parse
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    name = choose(arguments)
-    module = importlib.import_module(f"lodestar.{name}.__main__")
-    return module.main(arguments[1:], f"lodestar {name}")
+    context = parse(LODESTAR, arguments)
+    assert context.parent is not None
+    group = context.parent.command.name
+    module = importlib.import_module(f"lodestar.{group}.__main__")
+    return module.run(context)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Names of file formats, and the choices of their options.
 
-Parsers of command lines offer them before TensorFlow is imported.
+The command line offers them before TensorFlow is imported.
 """
 
 # In the order in which help lists them.
@@ -9,12 +9,13 @@ FORMAT_NAMES = (
     "norm",
     "raw",
     "parquet",
+    "arrow",
     "tfrecord",
     "csv",
     "tsv",
 )
-# How the cells of an id slot of a CSV file are read.
-ID_FORMS = ("hash", "hex", "int")
+# Those that can be written.
+WRITTEN_NAMES = tuple(name for name in FORMAT_NAMES if name != "arrow")
 # Types of the keys in Norm and Raw files.
 KEY_TYPES = ("uint32", "int32", "int64")
 # Checksums of Norm files.

@@ -1,4 +1,4 @@
-"""Command lines that say in one line what is wrong: parser, types, errors."""
+"""Command lines with errors of one line: Click commands, types, tables."""
 
 import os
 import select
@@ -6,36 +6,25 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from lodestar._commands.arguments import (
-    Parser,
-    at_least,
-    at_least_each,
-    count,
-    fraction,
-    integer,
-    names,
-    path,
-    positive,
-)
+from lodestar._commands.data import READING, given_options
+from lodestar._commands.parsing import Command, comma_separated, parse, path
 from lodestar._errors import DataError, describe_error
 
 __all__ = [
+    "Command",
     "ERRORS",
     "INPUT_ERRORS",
-    "Parser",
-    "at_least",
-    "at_least_each",
-    "count",
+    "READING",
+    "comma_separated",
     "describe_error",
-    "fraction",
-    "integer",
-    "names",
+    "given_options",
+    "parse",
     "path",
-    "positive",
+    "print_table",
     "run",
 ]
 
@@ -92,6 +81,28 @@ def run(
                 raise
             print(f"{name}: {describe_error(error)}", file=sys.stderr)
             return failure
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table: on a terminal to its width, otherwise one line per row.
+
+    Args:
+        rows: The heading, then the rows, of equally many cells.
+    """
+    if sys.stdout.isatty():
+        # Rich takes a while to import, which programs without tables save.
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*rows[0])
+        for row in rows[1:]:
+            table.add_row(*row)
+        Console(markup=False, emoji=False, highlight=False).print(table)
+        return
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths)]
+        print("  ".join(cells).rstrip())
 
 
 def _reader_is_gone() -> bool:

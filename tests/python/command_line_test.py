@@ -1,10 +1,14 @@
-"""command_line: errors in one line, exit codes, types of arguments."""
+"""command_line: errors of one line, exit codes, parsing, tables."""
 
-import argparse
 import os
+import pathlib
+import pty
 import signal
+import subprocess
+import sys
 import threading
 
+import click
 import pytest
 import tensorflow as tf
 
@@ -81,32 +85,77 @@ def test_it_runs_in_any_thread():
     assert codes == [4]
 
 
-@pytest.mark.parametrize(
-    "read, text, message",
+JOB = command_line.Command(
+    "job",
     [
-        (command_line.integer, "x", "'x' is not an integer"),
-        (command_line.count, "0", "0 is not 1 or more"),
-        (command_line.at_least(2, 5), "1", "1 is not at least 2"),
-        (command_line.at_least(2, 5), "6", "6 is more than 5"),
-        (command_line.at_least_each(1), "1,0", "0 is not at least 1"),
-        (command_line.positive, "nan", "nan is not positive"),
-        (command_line.fraction, "1", "1 is not between 0 and 1"),
-        (command_line.path, "", "a path is empty"),
+        click.Option(["--sizes"], type=command_line.comma_separated(click.INT)),
+        click.Option(["--names"], type=command_line.comma_separated()),
+        click.Option(["--out"], type=command_line.path),
+        *command_line.READING,
     ],
 )
-def test_types_of_arguments_name_what_is_wrong(read, text, message):
-    with pytest.raises(argparse.ArgumentTypeError, match=f"^{message}$"):
-        read(text)
 
 
-def test_a_wrong_command_line_is_one_line(capsys):
-    parser = command_line.Parser(prog="job")
-    parser.add_argument("--sizes", type=command_line.at_least_each(1))
-    parser.add_argument("--names", type=command_line.names)
-    options = parser.parse_args(["--sizes", "3,4", "--names", "a, b,"])
-    assert options.sizes == [3, 4] and options.names == ["a", "b"]
+def test_a_command_line_is_parsed_into_values():
+    line = ["--sizes", "3,4", "--names", "a, b", "--out=x/y"]
+    params = command_line.parse(JOB, line).params
+    assert (params["sizes"], params["names"]) == ([3, 4], ["a", "b"])
+    assert params["out"] == pathlib.Path("x/y")
+
+
+def test_options_of_reading_that_are_given():
+    params = command_line.parse(JOB, []).params
+    assert command_line.given_options(params) == {}
+    line = "--format raw --nnz 2,3 --key-type int64 --na-value x --na-value="
+    params = command_line.parse(JOB, line.split()).params
+    assert command_line.given_options(params) == {
+        "format": "raw",
+        "nnz_per_slot": [2, 3],
+        "key_type": "int64",
+        "na_values": ("x", ""),
+    }
+    assert command_line.parse(JOB, ["--nnz=7"]).params["nnz_per_slot"] == 7
+
+
+@pytest.mark.parametrize(
+    "argument, message",
+    [
+        ("--colour", "No such option"),
+        ("--sizes=3,x", "'--sizes': 'x' is not a valid integer."),
+        ("--names=a,,b", "'a,,b' has an empty item."),
+        ("--out=", "The path is empty."),
+        ("--slot-size-array=3,0", "0 is not in the range x>=1."),
+        ("--delimiter=", "The delimiter is empty."),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(capsys, argument, message):
     with pytest.raises(SystemExit, match="2"):
-        parser.parse_args(["--colour"])
-    assert capsys.readouterr().err == (
-        "job: unrecognized arguments: --colour; see --help\n"
-    )
+        command_line.parse(JOB, [argument], "work")
+    error = capsys.readouterr().err
+    assert error.startswith("work: ") and error.endswith(" See --help.\n")
+    assert message in error and error.count("\n") == 1
+
+
+ROWS = [("column", "kind"), ("a", "[bold]:smile:"), ("b", "ids")]
+
+
+def test_a_table_in_a_pipe_has_a_line_per_row(capsys):
+    command_line.print_table([*ROWS, ("c", "x" * 200)])
+    assert capsys.readouterr().out.splitlines() == [
+        "column  kind",
+        "a       [bold]:smile:",
+        "b       ids",
+        "c       " + "x" * 200,
+    ]
+
+
+def test_a_table_on_a_terminal_has_a_frame():
+    leader, terminal = pty.openpty()
+    code = f"from lodestar import command_line as c; c.print_table({ROWS})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, stdout=terminal, env=environment, check=True)
+    os.close(terminal)
+    text = os.read(leader, 10_000).decode()
+    os.close(leader)
+    assert "│ b " in text and "[bold]:smile:" in text

@@ -1,36 +1,42 @@
 """lodestar.__main__: the command that pip installs."""
 
-import argparse
 import importlib
+import inspect
 import os
 import subprocess
 import sys
 
+import click
 import pytest
 
 import lodestar
 from lodestar.__main__ import main
-from lodestar._commands.data_parser import data_parser
-from lodestar._commands.snapshot_parser import snapshot_parser
-from lodestar._commands.train_parser import train_parser
+from lodestar._commands.data import READING
+from lodestar._commands.groups import GROUPS, LODESTAR
 from lodestar._formats import FORMAT_NAMES, KEY_TYPES
 from lodestar.data.tool.formats import FORMATS
 from lodestar.hugectr.key_records import KEY_DTYPES
 
 
-@pytest.mark.parametrize("name", ["data", "snapshot", "train"])
-def test_each_command_is_the_main_of_its_module(monkeypatch, name):
-    module = importlib.import_module(f"lodestar.{name}.__main__")
+@pytest.mark.parametrize(
+    "command",
+    ["data generate x", "snapshot list x", "train server --task 1"],
+)
+def test_each_group_runs_in_its_module(monkeypatch, command):
+    group, name, *_ = command.split()
+    module = importlib.import_module(f"lodestar.{group}.__main__")
     seen = []
-    monkeypatch.setattr(module, "main", lambda *given: seen.append(given) or 3)
-    assert main([name, "--help", "x", name]) == 3
-    assert seen == [(["--help", "x", name], f"lodestar {name}")]
+    monkeypatch.setattr(module, "run", lambda found: seen.append(found) or 3)
+    assert main(command.split()) == 3
+    assert [found.command_path for found in seen] == [
+        f"lodestar {group} {name}"
+    ]
 
 
 def test_version_and_help(capsys):
     for option, wanted in (
         ("--version", f"Lodestar {lodestar.__version__}"),
-        ("--help", "usage: lodestar [-h] [--version] COMMAND"),
+        ("--help", "Usage: lodestar [OPTIONS] COMMAND"),
     ):
         with pytest.raises(SystemExit) as end:
             main([option])
@@ -44,10 +50,10 @@ def test_what_is_no_command_is_said_in_one_line(capsys, arguments):
         main(arguments)
     assert end.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("lodestar: ") and line.endswith("; see --help")
+    assert line.startswith("lodestar: ") and line.endswith(" See --help.")
 
 
-def _with_old_keras(folder, *arguments):
+def _with_old_keras(folder, *arguments, **environment):
     """Runs Python where any import of TensorFlow or Keras is the wrong one."""
     (folder / "keras.py").write_text("__version__ = '3.4.1'")
     (folder / "tensorflow.py").write_text("raise ImportError('imported')")
@@ -57,7 +63,7 @@ def _with_old_keras(folder, *arguments):
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, **environment},
     )
 
 
@@ -83,29 +89,30 @@ def test_version_and_help_import_no_tensorflow(tmp_path, start, arguments):
         assert done.stdout == f"Lodestar {lodestar.__version__}\n"
         return
     command = " ".join(w for w in arguments.split() if w[0] != "-")
-    assert done.stdout.startswith(f"usage: lodestar {command}".strip())
+    assert done.stdout.startswith(f"Usage: lodestar {command}".strip())
 
 
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ("lodestar", "lodestar: the following arguments are required"),
-        ("lodestar dta", "lodestar: argument COMMAND: invalid choice"),
-        ("lodestar data", "lodestar data: the following arguments"),
-        ("lodestar data open --x", "lodestar data: argument COMMAND"),
-        ("lodestar.data open", "python -m lodestar.data: argument COMMAND"),
-        ("lodestar data inspect", "lodestar data inspect: the following"),
+        ("lodestar", "lodestar: Missing command."),
+        ("lodestar dta", "lodestar: No such command 'dta'."),
+        ("lodestar data", "lodestar data: Missing command."),
+        ("lodestar data open --x", "lodestar data: No such command 'open'."),
+        ("lodestar.data open", "python -m lodestar.data: No such command"),
+        ("lodestar data inspect", "lodestar data inspect: Missing argument"),
         (
             "lodestar data convert --limit 0 a b",
-            "lodestar data convert: argument --limit: 0 is not at least 1",
+            "lodestar data convert: Invalid value for '--limit': 0 is not in the "
+            "range x>=1.",
         ),
         (
             "lodestar.snapshot compact --keep 0 a",
-            "python -m lodestar.snapshot compact: argument --keep: 0 is not 1",
+            "python -m lodestar.snapshot compact: Invalid value for '--keep': 0",
         ),
         (
             "lodestar train server --task x",
-            "lodestar train server: argument --task: invalid integer",
+            "lodestar train server: Invalid value for '--task': 'x' is not a",
         ),
     ],
 )
@@ -113,28 +120,42 @@ def test_errors_of_usage_import_no_tensorflow(tmp_path, arguments, said):
     done = _with_old_keras(tmp_path, "-m", *arguments.split())
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(said) and line.endswith("; see --help")
+    assert line.startswith(said) and line.endswith(" See --help.")
 
 
-def _parsers(parser):
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
-                yield from _parsers(below)
+def _commands(command):
+    yield command
+    for below in getattr(command, "commands", {}).values():
+        yield from _commands(below)
 
 
-@pytest.mark.parametrize("make", [data_parser, snapshot_parser, train_parser])
-def test_every_argument_has_help_and_a_program_its_name(make):
-    for parser in _parsers(make("lodestar x")):
-        assert parser.prog.startswith("lodestar x")
-        assert parser.description
-        for action in parser._actions:
-            if not isinstance(action, argparse._SubParsersAction):
-                assert action.help, (parser.prog, action.dest)
+def test_every_command_and_option_has_help():
+    assert set(GROUPS.values()) <= set(_commands(LODESTAR))
+    for command in _commands(LODESTAR):
+        assert command.help, command.name
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert option.help, (command.name, option.name)
 
 
-def test_parsers_offer_the_formats_that_there_are():
+def test_options_of_reading_are_called_as_those_of_open_dataset():
+    named = inspect.signature(lodestar.data.open_dataset).parameters
+    known = {*named, *(name for f in FORMATS.values() for name in f.reads)}
+    assert {option.name for option in READING} <= known
+
+
+def test_completion_imports_no_tensorflow(tmp_path):
+    """As a shell asks for it."""
+    environment = {
+        "_LODESTAR_COMPLETE": "bash_complete",
+        "COMP_WORDS": "lodestar data insp",
+        "COMP_CWORD": "2",
+    }
+    done = _with_old_keras(tmp_path, *_script(tmp_path), **environment)
+    assert (done.returncode, done.stdout) == (0, "plain,inspect\n")
+
+
+def test_options_offer_the_formats_that_there_are():
     assert FORMAT_NAMES == tuple(FORMATS)
     assert KEY_TYPES == tuple(KEY_DTYPES)
 

@@ -1,18 +1,22 @@
 """The data tool: `python -m lodestar.data convert|inspect|validate|generate`.
 
-Exit code 0, or 2 with one line on stderr that names what is wrong; `validate`
-ends with 1 if it found errors.
+The exit code is 0, or 2 with one line on stderr that says what is wrong;
+`validate` returns 1 if it finds errors.
 """
 
-import argparse
+import collections
 import functools
 import json
 import os
 import sys
 import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
 
 from lodestar import command_line
-from lodestar._commands.data_parser import data_parser
+from lodestar._commands.data import DATA
 from lodestar._errors import DataError
 from lodestar.data.schema import as_schema
 from lodestar.data.skipped_records import SkippedRecords
@@ -24,12 +28,8 @@ from lodestar.data.tool.find_format import (
     one_format,
 )
 from lodestar.data.tool.formats import FORMATS, INFERRED, Format
-from lodestar.data.tool.inspect_files import as_text, inspect_files
-from lodestar.data.tool.output import (
-    FILE_LIST,
-    Target,
-    check_target,
-)
+from lodestar.data.tool.inspect_files import inspect_files, print_found
+from lodestar.data.tool.output import FILE_LIST, Target, check_target
 from lodestar.data.tool.progress import Progress
 from lodestar.data.tool.schema_beside import schema_of, schema_path
 from lodestar.data.tool.tool_options import read_options, write_options
@@ -44,18 +44,22 @@ def main(
     arguments: list[str] | None = None, prog: str = f"python -m {_NAME}"
 ) -> int:
     """Runs the tool and returns its exit code."""
-    commands = {
+    return run(command_line.parse(DATA, arguments, prog))
+
+
+def run(context: click.Context) -> int:
+    """Runs a command that has been parsed and returns its exit code."""
+    commands: dict[str, Callable[..., int]] = {
         "convert": _convert,
         "inspect": _inspect,
         "validate": _validate,
         "generate": _generate,
     }
-    options = data_parser(prog).parse_args(arguments)
 
     def command() -> int:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            code = commands[options.command](options)
+            code = commands[context.info_name or ""](**context.params)
         for warning in caught:
             print(f"{_NAME}: warning: {warning.message}", file=sys.stderr)
         return code
@@ -63,146 +67,174 @@ def main(
     return command_line.run(_NAME, command)
 
 
-def _convert(options: argparse.Namespace) -> int:
-    if options.target_format is None:
-        options.target_format = format_of_name(options.target)
-        if options.target_format is None:
-            raise DataError(
-                f"{options.target}: which format? Give --to "
-                f"{'|'.join(FORMATS)}, or a name that ends in .txt, .norm, "
-                ".raw, .parquet, .csv or .tsv"
-            )
-    target_format = FORMATS[options.target_format]
+def _convert(
+    files: tuple[str, ...],
+    target: str,
+    to: str | None,
+    on_error: str,
+    limit: int | None,
+    num_files: int | None,
+    **options: Any,
+) -> int:
+    name = to or format_of_name(target)
+    if name is None:
+        raise DataError(
+            f"{target}: which format? Give --to {'|'.join(FORMATS)}, or a name "
+            "that ends in .txt, .norm, .raw, .parquet, .csv or .tsv"
+        )
+    target_format = FORMATS[name]
     if (
-        target_format.name == "parquet"
-        and options.num_files is None
-        and not options.target.endswith(target_format.suffixes)
+        name == "parquet"
+        and num_files is None
+        and not target.endswith(target_format.suffixes)
     ):
         raise DataError(
-            f"{options.target}: wanted a name that ends in .parquet, or --files "
-            "N for a folder"
+            f"{target}: wanted a name that ends in .parquet, or --files N for a "
+            "folder"
         )
-    skipped = SkippedRecords() if options.on_error == "skip" else None
-    check_target(options.target, options.files, options.num_files is not None)
+    skipped = SkippedRecords() if on_error == "skip" else None
+    check_target(target, files, num_files is not None)
     with Progress() as progress:
-        source, source_format = _open(options, skipped, progress, target_format)
-        target = Target(
-            options.target,
-            target_format,
-            write_options(options, target_format, source_format),
-            options.num_files,
+        source, source_format = _open(
+            files, options, skipped, progress, target_format
         )
-        count = convert(source, target, limit=options.limit, progress=progress)
-    if skipped is not None:
-        _print_skipped(skipped)
-    schema = f"{options.target}/schema.yaml"
-    if options.num_files is None:
-        schema = schema_path(options.target)
-    spec = source.spec
-    kinds = ", ".join(
-        f"{len(found)} {kind}"
-        for kind, found in (
-            ("label", spec.labels),
-            ("dense", spec.dense),
-            ("sparse", spec.sparse),
-            ("one-hot", spec.one_hot),
+        writing = write_options(options, target_format, source_format)
+        count = convert(
+            source,
+            Target(target, target_format, writing, num_files),
+            limit=limit,
+            progress=progress,
         )
-        if found
+    _print_skipped(skipped)
+    schema = f"{target}/schema.yaml"
+    if num_files is None:
+        schema = schema_path(target)
+    kinds = collections.Counter(
+        column.kind.replace("_", "-") for column in source.spec
     )
-    print(f"{options.target}: {count} samples; slots: {kinds}; {schema}")
+    columns = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
+    print(f"{target}: {count} samples; columns: {columns}; {schema}")
     return 0
 
 
-def _print_skipped(skipped: SkippedRecords) -> None:
+def _print_skipped(skipped: SkippedRecords | None) -> None:
+    if skipped is None:
+        return
     for message in skipped.messages:
         print(f"{_NAME}: skipped: {message}", file=sys.stderr)
     if skipped.count:
-        print(
-            f"{_NAME}: {skipped.count} records were skipped",
-            file=sys.stderr,
-        )
+        print(f"{_NAME}: {skipped.count} records were skipped", file=sys.stderr)
 
 
-def _inspect(options: argparse.Namespace) -> int:
-    skipped = SkippedRecords() if options.on_error == "skip" else None
+def _inspect(
+    files: tuple[str, ...],
+    on_error: str,
+    records: int,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    skipped = SkippedRecords() if on_error == "skip" else None
     with Progress() as progress:
-        source, _ = _open(options, skipped, progress)
-        found = inspect_files(
-            source, records=options.records, progress=progress
-        )
-    if skipped is not None:
-        _print_skipped(skipped)
-    if options.json:
+        source, _ = _open(files, options, skipped, progress)
+        found = inspect_files(source, records=records, progress=progress)
+    _print_skipped(skipped)
+    if as_json:
         print(json.dumps(found, ensure_ascii=False, allow_nan=False))
-        return 0
-    for line in as_text(found):
-        print(line)
+    else:
+        print_found(found)
     return 0
 
 
-def _validate(options: argparse.Namespace) -> int:
+def _validate(
+    files: tuple[str, ...], max_errors: int, paddle: bool, **options: Any
+) -> int:
     skipped = SkippedRecords()
     with Progress() as progress:
-        source, source_format = _open(options, skipped, progress)
+        try:
+            source, source_format = _open(files, options, skipped, progress)
+        except DataError:
+            if not skipped.messages:
+                raise
+            # No file can be opened, and `skipped` says why.
+            for line in skipped.messages[:max_errors]:
+                print(line)
+            return _print_counts(0, skipped.count, len(files))
         validation = Validation(
             source,
             skipped,
             format_name=source_format.name,
-            for_paddle=options.paddle,
+            for_paddle=paddle,
             progress=progress,
         )
         for number, line in enumerate(validation.errors()):
-            if number < options.max_errors:
+            if number < max_errors:
                 print(line)
     shared = validation.shared_ids()
     if shared is not None:
         print(shared)
-    samples, errors = validation.num_samples, validation.num_errors
+    return _print_counts(
+        validation.num_samples, validation.num_errors, len(source.paths)
+    )
+
+
+def _print_counts(samples: int, errors: int, files: int) -> int:
+    """Prints the last line of `validate` and returns its exit code."""
     print(
         f"{samples} good samples and {errors or 'no'} "
-        f"error{'' if errors == 1 else 's'} in {len(source.paths)} "
-        f"file{'' if len(source.paths) == 1 else 's'}"
+        f"error{'' if errors == 1 else 's'} in {files} "
+        f"file{'' if files == 1 else 's'}"
     )
     return 1 if errors else 0
 
 
-def _generate(options: argparse.Namespace) -> int:
-    made = FORMATS[options.target_format]
-    writer = functools.partial(made.make, **write_options(options, made, None))
+def _generate(
+    directory: str,
+    format: str,
+    samples: int,
+    num_files: int,
+    seed: int,
+    one_id: bool,
+    **options: Any,
+) -> int:
+    made = FORMATS[format]
+    writer = functools.partial(made.make, **write_options(options, made))
     with Progress() as progress:
-        progress.start("generating", options.samples)
+        progress.start("generating", samples)
         log = generate_click_log(
-            options.directory,
-            options.samples,
-            options.num_files,
-            seed=options.seed,
-            one_id=options.one_id or made.name == "raw",
+            directory,
+            samples,
+            num_files,
+            seed=seed,
+            one_id=one_id or made.name == "raw",
             writer=writer,
             suffix=made.suffixes[0],
             on_progress=progress.update,
         )
     if made.listed:
-        write_file_list(os.path.join(options.directory, FILE_LIST), log.files)
+        write_file_list(os.path.join(directory, FILE_LIST), log.files)
     print(
-        f"{options.directory}: {options.samples} samples in {len(log.files)} "
-        f"files; best possible AUC {log.best_auc():.4f}; slots in "
-        f"{log.schema_file}"
+        f"{directory}: {samples} samples in {len(log.files)} files; best "
+        f"possible AUC {log.best_auc():.4f}; schema in {log.schema_file}"
     )
     return 0
 
 
 def _open(
-    options: argparse.Namespace,
+    files: tuple[str, ...],
+    options: Mapping[str, Any],
     skipped: SkippedRecords | None,
     progress: Progress,
     target_format: Format | None = None,
 ) -> tuple[Source, Format]:
-    paths = expand_inputs(options.files)
-    source_format = FORMATS[options.format or one_format(paths)]
+    paths = expand_inputs(files)
+    name = options["format"]
+    if name is None and (options["columns"] or options["encoding"]):
+        name = "csv"  # no other format has these options
+    source_format = FORMATS[name or one_format(paths)]
     found = read_options(options, source_format, target_format)
     schema = None
-    if options.schema is not None:
-        schema = as_schema(options.schema)
+    if options["schema"] is not None:
+        schema = as_schema(options["schema"])
     elif not any(name in found for name in INFERRED):
         schema = schema_of(paths)
     if schema is None and not source_format.finds_schema:

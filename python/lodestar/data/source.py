@@ -14,10 +14,7 @@ class Source:
     Attributes:
         paths: The files.
         spec: Their slots, unused ones included.
-        in_bytes: Whether progress counts bytes, and not samples.
     """
-
-    in_bytes = False
 
     def __init__(
         self,

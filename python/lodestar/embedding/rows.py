@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from lodestar._optional import import_optional
 
@@ -70,11 +71,7 @@ class EmbeddingRows(NamedTuple):
         """As `to_pandas`, a `pyarrow.Table`, with lists of a fixed size.
 
         Values of bfloat16 are float32 in it.
-
-        Raises:
-            ImportError: pyarrow is not installed.
         """
-        pa = import_optional("pyarrow", "EmbeddingRows.to_arrow")
 
         def column(values: np.ndarray) -> Any:
             if values.ndim == 1:

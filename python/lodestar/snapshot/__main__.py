@@ -1,18 +1,19 @@
 """The command line: `python -m lodestar.snapshot list|verify|inspect|compact`.
 
-Exit code 0, or 1 with one line on stderr that names what is wrong, or 2 for a
-command that is none.
+The exit code is 0; 1 with one line on stderr that says what is wrong; or 2 if
+the command line is not valid.
 """
 
-import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
+import click
 import numpy as np
 
 from lodestar import command_line
-from lodestar._commands.snapshot_parser import snapshot_parser
+from lodestar._commands.snapshot import SNAPSHOT
 from lodestar.snapshot import compaction, info, records, verifying
 from lodestar.snapshot.errors import SnapshotError, listed
 from lodestar.snapshot.folder import SnapshotFolder
@@ -20,14 +21,20 @@ from lodestar.snapshot.manifest import Manifest, SavedTable
 from lodestar.snapshot.restoring import choose
 
 _NAME = "lodestar.snapshot"
+# Each a line, or the rows of a table.
+_Printed: TypeAlias = Iterator[str | Sequence[tuple[str, ...]]]
 
 
 def main(
     arguments: list[str] | None = None, prog: str = f"python -m {_NAME}"
 ) -> int:
     """Runs the command and returns its exit code."""
-    options = snapshot_parser(prog).parse_args(arguments)
-    commands = {
+    return run(command_line.parse(SNAPSHOT, arguments, prog))
+
+
+def run(context: click.Context) -> int:
+    """Runs a command that has been parsed and returns its exit code."""
+    commands: dict[str, Callable[..., _Printed]] = {
         "list": _list,
         "verify": _verify,
         "inspect": _inspect,
@@ -35,17 +42,20 @@ def main(
     }
 
     def command() -> int:
-        for line in commands[options.command](options):
-            print(line)
+        for part in commands[context.info_name or ""](**context.params):
+            if isinstance(part, str):
+                print(part)
+            else:
+                command_line.print_table(part)
         return 0
 
     errors = (*command_line.ERRORS, SnapshotError)
     return command_line.run(_NAME, command, 1, errors=errors)
 
 
-def _list(options: argparse.Namespace) -> Iterator[str]:
+def _list(path: str) -> _Printed:
     rows = [("version", "kind", "step", "time", "rows", "removed", "size")]
-    for found in info.list_snapshots(options.path):
+    for found in info.list_snapshots(path):
         kind = found.kind
         if found.parent is not None:
             kind += f" on {found.parent}"
@@ -63,43 +73,51 @@ def _list(options: argparse.Namespace) -> Iterator[str]:
             )
         )
     if len(rows) == 1:
-        raise SnapshotError(f"{options.path}: holds no snapshot")
-    yield from _columns(rows)
+        raise SnapshotError(f"{path}: holds no snapshot")
+    yield rows
 
 
-def _verify(options: argparse.Namespace) -> Iterator[str]:
-    report = verifying.verify(options.path, options.version)
+def _verify(path: str, version: int | None) -> _Printed:
+    report = verifying.verify(path, version)
     yield (
         f"version {report.version} is whole: {_plural(report.files, 'file')} of "
         f"{_plural(len(report.versions), 'version')}, {_size(report.bytes)}"
     )
 
 
-def _compact(options: argparse.Namespace) -> Iterator[str]:
-    report = compaction.compact(options.path, options.keep)
+def _compact(path: str, keep: int) -> _Printed:
+    report = compaction.compact(path, keep)
     removed = ", ".join(map(str, report.removed)) or "none"
     yield f"version {report.version} is the newest; removed: {removed}"
 
 
-def _inspect(options: argparse.Namespace) -> Iterator[str]:
-    folder = SnapshotFolder(options.path)
-    chain = folder.chain(choose(folder, None, options.version))
-    tables = _tables(chain[-1], options.table, folder)
-    if options.diff is not None:
-        yield from _diff_lines(folder, chain, tables, options.diff)
+def _inspect(
+    path: str,
+    version: int | None,
+    table: str | None,
+    id: int | None,
+    top: str | None,
+    diff: str | None,
+    n: int,
+) -> _Printed:
+    folder = SnapshotFolder(path)
+    chain = folder.chain(choose(folder, None, version))
+    tables = _tables(chain[-1], table, folder)
+    if diff is not None:
+        yield from _diff_lines(folder, chain, tables, diff)
         return
-    if options.id is None and options.top is None:
+    if id is None and top is None:
         yield from _version_lines(chain, tables)
         return
-    for table in tables:
-        files = records.files_of(folder, chain, table.name)
-        if options.id is not None:
-            yield from _id_lines(table, records.find_id(files, options.id))
+    for saved in tables:
+        files = records.files_of(folder, chain, saved.name)
+        if id is not None:
+            yield from _id_lines(saved, records.find_id(files, id))
             continue
-        yield f"table {table.name}"
-        rows = zip(*records.top(files, options.n))
+        yield f"table {saved.name}"
+        rows = zip(*records.top(files, n))
         lines = [(str(count), str(id_), str(seen)) for id_, count, seen in rows]
-        yield from _columns([("frequency", "id", "last seen"), *lines])
+        yield [("frequency", "id", "last seen"), *lines]
 
 
 def _tables(
@@ -238,13 +256,6 @@ def _size(size: int) -> str:
 
 def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        cells = [cell.rjust(w) for cell, w in zip(row, widths)]
-        yield "  ".join(cells)
 
 
 if __name__ == "__main__":

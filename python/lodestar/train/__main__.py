@@ -1,19 +1,19 @@
 """The command line: `python -m lodestar.train server`.
 
-Exit code 0, or 2 with one line on stderr that names what is wrong.
+The exit code is 0, or 2 with one line on stderr that says what is wrong.
 """
 
-import argparse
 import errno
 import os
 import signal
 import socket
 import sys
 
+import click
 import tensorflow as tf
 
 from lodestar import command_line
-from lodestar._commands.train_parser import train_parser
+from lodestar._commands.train import TRAIN
 from lodestar.train.cluster_task import ClusterTask, read_task
 from lodestar.version import __version__
 
@@ -24,13 +24,17 @@ def main(
     arguments: list[str] | None = None, prog: str = f"python -m {_NAME}"
 ) -> int:
     """Runs the command and returns its exit code."""
-    options = train_parser(prog).parse_args(arguments)
-    return command_line.run(_NAME, lambda: _serve(options))
+    return run(command_line.parse(TRAIN, arguments, prog))
 
 
-def _serve(options: argparse.Namespace) -> int:
-    task = read_task(os.environ, options.cluster, options.job, options.task)
-    server = _start(task)
+def run(context: click.Context) -> int:
+    """Runs a command that has been parsed and returns its exit code."""
+    return command_line.run(_NAME, lambda: _serve(**context.params))
+
+
+def _serve(cluster: str | None, job: str | None, task: int | None) -> int:
+    own = read_task(os.environ, cluster, job, task)
+    server = _start(own)
     # A handler that sets an Event would wait for a lock that the interrupted
     # wait() may hold: signals are written to a pipe instead.
     reader, writer = os.pipe()
@@ -38,7 +42,7 @@ def _serve(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     signal.set_wakeup_fd(writer)
     print(
-        f"{task.name} listens on port {task.port}, Lodestar {__version__}, "
+        f"{own.name} listens on port {own.port}, Lodestar {__version__}, "
         f"TensorFlow {tf.__version__}",
         flush=True,
     )

@@ -273,7 +273,8 @@ def _of_time(array: Any, column: Column) -> Elements:
     moments = array.to_numpy(zero_copy_only=False)
     integers = moments.astype(f"datetime64[{column.unit}]").astype(np.int64)
     unit, _ = np.datetime_data(moments.dtype)
-    factor = np.timedelta64(1, unit) // np.timedelta64(1, column.unit)
+    finer: Any = np.timedelta64(1, column.unit)  # type: ignore[call-overload]
+    factor = np.timedelta64(1, unit) // finer
     good = np.abs(moments.astype(np.int64)) <= (2**63 - 1) // max(factor, 1)
     if missing is not None:
         integers = np.where(missing, 0, integers)

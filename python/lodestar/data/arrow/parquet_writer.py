@@ -5,12 +5,12 @@ import os
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import tensorflow as tf
 
 from lodestar._checks import check_at_least
 from lodestar._errors import DataError
 from lodestar._files import as_path, list_folder
-from lodestar._optional import import_optional
 from lodestar._typing import StrPath
 from lodestar.data.arrow.parquet_file import SUFFIX
 from lodestar.data.arrow.parquet_metadata import (
@@ -65,7 +65,6 @@ class ParquetWriter(SampleWriter):
                 option is out of range or not known to pyarrow.
             tf.errors.OpError: The file cannot be opened.
         """
-        pa = import_optional("pyarrow", "ParquetWriter")
         check_at_least("row_group_size", row_group_size, 1)
         _check_compression(compression)
         path = as_path(path)
@@ -134,7 +133,6 @@ class ParquetWriter(SampleWriter):
         return b""
 
     def _write_row_group(self) -> None:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         if self._parquet is None:
@@ -171,7 +169,6 @@ class ParquetWriter(SampleWriter):
 
 
 def _check_compression(name: str) -> None:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     if name == "none":
@@ -250,7 +247,6 @@ def _listed(metadata: ParquetMetadata) -> str:
 
 
 def _field(slot: Column) -> Any:
-    import pyarrow as pa
 
     is_float = slot.dtype == "float" or slot.kind == "label"
     element = pa.float32() if is_float else pa.int64()
@@ -262,7 +258,6 @@ def _field(slot: Column) -> Any:
 
 
 def _array(field: Any, slot: Column, column: ColumnValues) -> Any:
-    import pyarrow as pa
 
     if slot.num_values == 1:
         return pa.array(column.values, field.type)

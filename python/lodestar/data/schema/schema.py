@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
 import keras
+import yaml
 
 from lodestar._checks import check_texts
 from lodestar._files import AtomicFile, as_path
-from lodestar._optional import import_optional
 from lodestar._typing import StrPath
 from lodestar.data.input_bytes import open_input
 from lodestar.data.schema import sections, strict_yaml
@@ -398,7 +398,6 @@ class Schema:
         Raises:
             ValueError: The text is not a schema; names the key.
         """
-        yaml = import_optional("yaml", "Schema")
         try:
             columns, na_values = sections.parse(strict_yaml.load(text))
         except RecursionError as error:
@@ -418,7 +417,6 @@ class Schema:
 
     def yaml(self) -> str:
         """Returns the text of the schema file."""
-        yaml = import_optional("yaml", "Schema")
         content = sections.sections(self._columns)
         if set(self.na_values) != set(NA_VALUES):
             content["na_values"] = list(self.na_values)

@@ -69,7 +69,7 @@ def _limited(
 ) -> Iterator[dict[str, Any]]:
     done = 0
     for path in source.paths:
-        progress.start(f"{text} {path}", source.size(path), source.in_bytes)
+        progress.start(f"{text} {path}", source.size(path))
         for columns in source.batches(path):
             rows = num_rows(columns)
             if limit is not None and done + rows > limit:

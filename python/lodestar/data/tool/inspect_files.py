@@ -1,10 +1,10 @@
 """What files of samples hold, in bounded memory."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from lodestar.command_line import print_table
 from lodestar.data.sample_columns import cut, flat, lengths, num_rows
 from lodestar.data.schema import Column, Schema
 from lodestar.data.source import Source
@@ -23,18 +23,18 @@ def inspect_files(
         progress: Shows how far it is.
 
     Returns:
-        `files` and `samples`, their numbers; `schema`, for each slot a dict of
-        what it is and what it holds; `records`, dicts of slot and values. All
-        as `json.dumps` takes it.
+        A dict that `json.dumps` takes: `files` and `samples`, how many there
+        are; `columns`, a dict per column with its declaration and statistics;
+        `records`, dicts that map columns to values.
 
     Raises:
         ValueError, tf.errors.OpError: As the source's format.
     """
-    statistics = {slot.name: _Statistics(slot) for slot in source.spec}
+    statistics = {column.name: _Statistics(column) for column in source.spec}
     num_samples = 0
     first: list[dict[str, list[Any]]] = []
     for path in source.paths:
-        progress.start(f"reading {path}", source.size(path), source.in_bytes)
+        progress.start(f"reading {path}", source.size(path))
         for columns in source.batches(path):
             for row in range(min(records - len(first), num_rows(columns))):
                 first.append(_record(source.spec, cut(columns, row, row + 1)))
@@ -44,39 +44,41 @@ def inspect_files(
     return {
         "files": len(source.paths),
         "samples": num_samples,
-        "slots": [statistics[slot.name].summary() for slot in source.spec],
+        "columns": [
+            statistics[column.name].summary() for column in source.spec
+        ],
         "records": first,
     }
 
 
-def as_text(found: dict[str, Any]) -> Iterator[str]:
-    """The lines that say what `inspect_files` has found."""
+def print_found(found: dict[str, Any]) -> None:
+    """Prints what `inspect_files` has returned."""
     files = "file" if found["files"] == 1 else "files"
-    yield f"{found['samples']} samples in {found['files']} {files}"
-    width = max(len(slot["name"]) for slot in found["slots"]) + 2
-    for slot in found["slots"]:
-        name = slot["name"] + " " * (width - len(slot["name"]))
-        yield f"{slot['kind']:8}{name}{_slot_text(slot)}"
-        if "lengths" in slot:
-            yield (
-                " " * (8 + width)
-                + "values a sample: "
-                + ", ".join(
-                    f"{bucket}: {count}"
-                    for bucket, count in slot["lengths"].items()
-                )
+    print(f"{found['samples']} samples in {found['files']} {files}")
+    rows = [("column", "kind", "why", "values", "values per sample")]
+    for column in found["columns"]:
+        lengths = column.get("lengths", {})
+        rows.append(
+            (
+                column["name"],
+                column["description"],
+                column["why"],
+                _values_text(column),
+                ", ".join(f"{size}: {n}" for size, n in lengths.items()),
             )
+        )
+    print_table(rows)
     for number, record in enumerate(found["records"], 1):
-        yield f"sample {number}: " + " ".join(
-            f"{name}={_values_text(values)}" for name, values in record.items()
+        print(
+            f"sample {number}: "
+            + " ".join(f"{n}={_record_text(v)}" for n, v in record.items())
         )
 
 
-def _slot_text(slot: dict[str, Any]) -> str:
+def _values_text(slot: dict[str, Any]) -> str:
     parts = []
     if slot["kind"] == "sparse":
         parts.append(f"{slot['values']} values")
-        parts.append(f"at most {slot['longest']} a sample")
     if "distinct" in slot:
         more = "" if slot["distinct_is_exact"] else " or more"
         parts.append(f"{slot['distinct']}{more} distinct")
@@ -90,12 +92,10 @@ def _slot_text(slot: dict[str, Any]) -> str:
         )
     if slot.get("not_finite"):
         parts.append(f"{slot['not_finite']} are inf or NaN")
-    if not slot["used"]:
-        parts.append("not used")
     return ", ".join(parts) or "no values"
 
 
-def _values_text(values: list[Any]) -> str:
+def _record_text(values: list[Any]) -> str:
     if len(values) == 1:
         return str(values[0])
     return "[" + ", ".join(map(str, values)) + "]"
@@ -169,6 +169,8 @@ class _Statistics:
         found: dict[str, Any] = {
             "name": slot.name,
             "kind": slot.kind,
+            "description": slot.describe(),
+            "why": slot.why,
             "dtype": slot.dtype,
             "used": slot.used,
         }

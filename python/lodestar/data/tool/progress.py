@@ -4,54 +4,45 @@ import contextlib
 import os
 import sys
 
-from lodestar._optional import import_optional
+from rich import progress
+from rich.console import Console
 
 
 class Progress(contextlib.AbstractContextManager["Progress"]):
-    """One bar after another; none where stderr is no terminal."""
+    """One progress bar at a time; none unless stderr is a terminal."""
 
     def __init__(self) -> None:
-        self._bar = None
-        self._tqdm = None
-        if sys.stderr is not None and sys.stderr.isatty():
-            try:
-                self._tqdm = import_optional("tqdm", "a progress bar")
-            except ImportError as error:
-                print(error, file=sys.stderr)
+        self._bars = progress.Progress(
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.TextColumn("{task.completed:,.0f} samples"),
+            progress.TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+            # Rich would print on stderr what a pipe on stdout should get.
+            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+            transient=True,
+            disable=sys.stderr is None or not sys.stderr.isatty(),
+        )
+        self._task: progress.TaskID | None = None
 
-    def start(
-        self, text: str, total: int | None, in_bytes: bool = False
-    ) -> None:
-        """Ends the bar there is, and starts one.
+    def start(self, text: str, total: int | None) -> None:
+        """Replaces the bar by a new one.
 
         Args:
             text: What is being done, and to which file.
-            total: What the updates add up to; None if unknown.
-            in_bytes: Whether they are bytes, and not samples.
+            total: Number of samples; None if unknown.
         """
-        self._close()
-        if self._tqdm is None:
-            return
+        if self._task is not None:
+            self._bars.remove_task(self._task)
         verb, _, path = text.partition(" ")
-        units = {"unit": " samples", "unit_scale": True}
-        if in_bytes:
-            units = {"unit": "B", "unit_scale": True, "unit_divisor": 1024}
-        self._bar = self._tqdm.tqdm(
-            desc=f"{verb} {os.path.basename(path)}".strip(),
-            total=total,
-            leave=False,
-            **units,
-        )
+        description = f"{verb} {os.path.basename(path)}".strip()
+        self._task = self._bars.add_task(description, total=total)
+        self._bars.start()
 
     def update(self, count: int) -> None:
-        """Goes on by `count`; nothing before the first bar."""
-        if self._bar is not None:
-            self._bar.update(count)
-
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        """Advances the bar by `count`; does nothing before the first bar."""
+        if self._task is not None:
+            self._bars.advance(self._task, count)
 
     def __exit__(self, *exception: object) -> None:
-        self._close()
+        self._bars.stop()

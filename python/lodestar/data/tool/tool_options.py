@@ -1,29 +1,42 @@
-"""Which options were given, and for which formats they are."""
+"""Which options of a command line are for which formats."""
 
-import argparse
+from collections.abc import Mapping
 from typing import Any
 
+from lodestar._commands.data import (
+    OUT_WRITING,
+    READING,
+    WRITING,
+    given_options,
+)
 from lodestar._errors import DataError
 from lodestar.data.tool.formats import FORMATS, Format
 
 _OUT = "out_"
+# The spelling of each option.
+_FLAGS = {o.name: o.opts[0] for o in (*READING, *WRITING, *OUT_WRITING)}
 
 
 def read_options(
-    options: argparse.Namespace, source: Format, target: Format | None
+    options: Mapping[str, Any], source: Format, target: Format | None
 ) -> dict[str, Any]:
-    """The options of reading that were given.
+    """Returns the options of the reader of `source`.
+
+    Args:
+        options: All options of the command line; those not given are None or
+            empty.
+        source: The format that is read.
+        target: The format that is written, if any.
 
     Raises:
-        DataError: One is for another format.
+        DataError: An option is for neither of them.
     """
     found = {}
-    for name in dict.fromkeys(n for f in FORMATS.values() for n in f.reads):
-        value = getattr(options, name)
-        if value is None:
-            continue
+    for name, value in given_options(options).items():
         if name in source.reads:
             found[name] = value
+        elif name in ("format", "schema"):
+            continue
         elif target is None or name not in target.writes:
             formats = [f.name for f in FORMATS.values() if name in f.reads]
             raise _misplaced(name, formats, source)
@@ -31,20 +44,25 @@ def read_options(
 
 
 def write_options(
-    options: argparse.Namespace, target: Format, source: Format | None
+    options: Mapping[str, Any], target: Format, source: Format | None = None
 ) -> dict[str, Any]:
-    """The options of writing that were given.
+    """Returns the options of the writer of `target`.
 
-    One that is for both sides is the output's too, unless `--out-...` says
-    otherwise.
+    An option of both sides is for the output as well, unless `--out-...`
+    overrides it.
+
+    Args:
+        options: As for `read_options`.
+        target: The format that is written.
+        source: The format that is read, if any.
 
     Raises:
-        DataError: One is for another format.
+        DataError: An option is for another format.
     """
     found = {}
     for name in dict.fromkeys(n for f in FORMATS.values() for n in f.writes):
-        own = getattr(options, _OUT + name, None)
-        value = getattr(options, name, None) if own is None else own
+        own = options.get(_OUT + name)
+        value = options.get(name) if own is None else own
         if value is None:
             continue
         if name in target.writes:
@@ -55,16 +73,8 @@ def write_options(
     return found
 
 
-def option_name(name: str) -> str:
-    """What an option is called on the command line."""
-    plain = name.removeprefix(_OUT)
-    spelled = {"nnz_per_slot": "nnz"}.get(plain, plain)
-    prefix = "out-" if name != plain else ""
-    return f"--{prefix}{spelled.replace('_', '-')}"
-
-
 def _misplaced(name: str, formats: list[str], found: Format) -> DataError:
     return DataError(
-        f"{option_name(name)} is for {', '.join(formats)}, and not for "
+        f"{_FLAGS[name]} is for {', '.join(formats)}, but the format is "
         f"{found.name}"
     )

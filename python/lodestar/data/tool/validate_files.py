@@ -117,7 +117,6 @@ class Validation:
             self._progress.start(
                 f"checking {path}",
                 self._source.size(path),
-                self._source.in_bytes,
             )
             for columns in self._source.batches(path):
                 yield from self._new()

@@ -81,9 +81,7 @@ def test_columns_with_one_value_per_row_share_their_splits():
 def test_a_free_dim_needs_rows_of_one_size():
     packer = BatchPacker(bind([Column.dense("f", (-1, 2))]), None)
     rows = Rows(3, {0: lists([[1, 2], [3, 4], [5, 6, 7, 8]], np.float32)})
-    assert unpacked(packer, [(rows, 0, 2)], 2) == [
-        [[[1.0, 2.0]], [[3.0, 4.0]]]
-    ]
+    assert unpacked(packer, [(rows, 0, 2)], 2) == [[[[1.0, 2.0]], [[3.0, 4.0]]]]
     with pytest.raises(DataError, match="found 4 values in example 2"):
         packer.pack([(rows, 0, 3)], 3)
 

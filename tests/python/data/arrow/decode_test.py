@@ -198,7 +198,10 @@ def test_each_chunk_has_a_dictionary_of_its_own():
     )
     assert decode(hashed, lists) == ([[a], [b, a], [b], [c, c]], {})
     codes = pa.chunked_array(
-        [pa.array([7, 8]).dictionary_encode(), pa.array([9]).dictionary_encode()]
+        [
+            pa.array([7, 8]).dictionary_encode(),
+            pa.array([9]).dictionary_encode(),
+        ]
     )
     assert decode(Column.sparse("x"), codes) == ([[7], [8], [9]], {})
 
@@ -343,7 +346,7 @@ def test_json_lists(arrow_type):
     floats = pa.array(["[0.5, 1e3]", "[true]"]).cast(arrow_type)
     assert decode(numbers, floats) == ([[0.5, 1000.0], [1.0]], {})
     hashed = Column.sparse("x", separator="json", encoding="hash")
-    names = pa.array(['["a", "b c"]', '[7]']).cast(arrow_type)
+    names = pa.array(['["a", "b c"]', "[7]"]).cast(arrow_type)
     want = [hash_ids("x", ["a", "b c"]).tolist(), hash_ids("x", ["7"]).tolist()]
     assert decode(hashed, names) == (want, {})
     _, bad = decode(column, pa.array(["[1]", "[1", "x"]).cast(arrow_type))
@@ -400,9 +403,7 @@ def test_limits_and_offsets_of_ids():
 def test_labels_of_one_column():
     column = pa.array([[1, 2], [3, 4], [5]], FLOATS)
     bindings = [
-        Binding(
-            Column.label(f"y_{i}", binary=False, dtype="float"), "y", i, 2
-        )
+        Binding(Column.label(f"y_{i}", binary=False, dtype="float"), "y", i, 2)
         for i in range(2)
     ]
     found, bad = decode_table(bindings, pa.table({"y": column}))

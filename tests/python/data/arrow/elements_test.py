@@ -208,7 +208,12 @@ def test_hash_as_another_column():
 def test_hash_text_of_slices():
     texts = ["a", "", "naïve", "☃", "b" * 100]
     want = hash_ids("C", texts)
-    for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+    for kind in (
+        pa.string(),
+        pa.large_string(),
+        pa.binary(),
+        pa.large_binary(),
+    ):
         array = pa.array(texts).cast(kind)
         np.testing.assert_array_equal(hash_text(array, "C\0"), want)
         np.testing.assert_array_equal(hash_text(array[1:4], "C\0"), want[1:4])
@@ -285,7 +290,9 @@ PER_UNIT = {"D": 86_400_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
 @pytest.mark.parametrize("stored", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo"])
 def test_timestamps(unit, stored, zone):
-    micros = [(m - EPOCH) // datetime.timedelta(microseconds=1) for m in MOMENTS]
+    micros = [
+        (m - EPOCH) // datetime.timedelta(microseconds=1) for m in MOMENTS
+    ]
     if stored != "ns":
         micros = [m // PER_UNIT[stored] * PER_UNIT[stored] for m in micros]
     array = pa.array(micros, pa.int64()).cast(pa.timestamp("us"))
@@ -311,7 +318,9 @@ def test_dates(arrow_type):
 
 def test_times_need_a_unit():
     for arrow_type in (pa.date32(), pa.date64(), pa.timestamp("s")):
-        with pytest.raises(DataError, match=r"found the type .*declare.*`unit`"):
+        with pytest.raises(
+            DataError, match=r"found the type .*declare.*`unit`"
+        ):
             read(pa.nulls(1, arrow_type), IDS)
 
 

@@ -85,7 +85,9 @@ def test_names_are_checked():
 
 
 def test_partitions_of_a_path():
-    path = "/data/day=2026-01-31/city=%C3%98st%2Ffold/x=__HIVE_DEFAULT_PARTITION__"
+    path = (
+        "/data/day=2026-01-31/city=%C3%98st%2Ffold/x=__HIVE_DEFAULT_PARTITION__"
+    )
     assert partitions_of(f"{path}/y=/=z/part-0.parquet") == {
         "day": "2026-01-31",
         "city": "Øst/fold",
@@ -126,7 +128,9 @@ def test_bad_rows_are_named_by_their_place_in_the_source(monkeypatch):
     assert rows.bad[1].text == (
         "row 7: column 'C': found 'a', expected an integer of 64 bits"
     )
-    with pytest.raises(DataError, match="^t: column 'C': found the type struct"):
+    with pytest.raises(
+        DataError, match="^t: column 'C': found the type struct"
+    ):
         read_rows(
             TableSource("t", pa.table({"C": [{"a": 1}]})),
             0,

@@ -5,7 +5,6 @@ import pandas
 import polars
 import pyarrow as pa
 import pytest
-
 from text_ids import hash_ids
 
 from lodestar.data import Column, DataError, Schema, open_dataset

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.data import Column, Schema
-from lodestar.paddle import MultiSlotDataset
 from lodestar.data.schema import ColumnInput, keras_inputs
+from lodestar.paddle import MultiSlotDataset
 
 SCHEMA = Schema(
     [

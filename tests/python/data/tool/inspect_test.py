@@ -1,6 +1,7 @@
 """What `inspect` says of files."""
 
 import json
+import re
 
 import numpy as np
 
@@ -45,19 +46,44 @@ def run(capsys, *arguments):
 
 def test_text(tmp_path, capsys):
     write(tmp_path / "a")
-    assert run(capsys, tmp_path / "a", "--records", 2).splitlines() == [
-        "4 samples in 1 file",
-        "label   y  mean 0.75, from 0 to 1",
-        "dense   I  mean 0.266667, from -1 to 2, 2 are inf or NaN",
-        "sparse  C  9 values, at most 5 a sample, 4 distinct, from 7 to "
-        "18446744073709551615, not used",
-        "           values a sample: 0: 1, 2: 2, 5-8: 1",
-        "sparse  w  1 values, at most 1 a sample, mean 0.5, from 0.5 to 0.5",
-        "           values a sample: 0: 3, 1: 1",
-        "one_hot d  3 distinct, from 0 to 6",
+    first, *rows = run(capsys, tmp_path / "a", "--records=2").splitlines()
+    assert first == "4 samples in 1 file"
+    assert [re.split(" {2,}", row) for row in rows[:6]] == [
+        ["column", "kind", "why", "values", "values per sample"],
+        ["y", "binary label", "declared", "mean 0.75, from 0 to 1"],
+        [
+            *("I", "dense [2]", "declared"),
+            "mean 0.266667, from -1 to 2, 2 are inf or NaN",
+        ],
+        [
+            *("C", "unused ids", "declared"),
+            "9 values, 4 distinct, from 7 to 18446744073709551615",
+            "0: 1, 2: 2, 5-8: 1",
+        ],
+        [
+            *("w", "floats", "declared"),
+            "1 values, mean 0.5, from 0.5 to 0.5",
+            "0: 3, 1: 1",
+        ],
+        ["d", "one-hot vector of 7", "declared", "3 distinct, from 0 to 6"],
+    ]
+    assert rows[6:] == [
         "sample 1: y=1 I=[0.1, 2.0] C=[7, 18446744073709551615] w=[] d=6",
         "sample 2: y=0 I=[nan, -1.0] C=[] w=0.5 d=0",
     ]
+
+
+def test_an_inferred_schema_says_why(tmp_path, capsys):
+    path = tmp_path / "a.csv"
+    path.write_text("label,a,b\n1,x,7\n0,y,8\n")
+    rows = run(capsys, path, "--numeric=b").splitlines()[2:]
+    found = [re.split(" {2,}", row)[:3] for row in rows]
+    assert [row[:2] for row in found] == [
+        ["label", "binary label"],
+        ["a", "ids, hash"],
+        ["b", "dense"],
+    ]
+    assert found[0][2].startswith("all labels are 0 or 1")
 
 
 def test_json(tmp_path, capsys):
@@ -69,9 +95,11 @@ def test_json(tmp_path, capsys):
     assert found["records"] == [
         {"y": [1], "I": [0.1, 2.0], "C": [7, 2**64 - 1], "w": [], "d": [6]}
     ]
-    assert found["slots"][2] == {
+    assert found["columns"][2] == {
         "name": "C",
         "kind": "sparse",
+        "description": "unused ids",
+        "why": "declared",
         "dtype": "uint64",
         "used": False,
         "values": 18,
@@ -82,8 +110,8 @@ def test_json(tmp_path, capsys):
         "least": 7,
         "most": 2**64 - 1,
     }
-    assert found["slots"][4]["size"] == 7
-    assert found["slots"][1]["shape"] == [2]
+    assert found["columns"][4]["size"] == 7
+    assert found["columns"][1]["shape"] == [2]
 
 
 def test_distinct_ids_are_exact_up_to_a_bound(tmp_path, capsys, monkeypatch):

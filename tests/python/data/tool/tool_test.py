@@ -15,7 +15,7 @@ from text_ids import hash_ids
 
 from lodestar.data import Column, Schema
 from lodestar.data import __main__ as tool
-from lodestar.data.tool.output import schema_path
+from lodestar.data.tool.schema_beside import schema_path
 from lodestar.hugectr import NormWriter
 from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
 
@@ -58,37 +58,60 @@ def names():
 
 
 def test_convert_and_inspect_csv(here, capsys):
-    (here / "in.csv").write_text(CENSUS)
-    assert tool.main(["convert", "--label=Salary=>50K", "in.csv", "o.txt"]) == 0
+    (here / "in.csv").write_text(CENSUS.replace('"Self, inc"', "Self"))
+    assert (
+        tool.main(
+            [
+                "convert",
+                "--label=Salary=>50K",
+                "--numeric=age,hours",
+                "in.csv",
+                "o.txt",
+            ]
+        )
+        == 0
+    )
     said = capsys.readouterr()
     assert said.out == (
-        "o.txt: 4 samples; slots: 1 label, 2 dense, 2 sparse; "
+        "o.txt: 4 samples; columns: 1 label, 2 dense, 2 sparse; "
         "o.txt.schema.yaml\n"
     )
     assert said.err == ""  # no progress where stderr is no terminal
     run("inspect o.txt")
-    assert capsys.readouterr().out.startswith("4 samples in 1 file\nlabel   Sa")
+    assert capsys.readouterr().out.startswith("4 samples in 1 file\ncolumn")
 
 
 def test_options_of_csv(here):
     (here / "in").write_text("y;a;b\n1;7;-\n0;8;2\n")
     run(
-        "convert --from csv --to multislot --label=y --categorical=a "
-        "--numeric=b --missing=- --delimiter=; in out"
+        "convert --format csv --to multislot --label=y --categorical=a "
+        "--numeric=b --na-value=- --delimiter=; in out"
     )
     ((features, _),) = MultiSlotDataset("out", schema_path("out"), 10)
-    ids = [hash_ids("a", [v]).tolist() for v in "78"]
-    assert features["a"].to_list() == ids
+    assert features["a"].to_list() == [[7], [8]]
     assert features["b"].numpy().tolist() == [[0], [2]]
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_ids_in_csv_may_be_hexadecimal(here, suffix):
-    data = b"label\tC1\n1\t0000ff00\n0\t\n"
-    path = here / f"in.tsv{suffix}"
-    path.write_bytes(gzip.compress(data) if suffix else data)
-    run(f"convert --ids hex --categorical C1 in.tsv{suffix} out.txt")
+def test_a_schema_reads_hexadecimal_ids(here):
+    with gzip.open("in.tsv.gz", "wb") as file:
+        file.write(b"label\tC1\n1\t0000ff00\n0\t\n")
+    Schema([Column.label("label"), Column.sparse("C1", encoding="hex")]).save(
+        "s"
+    )
+    run("convert --schema s in.tsv.gz out.txt")
     assert (here / "out.txt").read_text() == "1 1 1 65280\n1 0 0\n"
+
+
+def test_files_without_a_header_in_another_encoding(here, capsys):
+    (here / "in").write_bytes("1||Zürich\n0||Köln\n".encode("latin-1"))
+    run(
+        "convert --columns label,city --delimiter || --encoding latin-1 in "
+        "out.txt"
+    )
+    ids = hash_ids(["Zürich", "Köln"], column="city").numpy().view("uint64")
+    assert (here / "out.txt").read_text() == (
+        f"1 1 1 {ids[0]}\n1 0 1 {ids[1]}\n"
+    )
 
 
 def criteo(label, numbers, ids):
@@ -108,8 +131,8 @@ def test_criteos_layout_is_recognised(here):
     assert label.numpy().tolist() == [[0], [1]]
     assert features["I2"].numpy().tolist() == [[-1], [0]]
     assert features["C1"].to_list() == [
-        hash_ids("C1", ["05db9164"]).tolist(),
-        hash_ids("C1", ["12345678"]).tolist(),
+        hash_ids(["05db9164"], column="C1").numpy().tolist(),
+        hash_ids(["12345678"], column="C1").numpy().tolist(),
     ]
     # The same with a header.
     header = ",".join(["label", *spec.names("dense"), *spec.names("sparse")])
@@ -196,7 +219,7 @@ def test_long_cells(here, capsys):
     assert (here / "out.txt").read_text() == f"1 1 20000 {ids}\n"
     (here / "in.csv").write_text("y,C\n1," + "9" * 5000 + "\n")
     said = failure(capsys, "convert in.csv out.txt")
-    assert said.startswith("in.csv:2: column 'C': '9999")
+    assert said.startswith("in.csv: line 2: column 'C': found '9999")
 
 
 @pytest.mark.parametrize("target", ["./in.txt", "link.txt", "sub/../in.txt"])
@@ -211,22 +234,22 @@ def test_an_input_by_another_name_is_not_overwritten(
 
 
 def test_skip_in_csv(here, capsys):
-    rows = "1,2\nx,2\n0,x\n0\n0,3\n"
-    (here / "in.csv").write_text("y,a\n" + rows)
-    run("convert --on-error skip --label y --numeric a in.csv out.txt")
+    Schema([Column.label("y"), Column.dense("a")]).save("in.csv.schema.yaml")
+    (here / "in.csv").write_text("y,a\n1,2\nx,2\n0,x\n0,3\n")
+    run("convert --on-error skip in.csv out.txt")
     said = capsys.readouterr().err.splitlines()
-    for line, place in zip(said, ["in.csv:5", "in.csv:3", "in.csv:4"]):
-        assert line.startswith(f"lodestar.data: skipped: {place}: ")
-    assert said[3] == "lodestar.data: 3 records were skipped"
+    for line, place in zip(said, ["line 3: column 'y'", "line 4: column 'a'"]):
+        assert line.startswith(f"lodestar.data: skipped: in.csv: {place}: ")
+    assert said[2] == "lodestar.data: 2 records were skipped"
     assert (here / "out.txt").read_text() == "1 1 1 2\n1 0 1 3\n"
 
 
 def test_warnings_are_one_line(here, capsys):
     (here / "in.csv").write_text("y,a\n1,2\n0,3")
-    run("convert --label=y in.csv out.txt")
+    run("convert --label=y --numeric=a in.csv out.txt")
     assert capsys.readouterr().err == (
-        "lodestar.data: warning: in.csv:3: the last line has no newline at its "
-        "end, so the file may be cut short\n"
+        "lodestar.data: warning: in.csv: the last line does not end in a "
+        "newline; the file may be cut short\n"
     )
 
 
@@ -240,24 +263,24 @@ FAILURES = [
     ),
     ("convert empty out.txt", "empty: the file is empty"),
     ("convert junk out.txt", "junk: shows no format; say which it is of multi"),
-    ("convert folder out.txt", "folder: is a folder with neither file_list"),
+    ("convert folder out.txt", "folder: is a folder without files of data"),
     ("convert in.txt folder --to norm", "folder: cannot be written: it is a f"),
     (
         "convert other.txt out.txt",
-        "other.txt: which slots? Give a schema file (slots, --schema); ",
+        "other.txt: which columns? Give a schema file (--schema); ",
     ),
     ("convert --schema no in.txt out.txt", "no: No such file or directory"),
     (
         "convert --check sum in.txt out.txt",
-        "--check is for norm, and not for m",
+        "--check is for norm, but the format is multislot",
     ),
     (
         "convert --label y in.txt out.txt",
-        "--label is for csv, tsv, and not for",
+        "--label is for parquet, arrow, csv, tsv",
     ),
     (
         "convert --out-nnz 2 in.txt o.norm",
-        "--out-nnz is for raw, and not for n",
+        "--out-nnz is for raw, but the format is norm",
     ),
     (
         "convert --files 9 in.txt o --to csv",
@@ -269,7 +292,7 @@ FAILURES = [
     ),
     (
         "convert in.csv out.txt",
-        "in.csv: which column is the label? Name it in `label`",
+        "in.csv: 1 rows do not show what a column is: 'a'",
     ),
     (
         "convert in.txt in.csv out.norm",
@@ -287,7 +310,7 @@ FAILURES = [
     ("generate --samples 3 log", "wanted at least one file and one sample a f"),
     (
         "generate --format norm --nnz 1 log",
-        "--nnz is for raw, and not for norm",
+        "--nnz is for raw, but the format is norm",
     ),
 ]
 
@@ -311,7 +334,7 @@ def test_slots_of_several_inputs_must_agree(text, here, capsys):
     (here / "b.txt").write_text(TEXT)
     Schema([Column.label("z"), *list(SPEC)[1:]]).save("b.txt.schema.yaml")
     assert failure(capsys, "inspect in.txt b.txt").startswith(
-        "b.txt.schema.yaml: the slots differ from those of in.txt.schema.yaml"
+        "b.txt.schema.yaml: differs from in.txt.schema.yaml; give"
     )
 
 
@@ -337,7 +360,7 @@ def test_generate(here, capsys, name):
     assert "part-00000.npy" in found and "schema.yaml" in found
     assert ("file_list.txt" in found) == (name in ("norm", "parquet"))
     run("inspect log")
-    assert capsys.readouterr().out.startswith("200 samples in 2 files\nlabel")
+    assert capsys.readouterr().out.startswith("200 samples in 2 files\ncolumn")
 
 
 @pytest.mark.parametrize(
@@ -346,7 +369,7 @@ def test_generate(here, capsys, name):
         *("bogus", "convert --to multislot", ""),
         "convert --limit 0 in.txt out.txt",
         "convert --files 0 in.txt out",
-        "convert --out-delimiter ,, in.txt out.csv",
+        "convert --out-delimiter= in.txt out.csv",
         "convert --row-group-size 0 in.txt out.parquet",
         "generate --samples 0 log",
         "generate --seed -1 log",
@@ -358,7 +381,7 @@ def test_what_is_not_understood_is_one_line(command, capsys):
     assert error.value.code == 2
     text = capsys.readouterr().err
     assert text.startswith("python -m lodestar.data")
-    assert text.endswith("; see --help\n") and text.count("\n") == 1
+    assert text.endswith(" See --help.\n") and text.count("\n") == 1
 
 
 def test_unwritable_folder(text, here, capsys, monkeypatch):
@@ -389,12 +412,12 @@ def process(command, **options):
 
 def test_a_process_fails_with_one_line_and_code_2(here):
     (here / "in.csv").write_text("y,a\n1,2\n?,3\n")
-    started = process("convert --label=y in.csv out.txt")
+    started = process("convert --label=y --numeric=a in.csv out.txt")
     out, err = started.communicate()
     assert (started.returncode, out) == (2, "")
     assert err == (
-        "lodestar.data: in.csv:3: column 'y': the label is '?', wanted a finite "
-        "number\n"
+        "lodestar.data: in.csv: line 3: column 'y': found a missing value, which "
+        "it must not have; `on_error='skip'` leaves such rows out\n"
     )
     assert names() == ["in.csv"]
 
@@ -423,8 +446,8 @@ def test_control_c_leaves_nothing(here):
 def test_columns_of_csv_files_must_agree(here, capsys):
     (here / "a.csv").write_text("label,a\n1,2\n")
     (here / "b.csv").write_text("label,b\n1,2\n")
-    assert failure(capsys, "convert a.csv b.csv out.txt") == (
-        "b.csv:1: the columns are label, b, wanted label, a as in the first file"
+    assert failure(capsys, "convert --numeric=a a.csv b.csv out.txt") == (
+        "b.csv: has no column 'a'; its columns are label, b"
     )
 
 

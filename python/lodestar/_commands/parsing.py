@@ -1,0 +1,103 @@
+"""Click commands that are parsed here and run elsewhere, and their types."""
+
+import pathlib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import click
+
+SETTINGS = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+    "show_default": True,
+}
+
+
+class Command(click.Command):
+    """A Click command whose invocation returns its context.
+
+    The context has the values of the parameters, in `params`.
+    """
+
+    def __init__(
+        self, name: str, params: Iterable[click.Parameter], **settings: Any
+    ):
+        super().__init__(
+            name, params=list(params), context_settings=SETTINGS, **settings
+        )
+
+    def invoke(self, ctx: click.Context) -> click.Context:
+        super().invoke(ctx)  # a callback may check the parameters
+        return ctx
+
+
+def group(
+    name: str, help: str, commands: Sequence[click.Command]
+) -> click.Group:
+    """Returns a command whose first argument names one of `commands`."""
+    return click.Group(
+        name,
+        help=help,
+        commands=commands,
+        context_settings=SETTINGS,
+        # An error of one line instead.
+        no_args_is_help=False,
+    )
+
+
+def parse(
+    command: click.Command,
+    arguments: Sequence[str] | None = None,
+    prog: str | None = None,
+) -> click.Context:
+    """Parses a command line.
+
+    --help, --version and shell completion end the process with exit code 0. An
+    argument that is not valid ends it with exit code 2 and one line on stderr.
+
+    Args:
+        command: A `Command`, or a group of them.
+        arguments: The arguments. Defaults to those of the process.
+        prog: Name of the program. Defaults to the name of the command.
+
+    Returns:
+        The context of the `Command`; `params` maps its parameters to values.
+    """
+    try:
+        context = command.main(
+            arguments, prog or command.name, standalone_mode=False
+        )
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else prog or command.name
+        message = " ".join(error.format_message().split())
+        click.echo(f"{where}: {message} See --help.", err=True)
+        sys.exit(2)
+    if not isinstance(context, click.Context):
+        sys.exit(context)
+    return context
+
+
+def path(text: str) -> pathlib.Path:
+    """Type of parameters that are paths."""
+    if not text:
+        raise click.BadParameter("The path is empty.")
+    return pathlib.Path(text)
+
+
+def comma_separated(
+    item: Callable[[str], Any] = str,
+) -> Callable[[str], list[Any]]:
+    """Returns the type of parameters that are lists, e.g. `A,B`.
+
+    Args:
+        item: Type of an item.
+    """
+
+    def items(text: str) -> list[Any]:
+        parts = [part.strip() for part in text.split(",")]
+        if not all(parts):
+            raise click.BadParameter(f"{text!r} has an empty item.")
+        return [item(part) for part in parts]
+
+    return items

@@ -1,0 +1,107 @@
+"""The command line of the snapshot tool."""
+
+from typing import Any
+
+import click
+
+from lodestar._commands.parsing import Command, group
+
+_count = click.IntRange(min=1)
+
+
+def _id(text: str) -> int:
+    try:
+        number = int(text, 0)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not an integer.") from None
+    if not -(2**63) <= number < 2**64:
+        raise click.BadParameter(f"{text} has more than 64 bits.")
+    # A table stores the bits of a uint64 as an int64.
+    return number if number < 2**63 else number - 2**64
+
+
+def _check_inspect(id: Any, top: Any, diff: Any, **others: Any) -> None:
+    if sum(option is not None for option in (id, top, diff)) > 1:
+        raise click.UsageError(
+            "Give only one of --id, --top and --diff.",
+            click.get_current_context(),
+        )
+
+
+_PATH = click.Argument(["path"], metavar="PATH")
+_VERSION = click.Option(
+    ["--version"],
+    type=_count,
+    metavar="V",
+    help="The version.  [default: the newest]",
+)
+
+SNAPSHOT = group(
+    "snapshot",
+    "List, verify, inspect and compact snapshots in a folder PATH.",
+    [
+        Command(
+            "list", [_PATH], help="List the versions in PATH, the newest last."
+        ),
+        Command(
+            "verify",
+            [_PATH, _VERSION],
+            help="Verify the checksum of every byte that a version needs.",
+        ),
+        Command(
+            "inspect",
+            [
+                _PATH,
+                _VERSION,
+                click.Option(
+                    ["--table"],
+                    metavar="NAME",
+                    help="Only this table.  [default: all]",
+                ),
+                click.Option(
+                    ["--id"],
+                    type=_id,
+                    metavar="N",
+                    help="Print the row of one id and the version that wrote it.",
+                ),
+                click.Option(
+                    ["--top"],
+                    type=click.Choice(["frequency"]),
+                    help="Print the rows with the highest frequency.",
+                ),
+                click.Option(
+                    ["--diff"],
+                    metavar="OTHER",
+                    help="Count the rows that differ from another version of "
+                    "PATH, or from the newest version of another folder. Rows "
+                    "that OTHER lacks count as added.",
+                ),
+                click.Option(
+                    ["-n"],
+                    type=_count,
+                    default=20,
+                    metavar="N",
+                    help="How many rows --top prints.",
+                ),
+            ],
+            help="Print the contents of a version, or some of its rows.",
+            callback=_check_inspect,
+        ),
+        Command(
+            "compact",
+            [
+                _PATH,
+                click.Option(
+                    ["--keep"],
+                    type=_count,
+                    default=1,
+                    metavar="N",
+                    help="How many of the newest versions to keep, including "
+                    "the new one.",
+                ),
+            ],
+            help="Replace the newest chain by one full version and remove old "
+            "versions.",
+        ),
+    ],
+)
