@@ -20,6 +20,13 @@ _BOOLS = {"true": 1, "false": 0}
 # The largest integer up to which a float holds every integer.
 _EXACT = {16: 2**11, 32: 2**24, 64: 2**53}
 _MOST_SHOWN = 60
+_NANOSECONDS = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "D": 86_400 * 10**9,
+}
 
 
 class Elements(NamedTuple):
@@ -273,8 +280,7 @@ def _of_time(array: Any, column: Column) -> Elements:
     moments = array.to_numpy(zero_copy_only=False)
     integers = moments.astype(f"datetime64[{column.unit}]").astype(np.int64)
     unit, _ = np.datetime_data(moments.dtype)
-    finer: Any = np.timedelta64(1, column.unit)  # type: ignore[call-overload]
-    factor = np.timedelta64(1, unit) // finer
+    factor = _NANOSECONDS[unit] // _NANOSECONDS[column.unit]
     good = np.abs(moments.astype(np.int64)) <= (2**63 - 1) // max(factor, 1)
     if missing is not None:
         integers = np.where(missing, 0, integers)
