@@ -135,7 +135,7 @@ def data_of(options: argparse.Namespace) -> PreparedData:
     path = options.output / "data"
     if not path.exists():
         print(f"Preparing data in {path} ...", flush=True)
-    return prepare(path, options)
+    return prepare(path, options, lambda x: models.squash(x, np))
 
 
 def train(

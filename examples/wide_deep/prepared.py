@@ -7,21 +7,22 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from model import squash
 
 import lodestar
-from lodestar.data import Column, DataError, Schema, open_dataset, open_writer
+from lodestar.data import DataError, Schema, open_dataset, open_writer
 
 _ABOUT = "about.json"
 _SCHEMA = "schema.yaml"
 _BATCH = 4096
 _GENERATED_FILES = 12
 _EVALUATED_FILES = 2  # the last ones in time
+
+Squash = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,12 +91,15 @@ class PreparedData:
         )
 
 
-def prepare(folder: pathlib.Path, options: argparse.Namespace) -> PreparedData:
+def prepare(
+    folder: pathlib.Path, options: argparse.Namespace, squash: Squash
+) -> PreparedData:
     """Generates or converts the examples, unless `folder` holds them.
 
     Args:
         folder: The folder to create; it appears atomically.
         options: The command line.
+        squash: Applied to dense values before their mean and variance are taken.
 
     Raises:
         DataError: The data cannot be used, `folder` cannot be written, or it
@@ -112,7 +116,7 @@ def prepare(folder: pathlib.Path, options: argparse.Namespace) -> PreparedData:
             return PreparedData.load(folder)
         with _scratch(folder) as scratch:
             make = _generate if options.data is None else _convert
-            data = {"source": source, "data": make(scratch, options)}
+            data = {"source": source, "data": make(scratch, options, squash)}
             (scratch / _ABOUT).write_text(json.dumps(data, indent=2))
         return PreparedData.load(folder)
 
@@ -151,14 +155,14 @@ def _about(folder: pathlib.Path) -> Any:
 
 
 def _generate(
-    folder: pathlib.Path, options: argparse.Namespace
+    folder: pathlib.Path, options: argparse.Namespace, squash: Squash
 ) -> dict[str, Any]:
     log = lodestar.testing.generate_click_log(
         folder, options.examples, _GENERATED_FILES, seed=options.seed
     )
     schema = Schema.load(log.schema_file)
     parts = log.files[:-_EVALUATED_FILES], log.files[-_EVALUATED_FILES:]
-    summaries = _Summary(schema), _Summary(schema)
+    summaries = _Summary(schema, squash), _Summary(schema, squash)
     for files, summary in zip(parts, summaries):
         dataset = open_dataset(files, schema, _BATCH)
         for columns in _batches(dataset, schema, files):
@@ -173,7 +177,7 @@ def _generate(
 
 
 def _convert(
-    folder: pathlib.Path, options: argparse.Namespace
+    folder: pathlib.Path, options: argparse.Namespace, squash: Squash
 ) -> dict[str, Any]:
     """Writes MultiSlot text, and holds examples out to evaluate on."""
     fixed = {"format": options.format, **options.read}
@@ -195,9 +199,10 @@ def _convert(
             (dataset, options.data, 0.0),
             (evaluation, options.eval_data, 1.0),
         ]
-    schema = _as_written(dataset.schema, options.schema or options.data[0])
+    _check_columns(dataset.schema, options.schema or options.data[0])
+    schema = Schema(dataset.schema.used).stored()
     schema.save(folder / _SCHEMA)
-    summaries = _Summary(schema), _Summary(schema)
+    summaries = _Summary(schema, squash), _Summary(schema, squash)
     rng = np.random.default_rng(options.seed)
     with (
         open_writer(folder / "train.txt", schema) as train_writer,
@@ -231,18 +236,13 @@ def _joined(paths: Any) -> str:
     return ", ".join(map(str, paths))
 
 
-def _as_written(schema: Schema, where: Any) -> Schema:
-    """Returns the schema of the MultiSlot text, which holds ids and numbers.
-
-    Raises:
-        DataError: The model cannot take the columns.
-    """
+def _check_columns(schema: Schema, where: Any) -> None:
+    """Raises DataError for columns that the model cannot take."""
     labels = [column.name for column in schema.labels if column.used]
     if len(labels) != 1:
         raise DataError(f"{where}: the model needs one label, got {labels}")
     if len(schema.used) == 1:
         raise DataError(f"{where}: there is no feature besides the label")
-    columns = []
     for column in schema.used:
         problem = ""
         if column.kind == "sparse" and not column.holds_ids:
@@ -256,17 +256,6 @@ def _as_written(schema: Schema, where: Any) -> Schema:
                 f"{where}: the model cannot take column {column.name!r}, which "
                 f"{problem}"
             )
-        columns.append(
-            Column(
-                column.name,
-                column.kind,
-                dtype=column.dtype,
-                shape=column.shape,
-                size=column.size,
-                wide=column.wide,
-            )
-        )
-    return Schema(columns)
 
 
 def _batches(
@@ -304,7 +293,8 @@ def _batches(
 class _Summary:
     """Counts examples and clicks, and adds up the squashed dense values."""
 
-    def __init__(self, schema: Schema):
+    def __init__(self, schema: Schema, squash: Squash):
+        self._squash = squash
         self._label = schema.labels[0].name
         self._dense = [column.name for column in schema.dense if column.used]
         self.examples = 0
@@ -323,7 +313,7 @@ class _Summary:
         if values:
             # float32, as the model gets them.
             numbers = np.concatenate(values, 1).astype(np.float32)
-            numbers = squash(numbers, np).astype(np.float64)
+            numbers = self._squash(numbers).astype(np.float64)
             self._sums += numbers.sum(0)
             self._squares += (numbers**2).sum(0)
 

@@ -14,8 +14,9 @@ FOLDER = pathlib.Path(
 
 
 _RUN = """
-import runpy, sys
+import os, runpy, sys
 del sys.argv[0]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 

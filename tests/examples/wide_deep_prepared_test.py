@@ -53,6 +53,10 @@ def schema(tmp_path):
     return tmp_path / "all.yaml"
 
 
+def squash(x):
+    return np.sign(x) * np.log1p(np.abs(x))
+
+
 def options(*data, **others):
     return argparse.Namespace(
         **{
@@ -107,7 +111,9 @@ def test_every_format_becomes_the_same_files(prepared, tmp_path, schema):
             for i in range(2)
         ]
         data = prepared.prepare(
-            tmp_path / "out" / name, options(*files, schema=schema, read=read)
+            tmp_path / "out" / name,
+            options(*files, schema=schema, read=read),
+            squash,
         )
         assert data.train_examples + data.eval_examples == 801
         assert 100 < data.eval_examples < 220
@@ -127,9 +133,9 @@ def test_the_numbers_are_those_to_train_on(prepared, tmp_path, schema):
     given = options(
         tmp_path / "train.txt", eval_data=files[1:], schema=schema, read=KEYS
     )
-    data = prepared.prepare(tmp_path / "data", given)
+    data = prepared.prepare(tmp_path / "data", given, squash)
     assert (data.train_examples, data.eval_examples) == (300, 100)
-    values = np.sign(train["I"]) * np.log1p(np.abs(train["I"]))
+    values = squash(train["I"])
     np.testing.assert_allclose(data.mean, values.mean(0), rtol=1e-5)
     np.testing.assert_allclose(data.variance, values.var(0), rtol=1e-5)
     assert int(data.train_dataset(128).cardinality()) == 3
@@ -150,9 +156,9 @@ def test_a_folder_is_made_once(prepared, tmp_path, schema):
     file = write(tmp_path, "norm", "all", columns(0, 200))
     given = {"schema": schema, "read": KEYS}
     out = tmp_path / "out" / "data"
-    made = prepared.prepare(out, options(file, **given))
+    made = prepared.prepare(out, options(file, **given), squash)
     os.utime(out / "train.txt", (0, 0))
-    assert prepared.prepare(out, options(file, **given)) == made
+    assert prepared.prepare(out, options(file, **given), squash) == made
     assert prepared.PreparedData.load(out) == made
     assert os.stat(out / "train.txt").st_mtime == 0
     for other in (
@@ -162,16 +168,16 @@ def test_a_folder_is_made_once(prepared, tmp_path, schema):
         {"read": {"key_type": "uint32"}},
     ):
         with pytest.raises(DataError, match="name another --output"):
-            prepared.prepare(out, options(file, **{**given, **other}))
+            prepared.prepare(out, options(file, **{**given, **other}), squash)
     write(tmp_path, "norm", "all", columns(0, 201))
     with pytest.raises(DataError, match="name another --output"):
-        prepared.prepare(out, options(file, **given))
+        prepared.prepare(out, options(file, **given), squash)
 
 
 def test_a_generated_log(prepared, tmp_path):
     given = options(examples=1200)
     given.data = None
-    data = prepared.prepare(tmp_path / "data", given)
+    data = prepared.prepare(tmp_path / "data", given, squash)
     assert (data.train_examples, data.eval_examples) == (1000, 200)
     assert len(data.train_files) == 10 and len(data.eval_files) == 2
     log = testing.generate_click_log(tmp_path / "log", 1200, 12, seed=0)
@@ -199,6 +205,6 @@ def test_what_the_model_cannot_take(prepared, tmp_path, schema, text, message):
     file.write_text(text or "1 1 1 5\n")
     before = sorted(tmp_path.iterdir())
     with pytest.raises(DataError, match=message) as error:
-        prepared.prepare(tmp_path / "above" / "data", options(file))
+        prepared.prepare(tmp_path / "above" / "data", options(file), squash)
     assert str(error.value).startswith(str(file))
     assert sorted(tmp_path.iterdir()) == before
