@@ -72,7 +72,7 @@ def infer_schema(
     - lists of integers or text: ids;
     - integers, in any dtype or as text, and whole floats with missing values:
       ids if the name is that of an id ("user_id", "itemId"), if they have
-      leading zeros, or if more than 128 distinct ones occur at least 4 times on
+      leading zeros or more than 15 digits, or if more than 128 distinct ones occur at least 4 times on
       average; numbers if some are negative, if most are 0, or if 1,000 rows or
       more do not look like ids. Fewer rows show neither.
 
@@ -414,6 +414,9 @@ class _Sample:
         count = len(numbers)
         unique = np.unique(numbers)
         distinct = len(unique)
+        if distinct and float(np.abs(unique.astype(np.float64)).max()) >= 1e15:
+            # As hashes have; a float would not hold them.
+            return self.ids("integers of more than 15 digits")
         if (unique < 0).any():
             return self.numbers("integers, some of them negative")
         if not (unique > 1).any():
