@@ -55,7 +55,7 @@ class ReadOptions:
             and in TensorFlow's log. A file that cannot be read at all, as one
             that is missing, is an error anyway.
         skipped: A `SkippedRecords` to count and note in.
-        columns: If True, an element is one dict of the used slots as a writer's
+        as_columns: If True, an element is one dict of the used slots as a writer's
             `write_batch` takes them, bit by bit as they were read: a sparse
             slot is `(values, row_splits)`, a one-hot slot its ids `[B]`, a
             label `[B, 1]` of its own dtype.
@@ -85,7 +85,7 @@ class ReadOptions:
     sparse: str = "ragged"
     on_error: str = "raise"
     skipped: SkippedRecords | None = None
-    columns: bool = False
+    as_columns: bool = False
     open_command: Sequence[StrPath] | None = None
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class ReadOptions:
             spec,
             sparse=self.sparse,
             rows=rows,
-            columns=self.columns,
+            as_columns=self.as_columns,
             fields=fields,
         )
 

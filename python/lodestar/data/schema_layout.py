@@ -51,12 +51,12 @@ class SchemaLayout:
         *,
         sparse: str = "ragged",
         rows: int | None = None,
-        columns: bool = False,
+        as_columns: bool = False,
         fields: Iterable[str] = (),
     ):
         """Takes the samples of every batch as `rows`, None if they vary.
 
-        With `columns`, elements are what a writer's `write_batch` takes, without
+        With `as_columns`, elements are what a writer's `write_batch` takes, without
         the fields, of which `fields` are those of `line_fields`.
 
         Raises:
@@ -67,7 +67,7 @@ class SchemaLayout:
         check_choice("sparse", sparse, SPARSE_FORMS)
         self.spec = spec
         self._sparse = sparse
-        self._as_columns = columns
+        self._as_columns = as_columns
         self._rows = rows
         self._fields = {
             name: dtype

@@ -113,9 +113,10 @@ class TextSource(RowSource):
 
     def where(self, group: int, row: int) -> str:
         """See RowSource."""
-        if self._lines[0] != group:
-            self._lines = (group, self._record_lines(group))
-        return f"line {self._lines[1][row]}"
+        lines = self._lines  # which another thread may replace
+        if lines[0] != group:
+            self._lines = lines = (group, self._record_lines(group))
+        return f"line {lines[1][row]}"
 
     def _sources(
         self, binding: Binding, pieces: dict[str, list[str]]

@@ -72,9 +72,10 @@ def infer_schema(
     - lists of integers or text: ids;
     - integers, in any dtype or as text, and whole floats with missing values:
       ids if the name is that of an id ("user_id", "itemId"), if they have
-      leading zeros or more than 15 digits, or if more than 128 distinct ones occur at least 4 times on
-      average; numbers if some are negative, if most are 0, or if 1,000 rows or
-      more do not look like ids. Fewer rows show neither.
+      leading zeros or more than 15 digits, or if more than 128 distinct ones
+      occur at least 4 times on average; numbers if some are negative, if most
+      are 0, or if 1,000 rows or more do not look like ids. Fewer rows show
+      neither.
 
     An id column is read by `encoding="int"` if all its values are integers, by
     `"hash"` otherwise.

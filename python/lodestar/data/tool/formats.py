@@ -58,7 +58,7 @@ class _DatasetSource(Source):
         self._free = [s for s in spec if s.kind == "dense" and -1 in s.shape]
 
     def batches(self, path: str) -> Iterator[dict[str, Any]]:
-        options: dict[str, Any] = {"columns": True}
+        options: dict[str, Any] = {"as_columns": True}
         if self._skipped is not None:
             options |= {"on_error": "skip", "skipped": self._skipped}
         done = 0
@@ -120,7 +120,7 @@ class _ArrowSource(Source):
     ):
         self._read = ReadOptions(
             _BATCH,
-            columns=True,
+            as_columns=True,
             on_error="raise" if skipped is None else "skip",
             skipped=skipped,
         )

@@ -69,7 +69,7 @@ def order(dataset):
         {"drop_remainder": True},
         {"sparse": "lod"},
         {"sparse": "csr"},
-        {"columns": True},
+        {"as_columns": True},
         {"repeat": 2},
     ],
 )

@@ -73,7 +73,7 @@ def order(dataset):
         {"drop_remainder": True},
         {"sparse": "lod"},
         {"sparse": "csr"},
-        {"columns": True},
+        {"as_columns": True},
         {"repeat": 2, "prefetch": 0},
     ],
 )
