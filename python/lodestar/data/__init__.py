@@ -5,7 +5,6 @@ from lodestar.data.file_list_server import FileListServer
 from lodestar.data.files_by_day import files_by_day
 from lodestar.data.open_dataset import open_dataset
 from lodestar.data.open_writer import open_writer
-from lodestar.data.readers import batch_reader, sample_reader
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
 from lodestar.data.shared_file_list import SharedFileList
@@ -21,9 +20,7 @@ __all__ = [
     "Schema",
     "SharedFileList",
     "SkippedRecords",
-    "batch_reader",
     "files_by_day",
     "open_dataset",
     "open_writer",
-    "sample_reader",
 ]

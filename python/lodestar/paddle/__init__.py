@@ -9,6 +9,7 @@ from lodestar.paddle.multislot_generator import (
 )
 from lodestar.paddle.multislot_writer import MultiSlotWriter
 from lodestar.paddle.parse_multislot import parse_multislot
+from lodestar.paddle.readers import batch_reader, sample_reader
 from lodestar.paddle.selected_rows import SelectedRows
 
 __all__ = [
@@ -20,5 +21,7 @@ __all__ = [
     "MultiSlotStringGenerator",
     "MultiSlotWriter",
     "SelectedRows",
+    "batch_reader",
     "parse_multislot",
+    "sample_reader",
 ]

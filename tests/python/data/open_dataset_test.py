@@ -9,7 +9,6 @@ from lodestar.data import (
     DataError,
     Schema,
     SkippedRecords,
-    batch_reader,
     open_dataset,
     open_writer,
 )
@@ -17,7 +16,7 @@ from lodestar.data.arrow.csv_writer import CsvWriter
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.tool.find_format import expand_inputs, one_format
 from lodestar.hugectr import NormWriter, RawWriter, write_file_list
-from lodestar.paddle import MultiSlotWriter
+from lodestar.paddle import MultiSlotWriter, batch_reader
 
 SPEC = Schema(
     [
@@ -178,7 +177,9 @@ def test_a_label_is_any_number_in_a_file_and_in_a_table(
         assert dataset.schema["rating"].binary == is_binary
     copy = tmp_path / "copy.txt"
     with open_writer(copy, dataset.schema) as writer:
-        for features, label in batch_reader(open_dataset(frame, dataset.schema))():
+        for features, label in batch_reader(
+            open_dataset(frame, dataset.schema)
+        )():
             writer.write_batch({**features, "rating": label})
     ((_, label),) = open_dataset(copy, batch_size=3)
     np.testing.assert_array_equal(label, wanted)

@@ -8,9 +8,9 @@ import pyarrow as pa
 from lodestar._errors import DataError
 from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.parquet_file import ParquetFile
-from lodestar.data.arrow.parquet_metadata import ParquetMetadata
 from lodestar.data.schema import Column
 from lodestar.data.schema.arrow_types import is_list
+from lodestar.hugectr.parquet_metadata import ParquetMetadata
 
 types = pa.types
 

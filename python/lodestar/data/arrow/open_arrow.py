@@ -18,11 +18,6 @@ from lodestar.data.arrow.decode import decode_rows
 from lodestar.data.arrow.faults import Faults
 from lodestar.data.arrow.ipc_source import open_ipc
 from lodestar.data.arrow.parquet_file import ParquetFile, one_line, read_footers
-from lodestar.data.arrow.parquet_metadata import (
-    ParquetMetadata,
-    metadata_path,
-    read_metadata,
-)
 from lodestar.data.arrow.row_source import RowSource, SplitSource
 from lodestar.data.arrow.table_source import TableSource, as_arrow, name_of
 from lodestar.data.arrow.text_format import (
@@ -40,6 +35,11 @@ from lodestar.data.schema.infer import (
     infer_schema,
 )
 from lodestar.data.schema.schema import NA_VALUES
+from lodestar.hugectr.parquet_metadata import (
+    ParquetMetadata,
+    metadata_path,
+    read_metadata,
+)
 from lodestar.hugectr.slot_sizes import slot_offsets
 
 FORMATS = ("parquet", "arrow", "csv", "tsv")

@@ -13,16 +13,16 @@ from lodestar._errors import DataError
 from lodestar._files import as_path, list_folder
 from lodestar._typing import StrPath
 from lodestar.data.arrow.parquet_file import SUFFIX
-from lodestar.data.arrow.parquet_metadata import (
+from lodestar.data.sample_columns import ColumnValues, concat, cut
+from lodestar.data.sample_writer import SampleWriter, as_int64
+from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
+from lodestar.hugectr.parquet_metadata import (
     GROUPS,
     ParquetMetadata,
     metadata_path,
     read_metadata,
     write_metadata,
 )
-from lodestar.data.sample_columns import ColumnValues, concat, cut
-from lodestar.data.sample_writer import SampleWriter, as_int64
-from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
 
 
 class ParquetWriter(SampleWriter):

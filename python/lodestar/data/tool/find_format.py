@@ -12,13 +12,13 @@ from google.protobuf.message import DecodeError
 from lodestar._errors import DataError, reading
 from lodestar._files import as_path, list_folder
 from lodestar.data.arrow import ipc_source
-from lodestar.data.arrow.parquet_metadata import METADATA_NAME, read_metadata
 from lodestar.data.arrow.text_format import DELIMITERS, is_criteo_line
 from lodestar.data.input_bytes import open_input
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.output import FILE_LIST
 from lodestar.hugectr.file_list import read_file_list
 from lodestar.hugectr.norm_writer import norm_header
+from lodestar.hugectr.parquet_metadata import METADATA_NAME, read_metadata
 from lodestar.paddle.multislot_generator import parse_number
 
 _NO_DATA = (".yaml", ".npy", ".json")

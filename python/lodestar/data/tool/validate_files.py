@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
 from lodestar.data.arrow.parquet_file import read_footer
-from lodestar.data.arrow.parquet_metadata import metadata_path, read_metadata
 from lodestar.data.sample_columns import flat, lengths, num_rows
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.data.source import Source
@@ -20,6 +19,7 @@ from lodestar.data.tool.distinct_ids import (
     unsigned,
 )
 from lodestar.data.tool.progress import Progress
+from lodestar.hugectr.parquet_metadata import metadata_path, read_metadata
 
 _MAX_SHOWN = 3
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 from hypothesis import strategies
 
 from lodestar.data import Column, Schema, open_dataset
-from lodestar.data.arrow.parquet_metadata import read_metadata
 from lodestar.data.arrow.parquet_writer import ParquetWriter
+from lodestar.hugectr.parquet_metadata import read_metadata
 
 SPEC = Schema(
     [

@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar.data import Column, Schema, batch_reader, sample_reader
+from lodestar.data import Column, Schema
 from lodestar.data.sample_columns import ColumnValues
-from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
+from lodestar.paddle import (
+    MultiSlotDataset,
+    MultiSlotWriter,
+    batch_reader,
+    sample_reader,
+)
 from lodestar.ragged import LoDTensor
 
 SPEC = Schema(
