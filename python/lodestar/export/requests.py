@@ -61,7 +61,8 @@ def ids_maker(inputs: ModelInputs) -> Callable[[Mapping[str, Any]], Any]:
     def to_ids(features: Mapping[str, Any]) -> dict[str, Any]:
         made = dict(features)
         for name, column in columns.items():
-            strings = features[name]
+            # Whitespace around text does not count, in any source.
+            strings = map_flat(tf.strings.strip, features[name])
             valid = _valid(column, schema, strings)
             weights = input_of.get(schema.weights.get(column.name, ""))
             if weights is not None:
@@ -130,9 +131,8 @@ def _ids(column: Column, strings: tf.Tensor) -> tf.Tensor:
 
 def _hexadecimal(column: Column, strings: tf.Tensor) -> tf.Tensor:
     """Returns hexadecimal numbers `[N]` of at most 64 bits as int64."""
-    digits = tf.strings.lower(tf.strings.strip(strings))
-    digits = tf.strings.regex_replace(digits, "^0x", "")
-    good = tf.strings.regex_full_match(digits, f"[0-9a-f]{{1,{_HEX_DIGITS}}}")
+    digits = tf.strings.regex_replace(tf.strings.lower(strings), "^0x", "")
+    good = tf.strings.regex_full_match(digits, f"0*[0-9a-f]{{1,{_HEX_DIGITS}}}")
     message = (
         f"Column {column.name!r} must have hexadecimal numbers of 64 bits, but "
         "the request has: "

@@ -35,7 +35,7 @@ SCHEMA = Schema(
 )
 EXPORTS = [saved_model, stock_saved_model]
 STRINGS = {
-    "_id": tf.ragged.constant([["ada", "7", "?"], [], ["", "ada"]]),
+    "_id": tf.ragged.constant([["ada", " 7\n", "?"], [], [" ", "ada"]]),
     "friend": tf.ragged.constant([["bob"], ["?", "eve"], []]),
     "w": tf.ragged.constant([[2.0], [9.0, 3.0], []]),
     "ad": tf.ragged.constant([["68fd1e64"], [], ["FFFFFFFFFFFFFFFF", "0x1"]]),
@@ -283,4 +283,4 @@ def test_text_that_is_no_hexadecimal_number_is_refused(tmp_path):
             tf.errors.InvalidArgumentError, match="ad.* must have hexadecimal"
         ):
             loaded.serve({"ad": tf.ragged.constant([["1", text]])})
-    loaded.serve({"ad": tf.ragged.constant([[" 0xaB "]])})
+    loaded.serve({"ad": tf.ragged.constant([[" 0xaB ", "0" * 40 + "1"]])})
