@@ -12,8 +12,8 @@ from lodestar.data.schema.example_features import type_of
 # The largest integer up to which a float32 holds every integer.
 _EXACT = 2**24
 _FLOAT = (
-    r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*"
-    r"|\s*[-+]?(?i:inf|infinity|nan)\s*"
+    r"[-+]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?"
+    r"|(?i:inf|infinity|nan))"
 )
 
 
@@ -41,7 +41,8 @@ def convert(
 
     Args:
         column: The declared column.
-        found: int64, float32 or string `[N]`.
+        found: int64, float32 or string `[N]`. ASCII whitespace around strings
+            does not count.
         na_values: Strings that stand for a missing value.
     """
 
@@ -53,25 +54,31 @@ def convert(
         return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")
 
     if found.dtype == tf.string:
-        missing = is_any_of(found, na_values)
-        values, valid = _of_strings(column, found)
+        text = tf.strings.strip(found)
+        missing = is_any_of(text, na_values)
+        values, valid = _of_strings(column, text)
         bad = None if valid is None else ~(valid | missing)
         return Values(values, missing, bad, shown)
     if found.dtype == type_of(column):
         return Values(found, None, None, shown)
-    if column.dtype == "float":
+    if column.dtype == "float" and column.positive is None:
         return Values(tf.cast(found, tf.float32), None, None, shown)
     missing = bad = None
+    integers = found
     if found.dtype == tf.float32:
         missing = tf.math.is_nan(found)
-        bad = ~missing & ~((abs(found) <= _EXACT) & (tf.round(found) == found))
+        is_whole = (abs(found) <= _EXACT) & (tf.round(found) == found)
+        bad = ~missing & ~is_whole
         # The cast of a float beyond int64 is undefined.
-        found = tf.where(missing | bad, tf.zeros_like(found), found)
-    values = tf.cast(found, tf.int64)
-    if column.encoding == "hash":
-        values = _hashed(column, tf.as_string(values))
-    if column.positive is not None:
-        values, _ = _of_strings(column, tf.as_string(values))
+        integers = tf.where(is_whole, found, tf.zeros_like(found))
+    integers = tf.cast(integers, tf.int64)
+    if type_of(column) != tf.string or column.encoding == "hex":
+        return Values(integers, missing, bad, shown)
+    text = tf.as_string(integers)
+    if column.positive is not None and bad is not None:
+        text = tf.where(bad, tf.as_string(found, shortest=True), text)
+        bad = None
+    values, _ = _of_strings(column, text)
     return Values(values, missing, bad, shown)
 
 
@@ -85,19 +92,19 @@ def is_any_of(values: tf.Tensor, strings: Collection[str]) -> tf.Tensor:
 def _of_strings(
     column: Column, found: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Returns values, and which of them are valid; None for all."""
+    """Returns the values of stripped strings, and which are valid; None for all."""
     if column.encoding == "hash":
         return _hashed(column, found), None
     if column.positive is not None:
         dtype = tf.float32 if column.dtype == "float" else tf.int64
         wanted = [column.positive, f"{column.positive}."]
-        return tf.cast(is_any_of(tf.strings.strip(found), wanted), dtype), None
+        return tf.cast(is_any_of(found, wanted), dtype), None
     if column.encoding == "hex":
         return _hexadecimal(found)
     values, valid = (_float if column.dtype == "float" else _integer)(found)
 
     def rare_forms() -> tuple[tf.Tensor, tf.Tensor]:
-        text = tf.strings.lower(tf.strings.strip(found))
+        text = tf.strings.lower(found)
         is_true = text == "true"
         others = tf.cast(is_true, values.dtype)
         are_valid = valid | is_true | (text == "false")
@@ -119,7 +126,7 @@ def _hashed(column: Column, strings: tf.Tensor) -> tf.Tensor:
 
 def _float(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     valid = tf.strings.regex_full_match(found, _FLOAT)
-    text = tf.where(valid, tf.strings.strip(found), "0")
+    text = tf.where(valid, found, "0")
     wide = tf.strings.to_number(text, tf.float64)
     values = tf.cast(wide, tf.float32)
     # A finite number must not become infinite.
@@ -128,9 +135,9 @@ def _float(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def _integer(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Reads decimal integers in [-2^63, 2^64), as int64 with these bits."""
-    valid = tf.strings.regex_full_match(found, r"\s*[-+]?[0-9]+(\.0*)?\s*")
-    is_negative = tf.strings.regex_full_match(found, r"\s*-.*")
-    text = tf.strings.regex_replace(found, r"^\s*[-+]?0*|(\.0*)?\s*$", "")
+    valid = tf.strings.regex_full_match(found, r"[-+]?[0-9]+(\.0*)?")
+    is_negative = tf.strings.regex_full_match(found, r"-.*")
+    text = tf.strings.regex_replace(found, r"^[-+]?0*|(\.0*)?$", "")
     digits = _codes(text, 20) - ord("0")
     weights = tf.constant([10**i for i in reversed(range(10))], tf.int64)
     high = tf.reduce_sum(digits[:, :10] * weights, 1)
@@ -150,10 +157,8 @@ def _at_most(high: tf.Tensor, low: tf.Tensor, number: int) -> tf.Tensor:
 
 
 def _hexadecimal(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    valid = tf.strings.regex_full_match(
-        found, r"\s*(0[xX])?0*[0-9a-fA-F]{1,16}\s*"
-    )
-    text = tf.strings.regex_replace(found, r"^\s*(0[xX])?|\s*$", "")
+    valid = tf.strings.regex_full_match(found, r"(0[xX])?0*[0-9a-fA-F]{1,16}")
+    text = tf.strings.regex_replace(found, r"^0[xX]", "")
     codes = _codes(tf.strings.lower(text), 16)
     digits = tf.where(codes < ord("a"), codes - ord("0"), codes - ord("a") + 10)
     shifts = tf.range(60, -1, -4, dtype=tf.int64)

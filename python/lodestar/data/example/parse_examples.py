@@ -111,8 +111,9 @@ class _Reader:
         return values, splits
 
     def _split(self, column: Column, found: tf.RaggedTensor) -> tf.RaggedTensor:
-        missing = is_any_of(found.values, self._schema.na_values)
-        values, splits = _without(found.values, found.row_splits, missing)
+        text = tf.strings.strip(found.values)
+        missing = is_any_of(text, self._schema.na_values)
+        values, splits = _without(text, found.row_splits, missing)
         parts = tf.strings.split(values, column.separator)
         parts = parts.with_row_splits_dtype(tf.int64)
         return tf.RaggedTensor.from_row_splits(

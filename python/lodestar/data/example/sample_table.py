@@ -1,4 +1,4 @@
-"""The first records of TFRecord files as an Arrow table."""
+"""What the first records of TFRecord files show: a table, and a schema."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,8 +8,26 @@ import tensorflow as tf
 
 from lodestar._errors import DataError
 from lodestar.data.example.example_records import first_examples
+from lodestar.data.schema import Schema
+from lodestar.data.schema.infer import infer_schema
 
+# About a second with 40 features.
+_SAMPLE_ROWS = 5000
 _ARROW_TYPES = {"float_list": pa.float32(), "int64_list": pa.int64()}
+
+
+def infer_examples(paths: Sequence[str], **options: Any) -> Schema:
+    """Returns the schema of files of tf.Example, inferred from the first ones.
+
+    Args:
+        paths: The files.
+        **options: See `infer_schema`.
+
+    Raises:
+        DataError: See `sample_table` and `infer_schema`.
+    """
+    table = sample_table(paths, _SAMPLE_ROWS)
+    return infer_schema(table, paths[0], **options)
 
 
 @tf.autograph.experimental.do_not_convert

@@ -20,6 +20,7 @@ from lodestar.data.arrow.parquet_file import SUFFIX
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.example.example_dataset import ExampleDataset
 from lodestar.data.example.example_writer import ExampleWriter
+from lodestar.data.example.sample_table import infer_examples
 from lodestar.data.input_bytes import open_input
 from lodestar.data.record_dataset import ReadOptions
 from lodestar.data.sample_columns import lengths, num_rows, take
@@ -260,6 +261,7 @@ FORMATS = {
             functools.partial(_DatasetSource, dataset=ExampleDataset),
             ExampleWriter,
             dataset=ExampleDataset,
+            infer=infer_examples,
         ),
         Format(
             "csv",

@@ -142,7 +142,7 @@ def test_hexadecimal_text(tmp_path):
 
 def test_strings_are_hashed(tmp_path):
     column = Column.sparse("c", encoding="hash", hash_as="other")
-    found = read(tmp_path, column, ["Oslo", "NA", "007"], None, "Łódź")
+    found = read(tmp_path, column, ["Oslo", " NA", " 007\t"], None, "Łódź")
     assert found == [
         hashed(["Oslo", "007"], "other"),
         [],
@@ -157,7 +157,7 @@ def test_strings_are_hashed(tmp_path):
 
 def test_separated_strings(tmp_path):
     column = Column.sparse("c", separator="||")
-    found = read(tmp_path, column, "1||2||", "NA", ["3", "4||NA||5"], None)
+    found = read(tmp_path, column, " 1|| 2||", " NA ", ["3", "4||NA||5"], None)
     assert found == [[1, 2], [], [3, 4, 5], []]
     column = Column.sparse("c", separator=",", encoding="hash")
     assert read(tmp_path, column, "a,b", "a") == [
@@ -208,8 +208,11 @@ def test_labels(tmp_path):
         assert read(tmp_path, column, *values) == [[1.0], [0.0]]
     column = Column.label("c", positive=">50K")
     assert read(tmp_path, column, " >50K.", "<=50K", ">50K") == [[1], [0], [1]]
-    column = Column.label("c", positive="2")
-    assert read(tmp_path, column, 2, 1) == [[1], [0]]
+    column = Column.label("c", positive="2", dtype="float")
+    for values in [2, 1], [2.0, 1.5], ["2", "x"]:
+        assert read(tmp_path, column, *values) == [[1.0], [0.0]]
+    column = Column.label("c", positive="0.5")
+    assert read(tmp_path, column, 0.5, 1.0) == [[1], [0]]
     column = Column.one_hot("c", 3)
     for values in [2, 0], [2.0, 0.0], ["2", "0"]:
         assert read(tmp_path, column, *values) == [2, 0]

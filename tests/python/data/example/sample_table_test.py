@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from example_cases import records
 
-from lodestar.data import DataError
+from lodestar.data import Column, DataError, open_dataset
 from lodestar.data.example.sample_table import sample_table
 
 
@@ -64,3 +64,28 @@ def test_what_cannot_be_sampled(tmp_path, examples, message):
     path = records(tmp_path / "a", *examples)
     with pytest.raises(DataError, match=message):
         sample_table([str(path)], 10)
+
+
+def test_a_dataset_infers_its_schema(tmp_path):
+    path = records(
+        tmp_path / "a.tfrecord",
+        {"label": 1, "user_id": 7, "city": "Oslo", "price": 0.5},
+        {"label": 0, "city": "Rom", "price": [1.5], "tags": ["a", "b"]},
+    )
+    dataset = open_dataset(path, batch_size=2, verbose=False)
+    assert list(dataset.schema) == [
+        Column.label("label"),
+        Column.sparse("city", encoding="hash"),
+        Column.dense("price"),
+        Column.sparse("tags", encoding="hash"),
+        Column.sparse("user_id"),
+    ]
+    ((features, label),) = dataset
+    assert features["user_id"].to_list() == [[7], []]
+    assert [len(row) for row in features["tags"].to_list()] == [0, 2]
+    assert label.numpy().tolist() == [[1.0], [0.0]]
+    dataset = open_dataset(
+        path, label="city=Rom", categorical=["label"], verbose=False
+    )
+    assert dataset.schema["city"] == Column.label("city", positive="Rom")
+    assert dataset.schema["label"] == Column.sparse("label")
