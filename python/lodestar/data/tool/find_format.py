@@ -161,8 +161,11 @@ def _head(path: str) -> tuple[bytes, DataError | None]:
         head = b""
         with open_input(path) as file:
             try:
-                while piece := file.read1(_HEAD_BYTES - len(head)):
+                piece = file.read1(_HEAD_BYTES)
+                # AutoGraph, in a tf.function, cannot convert `:=` in a while.
+                while piece:
                     head += piece
+                    piece = file.read1(_HEAD_BYTES - len(head))
             except DataError as error:
                 return head, error
         return head, None

@@ -1,5 +1,6 @@
-"""Parquet files, and what open_dataset makes of them, in plain Python."""
+"""Files of every kind, and what open_dataset makes of them, in plain Python."""
 
+import csv
 import json
 
 import numpy as np
@@ -48,8 +49,34 @@ def table(begin, end):
 
 
 def write(path, data, row_group_size=None, **options):
-    pq.write_table(data, path, row_group_size=row_group_size, **options)
+    """Writes a table to a file of the format that its name ends in."""
+    if path.suffix == ".parquet":
+        pq.write_table(data, path, row_group_size=row_group_size, **options)
+    elif path.suffix == ".arrow":
+        with pa.ipc.new_file(path, data.schema, **options) as writer:
+            writer.write_table(data, row_group_size)
+    elif path.suffix == ".arrows":
+        with pa.ipc.new_stream(path, data.schema, **options) as writer:
+            writer.write_table(data, row_group_size)
+    else:
+        assert path.suffix == ".csv"
+        _write_csv(path, data)
     return path
+
+
+def _write_csv(path, data):
+    """Lists are separated by spaces; I2 is four columns."""
+    names = [n for n in data.schema.names if n != "I2"]
+    wide = [f"I2_{i}" for i in range(4)] if "I2" in data.schema.names else []
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*names, *wide])
+        for row in data.to_pylist():
+            values = [row[name] for name in names] + row.get("I2", [])
+            writer.writerow(
+                " ".join(map(repr, v)) if isinstance(v, list) else v
+                for v in values
+            )
 
 
 def write_metadata(directory, num_rows, labels=(), conts=(), cats=(), **more):

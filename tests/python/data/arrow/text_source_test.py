@@ -1,0 +1,311 @@
+"""lodestar.data.arrow.text_source: delimited text against Python's csv."""
+
+import csv
+import gzip
+import io
+
+import numpy as np
+import pytest
+from arrow_cases import as_lists
+from text_ids import hash_ids
+
+from lodestar.data import Column, DataError
+from lodestar.data.arrow.binding import bind
+from lodestar.data.arrow.row_source import read_rows
+from lodestar.data.arrow.text_format import find_text_format
+from lodestar.data.arrow.text_source import TextSource
+from lodestar.data.schema.schema import NA_VALUES
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    """Makes files consist of many blocks."""
+
+    def of(size):
+        monkeypatch.setattr("lodestar.data.arrow.text_source._BLOCK_BYTES", size)
+
+    return of
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Returns a function from a file's content to a TextSource."""
+
+    def open_text(content, name="in.csv", na_values=NA_VALUES, **options):
+        if isinstance(content, str):
+            content = content.encode(options.get("encoding", "utf-8"))
+        path = tmp_path / name
+        path.write_bytes(
+            gzip.compress(content) if name.endswith(".gz") else content
+        )
+        layout = find_text_format(str(path), **options)
+        return TextSource(str(path), layout, na_values)
+
+    return open_text
+
+
+def rows_of(source, columns, na_values=NA_VALUES):
+    """Returns the good rows of all groups by column, and the bad rows' texts."""
+    found = {column.name: [] for column in columns}
+    bad = []
+    for group, num_rows in enumerate(source.row_groups):
+        if not num_rows:  # as a RowReader does not read it
+            continue
+        rows = read_rows(source, group, bind(columns), na_values)
+        assert rows.num_rows == num_rows
+        bad += [rows.bad[row].text for row in sorted(rows.bad)]
+        good = rows.good(0, rows.num_rows)
+        for i, column in enumerate(columns):
+            found[column.name] += as_lists(good.columns[i])
+    return found, bad
+
+
+def hashed(name):
+    return Column.sparse(name, encoding="hash", missing="error")
+
+
+def ids_of(name, texts):
+    """Returns the rows of the ids of strings, whose whitespace is stripped."""
+    texts = [text.strip(" \t\n\v\f\r") for text in texts]
+    return [[i] for i in hash_ids(name, texts).tolist()]
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";", "|", "::"])
+@pytest.mark.parametrize("has_header", [True, False])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("name", ["in.csv", "in.csv.gz"])
+@pytest.mark.parametrize("size", [1, 100, 1 << 20])
+def test_layouts(opened, blocks, delimiter, has_header, end, name, size):
+    blocks(size)
+    rows = [[str(i), "abc"[i % 3], str(i / 4)] for i in range(50)]
+    lines = [delimiter.join(row) for row in rows]
+    options = {"columns": ["n", "c", "x"]}
+    if has_header:
+        options = {}
+        lines.insert(0, delimiter.join(["n", "c", "x"]))
+    source = opened(end.join(lines) + end, name, **options)
+    assert source.num_rows == 50 and source.ends_with_newline
+    assert (len(source.row_groups) > 1) == (size < 1 << 20)
+    columns = [Column.dense("x"), hashed("c"), Column.sparse("n")]
+    found, bad = rows_of(source, columns)
+    assert not bad
+    assert found["n"] == [[i] for i in range(50)]
+    assert found["c"] == ids_of("c", [row[1] for row in rows])
+    assert found["x"] == [[i / 4] for i in range(50)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("size", [1, 37, 1000])
+def test_any_fields_are_those_of_python(opened, blocks, seed, size):
+    blocks(size)
+    rng = np.random.default_rng(seed)
+    end = ["\n", "\r\n", "\r"][seed % 3]
+    delimiter = ",;\t|"[seed % 4]
+    pieces = ["a", "b c", '"', "\n", "\r\n", ",", ";", "\t", "|", "é", "'", "7"]
+    rows = [
+        ["x" + "".join(rng.choice(pieces, rng.integers(5))) for _ in range(3)]
+        for _ in range(60)
+    ]
+    file = io.StringIO(newline="")
+    writer = csv.writer(
+        file,
+        delimiter=delimiter,
+        lineterminator=end,
+        # By itself it does not quote a "\n" if lines end in "\r".
+        quoting=csv.QUOTE_ALL if end == "\r" else csv.QUOTE_MINIMAL,
+    )
+    writer.writerow(["p", "q", "r"])
+    for row in rows:
+        if rng.random() < 0.1:
+            file.write(end)  # an empty line is not a row
+        writer.writerow(row)
+    text = file.getvalue()
+    if seed % 2:
+        text = "\ufeff" + text.rstrip("\r\n")
+    source = opened(text, delimiter=delimiter)
+    assert source.num_rows == 60
+    found, bad = rows_of(source, [hashed(name) for name in "pqr"])
+    assert not bad
+    for i, name in enumerate("pqr"):
+        assert found[name] == ids_of(name, [row[i] for row in rows])
+    # A row is named by the line that it begins on.
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    lines, ended = [], 0
+    for row in reader:
+        if row:
+            lines.append(f"line {ended + 1}")
+        ended = reader.line_num
+    assert [
+        source.where(group, row)
+        for group, rows in enumerate(source.row_groups)
+        for row in range(rows)
+    ] == lines[1:]
+
+
+def test_blocks_in_any_order(opened, blocks, rng):
+    blocks(50)
+    text = "n\n" + "".join(f"{i}\n" for i in range(500))
+    columns = [Column.sparse("n")]
+    for name in ("in.csv", "in.csv.gz"):
+        source = opened(text, name)
+        numbers = []
+        for group in rng.permutation(len(source.row_groups)).tolist():
+            rows = read_rows(source, group, bind(columns), ())
+            numbers += sum(as_lists(rows.columns[0]), [])
+        assert numbers != sorted(numbers)
+        assert sorted(numbers) == list(range(500))
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "shift_jis"])
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_encodings(opened, blocks, encoding, size):
+    blocks(size)
+    texts = ["日本", "語"] if encoding == "shift_jis" else ["Ærø", "blåbær"]
+    content = "city,n\n" + "".join(f"{t},1\n" for t in texts)
+    source = opened(content, encoding=encoding)
+    found, _ = rows_of(source, [hashed("city")])
+    assert found["city"] == ids_of("city", texts)
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_bytes_that_are_not_of_the_encoding(opened, blocks, size):
+    blocks(size)
+    source = opened(b"a,b\n1,2\n\n3,\xe6\n")
+    with pytest.raises(DataError) as error:
+        rows_of(source, [Column.sparse("a")])
+    assert str(error.value) == (
+        f"{source.path}: line 4: found the byte 0xe6, which is not utf-8; give "
+        "`encoding`, e.g. 'latin-1'"
+    )
+
+
+def test_missing_values(opened):
+    text = "x,c,s\n1.5,a,7\n,,\nNA,?,NULL\n - ,-,-\n" + '"","","NA"\n'
+    columns = [
+        Column.dense("x", missing=-1),
+        Column.sparse("c", encoding="hash"),
+        Column.sparse("s"),
+    ]
+    found, bad = rows_of(opened(text), columns)
+    # A quoted string that means missing is missing too.
+    assert found["x"] == [[1.5], [-1], [-1], [-1]]
+    assert found["s"] == [[7], [], [], []]
+    assert len(bad) == 1 and "line 5: column 'x': found '-'" in bad[0]
+    found, bad = rows_of(opened(text, na_values=["", "-"]), columns, ["", "-"])
+    assert len(bad) == 2 and "line 4: column 'x': found 'NA'" in bad[0]
+    assert found["c"] == [ids_of("c", ["a"])[0], [], []]
+    strict = [
+        Column.dense("x", missing="error"),
+        Column.sparse("s", missing="error"),
+    ]
+    _, bad = rows_of(opened(text), strict)
+    assert [text.partition(":")[0] for text in bad] == [
+        f"line {i}" for i in (3, 4, 5, 6)
+    ]
+
+
+def test_every_form_of_a_number(opened):
+    """Arrow's CSV reader parses the usual ones, the decoder the others."""
+    forms = ["7", "+7", " 7", "7.0", "7.", '"7"', "0x7", "007"]
+    text = "n\n" + "\n".join(forms) + "\n"
+    found, bad = rows_of(opened(text), [Column.sparse("n")])
+    assert (found["n"], bad) == ([[7]] * len(forms), [])
+    text = "n\n18446744073709551615\n-9223372036854775808\n"
+    found, bad = rows_of(opened(text), [Column.sparse("n")])
+    assert (found["n"], bad) == ([[-1], [-(2**63)]], [])
+    text = "x\n1e3\n -2.5\n+.5\ninf\nTrue\n1_000\n1e300\n"
+    found, bad = rows_of(opened(text), [Column.dense("x")])
+    assert found["x"] == [[1000.0], [-2.5], [0.5], [np.inf], [1.0]]
+    assert [text.partition(", ")[0] for text in bad] == [
+        "line 7: column 'x': found '1_000'",
+        "line 8: column 'x': found '1e300'",
+    ]
+
+
+def test_several_values_in_a_field(opened):
+    text = (
+        "i,g,j,w\n"
+        '1 2,Action|Sci Fi,"[27, 9]",0.5 1\n'
+        ',,[],\n'
+        '3,Drama,,2\n'
+    )
+    columns = [
+        Column.sparse("i"),
+        Column.sparse("g", encoding="hash", separator="|"),
+        Column.sparse("j", separator="json"),
+        Column.sparse("w", dtype="float", weights_of="i"),
+    ]
+    found, bad = rows_of(opened(text, delimiter=","), columns)
+    assert not bad
+    assert found["i"] == [[1, 2], [], [3]]
+    assert found["w"] == [[0.5, 1.0], [], [2.0]]
+    assert found["j"] == [[27, 9], [], []]
+    names = hash_ids("g", ["Action", "Sci Fi", "Drama"]).tolist()
+    assert found["g"] == [names[:2], [], names[2:]]
+
+
+def test_dense_columns_over_several_fields(opened):
+    text = "x_0,y,x_1,x_2\n1,a,2,3\n4,b,,x\n7,c,8,9.5\n"
+    columns = [Column.dense("x", (3,), missing=-1), hashed("y")]
+    source = opened(text)
+    source.check_names(["x", "y"])
+    found, bad = rows_of(source, columns)
+    assert found["x"] == [[1, 2, 3], [7, 8, 9.5]]
+    assert bad == ["line 3: column 'x': found 'x', expected a float32"]
+    found, _ = rows_of(opened(text.replace("x\n", "6\n")), columns)
+    assert found["x"][1] == [4, -1, 6]
+    with pytest.raises(DataError, match="has no column 'x_3'"):
+        rows_of(source, [Column.dense("x", (4,))])
+    with pytest.raises(DataError, match="has no column 'z'; its columns are"):
+        source.check_names(["z"])
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_rows_of_another_number_of_fields(opened, blocks, size):
+    blocks(size)
+    source = opened('a,b\n1,2\n3\n"4\n",5\n\n6,7,8\n9,10\n')
+    found, bad = rows_of(source, [Column.sparse("a")])
+    assert found["a"] == [[1], [4], [9]]
+    assert bad == [
+        "line 3: found 1 fields, expected 2",
+        "line 7: found 3 fields, expected 2",
+    ]
+
+
+def test_a_column_that_is_not_asked_for_may_hold_anything(opened):
+    text = 'a,b\n1,x\n2,"1,5"\n'
+    assert rows_of(opened(text), [Column.sparse("a")]) == (
+        {"a": [[1], [2]]},
+        [],
+    )
+
+
+def test_partition_values_alone(opened, tmp_path):
+    (tmp_path / "day=7").mkdir()
+    source = opened("a,b\n1,2\n3,4\n", "day=7/in.csv")
+    found, _ = rows_of(source, [Column.sparse("day"), Column.sparse("b")])
+    assert found == {"day": [[7], [7]], "b": [[2], [4]]}
+    assert rows_of(source, [Column.sparse("day")])[0] == {"day": [[7], [7]]}
+
+
+def test_the_end_of_a_file(opened):
+    assert not opened("a\n1").ends_with_newline
+    assert opened("a\n1\n\n\n").ends_with_newline
+    for text in ("a,b\n", "a,b"):
+        source = opened(text)
+        assert source.num_rows == 0
+        assert rows_of(source, [Column.sparse("a")]) == ({"a": []}, [])
+    with pytest.raises(DataError, match="in.csv: .*the quote is not closed"):
+        opened('a\n"1\n')
+
+
+def test_damaged_gzip(opened, tmp_path):
+    text = "n\n" + "".join(f"{i}\n" for i in range(10_000))
+    source = opened(text, "in.csv.gz")
+    path = tmp_path / "in.csv.gz"
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(DataError, match="in.csv.gz: changed while it was read"):
+        rows_of(source, [Column.sparse("n")])
+    with pytest.raises(DataError, match="in.csv.gz"):
+        TextSource(str(path), source.format, ())
