@@ -92,6 +92,7 @@ PROGRAMS = {
     "id_table_benchmark": Program(300),
     "live_model_benchmark": Program(120),
     "model_benchmark": Program(150),
+    "csv_benchmark": Program(60),
     "parquet_benchmark": Program(120),
     "peers_benchmark": Program(120, tfra=True),
     "reader_benchmark": Program(180),
