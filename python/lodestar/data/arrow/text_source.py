@@ -27,6 +27,8 @@ from lodestar.data.schema import Column
 
 # Bytes that are parsed at a time.
 _BLOCK_BYTES = 4 << 20
+# And at least so many for each column, since each has a price of its own.
+_COLUMN_BYTES = 4 << 10
 _MAX_FIELD = 1 << 30
 # Stands for a delimiter of several characters, which Arrow does not know.
 _UNIT_SEPARATOR = b"\x1f"
@@ -61,6 +63,7 @@ class TextSource(RowSource):
         """
         self.path = path
         self.format = text_format
+        self._names = frozenset(text_format.columns)
         self.partitions = partitions_of(path)
         self._na_values = list(na_values)
         self._opened = tf.io.gfile.stat(as_input(path))
@@ -68,7 +71,9 @@ class TextSource(RowSource):
         with reading(path):
             index = gen_ops.lodestar_index_text(
                 filename=path,
-                block_bytes=_BLOCK_BYTES,
+                block_bytes=max(
+                    _BLOCK_BYTES, _COLUMN_BYTES * len(text_format.columns)
+                ),
                 delimiter=text_format.delimiter[0],
                 quote=text_format.quote,
             )
@@ -127,7 +132,7 @@ class TextSource(RowSource):
         """
         name = binding.source
         if name in self.types:
-            return [name] if name in self.format.columns else []
+            return [name] if name in self._names else []
         width = binding.column.num_values or 1
         pieces[name] = [f"{name}_{i}" for i in range(width)]
         for part in pieces[name]:
