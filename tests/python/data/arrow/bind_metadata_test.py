@@ -148,3 +148,17 @@ def test_rows_of_another_width_than_the_first_file(tmp_path):
     write_metadata(tmp_path, stats, conts=[("x", 0)])
     with pytest.raises(Exception, match="1.parquet: row 0 .*found 3 values"):
         list(open_dataset(tmp_path, batch_size=8))
+
+
+def test_each_directory_counts_its_own_rows(tmp_path):
+    for name, rows in (("a", 2), ("b", 3)):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "0.parquet", pa.table({"C": range(rows)}))
+        write_metadata(tmp_path / name, {"0.parquet": rows}, cats=[("C", 0)])
+    (features,) = open_dataset([tmp_path / "a", tmp_path / "b"], batch_size=8)
+    assert features["C"].to_list() == [[0], [1], [0], [1], [2]]
+    write_metadata(tmp_path / "b", {"0.parquet": 2}, cats=[("C", 0)])
+    with pytest.raises(
+        ValueError, match="b/0.parquet: found 3 rows, expected 2"
+    ):
+        open_dataset([tmp_path / "a", tmp_path / "b"], batch_size=8)

@@ -1,18 +1,18 @@
-"""lodestar.data.arrow.parquet_metadata: HugeCTR's `_metadata.json`."""
+"""lodestar.hugectr.parquet_metadata: HugeCTR's `_metadata.json`."""
 
 import json
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
-from row_cases import write, write_metadata
 
 from lodestar._errors import describe_error
 from lodestar.data import DataError, open_dataset
-from lodestar.data.arrow.parquet_metadata import (
+from lodestar.hugectr.parquet_metadata import (
     ParquetMetadata,
     read_metadata,
-    write_metadata as save_metadata,
+    write_metadata,
 )
 
 METADATA = {
@@ -87,7 +87,8 @@ BAD_METADATA = {
 @pytest.fixture
 def small(tmp_path):
     data = pa.table({"x": pa.array([1, 2], pa.float32()), "C": [1, 2]})
-    return write(tmp_path / "a.parquet", data)
+    pq.write_table(data, tmp_path / "a.parquet")
+    return tmp_path / "a.parquet"
 
 
 def first_error(path):
@@ -125,25 +126,11 @@ def test_metadata_that_is_not_json(small, text, message):
     assert first_error(small).startswith(f"{path}: {message}")
 
 
-def test_each_directory_counts_its_own_rows(tmp_path):
-    for name, rows in (("a", 2), ("b", 3)):
-        (tmp_path / name).mkdir()
-        write(tmp_path / name / "0.parquet", pa.table({"C": range(rows)}))
-        write_metadata(tmp_path / name, {"0.parquet": rows}, cats=[("C", 0)])
-    (features,) = open_dataset([tmp_path / "a", tmp_path / "b"], batch_size=8)
-    assert features["C"].to_list() == [[0], [1], [0], [1], [2]]
-    write_metadata(tmp_path / "b", {"0.parquet": 2}, cats=[("C", 0)])
-    with pytest.raises(
-        ValueError, match="b/0.parquet: found 3 rows, expected 2"
-    ):
-        open_dataset([tmp_path / "a", tmp_path / "b"], batch_size=8)
-
-
 def test_what_is_written_is_read(tmp_path):
     path = str(tmp_path / "_metadata.json")
     assert read_metadata(path) is None
     columns = {"labels": ((0, "y"),), "conts": (), "cats": ((2, "ø"), (5, "C"))}
     written = ParquetMetadata(path, {"b": 3, "a": 0}, columns)
-    save_metadata(written)
+    write_metadata(written)
     assert read_metadata(path) == written
     assert list(read_metadata(path).num_rows) == ["b", "a"]
