@@ -37,14 +37,40 @@ def open_ipc(path: str) -> RowSource:
     try:
         is_file = file.read(len(MAGIC)) == MAGIC
         file.seek(0)
+        source: RowSource
         if is_file:
-            return _IpcFile(path, pa.ipc.open_file(file), opened)
-        table = pa.ipc.open_stream(file).read_all()
+            source = _IpcFile(path, pa.ipc.open_file(file), opened)
+        else:
+            table = pa.ipc.open_stream(file).read_all()
+            source = _IpcStream(path, table, opened)
+        _ = source.types  # pyarrow decodes names only here
+        return source
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
             f"{path}: not a whole Arrow IPC file: {describe_error(error)}"
         ) from error
-    return TableSource(path, table, partitions_of(path), opened.length)
+
+
+class _IpcStream(TableSource):
+    """An IPC stream as a table, whose rows are validated when they are read."""
+
+    def __init__(self, path: str, table: Any, opened: Any):
+        super().__init__(path, table, partitions_of(path), opened.length)
+        self._opened = opened
+
+    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
+        """See RowSource."""
+        check_unchanged(self.path, self._opened)
+        try:
+            self.part(group).validate(full=True)
+        except pa.ArrowException as error:
+            first = sum(self.row_groups[:group])
+            raise DataError(
+                f"{self.path}: rows {first} to "
+                f"{first + self.row_groups[group] - 1}: cannot be read: "
+                f"{describe_error(error)}"
+            ) from error
+        return super().table(group, bindings)
 
 
 class _IpcFile(RowSource):

@@ -321,7 +321,7 @@ def _text_sources(
             warnings.warn(
                 f"{source.path}: the last line does not end in a newline; the "
                 "file may be cut short",
-                stacklevel=6,
+                stacklevel=4,
             )
     return sources
 

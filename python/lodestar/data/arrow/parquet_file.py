@@ -170,6 +170,7 @@ def read_footer(path: str) -> ParquetFile:
                 for i in range(footer.num_row_groups)
             )
             schema = file.schema_arrow
+            _ = schema.names  # pyarrow decodes them only here
     except FileNotFoundError as error:
         raise tf.errors.NotFoundError(
             None, None, f"{path}; No such file or directory"

@@ -41,9 +41,12 @@ class TableSource(RowSource):
 
     def table(self, group: int, bindings: Sequence[Binding]) -> Any:
         """See RowSource."""
-        part = self._table.slice(group * _GROUP_ROWS, _GROUP_ROWS)
         names = list(dict.fromkeys(binding.source for binding in bindings))
-        return columns_of(part, names, self.partitions), {}
+        return columns_of(self.part(group), names, self.partitions), {}
+
+    def part(self, group: int) -> Any:
+        """Returns the rows of a group."""
+        return self._table.slice(group * _GROUP_ROWS, _GROUP_ROWS)
 
 
 def is_table(data: Any) -> bool:

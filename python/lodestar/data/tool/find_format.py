@@ -75,7 +75,8 @@ def find_format(path: str) -> str:
     found = _text_format(head)
     if found == "csv" and by_name == "tsv":
         return by_name
-    if found is None and damage is not None:
+    # Text with one column has no delimiter, and no other sign of its format.
+    if found is None and (damage is not None or by_name in ("csv", "tsv")):
         found = by_name
     if found is None:
         raise damage or DataError(

@@ -1,0 +1,129 @@
+"""lodestar.data.arrow.arrow_dataset: elements of every source, errors, fit."""
+
+import keras
+import numpy as np
+import pandas
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from row_cases import SPEC, read, table, write
+
+import lodestar
+from lodestar._errors import describe_error
+from lodestar.data import Column, open_dataset
+
+SUFFIXES = ["parquet", "arrow", "arrows", "csv"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_elements_are_those_of_a_table(tmp_path, suffix):
+    data = table(0, 40)
+    path = write(tmp_path / f"a.{suffix}", data)
+    options = {"shuffle_rows": 6, "seed": 3, "repeat": 2}
+    wanted = open_dataset(data, SPEC, 8, **options)
+    found = open_dataset(path, SPEC, 8, **options)
+    assert found.element_spec == wanted.element_spec
+    for a, b in zip(found, wanted, strict=True):
+        tf.nest.map_structure(
+            np.testing.assert_array_equal,
+            tf.nest.flatten(a, expand_composites=True),
+            tf.nest.flatten(b, expand_composites=True),
+        )
+
+
+def test_labels_may_be_integers():
+    data = pa.table({"y": pa.array([3, 2**40], pa.int64())})
+    ((_, label),) = open_dataset(data, [Column.label("y", binary=False)], 8)
+    assert label.numpy().tolist() == [[3.0], [2.0**40]]
+
+
+@pytest.mark.parametrize("run", ["eager", "function", "fit"])
+def test_an_error_of_a_row_is_a_few_lines(run):
+    frame = pandas.DataFrame({"label": [0.0, 1.0], "i": ["7", "x"]})
+    dataset = open_dataset(
+        frame, [Column.label("label"), Column.sparse("i")], 2
+    )
+
+    @tf.function
+    def read_all():
+        for batch in dataset:
+            tf.nest.map_structure(tf.print, batch)
+
+    def fit():
+        ids = keras.Input((None,), dtype="int64", ragged=True, name="i")
+        rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")(ids)
+        model = keras.Model({"i": ids}, keras.layers.Dense(1)(rows))
+        model.compile(
+            lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse"
+        )
+        model.fit(dataset, verbose=0)
+
+    runs = {"eager": lambda: list(dataset), "function": read_all, "fit": fit}
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        runs[run]()
+    text = str(error.value)
+    assert "Traceback" not in text and len(text.splitlines()) < 10
+    assert (
+        "pandas.DataFrame: row 1: column 'i': found 'x', expected an integer of "
+        "64 bits; declare the column in a schema, or use `on_error='skip'`"
+    ) in text
+
+
+def test_a_csv_file_that_changes_while_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("lodestar.data.arrow.text_source._BLOCK_BYTES", 100)
+    path = write(tmp_path / "a.csv", table(0, 200))
+    iterator = iter(
+        open_dataset(path, SPEC, 2, prefetch=0, num_parallel_files=1)
+    )
+    next(iterator)
+    size = path.stat().st_size
+    with open(path, "a") as file:
+        file.write("\n")
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        list(iterator)
+    assert describe_error(error.value).startswith(
+        f"{path}: changed while it was read: it had {size} bytes when it was "
+        f"opened, {size + 1} bytes at the end"
+    )
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_that_changed_after_a_checkpoint(tmp_path, suffix):
+    path = write(tmp_path / f"a.{suffix}", table(0, 30))
+    iterator = iter(open_dataset(path, SPEC, 8))
+    next(iterator), next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
+    write(path, table(0, 29))
+    again = iter(open_dataset(path, SPEC, 8))
+    tf.train.Checkpoint(iterator=again).restore(saved)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="had .* when the iterator was saved",
+    ):
+        list(again)
+
+
+def test_model_fit_knows_the_steps_of_an_epoch():
+    inputs = SPEC.inputs()
+    rows = [
+        lodestar.layers.DynamicEmbedding(2, combiner="sum")(inputs[name])
+        for name in ("C1", "C2")
+    ]
+    score = keras.layers.Dense(1, activation="sigmoid")(
+        keras.layers.concatenate([*rows, inputs["I1"], inputs["day"]])
+    )
+    model = keras.Model(inputs, score)
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        "binary_crossentropy",
+    )
+    steps = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: seen.append(steps.params["steps"])
+    )
+    seen = []
+    # A model that was built on the schema's inputs stands for the schema.
+    dataset = open_dataset(table(0, 20), model, 8, shuffle_rows=20)
+    assert sorted(sum(read(dataset), [])) == list(range(20))
+    history = model.fit(dataset, epochs=2, verbose=0, callbacks=[steps])
+    assert seen == [3]
+    assert np.isfinite(history.history["loss"]).all()

@@ -1,0 +1,322 @@
+"""lodestar.data.arrow.parquet_file: whole, damaged, changed and remote files."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+from row_cases import SPEC, read, table, write
+
+from lodestar._errors import describe_error
+from lodestar.data import Column, DataError, SkippedRecords, open_dataset
+from lodestar.data.arrow.binding import bind
+from lodestar.data.arrow.parquet_file import (
+    ParquetFile,
+    read_footer,
+    read_footers,
+)
+from lodestar.data.arrow.row_source import read_rows
+from lodestar.data.schema.schema import NA_VALUES
+
+SMALL = [Column.dense("x"), Column.sparse("C")]
+
+
+@pytest.fixture
+def small(tmp_path):
+    data = pa.table({"x": pa.array([1, 2], pa.float32()), "C": [1, 2]})
+    return write(tmp_path / "a.parquet", data)
+
+
+def first_error(path, schema=None, **options):
+    """Returns the one line that reading all of it ends with."""
+    with pytest.raises((DataError, tf.errors.OpError)) as error:
+        list(open_dataset(path, schema, 8, **options))
+    text = describe_error(error.value)
+    assert "\n" not in text and "Traceback" not in text
+    return text
+
+
+def test_a_footer(tmp_path):
+    path = write(tmp_path / "a.parquet", table(0, 20), row_group_size=6)
+    file = read_footer(str(path))
+    assert file.row_groups == (6, 6, 6, 2) and file.num_rows == 20
+    assert file.schema.names == table(0, 0).schema.names
+    assert file.num_bytes == path.stat().st_size
+    assert file.where(2, 3) == "row 15 (row group 2, its row 3)"
+
+
+def test_the_columns_of_a_row_group(tmp_path):
+    data = pa.table(
+        {"a": [{"b": i, "c": str(i)} for i in range(9)], "b.c": range(9)}
+    )
+    path = write(tmp_path / "a.parquet", data, row_group_size=4)
+    file = read_footer(str(path))
+    columns = [Column.sparse(name) for name in ("b.c", "a.c", "a.b")]
+    rows = read_rows(file, 2, bind(columns), ())
+    assert [c.tolist() for c in rows.columns.values()] == [[[8]]] * 3
+
+
+@pytest.mark.parametrize("kind", ["int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("form", ["scalar", "list", "large_list", "fixed"])
+def test_types_of_ids(tmp_path, kind, form):
+    element = getattr(pa, kind)()
+    info = np.iinfo(kind)
+    ids = [info.min, info.max, 5, 0]
+    if form == "scalar":
+        array = pa.array(ids, element)
+        want = [[i] for i in ids]
+    else:
+        want = [ids[:2], ids[2:]]
+        make = {
+            "list": lambda: pa.list_(element),
+            "large_list": lambda: pa.large_list(element),
+            "fixed": lambda: pa.list_(element, 2),
+        }[form]
+        array = pa.array(want, make())
+    path = write(tmp_path / "a.parquet", pa.table({"C": array}))
+    (features,) = open_dataset(path, [Column.sparse("C")], 8)
+    want = np.array(want, dtype=object) % 2**64
+    got = np.array(features["C"].to_list(), dtype=object) % 2**64
+    assert got.tolist() == want.tolist()
+
+
+def test_each_row_group_may_have_a_dictionary(tmp_path):
+    words = pa.array(["a", "b", "a", "c"]).dictionary_encode()
+    data = pa.table({"C": words, "D": pa.array([7, 8, 7, 9]).dictionary_encode()})
+    path = write(tmp_path / "a.parquet", data, row_group_size=1)
+    schema = [Column.sparse("C", encoding="hash"), Column.sparse("D")]
+    (features,) = open_dataset(path, schema, 8)
+    plain = pa.table({"C": ["a", "b", "a", "c"], "D": [7, 8, 7, 9]})
+    (want,) = open_dataset(plain, schema, 8)
+    for name in "CD":
+        assert features[name].to_list() == want[name].to_list()
+
+
+def test_a_scheme_of_tensorflow_file_systems(tmp_path):
+    paths = [
+        write(tmp_path / f"{i}.parquet", table(6 * i, 6 * i + 6), 4)
+        for i in range(3)
+    ]
+    for path in paths:
+        to = f"ram://parquet/{path.name}"
+        tf.io.gfile.copy(str(path), to, overwrite=True)
+    dataset = open_dataset("ram://parquet", SPEC, 8)
+    assert sum(read(dataset), []) == list(range(18))
+    names = [f"file://{path}" for path in paths]
+    assert sum(read(open_dataset(names, SPEC, 8)), []) == list(range(18))
+
+
+def test_files_that_are_not_there(small, tmp_path):
+    missing = tmp_path / "missing.parquet"
+    for on_error in ("raise", "skip"):
+        with pytest.raises(tf.errors.NotFoundError) as error:
+            open_dataset(
+                [small, missing], SMALL, 8, format="parquet", on_error=on_error
+            )
+        assert describe_error(error.value) == (
+            f"{missing}: No such file or directory"
+        )
+        # The same where the format is found.
+        with pytest.raises(DataError) as error:
+            open_dataset([small, missing], SMALL, 8, on_error=on_error)
+        assert str(error.value) == f"{missing}: No such file or directory"
+    with pytest.raises(tf.errors.NotFoundError):
+        open_dataset("ram://nowhere/a.parquet", SMALL, 8, format="parquet")
+    (tmp_path / "empty").mkdir()
+    assert "is a folder without files of data" in first_error(
+        tmp_path / "empty"
+    )
+    with pytest.raises(ValueError, match="is empty"):
+        open_dataset([], SMALL, 8)
+
+
+@pytest.mark.parametrize("size", [8, 100, -1, -9])
+def test_truncated_files(small, size):
+    data = small.read_bytes()[:size]
+    cut = small.parent / "cut.parquet"
+    cut.write_bytes(data)
+    assert first_error(cut).startswith(f"{cut}: not a whole Parquet file: ")
+    assert "no file of 1 can be read" in first_error(cut, on_error="skip")
+    skipped = SkippedRecords()
+    (features,) = open_dataset(
+        [cut, small], SMALL, 8, on_error="skip", skipped=skipped
+    )
+    assert features["C"].to_list() == [[1], [2]]
+    assert skipped.count == 1
+    assert skipped.messages[0].startswith(f"{cut}: not a whole Parquet file: ")
+
+
+@pytest.mark.parametrize("size", [0, 3])
+def test_what_is_left_of_a_file_may_not_show_its_format(small, size):
+    cut = small.parent / "cut.parquet"
+    cut.write_bytes(small.read_bytes()[:size])
+    assert first_error(cut).startswith(f"{cut}: ")
+    assert first_error(cut, format="parquet").startswith(
+        f"{cut}: not a whole Parquet file: "
+    )
+
+
+def test_a_row_group_that_cannot_be_decoded(tmp_path):
+    path = write(
+        tmp_path / "a.parquet",
+        table(0, 30),
+        row_group_size=10,
+        write_page_checksum=True,
+        compression="none",
+    )
+    column = pq.ParquetFile(path).metadata.row_group(1).column(3)
+    assert column.path_in_schema.startswith("C1")
+    data = bytearray(path.read_bytes())
+    data[column.dictionary_page_offset + 100] ^= 0xFF
+    path.write_bytes(data)
+    assert first_error(path, SPEC).startswith(
+        f"{path}: row group 1: column 'C1': cannot be read: "
+    )
+    skipped = SkippedRecords()
+    dataset = open_dataset(path, SPEC, 8, on_error="skip", skipped=skipped)
+    assert sum(read(dataset), []) == [*range(10), *range(20, 30)]
+    assert skipped.count == 10
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path):
+    for on_error in ("raise", "skip"):
+        path = write(tmp_path / "a.parquet", table(0, 30), row_group_size=2)
+        dataset = open_dataset(
+            path, SPEC, 2, prefetch=0, num_parallel_files=1, on_error=on_error
+        )
+        iterator = iter(dataset)
+        next(iterator)
+        write(path, table(0, 31), row_group_size=2)
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="changed while it was read"
+        ):
+            list(iterator)
+
+
+def test_a_file_that_shrinks_after_a_checkpoint(tmp_path):
+    path = write(tmp_path / "a.parquet", table(0, 30))
+    iterator = iter(open_dataset(path, SPEC, 8, on_error="skip"))
+    next(iterator), next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
+    write(path, table(0, 10))
+    again = iter(open_dataset(path, SPEC, 8, on_error="skip"))
+    tf.train.Checkpoint(iterator=again).restore(saved)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="had .* when the iterator was saved",
+    ):
+        list(again)
+
+
+BAD_ROWS = {
+    "label": (
+        Column.label("x"),
+        pa.array([1, 0, None], pa.float32()),
+        "found a missing value, which it must not have",
+        "`on_error='skip'` leaves such rows out",
+    ),
+    "dense": (
+        Column.dense("x", (2,)),
+        pa.array([[1, 2], [1, 2], [1, 2, 3]], pa.list_(pa.float32())),
+        "found 3 values, expected 2",
+        "",
+    ),
+    "sparse": (
+        Column.sparse("x"),
+        pa.array([["1"], [], ["2", "a"]]),
+        "found 'a', expected an integer of 64 bits",
+        "declare the column in a schema, or use `on_error='skip'`",
+    ),
+}
+
+
+@pytest.fixture(params=BAD_ROWS)
+def bad_row(request, tmp_path):
+    """A file whose row 12, row 2 of its row group 2, is bad."""
+    column, bad, message, advice = BAD_ROWS[request.param]
+    good = pa.chunked_array([bad.slice(0, 2)] * 5)
+    data = pa.table({"x": pa.chunked_array([*good.chunks, bad, *good.chunks])})
+    path = write(tmp_path / "a.parquet", data, row_group_size=5)
+    return path, column, message, advice
+
+
+def test_a_bad_row_is_named(bad_row):
+    path, column, message, advice = bad_row
+    text = first_error(path, [column])
+    where = f"{path}: row 12 (row group 2, its row 2): column 'x': {message}"
+    assert text.startswith(where) and text.endswith(advice)
+    # Batches of the row groups before it come first.
+    iterator = iter(open_dataset(path, [column], 5))
+    next(iterator), next(iterator)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        next(iterator)
+
+
+def test_a_bad_row_is_skipped(bad_row):
+    path, column, message, _ = bad_row
+    for options in ({}, {"shuffle_rows": 7}):
+        skipped = SkippedRecords()
+        dataset = open_dataset(
+            path, [column], 1, on_error="skip", skipped=skipped, **options
+        )
+        assert sum(1 for _ in dataset) == 22
+        assert skipped.count == 1
+        assert skipped.messages == [
+            f"{path}: row 12 (row group 2, its row 2): column 'x': {message}"
+        ]
+
+
+def test_skipped_rows_without_a_log(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"x": ["1", "a", "3"]}))
+    (features,) = open_dataset(path, [Column.sparse("x")], 8, on_error="skip")
+    assert features["x"].to_list() == [[1], [3]]
+
+
+@pytest.mark.parametrize("options", [{}, {"write_page_checksum": True}])
+def test_mutated_files_raise_or_are_read(tmp_path, rng, options):
+    """No crash, and with checksums no other numbers than those written."""
+    data = table(0, 40)
+    path = write(tmp_path / "a.parquet", data, row_group_size=15, **options)
+    whole = path.read_bytes()
+    good = read_footers([str(path)])[0]
+    bindings = bind(SPEC)
+    want = [
+        read_rows(good, group, bindings, NA_VALUES)
+        for group in range(len(good.row_groups))
+    ]
+    paths = []
+    for i in range(150):
+        mutated = bytearray(whole)
+        kind = i % 3
+        if kind == 0:
+            for _ in range(rng.integers(1, 4)):
+                mutated[rng.integers(len(mutated))] = rng.integers(256)
+        elif kind == 1:
+            at = rng.integers(len(mutated))
+            del mutated[at : at + rng.integers(1, 30)]
+        else:
+            at, to = rng.integers(len(mutated), size=2)
+            mutated[at : at + 8] = mutated[to : to + 8]
+        paths.append(tmp_path / f"{i}.parquet")
+        paths[-1].write_bytes(mutated)
+    refused = 0
+    for found in read_footers([str(path) for path in paths]):
+        assert isinstance(found, (ParquetFile, DataError))
+        if isinstance(found, DataError):
+            refused += 1
+            continue
+        try:
+            found.check_names(SPEC.names())
+            for group in range(len(found.row_groups)):
+                rows = read_rows(found, group, bindings, NA_VALUES)
+                for i, column in rows.columns.items():
+                    values = getattr(column, "values", column)
+                    assert np.asarray(values).dtype in (np.float32, np.int64)
+                    if options and found.row_groups == good.row_groups:
+                        expected = want[group].columns[i]
+                        expected = getattr(expected, "values", expected)
+                        np.testing.assert_array_equal(values, expected)
+        except DataError as error:
+            refused += 1
+            assert str(error).startswith(found.path)
+    assert refused > 50
