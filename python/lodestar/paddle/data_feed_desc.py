@@ -6,21 +6,14 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
-from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-    text_format,
-)
-
 from lodestar._files import AtomicFile
 from lodestar._typing import StrPath
 from lodestar.data.input_bytes import open_input
-from lodestar.data.schema import Column, Schema, label_columns
+from lodestar.data.schema import Column, Schema, label_columns, text_proto
 from lodestar.data.schema.column import DTYPES
 
 _PACKAGE = "lodestar.data_feed"
-# Field -> type, in the order of Paddle's numbers; "*" where it is repeated.
+# Fields in the order of Paddle's numbers; see `text_proto.message_class`.
 _MESSAGES = {
     "Slot": {
         "name": "string",
@@ -103,13 +96,7 @@ class DataFeedDesc:
             ValueError: The text is not such a message (names line and column),
                 or a slot, a label or a number in it is not valid.
         """
-        message = _message_class()()
-        try:
-            text_format.Parse(text, message)
-        except text_format.ParseError as error:
-            raise ValueError(
-                f"not a DataFeedDesc: {' '.join(str(error).split())}"
-            ) from error
+        message = text_proto.parse(text, _message_class()())
         batch_size = (
             message.batch_size
             if message.HasField("batch_size")
@@ -170,7 +157,7 @@ class DataFeedDesc:
                 is_used=column.used,
                 shape=[-1, *(column.shape or (1,))] if dense else [],
             )
-        return text_format.MessageToString(message)
+        return text_proto.text_of(message)
 
 
 def _column(slot: Any) -> Column:
@@ -224,29 +211,5 @@ def _command(text: str) -> list[str] | None:
 
 
 def _message_class() -> Any:
-    """The class of DataFeedDesc, with the fields that Paddle gives it."""
-    proto = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="lodestar/data_feed.proto", package=_PACKAGE
-    )
-    for message_name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=message_name)
-        for number, (name, kind) in enumerate(fields.items(), 1):
-            plain = kind.removesuffix("*")
-            field = message.field.add(
-                name=name,
-                number=number,
-                label=proto.LABEL_OPTIONAL
-                if plain == kind
-                else proto.LABEL_REPEATED,
-            )
-            if plain in _MESSAGES:
-                field.type = proto.TYPE_MESSAGE
-                field.type_name = f".{_PACKAGE}.{plain}"
-            else:
-                field.type = getattr(proto, f"TYPE_{plain.upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(
-        pool.FindMessageTypeByName(f"{_PACKAGE}.DataFeedDesc")
-    )
+    """Returns the class of DataFeedDesc, with the fields that Paddle gives it."""
+    return text_proto.message_class(_PACKAGE, _MESSAGES)

@@ -12,7 +12,7 @@ from lodestar._checks import check_texts
 from lodestar._files import AtomicFile, as_path
 from lodestar._typing import StrPath
 from lodestar.data.input_bytes import open_input
-from lodestar.data.schema import sections, strict_yaml
+from lodestar.data.schema import merlin_schema, sections, strict_yaml
 from lodestar.data.schema.column import Column
 
 # Strings that mean "missing" in every source: those of pandas.read_csv, and
@@ -379,6 +379,11 @@ class Schema:
     def load(cls, path: StrPath) -> "Schema":
         """Reads a schema file; docs/data.md describes its form.
 
+        A name that ends in `.pbtxt` is one of NVIDIA Merlin or NVTabular. Its
+        tags say what a feature is: `target`, `binary_classification` and
+        `regression` a label, `categorical` ids (hashed, if their type is
+        BYTES), `continuous` numbers.
+
         Raises:
             ValueError: The file is not a schema; names it and the key.
             tf.errors.OpError: The file cannot be read.
@@ -387,7 +392,10 @@ class Schema:
         with open_input(path) as file:
             data = file.read()
         try:
-            return cls.parse(data.decode())
+            text = data.decode()
+            if path.endswith(merlin_schema.SUFFIX):
+                return cls(merlin_schema.parse(text))
+            return cls.parse(text)
         except ValueError as error:  # UnicodeDecodeError is one
             raise ValueError(f"{path}: {error}") from error
 
@@ -410,8 +418,24 @@ class Schema:
         )
 
     def save(self, path: StrPath) -> None:
-        """Writes a schema file, which `load` reads as an equal schema."""
-        text = self.yaml()
+        """Writes a schema file, which `load` reads as an equal schema.
+
+        A name that ends in `.pbtxt` makes it one of NVIDIA Merlin or NVTabular.
+
+        Raises:
+            ValueError: A `.pbtxt` file cannot express an attribute of a column,
+                or `na_values`.
+        """
+        path = as_path(path)
+        if not path.endswith(merlin_schema.SUFFIX):
+            text = self.yaml()
+        elif set(self.na_values) != set(NA_VALUES):
+            raise ValueError(
+                f"{path}: a {merlin_schema.SUFFIX} file cannot express "
+                f"`na_values`={list(self.na_values)}."
+            )
+        else:
+            text = merlin_schema.text_of(self)
         with AtomicFile(path) as file:
             file.write(text.encode())
 
