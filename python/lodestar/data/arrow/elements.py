@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from lodestar._errors import DataError
 from lodestar._library import gen_ops
 from lodestar.data.schema import Column
-from lodestar.data.schema.arrow_types import as_text, is_text
+from lodestar.data.schema.arrow_types import as_text, is_text, stripped
 
 types = pa.types
 _INTEGER = re.compile(r"\s*([+-]?[0-9]{1,4000})(?:\.0*)?\s*", re.ASCII)
@@ -114,8 +114,7 @@ def hash_text(array: Any, prefix: str) -> np.ndarray:
 
 
 def _is_float(column: Column) -> bool:
-    # A label is read as a float, and checked by its own dtype.
-    return column.dtype == "float" or column.kind == "label"
+    return column.dtype == "float"
 
 
 def _allowed(column: Column) -> str:
@@ -297,14 +296,14 @@ def _of_time(array: Any, column: Column) -> Elements:
 def _of_text(
     array: Any, column: Column, na_values: Collection[str]
 ) -> Elements:
-    array = as_text(array)
+    stored, array = array, as_text(array)
     missing = _nulls(array)
     if na_values:
         is_na = pc.is_in(array, value_set=_text_set(tuple(na_values)))
         if pc.any(is_na).as_py():
             missing = _either(missing, is_na.to_numpy(zero_copy_only=False))
     if column.encoding == "hash":
-        return Elements(_hashed(array, column), missing)
+        return Elements(_hashed(stripped(stored, array), column), missing)
     if missing is not None:
         array = pc.if_else(pa.array(missing), None, array)
     if column.encoding == "hex":
@@ -313,7 +312,7 @@ def _of_text(
         wanted = _text_set((column.positive, f"{column.positive}."))
         found = pc.is_in(array, value_set=wanted)
         return Elements(
-            found.to_numpy(zero_copy_only=False).astype(np.float32), missing
+            found.to_numpy(zero_copy_only=False).astype(np.int64), missing
         )
     try:
         numbers = array.cast(

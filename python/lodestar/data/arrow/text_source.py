@@ -285,7 +285,7 @@ def _type_of(column: Column) -> Any:
     """Returns the type that Arrow's CSV reader converts a column to."""
     if column.separator is not None or column.positive is not None:
         return pa.string()
-    if column.kind == "label" or column.dtype == "float":
+    if column.dtype == "float":
         return pa.float64()
     return pa.int64() if column.encoding == "int" else pa.string()
 

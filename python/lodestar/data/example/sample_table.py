@@ -16,17 +16,20 @@ _SAMPLE_ROWS = 5000
 _ARROW_TYPES = {"float_list": pa.float32(), "int64_list": pa.int64()}
 
 
-def infer_examples(paths: Sequence[str], **options: Any) -> Schema:
+def infer_examples(
+    paths: Sequence[str], *, skip: bool = False, **options: Any
+) -> Schema:
     """Returns the schema of files of tf.Example, inferred from the first ones.
 
     Args:
         paths: The files.
+        skip: Whether to leave out records that are not tf.Examples.
         **options: See `infer_schema`.
 
     Raises:
         DataError: See `sample_table` and `infer_schema`.
     """
-    table = sample_table(paths, _SAMPLE_ROWS)
+    table = sample_table(paths, _SAMPLE_ROWS, skip=skip)
     return infer_schema(table, paths[0], **options)
 
 

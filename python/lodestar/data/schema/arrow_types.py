@@ -79,3 +79,21 @@ def as_text(array: Any) -> Any:
         ]
         array = pa.array(texts, pa.large_string())
     return pc.ascii_trim_whitespace(array)
+
+
+def stripped(array: Any, text: Any) -> Any:
+    """Returns what is hashed of strings or bytes whose text is `as_text`.
+
+    Bytes that are not UTF-8 stay as they are.
+    """
+    is_escaped = types.is_binary(array.type) or types.is_large_binary(
+        array.type
+    )
+    if not is_escaped or pc.all(
+        pc.less_equal(pc.binary_length(text), pc.binary_length(array))
+    ).as_py() in (True, None):
+        return text
+    return pa.array(
+        [None if b is None else b.strip() for b in array.to_pylist()],
+        pa.large_binary(),
+    )

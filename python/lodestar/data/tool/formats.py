@@ -46,16 +46,21 @@ class _DatasetSource(Source):
     def __init__(
         self,
         paths: Sequence[str],
-        spec: Schema,
+        spec: Schema | None,
         skipped: SkippedRecords | None,
         on_progress: Callable[[int], None] | None,
         *,
         dataset: Callable[..., tf.data.Dataset],
+        infer: Callable[..., Schema] | None = None,
         **options: Any,
     ):
+        if infer is not None:
+            inferred = {n: options.pop(n) for n in INFERRED if n in options}
+            spec = spec or infer(paths, skip=skipped is not None, **inferred)
+        assert spec is not None
         super().__init__(paths, spec, skipped, on_progress)
         self._dataset = functools.partial(dataset, **options)
-        self._read_spec: Schema | None = Schema(map(_as_read, spec))
+        self._read_spec: Schema | None = spec.replace(map(_as_read, spec))
         self._free = [s for s in spec if s.kind == "dense" and -1 in s.shape]
 
     def batches(self, path: str) -> Iterator[dict[str, Any]]:
@@ -258,10 +263,14 @@ FORMATS = {
         Format(
             "tfrecord",
             (".tfrecord", ".tfrecords"),
-            functools.partial(_DatasetSource, dataset=ExampleDataset),
+            functools.partial(
+                _DatasetSource, dataset=ExampleDataset, infer=infer_examples
+            ),
             ExampleWriter,
             dataset=ExampleDataset,
+            reads=INFERRED,
             infer=infer_examples,
+            finds_schema=True,
         ),
         Format(
             "csv",

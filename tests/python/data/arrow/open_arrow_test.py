@@ -293,9 +293,7 @@ def test_shards_of_a_split():
     for index in range(3):
         found += [
             sum(read(part), [])
-            for part in open_dataset(
-                data, SPEC, 8, split=0.3, shard=(3, index)
-            )
+            for part in open_dataset(data, SPEC, 8, split=0.3, shard=(3, index))
         ]
     assert sorted(sum(found, [])) == list(range(100))
     assert [len(part) for part in found] == [23, 10, 23, 10, 24, 10]
@@ -361,7 +359,11 @@ def test_movielens(tmp_path):
         Column.sparse("genres", encoding="hash", separator="|"),
     ]
     (features,) = open_dataset(
-        path, schema, 8, columns=["movie", "title", "genres"], encoding="latin-1"
+        path,
+        schema,
+        8,
+        columns=["movie", "title", "genres"],
+        encoding="latin-1",
     )
     assert features["movie"].to_list() == [[1], [2], [3]]
     titles = [line.split("::")[1] for line in lines]

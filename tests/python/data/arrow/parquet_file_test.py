@@ -82,7 +82,9 @@ def test_types_of_ids(tmp_path, kind, form):
 
 def test_each_row_group_may_have_a_dictionary(tmp_path):
     words = pa.array(["a", "b", "a", "c"]).dictionary_encode()
-    data = pa.table({"C": words, "D": pa.array([7, 8, 7, 9]).dictionary_encode()})
+    data = pa.table(
+        {"C": words, "D": pa.array([7, 8, 7, 9]).dictionary_encode()}
+    )
     path = write(tmp_path / "a.parquet", data, row_group_size=1)
     schema = [Column.sparse("C", encoding="hash"), Column.sparse("D")]
     (features,) = open_dataset(path, schema, 8)

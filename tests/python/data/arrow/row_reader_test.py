@@ -256,7 +256,10 @@ NESTED = [[[i, i + 1], [], [7] * (i % 3)][: i % 4] for i in range(40)]
 def test_lists_of_lists_come_whole(tmp_path, monkeypatch, sparse, options):
     monkeypatch.setattr("lodestar.data.arrow.table_source._GROUP_ROWS", 9)
     data = pa.table({"n": range(40), "x": NESTED})
-    schema = [Column.dense("n", (), dtype="uint64"), Column.sparse("x", depth=2)]
+    schema = [
+        Column.dense("n", (), dtype="uint64"),
+        Column.sparse("x", depth=2),
+    ]
 
     def opened():
         return open_dataset(

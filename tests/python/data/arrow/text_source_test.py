@@ -22,7 +22,9 @@ def blocks(monkeypatch):
     """Makes files consist of many blocks."""
 
     def of(size):
-        monkeypatch.setattr("lodestar.data.arrow.text_source._BLOCK_BYTES", size)
+        monkeypatch.setattr(
+            "lodestar.data.arrow.text_source._BLOCK_BYTES", size
+        )
 
     return of
 
@@ -223,12 +225,7 @@ def test_every_form_of_a_number(opened):
 
 
 def test_several_values_in_a_field(opened):
-    text = (
-        "i,g,j,w\n"
-        '1 2,Action|Sci Fi,"[27, 9]",0.5 1\n'
-        ',,[],\n'
-        '3,Drama,,2\n'
-    )
+    text = 'i,g,j,w\n1 2,Action|Sci Fi,"[27, 9]",0.5 1\n,,[],\n3,Drama,,2\n'
     columns = [
         Column.sparse("i"),
         Column.sparse("g", encoding="hash", separator="|"),

@@ -14,7 +14,7 @@ from lodestar.data.tool.convert import Target, convert
 from lodestar.data.tool.formats import FORMATS
 from lodestar.data.tool.progress import Progress
 
-NAMES = list(FORMATS)
+NAMES = [name for name in FORMATS if name != "arrow"]  # is not written
 PAIRS = list(itertools.product(NAMES, NAMES))
 SUFFIX = {"parquet": ".parquet"}
 KEYS = {"norm": {"key_type": "int64"}, "raw": {"layout": "multi_hot_float"}}
