@@ -28,7 +28,8 @@ class Command(click.Command):
         )
 
     def invoke(self, ctx: click.Context) -> click.Context:
-        super().invoke(ctx)  # a callback may check the parameters
+        """Returns `ctx`, which a callback may check first."""
+        super().invoke(ctx)
         return ctx
 
 
