@@ -86,6 +86,14 @@ def path(text: str) -> pathlib.Path:
     return pathlib.Path(text)
 
 
+def positive(text: str) -> float:
+    """Type of parameters that are finite numbers above 0."""
+    number = click.FLOAT(text)
+    if not 0 < number < float("inf"):
+        raise click.BadParameter(f"{text} is not a positive number.")
+    return float(number)
+
+
 def comma_separated(
     item: Callable[[str], Any] = str,
 ) -> Callable[[str], list[Any]]:
