@@ -1,6 +1,5 @@
 """The processes of ctr_distributed: who is who, servers, the way to them."""
 
-import argparse
 import contextlib
 import ctypes
 import json
@@ -13,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
@@ -45,7 +45,7 @@ class Task(ClusterTask):
         return _host_and_port(self.address)[0]
 
 
-def find_task(options: argparse.Namespace) -> Task | None:
+def find_task(options: types.SimpleNamespace) -> Task | None:
     """The place that flags or TF_CONFIG give this process; None: it is alone.
 
     Raises:
@@ -58,7 +58,7 @@ def find_task(options: argparse.Namespace) -> Task | None:
     return _from_environment()
 
 
-def _from_flags(options: argparse.Namespace) -> Task:
+def _from_flags(options: types.SimpleNamespace) -> Task:
     servers, trainers = options.endpoints, options.trainer_endpoints
     if not servers or not options.trainers:
         raise ValueError("--role needs --endpoints and --trainers")

@@ -1,9 +1,9 @@
 """The data of ctr_distributed: files by day, and how they are read."""
 
-import argparse
 import datetime
 import pathlib
 import shutil
+import types
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ _FIRST_DAY = datetime.date(2026, 1, 1)
 _FILES_A_DAY = 8
 
 
-def prepare(options: argparse.Namespace) -> None:
+def prepare(options: types.SimpleNamespace) -> None:
     """Without --files: generates a click log, once, and points options to it."""
     if options.files is not None:
         return
@@ -45,7 +45,7 @@ def prepare(options: argparse.Namespace) -> None:
     partial.rename(folder)
 
 
-def read_schema(options: argparse.Namespace) -> Schema:
+def read_schema(options: types.SimpleNamespace) -> Schema:
     """The slots that are used: one label, ids, and what else there is."""
     schema = Schema.load(options.schema)
     used = Schema(schema.used)
@@ -61,7 +61,7 @@ def ids_of(schema: Schema) -> list[str]:
     return [slot.name for slot in schema.sparse if slot.dtype == "uint64"]
 
 
-def reader_options(options: argparse.Namespace) -> dict[str, Any]:
+def reader_options(options: types.SimpleNamespace) -> dict[str, Any]:
     """What all readers of the files take."""
     return {
         "batch_size": options.batch_size,
@@ -70,7 +70,7 @@ def reader_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def shared_batches(
-    address: str, schema: Schema, options: argparse.Namespace
+    address: str, schema: Schema, options: types.SimpleNamespace
 ) -> tf.data.Dataset:
     """What one of several workers reads in a pass: the files that it draws.
 

@@ -17,12 +17,12 @@ os.environ.setdefault("LODESTAR_QUIET_START", "1")
 import lodestar  # noqa: E402
 
 # isort: split
-import argparse  # noqa: E402
 import copy  # noqa: E402
 import json  # noqa: E402
 import logging  # noqa: E402
 import pathlib  # noqa: E402
 import sys  # noqa: E402
+import types  # noqa: E402
 from collections.abc import Callable, Mapping  # noqa: E402
 
 import ctr_cluster  # noqa: E402
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: types.SimpleNamespace) -> int:
     """Is what the command line says in a cluster, or trains alone."""
     task = options.task
     if task is None:
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def train_alone(options: argparse.Namespace) -> None:
+def train_alone(options: types.SimpleNamespace) -> None:
     """Trains by threads of this process, each of which takes files (Hogwild)."""
     schema = ctr_data.read_schema(options)
     model = new_model(options)
@@ -109,7 +109,7 @@ def train_alone(options: argparse.Namespace) -> None:
 
 
 def train_on_cluster(
-    options: argparse.Namespace, strategy: tf.distribute.Strategy
+    options: types.SimpleNamespace, strategy: tf.distribute.Strategy
 ) -> None:
     """Trains by all workers, each of which draws files from a list here."""
     schema = ctr_data.read_schema(options)
@@ -156,7 +156,7 @@ class UntilAllIsRead(keras.callbacks.Callback):
 
 
 def train(
-    model: keras.Model, options: argparse.Namespace, one_pass: OnePass
+    model: keras.Model, options: types.SimpleNamespace, one_pass: OnePass
 ) -> None:
     """Trains on the days after the latest model, and saves models by day."""
     folder = options.output / "models"
@@ -187,7 +187,7 @@ def train(
             lodestar.snapshot.save_model(folder / day, model)
 
 
-def score(options: argparse.Namespace) -> None:
+def score(options: types.SimpleNamespace) -> None:
     """Exports the latest model, and scores the day that was held out."""
     done = latest_model(options.output / "models")
     exported = options.output / "saved_model"
@@ -223,7 +223,7 @@ def score(options: argparse.Namespace) -> None:
     (options.output / "results.json").write_text(json.dumps(results) + "\n")
 
 
-def compare(options: argparse.Namespace, arguments: list[str]) -> int:
+def compare(options: types.SimpleNamespace, arguments: list[str]) -> int:
     """Trains on a cluster of this machine, and alone; prints both results."""
     ctr_data.prepare(options)
     servers, trainers = _LOOPBACK
@@ -262,7 +262,7 @@ def compare(options: argparse.Namespace, arguments: list[str]) -> int:
     return 0
 
 
-def new_model(options: argparse.Namespace) -> keras.Model:
+def new_model(options: types.SimpleNamespace) -> keras.Model:
     """As the options say."""
     return make_model(
         ctr_data.read_schema(options),
@@ -279,7 +279,7 @@ def latest_model(folder: pathlib.Path) -> pathlib.Path | None:
     return next(filter(lodestar.snapshot.list, reversed(models)), None)
 
 
-def days_of(options: argparse.Namespace) -> dict:
+def days_of(options: types.SimpleNamespace) -> dict:
     """The files of each day, of which the last is held out."""
     return lodestar.data.files_by_day(
         options.files, options.first_day, options.last_day

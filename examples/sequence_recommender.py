@@ -9,10 +9,10 @@ to its vector, the sessions of a user to theirs. Nothing is padded, and an item
 gets its row when it is first seen.
 """
 
-import argparse
 import os
 import pathlib
 import sys
+import types
 
 # Before TensorFlow is imported: what its runtime logs is not for users.
 os.environ.setdefault("LODESTAR_QUIET_START", "1")
@@ -20,6 +20,7 @@ os.environ.setdefault("LODESTAR_QUIET_START", "1")
 import lodestar  # noqa: E402
 
 # isort: split
+import click  # noqa: E402
 import keras  # noqa: E402
 import next_item_ranking as ranking  # noqa: E402
 import numpy as np  # noqa: E402
@@ -27,7 +28,12 @@ import session_log  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from keras import ops  # noqa: E402
 
-from lodestar.command_line import INPUT_ERRORS, Parser, path, positive  # noqa: E402
+from lodestar.command_line import (  # noqa: E402
+    INPUT_ERRORS,
+    Command,
+    path,
+    positive,
+)
 from lodestar.data import DataError  # noqa: E402
 
 DIM = 32
@@ -201,7 +207,7 @@ class Recommender(keras.Model):
         }
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: types.SimpleNamespace) -> int:
     """Does what the command line asks; returns the exit code.
 
     Raises:
@@ -363,43 +369,50 @@ def _make_room(path: pathlib.Path) -> None:
         raise DataError(f"{path}: is no SavedModel, and would be replaced")
 
 
-def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Reads the command line; ends the process where it is wrong."""
-    parser = Parser(
-        prog="sequence_recommender",
-        description="Trains a model that recommends the next item from what a "
-        "user did in this session and in those before, on a generated log; "
-        "compares it with counting, exports and serves it.",
-    )
-    for flag, least, most, default, text in (
-        ("--users", 100, 100_000, 6000, "users of the generated log"),
-        ("--items", 100, 100_000, 4000, "items of the generated log"),
-        ("--epochs", 1, 1000, 4, "passes over the training events"),
-        ("--batch-size", 2, 65536, 512, "events a step"),
-        ("--seed", 0, _MAX_SEED, 0, "of everything random"),
-    ):
-        parser.add_argument(
-            flag,
-            type=_between(least, most),
-            default=default,
-            metavar="N",
-            help=f"{text} (default: %(default)s)",
-        )
-    parser.add_argument(
-        "--learning-rate",
-        type=positive,
-        default=0.005,
-        metavar="X",
-        help="of Adam (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--output",
-        type=path,
-        default=path("sequence_recommender_output"),
-        metavar="DIR",
-        help="folder for the exported model (default: %(default)s)",
-    )
-    return parser.parse_args(arguments)
+_COMMAND = Command(
+    "sequence_recommender",
+    [
+        *(
+            click.Option(
+                [flag],
+                type=click.IntRange(least, most),
+                default=default,
+                metavar="N",
+                help=text,
+            )
+            for flag, least, most, default, text in (
+                ("--users", 100, 100_000, 6000, "Users of the generated log."),
+                ("--items", 100, 100_000, 4000, "Items of the generated log."),
+                ("--epochs", 1, 1000, 4, "Passes over the training events."),
+                ("--batch-size", 2, 65536, 512, "Events per step."),
+                ("--seed", 0, _MAX_SEED, 0, "Seed of everything random."),
+            )
+        ),
+        click.Option(
+            ["--learning-rate"],
+            type=positive,
+            default=0.005,
+            metavar="X",
+            help="Learning rate of Adam.",
+        ),
+        click.Option(
+            ["--output"],
+            type=path,
+            default="sequence_recommender_output",
+            metavar="DIR",
+            help="Folder for the exported model.",
+        ),
+    ],
+    help="Trains a model that recommends the next item from what a user did in "
+    "this session and in those before, on a generated log; compares it with "
+    "counting, exports and serves it.",
+)
+
+
+def parse(arguments: list[str] | None = None) -> types.SimpleNamespace:
+    """Parses the command line; ends the process where it is not valid."""
+    params = lodestar.command_line.parse(_COMMAND, arguments).params
+    return types.SimpleNamespace(**params)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -413,18 +426,6 @@ def main(arguments: list[str] | None = None) -> int:
         errors=INPUT_ERRORS,
         interrupted="\nInterrupted.",
     )
-
-
-def _between(least: int, most: int):
-    def integer(text: str) -> int:
-        value = int(text)
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(
-                f"{text} is not in {least} to {most}"
-            )
-        return value
-
-    return integer
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Trains, evaluates, exports and serves a wide-and-deep click model.
 
 bazel run //examples:wide_deep                  on a generated click log
-bazel run //examples:wide_deep -- --data FILES  on your own examples
+bazel run //examples:wide_deep -- FILES         on your own examples
 """
 
 import os
@@ -12,11 +12,11 @@ os.environ.setdefault("LODESTAR_QUIET_START", "1")
 import lodestar  # noqa: E402
 
 # isort: split
-import argparse  # noqa: E402
 import pathlib  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
 import time  # noqa: E402
+import types  # noqa: E402
 
 import keras  # noqa: E402
 import model as models  # noqa: E402
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: types.SimpleNamespace) -> int:
     """Does what the command line asks; returns the exit code."""
     # As with TensorFlow's other log: what matters is said by us.
     tf.get_logger().setLevel("ERROR")
@@ -130,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def data_of(options: argparse.Namespace) -> PreparedData:
+def data_of(options: types.SimpleNamespace) -> PreparedData:
     """Prepares the examples once: later runs find them in the output."""
     path = options.output / "data"
     if not path.exists():
@@ -142,7 +142,7 @@ def train(
     model: keras.Model,
     batches: tf.data.Dataset,
     examples: int,
-    options: argparse.Namespace,
+    options: types.SimpleNamespace,
 ) -> float | None:
     """Trains on from the last snapshot; returns examples a second."""
     path = options.output / "snapshots"

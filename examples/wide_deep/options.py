@@ -1,107 +1,174 @@
 """The command line of the example."""
 
-import argparse
 import ast
+import types
 from typing import Any
 
-from lodestar.command_line import (
-    Parser,
-    at_least,
-    fraction,
-    names,
-    path,
-    positive,
-)
+import click
+
+from lodestar import command_line
+
+_INFERENCE = ("label", "categorical", "numeric")
+# Of the files that are given.
+_OF_DATA = ("schema", "format", *_INFERENCE, "read", "eval_data", "keep_order")
 
 
-def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Reads the command line; ends the process where it is wrong."""
-    parser = Parser(
-        prog="wide_deep",
-        description="Trains a wide-and-deep click model on dynamic embeddings,"
-        " evaluates, exports and serves it. Without --data it generates a"
-        " click log whose click probabilities are known. The same command on"
-        " the same output folder goes on where the last one stopped.",
+def _option(flag, help, type=None, default=None, metavar="N", **more):
+    return click.Option(
+        [flag], type=type, default=default, metavar=metavar, help=help, **more
     )
 
-    def add(group, flag, type, help, default=None, metavar="N", **more):
-        if default is not None:
-            help += " (default: %(default)s)"
-        group.add_argument(
-            flag, type=type, help=help, default=default, metavar=metavar, **more
-        )
 
-    data = parser.add_argument_group("data")
-    text = (
-        "train on these: MultiSlot text, HugeCTR's Norm, Raw or Parquet, CSV or"
-        " TSV; a folder or a file list (.txt) stands for its files"
-    )
-    add(data, "--data", path, text, nargs="+", metavar="FILE")
-    text = "schema file (default: FILE.schema.yaml or schema.yaml beside it)"
-    add(data, "--schema", path, text, metavar="YAML")
-    text = "format of the files (default: found by their first bytes)"
-    add(data, "--format", str, text, metavar="NAME")
-    text = "without a schema: the label, or 1 where COLUMN is POSITIVE and 0 elsewhere"
-    add(data, "--label", str, text, metavar="COLUMN[=POSITIVE]")
-    text = "without a schema: columns of ids"
-    add(data, "--categorical", names, text, metavar="A,B")
-    text = "without a schema: columns of numbers"
-    add(data, "--numeric", names, text, metavar="A,B")
-    text = (
-        "another option of lodestar.data.open_dataset, such as key_type=int64"
-    )
-    add(data, "--read", _option, text, None, "NAME=VALUE", action="append")
-    text = "evaluate on these (default: a part of --data is held out)"
-    add(data, "--eval-data", path, text, nargs="+", metavar="FILE")
-    text = "part of --data to hold out"
-    add(data, "--eval-fraction", fraction, text, 0.2, "X")
-    text = "train on the examples in the order of the files, without shuffling"
-    data.add_argument("--keep-order", action="store_true", help=text)
-    text = "size of the generated log, whose last sixth is for evaluation"
-    add(data, "--examples", at_least(1000), text, 360_000)
-
-    training = parser.add_argument_group("training")
-    text = "passes over the data (default: 1 over the generated log, else 8)"
-    add(training, "--epochs", at_least(1), text)
-    add(training, "--batch-size", at_least(1), "examples a step", 512)
-    add(training, "--learning-rate", positive, "of Adagrad", 0.02, "X")
-    text = "steps between two checkpoints"
-    add(training, "--checkpoint-steps", at_least(1), text, 200)
-    # NumPy takes no larger seed.
-    add(training, "--seed", at_least(0, 2**32 - 1), "of everything random", 0)
-    text = "train the same model on keras.layers.Embedding, too"
-    training.add_argument("--baseline", action="store_true", help=text)
-    text = "folder for data, checkpoints and the exported model"
-    add(parser, "--output", path, text, path("wide_deep_output"), "DIR")
-
-    options = parser.parse_args(arguments)
-    if options.epochs is None:
-        options.epochs = 8 if options.data else 1
-    given = {
-        name: getattr(options, name)
-        for name in (
-            *("schema", "format", "label", "categorical", "numeric", "read"),
-            *("eval_data", "keep_order"),
-        )
-    }
-    for name, value in given.items():
-        if value and not options.data:
-            parser.error(f"--{name.replace('_', '-')} needs --data")
-    options.read = dict(options.read or ())
-    options.inference = {
-        name: given[name]
-        for name in ("label", "categorical", "numeric")
-        if given[name]
-    }
-    return options
-
-
-def _option(text: str) -> tuple[str, Any]:
+def _named(text: str) -> tuple[str, Any]:
     """Returns the name and the value, a Python literal or else a string."""
     name, found, value = text.partition("=")
     if not found:
-        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, got {text!r}")
+        raise click.BadParameter(f"Must be NAME=VALUE, got {text!r}.")
     try:
         return name, ast.literal_eval(value)
     except (SyntaxError, ValueError):
         return name, value
+
+
+def _check(**params):
+    for name in _OF_DATA:
+        if params[name] and not params["data"]:
+            raise click.UsageError(f"--{name.replace('_', '-')} needs a FILE.")
+
+
+_COMMAND = command_line.Command(
+    "wide_deep",
+    [
+        click.Argument(
+            ["data"],
+            nargs=-1,
+            type=command_line.path,
+            metavar="[FILE]...",
+        ),
+        _option(
+            "--schema",
+            "Schema of FILE.  [default: FILE.schema.yaml or schema.yaml in its "
+            "folder, else inferred]",
+            command_line.path,
+            metavar="YAML",
+        ),
+        _option(
+            "--format",
+            "Format of FILE.  [default: detected from the first bytes]",
+            metavar="NAME",
+        ),
+        _option(
+            "--label",
+            "Without a schema: the label; or 1 where COLUMN is POSITIVE and 0 "
+            "elsewhere.",
+            metavar="COLUMN[=POSITIVE]",
+        ),
+        _option(
+            "--categorical",
+            "Without a schema: columns of ids.",
+            command_line.comma_separated(),
+            metavar="A,B",
+        ),
+        _option(
+            "--numeric",
+            "Without a schema: columns of numbers.",
+            command_line.comma_separated(),
+            metavar="A,B",
+        ),
+        _option(
+            "--read",
+            "Another option of lodestar.data.open_dataset, e.g. "
+            "key_type=int64; repeat for several.",
+            _named,
+            metavar="NAME=VALUE",
+            multiple=True,
+        ),
+        _option(
+            "--eval-data",
+            "Evaluate on this file; repeat for several.  [default: hold out a "
+            "part of FILE]",
+            command_line.path,
+            metavar="FILE",
+            multiple=True,
+        ),
+        _option(
+            "--eval-fraction",
+            "Part of FILE to hold out.",
+            click.FloatRange(0, 1, min_open=True, max_open=True),
+            0.2,
+            "X",
+        ),
+        click.Option(
+            ["--keep-order"],
+            is_flag=True,
+            help="Train on the examples in the order of the files, without "
+            "shuffling.",
+        ),
+        _option(
+            "--examples",
+            "Examples of the generated log, whose last sixth is for evaluation.",
+            click.IntRange(1000),
+            360_000,
+        ),
+        _option(
+            "--epochs",
+            "Epochs.  [default: 1 on the generated log, else 8]",
+            click.IntRange(1),
+        ),
+        _option("--batch-size", "Examples per step.", click.IntRange(1), 512),
+        _option(
+            "--learning-rate",
+            "Learning rate of Adagrad.",
+            command_line.positive,
+            0.02,
+            "X",
+        ),
+        _option(
+            "--checkpoint-steps",
+            "Steps between two checkpoints.",
+            click.IntRange(1),
+            200,
+        ),
+        # NumPy takes no larger seed.
+        _option(
+            "--seed",
+            "Seed of everything random.",
+            click.IntRange(0, 2**32 - 1),
+            0,
+        ),
+        click.Option(
+            ["--baseline"],
+            is_flag=True,
+            help="Also train the same model on keras.layers.Embedding.",
+        ),
+        _option(
+            "--output",
+            "Folder for data, checkpoints and the exported model.",
+            command_line.path,
+            "wide_deep_output",
+            "DIR",
+        ),
+    ],
+    help="Trains a wide-and-deep click model on dynamic embeddings, evaluates, "
+    "exports and serves it. FILE is of any format that "
+    "lodestar.data.open_dataset reads; a folder or a file list (.txt) stands for "
+    "its files. Without FILE it generates a click log whose click probabilities "
+    "are known. The same command with the same output folder resumes where the "
+    "last one stopped.",
+    callback=_check,
+)
+
+
+def parse(arguments: list[str] | None = None) -> types.SimpleNamespace:
+    """Parses the command line; ends the process where it is not valid."""
+    params = command_line.parse(_COMMAND, arguments).params
+    options = types.SimpleNamespace(**params)
+    options.data = list(options.data) or None
+    options.eval_data = list(options.eval_data) or None
+    if options.epochs is None:
+        options.epochs = 8 if options.data else 1
+    options.read = dict(options.read)
+    options.inference = {
+        name: params[name] for name in _INFERENCE if params[name]
+    }
+    return options

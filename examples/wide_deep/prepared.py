@@ -1,12 +1,12 @@
 """Examples to train and to evaluate on, prepared once and kept in a folder."""
 
-import argparse
 import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import tempfile
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -92,7 +92,7 @@ class PreparedData:
 
 
 def prepare(
-    folder: pathlib.Path, options: argparse.Namespace, squash: Squash
+    folder: pathlib.Path, options: types.SimpleNamespace, squash: Squash
 ) -> PreparedData:
     """Generates or converts the examples, unless `folder` holds them.
 
@@ -121,7 +121,7 @@ def prepare(
         return PreparedData.load(folder)
 
 
-def _source(options: argparse.Namespace) -> Any:
+def _source(options: types.SimpleNamespace) -> Any:
     """What the prepared data depend on, as JSON holds it."""
     if options.data is None:
         return [options.examples, options.seed]
@@ -155,7 +155,7 @@ def _about(folder: pathlib.Path) -> Any:
 
 
 def _generate(
-    folder: pathlib.Path, options: argparse.Namespace, squash: Squash
+    folder: pathlib.Path, options: types.SimpleNamespace, squash: Squash
 ) -> dict[str, Any]:
     log = lodestar.testing.generate_click_log(
         folder, options.examples, _GENERATED_FILES, seed=options.seed
@@ -177,7 +177,7 @@ def _generate(
 
 
 def _convert(
-    folder: pathlib.Path, options: argparse.Namespace, squash: Squash
+    folder: pathlib.Path, options: types.SimpleNamespace, squash: Squash
 ) -> dict[str, Any]:
     """Writes MultiSlot text, and holds examples out to evaluate on."""
     fixed = {"format": options.format, **options.read}

@@ -10,20 +10,24 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from lodestar._commands.data import READING, given_options
-from lodestar._commands.parsing import Command, comma_separated, parse, path
+from lodestar._commands.parsing import (
+    Command,
+    comma_separated,
+    parse,
+    path,
+    positive,
+)
 from lodestar._errors import DataError, describe_error
 
 __all__ = [
     "Command",
     "ERRORS",
     "INPUT_ERRORS",
-    "READING",
     "comma_separated",
     "describe_error",
-    "given_options",
     "parse",
     "path",
+    "positive",
     "print_table",
     "run",
 ]

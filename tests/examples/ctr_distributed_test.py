@@ -272,9 +272,9 @@ def test_tf_config_says_who_is_who(monkeypatch, job, index, chief, coordinates):
         ),
         (
             ["--files", "x"],
-            "give all of --files, --schema, --first-day, --last",
+            "Give all of --files, --schema, --first-day, --last",
         ),
-        (["--embedding-dim", "0"], "0 is not at least 1"),
+        (["--embedding-dim", "0"], "0 is not in the range x>=1."),
     ],
 )
 def test_a_bad_command_line(main, arguments, message, capsys):

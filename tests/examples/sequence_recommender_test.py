@@ -246,12 +246,15 @@ def test_ctrl_c_is_said_in_a_line(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--epochs", "0"], "argument --epochs: 0 is not in 1 to 1000"),
-        (["--users", "many"], "argument --users: invalid integer value"),
-        (["--seed", str(2**32)], "4294967296 is not in 0 to 4294967295"),
-        (["--learning-rate", "nan"], "nan is not positive"),
-        (["--output", ""], "a path is empty"),
-        (["--colour", "red"], "unrecognized arguments: --colour red"),
+        (["--epochs", "0"], "'--epochs': 0 is not in the range 1<=x<=1000."),
+        (["--users", "many"], "'--users': 'many' is not a valid integer"),
+        (
+            ["--seed", str(2**32)],
+            "4294967296 is not in the range 0<=x<=4294967295.",
+        ),
+        (["--learning-rate", "nan"], "nan is not a positive number."),
+        (["--output", ""], "The path is empty."),
+        (["--colour", "red"], "No such option"),
     ],
 )
 def test_a_bad_command_line(main, arguments, message, capsys):

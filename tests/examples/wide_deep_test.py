@@ -111,7 +111,7 @@ def test_multislot_files_of_every_kind_of_slot(main, tmp_path, rng, capsys):
         file.write_text(multislot(rng))
     schema = tmp_path / "schema.yaml"
     schema.write_text(SLOTS)
-    command = ["--data", *files, "--schema", schema, "--batch-size", 32]
+    command = [*files, "--schema", schema, "--batch-size", 32]
     out = tmp_path / "out"
     command += ["--epochs", 3, "--baseline", "--output", out]
     assert main(*command) == 0
@@ -136,7 +136,7 @@ def test_csv_files(main, tmp_path, rng, monkeypatch, capsys):
         file.write_text("a,b,bought\n" + "".join(lines))
         return file
 
-    command = ["--data", write("train.csv", 400), "--label", "bought=yes"]
+    command = [write("train.csv", 400), "--label", "bought=yes"]
     command += ["--eval-data", write("eval.csv", 100), "--epochs", 3]
     command += ["--batch-size", 150]
     assert main(*command, "--output", tmp_path / "out") == 0
@@ -155,7 +155,7 @@ def test_ids_that_are_whole_numbers(main, tmp_path, rng, capsys):
     ]
     file = tmp_path / "in.csv"
     file.write_text("user,line,page,label\n" + "".join(rng.permutation(lines)))
-    arguments = ["--data", file, "--epochs", 4, "--batch-size", 64]
+    arguments = [file, "--epochs", 4, "--batch-size", 64]
     arguments += ["--learning-rate", 0.1, "--output", tmp_path / "out"]
     arguments += ["--numeric", "line", "--categorical", "page"]
     assert main(*arguments) == 0
@@ -192,7 +192,7 @@ def test_a_bad_file_is_named_and_leaves_nothing(main, tmp_path, name, capsys):
     schema.write_text("label: [y]\ndense: [I]\nsparse: [C]\n")
     before = sorted(tmp_path.iterdir())
     out = tmp_path / "above" / "out"
-    assert main("--data", bad, "--schema", schema, "--output", out) == 2
+    assert main(bad, "--schema", schema, "--output", out) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"wide_deep: {bad}:") and error.count("\n") == 1
     assert sorted(tmp_path.iterdir()) == before
@@ -217,7 +217,7 @@ def test_a_bad_csv_file_is_named(main, tmp_path, text, label, message, capsys):
     source = tmp_path / "in.csv"
     source.write_text(text)
     out = tmp_path / "out"
-    assert main("--data", source, "--label", label, "--output", out) == 2
+    assert main(source, "--label", label, "--output", out) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
@@ -240,17 +240,17 @@ def test_an_output_that_cannot_be_written(main, tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--label", "y"], "--label needs --data"),
-        (["--read", "key_type=int64"], "--read needs --data"),
-        (["--data", "x", "--read", "key_type"], "must be NAME=VALUE, got"),
-        (["--numeric", "a"], "--numeric needs --data"),
-        (["--categorical", "a,b"], "--categorical needs --data"),
-        (["--epochs", "0"], "0 is not at least 1"),
-        (["--seed", str(2**32)], "4294967296 is more than 4294967295"),
-        (["--learning-rate", "nan"], "nan is not positive"),
-        (["--eval-fraction", "1"], "1 is not between 0 and 1"),
-        (["--output", ""], "a path is empty"),
-        (["--colour", "red"], "unrecognized arguments: --colour red"),
+        (["--label", "y"], "--label needs a FILE."),
+        (["--read", "key_type=int64"], "--read needs a FILE."),
+        (["x", "--read", "key_type"], "Must be NAME=VALUE, got"),
+        (["--numeric", "a"], "--numeric needs a FILE."),
+        (["--categorical", "a,b"], "--categorical needs a FILE."),
+        (["--epochs", "0"], "0 is not in the range x>=1."),
+        (["--seed", str(2**32)], "is not in the range 0<=x<=4294967295."),
+        (["--learning-rate", "nan"], "nan is not a positive number."),
+        (["--eval-fraction", "1"], "1.0 is not in the range 0<x<1."),
+        (["--output", ""], "The path is empty."),
+        (["--colour", "red"], "No such option"),
     ],
 )
 def test_a_bad_command_line(main, arguments, message, capsys):

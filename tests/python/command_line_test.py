@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from lodestar import command_line
+from lodestar._commands.data import READING, given_options
 from lodestar.data import DataError
 
 
@@ -91,24 +92,25 @@ JOB = command_line.Command(
         click.Option(["--sizes"], type=command_line.comma_separated(click.INT)),
         click.Option(["--names"], type=command_line.comma_separated()),
         click.Option(["--out"], type=command_line.path),
-        *command_line.READING,
+        click.Option(["--rate"], type=command_line.positive),
+        *READING,
     ],
 )
 
 
 def test_a_command_line_is_parsed_into_values():
-    line = ["--sizes", "3,4", "--names", "a, b", "--out=x/y"]
+    line = ["--sizes=3,4", "--names", "a, b", "--out=x/y", "--rate=.5"]
     params = command_line.parse(JOB, line).params
     assert (params["sizes"], params["names"]) == ([3, 4], ["a", "b"])
-    assert params["out"] == pathlib.Path("x/y")
+    assert (params["out"], params["rate"]) == (pathlib.Path("x/y"), 0.5)
 
 
 def test_options_of_reading_that_are_given():
     params = command_line.parse(JOB, []).params
-    assert command_line.given_options(params) == {}
+    assert given_options(params) == {}
     line = "--format raw --nnz 2,3 --key-type int64 --na-value x --na-value="
     params = command_line.parse(JOB, line.split()).params
-    assert command_line.given_options(params) == {
+    assert given_options(params) == {
         "format": "raw",
         "nnz_per_slot": [2, 3],
         "key_type": "int64",
@@ -124,6 +126,8 @@ def test_options_of_reading_that_are_given():
         ("--sizes=3,x", "'--sizes': 'x' is not a valid integer."),
         ("--names=a,,b", "'a,,b' has an empty item."),
         ("--out=", "The path is empty."),
+        ("--rate=nan", "nan is not a positive number."),
+        ("--rate=0", "0 is not a positive number."),
         ("--slot-size-array=3,0", "0 is not in the range x>=1."),
         ("--delimiter=", "The delimiter is empty."),
     ],

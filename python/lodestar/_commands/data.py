@@ -161,7 +161,7 @@ def given_options(params: Mapping[str, Any]) -> dict[str, Any]:
         params: The parameters of a command that has `READING`.
 
     Returns:
-        The values by name, as `open_dataset` and `prepare_files` take them.
+        The values by name, as `open_dataset` takes them.
         Options that were not given are left out.
     """
     values = {option.name: params[option.name] for option in READING}

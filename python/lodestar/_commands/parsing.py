@@ -28,7 +28,8 @@ class Command(click.Command):
         )
 
     def invoke(self, ctx: click.Context) -> click.Context:
-        super().invoke(ctx)  # a callback may check the parameters
+        """Returns `ctx`, which a callback may check first."""
+        super().invoke(ctx)
         return ctx
 
 
@@ -83,6 +84,14 @@ def path(text: str) -> pathlib.Path:
     if not text:
         raise click.BadParameter("The path is empty.")
     return pathlib.Path(text)
+
+
+def positive(text: str) -> float:
+    """Type of parameters that are finite numbers above 0."""
+    number = click.FLOAT(text)
+    if not 0 < number < float("inf"):
+        raise click.BadParameter(f"{text} is not a positive number.")
+    return float(number)
 
 
 def comma_separated(

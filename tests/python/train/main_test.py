@@ -80,4 +80,4 @@ def test_a_wrong_configuration_is_one_line(capsys, monkeypatch):
     with pytest.raises(SystemExit, match="2"):
         main([])
     errors = capsys.readouterr().err
-    assert errors.count("\n") == 2 and "-1 is not at least 0" in errors
+    assert errors.count("\n") == 2 and "-1 is not in the range x>=0" in errors
