@@ -11,11 +11,12 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.data.schema import model_schema
 from lodestar.ops import snapshot_ops
 from lodestar.serving.errors import OtherModelError
 from lodestar.serving.served_id_tables import IdTableUpdate, ServedIdTables
 from lodestar.serving.table_numbers import TableNumbers, of_tables
-from lodestar.snapshot import blobs, model_variables
+from lodestar.snapshot import blobs, model_variables, schema_file
 from lodestar.snapshot.errors import corrupt_files, listed
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest, SavedTable
@@ -78,6 +79,7 @@ class ServedContent:
         weights: str,
     ):
         self.loaded = loaded
+        self._schema = model_schema.schema_or_none(loaded)
         self.served: Manifest | None = None
         self._tables = {
             entry["key"]: (loaded.tables[entry["key"]].resource_handle, entry)
@@ -233,6 +235,7 @@ class ServedContent:
     def _read_others(
         self, folder: SnapshotFolder, manifest: Manifest
     ) -> _Others:
+        schema_file.check(folder, manifest, self._schema, OtherModelError)
         return _Others(
             self._id_tables.read(folder, manifest),
             self._read_weights(folder, manifest),

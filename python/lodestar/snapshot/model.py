@@ -171,9 +171,10 @@ def restore_values(path: StrPath, model: keras.Model, version: int) -> None:
     of_tables = check_options(None, "error", "ignore", "require")
     of_weights = check_options(None, "error", "error", "reset")
     tables = find_tables(model)
+    schema = model_schema.schema_or_none(model)
 
     def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
-        schema_file.check(folder, chain[-1], model)
+        schema_file.check(folder, chain[-1], schema)
         plan = Plan(folder, chain, tables, of_tables)
         variables = _Variables(folder, chain[-1], model, tables, of_weights)
 
@@ -236,12 +237,13 @@ def restore_model(
         with model.distribute_strategy.scope():
             optimizer.build(model.trainable_variables)
     tables = find_tables(model)
+    schema = model_schema.schema_or_none(model)
     if options.optimizer_slots == "require":
         tables = _with_optimizer(tables, model)
 
     def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
         manifest = chain[-1]
-        schema_file.check(folder, manifest, model)
+        schema_file.check(folder, manifest, schema)
         if checkpoint is not None:
             _check_reader(folder, manifest)
         table_options = options

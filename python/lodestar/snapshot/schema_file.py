@@ -4,9 +4,7 @@ import dataclasses
 import functools
 import os
 
-import keras
-
-from lodestar.data.schema import Schema, model_schema
+from lodestar.data.schema import Schema
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
@@ -36,18 +34,26 @@ def _text(schema: Schema) -> str:
 
 
 def check(
-    folder: SnapshotFolder, manifest: Manifest, model: keras.Model
+    folder: SnapshotFolder,
+    manifest: Manifest,
+    here: Schema | None,
+    error: type[SnapshotError] = SnapshotError,
 ) -> None:
-    """Checks that a snapshot was saved of a model with the schema of `model`.
+    """Checks that a snapshot was saved of a model with a certain schema.
 
     Columns that one of the schemas does not have, or does not use, are ignored.
     So is the schema if the model, or the snapshot, has none.
+
+    Args:
+        folder: The folder of snapshots.
+        manifest: The snapshot.
+        here: The schema of the model that takes it.
+        error: What to raise if a column is declared differently.
 
     Raises:
         SnapshotError: A column is declared differently.
         CorruptSnapshotError: The file of the schema is damaged.
     """
-    here = model_schema.schema_or_none(model)
     entry = next((f for f in manifest.files if f.file == NAME), None)
     if here is None or entry is None:
         return
@@ -57,12 +63,12 @@ def check(
         shown = differences[:_MOST_SHOWN]
         if more > 0:
             shown.append(f"and {more} more differences")
-        raise SnapshotError(
+        raise error(
             f"{folder.version_path(manifest.version)}: was saved of a model "
             f"with another schema: {'; '.join(shown)}. The rows of its tables "
             "belong to values that were read as that schema declares. Build "
-            "the model on the schema of the snapshot, "
-            f"lodestar.data.Schema.load({_path(folder, manifest)!r})"
+            "the model on the schema of the snapshot, lodestar.data.Schema."
+            f"load({folder.file_path(manifest.version, NAME)!r})"
         )
 
 
@@ -97,7 +103,3 @@ def _read(
             f"{entry.crc32c:08x}, as the manifest has it"
         )
     return Schema.load(path)
-
-
-def _path(folder: SnapshotFolder, manifest: Manifest) -> str:
-    return str(folder.file_path(manifest.version, NAME))

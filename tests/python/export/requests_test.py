@@ -284,3 +284,49 @@ def test_text_that_is_no_hexadecimal_number_is_refused(tmp_path):
         ):
             loaded.serve({"ad": tf.ragged.constant([["1", text]])})
     loaded.serve({"ad": tf.ragged.constant([[" 0xaB ", "0" * 40 + "1"]])})
+
+
+def test_strings_of_a_file_score_as_its_rows(tmp_path):
+    file = tmp_path / "train.csv"
+    file.write_text(
+        "click,word,tags,n\n1, red ,a|b,7\n0,?,b|?|c,8\n1,NA,,9\n0,green,c,7\n"
+    )
+    schema = Schema(
+        [
+            Column.label("click"),
+            Column.sparse("word", encoding="hash"),
+            Column.sparse(
+                "tags", encoding="hash", hash_as="tag", separator="|"
+            ),
+            Column.sparse("n"),
+        ]
+    )
+    inputs = schema.inputs()
+    rows = [
+        lodestar.layers.DynamicEmbedding(2, combiner="sum")(x)
+        for x in inputs.values()
+    ]
+    model = keras.Model(inputs, keras.layers.Dense(1)(sum(rows)))
+    model.compile(
+        lodestar.optimizers.DynamicEmbeddingOptimizer(
+            keras.optimizers.SGD(0.5)
+        ),
+        "mse",
+    )
+    data = lodestar.data.open_dataset(str(file), schema, batch_size=4)
+    model.fit(data, epochs=3, verbose=0)
+    path = str(tmp_path / "served")
+    saved_model(model, path)
+    loaded = tf.saved_model.load(path)
+    request = {
+        "word": tf.ragged.constant([[" red "], ["?"], ["NA"], ["green"]]),
+        "tags": tf.ragged.constant([["a", "b"], ["b", "?", "c"], [], ["c"]]),
+        "n": tf.ragged.constant([[7], [8], [9], [7]], tf.int64),
+    }
+    wanted = model.predict(data, verbose=0)
+    assert np.ptp(wanted) > 0.01
+    found = loaded.serve(request)["output_0"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for like in (model, path, loaded):
+        again = lodestar.data.open_dataset(str(file), like, batch_size=4)
+        np.testing.assert_array_equal(model.predict(again, verbose=0), wanted)

@@ -121,3 +121,22 @@ def test_damaged_schema_is_found(path):
         target.write(text.replace("item", "tiem"))
     with pytest.raises(snapshot.CorruptSnapshotError, match=r"schema\.yaml"):
         snapshot.restore_model(path, model)
+
+
+@pytest.mark.parametrize("encoding", ["hash", "int"])
+def test_served_model_takes_snapshots_of_its_schema(path, tmp_path, encoding):
+    export = str(tmp_path / "served")
+    lodestar.export.saved_model(model_of(SCHEMA), export)
+    schema = Schema([Column.sparse("item", encoding=encoding)])
+    snapshot.save_model(path, model_of(schema, seed=2))
+    if encoding == "int":
+        with pytest.raises(
+            SnapshotError,
+            match="`encoding` of the column 'item' is 'int' in the snapshot",
+        ):
+            lodestar.serving.LiveModel(export, path, poll_seconds=None)
+        return
+    live = lodestar.serving.LiveModel(export, path, poll_seconds=None)
+    assert live.version() == 1
+    strings = {"item": tf.ragged.constant([["a"], []])}
+    assert live(strings)["output_0"].shape == (2, 1)

@@ -84,7 +84,7 @@ def _allowed(column: Column, found: _Found) -> tuple[str, bool]:
     if column.kind == "sparse":
         rank = 1 + column.depth
         values = ("integers",) if column.holds_ids else ("floats", "integers")
-        if column.encoding == "hash":
+        if column.encoding != "int":
             values = ("integers", "strings")
         shape = ", ".join(["batch", *["values"] * column.depth])
         return (

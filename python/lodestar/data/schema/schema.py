@@ -357,9 +357,9 @@ class Schema:
     def check(self, features: Mapping[str, Any]) -> None:
         """Checks that features have the types that the columns declare.
 
-        A feature of ids holds integers or, with the encoding `"hash"`, strings,
-        which only an exported model takes: ragged, sparse or dense, with
-        `depth` dimensions besides the batch. A feature of numbers holds floats
+        A feature of ids holds integers or, with the encoding `"hash"` or
+        `"hex"`, strings, which only an exported model takes: ragged, sparse or
+        dense, with `depth` dimensions besides the batch. A feature of numbers holds floats
         or integers. Dense and one-hot features are dense and have the declared
         shape. Other features than the used columns are ignored.
 

@@ -14,6 +14,7 @@ SCHEMA = Schema(
         Column.label("click"),
         Column.sparse("item"),
         Column.sparse("word", encoding="hash"),
+        Column.sparse("ad", encoding="hex"),
         Column.sparse("path", depth=2),
         Column.sparse("w", dtype="float", weights_of="item"),
         Column.dense("price"),
@@ -27,6 +28,7 @@ IDS = tf.ragged.constant([[1], [2, 3]], tf.int64)
 GOOD = {
     "item": IDS,
     "word": IDS,
+    "ad": IDS,
     "path": tf.ragged.constant([[[1]], [[2], []]], tf.int64),
     "w": tf.cast(IDS, tf.float32),
     "price": tf.zeros([2, 1]),
@@ -59,6 +61,7 @@ def test_what_datasets_give_passes():
         ("item", keras.Input((None,), dtype="int64")),
         ("word", tf.ragged.constant([["a"], []])),
         ("word", np.array([["a"], ["b"]])),
+        ("ad", np.array([["1f"], ["b"]])),
         ("word", np.array([["a"], ["b"]], object)),
         ("price", np.array([1.0, 2.0])),
         ("price", np.array([1, 2])),
@@ -106,7 +109,7 @@ def test_all_problems_are_in_one_message():
     with pytest.raises(ValueError) as caught:
         SCHEMA.check({"item": tf.zeros([2, 1]), "price": tf.zeros([2, 9])})
     text = str(caught.value)
-    assert "['word', 'path', 'w', 'image', 'count', 'day']" in text
+    assert "['word', 'ad', 'path', 'w', 'image', 'count', 'day']" in text
     assert "found ['item', 'price']" in text
     assert "'click'" not in text and "'aside'" not in text
     assert "Column 'item'" in text and "Column 'price'" in text
