@@ -475,6 +475,8 @@ def _bad_values(column: Column, values: np.ndarray) -> tuple[np.ndarray, str]:
         return bad, f"an integer in [0, {limit(column) - 1}]"
     if column.dtype != "float" and values.dtype == np.float32:
         return ~is_int64(values), "an integer"
+    if values.dtype == np.float32:
+        return ~np.isfinite(values), "a finite number"
     return np.zeros(len(values), bool), ""
 
 

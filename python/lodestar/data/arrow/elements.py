@@ -225,7 +225,13 @@ def _of_floats(
 
 
 def _narrowed(numbers: np.ndarray, missing: np.ndarray | None) -> Elements:
-    """Returns numbers as float32; a finite one that becomes infinite is bad."""
+    """Returns numbers as float32; NaN is missing, as in pandas.
+
+    A finite number that becomes infinite is bad.
+    """
+    is_nan = np.isnan(numbers)
+    if is_nan.any():
+        missing = _either(missing, is_nan)
     if numbers.dtype == np.float32:
         return Elements(numbers, missing)
     with np.errstate(over="ignore"):

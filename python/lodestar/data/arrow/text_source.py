@@ -218,7 +218,12 @@ class TextSource(RowSource):
         raise DataError(f"{self.path}: {text}") from error
 
     def _check_encoded(self, data: bytes, group: int) -> None:
-        """Raises DataError if a block is not in the file's encoding."""
+        """Raises DataError if a block is not text in the file's encoding."""
+        if (place := data.find(b"\0")) >= 0:
+            line = self._first_line(group) + _num_lines(data[:place])
+            raise DataError(
+                f"{self.path}: line {line}: is not text: found a NUL byte"
+            )
         if data.isascii():
             return
         try:

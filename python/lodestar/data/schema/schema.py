@@ -359,9 +359,9 @@ class Schema:
 
         A feature of ids holds integers or, with the encoding `"hash"` or
         `"hex"`, strings, which only an exported model takes: ragged, sparse or
-        dense, with `depth` dimensions besides the batch. A feature of numbers holds floats
-        or integers. Dense and one-hot features are dense and have the declared
-        shape. Other features than the used columns are ignored.
+        dense, with `depth` dimensions besides the batch. A feature of numbers
+        holds floats or integers. Dense and one-hot features are dense and have
+        the declared shape. Other features than the used columns are ignored.
 
         Args:
             features: By column name: eager or symbolic tensors, dense, ragged

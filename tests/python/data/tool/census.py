@@ -6,5 +6,5 @@ age, job, hours, country, Salary
 50, ?, , United-States, >50K
 38, Private, 45.5, , >50K.
 
-28, "Self, inc", 1e1, ?, <=50K.
+28,"Self, inc", 1e1, ?, <=50K.
 """
