@@ -67,10 +67,17 @@ _ROOMS = {
     "export.stock": ("embedding", "lookup", "ops"),
     "export": (
         *("data.schema", "embedding", "export.stock", "layers", "lookup"),
-        *("ops",),
+        *("ops", "string_ids"),
         "ragged",
     ),
-    "serving": ("embedding", "export", "lookup", "ops", "snapshot"),
+    "serving": (
+        "data.schema",
+        "embedding",
+        "export",
+        "lookup",
+        "ops",
+        "snapshot",
+    ),
 }
 # Of a folder: what it is to those outside, made of all that is in it.
 _FRONTS = ("__init__", "__main__")
