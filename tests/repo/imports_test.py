@@ -55,14 +55,29 @@ _ROOMS = {
     ),
     "train": ("data.tool.file_dataset", "embedding", "optimizers", "paddle"),
     "testing": ("data", "data.schema", "metrics", "paddle", "sequence"),
-    "snapshot": ("embedding", "layers", "lookup", "ops", "optimizers"),
+    "snapshot": (
+        "data.schema",
+        "embedding",
+        "layers",
+        "lookup",
+        "ops",
+        "optimizers",
+    ),
     "callbacks": ("embedding", "layers", "snapshot", "train"),
     "export.stock": ("embedding", "lookup", "ops"),
     "export": (
-        *("embedding", "export.stock", "layers", "lookup", "ops"),
+        *("data.schema", "embedding", "export.stock", "layers", "lookup"),
+        *("ops", "string_ids"),
         "ragged",
     ),
-    "serving": ("embedding", "export", "lookup", "ops", "snapshot"),
+    "serving": (
+        "data.schema",
+        "embedding",
+        "export",
+        "lookup",
+        "ops",
+        "snapshot",
+    ),
 }
 # Of a folder: what it is to those outside, made of all that is in it.
 _FRONTS = ("__init__", "__main__")

@@ -65,8 +65,8 @@ def open_dataset(
     error. Open everything else with that schema, so that equal values have
     equal meanings:
 
-    >>> train = open_dataset("train.csv", label="click")
-    >>> test = open_dataset("test.parquet", schema=train.schema)
+    >>> train = open_dataset("clicks/train.csv", label="click")
+    >>> test = open_dataset("clicks/test.parquet", schema=train.schema)
     >>> model.fit(train, validation_data=test)
 
     Args:

@@ -23,7 +23,7 @@ class SharedFileList:
     files.
 
     >>> files = SharedFileList(server.address)
-    >>> model.fit(MultiSlotDataset(files, "schema.yaml", 1024))
+    >>> model.fit(lodestar.paddle.MultiSlotDataset(files, "schema.yaml", 1024))
     >>> for path in files.paths():
     ...     memory.load(path)  # an InMemoryDataset
 

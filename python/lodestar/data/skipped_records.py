@@ -16,7 +16,7 @@ class SkippedRecords:
     """Counts the records that datasets left out, and keeps what was wrong.
 
     >>> skipped = SkippedRecords()
-    >>> dataset = MultiSlotDataset(
+    >>> dataset = lodestar.paddle.MultiSlotDataset(
     ...     files, slots, 1024, on_error="skip", skipped=skipped)
     >>> skipped.count
     0

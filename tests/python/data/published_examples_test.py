@@ -37,7 +37,7 @@ class CtrDenseReader(MultiSlotGenerator):
             ]
             columns = [f"C{i}" for i in range(1, 27)]
             ids = [
-                hash_ids([text], column=column).tolist()
+                hash_ids([text], column=column).numpy()
                 for column, text in zip(columns, fields[14:])
             ]
             names = ["dense_feature", *columns, "label"]

@@ -12,6 +12,9 @@ import tempfile
 
 import keras
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import tensorflow as tf
 
 import lodestar
@@ -47,6 +50,10 @@ def _write_files():
     lodestar.hugectr.write_file_list("file_list.txt", ["clicks.norm"])
     spec.save("schema.yaml")
     pathlib.Path("clicks.csv").write_text("click,ids\n1,a b\n0,c\n")
+    table = pa.table({"click": [1, 0] * 50, "ids": ["a", "b"] * 50})
+    pathlib.Path("clicks").mkdir()
+    pa.csv.write_csv(table, "clicks/train.csv")
+    pa.parquet.write_table(table, "clicks/test.parquet")
     pathlib.Path("data.prototxt").write_text(
         'name: "MultiSlotDataFeed" batch_size: 2 multi_slot_desc {'
         '  slots { name: "click" type: "float" is_dense: true is_used: true }'
@@ -148,6 +155,7 @@ _NAMES = {
     "module": tf.Module,
     "old_ids": lambda: [1, 2],
     "path": lambda: "model",
+    "schema": _spec,
     "server": _server,
     "slots": lambda: "schema.yaml",
     "spec": _spec,
@@ -160,7 +168,14 @@ _NAMES = {
 }
 _PUBLIC = {
     name: getattr(module, name)
-    for module in (lodestar.data, lodestar.layers, lodestar.train, lodestar)
+    for module in (
+        lodestar.hugectr,
+        lodestar.paddle,
+        lodestar.data,
+        lodestar.layers,
+        lodestar.train,
+        lodestar,
+    )
     for name in module.__all__
 }
 _PUBLIC |= {"keras": keras, "lodestar": lodestar, "np": np, "tf": tf}

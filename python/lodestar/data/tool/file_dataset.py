@@ -26,7 +26,7 @@ class FileDataset:
     one element spec, so that a step compiled for one takes batches of all.
 
     >>> data = FileDataset(files, "schema.yaml", 1024)
-    >>> for day, files in files_by_day("log/%Y%m%d/*", first, last).items():
+    >>> for day, files in files_by_day("log/%Y%m%d/*.txt", first, last).items():
     ...     data.set_files(files)
     ...     train_from_dataset(model, data)
     """
