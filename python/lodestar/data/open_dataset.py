@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lodestar._checks import check_integer, is_number
 from lodestar._errors import DataError
+from lodestar.data.arrow.arrow_dataset import skip_of
 from lodestar.data.arrow.open_arrow import (
     FORMATS as ARROW_FORMATS,
 )
@@ -133,7 +134,7 @@ def open_dataset(
             if {**options, "format": format}.get(name):
                 raise ValueError(f"`{name}` is no option of a table.")
         read = options_of(open_dataset, batch_size, options)
-        opened = open_table(data, found_schema, arrow, read)
+        opened = open_table(data, found_schema, arrow, skip_of(read))
         return _finished(opened, read, split, verbose)
     if options.get("open_command") is not None:
         # Nothing is looked for in files then.
@@ -161,7 +162,7 @@ def open_dataset(
         elif not arrow.infers:
             found_schema = schema_of(paths)
         read = options_of(open_dataset, batch_size, options)
-        opened = open_files(paths, name, found_schema, arrow, read)
+        opened = open_files(paths, name, found_schema, arrow, skip_of(read))
         return _finished(opened, read, split, verbose)
     if split is not None:
         raise ValueError(f"`split` is no option of {name} files.")

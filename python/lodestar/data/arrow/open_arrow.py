@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lodestar._checks import check_texts
 from lodestar._errors import DataError, describe_error
-from lodestar.data.arrow.arrow_dataset import arrow_dataset, skip_of
+from lodestar.data.arrow.arrow_dataset import arrow_dataset
 from lodestar.data.arrow.bind_metadata import bind_metadata, check_same_places
 from lodestar.data.arrow.binding import Binding, bind
 from lodestar.data.arrow.decode import decode_rows
@@ -165,10 +165,6 @@ class ArrowData:
         """Returns batches of `(features, label)`."""
         return arrow_dataset(self.sources, self.bindings, self.na_values, read)
 
-    def of_path(self, path: str) -> "ArrowData":
-        """Returns the part that is the file of a path."""
-        return self._with([s for s in self.sources if s.path == path])
-
     def _with(self, sources: list[RowSource]) -> "ArrowData":
         part = object.__new__(ArrowData)
         part.__dict__.update(self.__dict__)
@@ -190,7 +186,10 @@ class ArrowData:
 
 
 def open_table(
-    table: Any, schema: Schema | None, options: ArrowOptions, read: ReadOptions
+    table: Any,
+    schema: Schema | None,
+    options: ArrowOptions,
+    skip: Callable[[str, int], None] | None,
 ) -> ArrowData:
     """Opens a table in memory.
 
@@ -199,7 +198,7 @@ def open_table(
         DataError: See ArrowData.
     """
     source = TableSource(name_of(table), as_arrow(table))
-    return ArrowData([source], schema, options, skip_of(read))
+    return ArrowData([source], schema, options, skip)
 
 
 def open_files(
@@ -207,7 +206,7 @@ def open_files(
     format: str,
     schema: Schema | None,
     options: ArrowOptions,
-    read: ReadOptions,
+    skip: Callable[[str, int], None] | None,
 ) -> ArrowData:
     """Opens files of one of `FORMATS`.
 
@@ -215,7 +214,6 @@ def open_files(
         DataError: A file is damaged; or see ArrowData.
         tf.errors.OpError: A file is missing or cannot be read.
     """
-    skip = skip_of(read)
     metadata = None
     if format == "parquet":
         metadata = read_metadata(metadata_path(paths[0]))

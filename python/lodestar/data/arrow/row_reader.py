@@ -14,7 +14,7 @@ from lodestar.data.arrow.batch_packer import BatchPacker
 from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.decode import Rows
 from lodestar.data.arrow.reader_threads import ReaderThreads
-from lodestar.data.arrow.row_source import RowSource, read_rows
+from lodestar.data.arrow.row_source import RowSource, read_rows, report_bad
 from lodestar.data.input_bytes import ChangedFileError
 from lodestar.data.sample_columns import concat
 
@@ -258,7 +258,11 @@ class RowReader:
 
     def _build(self, plan: _Plan, number: int) -> _Chunk:
         kept = []
-        skipped = []
+        skipped: list[tuple[str, int]] = []
+
+        def note(text: str, count: int) -> None:
+            skipped.append((text, count))
+
         for at, piece in plan.chunk(number):
             path = self._files[piece.file].path
             try:
@@ -268,13 +272,13 @@ class RowReader:
                     raise
                 skipped.append((str(error), piece.end - piece.begin))
                 continue
-            for row in sorted(rows.bad):
-                if piece.begin <= row < piece.end:
-                    text, advice = rows.bad[row]
-                    if self._skip is None:
-                        told = "; ".join(filter(None, (text, advice)))
-                        raise DataError(f"{path}: {told}")
-                    skipped.append((f"{path}: {text}", 1))
+            report_bad(
+                path,
+                rows,
+                piece.begin,
+                piece.end,
+                None if self._skip is None else note,
+            )
             kept.append(rows.good(piece.begin, piece.end))
             if piece.last:
                 self._groups.pop((piece.file, piece.group), None)

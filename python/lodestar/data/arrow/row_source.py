@@ -2,7 +2,7 @@
 
 import functools
 import urllib.parse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from lodestar._errors import DataError
 from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.decode import Rows, decode_rows
 from lodestar.data.arrow.faults import Faults
+from lodestar.data.input_bytes import ChangedFileError
 
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -107,6 +108,58 @@ def read_rows(
         return decode_rows(bindings, table, na_values, faults)
     except DataError as error:
         raise DataError(f"{source.path}: {error}") from error
+
+
+def good_rows(
+    source: RowSource,
+    group: int,
+    bindings: Sequence[Binding],
+    na_values: Collection[str],
+    skip: Callable[[str, int], None] | None,
+) -> Rows:
+    """Reads the rows of a group that can be used.
+
+    Args:
+        source: The source.
+        group: Number of the group.
+        bindings: The columns to read.
+        na_values: Strings that stand for a missing value.
+        skip: Called with a message and a number of rows for each row, or group,
+            that cannot be used; None raises.
+
+    Raises:
+        DataError: A row cannot be used.
+    """
+    try:
+        rows = read_rows(source, group, bindings, na_values)
+    except DataError as error:
+        if skip is None or isinstance(error, ChangedFileError):
+            raise
+        skip(str(error), source.row_groups[group])
+        return Rows(0, dict.fromkeys(range(len(bindings)), np.zeros((0, 1))))
+    report_bad(source.path, rows, 0, rows.num_rows, skip)
+    return rows.good(0, rows.num_rows)
+
+
+def report_bad(
+    path: str,
+    rows: Rows,
+    begin: int,
+    end: int,
+    skip: Callable[[str, int], None] | None,
+) -> None:
+    """Reports the bad ones of the rows [begin, end), or raises the first.
+
+    Raises:
+        DataError: A row is bad, and `skip` is None.
+    """
+    for row in sorted(rows.bad):
+        if begin <= row < end:
+            text, advice = rows.bad[row]
+            if skip is None:
+                told = "; ".join(filter(None, (text, advice)))
+                raise DataError(f"{path}: {told}")
+            skip(f"{path}: {text}", 1)
 
 
 def columns_of(

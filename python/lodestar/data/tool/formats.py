@@ -7,7 +7,7 @@ FORMATS[name].make(path, slots, **options)                          a SampleWrit
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,12 +18,18 @@ from lodestar.data.arrow.csv_writer import CsvWriter
 from lodestar.data.arrow.open_arrow import ArrowOptions, open_files
 from lodestar.data.arrow.parquet_file import SUFFIX
 from lodestar.data.arrow.parquet_writer import ParquetWriter
+from lodestar.data.arrow.row_source import good_rows
 from lodestar.data.example.example_dataset import ExampleDataset
 from lodestar.data.example.example_writer import ExampleWriter
 from lodestar.data.example.sample_table import infer_examples
 from lodestar.data.input_bytes import open_input
-from lodestar.data.record_dataset import ReadOptions
-from lodestar.data.sample_columns import lengths, num_rows, take
+from lodestar.data.sample_columns import (
+    as_lists,
+    cut,
+    lengths,
+    num_rows,
+    take,
+)
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
 from lodestar.data.skipped_records import SkippedRecords
@@ -124,45 +130,57 @@ class _ArrowSource(Source):
         format: str,
         **options: Any,
     ):
-        self._read = ReadOptions(
-            _BATCH,
-            as_columns=True,
-            on_error="raise" if skipped is None else "skip",
-            skipped=skipped,
-        )
-        as_read = None
+        as_read = schema
         if schema is not None:
-            as_read = schema.replace(map(_as_read, schema))
+            as_read = schema.replace(
+                dataclasses.replace(column, used=True) for column in schema
+            )
         self._data = open_files(
-            list(paths), format, as_read, ArrowOptions(**options), self._read
+            list(paths),
+            format,
+            as_read,
+            ArrowOptions(**options),
+            None if skipped is None else skipped.add,
         )
         spec = self._data.schema
         if schema is not None:
             bound = {binding.column.name for binding in self._data.bindings}
             spec = schema.replace(c for c in schema if c.name in bound)
         super().__init__(paths, spec, skipped, on_progress)
-        self._free = [s for s in spec if s.kind == "dense" and -1 in s.shape]
 
     def size(self, path: str) -> int | None:
-        found = [s for s in self._data.sources if s.path == path]
-        return found[0].num_rows if found else 0
-
-    def quiet(self) -> Self:
-        source = super().quiet()
-        if source._skipped is not None:
-            source._read = dataclasses.replace(
-                self._read, skipped=source._skipped
-            )
-        return source
+        return sum(s.num_rows for s in self._data.sources if s.path == path)
 
     def batches(self, path: str) -> Iterator[dict[str, Any]]:
-        data = self._data.of_path(path)
-        if not data.sources:
-            return
-        for columns in data.dataset(self._read).as_numpy_iterator():
-            yield columns
-            if self._on_progress is not None:
-                self._on_progress(num_rows(columns))
+        skip = None if self._skipped is None else self._skipped.add
+        bindings = self._data.bindings
+        for source in self._data.sources:
+            if source.path != path:
+                continue
+            for group, size in enumerate(source.row_groups):
+                if not size:
+                    continue
+                rows = good_rows(
+                    source, group, bindings, self._data.na_values, skip
+                )
+                columns = {
+                    binding.column.name: _as_written(binding.column, values)
+                    for binding, values in zip(bindings, rows.columns.values())
+                }
+                for begin in range(0, rows.num_rows, _BATCH):
+                    end = min(begin + _BATCH, rows.num_rows)
+                    yield cut(columns, begin, end)
+                    if self._on_progress is not None:
+                        self._on_progress(end - begin)
+
+
+def _as_written(column: Column, values: Any) -> Any:
+    """Returns the values of a column as `SampleWriter.write_batch` takes them."""
+    if column.kind == "sparse":
+        return as_lists(values)
+    if isinstance(values, tuple) or column.kind == "label":
+        return values
+    return values.reshape(-1, *column.shape)
 
 
 def _no_writer(path: StrPath, *args: Any, **options: Any) -> SampleWriter:
