@@ -78,6 +78,7 @@ class Program:
 
 
 PROGRAMS = {
+    "arrow_benchmark": Program(180),
     "callers_benchmark": Program(60, small=(), native=True),
     "collection_benchmark": Program(60),
     "embedding_benchmark": Program(240, ("--runs", "7")),
@@ -92,8 +93,6 @@ PROGRAMS = {
     "id_table_benchmark": Program(300),
     "live_model_benchmark": Program(120),
     "model_benchmark": Program(150),
-    "csv_benchmark": Program(60),
-    "parquet_benchmark": Program(120),
     "peers_benchmark": Program(120, tfra=True),
     "reader_benchmark": Program(180),
     "second_core_benchmark": Program(400),
