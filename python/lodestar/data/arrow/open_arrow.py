@@ -363,7 +363,9 @@ class _Fits:
         self._known: set[Any] = set()
 
     def check(self, source: RowSource) -> None:
-        source.check_names(list({b.source for b in self._bindings}))
+        source.check_names(
+            list(dict.fromkeys(b.source for b in self._bindings))
+        )
         for binding in self._bindings:
             arrow_type = source.types.get(binding.source)
             if arrow_type is None or isinstance(source, TextSource):
