@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from lodestar._commands.parsing import Command, comma_separated, group
+from lodestar._commands.parsing import Command, comma_separated, group, option
 from lodestar._formats import (
     CHECKS,
     FORMAT_NAMES,
@@ -33,118 +33,98 @@ def _text(text: str) -> str:
 
 
 def _delimiter(flag: str, default: str) -> click.Option:
-    return click.Option(
-        [flag],
-        type=_text,
-        metavar="TEXT",
-        help=f"csv, tsv: delimiter, e.g. ';' or tab.  [default: {default}]",
+    return option(
+        flag,
+        f"csv, tsv: delimiter, e.g. ';' or tab.  [default: {default}]",
+        _text,
+        "TEXT",
     )
 
 
 def _keys(prefix: str = "", default: str = "") -> list[click.Option]:
     return [
-        click.Option(
-            [f"--{prefix}key-type"],
-            type=click.Choice(KEY_TYPES),
-            help=f"norm, raw: type of the ids.  [default: {default or 'uint32'}]",
+        option(
+            f"--{prefix}key-type",
+            f"norm, raw: type of the ids.  [default: {default or 'uint32'}]",
+            click.Choice(KEY_TYPES),
         ),
-        click.Option(
-            [f"--{prefix}layout"],
-            type=click.Choice(LAYOUTS),
-            help=f"raw: layout of an example.  [default: {default or 'float'}]",
+        option(
+            f"--{prefix}layout",
+            f"raw: layout of an example.  [default: {default or 'float'}]",
+            click.Choice(LAYOUTS),
         ),
-        click.Option(
-            [f"{prefix}nnz_per_slot".replace("-", "_"), f"--{prefix}nnz"],
-            type=_nnz,
-            metavar="N[,N]",
-            help="raw: number of ids in every id column, or in each.  "
+        option(
+            f"{prefix.replace('-', '_')}nnz_per_slot --{prefix}nnz",
+            "raw: number of ids in every id column, or in each.  "
             f"[default: {default or '1'}]",
+            _nnz,
+            "N[,N]",
         ),
     ]
 
 
 # Each parameter is called as the parameter of `open_dataset`.
 READING = [
-    click.Option(
-        ["--format"],
-        type=click.Choice(FORMAT_NAMES),
-        help="Format of IN.  [default: detected from the first bytes; raw only "
+    option(
+        "--format",
+        "Format of IN.  [default: detected from the first bytes; raw only "
         "from the extension .raw or .bin]",
+        click.Choice(FORMAT_NAMES),
     ),
-    click.Option(
-        ["--schema"],
-        metavar="FILE",
-        help="Schema of IN: YAML, or .pbtxt of Merlin.  [default: "
+    option(
+        "--schema",
+        "Schema of IN: YAML, or .pbtxt of Merlin.  [default: "
         "IN.schema.yaml or schema.yaml in the folder of IN, else inferred]",
+        metavar="FILE",
     ),
-    click.Option(
-        ["--label"],
-        metavar="COLUMN[=POSITIVE]",
-        help="The label, a column of numbers; or 1 where the column is POSITIVE "
+    option(
+        "--label",
+        "The label, a column of numbers; or 1 where the column is POSITIVE "
         "and 0 elsewhere.  [default: label]",
+        metavar="COLUMN[=POSITIVE]",
     ),
-    click.Option(
-        ["--categorical"],
-        type=_names,
-        metavar="A,B",
-        help="Columns of ids.  [default: inferred]",
+    option(
+        "--categorical", "Columns of ids.  [default: inferred]", _names, "A,B"
     ),
-    click.Option(
-        ["--numeric"],
-        type=_names,
-        metavar="A,B",
-        help="Columns of numbers.  [default: inferred]",
+    option(
+        "--numeric", "Columns of numbers.  [default: inferred]", _names, "A,B"
     ),
-    click.Option(
-        ["na_values", "--na-value"],
-        multiple=True,
-        metavar="TEXT",
-        help="String that means missing; repeat for several.  [default: those "
+    option(
+        "na_values --na-value",
+        "String that means missing; repeat for several.  [default: those "
         "of pandas, ? and \\N]",
+        metavar="TEXT",
+        multiple=True,
     ),
-    click.Option(
-        ["--columns"],
-        type=_names,
-        metavar="A,B",
-        help="csv, tsv: names of all columns of files without a header.",
+    option(
+        "--columns",
+        "csv, tsv: names of all columns of files without a header.",
+        _names,
+        "A,B",
     ),
-    click.Option(
-        ["--encoding"],
+    option(
+        "--encoding",
+        "csv, tsv: character encoding.  [default: utf-8]",
         metavar="NAME",
-        help="csv, tsv: character encoding.  [default: utf-8]",
     ),
     _delimiter("--delimiter", "detected"),
     *_keys(),
-    click.Option(
-        ["--num-samples"],
-        type=_positive,
-        metavar="N",
-        help="raw: examples per file.",
-    ),
-    click.Option(
-        ["--slot-size-array"],
-        type=_sizes,
-        metavar="N,N",
-        help="parquet, raw: for each id column, its largest id plus 1. Ids are "
+    option("--num-samples", "raw: examples per file.", _positive, "N"),
+    option(
+        "--slot-size-array",
+        "parquet, raw: for each id column, its largest id plus 1. Ids are "
         "checked, and shifted past the ids of the columns before.",
+        _sizes,
+        "N,N",
     ),
 ]
 WRITING = [
-    click.Option(
-        ["--check"],
-        type=click.Choice(CHECKS),
-        help="norm: checksums.  [default: sum]",
+    option("--check", "norm: checksums.  [default: sum]", click.Choice(CHECKS)),
+    option(
+        "--row-group-size", "parquet: examples per row group.", _positive, "N"
     ),
-    click.Option(
-        ["--row-group-size"],
-        type=_positive,
-        metavar="N",
-        help="parquet: examples per row group.",
-    ),
-    click.Option(
-        ["--compression"],
-        metavar="CODEC",
-        help="parquet: zstd, snappy, none, ...",
+    option(
+        "--compression", "parquet: zstd, snappy, none, ...", metavar="CODEC"
     ),
 ]
 # For options of both sides.
@@ -169,11 +149,11 @@ def given_options(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _FILES = click.Argument(["files"], nargs=-1, required=True, metavar="IN...")
-_ON_ERROR = click.Option(
-    ["--on-error"],
-    type=click.Choice(["raise", "skip"]),
+_ON_ERROR = option(
+    "--on-error",
+    "Stop at the first bad example, or skip and report bad examples.",
+    click.Choice(["raise", "skip"]),
     default="raise",
-    help="Stop at the first bad example, or skip and report bad examples.",
 )
 _ALL = "All IN are of one format; a folder or a file list stands for its files."
 
@@ -187,23 +167,18 @@ DATA = group(
             [
                 *READING,
                 _ON_ERROR,
-                click.Option(
-                    ["--to"],
-                    type=_written,
-                    help="Format of OUT.  [default: from the extension of OUT]",
+                option(
+                    "--to",
+                    "Format of OUT.  [default: from the extension of OUT]",
+                    _written,
                 ),
-                click.Option(
-                    ["--limit"],
-                    type=_positive,
-                    metavar="N",
-                    help="Stop after N examples.",
-                ),
-                click.Option(
-                    ["num_files", "--files"],
-                    type=_positive,
-                    metavar="N",
-                    help="Make OUT a folder of N files with schema.yaml and, "
+                option("--limit", "Stop after N examples.", _positive, "N"),
+                option(
+                    "num_files --files",
+                    "Make OUT a folder of N files with schema.yaml and, "
                     "for norm and parquet, file_list.txt.",
+                    _positive,
+                    "N",
                 ),
                 *OUT_WRITING,
                 *WRITING,
@@ -219,16 +194,14 @@ DATA = group(
             [
                 *READING,
                 _ON_ERROR,
-                click.Option(
-                    ["--records"],
-                    type=_count,
+                option(
+                    "--records",
+                    "Also print the first N examples.",
+                    _count,
+                    "N",
                     default=0,
-                    metavar="N",
-                    help="Also print the first N examples.",
                 ),
-                click.Option(
-                    ["as_json", "--json"], is_flag=True, help="Print JSON."
-                ),
+                option("as_json --json", "Print JSON.", is_flag=True),
                 _FILES,
             ],
             help="Print the schema and statistics of files. Reads every example."
@@ -238,18 +211,17 @@ DATA = group(
             "validate",
             [
                 *READING,
-                click.Option(
-                    ["--max-errors"],
-                    type=_count,
+                option(
+                    "--max-errors",
+                    "Print at most N errors, and at most 100 of bad examples.",
+                    _count,
+                    "N",
                     default=20,
-                    metavar="N",
-                    help="Print at most N errors, and at most 100 of bad "
-                    "examples.",
                 ),
-                click.Option(
-                    ["--paddle"],
+                option(
+                    "--paddle",
+                    "Also report empty columns, which Paddle refuses.",
                     is_flag=True,
-                    help="Also report empty columns, which Paddle refuses.",
                 ),
                 _FILES,
             ],
@@ -259,37 +231,37 @@ DATA = group(
         Command(
             "generate",
             [
-                click.Option(
-                    ["--format"],
-                    type=_written,
+                option(
+                    "--format",
+                    "Format of the files.",
+                    _written,
                     default="multislot",
-                    help="Format of the files.",
                 ),
-                click.Option(
-                    ["--samples"],
-                    type=_positive,
+                option(
+                    "--samples",
+                    "Examples of all files together.",
+                    _positive,
+                    "N",
                     default=300_000,
-                    metavar="N",
-                    help="Examples of all files together.",
                 ),
-                click.Option(
-                    ["num_files", "--files"],
-                    type=_positive,
+                option(
+                    "num_files --files",
+                    "Number of files.",
+                    _positive,
+                    "N",
                     default=8,
-                    metavar="N",
-                    help="Number of files.",
                 ),
-                click.Option(
-                    ["--seed"],
-                    type=_count,
+                option(
+                    "--seed",
+                    "Seed of the random numbers.",
+                    _count,
+                    "N",
                     default=0,
-                    metavar="N",
-                    help="Seed of the random numbers.",
                 ),
-                click.Option(
-                    ["--one-id"],
+                option(
+                    "--one-id",
+                    "Exactly one id in each id column, as raw always has.",
                     is_flag=True,
-                    help="Exactly one id in each id column, as raw always has.",
                 ),
                 _delimiter("--delimiter", "comma for csv, tab for tsv"),
                 *_keys(),

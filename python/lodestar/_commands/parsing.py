@@ -33,6 +33,19 @@ class Command(click.Command):
         return ctx
 
 
+def option(
+    names: str,
+    help: str,
+    type: Callable[[str], Any] | None = None,
+    metavar: str | None = None,
+    **settings: Any,
+) -> click.Option:
+    """Returns a `click.Option`; `names` are a parameter, if any, and flags."""
+    return click.Option(
+        names.split(), type=type, metavar=metavar, help=help, **settings
+    )
+
+
 def group(
     name: str, help: str, commands: Sequence[click.Command]
 ) -> click.Group:

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from lodestar._commands.parsing import Command, group
+from lodestar._commands.parsing import Command, group, option
 
 _count = click.IntRange(min=1)
 
@@ -29,11 +29,8 @@ def _check_inspect(id: Any, top: Any, diff: Any, **others: Any) -> None:
 
 
 _PATH = click.Argument(["path"], metavar="PATH")
-_VERSION = click.Option(
-    ["--version"],
-    type=_count,
-    metavar="V",
-    help="The version.  [default: the newest]",
+_VERSION = option(
+    "--version", "The version.  [default: the newest]", _count, "V"
 )
 
 SNAPSHOT = group(
@@ -53,35 +50,31 @@ SNAPSHOT = group(
             [
                 _PATH,
                 _VERSION,
-                click.Option(
-                    ["--table"],
+                option(
+                    "--table",
+                    "Only this table.  [default: all]",
                     metavar="NAME",
-                    help="Only this table.  [default: all]",
                 ),
-                click.Option(
-                    ["--id"],
-                    type=_id,
-                    metavar="N",
-                    help="Print the row of one id and the version that wrote it.",
+                option(
+                    "--id",
+                    "Print the row of one id and the version that wrote it.",
+                    _id,
+                    "N",
                 ),
-                click.Option(
-                    ["--top"],
-                    type=click.Choice(["frequency"]),
-                    help="Print the rows with the highest frequency.",
+                option(
+                    "--top",
+                    "Print the rows with the highest frequency.",
+                    click.Choice(["frequency"]),
                 ),
-                click.Option(
-                    ["--diff"],
-                    metavar="OTHER",
-                    help="Count the rows that differ from another version of "
+                option(
+                    "--diff",
+                    "Count the rows that differ from another version of "
                     "PATH, or from the newest version of another folder. Rows "
                     "that OTHER lacks count as added.",
+                    metavar="OTHER",
                 ),
-                click.Option(
-                    ["-n"],
-                    type=_count,
-                    default=20,
-                    metavar="N",
-                    help="How many rows --top prints.",
+                option(
+                    "-n", "How many rows --top prints.", _count, "N", default=20
                 ),
             ],
             help="Print the contents of a version, or some of its rows.",
@@ -91,13 +84,13 @@ SNAPSHOT = group(
             "compact",
             [
                 _PATH,
-                click.Option(
-                    ["--keep"],
-                    type=_count,
-                    default=1,
-                    metavar="N",
-                    help="How many of the newest versions to keep, including "
+                option(
+                    "--keep",
+                    "How many of the newest versions to keep, including "
                     "the new one.",
+                    _count,
+                    "N",
+                    default=1,
                 ),
             ],
             help="Replace the newest chain by one full version and remove old "

@@ -2,7 +2,7 @@
 
 import click
 
-from lodestar._commands.parsing import Command, group
+from lodestar._commands.parsing import Command, group, option
 
 TRAIN = group(
     "train",
@@ -13,22 +13,20 @@ TRAIN = group(
             help="Run a parameter server or a worker until SIGTERM or Ctrl-C. "
             "TF_CONFIG defines which one; the options override it.",
             params=[
-                click.Option(
-                    ["--cluster"],
-                    metavar="JSON",
-                    help='All tasks: {"ps": ["HOST:PORT", ...], '
+                option(
+                    "--cluster",
+                    'All tasks: {"ps": ["HOST:PORT", ...], '
                     '"worker": ["HOST:PORT", ...]}.',
+                    metavar="JSON",
                 ),
-                click.Option(
-                    ["--job"],
-                    metavar="JOB",
-                    help="Job of this task: ps or worker.",
+                option(
+                    "--job", "Job of this task: ps or worker.", metavar="JOB"
                 ),
-                click.Option(
-                    ["--task"],
-                    type=click.IntRange(min=0),
-                    metavar="N",
-                    help="Index of this task in its job, from 0.",
+                option(
+                    "--task",
+                    "Index of this task in its job, from 0.",
+                    click.IntRange(min=0),
+                    "N",
                 ),
             ],
         )

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from census import CENSUS
-from text_ids import hash_ids
 
+from lodestar import hash_ids
 from lodestar.data import Column, Schema
 from lodestar.data import __main__ as tool
 from lodestar.data.tool.schema_beside import schema_path
@@ -276,7 +276,7 @@ FAILURES = [
     ),
     (
         "convert --label y in.txt out.txt",
-        "--label is for parquet, arrow, csv, tsv",
+        "--label is for parquet, arrow, tfrecord, csv, tsv, but the",
     ),
     (
         "convert --out-nnz 2 in.txt o.norm",

@@ -106,7 +106,7 @@ def test_csv(here, capsys):
         "y,I,C\n1,0.5,7 8\n2,0,7\n1,x,\n1,1,1.5\n0,1,1\n"
     )
     assert run(capsys, "a.csv") == [
-        "a.csv: line 3: column 'y': found 2.0, expected 0 or 1",
+        "a.csv: line 3: column 'y': found 2, expected 0 or 1",
         "a.csv: line 4: column 'I': found 'x', expected a float32",
         "a.csv: line 5: column 'C': found '1.5', expected an integer of 64 bits",
         "2 good samples and 3 errors in 1 file",
