@@ -7,6 +7,7 @@ import io
 import numpy as np
 import pytest
 from arrow_cases import as_lists
+from row_cases import set_block_bytes
 from text_ids import hash_ids
 
 from lodestar.data import Column, DataError
@@ -22,9 +23,7 @@ def blocks(monkeypatch):
     """Makes files consist of many blocks."""
 
     def of(size):
-        monkeypatch.setattr(
-            "lodestar.data.arrow.text_source._BLOCK_BYTES", size
-        )
+        set_block_bytes(monkeypatch, size)
 
     return of
 
