@@ -180,6 +180,17 @@ def test_bytes_that_are_not_of_the_encoding(opened, blocks, size):
     )
 
 
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_bytes_that_are_not_text(opened, blocks, size):
+    blocks(size)
+    source = opened("a,b\n1,2\n\n3,\0\n")
+    with pytest.raises(DataError) as error:
+        rows_of(source, [Column.sparse("a")])
+    assert str(error.value) == (
+        f"{source.path}: line 4: is not text: found a NUL byte"
+    )
+
+
 def test_missing_values(opened):
     text = "x,c,s\n1.5,a,7\n,,\nNA,?,NULL\n - ,-,-\n" + '"","","NA"\n'
     columns = [
