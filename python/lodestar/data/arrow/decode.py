@@ -20,7 +20,6 @@ from lodestar.data.sample_columns import (
     lengths,
     take,
 )
-from lodestar.data.sample_writer import is_int64
 from lodestar.data.schema import Column
 from lodestar.data.schema.arrow_types import (
     as_text,
@@ -473,8 +472,6 @@ def _bad_values(column: Column, values: np.ndarray) -> tuple[np.ndarray, str]:
     if column.kind == "one_hot":
         bad = (values < 0) | (values >= limit(column))
         return bad, f"an integer in [0, {limit(column) - 1}]"
-    if column.dtype != "float" and values.dtype == np.float32:
-        return ~is_int64(values), "an integer"
     if values.dtype == np.float32:
         return ~np.isfinite(values), "a finite number"
     return np.zeros(len(values), bool), ""

@@ -119,7 +119,9 @@ def _is_float(column: Column) -> bool:
 
 def _allowed(column: Column) -> str:
     if column.kind == "label":
-        return "0 or 1" if column.binary else "a number"
+        if column.binary:
+            return "0 or 1"
+        return "a number" if _is_float(column) else "an integer of 64 bits"
     if column.kind == "one_hot":
         return f"an integer in [0, {column.size - 1}]"
     if column.dtype == "float":
@@ -204,6 +206,8 @@ def _of_floats(
     missing = _either(missing, np.isnan(numbers) if len(numbers) else None)
     with np.errstate(invalid="ignore"):
         good = np.abs(numbers) <= _EXACT[bits]
+        if column.kind == "label":  # whose size matters, not its last digit
+            good = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
         integers = numbers.astype(np.int64)
         good &= integers == numbers
     if missing is not None:
@@ -213,7 +217,7 @@ def _of_floats(
     def describe(place: int) -> str:
         number = float(numbers[place])
         text = f"found {number}, expected {_allowed(column)}"
-        if number.is_integer():
+        if number.is_integer() and column.kind != "label":
             text += (
                 f"; float{bits} holds every integer only up to {_EXACT[bits]}"
             )

@@ -229,6 +229,8 @@ class _Sample:
         self._width: int | None = 1
         arrays = [_plain(chunk) for chunk in column.chunks]
         leaf = self._type
+        while isinstance(leaf, pa.BaseExtensionType):
+            leaf = leaf.storage_type
         while is_list(leaf):
             self._width = (
                 leaf.list_size if types.is_fixed_size_list(leaf) else None
@@ -247,9 +249,16 @@ class _Sample:
         if is_text(leaf):
             arrays = [as_text(array) for array in arrays]
             leaf = pa.large_string()
+        elif types.is_floating(leaf):
+            leaf = pa.float64()
+            arrays = [array.cast(leaf) for array in arrays]
         self._array = pa.chunked_array(arrays, leaf)
         if is_text(leaf):
             self._drop_missing_text()
+        elif types.is_floating(leaf):
+            # As pandas writes a missing value.
+            is_nan = pc.is_nan(self._array)
+            self._array = pc.if_else(is_nan, None, self._array)
         self.count = len(self._array) - self._array.null_count
 
     def _drop_missing_text(self) -> None:
@@ -292,17 +301,14 @@ class _Sample:
             return self._guess_list()
         if self._is_category:
             return self.ids("a category")
-        if types.is_boolean(leaf) or (
-            is_text(leaf) and self._all_match(r"(?i)^\s*(true|false)\s*$")
-        ):
+        if self._is_boolean():
             return self.numbers("booleans")
         if is_text(leaf):
             return self._guess_text()
         if types.is_floating(leaf) or types.is_decimal(leaf):
-            has_missing = self.count < len(self._array) or self._has_nan()
             if not self._is_whole():
                 return self.numbers("numbers")
-            if not has_missing and not _ID_NAME.fullmatch(self._name):
+            if not self._has_missing() and not _ID_NAME.fullmatch(self._name):
                 return self.numbers("floating-point numbers")
         return self._guess_whole()
 
@@ -330,6 +336,8 @@ class _Sample:
             )
         if self.count == 0:
             return _Guess("label", "without values", {"dtype": "float"})
+        if self._is_boolean():
+            return _Guess("label", "booleans")
         numbers = self._numbers()
         if numbers is None:
             found = pc.unique(self._texts().drop_null()).to_pylist()[:_SHOWN]
@@ -388,7 +396,11 @@ class _Sample:
 
     def _guess_text(self) -> _Guess:
         if self._all_match(_INTEGER):
-            if self._any_match(r"\.") and not self._has_missing():
+            if (
+                self._any_match(r"\.")
+                and not self._has_missing()
+                and not _ID_NAME.fullmatch(self._name)
+            ):
                 return self.numbers("numbers with a decimal point")
             if self._any_match(_CODE):
                 return self.ids("integers with leading zeros")
@@ -445,13 +457,13 @@ class _Sample:
             or types.is_null(leaf)
         )
 
+    def _is_boolean(self) -> bool:
+        return types.is_boolean(self._leaf) or (
+            is_text(self._leaf) and self._all_match(r"(?i)^(true|false)$")
+        )
+
     def _has_missing(self) -> bool:
         return self.count < len(self._array)
-
-    def _has_nan(self) -> bool:
-        if not types.is_floating(self._leaf):
-            return False
-        return bool(pc.any(pc.is_nan(self._array)).as_py())
 
     def _texts(self) -> Any:
         if is_text(self._leaf):
@@ -474,17 +486,13 @@ class _Sample:
         try:
             texts.cast(pa.int64())
         except pa.ArrowInvalid:
-            return all(
-                -(2**63) <= int(float(t) if "." in t else t) < 2**64
-                for t in pc.unique(texts).to_pylist()
-            )
+            return all(map(_fits_64_bits, pc.unique(texts).to_pylist()))
         return True
 
     def _is_whole(self) -> bool:
         numbers = self._numbers()
         if numbers is None:
             return False
-        numbers = numbers[~np.isnan(numbers)]
         return bool(
             (np.isfinite(numbers) & (np.trunc(numbers) == numbers)).all()
         )
@@ -507,7 +515,7 @@ class _Sample:
             return array.cast(pa.int64()).to_numpy()
         numbers = self._numbers()
         assert numbers is not None
-        return numbers[~np.isnan(numbers)]
+        return numbers
 
     def _share_of_numbers(self) -> tuple[float, list[str]]:
         pattern = r"(?i)^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?\s*$"
@@ -516,6 +524,14 @@ class _Sample:
         odd = pc.unique(array.filter(pc.invert(is_number))).to_pylist()
         share = pc.sum(is_number).as_py() / max(len(array), 1)
         return share, odd[:_SHOWN]
+
+
+def _fits_64_bits(text: str) -> bool:
+    whole = text.partition(".")[0]
+    digits = whole.lstrip("+-").lstrip("0") or "0"
+    if len(digits) > len(str(2**64)):  # int() refuses thousands of digits
+        return False
+    return int(digits) <= (2**63 if whole.startswith("-") else 2**64 - 1)
 
 
 def _plain(array: Any) -> Any:

@@ -6,11 +6,11 @@ import pandas
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from row_cases import SPEC, read, table, write
+from row_cases import SPEC, read, set_block_bytes, table, write
 
 import lodestar
 from lodestar._errors import describe_error
-from lodestar.data import Column, open_dataset
+from lodestar.data import Column, SkippedRecords, open_dataset
 
 SUFFIXES = ["parquet", "arrow", "arrows", "csv"]
 
@@ -70,7 +70,7 @@ def test_an_error_of_a_row_is_a_few_lines(run):
 
 
 def test_a_csv_file_that_changes_while_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("lodestar.data.arrow.text_source._BLOCK_BYTES", 100)
+    set_block_bytes(monkeypatch, 100)
     path = write(tmp_path / "a.csv", table(0, 200))
     iterator = iter(
         open_dataset(path, SPEC, 2, prefetch=0, num_parallel_files=1)
@@ -127,3 +127,25 @@ def test_model_fit_knows_the_steps_of_an_epoch():
     history = model.fit(dataset, epochs=2, verbose=0, callbacks=[steps])
     assert seen == [3]
     assert np.isfinite(history.history["loss"]).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle_rows": 3}, {"split": 0.5}])
+def test_rows_of_text_that_cannot_be_parsed_are_left_out(tmp_path, options):
+    path = tmp_path / "in.csv"
+    path.write_text('label,a\n1,2\n3,4\n0\n0,"5\n"\n1,6,7\n')
+    schema = [Column.label("label"), Column.sparse("a")]
+    skipped = SkippedRecords()
+    found = open_dataset(
+        path, schema, 8, on_error="skip", skipped=skipped, **options
+    )
+    parts = found if "split" in options else [found]
+    batches = [batch for part in parts for batch in part]
+    assert sorted(sum((x["a"].to_list() for x, _ in batches), [])) == [[2], [5]]
+    assert sorted(skipped.messages) == [
+        f"{path}: line 3: column 'label': found 3, expected 0 or 1",
+        f"{path}: line 4: found 1 fields, expected 2",
+        f"{path}: line 7: found 3 fields, expected 2",
+    ]
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        list(open_dataset(path, schema, 8))
+    assert describe_error(error.value).startswith(f"{path}: line 3: column")

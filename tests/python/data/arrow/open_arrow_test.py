@@ -8,7 +8,7 @@ import pandas
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from row_cases import SPEC, read, table, write
+from row_cases import SPEC, read, set_block_bytes, table, write, write_metadata
 from text_ids import hash_ids
 
 from lodestar._errors import describe_error
@@ -263,7 +263,7 @@ def test_partitions_by_integers_are_integers(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".arrow", None])
 def test_a_split(tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr("lodestar.data.arrow.text_source._BLOCK_BYTES", 300)
+    set_block_bytes(monkeypatch, 300)
     data = table(0, 100)
     if suffix is not None:
         data = [
@@ -396,3 +396,67 @@ def test_missing_strings(tmp_path):
             tf.errors.InvalidArgumentError, match="column 'C': found '-'"
         ):
             list(open_dataset(source, list(schema), 8))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", None])
+def test_fields_of_structs_are_columns(tmp_path, suffix):
+    data = pa.table(
+        {
+            "user": pa.array(
+                [{"id": 7, "home": {"city": "Oslo"}}, None, {"id": 8}]
+            ),
+            "a.b": [0.5, 1.5, 2.5],
+            "a": [{"b": "shadowed", "c": True}] * 3,
+        }
+    )
+    if suffix is not None:
+        data = write(tmp_path / f"in{suffix}", data)
+    dataset = open_dataset(data, batch_size=4, verbose=False)
+    assert dataset.schema == Schema(
+        [
+            Column.sparse("user.id"),
+            Column.sparse("user.home.city", encoding="hash"),
+            Column.dense("a.b"),
+            Column.dense("a.c"),
+        ]
+    )
+    (features,) = dataset
+    assert features["user.id"].to_list() == [[7], [], [8]]
+    oslo = hash_ids("user.home.city", ["Oslo"]).tolist()
+    assert features["user.home.city"].to_list() == [oslo, [], []]
+    assert features["a.b"].numpy().ravel().tolist() == [0.5, 1.5, 2.5]
+    assert features["a.c"].numpy().ravel().tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])
+def test_inference_looks_at_all_files(tmp_path, suffix):
+    def file(number, values):
+        data = pa.table({"n": pa.array(values, pa.int64()), "x": values})
+        data = data.set_column(1, "x", pa.array([0.5] * len(values)))
+        return write(tmp_path / f"{number}{suffix}", data)
+
+    # The first one has no rows, and no other has enough to show what n is.
+    some = [*range(2, 127)] * 2
+    files = [file(0, []), *(file(i, some) for i in range(1, 5))]
+    dataset = open_dataset(files, batch_size=4, verbose=False)
+    assert dataset.schema["n"].kind == "dense"
+    assert "(1000 rows of" in dataset.schema["n"].why
+    with pytest.raises(DataError, match="750 rows do not show .*'n'"):
+        open_dataset(files[:4], batch_size=4)
+
+
+def test_files_may_be_a_folder_or_a_list(tmp_path, monkeypatch):
+    for i in range(3):
+        write(tmp_path / f"{i}.parquet", table(7 * i, 7 * i + 7))
+    found = open_dataset(tmp_path, SPEC, 8)
+    assert sum(read(found), []) == list(range(21))
+    listed = tmp_path / "file_list.txt"
+    names = [str(tmp_path / f"{i}.parquet") for i in (2, 0)]
+    listed.write_text("\n".join(["2", *names, "behind"]) + "\n")
+    order = [*range(14, 21), *range(7)]
+    assert sum(read(open_dataset(listed, SPEC, 8)), []) == order
+    listed.unlink()
+    write_metadata(tmp_path, {"2.parquet": 7, "0.parquet": 7})
+    assert sum(read(open_dataset(tmp_path, SPEC, 8)), []) == order
+    monkeypatch.chdir(tmp_path)
+    assert sum(read(open_dataset("0.parquet", SPEC, 8)), []) == [*range(7)]

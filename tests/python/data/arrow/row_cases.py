@@ -95,6 +95,13 @@ def write_metadata(directory, num_rows, labels=(), conts=(), cats=(), **more):
     return path
 
 
+def set_block_bytes(monkeypatch, size):
+    """Makes text files consist of blocks of about so many bytes."""
+    module = "lodestar.data.arrow.text_source"
+    monkeypatch.setattr(f"{module}._BLOCK_BYTES", size)
+    monkeypatch.setattr(f"{module}._COLUMN_BYTES", 0)
+
+
 def read(dataset):
     """All samples of a dataset of SPEC: n, and whatever else must follow it."""
     numbers = []

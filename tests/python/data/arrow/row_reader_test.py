@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from row_cases import SPEC, read, table, write
+from row_cases import SPEC, read, set_block_bytes, table, write
 
 from lodestar.data import Column, SkippedRecords, open_dataset
 
@@ -22,7 +22,7 @@ one_kind = pytest.mark.parametrize("files", ["parquet"], indirect=True)
 @pytest.fixture(params=["parquet", "arrow", "csv"])
 def files(request, tmp_path, monkeypatch):
     """Four files of unequal size, one of no rows, and of several row groups."""
-    monkeypatch.setattr("lodestar.data.arrow.text_source._BLOCK_BYTES", 200)
+    set_block_bytes(monkeypatch, 200)
     return [
         write(
             tmp_path / f"{i}.{request.param}",

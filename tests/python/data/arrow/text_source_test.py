@@ -7,6 +7,7 @@ import io
 import numpy as np
 import pytest
 from arrow_cases import as_lists
+from row_cases import set_block_bytes
 from text_ids import hash_ids
 
 from lodestar.data import Column, DataError
@@ -22,9 +23,7 @@ def blocks(monkeypatch):
     """Makes files consist of many blocks."""
 
     def of(size):
-        monkeypatch.setattr(
-            "lodestar.data.arrow.text_source._BLOCK_BYTES", size
-        )
+        set_block_bytes(monkeypatch, size)
 
     return of
 
@@ -178,6 +177,17 @@ def test_bytes_that_are_not_of_the_encoding(opened, blocks, size):
     assert str(error.value) == (
         f"{source.path}: line 4: found the byte 0xe6, which is not utf-8; give "
         "`encoding`, e.g. 'latin-1'"
+    )
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_bytes_that_are_not_text(opened, blocks, size):
+    blocks(size)
+    source = opened("a,b\n1,2\n\n3,\0\n")
+    with pytest.raises(DataError) as error:
+        rows_of(source, [Column.sparse("a")])
+    assert str(error.value) == (
+        f"{source.path}: line 4: is not text: found a NUL byte"
     )
 
 
