@@ -28,7 +28,7 @@ def NormDataset(
     check: str = _AUTO,
     **options: Any,
 ) -> tf.data.Dataset:
-    """Batches of `(features, label)` from HugeCTR's Norm files (docs/data.md).
+    """Returns batches of HugeCTR's Norm files (docs/internals/formats.md).
 
     The elements are those of `MultiSlotDataset`, and so are their order and how
     an iterator is saved. In the file all labels come

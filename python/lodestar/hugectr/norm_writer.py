@@ -19,7 +19,7 @@ _MAX_RECORD = 2**31 - 1  # bytes: lengths and numbers of keys are int32
 
 
 class NormWriter(KeyRecordWriter):
-    """Writes a HugeCTR Norm file (docs/data.md); a context manager.
+    """Writes a HugeCTR Norm file (docs/internals/formats.md); a context manager.
 
     Labels and dense values are float32; integers have to be exact in it. The
     file does not say which keys it holds: a reader has to be told `key_type`.

@@ -30,7 +30,7 @@ def RawDataset(
     slot_size_array: Sequence[int] | None = None,
     **options: Any,
 ) -> tf.data.Dataset:
-    """Batches of `(features, label)` from HugeCTR's Raw files (docs/data.md).
+    """Returns batches of HugeCTR's Raw files (docs/internals/formats.md).
 
     The elements are those of `MultiSlotDataset`, and so are their order and how
     an iterator is saved. Every sample takes as many

@@ -30,7 +30,7 @@ def raw_key_types(layout: str) -> tuple[str, ...]:
 
 
 class RawWriter(KeyRecordWriter):
-    """Writes a HugeCTR Raw file (docs/data.md); a context manager.
+    """Writes a HugeCTR Raw file (docs/internals/formats.md); a context manager.
 
     Nothing in the file says what it holds: a reader has to be given the same
     slots, layout, key type and number of keys.

@@ -12,7 +12,7 @@ _SMALL = np.array([str(i) for i in range(256)], dtype=object)
 
 
 class MultiSlotWriter(SampleWriter):
-    """Writes MultiSlot text (docs/data.md); a context manager.
+    """Writes MultiSlot text (docs/internals/formats.md); a context manager.
 
     >>> spec = Schema([Column.label("click"), Column.sparse("C1")])
     >>> with MultiSlotWriter("clicks.txt", spec) as writer:

@@ -20,7 +20,7 @@ def column_names(slot: Column) -> list[str]:
 
 
 class CsvWriter(SampleWriter):
-    """Writes CSV with a header (docs/data.md); a context manager.
+    """Writes CSV with a header (docs/internals/formats.md); a context manager.
 
     A value a column; several ids or weights of a sample are in one cell with a
     blank between them. The numbers are exact: a float32 has the fewest digits

@@ -377,7 +377,7 @@ class Schema:
 
     @classmethod
     def load(cls, path: StrPath) -> "Schema":
-        """Reads a schema file; docs/data.md describes its form.
+        """Reads a schema file; docs/internals/formats.md describes its form.
 
         A name that ends in `.pbtxt` is one of NVIDIA Merlin or NVTabular. Its
         tags say what a feature is: `target`, `binary_classification` and
