@@ -14,7 +14,7 @@ from lodestar.__main__ import main
 from lodestar._commands.data import READING
 from lodestar._commands.groups import GROUPS, LODESTAR
 from lodestar._formats import FORMAT_NAMES, KEY_TYPES
-from lodestar.data.tool.formats import FORMATS
+from lodestar.data.files.formats import FORMATS
 from lodestar.hugectr.key_records import KEY_DTYPES
 
 

@@ -20,8 +20,8 @@ _BASE = {
     "_servers": ("_library", "_private"),
     "_startup": (),
     "_typing": (),
-    "data.input_bytes": ("_errors", "_typing", "data.paths"),
-    "data.paths": ("_errors", "_files"),
+    "_input_bytes": ("_errors", "_input_paths", "_typing"),
+    "_input_paths": ("_errors", "_files"),
     "command_line": ("_commands", "_errors"),
     "version": (),
 }
@@ -39,21 +39,25 @@ _ROOMS = {
     "layers": ("embedding", "lookup", "ops", "ragged", "sequence"),
     "warm_start": ("embedding", "layers"),
     "data.schema": (),
-    "data": ("data.schema", "ragged"),
-    "hugectr": ("data", "data.schema", "ragged"),
-    "paddle": ("data", "data.schema", "ragged"),
-    "data.arrow": ("data", "data.schema", "hugectr", "paddle"),
-    "data.example": ("data", "data.schema", "string_ids"),
-    "data.tool": (
+    "data": ("data.schema", "ops", "ragged"),
+    "hugectr": ("data", "data.schema", "ops", "ragged"),
+    "paddle": ("data", "data.schema", "ops", "ragged"),
+    "data.arrow": ("data", "data.schema", "hugectr", "ops", "paddle"),
+    "data.example": ("data", "data.schema", "ops", "string_ids"),
+    "data.files": (
         *("data", "data.arrow", "data.example", "data.schema"),
         *("hugectr", "paddle"),
     ),
-    "data.open_dataset": ("data", "data.arrow", "data.schema", "data.tool"),
-    "data.open_writer": ("data", "data.schema", "data.tool"),
-    "data.tool.file_dataset": (
-        *("data", "data.open_dataset", "data.schema", "data.tool", "paddle"),
+    "data.open_dataset": ("data", "data.arrow", "data.schema", "data.files"),
+    "data.open_writer": ("data", "data.schema", "data.files"),
+    "data.files.file_dataset": (
+        *("data", "data.open_dataset", "data.schema", "data.files", "paddle"),
     ),
-    "train": ("data.tool.file_dataset", "embedding", "optimizers", "paddle"),
+    "_data_tool": (
+        *("data", "data.arrow", "data.files", "data.schema"),
+        *("hugectr", "testing"),
+    ),
+    "train": ("data.files.file_dataset", "embedding", "optimizers", "paddle"),
     "testing": ("data", "data.schema", "metrics", "paddle", "sequence"),
     "snapshot": (
         "data.schema",
@@ -82,7 +86,7 @@ _ROOMS = {
 # Of a folder: what it is to those outside, made of all that is in it.
 _FRONTS = ("__init__", "__main__")
 # What a front imports beside: names and a command that it has of others.
-_FRONT_ROOMS = {"data": ("hugectr", "testing")}
+_FRONT_ROOMS = {"data": ("_data_tool",)}
 
 
 def _modules():

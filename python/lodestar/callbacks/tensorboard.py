@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from lodestar._checks import check_count
 from lodestar._files import as_path
+from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
 from lodestar.callbacks.table_stats import by_name
-from lodestar.data.input_bytes import open_input
 from lodestar.embedding.dense_view import sampled_rows
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 

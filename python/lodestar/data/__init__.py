@@ -2,6 +2,7 @@
 
 from lodestar._errors import DataError
 from lodestar.data.file_list_server import FileListServer
+from lodestar.data.files.file_dataset import FileDataset
 from lodestar.data.files_by_day import files_by_day
 from lodestar.data.open_dataset import open_dataset
 from lodestar.data.open_writer import open_writer
@@ -9,7 +10,6 @@ from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.tool.file_dataset import FileDataset
 
 __all__ = [
     "Column",

@@ -18,11 +18,11 @@ from lodestar.data.arrow.open_arrow import (
     open_table,
 )
 from lodestar.data.arrow.table_source import is_table
+from lodestar.data.files.find_format import expand_inputs, one_format
+from lodestar.data.files.formats import FORMATS, Format
+from lodestar.data.files.schema_beside import check_stored_ids, schema_of
 from lodestar.data.record_dataset import ReadOptions, as_paths, options_of
 from lodestar.data.schema import Schema, as_schema
-from lodestar.data.tool.find_format import expand_inputs, one_format
-from lodestar.data.tool.formats import FORMATS, Format
-from lodestar.data.tool.schema_beside import check_stored_ids, schema_of
 
 if TYPE_CHECKING:
 

@@ -5,11 +5,11 @@ from typing import Any
 from lodestar._errors import DataError
 from lodestar._files import as_path
 from lodestar._typing import StrPath
+from lodestar.data.files.find_format import format_of_name
+from lodestar.data.files.formats import FORMATS
+from lodestar.data.files.schema_beside import schema_path
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import SchemaLike, as_schema
-from lodestar.data.tool.find_format import format_of_name
-from lodestar.data.tool.formats import FORMATS
-from lodestar.data.tool.schema_beside import schema_path
 
 
 def open_writer(

@@ -12,11 +12,11 @@ from lodestar._checks import check_at_least, check_choice, is_integer
 from lodestar._files import as_path
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import check_open_command, command_words
-from lodestar.data.ragged_encoder import map_ragged
 from lodestar.data.schema import Schema
 from lodestar.data.schema_layout import SchemaLayout
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
+from lodestar.ops.ragged_encoder import map_ragged
 
 ON_ERROR = ("raise", "skip")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from lodestar._files import AtomicFile, as_path
+from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
-from lodestar.data.input_bytes import open_input
 
 _COUNT = re.compile("0*[0-9]{1,18}", re.ASCII)
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from lodestar._checks import is_integer
 from lodestar._errors import DataError
 from lodestar._files import AtomicFile
-from lodestar.data.input_bytes import open_input
+from lodestar._input_bytes import open_input
 
 METADATA_NAME = "_metadata.json"
 GROUPS = ("labels", "conts", "cats")

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from lodestar._files import AtomicFile
+from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
-from lodestar.data.input_bytes import open_input
 from lodestar.data.schema import Column, Schema, label_columns, text_proto
 from lodestar.data.schema.column import DTYPES
 

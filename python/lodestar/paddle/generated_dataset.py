@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._typing import StrPaths
-from lodestar.data.python_calls import PythonFunction
 from lodestar.data.record_dataset import as_paths, epochs, options_of
 from lodestar.data.schema import Schema
+from lodestar.ops.python_calls import PythonFunction
 from lodestar.paddle.parse_multislot import parse_flat
 
 # Lines go through Python, one after another.

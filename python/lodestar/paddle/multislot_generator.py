@@ -15,8 +15,8 @@ import tensorflow as tf
 from lodestar._checks import check_at_least
 from lodestar._errors import DataError, describe_error
 from lodestar._files import AtomicFile, as_path
+from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath, StrPaths
-from lodestar.data.input_bytes import open_input
 from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.paddle.generated_dataset import generated_dataset
 

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._checks import check_at_least, check_flag
-from lodestar.data.tool.file_dataset import FileDataset
+from lodestar.data.files.file_dataset import FileDataset
 from lodestar.paddle.in_memory_dataset import InMemoryDataset
 from lodestar.train.gate import Gate
 from lodestar.train.step import PARTS, TimedStep, TrainingStep

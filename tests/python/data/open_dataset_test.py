@@ -14,7 +14,7 @@ from lodestar.data import (
 )
 from lodestar.data.arrow.csv_writer import CsvWriter
 from lodestar.data.arrow.parquet_writer import ParquetWriter
-from lodestar.data.tool.find_format import expand_inputs, one_format
+from lodestar.data.files.find_format import expand_inputs, one_format
 from lodestar.hugectr import NormWriter, RawWriter, write_file_list
 from lodestar.paddle import MultiSlotWriter, batch_reader
 

@@ -16,8 +16,8 @@ from lodestar.data.arrow.batch_packer import BatchPacker
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.example.example_dataset import ExampleDataset
 from lodestar.data.example.example_writer import ExampleWriter
-from lodestar.data.python_calls import PythonFunction
 from lodestar.hugectr import NormDataset, NormWriter, RawDataset, RawWriter
+from lodestar.ops.python_calls import PythonFunction
 from lodestar.paddle import (
     InMemoryDataset,
     MultiSlotDataset,

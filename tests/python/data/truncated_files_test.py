@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lodestar._data_tool.command import main
 from lodestar._errors import DataError
 from lodestar._library import gen_ops
 from lodestar.data import Column, Schema, open_dataset
-from lodestar.data.__main__ import main
 from lodestar.data.arrow.csv_writer import CsvWriter
 from lodestar.data.arrow.parquet_file import read_footer
 from lodestar.data.arrow.parquet_writer import ParquetWriter

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from lodestar._errors import DataError, reading
-from lodestar.data.input_bytes import open_input
+from lodestar._input_bytes import open_input
 
 DELIMITERS = (",", "\t", ";", "|", "::")
 # The columns of Criteo's click logs, which have no header.

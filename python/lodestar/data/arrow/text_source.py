@@ -13,6 +13,8 @@ import pyarrow.csv
 import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error, reading
+from lodestar._input_bytes import check_unchanged, open_input
+from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
 from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.row_source import (
@@ -21,8 +23,6 @@ from lodestar.data.arrow.row_source import (
     partitions_of,
 )
 from lodestar.data.arrow.text_format import TextFormat
-from lodestar.data.input_bytes import check_unchanged, open_input
-from lodestar.data.paths import as_input
 from lodestar.data.schema import Column
 
 # Bytes that are parsed at a time.

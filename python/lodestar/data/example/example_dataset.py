@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._errors import describe_error
+from lodestar._input_paths import as_input
 from lodestar._typing import StrPaths
 from lodestar.data.example.example_records import (
     num_batches,
@@ -14,11 +15,10 @@ from lodestar.data.example.example_records import (
     types_of,
 )
 from lodestar.data.example.parse_examples import parse_examples
-from lodestar.data.paths import as_input
-from lodestar.data.python_calls import PythonFunction
 from lodestar.data.record_dataset import as_paths, epochs, options_of
 from lodestar.data.schema import Schema, SchemaLike, as_schema
 from lodestar.data.skipped_records import SkippedRecords
+from lodestar.ops.python_calls import PythonFunction
 
 # Records that are parsed together to see whether all are good.
 _CHECKED_RECORDS = 256

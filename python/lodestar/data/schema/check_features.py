@@ -1,13 +1,12 @@
 """Checks features against the columns of a schema."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from lodestar.data.schema.column import Column
-from lodestar.data.schema.schema import Schema
 
 
 class _Found(NamedTuple):
@@ -42,14 +41,14 @@ class _Found(NamedTuple):
         return self.dtype
 
 
-def check(schema: Schema, features: Mapping[str, Any]) -> None:
+def check(columns: Iterable[Column], features: Mapping[str, Any]) -> None:
     """Raises ValueError unless `features` fit; see `Schema.check`."""
     if not isinstance(features, Mapping):
         raise ValueError(
             "`features` must map column names to tensors, got a "
             f"{type(features).__name__}."
         )
-    columns = [c for c in schema.used if c.kind != "label"]
+    columns = [c for c in columns if c.used and c.kind != "label"]
     problems = []
     missing = [c.name for c in columns if c.name not in features]
     if missing:

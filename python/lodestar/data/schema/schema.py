@@ -10,8 +10,8 @@ import yaml
 
 from lodestar._checks import check_texts
 from lodestar._files import AtomicFile, as_path
+from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
-from lodestar.data.input_bytes import open_input
 from lodestar.data.schema import merlin_schema, sections, strict_yaml
 from lodestar.data.schema.column import Column
 

@@ -1,4 +1,4 @@
-"""lodestar.data.arrow.reader_threads: memory, threads and the end of Python."""
+"""lodestar.ops.reader_threads: memory, threads and the end of Python."""
 
 import _thread
 import gc
@@ -17,8 +17,8 @@ import tensorflow as tf
 from row_cases import SPEC, read, table, write
 
 from lodestar.data import Column, open_dataset
-from lodestar.data.arrow.reader_threads import ReaderThreads
 from lodestar.data.arrow.row_reader import RowReader
+from lodestar.ops.reader_threads import ReaderThreads
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from lodestar.data import (
 from lodestar.data.example import example_records
 from lodestar.data.example.example_dataset import ExampleDataset
 from lodestar.data.example.example_writer import ExampleWriter
-from lodestar.data.tool.find_format import one_format
+from lodestar.data.files.find_format import one_format
 from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
 
 SPEC = Schema(

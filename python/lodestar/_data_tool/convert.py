@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from lodestar._data_tool.output import Output, Target
+from lodestar._data_tool.progress import Progress
+from lodestar._data_tool.source import Source
 from lodestar._errors import DataError
 from lodestar.data.sample_columns import cut, num_rows
-from lodestar.data.source import Source
-from lodestar.data.tool.output import Output, Target
-from lodestar.data.tool.progress import Progress
 
 
 def convert(

@@ -13,10 +13,10 @@ import tensorflow as tf
 from text_ids import hash_ids
 
 import lodestar
+from lodestar._data_tool.command import main
 from lodestar._errors import DataError
+from lodestar._input_bytes import open_input
 from lodestar.data import Column, Schema, open_dataset
-from lodestar.data.__main__ import main
-from lodestar.data.input_bytes import open_input
 from lodestar.hugectr import read_file_list, write_file_list
 from lodestar.paddle import MultiSlotGenerator
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from lodestar.data.python_calls import before_calls_stop
+from lodestar.ops.python_calls import before_calls_stop
 
 _running: set[Future[Any]] = set()
 _ended = threading.Event()

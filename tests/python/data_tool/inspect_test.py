@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 
+from lodestar._data_tool import command as tool
 from lodestar.data import Column, Schema
-from lodestar.data import __main__ as tool
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.tool import distinct_ids
 from lodestar.data.tool import inspect_files as inspection

@@ -17,8 +17,8 @@ from typing import IO, Any
 import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
+from lodestar._input_paths import as_input
 from lodestar._typing import StrPath
-from lodestar.data.paths import as_input
 
 _BUFFER_BYTES = 1 << 18
 

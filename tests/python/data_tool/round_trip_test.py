@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from lodestar._data_tool.convert import Target, convert
+from lodestar._data_tool.progress import Progress
+from lodestar._data_tool.sources import open_source
 from lodestar.data import Column, DataError, Schema
+from lodestar.data.files.formats import FORMATS
 from lodestar.data.sample_columns import cut, flat, lengths, num_rows
-from lodestar.data.tool.convert import Target, convert
-from lodestar.data.tool.formats import FORMATS
-from lodestar.data.tool.progress import Progress
 
 NAMES = [name for name in FORMATS if name != "arrow"]  # is not written
 PAIRS = list(itertools.product(NAMES, NAMES))
@@ -116,7 +117,7 @@ def options(name):
 
 def read(name, path, spec):
     """The samples of a file, sample by sample: slot name -> values."""
-    source = FORMATS[name].open([path], spec, None, None, **options(name))
+    source = open_source(FORMATS[name], [path], spec, **options(name))
     found = []
     for columns in source.batches(path):
         found += listed(source.spec, columns)
@@ -161,7 +162,7 @@ def test_through_two_formats(first, second, tmp_path_factory):
         with FORMATS[first].make(a, spec, **options(first)) as writer:
             writer.write_batch(columns)
         assert read(first, a, spec) == listed(spec, columns)
-        source = FORMATS[first].open([a], spec, None, None, **options(first))
+        source = open_source(FORMATS[first], [a], spec, **options(first))
         with Progress() as progress:
             count = convert(
                 source,
@@ -222,7 +223,7 @@ def test_what_a_format_cannot_express_is_named(
     path = str(tmp_path / "in")
     with FORMATS["multislot"].make(path, spec) as writer:
         writer.write_batch({"y": [1], slot.name: column})
-    source = FORMATS["multislot"].open([path], spec, None, None)
+    source = open_source(FORMATS["multislot"], [path], spec)
     target = Target(
         str(tmp_path / "out") + SUFFIX.get(name, ""), FORMATS[name], {}
     )
@@ -237,7 +238,7 @@ def test_ids_beyond_32_bits_need_another_key_type(tmp_path, name):
     path = str(tmp_path / "in")
     with FORMATS["multislot"].make(path, spec) as writer:
         writer.write({"y": 1, "c": [2**32]})
-    source = FORMATS["multislot"].open([path], spec, None, None)
+    source = open_source(FORMATS["multislot"], [path], spec)
     layout = {"layout": "multi_hot_float"} if name == "raw" else {}
     target = Target(str(tmp_path / "out"), FORMATS[name], layout)
     message = (

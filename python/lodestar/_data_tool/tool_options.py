@@ -10,7 +10,7 @@ from lodestar._commands.data import (
     given_options,
 )
 from lodestar._errors import DataError
-from lodestar.data.tool.formats import FORMATS, Format
+from lodestar.data.files.formats import FORMATS, Format
 
 _OUT = "out_"
 # The spelling of each option.

@@ -1,28 +1,19 @@
-"""The file formats of samples in one table: how each is read and written.
-
-FORMATS[name].open(paths, slots, skipped, on_progress, **options)   a Source
-FORMATS[name].make(path, slots, **options)                          a SampleWriter
-"""
+"""Files of any format as sources of columns."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from lodestar._data_tool.source import Source
 from lodestar._errors import DataError
-from lodestar._typing import StrPath
-from lodestar.data.arrow.csv_writer import CsvWriter
+from lodestar._input_bytes import open_input
 from lodestar.data.arrow.open_arrow import ArrowOptions, open_files
-from lodestar.data.arrow.parquet_file import SUFFIX
-from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.arrow.row_source import good_rows
-from lodestar.data.example.example_dataset import ExampleDataset
-from lodestar.data.example.example_writer import ExampleWriter
-from lodestar.data.example.sample_table import infer_examples
-from lodestar.data.input_bytes import open_input
+from lodestar.data.files.formats import INFERRED, Format
 from lodestar.data.sample_columns import (
     as_lists,
     cut,
@@ -30,20 +21,46 @@ from lodestar.data.sample_columns import (
     num_rows,
     take,
 )
-from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.source import Source
-from lodestar.hugectr.norm_dataset import NormDataset
-from lodestar.hugectr.norm_writer import NormWriter, norm_header
-from lodestar.hugectr.raw_dataset import RawDataset
-from lodestar.hugectr.raw_writer import RawWriter
-from lodestar.paddle.multislot_dataset import MultiSlotDataset
-from lodestar.paddle.multislot_writer import MultiSlotWriter
+from lodestar.hugectr.norm_writer import norm_header
 
 _BATCH = 2048
 _NORM_HEAD_BYTES = 100
-Options = Mapping[str, Any]
+
+
+def open_source(
+    found: Format,
+    paths: Sequence[str],
+    schema: Schema | None,
+    skipped: SkippedRecords | None = None,
+    on_progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Source:
+    """Opens files of a format.
+
+    Args:
+        found: The format.
+        paths: The files.
+        schema: Their schema; None infers it, where the format does.
+        skipped: Receives bad records; None raises an error for the first.
+        on_progress: Called with the number of records read since the last call.
+        **options: The format's options of reading.
+    """
+    if found.dataset is None:
+        return _ArrowSource(
+            paths, schema, skipped, on_progress, format=found.name, **options
+        )
+    kind = _NormSource if found.name == "norm" else _DatasetSource
+    return kind(
+        paths,
+        schema,
+        skipped,
+        on_progress,
+        dataset=found.dataset,
+        infer=found.infer,
+        **options,
+    )
 
 
 class _DatasetSource(Source):
@@ -183,130 +200,8 @@ def _as_written(column: Column, values: Any) -> Any:
     return values.reshape(-1, *column.shape)
 
 
-def _no_writer(path: StrPath, *args: Any, **options: Any) -> SampleWriter:
-    raise DataError(f"{path}: Arrow IPC files are not written; write Parquet")
-
-
 def _as_read(slot: Column) -> Column:
     """The slot with which all of its values come, whatever it is used for."""
     if slot.kind == "dense" and -1 in slot.shape:
         return Column.sparse(slot.name, dtype=slot.dtype)
     return dataclasses.replace(slot, used=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class Format:
-    """How a format is read and written.
-
-    Attributes:
-        name: What it is called.
-        suffixes: How names of its files end, the first one of those we name.
-        open: Takes (paths, schema or None, skipped, on_progress, **options);
-            returns a `Source`.
-        make: Takes (path, schema, **options); returns a `SampleWriter`.
-        dataset: Takes (paths, schema, batch_size, **options); None for formats
-            that Arrow reads.
-        reads: The options of reading.
-        writes: The options of writing.
-        infer: Takes (paths, label=, categorical=, numeric=, na_values=); returns
-            the schema of files of examples. None for files that do not say it.
-        finds_schema: Whether files without a schema file can be read.
-        listed: Whether HugeCTR reads several of them by a file list.
-    """
-
-    name: str
-    suffixes: tuple[str, ...]
-    open: Callable[..., Source]
-    make: Callable[..., SampleWriter]
-    dataset: Callable[..., tf.data.Dataset] | None = None
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    infer: Callable[..., Schema] | None = None
-    finds_schema: bool = False
-    listed: bool = False
-
-
-_RAW = ("layout", "key_type", "nnz_per_slot")
-# Options that say what a schema would say.
-INFERRED = ("label", "categorical", "numeric", "na_values")
-_TEXT = (*INFERRED, "columns", "delimiter", "encoding")
-
-FORMATS = {
-    f.name: f
-    for f in (
-        Format(
-            "multislot",
-            (".txt", ".multislot"),
-            functools.partial(_DatasetSource, dataset=MultiSlotDataset),
-            MultiSlotWriter,
-            dataset=MultiSlotDataset,
-        ),
-        Format(
-            "norm",
-            (".norm", ".data"),
-            functools.partial(_NormSource, dataset=NormDataset),
-            NormWriter,
-            dataset=NormDataset,
-            reads=("key_type",),
-            writes=("key_type", "check"),
-            listed=True,
-        ),
-        Format(
-            "raw",
-            (".raw", ".bin"),
-            functools.partial(_DatasetSource, dataset=RawDataset),
-            RawWriter,
-            dataset=RawDataset,
-            reads=(*_RAW, "num_samples", "slot_size_array"),
-            writes=_RAW,
-        ),
-        Format(
-            "parquet",
-            (SUFFIX,),
-            functools.partial(_ArrowSource, format="parquet"),
-            ParquetWriter,
-            reads=(*INFERRED, "slot_size_array"),
-            writes=("row_group_size", "compression"),
-            finds_schema=True,
-            listed=True,
-        ),
-        Format(
-            "arrow",
-            (".arrow", ".feather", ".ipc"),
-            functools.partial(_ArrowSource, format="arrow"),
-            _no_writer,
-            reads=INFERRED,
-            finds_schema=True,
-        ),
-        Format(
-            "tfrecord",
-            (".tfrecord", ".tfrecords"),
-            functools.partial(
-                _DatasetSource, dataset=ExampleDataset, infer=infer_examples
-            ),
-            ExampleWriter,
-            dataset=ExampleDataset,
-            reads=INFERRED,
-            infer=infer_examples,
-            finds_schema=True,
-        ),
-        Format(
-            "csv",
-            (".csv",),
-            functools.partial(_ArrowSource, format="csv"),
-            CsvWriter,
-            reads=_TEXT,
-            writes=("delimiter",),
-            finds_schema=True,
-        ),
-        Format(
-            "tsv",
-            (".tsv",),
-            functools.partial(_ArrowSource, format="tsv"),
-            functools.partial(CsvWriter, delimiter="\t"),
-            reads=_TEXT,
-            writes=("delimiter",),
-            finds_schema=True,
-        ),
-    )
-}

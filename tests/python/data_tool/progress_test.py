@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 CODE = """
-from lodestar.data.tool.progress import Progress
+from lodestar._data_tool.progress import Progress
 with Progress() as progress:
     progress.update(1)  # nothing yet
     for text in ("reading a/[b].csv", "writing a/c.txt"):

@@ -12,10 +12,10 @@ import tensorflow as tf
 from lodestar._errors import DataError, describe_error
 from lodestar._files import AtomicFile, Temporary, as_path, list_folder
 from lodestar._typing import StrPath
+from lodestar.data.files.formats import Format, Options
+from lodestar.data.files.schema_beside import FOLDER_SCHEMA, schema_path
 from lodestar.data.sample_columns import cut, num_rows
 from lodestar.data.schema import Schema
-from lodestar.data.tool.formats import Format, Options
-from lodestar.data.tool.schema_beside import FOLDER_SCHEMA, schema_path
 from lodestar.hugectr.file_list import write_file_list
 
 FILE_LIST = "file_list.txt"

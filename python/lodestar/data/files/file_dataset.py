@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from lodestar._files import as_path
 from lodestar._typing import StrPath, StrPaths
+from lodestar.data.files.find_format import expand_inputs, find_format
+from lodestar.data.files.schema_beside import schema_of
 from lodestar.data.open_dataset import open_dataset
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.schema import Schema, SchemaLike, as_schema
-from lodestar.data.tool.find_format import expand_inputs, find_format
-from lodestar.data.tool.schema_beside import schema_of
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 # With one of these, a dataset keeps something that each must have anew.

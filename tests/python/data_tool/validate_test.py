@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lodestar._data_tool import command as tool
 from lodestar.data import Column, Schema
-from lodestar.data import __main__ as tool
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.tool import distinct_ids
 from lodestar.hugectr import NormWriter, RawWriter

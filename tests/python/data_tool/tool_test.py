@@ -13,9 +13,9 @@ import tensorflow as tf
 from census import CENSUS
 
 from lodestar import hash_ids
+from lodestar._data_tool import command as tool
 from lodestar.data import Column, Schema
-from lodestar.data import __main__ as tool
-from lodestar.data.tool.schema_beside import schema_path
+from lodestar.data.files.schema_beside import schema_path
 from lodestar.hugectr import NormWriter
 from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar._errors import DataError, describe_error
-from lodestar.data.arrow.parquet_file import read_footer
-from lodestar.data.sample_columns import flat, lengths, num_rows
-from lodestar.data.skipped_records import SkippedRecords
-from lodestar.data.source import Source
-from lodestar.data.tool.distinct_ids import (
+from lodestar._data_tool.distinct_ids import (
     DistinctIds,
     shared_ids,
     unsigned,
 )
-from lodestar.data.tool.progress import Progress
+from lodestar._data_tool.progress import Progress
+from lodestar._data_tool.source import Source
+from lodestar._errors import DataError, describe_error
+from lodestar.data.arrow.parquet_file import read_footer
+from lodestar.data.sample_columns import flat, lengths, num_rows
+from lodestar.data.skipped_records import SkippedRecords
 from lodestar.hugectr.parquet_metadata import metadata_path, read_metadata
 
 _MAX_SHOWN = 3

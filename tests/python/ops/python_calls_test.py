@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
 from lodestar._library import gen_ops
-from lodestar.data.python_calls import PythonFunction
+from lodestar.ops.python_calls import PythonFunction
 
 NUMBER, TEXT = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.string)
 
@@ -220,7 +220,7 @@ def last():
 
 
 import tensorflow as tf
-from lodestar.data.python_calls import PythonFunction
+from lodestar.ops.python_calls import PythonFunction
 
 
 def slow(x):

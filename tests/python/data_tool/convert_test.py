@@ -9,13 +9,14 @@ import tensorflow as tf
 from census import CENSUS
 from text_ids import hash_ids
 
+from lodestar._data_tool.convert import convert as convert_samples
+from lodestar._data_tool.output import Target
+from lodestar._data_tool.progress import Progress
+from lodestar._data_tool.sources import open_source
 from lodestar._errors import describe_error
 from lodestar.data import DataError, Schema
-from lodestar.data.tool.convert import convert as convert_samples
-from lodestar.data.tool.formats import FORMATS
-from lodestar.data.tool.output import Target
-from lodestar.data.tool.progress import Progress
-from lodestar.data.tool.schema_beside import schema_path
+from lodestar.data.files.formats import FORMATS
+from lodestar.data.files.schema_beside import schema_path
 from lodestar.paddle import MultiSlotDataset
 
 
@@ -28,7 +29,7 @@ def write(tmp_path, content, name="in.csv"):
 
 
 def convert_csv(source, target, **options):
-    table = FORMATS["csv"].open([str(source)], None, None, None, **options)
+    table = open_source(FORMATS["csv"], [str(source)], None, **options)
     made = Target(target, FORMATS["multislot"])
     convert_samples(table, made, progress=Progress())
     return Schema.load(schema_path(target))

@@ -1,0 +1,1 @@
+"""The command `lodestar data`, which reads and writes files of any format."""

@@ -1,0 +1,134 @@
+"""The file formats in one table: how each is read and written."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar._errors import DataError
+from lodestar._typing import StrPath
+from lodestar.data.arrow.csv_writer import CsvWriter
+from lodestar.data.arrow.parquet_file import SUFFIX
+from lodestar.data.arrow.parquet_writer import ParquetWriter
+from lodestar.data.example.example_dataset import ExampleDataset
+from lodestar.data.example.example_writer import ExampleWriter
+from lodestar.data.example.sample_table import infer_examples
+from lodestar.data.sample_writer import SampleWriter
+from lodestar.data.schema import Schema
+from lodestar.hugectr.norm_dataset import NormDataset
+from lodestar.hugectr.norm_writer import NormWriter
+from lodestar.hugectr.raw_dataset import RawDataset
+from lodestar.hugectr.raw_writer import RawWriter
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
+from lodestar.paddle.multislot_writer import MultiSlotWriter
+
+Options = Mapping[str, Any]
+
+
+def _no_writer(path: StrPath, *args: Any, **options: Any) -> SampleWriter:
+    raise DataError(f"{path}: Arrow IPC files are not written; write Parquet")
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How a format is read and written.
+
+    Attributes:
+        name: What it is called.
+        suffixes: How names of its files end, the first one of those we name.
+        make: Takes (path, schema, **options); returns a `SampleWriter`.
+        dataset: Takes (paths, schema, batch_size, **options); None for formats
+            that Arrow reads.
+        reads: The options of reading.
+        writes: The options of writing.
+        infer: Takes (paths, label=, categorical=, numeric=, na_values=); returns
+            the schema of files of examples. None for files that do not say it.
+        listed: Whether HugeCTR reads several of them by a file list.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    make: Callable[..., SampleWriter]
+    dataset: Callable[..., tf.data.Dataset] | None = None
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    infer: Callable[..., Schema] | None = None
+    listed: bool = False
+
+    @property
+    def finds_schema(self) -> bool:
+        """Whether files without a schema file can be read."""
+        return self.dataset is None or self.infer is not None
+
+
+_RAW = ("layout", "key_type", "nnz_per_slot")
+# Options that say what a schema would say.
+INFERRED = ("label", "categorical", "numeric", "na_values")
+_TEXT = (*INFERRED, "columns", "delimiter", "encoding")
+
+FORMATS = {
+    f.name: f
+    for f in (
+        Format(
+            "multislot",
+            (".txt", ".multislot"),
+            MultiSlotWriter,
+            dataset=MultiSlotDataset,
+        ),
+        Format(
+            "norm",
+            (".norm", ".data"),
+            NormWriter,
+            dataset=NormDataset,
+            reads=("key_type",),
+            writes=("key_type", "check"),
+            listed=True,
+        ),
+        Format(
+            "raw",
+            (".raw", ".bin"),
+            RawWriter,
+            dataset=RawDataset,
+            reads=(*_RAW, "num_samples", "slot_size_array"),
+            writes=_RAW,
+        ),
+        Format(
+            "parquet",
+            (SUFFIX,),
+            ParquetWriter,
+            reads=(*INFERRED, "slot_size_array"),
+            writes=("row_group_size", "compression"),
+            listed=True,
+        ),
+        Format(
+            "arrow",
+            (".arrow", ".feather", ".ipc"),
+            _no_writer,
+            reads=INFERRED,
+        ),
+        Format(
+            "tfrecord",
+            (".tfrecord", ".tfrecords"),
+            ExampleWriter,
+            dataset=ExampleDataset,
+            reads=INFERRED,
+            infer=infer_examples,
+        ),
+        Format(
+            "csv",
+            (".csv",),
+            CsvWriter,
+            reads=_TEXT,
+            writes=("delimiter",),
+        ),
+        Format(
+            "tsv",
+            (".tsv",),
+            functools.partial(CsvWriter, delimiter="\t"),
+            reads=_TEXT,
+            writes=("delimiter",),
+        ),
+    )
+}

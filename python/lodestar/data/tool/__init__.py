@@ -1,1 +1,0 @@
-"""The commands of `python -m lodestar.data`, and the table of formats."""
