@@ -40,7 +40,7 @@ _ROOMS = {
     "warm_start": ("embedding", "layers"),
     "data.schema": (),
     "data": ("data.schema", "ops", "ragged"),
-    "hugectr": ("data", "data.schema", "ops", "ragged"),
+    "hugectr": ("data", "data.schema", "ragged"),
     "paddle": ("data", "data.schema", "ops", "ragged"),
     "data.arrow": ("data", "data.schema", "hugectr", "ops", "paddle"),
     "data.example": ("data", "data.schema", "ops", "string_ids"),

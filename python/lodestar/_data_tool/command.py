@@ -19,7 +19,7 @@ from lodestar import command_line
 from lodestar._commands.data import DATA
 from lodestar._data_tool.convert import convert
 from lodestar._data_tool.inspect_files import inspect_files, print_found
-from lodestar._data_tool.output import FILE_LIST, Target, check_target
+from lodestar._data_tool.output import Target, check_target
 from lodestar._data_tool.progress import Progress
 from lodestar._data_tool.source import Source
 from lodestar._data_tool.sources import open_source
@@ -35,7 +35,7 @@ from lodestar.data.files.formats import FORMATS, INFERRED, Format
 from lodestar.data.files.schema_beside import schema_of, schema_path
 from lodestar.data.schema import as_schema
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.hugectr.file_list import write_file_list
+from lodestar.hugectr.file_list import FILE_LIST, write_file_list
 from lodestar.testing.click_log import generate_click_log
 
 _NAME = "lodestar.data"

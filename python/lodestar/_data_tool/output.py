@@ -16,9 +16,7 @@ from lodestar.data.files.formats import Format, Options
 from lodestar.data.files.schema_beside import FOLDER_SCHEMA, schema_path
 from lodestar.data.sample_columns import cut, num_rows
 from lodestar.data.schema import Schema
-from lodestar.hugectr.file_list import write_file_list
-
-FILE_LIST = "file_list.txt"
+from lodestar.hugectr.file_list import FILE_LIST, write_file_list
 
 
 @dataclasses.dataclass(frozen=True)

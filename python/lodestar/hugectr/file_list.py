@@ -12,6 +12,9 @@ from lodestar._typing import StrPath
 
 _COUNT = re.compile("0*[0-9]{1,18}", re.ASCII)
 
+# What HugeCTR calls one.
+FILE_LIST = "file_list.txt"
+
 
 def read_file_list(path: StrPath) -> list[str]:
     """Returns the paths that a file list names, in order.

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from lodestar._data_tool.output import FILE_LIST
 from lodestar._errors import DataError, reading
 from lodestar._files import as_path, list_folder
 from lodestar._input_bytes import open_input
 from lodestar.data.arrow import ipc_source
 from lodestar.data.arrow.text_format import DELIMITERS, is_criteo_line
 from lodestar.data.files.formats import FORMATS
-from lodestar.hugectr.file_list import read_file_list
+from lodestar.hugectr.file_list import FILE_LIST, read_file_list
 from lodestar.hugectr.norm_writer import norm_header
 from lodestar.hugectr.parquet_metadata import METADATA_NAME, read_metadata
 from lodestar.paddle.multislot_generator import parse_number

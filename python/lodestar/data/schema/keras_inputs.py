@@ -8,9 +8,13 @@ import keras
 
 from lodestar import _private
 from lodestar.data.schema.column import Column
-from lodestar.data.schema.schema import Schema
 
 _KINDS = ("sparse", "dense", "one_hot")
+
+
+def schema_class() -> Any:
+    """Returns the class Schema, whose module imports this one."""
+    return keras.saving.get_registered_object("lodestar>Schema")
 
 
 class _Carried:
@@ -22,7 +26,7 @@ class _Carried:
 
     def __init__(
         self,
-        schema: Schema | None = None,
+        schema: Any = None,
         key: str | None = None,
         text: str | None = None,
     ):
@@ -51,7 +55,7 @@ class _Carried:
         """Returns what an input of a file carries."""
         found = _carried.get(key)
         if found is None or text not in (None, found.text):
-            schema = None if text is None else Schema.parse(text)
+            schema = None if text is None else schema_class().parse(text)
             _carried[key] = found = cls(schema, key, text)
         return found
 
@@ -103,8 +107,8 @@ class ColumnInput(keras.layers.InputLayer):
         self._carried = carried
 
     @property
-    def schema(self) -> Schema | None:
-        """The schema; None if the file of the model did not hold it."""
+    def schema(self) -> Any:
+        """The Schema; None if the file of the model did not hold it."""
         return self._carried.schema
 
     def get_config(self) -> dict[str, Any]:
@@ -141,7 +145,7 @@ class ColumnInput(keras.layers.InputLayer):
         return cls(carried=carried, **config)
 
 
-def inputs_of_schema(schema: Schema) -> dict[str, keras.KerasTensor]:
+def inputs_of_schema(schema: Any) -> dict[str, keras.KerasTensor]:
     """Returns the inputs of a functional model; see `Schema.inputs`."""
     carried = _Carried(schema)
     used = [column for column in schema.used if column.kind in _KINDS]

@@ -8,15 +8,14 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._typing import StrPath
-from lodestar.data.schema.keras_inputs import ColumnInput
-from lodestar.data.schema.schema import Schema
+from lodestar.data.schema.keras_inputs import ColumnInput, schema_class
 
 # The file in the folder of a SavedModel. TensorFlow leaves the contents of
 # assets.extra alone, and everything that copies the folder copies it.
 FILE_NAME = os.path.join("assets.extra", "schema.yaml")
 
 
-def schema_of(model: Any) -> Schema:
+def schema_of(model: Any) -> Any:
     """Returns the schema of a model; see `Schema.of`."""
     found = _find(model)
     if found is None:
@@ -28,7 +27,7 @@ def schema_of(model: Any) -> Schema:
     return found
 
 
-def schema_or_none(model: Any) -> Schema | None:
+def schema_or_none(model: Any) -> Any:
     """Returns the schema of a model, or None if it has none.
 
     Raises:
@@ -48,7 +47,7 @@ def is_saved_model(path: StrPath) -> bool:
     return bool(tf.io.gfile.exists(pb))
 
 
-def schema_of_saved_model(path: StrPath) -> Schema:
+def schema_of_saved_model(path: StrPath) -> Any:
     """Returns the schema of the SavedModel in a folder.
 
     Raises:
@@ -61,10 +60,10 @@ def schema_of_saved_model(path: StrPath) -> Schema:
             f"file {FILE_NAME} in it. Export a model that is built on "
             "`schema.inputs()` with lodestar.export.saved_model."
         )
-    return Schema.load(file)
+    return schema_class().load(file)
 
 
-def write(schema: Schema, folder: str) -> None:
+def write(schema: Any, folder: str) -> None:
     """Writes a schema into the folder of a SavedModel."""
     path = os.path.join(folder, FILE_NAME)
     tf.io.gfile.makedirs(os.path.dirname(path))
@@ -72,7 +71,7 @@ def write(schema: Schema, folder: str) -> None:
         file.write(schema.yaml())
 
 
-def as_function(schema: Schema) -> tf.types.experimental.PolymorphicFunction:
+def as_function(schema: Any) -> tf.types.experimental.PolymorphicFunction:
     """Returns a function for a SavedModel that returns the text of a schema.
 
     A loaded model keeps it when its folder is replaced.
@@ -81,13 +80,13 @@ def as_function(schema: Schema) -> tf.types.experimental.PolymorphicFunction:
     return tf.function(lambda: tf.constant(text), input_signature=[])
 
 
-def _find(model: Any) -> Schema | None:
+def _find(model: Any) -> Any:
     own = getattr(model, "schema", None)
-    if isinstance(own, Schema):
+    if isinstance(own, schema_class()):
         return own
     if hasattr(model, "schema_yaml"):
-        return Schema.parse(model.schema_yaml().numpy().decode())
-    found: list[Schema] = []
+        return schema_class().parse(model.schema_yaml().numpy().decode())
+    found: list[Any] = []
     for tensor in _inputs(model):
         layer = _private.layer_of(tensor)
         schema = layer.schema if isinstance(layer, ColumnInput) else None

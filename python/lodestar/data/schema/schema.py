@@ -42,6 +42,8 @@ NA_VALUES = (
 )
 
 
+# By which modules that Schema imports find the class.
+@keras.saving.register_keras_serializable(package="lodestar")
 class Schema:
     """What each column of a data set means, from the first file to serving.
 
@@ -416,6 +418,15 @@ class Schema:
         return cls(
             columns, na_values=NA_VALUES if na_values is None else na_values
         )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what `from_config` makes an equal schema of, as Keras does."""
+        return {"yaml": self.yaml()}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "Schema":
+        """Returns the schema of a config."""
+        return cls.parse(config["yaml"])
 
     def save(self, path: StrPath) -> None:
         """Writes a schema file, which `load` reads as an equal schema.
