@@ -19,6 +19,8 @@ _BASE = {
     "_resource": ("_private", "_servers"),
     "_servers": ("_library", "_private"),
     "_startup": (),
+    "_strict_yaml": (),
+    "_text_proto": (),
     "_typing": (),
     "_input_bytes": ("_errors", "_input_paths", "_typing"),
     "_input_paths": ("_errors", "_files"),

@@ -12,6 +12,7 @@ from lodestar._checks import is_integer
 from lodestar._errors import DataError
 from lodestar._files import AtomicFile
 from lodestar._input_bytes import open_input
+from lodestar.data.schema import Schema
 
 METADATA_NAME = "_metadata.json"
 GROUPS = ("labels", "conts", "cats")
@@ -86,6 +87,54 @@ def write_metadata(metadata: ParquetMetadata) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     with AtomicFile(metadata.path) as file:
         file.write(text.encode())
+
+
+def metadata_of(data_path: str, schema: Schema) -> ParquetMetadata:
+    """Returns the `_metadata.json`, still without files, of a schema's columns.
+
+    Args:
+        data_path: Path of a data file beside it.
+        schema: The columns, in the order of the file. HugeCTR knows nothing of
+            dense integers, free dims and sparse floats; they are not listed.
+    """
+    columns: dict[str, list[Any]] = {group: [] for group in GROUPS}
+    for index, column in enumerate(schema):
+        if column.kind == "label":
+            columns["labels"].append((index, column.name))
+        elif column.kind != "dense":
+            if column.dtype == "uint64":
+                columns["cats"].append((index, column.name))
+        elif column.dtype == "float" and column.num_values is not None:
+            columns["conts"].append((index, column.name))
+    return ParquetMetadata(
+        metadata_path(data_path),
+        {},
+        {group: tuple(found) for group, found in columns.items()},
+    )
+
+
+def merged(metadata: ParquetMetadata, path: str, rows: int) -> ParquetMetadata:
+    """Returns the stored `_metadata.json` with a data file added.
+
+    Raises:
+        DataError: It lists other columns.
+    """
+    found = read_metadata(metadata.path) or metadata
+    if found.columns != metadata.columns:
+        raise DataError(
+            f"{found.path}: is for other columns than those of {path}, "
+            f"which needs a folder of its own: found {_listed(found)}, "
+            f"expected {_listed(metadata)}"
+        )
+    num_rows = {**found.num_rows, os.path.basename(path): rows}
+    return dataclasses.replace(found, num_rows=num_rows)
+
+
+def _listed(metadata: ParquetMetadata) -> str:
+    return "; ".join(
+        f"{group} {', '.join(f'{i} {n}' for i, n in columns) or 'none'}"
+        for group, columns in metadata.columns.items()
+    )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
+from lodestar import _text_proto as text_proto
 from lodestar._files import AtomicFile
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
-from lodestar.data.schema import Column, Schema, label_columns, text_proto
+from lodestar.data.schema import Column, Schema, label_columns
 from lodestar.data.schema.column import DTYPES
 
 _PACKAGE = "lodestar.data_feed"

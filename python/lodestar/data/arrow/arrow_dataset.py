@@ -6,9 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar.data.arrow.batch_packer import BatchPacker
-from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.row_reader import RowReader
 from lodestar.data.arrow.row_source import RowSource
+from lodestar.data.binding import Binding
 from lodestar.data.record_dataset import ReadOptions, epochs
 from lodestar.data.schema import Schema
 from lodestar.ops.python_calls import PythonFunction

@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._library import gen_ops
-from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.decode import Rows
+from lodestar.data.binding import Binding
 from lodestar.data.sample_columns import as_lists, check_one_size
 from lodestar.data.schema import Schema
 from lodestar.data.schema_layout import SchemaLayout, dtype_of

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lodestar._errors import DataError
-from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.elements import Elements, read_elements
 from lodestar.data.arrow.faults import Fault, Faults
+from lodestar.data.binding import Binding
 from lodestar.data.sample_columns import (
     ColumnValues,
     concat,

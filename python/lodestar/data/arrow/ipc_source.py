@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
 from lodestar._input_bytes import check_unchanged
-from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.parquet_file import open_random_access
 from lodestar.data.arrow.row_source import (
     RowSource,
@@ -16,6 +15,7 @@ from lodestar.data.arrow.row_source import (
     partitions_of,
 )
 from lodestar.data.arrow.table_source import TableSource
+from lodestar.data.binding import Binding
 
 MAGIC = b"ARROW1"
 STREAM = b"\xff\xff\xff\xff"

@@ -12,8 +12,6 @@ import tensorflow as tf
 from lodestar._checks import check_texts
 from lodestar._errors import DataError, describe_error
 from lodestar.data.arrow.arrow_dataset import arrow_dataset
-from lodestar.data.arrow.bind_metadata import bind_metadata, check_same_places
-from lodestar.data.arrow.binding import Binding, bind
 from lodestar.data.arrow.decode import decode_rows
 from lodestar.data.arrow.faults import Faults
 from lodestar.data.arrow.ipc_source import open_ipc
@@ -26,6 +24,7 @@ from lodestar.data.arrow.text_format import (
     find_text_format,
 )
 from lodestar.data.arrow.text_source import TextSource
+from lodestar.data.binding import Binding, bind
 from lodestar.data.record_dataset import ReadOptions
 from lodestar.data.schema import Column, Schema
 from lodestar.data.schema.infer import (
@@ -35,6 +34,7 @@ from lodestar.data.schema.infer import (
     infer_schema,
 )
 from lodestar.data.schema.schema import NA_VALUES
+from lodestar.hugectr.bind_metadata import bind_metadata, check_same_places
 from lodestar.hugectr.parquet_metadata import (
     ParquetMetadata,
     metadata_path,
@@ -150,7 +150,7 @@ class ArrowData:
             try:
                 if use_metadata:
                     assert metadata is not None
-                    check_same_places(metadata, source, first)  # type: ignore[arg-type]
+                    check_same_places(metadata, source, first)
                 fits.check(source)
             except DataError as error:
                 if skip is None:

@@ -14,12 +14,12 @@ from lodestar._errors import DataError, describe_error
 from lodestar._files import list_folder
 from lodestar._input_bytes import ChangedFileError, check_unchanged
 from lodestar._input_paths import as_input
-from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.row_source import (
     RowSource,
     columns_of,
     partitions_of,
 )
+from lodestar.data.binding import Binding
 from lodestar.hugectr.file_list import read_file_list
 from lodestar.hugectr.parquet_metadata import METADATA_NAME, read_metadata
 

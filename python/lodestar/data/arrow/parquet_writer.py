@@ -1,6 +1,5 @@
 """ParquetWriter: samples to Parquet files that HugeCTR reads."""
 
-import dataclasses
 import os
 from typing import Any
 
@@ -15,12 +14,10 @@ from lodestar._typing import StrPath
 from lodestar.data.arrow.parquet_file import SUFFIX
 from lodestar.data.sample_columns import ColumnValues, concat, cut
 from lodestar.data.sample_writer import SampleWriter, as_int64
-from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
+from lodestar.data.schema import Column, SchemaLike, as_schema
 from lodestar.hugectr.parquet_metadata import (
-    GROUPS,
-    ParquetMetadata,
-    metadata_path,
-    read_metadata,
+    merged,
+    metadata_of,
     write_metadata,
 )
 
@@ -71,8 +68,8 @@ class ParquetWriter(SampleWriter):
         if not path.endswith(SUFFIX):
             tf.io.gfile.makedirs(path)
             path = _first_free(path)
-        self._metadata = _metadata_of(metadata_path(path), as_schema(schema))
-        self._merged(path, 0)
+        self._metadata = metadata_of(path, as_schema(schema))
+        merged(self._metadata, path, 0)
         self._compression = compression
         self._row_group_size = self._block_rows = row_group_size
         self._held: list[dict[int, ColumnValues]] = []
@@ -93,12 +90,12 @@ class ParquetWriter(SampleWriter):
         if self._file.closed:
             return
         try:
-            self._merged(self._path, 0)
+            merged(self._metadata, self._path, 0)
         except BaseException:
             self.discard()
             raise
         super().close()
-        write_metadata(self._merged(self._path, self._num_samples))
+        write_metadata(merged(self._metadata, self._path, self._num_samples))
 
     def discard(self) -> None:
         """Drops what was written; `path` stays as it was."""
@@ -153,20 +150,6 @@ class ParquetWriter(SampleWriter):
         table = pa.Table.from_arrays(arrays, schema=self._schema)
         self._parquet.write_table(table, row_group_size=table.num_rows)
 
-    def _merged(self, path: str, rows: int) -> ParquetMetadata:
-        """The `_metadata.json` with this file in it."""
-        found = read_metadata(self._metadata.path)
-        if found is None:
-            found = self._metadata
-        elif found.columns != self._metadata.columns:
-            raise DataError(
-                f"{found.path}: is for other columns than those of {path}, "
-                f"which needs a folder of its own: found {_listed(found)}, "
-                f"wanted {_listed(self._metadata)}"
-            )
-        num_rows = {**found.num_rows, os.path.basename(path): rows}
-        return dataclasses.replace(found, num_rows=num_rows)
-
 
 def _check_compression(name: str) -> None:
     import pyarrow.parquet as pq
@@ -218,32 +201,6 @@ def _first_free(directory: str) -> str:
     while (stem := f"part-{number:05d}") in taken:
         number += 1
     return os.path.join(directory, stem + SUFFIX)
-
-
-def _group(slot: Column) -> str | None:
-    """What HugeCTR calls such a slot."""
-    if slot.kind == "label":
-        return "labels"
-    if slot.kind == "dense":
-        fits = slot.dtype == "float" and slot.num_values is not None
-        return "conts" if fits else None
-    return "cats" if slot.dtype == "uint64" else None
-
-
-def _metadata_of(path: str, spec: Schema) -> ParquetMetadata:
-    columns: dict[str, list[Any]] = {group: [] for group in GROUPS}
-    for index, slot in enumerate(spec):
-        group = _group(slot)
-        if group is not None:
-            columns[group].append((index, slot.name))
-    return ParquetMetadata(path, {}, {k: tuple(v) for k, v in columns.items()})
-
-
-def _listed(metadata: ParquetMetadata) -> str:
-    return "; ".join(
-        f"{group} {', '.join(f'{i} {n}' for i, n in columns) or 'none'}"
-        for group, columns in metadata.columns.items()
-    )
 
 
 def _field(slot: Column) -> Any:

@@ -12,9 +12,9 @@ import numpy as np
 from lodestar._errors import DataError
 from lodestar._input_bytes import ChangedFileError
 from lodestar.data.arrow.batch_packer import BatchPacker
-from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.decode import Rows
 from lodestar.data.arrow.row_source import RowSource, read_rows, report_bad
+from lodestar.data.binding import Binding
 from lodestar.data.sample_columns import concat
 from lodestar.ops.reader_threads import ReaderThreads
 

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from lodestar._errors import DataError
 from lodestar._input_bytes import ChangedFileError
-from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.decode import Rows, decode_rows
 from lodestar.data.arrow.faults import Faults
+from lodestar.data.binding import Binding
 
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from lodestar._errors import DataError, describe_error
-from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.row_source import RowSource, columns_of
+from lodestar.data.binding import Binding
 
 # Number of rows that are decoded at a time.
 _GROUP_ROWS = 1 << 16

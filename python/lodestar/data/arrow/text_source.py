@@ -16,13 +16,13 @@ from lodestar._errors import DataError, describe_error, reading
 from lodestar._input_bytes import check_unchanged, open_input
 from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
-from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.row_source import (
     RowSource,
     columns_of,
     partitions_of,
 )
 from lodestar.data.arrow.text_format import TextFormat
+from lodestar.data.binding import Binding
 from lodestar.data.schema import Column
 
 # Bytes that are parsed at a time.

@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError
 
-from lodestar.data.schema import text_proto
+from lodestar import _text_proto as text_proto
 from lodestar.data.schema.column import Column
 
 SUFFIX = ".pbtxt"

@@ -8,11 +8,12 @@ from typing import Any, TypeAlias, cast
 import keras
 import yaml
 
+from lodestar import _strict_yaml as strict_yaml
 from lodestar._checks import check_texts
 from lodestar._files import AtomicFile, as_path
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
-from lodestar.data.schema import merlin_schema, sections, strict_yaml
+from lodestar.data.schema import merlin_schema, sections
 from lodestar.data.schema.column import Column
 
 # Strings that mean "missing" in every source: those of pandas.read_csv, and

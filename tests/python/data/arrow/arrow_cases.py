@@ -3,9 +3,9 @@
 import numpy as np
 import pyarrow as pa
 
-from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.decode import decode_rows
 from lodestar.data.arrow.faults import Faults
+from lodestar.data.binding import Binding
 from lodestar.data.schema.schema import NA_VALUES
 
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from lodestar.data import Column, DataError
 from lodestar.data.arrow.batch_packer import BatchPacker
-from lodestar.data.arrow.binding import bind
 from lodestar.data.arrow.decode import Rows
+from lodestar.data.binding import bind
 from lodestar.data.sample_columns import ColumnValues
 
 NUMBERS = Rows(8, {0: np.arange(8, dtype=np.float32)[:, np.newaxis]})

@@ -1,4 +1,4 @@
-"""lodestar.data.arrow.bind_metadata: columns as `_metadata.json` lists them."""
+"""lodestar.hugectr.bind_metadata: columns as `_metadata.json` lists them."""
 
 import pyarrow as pa
 import pytest

@@ -9,9 +9,9 @@ from arrow_cases import as_lists, decode, decode_table
 from text_ids import hash_ids
 
 from lodestar.data import Column, DataError
-from lodestar.data.arrow.binding import Binding
 from lodestar.data.arrow.decode import decode_rows, wide
 from lodestar.data.arrow.faults import Faults
+from lodestar.data.binding import Binding
 from lodestar.data.sample_columns import cut, take
 
 FLOATS = pa.list_(pa.float32())

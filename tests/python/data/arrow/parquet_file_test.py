@@ -9,13 +9,13 @@ from row_cases import SPEC, read, table, write
 
 from lodestar._errors import describe_error
 from lodestar.data import Column, DataError, SkippedRecords, open_dataset
-from lodestar.data.arrow.binding import bind
 from lodestar.data.arrow.parquet_file import (
     ParquetFile,
     read_footer,
     read_footers,
 )
 from lodestar.data.arrow.row_source import read_rows
+from lodestar.data.binding import bind
 from lodestar.data.schema.schema import NA_VALUES
 
 SMALL = [Column.dense("x"), Column.sparse("C")]

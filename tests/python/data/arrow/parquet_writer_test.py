@@ -199,7 +199,7 @@ def test_metadata_for_other_columns_is_left_alone(tmp_path):
         writer.write({"C": [1]})
     before = (tmp_path / "_metadata.json").read_bytes()
     with pytest.raises(
-        ValueError, match="for other columns .*cats 0 C, wanted"
+        ValueError, match="for other columns .*cats 0 C, expected"
     ):
         ParquetWriter(tmp_path, [Column.sparse("D")])
     assert (tmp_path / "_metadata.json").read_bytes() == before

@@ -6,7 +6,6 @@ import pytest
 from arrow_cases import as_lists
 
 from lodestar.data import Column, DataError
-from lodestar.data.arrow.binding import Binding, bind
 from lodestar.data.arrow.row_source import (
     SplitSource,
     columns_of,
@@ -14,6 +13,7 @@ from lodestar.data.arrow.row_source import (
     read_rows,
 )
 from lodestar.data.arrow.table_source import TableSource
+from lodestar.data.binding import Binding, bind
 from lodestar.data.schema.schema import NA_VALUES
 
 

@@ -11,10 +11,10 @@ from row_cases import set_block_bytes
 from text_ids import hash_ids
 
 from lodestar.data import Column, DataError
-from lodestar.data.arrow.binding import bind
 from lodestar.data.arrow.row_source import read_rows
 from lodestar.data.arrow.text_format import find_text_format
 from lodestar.data.arrow.text_source import TextSource
+from lodestar.data.binding import bind
 from lodestar.data.schema.schema import NA_VALUES
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from lodestar._errors import DataError
-from lodestar.data.arrow.binding import Binding
-from lodestar.data.arrow.parquet_file import ParquetFile
+from lodestar.data.binding import Binding
 from lodestar.data.schema import Column
 from lodestar.data.schema.arrow_types import is_list
 from lodestar.hugectr.parquet_metadata import ParquetMetadata
@@ -15,9 +14,7 @@ from lodestar.hugectr.parquet_metadata import ParquetMetadata
 types = pa.types
 
 
-def bind_metadata(
-    metadata: ParquetMetadata, file: ParquetFile
-) -> list[Binding]:
+def bind_metadata(metadata: ParquetMetadata, file: Any) -> list[Binding]:
     """Makes columns of those that a `_metadata.json` lists.
 
     Labels come first, then dense and sparse columns, each by ascending index. A
@@ -43,9 +40,7 @@ def bind_metadata(
     return bindings
 
 
-def check_same_places(
-    metadata: ParquetMetadata, file: ParquetFile, first: ParquetFile
-) -> None:
+def check_same_places(metadata: ParquetMetadata, file: Any, first: Any) -> None:
     """Raises DataError unless both files name the listed columns alike."""
     names = file.schema.names
     for columns in metadata.columns.values():
@@ -59,7 +54,7 @@ def check_same_places(
                 )
 
 
-def _bound(file: ParquetFile, index: int, group: str) -> Iterator[Binding]:
+def _bound(file: Any, index: int, group: str) -> Iterator[Binding]:
     field = file.schema.field(index)
     name = field.name
     element = field.type.value_type if is_list(field.type) else field.type
@@ -88,16 +83,14 @@ def _bound(file: ParquetFile, index: int, group: str) -> Iterator[Binding]:
             yield Binding(label, name, part, width)
 
 
-def _wrong_type(
-    file: ParquetFile, name: str, found: Any, expected: str
-) -> DataError:
+def _wrong_type(file: Any, name: str, found: Any, expected: str) -> DataError:
     return DataError(
         f"{file.path}: column {name!r}: found {found}, expected {expected}, or "
         "lists of them"
     )
 
 
-def _width(file: ParquetFile, name: str, found: Any) -> int:
+def _width(file: Any, name: str, found: Any) -> int:
     """Returns the number of values of each row: of the type, or of the footer."""
     width: int = 1
     if types.is_fixed_size_list(found):
@@ -119,7 +112,7 @@ def _width(file: ParquetFile, name: str, found: Any) -> int:
     return width
 
 
-def _num_values(file: ParquetFile, name: str) -> Iterator[int]:
+def _num_values(file: Any, name: str) -> Iterator[int]:
     """Yields the number of values of each row group; an empty list counts as one."""
     leaf = sum(
         _leaves(field.type)
