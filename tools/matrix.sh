@@ -188,7 +188,7 @@ make_environment() {
   grep -E "$pins" requirements.txt >"$environment/requirements.txt"
   logged "install-$version" "$environment/bin/python" -m pip install -q \
     --disable-pip-version-check --no-input --only-binary :all: \
-    "$wheel[parquet,progress]" "$package==$version" \
+    "$wheel" "$package==$version" \
     ${keras:+"keras==$keras"} -r "$environment/requirements.txt"
 }
 

@@ -65,7 +65,7 @@ class Output:
         Raises:
             DataError: `target` cannot be written.
         """
-        self._target = as_path(target.path)
+        self._target = as_path(target.path).rstrip("/")
         self._spec = spec.stored()
         self._make_writer = functools.partial(
             target.format.make, **target.options

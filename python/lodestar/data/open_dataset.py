@@ -145,12 +145,8 @@ def open_dataset(
         paths = expand_inputs(as_paths(data))
         if format is not None:
             name = _format_called(format).name
-        elif any(
-            getattr(arrow, option) is not None for option in _TEXT_OPTIONS
-        ):
-            name = "csv"
         else:
-            name = one_format(paths)
+            name = _found_format(paths, arrow)
     _check_options(paths[0], FORMATS[name], options)
     if name in ARROW_FORMATS:
         if options.get("open_command") is not None:
@@ -169,6 +165,17 @@ def open_dataset(
     return _open_records(
         paths, FORMATS[name], found_schema, arrow, batch_size, options, verbose
     )
+
+
+def _found_format(paths: list[str], arrow: ArrowOptions) -> str:
+    """Returns the format of files; text if an option says how to read text."""
+    if all(getattr(arrow, option) is None for option in _TEXT_OPTIONS):
+        return one_format(paths)
+    try:
+        name = one_format(paths)
+    except DataError:
+        return "csv"
+    return "csv" if name in ("multislot", "raw") else name
 
 
 def _open_records(

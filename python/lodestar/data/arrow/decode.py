@@ -213,7 +213,7 @@ def _inferred(column: Column) -> str:
 
 
 def _advice(column: Column) -> str:
-    if column.kind in ("label", "one_hot"):
+    if column.kind in ("label", "one_hot") or column.why == "declared":
         return "`on_error='skip'` leaves such rows out"
     return "declare the column in a schema, or use `on_error='skip'`"
 

@@ -126,6 +126,8 @@ def _allowed(column: Column) -> str:
         return f"an integer in [0, {column.size - 1}]"
     if column.dtype == "float":
         return "a float32"
+    if column.unit is not None:
+        return "a date or a timestamp"
     if column.encoding == "hash":
         return "a string or an integer"
     if column.encoding == "hex":
@@ -316,6 +318,8 @@ def _of_text(
         return Elements(_hashed(stripped(stored, array), column), missing)
     if missing is not None:
         array = pc.if_else(pa.array(missing), None, array)
+    if column.unit is not None:
+        return _of_time_text(array, column, missing)
     if column.encoding == "hex":
         return _parsed(array, column, missing, _parse_hex, np.int64)
     if column.kind == "label" and column.positive is not None:
@@ -336,6 +340,31 @@ def _of_text(
     if _is_float(column):
         return _narrowed(numbers, missing)
     return Elements(numbers, missing)
+
+
+def _of_time_text(
+    array: Any, column: Column, missing: np.ndarray | None
+) -> Elements:
+    """Reads dates and timestamps in the form of ISO 8601."""
+    try:
+        return _of_time(array.cast(pa.timestamp("us")), column)
+    except pa.ArrowInvalid:
+        return _parsed(
+            array,
+            column,
+            missing,
+            lambda text: _parse_time(text, column.unit or "s"),
+            np.int64,
+        )
+
+
+def _parse_time(text: str, unit: str) -> int | None:
+    try:
+        moment = pa.scalar(text).cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        return None
+    found = np.datetime64(moment.value, "us").astype(f"datetime64[{unit}]")
+    return int(found.astype(np.int64))
 
 
 def _hashed(array: Any, column: Column) -> np.ndarray:

@@ -288,7 +288,7 @@ def _num_lines(data: bytes) -> int:
 
 def _type_of(column: Column) -> Any:
     """Returns the type that Arrow's CSV reader converts a column to."""
-    if column.separator is not None or column.positive is not None:
+    if column.separator or column.positive or column.unit:
         return pa.string()
     if column.dtype == "float":
         return pa.float64()

@@ -205,7 +205,10 @@ def _text_format(head: bytes) -> str | None:
     try:
         text = line.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError:
-        return None
+        # Opening it says which byte is not UTF-8, and names `encoding`.
+        text = line.decode("latin-1")
+        if not text.rstrip().replace("\t", "").isprintable():
+            return None
     if is_criteo_line(text):
         return "tsv"
     words = text.split()

@@ -288,10 +288,10 @@ class _Sample:
         """Returns what the column is."""
         leaf = self._leaf
         if is_time(leaf):
-            return _Guess(
-                None,
-                f"{leaf} needs a `unit`, e.g. Column.sparse({self._name!r}, "
-                "unit='D')",
+            raise DataError(
+                f"found the type {leaf}, which has no meaning as a feature "
+                "without a unit; give a `schema`, with e.g. "
+                f"Column.dense({self._name!r}, dtype='uint64', unit='s')"
             )
         if not self._is_readable():
             raise DataError(f"found the type {self._type}, which is not read")

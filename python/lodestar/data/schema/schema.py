@@ -126,31 +126,38 @@ class Schema:
         return f"Schema({list(self._columns)!r})"
 
     def __str__(self) -> str:
+        whys, source = self.reasons()
         rows = [("column", "kind", "why")]
-        # What inference looked at is the same for all columns.
-        sources = {
-            why.rpartition(" (")[2]
-            for why in (c.why for c in self._columns)
-            if why.endswith(")") and " (" in why
-        }
-        shared = f" ({sources.pop()}" if len(sources) == 1 else None
-        for column in self._columns:
-            why = column.why
-            rows.append(
-                (
-                    column.name,
-                    column.describe(),
-                    why.removesuffix(shared) if shared else why,
-                )
-            )
+        rows += [
+            (column.name, column.describe(), why)
+            for column, why in zip(self._columns, whys)
+        ]
         widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
         lines = [
             f"{name:{widths[0]}}  {kind:{widths[1]}}  {why}"
             for name, kind, why in rows
         ]
-        if shared:
-            lines.append(f"Inferred from {shared[2:-1]}.")
+        if source is not None:
+            lines.append(f"Inferred from {source}.")
         return "\n".join(lines)
+
+    def reasons(self) -> tuple[list[str], str | None]:
+        """Returns why each column is what it is, and the source of inference.
+
+        The source, e.g. `"1000 rows of a.csv"`, is None unless it is the same
+        for all columns that were inferred.
+        """
+        whys = [column.why for column in self._columns]
+        sources = {
+            why.rpartition(" (")[2]
+            for why in whys
+            if why.endswith(")") and " (" in why
+        }
+        if len(sources) != 1:
+            return whys, None
+        (source,) = sources
+        whys = [why.removesuffix(f" ({source}") for why in whys]
+        return whys, source.removesuffix(")")
 
     def names(self, kind: str | None = None) -> list[str]:
         """Returns the names of the columns of a kind, or of all, in order."""
