@@ -274,12 +274,15 @@ def test_bad_rows(column, array, bad):
 
 
 def test_rows_are_counted_over_chunks():
-    chunks = pa.chunked_array([["1"], ["2", "a"], [["b"][0], "3"]])
-    _, bad = decode(Column.sparse("x"), chunks)
-    assert bad == {
-        2: "row 2: column 'x': found 'a', expected an integer of 64 bits",
-        3: "row 3: column 'x': found 'b', expected an integer of 64 bits",
-    }
+    parts = [["1"], ["2", "a"], ["b", "3"]]
+    plain = pa.chunked_array(parts)
+    words = pa.chunked_array([pa.array(p).dictionary_encode() for p in parts])
+    for chunks in (plain, words):
+        _, bad = decode(Column.sparse("x"), chunks)
+        assert bad == {
+            2: "row 2: column 'x': found 'a', expected an integer of 64 bits",
+            3: "row 3: column 'x': found 'b', expected an integer of 64 bits",
+        }
 
 
 def test_what_was_inferred_is_said():

@@ -151,6 +151,12 @@ def test_other_values(values, wanted):
     assert kind(values) == wanted
 
 
+def test_whole_floats_with_the_name_of_an_id():
+    for values in ([7.0, 8.0], ["7.0", "8."], pa.array([7.0], pa.float32())):
+        assert infer(values, "user_id") == Column.sparse("user_id")
+    assert kind([7.5], "user_id") == kind(["7.5"], "user_id") == "number"
+
+
 def test_numbers_among_which_is_text():
     values = [str(i / 4) for i in range(95)] + ["n.a."] * 5
     with pytest.raises(DataError) as error:
