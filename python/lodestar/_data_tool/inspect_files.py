@@ -45,7 +45,8 @@ def inspect_files(
         "files": len(source.paths),
         "samples": num_samples,
         "columns": [
-            statistics[column.name].summary() for column in source.spec
+            {**statistics[column.name].summary(), "why": why}
+            for column, why in zip(source.spec, source.spec.reasons()[0])
         ],
         "records": first,
     }
@@ -170,7 +171,6 @@ class _Statistics:
             "name": slot.name,
             "kind": slot.kind,
             "description": slot.describe(),
-            "why": slot.why,
             "dtype": slot.dtype,
             "used": slot.used,
         }

@@ -6,10 +6,10 @@ import re
 import numpy as np
 
 from lodestar._data_tool import command as tool
+from lodestar._data_tool import distinct_ids
+from lodestar._data_tool import inspect_files as inspection
 from lodestar.data import Column, Schema
 from lodestar.data.arrow.parquet_writer import ParquetWriter
-from lodestar.data.tool import distinct_ids
-from lodestar.data.tool import inspect_files as inspection
 from lodestar.paddle import MultiSlotWriter
 
 SPEC = Schema(

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lodestar._data_tool import command as tool
+from lodestar._data_tool import distinct_ids
 from lodestar.data import Column, Schema
 from lodestar.data.arrow.parquet_writer import ParquetWriter
-from lodestar.data.tool import distinct_ids
 from lodestar.hugectr import NormWriter, RawWriter
 from lodestar.paddle import MultiSlotWriter
 

@@ -1,5 +1,6 @@
 """Arrow IPC files (Feather 2, and streams) as sources of rows."""
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,8 +26,8 @@ def open_ipc(path: str) -> RowSource:
     """Opens an Arrow IPC file or stream.
 
     A stream, such as the `.arrow` files of Hugging Face datasets, has no
-    footer, so its table is loaded; from a local file that is not compressed,
-    it is mapped into memory.
+    footer, so its table is loaded. Nothing is mapped into memory: a file that
+    is cut short while it is mapped would kill the process.
 
     Raises:
         DataError: It is not a whole IPC file.
@@ -39,7 +40,7 @@ def open_ipc(path: str) -> RowSource:
         file.seek(0)
         source: RowSource
         if is_file:
-            source = _IpcFile(path, pa.ipc.open_file(file), opened)
+            source = _IpcFile(path, file, opened)
         else:
             table = pa.ipc.open_stream(file).read_all()
             source = _IpcStream(path, table, opened)
@@ -76,23 +77,31 @@ class _IpcStream(TableSource):
 class _IpcFile(RowSource):
     """An IPC file: its record batches are the groups of rows."""
 
-    def __init__(self, path: str, reader: Any, opened: Any):
+    def __init__(self, path: str, file: Any, opened: Any):
         self.path = path
         self.num_bytes = opened.length
-        self.schema = reader.schema
+        self._reader = pa.ipc.open_file(file)
+        self.schema = self._reader.schema
         self.partitions = partitions_of(path)
         self._opened = opened
-        self._reader = reader
+        # A reader has one position in its file.
+        self._lock = threading.Lock()
+        # One column shows how many rows a batch has.
+        options = pa.ipc.IpcReadOptions(
+            included_fields=[0] if self.schema.names else None
+        )
+        counter = pa.ipc.open_file(file, options=options)
         self.row_groups = tuple(
-            reader.get_batch(i).num_rows
-            for i in range(reader.num_record_batches)
+            counter.get_batch(i).num_rows
+            for i in range(counter.num_record_batches)
         )
 
     def table(self, group: int, bindings: Sequence[Binding]) -> Any:
         """See RowSource."""
         check_unchanged(self.path, self._opened)
         try:
-            batch = self._reader.get_batch(group)
+            with self._lock:
+                batch = self._reader.get_batch(group)
             batch.validate(full=True)
         except (pa.ArrowException, OSError) as error:
             raise DataError(

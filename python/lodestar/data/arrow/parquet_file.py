@@ -3,7 +3,7 @@
 import concurrent.futures
 import functools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error
-from lodestar._files import list_folder
 from lodestar._input_bytes import ChangedFileError, check_unchanged
 from lodestar._input_paths import as_input
 from lodestar.data.arrow.row_source import (
@@ -20,11 +19,8 @@ from lodestar.data.arrow.row_source import (
     partitions_of,
 )
 from lodestar.data.binding import Binding
-from lodestar.hugectr.file_list import read_file_list
-from lodestar.hugectr.parquet_metadata import METADATA_NAME, read_metadata
 
 SUFFIX = ".parquet"
-_LIST_SUFFIX = ".txt"
 _FOOTER_THREADS = 8
 
 
@@ -140,18 +136,18 @@ def open_parquet(path: str, footer: Any = None) -> Any:
     A local file is read by pyarrow itself, others through `tf.io.gfile`.
     """
     return pq.ParquetFile(
-        open_random_access(path, memory_map=False),
+        open_random_access(path),
         metadata=footer,
         page_checksum_verification=True,
     )
 
 
-def open_random_access(path: str, memory_map: bool = True) -> Any:
+def open_random_access(path: str) -> Any:
     """Opens a file of any file system as a `pyarrow.NativeFile`."""
     local = as_input(path).removeprefix("file://")
     if "://" in local:
         return pa.PythonFile(_GFileReader(path), mode="r")
-    return pa.memory_map(local) if memory_map else pa.OSFile(local)
+    return pa.OSFile(local)
 
 
 def read_footer(path: str) -> ParquetFile:
@@ -201,33 +197,6 @@ def read_footers(paths: list[str]) -> list[ParquetFile | Exception]:
 
     with concurrent.futures.ThreadPoolExecutor(_FOOTER_THREADS) as pool:
         return list(pool.map(read, paths))
-
-
-def expand(paths: Iterable[str]) -> list[str]:
-    """Puts the files of directories, and of file lists, in their place.
-
-    A directory's are those of its `_metadata.json`, or all that end so.
-    """
-    found = []
-    for path in paths:
-        if path.endswith(_LIST_SUFFIX):
-            found += read_file_list(path)
-            continue
-        if not tf.io.gfile.isdir(path):
-            found.append(path)
-            continue
-        metadata = read_metadata(os.path.join(path, METADATA_NAME))
-        if metadata is not None:
-            names = list(metadata.num_rows)
-        else:
-            names = [n for n in list_folder(path) if n.endswith(SUFFIX)]
-            if not names:
-                raise DataError(
-                    f"{path}: has neither {METADATA_NAME} nor a file that ends "
-                    f"in {SUFFIX}"
-                )
-        found += [os.path.join(path, name) for name in names]
-    return found
 
 
 def one_line(error: BaseException) -> str:

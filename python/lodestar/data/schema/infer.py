@@ -41,6 +41,7 @@ _INTEGER = r"^\s*[+-]?[0-9]+(\.0*)?\s*$"
 _CODE = r"^\s*[+-]?0[0-9]"
 _LABEL = "label"
 _SHOWN = 3
+_NEEDS_UNIT = "needs a unit,"
 
 
 class _Guess(NamedTuple):
@@ -209,12 +210,17 @@ def _check_names(
 def _unclear_text(where: str, rows: int, unclear: list[tuple[str, str]]) -> str:
     listed = "; ".join(f"{name!r}: {why}" for name, why in unclear[:20])
     more = ", ..." if len(unclear) > 20 else ""
-    names = [name for name, _ in unclear]
+    names = [name for name, why in unclear if _NEEDS_UNIT not in why]
+    advice = "Give a `schema`"
+    if names:
+        advice = (
+            f"Name {'them' if names[1:] else 'it'} in `categorical` (ids) or "
+            f"`numeric`, e.g. categorical={names[:3]}, or give a `schema`"
+        )
     return (
         f"{where}: {rows} rows do not show what "
-        f"{'these columns are' if names[1:] else 'a column is'}: {listed}{more}. "
-        f"Name {'them' if names[1:] else 'it'} in `categorical` (ids) or "
-        f"`numeric`, e.g. categorical={names[:3]}, or give a `schema`"
+        f"{'these columns are' if unclear[1:] else 'a column is'}: {listed}"
+        f"{more}. {advice}"
     )
 
 
@@ -288,10 +294,10 @@ class _Sample:
         """Returns what the column is."""
         leaf = self._leaf
         if is_time(leaf):
-            raise DataError(
-                f"found the type {leaf}, which has no meaning as a feature "
-                "without a unit; give a `schema`, with e.g. "
-                f"Column.dense({self._name!r}, dtype='uint64', unit='s')"
+            return _Guess(
+                None,
+                f"{leaf} {_NEEDS_UNIT} in a `schema`, e.g. "
+                f"Column.dense({self._name!r}, dtype='uint64', unit='D')",
             )
         if not self._is_readable():
             raise DataError(f"found the type {self._type}, which is not read")

@@ -330,7 +330,8 @@ def test_the_reason_is_kept():
             {},
             "t: 2 rows do not show what these columns are: 'x': 2 distinct "
             "integers in 2 values; 'z': every value is missing; 't': "
-            "date32[day] needs a `unit`, e.g. Column.sparse('t', unit='D'). "
+            "date32[day] needs a unit, in a `schema`, e.g. "
+            "Column.dense('t', dtype='uint64', unit='D'). "
             "Name them in `categorical` (ids) or `numeric`, e.g. categorical="
             "['x', 'z', 't'], or give a `schema`",
         ),
