@@ -333,7 +333,7 @@ def test_the_reason_is_kept():
             "date32[day] needs a unit, in a `schema`, e.g. "
             "Column.dense('t', dtype='uint64', unit='D'). "
             "Name them in `categorical` (ids) or `numeric`, e.g. categorical="
-            "['x', 'z', 't'], or give a `schema`",
+            "['x', 'z'], or give a `schema`",
         ),
     ],
     ids=str,
