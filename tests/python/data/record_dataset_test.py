@@ -101,7 +101,7 @@ def test_slots_are_a_spec_a_path_or_a_list(schema):
 
 
 def test_weights_are_a_mapping():
-    with pytest.raises(ValueError, match="`weights` must map id slots"):
+    with pytest.raises(ValueError, match="`weights` must map id columns"):
         MultiSlotDataset("file", SPEC, 8, weights="C1")
 
 

@@ -12,6 +12,7 @@ from lodestar._data_tool.command import main
 from lodestar._errors import DataError
 from lodestar._library import gen_ops
 from lodestar.data import Column, Schema, open_dataset
+from lodestar.data.arrow import text_source
 from lodestar.data.arrow.csv_writer import CsvWriter
 from lodestar.data.arrow.parquet_file import read_footer
 from lodestar.data.arrow.parquet_writer import ParquetWriter
@@ -316,16 +317,25 @@ GROWING = {
         ("csv", same_size),
     ],
 )
-def test_a_file_that_changes_while_it_is_read(tmp_path, name, change):
+def test_a_file_that_changes_while_it_is_read(
+    tmp_path, name, change, monkeypatch
+):
+    # What is in memory does not change: a block of text is less than the file.
+    monkeypatch.setattr(text_source, "_BLOCK_BYTES", 4000)
+    monkeypatch.setattr(text_source, "_COLUMN_BYTES", 0)
     writer, make, options = GROWING[name]
     path = big(tmp_path / "a", writer)
     size = path.stat().st_size
     iterator = iter(make(path, SPEC, 400, prefetch=0, **options))
     next(iterator)
     change(path)
-    with pytest.raises(tf.errors.OpError, match="changed while") as error:
+    with pytest.raises(tf.errors.OpError) as error:
         for _ in iterator:
             pass
+    if name == "tfrecord" and change is more:
+        # TensorFlow compares the number of batches first.
+        assert "contained at least" in str(error.value)
+        return
     text = str(error.value)
     assert f"{path}: changed" in text
     now = path.stat().st_size

@@ -68,6 +68,14 @@ def values(draw, slot, count, of):
         elements = st.integers(0, 1)
     elif slot.dtype == "float":
         elements = FLOATS
+        if {"csv", "parquet", "tfrecord", "tsv"} & of:
+            # NaN is a missing value, and a label is finite.
+            elements = st.floats(
+                width=32,
+                allow_subnormal=True,
+                allow_nan=False,
+                allow_infinity=slot.kind != "label",
+            )
     elif slot.kind == "label":
         elements = SMALL if {"norm", "raw", "parquet"} & of else WORDS
     elif "raw" in of:

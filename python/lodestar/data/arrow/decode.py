@@ -185,6 +185,11 @@ def _decode_array(
             "says"
         )
     elements = read_elements(lists.leaf, column, na_values)
+    if column.kind == "sparse" and column.dtype == "float" and depth:
+        # A list of floats holds NaN like any other number.
+        is_nan = np.isnan(elements.values)
+        if elements.missing is not None and is_nan.any():
+            elements = elements._replace(missing=elements.missing & ~is_nan)
     advice = _advice(column)
 
     def add(rows: np.ndarray, describe: Any) -> None:
@@ -397,8 +402,11 @@ def _fixed(
     if lists.offsets:
         values, offsets = _filled_lists(column, lists, values, width)
     if width is None:
-        if offsets is None:
+        if offsets is None:  # one value, or none where it is missing
             offsets = np.arange(rows + 1, dtype=np.int64)
+            if elements.missing is not None:
+                values = values[~elements.missing]
+                np.cumsum(~elements.missing, out=offsets[1:])
         counts = np.diff(offsets)
         add(
             np.flatnonzero(counts % column.multiple),

@@ -335,6 +335,7 @@ class _Blocks:
                 with tf.io.gfile.GFile(as_input(self._path), "rb") as file:
                     file.seek(begin)
                     data: bytes = file.read(end - begin)
+                check_unchanged(self._path, self._opened)
             else:
                 with self._lock:
                     data = self._unpacked(number)

@@ -60,7 +60,10 @@ def convert(
         bad = None if valid is None else ~(valid | missing)
         return Values(values, missing, bad, shown)
     if found.dtype == type_of(column):
-        return Values(found, None, None, shown)
+        # A list of floats holds NaN like any other number.
+        is_list = column.kind == "sparse" or column.dtype != "float"
+        missing = None if is_list else tf.math.is_nan(found)
+        return Values(found, missing, None, shown)
     if column.dtype == "float" and column.positive is None:
         return Values(tf.cast(found, tf.float32), None, None, shown)
     missing = bad = None

@@ -69,7 +69,7 @@ class _Reader:
             if column.kind == "sparse":
                 return values, splits
             found = self._shaped(column, values, splits)
-        elif found.dtype == tf.string:
+        elif found.dtype == tf.string or column.dtype == "float":
             shape = tf.shape(found)
             rows = tf.RaggedTensor.from_tensor(
                 tf.reshape(found, [shape[0], -1])

@@ -261,7 +261,10 @@ class Schema:
                 column,
                 encoding="int",
                 hash_as=None,
-                missing=None,
+                # NaN is what was written for a missing value.
+                missing=column.missing
+                if column.missing != column.missing
+                else None,
                 separator=None,
                 unit=None,
                 positive=None,

@@ -194,11 +194,12 @@ def test_dense_integers(tmp_path):
         assert read(tmp_path, column, *values) == [[7], [2**62]]
 
 
-def test_a_nan_is_a_float(tmp_path):
-    found = read(tmp_path, Column.dense("c", missing=-1), NAN, 1.0)
-    assert np.isnan(found[0][0])
-    found = read(tmp_path, Column.dense("c", missing=-1), "nan", "1")
-    assert found == [[-1], [1]]
+def test_a_nan_of_a_dense_column_is_missing(tmp_path):
+    for values in [NAN, 1.0], ["nan", "1"]:
+        column = Column.dense("c", missing=-1)
+        assert read(tmp_path, column, *values) == [[-1], [1]]
+    found = read(tmp_path, Column.sparse("c", dtype="float"), [1.0, NAN])
+    assert np.isnan(found[0][1])
 
 
 def test_labels(tmp_path):

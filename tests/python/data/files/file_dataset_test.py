@@ -97,8 +97,6 @@ def test_no_file_changes_nothing(files, tmp_path):
     with pytest.raises((ValueError, DataError), match="empty"):
         data.set_files(tmp_path / "empty")
     assert data.files == files
-    with pytest.raises(ValueError, match="`batch_size` is missing"):
-        FileDataset(files, SPEC).dataset()
 
 
 @pytest.mark.parametrize("prefetch", [0, 1])
