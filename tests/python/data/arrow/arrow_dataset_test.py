@@ -65,7 +65,7 @@ def test_an_error_of_a_row_is_a_few_lines(run):
     assert "Traceback" not in text and len(text.splitlines()) < 10
     assert (
         "pandas.DataFrame: row 1: column 'i': found 'x', expected an integer of "
-        "64 bits; declare the column in a schema, or use `on_error='skip'`"
+        "64 bits; `on_error='skip'` leaves such rows out"
     ) in text
 
 
