@@ -71,8 +71,8 @@ def open_dataset(
     >>> model.fit(train, validation_data=test)
 
     Args:
-        data: A path or several; folders, Hive-partitioned ones too, and file
-            lists stand for the files in them. Or a table.
+        data: A path or several; folders, Hive-partitioned ones too, file lists
+            and patterns (`"day-*.csv"`) stand for the files in them. Or a table.
         schema: A `Schema`, a list of `Column`s, the path of a schema file, or
             a model that was built on `schema.inputs()`. None: that of the
             schema file beside the files (`PATH.schema.yaml`, or `schema.yaml`),

@@ -107,6 +107,18 @@ def test_a_file_list_stands_for_its_files(tmp_path):
     assert values(dataset, "a") == [*range(ROWS), *range(ROWS)]
 
 
+def test_a_pattern_stands_for_its_files(tmp_path):
+    for i in (2, 0, 1):
+        (tmp_path / f"day-{i}.csv").write_text(f"user_id\n{i}\n")
+    dataset = open_dataset(tmp_path / "day-*.csv")
+    assert values(((x, None) for x in dataset), "user_id") == [0, 1, 2]
+    (tmp_path / "a[1].csv").write_text("user_id\n7\n")  # a name like one
+    dataset = open_dataset(tmp_path / "a[1].csv")
+    assert values(((x, None) for x in dataset), "user_id") == [7]
+    with pytest.raises(DataError, match=r"no-\*: no file matches"):
+        open_dataset(tmp_path / "no-*")
+
+
 def test_errors(tmp_path):
     norm, text = write(tmp_path, "norm"), write(tmp_path, "multislot")
     with pytest.raises(DataError, match="is multislot, but .* is norm"):

@@ -28,7 +28,7 @@ _MAX_DIM = 1 << 24  # of what a header that is no Norm would hardly be below
 
 
 def expand_inputs(paths: Iterable[str]) -> list[str]:
-    """Replaces folders and file lists by the files in them.
+    """Replaces folders, file lists and patterns by the files in them.
 
     A folder stands for the files of its `_metadata.json`, or of its
     `file_list.txt`; else for all files in it and in its folders (Hive
@@ -46,6 +46,11 @@ def expand_inputs(paths: Iterable[str]) -> list[str]:
             found += _in_folder(path)
         elif path.endswith(".txt") and _is_file_list(path):
             found += read_file_list(path)
+        elif any(c in path for c in "*?[") and not tf.io.gfile.exists(path):
+            matches = sorted(tf.io.gfile.glob(path))
+            if not matches:
+                raise DataError(f"{path}: no file matches")
+            found += matches
         else:
             found.append(path)
     return found
