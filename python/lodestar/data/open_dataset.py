@@ -17,6 +17,7 @@ from lodestar.data.arrow.open_arrow import (
     open_files,
     open_table,
 )
+from lodestar.data.arrow.row_source import partitions_of
 from lodestar.data.arrow.table_source import is_table
 from lodestar.data.files.find_format import expand_inputs, one_format
 from lodestar.data.files.formats import FORMATS, Format
@@ -117,6 +118,10 @@ def open_dataset(
             row and column.
     """
     found_schema = None if schema is None else as_schema(schema)
+    outside: set[str] = set()
+    if not is_table(data):
+        for path in as_paths(data):
+            outside.update(partitions_of(f"{path}/"))
     arrow = ArrowOptions(
         label=label,
         categorical=categorical,
@@ -127,6 +132,7 @@ def open_dataset(
         encoding=encoding,
         weights=weights,
         slot_size_array=options.pop("slot_size_array", None),
+        outside=outside,
     )
     if is_table(data):
         _refuse(arrow, _TEXT_OPTIONS, "a table")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import tensorflow as tf
 
 from lodestar._errors import DataError
 from lodestar._library import gen_ops
@@ -107,9 +108,13 @@ def hash_text(array: Any, prefix: str) -> np.ndarray:
     ]
     data = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
     first = int(ends[0])
-    ids: np.ndarray = gen_ops.lodestar_hash_text(
-        data=data[first : int(ends[-1])], offsets=ends - first, prefix=prefix
-    ).numpy()
+    # Where there is a GPU, TensorFlow would take the strings there and back.
+    with tf.device("CPU:0"):
+        ids: np.ndarray = gen_ops.lodestar_hash_text(
+            data=data[first : int(ends[-1])],
+            offsets=ends - first,
+            prefix=prefix,
+        ).numpy()
     return ids
 
 

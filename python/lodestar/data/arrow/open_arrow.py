@@ -61,6 +61,8 @@ class ArrowOptions:
         weights: As `Schema.with_weights` takes it.
         slot_size_array: For each sparse id column, one more than its largest
             id. Ids are checked, and the sizes of the columns before are added.
+        outside: Hive partitions above the paths that were given, which are not
+            columns of an inferred schema.
     """
 
     label: str | None = None
@@ -72,6 +74,7 @@ class ArrowOptions:
     encoding: str | None = None
     weights: Mapping[str, str] | None = None
     slot_size_array: Sequence[int] | None = None
+    outside: Collection[str] = ()
 
     def __post_init__(self) -> None:
         check_texts(
@@ -408,7 +411,7 @@ def _inferred(
     partitions = {
         name: [source.partitions.get(name) for source in sources]
         for name in first.partitions
-        if name not in names
+        if name not in names and name not in options.outside
     }
     schema = infer_schema(
         _sample(sources, partitions),

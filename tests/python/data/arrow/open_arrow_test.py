@@ -460,3 +460,15 @@ def test_files_may_be_a_folder_or_a_list(tmp_path, monkeypatch):
     assert sum(read(open_dataset(tmp_path, SPEC, 8)), []) == order
     monkeypatch.chdir(tmp_path)
     assert sum(read(open_dataset("0.parquet", SPEC, 8)), []) == [*range(7)]
+
+
+def test_partitions_above_the_given_path_are_no_columns_of_a_guess(tmp_path):
+    folder = tmp_path / "lr=0.1"
+    folder.mkdir()
+    (folder / "a.csv").write_text("user_id\n7\n")
+    for path in (folder, folder / "a.csv"):
+        assert open_dataset(path, verbose=False).schema.names() == ["user_id"]
+    assert "lr" in open_dataset(tmp_path, verbose=False).schema
+    # A schema that has the column reads it from any path.
+    ((features),) = open_dataset(folder, [Column.dense("lr")], 1)
+    assert features["lr"].numpy().tolist() == [[np.float32(0.1)]]
