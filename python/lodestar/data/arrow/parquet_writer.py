@@ -28,7 +28,7 @@ class ParquetWriter(SampleWriter):
     A column for each slot, in their order: a label float32; a dense slot
     float32 (int64 for a uint64 slot), a list of as many where it has several
     values; a one-hot slot int64; a sparse slot a list of int64 or float32.
-    uint64 keeps its bits. Pages have a CRC, which `ParquetDataset` checks.
+    uint64 keeps its bits. Pages have a CRC, which `open_dataset` checks.
 
     The file is entered into the `_metadata.json` of its directory, in which
     labels, dense floats and ids are listed; writers that share a directory must
