@@ -1,1 +1,1 @@
-"""Rows of files and tables that pyarrow reads, as datasets."""
+"""Datasets over files and tables that pyarrow reads."""

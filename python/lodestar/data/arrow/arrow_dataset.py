@@ -1,4 +1,4 @@
-"""Batches of rows of Arrow sources as `(features, label)`."""
+"""Batches of `(features, label)` from Arrow sources."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ Skip = Callable[[str, int], None]
 
 
 def skip_of(read: ReadOptions) -> Skip | None:
-    """Returns what notes rows that are left out; None if errors are raised."""
+    """Returns the callback for skipped rows, or None if errors are raised."""
     if read.on_error == "raise":
         return None
     if read.skipped is not None:
@@ -34,12 +34,12 @@ def arrow_dataset(
     na_values: Collection[str],
     read: ReadOptions,
 ) -> tf.data.Dataset:
-    """Returns batches of the rows of sources.
+    """Returns a dataset of batches.
 
     Args:
-        sources: What is read, at least one.
+        sources: The sources; at least one.
         bindings: The columns to read.
-        na_values: Strings that stand for a missing value.
+        na_values: Strings that mean missing.
         read: The options.
     """
     skip = skip_of(read)
@@ -57,7 +57,7 @@ def arrow_dataset(
         na_values=na_values,
     )
 
-    # Nothing else may refer to the reader, so that it is freed with the dataset.
+    # Keep no other reference to the reader, so that it is freed with the dataset.
     next_batch = PythonFunction(
         reader.next_batch,
         [*[tf.TensorSpec([], tf.int64)] * 4, *BatchPacker.specs],
@@ -80,7 +80,7 @@ def arrow_dataset(
             )
             position = (chunk, row, num_bytes)
             if skip is None:
-                # In this function: another that is called has its price.
+                # Inlined here because an extra function call is slow.
                 return position, element(*arrays)
             return position, (rows, *arrays)
 
@@ -89,15 +89,15 @@ def arrow_dataset(
         batches = tf.data.Dataset.range(count).scan(start, batch)
         if skip is not None:
             batches = batches.take_while(lambda rows, *_: rows > 0)
-            # A map in parallel reads ahead of what is saved.
+            # A parallel map would read ahead of the saved position.
             batches = batches.map(
                 lambda _, *arrays: element(*arrays), synchronous=True
             )
         return encoder.elements(batches)
 
     def epoch(order: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
-        # TensorFlow adds the function of a scan to the default graph, which in
-        # eager mode lives until the process ends. Inside flat_map it does not.
+        # TensorFlow adds the scan function to the default graph, which in eager
+        # mode lives until the process ends. Inside flat_map it does not.
         found = tf.data.Dataset.from_tensors((order, tf.cast(seed, tf.int64)))
         found = found.flat_map(batches_of)
         if skip is None:

@@ -1,8 +1,7 @@
-"""Rows as the two arrays that a batch crosses to TensorFlow in.
+"""Packs each batch into two arrays to pass it to TensorFlow.
 
-Each array that crosses has its price, and so has fresh memory. So all tensors of
-a batch lie in one buffer of bytes, which is used again once TensorFlow has let go
-of it, and a table says where each lies.
+Passing an array and allocating memory both have a cost, so all tensors of a batch
+share one reusable byte buffer, and a second array holds their offsets.
 """
 
 import collections
@@ -21,19 +20,19 @@ from lodestar.data.sample_columns import as_lists, check_one_size
 from lodestar.data.schema import Schema
 from lodestar.data.schema_layout import SchemaLayout, dtype_of
 
-_LINE = 64  # bytes of a cache line, at which tensors begin
-_MAX_FREE = 4  # buffers that wait to be used again
+_LINE = 64  # cache line size in bytes; tensors are aligned to it
+_MAX_FREE = 4  # buffers kept for reuse
 _INT64 = np.dtype(np.int64)
 
 Part = tuple[Rows, int, int]  # rows [begin, end) of rows
 
 
 class _Piece:
-    """What a tensor is made of: arrays, joined, if `splits` as row_splits.
+    """The arrays that are concatenated into a tensor.
 
     Attributes:
-        size: Its numbers.
-        rows: Its first dimension.
+        num_bytes: Size of the tensor in bytes.
+        rows: First dimension of the tensor.
     """
 
     __slots__ = ("_dtype", "_sources", "_splits", "num_bytes", "rows")
@@ -63,7 +62,7 @@ class _Piece:
 
 
 class BatchPacker:
-    """Packs rows into arrays, which are unpacked as the flat tensors of slots."""
+    """Packs rows into arrays that TensorFlow unpacks into flat tensors."""
 
     specs = (
         tf.TensorSpec([None], tf.uint8),
@@ -71,7 +70,7 @@ class BatchPacker:
     )
 
     def __init__(self, bindings: Sequence[Binding], rows: int | None):
-        """Takes the columns, and the rows of a batch, None if they vary."""
+        """Creates a packer; `rows` is the batch size, or None if it varies."""
         schema = Schema(binding.column for binding in bindings)
         self._specs = SchemaLayout(schema, rows=rows).tensor_specs
         self._columns = [
@@ -82,22 +81,22 @@ class BatchPacker:
             )
             for i, binding in enumerate(bindings)
         ]
-        # The numbers in a row; None if that varies.
+        # Number of values per row; None if it varies.
         self._widths = [
             1 if binding.part is not None else binding.column.num_values
             for binding in bindings
         ]
-        # A batch owns its memory until TensorFlow releases it. Then this list
-        # does, which only the packer and its batches refer to.
+        # A batch owns its memory until TensorFlow releases it to this list. Only the
+        # packer and its batches refer to the list.
         self._free: collections.deque[np.ndarray] = collections.deque(
             maxlen=_MAX_FREE
         )
 
     def pack(self, parts: Sequence[Part], rows: int) -> list[np.ndarray]:
-        """The arrays of the `rows` rows that the parts have together.
+        """Returns the arrays of a batch that joins all parts, `rows` rows in total.
 
         Raises:
-            DataError: A dense slot with a free dim has rows of unlike lengths.
+            DataError: Row sizes differ in a dense column with a -1 dim.
         """
         begins: dict[_Piece, int] = {}
         places = []
@@ -113,7 +112,7 @@ class BatchPacker:
         return [buffer, np.array(places, np.int64)]
 
     def unpacker(self) -> Callable[[tf.Tensor, tf.Tensor], list[tf.Tensor]]:
-        """Returns a function from the arrays of `pack` to the slots' flat tensors.
+        """Returns a function from the arrays of `pack` to the flat tensors.
 
         The function does not refer to this object or to its memory.
         """
@@ -131,8 +130,8 @@ class BatchPacker:
         return unpack
 
     def _pieces(self, parts: Sequence[Part], rows: int) -> Iterator[_Piece]:
-        """Those of all tensors; the same one where tensors are alike."""
-        # The splits of columns with one value per row.
+        """Yields the piece of each tensor; equal tensors share one."""
+        # Row splits of columns with one value per row.
         one_each = _Piece(_INT64, rows + 1, rows + 1, [np.arange(rows + 1)])
         for i, column, dtype in self._columns:
             width = self._widths[i]
@@ -178,12 +177,12 @@ class BatchPacker:
             yield from levels
 
     def _buffer(self, size: int) -> np.ndarray:
-        """Bytes from a cache line on: TensorFlow shares, and does not copy, them."""
+        """Returns aligned bytes, which TensorFlow shares instead of copying."""
         memory = np.empty(0, np.uint8)
         with contextlib.suppress(IndexError):
             memory = self._free.pop()
         if len(memory) < size + _LINE:
-            # Batches of lists differ in size.
+            # Leave room to reuse the memory: batches of lists differ in size.
             memory = np.empty(size + size // 8 + _LINE, np.uint8)
         begin = -memory.ctypes.data % _LINE
         buffer = memory[begin : begin + size]
@@ -198,7 +197,7 @@ def _cut_values(
 
 
 def _join_splits(bounds: Sequence[np.ndarray], splits: np.ndarray) -> None:
-    """Writes the splits of parts behind one another."""
+    """Concatenates the row splits of several parts."""
     splits[0] = 0
     at = 0
     for of_part in bounds:

@@ -1,4 +1,4 @@
-"""CsvWriter: samples to CSV with a header."""
+"""CsvWriter: writes examples to CSV with a header."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from lodestar.paddle.multislot_writer import number_texts
 
 
 def column_names(slot: Column) -> list[str]:
-    """The columns of a slot: one, or of a dense slot `name_0`, `name_1`, ..."""
+    """Returns the CSV columns of a schema column: one, or `name_0`, `name_1`, ..."""
     if slot.kind == "dense" and slot.num_values not in (None, 1):
         return [f"{slot.name}_{i}" for i in range(slot.num_values)]
     return [slot.name]
@@ -22,9 +22,8 @@ def column_names(slot: Column) -> list[str]:
 class CsvWriter(SampleWriter):
     """Writes CSV with a header (docs/internals/formats.md); a context manager.
 
-    A value a column; several ids or weights of a sample are in one cell with a
-    blank between them. The numbers are exact: a float32 has the fewest digits
-    that read back as it.
+    A cell holds one value, or the space-separated values of a sparse column.
+    Numbers are exact: a float32 is written with the fewest digits that round-trip.
 
     >>> spec = Schema([Column.label("click"), Column.sparse("C1")])
     >>> with CsvWriter("clicks.csv", spec) as writer:
@@ -41,12 +40,12 @@ class CsvWriter(SampleWriter):
         """Opens the temporary file.
 
         Args:
-            path: The file's name; `.gz` at its end compresses it.
-            schema: A Schema, a list of slots or the path of a schema file.
-            delimiter: Between columns: `,`, a tab, `;` or `|`.
+            path: Path of the file; compressed if it ends in `.gz`.
+            schema: A `Schema`, a list of `Column`s or the path of a schema file.
+            delimiter: `","`, a tab, `";"` or `"|"`.
 
         Raises:
-            ValueError: Two columns get one name, or a name cannot be read back.
+            ValueError: Two columns have the same name, or a name cannot be read back.
             tf.errors.OpError: The file cannot be opened.
         """
         self._delimiter = delimiter
@@ -82,7 +81,7 @@ class CsvWriter(SampleWriter):
             text,
             delimiter=self._delimiter,
             lineterminator="\n",
-            # By itself it quotes a name with a "\n", but not one with a "\r".
+            # The csv module quotes names with "\n", but not those with "\r".
             quoting=csv.QUOTE_ALL
             if "\r" in "".join(names)
             else csv.QUOTE_MINIMAL,
@@ -109,7 +108,7 @@ class CsvWriter(SampleWriter):
 def _cells(
     slot: Column, column: ColumnValues, begin: int, end: int
 ) -> list[list[str]]:
-    """The cells of samples [begin, end), column by column."""
+    """Returns the cells of the rows [begin, end), column by column."""
     splits = column.splits[begin : end + 1]
     texts = number_texts(slot, column.values[splits[0] : splits[-1]])
     width = len(column_names(slot))

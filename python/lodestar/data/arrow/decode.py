@@ -1,4 +1,4 @@
-"""Columns of Arrow tables as the values of declared columns."""
+"""Decodes the columns of Arrow tables into the values of declared columns."""
 
 import dataclasses
 import json
@@ -39,9 +39,9 @@ class Rows:
 
     Attributes:
         num_rows: Number of rows.
-        columns: Maps the number of a binding to its values: `[num_rows, width]`
+        columns: Maps the index of a binding to its values: `[num_rows, width]`
             or `ColumnValues`; int64 or float32.
-        bad: The rows that cannot be used; their values are arbitrary.
+        bad: The rows with faults; their values are arbitrary.
     """
 
     num_rows: int
@@ -49,11 +49,11 @@ class Rows:
     bad: dict[int, Fault] = dataclasses.field(default_factory=dict)
 
     def take(self, rows: np.ndarray) -> "Rows":
-        """Returns these rows, all of them good, in this order."""
+        """Returns the rows with these indices. Requires: none of them is bad."""
         return Rows(len(rows), take(self.columns, rows))
 
     def good(self, begin: int, end: int) -> "Rows":
-        """Returns the good ones of the rows [begin, end)."""
+        """Returns the rows in [begin, end) that are not bad."""
         if not self.bad and (begin, end) == (0, self.num_rows):
             return self
         rows = np.arange(begin, end)
@@ -73,13 +73,13 @@ def decode_rows(
     """Decodes the bound columns of a table, and checks every value.
 
     Args:
-        bindings: The columns. Requires each source to be once in the table.
+        bindings: The columns. Requires: the table has each source exactly once.
         table: A `pyarrow.Table`.
-        na_values: Strings that stand for a missing value.
+        na_values: Strings that mean missing.
         faults: Receives the bad rows.
 
     Raises:
-        DataError: A column is of a type that can never be read as declared.
+        DataError: A column's type can never be read as declared.
     """
     columns = {}
     for number, binding in enumerate(bindings):
@@ -94,11 +94,11 @@ def decode_rows(
 
 
 def wide(column: Any) -> Any:
-    """Returns a `pyarrow.ChunkedArray` as arrays that are decoded one by one.
+    """Returns the chunks of a `pyarrow.ChunkedArray` to decode one by one.
 
-    Of several chunks, strings and lists get 64-bit offsets, because 32-bit ones
-    hold at most 2^31 - 1 bytes or values together. Chunks of a dictionary stay
-    apart: each may have a dictionary of its own.
+    Strings and lists are combined into one array with 64-bit offsets, because
+    32-bit offsets are limited to 2^31 - 1 bytes or values. Dictionary chunks stay
+    separate, because each may have its own dictionary.
     """
     if column.num_chunks < 2 or _has_dictionary(column.type):
         return column.chunks
@@ -134,12 +134,12 @@ def _with_wide_offsets(arrow_type: Any) -> Any:
 
 @dataclasses.dataclass
 class _Lists:
-    """A column of an array: leaves, and the lists that they are in.
+    """An array of nested lists, as its leaves and the offsets of its lists.
 
     Attributes:
         leaf: A `pyarrow.Array` without lists.
-        offsets: Of each level of lists, outermost first: int64 from 0.
-        nulls: Of each level: bool, or None.
+        offsets: int64 offsets of each level of lists, outermost first.
+        nulls: The null mask of each level, or None.
     """
 
     leaf: Any
@@ -186,7 +186,7 @@ def _decode_array(
         )
     elements = read_elements(lists.leaf, column, na_values)
     if column.kind == "sparse" and column.dtype == "float" and depth:
-        # A list of floats holds NaN like any other number.
+        # In a list of floats, NaN is a value rather than a missing one.
         is_nan = np.isnan(elements.values)
         if elements.missing is not None and is_nan.any():
             elements = elements._replace(missing=elements.missing & ~is_nan)
@@ -224,7 +224,7 @@ def _advice(column: Column) -> str:
 
 
 def _split(array: Any, column: Column, na_values: Collection[str]) -> Any:
-    """Returns strings of several values as lists of strings."""
+    """Splits strings that hold several values into lists of strings."""
     many = column.kind == "sparse" or column.num_values != 1
     if not is_text(array.type) or column.kind in ("label", "one_hot"):
         if not (
@@ -261,7 +261,7 @@ def _json_lists(array: Any, depth: int) -> Any:
             try:
                 value = json.loads(text)
             except ValueError:
-                value = [text]  # to be refused as a value
+                value = [text]  # rejected later, as a value
             if not isinstance(value, list):
                 value = [value]
             if depth == 1:
@@ -317,7 +317,7 @@ def _unnested(array: Any) -> _Lists:
 
 
 def _rows_of(offsets: Sequence[np.ndarray], places: np.ndarray) -> np.ndarray:
-    """Returns the rows of leaves at these places."""
+    """Returns the rows that contain the leaves at these positions."""
     for level in reversed(offsets):
         places = np.searchsorted(level, places, side="right") - 1
     return places
@@ -336,7 +336,7 @@ def _refuse_missing(lists: _Lists, elements: Elements, add: Any) -> None:
 def _sparse(
     binding: Binding, lists: _Lists, elements: Elements, add: Any
 ) -> Any:
-    """Returns the values that are not missing, and their row splits."""
+    """Returns the present values and their row splits."""
     values = elements.values
     if not lists.offsets and (
         elements.missing is None or not elements.missing.any()
@@ -348,7 +348,7 @@ def _sparse(
     for level, null in enumerate(lists.nulls):
         if null is None:
             continue
-        # A null list may have values all the same.
+        # A null list may still have values.
         for below in offsets[level : len(offsets)]:
             null = np.repeat(null, np.diff(below))
         valid = ~null if valid is None else valid & ~null
@@ -368,10 +368,10 @@ def _sparse(
 def _limited(
     binding: Binding, values: np.ndarray, offsets: list[np.ndarray], add: Any
 ) -> np.ndarray:
-    """Returns ids checked against the limit, and shifted by the offset."""
+    """Checks ids against the limit, and shifts them by the offset."""
     if not binding.limit:
         return values
-    # A negative number is beyond every limit.
+    # As unsigned integers, negative ids exceed every limit.
     places = np.flatnonzero(values.view(np.uint64) >= binding.limit)
     if len(places):
         rows = _rows_of(offsets, places)
@@ -389,7 +389,7 @@ def _limited(
 def _fixed(
     binding: Binding, lists: _Lists, elements: Elements, add: Any, rows: int
 ) -> Any:
-    """Returns the values of a label, a dense or a one-hot column."""
+    """Returns the values of a label, dense or one-hot column."""
     column = binding.column
     values = elements.values
     if elements.missing is not None:
@@ -402,7 +402,7 @@ def _fixed(
     if lists.offsets:
         values, offsets = _filled_lists(column, lists, values, width)
     if width is None:
-        if offsets is None:  # one value, or none where it is missing
+        if offsets is None:  # at most one value per row
             offsets = np.arange(rows + 1, dtype=np.int64)
             if elements.missing is not None:
                 values = values[~elements.missing]
@@ -442,7 +442,7 @@ def _fixed(
 def _filled_lists(
     column: Column, lists: _Lists, values: np.ndarray, width: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns values and offsets in which a null list has filled values."""
+    """Returns values and offsets with null lists filled."""
     (offsets,) = lists.offsets
     (null,) = lists.nulls
     if null is None or column.missing_is_error:
@@ -460,7 +460,7 @@ def _filled_lists(
 def _of_width(
     values: np.ndarray, offsets: np.ndarray, width: int, add: Any
 ) -> np.ndarray:
-    """Returns lists that must all have this width as `[rows * width]`."""
+    """Flattens lists to `[rows * width]`; reports lists of another length."""
     counts = np.diff(offsets)
     bad = np.flatnonzero(counts != width)
     if not len(bad):
@@ -474,7 +474,7 @@ def _of_width(
 
 
 def _bad_values(column: Column, values: np.ndarray) -> tuple[np.ndarray, str]:
-    """Returns which labels or one-hot ids are out of range."""
+    """Returns a mask of invalid labels or one-hot ids, and the allowed values."""
     if column.kind == "label" and column.binary:
         return (values != 0) & (values != 1), "0 or 1"
     if column.kind == "one_hot":
@@ -489,7 +489,7 @@ def _typed(column: Column, values: np.ndarray) -> np.ndarray:
     wanted = dtype_of(column).as_numpy_dtype
     if values.dtype == wanted:
         return values
-    with np.errstate(invalid="ignore"):  # of rows that are bad
+    with np.errstate(invalid="ignore"):  # bad rows hold arbitrary values
         return values.astype(wanted)
 
 

@@ -1,4 +1,4 @@
-"""Values of an Arrow array, without lists, as ids or numbers."""
+"""Converts the values of an Arrow array without lists to ids or numbers."""
 
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -18,7 +18,7 @@ types = pa.types
 _INTEGER = re.compile(r"\s*([+-]?[0-9]{1,4000})(?:\.0*)?\s*", re.ASCII)
 _HEX = re.compile(r"\s*(?:0[xX])?([0-9a-fA-F]{1,4000})\s*", re.ASCII)
 _BOOLS = {"true": 1, "false": 0}
-# The largest integer up to which a float holds every integer.
+# The limit below which floats of each width represent every integer exactly.
 _EXACT = {16: 2**11, 32: 2**24, 64: 2**53}
 _MOST_SHOWN = 60
 _NANOSECONDS = {
@@ -34,11 +34,10 @@ class Elements(NamedTuple):
     """Values of a column.
 
     Attributes:
-        values: int64 or float32 `[N]`; anything where `missing` or `bad`.
+        values: int64 or float32 `[N]`; arbitrary where missing or bad.
         missing: bool `[N]`, or None if no value is missing.
-        bad: Positions of values that contradict the column, ascending.
-        describe: Returns what was found at such a position, and what is
-            allowed.
+        bad: Ascending positions of values that contradict the column.
+        describe: Maps such a position to the found and the allowed values.
     """
 
     values: np.ndarray
@@ -55,10 +54,10 @@ def read_elements(
     Args:
         array: A `pyarrow.Array` of a type without lists.
         column: The declared column.
-        na_values: Strings that stand for a missing value.
+        na_values: Strings that mean missing.
 
     Raises:
-        DataError: No value of the array's type can be one of the column.
+        DataError: Values of the array's type can never fit the column.
     """
     arrow_type = array.type
     if types.is_dictionary(arrow_type):
@@ -71,7 +70,7 @@ def read_elements(
     if isinstance(arrow_type, pa.ExtensionType):
         return read_elements(array.storage, column, na_values)
     if column.positive is not None and not is_text(arrow_type):
-        # A whole number is compared as an integer: 2.0 is "2".
+        # Compare whole numbers as integers: 2.0 equals "2".
         return _of_text(array.cast(pa.large_string()), column, na_values)
     if is_text(arrow_type):
         return _of_text(array, column, na_values)
@@ -93,10 +92,10 @@ def read_elements(
 
 
 def hash_text(array: Any, prefix: str) -> np.ndarray:
-    """Returns the ids of strings, int64 `[N]`; see `lodestar.hash_ids`.
+    """Hashes strings to int64 ids `[N]`; see `lodestar.hash_ids`.
 
     Args:
-        array: A `pyarrow.Array` of strings or bytes. A null is hashed as "".
+        array: A `pyarrow.Array` of strings or bytes. Null hashes like "".
         prefix: Column name and zero byte, or "".
     """
     array = array.cast(pa.large_binary())
@@ -108,7 +107,7 @@ def hash_text(array: Any, prefix: str) -> np.ndarray:
     ]
     data = np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
     first = int(ends[0])
-    # Where there is a GPU, TensorFlow would take the strings there and back.
+    # On a GPU machine, TensorFlow would otherwise copy the strings to and from it.
     with tf.device("CPU:0"):
         ids: np.ndarray = gen_ops.lodestar_hash_text(
             data=data[first : int(ends[-1])],
@@ -162,7 +161,7 @@ def _either(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
 def _of_dictionary(
     array: Any, column: Column, na_values: Collection[str]
 ) -> Elements:
-    """Reads each value of the dictionary once."""
+    """Reads each dictionary value once."""
     words = read_elements(array.dictionary, column, na_values)
     indices = array.indices
     missing = _nulls(indices)
@@ -213,7 +212,7 @@ def _of_floats(
     missing = _either(missing, np.isnan(numbers) if len(numbers) else None)
     with np.errstate(invalid="ignore"):
         good = np.abs(numbers) <= _EXACT[bits]
-        if column.kind == "label":  # whose size matters, not its last digit
+        if column.kind == "label":  # labels need no exact last digit
             good = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
         integers = numbers.astype(np.int64)
         good &= integers == numbers
@@ -236,9 +235,9 @@ def _of_floats(
 
 
 def _narrowed(numbers: np.ndarray, missing: np.ndarray | None) -> Elements:
-    """Returns numbers as float32; NaN is missing, as in pandas.
+    """Returns numbers as float32. NaN is missing, as in pandas.
 
-    A finite number that becomes infinite is bad.
+    A finite number that overflows to infinity is bad.
     """
     is_nan = np.isnan(numbers)
     if is_nan.any():
@@ -265,7 +264,7 @@ def _of_decimal(
     try:
         integers = array.cast(pa.int64())
     except pa.ArrowInvalid:
-        # A value that is not whole, or beyond int64.
+        # A value is fractional or does not fit in int64.
         texts = array.cast(pa.large_string())
         texts = pc.replace_substring_regex(texts, r"\.0+$", "")
         if column.encoding != "hash":
@@ -350,7 +349,7 @@ def _of_text(
 def _of_time_text(
     array: Any, column: Column, missing: np.ndarray | None
 ) -> Elements:
-    """Reads dates and timestamps in the form of ISO 8601."""
+    """Reads ISO 8601 dates and timestamps."""
     try:
         return _of_time(array.cast(pa.timestamp("us")), column)
     except pa.ArrowInvalid:
@@ -393,7 +392,7 @@ def _parsed(
     parse: Callable[[str], Any],
     dtype: Any,
 ) -> Elements:
-    """Parses strings one by one; each distinct string once."""
+    """Parses each distinct string once."""
     encoded = array.dictionary_encode()
     words: Sequence[str] = encoded.dictionary.to_pylist()
     parsed = np.zeros(len(words), dtype)
@@ -430,7 +429,7 @@ def _as_read(values: np.ndarray) -> np.ndarray:
 def _parse_integer(text: str) -> int | None:
     match = _INTEGER.fullmatch(text)
     if match is None:
-        if text.strip()[:2] in ("0x", "0X"):  # as Arrow's own parser reads it
+        if text.strip()[:2] in ("0x", "0X"):  # Arrow's parser accepts hex
             return _parse_hex(text)
         return _BOOLS.get(text.strip().lower())
     return _as_int64(int(match[1]))
@@ -442,14 +441,14 @@ def _parse_hex(text: str) -> int | None:
 
 
 def _as_int64(number: int) -> int | None:
-    """Returns the 64 bits of an integer with or without sign as int64."""
+    """Returns a signed or unsigned 64-bit integer as int64; None on overflow."""
     if not -(2**63) <= number < 2**64:
         return None
     return number if number < 2**63 else number - 2**64
 
 
 def _parse_float(text: str) -> float | None:
-    if "_" in text:  # float() takes "1_000"
+    if "_" in text:  # float() accepts "1_000"
         return None
     try:
         value = float(text)

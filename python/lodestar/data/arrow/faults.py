@@ -1,4 +1,4 @@
-"""Rows that cannot be used, and why."""
+"""Bad rows and their faults."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,11 +7,11 @@ import numpy as np
 
 
 class Fault(NamedTuple):
-    """Why a row cannot be used.
+    """Why a row is bad.
 
     Attributes:
-        text: Where the row is, what was found and what is allowed.
-        advice: What to do about it, for an error that is raised; may be empty.
+        text: The position of the row, the found and the allowed values.
+        advice: How to fix it, for errors that are raised; may be empty.
     """
 
     text: str
@@ -19,14 +19,13 @@ class Fault(NamedTuple):
 
 
 class Faults:
-    """The bad rows of a piece of a source, each with its first fault."""
+    """The bad rows of a part of a source, each with its first fault."""
 
     def __init__(self, where: Callable[[int], str]):
         """Creates an empty collection.
 
         Args:
-            where: Returns what errors call a row, given its number in the
-                piece, e.g. `"row 17"`.
+            where: Maps a row index to its name in errors, e.g. `"row 17"`.
         """
         self._where = where
         self.found: dict[int, Fault] = {}
@@ -41,10 +40,10 @@ class Faults:
         """Adds rows.
 
         Args:
-            rows: Numbers of the rows in the piece.
+            rows: Indices of the rows.
             column: Name of the column.
-            describe: Returns what was found in a row, and what is allowed.
-            advice: What to do about it.
+            describe: Maps a row index to the found and the allowed values.
+            advice: How to fix it.
         """
         for row in np.unique(rows).tolist():
             if row not in self.found:

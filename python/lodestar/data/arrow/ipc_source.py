@@ -1,4 +1,4 @@
-"""Arrow IPC files (Feather 2, and streams) as sources of rows."""
+"""Arrow IPC files (Feather 2) and streams as row sources."""
 
 import threading
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ STREAM = b"\xff\xff\xff\xff"
 def open_ipc(path: str) -> RowSource:
     """Opens an Arrow IPC file or stream.
 
-    A stream, such as the `.arrow` files of Hugging Face datasets, has no
-    footer, so its table is loaded. Nothing is mapped into memory: a file that
-    is cut short while it is mapped would kill the process.
+    A stream, such as the `.arrow` files of Hugging Face datasets, has no footer,
+    so its table is loaded. The file is not memory-mapped, because truncating a
+    mapped file would crash the process.
 
     Raises:
-        DataError: It is not a whole IPC file.
-        tf.errors.OpError: It cannot be read.
+        DataError: The file is truncated or not an IPC file.
+        tf.errors.OpError: The file cannot be read.
     """
     opened = tf.io.gfile.stat(path)
     file = open_random_access(path)
@@ -44,7 +44,7 @@ def open_ipc(path: str) -> RowSource:
         else:
             table = pa.ipc.open_stream(file).read_all()
             source = _IpcStream(path, table, opened)
-        _ = source.types  # pyarrow decodes names only here
+        _ = source.types  # pyarrow decodes names lazily
         return source
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(
@@ -53,7 +53,7 @@ def open_ipc(path: str) -> RowSource:
 
 
 class _IpcStream(TableSource):
-    """An IPC stream as a table, whose rows are validated when they are read."""
+    """An IPC stream, loaded as a table. Rows are validated when they are read."""
 
     def __init__(self, path: str, table: Any, opened: Any):
         super().__init__(path, table, partitions_of(path), opened.length)
@@ -75,7 +75,7 @@ class _IpcStream(TableSource):
 
 
 class _IpcFile(RowSource):
-    """An IPC file: its record batches are the groups of rows."""
+    """An IPC file, whose record batches are the row groups."""
 
     def __init__(self, path: str, file: Any, opened: Any):
         self.path = path
@@ -84,9 +84,9 @@ class _IpcFile(RowSource):
         self.schema = self._reader.schema
         self.partitions = partitions_of(path)
         self._opened = opened
-        # A reader has one position in its file.
+        # The reader shares one file position.
         self._lock = threading.Lock()
-        # One column shows how many rows a batch has.
+        # Reading one column is enough to count the rows of a batch.
         options = pa.ipc.IpcReadOptions(
             included_fields=[0] if self.schema.names else None
         )

@@ -1,4 +1,4 @@
-"""Files that Arrow reads, and tables in memory, as datasets."""
+"""Opens files that Arrow reads, and tables in memory."""
 
 import concurrent.futures
 import dataclasses
@@ -48,21 +48,21 @@ _OPEN_THREADS = 8
 
 @dataclasses.dataclass(frozen=True)
 class ArrowOptions:
-    """How columns are found, where no schema says it, and text is taken apart.
+    """Options to infer a schema and to parse text.
 
     Attributes:
         label: `COLUMN`, or `COLUMN=POSITIVE`: 1 where the value is POSITIVE.
-        categorical: Names of columns that are ids.
-        numeric: Names of columns that are numbers.
-        na_values: Strings that stand for a missing value; None: the default.
+        categorical: Names of id columns.
+        numeric: Names of number columns.
+        na_values: Strings that mean missing. None: the default.
         columns: Text: names of the columns of files without a header.
-        delimiter: Text: the delimiter; None finds it.
-        encoding: Text: the encoding; None is UTF-8.
-        weights: As `Schema.with_weights` takes it.
-        slot_size_array: For each sparse id column, one more than its largest
-            id. Ids are checked, and the sizes of the columns before are added.
-        outside: Hive partitions above the paths that were given, which are not
-            columns of an inferred schema.
+        delimiter: Text: the delimiter. None: detect it.
+        encoding: Text: the encoding. None: UTF-8.
+        weights: See `Schema.with_weights`.
+        slot_size_array: Number of ids of each sparse id column. Ids are checked,
+            and shifted by the sum of the preceding sizes.
+        outside: Hive partitions above the given paths, which an inferred schema
+            excludes.
     """
 
     label: str | None = None
@@ -86,7 +86,7 @@ class ArrowOptions:
 
     @property
     def infers(self) -> bool:
-        """Whether an option says what a schema would say."""
+        """Whether an option applies only to schema inference."""
         return bool(
             self.label is not None
             or self.categorical
@@ -96,11 +96,11 @@ class ArrowOptions:
 
 
 class ArrowData:
-    """Sources of rows with a schema: what a dataset is made of.
+    """Sources of rows with a schema.
 
     Attributes:
-        schema: The schema, given or inferred.
-        sources: What is read.
+        schema: The given or inferred schema.
+        sources: The row sources.
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class ArrowData:
         skip: Callable[[str, int], None] | None,
         metadata: ParquetMetadata | None = None,
     ):
-        """Finds the schema, and checks that all sources have its columns.
+        """Determines the schema, and checks that all sources have its columns.
 
         Raises:
-            DataError: It cannot be inferred, or a source contradicts it.
-            ValueError: Options say what the schema says.
+            DataError: The schema cannot be inferred, or a source contradicts it.
+            ValueError: Options for inference are combined with a schema.
         """
         if schema is not None and options.infers:
             raise ValueError(
@@ -123,7 +123,7 @@ class ArrowData:
                 "`na_values` would say; give one or the other."
             )
         self.inferred = schema is None
-        # What no row shows, the first source with rows does.
+        # Infer from the first source that has rows.
         first = next((s for s in sources if s.num_rows), sources[0])
         na_values = NA_VALUES if schema is None else schema.na_values
         use_metadata = schema is None and metadata is not None
@@ -175,7 +175,7 @@ class ArrowData:
         return part
 
     def split(self, held: float, seed: int) -> tuple["ArrowData", "ArrowData"]:
-        """Returns two parts of the rows; the second has the fraction `held`."""
+        """Splits the rows in two; the second part has the fraction `held`."""
         rest, part = (
             self._with(
                 [
@@ -197,7 +197,7 @@ def open_table(
     """Opens a table in memory.
 
     Raises:
-        TypeError: It is not a table.
+        TypeError: The object is not a table.
         DataError: See ArrowData.
     """
     source = TableSource(name_of(table), as_arrow(table))
@@ -214,7 +214,7 @@ def open_files(
     """Opens files of one of `FORMATS`.
 
     Raises:
-        DataError: A file is damaged; or see ArrowData.
+        DataError: A file is damaged; see also ArrowData.
         tf.errors.OpError: A file is missing or cannot be read.
     """
     metadata = None
@@ -274,7 +274,7 @@ def _parquet_sources(
     for path, file in zip(paths, read_footers(paths)):
         beside = metadata_path(path)
         if beside not in counted:
-            # A folder without one is in the list of the first file's.
+            # Without its own list, a folder may be in the list of the first file.
             counted[beside] = read_metadata(beside) or metadata
         counts = counted[beside]
         rows = counts.rows_of(path) if counts else None
@@ -318,7 +318,7 @@ def _text_sources(
     for source in sources:
         assert isinstance(source, TextSource)
         if not source.ends_with_newline:
-            # Valid, but also what a file that was cut within a field is.
+            # This is valid, but a file truncated within a field looks the same.
             warnings.warn(
                 f"{source.path}: the last line does not end in a newline; the "
                 "file may be cut short",
@@ -328,7 +328,7 @@ def _text_sources(
 
 
 def _present(schema: Schema, first: RowSource) -> list[Column]:
-    """Returns the used columns; without labels where a source has none."""
+    """Returns the used columns, without labels if the source has no label."""
     labels = [column for column in schema.labels if column.used]
     if labels and not any(label.name in first.types for label in labels):
         features = [c for c in schema.used if c.kind != "label"]
@@ -340,7 +340,7 @@ def _present(schema: Schema, first: RowSource) -> list[Column]:
 def _limited(
     bindings: Sequence[Binding], slot_size_array: Sequence[int]
 ) -> list[Binding]:
-    """Limits the ids of each sparse column, and shifts them past one another."""
+    """Limits the ids of each sparse column, and shifts them to be disjoint."""
     ids = [
         b.column
         for b in bindings
@@ -358,7 +358,7 @@ def _limited(
 
 
 class _Fits:
-    """Checks that sources have columns whose types can be read as declared."""
+    """Checks that column types of sources can be read as declared."""
 
     def __init__(self, bindings: Sequence[Binding], na_values: Collection[str]):
         self._bindings = bindings
@@ -423,7 +423,7 @@ def _inferred(
         partitions=partitions,
     )
     if is_criteo:
-        # Hexadecimal words, of which a sample may have no letter.
+        # Hexadecimal words; those in the inspected rows may have no letters.
         schema = schema.replace(
             dataclasses.replace(c, encoding="hash", why="Criteo's click log")
             if c.name in CRITEO_IDS and c.holds_ids
@@ -436,7 +436,7 @@ def _inferred(
 def _sample(
     sources: Sequence[RowSource], partitions: Mapping[str, Sequence[str | None]]
 ) -> Any:
-    """Returns the first rows, as far as the schemas of sources are equal."""
+    """Returns the first rows of the sources with equal schemas."""
     first = next((s for s in sources if s.num_rows), sources[0])
     names = _leaves(first)
     most = SAMPLE_ROWS
@@ -477,7 +477,7 @@ def _sample(
 
 
 def _leaves(source: RowSource) -> list[str]:
-    """Returns the names of columns, of structs those of their fields."""
+    """Returns the names of columns and of the fields of structs."""
     found: list[str] = []
 
     def add(name: str, arrow_type: Any) -> None:

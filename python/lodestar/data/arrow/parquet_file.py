@@ -1,4 +1,4 @@
-"""Parquet files: opening them, their footers, and lists of them."""
+"""Opens Parquet files and reads their footers."""
 
 import concurrent.futures
 import functools
@@ -25,7 +25,7 @@ _FOOTER_THREADS = 8
 
 
 class ParquetFile(RowSource):
-    """A Parquet file, known by its footer."""
+    """A Parquet file whose footer has been read."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ParquetFile(RowSource):
         row_groups: tuple[int, ...],
         opened: Any,
     ):
-        """Takes what `read_footer` has read.
+        """Creates a source from the values that `read_footer` reads.
 
         Args:
             path: Path of the file.
@@ -60,9 +60,8 @@ class ParquetFile(RowSource):
         """See RowSource.
 
         Raises:
-            DataError: The row group cannot be read or decoded; a
-                ChangedFileError if the file was written to since its footer
-                was read.
+            DataError: The row group cannot be read or decoded.
+            ChangedFileError: The file changed after its footer was read.
         """
         names = list(dict.fromkeys(binding.source for binding in bindings))
         stored = [
@@ -89,7 +88,7 @@ class ParquetFile(RowSource):
     def _read(self, group: int, names: list[str]) -> Any:
         try:
             with open_parquet(self.path, self.footer) as parquet:
-                # Row groups are read side by side, so columns are not.
+                # Row groups are already read in parallel.
                 table = parquet.read_row_group(group, names, use_threads=False)
             check_unchanged(self.path, self.opened)
             return table
@@ -97,7 +96,7 @@ class ParquetFile(RowSource):
             raise
         except (Exception, MemoryError) as error:
             check_unchanged(self.path, self.opened)
-            # pyarrow raises whatever its decoders meet, OverflowError included.
+            # pyarrow's decoders raise many types, including OverflowError.
             raise DataError(
                 f"{self.path}: row group {group}: "
                 f"{self._broken_column(group, names)}cannot be read: "
@@ -115,7 +114,7 @@ class ParquetFile(RowSource):
 
 
 class _GFileReader(tf.io.gfile.GFile):
-    """What pyarrow asks of a Python file, over a GFile."""
+    """Adapts a GFile to the file interface that pyarrow expects."""
 
     closed = False
 
@@ -125,15 +124,15 @@ class _GFileReader(tf.io.gfile.GFile):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> None:
         if whence == os.SEEK_SET:
-            # A file system may refuse what is beyond the end.
+            # Some file systems refuse to seek beyond the end.
             offset = min(offset, self._end)
         super().seek(offset, whence)
 
 
 def open_parquet(path: str, footer: Any = None) -> Any:
-    """Opens a `pyarrow.parquet.ParquetFile`; checks the CRCs of its pages.
+    """Opens a `pyarrow.parquet.ParquetFile` that checks page CRCs.
 
-    A local file is read by pyarrow itself, others through `tf.io.gfile`.
+    pyarrow reads local files itself, and others through `tf.io.gfile`.
     """
     return pq.ParquetFile(
         open_random_access(path),
@@ -143,7 +142,7 @@ def open_parquet(path: str, footer: Any = None) -> Any:
 
 
 def open_random_access(path: str) -> Any:
-    """Opens a file of any file system as a `pyarrow.NativeFile`."""
+    """Opens a file on any file system as a `pyarrow.NativeFile`."""
     local = as_input(path).removeprefix("file://")
     if "://" in local:
         return pa.PythonFile(_GFileReader(path), mode="r")
@@ -154,8 +153,8 @@ def read_footer(path: str) -> ParquetFile:
     """Reads the footer of a Parquet file.
 
     Raises:
-        DataError: It is no Parquet file, or was cut short.
-        tf.errors.OpError: It is missing or cannot be read.
+        DataError: The file is truncated or not a Parquet file.
+        tf.errors.OpError: The file is missing or cannot be read.
     """
     try:
         opened = tf.io.gfile.stat(as_input(path))
@@ -166,7 +165,7 @@ def read_footer(path: str) -> ParquetFile:
                 for i in range(footer.num_row_groups)
             )
             schema = file.schema_arrow
-            _ = schema.names  # pyarrow decodes them only here
+            _ = schema.names  # pyarrow decodes names lazily
     except FileNotFoundError as error:
         raise tf.errors.NotFoundError(
             None, None, f"{path}; No such file or directory"
@@ -174,7 +173,7 @@ def read_footer(path: str) -> ParquetFile:
     except (DataError, tf.errors.OpError):
         raise
     except Exception as error:
-        # pyarrow raises whatever its decoders meet, OverflowError included.
+        # pyarrow's decoders raise many types, including OverflowError.
         raise DataError(
             f"{path}: not a whole Parquet file: {one_line(error)}"
         ) from error
@@ -187,7 +186,7 @@ def read_footer(path: str) -> ParquetFile:
 
 
 def read_footers(paths: list[str]) -> list[ParquetFile | Exception]:
-    """The footer of each file, or the error that reading it met."""
+    """Returns the footer of each file, or the error from reading it."""
 
     def read(path: str) -> ParquetFile | Exception:
         try:
@@ -200,5 +199,5 @@ def read_footers(paths: list[str]) -> list[ParquetFile | Exception]:
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error of pyarrow on one line, never empty."""
+    """Returns the message of a pyarrow error as one nonempty line."""
     return describe_error(error).rstrip(".")

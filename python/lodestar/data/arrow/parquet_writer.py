@@ -1,4 +1,4 @@
-"""ParquetWriter: samples to Parquet files that HugeCTR reads."""
+"""ParquetWriter: writes examples to Parquet files that HugeCTR reads."""
 
 import os
 from typing import Any
@@ -23,17 +23,17 @@ from lodestar.hugectr.parquet_metadata import (
 
 
 class ParquetWriter(SampleWriter):
-    """Writes a Parquet file, and `_metadata.json` beside it; a context manager.
+    """Writes a Parquet file and updates `_metadata.json`; a context manager.
 
-    A column for each slot, in their order: a label float32; a dense slot
-    float32 (int64 for a uint64 slot), a list of as many where it has several
-    values; a one-hot slot int64; a sparse slot a list of int64 or float32.
-    uint64 keeps its bits. Pages have a CRC, which `open_dataset` checks.
+    Columns are in schema order. Labels are float32. Dense columns are float32, or
+    int64 if declared uint64, and lists if they have several values. One-hot columns
+    are int64, and sparse columns lists of int64 or float32. uint64 ids keep their
+    bits. Pages have a CRC, which `open_dataset` checks.
 
-    The file is entered into the `_metadata.json` of its directory, in which
-    labels, dense floats and ids are listed; writers that share a directory must
-    not close at the same moment. Columns that HugeCTR knows nothing of (dense
-    integers or with a free dim, sparse floats) are not listed.
+    `close` adds the file to the `_metadata.json` of its directory, which lists
+    labels, dense floats and ids. HugeCTR does not support the other columns (dense
+    integers, -1 dims, sparse floats), so they are not listed. Writers that share a
+    directory must not be closed concurrently.
 
     >>> spec = Schema([Column.label("click"), Column.sparse("C1")])
     >>> with ParquetWriter("day1/0.parquet", spec) as writer:
@@ -51,15 +51,15 @@ class ParquetWriter(SampleWriter):
         """Opens the temporary file.
 
         Args:
-            path: A name that ends in `.parquet`; or a directory, which is made,
-                and gets the first free of `part-00000.parquet`, ...
-            schema: A Schema, a list of slots or the path of a schema file.
-            row_group_size: Samples a row group; so many are held in memory.
-            compression: "none", "snappy", "zstd", or what else pyarrow knows.
+            path: A path that ends in `.parquet`, or a directory, which is created if
+                necessary, for the first unused of `part-00000.parquet`, ...
+            schema: A `Schema`, a list of `Column`s or the path of a schema file.
+            row_group_size: Number of rows per row group, which are held in memory.
+            compression: `"none"`, `"snappy"`, `"zstd"` or another codec of pyarrow.
 
         Raises:
-            ValueError: There is a `_metadata.json` for other columns, or an
-                option is out of range or not known to pyarrow.
+            ValueError: An existing `_metadata.json` describes other columns, or an
+                option is invalid.
             tf.errors.OpError: The file cannot be opened.
         """
         check_at_least("row_group_size", row_group_size, 1)
@@ -79,13 +79,13 @@ class ParquetWriter(SampleWriter):
         self._schema = pa.schema([_field(slot) for slot in self._spec])
 
     def close(self) -> None:
-        """Gives the file its name and enters it into `_metadata.json`.
+        """Publishes the file and adds it to `_metadata.json`.
 
-        A second call does nothing.
+        Further calls have no effect.
 
         Raises:
-            ValueError: No sample was written, or `_metadata.json` has become
-                one for other columns; nothing is left.
+            ValueError: No row was written, or `_metadata.json` now describes other
+                columns. The file is discarded.
         """
         if self._file.closed:
             return
@@ -98,7 +98,7 @@ class ParquetWriter(SampleWriter):
         write_metadata(merged(self._metadata, self._path, self._num_samples))
 
     def discard(self) -> None:
-        """Drops what was written; `path` stays as it was."""
+        """Discards the written rows; `path` is unchanged."""
         self._held = []
         super().discard()
 
@@ -112,7 +112,7 @@ class ParquetWriter(SampleWriter):
             until = min(end, begin + self._row_group_size - self._held_rows)
             part = cut(dict(enumerate(columns)), begin, until)
             self._held.append(
-                # The caller may write to the memory of theirs.
+                # Copy, because the caller may reuse the memory.
                 {
                     i: ColumnValues(c.values.copy(), c.splits)
                     for i, c in part.items()
@@ -158,7 +158,7 @@ def _check_compression(name: str) -> None:
         return
     try:
         pa.Codec(name)
-        # Parquet has not all of them.
+        # Parquet supports only some of pyarrow's codecs.
         pq.ParquetWriter(
             pa.BufferOutputStream(), pa.schema([]), compression=name
         ).close()
@@ -169,7 +169,7 @@ def _check_compression(name: str) -> None:
 
 
 class _Sink:
-    """What pyarrow asks of a file that it writes, over an AtomicFile."""
+    """Adapts an AtomicFile to the file interface that pyarrow expects."""
 
     closed = False
 
@@ -178,7 +178,7 @@ class _Sink:
         self._size = 0
 
     def write(self, data: bytes) -> int:
-        # Of a writer that was dropped, pyarrow still writes the end.
+        # pyarrow still writes the footer of a discarded file.
         if not self._file.closed:
             self._file.write(bytes(data))
         self._size += len(data)
@@ -195,7 +195,7 @@ class _Sink:
 
 
 def _first_free(directory: str) -> str:
-    """The first name that no file has, nor will have that is being written."""
+    """Returns the first name that no finished or unfinished file uses."""
     taken = [name.partition(SUFFIX)[0] for name in list_folder(directory)]
     number = 0
     while (stem := f"part-{number:05d}") in taken:

@@ -1,4 +1,4 @@
-"""RowReader: batches of rows, each a function of where the last one ended."""
+"""RowReader: stateless reading of batches of rows."""
 
 import collections
 import contextlib
@@ -18,12 +18,12 @@ from lodestar.data.binding import Binding
 from lodestar.data.sample_columns import concat
 from lodestar.ops.reader_threads import ReaderThreads
 
-_MAX_CHUNKS = 4  # of iterators that were left before their end
+_MAX_CHUNKS = 4  # kept for iterators that stopped early
 _Cache = collections.OrderedDict[Any, Any]
 
 
 class _Piece(NamedTuple):
-    """Rows [begin, end) of a row group; `last` if no later piece needs it."""
+    """Rows [begin, end) of a row group; `last` if no later piece reads it."""
 
     file: int
     group: int
@@ -35,10 +35,10 @@ class _Piece(NamedTuple):
 class _Plan:
     """The order of an epoch's rows, in chunks.
 
-    A chunk is what there is of a row group; or with a window, so many
-    consecutive rows, which are then shuffled. The first window of an epoch is
-    smaller by chance, so that other rows meet in every epoch, but where one
-    window holds all rows.
+    Without a window, a chunk is a piece. With a window, it is that many consecutive
+    rows, which are then shuffled. The first window has a random smaller size, so
+    that different rows are shuffled together in each epoch. If one window holds all
+    rows, it keeps its size.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class _Plan:
         self._total = total
 
     def chunk(self, number: int) -> Iterator[tuple[int, _Piece]]:
-        """The parts of pieces that make up a chunk, each with its place."""
+        """Yields the pieces of a chunk and their positions."""
         if not self._window:
             yield number, self.pieces[number]
             return
@@ -86,14 +86,14 @@ class _Plan:
             begin, at = until, at + 1
 
     def begun(self, number: int, row: int) -> int | None:
-        """Returns the file that a chunk begins in, or None if no row of it came."""
+        """Returns the file that a chunk starts in, or None if none of it was read."""
         first = next((p for _, p in self.chunk(number)), None)
         if first is None or not (row or first.group or first.begin):
             return None
         return first.file
 
     def order(self, number: int, rows: int) -> np.ndarray | None:
-        """In which order a chunk's rows come, None for the given one."""
+        """Returns the order of a chunk's rows, or None to keep it."""
         if not self._window:
             return None
         return np.argsort(_random(self._seed, number + 1, rows), kind="stable")
@@ -101,14 +101,14 @@ class _Plan:
 
 class _Chunk(NamedTuple):
     rows: Rows
-    skipped: list[tuple[str, int]]  # what was left out, how many rows
+    skipped: list[tuple[str, int]]  # messages and row counts
 
 
 class RowReader:
-    """Reads batches; row groups are decoded ahead by threads.
+    """Reads batches; threads decode row groups ahead.
 
-    Thread-safe. `next_batch` keeps no position, so that an iterator which is
-    saved, or which several datasets share, holds a chunk number and a row only.
+    Thread-safe. `next_batch` keeps no position, so a saved or shared iterator
+    holds only a chunk number and a row.
     """
 
     def __init__(
@@ -124,19 +124,19 @@ class RowReader:
         skip: Callable[[str, int], None] | None,
         na_values: Collection[str],
     ):
-        """Takes what `arrow_dataset` was given.
+        """Creates a reader; see `arrow_dataset`.
 
         Args:
             files: All data files.
             bindings: The columns to read.
-            batch_size: Rows a batch.
-            drop_remainder: Whether a smaller batch is dropped.
-            ahead: Row groups decoded ahead, and the threads that do it.
-            window: Rows that are shuffled together; 0 for none.
-            shard: Number of readers that share the rows, and which this one is.
-            skip: Called with a message and a number of rows for each row, or
-                row group, that cannot be used; None raises there.
-            na_values: Strings that stand for a missing value.
+            batch_size: Number of rows per batch.
+            drop_remainder: Whether to drop a smaller last batch.
+            ahead: Number of row groups to decode ahead, and of threads.
+            window: Number of rows to shuffle together; 0 disables shuffling.
+            shard: `(num, index)`: number of readers, and index of this one.
+            skip: Called with a message and a row count for each bad row or row
+                group. None raises an error instead.
+            na_values: Strings that mean missing.
         """
         self._na_values = na_values
         self._files = files
@@ -151,15 +151,15 @@ class RowReader:
             bindings, batch_size if drop_remainder else None
         )
         self._threads = ReaderThreads(ahead)
-        # Without a lock: garbage that is collected under one may be an iterator,
-        # whose end waits for a batch. What two threads make at once is the same.
+        # Unlocked: under a lock, garbage collection could destroy an iterator that
+        # waits for a batch. Two threads may compute the same value, which is harmless.
         self._plans: _Cache = collections.OrderedDict()
         self._groups: _Cache = collections.OrderedDict()
         self._chunks: _Cache = collections.OrderedDict()
 
     @property
     def num_batches(self) -> int:
-        """Batches of an epoch, if no row is left out."""
+        """Returns the number of batches per epoch if no row is skipped."""
         rows = sum(p.end - p.begin for pieces in self._pieces for p in pieces)
         if self._drop_remainder:
             return rows // self._batch_size
@@ -173,23 +173,22 @@ class RowReader:
         row: int,
         num_bytes: int,
     ) -> list[Any]:
-        """The batch that begins at a row of a chunk of an epoch.
+        """Returns the batch at a position of an epoch.
 
         Args:
-            order: The numbers of the files in the order of the epoch.
-            seed: Of the epoch's shuffling.
-            chunk: Where the batch begins.
-            row: Which of the chunk's rows is first.
-            num_bytes: The size of the file at this position, or -1 if no row of
-                the file came before.
+            order: Indices of the files, in the order of the epoch.
+            seed: Shuffle seed of the epoch.
+            chunk: Number of the chunk in which the batch starts.
+            row: First row in the chunk.
+            num_bytes: Size of the file at this position, or -1 if no row of the
+                file has been read.
 
         Returns:
-            The chunk, row and size that follow, the rows of the batch, 0 at the
-            end, and the arrays of `BatchPacker.pack`.
+            The next chunk, row and size; the number of rows of the batch, 0 at the
+            end; and the arrays of `BatchPacker.pack`.
 
         Raises:
-            DataError: A row cannot be used, and there is no `skip`; or the file
-                has another size.
+            DataError: A row is bad and `skip` is None, or the file size changed.
         """
         plan = self._plan(order, int(seed))
         path, found_bytes = self._begun(plan, int(chunk), int(row))
@@ -231,7 +230,7 @@ class RowReader:
         ]
 
     def _begun(self, plan: _Plan, chunk: int, row: int) -> tuple[str, int]:
-        """Returns the path and size of the file at a position; -1 if not begun."""
+        """Returns the path and size of the file being read; size -1 if none is."""
         number = plan.begun(chunk, row) if chunk < plan.num_chunks else None
         if number is None:
             return "", -1
@@ -292,7 +291,7 @@ class RowReader:
         return _Chunk(rows if order is None else rows.take(order), skipped)
 
     def _row_group(self, plan: _Plan, at: int) -> Rows:
-        """The decoded row group of a piece; those after it are begun."""
+        """Returns the decoded row group of a piece, and starts the next ones."""
         first, *_ = [
             self._begin(piece)
             for piece in plan.pieces[at : at + 1 + self._ahead]
@@ -300,7 +299,7 @@ class RowReader:
         try:
             return first.result()
         except BaseException:
-            piece = plan.pieces[at]  # to be tried again
+            piece = plan.pieces[at]  # remove it, so that it is retried
             self._groups.pop((piece.file, piece.group), None)
             raise
 
@@ -324,7 +323,7 @@ class RowReader:
 def _shard(
     files: Sequence[RowSource], num: int, index: int
 ) -> list[list[_Piece]]:
-    """Of each file the pieces of one of `num` even runs of all rows."""
+    """Returns the pieces of each file for one of `num` equal shards."""
     total = sum(file.num_rows for file in files)
     first, last = total * index // num, total * (index + 1) // num
     pieces: list[list[_Piece]] = []
@@ -340,15 +339,15 @@ def _shard(
 
 
 def _random(seed: int, stream: int, count: int) -> np.ndarray:
-    """uint64s that depend on nothing else, nor on the version of NumPy."""
+    """Returns random uint64s that do not depend on the NumPy version."""
     key = np.array([seed % 2**64, stream], np.uint64)
     return np.random.Philox(key=key).random_raw(count)
 
 
 def _put(cache: _Cache, key: Hashable, value: Any, size: int) -> None:
-    """Keeps a value as the one used last; drops what was used longest ago."""
+    """Adds a value to an LRU cache, and evicts the least recently used."""
     cache[key] = value
-    # Another thread may be at it.
+    # Another thread may have evicted it.
     with contextlib.suppress(KeyError):
         cache.move_to_end(key)
         while len(cache) > size:

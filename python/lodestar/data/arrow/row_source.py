@@ -1,4 +1,4 @@
-"""RowSource: rows that are read in groups, in any order."""
+"""RowSource: random access to groups of rows."""
 
 import functools
 import urllib.parse
@@ -19,15 +19,15 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class RowSource:
-    """A file, or a table in memory, whose groups of rows are read on their own.
+    """A file or a table in memory, read by row group.
 
     Attributes:
-        path: What errors call it.
-        num_bytes: Size of the file when it was opened; -1 if it is no file.
+        path: Name of the source in errors.
+        num_bytes: Size of the file when it was opened; -1 for a table.
         row_groups: Number of rows of each group.
         schema: A `pyarrow.Schema`.
         partitions: Values of Hive partition columns, None for null. They are
-            columns of strings, unless the file has a column of the name.
+            string columns, unless the file has a column of that name.
     """
 
     path: str
@@ -39,8 +39,8 @@ class RowSource:
     def table(self, group: int, bindings: Sequence[Binding]) -> Any:
         """Returns the bound columns of a group as a `pyarrow.Table`.
 
-        Its columns are called as the sources of the bindings. The second value
-        returned is why rows that cannot be parsed are bad, by their number.
+        Columns are named by the sources of the bindings. The second return value
+        maps the indices of rows that cannot be parsed to error messages.
 
         Raises:
             DataError: The group cannot be read.
@@ -48,21 +48,21 @@ class RowSource:
         raise NotImplementedError
 
     def where(self, group: int, row: int) -> str:
-        """Returns what errors call a row of a group."""
+        """Returns the name of a row in errors."""
         return f"row {sum(self.row_groups[:group]) + row}"
 
     @property
     def num_rows(self) -> int:
-        """Number of rows of all groups."""
+        """Number of rows in all groups."""
         return sum(self.row_groups)
 
     @functools.cached_property
     def types(self) -> dict[str, Any]:
-        """Maps names of columns, and dotted paths of fields, to Arrow types."""
+        """Maps column names, and dotted paths of fields, to Arrow types."""
         found: dict[str, Any] = {name: pa.string() for name in self.partitions}
         for field in self.schema:
             _add_types(found, field.name, field.type)
-        # A column is found before a field of the same dotted name.
+        # A column takes precedence over a field with the same dotted name.
         found.update(zip(self.schema.names, self.schema.types))
         return found
 
@@ -70,7 +70,7 @@ class RowSource:
         """Checks that the source has each of these columns exactly once.
 
         Raises:
-            DataError: It does not.
+            DataError: A column is missing or duplicated.
         """
         counts: dict[str, int] = {}
         for name in self.schema.names:
@@ -95,7 +95,7 @@ def read_rows(
     bindings: Sequence[Binding],
     na_values: Collection[str],
 ) -> Rows:
-    """Reads and checks the bound columns of a group of rows.
+    """Reads and checks the bound columns of a row group.
 
     Raises:
         DataError: The group cannot be read, or a type does not fit its column.
@@ -117,18 +117,18 @@ def good_rows(
     na_values: Collection[str],
     skip: Callable[[str, int], None] | None,
 ) -> Rows:
-    """Reads the rows of a group that can be used.
+    """Returns the valid rows of a row group.
 
     Args:
         source: The source.
-        group: Number of the group.
+        group: Index of the group.
         bindings: The columns to read.
-        na_values: Strings that stand for a missing value.
-        skip: Called with a message and a number of rows for each row, or group,
-            that cannot be used; None raises.
+        na_values: Strings that mean missing.
+        skip: Called with a message and a row count for each bad row or row
+            group. None raises an error instead.
 
     Raises:
-        DataError: A row cannot be used.
+        DataError: A row is bad and `skip` is None.
     """
     try:
         rows = read_rows(source, group, bindings, na_values)
@@ -148,10 +148,10 @@ def report_bad(
     end: int,
     skip: Callable[[str, int], None] | None,
 ) -> None:
-    """Reports the bad ones of the rows [begin, end), or raises the first.
+    """Reports the bad rows in [begin, end).
 
     Raises:
-        DataError: A row is bad, and `skip` is None.
+        DataError: A row is bad and `skip` is None.
     """
     for row in sorted(rows.bad):
         if begin <= row < end:
@@ -165,7 +165,7 @@ def report_bad(
 def columns_of(
     table: Any, names: Collection[str], partitions: Mapping[str, str | None]
 ) -> Any:
-    """Returns a table of columns, fields of structs and partition values.
+    """Returns a table of columns, struct fields and partition values.
 
     Args:
         table: A `pyarrow.Table`.
@@ -189,7 +189,7 @@ def columns_of(
 
 
 def partitions_of(path: str) -> dict[str, str | None]:
-    """Returns the Hive partition values that the folders of a path name.
+    """Returns the Hive partition values in the folder names of a path.
 
     >>> partitions_of("clicks/day=2026-01-31/country=/part-0.parquet")
     {'day': '2026-01-31', 'country': ''}
@@ -214,7 +214,7 @@ def _add_types(found: dict[str, Any], name: str, arrow_type: Any) -> None:
 
 
 def _field(table: Any, places: Mapping[str, int], name: str) -> Any:
-    """Returns a field of a struct; null where the struct is."""
+    """Returns a struct field; null where the struct is null."""
     parts = name.split(".")
     for end in range(len(parts) - 1, 0, -1):
         top = ".".join(parts[:end])
@@ -233,10 +233,10 @@ def _some(names: Sequence[str]) -> str:
 
 
 class SplitSource(RowSource):
-    """A part of the rows of another source, chosen at random.
+    """A random part of the rows of another source.
 
-    Each group gives its share, so that the number of rows is known without
-    reading any, and the two parts of a split share no row.
+    The number of rows per group is fixed, so that it is known without reading. The
+    two parts of a split are disjoint.
     """
 
     def __init__(
@@ -251,10 +251,10 @@ class SplitSource(RowSource):
 
         Args:
             source: The source.
-            number: Number of the source among all; varies the choice.
-            held: Fraction of the rows that is held out.
-            is_held: Whether this is the part that is held out.
-            seed: Fixes the choice.
+            number: Index of the source; varies the choice of rows.
+            held: Fraction of the rows to hold out.
+            is_held: Whether this is the held-out part.
+            seed: Seed of the choice.
         """
         self._source = source
         self._key = (number, seed)
@@ -267,7 +267,7 @@ class SplitSource(RowSource):
         sizes = []
         before = 0
         for rows in source.row_groups:
-            # Rounding carries over, so that small groups give their share too.
+            # Carry the rounding error over, so that small groups contribute.
             taken = int((before + rows) * held) - int(before * held)
             sizes.append(taken if is_held else rows - taken)
             before += rows

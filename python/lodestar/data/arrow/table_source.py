@@ -1,4 +1,4 @@
-"""Tables in memory as sources of rows."""
+"""Tables in memory as row sources."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,12 +9,12 @@ from lodestar._errors import DataError, describe_error
 from lodestar.data.arrow.row_source import RowSource, columns_of
 from lodestar.data.binding import Binding
 
-# Number of rows that are decoded at a time.
+# Number of rows to decode at a time.
 _GROUP_ROWS = 1 << 16
 
 
 class TableSource(RowSource):
-    """A `pyarrow.Table` as a source of rows."""
+    """A `pyarrow.Table` as a row source."""
 
     def __init__(
         self,
@@ -23,10 +23,10 @@ class TableSource(RowSource):
         partitions: Mapping[str, str | None] | None = None,
         num_bytes: int = -1,
     ):
-        """Takes the table, which must not change.
+        """Wraps a table, which must not change.
 
         Args:
-            path: What errors call it.
+            path: Name of the source in errors.
             table: The table.
             partitions: See RowSource.
             num_bytes: See RowSource.
@@ -50,7 +50,7 @@ class TableSource(RowSource):
 
 
 def is_table(data: Any) -> bool:
-    """Returns whether data is a table, or so much like one that paths are not meant."""
+    """Returns whether data is a table, or resembles one rather than paths."""
     return (
         hasattr(data, "__arrow_c_stream__")
         or hasattr(data, "__arrow_c_array__")
@@ -64,8 +64,8 @@ def as_arrow(table: Any) -> Any:
     """Returns a table in memory as a `pyarrow.Table`.
 
     Raises:
-        TypeError: It is not a table.
-        DataError: Arrow cannot represent it; names the column.
+        TypeError: The object is not a table.
+        DataError: Arrow cannot represent a column.
     """
     if _is_of(table, "polars", "LazyFrame"):
         raise TypeError("`data` is a polars LazyFrame; collect() it first.")
@@ -84,7 +84,7 @@ def as_arrow(table: Any) -> Any:
         if _is_of(table, "polars", "DataFrame"):
             return table.to_arrow()
         if _is_of(table, "datasets", "Dataset"):
-            # A slice or shuffle of a Dataset is a list of indices.
+            # A slice or shuffle of a Dataset only has a list of indices.
             return table.with_format("arrow")[:]
         return pa.table(table)
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -97,7 +97,7 @@ def as_arrow(table: Any) -> Any:
 
 
 def name_of(table: Any) -> str:
-    """Returns what errors call a table, e.g. `"pandas.DataFrame"`."""
+    """Returns the name of a table in errors, e.g. `"pandas.DataFrame"`."""
     kind = type(table)
     return f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
 
@@ -120,7 +120,7 @@ def _of_pandas(frame: Any) -> Any:
 
 
 def _is_of(data: Any, package: str, name: str) -> bool:
-    """Returns whether this is an instance of a class, or of a subclass."""
+    """Returns whether data is an instance of a class or a subclass."""
     return any(
         base.__name__ == name and base.__module__.partition(".")[0] == package
         for base in type(data).__mro__

@@ -1,4 +1,4 @@
-"""How a file of delimited text is laid out: delimiter, header, columns."""
+"""The layout of delimited text files: delimiter, header, columns."""
 
 import csv
 import dataclasses
@@ -20,17 +20,17 @@ _CRITEO_LINE = re.compile(
 _HEAD_BYTES = 1 << 20
 _MAX_HEAD_BYTES = 64 << 20
 _NUMBER = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?", re.ASCII | re.IGNORECASE)
-# Encodings in which a byte below 128 is the ASCII character.
+# Encodings that do not extend ASCII.
 _NOT_ASCII = ("utf-16", "utf-32", "utf16", "utf32", "utf-7", "cp037", "cp500")
 
 
 @dataclasses.dataclass(frozen=True)
 class TextFormat:
-    """The layout of a file of delimited text.
+    """The layout of a delimited text file.
 
     Attributes:
         columns: Names of the columns, in order.
-        delimiter: The separator of fields; one or several characters.
+        delimiter: Field separator, one or several characters.
         has_header: Whether the first record is a header.
         encoding: Name of the encoding, which extends ASCII.
     """
@@ -42,12 +42,12 @@ class TextFormat:
 
     @property
     def quote(self) -> str:
-        """The quote character; none with a delimiter of several characters."""
+        """The quote character; empty for multi-character delimiters."""
         return '"' if len(self.delimiter) == 1 else ""
 
 
 def is_criteo_line(line: str) -> bool:
-    """Returns whether a line is one of Criteo's logs, with or without label."""
+    """Returns whether a line is in Criteo's format, with or without label."""
     return _CRITEO_LINE.fullmatch(line) is not None
 
 
@@ -59,19 +59,19 @@ def find_text_format(
     encoding: str | None = None,
     wanted: Collection[str] = (),
 ) -> TextFormat:
-    """Finds the layout of a file from its first record.
+    """Detects the layout of a file from its first record.
 
     Args:
         path: Path of the file.
         columns: Names of the columns of a file without a header.
-        delimiter: The delimiter. None finds it in the first line.
-        encoding: The encoding; None is UTF-8.
-        wanted: Names that the header must have, which help to find the
+        delimiter: The delimiter. None: detect it from the first line.
+        encoding: The encoding. None: UTF-8.
+        wanted: Names that the header must have, which help to detect the
             delimiter.
 
     Raises:
-        DataError: The file is empty, is not text, or its first line can be
-            neither a header nor one that `columns` describe.
+        DataError: The file is empty or not text, or its first line is neither a
+            header nor a record of `columns`.
     """
     encoding = _checked_encoding(encoding)
     if delimiter is not None and (
@@ -178,11 +178,11 @@ def _delimiter_of(
             if set(wanted) <= set(_fields(line, delimiter)):
                 return delimiter
     if columns is not None:
-        # "::" first: fields that it separates may contain the others.
+        # Try "::" first, because its fields may contain the others.
         for delimiter in ("::", *DELIMITERS[:-1]):
             if len(_fields(line, delimiter)) == len(columns):
                 return delimiter
-    # A comma wins over others that are as frequent.
+    # In a tie, a comma wins.
     return max(DELIMITERS, key=lambda d: len(_fields(line, d)))
 
 
@@ -197,7 +197,7 @@ def _fields(line: str, delimiter: str) -> list[str]:
 
 
 def _first_record(path: str, encoding: str, delimiter: str) -> list[str]:
-    """Returns the fields of the first record, whose quotes may hold newlines."""
+    """Returns the fields of the first record, which may span lines."""
     if len(delimiter) > 1:
         return _fields(_first_line(path, encoding), delimiter)
     size = _HEAD_BYTES

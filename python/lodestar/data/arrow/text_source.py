@@ -1,4 +1,4 @@
-"""Files of delimited text (CSV, TSV and the like) as sources of rows."""
+"""Delimited text files (CSV, TSV and others) as row sources."""
 
 import csv
 import io
@@ -25,23 +25,22 @@ from lodestar.data.arrow.text_format import TextFormat
 from lodestar.data.binding import Binding
 from lodestar.data.schema import Column
 
-# Bytes that are parsed at a time.
+# Number of bytes to parse at a time.
 _BLOCK_BYTES = 4 << 20
-# And at least so many for each column, since each has a price of its own.
+# Minimum per column, since each column has a fixed cost.
 _COLUMN_BYTES = 4 << 10
 _MAX_FIELD = 1 << 30
-# Stands for a delimiter of several characters, which Arrow does not know.
+# Replaces a multi-character delimiter, which Arrow does not support.
 _UNIT_SEPARATOR = b"\x1f"
 _FAILED_COLUMN = re.compile(r"In CSV column #(\d+)")
 _MAX_AHEAD = 8
 
 
 class TextSource(RowSource):
-    """A file of delimited text.
+    """A delimited text file.
 
-    One pass over the file, without parsing it, finds where it can be cut into
-    blocks of whole records, and the number of records. So blocks are read in
-    any order, and the number of rows is known.
+    An initial scan, without parsing, counts the records and splits the file into
+    blocks of whole records, so that blocks can be read in any order.
     """
 
     def __init__(
@@ -53,13 +52,13 @@ class TextSource(RowSource):
         """Finds the blocks.
 
         Args:
-            path: Path of the file; a name that ends in `.gz` is decompressed.
-            text_format: Its layout.
-            na_values: Strings that stand for a missing value.
+            path: Path of the file; decompressed if it ends in `.gz`.
+            text_format: The layout.
+            na_values: Strings that mean missing.
 
         Raises:
             DataError: A quote is not closed, or the file is damaged.
-            tf.errors.OpError: It cannot be read.
+            tf.errors.OpError: The file cannot be read.
         """
         self.path = path
         self.format = text_format
@@ -87,8 +86,8 @@ class TextSource(RowSource):
             [(name, pa.string()) for name in text_format.columns]
         )
         self._blocks = _Blocks(path, self._offsets, self._opened)
-        # Columns of numbers with a value that Arrow's CSV reader cannot
-        # convert; the decoder knows more forms, and names the bad ones.
+        # Number columns that Arrow's CSV reader failed to convert. Our decoder
+        # accepts more forms, and reports bad values.
         self._as_text: set[str] = set()
         self._lines: tuple[int, list[int]] = (-1, [])
 
@@ -118,7 +117,7 @@ class TextSource(RowSource):
 
     def where(self, group: int, row: int) -> str:
         """See RowSource."""
-        lines = self._lines  # which another thread may replace
+        lines = self._lines  # another thread may replace it
         if lines[0] != group:
             self._lines = lines = (group, self._record_lines(group))
         return f"line {lines[1][row]}"
@@ -126,9 +125,9 @@ class TextSource(RowSource):
     def _sources(
         self, binding: Binding, pieces: dict[str, list[str]]
     ) -> list[str]:
-        """Returns the file's columns that a binding reads.
+        """Returns the file columns that a binding reads.
 
-        A dense column of several values may be columns `name_0`, `name_1`, ...
+        A dense column of several values may be stored as `name_0`, `name_1`, ...
         """
         name = binding.source
         if name in self.types:
@@ -207,7 +206,7 @@ class TextSource(RowSource):
         return table, bad
 
     def _note_failure(self, error: Exception, types: dict[str, Any]) -> None:
-        """Reads a column that cannot be converted as strings from here on."""
+        """Reads a column that cannot be converted as strings from now on."""
         text = describe_error(error)
         match = _FAILED_COLUMN.search(text)
         if match is not None:
@@ -218,7 +217,7 @@ class TextSource(RowSource):
         raise DataError(f"{self.path}: {text}") from error
 
     def _check_encoded(self, data: bytes, group: int) -> None:
-        """Raises DataError if a block is not text in the file's encoding."""
+        """Raises DataError if a block is not valid in the file's encoding."""
         if (place := data.find(b"\0")) >= 0:
             line = self._first_line(group) + _num_lines(data[:place])
             raise DataError(
@@ -239,7 +238,7 @@ class TextSource(RowSource):
     def _uneven_rows(
         self, data: bytes, delimiter: str, header: bool
     ) -> dict[int, str]:
-        """Returns what is wrong with rows of another number of fields."""
+        """Returns errors for the rows with a wrong number of fields."""
         bad = {}
         expected = len(self.format.columns)
         for row, fields in enumerate(self._records(data, delimiter)):
@@ -262,7 +261,7 @@ class TextSource(RowSource):
         )
 
     def _record_lines(self, group: int) -> list[int]:
-        """Returns the line on which each row of a block begins."""
+        """Returns the line number of each row of a block."""
         data = self._blocks.read(group)
         delimiter = self.format.delimiter
         if len(delimiter) > 1:
@@ -287,7 +286,7 @@ def _num_lines(data: bytes) -> int:
 
 
 def _type_of(column: Column) -> Any:
-    """Returns the type that Arrow's CSV reader converts a column to."""
+    """Returns the type to which Arrow's CSV reader converts a column."""
     if column.separator or column.positive or column.unit:
         return pa.string()
     if column.dtype == "float":
@@ -296,7 +295,7 @@ def _type_of(column: Column) -> Any:
 
 
 def _side_by_side(table: Any, names: Sequence[str]) -> Any:
-    """Returns columns as one column of lists of a fixed size."""
+    """Combines columns into one column of fixed-size lists."""
     columns = [table.column(name).combine_chunks() for name in names]
     if len({str(column.type) for column in columns}) > 1:
         columns = [column.cast(pa.string()) for column in columns]
@@ -309,7 +308,7 @@ def _side_by_side(table: Any, names: Sequence[str]) -> Any:
 
 
 class _Blocks:
-    """Reads blocks of a file's bytes, decompressed."""
+    """Reads blocks of a file, decompressed."""
 
     def __init__(self, path: str, offsets: np.ndarray, opened: Any):
         self._path = path
@@ -319,14 +318,14 @@ class _Blocks:
         self._lock = threading.Lock()
         self._file: Any = None
         self._next = 0
-        # Blocks of a compressed file that were passed on the way to later ones.
+        # Blocks of a compressed file that were skipped while seeking forward.
         self._passed: dict[int, bytes] = {}
 
     def read(self, number: int) -> bytes:
         """Returns a block.
 
         Raises:
-            DataError: The file is damaged, or has changed.
+            DataError: The file is damaged or has changed.
         """
         begin, end = self._offsets[number : number + 2].tolist()
         with reading(self._path):
