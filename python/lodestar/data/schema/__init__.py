@@ -1,4 +1,4 @@
-"""The declared meaning of the columns of a data set."""
+"""Schemas: the declared meaning of the columns of a data set."""
 
 from lodestar.data.schema.column import Column as Column
 from lodestar.data.schema.keras_inputs import ColumnInput as ColumnInput

@@ -1,4 +1,4 @@
-"""Kinds of Arrow types."""
+"""Predicates and conversions for Arrow types."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ types = pa.types
 
 
 def is_list(arrow_type: Any) -> bool:
-    """Returns whether values of an Arrow type are lists."""
+    """Returns whether an Arrow type is a list type."""
     return (
         types.is_list(arrow_type)
         or types.is_large_list(arrow_type)
@@ -20,16 +20,16 @@ def is_list(arrow_type: Any) -> bool:
 
 
 def is_list_view(arrow_type: Any) -> bool:
-    """Returns whether values of an Arrow type are views of lists."""
+    """Returns whether an Arrow type is a list view type."""
     return types.is_list_view(arrow_type) or types.is_large_list_view(
         arrow_type
     )
 
 
 def without_views(array: Any) -> Any:
-    """Returns views of lists as large lists.
+    """Converts list views to large lists.
 
-    pyarrow 26 loses values when it casts them.
+    pyarrow 26 loses values in its own cast.
     """
     offsets = np.zeros(len(array) + 1, np.int64)
     sizes = pc.list_value_length(array).fill_null(0)
@@ -40,7 +40,7 @@ def without_views(array: Any) -> Any:
 
 
 def is_text(arrow_type: Any) -> bool:
-    """Returns whether values of an Arrow type are strings or bytes."""
+    """Returns whether an Arrow type is a string or binary type."""
     return (
         types.is_string(arrow_type)
         or types.is_large_string(arrow_type)
@@ -53,7 +53,7 @@ def is_text(arrow_type: Any) -> bool:
 
 
 def is_time(arrow_type: Any) -> bool:
-    """Returns whether values of an Arrow type are times or durations."""
+    """Returns whether an Arrow type is a date, time or duration type."""
     return (
         types.is_date(arrow_type)
         or types.is_timestamp(arrow_type)
@@ -63,10 +63,10 @@ def is_time(arrow_type: Any) -> bool:
 
 
 def as_text(array: Any) -> Any:
-    """Returns strings or bytes as large strings without whitespace around them.
+    """Returns strings or bytes as large strings, without surrounding whitespace.
 
-    It is ASCII whitespace that is removed, as `tf.strings.strip` does. Bytes
-    that are not UTF-8 are escaped.
+    Strips ASCII whitespace, like `tf.strings.strip`, and escapes bytes that are not
+    UTF-8.
     """
     if types.is_fixed_size_binary(array.type):
         array = array.cast(pa.binary())
@@ -82,9 +82,9 @@ def as_text(array: Any) -> Any:
 
 
 def stripped(array: Any, text: Any) -> Any:
-    """Returns what is hashed of strings or bytes whose text is `as_text`.
+    """Returns the stripped bytes to hash, given `text` from `as_text`.
 
-    Bytes that are not UTF-8 stay as they are.
+    Bytes that are not UTF-8 are not escaped.
     """
     is_escaped = types.is_binary(array.type) or types.is_large_binary(
         array.type

@@ -10,12 +10,12 @@ from lodestar.data.schema.column import Column
 
 
 class _Found(NamedTuple):
-    """What a feature is.
+    """The form and type of a feature.
 
     Attributes:
         form: "dense", "ragged" or "sparse".
         dtype: Name of the dtype.
-        shape: The static shape; None if its rank is not known.
+        shape: Static shape; None if the rank is unknown.
     """
 
     form: str
@@ -30,7 +30,7 @@ class _Found(NamedTuple):
 
     @property
     def holds(self) -> str:
-        """Which of "integers", "floats", "strings" or other values it holds."""
+        """Returns "integers", "floats", "strings" or the name of another dtype."""
         for name, prefixes in (
             ("integers", ("int", "uint")),
             ("floats", ("float", "bfloat")),
@@ -79,7 +79,7 @@ def check(columns: Iterable[Column], features: Mapping[str, Any]) -> None:
 
 
 def _allowed(column: Column, found: _Found) -> tuple[str, bool]:
-    """Returns the allowed features in words, and whether `found` is one."""
+    """Describes the allowed features, and returns whether `found` is one."""
     if column.kind == "sparse":
         rank = 1 + column.depth
         values = ("integers",) if column.holds_ids else ("floats", "integers")
@@ -110,7 +110,7 @@ def _has_shape(
 ) -> bool:
     if shape is None:
         return True
-    # Keras adds the last dimension of a single number.
+    # Keras appends a last dimension to single numbers.
     if sizes == (1,) and len(shape) == 1:
         return True
     return len(shape) == 1 + len(sizes) and all(

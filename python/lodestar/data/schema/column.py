@@ -7,7 +7,7 @@ from typing import Any
 
 from lodestar._checks import is_number
 
-# Values of one example: tf.one_hot takes no more, and no machine holds them.
+# The limit of tf.one_hot on the number of values per example.
 _MAX_VALUES = 2**31 - 1
 _MAX_DEPTH = 2
 _MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
@@ -21,47 +21,44 @@ ERROR = "error"
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One column of training data: what it is, and how its values are read.
+    """One column of training data: its type, and how to read its values.
 
     Prefer the class methods, which fill in the defaults.
 
     Attributes:
-        name: Name of the column, and of the feature in a dataset. A field of a
-            struct is named by its dotted path, e.g. `"user.id"`.
+        name: Name of the column, and of the feature in a dataset. A struct field
+            is named by its dotted path, e.g. `"user.id"`.
         kind: `"label"`, `"dense"`, `"sparse"` or `"one_hot"`.
         dtype: `"uint64"` (64-bit ids, int64 in tensors) or `"float"` (float32).
         shape: Dense columns: the shape of one example. At most one dim may be
-            -1; it is the same for all examples of a batch, and may be 0.
-        size: One-hot columns: the ids are 0 to `size - 1`.
+            -1. Its size must be equal within a batch, and may be 0.
+        size: One-hot columns: number of ids; the ids are 0 to `size - 1`.
         wide: Sparse columns: whether the column feeds the wide part of a model.
         binary: Labels: whether only 0 and 1 are valid.
-        used: False for a column that files contain, and readers check, but
-            that is not a feature.
-        weights_of: Sparse float columns: the id column for each of whose ids
-            this column holds a weight.
-        encoding: Sparse id columns: how a value becomes an id. `"int"`: a
-            value is an integer, in whichever form a source stores it: any
-            integer dtype, text, a category, a float with a whole value. uint64
-            keeps its bits. `"hash"`: the id is
-            `lodestar.hash_ids(text, column=hash_as or name)`; an integer is
-            hashed as its decimal text. `"hex"`: text is a hexadecimal number.
-            Whitespace around text does not count.
-        hash_as: With `"hash"`: the column name that is hashed along with each
-            string. Columns that share a table must share it. Defaults to
-            `name`.
-        missing: What a null, or a string of `Schema.na_values`, becomes.
-            Dense columns: a number; None means 0. Sparse columns: None, no
-            value. `"error"`: an error that names the row; always so for labels
-            and one-hot columns.
+        used: False for a column that is checked, but is not a feature.
+        weights_of: Sparse float columns: the id column that this column holds
+            weights for, one per id.
+        encoding: Sparse id columns: how to convert a value to an id. `"int"`: the
+            value is an integer, stored as any integer dtype, string, category or
+            whole float. uint64 values keep their bits. `"hash"`: the id is
+            `lodestar.hash_ids(text, column=hash_as or name)`; integers are
+            hashed as decimal strings. `"hex"`: the value is a hexadecimal
+            string. Whitespace around strings is ignored.
+        hash_as: With `"hash"`: the column name to hash along with each string.
+            Columns that share a table must share it. Defaults to `name`.
+        missing: The replacement for nulls and strings in `Schema.na_values`.
+            Dense columns: a number; None means 0. Sparse columns: None, for no
+            value. `"error"`: raise an error that names the row. Labels and
+            one-hot columns always raise it.
         separator: Splits a string into several values, e.g. `"|"`; `"json"`
-            reads a JSON list, e.g. `"[27, 9]"`. None reads one value; in CSV
-            columns with any number of values, None splits at spaces.
+            reads a JSON list, e.g. `"[27, 9]"`. None reads one value, or in CSV
+            columns with a variable number of values, splits at spaces.
         unit: `"s"`, `"ms"`, `"us"`, `"ns"` or `"D"`: dates and timestamps are
             read as an integer number of these since 1970-01-01 (UTC).
         positive: Labels: the string that means 1; any other string means 0.
         depth: Sparse columns: 2 for a list of lists, a RaggedTensor
             `[batch, None, None]`.
-        why: How the column came to be what it is. Not compared.
+        why: The reason for the column's type. Not compared.
     """
 
     name: str
@@ -197,14 +194,14 @@ class Column:
     def _check_missing(self) -> None:
         missing: Any = self.missing
         if missing == ERROR and self.kind in ("label", "one_hot"):
-            object.__setattr__(self, "missing", None)  # an error anyway
+            object.__setattr__(self, "missing", None)  # always an error
             return
         if missing is None or missing == ERROR:
             return
         allowed = "'error' or None"
         if self.kind == "dense" and self.dtype == "float":
             if is_number(missing) and not abs(missing) > _MAX_FLOAT32:
-                # math.nan is one object, so that the column equals itself.
+                # math.nan is a single object, so the column equals itself.
                 value = math.nan if missing != missing else float(missing)
                 object.__setattr__(self, "missing", value)
                 return
@@ -241,8 +238,7 @@ class Column:
 
         Args:
             name: Name of the column.
-            shape: Shape of one example. One dim may be -1: an example has any
-                multiple of the product of the others.
+            shape: Shape of one example. One dim may be -1 if its size varies.
             dtype: `"float"` or `"uint64"`.
             **options: Other attributes of a `Column`.
         """
@@ -254,8 +250,8 @@ class Column:
     ) -> "Column":
         """Returns a column of ids with any number of values per example.
 
-        With `dtype="float"` the values are numbers; with `weights_of`, as many
-        per example as that id column has.
+        With `dtype="float"` the values are numbers. With `weights_of`, each example
+        must have as many values as in that id column.
 
         Args:
             name: Name of the column.
@@ -277,16 +273,16 @@ class Column:
 
     @property
     def num_values(self) -> int | None:
-        """Number of values in every example; None if it varies."""
+        """Number of values per example; None if it varies."""
         if self.kind == "sparse" or -1 in self.shape:
             return None
         return math.prod(self.shape)
 
     @property
     def multiple(self) -> int:
-        """Number that divides the number of values of every example.
+        """A divisor of the number of values of every example.
 
-        The product of the known dims of a dense column's shape; 1 otherwise.
+        The product of a dense column's known dims; 1 otherwise.
         """
         return abs(math.prod(self.shape))
 
@@ -301,7 +297,7 @@ class Column:
         return self.missing == ERROR or self.kind in ("label", "one_hot")
 
     def describe(self) -> str:
-        """Returns what the column is, in a few words."""
+        """Returns a short description of the column."""
         used = "" if self.used else "unused "
         if self.kind == "label":
             what = "binary label" if self.binary else "label"

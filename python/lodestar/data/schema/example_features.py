@@ -1,4 +1,4 @@
-"""What tf.io.parse_example takes to read the columns of a schema."""
+"""Feature specs with which tf.io.parse_example reads schema columns."""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -12,7 +12,7 @@ Feature: TypeAlias = tf.io.FixedLenFeature | tf.io.RaggedFeature
 
 
 def features_of_schema(columns: Iterable[Column]) -> dict[str, Feature]:
-    """Returns the features of the used columns; see `Schema.example_features`."""
+    """Returns the feature specs of used columns; see `Schema.example_features`."""
     return {
         column.name: feature_of(column, type_of(column))
         for column in columns
@@ -21,9 +21,9 @@ def features_of_schema(columns: Iterable[Column]) -> dict[str, Feature]:
 
 
 def type_of(column: Column) -> tf.DType:
-    """Returns the dtype of the values that a column declares.
+    """Returns the stored dtype of a column's values.
 
-    string for values that become something else, else that of the column.
+    string if the values are converted, otherwise the dtype of the column.
     """
     if column.encoding != "int" or column.positive is not None:
         return tf.string
@@ -31,12 +31,12 @@ def type_of(column: Column) -> tf.DType:
 
 
 def feature_of(column: Column, dtype: tf.DType) -> Feature:
-    """Returns the feature that parses the values of a column.
+    """Returns the feature spec that parses the values of a column.
 
     Args:
         column: The column.
-        dtype: Dtype of the values in the records. With another than `type_of`,
-            the feature is ragged, as a missing value may have no such dtype.
+        dtype: Dtype of the values in the records. If it differs from `type_of`,
+            the feature is ragged, because missing values have no such dtype.
     """
     if column.num_values is None or dtype != type_of(column):
         return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)

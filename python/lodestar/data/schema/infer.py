@@ -1,4 +1,4 @@
-"""Inference of a schema from a sample of rows: one rule for every source."""
+"""Infers a schema from the first rows of any source."""
 
 import json
 import re
@@ -22,17 +22,17 @@ from lodestar.data.schema.column import JSON, Column
 from lodestar.data.schema.schema import NA_VALUES, Schema
 
 types = pa.types
-# Rows that inference looks at, fewer where there are many columns.
+# Maximum number of rows to inspect, reduced for tables with many columns.
 SAMPLE_ROWS = 100_000
 SAMPLE_CELLS = 20_000_000
 LEAST_ROWS = 1_000
-# Numbers of fewer rows do not show whether they are ids.
+# With fewer rows, numbers and ids cannot be told apart.
 _ENOUGH_ROWS = 1_000
-# More distinct integers than ages, hours or percentages have.
+# Ages, hours and percentages have fewer distinct integers.
 _MANY = 128
-# An id is worth an embedding if it occurs about so often.
+# Ids that occur about this often are worth an embedding.
 _OFTEN = 4
-# The share of numbers from which text among them is suspicious.
+# From this fraction of numbers on, strings that are not numbers are suspicious.
 _MOSTLY = 0.9
 _ID_NAME = re.compile(
     r"(.*[\W_])?ids?|.*[a-z]I[dD]s?|.*[A-Z]ID|I[dD]s?|.*[\W_]I[dD]s?"
@@ -45,7 +45,7 @@ _NEEDS_UNIT = "needs a unit,"
 
 
 class _Guess(NamedTuple):
-    """What a column is, and why; `options` for `Column`. No kind: unclear."""
+    """An inferred kind, the reason, and `Column` options. Kind None: unclear."""
 
     kind: str | None
     why: str
@@ -62,38 +62,37 @@ def infer_schema(
     na_values: Collection[str] | None = None,
     partitions: Collection[str] = (),
 ) -> Schema:
-    """Infers what each column of a sample is.
+    """Infers the kind of each column from the first rows.
 
-    The rules, in this order; a guess that they do not support is an error:
+    The rules, in this order; a column that no rule decides is an error:
 
     - the label is the column named by `label`, else `"label"`;
-    - text that is not numbers, categories and partition columns: ids;
+    - strings that are not numbers, categories and partition columns: ids;
     - booleans, fractions and lists of them: numbers (dense, or sparse floats
-      if the length of lists varies);
-    - lists of integers or text: ids;
-    - integers, in any dtype or as text, and whole floats with missing values:
-      ids if the name is that of an id ("user_id", "itemId"), if they have
-      leading zeros or more than 15 digits, or if more than 128 distinct ones
-      occur at least 4 times on average; numbers if some are negative, if most
-      are 0, or if 1,000 rows or more do not look like ids. Fewer rows show
-      neither.
+      if the list length varies);
+    - lists of integers or strings: ids;
+    - integers of any dtype or as strings, and whole floats with missing values:
+      ids if the column has an id-like name ("user_id", "itemId"), leading zeros,
+      more than 15 digits, or more than 128 distinct values that occur at least 4
+      times on average; numbers if some are negative, most are 0, or at least
+      1,000 rows do not look like ids. With fewer rows, they are undecided.
 
-    An id column is read by `encoding="int"` if all its values are integers, by
-    `"hash"` otherwise.
+    An id column has `encoding="int"` if all its values are integers, and `"hash"`
+    otherwise.
 
     Args:
-        table: A `pyarrow.Table` of the first rows; its columns may be called by
+        table: A `pyarrow.Table` of the first rows. Columns may be named by
             dotted paths.
-        where: What errors call the source.
+        where: Name of the source in errors.
         label: `COLUMN`, or `COLUMN=POSITIVE`: 1 where the value is POSITIVE.
-        categorical: Names of columns that are ids.
-        numeric: Names of columns that are numbers.
-        na_values: Strings that stand for a missing value; None: the default.
+        categorical: Names of id columns.
+        numeric: Names of number columns.
+        na_values: Strings that mean missing. None: the default.
         partitions: Names of partition columns.
 
     Raises:
-        DataError: A column is unknown or occurs twice, or it is unclear what
-            columns are: they are listed with what to write.
+        DataError: A column is unknown or occurs twice, or its kind is unclear.
+            The error lists the unclear columns and the options to set.
     """
     na_values = NA_VALUES if na_values is None else na_values
     names = table.schema.names
@@ -139,7 +138,7 @@ def infer_schema(
         raise DataError(_unclear_text(where, rows, unclear))
     if not columns:
         raise DataError(f"{where}: has no columns")
-    # The label first, as every format writes it.
+    # The label comes first, as in every format.
     columns.sort(key=lambda column: column.kind != "label")
     return Schema(columns, na_values=na_values)
 
@@ -165,7 +164,7 @@ def parse_label(text: str) -> tuple[str, str | None]:
 def _label(
     where: str, names: list[str], label: str | None
 ) -> tuple[str | None, str | None]:
-    """Returns the label's column, if there is one, and its positive value."""
+    """Returns the label column or None, and its positive value."""
     if label is None:
         return (_LABEL if _LABEL in names else None), None
     if label in names:  # a name may contain "="
@@ -225,7 +224,7 @@ def _unclear_text(where: str, rows: int, unclear: list[tuple[str, str]]) -> str:
 
 
 class _Sample:
-    """The first values of a column."""
+    """The sampled values of a column."""
 
     def __init__(self, name: str, column: Any, na_values: Collection[str]):
         self._name = name
@@ -262,7 +261,7 @@ class _Sample:
         if is_text(leaf):
             self._drop_missing_text()
         elif types.is_floating(leaf):
-            # As pandas writes a missing value.
+            # pandas writes missing values as NaN.
             is_nan = pc.is_nan(self._array)
             self._array = pc.if_else(is_nan, None, self._array)
         self.count = len(self._array) - self._array.null_count
@@ -273,7 +272,7 @@ class _Sample:
             pc.is_in(self._array, value_set=na), None, self._array
         )
         if not self._depth and _looks_like_json(array):
-            # Of such cells the elements are what counts.
+            # Inspect the elements of JSON cells.
             texts = [
                 None
                 if x is None
@@ -291,7 +290,7 @@ class _Sample:
     _is_json = False
 
     def guess(self) -> _Guess:
-        """Returns what the column is."""
+        """Returns the inferred kind."""
         leaf = self._leaf
         if is_time(leaf):
             return _Guess(
@@ -319,7 +318,7 @@ class _Sample:
         return self._guess_whole()
 
     def label(self, where: str, positive: str | None) -> _Guess:
-        """Returns what the label is."""
+        """Returns the inferred kind of label."""
         if self._depth or not self._is_readable():
             raise DataError(
                 f"found the type {self._type}, expected one number or string "
@@ -356,7 +355,7 @@ class _Sample:
         return _Guess("label", "numbers", {"dtype": "float", "binary": False})
 
     def ids(self, why: str) -> _Guess:
-        """Returns that the column is ids."""
+        """Returns a guess that the column holds ids."""
         options: dict[str, Any] = {}
         if self._depth > 1:
             options["depth"] = self._depth
@@ -372,7 +371,7 @@ class _Sample:
         return _Guess("sparse", why, options)
 
     def numbers(self, why: str) -> _Guess:
-        """Returns that the column is numbers."""
+        """Returns a guess that the column holds numbers."""
         options: dict[str, Any] = {"dtype": "float"}
         if self._is_json:
             options["separator"] = JSON
@@ -426,7 +425,7 @@ class _Sample:
         return self.ids("text")
 
     def _guess_whole(self) -> _Guess:
-        """Returns what integers are, however they are stored."""
+        """Infers the kind of integers in any representation."""
         if _ID_NAME.fullmatch(self._name):
             return self.ids("integers; the name is that of an id")
         numbers = self._whole_numbers()
@@ -434,7 +433,7 @@ class _Sample:
         unique = np.unique(numbers)
         distinct = len(unique)
         if distinct and float(np.abs(unique.astype(np.float64)).max()) >= 1e15:
-            # As hashes have; a float would not hold them.
+            # These look like hashes, and floats cannot represent them.
             return self.ids("integers of more than 15 digits")
         if (unique < 0).any():
             return self.numbers("integers, some of them negative")
@@ -487,7 +486,7 @@ class _Sample:
         )
 
     def _fits(self) -> bool:
-        """Returns whether text of integers fits 64 bits, signed or not."""
+        """Returns whether integers in strings fit into int64 or uint64."""
         texts = self._array.drop_null()
         try:
             texts.cast(pa.int64())
@@ -535,7 +534,7 @@ class _Sample:
 def _fits_64_bits(text: str) -> bool:
     whole = text.partition(".")[0]
     digits = whole.lstrip("+-").lstrip("0") or "0"
-    if len(digits) > len(str(2**64)):  # int() refuses thousands of digits
+    if len(digits) > len(str(2**64)):  # int() rejects thousands of digits
         return False
     return int(digits) <= (2**63 if whole.startswith("-") else 2**64 - 1)
 

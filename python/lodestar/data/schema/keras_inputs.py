@@ -1,4 +1,4 @@
-"""The inputs of a Keras model, which carry the schema of its data."""
+"""Keras model inputs that carry the schema of the data."""
 
 import hashlib
 import weakref
@@ -13,15 +13,15 @@ _KINDS = ("sparse", "dense", "one_hot")
 
 
 def schema_class() -> Any:
-    """Returns the class Schema, whose module imports this one."""
+    """Returns the Schema class, whose module imports this one."""
     return keras.saving.get_registered_object("lodestar>Schema")
 
 
 class _Carried:
-    """A schema that several inputs share.
+    """A schema shared by several inputs.
 
     Attributes:
-        schema: The schema; None if no input that has been loaded wrote it.
+        schema: The schema; None if no loaded input has stored it.
     """
 
     def __init__(
@@ -36,14 +36,14 @@ class _Carried:
 
     @property
     def text(self) -> str | None:
-        """The text of the schema file."""
+        """Content of the schema file."""
         if self._text is None and self.schema is not None:
             self._text = self.schema.yaml()
         return self._text
 
     @property
     def key(self) -> str:
-        """A hash of the text, by which the inputs of a file find each other."""
+        """A hash of the content, which links the inputs in a file."""
         if self._key is None:
             text = (self.text or "").encode()
             self._key = hashlib.blake2b(text, digest_size=8).hexdigest()
@@ -52,7 +52,7 @@ class _Carried:
 
     @classmethod
     def loaded(cls, key: str, text: str | None) -> "_Carried":
-        """Returns what an input of a file carries."""
+        """Returns the shared schema for an input loaded from a file."""
         found = _carried.get(key)
         if found is None or text not in (None, found.text):
             schema = None if text is None else schema_class().parse(text)
@@ -60,7 +60,7 @@ class _Carried:
         return found
 
 
-# By key. In a file, the input that holds the schema precedes the others.
+# By key. In a file, the input that stores the schema precedes the others.
 _carried: weakref.WeakValueDictionary[str, _Carried] = (
     weakref.WeakValueDictionary()
 )
@@ -68,12 +68,11 @@ _carried: weakref.WeakValueDictionary[str, _Carried] = (
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class ColumnInput(keras.layers.InputLayer):
-    """The input of a Keras model for one column, made by `Schema.inputs`.
+    """The Keras model input of one column, made by `Schema.inputs`.
 
-    The layer and its tensor have the name of the column, by which Keras finds
-    the input in a dict of features.
-
-    In a `.keras` file the first input of each model holds the schema.
+    The layer and its tensor have the name of the column, so that Keras finds the
+    input in a dict of features. In a `.keras` file, the first input of each model
+    stores the schema.
 
     Args:
         column: Name of the column.
@@ -100,15 +99,15 @@ class ColumnInput(keras.layers.InputLayer):
         )
         options["name"] = column.replace("/", "_")
         super().__init__(input_tensor=tensor, **options)
-        # Keras refuses a slash for the sake of the paths of variables, of which
-        # an input has none.
+        # Keras rejects a slash because of variable paths, but an input has no
+        # variables.
         self.name = column
         self.column = column
         self._carried = carried
 
     @property
     def schema(self) -> Any:
-        """The Schema; None if the file of the model did not hold it."""
+        """The Schema; None if the model's file does not contain it."""
         return self._carried.schema
 
     def get_config(self) -> dict[str, Any]:
@@ -122,10 +121,10 @@ class ColumnInput(keras.layers.InputLayer):
         return config
 
     def _writes_schema(self) -> bool:
-        """Returns whether no other input of the model writes the schema.
+        """Returns whether this input must store the schema for its model.
 
-        A model may have any of the inputs that were made together, so none of
-        them can be the one for all models.
+        A model may use any subset of the inputs, so no input can store it for all
+        models.
         """
         model = _private.model_that_makes_config()
         inputs = (

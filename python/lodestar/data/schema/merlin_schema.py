@@ -1,7 +1,7 @@
 """Schema files of NVIDIA Merlin and NVTabular: `schema.pbtxt`.
 
-They are the text form of the message `Schema` of TensorFlow Metadata, with tags
-that say what a feature is.
+The format is the text form of TensorFlow Metadata's `Schema` message, with tags
+for the role of each feature.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ _ID_TAGS = {
     "tokenized",
 }
 _NUMBER_TAGS = {"continuous", "embedding", "time"}
-# A tag of ours: Merlin keeps tags that it does not know.
+# Our own tag. Merlin keeps unknown tags.
 _WIDE = "wide"
 _STRUCT_URL = "type.googleapis.com/google.protobuf.Struct"
 _TYPES: dict[str, dict[str, str] | list[str]] = {
@@ -76,14 +76,13 @@ _BYTES, _INT, _FLOAT, _STRUCT = 1, 2, 3, 4
 
 
 def parse(text: str) -> list[Column]:
-    """Returns the columns that the text of a schema file declares.
+    """Parses the columns of a schema file.
 
-    The file does not say how missing values and labels of strings are read, so
-    those are as by default.
+    The file does not describe missing values or string labels, so they have the
+    defaults.
 
     Raises:
-        ValueError: The text is not a schema, or it does not say what a feature
-            is; names the feature.
+        ValueError: The text is not a schema, or the role of a feature is unclear.
     """
     message = text_proto.parse(
         text, _message_class(reads=True)(), allow_unknown=True
@@ -102,10 +101,10 @@ def parse(text: str) -> list[Column]:
 
 
 def text_of(columns: Iterable[Column]) -> str:
-    """Returns the text of the schema file that `parse` reads as `columns`.
+    """Returns the schema file text that `parse` reads as `columns`.
 
     Raises:
-        ValueError: A column is declared in a way that the file cannot express.
+        ValueError: The file cannot express an attribute of a column.
     """
     message = _message_class()()
     for column in columns:
@@ -125,12 +124,11 @@ def text_of(columns: Iterable[Column]) -> str:
 
 @functools.cache
 def _message_class(*, reads: bool = False) -> Any:
-    """Returns the class of the message.
+    """Returns the message class.
 
     Args:
-        reads: Whether `extra_metadata` may have every form of an `Any`. What is
-            written must have the form of bytes: the other one can be read only
-            where Struct is known.
+        reads: Whether `extra_metadata` may have either form of an `Any`. Write
+            the bytes form, because only parsers with Struct read the other.
     """
     types = dict(_TYPES)
     if reads:
@@ -177,7 +175,7 @@ def _column(feature: Any, weights_of: str | None) -> Column:
 
 
 def _form(feature: Any, tags: set[str]) -> tuple[bool, list[int]]:
-    """Returns whether a feature is a list, and its shape if that is fixed."""
+    """Returns whether a feature is a list, and its shape if it is fixed."""
     count = feature.value_count
     if feature.HasField("shape"):
         shape = [dim.size for dim in feature.shape.dim]

@@ -1,4 +1,4 @@
-"""Schemas of Keras models and of SavedModels."""
+"""Schemas stored with Keras models and SavedModels."""
 
 import os
 from typing import Any
@@ -10,8 +10,8 @@ from lodestar import _private
 from lodestar._typing import StrPath
 from lodestar.data.schema.keras_inputs import ColumnInput, schema_class
 
-# The file in the folder of a SavedModel. TensorFlow leaves the contents of
-# assets.extra alone, and everything that copies the folder copies it.
+# Path in a SavedModel folder. TensorFlow does not touch assets.extra, and it
+# is copied along with the folder.
 FILE_NAME = os.path.join("assets.extra", "schema.yaml")
 
 
@@ -28,10 +28,10 @@ def schema_of(model: Any) -> Any:
 
 
 def schema_or_none(model: Any) -> Any:
-    """Returns the schema of a model, or None if it has none.
+    """Returns the schema of a model, or None.
 
     Raises:
-        ValueError: The inputs of the model have different schemas.
+        ValueError: The model's inputs have different schemas.
     """
     return _find(model)
 
@@ -42,16 +42,16 @@ def is_model(x: Any) -> bool:
 
 
 def is_saved_model(path: StrPath) -> bool:
-    """Returns whether `path` is the folder of a SavedModel."""
+    """Returns whether `path` is a SavedModel folder."""
     pb = os.path.join(os.fspath(path), "saved_model.pb")
     return bool(tf.io.gfile.exists(pb))
 
 
 def schema_of_saved_model(path: StrPath) -> Any:
-    """Returns the schema of the SavedModel in a folder.
+    """Returns the schema of a SavedModel folder.
 
     Raises:
-        ValueError: It has none.
+        ValueError: The folder contains no schema.
     """
     file = os.path.join(os.fspath(path), FILE_NAME)
     if not tf.io.gfile.exists(file):
@@ -64,7 +64,7 @@ def schema_of_saved_model(path: StrPath) -> Any:
 
 
 def write(schema: Any, folder: str) -> None:
-    """Writes a schema into the folder of a SavedModel."""
+    """Writes a schema into a SavedModel folder."""
     path = os.path.join(folder, FILE_NAME)
     tf.io.gfile.makedirs(os.path.dirname(path))
     with tf.io.gfile.GFile(path, "w") as file:
@@ -72,9 +72,9 @@ def write(schema: Any, folder: str) -> None:
 
 
 def as_function(schema: Any) -> tf.types.experimental.PolymorphicFunction:
-    """Returns a function for a SavedModel that returns the text of a schema.
+    """Returns an exportable function that returns the schema as YAML.
 
-    A loaded model keeps it when its folder is replaced.
+    A loaded model keeps its schema even if its folder is replaced.
     """
     text = schema.yaml()
     return tf.function(lambda: tf.constant(text), input_signature=[])
@@ -105,7 +105,7 @@ def _find(model: Any) -> Any:
 def _inputs(model: Any) -> list[Any]:
     try:
         return list(model.inputs or ())
-    except AttributeError:  # of a subclassed model, or one that is not built
+    except AttributeError:  # a subclassed or unbuilt model
         return []
 
 

@@ -1,4 +1,4 @@
-"""Schema: the declared meaning of every column of a data set."""
+"""Schema: the declared meaning of the columns of a data set."""
 
 import dataclasses
 import os
@@ -16,8 +16,8 @@ from lodestar._typing import StrPath
 from lodestar.data.schema import merlin_schema, sections
 from lodestar.data.schema.column import Column
 
-# Strings that mean "missing" in every source: those of pandas.read_csv, and
-# what Hive, the UCI repository and others write.
+# Strings that mean "missing" in every source: the defaults of pandas.read_csv,
+# and markers of Hive, the UCI repository and others.
 NA_VALUES = (
     "",
     "#N/A",
@@ -43,14 +43,14 @@ NA_VALUES = (
 )
 
 
-# By which modules that Schema imports find the class.
+# Modules that Schema imports look up the class by this name.
 @keras.saving.register_keras_serializable(package="lodestar")
 class Schema:
-    """What each column of a data set means, from the first file to serving.
+    """The meaning of each column of a data set, from training to serving.
 
     `open_dataset` infers a schema once and returns it as `dataset.schema`. Read
-    later files, validation data and requests with it, so that equal values
-    have equal meaning everywhere:
+    later files, validation data and requests with it, so that equal values have
+    the same meaning everywhere:
 
     >>> schema = Schema([Column.label("click"), Column.sparse("item")])
     >>> print(schema)
@@ -58,11 +58,11 @@ class Schema:
     click   binary label  declared
     item    ids           declared
 
-    A schema is immutable. It iterates over its columns in their order, and
-    `schema[name]` is the column of that name.
+    A schema is immutable. Iteration yields its columns in order, and
+    `schema[name]` returns the column of that name.
 
     Attributes:
-        na_values: Strings that stand for a missing value, in every source.
+        na_values: Strings that mean missing in every source.
     """
 
     def __init__(
@@ -74,15 +74,15 @@ class Schema:
         r"""Creates a schema.
 
         Args:
-            columns: The columns, in the order in which a file of positions
-                (MultiSlot, Norm, Raw) stores them.
-            na_values: Strings that stand for a missing value. Defaults to those
-                of `pandas.read_csv`, `"?"` and `"\N"`.
+            columns: The columns, in the order in which positional formats
+                (MultiSlot, Norm, Raw) store them.
+            na_values: Strings that mean missing. Defaults to the strings of
+                `pandas.read_csv`, `"?"` and `"\N"`.
 
         Raises:
             TypeError: An element is not a `Column`.
             ValueError: No column is used, a name occurs twice, or `weights_of`
-                names a column without ids, or one that has weights already.
+                names a column without ids, or one that already has weights.
         """
         self._columns = tuple(columns)
         self._by_name: dict[str, Column] = {}
@@ -142,10 +142,10 @@ class Schema:
         return "\n".join(lines)
 
     def reasons(self) -> tuple[list[str], str | None]:
-        """Returns why each column is what it is, and the source of inference.
+        """Returns the reason for each column's kind, and the inference source.
 
-        The source, e.g. `"1000 rows of a.csv"`, is None unless it is the same
-        for all columns that were inferred.
+        The source, e.g. `"1000 rows of a.csv"`, is None if inferred columns have
+        different sources.
         """
         whys = [column.why for column in self._columns]
         sources = {
@@ -160,17 +160,17 @@ class Schema:
         return whys, source.removesuffix(")")
 
     def names(self, kind: str | None = None) -> list[str]:
-        """Returns the names of the columns of a kind, or of all, in order."""
+        """Returns the names of the columns of one kind, or of all, in order."""
         return [c.name for c in self._columns if kind in (None, c.kind)]
 
     @property
     def used(self) -> list[Column]:
-        """The features and labels: all columns but the unused ones."""
+        """The features and labels."""
         return [c for c in self._columns if c.used]
 
     @property
     def labels(self) -> list[Column]:
-        """The labels."""
+        """The label columns."""
         return [c for c in self._columns if c.kind == "label"]
 
     @property
@@ -190,19 +190,18 @@ class Schema:
 
     @property
     def wide(self) -> list[Column]:
-        """The sparse columns marked `wide`; empty if none is."""
+        """The sparse columns with `wide=True`."""
         return [c for c in self._columns if c.wide]
 
     @property
     def weights(self) -> dict[str, str]:
-        """Maps the name of an id column to that of the column of its weights."""
+        """Maps each weighted id column to its weights column."""
         return dict(self._weights)
 
     def with_weights(self, weights: Mapping[str, str]) -> "Schema":
-        """Returns a schema in which these columns hold weights of others.
+        """Returns a schema in which sparse columns are weights of id columns.
 
-        In an example, both columns of a pair must have the same number of
-        values.
+        In each example, both columns of a pair must have the same number of values.
 
         >>> schema = Schema([
         ...     Column.sparse("C1"), Column.sparse("w", dtype="float")])
@@ -210,12 +209,12 @@ class Schema:
         {'C1': 'w'}
 
         Args:
-            weights: Maps the name of an id column to the name of the sparse
-                float column with a weight for each of its ids.
+            weights: Maps each id column to the sparse float column with a weight
+                for each of its ids.
 
         Raises:
-            ValueError: `weights` is not a mapping, a name is unknown, a column
-                is of another kind, or one of the two is paired already.
+            ValueError: `weights` is not a mapping, a name is unknown, a column has
+                the wrong kind, or a column is already paired.
         """
         if not isinstance(weights, Mapping):
             raise ValueError(
@@ -251,17 +250,17 @@ class Schema:
         return Schema(columns, na_values=self.na_values)
 
     def stored(self) -> "Schema":
-        """Returns the schema of files to which writers write these columns.
+        """Returns the schema of the files that writers produce for these columns.
 
-        They store what datasets contain: ids instead of the strings that ids
-        are made of, numbers instead of missing values and dates.
+        Writers store dataset values: ids instead of strings, and numbers instead of
+        missing values and dates.
         """
         return self.replace(
             dataclasses.replace(
                 column,
                 encoding="int",
                 hash_as=None,
-                # NaN is what was written for a missing value.
+                # NaN is written for a missing value.
                 missing=column.missing
                 if column.missing != column.missing
                 else None,
@@ -297,15 +296,15 @@ class Schema:
     def inputs(self) -> dict[str, Any]:
         """Returns the inputs of a functional Keras model of these features.
 
-        A Keras model takes a dataset's features by name. A model that is built
-        on these inputs carries the schema, also in its `.keras` file and its
-        exports; `Schema.of(model)` returns it. Keras's `clone_model` replaces
-        the inputs; pass `input_tensors=schema.inputs()` to it.
+        Keras matches a dataset's features to these inputs by name. A model that is
+        built on them carries the schema, also in its `.keras` file and its exports;
+        `Schema.of(model)` returns it. Keras's `clone_model` replaces the inputs
+        unless you pass it `input_tensors=schema.inputs()`.
 
-        While it traces `fit`, `evaluate` or `predict`, a layer of Lodestar
-        raises ValueError if floats are given where the schema declares ids.
-        It cannot see this in an eager call of a model, `model(features)`, or
-        with `run_eagerly=True`; call `check(features)` there.
+        When `fit`, `evaluate` or `predict` is traced, a Lodestar layer raises
+        ValueError if it gets floats for a column of ids. Eager calls of a model,
+        `model(features)`, and `run_eagerly=True` skip this check. Call
+        `check(features)` in these cases.
 
         >>> schema = Schema([Column.sparse("item"), Column.dense("price", [2])])
         >>> inputs = schema.inputs()
@@ -313,23 +312,21 @@ class Schema:
         {'item': (None, None), 'price': (None, 2)}
 
         Returns:
-            KerasTensors by column name, of each used column that is no label:
-            sparse columns are ragged, `[batch, None]`, or with `depth=2`
-            `[batch, None, None]`, int64 for ids and float32 otherwise; dense
-            columns `[batch, *shape]`, float32 or int64; one-hot columns
-            float32 `[batch, size]`. First the sparse, then the dense, then the
-            one-hot columns.
+            KerasTensors by name of the used columns without labels: first sparse,
+            then dense, then one-hot columns. Sparse columns are ragged,
+            `[batch, None]`, or `[batch, None, None]` with `depth=2`, int64 for ids
+            and float32 otherwise. Dense columns are float32 or int64
+            `[batch, *shape]`; one-hot columns are float32 `[batch, size]`.
         """
         from lodestar.data.schema import keras_inputs
 
         return keras_inputs.inputs_of_schema(self)
 
     def example_features(self) -> dict[str, Any]:
-        """Returns the features that `tf.io.parse_example` takes.
+        """Returns the feature specs for `tf.io.parse_example`.
 
-        Use them to parse requests in a serving signature, or records in your
-        own pipeline. `ExampleDataset` reads files, and converts and checks
-        every value.
+        Use them to parse requests in a serving signature, or records in your own
+        pipeline. `ExampleDataset` reads files, and also converts and checks values.
 
         >>> schema = Schema([Column.sparse("item"), Column.dense("price", [2])])
         >>> examples = tf.constant([tf.train.Example().SerializeToString()])
@@ -338,12 +335,12 @@ class Schema:
         array([[0., 0.]], dtype=float32)
 
         Returns:
-            Features by column name, of the used columns. Sparse columns are a
+            Feature specs of the used columns by name. Sparse columns are a
             `tf.io.RaggedFeature` of int64, float32, or string if `encoding` is
-            `"hash"` or `"hex"`. Dense columns are a `tf.io.FixedLenFeature` of
-            their shape whose default is `missing`, or ragged if a dim is -1.
-            Labels are `[1]`, string if they have a `positive` value, and
-            one-hot columns are an int64 scalar; neither has a default.
+            `"hash"` or `"hex"`. Dense columns are a `tf.io.FixedLenFeature` with
+            `missing` as the default, or ragged if a dim is -1. Labels have the
+            shape `[1]`, and are strings if they have a `positive` value. One-hot
+            columns are int64 scalars. Labels and one-hot columns have no default.
         """
         from lodestar.data.schema import example_features
 
@@ -354,31 +351,30 @@ class Schema:
         """Returns the schema of a model.
 
         Args:
-            model: A functional or sequential Keras model that was built on
-                `inputs()`, also one that was loaded from a `.keras` file; a
-                Keras model whose attribute `schema` is a Schema; or what
-                `tf.saved_model.load` returned for an export of such a model.
+            model: A functional or sequential Keras model built on `inputs()`, also
+                if loaded from a `.keras` file; a Keras model with a Schema as its
+                attribute `schema`; or an export of such a model, loaded by
+                `tf.saved_model.load`.
 
         Raises:
-            ValueError: The model has no schema, or its inputs have different
-                ones.
+            ValueError: The model has no schema, or its inputs have different ones.
         """
         from lodestar.data.schema import model_schema
 
         return model_schema.schema_of(model)
 
     def check(self, features: Mapping[str, Any]) -> None:
-        """Checks that features have the types that the columns declare.
+        """Checks that features have the declared types.
 
-        A feature of ids holds integers or, with the encoding `"hash"` or
-        `"hex"`, strings, which only an exported model takes: ragged, sparse or
-        dense, with `depth` dimensions besides the batch. A feature of numbers
-        holds floats or integers. Dense and one-hot features are dense and have
-        the declared shape. Other features than the used columns are ignored.
+        Features of ids must hold integers or, with the encoding `"hash"` or `"hex"`,
+        strings, which only an exported model accepts. They may be ragged, sparse or
+        dense, with `depth` dimensions after the batch. Features of numbers must hold
+        floats or integers. Dense and one-hot features must be dense and have the
+        declared shape. Other features are ignored.
 
         Args:
-            features: By column name: eager or symbolic tensors, dense, ragged
-                or sparse; NumPy arrays; type specs.
+            features: Maps column names to eager or symbolic tensors (dense, ragged
+                or sparse), NumPy arrays or type specs.
 
         Raises:
             ValueError: Features are missing or contradict their columns. The
@@ -390,15 +386,14 @@ class Schema:
 
     @classmethod
     def load(cls, path: StrPath) -> "Schema":
-        """Reads a schema file; docs/internals/formats.md describes its form.
+        """Reads a schema file; see docs/internals/formats.md for the format.
 
-        A name that ends in `.pbtxt` is one of NVIDIA Merlin or NVTabular. Its
-        tags say what a feature is: `target`, `binary_classification` and
-        `regression` a label, `categorical` ids (hashed, if their type is
-        BYTES), `continuous` numbers.
+        A path that ends in `.pbtxt` is read as a schema of NVIDIA Merlin or NVTabular.
+        Its tags `target`, `binary_classification` and `regression` mean a label,
+        `categorical` ids (hashed if the type is BYTES), and `continuous` numbers.
 
         Raises:
-            ValueError: The file is not a schema; names it and the key.
+            ValueError: The file is not a valid schema.
             tf.errors.OpError: The file cannot be read.
         """
         path = as_path(path)
@@ -409,15 +404,15 @@ class Schema:
             if path.endswith(merlin_schema.SUFFIX):
                 return cls(merlin_schema.parse(text))
             return cls.parse(text)
-        except ValueError as error:  # UnicodeDecodeError is one
+        except ValueError as error:  # includes UnicodeDecodeError
             raise ValueError(f"{path}: {error}") from error
 
     @classmethod
     def parse(cls, text: str) -> "Schema":
-        """Reads the text of a schema file.
+        """Parses the content of a schema file.
 
         Raises:
-            ValueError: The text is not a schema; names the key.
+            ValueError: The text is not a valid schema.
         """
         try:
             columns, na_values = sections.parse(strict_yaml.load(text))
@@ -431,7 +426,7 @@ class Schema:
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what `from_config` makes an equal schema of, as Keras does."""
+        """Returns the config for `from_config`."""
         return {"yaml": self.yaml()}
 
     @classmethod
@@ -442,11 +437,11 @@ class Schema:
     def save(self, path: StrPath) -> None:
         """Writes a schema file, which `load` reads as an equal schema.
 
-        A name that ends in `.pbtxt` makes it one of NVIDIA Merlin or NVTabular.
+        If the path ends in `.pbtxt`, writes a schema of NVIDIA Merlin or NVTabular.
 
         Raises:
-            ValueError: A `.pbtxt` file cannot express an attribute of a column,
-                or `na_values`.
+            ValueError: A `.pbtxt` file cannot express an attribute of a column, or
+                `na_values`.
         """
         path = as_path(path)
         if not path.endswith(merlin_schema.SUFFIX):
@@ -462,14 +457,14 @@ class Schema:
             file.write(text.encode())
 
     def yaml(self) -> str:
-        """Returns the text of the schema file."""
+        """Returns the content of the schema file."""
         content = sections.sections(self._columns)
         if set(self.na_values) != set(NA_VALUES):
             content["na_values"] = list(self.na_values)
         text: str = yaml.safe_dump(
             content,
             sort_keys=False,
-            # PyYAML reads some characters as line ends, unless escaped.
+            # PyYAML reads some characters as line ends unless they are escaped.
             allow_unicode=_is_printable(content),
             default_flow_style=None,
         )
@@ -477,7 +472,7 @@ class Schema:
 
 
 def _is_printable(content: Any) -> bool:
-    """Whether all strings in the content of a schema file are printable."""
+    """Returns whether all strings of a schema file are printable."""
     if isinstance(content, Mapping):
         return all(_is_printable(pair) for pair in content.items())
     if isinstance(content, (list, tuple)):
@@ -491,16 +486,16 @@ SchemaLike: TypeAlias = Schema | StrPath | Iterable[Column] | keras.Model
 def as_schema(
     schema: SchemaLike, weights: Mapping[str, str] | None = None
 ) -> Schema:
-    """Returns the schema that a value stands for.
+    """Converts a value to a schema.
 
     Args:
-        schema: A Schema, the path of a schema file or of an exported
-            SavedModel, a list of Columns, or a model as `Schema.of` takes it.
-        weights: As `Schema.with_weights` takes it.
+        schema: A Schema, the path of a schema file or of an exported SavedModel,
+            a list of Columns, or a model with a schema.
+        weights: See `Schema.with_weights`.
 
     Raises:
-        TypeError: `schema` is none of these.
-        ValueError: The model has no schema, or the file is not valid.
+        TypeError: `schema` has another type.
+        ValueError: The model has no schema, or the file is invalid.
     """
     from lodestar.data.schema import model_schema
 
@@ -527,11 +522,11 @@ def label_columns(
     labels: str | Column | Iterable[str | Column],
     dtypes: Mapping[str, str] | None = None,
 ) -> list[Column]:
-    """Returns labels as they are, or binary ones of these names.
+    """Returns label columns; names become binary labels.
 
     Args:
         labels: Columns or names.
-        dtypes: Dtypes of labels that are given by name.
+        dtypes: Dtypes of labels given by name.
     """
     if isinstance(labels, (str, Column)):
         labels = [labels]

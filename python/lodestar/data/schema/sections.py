@@ -1,4 +1,4 @@
-"""The sections of a schema file, and the columns that they stand for."""
+"""Converts the sections of a schema file to columns and back."""
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,15 +17,15 @@ _SECTIONS = (
     "order",
     "na_values",
 )
-# What a schema file calls the (dtype, binary) of a label.
+# The names of the (dtype, binary) of a label in a schema file.
 _LABELS = {
     "binary": ("uint64", True),
     "binary_float": ("float", True),
     "integer": ("uint64", False),
     "float": ("float", False),
 }
-# For each kind: the key that a value without a mapping stands for, its default
-# in a list of names, and the other keys of a mapping.
+# For each kind: the key that a plain value sets, its default in a list of
+# names, and the other allowed keys.
 _FORMS: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "label": ("type", "binary", ("positive",)),
     "dense": ("shape", 1, ("dtype", "missing", "separator", "unit")),
@@ -40,10 +40,10 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Column)}
 
 
 def parse(content: Any) -> tuple[list[Column], list[str] | None]:
-    """Returns the columns of a schema file, and its `na_values` if it has them.
+    """Returns the columns of a schema file, and its `na_values` or None.
 
     Raises:
-        ValueError: The content is not that of a schema file; names the key.
+        ValueError: The content is not a valid schema; names the key.
     """
     if not isinstance(content, Mapping):
         raise ValueError(
@@ -93,7 +93,7 @@ def parse(content: Any) -> tuple[list[Column], list[str] | None]:
 
 
 def sections(columns: Sequence[Column]) -> dict[str, Any]:
-    """Returns the content of the schema file that `parse` reads as `columns`."""
+    """Returns the schema file content that `parse` reads as `columns`."""
     content: dict[str, Any] = {}
     for kind, (_, default, _) in _FORMS.items():
         values = {c.name: _value(c) for c in columns if c.kind == kind}
@@ -122,7 +122,7 @@ def sections(columns: Sequence[Column]) -> dict[str, Any]:
 
 
 def _attributes(kind: str, name: str, value: Any) -> dict[str, Any]:
-    """Returns the attributes of a column that a section says."""
+    """Returns the column attributes in an entry of a section."""
     key, default, others = _FORMS[kind]
     attributes = {key: value}
     if isinstance(value, Mapping):
@@ -153,7 +153,7 @@ def _attributes(kind: str, name: str, value: Any) -> dict[str, Any]:
 
 
 def _value(column: Column) -> Any:
-    """Returns what a section says of a column: a value, or a mapping."""
+    """Returns the entry of a column in its section: a value or a mapping."""
     key, _, others = _FORMS[column.kind]
     if column.kind == "label":
         words = {meaning: word for word, meaning in _LABELS.items()}
@@ -227,7 +227,7 @@ def _mapping(content: Any, section: str, wanted: str) -> Mapping[str, Any]:
 
 
 def _inverse(weights: Mapping[str, Any]) -> dict[str, str]:
-    """Maps the column of weights to the id column."""
+    """Maps weights columns to id columns."""
     inverse: dict[str, str] = {}
     for name, weights_name in weights.items():
         _check_name("weights", name)
@@ -244,7 +244,7 @@ def _inverse(weights: Mapping[str, Any]) -> dict[str, str]:
 def _entries(
     content: Mapping[str, Any], section: str
 ) -> Iterable[tuple[Any, Any]]:
-    """Returns the (name, value) pairs of a list of names or of a mapping."""
+    """Returns the (name, value) pairs of a list of names or a mapping."""
     found = content.get(section, [])
     default = _FORMS[section][1]
     if default is None:
