@@ -1,1 +1,1 @@
-"""Formats of files: which there are, and how they are found."""
+"""File formats and how to detect them."""

@@ -1,4 +1,4 @@
-"""FileDataset: batches of a list of files that may change between passes."""
+"""FileDataset: batches of a list of files that may change between epochs."""
 
 import threading
 from typing import Any
@@ -14,16 +14,16 @@ from lodestar.data.record_dataset import as_paths
 from lodestar.data.schema import Schema, SchemaLike, as_schema
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
-# With one of these, a dataset keeps something that each must have anew.
+# With one of these, the dataset has state that cannot be shared between files.
 _INFERRING = ("label", "categorical", "numeric", "na_values")
 _KEPT = {"mode", "shuffle_files", "shuffle_rows"}
 
 
 class FileDataset:
-    """Files of one format, read as one dataset or each as one of its own.
+    """Files of one format, read as one dataset or as one dataset per file.
 
-    It is what `lodestar.train.train_from_dataset` reads. Its datasets all have
-    one element spec, so that a step compiled for one takes batches of all.
+    `lodestar.train.train_from_dataset` reads it. All its datasets have the same
+    element spec, so one compiled training step handles batches from all of them.
 
     >>> data = FileDataset(files, "schema.yaml", 1024)
     >>> for day, files in files_by_day("log/%Y%m%d/*.txt", first, last).items():
@@ -38,18 +38,19 @@ class FileDataset:
         batch_size: int = 1024,
         **options: Any,
     ):
-        """Opens nothing yet.
+        """Creates the dataset without opening any file.
 
         Args:
-            files: As those of `set_files`.
-            schema: As those of `open_dataset`.
-            batch_size: Samples a batch; the last one of a dataset is smaller.
-            **options: `format`, and those of the format's own dataset function.
+            files: See `set_files`.
+            schema: See `open_dataset`.
+            batch_size: Number of examples per batch; a dataset's last batch may be
+                smaller.
+            **options: `format`, and the options of the format's dataset function.
 
         Raises:
-            ValueError: There are no files, or `open_command` comes without
-                `schema` or `format`.
-            DataError: As `set_files`.
+            ValueError: `files` is empty, or `open_command` is given without `schema`
+                or `format`.
+            DataError: See `set_files`.
         """
         self._opener: _TextOpener | None = None
         self._opening = threading.Lock()  # training threads open files
@@ -65,28 +66,28 @@ class FileDataset:
 
     @property
     def files(self) -> list[str]:
-        """The paths, in the order in which they are read."""
+        """The paths, in reading order."""
         return list(self._files)
 
     def set_files(self, files: StrPaths) -> None:
-        """Reads other files from here on; what has been opened reads on.
+        """Replaces the files; datasets that are already open are not affected.
 
         Args:
-            files: One path or several; folders and file lists stand for the
-                files in them, but not with `open_command`.
+            files: One path or several. Folders and file lists stand for the files in
+                them, except with `open_command`.
 
         Raises:
-            ValueError: There is none. The files stay as they were.
+            ValueError: `files` is empty. The files are not replaced.
             DataError: A folder or a file list cannot be read.
         """
         paths = as_paths(files)
         self._files = paths if self._by_command else expand_inputs(paths)
 
     def dataset(self, file: StrPath | None = None) -> tf.data.Dataset:
-        """Batches of one file, or of all in their order.
+        """Returns batches of one file, or of all files in order.
 
         Raises:
-            DataError, ValueError, tf.errors.OpError: As `open_dataset`.
+            DataError, ValueError, tf.errors.OpError: See `open_dataset`.
         """
         if file is None:
             return self._opened(self._files)
@@ -99,25 +100,25 @@ class FileDataset:
     def _opened(self, files: StrPaths) -> tf.data.Dataset:
         options = dict(self._options)
         if self._schema is not None:
-            for name in _INFERRING:  # have said what the schema says
+            for name in _INFERRING:  # already reflected in the schema
                 options.pop(name, None)
         dataset = open_dataset(files, self._schema, self._batch_size, **options)
-        # What the first files have shown holds for all that come later.
+        # The schema of the first files applies to all later ones.
         self._schema = dataset.schema
         return dataset
 
     def _open_text(self, path: str) -> tf.data.Dataset:
-        """Opens a file by a function of its path, which is traced once.
+        """Opens a file with a function of the path that is traced once.
 
-        The dataset's own functions would be traced for each file, which takes
-        as long as several steps of training.
+        The regular dataset functions would be retraced for each file, which takes as
+        long as several training steps.
         """
         options = {k: v for k, v in self._options.items() if k != "format"}
         options["batch_size"] = self._batch_size
         with self._opening:
             schema = self._schema or schema_of([path])
             if schema is None:
-                return self._opened(path)  # which says what is missing
+                return self._opened(path)  # raises the error
             opener = self._opener
             if opener is None or opener.spec != schema:
                 opener = self._opener = _TextOpener(schema, options)
@@ -125,7 +126,7 @@ class FileDataset:
 
 
 class _TextOpener:
-    """Opens MultiSlot text."""
+    """Opens MultiSlot files."""
 
     def __init__(self, spec: Any, options: dict[str, Any]):
         self.spec: Schema | None = spec
@@ -138,8 +139,8 @@ class _TextOpener:
             self._element_spec = dataset.element_spec
             return tf.data.experimental.to_variant(dataset)
 
-        # TensorFlow counts the traces of one line of code, and would warn of
-        # retracing where each pass has a FileDataset of its own.
+        # TensorFlow counts traces per line of code. Without this, creating a
+        # FileDataset per epoch would cause a retracing warning.
         self._variant = variant.get_concrete_function()
 
     def open(self, path: str) -> tf.data.Dataset:

@@ -1,6 +1,6 @@
-"""Finds the format of files by their first bytes, or else by their names.
+"""Detects the format of files by their first bytes, or by their names.
 
-A damaged file has a format too, so that reading it reports the damage.
+Damaged files have a format as well, so that reading them reports the damage.
 """
 
 import os
@@ -22,22 +22,22 @@ from lodestar.paddle.multislot_generator import parse_number
 
 _NO_DATA = (".yaml", ".npy", ".json")
 _HEAD_BYTES = 1 << 16
-_RECORD_HEAD_BYTES = 12  # the record's length, and its checksum
+_RECORD_HEAD_BYTES = 12  # record length and checksum
 _MAX_RECORD = 1 << 31
-_MAX_DIM = 1 << 24  # of what a header that is no Norm would hardly be below
+_MAX_DIM = 1 << 24  # random bytes rarely decode to a smaller Norm header
 
 
 def expand_inputs(paths: Iterable[str]) -> list[str]:
     """Replaces folders, file lists and patterns by the files in them.
 
-    A folder stands for the files of its `_metadata.json`, or of its
-    `file_list.txt`; else for all files in it and in its folders (Hive
-    partitions, say), sorted by path, but for those that are empty, whose name
-    begins with "_" or ".", or that hold no data (schema files, say). Where some
-    have the name of a format, or are called `part-*`, it stands for these.
+    A folder stands for the files in its `_metadata.json` or `file_list.txt`. Without
+    either, it stands for all files in it and its subfolders (e.g. Hive partitions),
+    sorted by path, except hidden files (names that begin with "_" or "."), empty
+    files, and files without data, e.g. schema files. If some names match a format or
+    `part-*`, only those files are used.
 
     Raises:
-        DataError: A file is missing, or a folder has no such files.
+        DataError: A file is missing, or a folder has no data files.
         ValueError: A file list is not valid.
     """
     found: list[str] = []
@@ -57,10 +57,10 @@ def expand_inputs(paths: Iterable[str]) -> list[str]:
 
 
 def find_format(path: str) -> str:
-    """The name of the format of a file.
+    """Returns the format of a file.
 
     Raises:
-        DataError: The file is missing or empty, or its format is not clear.
+        DataError: The file is missing, empty or of an unclear format.
     """
     head, damage = _head(path)
     if not head and damage is None:
@@ -79,7 +79,7 @@ def find_format(path: str) -> str:
     found = _text_format(head)
     if found == "csv" and by_name == "tsv":
         return by_name
-    # Text with one column has no delimiter, and no other sign of its format.
+    # Text with a single column has no delimiter to detect.
     if found is None and (damage is not None or by_name in ("csv", "tsv")):
         found = by_name
     if found is None:
@@ -90,10 +90,10 @@ def find_format(path: str) -> str:
 
 
 def one_format(paths: Sequence[str]) -> str:
-    """The name of the format that all of the files are of.
+    """Returns the common format of the files.
 
     Raises:
-        DataError: As `find_format`, or they are of different formats.
+        DataError: See `find_format`; or the formats differ.
     """
     first = find_format(paths[0])
     for path in paths[1:]:
@@ -107,7 +107,7 @@ def one_format(paths: Sequence[str]) -> str:
 
 
 def format_of_name(path: str) -> str | None:
-    """The format that a name's end stands for, if any."""
+    """Returns the format for the suffix of a path, or None."""
     name = os.fspath(path).removesuffix(".gz").lower()
     for found in FORMATS.values():
         if name.endswith(found.suffixes):
@@ -135,7 +135,7 @@ def _in_folder(path: str) -> list[str]:
 
 
 def _walk(path: str) -> Iterator[str]:
-    """Yields the files of data in a folder, and in its folders."""
+    """Yields the data files in a folder and its subfolders."""
     for name in list_folder(path):
         # Spark and Hadoop write such files, e.g. _SUCCESS and .part-0.crc.
         if name.startswith(("_", ".")) or name.endswith(_NO_DATA):
@@ -149,7 +149,7 @@ def _walk(path: str) -> Iterator[str]:
 
 def _is_file_list(path: str) -> bool:
     lines = _head(path)[0].split(b"\n")
-    # A line of MultiSlot text has at least a count and a value, or is "0".
+    # A line of MultiSlot text is "0", or has at least a count and a value.
     return (
         len(lines) > 1
         and lines[0].strip().isdigit()
@@ -159,7 +159,7 @@ def _is_file_list(path: str) -> bool:
 
 
 def _head(path: str) -> tuple[bytes, DataError | None]:
-    """Returns a file's first bytes, and the error if damage cuts them short."""
+    """Returns a file's first bytes, and the error if it is damaged."""
     with reading(path):
         if tf.io.gfile.isdir(path):
             raise DataError(f"{path}: is a folder")
@@ -167,7 +167,7 @@ def _head(path: str) -> tuple[bytes, DataError | None]:
         with open_input(path) as file:
             try:
                 piece = file.read1(_HEAD_BYTES)
-                # AutoGraph, in a tf.function, cannot convert `:=` in a while.
+                # AutoGraph cannot convert `:=` in a while loop.
                 while piece:
                     head += piece
                     piece = file.read1(_HEAD_BYTES - len(head))
@@ -189,12 +189,12 @@ def _is_norm(head: bytes) -> bool:
 
 
 def _is_example(head: bytes) -> bool:
-    """Whether a record of a TFRecord file stands first, and is a tf.Example."""
+    """Returns whether the first TFRecord is a tf.Example."""
     length = int.from_bytes(head[:8], "little")
     record = head[_RECORD_HEAD_BYTES:][:length]
     if not 0 < length < _MAX_RECORD or record[:1] != b"\n":
         return False
-    if len(record) < length:  # longer than what has been read
+    if len(record) < length:  # longer than the head
         return len(head) == _HEAD_BYTES
     try:
         tf.train.Example.FromString(record)
@@ -210,7 +210,7 @@ def _text_format(head: bytes) -> str | None:
     try:
         text = line.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError:
-        # Opening it says which byte is not UTF-8, and names `encoding`.
+        # Opening the file reports the invalid byte and suggests `encoding`.
         text = line.decode("latin-1")
         if not text.rstrip().replace("\t", "").isprintable():
             return None
@@ -232,7 +232,7 @@ def _is_delimited(text: str) -> bool:
 
 
 def _is_multislot(words: Sequence[str]) -> bool:
-    """Returns whether words are counts, each followed by as many values."""
+    """Returns whether words are counts, each followed by that many values."""
     at = 0
     while at < len(words):
         if not words[at].isdigit():

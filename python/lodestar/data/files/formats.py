@@ -1,4 +1,4 @@
-"""The file formats in one table: how each is read and written."""
+"""The table of file formats, with their readers and writers."""
 
 import dataclasses
 import functools
@@ -33,19 +33,19 @@ def _no_writer(path: StrPath, *args: Any, **options: Any) -> SampleWriter:
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """How a format is read and written.
+    """A file format.
 
     Attributes:
-        name: What it is called.
-        suffixes: How names of its files end, the first one of those we name.
+        name: Name of the format.
+        suffixes: File name suffixes; the first is the preferred one.
         make: Takes (path, schema, **options); returns a `SampleWriter`.
         dataset: Takes (paths, schema, batch_size, **options); None for formats
             that Arrow reads.
-        reads: The options of reading.
-        writes: The options of writing.
+        reads: Names of the reading options.
+        writes: Names of the writing options.
         infer: Takes (paths, label=, categorical=, numeric=, na_values=); returns
-            the schema of files of examples. None for files that do not say it.
-        listed: Whether HugeCTR reads several of them by a file list.
+            the inferred schema. None if files do not describe their columns.
+        listed: Whether HugeCTR reads several such files through a file list.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Format:
 
 
 _RAW = ("layout", "key_type", "nnz_per_slot")
-# Options that say what a schema would say.
+# Options that replace a schema.
 INFERRED = ("label", "categorical", "numeric", "na_values")
 _TEXT = (*INFERRED, "columns", "delimiter", "encoding")
 

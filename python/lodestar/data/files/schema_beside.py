@@ -1,4 +1,4 @@
-"""The schema file beside files of data."""
+"""Schema files that accompany data files."""
 
 import os
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ FOLDER_SCHEMA = "schema.yaml"
 
 
 def schema_path(path: StrPath) -> str:
-    """Returns the path of the schema file beside a file of data."""
+    """Returns the path of the schema file of a data file."""
     return os.fspath(path) + ".schema.yaml"
 
 
 def schema_of(paths: Sequence[str]) -> Schema | None:
-    """Returns the schema beside files: `PATH.schema.yaml`, or `schema.yaml`.
+    """Returns the schema of data files: `PATH.schema.yaml`, or `schema.yaml`.
 
     Raises:
         DataError: Two files have different schemas.
@@ -46,11 +46,11 @@ def schema_of(paths: Sequence[str]) -> Schema | None:
 
 
 def check_stored_ids(paths: Sequence[str], schema: Schema) -> None:
-    """Checks that a schema does not hash what files store as ids.
+    """Checks that a schema does not hash columns that are stored as ids.
 
     Raises:
-        DataError: It declares strings to hash, and the schema file beside the
-            files ids.
+        DataError: The schema hashes strings, but the schema file of the data
+            declares ids.
     """
     beside = schema_of(paths)
     if beside is None:
