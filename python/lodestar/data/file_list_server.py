@@ -1,4 +1,4 @@
-"""FileListServer: gives a list of files out to the iterators that ask for them."""
+"""FileListServer: distributes a list of files to iterators on request."""
 
 import socket
 from typing import Self
@@ -13,22 +13,21 @@ from lodestar._typing import StrPaths
 from lodestar.data.record_dataset import as_paths
 from lodestar.data.shared_file_list import FILES
 
-# Else a pass would begin anew for who asks when all others are done with it.
+# Prevents a finished epoch from restarting for a late iterator.
 _FOREVER_MS = 2**62 // 1000  # TensorFlow counts microseconds
 
 
 class FileListServer:
-    """Serves a list of files; `SharedFileList` is what takes part in it.
+    """Serves a list of files to `SharedFileList`s.
 
-    It is a tf.data service of this process, which gives out paths alone: who
-    reads a file opens it.
+    It runs a tf.data service in this process. The service sends paths only; readers
+    open the files themselves.
 
     >>> server = FileListServer(files)  # or host="chief", port=5050
     >>> server.address
     '...:...'
 
-    It serves until `stop` is called, which the end of a `with` block does too, or
-    the object is gone.
+    It serves until `stop` is called, the `with` block ends, or the object is deleted.
 
     Attributes:
         address: `"host:port"`, for `SharedFileList`.
@@ -44,21 +43,21 @@ class FileListServer:
         port: int = 0,
         worker_port: int = 0,
     ):
-        """Begins to serve.
+        """Starts the server.
 
         Args:
-            files: One path or several, given out in this order, and as they are:
-                a relative one is relative for who reads it.
-            shuffle_files: Whether each pass has an order of its own.
-            seed: Fixes these orders; None draws them.
-            host: The name by which the readers reach this machine.
-            port: Of this machine, where readers begin; 0 takes a free one.
-            worker_port: Another one, where they take files, as can whoever
-                reaches both; 0 takes a free one.
+            files: One path or several, given out in this order. Paths are sent
+                unchanged; a relative path is resolved by its reader.
+            shuffle_files: Whether to shuffle the files in each epoch.
+            seed: Seed for shuffling. None draws a random seed.
+            host: Name by which readers reach this machine.
+            port: Port to which readers connect. 0 selects a free port.
+            worker_port: Port from which readers request files. Readers must be able
+                to reach both ports. 0 selects a free port.
 
         Raises:
-            ValueError: `files` is empty, an argument is out of range, or the
-                ports are one.
+            ValueError: `files` is empty, an argument is out of range, or both ports
+                are equal.
             OSError: A port cannot be used.
         """
         check_at_least("port", port, 0)
@@ -86,7 +85,7 @@ class FileListServer:
         )
         found = self._dispatcher.target.rpartition(":")[2]
         self.address = f"{host}:{found}"
-        # Only one: each would give out all files.
+        # Use one worker only, since each worker would serve all files.
         self._worker = service.WorkerServer(
             service.WorkerConfig(
                 dispatcher_address=f"localhost:{found}",
@@ -97,7 +96,7 @@ class FileListServer:
         service.register_dataset(
             self._dispatcher.target,
             _passes(self._list.text, shuffle_files),
-            # To decompress, iterators would ask for more paths ahead.
+            # Decompression would request more paths ahead.
             compression=None,
             dataset_id=FILES,
         )
@@ -109,12 +108,12 @@ class FileListServer:
         self.stop()
 
     def set_files(self, files: StrPaths) -> None:
-        """Gives out other files in the passes that begin from here on.
+        """Replaces the files for the epochs that start after this call.
 
-        A pass begins when the first iterator asks for a file of it.
+        An epoch starts when the first iterator requests one of its files.
 
         Raises:
-            ValueError: `files` is empty. They stay as they were.
+            ValueError: `files` is empty. The files are not replaced.
         """
         self._put(as_paths(files))
 
@@ -126,13 +125,13 @@ class FileListServer:
         )
 
     def stop(self) -> None:
-        """Serves no longer; iterators that are under way wait for more."""
+        """Stops the server; active iterators wait for a new one."""
         self._worker.stop()
         self._dispatcher.stop()
 
 
 def _check_port(port: int) -> None:
-    # TensorFlow's server would share it with another one that has it.
+    # TensorFlow's server would share a port that is already in use.
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -142,10 +141,10 @@ def _check_port(port: int) -> None:
 
 
 def _passes(name: str, shuffle: bool) -> tf.data.Dataset:
-    """Of which each iteration is a pass.
+    """Returns a dataset of which each iteration is an epoch.
 
-    Without Python: a service that stops holds the lock of the interpreter, and
-    would wait for it.
+    It calls no Python function: a service that stops holds the interpreter lock, so
+    waiting for Python would deadlock.
     """
 
     @tf.autograph.experimental.do_not_convert
@@ -155,7 +154,7 @@ def _passes(name: str, shuffle: bool) -> tf.data.Dataset:
         )
 
     options = tf.data.Options()
-    # That a list is known by its name is no reason to warn.
+    # Referring to the list by name needs no warning.
     options.experimental_external_state_policy = (
         tf.data.experimental.ExternalStatePolicy.IGNORE
     )

@@ -1,4 +1,4 @@
-"""files_by_day: the files of each day of a log."""
+"""files_by_day: finds the files for each day of a log."""
 
 import datetime
 
@@ -12,24 +12,24 @@ Day = datetime.date | str
 def files_by_day(
     pattern: str, start: Day, end: Day, *, missing: str = "raise"
 ) -> dict[datetime.date, list[str]]:
-    """The files of each day from `start` to `end`, both included.
+    """Returns the files for each day from `start` to `end`, inclusive.
 
     >>> days = files_by_day("log/%Y-%m-%d/*.txt", "2026-01-30", "2026-02-02")
 
     Args:
-        pattern: A path with the codes of `strftime` for the day, as `%Y%m%d`,
-            and `*`, `?` and `[...]` as `tf.io.gfile.glob` takes them.
-        start: The first day: a `datetime.date`, or text like "2026-01-30" or
+        pattern: A path with `strftime` codes for the day, e.g. `%Y%m%d`, and with
+            the wildcards of `tf.io.gfile.glob`: `*`, `?` and `[...]`.
+        start: The first day: a `datetime.date`, or a string like "2026-01-30" or
             "20260130".
         end: The last day.
-        missing: `"raise"` or `"skip"`: what a day without a file does.
+        missing: `"raise"` or `"skip"`: how to handle a day without files.
 
     Returns:
-        Days in order, each with its paths, sorted.
+        Maps each day, in order, to its sorted paths.
 
     Raises:
-        ValueError: `end` is before `start`, a day is none, `pattern` has no code
-            that tells one day from the next, or `missing` is neither.
+        ValueError: `end` is before `start`, a day is invalid, `pattern` gives
+            two days the same path, or `missing` is invalid.
         DataError: A day has no file; with "skip", no day has one.
     """
     if missing not in ("raise", "skip"):

@@ -1,4 +1,4 @@
-"""open_dataset: data from anywhere as a tf.data.Dataset."""
+"""open_dataset: opens files or tables as a tf.data.Dataset."""
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -28,7 +28,7 @@ from lodestar.data.schema import Schema, as_schema
 if TYPE_CHECKING:
 
     class SchemaDataset(tf.data.Dataset):
-        """A dataset that was opened by a schema."""
+        """A dataset with a schema."""
 
         schema: Schema
 
@@ -57,64 +57,62 @@ def open_dataset(
 ) -> "SchemaDataset":
     """Opens files or a table as batches of `(features, label)`.
 
-    The format of files is found by their first bytes: CSV and other delimited
+    The format of files is detected from their first bytes: CSV and other delimited
     text, Parquet, Arrow IPC (Feather), TFRecord of tf.Example, Paddle MultiSlot,
-    HugeCTR Norm and Raw. Tables are pandas and polars DataFrames, Arrow tables,
-    and datasets of Hugging Face.
+    HugeCTR Norm and Raw. Tables are pandas and polars DataFrames, Arrow tables and
+    Hugging Face datasets.
 
-    Without `schema`, the meaning of each column is inferred from the first
-    rows, printed, and returned as `dataset.schema`; what they do not show is an
-    error. Open everything else with that schema, so that equal values have
-    equal meanings:
+    Without `schema`, the kind of each column is inferred from the first rows,
+    printed, and returned as `dataset.schema`. An unclear column is an error. Open all
+    other data with that schema, so that equal values have the same meaning:
 
     >>> train = open_dataset("clicks/train.csv", label="click")
     >>> test = open_dataset("clicks/test.parquet", schema=train.schema)
     >>> model.fit(train, validation_data=test)
 
     Args:
-        data: A path or several; folders, Hive-partitioned ones too, file lists
-            and patterns (`"day-*.csv"`) stand for the files in them. Or a table.
-        schema: A `Schema`, a list of `Column`s, the path of a schema file, or
-            a model that was built on `schema.inputs()`. None: that of the
-            schema file beside the files (`PATH.schema.yaml`, or `schema.yaml`),
-            else inferred. A source without the label columns gives features
-            alone.
+        data: A path or several, or a table. Folders (also Hive-partitioned), file
+            lists and patterns (`"day-*.csv"`) stand for the files in them.
+        schema: A `Schema`, a list of `Column`s, the path of a schema file, or a
+            model that was built on `schema.inputs()`. None uses the schema file of
+            the data (`PATH.schema.yaml` or `schema.yaml`), and infers a schema if
+            there is none. If a source has no label columns, the dataset yields
+            features only.
         batch_size: Number of examples per batch.
         format: `"csv"`, `"tsv"`, `"parquet"`, `"arrow"`, `"tfrecord"`,
-            `"multislot"`, `"norm"` or `"raw"`; None finds it.
+            `"multislot"`, `"norm"` or `"raw"`. None detects it.
         label: Without `schema`: the label, as `COLUMN`, or `COLUMN=POSITIVE`: 1
             where the value is POSITIVE. Defaults to the column `"label"`.
-        categorical: Without `schema`: columns that are ids.
-        numeric: Without `schema`: columns that are numbers.
+        categorical: Without `schema`: names of id columns.
+        numeric: Without `schema`: names of number columns.
         na_values: Without `schema`: strings that mean missing, in every source.
-        columns: Text: the names of the columns of files without a header.
-        delimiter: Text: the delimiter, of one or several characters; None finds
+        columns: Text: column names of files without a header.
+        delimiter: Text: the delimiter, of one or several characters. None detects
             it.
-        encoding: Text: the encoding, one that extends ASCII. Defaults to UTF-8.
+        encoding: Text: the encoding, which must extend ASCII. Defaults to UTF-8.
         weights: Maps an id column to the float column with a weight for each of
             its ids; see `Schema.with_weights`.
-        split: The fraction of rows to hold out, e.g. 0.1; a pair of datasets is
-            returned, the second with the rows held out. `seed` fixes the
-            choice, which defaults to 0. Only of formats that Arrow reads.
+        split: The fraction of rows to hold out, e.g. 0.1. Returns a pair of
+            datasets, the second with the held-out rows. `seed`, 0 by default,
+            determines the choice. Only for formats that Arrow reads.
         verbose: Whether to print an inferred schema to stderr.
-        **options: See `ReadOptions` for `shuffle_rows`, `shuffle_files`,
-            `seed`, `repeat`, `shard`, `prefetch`, `drop_remainder`,
-            `num_parallel_files`, `sparse`, `on_error`, `skipped` and others; and
-            those of the format.
+        **options: `shuffle_rows`, `shuffle_files`, `seed`, `repeat`, `shard`,
+            `prefetch`, `drop_remainder`, `num_parallel_files`, `sparse`, `on_error`,
+            `skipped` and others, see `ReadOptions`; and the options of the format.
 
     Returns:
-        A dataset of `(features, label)`, or of features without a label.
-        `features` maps names to tensors: ids are ragged int64, `[batch, None]`;
-        dense columns float32 `[batch, *shape]`. Its attribute `schema` is the
-        schema. With `split`, a pair of datasets.
+        A dataset of `(features, label)`, or of features without a label, with the
+        attribute `schema`. `features` maps names to tensors: ids are ragged int64,
+        `[batch, None]`; dense columns are float32 `[batch, *shape]`. With `split`, a
+        pair of datasets.
 
     Raises:
         TypeError: An option is unknown.
-        ValueError: An option is out of range, or contradicts the schema. With
-            the class `DataError`: the format or a column's meaning is not
-            clear, or a source contradicts the schema.
+        ValueError: An option is out of range or contradicts the schema.
+        DataError: The format or a column's kind is unclear, or a
+            source contradicts the schema.
         tf.errors.OpError: A file cannot be read. While iterating,
-            `InvalidArgumentError`: a value contradicts the schema; names file,
+            `InvalidArgumentError`: a value contradicts the schema; names the file,
             row and column.
     """
     found_schema = None if schema is None else as_schema(schema)
@@ -143,7 +141,7 @@ def open_dataset(
         opened = open_table(data, found_schema, arrow, skip_of(read))
         return _finished(opened, read, split, verbose)
     if options.get("open_command") is not None:
-        # Nothing is looked for in files then.
+        # In this case, files are not inspected.
         if schema is None or format is None:
             raise ValueError("`open_command` needs `schema` and `format`.")
         paths, name = as_paths(data), _format_called(format).name
@@ -174,7 +172,7 @@ def open_dataset(
 
 
 def _found_format(paths: list[str], arrow: ArrowOptions) -> str:
-    """Returns the format of files; text if an option says how to read text."""
+    """Returns the format of files; a text option implies a text format."""
     if all(getattr(arrow, option) is None for option in _TEXT_OPTIONS):
         return one_format(paths)
     try:
@@ -260,7 +258,7 @@ def _refuse(arrow: ArrowOptions, names: Sequence[str], what: str) -> None:
 def _check_options(
     path: str, found: Format, options: Mapping[str, Any]
 ) -> None:
-    """Raises DataError if an option is one of another format."""
+    """Raises DataError if an option belongs to another format."""
     for name in options:
         others = [f.name for f in FORMATS.values() if name in f.reads]
         if others and found.name not in others:

@@ -1,4 +1,4 @@
-"""Writes samples to a file of whichever format."""
+"""open_writer: writes examples to a file of any format."""
 
 from typing import Any
 
@@ -18,25 +18,25 @@ def open_writer(
     format: str | None = None,
     **options: Any,
 ) -> SampleWriter:
-    """Opens a file to write examples to, as datasets contain them.
+    """Opens a file for writing examples, in the form that datasets yield.
 
-    The schema of what is stored (ids, say, instead of the strings that they are
-    hashes of) is written to `PATH.schema.yaml`, where `open_dataset` finds it.
+    The schema of the stored values (e.g. ids instead of the hashed strings) is written
+    to `PATH.schema.yaml`, where `open_dataset` finds it.
 
     >>> with open_writer("sales.parquet", "schema.yaml") as writer:
     ...     writer.write({"click": 1, "ids": [7, 8]})
 
     Args:
-        path: Name of the file. With the ending `.gz` it is compressed.
+        path: Path of the file. The suffix `.gz` compresses it.
         schema: A `Schema`, a list of `Column`s or the path of a schema file.
         format: `"multislot"`, `"norm"`, `"raw"`, `"parquet"`, `"tfrecord"`,
-            `"csv"` or `"tsv"`. None finds it by the ending of `path`: `.txt`,
+            `"csv"` or `"tsv"`. None derives it from the suffix of `path`: `.txt`,
             `.norm`, `.raw`, `.parquet`, `.tfrecord`, `.csv`, `.tsv`.
         **options: Options of the format's writer.
 
     Raises:
         DataError: The format is unknown, or an option is for another format.
-        ValueError: The format cannot express a column of the schema, or an
+        ValueError: The format does not support a column of the schema, or an
             option is out of range.
         tf.errors.OpError: The file cannot be opened.
     """

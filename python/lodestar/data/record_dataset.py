@@ -1,4 +1,4 @@
-"""What the datasets of all formats share: options, epochs, prefetching."""
+"""Options, epochs and prefetching, shared by the datasets of all formats."""
 
 import dataclasses
 import inspect
@@ -26,47 +26,45 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class ReadOptions:
-    """The options that the datasets of all formats take.
+    """Options of the datasets of all formats.
 
     Attributes:
-        batch_size: Samples a batch.
-        drop_remainder: Whether to drop an epoch's last, smaller batch.
-        num_parallel_files: Parsing threads.
-        deterministic: If False, each thread reads a file of its own, and
-            samples of different files come mixed, as they are ready. Such an
-            iterator cannot be saved.
-        shuffle_files: Whether every epoch takes the files in a new order.
-        shuffle_rows: If positive, each sample is drawn at random from a window
-            of this many, anew in every epoch.
-        seed: Fixes the shuffling; None draws a new seed for each dataset.
-        repeat: Epochs; None for no end.
-        shard: `(num, index)`: one of `num` readers that share the data without
-            overlap. It reads every `num`-th file, or where there are fewer
-            files than readers, every `num`-th record of each (of Parquet a run
-            of rows).
-        prefetch: Batches made ahead; 0 makes each when it is asked for.
-        sparse: How sparse slots come: `"ragged"`; `"lod"`, each a
-            `lodestar.LoDTensor`; or `"csr"`, one HugeCTR CSR over all S sparse
-            id slots, `features["csr"]`, a dict of `row_offsets` int64
-            `[B * S + 1]`, the slots of a sample side by side, and `values`
-            int64 `[N]` (a sparse float slot stays ragged).
-        on_error: `"raise"`: a bad record ends the dataset with an error that
-            names it. `"skip"`: it is left out, counted, and noted in `skipped`
-            and in TensorFlow's log. A file that cannot be read at all, as one
-            that is missing, is an error anyway.
-        skipped: A `SkippedRecords` to count and note in.
-        as_columns: If True, an element is one dict of the used slots as a writer's
-            `write_batch` takes them, bit by bit as they were read: a sparse
-            slot is `(values, row_splits)`, a one-hot slot its ids `[B]`, a
-            label `[B, 1]` of its own dtype.
-        open_command: A command and its arguments, as `["hdfs", "dfs", "-cat",
-            "{path}"]`, for files that no file system of TensorFlow's has. It is
-            run for each file, its path in the place of each `{path}`, without a
-            shell and without stdin; its stdout is the file's bytes, which are
-            decompressed if the path ends in `.gz`. Paths are taken as they are:
-            none is looked for, listed, or read as a file list. A command that
-            cannot be run, or does not end with exit code 0, is an error like
-            that of a file that cannot be read.
+        batch_size: Number of examples per batch.
+        drop_remainder: Whether to drop an epoch's last batch if it is smaller.
+        num_parallel_files: Number of parsing threads.
+        deterministic: If False, each thread reads its own file, and examples of
+            different files are interleaved as they become ready. Such an iterator
+            cannot be saved.
+        shuffle_files: Whether to read the files in a new order in every epoch.
+        shuffle_rows: If positive, the size of the window from which examples are
+            drawn at random, differently in every epoch.
+        seed: Seed for shuffling. None draws a new seed for each dataset.
+        repeat: Number of epochs. None repeats without end.
+        shard: `(num, index)`: reads one of `num` disjoint parts of the data. The
+            parts consist of every `num`-th file, or with fewer files than readers,
+            of every `num`-th record of each file (in Parquet, a run of rows).
+        prefetch: Number of batches to prepare ahead; 0 prepares each on demand.
+        sparse: Form of sparse columns: `"ragged"`; `"lod"`, a `lodestar.LoDTensor`
+            each; or `"csr"`, one HugeCTR CSR over all S sparse id columns:
+            `features["csr"]` is a dict of `row_offsets`, int64 `[B * S + 1]`, with
+            the columns of an example adjacent, and `values`, int64 `[N]`. Sparse
+            float columns remain ragged.
+        on_error: `"raise"`: a bad record raises an error that names it. `"skip"`:
+            bad records are skipped, counted, and reported in `skipped` and in
+            TensorFlow's log. An unreadable file, e.g. a missing one, is always an
+            error.
+        skipped: A `SkippedRecords` for the counts and messages.
+        as_columns: If True, an element is a dict of the used columns as a writer's
+            `write_batch` accepts them, bit for bit as read: a sparse column is
+            `(values, row_splits)`, a one-hot column its ids `[B]`, a label
+            `[B, 1]` in its own dtype.
+        open_command: A command and its arguments, e.g. `["hdfs", "dfs", "-cat",
+            "{path}"]`, for files that no TensorFlow file system supports. It runs
+            once per file, with each `{path}` replaced, and without a shell or
+            stdin. Its stdout is the content of the file, which is decompressed if
+            the path ends in `.gz`. Paths are passed unchanged, without expanding
+            folders or file lists. A command that cannot be run or has a nonzero
+            exit code is an error like an unreadable file.
 
     Raises:
         ValueError: An option is out of range.
@@ -113,14 +111,14 @@ class ReadOptions:
                 raise ValueError("`skipped` needs `on_error`='skip'.")
 
     def shard_of(self, files: list[_T]) -> tuple[list[_T], int, int]:
-        """The files that this shard reads, and as the op takes it the shard."""
+        """Returns the files of this shard, and the shard for the op."""
         num, index = self.shard or (1, 0)
         if len(files) >= num:
             return files[index::num], 1, 0
         return files, num, index
 
     def layout(self, spec: Schema, fields: Iterable[str] = ()) -> SchemaLayout:
-        """The layout of the batches, as SchemaLayout takes `fields`."""
+        """Returns the layout of the batches; see SchemaLayout for `fields`."""
         rows = self.batch_size if self.drop_remainder else None
         return SchemaLayout(
             spec,
@@ -138,7 +136,7 @@ class ReadOptions:
         num_shards: int,
         shard_index: int,
     ) -> dict[str, Any]:
-        """The arguments of a format's dataset op."""
+        """Returns the arguments of a format's dataset op."""
         return {
             "batch_size": tf.constant(self.batch_size, tf.int64),
             "shuffle_rows": tf.constant(self.shuffle_rows, tf.int64),
@@ -152,7 +150,7 @@ class ReadOptions:
     def file_arguments(
         self, files: tf.Tensor, num_shards: int, shard_index: int
     ) -> dict[str, Any]:
-        """The arguments of an op that reads files."""
+        """Returns the arguments of an op that reads files."""
         return {
             "filenames": files,
             "num_parallel_files": tf.constant(
@@ -169,11 +167,11 @@ class ReadOptions:
 def options_of(
     reader: Callable[..., Any], batch_size: int, options: Mapping[str, Any]
 ) -> ReadOptions:
-    """Returns the options that a reader was given.
+    """Returns the reading options among the arguments of a reader.
 
     Args:
-        reader: The function, or class, that takes the options.
-        batch_size: Samples per batch.
+        reader: The function or class that accepts the options.
+        batch_size: Number of examples per batch.
         options: Keyword arguments that are not parameters of `reader`.
 
     Raises:
@@ -202,18 +200,18 @@ def record_dataset(
     options: ReadOptions,
     fields: Iterable[str] = (),
 ) -> tf.data.Dataset:
-    """The dataset of a format whose op reads files of records.
+    """Returns the dataset of a format whose op reads files of records.
 
     Args:
         op: The op; called with `ReadOptions.op_arguments`.
-        files: One path or several, or a list that is shared out.
-        spec: The files' slots.
-        options: Of the dataset.
-        fields: What records begin with, as SchemaLayout takes it.
+        files: One path or several, or a `SharedFileList`.
+        spec: The schema of the files.
+        options: The options.
+        fields: The leading fields of records; see SchemaLayout.
 
     Raises:
-        ValueError: `files` is empty, or is shared out and an option is one that
-            does not apply then.
+        ValueError: `files` is empty, or an option does not apply to a
+            `SharedFileList`.
     """
     layout = options.layout(spec, fields)
     num_shards, shard_index = 1, 0
@@ -240,25 +238,24 @@ def epochs(
     options: ReadOptions,
     num_batches: int | None = None,
 ) -> tf.data.Dataset:
-    """Repeats, and prefetches, epochs of `(features, label)`.
+    """Repeats and prefetches epochs of `(features, label)`.
 
     Args:
-        files: Paths, or numbers that stand for them, at least one; or a list
-            that is shared out.
-        epoch: Called with the files of an epoch in their order, as a tensor (of
-            a list that is shared out, with one at a time), and a seed for its
-            rows; returns a dataset of what `finish` takes.
-        finish: Called with the tensors of a batch; returns what is yielded.
-            None where `epoch` yields that itself.
-        options: Those of the dataset.
-        num_batches: Of an epoch, where that is known.
+        files: At least one path or file index; or a `SharedFileList`.
+        epoch: Maps a tensor of files in order (one file at a time for a
+            `SharedFileList`), and a seed for shuffling rows, to a dataset for
+            `finish`.
+        finish: Maps the tensors of a batch to the element to yield. None: `epoch`
+            yields the elements.
+        options: The options.
+        num_batches: Number of batches per epoch, if known.
     """
     shared = paths = None
     if isinstance(files, SharedFileList):
         shared = files.dataset()
     else:
         paths = tf.convert_to_tensor(list(files))
-    # AutoGraph finds nothing to rewrite in these, and takes its time.
+    # AutoGraph has nothing to convert in these, and is slow.
     as_is = tf.autograph.experimental.do_not_convert
 
     def one_epoch(seed: tf.Tensor | int) -> tf.data.Dataset:
@@ -271,10 +268,10 @@ def epochs(
         )
         return epoch(order, seed)
 
-    # Of empty epochs without end, seeds would be drawn for ever.
+    # Endlessly repeated empty epochs would draw seeds forever.
     shuffles = bool(options.shuffle_files or options.shuffle_rows)
     if shuffles and num_batches != 0:
-        # One random number an epoch, new ones each time fit() starts over.
+        # One random number per epoch; new numbers on each call of fit().
         seeds = tf.data.Dataset.random(
             seed=options.seed, rerandomize_each_iteration=True
         )
@@ -291,7 +288,7 @@ def epochs(
         dataset = map_ragged(dataset, finish)
     if options.prefetch:
         return dataset.prefetch(options.prefetch)
-    # By itself, tf.data puts a prefetch behind a dataset that has none.
+    # By default, tf.data appends a prefetch to a dataset without one.
     synchronous = tf.data.Options()
     synchronous.experimental_optimization.inject_prefetch = False
     return dataset.with_options(synchronous)
@@ -308,13 +305,13 @@ def _with_cardinality(
 
 
 def as_paths(files: Any) -> list[str]:
-    """The paths as strings; raises ValueError if there is none."""
-    if tf.is_symbolic_tensor(files):  # of a function that opens many
+    """Returns the paths as strings; raises ValueError if the list is empty."""
+    if tf.is_symbolic_tensor(files):  # the path argument of a tf.function
         return [files]
     if isinstance(files, (str, bytes, os.PathLike)):
         files = [files]
     paths = []
-    found = type(files)  # whatever it holds, it may be large
+    found = type(files)  # name only the type, since the value may be large
     try:
         if isinstance(files, Mapping):
             raise TypeError("would be its keys")
@@ -341,7 +338,7 @@ def _check_shared(options: ReadOptions) -> None:
 
 
 def check_shard(name: str, shard: Any) -> None:
-    """Raises ValueError unless this is `(num, index)`, the index below."""
+    """Raises ValueError unless this is `(num, index)` with index below num."""
     if not isinstance(shard, (tuple, list)) or len(shard) != 2:
         raise ValueError(
             f"`{name}` must be a pair (num, index), found {shard!r}."

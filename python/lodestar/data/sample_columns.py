@@ -1,8 +1,8 @@
-"""Columns of examples, as `SampleWriter.write_batch` takes them: parts of them.
+"""Slices and concatenates the columns that `SampleWriter.write_batch` accepts.
 
 A column is an array `[B, ...]` or, for a sparse column, a pair of flat values
-and row splits `[B + 1]`. The values of lists of lists are such a pair again. A
-sparse column with one value in each example may be an array `[B, 1]`.
+and row splits `[B + 1]`. For lists of lists, the values are such a pair again. A
+sparse column with one value per example may be an array `[B, 1]`.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -20,9 +20,8 @@ class ColumnValues(NamedTuple):
     """The values of a column in B examples.
 
     Attributes:
-        values: `[N]`, of the dtype that the caller gave; for ids, integers of
-            64 bits, with or without sign. For lists of lists: `ColumnValues` of
-            N lists.
+        values: `[N]`, in the caller's dtype; ids are 64-bit integers, signed or
+            unsigned. For lists of lists: the `ColumnValues` of N lists.
         splits: int64 `[B + 1]`, from 0 to N.
     """
 
@@ -36,17 +35,17 @@ def num_rows(columns: Columns) -> int:
 
 
 def cut(columns: Mapping[_Name, Any], begin: int, end: int) -> dict[_Name, Any]:
-    """Returns the examples [begin, end), of the same memory."""
+    """Returns the examples [begin, end), without copying."""
     return {name: _cut(c, begin, end) for name, c in columns.items()}
 
 
 def take(columns: Mapping[_Name, Any], rows: np.ndarray) -> dict[_Name, Any]:
-    """Returns the examples of these numbers, in this order."""
+    """Returns the examples with these indices, in this order."""
     return {name: _take(column, rows) for name, column in columns.items()}
 
 
 def concat(parts: Sequence[Mapping[_Name, Any]]) -> dict[_Name, Any]:
-    """Returns the examples of all parts, of which there is at least one."""
+    """Concatenates parts, of which there must be at least one."""
     if len(parts) == 1:
         return dict(parts[0])
     return {name: _concat([part[name] for part in parts]) for name in parts[0]}
@@ -77,7 +76,7 @@ def _take(column: Any, rows: np.ndarray) -> Any:
 
 
 def as_lists(column: Any) -> Any:
-    """Returns a column of one value per example, `[B, 1]`, as `ColumnValues`."""
+    """Converts a column of one value per example, `[B, 1]`, to `ColumnValues`."""
     if isinstance(column, tuple):
         return column
     return ColumnValues(column.reshape(-1), np.arange(len(column) + 1))
@@ -98,7 +97,7 @@ def _splits(counts: np.ndarray) -> np.ndarray:
 
 
 def lengths(column: Any) -> np.ndarray:
-    """Returns the number of values, or lists, of each example, int64 `[B]`."""
+    """Returns the number of values, or lists, per example, int64 `[B]`."""
     if isinstance(column, tuple):
         return np.diff(column[1])
     size = int(np.prod(column.shape[1:]))
@@ -106,14 +105,14 @@ def lengths(column: Any) -> np.ndarray:
 
 
 def check_one_size(name: str, splits: np.ndarray) -> None:
-    """Checks that all examples of a column with a free dim have equal sizes.
+    """Checks that all examples of a column with a -1 dim have equal sizes.
 
     Args:
         name: Name of the column, for the error.
         splits: Integers `[B + 1]`.
 
     Raises:
-        DataError: An example has another number of values than the first.
+        DataError: An example differs in size from the first one.
     """
     counts = np.diff(splits)
     other = np.flatnonzero(counts != counts[:1])

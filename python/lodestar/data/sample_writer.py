@@ -1,4 +1,4 @@
-"""SampleWriter: what the writers of all formats share."""
+"""SampleWriter: the base class of the writers of all formats."""
 
 import abc
 import math
@@ -17,20 +17,19 @@ from lodestar.ragged import LoDTensor
 
 
 class SampleWriter(abc.ABC):
-    """Writes samples to a file that appears whole or not at all.
+    """Writes examples to a file, which appears atomically.
 
-    The base of `MultiSlotWriter`, `NormWriter`, `RawWriter` and
-    `ParquetWriter`; a context manager. The samples go to a temporary file beside
-    `path`, which takes the name `path` when the `with` block ends. If the block
-    raises, nothing is left and an older file at `path` is untouched. `path` may
-    be of any `tf.io.gfile` scheme. Slots that are not `used` are written like
-    all others.
+    A context manager, and the base of `MultiSlotWriter`, `NormWriter`, `RawWriter`
+    and `ParquetWriter`. Examples are written to a temporary file in the folder of
+    `path`, which is renamed to `path` when the `with` block ends. If the block raises,
+    the temporary file is deleted, and an existing file at `path` is unchanged. `path`
+    may have any `tf.io.gfile` scheme. Columns with `used=False` are written as well.
 
-    A format implements `_put`, which writes to `self._file`, and where it needs
-    them `_check_column`, `_check_rows` and `_finish`.
+    Subclasses implement `_put`, which writes to `self._file`, and if necessary
+    `_check_column`, `_check_rows` and `_finish`.
     """
 
-    # Bounds the memory of what `_put` puts together.
+    # Limits the memory that `_put` needs.
     _block_rows = 4096
 
     def __init__(
@@ -43,12 +42,12 @@ class SampleWriter(abc.ABC):
         """Opens the temporary file.
 
         Args:
-            path: The file's name; `.gz` at its end compresses it.
-            schema: A Schema, a list of slots or the path of a schema file.
-            header_size: Bytes of the header that `_finish` returns.
+            path: Path of the file; compressed if it ends in `.gz`.
+            schema: A `Schema`, a list of `Column`s or the path of a schema file.
+            header_size: Size in bytes of the header that `_finish` returns.
 
         Raises:
-            tf.errors.OpError: It cannot be opened.
+            tf.errors.OpError: The file cannot be opened.
         """
         self._path = as_path(path)
         self._spec = as_schema(schema)
@@ -59,13 +58,13 @@ class SampleWriter(abc.ABC):
                     "not written"
                 )
         self._num_samples = 0
-        # Where `close` writes the schema; None: nowhere.
+        # Where `close` writes the schema, if not None.
         self.schema_file: str | None = None
         self._file = AtomicFile(self._path, header_size=header_size)
 
     @property
     def num_samples(self) -> int:
-        """Samples written so far."""
+        """Number of examples written so far."""
         return self._num_samples
 
     def __enter__(self) -> Self:
@@ -78,16 +77,15 @@ class SampleWriter(abc.ABC):
             self.discard()
 
     def write(self, sample: Mapping[str, Any]) -> None:
-        """Writes one sample.
+        """Writes one example.
 
         Args:
-            sample: For each slot's name a number or a (nested) list of numbers;
-                a sparse slot that is not there is empty.
+            sample: Maps each column name to a number or a (nested) list of numbers.
+                Sparse columns may be omitted if they are empty.
 
         Raises:
-            ValueError: A name is unknown or missing, or values are not what the
-                slot declares or the format can hold; names the sample and the
-                slot.
+            ValueError: A name is unknown or missing, or values do not match the
+                column or the format; names the example and the column.
         """
         columns: dict[str, Any] = {}
         self._check_names(sample)
@@ -105,22 +103,20 @@ class SampleWriter(abc.ABC):
         self.write_batch(columns)
 
     def write_batch(self, columns: Mapping[str, Any]) -> None:
-        """Writes several samples, vectorised.
+        """Writes several examples at once.
 
         Args:
-            columns: For each slot's name, with B samples: dense `[B, *shape]`
-                (any number in the place of a -1; where the samples differ in
-                it a pair as for a sparse slot),
-                label and one-hot (its id) `[B]` or `[B, 1]` (labels also as the
-                floats that datasets yield), sparse a
-                `tf.RaggedTensor` `[B, None]`, a `LoDTensor` of one level or a
-                pair of flat values and row_splits `[B + 1]`; a sparse slot that
-                is not there is empty.
+            columns: Maps each column name to the values of B examples. Dense columns
+                are `[B, *shape]`, with any size for a -1, or a pair as for sparse
+                columns if that size varies. Labels and one-hot ids are `[B]` or
+                `[B, 1]`; labels may be the floats that datasets yield. Sparse columns
+                are a `tf.RaggedTensor` `[B, None]`, a `LoDTensor` of one level, or a
+                pair of flat values and row splits `[B + 1]`; they may be omitted if
+                they are empty.
 
         Raises:
-            ValueError: As `write`, before any of these samples is written.
-            tf.errors.OpError: The file cannot be written; what was written is
-                dropped.
+            ValueError: See `write`. None of these examples is written.
+            tf.errors.OpError: The file cannot be written, and is discarded.
         """
         if self._file.closed:
             raise ValueError(f"{self._path}: the writer is closed")
@@ -158,18 +154,18 @@ class SampleWriter(abc.ABC):
             for begin in range(0, rows, self._block_rows):
                 self._put(ready, begin, min(rows, begin + self._block_rows))
         except BaseException:
-            # Part of the batch may be in the file.
+            # The file may contain a part of the batch.
             self.discard()
             raise
         self._num_samples += rows
 
     def close(self) -> None:
-        """Gives the file its name; nothing more can be written.
+        """Publishes the file; the writer cannot be used afterwards.
 
-        A second call does nothing.
+        Further calls have no effect.
 
         Raises:
-            ValueError: No sample was written; nothing is left.
+            ValueError: No example was written. The file is discarded.
         """
         if self._file.closed:
             return
@@ -186,23 +182,23 @@ class SampleWriter(abc.ABC):
             self._spec.stored().save(self.schema_file)
 
     def discard(self) -> None:
-        """Drops what was written; `path` stays as it was."""
+        """Discards the written examples; `path` is unchanged."""
         self._file.discard()
 
     @abc.abstractmethod
     def _put(self, columns: list[ColumnValues], begin: int, end: int) -> None:
-        """Writes the samples [begin, end): a column for each slot, in order."""
+        """Writes the examples [begin, end), given one column per schema column."""
 
     def _check_column(self, slot: Column, column: ColumnValues) -> ColumnValues:
-        """The column as `_put` takes it; ValueError if the format cannot."""
+        """Returns the column for `_put`, or raises ValueError if it is invalid."""
         return column
 
     def _check_rows(self, columns: list[ColumnValues], rows: int) -> None:
-        """Raises ValueError for a sample that the format cannot hold."""
+        """Raises ValueError for an example that the format does not support."""
         return
 
     def _finish(self) -> bytes:
-        """Writes what follows the samples; returns the header, if any."""
+        """Writes data after the examples; returns the header, if any."""
         return b""
 
     def _where(self, slot: Column, row: int = 0) -> str:
@@ -212,7 +208,7 @@ class SampleWriter(abc.ABC):
     def _refuse(
         self, slot: Column, column: ColumnValues, bad: np.ndarray, wanted: str
     ) -> None:
-        """Raises ValueError for the first value that is `bad`, bool `[N]`."""
+        """Raises ValueError if a value is marked in `bad`, bool `[N]`."""
         if bad.any():
             at = int(np.argmax(bad))
             row = int(np.searchsorted(column.splits, at, side="right")) - 1
@@ -222,10 +218,10 @@ class SampleWriter(abc.ABC):
             )
 
     def _narrow(self, slot: Column, column: ColumnValues) -> ColumnValues:
-        """The column as float32; ValueError for ids that are not exact in it."""
+        """Returns the column as float32; raises ValueError for inexact ids."""
         narrow = column.values.astype(np.float32)
         if slot.dtype != "float":
-            # 2**63, which whole numbers near it round to, is no int64.
+            # Integers just below 2**63 round to it, which int64 cannot hold.
             back = np.where(narrow < 2.0**63, narrow, 0).astype(np.int64)
             self._refuse(
                 slot,
@@ -258,7 +254,7 @@ class SampleWriter(abc.ABC):
                 )
 
     def _check(self, slot: Column, given: Any) -> ColumnValues:
-        """What the caller gave as a column, or ValueError."""
+        """Converts the caller's values to a column, or raises ValueError."""
         free = slot.num_values is None and isinstance(given, tuple)
         if slot.kind == "sparse" or free:
             values, splits = self._flat(slot, given)
@@ -307,7 +303,7 @@ class SampleWriter(abc.ABC):
                     "levels, wanted 1"
                 )
             values = given.values.numpy()
-            if values.shape[1:] == (1,):  # as Paddle feeds ids
+            if values.shape[1:] == (1,):  # the form in which Paddle feeds ids
                 values = values[:, 0]
             given = (values, given.lod[0].numpy())
         elif isinstance(given, tf.RaggedTensor):
@@ -337,7 +333,7 @@ class SampleWriter(abc.ABC):
         elif values.dtype.kind == "f" and values.itemsize > 8:
             values = values.astype(
                 np.float64
-            )  # of no size that all machines have
+            )  # the widest float size varies by machine
         column = column._replace(values=values)
         if slot.kind == "label" and slot.binary:
             self._refuse(slot, column, (values != 0) & (values != 1), "0 or 1")
@@ -356,7 +352,7 @@ class SampleWriter(abc.ABC):
         return column
 
     def _whole_labels(self, slot: Column, column: ColumnValues) -> np.ndarray:
-        """Of a uint64 slot as integers, as datasets yield all labels as floats."""
+        """Returns uint64 labels as integers, since datasets yield floats."""
         values = column.values
         if slot.dtype == "float":
             return values
@@ -366,22 +362,22 @@ class SampleWriter(abc.ABC):
 
 
 def as_int64(values: np.ndarray) -> np.ndarray:
-    """Integers as int64; uint64 keeps its bits, as in all formats."""
+    """Converts integers to int64; uint64 values keep their bits."""
     dtype = np.uint64 if values.dtype.kind == "u" else np.int64
     values = np.ascontiguousarray(values).astype(dtype, copy=False)
     return values.view(np.int64)
 
 
 def is_int64(values: np.ndarray) -> np.ndarray:
-    """Which floats are whole numbers that an int64 holds."""
+    """Returns a mask of floats that are exact int64 values."""
     in_range = (values >= -(2.0**63)) & (values < 2.0**63)
     return (np.trunc(values) == values) & in_range
 
 
 def _as_array(slot: Column, values: Any) -> np.ndarray:
-    """An array of `values` that keeps 64-bit integers with and without sign.
+    """Converts values to an array, and keeps signed and unsigned 64-bit integers.
 
-    NumPy alone would make floats of a list that has both.
+    NumPy converts a list with both to floats.
 
     Raises:
         ValueError: A value is masked.

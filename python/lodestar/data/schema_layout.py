@@ -1,4 +1,4 @@
-"""SchemaLayout: between a reader's flat tensors and `(features, label)`."""
+"""SchemaLayout: converts flat tensors to `(features, label)`."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from lodestar.ragged.csr import to_csr
 
 SPARSE_FORMS = ("ragged", "lod", "csr")
 CSR = "csr"
-# What MultiSlot lines may begin with, in this order, and the features of each.
+# The optional leading fields of MultiSlot lines, in order, and their features.
 _FIELDS = {
     "ins_id": {"ins_id": tf.string},
     "content": {"content": tf.string},
@@ -25,24 +25,23 @@ _FIELDS = {
 
 
 def line_fields(ins_id: bool, content: bool, logkey: bool) -> list[str]:
-    """The names, in order, of the fields that lines begin with."""
+    """Returns the names of the leading fields of lines, in order."""
     given = zip(_FIELDS, (ins_id, content, logkey), strict=True)
     return [name for name, is_given in given if is_given]
 
 
 class SchemaLayout:
-    """How the slots of a Schema lie in tensors.
+    """The layout of a schema's columns in flat tensors.
 
-    A reader's flat tensors are, used slot by used slot in the order of the
-    spec: the
-    values `[N]` and the int64 row_splits `[B + 1]` of a sparse slot, `[B]` ids
-    of a one-hot slot, `[B, 1]` of a label, `[B, *shape]` of a dense slot; int64
-    or, for a float slot, float32. Before them stands `[B]` for each feature of
-    the fields that lines begin with.
+    First come the features of the lines' leading fields, `[B]` each, then the used
+    columns in schema order. A sparse column has two tensors, the values `[N]` and the
+    int64 row splits `[B + 1]`. Others have one: `[B]` for one-hot ids, `[B, 1]` for a
+    label, and `[B, *shape]` for a dense column. Values are int64, or float32 for float
+    columns.
 
     Attributes:
         spec: The Schema.
-        tensor_specs: One `tf.TensorSpec` a flat tensor.
+        tensor_specs: One `tf.TensorSpec` per flat tensor.
     """
 
     def __init__(
@@ -54,15 +53,16 @@ class SchemaLayout:
         as_columns: bool = False,
         fields: Iterable[str] = (),
     ):
-        """Takes the samples of every batch as `rows`, None if they vary.
+        """Creates a layout.
 
-        With `as_columns`, elements are what a writer's `write_batch` takes, without
-        the fields, of which `fields` are those of `line_fields`.
+        `rows` is the size of every batch, or None if it varies. With `as_columns`,
+        elements have the form for a writer's `write_batch`, without the leading fields.
+        `fields` are the names from `line_fields`.
 
         Raises:
-            ValueError: A slot has the name of a field's feature, `sparse` is
-                not one of `SPARSE_FORMS`, or it is `"csr"` and the spec has no
-                sparse id slot, or another slot named "csr".
+            ValueError: A column has the name of a field's feature; `sparse` is not in
+                `SPARSE_FORMS`; or with `"csr"`, the schema has no sparse id column,
+                or has another column named "csr".
         """
         check_choice("sparse", sparse, SPARSE_FORMS)
         self.spec = spec
@@ -120,7 +120,7 @@ class SchemaLayout:
         ]
 
     def op_attributes(self) -> dict[str, Any]:
-        """The attributes of a dataset op that describe slots and tensors."""
+        """Returns the dataset op attributes that describe columns and tensors."""
         names = self.spec.names()
         return {
             "slot_names": names,
@@ -142,7 +142,7 @@ class SchemaLayout:
         }
 
     def _columns(self, *tensors: tf.Tensor) -> dict[str, Any]:
-        """The flat tensors by slot; of a sparse slot `(values, row_splits)`."""
+        """Returns tensors by column; `(values, row_splits)` for sparse columns."""
         remaining = iter(tensors)
         return {
             slot.name: self._column(slot, remaining) for slot in self.spec.used
@@ -156,11 +156,11 @@ class SchemaLayout:
         return column
 
     def features_and_label(self, *tensors: tf.Tensor) -> Any:
-        """Returns what the flat tensors mean, as a dataset yields it.
+        """Converts flat tensors to a dataset element.
 
-        `features` maps each slot's name to its tensor; with `sparse="csr"`, the
-        sparse id slots are one `"csr"` of `row_offsets` `[B * S + 1]` and
-        `values` `[N]`, the S slots of a sample side by side.
+        `features` maps each column name to its tensor. With `sparse="csr"`, one feature
+        `"csr"` replaces the S sparse id columns: `row_offsets` `[B * S + 1]` and
+        `values` `[N]`, with the columns of an example adjacent.
         """
         if self._as_columns:
             return self._columns(*tensors[len(self._fields) :])
@@ -170,7 +170,7 @@ class SchemaLayout:
         for slot in self.spec.used:
             values = next(remaining)
             if slot.kind == "sparse":
-                # The tensors have the innermost splits first.
+                # The tensors begin with the innermost splits.
                 levels = [next(remaining) for _ in range(slot.depth)][::-1]
                 if slot.name in self._in_csr:
                     in_csr.append(LoDTensor(values, tuple(levels)))
@@ -205,17 +205,17 @@ class SchemaLayout:
 
 
 def dtype_of(slot: Column) -> tf.DType:
-    """The dtype that a slot's values have in flat tensors."""
+    """Returns the dtype of a column's values in flat tensors."""
     return tf.float32 if slot.dtype == "float" else tf.int64
 
 
 def tensor_shape(slot: Column) -> list[int | None]:
-    """The shape of a sample of a slot that is not sparse, in flat tensors."""
+    """Returns the shape of one example of a non-sparse column."""
     if slot.kind == "label":
         return [1]
     return [None if dim == -1 else dim for dim in slot.shape]
 
 
 def limit(slot: Column) -> int:
-    """Values of the slot are whole numbers below this; 0 means no limit."""
+    """Returns the exclusive upper bound of integer values; 0 means no limit."""
     return 2 if slot.kind == "label" and slot.binary else slot.size

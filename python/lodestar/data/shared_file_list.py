@@ -1,7 +1,7 @@
-"""SharedFileList: files that iterators, of any processes, share out as they read.
+"""SharedFileList: distributes files among iterators, also across processes.
 
-TensorFlow's tf.data service has the list: one of its workers, in the process that
-serves, gives each element to whichever iterator asks first.
+The list is a dataset of TensorFlow's tf.data service. One worker of the service, in
+the serving process, gives each element to the first iterator that requests it.
 """
 
 import os
@@ -9,48 +9,45 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-# What a server calls its list, and the job in which iterators share it.
+# The server's names for the list, and for the job that iterators share.
 FILES = "files"
 PATH_SPEC = tf.TensorSpec([], tf.string)
 
 
 class SharedFileList:
-    """The files of a `FileListServer`, each for the iterator that asks first.
+    """The files of a `FileListServer`, each given to one iterator on request.
 
-    A reader takes it in the place of files: `MultiSlotDataset`, `NormDataset` and
-    `RawDataset` have one file read by one of all the iterators, in whatever
-    process or thread. A slow one reads fewer files. No batch holds samples of two
-    files.
+    Pass it to `MultiSlotDataset`, `NormDataset` or `RawDataset` in place of files. Each
+    file is read by exactly one of the iterators, in any process or thread, so slow
+    readers read fewer files. No batch contains examples of two files.
 
     >>> files = SharedFileList(server.address)
     >>> model.fit(lodestar.paddle.MultiSlotDataset(files, "schema.yaml", 1024))
     >>> for path in files.paths():
     ...     memory.load(path)  # an InMemoryDataset
 
-    **Passes.** The first time that a dataset is iterated over it takes part in
-    pass 0 over the files, then in pass 1, and so on: `repeat` and each epoch of
-    `model.fit` go to the next one, and workers of `lodestar.train.fit` go from
-    pass to pass, whatever its epochs are. In a pass every file is given out once.
-    A pass that is over gives none: who comes late, as a worker that was started
-    again, goes through those that are over at once. Threads that share a pass
-    have a dataset each.
+    **Epochs.** The n-th iteration over a dataset takes part in the n-th epoch over the
+    files. `repeat`, each epoch of `model.fit`, and workers of `lodestar.train.fit`
+    (independently of its epochs) advance to the next one. Each file is given out
+    once per epoch. A late iterator, e.g. of a restarted worker, gets no files from
+    finished epochs and skips them immediately. Threads that share an epoch need a
+    separate dataset each.
 
-    **What is lost.** An iterator that ends early, as that of a process which is
-    killed, takes with it, for this pass, the file that it reads and those that it
-    has asked for ahead: one, and another one where a batch is prefetched. The
-    next pass has them again.
+    **Lost files.** If an iterator ends early, e.g. because its process is killed, the
+    file that it reads and the files that it has requested ahead are lost for this
+    epoch: one file, or two if a batch is prefetched. The next epoch includes them.
 
-    An iterator cannot be saved. While the server is away iterators wait for it.
+    Iterators cannot be saved. While the server is unavailable, they wait for it.
     """
 
     def __init__(self, address: str):
-        """Connects to nothing yet.
+        """Creates the list without connecting to the server.
 
         Args:
             address: `FileListServer.address`.
 
         Raises:
-            ValueError: It is no `"host:port"`.
+            ValueError: The address is not `"host:port"`.
         """
         host, _, port = str(address).rpartition(":")
         if not host or not port.isdigit():
@@ -62,13 +59,13 @@ class SharedFileList:
 
     @property
     def address(self) -> str:
-        """Where the server is."""
+        """Address of the server."""
         return self._address
 
     def dataset(self) -> tf.data.Dataset:
-        """The paths that an iterator gets, `tf.string` scalars.
+        """Returns the paths for one iterator, `tf.string` scalars.
 
-        Inside a `tf.function` too, as in the `dataset_fn` of a
+        May be called inside a `tf.function`, e.g. in the `dataset_fn` of a
         `ClusterCoordinator`.
         """
         service = tf.data.experimental.service
@@ -80,19 +77,19 @@ class SharedFileList:
             job_name=FILES,
             max_outstanding_requests=1,
         )
-        # What is asked for ahead is not there for others.
+        # Paths that are requested ahead are not available to other iterators.
         options = tf.data.Options()
         options.experimental_optimization.inject_prefetch = False
         return paths.with_options(options)
 
     def paths(self) -> Iterator[str]:
-        """Yields the paths that the caller gets of a pass.
+        """Yields the caller's paths of one epoch.
 
-        The first call takes part in pass 0, the next one in pass 1, ...: of
-        threads that share a pass each needs an object of its own.
+        The n-th call takes part in the n-th epoch. Threads that share an epoch need a
+        separate object each.
 
         Raises:
-            tf.errors.OpError: The server has no such list any more.
+            tf.errors.OpError: The server no longer has the list.
         """
         if self._passes is None:
             self._passes = self.dataset()

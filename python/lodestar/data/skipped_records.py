@@ -1,4 +1,4 @@
-"""SkippedRecords: what `on_error="skip"` has left out."""
+"""SkippedRecords: the records skipped by `on_error="skip"`."""
 
 import threading
 from typing import Any
@@ -8,12 +8,12 @@ import tensorflow as tf
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
 
-# What the log of the ops keeps.
+# Number of messages that the log of the ops keeps.
 _KEPT_MESSAGES = 100
 
 
 class SkippedRecords:
-    """Counts the records that datasets left out, and keeps what was wrong.
+    """Counts the records that datasets skip, and keeps their errors.
 
     >>> skipped = SkippedRecords()
     >>> dataset = lodestar.paddle.MultiSlotDataset(
@@ -21,15 +21,15 @@ class SkippedRecords:
     >>> skipped.count
     0
 
-    Counts from when it is made, over all epochs of all datasets it is given to.
-    A copy is the same one: datasets know it by name.
+    Counts are cumulative over all epochs of all datasets that use the object. A copy
+    is the same object, because datasets refer to it by name.
     """
 
     def __init__(self) -> None:
         self._log = OwnedName("SkippedRecords", _forget)
         self._lock = threading.Lock()
-        self._num_told = 0  # messages that came by `add`
-        self._untold = 0  # records whose message would not be kept
+        self._num_told = 0  # messages added by `add`
+        self._untold = 0  # records beyond the message limit
 
     def __copy__(self) -> "SkippedRecords":
         return self
@@ -39,27 +39,27 @@ class SkippedRecords:
 
     @property
     def name(self) -> str:
-        """What the reading threads know it by."""
+        """The name by which reading threads refer to it."""
         return self._log.text
 
     @property
     def count(self) -> int:
-        """Records left out so far."""
+        """Number of records skipped so far."""
         return int(self._read()[0]) + self._untold
 
     @property
     def messages(self) -> list[str]:
-        """What was wrong with the first 100, each with its place.
+        """The first 100 errors, each with its position.
 
-        In the order in which the reading threads found them.
+        They are in the order in which the reading threads found them.
         """
         return [text.decode() for text in self._read()[1].numpy()]
 
     def add(self, message: str, count: int = 1) -> None:
-        """Notes `count` records left out; `message` says where and why."""
+        """Records `count` skipped records; `message` gives the place and reason."""
         with self._lock:
             if self._num_told >= _KEPT_MESSAGES:
-                # An op takes more time than reading a line does.
+                # Calling the op takes longer than reading a line.
                 self._untold += count
                 return
             self._num_told += 1
