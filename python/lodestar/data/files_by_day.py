@@ -29,7 +29,7 @@ def files_by_day(
 
     Raises:
         ValueError: `end` is before `start`, a day is invalid, `pattern` gives
-            two days the same path, or `missing` is invalid.
+            consecutive days the same path, or `missing` is invalid.
         DataError: A day has no file; with "skip", no day has one.
     """
     if missing not in ("raise", "skip"):

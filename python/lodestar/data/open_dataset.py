@@ -172,7 +172,7 @@ def open_dataset(
 
 
 def _found_format(paths: list[str], arrow: ArrowOptions) -> str:
-    """Returns the format of files; a text option implies a text format."""
+    """Returns the format of files. Text options imply delimited text."""
     if all(getattr(arrow, option) is None for option in _TEXT_OPTIONS):
         return one_format(paths)
     try:

@@ -86,7 +86,7 @@ class _Plan:
             begin, at = until, at + 1
 
     def begun(self, number: int, row: int) -> int | None:
-        """Returns the file that a chunk starts in, or None if none of it was read."""
+        """Returns the file at a position, or None if this is the file's first row."""
         first = next((p for _, p in self.chunk(number)), None)
         if first is None or not (row or first.group or first.begin):
             return None

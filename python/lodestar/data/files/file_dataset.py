@@ -14,8 +14,8 @@ from lodestar.data.record_dataset import as_paths
 from lodestar.data.schema import Schema, SchemaLike, as_schema
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
-# With one of these, the dataset has state that cannot be shared between files.
 _INFERRING = ("label", "categorical", "numeric", "na_values")
+# With one of these, a dataset has state that files cannot share.
 _KEPT = {"mode", "shuffle_files", "shuffle_rows"}
 
 
