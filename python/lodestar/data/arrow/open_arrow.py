@@ -425,10 +425,14 @@ def _inferred(
     if is_criteo:
         # Hexadecimal words; those in the inspected rows may have no letters.
         schema = schema.replace(
-            dataclasses.replace(c, encoding="hash", why="Criteo's click log")
-            if c.name in CRITEO_IDS and c.holds_ids
-            else c
-            for c in schema
+            dataclasses.replace(
+                column,
+                encoding="hash" if column.holds_ids else "int",
+                why="Criteo's click log",
+            )
+            if column.name in (*CRITEO_IDS, *CRITEO_NUMBERS)
+            else column
+            for column in schema
         )
     return schema
 

@@ -103,7 +103,8 @@ def name_of(table: Any) -> str:
 
 
 def _of_pandas(frame: Any) -> Any:
-    names = [str(name) for name in frame.columns]
+    # As CSV readers leave them of a header such as "age, city".
+    names = [str(name).strip() for name in frame.columns]
     columns = []
     for i, name in enumerate(names):
         series = frame.iloc[:, i]

@@ -172,3 +172,14 @@ def test_two_columns_of_one_name():
             DataError, match="pandas.DataFrame: has 2 columns named 'a'"
         ):
             open_dataset(frame, schema, 1)
+
+
+def test_names_of_a_frame_have_no_whitespace_around_them(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("user_id, city, label\n7, Oslo, 1\n8, Bergen, 0\n")
+    dataset = open_dataset(path, batch_size=2, verbose=False)
+    frame = pandas.read_csv(path)
+    assert " city" in frame
+    ((wanted, _),) = dataset
+    ((found, _),) = open_dataset(frame, dataset.schema, 2)
+    assert found["city"].to_list() == wanted["city"].to_list()
