@@ -10,9 +10,7 @@ from lodestar.data.schema import Column, Schema
 from lodestar.export import signatures
 from lodestar.export.signatures import ModelInputs, PlainTensors
 from lodestar.ops.flat_values import flat_values, map_flat
-from lodestar.string_ids import hash_ids
-
-_HEX_DIGITS = 16  # of 64 bits
+from lodestar.string_ids import hash_ids, hexadecimal_ids, is_any_of
 
 
 def as_requested(inputs: ModelInputs) -> ModelInputs:
@@ -107,9 +105,7 @@ def _valid(column: Column, schema: Schema, strings: tf.RaggedTensor) -> Any:
     """Returns which strings are not missing."""
 
     def valid(flat: tf.Tensor) -> tf.Tensor:
-        texts = tf.constant(list(schema.na_values), tf.string)
-        missing = tf.reduce_any(tf.equal(flat[:, tf.newaxis], texts), axis=1)
-        found = tf.logical_not(missing)
+        found = tf.logical_not(is_any_of(flat, schema.na_values))
         if not column.missing_is_error:
             return found
         message = (
@@ -126,13 +122,7 @@ def _valid(column: Column, schema: Schema, strings: tf.RaggedTensor) -> Any:
 def _ids(column: Column, strings: tf.Tensor) -> tf.Tensor:
     if column.encoding == "hash":
         return hash_ids(strings, column=column.hash_as or column.name)
-    return _hexadecimal(column, strings)
-
-
-def _hexadecimal(column: Column, strings: tf.Tensor) -> tf.Tensor:
-    """Returns hexadecimal numbers `[N]` of at most 64 bits as int64."""
-    digits = tf.strings.regex_replace(tf.strings.lower(strings), "^0x", "")
-    good = tf.strings.regex_full_match(digits, f"0*[0-9a-f]{{1,{_HEX_DIGITS}}}")
+    ids, good = hexadecimal_ids(strings)
     message = (
         f"Column {column.name!r} must have hexadecimal numbers of 64 bits, but "
         "the request has: "
@@ -141,15 +131,7 @@ def _hexadecimal(column: Column, strings: tf.Tensor) -> tf.Tensor:
         tf.reduce_all(good),
         [message, tf.boolean_mask(strings, tf.logical_not(good))],
     )
-    padded = tf.strings.join(["0" * _HEX_DIGITS, digits])
-    padded = tf.strings.substr(padded, -_HEX_DIGITS, _HEX_DIGITS)
-    codes = tf.io.decode_raw(after(check, padded), tf.uint8)
-    # Without strings, the result of decode_raw has no second size.
-    codes = tf.cast(tf.reshape(codes, [-1, _HEX_DIGITS]), tf.int64)
-    values = tf.where(codes < ord("a"), codes - ord("0"), codes - ord("a") + 10)
-    # No two numbers share a bit, so the sum is their union, also of the sign.
-    shifts = tf.range(4 * _HEX_DIGITS - 4, -1, -4, dtype=tf.int64)
-    return tf.reduce_sum(tf.bitwise.left_shift(values, shifts), axis=1)
+    return after(check, ids)
 
 
 def holds_strings(batch: Mapping[str, Any], inputs: ModelInputs) -> bool:

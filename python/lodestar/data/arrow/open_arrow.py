@@ -1,6 +1,7 @@
 """Opens files that Arrow reads, and tables in memory."""
 
 import concurrent.futures
+import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -169,8 +170,7 @@ class ArrowData:
         return arrow_dataset(self.sources, self.bindings, self.na_values, read)
 
     def _with(self, sources: list[RowSource]) -> "ArrowData":
-        part = object.__new__(ArrowData)
-        part.__dict__.update(self.__dict__)
+        part = copy.copy(self)
         part.sources = sources
         return part
 

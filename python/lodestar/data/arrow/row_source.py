@@ -1,5 +1,6 @@
 """RowSource: random access to groups of rows."""
 
+import abc
 import functools
 import urllib.parse
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,7 +19,7 @@ from lodestar.data.binding import Binding
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-class RowSource:
+class RowSource(abc.ABC):
     """A file or a table in memory, read by row group.
 
     Attributes:
@@ -36,6 +37,7 @@ class RowSource:
     schema: Any
     partitions: Mapping[str, str | None] = {}
 
+    @abc.abstractmethod
     def table(self, group: int, bindings: Sequence[Binding]) -> Any:
         """Returns the bound columns of a group as a `pyarrow.Table`.
 
@@ -45,7 +47,6 @@ class RowSource:
         Raises:
             DataError: The group cannot be read.
         """
-        raise NotImplementedError
 
     def where(self, group: int, row: int) -> str:
         """Returns the name of a row in errors."""

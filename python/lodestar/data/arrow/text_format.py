@@ -83,7 +83,8 @@ def find_text_format(
             f"`delimiter` must be a string without quotes and newlines, got "
             f"{delimiter!r}"
         )
-    line = _first_line(path, encoding)
+    head = _head(path, _HEAD_BYTES)
+    line = _first_line(path, head, encoding)
     if columns is None and delimiter in (None, "\t") and is_criteo_line(line):
         label = ["label"] if line.count("\t") == 39 else []
         return TextFormat(
@@ -91,7 +92,7 @@ def find_text_format(
         )
     if delimiter is None:
         delimiter = _delimiter_of(line, columns, wanted)
-    record = _first_record(path, encoding, delimiter)
+    record = _first_record(path, head, encoding, delimiter)
     if columns is not None:
         names = _checked_names(path, columns)
         if list(names) == record:
@@ -154,8 +155,8 @@ def _head(path: str, size: int) -> bytes:
         return file.read(size).removeprefix(b"\xef\xbb\xbf")
 
 
-def _first_line(path: str, encoding: str) -> str:
-    head = _head(path, _HEAD_BYTES).lstrip(b"\r\n")
+def _first_line(path: str, head: bytes, encoding: str) -> str:
+    head = head.lstrip(b"\r\n")
     if not head:
         raise DataError(f"{path}: the file is empty")
     line = re.split(rb"\r|\n", head, maxsplit=1)[0]
@@ -196,13 +197,14 @@ def _fields(line: str, delimiter: str) -> list[str]:
     return [field.strip() for field in found]
 
 
-def _first_record(path: str, encoding: str, delimiter: str) -> list[str]:
+def _first_record(
+    path: str, head: bytes, encoding: str, delimiter: str
+) -> list[str]:
     """Returns the fields of the first record, which may span lines."""
     if len(delimiter) > 1:
-        return _fields(_first_line(path, encoding), delimiter)
+        return _fields(_first_line(path, head, encoding), delimiter)
     size = _HEAD_BYTES
     while True:
-        head = _head(path, size)
         text = head.decode(encoding, "replace")
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         csv.field_size_limit(max(csv.field_size_limit(), _MAX_HEAD_BYTES))
@@ -217,3 +219,4 @@ def _first_record(path: str, encoding: str, delimiter: str) -> list[str]:
         if size >= _MAX_HEAD_BYTES:
             raise DataError(f"{path}: line 1: is longer than {size} bytes")
         size *= 8
+        head = _head(path, size)

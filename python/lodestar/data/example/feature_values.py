@@ -5,9 +5,14 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lodestar import string_ids
 from lodestar.data.schema import Column
 from lodestar.data.schema.example_features import type_of
+from lodestar.string_ids import (
+    hash_ids,
+    hexadecimal_ids,
+    is_any_of,
+    last_codes,
+)
 
 # The largest integer up to which a float32 holds every integer.
 _EXACT = 2**24
@@ -85,13 +90,6 @@ def convert(
     return Values(values, missing, bad, shown)
 
 
-def is_any_of(values: tf.Tensor, strings: Collection[str]) -> tf.Tensor:
-    """Returns which of the strings `[N]` are one of `strings`, bool `[N]`."""
-    return tf.reduce_any(
-        values[:, None] == tf.constant(list(strings), tf.string), 1
-    )
-
-
 def _of_strings(
     column: Column, found: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
@@ -103,7 +101,7 @@ def _of_strings(
         wanted = [column.positive, f"{column.positive}."]
         return tf.cast(is_any_of(found, wanted), dtype), None
     if column.encoding == "hex":
-        return _hexadecimal(found)
+        return hexadecimal_ids(found)
     values, valid = (_float if column.dtype == "float" else _integer)(found)
 
     def rare_forms() -> tuple[tf.Tensor, tf.Tensor]:
@@ -112,7 +110,7 @@ def _of_strings(
         others = tf.cast(is_true, values.dtype)
         are_valid = valid | is_true | (text == "false")
         if column.dtype != "float":
-            hexadecimal, is_hexadecimal = _hexadecimal(text)
+            hexadecimal, is_hexadecimal = hexadecimal_ids(text)
             is_hexadecimal &= tf.strings.regex_full_match(text, "0x.*")
             others = tf.where(is_hexadecimal, hexadecimal, others)
             are_valid |= is_hexadecimal
@@ -124,7 +122,7 @@ def _of_strings(
 
 
 def _hashed(column: Column, strings: tf.Tensor) -> tf.Tensor:
-    return string_ids.hash_ids(strings, column=column.hash_as or column.name)
+    return hash_ids(strings, column=column.hash_as or column.name)
 
 
 def _float(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -141,7 +139,7 @@ def _integer(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     valid = tf.strings.regex_full_match(found, r"[-+]?[0-9]+(\.0*)?")
     is_negative = tf.strings.regex_full_match(found, r"-.*")
     text = tf.strings.regex_replace(found, r"^[-+]?0*|(\.0*)?$", "")
-    digits = _codes(text, 20) - ord("0")
+    digits = last_codes(text, 20) - ord("0")
     weights = tf.constant([10**i for i in reversed(range(10))], tf.int64)
     high = tf.reduce_sum(digits[:, :10] * weights, 1)
     low = tf.reduce_sum(digits[:, 10:] * weights, 1)
@@ -157,21 +155,3 @@ def _integer(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _at_most(high: tf.Tensor, low: tf.Tensor, number: int) -> tf.Tensor:
     most_high, most_low = divmod(number, 10**10)
     return (high < most_high) | ((high == most_high) & (low <= most_low))
-
-
-def _hexadecimal(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    valid = tf.strings.regex_full_match(found, r"(0[xX])?0*[0-9a-fA-F]{1,16}")
-    text = tf.strings.regex_replace(found, r"^0[xX]", "")
-    codes = _codes(tf.strings.lower(text), 16)
-    digits = tf.where(codes < ord("a"), codes - ord("0"), codes - ord("a") + 10)
-    shifts = tf.range(60, -1, -4, dtype=tf.int64)
-    return tf.reduce_sum(tf.bitwise.left_shift(digits, shifts), 1), valid
-
-
-def _codes(text: tf.Tensor, width: int) -> tf.Tensor:
-    """Returns the last bytes of strings, padded with "0": int64 `[N, width]`."""
-    padded = tf.strings.join(["0" * width, text])
-    last = tf.strings.substr(padded, -width, width)
-    return tf.cast(
-        tf.io.decode_raw(last, tf.uint8, fixed_length=width), tf.int64
-    )

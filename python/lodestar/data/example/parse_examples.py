@@ -6,10 +6,11 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._library import gen_ops
-from lodestar.data.example.feature_values import Values, convert, is_any_of
+from lodestar.data.example.feature_values import Values, convert
 from lodestar.data.schema import Column, Schema
 from lodestar.data.schema.example_features import feature_of, type_of
 from lodestar.data.schema_layout import dtype_of, limit, tensor_shape
+from lodestar.string_ids import is_any_of
 
 
 def parse_examples(
