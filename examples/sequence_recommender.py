@@ -235,9 +235,7 @@ def run(options: types.SimpleNamespace) -> int:
 
     scorer, model = build_models(options.seed)
     model.compile(
-        optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adam(options.learning_rate)
-        ),
+        optimizer=lodestar.optimizers.Adam(options.learning_rate),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     batches = training_batches(

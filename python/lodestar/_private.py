@@ -7,7 +7,7 @@ import contextlib
 import sys
 import traceback
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -267,6 +267,20 @@ def model_that_makes_config() -> keras.Model | None:
     return None
 
 
+def running_optimizers() -> Iterator[keras.optimizers.Optimizer]:
+    """Yields the Keras optimizers whose methods are running, innermost first.
+
+    Keras assigns a gradient to a variable without saying on whose behalf, so
+    only the calling frames tell.
+    """
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if isinstance(found, keras.optimizers.Optimizer):
+            yield found
+        frame = frame.f_back
+
+
 def layer_of(tensor: Any) -> Any:
     """Returns the layer that made a KerasTensor, or None.
 
@@ -355,3 +369,16 @@ def anew(function: tf.types.experimental.PolymorphicFunction) -> Any:
         function.python_function,
         autograph=getattr(function, "_autograph", True),
     )
+
+
+class CheckpointedOptimizer:
+    """Lets checkpoints of earlier layouts restore an optimizer.
+
+    They hold it as the child `inner_optimizer` of a wrapper. The name of the
+    method is TensorFlow's own; without it those checkpoints do not restore.
+    """
+
+    def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "inner_optimizer":
+            return self
+        return super()._lookup_dependency(name, *args, **kwargs)

@@ -26,8 +26,7 @@ _REFUSED = {
     "embeddings_regularizer": (
         "a penalty over a table without bounds has no gradient per step. "
         "Decay the rows that a step reads instead: model.compile("
-        "optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer("
-        "keras.optimizers.Adam(1e-3, weight_decay=1e-5)))"
+        "lodestar.optimizers.Adam(1e-3, weight_decay=1e-5))"
     ),
     "embeddings_constraint": (
         "only the rows that a step reads can be changed. Normalise them where "
@@ -107,8 +106,8 @@ def padding_mask(ids: Any, feature: Feature) -> Any:
 class DynamicEmbedding(TableLayer):
     """Rows that appear when an id is first trained on; no vocabulary, no size.
 
-    Train it with `lodestar.optimizers.DynamicEmbeddingOptimizer`; any other
-    optimizer raises an error with the line to use.
+    Train it with one of `lodestar.optimizers`, or give it an `optimizer` of
+    its own, which then works beside any Keras optimizer.
 
     >>> ids = keras.Input((None,), dtype="int64", ragged=True)
     >>> rows = lodestar.layers.DynamicEmbedding(16, combiner="mean")(ids)

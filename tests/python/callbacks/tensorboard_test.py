@@ -24,7 +24,7 @@ def fitted(board, name="user", epochs=1):
     rows = [users({name: ids})[name], keras.layers.Flatten()(word(words))]
     rows = keras.layers.Concatenate()(rows)
     model = keras.Model([ids, words], keras.layers.Dense(1)(rows))
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    model.compile(lodestar.optimizers.SGD(), "mse")
     model.fit(X, Y, epochs=epochs, verbose=0, callbacks=[board])
     return users.tables[0], word
 
@@ -116,7 +116,7 @@ def test_an_empty_table_is_left_out(tmp_path):
     ids = keras.Input((1,), dtype="int64")
     layer = lodestar.layers.DynamicEmbedding(table=table, grow=False)
     model = keras.Model(ids, layer(ids))
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    model.compile(lodestar.optimizers.SGD(), "mse")
     model.fit(
         np.ones((2, 1), int), np.ones((2, 1, 2)), verbose=0, callbacks=callback
     )

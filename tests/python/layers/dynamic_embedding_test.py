@@ -15,7 +15,7 @@ BAGS = [[3, 1, 3], [], [7], [1, 2]]
 
 
 def wrap(optimizer="sgd"):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer)
+    return lodestar.optimizers.wrap(optimizer)
 
 
 def ragged(bags=BAGS):

@@ -52,7 +52,7 @@ def wrap(optimizer="adagrad", rate=0.1):
         optimizer = keras.optimizers.get(
             {"class_name": optimizer, "config": {"learning_rate": rate}}
         )
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer)
+    return lodestar.optimizers.wrap(optimizer)
 
 
 def make_model(
