@@ -42,6 +42,10 @@ try:
 except ImportError:
     _saving_lib = None
 try:
+    from keras.src.utils import summary_utils as _summary_utils
+except ImportError:
+    _summary_utils = None
+try:
     from keras.src.backend.common import global_state as _global_state
 except ImportError:
     _global_state = None
@@ -200,6 +204,19 @@ def writes_file() -> bool:
     )
 
 
+def counts_parameters() -> bool:
+    """Returns whether Keras counts the parameters of variables.
+
+    `summary` and `count_params` multiply the numbers in `Variable.shape`, and
+    only the frame that reads it tells them from an optimizer, which allocates
+    slots of that shape. Call this from the property. Without the private name
+    the answer is False: summaries then leave out the rows of tables.
+    """
+    if _summary_utils is None:
+        return False
+    return sys._getframe(2).f_globals is vars(_summary_utils)
+
+
 def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
     """Returns the variables that are attributes of `layer` itself.
 
@@ -279,6 +296,38 @@ def running_optimizers() -> Iterator[keras.optimizers.Optimizer]:
         if isinstance(found, keras.optimizers.Optimizer):
             yield found
         frame = frame.f_back
+
+
+def layers_made_together() -> list[keras.layers.Layer]:
+    """Returns the layers that a running clone or `from_config` has made so far.
+
+    Keras makes each layer of a model from its config alone and tells it nothing
+    of the others, so only local variables of the calling frames have them.
+    Without those names there are none, and layers that share a table would get
+    one each.
+    """
+    layers: list[keras.layers.Layer] = []
+    for frame, _ in traceback.walk_stack(None):
+        name = {
+            "wrapped_clone_function": "cache",
+            "functional_from_config": "created_layers",
+        }.get(frame.f_code.co_name)
+        made = frame.f_locals.get(name) if name else None
+        if isinstance(made, dict):
+            layers += made.values()
+    return layers
+
+
+def is_cloning() -> bool:
+    """Returns whether `keras.models.clone_model` is copying a layer.
+
+    It makes the copy from the layer's config, which is that of a file too.
+    Without the private name the answer is False.
+    """
+    return any(
+        frame.f_code.co_name == "wrapped_clone_function"
+        for frame, _ in traceback.walk_stack(None)
+    )
 
 
 def layer_of(tensor: Any) -> Any:

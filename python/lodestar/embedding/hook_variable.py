@@ -104,8 +104,8 @@ def _none() -> None:
 class HookVariable(keras.Variable, _private.KerasSaveable):
     """Trainable variable of shape `[0, D]`; its gradient holds rows and ids.
 
-    It has no elements, so it adds no parameters, and an optimizer that builds
-    state for it builds empty state. Keras assigns the gradient itself to a
+    It has no elements, so an optimizer that builds state for it builds empty
+    state. Keras assigns the gradient itself to a
     variable whose `overwrite_with_gradient` is true; an optimizer that does
     not know about hooks therefore ends up in `assign`, which refuses it while
     the step is traced, unless the table has an optimizer of its own. The
@@ -118,6 +118,7 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
     | TensorFlow, Keras and NumPy functions and operators | `dense_view(table)` |
     | the same under a gradient tape or in a graph | RuntimeError |
     | `get_weights`, legacy `.h5` files: copies for `assign` | RuntimeError |
+    | `summary` and `count_params` | `[rows, D]` as its shape |
     | Keras's other files | a placeholder; the file has the table |
     | `value` and `handle`, for tapes, checkpoints and exports | `[0, D]` |
     """
@@ -169,6 +170,15 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
                 "keep the variable, or the layer that owns it, referenced."
             )
         return table
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """`[0, dim]`; `[rows, dim]` where Keras counts parameters."""
+        table = self._table() if _private.counts_parameters() else None
+        if table is None:
+            return super().shape
+        with tf.init_scope():
+            return tf.TensorShape([int(table.size()), table.dim])
 
     def __copy__(self) -> "HookVariable":
         return self  # a table has one

@@ -17,7 +17,7 @@ from lodestar.embedding.lookup_arguments import (
     refuse_sizes,
 )
 from lodestar.layers import ragged_rows  # noqa: F401  # for its errors
-from lodestar.layers.feature import Feature, serialize_table
+from lodestar.layers.feature import Feature, deserialize_table, serialize_table
 from lodestar.layers.lookup_observer import LookUp, observed
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
@@ -323,11 +323,12 @@ class DynamicEmbedding(TableLayer):
         config = dict(config)
         if isinstance(config.get("output_dim"), float):
             config["output_dim"] = int(config["output_dim"])
-        for name in ("table", "optimizer"):
-            if isinstance(config.get(name), dict):
-                config[name] = keras.saving.deserialize_keras_object(
-                    config[name]
-                )
+        if isinstance(config.get("table"), dict):
+            config["table"] = deserialize_table(config["table"])
+        if isinstance(config.get("optimizer"), dict):
+            config["optimizer"] = keras.saving.deserialize_keras_object(
+                config["optimizer"]
+            )
         return cls(**config)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DynamicEmbedding":

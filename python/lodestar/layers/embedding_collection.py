@@ -27,7 +27,7 @@ from lodestar.layers.dynamic_embedding import (
     padding_mask,
     symbolic_rows,
 )
-from lodestar.layers.feature import Feature, serialize_table
+from lodestar.layers.feature import Feature, deserialize_table, serialize_table
 from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.layers.lookup_observer import LookUp, observed
 from lodestar.layers.seen_inputs import SeenInputs
@@ -381,10 +381,7 @@ class EmbeddingCollection(TableLayer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EmbeddingCollection":
         config = dict(config)
-        tables = [
-            keras.saving.deserialize_keras_object(table)
-            for table in config.pop("tables")
-        ]
+        tables = [deserialize_table(table) for table in config.pop("tables")]
         features = {
             name: Feature(**{**feature, "table": tables[feature["table"]]})
             for name, feature in config.pop("features").items()

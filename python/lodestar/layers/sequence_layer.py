@@ -53,8 +53,9 @@ class SequenceLayer(keras.layers.Layer):
             return x
         raise ValueError(
             f"{self.name} needs a ragged {name}, found a dense one of shape "
-            f"{x.shape}; use keras.Input(..., ragged=True), and to export "
-            "lodestar.export.saved_model"
+            f"{x.shape}; use keras.Input(..., ragged=True). "
+            "keras.models.clone_model needs ragged `input_tensors`; to export, "
+            "use lodestar.export.saved_model"
         )
 
     def pair(self, inputs: Any, names: str) -> tuple[Any, Any]:
