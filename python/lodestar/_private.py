@@ -230,6 +230,15 @@ def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
     ]
 
 
+def set_keras_mask(tensor: Any, mask: Any) -> None:
+    """Gives `tensor` the mask that the Keras layers that take it read.
+
+    Keras's guide to masking shows the attribute, but only layers can set it by
+    public API, and a layer per call is slow. Without it padding is not skipped.
+    """
+    tensor._keras_mask = mask
+
+
 def is_symbolic_build() -> bool:
     """Returns whether Keras runs a `call` only to build what it calls.
 

@@ -44,7 +44,7 @@ def data(folder: str) -> None:
 
 
 def lookups() -> None:
-    table = lodestar.lookup.index_table_from_tensor(["a", "b"], 1)
+    table = IdTable.from_tensor(["a", "b"], 1)
     assert_type(table, IdTable | IdTableWithHashBuckets)
     table.lookup(np.array(["a"]))
     table.lookup(["a"], nam="x")  # type: ignore[call-arg]
