@@ -114,7 +114,7 @@ class TrackedTable(keras.layers.Layer):
     def count_params(self) -> int:
         """Rows x dim: what `summary()` shows beside the table."""
         with tf.init_scope():
-            return int(self.size()) * self.dim
+            return int(self.size()) * self.output_dim
 
     def set_weights(self, weights: Any) -> None:
         """Refuses arrays, which do not say the ids of their rows.
@@ -125,7 +125,7 @@ class TrackedTable(keras.layers.Layer):
         raise RuntimeError(
             f"set_weights cannot set the rows of {self!r}: a list of arrays has "
             "no ids. Use `table.insert_or_assign(ids, rows)`, or "
-            "`table.import_(other.export())` for rows of another table; "
+            "`table.load_rows(other.export())` for rows of another table; "
             "`model.load_weights` reads what `model.save_weights` wrote."
         )
 

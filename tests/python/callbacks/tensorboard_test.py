@@ -18,7 +18,7 @@ def fitted(board, name="user", epochs=1):
     ids = keras.Input((2,), dtype="int64", name="users")
     words = keras.Input((1,), dtype="int64", name="words")
     users = lodestar.layers.EmbeddingCollection(
-        {name: lodestar.Feature(dim=3, combiner="sum")}
+        {name: lodestar.Feature(output_dim=3, combiner="sum")}
     )
     word = keras.layers.Embedding(6, 4, name="word")
     rows = [users({name: ids})[name], keras.layers.Flatten()(word(words))]
