@@ -33,7 +33,7 @@ def make_model(schema, dim, tower):
     keras.utils.set_random_seed(1)
     inputs = schema.inputs()
     features = {
-        slot.name: lodestar.Feature(dim=dim, combiner="sum")
+        slot.name: lodestar.Feature(output_dim=dim, combiner="sum")
         for slot in schema.sparse
     }
     rows = lodestar.layers.EmbeddingCollection(features)(

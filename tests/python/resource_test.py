@@ -22,9 +22,9 @@ def trained():
     """A table of which everything that can be saved says something."""
     table = lodestar.EmbeddingVariable(
         2,
-        initializer="normal",
+        embeddings_initializer="normal",
         seed=5,
-        missing=lodestar.SharedRows(3),
+        default_row=lodestar.SharedRows(3),
         admission=lodestar.CountingBloom(2, 0.1, 100),
         eviction=lodestar.MaxRows(50),
         num_shards=2,
@@ -194,7 +194,7 @@ def test_a_layer_that_made_its_table_is_copied_with_its_options():
     layer = lodestar.layers.DynamicEmbedding(
         2,
         embeddings_initializer="ones",
-        missing="initial",
+        default_row="initial",
         eviction=lodestar.MaxRows(7),
         optimizer=keras.optimizers.SGD(0.5),
         name="own",
@@ -445,7 +445,8 @@ def test_layers_may_have_names_that_begin_with_an_underscore(name):
     ids = keras.Input((2,), dtype="int64")
     layer = lodestar.layers.DynamicEmbedding(2, combiner="sum", name=name)
     collection = lodestar.layers.EmbeddingCollection(
-        {"f": lodestar.Feature(dim=2, combiner="sum")}, name=f"{name}_all"
+        {"f": lodestar.Feature(output_dim=2, combiner="sum")},
+        name=f"{name}_all",
     )
     rows = layer(ids) + collection({"f": ids})["f"]
     model = keras.Model(ids, rows)

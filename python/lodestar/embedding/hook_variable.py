@@ -151,7 +151,7 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         self._scaled_by_keras = False
         super().__init__(
             initializer="zeros",
-            shape=(0, table.dim),
+            shape=(0, table.output_dim),
             dtype=table.dtype.name,
             trainable=True,
             autocast=False,

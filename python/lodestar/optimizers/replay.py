@@ -162,7 +162,7 @@ class Replay:
     ):
         self._original = optimizer
         self._hook = weakref.ref(hook)
-        self._dim = hook.table.dim
+        self._dim = hook.table.output_dim
         self._dtype = hook.table.update_dtype
         self._rows = RowTensor(hook.name, self._dim, self._dtype)
         self._slots: list[RowTensor] = []

@@ -115,7 +115,7 @@ def test_stops_and_restores_as_keras(options):
 def test_restores_pending_ids_sketches_and_shared_rows():
     model = embedding_model(
         admission=lodestar.CountingBloom(3, 0.01, 100),
-        missing=lodestar.SharedRows(4),
+        default_row=lodestar.SharedRows(4),
     )
     stop = lodestar.callbacks.EarlyStopping(
         "score", mode="min", patience=2, restore_best_weights=True
@@ -295,7 +295,7 @@ class Collection(keras.Model):
     def __init__(self):
         super().__init__()
         self.rows = lodestar.layers.EmbeddingCollection(
-            {"f": lodestar.Feature(dim=2, combiner="sum")}
+            {"f": lodestar.Feature(output_dim=2, combiner="sum")}
         )
         self.dense = keras.layers.Dense(1)
 

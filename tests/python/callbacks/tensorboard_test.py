@@ -19,7 +19,7 @@ def fitted(board, name="user", epochs=1):
     ids = keras.Input((2,), dtype="int64", name="users")
     words = keras.Input((1,), dtype="int64", name="words")
     users = lodestar.layers.EmbeddingCollection(
-        {name: lodestar.Feature(dim=3, combiner="sum")}
+        {name: lodestar.Feature(output_dim=3, combiner="sum")}
     )
     word = keras.layers.Embedding(6, 4, name="word")
     rows = [users({name: ids})[name], keras.layers.Flatten()(word(words))]
@@ -90,9 +90,7 @@ def test_histograms_of_a_sample_of_the_rows(
     )
     if bare:
         model = OfATable("user")
-        model.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse"
-        )
+        model.compile(lodestar.optimizers.SGD(), "mse")
         model.fit(X, Y, verbose=0, callbacks=[callback])
         table = model.table
     else:

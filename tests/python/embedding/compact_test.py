@@ -29,7 +29,11 @@ def content(table):
 
 def apply(table, ids):
     lodestar.optimizers.Adagrad().apply(
-        [tf.IndexedSlices(tf.ones([len(ids), table.dim]), tf.constant(ids))],
+        [
+            tf.IndexedSlices(
+                tf.ones([len(ids), table.output_dim]), tf.constant(ids)
+            )
+        ],
         [table.hook],
     )
 

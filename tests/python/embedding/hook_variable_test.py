@@ -217,7 +217,7 @@ def test_reading_changes_and_counts_nothing():
 @pytest.mark.parametrize("devices", [None, ["/CPU:0"] * 3])
 def test_of_a_huge_table_readers_get_a_sample(devices, monkeypatch):
     monkeypatch.setattr(dense_view, "_MOST_NUMBERS", 40)
-    t = table(devices=devices, initializer="normal")
+    t = table(devices=devices, embeddings_initializer="normal")
     t.lookup(np.arange(1000), training=True)
     exported = {tuple(row) for row in t.export().rows.numpy()}
     with pytest.warns(UserWarning, match="'hooked' .* has 1000 rows, of which"):
@@ -309,7 +309,7 @@ def on_devices(eager=False):
 
 def collection(eager=False):
     ids = keras.Input((2,), dtype="int64")
-    feature = lodestar.Feature(dim=2, combiner="sum")
+    feature = lodestar.Feature(output_dim=2, combiner="sum")
     layer = lodestar.layers.EmbeddingCollection({"a": feature, "b": feature})
     rows = layer({"a": ids, "b": ids})
     rows = keras.layers.Concatenate()([rows["a"], rows["b"]])

@@ -45,7 +45,9 @@ def test_tables_of_one_name_are_numbered():
             self.second = lodestar.EmbeddingVariable(2, name="t")
             self.again = self.first
 
-    assert {k: t.dim for k, t in model_contents(Model()).tables.items()} == {
+    assert {
+        k: t.output_dim for k, t in model_contents(Model()).tables.items()
+    } == {
         "t": 1,
         "t_1": 2,
     }

@@ -26,7 +26,7 @@ SCHEMA = Schema(
         Column.sparse("w", dtype="float", weights_of="friend"),
         Column.sparse("ad", encoding="hex"),
         Column.sparse("a/b"),
-        Column.dense("price", [2], missing=-1),
+        Column.dense("price", [2], fill_value=-1),
         Column.dense("image", [-1, 2]),
         Column.one_hot("day", 3),
         Column.sparse("aside", used=False),
@@ -255,7 +255,7 @@ def own_model(column):
 
 
 def test_subclassed_model_takes_the_columns_of_its_schema(tmp_path):
-    column = Column.sparse("word", encoding="hash", missing="error")
+    column = Column.sparse("word", encoding="hash", fill_value="error")
     model = own_model(column)
     path = str(tmp_path / "served")
     saved_model(model, path)

@@ -23,7 +23,7 @@ def devices(request):
 
 def table(devices=None, dim=4, **kwargs):
     """One of many that begin alike."""
-    kwargs = {"seed": 1, "init_salt": 3} | kwargs
+    kwargs = {"seed": (1, 3)} | kwargs
     with tf.device("/CPU:0"):
         return lodestar.EmbeddingVariable(dim, devices=devices, **kwargs)
 
@@ -92,7 +92,10 @@ def test_bags_and_their_gradients(devices, rng, combiner, options, graph):
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_gradients_of_weights(devices, rng, combiner):
-    cpu, gpu = table(missing="initial"), table(devices, missing="initial")
+    cpu, gpu = (
+        table(default_row="initial"),
+        table(devices, default_row="initial"),
+    )
     ids = bags(rng)
     weights = ids.with_values(
         tf.constant(
@@ -340,13 +343,13 @@ def test_layer_makes_its_tables_by_a_plan(rng):
         layer = EmbeddingCollection(
             {
                 "user": lodestar.Feature(
-                    dim=8, combiner="sum", expected_rows=10**9
+                    output_dim=8, combiner="sum", expected_rows=10**9
                 ),
                 "item": lodestar.Feature(
-                    dim=8, combiner="sum", expected_rows=10**6
+                    output_dim=8, combiner="sum", expected_rows=10**6
                 ),
                 "word": lodestar.Feature(
-                    dim=8, combiner="mean", expected_rows=10**6
+                    output_dim=8, combiner="mean", expected_rows=10**6
                 ),
             },
             devices=GPUS,
@@ -373,8 +376,10 @@ def small_model(devices):
     }
     embed = EmbeddingCollection(
         {
-            "user": lodestar.Feature(dim=4, combiner="sum"),
-            "words": lodestar.Feature(dim=4, combiner="mean", padding_id=0),
+            "user": lodestar.Feature(output_dim=4, combiner="sum"),
+            "words": lodestar.Feature(
+                output_dim=4, combiner="mean", padding_id=0
+            ),
         },
         devices=devices,
         name="embed",
@@ -427,8 +432,8 @@ def test_a_model_fits_and_comes_back_on_the_cpu(rng, tmp_path):
         with tf.device("/CPU:0"):
             embed = EmbeddingCollection(
                 {
-                    "user": lodestar.Feature(dim=4, combiner="sum"),
-                    "words": lodestar.Feature(dim=4, combiner="mean"),
+                    "user": lodestar.Feature(output_dim=4, combiner="sum"),
+                    "words": lodestar.Feature(output_dim=4, combiner="mean"),
                 },
                 devices=devices,
                 name="embed",

@@ -380,7 +380,7 @@ def test_admission_and_cap():
         2, admission=lodestar.MinCount(2), name="strict"
     )
     capped = lodestar.EmbeddingVariable(
-        3, missing="initial", eviction=lodestar.MaxRows(2), name="capped"
+        3, default_row="initial", eviction=lodestar.MaxRows(2), name="capped"
     )
     layer = Collection(
         {
@@ -405,9 +405,9 @@ def test_admission_and_cap():
 def test_shared_rows_for_ids_that_wait():
     table = lodestar.EmbeddingVariable(
         2,
-        missing=lodestar.SharedRows(1),
+        default_row=lodestar.SharedRows(1),
         admission=lodestar.MinCount(9),
-        initializer="ones",
+        embeddings_initializer="ones",
         name="waits",
     )
     ids = keras.Input((2,), dtype="int64")

@@ -52,7 +52,7 @@ def tables(model):
     for child in tf.train.TrackableView(model).descendants():
         if isinstance(child, lodestar.EmbeddingVariable):
             found.append(child)
-    return sorted(found, key=lambda t: (t.dim, t.name))
+    return sorted(found, key=lambda t: (t.output_dim, t.name))
 
 
 def compiled(model, optimizer="adam"):
@@ -231,7 +231,7 @@ class ScaledCollection(lodestar.layers.EmbeddingCollection):
 def _with_own_weights(of_collection):
     ids = keras.Input((3,), dtype="int64", name="ids")
     if of_collection:
-        feature = lodestar.Feature(dim=4, combiner=None)
+        feature = lodestar.Feature(output_dim=4, combiner=None)
         layer = ScaledCollection({"ids": feature}, name="rows")
         rows = layer({"ids": ids})["ids"]
     else:

@@ -25,7 +25,7 @@ def embedding(ids, **options):
 
 
 def collection(ids, **options):
-    feature = lodestar.Feature(dim=2, combiner="sum", **options)
+    feature = lodestar.Feature(output_dim=2, combiner="sum", **options)
     return layers.EmbeddingCollection({"_id": feature})({"_id": ids})["_id"]
 
 

@@ -11,7 +11,7 @@ X = np.arange(24).reshape(8, 3)
 Y = np.sin(np.arange(8.0)).reshape(8, 1)
 K = keras.optimizers
 EAGER = pytest.mark.parametrize("eager", [False, True])
-LOST = "'hidden' dim=2 dtype=float32> is looked up in training, but"
+LOST = "'hidden' output_dim=2 dtype=float32> is looked up in training, but"
 
 
 def wrap(inner="adam"):

@@ -171,7 +171,7 @@ def test_a_sum_is_what_is_checked():
 @pytest.mark.parametrize("others", [0, 1])
 @pytest.mark.parametrize("nonfinite", ["raise", "skip", "pass"])
 def test_sums_of_shared_rows(nonfinite, others, inner):
-    t = table("t", missing=lodestar.SharedRows(1))
+    t = table("t", default_row=lodestar.SharedRows(1))
     tables = [t] + [table(f"other_{i}") for i in range(others)]
     optimizer = wrap(inner() if callable(inner) else inner, nonfinite=nonfinite)
     hooks = [t.hook for t in tables]
@@ -230,7 +230,7 @@ def test_two_layers_of_one_table():
             {},
         ),
         (own_optimizers.Own, {}),
-        (keras.optimizers.Adam, {"missing": lodestar.SharedRows(2)}),
+        (keras.optimizers.Adam, {"default_row": lodestar.SharedRows(2)}),
         (keras.optimizers.Adam, {"devices": ["/CPU:0", "/CPU:0"]}),
     ],
     ids=["plain", "clipped", "accumulated", "replayed", "shared", "parts"],
@@ -238,7 +238,7 @@ def test_two_layers_of_one_table():
 @pytest.mark.parametrize("tables", [1, 2])
 def test_nan_labels_are_named(tables, inner, options):
     ids = keras.Input((2,), dtype="int64")
-    admission = lodestar.MinCount(9) if "missing" in options else None
+    admission = lodestar.MinCount(9) if "default_row" in options else None
     features = {
         name: lodestar.Feature(
             lodestar.EmbeddingVariable(
@@ -296,7 +296,9 @@ def test_step_follows_iterations():
 
 
 def test_shared_table_in_two_layers():
-    t = lodestar.EmbeddingVariable(2, name="shared", initializer="ones")
+    t = lodestar.EmbeddingVariable(
+        2, name="shared", embeddings_initializer="ones"
+    )
     one = lodestar.layers.DynamicEmbedding(table=t)
     two = lodestar.layers.DynamicEmbedding(table=t, combiner="sum")
     assert one.trainable_variables == two.trainable_variables == [t.hook]

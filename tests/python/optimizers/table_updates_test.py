@@ -18,7 +18,9 @@ from lodestar.optimizers.table_updates import TableUpdate, apply_updates
 
 
 def _table(name: str) -> lodestar.EmbeddingVariable:
-    table = lodestar.EmbeddingVariable(2, initializer="zeros", name=name)
+    table = lodestar.EmbeddingVariable(
+        2, embeddings_initializer="zeros", name=name
+    )
     table.insert_or_assign([1], [[1.0, 1.0]])
     return table
 

@@ -38,12 +38,14 @@ def trained_model():
     }
     embedding = lodestar.layers.DynamicEmbedding
     words = embedding(
-        5, combiner="sqrtn", missing=lodestar.SharedRows(7), salt="words"
+        5, combiner="sqrtn", default_row=lodestar.SharedRows(7), salt="words"
     )
     color = lodestar.layers.IdLookup(vocabulary=VOCABULARY)(inputs["color"])
     rows = keras.layers.Concatenate(name="rows")(
         [
-            embedding(4, combiner="mean", missing="initial")(inputs["clicks"]),
+            embedding(4, combiner="mean", default_row="initial")(
+                inputs["clicks"]
+            ),
             words(inputs["words"]),
             keras.layers.Flatten()(
                 embedding(2)(keras.ops.expand_dims(color, 1))

@@ -26,7 +26,9 @@ DIM = 8
 
 def make_tables():
     return [
-        lodestar.EmbeddingVariable(DIM, initializer="zeros", name=name)
+        lodestar.EmbeddingVariable(
+            DIM, embeddings_initializer="zeros", name=name
+        )
         for name in NAMES
     ]
 

@@ -79,7 +79,7 @@ def test_two_of_one_name():
     b = lodestar.EmbeddingVariable(3, name="t")
     with pytest.raises(
         ValueError,
-        match="two of the name 't': <Emb.* dim=2 .*> and <Emb.* dim=3 .*>; give",
+        match="two of the name 't': <Emb.*_dim=2 .*> and <Emb.*_dim=3 .*>; give",
     ):
         find_tables([a, b])
     with pytest.raises(ValueError, match="two of the name 't'"):

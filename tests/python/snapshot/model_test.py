@@ -145,7 +145,7 @@ def test_a_new_feature_and_another_optimizer(path):
     new = model("adam", features=("user", "item"))
     bias = new.optimizer.inner_optimizer
     report = snapshot.restore_model(
-        path, new, missing="init", optimizer_slots="reset"
+        path, new, on_missing="init", optimizer_slots="reset"
     )
     assert report.restored == {"user": int(old.get_layer("user").table.size())}
     assert report.initial == ("item",)
@@ -204,7 +204,7 @@ def test_weights_too_many_or_missing_are_named(path):
         path, bigger, "has no weights 'extra/kernel', 'extra/bias'; it has"
     )
     report = snapshot.restore_model(
-        path, bigger, missing="init", optimizer_slots="reset"
+        path, bigger, on_missing="init", optimizer_slots="reset"
     )
     assert report.initial == ("extra/kernel", "extra/bias")
     snapshot.save_model(path, bigger)
@@ -214,7 +214,7 @@ def test_weights_too_many_or_missing_are_named(path):
         path, smaller, "has the weights 'extra/kernel', 'extra/bias', which"
     )
     report = snapshot.restore_model(
-        path, smaller, extra="ignore", optimizer_slots="reset"
+        path, smaller, on_extra="ignore", optimizer_slots="reset"
     )
     assert report.ignored[:2] == ("extra/kernel", "extra/bias")
 

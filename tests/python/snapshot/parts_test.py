@@ -88,7 +88,7 @@ def test_any_number_of_parts_is_restored_in_any_other(path, count, others):
         {"admission": lodestar.MinCount(2)},
         {"admission": lodestar.CountingBloom(2, 0.01, 1000)},
         {"eviction": lodestar.MaxRows(500)},
-        {"dtype": "bfloat16", "initializer": "normal"},
+        {"dtype": "bfloat16", "embeddings_initializer": "normal"},
     ],
 )
 @pytest.mark.parametrize("count, others", [(2, 2), (2, 3), (3, 1), (1, 2)])

@@ -292,7 +292,7 @@ def click_model(scope=None, optimizer=None):
     with scope or STRATEGY.scope():
         ids = keras.Input((None,), dtype="int64", ragged=True)
         embed = lodestar.layers.DynamicEmbedding(
-            4, combiner="mean", seed=1, init_salt=1, name="items"
+            4, combiner="mean", seed=(1, 1), name="items"
         )
         start = keras.initializers.GlorotUniform(seed=1)
         score = keras.layers.Dense(1, "sigmoid", True, start)(embed(ids))

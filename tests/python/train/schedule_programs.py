@@ -13,7 +13,9 @@ from lodestar.train import fit, join, schedule
 def steps_are_scheduled_once():
     """What they take and give; what was traced before is traced again."""
     with STRATEGY.scope():
-        table = lodestar.EmbeddingVariable(2, initializer="zeros", name="own")
+        table = lodestar.EmbeddingVariable(
+            2, embeddings_initializer="zeros", name="own"
+        )
         weight = tf.Variable(0.0)
         sgd = lodestar.optimizers.SGD(-1.0)
         sgd.build([table.hook, weight])
