@@ -91,9 +91,7 @@ class TwoTowers(keras.Model):
 # The optimizer updates the rows that a batch reads, and adds new ones.
 
 model = TwoTowers()
-model.compile(
-    lodestar.optimizers.DynamicEmbeddingOptimizer(keras.optimizers.Adam(0.01))
-)
+model.compile(lodestar.optimizers.Adam(0.01))
 history = model.fit(data, batch_size=BATCH, epochs=EPOCHS, verbose=0).history
 rows = {t.name: int(t.table.size()) for t in (model.user, model.item)}
 print(f"loss {history['loss'][0]:.2f} -> {history['loss'][-1]:.2f}, {rows=}")

@@ -74,7 +74,7 @@ states = keras.layers.GRU(2 * DIM, return_sequences=True, name="gru")(
 scores = keras.layers.Dense(len(catalogue), name="scores")(states)
 model = keras.Model(ids, scores)
 model.compile(
-    lodestar.optimizers.DynamicEmbeddingOptimizer(keras.optimizers.Adam(0.01)),
+    lodestar.optimizers.Adam(0.01),
     keras.losses.SparseCategoricalCrossentropy(from_logits=True),
 )
 losses = model.fit(data, epochs=EPOCHS, shuffle=False, verbose=0).history[

@@ -7,7 +7,7 @@ import contextlib
 import sys
 import traceback
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -230,6 +230,15 @@ def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
     ]
 
 
+def set_keras_mask(tensor: Any, mask: Any) -> None:
+    """Gives `tensor` the mask that the Keras layers that take it read.
+
+    Keras's guide to masking shows the attribute, but only layers can set it by
+    public API, and a layer per call is slow. Without it padding is not skipped.
+    """
+    tensor._keras_mask = mask
+
+
 def is_symbolic_build() -> bool:
     """Returns whether Keras runs a `call` only to build what it calls.
 
@@ -282,6 +291,20 @@ def model_that_makes_config() -> keras.Model | None:
             if isinstance(model, keras.Model):
                 return model
     return None
+
+
+def running_optimizers() -> Iterator[keras.optimizers.Optimizer]:
+    """Yields the Keras optimizers whose methods are running, innermost first.
+
+    Keras assigns a gradient to a variable without saying on whose behalf, so
+    only the calling frames tell.
+    """
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if isinstance(found, keras.optimizers.Optimizer):
+            yield found
+        frame = frame.f_back
 
 
 def layers_made_together() -> list[keras.layers.Layer]:
@@ -404,3 +427,16 @@ def anew(function: tf.types.experimental.PolymorphicFunction) -> Any:
         function.python_function,
         autograph=getattr(function, "_autograph", True),
     )
+
+
+class CheckpointedOptimizer:
+    """Lets checkpoints of earlier layouts restore an optimizer.
+
+    They hold it as the child `inner_optimizer` of a wrapper. The name of the
+    method is TensorFlow's own; without it those checkpoints do not restore.
+    """
+
+    def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "inner_optimizer":
+            return self
+        return super()._lookup_dependency(name, *args, **kwargs)

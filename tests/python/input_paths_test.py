@@ -9,7 +9,7 @@ import tensorflow as tf
 from lodestar import data, hugectr, paddle, testing
 from lodestar.command_line import describe_error
 from lodestar.data import open_dataset
-from lodestar.lookup import index_table_from_file
+from lodestar.lookup import IdTable
 
 SLOTS = data.Schema([data.Column.label("y"), data.Column.sparse("C")])
 
@@ -110,7 +110,7 @@ def test_vocabulary_files_are_checked_too(here):
     (here / "in").write_text("a\n")
     for path, message in (("in\0", "cannot hold a NUL"), ("/dev/null", "is a")):
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            index_table_from_file(path)
+            IdTable.from_file(path)
 
 
 def test_a_file_by_its_scheme_is_read(here):

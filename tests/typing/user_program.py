@@ -16,7 +16,7 @@ def tables(ids: tf.RaggedTensor) -> None:
         8, admission=lodestar.MinCount(2), eviction=lodestar.MaxRows(1000)
     )
     assert_type(table, lodestar.EmbeddingVariable)
-    assert_type(table.dim, int)
+    assert_type(table.output_dim, int)
     layer = lodestar.layers.DynamicEmbedding(8, combiner="mean")
     assert_type(layer.table, lodestar.EmbeddingVariable)
     assert_type(layer.output_dim, int)
@@ -44,7 +44,7 @@ def data(folder: str) -> None:
 
 
 def lookups() -> None:
-    table = lodestar.lookup.index_table_from_tensor(["a", "b"], 1)
+    table = IdTable.from_tensor(["a", "b"], 1)
     assert_type(table, IdTable | IdTableWithHashBuckets)
     table.lookup(np.array(["a"]))
     table.lookup(["a"], nam="x")  # type: ignore[call-arg]

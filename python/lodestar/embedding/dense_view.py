@@ -39,7 +39,7 @@ def dense_view(table: Any) -> tf.Tensor:
     Returns:
         `[N, dim]`, N >= 1, of the table's dtype.
     """
-    limit = max(1, min(_MOST_ROWS, _MOST_NUMBERS // table.dim))
+    limit = max(1, min(_MOST_ROWS, _MOST_NUMBERS // table.output_dim))
     ids, rows, count = sampled_rows(table, limit)
     if len(ids) < count and table not in _warned:
         _warned.add(table)
@@ -47,7 +47,9 @@ def dense_view(table: Any) -> tf.Tensor:
             _SAMPLED.format(table=table, rows=count, shown=len(ids)),
             stacklevel=2,
         )
-    return tf.constant(rows if count else np.zeros([1, table.dim], rows.dtype))
+    return tf.constant(
+        rows if count else np.zeros([1, table.output_dim], rows.dtype)
+    )
 
 
 def expect_sample(table: Any) -> None:

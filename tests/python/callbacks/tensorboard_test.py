@@ -19,13 +19,13 @@ def fitted(board, name="user", epochs=1):
     ids = keras.Input((2,), dtype="int64", name="users")
     words = keras.Input((1,), dtype="int64", name="words")
     users = lodestar.layers.EmbeddingCollection(
-        {name: lodestar.Feature(dim=3, combiner="sum")}
+        {name: lodestar.Feature(output_dim=3, combiner="sum")}
     )
     word = keras.layers.Embedding(6, 4, name="word")
     rows = [users({name: ids})[name], keras.layers.Flatten()(word(words))]
     rows = keras.layers.Concatenate()(rows)
     model = keras.Model([ids, words], keras.layers.Dense(1)(rows))
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    model.compile(lodestar.optimizers.SGD(), "mse")
     model.fit(X, Y, epochs=epochs, verbose=0, callbacks=[board])
     return users.tables[0], word
 
@@ -90,9 +90,7 @@ def test_histograms_of_a_sample_of_the_rows(
     )
     if bare:
         model = OfATable("user")
-        model.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse"
-        )
+        model.compile(lodestar.optimizers.SGD(), "mse")
         model.fit(X, Y, verbose=0, callbacks=[callback])
         table = model.table
     else:
@@ -162,7 +160,7 @@ def test_an_empty_table_is_left_out(tmp_path):
     ids = keras.Input((1,), dtype="int64")
     layer = lodestar.layers.DynamicEmbedding(table=table, grow=False)
     model = keras.Model(ids, layer(ids))
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    model.compile(lodestar.optimizers.SGD(), "mse")
     model.fit(
         np.ones((2, 1), int), np.ones((2, 1, 2)), verbose=0, callbacks=callback
     )

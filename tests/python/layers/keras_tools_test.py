@@ -123,7 +123,7 @@ def recurrent():
 
 def fitted(model, x):
     optimizer = keras.optimizers.Adagrad(0.1)
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer)
+    optimizer = lodestar.optimizers.wrap(optimizer)
     model.compile(optimizer, "mse", run_eagerly=True)  # there is a lot to trace
     model.fit(x, Y, verbose=0)
     return model

@@ -20,7 +20,7 @@ def functional(**options):
     out = keras.layers.Dense(1, name="dense")(layer(ids))
     model = keras.Model(ids, out)
     inner = keras.optimizers.Adam(0.1, **options)
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer(inner), "mse")
+    model.compile(lodestar.optimizers.wrap(inner), "mse")
     return model
 
 
@@ -158,9 +158,7 @@ def test_backup_and_restore_goes_on_after_an_interruption(tmp_path):
     again = functional()
     for model in (other, again):
         model.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer(
-                keras.optimizers.Adam(0.1)
-            ),
+            lodestar.optimizers.Adam(0.1),
             "mse",
         )
     other.get_layer("dense").set_weights([np.ones((2, 1)), np.zeros(1)])
