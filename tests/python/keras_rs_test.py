@@ -12,9 +12,7 @@ DIM, LISTS, ITEMS = 8, 400, 6
 
 
 def compiled(model, loss, metrics=()):
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.Adam(0.02)
-    )
+    optimizer = lodestar.optimizers.Adam(0.02)
     model.compile(optimizer, loss, metrics=list(metrics))
     return model
 
@@ -52,9 +50,9 @@ def rows_of_clicks():
     }
     rows = lodestar.layers.EmbeddingCollection(
         {
-            "user": lodestar.Feature(dim=DIM),
-            "item": lodestar.Feature(dim=DIM, combiner="sum"),
-            "tags": lodestar.Feature(dim=DIM, combiner="mean"),
+            "user": lodestar.Feature(output_dim=DIM),
+            "item": lodestar.Feature(output_dim=DIM, combiner="sum"),
+            "tags": lodestar.Feature(output_dim=DIM, combiner="mean"),
         }
     )({name: inputs[name] for name in ("user", "item", "tags")})
     price = keras.layers.Dense(DIM)(inputs["price"])

@@ -91,8 +91,8 @@ def collection():
     }
     rows = layers.EmbeddingCollection(
         {
-            "user": lodestar.Feature(dim=3, combiner="sum"),
-            "items": lodestar.Feature(dim=4, combiner="mean"),
+            "user": lodestar.Feature(output_dim=3, combiner="sum"),
+            "items": lodestar.Feature(output_dim=4, combiner="mean"),
         }
     )(inputs)
     rows = keras.layers.Concatenate()([rows["user"], rows["items"]])
@@ -122,8 +122,7 @@ def recurrent():
 
 
 def fitted(model, x):
-    optimizer = keras.optimizers.Adagrad(0.1)
-    optimizer = lodestar.optimizers.wrap(optimizer)
+    optimizer = lodestar.optimizers.Adagrad(0.1)
     model.compile(optimizer, "mse", run_eagerly=True)  # there is a lot to trace
     model.fit(x, Y, verbose=0)
     return model
@@ -247,7 +246,7 @@ def test_layers(make):
 @every_model
 def test_the_summary_counts_rows(make, capsys):
     model = trained(make)[0]
-    rows = sum(int(t.size()) * t.dim for t in tables_in(model))
+    rows = sum(int(t.size()) * t.output_dim for t in tables_in(model))
     assert (rows > 0) == (make is not id_lookup)
     others = [w for w in model.trainable_weights if not hasattr(w, "table")]
     count = rows + sum(np.size(w) for w in others)
@@ -259,7 +258,7 @@ def test_the_summary_counts_rows(make, capsys):
     for layer in model.layers:
         assert f" {layer.count_params():,} " in shown
     # Nothing else sees them: slots have this shape.
-    assert all(t.hook.shape == (0, t.dim) for t in tables_in(model))
+    assert all(t.hook.shape == (0, t.output_dim) for t in tables_in(model))
 
 
 def test_the_summary_counts_frozen_rows_apart(capsys):
