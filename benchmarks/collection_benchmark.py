@@ -35,7 +35,7 @@ def compare_tables(num_tables, known, bags, options):
         for i in range(num_tables)
     ]
     one_table = lodestar.EmbeddingVariable(
-        DIM, init_salt=tables[0].get_config()["init_salt"]
+        DIM, seed=tables[0].get_config()["seed"]
     )
     collection = lodestar.layers.EmbeddingCollection(
         {

@@ -144,7 +144,7 @@ def build_models(seed: int) -> tuple[keras.Model, keras.Model]:
     # An item that training has not seen reads what it would start with: that
     # is what the model read for every item when it was new.
     item = lodestar.layers.DynamicEmbedding(
-        DIM, missing="initial", seed=seed, name="item"
+        DIM, default_row="initial", seed=seed, name="item"
     )
     item_bias = lodestar.layers.DynamicEmbedding(
         1, embeddings_initializer="zeros", seed=seed, name="item_bias"
@@ -234,9 +234,7 @@ def run(options: types.SimpleNamespace) -> int:
 
     scorer, model = build_models(options.seed)
     model.compile(
-        optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adam(options.learning_rate)
-        ),
+        optimizer=lodestar.optimizers.Adam(options.learning_rate),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     batches = training_batches(

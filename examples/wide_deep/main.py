@@ -110,7 +110,7 @@ def run(options: types.SimpleNamespace) -> int:
     for table in tables:
         stats = table.stats()
         used = sum(v for k, v in stats.items() if k.endswith("_bytes"))
-        results[f"table {table.name!r}, {table.dim} wide"] = (
+        results[f"table {table.name!r}, {table.output_dim} wide"] = (
             f"{stats['rows']:,} ids, {used / max(stats['rows'], 1):,.0f} bytes each"
         )
     checkpoint = lodestar.snapshot.verify(options.output / "snapshots")

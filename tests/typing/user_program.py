@@ -16,7 +16,7 @@ def tables(ids: tf.RaggedTensor) -> None:
         8, admission=lodestar.MinCount(2), eviction=lodestar.MaxRows(1000)
     )
     assert_type(table, lodestar.EmbeddingVariable)
-    assert_type(table.dim, int)
+    assert_type(table.output_dim, int)
     layer = lodestar.layers.DynamicEmbedding(8, combiner="mean")
     assert_type(layer.table, lodestar.EmbeddingVariable)
     assert_type(layer.output_dim, int)

@@ -319,7 +319,7 @@ class Snapshot(keras.callbacks.Callback):
         Args:
             model: Built.
             version: Default: the newest.
-            **options: `rename`, `missing`, `extra`, `optimizer_slots`.
+            **options: `rename`, `on_missing`, `on_extra`, `optimizer_slots`.
         """
         report = restore_model(
             self._folder.path,

@@ -111,11 +111,6 @@ class TrackedTable(keras.layers.Layer):
         refuse_callbacks()
         return []
 
-    def count_params(self) -> int:
-        """Rows x dim: what `summary()` shows beside the table."""
-        with tf.init_scope():
-            return int(self.size()) * self.dim
-
     def set_weights(self, weights: Any) -> None:
         """Refuses arrays, which do not say the ids of their rows.
 
@@ -125,7 +120,7 @@ class TrackedTable(keras.layers.Layer):
         raise RuntimeError(
             f"set_weights cannot set the rows of {self!r}: a list of arrays has "
             "no ids. Use `table.insert_or_assign(ids, rows)`, or "
-            "`table.import_(other.export())` for rows of another table; "
+            "`table.load_rows(other.export())` for rows of another table; "
             "`model.load_weights` reads what `model.save_weights` wrote."
         )
 

@@ -27,7 +27,7 @@ from lodestar.layers.dynamic_embedding import (
     padding_mask,
     symbolic_rows,
 )
-from lodestar.layers.feature import Feature, serialize_table
+from lodestar.layers.feature import Feature, deserialize_table, serialize_table
 from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.layers.lookup_observer import LookUp, observed
 from lodestar.layers.seen_inputs import SeenInputs
@@ -49,7 +49,7 @@ class EmbeddingCollection(TableLayer):
     >>> embed = lodestar.layers.EmbeddingCollection({
     ...     "viewer": lodestar.Feature(user),
     ...     "friends": lodestar.Feature(user, combiner="mean"),
-    ...     "items": lodestar.Feature(dim=16, combiner="sum"),
+    ...     "items": lodestar.Feature(output_dim=16, combiner="sum"),
     ... })
 
     Tables may differ in dim and dtype, and a table may serve features with different
@@ -58,7 +58,7 @@ class EmbeddingCollection(TableLayer):
     of all features, with zeros for features that its loss does not use.
 
     Args:
-        features: Name -> Feature, or the `dim` of one with a table of its own.
+        features: Name -> Feature, or the `output_dim` of one with its own table.
             Such tables are called `<name>`, or `<layer>_<name>` where the
             layer is given a name.
         devices: GPUs, or CPUs, that the tables which the layer makes are shared
@@ -97,7 +97,7 @@ class EmbeddingCollection(TableLayer):
         if not isinstance(features, Mapping):
             raise ValueError(
                 f"`features` is a {type(features).__name__}, wanted a dict of "
-                "name -> lodestar.Feature, or the dim of one."
+                "name -> lodestar.Feature, or the output_dim of one."
             )
         if not features:
             raise ValueError("`features` is empty.")
@@ -115,11 +115,11 @@ class EmbeddingCollection(TableLayer):
             if not isinstance(feature, (Feature, numbers.Real)):
                 raise ValueError(
                     f"`features[{key!r}]` is a {type(feature).__name__}, "
-                    "wanted a lodestar.Feature, or the dim of one."
+                    "wanted a lodestar.Feature, or the output_dim of one."
                 )
             if not isinstance(feature, Feature):
                 size = check_size(f"features[{key!r}]", feature)
-                feature = Feature(dim=size)
+                feature = Feature(output_dim=size)
             read[key] = feature
         if devices is not None:
             for key, chosen in plan_devices(read, devices, plan).items():
@@ -381,10 +381,7 @@ class EmbeddingCollection(TableLayer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EmbeddingCollection":
         config = dict(config)
-        tables = [
-            keras.saving.deserialize_keras_object(table)
-            for table in config.pop("tables")
-        ]
+        tables = [deserialize_table(table) for table in config.pop("tables")]
         features = {
             name: Feature(**{**feature, "table": tables[feature["table"]]})
             for name, feature in config.pop("features").items()

@@ -196,8 +196,8 @@ def restore_model(
     version: int | None = None,
     iterator: Any = None,
     rename: Mapping[str, str] | None = None,
-    missing: str = "error",
-    extra: str = "error",
+    on_missing: str = "error",
+    on_extra: str = "error",
     optimizer_slots: str = "require",
 ) -> RestoreReport:
     """As `restore`, of what `save_model` wrote.
@@ -213,8 +213,8 @@ def restore_model(
         iterator: Of the dataset that was read; goes on behind the last batch
             that was trained on. None leaves the place alone.
         rename: Tables, as `restore`.
-        missing: As `restore`, of weights, too.
-        extra: As `restore`, of weights, too.
+        on_missing: As `restore`, of weights, too.
+        on_extra: As `restore`, of weights, too.
         optimizer_slots: `"require"`, also of the optimizer's own variables; a
             model without an optimizer takes none. `"reset"` leaves the
             optimizer as it is.
@@ -230,7 +230,7 @@ def restore_model(
             differently.
     """
     _check_model(model)
-    options = check_options(rename, missing, extra, optimizer_slots)
+    options = check_options(rename, on_missing, on_extra, optimizer_slots)
     checkpoint = _checkpoint(iterator)
     optimizer = compiled_optimizer(model)
     if optimizer is not None and not optimizer.built:
@@ -249,7 +249,7 @@ def restore_model(
         table_options = options
         if options.optimizer_slots == "reset":
             # What the optimizer keeps in tables goes with the optimizer.
-            table_options = dataclasses.replace(options, extra="ignore")
+            table_options = dataclasses.replace(options, on_extra="ignore")
         variables = _Variables(folder, manifest, model, tables, options)
         plan = Plan(folder, chain, tables, table_options)
 
@@ -320,15 +320,17 @@ class _Variables:
         self.ignored = tuple(
             name for name in saved if name not in set(names.values())
         )
-        if self.initial and options.missing == "error":
+        if self.initial and options.on_missing == "error":
             raise SnapshotError(
                 f"{self._path}: has no weights {listed(self.initial)}; it has "
-                f"{listed(saved)}. Use missing='init' to leave them as they are"
+                f"{listed(saved)}. Use on_missing='init' to leave them as they "
+                "are"
             )
-        if self.ignored and options.extra == "error":
+        if self.ignored and options.on_extra == "error":
             raise SnapshotError(
                 f"{self._path}: has the weights {listed(self.ignored)}, which "
-                f"are not among those here, {listed(here)}. Use extra='ignore'"
+                f"are not among those here, {listed(here)}. Use "
+                "on_extra='ignore'"
             )
         self._add(names, saved, here)
 

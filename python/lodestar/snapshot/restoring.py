@@ -79,8 +79,8 @@ class RestoreOptions:
     """How what is there and what is wanted may differ; see `restore`."""
 
     rename: Mapping[str, str]
-    missing: str
-    extra: str
+    on_missing: str
+    on_extra: str
     optimizer_slots: str
 
 
@@ -91,8 +91,8 @@ def restore(
     *,
     version: int | None = None,
     rename: Mapping[str, str] | None = None,
-    missing: str = "error",
-    extra: str = "error",
+    on_missing: str = "error",
+    on_extra: str = "error",
     optimizer_slots: str = "require",
 ) -> RestoreReport:
     """Puts the content of a snapshot into tables, in place of theirs.
@@ -115,10 +115,10 @@ def restore(
         step: The newest version taken at this step.
         version: This version; default: the newest.
         rename: Name in the snapshot -> name here.
-        missing: What a table does that the snapshot does not have: `"error"`,
-            or `"init"`: it is left as it is.
-        extra: What a table of the snapshot does that is not among `tables`:
-            `"error"`, or `"ignore"`. Arrays that `save` took as `dense` do not
+        on_missing: How to handle a table that the snapshot lacks: `"error"`, or
+            `"init"`, which leaves it as it is.
+        on_extra: How to handle a table of the snapshot that is not among
+            `tables`: `"error"` or `"ignore"`. Arrays that `save` took as `dense` do not
             count; `load_dense` reads them.
         optimizer_slots: `"require"` takes the optimizer slots of the snapshot;
             a table that has those of another optimizer is an error. `"reset"`
@@ -139,7 +139,7 @@ def restore(
         tf.errors.OpError: A file cannot be read, or memory ran out.
     """
     found = find_tables(tables)
-    options = check_options(rename, missing, extra, optimizer_slots)
+    options = check_options(rename, on_missing, on_extra, optimizer_slots)
 
     def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
         plan = Plan(folder, chain, found, options)
@@ -151,14 +151,14 @@ def restore(
 
 def check_options(
     rename: Mapping[str, str] | None,
-    missing: str,
-    extra: str,
+    on_missing: str,
+    on_extra: str,
     optimizer_slots: str,
 ) -> RestoreOptions:
     """Raises ValueError unless each is one of its choices."""
     for name, value, choices in (
-        ("missing", missing, ("error", "init")),
-        ("extra", extra, ("error", "ignore")),
+        ("on_missing", on_missing, ("error", "init")),
+        ("on_extra", on_extra, ("error", "ignore")),
         ("optimizer_slots", optimizer_slots, ("require", "reset")),
     ):
         check_choice(name, value, choices)
@@ -168,7 +168,7 @@ def check_options(
             f"`rename` is {rename!r}, wanted a dict of a name in the snapshot "
             "to the name here."
         )
-    return RestoreOptions(dict(rename), missing, extra, optimizer_slots)
+    return RestoreOptions(dict(rename), on_missing, on_extra, optimizer_slots)
 
 
 def with_version(
@@ -285,7 +285,7 @@ class Plan:
         }
         here = {**tables.embeddings, **tables.id_tables}
         kinds = {
-            name: f"{table.dim} {table.dtype.name}"
+            name: f"{table.output_dim} {table.dtype.name}"
             if isinstance(table, EmbeddingVariable)
             else id_contents.kind_of_table(table)
             for name, table in here.items()
@@ -352,18 +352,18 @@ class Plan:
                     "here; wanted one (see `rename`)"
                 )
         absent = [n for n in here if n not in taken]
-        if absent and options.missing == "error":
+        if absent and options.on_missing == "error":
             raise SnapshotError(
                 f"{self._path}: has no table {listed(absent)}; it has "
-                f"{listed(saved)}. Use `rename`, or missing='init' to leave "
+                f"{listed(saved)}. Use `rename`, or on_missing='init' to leave "
                 "them as they are"
             )
         surplus = [n for n in saved if n not in names]
-        if surplus and options.extra == "error":
+        if surplus and options.on_extra == "error":
             raise SnapshotError(
                 f"{self._path}: has the table {listed(surplus)}, which is not "
                 f"among those here, {listed(here)}. Use `rename`, or "
-                "extra='ignore'"
+                "on_extra='ignore'"
             )
         return names
 
@@ -487,7 +487,7 @@ def _check_embedding(
     path: str, entry: SavedTable, table: EmbeddingVariable
 ) -> None:
     for what, there, here in (
-        ("dim", entry.dim, table.dim),
+        ("dim", entry.dim, table.output_dim),
         ("dtype", entry.dtype, table.dtype.name),
     ):
         if there != here:

@@ -78,9 +78,7 @@ def model(padded=False):
     score = keras.layers.Dense(1, activation="sigmoid")(hidden)
     m = keras.Model({"ids": ids, "x": x}, score)
     m.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adam(0.05)
-        ),
+        lodestar.optimizers.Adam(0.05),
         "binary_crossentropy",
         metrics=[keras.metrics.AUC(num_thresholds=20, name="auc")],
     )

@@ -214,7 +214,7 @@ def test_model_fit_leaves_no_reader_behind(folder):
     score = keras.layers.Dense(1)(keras.layers.concatenate([rows, inputs["I"]]))
     before = count_of(PythonFunction)
     model = keras.Model(inputs, score)
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    model.compile(lodestar.optimizers.SGD(), "mse")
     for _ in range(2):
         for name in ("parquet", "multislot", "generator"):
             model.fit(READERS[name](folder), epochs=2, verbose=0)

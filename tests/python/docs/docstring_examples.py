@@ -90,7 +90,7 @@ def _model():
     click = keras.layers.Dense(1, activation="sigmoid")(rows(ids))
     model = keras.Model({"ids": ids}, click)
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        lodestar.optimizers.SGD(),
         "binary_crossentropy",
         metrics=[keras.metrics.AUC(name="auc")],
     )

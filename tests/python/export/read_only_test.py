@@ -70,11 +70,11 @@ def one_table(**options):
     "options",
     [
         {},
-        {"missing": "initial"},
-        {"missing": [1.0, 2.0]},
-        {"missing": lodestar.SharedRows(3)},
-        {"admission": lodestar.MinCount(2), "missing": "initial"},
-        {"eviction": lodestar.MaxRows(2), "missing": "initial"},
+        {"default_row": "initial"},
+        {"default_row": [1.0, 2.0]},
+        {"default_row": lodestar.SharedRows(3)},
+        {"admission": lodestar.MinCount(2), "default_row": "initial"},
+        {"eviction": lodestar.MaxRows(2), "default_row": "initial"},
     ],
     ids=str,
 )

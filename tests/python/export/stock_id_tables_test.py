@@ -103,7 +103,9 @@ def test_id_lookup_layers(tmp_path):
     numbers = keras.Input((4,), dtype="int64", name="numbers")
     ids = layers.IdLookup(["a", "b"], num_oov_indices=3, mask_token="")(words)
     known = layers.IdLookup([5, 6, 7])(numbers)
-    rows = layers.DynamicEmbedding(3, combiner="sum", missing="initial")(ids)
+    rows = layers.DynamicEmbedding(3, combiner="sum", default_row="initial")(
+        ids
+    )
     outputs = {
         "ids": ids,
         "known": known,

@@ -115,7 +115,7 @@ def test_bad_arguments_are_errors():
 def test_a_model_of_sequences(tmp_path):
     layers = lodestar.layers
     ids = keras.Input((None,), dtype="int64", ragged=True, name="ids")
-    rows = layers.DynamicEmbedding(3, missing="initial")(ids)
+    rows = layers.DynamicEmbedding(3, default_row="initial")(ids)
     wide = layers.SequenceConv(
         4, 3, padding_trainable=True, padding_initializer="ones"
     )(rows)

@@ -16,7 +16,7 @@ def ragged(bags, dtype=tf.int64):
 
 
 def table(dim=3, name="gradient"):
-    return lodestar.EmbeddingVariable(dim, missing="initial", name=name)
+    return lodestar.EmbeddingVariable(dim, default_row="initial", name=name)
 
 
 def collection(**features):

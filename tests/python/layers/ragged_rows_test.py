@@ -25,7 +25,7 @@ def test_dense_of_keras_says_what_to_do(embed, graph):
     ids = keras.Input((None,), dtype="int64", ragged=True)
     model = keras.Model(ids, keras.layers.Dense(1)(embed(ids)))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        lodestar.optimizers.SGD(),
         "mse",
         run_eagerly=not graph,
     )

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.layers import DynamicEmbedding, SequenceConv
-from lodestar.optimizers import DynamicEmbeddingOptimizer
 
 _LENGTHS = [3, 0, 1, 7, 2]
 
@@ -154,7 +153,7 @@ def test_embedded_ids_convolved_and_pooled(tmp_path):
     outputs = keras.layers.Dense(1, activation="sigmoid")(pooled)
     model = keras.Model(inputs, outputs)
     model.compile(
-        DynamicEmbeddingOptimizer(keras.optimizers.Adam(0.03)),
+        lodestar.optimizers.Adam(0.03),
         "binary_crossentropy",
         metrics=["accuracy"],
     )

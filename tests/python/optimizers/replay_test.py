@@ -13,7 +13,7 @@ import lodestar
 
 K = keras.optimizers
 Decay = keras.optimizers.schedules.ExponentialDecay
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 
 
 def table(ids=(1, 2, 3), name="t", **options):
@@ -174,7 +174,7 @@ def test_gradients_without_a_row_are_dropped_and_counted():
 
 def test_shared_rows_are_trained_by_the_sum():
     fused, replayed = (
-        table(missing=lodestar.SharedRows(2), name="s") for _ in range(2)
+        table(default_row=lodestar.SharedRows(2), name="s") for _ in range(2)
     )
 
     class Replayed(K.Adagrad):
@@ -261,7 +261,7 @@ def test_optimizer_of_a_layer():
 
 
 def test_a_row_that_changes_meanwhile_is_updated_as_it_is_then():
-    t = table(initializer="zeros")
+    t = table(embeddings_initializer="zeros")
     calls = []
 
     def during():
@@ -306,7 +306,7 @@ def test_an_update_that_fails_changes_nothing():
 @pytest.mark.parametrize("graph", [False, True])
 def test_no_replayed_update_is_lost(graph):
     ids = list(range(4000))  # so many that callers meet in a step
-    t = table(ids, initializer="zeros")
+    t = table(ids, embeddings_initializer="zeros")
     optimizer = wrap(Count())
     optimizer.build([t.hook])
     gradient = slices(ids)
@@ -527,7 +527,7 @@ def test_export_goes_into_another_table():
     optimizer = wrap(Own())
     optimizer.apply([slices([1, 2])], [t.hook])
     other = lodestar.EmbeddingVariable(2, name="other")
-    other.import_(t.export())
+    other.load_rows(t.export())
     optimizer.apply([slices([1])], [t.hook])
     again = wrap(Own())
     again.iterations.assign(1)

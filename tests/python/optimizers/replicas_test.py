@@ -12,7 +12,7 @@ import tensorflow as tf
 import lodestar
 
 optimizers = keras.optimizers
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 Scaled = lodestar.optimizers.LossScaleOptimizer
 
 OPTIMIZERS = {
@@ -279,7 +279,7 @@ def train_collection(strategy, inner, epochs=3, **of_table):
         {"admission": lodestar.MinCount(3)},
         {
             "admission": lodestar.CountingBloom(2, 0.01, 1000),
-            "missing": lodestar.SharedRows(3),
+            "default_row": lodestar.SharedRows(3),
         },
         {"eviction": lodestar.MaxAge(2), "optimizer": "nadam"},
     ],
@@ -362,7 +362,7 @@ def test_fit_of_replicas_wants_batches_and_an_end(two):
 @pytest.mark.parametrize("missing", ["zeros", lodestar.SharedRows(3)])
 def test_occurrences_are_not_counted_by_several_replicas(missing, two):
     by_occurrence = lodestar.MinCount(2, unit="occurrence")
-    options = {"admission": by_occurrence, "missing": missing}
+    options = {"admission": by_occurrence, "default_row": missing}
     message = "'t' has MinCount.* 2 replicas of the strategy .*unit='step'"
     with pytest.raises(NotImplementedError, match=message), two.scope():
         lodestar.EmbeddingVariable(2, name="t", **options)
@@ -406,7 +406,9 @@ def test_replicas_read_one_table_wherever_it_is_made(place, graph, two):
 
     def table():
         if not made:
-            made.append(lodestar.EmbeddingVariable(2, initializer="zeros"))
+            made.append(
+                lodestar.EmbeddingVariable(2, embeddings_initializer="zeros")
+            )
         return made[0]
 
     if place == "outside":
@@ -427,7 +429,8 @@ def test_replicas_read_one_table_wherever_it_is_made(place, graph, two):
 def test_a_table_that_only_one_replica_reads(two):
     with two.scope():
         tables = [
-            lodestar.EmbeddingVariable(2, initializer="zeros") for _ in range(2)
+            lodestar.EmbeddingVariable(2, embeddings_initializer="zeros")
+            for _ in range(2)
         ]
         optimizer = wrap(optimizers.SGD(1.0))
     hooks = [table.hook for table in tables]

@@ -29,7 +29,7 @@ def logs():
 
 def make_table(name="once", **options):
     table = lodestar.EmbeddingVariable(
-        2, initializer="zeros", devices=DEVICES, name=name, **options
+        2, embeddings_initializer="zeros", devices=DEVICES, name=name, **options
     )
     table.insert_or_assign(IDS, tf.zeros([8, 2]))
     return table
@@ -40,7 +40,7 @@ def values(table):
 
 
 def wrap(inner, **options):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner, **options)
+    return lodestar.optimizers.wrap(inner, **options)
 
 
 def step_of(tables, optimizer, logs, value=-1.0):
@@ -258,7 +258,9 @@ def test_a_table_where_no_log_is_is_updated_with_the_others():
     logs = UpdateLogs(DEVICES[2:])
     tables = [
         make_table("partly"),
-        lodestar.EmbeddingVariable(2, initializer="zeros", name="here"),
+        lodestar.EmbeddingVariable(
+            2, embeddings_initializer="zeros", name="here"
+        ),
     ]
     tables[1].insert_or_assign(IDS, tf.zeros([8, 2]))
     optimizer = wrap(keras.optimizers.SGD(1.0))

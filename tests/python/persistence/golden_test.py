@@ -173,7 +173,7 @@ def test_buckets(spec, strings, integers):
 
 def test_shared_row_of_an_id():
     table = lodestar.EmbeddingVariable(
-        1, name="t", missing=lodestar.SharedRows(1000)
+        1, name="t", default_row=lodestar.SharedRows(1000)
     )
     state = {k: v.numpy() for k, v in table.export_all().items()}
     ids = [-(2**63), -1, 0, 2**63 - 1]

@@ -48,7 +48,7 @@ def saved(path, by):
 
 def same(path, saved, **options):
     new = [st.table("a"), st.table("b", dim=2)]
-    snapshot.restore(path, new, extra="ignore", **options)
+    snapshot.restore(path, new, on_extra="ignore", **options)
     return [st.content(t) for t in new] == [st.content(t) for t in saved]
 
 
@@ -72,7 +72,7 @@ def test_a_chain_becomes_one_full_version(path, saved):
     assert same(path, saved)
     assert snapshot.load_dense(path)["w"].tolist() == [1, 2, 3]
     words = lodestar.lookup.IdTable(["q"], name="words")
-    snapshot.restore(path, words, extra="ignore")
+    snapshot.restore(path, words, on_extra="ignore")
     assert int(words.lookup(tf.constant("y"))) == 1
     snapshot.verify(path)
     assert sorted(os.listdir(path)) == ["00000004", "LOCK"]
@@ -203,12 +203,12 @@ def test_a_broken_newest_version_replaces_nothing(path, saved, damage):
     with pytest.raises(
         snapshot.CorruptSnapshotError, match="version=3 is the snapshot before"
     ):
-        snapshot.restore(path, list(saved), extra="ignore")
+        snapshot.restore(path, list(saved), on_extra="ignore")
     damage(path, 1)
     with pytest.raises(
         snapshot.CorruptSnapshotError, match="No version before it is whole"
     ):
-        snapshot.restore(path, list(saved), extra="ignore")
+        snapshot.restore(path, list(saved), on_extra="ignore")
     assert [st.content(t) for t in saved] != state
     assert len(snapshot.list(path)) == 5
 
@@ -217,7 +217,7 @@ def test_a_version_without_its_parent_names_the_one_that_is_whole(path, saved):
     os.unlink(os.path.join(path, "00000002", "MANIFEST"))
     for use in (
         lambda: snapshot.compact(path),
-        lambda: snapshot.restore(path, list(saved), extra="ignore"),
+        lambda: snapshot.restore(path, list(saved), on_extra="ignore"),
     ):
         with pytest.raises(
             snapshot.CorruptSnapshotError,

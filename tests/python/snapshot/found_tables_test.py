@@ -62,9 +62,7 @@ def test_those_of_a_module():
 def test_those_of_the_optimizer_stand_apart():
     m = model()
     m.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(gradient_accumulation_steps=2)
-        ),
+        lodestar.optimizers.SGD(gradient_accumulation_steps=2),
         "mse",
     )
     m.optimizer.build(m.trainable_variables)
@@ -81,7 +79,7 @@ def test_two_of_one_name():
     b = lodestar.EmbeddingVariable(3, name="t")
     with pytest.raises(
         ValueError,
-        match="two of the name 't': <Emb.* dim=2 .*> and <Emb.* dim=3 .*>; give",
+        match="two of the name 't': <Emb.*_dim=2 .*> and <Emb.*_dim=3 .*>; give",
     ):
         find_tables([a, b])
     with pytest.raises(ValueError, match="two of the name 't'"):

@@ -88,7 +88,7 @@ def test_any_number_of_parts_is_restored_in_any_other(path, count, others):
         {"admission": lodestar.MinCount(2)},
         {"admission": lodestar.CountingBloom(2, 0.01, 1000)},
         {"eviction": lodestar.MaxRows(500)},
-        {"dtype": "bfloat16", "initializer": "normal"},
+        {"dtype": "bfloat16", "embeddings_initializer": "normal"},
     ],
 )
 @pytest.mark.parametrize("count, others", [(2, 2), (2, 3), (3, 1), (1, 2)])
@@ -118,9 +118,7 @@ def small_model(devices):
     dense = keras.layers.Dense(1, name="score", kernel_initializer="ones")
     model = keras.Model(ids, dense(layer(ids)))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adam(0.1)
-        ),
+        lodestar.optimizers.Adam(0.1),
         "mse",
     )
     return model

@@ -34,7 +34,7 @@ def restored(path, like, **options):
     new = lodestar.EmbeddingVariable.from_config(
         {**like.get_config(), "num_shards": 3}
     )
-    snapshot.restore(path, {like.name: new}, extra="ignore", **options)
+    snapshot.restore(path, {like.name: new}, on_extra="ignore", **options)
     return st.content(new)
 
 
@@ -131,7 +131,7 @@ def test_tables_that_swap_names_are_whole(path):
     info = snapshot.save(path, {"a": b, "b": a}, delta=True)
     assert info.kind == "full"
     new = st.table("b")
-    snapshot.restore(path, new, extra="ignore")
+    snapshot.restore(path, new, on_extra="ignore")
     assert st.rows_of(new) == st.rows_of(a)
 
 
@@ -165,7 +165,7 @@ def test_a_delta_does_not_build_on_the_same_number_in_a_copy(path):
 
 def test_a_delta_of_a_table_that_was_cleared_or_imported_is_whole(path):
     t = st.table()
-    for change in (t.clear, lambda: t.import_(t.export())):
+    for change in (t.clear, lambda: t.load_rows(t.export())):
         st.fill(t, range(10))
         snapshot.save(path, t)
         change()
@@ -290,7 +290,9 @@ def test_a_thread_writes_the_moment_at_which_it_began(path):
 def test_all_or_nothing_of_a_step_while_another_thread_trains(path):
     # Both begin with zeros and learn the same, so they differ within a step
     # only.
-    tables = [st.table(n, dim=8, initializer="zeros") for n in ("a", "b")]
+    tables = [
+        st.table(n, dim=8, embeddings_initializer="zeros") for n in ("a", "b")
+    ]
     by = st.optimizer("sgd")
     ids = tf.range(1, 3000, dtype=tf.int64)
     st.train(tables, ids, by)
@@ -306,7 +308,10 @@ def test_all_or_nothing_of_a_step_while_another_thread_trains(path):
         steps = set()
         for i in itertools.count():
             snapshot.save(path, tables, delta=i % 4 != 0)
-            new = [st.table(n, dim=8, initializer="zeros") for n in ("a", "b")]
+            new = [
+                st.table(n, dim=8, embeddings_initializer="zeros")
+                for n in ("a", "b")
+            ]
             snapshot.restore(path, new)
             one, other = (st.content(t) for t in new)
             assert one["rows"] == other["rows"]
@@ -566,7 +571,7 @@ def test_row_types(path, dtype, dim):
         {"admission": lodestar.MinCount(3)},
         {"admission": lodestar.CountingBloom(2, 0.01, 1000)},
         {"eviction": lodestar.MaxRows(6)},
-        {"missing": lodestar.SharedRows(4)},
+        {"default_row": lodestar.SharedRows(4)},
         {"eviction": lodestar.MaxAge(2), "num_shards": 7},
     ],
     ids=lambda options: type(list(options.values())[0]).__name__,

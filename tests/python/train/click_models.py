@@ -54,7 +54,7 @@ def wrap(optimizer="adagrad", rate=0.1):
         optimizer = keras.optimizers.get(
             {"class_name": optimizer, "config": {"learning_rate": rate}}
         )
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer)
+    return lodestar.optimizers.wrap(optimizer)
 
 
 def make_model(
@@ -64,8 +64,8 @@ def make_model(
     keras.utils.set_random_seed(3)
     inputs = make_inputs()
     features = {
-        "a": lodestar.Feature(dim=4, combiner="mean"),
-        "b": lodestar.Feature(dim=3, combiner="sum"),
+        "a": lodestar.Feature(output_dim=4, combiner="mean"),
+        "b": lodestar.Feature(output_dim=3, combiner="sum"),
     }
     rows = lodestar.layers.EmbeddingCollection(features, name="rows")(
         {name: inputs[name] for name in features}

@@ -1,6 +1,5 @@
 """What fit_test.py runs of schedule, in the process of fit_programs.py."""
 
-import keras
 import pytest
 import tensorflow as tf
 from fit_programs import COORDINATOR, DATA, STRATEGY, model
@@ -14,11 +13,11 @@ from lodestar.train import fit, join, schedule
 def steps_are_scheduled_once():
     """What they take and give; what was traced before is traced again."""
     with STRATEGY.scope():
-        table = lodestar.EmbeddingVariable(2, initializer="zeros", name="own")
-        weight = tf.Variable(0.0)
-        sgd = lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(-1.0)
+        table = lodestar.EmbeddingVariable(
+            2, embeddings_initializer="zeros", name="own"
         )
+        weight = tf.Variable(0.0)
+        sgd = lodestar.optimizers.SGD(-1.0)
         sgd.build([table.hook, weight])
     logs = UpdateLogs.of(STRATEGY)
 

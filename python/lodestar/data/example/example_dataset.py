@@ -43,7 +43,7 @@ def ExampleDataset(
     the first one that has a value.
 
     A missing feature, a string of `Schema.na_values`, and a NaN among integers
-    are missing values: none in a sparse column, `missing` in a dense column,
+    are missing values: none in a sparse column, `fill_value` in a dense column,
     and an error in a label or a one-hot column.
 
     Reading and parsing call no Python, so that tf.data workers can run them,
