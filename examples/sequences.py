@@ -63,14 +63,13 @@ print(f"{USERS:,} histories of {lengths.min()} to {lengths.max()} items")
 
 # ## The model
 #
-# The embedding returns ragged rows `[batch, (length), DIM]`. `SequencePad` makes
+# The embedding returns ragged rows `[batch, (length), DIM]`. `sequence.pad` makes
 # them `[batch, longest, DIM]` with a mask, which Keras passes on to the loss.
 
 ids = keras.Input((None,), dtype="int64", ragged=True, name="history")
 rows = lodestar.layers.DynamicEmbedding(DIM, name="item")(ids)
-states = keras.layers.GRU(2 * DIM, return_sequences=True, name="gru")(
-    lodestar.layers.SequencePad()(rows)
-)
+padded, steps = lodestar.sequence.pad(rows)
+states = keras.layers.GRU(2 * DIM, return_sequences=True, name="gru")(padded)
 scores = keras.layers.Dense(len(catalogue), name="scores")(states)
 model = keras.Model(ids, scores)
 model.compile(
@@ -84,11 +83,11 @@ print(f"loss {losses[0]:.2f} -> {losses[-1]:.2f}")
 
 # ## Prediction
 #
-# Only the last state of a history predicts the next item. `SequenceUnpad` drops
-# the padding, and `SequencePool` takes the last state of each history.
+# Only the last state of a history predicts the next item. `sequence.unpad` drops
+# the padding, and `sequence.pool` takes the last state of each history.
 
-unpadded = lodestar.layers.SequenceUnpad()([states, ids])
-state = lodestar.layers.SequencePool("last")(unpadded)
+unpadded = lodestar.sequence.unpad(states, steps)
+state = lodestar.sequence.pool(unpadded, "last")
 recommender = keras.Model(ids, model.get_layer("scores")(state))
 histories = tf.gather(catalogue, log[:, :-1])
 by_model = recommender.predict(histories, batch_size=512, verbose=0)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras.src.utils import model_visualization
 
 import lodestar
-from lodestar import layers
+from lodestar import layers, sequence
 
 IDS = np.array([[3, 5], [7, -1], [3, 9], [11, 5]])
 HISTORIES = tf.ragged.constant([[3, 5], [], [2**62, 7, 3], [9]], dtype=tf.int64)
@@ -110,15 +110,15 @@ def sequence_conv():
     ids = keras.Input((None,), dtype="int64", ragged=True)
     rows = layers.DynamicEmbedding(4)(ids)
     rows = layers.SequenceConv(5, kernel_size=3)(rows)
-    return ended(ids, layers.SequencePool("max")(rows)), HISTORIES
+    return ended(ids, sequence.pool(rows, "max")), HISTORIES
 
 
 def recurrent():
     ids = keras.Input((None,), dtype="int64", ragged=True)
-    rows = layers.SequencePad()(layers.DynamicEmbedding(4)(ids))
+    rows, lengths = sequence.pad(layers.DynamicEmbedding(4)(ids))
     rows = keras.layers.GRU(3, return_sequences=True)(rows)
-    rows = layers.SequenceSoftmax()(layers.SequenceUnpad()([rows, ids]))
-    return ended(ids, layers.SequencePool("last")(rows)), HISTORIES
+    rows = sequence.softmax(sequence.unpad(rows, lengths, like=ids))
+    return ended(ids, sequence.pool(rows, "last")), HISTORIES
 
 
 def fitted(model, x):
