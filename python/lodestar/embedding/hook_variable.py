@@ -178,7 +178,7 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         if table is None:
             return super().shape
         with tf.init_scope():
-            return tf.TensorShape([int(table.size()), table.dim])
+            return tf.TensorShape([int(table.size()), table.output_dim])
 
     def __copy__(self) -> "HookVariable":
         return self  # a table has one
