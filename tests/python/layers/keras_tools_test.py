@@ -91,8 +91,8 @@ def collection():
     }
     rows = layers.EmbeddingCollection(
         {
-            "user": lodestar.Feature(dim=3, combiner="sum"),
-            "items": lodestar.Feature(dim=4, combiner="mean"),
+            "user": lodestar.Feature(output_dim=3, combiner="sum"),
+            "items": lodestar.Feature(output_dim=4, combiner="mean"),
         }
     )(inputs)
     rows = keras.layers.Concatenate()([rows["user"], rows["items"]])

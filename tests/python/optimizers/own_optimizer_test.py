@@ -81,7 +81,11 @@ def test_several_tables_and_a_shared_one():
         lodestar.layers.DynamicEmbedding(table=shared, combiner="sum")(ids),
         lodestar.layers.DynamicEmbedding(table=shared, combiner="max")(ids),
         lodestar.layers.EmbeddingCollection(
-            {"a": lodestar.Feature(dim=2, combiner="sum", optimizer="adam")}
+            {
+                "a": lodestar.Feature(
+                    output_dim=2, combiner="sum", optimizer="adam"
+                )
+            }
         )({"a": ids})["a"],
     ]
     model = keras.Model(
