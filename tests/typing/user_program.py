@@ -38,8 +38,8 @@ def sequences(x: lodestar.LoDTensor) -> None:
 def data(folder: str) -> None:
     spec = Schema.load(f"{folder}/schema.yaml")
     assert_type(spec, Schema)
-    lodestar.paddle.MultiSlotDataset([f"{folder}/part-0"], spec, 512)
-    lodestar.paddle.MultiSlotDataset(5, spec, 512)  # type: ignore[arg-type]
+    lodestar.data.open_dataset([f"{folder}/part-0"], spec, 512)
+    lodestar.data.open_dataset("a", spec, "b")  # type: ignore[arg-type]
     assert_type(lodestar.data.Column.label("click"), lodestar.data.Column)
 
 
