@@ -1,4 +1,4 @@
-"""MultiSlot text and other formats of Paddle: readers, writers, generators."""
+"""What users of Paddle know: MultiSlot text, its readers, and training by threads."""
 
 from lodestar.paddle.data_feed_desc import DataFeedDesc
 from lodestar.paddle.in_memory_dataset import InMemoryDataset, MergeCounts
@@ -11,6 +11,7 @@ from lodestar.paddle.multislot_writer import MultiSlotWriter
 from lodestar.paddle.parse_multislot import parse_multislot
 from lodestar.paddle.readers import batch_reader, sample_reader
 from lodestar.paddle.selected_rows import SelectedRows
+from lodestar.paddle.train_from_dataset import train_from_dataset
 
 __all__ = [
     "DataFeedDesc",
@@ -24,4 +25,5 @@ __all__ = [
     "batch_reader",
     "parse_multislot",
     "sample_reader",
+    "train_from_dataset",
 ]
