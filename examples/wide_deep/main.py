@@ -157,7 +157,7 @@ def train(
     steps_a_pass = int(batches.cardinality())
     steps = options.epochs * steps_a_pass
     done = 0
-    if versions := lodestar.snapshot.list(path):
+    if versions := lodestar.snapshot.versions(path):
         found = {name: versions[-1].metadata.get(name) for name in settings}
         if found != settings:
             raise DataError(

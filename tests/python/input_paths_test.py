@@ -14,7 +14,7 @@ from lodestar.lookup import IdTable
 SLOTS = data.Schema([data.Column.label("y"), data.Column.sparse("C")])
 
 
-def read(path, make=paddle.MultiSlotDataset, **options):
+def read(path, make=paddle.multislot_dataset.MultiSlotDataset, **options):
     list(make(path, SLOTS, 2, **options))
 
 
@@ -22,16 +22,18 @@ READERS = {
     "multislot": read,
     "in memory": lambda path: read(path, mode="in_memory"),
     "piped": lambda path: read(path, pipe_command=["cat"]),
-    "norm": lambda path: read(path, hugectr.NormDataset),
-    "raw": lambda path: read(path, hugectr.RawDataset),
+    "norm": lambda path: read(path, hugectr.norm_dataset.NormDataset),
+    "raw": lambda path: read(path, hugectr.raw_dataset.RawDataset),
     "parquet": lambda path: read(path, open_dataset),
     "csv": lambda path: read(path, open_dataset, format="csv"),
     "slots": data.Schema.load,
     "file list": hugectr.read_file_list,
 }
 WRITERS = {
-    "multislot": lambda path: paddle.MultiSlotWriter(path, SLOTS),
-    "norm": lambda path: hugectr.NormWriter(path, SLOTS),
+    "multislot": lambda path: paddle.multislot_writer.MultiSlotWriter(
+        path, SLOTS
+    ),
+    "norm": lambda path: hugectr.norm_writer.NormWriter(path, SLOTS),
     "parquet": lambda path: data.open_writer(path, SLOTS, "parquet"),
     "slots": SLOTS.save,
     "file list": lambda path: hugectr.write_file_list(path, ["a"]),

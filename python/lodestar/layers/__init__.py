@@ -1,6 +1,5 @@
 """Keras 3 layers."""
 
-from lodestar.layers.device_plan import plan_devices
 from lodestar.layers.dynamic_embedding import DynamicEmbedding
 from lodestar.layers.embedding_collection import EmbeddingCollection
 from lodestar.layers.id_lookup import IdLookup
@@ -11,5 +10,4 @@ __all__ = [
     "EmbeddingCollection",
     "IdLookup",
     "SequenceConv",
-    "plan_devices",
 ]

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from lodestar.data import Column, Schema
 from lodestar.embedding.hook_variable import as_hook
-from lodestar.paddle import MultiSlotDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SLOTS = Schema(
     [Column.label("click"), Column.dense("x", [1]), Column.sparse("ids")]

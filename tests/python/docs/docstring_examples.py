@@ -66,7 +66,7 @@ def _write_files():
     model = _model()
     for path in ("model", "served"):
         lodestar.export.saved_model(model, path)
-    lodestar.snapshot.save_model("snapshots", model)
+    lodestar.snapshot.save("snapshots", model)
 
 
 def _write(path, samples, **options):

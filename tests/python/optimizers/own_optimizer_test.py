@@ -81,7 +81,11 @@ def test_several_tables_and_a_shared_one():
         lodestar.layers.DynamicEmbedding(table=shared, combiner="sum")(ids),
         lodestar.layers.DynamicEmbedding(table=shared, combiner="max")(ids),
         lodestar.layers.EmbeddingCollection(
-            {"a": lodestar.Feature(dim=2, combiner="sum", optimizer="adam")}
+            {
+                "a": lodestar.Feature(
+                    output_dim=2, combiner="sum", optimizer="adam"
+                )
+            }
         )({"a": ids})["a"],
     ]
     model = keras.Model(
@@ -98,7 +102,7 @@ def test_several_tables_and_a_shared_one():
 @pytest.mark.parametrize("way", ["apply", "apply_gradients"])
 def test_loop_of_the_users_own(graph, way):
     table = lodestar.EmbeddingVariable(
-        2, initializer="zeros", optimizer=K.SGD(1.0), name="t"
+        2, embeddings_initializer="zeros", optimizer=K.SGD(1.0), name="t"
     )
     dense, optimizer = keras.Variable([1.0, 2.0]), K.SGD(0.5)
 

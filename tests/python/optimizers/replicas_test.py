@@ -497,8 +497,8 @@ def through_checkpoint(model, other, path):
 
 
 def through_snapshot(model, other, path):
-    lodestar.snapshot.save_model(path, model)
-    lodestar.snapshot.restore_model(path, other)
+    lodestar.snapshot.save(path, model)
+    lodestar.snapshot.restore(path, other)
     return other
 
 

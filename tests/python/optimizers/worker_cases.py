@@ -338,7 +338,7 @@ def stopped(strategy, folder):
 
     assert train(1, plain=True) == 2
     assert train(0) == 2
-    assert lodestar.snapshot.list(folder)[-1].step == 2
+    assert lodestar.snapshot.versions(folder)[-1].step == 2
     assert train(None) == 8
 
 
@@ -394,7 +394,7 @@ def snapshots(strategy, folder):
         assert "'x'" in str(error), error
     else:
         raise AssertionError("saved")
-    assert len(lodestar.snapshot.list(folder)) == 3
+    assert len(lodestar.snapshot.versions(folder)) == 3
 
 
 def unnamed(strategy, folder):

@@ -55,7 +55,7 @@ class Trainer:
         self.model.train_on_batch(features, {"score": self._rng.random((8, 1))})
 
     def save(self, delta=False, **options):
-        return lodestar.snapshot.save_model(
+        return lodestar.snapshot.save(
             self.snapshots, self.model, delta=delta, **options
         )
 

@@ -20,7 +20,9 @@ BATCH = 8
 
 def write(path, rng, rows=ROWS):
     """Writes samples whose label is a function of one id; returns the path."""
-    with lodestar.paddle.MultiSlotWriter(str(path), SPEC) as writer:
+    with lodestar.paddle.multislot_writer.MultiSlotWriter(
+        str(path), SPEC
+    ) as writer:
         for _ in range(rows):
             a = rng.integers(1, 50, rng.integers(1, 4)).tolist()
             writer.write(

@@ -643,7 +643,7 @@ def a_lost_parameter_server_is_named(folder):
         """When the newest snapshot is of the middle of an epoch."""
 
         def on_train_batch_begin(self, batch, logs=None):
-            newest = lodestar.snapshot.list(folder)[-1:]
+            newest = lodestar.snapshot.versions(folder)[-1:]
             if newest and not newest[0].metadata["epoch_ended"]:
                 CLUSTER.kill("ps", 1)
 
@@ -690,7 +690,7 @@ def training_goes_on_from_a_snapshot(folder):
     assert history["AUC"][-1] > 0.9
     assert ours.optimizer.iterations.numpy() == 24 * (first + 3)
     alone = click_model(contextlib.nullcontext())
-    lodestar.snapshot.restore_model(folder, alone)
+    lodestar.snapshot.restore(folder, alone)
     here = alone.get_layer("items").table.export()
     np.testing.assert_array_equal(table.export().ids, here.ids)
     np.testing.assert_array_equal(table.export().rows, here.rows)
