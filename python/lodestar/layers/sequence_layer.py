@@ -54,7 +54,7 @@ class SequenceLayer(keras.layers.Layer):
         raise ValueError(
             f"{self.name} needs a ragged {name}, found a dense one of shape "
             f"{x.shape}; use keras.Input(..., ragged=True), and to export "
-            "lodestar.export.saved_model"
+            "lodestar.export.save"
         )
 
     def pair(self, inputs: Any, names: str) -> tuple[Any, Any]:

@@ -24,7 +24,7 @@ class SequencePool(SequenceLayer):
 
     A dense input is refused: its padding would be pooled, too. `model.export`
     and `tf.saved_model.save` give models dense inputs, so export with
-    `lodestar.export.saved_model`.
+    `lodestar.export.save`.
 
     Args:
         combiner: "sum", "mean", "sqrtn", "max", "first" or "last".

@@ -127,7 +127,7 @@ def test_rows_beside_what_was_pooled_of_two_levels(tmp_path):
     model.save(path)
     assert _column(keras.saving.load_model(path)(batch)) == want
     path = str(tmp_path / "exported")
-    lodestar.export.saved_model(model, path)
+    lodestar.export.save(model, path)
     exported = tf.saved_model.load(path)
     assert _column(exported.serve({"x": batch})["output_0"]) == want
 

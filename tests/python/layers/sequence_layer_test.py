@@ -142,7 +142,7 @@ def test_saved_and_exported(make, levels, tmp_path):
     assert layer.get_config() == model.get_layer("layer").get_config()
 
     path = str(tmp_path / "exported")
-    lodestar.export.saved_model(model, path)
+    lodestar.export.save(model, path)
     exported = tf.saved_model.load(path)
     assert _values(exported.serve({"x": x})["output_0"]) == want
     splits = x.nested_row_splits
@@ -155,7 +155,7 @@ def test_saved_and_exported(make, levels, tmp_path):
     assert _values(served["output_0"]) == want
     lodestar.export.verify(model, path, x)
     # A dense signature would take padding for rows: it is refused.
-    with pytest.raises(ValueError, match="lodestar.export.saved_model"):
+    with pytest.raises(ValueError, match="lodestar.export.save"):
         model.export(str(tmp_path / "dense"), verbose=False)
 
 

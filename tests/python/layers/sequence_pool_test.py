@@ -101,12 +101,12 @@ def test_config_and_saved_model(tmp_path):
     inputs = keras.Input((None, 3), ragged=True, name="x")
     model = keras.Model(inputs, layer(inputs))
     path = str(tmp_path / "model")
-    lodestar.export.saved_model(model, path)
+    lodestar.export.save(model, path)
     x = tf.RaggedTensor.from_row_lengths(tf.ones([3, 3]), [1, 0, 2])
     served = tf.saved_model.load(path).serve({"x": x})["output_0"]
     np.testing.assert_array_equal(served, model(x))
     # A dense signature would pool padding: it is refused, and says what to do.
-    with pytest.raises(ValueError, match="lodestar.export.saved_model"):
+    with pytest.raises(ValueError, match="lodestar.export.save"):
         model.export(str(tmp_path / "dense"), verbose=False)
 
 
@@ -141,7 +141,7 @@ def test_a_level_above_the_innermost_in_a_model(tmp_path):
     loaded = keras.saving.load_model(path)
     np.testing.assert_array_equal(loaded(x), wanted)
     assert loaded.layers[1].level == 0
-    lodestar.export.saved_model(model, str(tmp_path / "served"))
+    lodestar.export.save(model, str(tmp_path / "served"))
     served = tf.saved_model.load(str(tmp_path / "served"))
     np.testing.assert_allclose(served.serve({"x": x})["output_0"], wanted)
 

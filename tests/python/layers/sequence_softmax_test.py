@@ -83,7 +83,7 @@ def test_attention_pooling_trains(tmp_path):
         tf.gather(attention(x).flat_values, marked), 1.0, atol=0.2
     )
     path = str(tmp_path / "exported")
-    lodestar.export.saved_model(attention, path)
+    lodestar.export.save(attention, path)
     exported = tf.saved_model.load(path)
     np.testing.assert_allclose(
         exported.serve({"x": x})["output_0"].flat_values,
