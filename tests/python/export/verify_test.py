@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.export import MismatchError, verify
+from lodestar.export.compare import OutputDifference
 
 
 @pytest.fixture(scope="module")
