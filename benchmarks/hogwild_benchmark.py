@@ -52,9 +52,7 @@ def make_model(schema, dim, tower):
     click = keras.layers.Activation("sigmoid")(logit)
     model = keras.Model(inputs, click)
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.05, initial_accumulator_value=1e-6)
-        ),
+        lodestar.optimizers.Adagrad(0.05, initial_accumulator_value=1e-6),
         "binary_crossentropy",
     )
     return model

@@ -37,7 +37,7 @@ class Versions:
         x = found(ids)
         weight = keras.layers.Dense(1, use_bias=False)
         model = keras.Model({"ids": ids}, {"rows": x, "score": weight(x)})
-        model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"))
+        model.compile(lodestar.optimizers.SGD())
         lodestar.export.save(model, self.exported)
         rng = np.random.default_rng(0)
         # What calls look up is written to by each version.

@@ -33,8 +33,11 @@ import tensorflow as tf  # noqa: E402
 from ctr_model import make_model  # noqa: E402
 from ctr_options import parse  # noqa: E402
 
-from lodestar.data import FileDataset, FileListServer  # noqa: E402
-from lodestar.paddle import MultiSlotDataset  # noqa: E402
+from lodestar.data import (  # noqa: E402
+    FileDataset,
+    FileListServer,
+    open_dataset,
+)
 
 _LOOPBACK = (2, 2)  # parameter servers, trainers
 _ENDLESS = 2**31  # steps
@@ -196,7 +199,7 @@ def score(options: types.SimpleNamespace) -> None:
     lodestar.snapshot.restore(done, model)
     lodestar.export.save(model, exported, from_rows=True)
     *_, (day, files) = days_of(options).items()
-    batches = MultiSlotDataset(
+    batches = open_dataset(
         files, ctr_data.read_schema(options), **ctr_data.reader_options(options)
     )
     features, _ = next(iter(batches))

@@ -69,7 +69,7 @@ def make_model(
     out = keras.layers.Dense(1, activation="sigmoid", name="score")(x)
     model = keras.Model(inputs, out)
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer),
+        lodestar.optimizers.wrap(optimizer),
         "binary_crossentropy",
     )
     return model

@@ -60,7 +60,7 @@ def step_of(model, optimizer):
 
 def ours(optimizer):
     """The optimizer, for tables too."""
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer)
+    return lodestar.optimizers.wrap(optimizer)
 
 
 def adagrad():

@@ -76,10 +76,8 @@ def wide_and_deep(
 def compile_model(model: keras.Model, learning_rate: float) -> None:
     """Gives the model its optimizer, loss and metrics."""
     model.compile(
-        optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(
-                learning_rate, initial_accumulator_value=_INITIAL_ACCUMULATOR
-            )
+        optimizer=lodestar.optimizers.Adagrad(
+            learning_rate, initial_accumulator_value=_INITIAL_ACCUMULATOR
         ),
         loss="binary_crossentropy",
         metrics=[

@@ -7,7 +7,7 @@ import contextlib
 import sys
 import traceback
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -41,6 +41,10 @@ try:
     from keras.src.saving import saving_lib as _saving_lib
 except ImportError:
     _saving_lib = None
+try:
+    from keras.src.utils import summary_utils as _summary_utils
+except ImportError:
+    _summary_utils = None
 try:
     from keras.src.backend.common import global_state as _global_state
 except ImportError:
@@ -200,6 +204,19 @@ def writes_file() -> bool:
     )
 
 
+def counts_parameters() -> bool:
+    """Returns whether Keras counts the parameters of variables.
+
+    `summary` and `count_params` multiply the numbers in `Variable.shape`, and
+    only the frame that reads it tells them from an optimizer, which allocates
+    slots of that shape. Call this from the property. Without the private name
+    the answer is False: summaries then leave out the rows of tables.
+    """
+    if _summary_utils is None:
+        return False
+    return sys._getframe(2).f_globals is vars(_summary_utils)
+
+
 def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
     """Returns the variables that are attributes of `layer` itself.
 
@@ -211,6 +228,15 @@ def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
         *getattr(layer, "_trainable_variables", ()),
         *getattr(layer, "_non_trainable_variables", ()),
     ]
+
+
+def set_keras_mask(tensor: Any, mask: Any) -> None:
+    """Gives `tensor` the mask that the Keras layers that take it read.
+
+    Keras's guide to masking shows the attribute, but only layers can set it by
+    public API, and a layer per call is slow. Without it padding is not skipped.
+    """
+    tensor._keras_mask = mask
 
 
 def is_symbolic_build() -> bool:
@@ -265,6 +291,52 @@ def model_that_makes_config() -> keras.Model | None:
             if isinstance(model, keras.Model):
                 return model
     return None
+
+
+def running_optimizers() -> Iterator[keras.optimizers.Optimizer]:
+    """Yields the Keras optimizers whose methods are running, innermost first.
+
+    Keras assigns a gradient to a variable without saying on whose behalf, so
+    only the calling frames tell.
+    """
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if isinstance(found, keras.optimizers.Optimizer):
+            yield found
+        frame = frame.f_back
+
+
+def layers_made_together() -> list[keras.layers.Layer]:
+    """Returns the layers that a running clone or `from_config` has made so far.
+
+    Keras makes each layer of a model from its config alone and tells it nothing
+    of the others, so only local variables of the calling frames have them.
+    Without those names there are none, and layers that share a table would get
+    one each.
+    """
+    layers: list[keras.layers.Layer] = []
+    for frame, _ in traceback.walk_stack(None):
+        name = {
+            "wrapped_clone_function": "cache",
+            "functional_from_config": "created_layers",
+        }.get(frame.f_code.co_name)
+        made = frame.f_locals.get(name) if name else None
+        if isinstance(made, dict):
+            layers += made.values()
+    return layers
+
+
+def is_cloning() -> bool:
+    """Returns whether `keras.models.clone_model` is copying a layer.
+
+    It makes the copy from the layer's config, which is that of a file too.
+    Without the private name the answer is False.
+    """
+    return any(
+        frame.f_code.co_name == "wrapped_clone_function"
+        for frame, _ in traceback.walk_stack(None)
+    )
 
 
 def layer_of(tensor: Any) -> Any:
@@ -355,3 +427,16 @@ def anew(function: tf.types.experimental.PolymorphicFunction) -> Any:
         function.python_function,
         autograph=getattr(function, "_autograph", True),
     )
+
+
+class CheckpointedOptimizer:
+    """Lets checkpoints of earlier layouts restore an optimizer.
+
+    They hold it as the child `inner_optimizer` of a wrapper. The name of the
+    method is TensorFlow's own; without it those checkpoints do not restore.
+    """
+
+    def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "inner_optimizer":
+            return self
+        return super()._lookup_dependency(name, *args, **kwargs)

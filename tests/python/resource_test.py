@@ -36,9 +36,7 @@ def trained():
 
 
 def train(table, ids=(IDS, [1, 2], [4])):
-    wrapper = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.Adam(0.1)
-    )
+    wrapper = lodestar.optimizers.Adam(0.1)
     for batch in ids:
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(table.lookup(batch, training=True) ** 2)
@@ -219,9 +217,7 @@ def test_a_deep_copy_of_a_model():
         ]
     )
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adam(0.1)
-        ),
+        lodestar.optimizers.Adam(0.1),
         "mse",
     )
     x, y = np.array([[1, 2], [3, 4]]), np.ones((2, 1))
@@ -454,7 +450,7 @@ def test_layers_may_have_names_that_begin_with_an_underscore(name):
     )
     rows = layer(ids) + collection({"f": ids})["f"]
     model = keras.Model(ids, rows)
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    model.compile(lodestar.optimizers.SGD(), "mse")
     model.fit(np.ones((2, 2), int), np.ones((2, 2)), verbose=0)
     look_up = lodestar.layers.IdLookup(vocabulary=["a"], name=name)
     assert int(look_up(tf.constant("a"))) == 1

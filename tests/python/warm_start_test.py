@@ -75,7 +75,7 @@ def test_nothing_from_nothing():
 
 def trained():
     t = table()
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad")
+    optimizer = lodestar.optimizers.Adagrad()
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(t.lookup([0, 99], training=True))
     optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])

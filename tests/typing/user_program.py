@@ -39,13 +39,13 @@ def sequences(x: lodestar.LoDTensor) -> None:
 def data(folder: str) -> None:
     spec = Schema.load(f"{folder}/schema.yaml")
     assert_type(spec, Schema)
-    lodestar.paddle.MultiSlotDataset([f"{folder}/part-0"], spec, 512)
-    lodestar.paddle.MultiSlotDataset(5, spec, 512)  # type: ignore[arg-type]
+    lodestar.data.open_dataset([f"{folder}/part-0"], spec, 512)
+    lodestar.data.open_dataset("a", spec, "b")  # type: ignore[arg-type]
     assert_type(lodestar.data.Column.label("click"), lodestar.data.Column)
 
 
 def lookups() -> None:
-    table = lodestar.lookup.index_table_from_tensor(["a", "b"], 1)
+    table = IdTable.from_tensor(["a", "b"], 1)
     assert_type(table, IdTable | IdTableWithHashBuckets)
     table.lookup(np.array(["a"]))
     table.lookup(["a"], nam="x")  # type: ignore[call-arg]

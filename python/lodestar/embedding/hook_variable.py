@@ -4,7 +4,7 @@ import copy
 import re
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -16,25 +16,27 @@ from lodestar.embedding.dense_view import dense_view
 from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.embedding.slot_owner import SlotOwner
 from lodestar.ops import lost_gradients
-from lodestar.ops.compile_line import compile_line, wrappers
+from lodestar.ops.compile_line import compile_line, table_optimizers
 
 _PLAIN_OPTIMIZER = (
     "`{path}` is a dynamic embedding: its gradient is sparse over 64-bit ids, "
-    "and the optimizer would apply it to a variable without rows. Wrap the "
-    "optimizer:\n{line}"
+    "which this Keras optimizer cannot apply. Use the optimizer of the same "
+    "name in lodestar.optimizers, or give the table an optimizer of its own "
+    "(optimizer='adagrad'):\n{line}"
 )
 _PLAIN_LOSS_SCALING = (
     "`{path}` is a dynamic embedding, whose gradient is sparse over 64-bit "
     "ids. Under the mixed_float16 policy compile puts Keras's "
     "LossScaleOptimizer around the optimizer, which would make the gradient "
-    "dense. Wrap the optimizer:\n{line}"
+    "dense. Name the optimizers of lodestar.optimizers yourself:\n{line}"
 )
 _DENSE_GRADIENT = (
     "The gradient of a dynamic embedding is sparse over 64-bit ids, and cannot "
     "be made a dense tensor, as an optimizer or a loop here does. In a loop "
     "of your own, use its `values` and `indices`, and "
-    "lodestar.optimizers.clip_by_global_norm. Wrap the optimizer, under the "
-    "mixed_float16 policy by the second line:\n{line}\n{scaled}"
+    "lodestar.optimizers.clip_by_global_norm. Otherwise use an optimizer of "
+    "lodestar.optimizers; the second line is for the mixed_float16 policy:"
+    "\n{line}\n{scaled}"
 )
 _NOT_DENSE = (
     "`{path}` stands for the rows of {table!r}, which are sparse over 64-bit "
@@ -53,6 +55,21 @@ _ONLY_WEIGHTS = (
     "place of keras.callbacks.EarlyStopping(restore_best_weights=True) "
     "lodestar.callbacks.EarlyStopping. The dense layers of the model have a "
     "get_weights and set_weights of their own."
+)
+
+# Options by which a Keras optimizer acts on all gradients together.
+_NOT_FOR_OWN = (
+    "clipnorm",
+    "clipvalue",
+    "global_clipnorm",
+    "gradient_accumulation_steps",
+    "loss_scale_factor",
+)
+_NOT_HONORED = (
+    "`{path}` is a dynamic embedding, to which {optimizer}({given}) cannot "
+    "apply. Use the optimizer of the same name in lodestar.optimizers, "
+    "which clips, unscales and accumulates the gradients of tables "
+    "too:\n{line}"
 )
 
 # What a hook is in Keras's files, beside its table; weights that are copied
@@ -87,11 +104,12 @@ def _none() -> None:
 class HookVariable(keras.Variable, _private.KerasSaveable):
     """Trainable variable of shape `[0, D]`; its gradient holds rows and ids.
 
-    It has no elements, so it adds no parameters, and an optimizer that builds
-    state for it builds empty state. Keras assigns the gradient itself to a
+    It has no elements, so an optimizer that builds state for it builds empty
+    state. Keras assigns the gradient itself to a
     variable whose `overwrite_with_gradient` is true; an optimizer that does
     not know about hooks therefore ends up in `assign`, which refuses it while
-    the step is traced. The wrapper optimizer takes hooks out before that.
+    the step is traced, unless the table has an optimizer of its own. The
+    optimizers of lodestar.optimizers take hooks out before that.
 
     What a reader of `layer.weights` gets from it:
 
@@ -100,16 +118,24 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
     | TensorFlow, Keras and NumPy functions and operators | `dense_view(table)` |
     | the same under a gradient tape or in a graph | RuntimeError |
     | `get_weights`, legacy `.h5` files: copies for `assign` | RuntimeError |
+    | `summary` and `count_params` | `[rows, D]` as its shape |
     | Keras's other files | a placeholder; the file has the table |
     | `value` and `handle`, for tapes, checkpoints and exports | `[0, D]` |
     """
+
+    # `lodestar.optimizers.wrap`, which that package sets.
+    wrap_optimizer: Callable[[Any], Any]
 
     def __init__(self, table: Any, name: str, row_optimizer: Any = None):
         # Weak: the table owns the hook, and gigabytes of rows must not wait
         # for the cycle collector.
         self._table = weakref.ref(table)
         if row_optimizer is not None:
-            row_optimizer = get_optimizer("optimizer", row_optimizer)
+            row_optimizer = self.wrap_optimizer(
+                get_optimizer("optimizer", row_optimizer)
+            )
+            # It trains this table alone, so no other table waits for it.
+            table_optimizers.discard(row_optimizer)
         self.row_optimizer: keras.optimizers.Optimizer | None = row_optimizer
         self.slots = SlotOwner()
         self.in_layer = False  # that writes the table to Keras's files
@@ -131,6 +157,8 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             autocast=False,
             name=_scope_name(name),
         )
+        if self.row_optimizer is not None:
+            self.row_optimizer.build_for_table(self)
 
     @property
     def table(self) -> Any:
@@ -142,6 +170,15 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
                 "keep the variable, or the layer that owns it, referenced."
             )
         return table
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """`[0, dim]`; `[rows, dim]` where Keras counts parameters."""
+        table = self._table() if _private.counts_parameters() else None
+        if table is None:
+            return super().shape
+        with tf.init_scope():
+            return tf.TensorShape([int(table.size()), table.output_dim])
 
     def __copy__(self) -> "HookVariable":
         return self  # a table has one
@@ -186,6 +223,9 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             self._scaled_by_keras |= policy.compute_dtype == "float16"
             if self._scaled_by_keras and self._recorded:
                 self._refuse_loss_scaling()
+        # With this option Keras makes the gradient dense instead of assigning
+        # it.
+        self._check_plain(["gradient_accumulation_steps"])
         return True
 
     def infer_training(self) -> bool:
@@ -225,7 +265,7 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             or not tf.executing_eagerly()
             or _private.tape_is_recording()
             # One that may be about to make its first step.
-            or not all(wrapper.built for wrapper in wrappers)
+            or not all(optimizer.built for optimizer in table_optimizers)
         ):
             return
         self._rows_before = None
@@ -238,7 +278,7 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             )
 
     def manage(self, wrapper: keras.optimizers.Optimizer) -> None:
-        """Says that `wrapper` takes this hook's gradients."""
+        """Records that `wrapper`, which trains tables, takes the gradients."""
         self.claimed = True
         self.wrapper = weakref.ref(wrapper)
 
@@ -255,7 +295,7 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         lost_gradients.record(self)
         if self._scaled_by_keras and self.wrapper() is None:
             # A wrapper that is not built may be the one to take it.
-            if all(wrapper.built for wrapper in wrappers):
+            if all(optimizer.built for optimizer in table_optimizers):
                 self._refuse_loss_scaling()
 
     def _refuse_loss_scaling(self) -> None:
@@ -265,19 +305,51 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         )
 
     def assign(self, value: Any) -> Any:
-        """Refuses gradients of plain optimizers, and weights without rows.
+        """Trains the table by its own optimizer; refuses everything else.
+
+        A plain Keras optimizer assigns the gradient of a variable whose
+        `overwrite_with_gradient` is true to the variable.
 
         Raises:
-            RuntimeError: Always.
+            RuntimeError: The table has no optimizer of its own, the optimizer
+                that assigns the gradient does something to it that cannot be
+                honored here, or `value` is not a gradient.
         """
         if isinstance(value, tf.IndexedSlices):
+            self._train(value)
+            return value
+        if getattr(value, "shape", None) == _IN_FILES.shape:
+            return value
+        raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
+
+    def _train(self, gradient: tf.IndexedSlices) -> None:
+        if self.row_optimizer is None:
             line = compile_line(self.model())
             raise RuntimeError(
                 _PLAIN_OPTIMIZER.format(path=self.path, line=line)
             )
-        if getattr(value, "shape", None) == _IN_FILES.shape:
-            return value
-        raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
+        self._check_plain(_NOT_FOR_OWN)
+        self.row_optimizer.apply([gradient], [self])
+
+    def _check_plain(self, options: Iterable[str]) -> None:
+        """Refuses a plain optimizer, if one is running, that has an option."""
+        for optimizer in _private.running_optimizers():
+            if getattr(optimizer, "takes_hooks", False):
+                return
+            given = [
+                f"{option}={value}"
+                for option in options
+                if (value := getattr(optimizer, option, None))
+            ]
+            if given:
+                raise RuntimeError(
+                    _NOT_HONORED.format(
+                        path=self.path,
+                        optimizer=type(optimizer).__name__,
+                        given=", ".join(given),
+                        line=compile_line(self.model()),
+                    )
+                )
 
     # What Keras has a checkpoint call. It would assign a variable of several
     # replicas, and write a tensor without elements, which not all checkpoints

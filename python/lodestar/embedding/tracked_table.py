@@ -111,11 +111,6 @@ class TrackedTable(keras.layers.Layer):
         refuse_callbacks()
         return []
 
-    def count_params(self) -> int:
-        """Rows x dim: what `summary()` shows beside the table."""
-        with tf.init_scope():
-            return int(self.size()) * self.output_dim
-
     def set_weights(self, weights: Any) -> None:
         """Refuses arrays, which do not say the ids of their rows.
 

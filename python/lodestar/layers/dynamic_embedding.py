@@ -18,7 +18,7 @@ from lodestar.embedding.lookup_arguments import (
     refuse_sizes,
 )
 from lodestar.layers import ragged_rows  # noqa: F401  # for its errors
-from lodestar.layers.feature import Feature, serialize_table
+from lodestar.layers.feature import Feature, deserialize_table, serialize_table
 from lodestar.layers.lookup_observer import LookUp, observed
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
@@ -27,8 +27,7 @@ _REFUSED = {
     "embeddings_regularizer": (
         "a penalty over a table without bounds has no gradient per step. "
         "Decay the rows that a step reads instead: model.compile("
-        "optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer("
-        "keras.optimizers.Adam(1e-3, weight_decay=1e-5)))"
+        "lodestar.optimizers.Adam(1e-3, weight_decay=1e-5))"
     ),
     "embeddings_constraint": (
         "only the rows that a step reads can be changed. Normalise them where "
@@ -108,8 +107,8 @@ def padding_mask(ids: Any, feature: Feature) -> Any:
 class DynamicEmbedding(TableLayer):
     """Rows that appear when an id is first trained on; no vocabulary, no size.
 
-    Train it with `lodestar.optimizers.DynamicEmbeddingOptimizer`; any other
-    optimizer raises an error with the line to use.
+    Train it with one of `lodestar.optimizers`, or give it an `optimizer` of
+    its own, which then works beside any Keras optimizer.
 
     >>> ids = keras.Input((None,), dtype="int64", ragged=True)
     >>> rows = lodestar.layers.DynamicEmbedding(16, combiner="mean")(ids)
@@ -318,11 +317,12 @@ class DynamicEmbedding(TableLayer):
         config = current_names(config)
         if isinstance(config.get("output_dim"), float):
             config["output_dim"] = int(config["output_dim"])
-        for name in ("table", "optimizer"):
-            if isinstance(config.get(name), dict):
-                config[name] = keras.saving.deserialize_keras_object(
-                    config[name]
-                )
+        if isinstance(config.get("table"), dict):
+            config["table"] = deserialize_table(config["table"])
+        if isinstance(config.get("optimizer"), dict):
+            config["optimizer"] = keras.saving.deserialize_keras_object(
+                config["optimizer"]
+            )
         return cls(**config)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DynamicEmbedding":

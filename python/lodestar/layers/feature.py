@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar._checks import check_size, check_text, is_number
 from lodestar._typing import AnyTensor
 from lodestar.embedding import ids as ids_lib
@@ -170,3 +171,19 @@ def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:
     """
     config = keras.saving.serialize_keras_object(table)
     return {**config, "shared_object_id": id(table)}
+
+
+def deserialize_table(config: dict[str, Any]) -> EmbeddingVariable:
+    """Returns the table of a config, one for all layers of a model.
+
+    Keras itself shares marked objects only while it loads a file.
+    """
+    mark = config.get("shared_object_id")
+    if mark is not None:
+        for layer in _private.layers_made_together():
+            for part in tf.train.TrackableView(layer).descendants():
+                if getattr(part, "shared_object_id", None) == mark:
+                    return part
+    table = keras.saving.deserialize_keras_object(config)
+    table.shared_object_id = mark
+    return table

@@ -70,11 +70,6 @@ class TableLayer(keras.layers.Layer):
         metrics: list[keras.metrics.Metric] = super().metrics
         return metrics
 
-    def count_params(self) -> int:
-        """Rows x dim of all tables: what `summary()` shows beside the layer."""
-        tables = self.tables_by_prefix().values()
-        return sum(table.count_params() for table in tables)
-
     def set_weights(self, weights: Any) -> None:
         """Refuses arrays, which do not say the ids of their rows.
 

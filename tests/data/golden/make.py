@@ -76,7 +76,7 @@ def model():
     out = keras.layers.Dense(1, kernel_initializer="ones", name="dense")(x)
     built = keras.Model({"ids": ids, "names": names}, out)
     inner = keras.optimizers.Adam(0.1, gradient_accumulation_steps=2)
-    built.compile(lodestar.optimizers.DynamicEmbeddingOptimizer(inner), "mse")
+    built.compile(lodestar.optimizers.wrap(inner), "mse")
     built.optimizer.build(built.trainable_variables)
     return built
 

@@ -192,7 +192,7 @@ def model(metrics=()):
     rows = lodestar.layers.DynamicEmbedding(2, combiner="sum", name="user")(ids)
     m = keras.Model(ids, keras.layers.Dense(1)(rows))
     m.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        lodestar.optimizers.SGD(),
         "mse",
         metrics=list(metrics),
     )
@@ -322,7 +322,7 @@ def test_a_model_whose_metrics_come_in_its_first_step(tmp_path):
         ids = keras.Input((2,), dtype="int64")
         rows = lodestar.layers.DynamicEmbedding(1, combiner="sum", name="user")
         m = Model(ids, rows(ids))
-        m.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+        m.compile(lodestar.optimizers.SGD(), "mse")
         return m
 
     class Stop(keras.callbacks.Callback):

@@ -28,7 +28,7 @@ def content(table):
 
 
 def apply(table, ids):
-    lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad").apply(
+    lodestar.optimizers.Adagrad().apply(
         [
             tf.IndexedSlices(
                 tf.ones([len(ids), table.output_dim]), tf.constant(ids)

@@ -52,9 +52,7 @@ def train(num_shards, policies):
         name="user",
         **policies,
     )
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.Adam(0.01)
-    )
+    optimizer = lodestar.optimizers.Adam(0.01)
     optimizer.build(table.trainable_variables)
 
     @tf.function(
@@ -242,7 +240,7 @@ def test_tables_that_start_alike_are_warned_of(equal):
         )
         for _ in range(2)
     ]
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+    optimizer = lodestar.optimizers.SGD()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         optimizer.build([layer.table.hook for layer in layers])

@@ -155,7 +155,7 @@ def test_insert_or_assign_remove_clear():
 def test_export_and_import():
     a = table(2)
     a.lookup([5, -5, 0], training=True)
-    lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad").apply(
+    lodestar.optimizers.Adagrad().apply(
         [tf.IndexedSlices(tf.ones([1, 2]), tf.constant([5], tf.int64))],
         [a.hook],
     )
@@ -287,7 +287,7 @@ def test_training_that_is_not_said_asks_the_tape(said):
 @pytest.mark.parametrize("combiner", [None, "sum"])
 def test_a_step_that_says_nothing_of_training_trains(combiner, graph):
     t = table()
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+    optimizer = lodestar.optimizers.SGD()
 
     def step():
         with tf.GradientTape() as tape:

@@ -215,13 +215,11 @@ CALLS = {
         r"`ids` is a RaggedTensor of shape \(2, None\); load_rows takes a dense",
     ),
     "gradient without ids": (
-        lambda t: lodestar.optimizers.DynamicEmbeddingOptimizer("sgd").apply(
-            [tf.ones((3, 2))], [t.hook]
-        ),
+        lambda t: lodestar.optimizers.SGD().apply([tf.ones((3, 2))], [t.hook]),
         "The gradient of <EmbeddingVariable 't' .*> is a EagerTensor, wanted",
     ),
     "gradient of floating ids": (
-        lambda t: lodestar.optimizers.DynamicEmbeddingOptimizer("sgd").apply(
+        lambda t: lodestar.optimizers.SGD().apply(
             [tf.IndexedSlices(tf.ones((1, 2)), [1.5])], [t.hook]
         ),
         "`indices` of dtype float32, wanted integer ids",
@@ -328,7 +326,7 @@ LAYERS = {
     "regularizer": (
         {"embeddings_regularizer": "l2"},
         r"`embeddings_regularizer` is not supported: .*model.compile\(optimizer="
-        r"lodestar.optimizers.DynamicEmbeddingOptimizer\(keras.optimizers.Adam\("
+        r"lodestar.optimizers.wrap\(keras.optimizers.Adam\("
         r"1e-3, weight_decay=1e-5\)\)\)",
     ),
     "constraint": (
@@ -398,14 +396,14 @@ def test_unknown_optimizer_of_the_wrapper():
     with pytest.raises(
         ValueError, match="`inner`='adamm' is not a Keras optimizer, nor the"
     ):
-        lodestar.optimizers.DynamicEmbeddingOptimizer("adamm")
+        lodestar.optimizers.wrap("adamm")
     for inner in (3, None):
         with pytest.raises(
             ValueError, match=f"`inner`={inner} is not a Keras optimizer"
         ):
-            lodestar.optimizers.DynamicEmbeddingOptimizer(inner)
+            lodestar.optimizers.wrap(inner)
     assert isinstance(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
+        lodestar.optimizers.wrap(
             {"class_name": "SGD", "config": {"learning_rate": 0.1}}
         ).inner_optimizer,
         keras.optimizers.SGD,

@@ -1,6 +1,5 @@
 """Tests of the registered gradients, in rows and in weights."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -190,9 +189,7 @@ def test_conditional_lookup(taken):
 
 
 def sgd(rate=1.0):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.SGD(rate)
-    )
+    return lodestar.optimizers.SGD(rate)
 
 
 @pytest.mark.parametrize("graph", [False, True])
@@ -296,7 +293,7 @@ def test_lookups_in_both_branches(taken):
 @pytest.mark.parametrize("taken", [False, True])
 def test_whole_step_in_a_branch(taken):
     t = table(embeddings_initializer="ones")
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("nadam")
+    optimizer = lodestar.optimizers.Nadam()
     optimizer.build([t.hook])
 
     def train():
@@ -339,7 +336,7 @@ def test_no_ids(combiner):
         loss = tf.reduce_sum(t.lookup(ids, True, None, combiner))
     slices = tape.gradient(loss, t.hook)
     assert slices.values.shape == (0, 3) and slices.indices.shape == (0,)
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("adam")
+    optimizer = lodestar.optimizers.Adam()
     optimizer.apply([slices], [t.hook])
     assert int(t.step) == 1
 

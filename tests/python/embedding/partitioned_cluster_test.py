@@ -13,7 +13,7 @@ options = {"seed": (3, 5), "name": "t"}
 servers = [f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(2)]
 
 def wrap(inner):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner)
+    return lodestar.optimizers.wrap(inner)
 
 def step_of(table, optimizer):
     def step(ids):

@@ -56,7 +56,7 @@ def assert_same(one, other):
 
 
 def wrap(inner, **options):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner, **options)
+    return lodestar.optimizers.wrap(inner, **options)
 
 
 def ragged_batches(rng, steps, ids=40):

@@ -43,9 +43,7 @@ def test_admission_counts_steps(admission):
     assert ids_of(t) == [1]
     assert int(t.frequency([1])[0]) == 2
     before = t.lookup([1]).numpy()
-    lodestar.optimizers.DynamicEmbeddingOptimizer("sgd").apply(
-        [tape.gradient(loss, t.hook)], [t.hook]
-    )
+    lodestar.optimizers.SGD().apply([tape.gradient(loss, t.hook)], [t.hook])
     assert ids_of(t) == [1]
     assert (t.lookup([1]).numpy() < before).all()
     assert t.stats()["gradients_dropped"] == 1
@@ -317,7 +315,7 @@ def test_evict():
 
 def test_the_step_is_the_users_once_set():
     t = table()
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+    optimizer = lodestar.optimizers.SGD()
 
     def train():
         with tf.GradientTape() as tape:
@@ -354,7 +352,7 @@ def test_decay_frequencies():
 
 def test_inspect():
     t = table(admission=lodestar.MinCount(2), num_shards=4)
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad")
+    optimizer = lodestar.optimizers.Adagrad()
     for _ in range(2):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(t.lookup([1], training=True))
@@ -406,9 +404,9 @@ def test_shared_rows(tmp_path):
     assert not np.array_equal(*first)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(t.lookup(ids, training=True))
-    lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.Adagrad(0.1)
-    ).apply([tape.gradient(loss, t.hook)], [t.hook])
+    lodestar.optimizers.Adagrad(0.1).apply(
+        [tape.gradient(loss, t.hook)], [t.hook]
+    )
     assert int(t.size()) == 0
     assert t.stats()["gradients_dropped"] == 0
     count = np.bincount(buckets.astype(int))[:, None].astype(np.float32)

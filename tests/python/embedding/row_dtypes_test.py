@@ -65,8 +65,8 @@ def test_updates_are_computed_wide_and_rounded_once(dtype, function):
     t = make(dtype)
     rows = rows_of(dtype)
     t.insert_or_assign(IDS, rows)
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.Adagrad(0.1, initial_accumulator_value=0.125)
+    optimizer = lodestar.optimizers.Adagrad(
+        0.1, initial_accumulator_value=0.125
     )
     upstream = rows_of(dtype, seed=2)
 
@@ -110,9 +110,7 @@ def test_a_float64_table_is_as_a_dense_matrix_of_float64():
         t.insert_or_assign(IDS, rows)
         matrix.assign(rows)
         dense = inner(0.1, **options)
-        sparse = lodestar.optimizers.DynamicEmbeddingOptimizer(
-            inner(0.1, **options)
-        )
+        sparse = lodestar.optimizers.wrap(inner(0.1, **options))
         for step in range(5):
             g = rows_of("float64", seed=step)
             dense.apply([tf.constant(g)], [matrix])
@@ -158,9 +156,7 @@ def test_weights_of_a_bag_get_a_gradient(dtype):
 def test_a_loss_scale_comes_off_before_anything_is_rounded():
     t = make("float16", embeddings_initializer="zeros")
     optimizer = lodestar.optimizers.LossScaleOptimizer(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(1e4)
-        ),
+        lodestar.optimizers.SGD(1e4),
         initial_scale=2.0**15,
     )
     with tf.GradientTape() as tape:
@@ -191,9 +187,7 @@ def test_a_collection_may_have_tables_of_different_dtypes():
     embed = lodestar.layers.EmbeddingCollection(
         {n: lodestar.Feature(t, combiner="sum") for n, t in tables.items()}
     )
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.SGD(0.5)
-    )
+    optimizer = lodestar.optimizers.SGD(0.5)
     ids = {name: tf.constant([[3, 7, 3]]) for name in DTYPES}
     with tf.GradientTape() as tape:
         out = embed(ids, training=True)

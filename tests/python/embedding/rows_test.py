@@ -18,7 +18,7 @@ def rows():
         2, name="user", embeddings_initializer="ones"
     )
     table.lookup([5, -5, 0, 5], training=True)
-    lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad").apply(
+    lodestar.optimizers.Adagrad().apply(
         [tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0], tf.int64))],
         [table.hook],
     )

@@ -19,7 +19,7 @@ KINDS = {
     "adam": {"momentum", "velocity"},
     "rmsprop": {"velocity"},
 }
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 
 
 class Own(keras.optimizers.Optimizer):

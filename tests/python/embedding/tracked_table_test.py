@@ -96,7 +96,7 @@ def trained(eager=False, **config):
     model = Model(**config)
     inner = keras.optimizers.Adam(0.1)
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(inner),
+        lodestar.optimizers.wrap(inner),
         "mse",
         run_eagerly=eager,
     )
@@ -172,7 +172,7 @@ def test_files_hold_the_optimizer_of_a_table(tmp_path):
             return self.rows.lookup(ids, combiner="sum")
 
     model, again, restored = Own(), Own(), Own()
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+    optimizer = lodestar.optimizers.SGD()
     model.compile(optimizer, "mse")
     model.fit(X, Y, batch_size=2, verbose=0)
     again(X), restored(X)
@@ -261,7 +261,7 @@ def test_freezing_a_model_freezes_the_table(config):
     model.trainable = True
     assert model.table().trainable
     model.table().trainable = False
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("adam")
+    optimizer = lodestar.optimizers.Adam()
     model.compile(optimizer, "mse")
     model.fit(X, Y, verbose=0)
     after = model.table().export()

@@ -57,7 +57,7 @@ def collection_model():
     }
     model = keras.Model(inputs, outputs)
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("adam"),
+        lodestar.optimizers.Adam(),
         {"score": "mse", "hidden": None},
     )
     model.fit(

@@ -8,11 +8,9 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.lookup import (
-    FastHashSpec,
+    HasherSpec,
     IdTable,
     IdTableWithHashBuckets,
-    LegacyHashSpec,
-    StrongHashSpec,
 )
 
 WORDS = ["u", "v", "", "w" * 40]
@@ -31,7 +29,11 @@ class Tables(keras.Model):
         self.empty = IdTable([], key_dtype="int64", default_value=9)
         self.buckets = [
             IdTableWithHashBuckets(word, 10, spec)
-            for spec in (FastHashSpec, LegacyHashSpec, StrongHashSpec([1, -2]))
+            for spec in (
+                "fasthash",
+                "legacy",
+                HasherSpec("stronghash", [1, -2]),
+            )
         ]
         self.counted = IdTableWithHashBuckets(
             IdTable(tf.constant(NUMBERS, tf.int64)), 100

@@ -42,7 +42,7 @@ def collection(ids):
 
 
 def pooled(ids):
-    return layers.SequencePool("mean")(bags()(ids))
+    return lodestar.sequence.pool(bags()(ids), "mean")
 
 
 # Ids -> rows.

@@ -80,9 +80,7 @@ def scores(features):
 def trained(given, inputs):
     model = keras.Model(given, scores(inputs))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.5)
-        ),
+        lodestar.optimizers.Adagrad(0.5),
         "mse",
     )
     model.fit(by_input(model, IDS), np.ones([3, 1]), epochs=3, verbose=0)
@@ -308,9 +306,7 @@ def test_strings_of_a_file_score_as_its_rows(tmp_path):
     ]
     model = keras.Model(inputs, keras.layers.Dense(1)(sum(rows)))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(0.5)
-        ),
+        lodestar.optimizers.SGD(0.5),
         "mse",
     )
     data = lodestar.data.open_dataset(str(file), schema, batch_size=4)

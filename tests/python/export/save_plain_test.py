@@ -59,7 +59,7 @@ def model():
     ]
     x = keras.layers.Dropout(0.5)(keras.layers.Concatenate()(rows))
     m = keras.Model(symbols, keras.layers.Dense(1)(x))
-    m.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), "mse")
+    m.compile(lodestar.optimizers.Adam(), "mse")
     seen = inputs()
     seen["bag"] = tf.ragged.constant([[1, 2], [], EDGES, [4]], tf.int64)
     seen["word"] = tf.ragged.constant([["a"], ["b"], [], []])

@@ -237,9 +237,7 @@ def test_a_collection_trains_as_on_the_cpu(rng, plan, names, graph):
     batches = [a_batch(rng) for _ in range(3)]
     results = []
     for layer in layers:
-        optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.1)
-        )
+        optimizer = lodestar.optimizers.Adagrad(0.1)
 
         def step(ids, weights, layer=layer, optimizer=optimizer):
             with tf.GradientTape() as tape:
@@ -282,9 +280,7 @@ def test_dtypes(devices, rng, dtype):
             loss = tf.reduce_sum(t.lookup(ids, combiner="mean") ** 2)
         gradient = tape.gradient(loss, [t.hook])
         assert gradient[0].values.dtype == dtype
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(0.1)
-        ).apply(gradient, [t.hook])
+        lodestar.optimizers.SGD(0.1).apply(gradient, [t.hook])
     a, b = content(cpu), content(gpu)
     np.testing.assert_array_equal(a["ids"], b["ids"])
     np.testing.assert_allclose(
@@ -391,9 +387,7 @@ def small_model(devices):
     hidden = keras.layers.Concatenate()([*embed(inputs).values()])
     model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adam(0.05)
-        ),
+        lodestar.optimizers.Adam(0.05),
         keras.losses.BinaryCrossentropy(from_logits=True),
     )
     return model, embed
@@ -448,9 +442,7 @@ def test_a_model_fits_and_comes_back_on_the_cpu(rng, tmp_path):
             hidden = keras.layers.Concatenate()([*rows.values()])
             made = keras.Model(inputs, keras.layers.Dense(1)(hidden))
             made.compile(
-                lodestar.optimizers.DynamicEmbeddingOptimizer(
-                    keras.optimizers.Adam(0.05)
-                ),
+                lodestar.optimizers.Adam(0.05),
                 keras.losses.BinaryCrossentropy(from_logits=True),
             )
         return made

@@ -125,7 +125,7 @@ def test_training(devices, rng, optimizer):
     batches = [some_ids(rng, (20,)) for _ in range(4)]
     for t in (cpu, gpu):
         with tf.device("/CPU:0"):
-            wrapped = lodestar.optimizers.DynamicEmbeddingOptimizer(
+            wrapped = lodestar.optimizers.wrap(
                 optimizer.from_config(optimizer.get_config())
             )
         for ids in batches:
@@ -150,9 +150,7 @@ def test_a_model_trains_as_on_the_cpu(devices, rng):
             outputs = keras.layers.Dense(1)(keras.layers.Flatten()(x))
             model = keras.Model(inputs, outputs)
             model.compile(
-                lodestar.optimizers.DynamicEmbeddingOptimizer(
-                    keras.optimizers.Adagrad(0.1)
-                ),
+                lodestar.optimizers.Adagrad(0.1),
                 "mse",
                 jit_compile=False,
             )
@@ -251,9 +249,7 @@ def test_what_is_not_finite_is_refused_or_left_out(devices):
         gpu.lookup([1, 2], training=True)
         before = content(gpu)
         with tf.device("/CPU:0"):
-            optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-                keras.optimizers.SGD(1.0), nonfinite=nonfinite
-            )
+            optimizer = lodestar.optimizers.SGD(1.0, nonfinite=nonfinite)
         hook = gpu.trainable_variables[0]
         gradient = tf.IndexedSlices(
             tf.constant([[1.0] * 4, [float("nan")] * 4]),
@@ -283,7 +279,7 @@ def test_another_optimizer_starts_with_fresh_slots(devices):
     )
     with tf.device("/CPU:0"):
         optimizers = [
-            lodestar.optimizers.DynamicEmbeddingOptimizer(name)
+            lodestar.optimizers.wrap(name)
             for name in ("sgd", "adagrad", "adam", "adam")
         ]
 
@@ -311,9 +307,7 @@ def test_another_optimizer_starts_with_fresh_slots(devices):
 def test_skipped_gradients_make_no_rows():
     gpu = table(["/GPU:0"])
     with tf.device("/CPU:0"):
-        optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(1.0), nonfinite="skip"
-        )
+        optimizer = lodestar.optimizers.SGD(1.0, nonfinite="skip")
     hook = gpu.trainable_variables[0]
     gpu.lookup([1], training=True)
     gradient = tf.IndexedSlices(
@@ -329,9 +323,7 @@ def test_skipped_gradients_make_no_rows():
 def test_gradients_do_not_wait_on_a_gpu():
     gpu = table(["/GPU:0"])
     with tf.device("/CPU:0"):
-        optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(1.0, gradient_accumulation_steps=2)
-        )
+        optimizer = lodestar.optimizers.SGD(1.0, gradient_accumulation_steps=2)
     hook = gpu.trainable_variables[0]
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(gpu.lookup([1], training=True))

@@ -48,9 +48,7 @@ def model_of(front, name):
     score = keras.layers.Dense(1, name="top")(front(name, inputs[name]))
     model = keras.Model(inputs, score)
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.1)
-        ),
+        lodestar.optimizers.Adagrad(0.1),
         "mse",
     )
     return model

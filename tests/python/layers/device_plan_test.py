@@ -5,7 +5,9 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.layers import EmbeddingCollection, plan_devices
+from lodestar.layers import EmbeddingCollection
+
+plan_devices = EmbeddingCollection.plan_devices
 
 DEVICES = ["/CPU:0", "/CPU:1"]
 

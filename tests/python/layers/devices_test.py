@@ -13,7 +13,7 @@ DEVICES = ["/CPU:0", "/CPU:1"]
 
 
 def wrap(inner="adagrad"):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner)
+    return lodestar.optimizers.wrap(inner)
 
 
 def collection(user_devices, item_devices):

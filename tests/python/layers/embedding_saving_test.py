@@ -56,9 +56,7 @@ def tables(model):
 
 
 def compiled(model, optimizer="adam"):
-    model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer), "mse"
-    )
+    model.compile(lodestar.optimizers.wrap(optimizer), "mse")
     return model
 
 
@@ -244,9 +242,7 @@ def _with_own_weights(of_collection):
 @pytest.mark.parametrize("of_collection", [False, True])
 def test_weights_of_a_subclass_are_saved_and_copied(of_collection, tmp_path):
     model = _with_own_weights(of_collection)
-    model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), loss="mse"
-    )
+    model.compile(lodestar.optimizers.Adam(), loss="mse")
     model.fit(X, np.ones([32, 12], np.float32), epochs=2, verbose=0)
     layer = model.get_layer("rows")
     assert (layer.scale.numpy() != 1).all()

@@ -96,9 +96,7 @@ def test_each_table_has_its_optimizer(eager, tmp_path):
     rows = layer(x)
     model = keras.Model(x, keras.layers.Add()([rows[n] for n in "abcd"]))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(1.0)
-        ),
+        lodestar.optimizers.SGD(1.0),
         "mae",
         run_eagerly=eager,
     )

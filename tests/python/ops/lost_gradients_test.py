@@ -15,7 +15,7 @@ LOST = "'hidden' output_dim=2 dtype=float32> is looked up in training, but"
 
 
 def wrap(inner="adam"):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner)
+    return lodestar.optimizers.wrap(inner)
 
 
 def table():
@@ -102,9 +102,7 @@ def test_fit_raises_at_the_first_step(hidden, way, optimizer, eager):
     message = str(raised.value)
     assert ("Keras does not find the table" in message) == known
     is_plain = optimizer is not wrap
-    assert (
-        "DynamicEmbeddingOptimizer(keras.optimizers." in message
-    ) == is_plain
+    assert ("compile(optimizer=lodestar.optimizers." in message) == is_plain
     np.testing.assert_array_equal(dense.bias, [0.0])
 
 
@@ -165,7 +163,7 @@ def test_an_own_loop_of_an_optimizer_that_takes_no_hooks_warns(
     eager, monkeypatch
 ):
     # Those of other tests may be alive.
-    monkeypatch.setattr("lodestar.ops.lost_gradients.wrappers", set())
+    monkeypatch.setattr("lodestar.ops.lost_gradients.table_optimizers", set())
     _, look_up = bare()
     dense = keras.layers.Dense(1)
     dense.build((None, 2))

@@ -13,7 +13,7 @@ from lodestar.snapshot import saving
 
 SGD = keras.optimizers.SGD
 Adam = keras.optimizers.Adam
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 STEPS = {"gradient_accumulation_steps": 3}
 SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.2, 1, 0.8)
 

@@ -13,7 +13,7 @@ import lodestar
 
 K = keras.optimizers
 Decay = keras.optimizers.schedules.ExponentialDecay
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 
 
 def table(ids=(1, 2, 3), name="t", **options):

@@ -12,7 +12,7 @@ import tensorflow as tf
 import lodestar
 
 optimizers = keras.optimizers
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 Scaled = lodestar.optimizers.LossScaleOptimizer
 
 OPTIMIZERS = {

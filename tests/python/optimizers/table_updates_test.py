@@ -5,7 +5,6 @@ import os
 import threading
 import time
 
-import keras
 import pytest
 import tensorflow as tf
 from own_optimizers import Own
@@ -127,7 +126,7 @@ def test_end_step_takes_a_step():
 def test_the_steps_of_tables_move_together():
     tables = [_table("a"), _table("b")]
     hooks = [t.hook for t in tables]
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(Own())
+    optimizer = lodestar.optimizers.wrap(Own())
     gradients = [_update(t).gradient for t in tables]
     optimizer.apply(gradients, hooks)
 
@@ -153,7 +152,7 @@ def test_the_steps_of_tables_move_together():
 def test_steps_of_two_threads_are_whole(tmp_path):
     tables = [_table("a"), _table("b")]
     hooks = [t.hook for t in tables]
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+    optimizer = lodestar.optimizers.SGD()
     gradients = [_update(t).gradient for t in tables]
     optimizer.apply(gradients, hooks)
     apply = tf.function(lambda: optimizer.apply(gradients, hooks))
@@ -182,9 +181,7 @@ def test_steps_of_two_threads_are_whole(tmp_path):
 
 def test_many_callers_of_many_tables():
     tables = [_table("a"), _table("b")]
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.SGD(1.0)
-    )
+    optimizer = lodestar.optimizers.SGD(1.0)
     gradients = [_update(t).gradient for t in tables]
 
     @tf.function

@@ -40,7 +40,7 @@ def values(table):
 
 
 def wrap(inner, **options):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner, **options)
+    return lodestar.optimizers.wrap(inner, **options)
 
 
 def step_of(tables, optimizer, logs, value=-1.0):

@@ -10,7 +10,7 @@ import lodestar
 
 X = np.arange(24).reshape(8, 3)
 Y = np.ones((8, 1))
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 
 
 def table(size=2, dim=2, name="t", **options):

@@ -30,7 +30,7 @@ class Own(keras.optimizers.Optimizer):
         self.assign_sub(variable, rate * gradient / (scale * step))
 
 
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 OPTIMIZERS = {
     "adam": lambda: wrap(keras.optimizers.Adam(0.05)),
     "adagrad": lambda: wrap(keras.optimizers.Adagrad(0.1)),

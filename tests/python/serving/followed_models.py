@@ -34,9 +34,7 @@ class Trainer:
             {"clicks": clicks}, {"score": score, "rows": rows}
         )
         self.model.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer(
-                keras.optimizers.Adagrad(0.1)
-            ),
+            lodestar.optimizers.Adagrad(0.1),
             {"score": "mse", "rows": None},
         )
         rng = np.random.default_rng(5)

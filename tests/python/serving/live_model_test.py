@@ -652,9 +652,7 @@ class TestIdTables:
         table = lodestar.EmbeddingVariable(2, name="word_rows")
         embed = lodestar.layers.DynamicEmbedding(table=table, combiner="sum")
         model = keras.Model(words, embed(lookup(words)))
-        model.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad"), "mse"
-        )
+        model.compile(lodestar.optimizers.Adagrad(), "mse")
         return model
 
     def test_the_vocabulary_of_the_model_is_required(self, tmp_path):

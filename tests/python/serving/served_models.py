@@ -60,7 +60,7 @@ def trained_model():
         inputs, {"score": score, "rows": rows, "color_id": color}
     )
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad"),
+        lodestar.optimizers.Adagrad(),
         {"score": "bce", "rows": None, "color_id": None},
     )
     for step in range(2):

@@ -17,7 +17,6 @@ import sys
 import lodestar
 
 # isort: split
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -53,9 +52,7 @@ class Trainer:
     def __init__(self, tables, seed):
         self.tables = tables
         self._random = np.random.default_rng(seed)
-        self._optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.1)
-        )
+        self._optimizer = lodestar.optimizers.Adagrad(0.1)
 
     def step(self):
         rows = int(self._random.choice([10, 300, 4000]))

@@ -62,9 +62,7 @@ def test_those_of_a_module():
 def test_those_of_the_optimizer_stand_apart():
     m = model()
     m.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(gradient_accumulation_steps=2)
-        ),
+        lodestar.optimizers.SGD(gradient_accumulation_steps=2),
         "mse",
     )
     m.optimizer.build(m.trainable_variables)

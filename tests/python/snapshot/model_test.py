@@ -33,7 +33,7 @@ def model(optimizer="adam", units=3, features=("user",), **options):
     inner = keras.optimizers.get(
         {"class_name": optimizer, "config": {"learning_rate": 0.05, **options}}
     )
-    m.compile(lodestar.optimizers.DynamicEmbeddingOptimizer(inner), "mse")
+    m.compile(lodestar.optimizers.wrap(inner), "mse")
     return m
 
 
@@ -121,7 +121,7 @@ def test_a_layers_own_optimizer_is_saved(path):
             4, combiner="sum", name="user", optimizer=keras.optimizers.Adam(0.1)
         )(ids)
         m = keras.Model(ids, keras.layers.Dense(1)(rows))
-        m.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+        m.compile(lodestar.optimizers.SGD(), "mse")
         return m
 
     whole, reader = make(), iter(batches())
@@ -199,7 +199,7 @@ def test_weights_too_many_or_missing_are_named(path):
     other = model()
     x = keras.layers.Dense(1, name="extra")(other.outputs[0])
     bigger = keras.Model(other.inputs, x)
-    bigger.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), "mse")
+    bigger.compile(lodestar.optimizers.Adam(), "mse")
     _refused(
         path, bigger, "has no weights 'extra/kernel', 'extra/bias'; it has"
     )
@@ -209,9 +209,7 @@ def test_weights_too_many_or_missing_are_named(path):
     assert report.initial == ("extra/kernel", "extra/bias")
     snapshot.save(path, bigger)
     smaller = keras.Model(other.inputs, other.outputs)
-    smaller.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), "mse"
-    )
+    smaller.compile(lodestar.optimizers.Adam(), "mse")
     _refused(
         path, smaller, "has the weights 'extra/kernel', 'extra/bias', which"
     )

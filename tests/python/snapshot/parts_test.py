@@ -118,9 +118,7 @@ def small_model(devices):
     dense = keras.layers.Dense(1, name="score", kernel_initializer="ones")
     model = keras.Model(ids, dense(layer(ids)))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adam(0.1)
-        ),
+        lodestar.optimizers.Adam(0.1),
         "mse",
     )
     return model

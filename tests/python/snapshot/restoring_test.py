@@ -343,9 +343,7 @@ def test_waiting_gradients_go_with_their_table(path):
     def trained(names):
         model, tables = _filled(names)
         model.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer(
-                keras.optimizers.Adam(gradient_accumulation_steps=4)
-            ),
+            lodestar.optimizers.Adam(gradient_accumulation_steps=4),
             "mse",
         )
         model.train_on_batch(np.ones((4, 2)), [np.ones((4, 1))] * 2)

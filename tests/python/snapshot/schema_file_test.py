@@ -34,9 +34,7 @@ def model_of(schema, seed=1):
     )
     model = keras.Model({"item": ids}, keras.layers.Dense(1, name="top")(rows))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.1)
-        ),
+        lodestar.optimizers.Adagrad(0.1),
         "mse",
     )
     model.fit(IDS, np.ones([2, 1]), verbose=0)

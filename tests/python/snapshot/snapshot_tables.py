@@ -16,7 +16,7 @@ def table(name="t", dim=4, **options):
 
 
 def optimizer(name="adagrad"):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(
+    return lodestar.optimizers.wrap(
         keras.optimizers.get(
             {"class_name": name, "config": {"learning_rate": 0.1}}
         )

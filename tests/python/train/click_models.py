@@ -20,7 +20,9 @@ BATCH = 8
 
 def write(path, rng, rows=ROWS):
     """Writes samples whose label is a function of one id; returns the path."""
-    with lodestar.paddle.MultiSlotWriter(str(path), SPEC) as writer:
+    with lodestar.paddle.multislot_writer.MultiSlotWriter(
+        str(path), SPEC
+    ) as writer:
         for _ in range(rows):
             a = rng.integers(1, 50, rng.integers(1, 4)).tolist()
             writer.write(
@@ -52,7 +54,7 @@ def wrap(optimizer="adagrad", rate=0.1):
         optimizer = keras.optimizers.get(
             {"class_name": optimizer, "config": {"learning_rate": rate}}
         )
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer)
+    return lodestar.optimizers.wrap(optimizer)
 
 
 def make_model(

@@ -204,7 +204,7 @@ def validation_is_every_nth_epoch():
 def the_counter_of_a_wrapped_optimizer_counts():
     """That of the inner optimizer, which is the wrapper's."""
     inner = keras.optimizers.SGD(0.1)
-    ours = model(lodestar.optimizers.DynamicEmbeddingOptimizer(inner))
+    ours = model(lodestar.optimizers.wrap(inner))
     fit(ours, DATA, epochs=2, verbose=0)
     assert inner.iterations.numpy() == 24
 
@@ -299,7 +299,7 @@ def click_model(scope=None, optimizer=None):
         made = keras.Model(ids, score)
         inner = optimizer or keras.optimizers.Adam(0.05)
         made.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer(inner),
+            lodestar.optimizers.wrap(inner),
             "binary_crossentropy",
             metrics=["AUC", Samples(name="samples"), Clicks(name="clicks")],
         )
@@ -370,7 +370,7 @@ def what_cannot_be_trained_is_named():
         fit(bare, DATA)
     sums = keras.optimizers.SGD(gradient_accumulation_steps=2)
     with pytest.raises(ValueError, match="gradient_accumulation_steps"):
-        fit(model(lodestar.optimizers.DynamicEmbeddingOptimizer(sums)), DATA)
+        fit(model(lodestar.optimizers.wrap(sums)), DATA)
     scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
     with pytest.raises(ValueError, match="a LossScaleOptimizer looks at"):
         fit(model(scaled), DATA)
@@ -481,9 +481,7 @@ def tables_take_each_update_once():
         ]
         ours = keras.Model(inputs, keras.ops.sum(rows[0] + rows[1], -1))
         ours.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer(
-                keras.optimizers.SGD(-1.0)
-            ),
+            lodestar.optimizers.SGD(-1.0),
             # Of which every number of every row has the gradient 1.
             lambda y, y_pred: 64.0 * y_pred * (1.0 + y),
             steps_per_execution=2,

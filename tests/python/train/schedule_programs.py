@@ -1,6 +1,5 @@
 """What fit_test.py runs of schedule, in the process of fit_programs.py."""
 
-import keras
 import pytest
 import tensorflow as tf
 from fit_programs import COORDINATOR, DATA, STRATEGY, model
@@ -18,9 +17,7 @@ def steps_are_scheduled_once():
             2, embeddings_initializer="zeros", name="own"
         )
         weight = tf.Variable(0.0)
-        sgd = lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(-1.0)
-        )
+        sgd = lodestar.optimizers.SGD(-1.0)
         sgd.build([table.hook, weight])
     logs = UpdateLogs.of(STRATEGY)
 

@@ -34,7 +34,7 @@ def ExampleDataset(
 ) -> tf.data.Dataset:
     """Returns batches of `(features, label)` from TFRecord files of tf.Example.
 
-    The elements are those of `MultiSlotDataset`. Each column is the feature of
+    The elements are those of `open_dataset`. Each column is the feature of
     its name; other features are ignored. Equal values have the same meaning as
     in every other source, whether a feature stores them as int64, floats or
     bytes: an id column with `encoding="int"` reads the decimal number in bytes
@@ -59,7 +59,7 @@ def ExampleDataset(
             names end in `.gz` are decompressed.
         schema: A `Schema`, the path of a schema file, or a list of `Column`s.
         batch_size: Samples per batch.
-        weights: See `MultiSlotDataset`.
+        weights: See `open_dataset`.
         **options: The options of `ReadOptions` except `open_command`.
             `num_parallel_files` applies with `deterministic=False` only.
 
