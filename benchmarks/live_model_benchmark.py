@@ -38,7 +38,7 @@ class Versions:
         weight = keras.layers.Dense(1, use_bias=False)
         model = keras.Model({"ids": ids}, {"rows": x, "score": weight(x)})
         model.compile(lodestar.optimizers.SGD())
-        lodestar.export.saved_model(model, self.exported)
+        lodestar.export.save(model, self.exported)
         rng = np.random.default_rng(0)
         # What calls look up is written to by each version.
         self.ids = np.arange(min(changed, _BATCH))
@@ -151,7 +151,7 @@ def _export_both(folder, keys):
     ids = keras.Input((), dtype="int64", name="ids")
     rows = lodestar.layers.DynamicEmbedding(table=variable)(ids)
     model = keras.Model({"ids": ids}, {"rows": rows})
-    lodestar.export.saved_model(model, ours)
+    lodestar.export.save(model, ours)
     lodestar.snapshot.save(os.path.join(folder, "snapshots"), model)
     gather = Gather(matrix)
     tf.saved_model.save(gather, stock, signatures=gather.serve)

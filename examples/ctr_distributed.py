@@ -197,7 +197,7 @@ def score(options: types.SimpleNamespace) -> None:
     # Here, whole, wherever it was trained.
     model = new_model(options)
     lodestar.snapshot.restore(done, model)
-    lodestar.export.saved_model(model, exported, from_rows=True)
+    lodestar.export.save(model, exported, from_rows=True)
     *_, (day, files) = days_of(options).items()
     batches = open_dataset(
         files, ctr_data.read_schema(options), **ctr_data.reader_options(options)

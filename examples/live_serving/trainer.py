@@ -25,7 +25,7 @@ def main(output: pathlib.Path, steps: int) -> None:
     from news import NewsSite, build_model
 
     site, model = NewsSite(), build_model()
-    lodestar.export.saved_model(model, output / "model")
+    lodestar.export.save(model, output / "model")
     if not sys.stdin.readline():
         return
     stopped = threading.Event()

@@ -198,7 +198,7 @@ def test_retrieval_of_ids_in_an_export(rng, tmp_path):
     want = model(users)
     spec = tf.TensorSpec([None], tf.int64)
     path = tmp_path / "saved_model"
-    lodestar.export.saved_model(model, path, inputs={"user": spec})
+    lodestar.export.save(model, path, inputs={"user": spec})
     loaded = tf.saved_model.load(path)
     served = loaded.serve({"user": tf.constant(users)})
     np.testing.assert_array_equal(served["items"], want["items"])

@@ -34,7 +34,7 @@ for row in rows:
     features = tf.train.Features(feature=dict.fromkeys(batch, ids))
     examples.append(tf.train.Example(features=features).SerializeToString())
 scores = model(batch if len(batch) > 1 else next(iter(batch.values())))
-lodestar.export.saved_model(model, "served", "examples")
+lodestar.export.save(model, "served", "examples")
 lodestar.snapshot.save("snapshots", model)
 np.savez("wanted.npz", examples=np.array(examples, object), scores=scores)
 print(lodestar.__file__)

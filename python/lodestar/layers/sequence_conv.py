@@ -191,7 +191,7 @@ class SequenceConv(keras.layers.Layer):
             f"{self.name} needs a ragged input, got a dense one of shape "
             f"{x.shape}. Declare it with keras.Input(..., ragged=True), give "
             "such inputs to clone_model as `input_tensors`, and export the "
-            "model with lodestar.export.saved_model."
+            "model with lodestar.export.save."
         )
 
     def _check_rows(self, shape: Any) -> None:

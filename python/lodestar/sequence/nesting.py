@@ -51,7 +51,7 @@ def flatten(
             f"`{name}` must be a RaggedTensor or LoDTensor, got {found}. "
             "Declare an input of a Keras model with keras.Input(..., "
             "ragged=True), give such inputs to clone_model as `input_tensors`, "
-            "and export the model with lodestar.export.saved_model."
+            "and export the model with lodestar.export.save."
         )
     return nested(name, rows, splits, dtypes)
 

@@ -65,7 +65,7 @@ def _write_files():
     np.zeros([1000, 8], np.float32).tofile("saved/user-values")
     model = _model()
     for path in ("model", "served"):
-        lodestar.export.saved_model(model, path)
+        lodestar.export.save(model, path)
     lodestar.snapshot.save("snapshots", model)
 
 

@@ -76,8 +76,8 @@ def test_column_from_fit_to_serving(front, name, tmp_path):
     assert np.array_equal(loaded.predict(features, verbose=0), wanted)
 
     for export in (
-        lodestar.export.saved_model,
-        lodestar.export.stock_saved_model,
+        lodestar.export.save,
+        lodestar.export.save_plain,
     ):
         path = str(tmp_path / export.__name__)
         export(model, path)

@@ -44,9 +44,7 @@ class Trainer:
             "clicks": tf.RaggedTensor.from_row_splits(self.ids, splits)
         }
         self._rng = rng
-        lodestar.export.saved_model(
-            self.model, self.exported, from_rows=from_rows
-        )
+        lodestar.export.save(self.model, self.exported, from_rows=from_rows)
 
     def train(self):
         """A step on half of the ids, some of them new."""

@@ -459,7 +459,7 @@ def test_a_served_model_follows_a_table_in_parts(path, tmp_path):
     rows = lodestar.layers.DynamicEmbedding(4, name="t")(ids)
     model = keras.Model({"ids": ids}, rows)
     exported = str(tmp_path / "model")
-    lodestar.export.saved_model(model, exported)
+    lodestar.export.save(model, exported)
     table = in_parts(DEVICES[:2])
     live = lodestar.serving.LiveModel(exported, path, poll_seconds=None)
 

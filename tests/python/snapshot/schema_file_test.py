@@ -124,7 +124,7 @@ def test_damaged_schema_is_found(path):
 @pytest.mark.parametrize("encoding", ["hash", "int"])
 def test_served_model_takes_snapshots_of_its_schema(path, tmp_path, encoding):
     export = str(tmp_path / "served")
-    lodestar.export.saved_model(model_of(SCHEMA), export)
+    lodestar.export.save(model_of(SCHEMA), export)
     schema = Schema([Column.sparse("item", encoding=encoding)])
     snapshot.save(path, model_of(schema, seed=2))
     if encoding == "int":
