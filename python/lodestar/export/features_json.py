@@ -254,7 +254,7 @@ def _table(
         "key": key,
         "name": table.name,
         "dim": table.dim,
-        "dtype": table.dtype.name,
+        "dtype": table.dtype,
         "rows": int(table.size()),
         "missing": {"rule": "vector", "vector": missing}
         if isinstance(missing, list)

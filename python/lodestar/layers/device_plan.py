@@ -151,7 +151,7 @@ def _shares(
     seen: set[int] = set()
     for name, feature in features.items():
         if feature.table is not None:
-            dim, size = feature.table.dim, feature.table.dtype.size
+            dim, size = feature.table.dim, feature.table.row_dtype.size
         else:
             assert feature.dim is not None
             dim, size = feature.dim, 4

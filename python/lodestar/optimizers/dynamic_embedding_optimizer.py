@@ -542,7 +542,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         lost = [
             repr(hook.table)
             for hook in hooks
-            if not (hook.in_layer or hook.table.is_known_to(store))
+            if not hook.is_in_file(store)
         ]
         if lost:
             warnings.warn(

@@ -368,7 +368,7 @@ def _check_model(model: Any) -> None:
 
 def _with_optimizer(tables: FoundTables, model: keras.Model) -> FoundTables:
     """Adds the tables of gradients that the optimizer accumulates."""
-    own = tables_of_optimizer(compiled_optimizer(model))
+    own = tables_of_optimizer(model)
     return FoundTables({**tables.embeddings, **own}, tables.id_tables)
 
 

@@ -285,7 +285,7 @@ class Plan:
         }
         here = {**tables.embeddings, **tables.id_tables}
         kinds = {
-            name: f"{table.dim} {table.dtype.name}"
+            name: f"{table.dim} {table.dtype}"
             if isinstance(table, EmbeddingVariable)
             else id_contents.kind_of_table(table)
             for name, table in here.items()
@@ -488,7 +488,7 @@ def _check_embedding(
 ) -> None:
     for what, there, here in (
         ("dim", entry.dim, table.dim),
-        ("dtype", entry.dtype, table.dtype.name),
+        ("dtype", entry.dtype, table.dtype),
     ):
         if there != here:
             raise SnapshotError(
