@@ -198,15 +198,22 @@ class HookVariable(SavedState, _private.Variable):
         self._file: weakref.ref[Any] | None = None  # that holds the table
         # A path of two parts, as that of a weight of a layer.
         with tf.init_scope(), keras.name_scope(_scope_name(self._table_name)):
-            _private.Variable.__init__(
-                self,
-                initializer="zeros",
-                shape=(0, self.dim),
-                dtype=self.row_dtype.name,
-                trainable=True,
-                autocast=False,
-                name="embeddings",
-            )
+            try:
+                _private.Variable.__init__(
+                    self,
+                    initializer="zeros",
+                    shape=(0, self.dim),
+                    dtype=self.row_dtype.name,
+                    trainable=True,
+                    autocast=False,
+                    name="embeddings",
+                )
+            except ValueError as error:  # of a function that is traced again
+                raise ValueError(
+                    f"{self!r} is made inside a tf.function, or a function of "
+                    "a dataset, which would make another one each time that it "
+                    "is traced. Make it outside, or once."
+                ) from error
 
     @property
     def name(self) -> str:

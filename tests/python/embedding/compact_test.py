@@ -30,7 +30,7 @@ def content(table):
 def apply(table, ids):
     lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad").apply(
         [tf.IndexedSlices(tf.ones([len(ids), table.dim]), tf.constant(ids))],
-        [table.hook],
+        [table],
     )
 
 

@@ -216,13 +216,13 @@ CALLS = {
     ),
     "gradient without ids": (
         lambda t: lodestar.optimizers.DynamicEmbeddingOptimizer("sgd").apply(
-            [tf.ones((3, 2))], [t.hook]
+            [tf.ones((3, 2))], [t]
         ),
         "The gradient of <EmbeddingVariable 't' .*> is a EagerTensor, wanted",
     ),
     "gradient of floating ids": (
         lambda t: lodestar.optimizers.DynamicEmbeddingOptimizer("sgd").apply(
-            [tf.IndexedSlices(tf.ones((1, 2)), [1.5])], [t.hook]
+            [tf.IndexedSlices(tf.ones((1, 2)), [1.5])], [t]
         ),
         "`indices` of dtype float32, wanted integer ids",
     ),

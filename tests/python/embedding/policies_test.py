@@ -45,7 +45,7 @@ def test_admission_counts_steps(admission):
     assert int(t.frequency([1])[0]) == 2
     before = t.lookup([1]).numpy()
     lodestar.optimizers.DynamicEmbeddingOptimizer("sgd").apply(
-        [tape.gradient(loss, t.hook)], [t.hook]
+        [tape.gradient(loss, t)], [t]
     )
     assert ids_of(t) == [1]
     assert (t.lookup([1]).numpy() < before).all()
@@ -148,7 +148,7 @@ def test_a_look_up_may_admit_all_or_none(admission, combiner):
     assert ids_of(t) == [1, 2]
     with tf.GradientTape() as tape:
         rows = look_up([3], admit=True)
-    assert tape.gradient(rows, t.hook).indices.numpy().tolist() == [3]
+    assert tape.gradient(rows, t).indices.numpy().tolist() == [3]
     t.lookup([[4]], training=False, combiner=combiner, admit=True)
     assert ids_of(t) == [1, 2, 3]
     with pytest.raises(ValueError, match="`admit`=True .* `grow`=False"):
@@ -321,7 +321,7 @@ def test_the_step_is_the_users_once_set():
     def train():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(t.lookup([1], training=True))
-        optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+        optimizer.apply([tape.gradient(loss, t)], [t])
 
     train()
     assert int(t.step) == int(optimizer.iterations) == 1
@@ -357,7 +357,7 @@ def test_inspect():
     for _ in range(2):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(t.lookup([1], training=True))
-        optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+        optimizer.apply([tape.gradient(loss, t)], [t])
     t.lookup([2], training=True)
     found = t.inspect([1, 2, 3])
     assert found.states == ["resident", "pending", "missing"]
@@ -405,7 +405,7 @@ def test_shared_rows(tmp_path):
         loss = tf.reduce_sum(t.lookup(ids, training=True))
     lodestar.optimizers.DynamicEmbeddingOptimizer(
         keras.optimizers.Adagrad(0.1)
-    ).apply([tape.gradient(loss, t.hook)], [t.hook])
+    ).apply([tape.gradient(loss, t)], [t])
     assert int(t.size()) == 0
     assert t.stats()["gradients_dropped"] == 0
     count = np.bincount(buckets.astype(int))[:, None].astype(np.float32)

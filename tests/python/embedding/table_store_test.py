@@ -14,7 +14,7 @@ def trained(count):
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(t.lookup(ids, training=True) ** 2)
     lodestar.optimizers.DynamicEmbeddingOptimizer("adam").apply(
-        [tape.gradient(loss, t.hook)], [t.hook]
+        [tape.gradient(loss, t)], [t]
     )
     return t
 

@@ -101,7 +101,7 @@ def test_optimizer_of_a_layer_accumulates_with_the_wrapper():
     before = [layer.table.lookup([1]).numpy(), other.lookup([1]).numpy()]
     for _ in range(3):
         np.testing.assert_array_equal(layer.table.lookup([1]), before[0])
-        optimizer.apply([slices([1]), slices([1])], [layer.hook, other.hook])
+        optimizer.apply([slices([1]), slices([1])], [layer.table, other.hook])
     np.testing.assert_allclose(layer.table.lookup([1]), before[0] - 2.0, 1e-6)
     np.testing.assert_allclose(other.lookup([1]), before[1] - 1.0, 1e-6)
 

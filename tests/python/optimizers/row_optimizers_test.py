@@ -131,7 +131,7 @@ def test_serves_beside_an_optimizer_of_the_layer():
     before = layer.table.lookup([1]).numpy()
     dense = keras.Variable([1.0, 2.0])
     wrap(keras.optimizers.Lamb()).apply(
-        [slices([1]), tf.ones([2])], [layer.hook, dense]
+        [slices([1]), tf.ones([2])], [layer.table, dense]
     )
     assert (layer.table.lookup([1]).numpy() < before).all()
     assert layer.table.export().optimizer == "adagrad"
@@ -164,7 +164,7 @@ def test_serves_beside_an_optimizer_of_the_layer():
 def test_optimizer_of_a_layer_is_refused(optimizer, message):
     layer = lodestar.layers.DynamicEmbedding(2, optimizer=optimizer)
     with pytest.raises(NotImplementedError, match=message):
-        wrap("sgd").build([layer.hook])
+        wrap("sgd").build([layer.table])
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_optimizer_of_a_layer_in_every_form(optimizer):
     layer = lodestar.layers.DynamicEmbedding(2, optimizer=optimizer)
     layer.table.lookup([1], training=True)
     before = layer.table.lookup([1]).numpy()
-    wrap(keras.optimizers.SGD(7.0)).apply([slices([1])], [layer.hook])
+    wrap(keras.optimizers.SGD(7.0)).apply([slices([1])], [layer.table])
     np.testing.assert_allclose(layer.table.lookup([1]), before - 0.001, 0, 1e-6)
 
 
