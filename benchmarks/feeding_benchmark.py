@@ -37,9 +37,7 @@ def training_step(schema):
     model = wide_deep.wide_and_deep(
         schema, *look_ups, mean=[0.0] * numbers, variance=[1.0] * numbers
     )
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.Adagrad(0.01)
-    )
+    optimizer = lodestar.optimizers.Adagrad(0.01)
     optimizer.build(model.trainable_variables)
 
     @tf.function(reduce_retracing=True)

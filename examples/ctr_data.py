@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import Schema, SharedFileList
-from lodestar.paddle import MultiSlotDataset
+from lodestar.data import Schema, SharedFileList, open_dataset
 
 _FIRST_DAY = datetime.date(2026, 1, 1)
 _FILES_A_DAY = 8
@@ -64,6 +63,7 @@ def ids_of(schema: Schema) -> list[str]:
 def reader_options(options: types.SimpleNamespace) -> dict[str, Any]:
     """What all readers of the files take."""
     return {
+        "format": "multislot",
         "batch_size": options.batch_size,
         "pipe_command": options.pipe_command,
     }
@@ -86,7 +86,7 @@ def shared_batches(
     Returns:
         Batches `(features, label, weight)`, without end.
     """
-    batches = MultiSlotDataset(
+    batches = open_dataset(
         SharedFileList(address),
         schema,
         num_parallel_files=options.reader_threads,

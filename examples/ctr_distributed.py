@@ -33,8 +33,11 @@ import tensorflow as tf  # noqa: E402
 from ctr_model import make_model  # noqa: E402
 from ctr_options import parse  # noqa: E402
 
-from lodestar.data import FileDataset, FileListServer  # noqa: E402
-from lodestar.paddle import MultiSlotDataset  # noqa: E402
+from lodestar.data import (  # noqa: E402
+    FileDataset,
+    FileListServer,
+    open_dataset,
+)
 
 _LOOPBACK = (2, 2)  # parameter servers, trainers
 _ENDLESS = 2**31  # steps
@@ -177,14 +180,14 @@ def train(
             f"{options.files}: one day is held out; wanted another to train on"
         )
     if done is not None:
-        lodestar.snapshot.restore_model(done, model)
+        lodestar.snapshot.restore(done, model)
         print(f"Going on from the model of {done.name}.", flush=True)
     for number, (day, files) in enumerate(days, 1):
         print(f"{day}: {len(files)} files", flush=True)
         values = one_pass(files)
         print(f"{day}: AUC {values['auc']:.4f} as it was trained", flush=True)
         if number % options.save_every == 0 or number == len(days):
-            lodestar.snapshot.save_model(folder / day, model)
+            lodestar.snapshot.save(folder / day, model)
 
 
 def score(options: types.SimpleNamespace) -> None:
@@ -193,10 +196,10 @@ def score(options: types.SimpleNamespace) -> None:
     exported = options.output / "saved_model"
     # Here, whole, wherever it was trained.
     model = new_model(options)
-    lodestar.snapshot.restore_model(done, model)
+    lodestar.snapshot.restore(done, model)
     lodestar.export.saved_model(model, exported, from_rows=True)
     *_, (day, files) = days_of(options).items()
-    batches = MultiSlotDataset(
+    batches = open_dataset(
         files, ctr_data.read_schema(options), **ctr_data.reader_options(options)
     )
     features, _ = next(iter(batches))
@@ -276,7 +279,7 @@ def new_model(options: types.SimpleNamespace) -> keras.Model:
 def latest_model(folder: pathlib.Path) -> pathlib.Path | None:
     """The one of the last day, all of which is there."""
     models = sorted(folder.glob("????-??-??"))
-    return next(filter(lodestar.snapshot.list, reversed(models)), None)
+    return next(filter(lodestar.snapshot.versions, reversed(models)), None)
 
 
 def days_of(options: types.SimpleNamespace) -> dict:

@@ -144,17 +144,16 @@ def build_models(seed: int) -> tuple[keras.Model, keras.Model]:
     # An item that training has not seen reads what it would start with: that
     # is what the model read for every item when it was new.
     item = lodestar.layers.DynamicEmbedding(
-        DIM, missing="initial", seed=seed, name="item"
+        DIM, default_row="initial", seed=seed, name="item"
     )
     item_bias = lodestar.layers.DynamicEmbedding(
         1, embeddings_initializer="zeros", seed=seed, name="item_bias"
     )
-    pool = lodestar.layers.SequencePool
     rows = item(history)  # [B, (sessions), (items), DIM]
-    sessions = pool("mean", name="sessions")(rows)  # [B, (sessions), DIM]
-    taste = pool("mean", name="taste")(sessions)  # [B, DIM]
+    sessions = lodestar.sequence.pool(rows, "mean")  # [B, (sessions), DIM]
+    taste = lodestar.sequence.pool(sessions, "mean")  # [B, DIM]
     # Zeros where a session has just begun: an empty sequence gives zeros.
-    current = pool("last", name="current")(sessions)  # [B, DIM]
+    current = lodestar.sequence.pool(sessions, "last")  # [B, DIM]
     hidden = keras.layers.Dense(4 * DIM, activation="relu", name="hidden")(
         ops.concatenate([taste, current], axis=1)
     )
@@ -235,9 +234,7 @@ def run(options: types.SimpleNamespace) -> int:
 
     scorer, model = build_models(options.seed)
     model.compile(
-        optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adam(options.learning_rate)
-        ),
+        optimizer=lodestar.optimizers.Adam(options.learning_rate),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     batches = training_batches(

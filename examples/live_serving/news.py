@@ -72,9 +72,7 @@ def build_model() -> keras.Model:
     click = keras.layers.Dense(1, activation="sigmoid")(hidden)
     model = keras.Model(inputs, {"click": click})
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.1)
-        ),
+        lodestar.optimizers.Adagrad(0.1),
         "binary_crossentropy",
     )
     return model

@@ -36,7 +36,7 @@ def main(output: pathlib.Path, steps: int) -> None:
     while not stopped.is_set():
         for _ in range(steps):
             model.train_on_batch(*site.batch())
-        lodestar.snapshot.save_model(
+        lodestar.snapshot.save(
             output / "snapshots",
             model,
             delta=saved,

@@ -110,7 +110,7 @@ def run(options: types.SimpleNamespace) -> int:
     for table in tables:
         stats = table.stats()
         used = sum(v for k, v in stats.items() if k.endswith("_bytes"))
-        results[f"table {table.name!r}, {table.dim} wide"] = (
+        results[f"table {table.name!r}, {table.output_dim} wide"] = (
             f"{stats['rows']:,} ids, {used / max(stats['rows'], 1):,.0f} bytes each"
         )
     checkpoint = lodestar.snapshot.verify(options.output / "snapshots")
@@ -157,7 +157,7 @@ def train(
     steps_a_pass = int(batches.cardinality())
     steps = options.epochs * steps_a_pass
     done = 0
-    if versions := lodestar.snapshot.list(path):
+    if versions := lodestar.snapshot.versions(path):
         found = {name: versions[-1].metadata.get(name) for name in settings}
         if found != settings:
             raise DataError(

@@ -7,7 +7,7 @@ import contextlib
 import sys
 import traceback
 import types
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 import keras
@@ -399,6 +399,15 @@ def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
     ]
 
 
+def set_keras_mask(tensor: Any, mask: Any) -> None:
+    """Gives `tensor` the mask that the Keras layers that take it read.
+
+    Keras's guide to masking shows the attribute, but only layers can set it by
+    public API, and a layer per call is slow. Without it padding is not skipped.
+    """
+    tensor._keras_mask = mask
+
+
 def is_symbolic_build() -> bool:
     """Returns whether Keras runs a `call` only to build what it calls.
 
@@ -468,6 +477,52 @@ def model_that_makes_config() -> keras.Model | None:
             if isinstance(model, keras.Model):
                 return model
     return None
+
+
+def running_optimizers() -> Iterator[keras.optimizers.Optimizer]:
+    """Yields the Keras optimizers whose methods are running, innermost first.
+
+    Keras assigns a gradient to a variable without saying on whose behalf, so
+    only the calling frames tell.
+    """
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if isinstance(found, keras.optimizers.Optimizer):
+            yield found
+        frame = frame.f_back
+
+
+def layers_made_together() -> list[keras.layers.Layer]:
+    """Returns the layers that a running clone or `from_config` has made so far.
+
+    Keras makes each layer of a model from its config alone and tells it nothing
+    of the others, so only local variables of the calling frames have them.
+    Without those names there are none, and layers that share a table would get
+    one each.
+    """
+    layers: list[keras.layers.Layer] = []
+    for frame, _ in traceback.walk_stack(None):
+        name = {
+            "wrapped_clone_function": "cache",
+            "functional_from_config": "created_layers",
+        }.get(frame.f_code.co_name)
+        made = frame.f_locals.get(name) if name else None
+        if isinstance(made, dict):
+            layers += made.values()
+    return layers
+
+
+def is_cloning() -> bool:
+    """Returns whether `keras.models.clone_model` is copying a layer.
+
+    It makes the copy from the layer's config, which is that of a file too.
+    Without the private name the answer is False.
+    """
+    return any(
+        frame.f_code.co_name == "wrapped_clone_function"
+        for frame, _ in traceback.walk_stack(None)
+    )
 
 
 def layer_of(tensor: Any) -> Any:
@@ -558,3 +613,16 @@ def anew(function: tf.types.experimental.PolymorphicFunction) -> Any:
         function.python_function,
         autograph=getattr(function, "_autograph", True),
     )
+
+
+class CheckpointedOptimizer:
+    """Lets checkpoints of earlier layouts restore an optimizer.
+
+    They hold it as the child `inner_optimizer` of a wrapper. The name of the
+    method is TensorFlow's own; without it those checkpoints do not restore.
+    """
+
+    def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "inner_optimizer":
+            return self
+        return super()._lookup_dependency(name, *args, **kwargs)

@@ -7,7 +7,7 @@ import tensorflow as tf
 import lodestar
 from lodestar._checks import check_texts, check_unmasked
 from lodestar.data import Column
-from lodestar.paddle import MultiSlotWriter
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 MASKED = np.ma.masked_array([1, 2, 3], [False, True, False])
 WHOLE = np.ma.masked_array([1, 2, 3], False)

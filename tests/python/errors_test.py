@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from lodestar.command_line import describe_error
 from lodestar.data import Column, DataError, Schema
-from lodestar.paddle import MultiSlotDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SPEC = Schema([Column.label("click"), Column.dense("I", (1,))])
 

@@ -102,7 +102,7 @@ def test_trained_on_converted_ids_and_served_text(tmp_path):
 def test_a_collection_keeps_its_columns(tmp_path):
     words = keras.Input((3,), dtype="string", name="w")
     collection = lodestar.layers.EmbeddingCollection(
-        {"w": lodestar.Feature(dim=2, column="w", combiner="sum")}
+        {"w": lodestar.Feature(output_dim=2, column="w", combiner="sum")}
     )
     model = keras.Model({"w": words}, collection({"w": words}))
     rows = model({"w": tf.constant(WORDS)}, training=True)["w"]

@@ -35,7 +35,7 @@ for row in rows:
     examples.append(tf.train.Example(features=features).SerializeToString())
 scores = model(batch if len(batch) > 1 else next(iter(batch.values())))
 lodestar.export.saved_model(model, "served", "examples")
-lodestar.snapshot.save_model("snapshots", model)
+lodestar.snapshot.save("snapshots", model)
 np.savez("wanted.npz", examples=np.array(examples, object), scores=scores)
 print(lodestar.__file__)
 print(lodestar._library.path)

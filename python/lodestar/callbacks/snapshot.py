@@ -20,13 +20,9 @@ from lodestar.snapshot.compaction import remove_old
 from lodestar.snapshot.errors import SnapshotError, SnapshotLockedError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.found_tables import tables_in
-from lodestar.snapshot.info import list_snapshots
+from lodestar.snapshot.info import versions
 from lodestar.snapshot.manifest import check_metadata
-from lodestar.snapshot.model import (
-    restore_model,
-    restore_values,
-    save_model,
-)
+from lodestar.snapshot.model import restore, restore_values, save
 from lodestar.snapshot.restoring import RestoreReport, load_dense
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.together import Together
@@ -210,7 +206,7 @@ class Snapshot(keras.callbacks.Callback):
         if self._fresh:
             self._collect()
             path = self._folder.path
-            if _together(model).of_first(lambda: bool(list_snapshots(path))):
+            if _together(model).of_first(lambda: bool(versions(path))):
                 with naming_lost_servers(model):
                     self.restore(model)
         if self._place is None:
@@ -311,7 +307,7 @@ class Snapshot(keras.callbacks.Callback):
     def restore(
         self, model: keras.Model, version: int | None = None, **options: Any
     ) -> RestoreReport:
-        """As `lodestar.snapshot.restore_model`, with this path and iterator.
+        """As `lodestar.snapshot.restore`, with this path and iterator.
 
         `metadata` of the report has the `epoch` and `batch` trained last, from
         which `fit` goes on.
@@ -319,9 +315,9 @@ class Snapshot(keras.callbacks.Callback):
         Args:
             model: Built.
             version: Default: the newest.
-            **options: `rename`, `missing`, `extra`, `optimizer_slots`.
+            **options: `rename`, `on_missing`, `on_extra`, `optimizer_slots`.
         """
-        report = restore_model(
+        report = restore(
             self._folder.path,
             model,
             version=version,
@@ -467,7 +463,7 @@ class Snapshot(keras.callbacks.Callback):
         try:
             moment, metadata, delta = self._moment_of_all()
             kept = [callback.kept for callback in self._keeping()]
-            self._writing = save_model(
+            self._writing = save(
                 self._folder.path,
                 self.model,
                 delta,

@@ -1,4 +1,4 @@
-"""Keras's TensorBoard callback, with tables in the embedding projector."""
+"""Keras's TensorBoard callback, for models with tables."""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from lodestar._files import as_path
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
 from lodestar.callbacks.table_stats import by_name
-from lodestar.embedding.dense_view import sampled_rows
+from lodestar.embedding.dense_view import expect_sample, sampled_rows
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 
 _CONFIG = "projector_config.pbtxt"
@@ -27,31 +27,36 @@ embeddings {{
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
-    """`keras.callbacks.TensorBoard`, whose projector shows tables too.
+    """`keras.callbacks.TensorBoard` with tables in the embedding projector.
 
-    Keras's own looks for `keras.layers.Embedding` and for matrices in files.
-    This one writes the rows, with the ids as metadata, as text files that the
-    projector reads. Histograms and images are Keras's.
+    Keras's own projector shows `keras.layers.Embedding` alone. This callback
+    writes the rows of tables, with their ids as metadata. Histograms and images
+    show tables in both callbacks, from a sample of at most 2^20 numbers per
+    table; Keras's callback warns that it is a sample.
 
-    >>> board = lodestar.callbacks.TensorBoard("logs", embeddings_freq=1)
+    >>> board = lodestar.callbacks.TensorBoard(
+    ...     "logs", histogram_freq=1, embeddings_freq=1
+    ... )
 
-    Give it to `fit` as Keras's, in `callbacks`. It needs the package
-    `tensorboard` where Keras's does.
+    Pass it to `fit` in `callbacks`. Keras needs the package `tensorboard` for
+    histograms, images and scalars.
 
     Args:
-        log_dir: Directory of the event files and of the projector's.
-        embeddings_freq: Write the projector's files every so many epochs; 0
-            never does.
-        embeddings_metadata: File with a label for each id, or a dict: name of a
-            table, or of a `keras.layers.Embedding` -> file. As in Keras, the
-            first line belongs to id 0, the next to id 1; a file with tabs
-            begins with a line of column names. Relative paths are in `log_dir`.
-        embeddings_rows: Most rows to show of a table; of larger ones a sample is
-            shown, evenly spaced over the ids.
-        **kwargs: As those of `keras.callbacks.TensorBoard`.
+        log_dir: Directory of the event files and the projector's files.
+        embeddings_freq: Number of epochs between writes of the projector's
+            files. 0 writes none.
+        embeddings_metadata: File with a label for each id, or a dict that maps
+            names of tables and of `keras.layers.Embedding` layers to files. As
+            in Keras, the first line is the label of id 0, the second of id 1. A
+            file with tabs begins with a line of column names. Relative paths
+            are relative to `log_dir`.
+        embeddings_rows: Maximum number of rows per table in the projector. For
+            a larger table, it shows rows evenly spaced over the ids.
+        **kwargs: Other arguments of `keras.callbacks.TensorBoard`.
 
     Raises:
-        ValueError: `embeddings_metadata` names a table that the model has not.
+        ValueError: `embeddings_metadata` names a table that the model does not
+            have.
     """
 
     def __init__(
@@ -75,6 +80,10 @@ class TensorBoard(keras.callbacks.TensorBoard):
     def set_model(self, model: keras.Model) -> None:
         """Reads the metadata; see Keras."""
         super().set_model(model)
+        if self.histogram_freq:
+            for table in _embeddings(model).values():
+                if isinstance(table, EmbeddingVariable):
+                    expect_sample(table)
         metadata = self._metadata
         if not self._projector_freq or metadata is None:
             return
@@ -84,8 +93,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
         for name, path in metadata.items():
             if name not in embeddings:
                 raise ValueError(
-                    f"`embeddings_metadata` names {name!r}, which is no table "
-                    f"or Embedding of the model. It has {[*embeddings]}."
+                    f"`embeddings_metadata` names {name!r}, but the model has "
+                    f"no such table or Embedding. It has {[*embeddings]}."
                 )
             path = os.path.join(self.log_dir, as_path(path))
             with open_input(path) as file:

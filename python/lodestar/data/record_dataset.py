@@ -187,7 +187,7 @@ def options_of(
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY
         ]
         raise TypeError(
-            f"{reader.__name__} has no option `{unknown[0]}`; the options are "
+            f"There is no option `{unknown[0]}`; the options are "
             f"{', '.join([*own, *known[1:]])}."
         )
     return ReadOptions(batch_size, **options)

@@ -27,7 +27,7 @@ from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.embedding.table_parts import ExportedTable, TablePart
 from lodestar.ops import embedding_collection_ops as collection_ops
-from lodestar.ops import embedding_ops, lost_gradients
+from lodestar.ops import embedding_ops
 from lodestar.ops.flat_values import flat_values, map_flat
 
 STATES = ("missing", "pending", "resident")
@@ -35,31 +35,31 @@ STATES = ("missing", "pending", "resident")
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class EmbeddingVariable(HookVariable):
-    """Rows of `dim` numbers, one for each int64 id that training has seen.
+    """One row of `output_dim` numbers for each int64 id seen in training.
 
-    A row's first value depends on seed, `init_salt`, id and column only, so
+    A row's first value depends on seed, salt, id and column only, so
     that order of arrival, threads and machines do not show. Ids are the whole
     int64 range; narrower integers are widened, uint64 keeps its bits.
 
-    >>> table = lodestar.EmbeddingVariable(4, initializer="ones", name="user")
+    >>> table = lodestar.EmbeddingVariable(4, name="user")
     >>> table.lookup([7, -1], training=True).shape
     TensorShape([2, 4])
     >>> int(table.size())
     2
 
     Args:
-        dim: Numbers in a row, 1 to 65536.
-        initializer: `"zeros"`, `"ones"`, `"uniform"` (+-0.05), `"normal"`
-            (stddev 0.05), `"truncated_normal"`, or a Keras Zeros, Ones,
-            Constant, RandomUniform, RandomNormal or TruncatedNormal, whose
+        output_dim: Numbers in a row, 1 to 65536.
+        embeddings_initializer: `"zeros"`, `"ones"`, `"uniform"` (+-0.05),
+            `"normal"` (stddev 0.05), `"truncated_normal"`, or a Keras Zeros,
+            Ones, Constant, RandomUniform, RandomNormal or TruncatedNormal, whose
             seed is not used.
-        seed: Tables of different seeds start with different rows. Default: 0;
-            without `name` and `init_salt` one is drawn as Keras draws seeds:
-            `keras.utils.set_random_seed` repeats it. Saved with the table.
-        init_salt: Tables of one seed and different salts are uncorrelated;
-            default: a hash of `name`, without one 0. Saved with the table.
-        missing: What an id without a row reads: `"zeros"`, `"initial"` (the
-            value its row would start with), a vector `[dim]`, or
+        seed: Integer; tables with different seeds or names have different
+            initial values. Default: 0; without `name` a seed is drawn as Keras
+            draws seeds, which `keras.utils.set_random_seed` repeats. A pair
+            (seed, salt), as `get_config` returns it, also replaces the hash of
+            `name`. Saved with the table.
+        default_row: What an id without a row reads: `"zeros"`, `"initial"` (the
+            value its row would start with), a vector `[output_dim]`, or
             `SharedRows(n)`: one of n trained rows.
         dtype: Of the rows and what is looked up: `tf.float32`, `tf.float64`,
             `tf.float16` or `tf.bfloat16`. Those of 16 bits are pooled and
@@ -123,12 +123,11 @@ class EmbeddingVariable(HookVariable):
 
     def __init__(
         self,
-        dim: int,
+        output_dim: int,
         *positional: Any,
-        initializer: initializers.Initializer = "uniform",
-        seed: int | None = None,
-        init_salt: int | None = None,
-        missing: str
+        embeddings_initializer: initializers.Initializer = "uniform",
+        seed: int | Sequence[int] | None = None,
+        default_row: str
         | Sequence[float]
         | np.ndarray
         | policies.SharedRows = "zeros",
@@ -141,7 +140,7 @@ class EmbeddingVariable(HookVariable):
         name: str | None = None,
     ):
         lookup_arguments.refuse_sizes(
-            "EmbeddingVariable", "dim", dim, *positional
+            "EmbeddingVariable", "output_dim", output_dim, *positional
         )
         given_name = check_name(name) if name else None
         name = given_name or (
@@ -149,38 +148,37 @@ class EmbeddingVariable(HookVariable):
         )
         self._table_name = name
         self.row_dtype = lookup_arguments.row_dtype(dtype)
-        self._seed, self._init_salt = initializers.first_value_words(
-            seed, init_salt, given_name
+        self._seed, self._salt = initializers.first_value_words(
+            seed, given_name
         )
-        self.dim = check_size("dim", dim)
-        self._row_initializer = initializer
-        self._attrs = initializers.initializer_attrs(initializer)
+        self.output_dim = check_size("output_dim", output_dim)
+        self._row_initializer = embeddings_initializer
+        self._attrs = initializers.initializer_attrs(embeddings_initializer)
         self._num_shards = num_shards
         self._shard_count = lookup_arguments.shard_count(num_shards)
         self.admission = policies.check_admission(admission)
         strategies.check_can_hold(name, self.admission)
         self._eviction = policies.check_eviction(eviction)
-        if isinstance(missing, Mapping):
-            missing = keras.saving.deserialize_keras_object(missing)
+        if isinstance(default_row, Mapping):
+            default_row = keras.saving.deserialize_keras_object(default_row)
         self._shared_rows = None
-        if isinstance(missing, policies.SharedRows):
-            self._shared_rows = missing
+        if isinstance(default_row, policies.SharedRows):
+            self._shared_rows = default_row
             self._missing = "shared"
             self._missing_values = np.zeros(0, self.row_dtype.as_numpy_dtype)
         else:
             self._missing, self._missing_values = lookup_arguments.missing_rows(
-                missing, self.dim, self.row_dtype
+                default_row, self.output_dim, self.row_dtype
             )
         with tf.init_scope():
             # What `devices` changes is up to a class of its own: __new__.
             self._parts = self._make_parts()
             # What a lookup reads that no tape records.
             self._eager_constants = (
-                tf.zeros([0, self.dim], self.row_dtype),
+                tf.zeros([0, self.output_dim], self.row_dtype),
                 tf.constant(self._missing_values),
             )
         super().__init__(name, optimizer)
-        lost_gradients.record(self)
 
     def _make_parts(self) -> tuple[TablePart, ...]:
         """Makes what holds the rows."""
@@ -200,13 +198,13 @@ class EmbeddingVariable(HookVariable):
     def _attributes(self) -> dict[str, Any]:
         """Those of the variable op."""
         return {
-            "dim": self.dim,
+            "dim": self.output_dim,
             "dtype": self.row_dtype,
             "initializer": self._attrs.kind,
             "initializer_a": self._attrs.a,
             "initializer_b": self._attrs.b,
             "seed": self._seed,
-            "init_salt": self._init_salt,
+            "init_salt": self._salt,
             "num_shards": self._shard_count,
             "table_name": self.name,
             **policies.attributes(
@@ -238,15 +236,15 @@ class EmbeddingVariable(HookVariable):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingVariable":
         memo[id(self)] = copied = object.__new__(type(self))
-        for name in ("dim", "row_dtype", "_table_name"):
+        for name in ("output_dim", "row_dtype", "_table_name"):
             setattr(copied, name, getattr(self, name))
         copied._make_variable()
         made = vars(copied)
         for name, value in _private.copied_attributes(self).items():
             if name not in made:
                 made[name] = copy.deepcopy(value, memo)
-        lost_gradients.record(copied)
         copied.trainable = self.trainable
+        copied._finish()
         return copied
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -287,10 +285,10 @@ class EmbeddingVariable(HookVariable):
 
     @property
     def first_value_words(self) -> tuple[int, int] | None:
-        """Seed and `init_salt`; None where all rows start with a constant."""
+        """Seed and salt; None where all rows start with a constant."""
         if self._attrs.kind in initializers.CONSTANTS:
             return None
-        return self._seed, self._init_salt
+        return self._seed, self._salt
 
     @property
     def has_admission(self) -> bool:
@@ -303,18 +301,17 @@ class EmbeddingVariable(HookVariable):
         initializer = self._row_initializer
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = keras.initializers.serialize(initializer)
-        missing = self._missing
-        if missing == "shared":
-            missing = policies.serialize(self._shared_rows)
-        elif missing == "vector":
-            missing = self._missing_values.astype(np.float64).tolist()
+        default_row = self._missing
+        if default_row == "shared":
+            default_row = policies.serialize(self._shared_rows)
+        elif default_row == "vector":
+            default_row = self._missing_values.astype(np.float64).tolist()
         optimizer = self.optimizer
         return {
-            "dim": self.dim,
-            "initializer": initializer,
-            "seed": self._seed,
-            "init_salt": self._init_salt,
-            "missing": missing,
+            "output_dim": self.output_dim,
+            "embeddings_initializer": initializer,
+            "seed": [self._seed, self._salt],
+            "default_row": default_row,
             "dtype": self.dtype,
             "num_shards": self._num_shards,
             "admission": policies.serialize(self.admission),
@@ -326,7 +323,7 @@ class EmbeddingVariable(HookVariable):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EmbeddingVariable":
-        return cls(**config)
+        return cls(**initializers.current_names(config))
 
     @property
     def update_dtype(self) -> tf.DType:
@@ -397,7 +394,7 @@ class EmbeddingVariable(HookVariable):
                 are counted. None: as `admission` says.
 
         Returns:
-            Of `dtype`, shaped as `ids` + `[dim]` (ragged where `ids` is); with a
+            Of `dtype`, shaped as `ids` + `[D]` (ragged where `ids` is); with a
             combiner without the innermost axis of `ids`.
 
         Raises:
@@ -489,8 +486,8 @@ class EmbeddingVariable(HookVariable):
             ids: Integers, dense or ragged.
 
         Returns:
-            rows, shaped as `ids` + `[dim]`, zeros where there is no row,
-            whatever `missing` is; and found, bool, shaped as `ids`.
+            rows, shaped as `ids` + `[output_dim]`, zeros where there is no row,
+            whatever `default_row` is; and found, bool, shaped as `ids`.
         """
         ids = ids_lib.to_int64(ids)
         if isinstance(ids, tf.SparseTensor):
@@ -688,7 +685,7 @@ class EmbeddingVariable(HookVariable):
             slot_inits=dict(zip(names, out["slot_inits"].numpy().tolist())),
         )
 
-    def import_(self, rows: EmbeddingRows, mode: str = "replace") -> None:
+    def load_rows(self, rows: EmbeddingRows, mode: str = "replace") -> None:
         """Takes rows as `export` gave them, in any order of ids.
 
         Args:
@@ -699,7 +696,7 @@ class EmbeddingVariable(HookVariable):
             mode: `"replace"` makes this all that the table holds, and takes
                 memory for it beside the old rows until it is there; `"merge"`
                 adds rows and overwrites those of equal ids. The table's step,
-                seed and init_salt stay; `"replace"` forgets ids that wait for
+                seed and salt stay; `"replace"` forgets ids that wait for
                 admission.
 
         Raises:
@@ -719,8 +716,10 @@ class EmbeddingVariable(HookVariable):
         self.import_all(saved_state.from_rows(self, rows), mode)
 
     def __repr__(self) -> str:
-        dtype = self.dtype
-        return f"<EmbeddingVariable {self.name!r} dim={self.dim} dtype={dtype}>"
+        return (
+            f"<EmbeddingVariable {self.name!r} output_dim={self.output_dim} "
+            f"dtype={self.dtype}>"
+        )
 
     def export_all(
         self, optimizer_slots: bool = True, with_rows: bool = True

@@ -3,7 +3,7 @@
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -18,25 +18,27 @@ from lodestar.embedding.fit_callbacks import refuse_callbacks
 from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.embedding.slot_owner import SlotOwner
 from lodestar.ops import lost_gradients
-from lodestar.ops.compile_line import compile_line, wrappers
+from lodestar.ops.compile_line import compile_line, table_optimizers
 
 _PLAIN_OPTIMIZER = (
     "`{path}` is a dynamic embedding: its gradient is sparse over 64-bit ids, "
-    "and the optimizer would apply it to a variable without rows. Wrap the "
-    "optimizer:\n{line}"
+    "which this Keras optimizer cannot apply. Use the optimizer of the same "
+    "name in lodestar.optimizers, or give the table an optimizer of its own "
+    "(optimizer='adagrad'):\n{line}"
 )
 _PLAIN_LOSS_SCALING = (
     "`{path}` is a dynamic embedding, whose gradient is sparse over 64-bit "
     "ids. Under the mixed_float16 policy compile puts Keras's "
     "LossScaleOptimizer around the optimizer, which would make the gradient "
-    "dense. Wrap the optimizer:\n{line}"
+    "dense. Name the optimizers of lodestar.optimizers yourself:\n{line}"
 )
 _DENSE_GRADIENT = (
     "The gradient of a dynamic embedding is sparse over 64-bit ids, and cannot "
     "be made a dense tensor, as an optimizer or a loop here does. In a loop "
     "of your own, use its `values` and `indices`, and "
-    "lodestar.optimizers.clip_by_global_norm. Wrap the optimizer, under the "
-    "mixed_float16 policy by the second line:\n{line}\n{scaled}"
+    "lodestar.optimizers.clip_by_global_norm. Otherwise use an optimizer of "
+    "lodestar.optimizers; the second line is for the mixed_float16 policy:"
+    "\n{line}\n{scaled}"
 )
 _NOT_DENSE = (
     "`{path}` stands for the rows of {table!r}, which are sparse over 64-bit "
@@ -66,6 +68,21 @@ _ONLY_WEIGHTS = (
     "place of keras.callbacks.EarlyStopping(restore_best_weights=True) "
     "lodestar.callbacks.EarlyStopping. The dense layers of the model have a "
     "get_weights and set_weights of their own."
+)
+
+# Options by which a Keras optimizer acts on all gradients together.
+_NOT_FOR_OWN = (
+    "clipnorm",
+    "clipvalue",
+    "global_clipnorm",
+    "gradient_accumulation_steps",
+    "loss_scale_factor",
+)
+_NOT_HONORED = (
+    "`{path}` is a dynamic embedding, to which {optimizer}({given}) cannot "
+    "apply. Use the optimizer of the same name in lodestar.optimizers, "
+    "which clips, unscales and accumulates the gradients of tables "
+    "too:\n{line}"
 )
 
 # What a table is among the weights of a layer in Keras's files, beside which it
@@ -142,14 +159,15 @@ class HookVariable(SavedState, _private.Variable):
     gradient is that of the table, and holds rows and ids. Keras assigns the
     gradient itself to a variable whose `overwrite_with_gradient` is true; an
     optimizer that does not know about tables therefore ends up in `assign`,
-    which refuses it while the step is traced. The wrapper optimizer takes
-    tables out before that.
+    which refuses it while the step is traced, unless the table has an
+    optimizer of its own. The optimizers of lodestar.optimizers take tables out
+    before that.
 
     What a reader of `layer.weights` gets:
 
     | reader | gets |
     |---|---|
-    | `shape` | rows and dim, as `model.summary()` counts them |
+    | `shape`, as `summary` and `count_params` | `[rows, D]` |
     | TensorFlow, Keras and NumPy functions and operators | `dense_view(table)` |
     | the same under a gradient tape or in a graph | RuntimeError |
     | `get_weights`, legacy `.h5` files: copies for `assign` | RuntimeError |
@@ -157,18 +175,31 @@ class HookVariable(SavedState, _private.Variable):
     | `value` and `handle`, for tapes and exports | `[0, D]` |
     """
 
-    dim: int
+    # `lodestar.optimizers.wrap`, which that package sets.
+    wrap_optimizer: Callable[[Any], Any]
+    output_dim: int
     row_dtype: tf.DType
 
-    def __init__(self, name: str, row_optimizer: Any = None):
-        if row_optimizer is not None:
-            row_optimizer = get_optimizer("optimizer", row_optimizer)
+    def __init__(self, name: str, optimizer: Any = None):
+        if optimizer is not None:
+            optimizer = self.wrap_optimizer(
+                get_optimizer("optimizer", optimizer)
+            )
+            # It trains this table alone, so no other table waits for it.
+            table_optimizers.discard(optimizer)
         # Keras's files hold it by this attribute.
-        self.optimizer: keras.optimizers.Optimizer | None = row_optimizer
+        self.optimizer: keras.optimizers.Optimizer | None = optimizer
         self.slots = SlotOwner()
         self._former_child = _FormerChild()
         self._table_name = name
         self._make_variable()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Tells others of the table, or of a copy, that is complete."""
+        lost_gradients.record(self)
+        if self.optimizer is not None:
+            self.optimizer.build_for_table(self)
 
     # TRANSITION
     table = property(lambda self: self)
@@ -179,7 +210,8 @@ class HookVariable(SavedState, _private.Variable):
         return self
 
     def __dir__(self):
-        return [n for n in super().__dir__() if n not in ("table", "hook", "row_optimizer")]
+        hidden = ("table", "hook", "row_optimizer")
+        return [n for n in super().__dir__() if n not in hidden]
 
     def _make_variable(self) -> None:
         """Makes what is the table's own, and no copy of it takes over."""
@@ -202,7 +234,7 @@ class HookVariable(SavedState, _private.Variable):
                 _private.Variable.__init__(
                     self,
                     initializer="zeros",
-                    shape=(0, self.dim),
+                    shape=(0, self.output_dim),
                     dtype=self.row_dtype.name,
                     trainable=True,
                     autocast=False,
@@ -224,7 +256,7 @@ class HookVariable(SavedState, _private.Variable):
     def shape(self) -> tf.TensorShape:
         """Number of rows, and numbers in a row."""
         with tf.init_scope():
-            return tf.TensorShape([int(self._count()), self.dim])
+            return tf.TensorShape([int(self._count()), self.output_dim])
 
     def _count(self) -> tf.Tensor:
         """The number of rows."""
@@ -289,6 +321,9 @@ class HookVariable(SavedState, _private.Variable):
             self._scaled_by_keras |= policy.compute_dtype == "float16"
             if self._scaled_by_keras and self._recorded:
                 self._refuse_loss_scaling()
+        # With this option Keras makes the gradient dense instead of assigning
+        # it.
+        self._check_plain(["gradient_accumulation_steps"])
         return True
 
     def infer_training(self) -> bool:
@@ -329,7 +364,7 @@ class HookVariable(SavedState, _private.Variable):
             or not tf.executing_eagerly()
             or _private.tape_is_recording()
             # One that may be about to make its first step.
-            or not all(wrapper.built for wrapper in wrappers)
+            or not all(optimizer.built for optimizer in table_optimizers)
         ):
             return
         self._rows_before = None
@@ -342,7 +377,7 @@ class HookVariable(SavedState, _private.Variable):
             )
 
     def manage(self, wrapper: keras.optimizers.Optimizer) -> None:
-        """Says that `wrapper` takes the table's gradients."""
+        """Records that `wrapper`, which trains tables, takes the gradients."""
         self.claimed = True
         self.wrapper = weakref.ref(wrapper)
 
@@ -357,7 +392,7 @@ class HookVariable(SavedState, _private.Variable):
         lost_gradients.record(self)
         if self._scaled_by_keras and self.wrapper() is None:
             # A wrapper that is not built may be the one to take it.
-            if all(wrapper.built for wrapper in wrappers):
+            if all(optimizer.built for optimizer in table_optimizers):
                 self._refuse_loss_scaling()
 
     def _refuse_loss_scaling(self) -> None:
@@ -367,19 +402,51 @@ class HookVariable(SavedState, _private.Variable):
         )
 
     def assign(self, value: Any) -> Any:
-        """Refuses gradients of plain optimizers, and weights without rows.
+        """Trains the table by its own optimizer; refuses everything else.
+
+        A plain Keras optimizer assigns the gradient of a variable whose
+        `overwrite_with_gradient` is true to the variable.
 
         Raises:
-            RuntimeError: Always.
+            RuntimeError: The table has no optimizer of its own, the optimizer
+                that assigns the gradient does something to it that cannot be
+                honored here, or `value` is not a gradient.
         """
         if isinstance(value, tf.IndexedSlices):
+            self._train(value)
+            return value
+        if getattr(value, "shape", None) == _IN_FILES.shape:
+            return value
+        raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
+
+    def _train(self, gradient: tf.IndexedSlices) -> None:
+        if self.row_optimizer is None:
             line = compile_line(self.model())
             raise RuntimeError(
                 _PLAIN_OPTIMIZER.format(path=self.path, line=line)
             )
-        if getattr(value, "shape", None) == _IN_FILES.shape:
-            return value
-        raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
+        self._check_plain(_NOT_FOR_OWN)
+        self.row_optimizer.apply([gradient], [self])
+
+    def _check_plain(self, options: Iterable[str]) -> None:
+        """Refuses a plain optimizer, if one is running, that has an option."""
+        for optimizer in _private.running_optimizers():
+            if getattr(optimizer, "takes_hooks", False):
+                return
+            given = [
+                f"{option}={value}"
+                for option in options
+                if (value := getattr(optimizer, option, None))
+            ]
+            if given:
+                raise RuntimeError(
+                    _NOT_HONORED.format(
+                        path=self.path,
+                        optimizer=type(optimizer).__name__,
+                        given=", ".join(given),
+                        line=compile_line(self.model()),
+                    )
+                )
 
     def meet_model(self) -> None:
         """Looks at the model whose call looks rows up, if there is one.

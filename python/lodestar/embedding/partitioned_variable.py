@@ -37,7 +37,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
     """
 
     def __init__(
-        self, dim: int, *args: Any, devices: Any = None, **kwargs: Any
+        self, output_dim: int, *args: Any, devices: Any = None, **kwargs: Any
     ):
         gpu = gpu_in_scope()
         if devices is None and gpu is not None:
@@ -45,14 +45,15 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
         # None stays None where the strategy says which, for another cluster.
         self._given_devices = devices
         self._devices = devices = check_devices(devices or strategies.servers())
-        super().__init__(dim, *args, devices=devices, **kwargs)
+        super().__init__(output_dim, *args, devices=devices, **kwargs)
 
     def _make_parts(self) -> tuple[TablePart, ...]:
         if self.shared_rows:
             raise NotImplementedError(
-                f"The table '{self.name}' has missing={self._shared_rows!r}, "
-                "rows that are not of one id and so of no one of `devices`: use "
-                "missing='initial' or a vector."
+                f"The table '{self.name}' has "
+                f"default_row={self._shared_rows!r}, rows that are not of one "
+                "id and so of no one of `devices`: use "
+                "default_row='initial' or a vector."
             )
         attributes = self._attributes()
         check_library(self.name, self._devices)
@@ -311,7 +312,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
         self.slots.restored()
         of_parts = self._divided(saved, len(self.parts), mode)
         done = each(
-            "import_",
+            "load_rows",
             self.parts,
             lambda i, part: part.import_(of_parts[i], mode),
         )

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._library import gen_ops
 from lodestar import _private
+from lodestar._library import gen_ops
 from lodestar._resource import SharedResource, naming_devices
 from lodestar.embedding import policies, saved_state
 from lodestar.ops import embedding_partition_ops, id_hash

@@ -40,7 +40,9 @@ def save_table(
     for name in _SLOTS:
         saved[name] = saved[name].swapaxes(0, 1)
     slots = len(saved["slot_names"])
-    row_bytes = table.dim * (table.row_dtype.size + slots * table.update_dtype.size)
+    row_bytes = table.output_dim * (
+        table.row_dtype.size + slots * table.update_dtype.size
+    )
     row_bytes = max(row_bytes, 8)  # of an id
     item_bytes = {"pending_chunks": 8, "sketch_chunks": 1}
     if table.row_dtype == tf.bfloat16:
@@ -53,7 +55,7 @@ def save_table(
             )
             for chunks, names in _CHUNKED.items()
         },
-        "dim": table.dim,
+        "dim": table.output_dim,
         "dtype": table.dtype,
         "optimizer": saved["optimizer"].decode(),
         "slot_names": [name.decode() for name in saved["slot_names"]],
@@ -74,7 +76,7 @@ def load_table(
 
     Raises:
         ValueError: There is no saved table, or one of another dim or dtype.
-        tf.errors.OpError: As `EmbeddingVariable.import_`; the table is as it
+        tf.errors.OpError: As `EmbeddingVariable.load_rows`; the table is as it
             was.
     """
     load_tables([table], store, [prefix])

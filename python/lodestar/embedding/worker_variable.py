@@ -50,7 +50,7 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
             raise NotImplementedError(
                 f"The table '{self.name}' has {self._shared_rows!r}, whose "
                 "rows are of no one worker. Under MultiWorkerMirroredStrategy "
-                "use missing='initial' or a vector."
+                "use default_row='initial' or a vector."
             )
         found = workers.of_strategy()
         assert found is not None
@@ -68,10 +68,8 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
             for policy in self._eviction
         ]
         # A table without a name draws a seed in each process.
-        words = _FIRST_VALUES.pack(self._seed, self._init_salt)
-        self._seed, self._init_salt = _FIRST_VALUES.unpack(
-            self.exchange(words)[0]
-        )
+        words = _FIRST_VALUES.pack(self._seed, self._salt)
+        self._seed, self._salt = _FIRST_VALUES.unpack(self.exchange(words)[0])
         return super()._make_parts()
 
     def _attributes(self) -> dict[str, Any]:
@@ -84,7 +82,7 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
     def lookup_inputs(self) -> tuple[tf.Tensor, tf.Tensor]:
         """A hook that gets no gradient, and what an id without a row reads."""
         return (
-            tf.zeros([0, self.dim], self.row_dtype),
+            tf.zeros([0, self.output_dim], self.row_dtype),
             tf.constant(self._missing_values),
         )
 

@@ -495,7 +495,9 @@ class IdLookup(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns what `from_config` needs; the vocabulary is saved apart."""
+        keys = self.get_vocabulary(False) if _private.is_cloning() else []
         return {
+            **({"vocabulary": keys} if keys else {}),
             **super().get_config(),
             "num_oov_indices": self.num_oov_indices,
             "mask_token": self.mask_token,

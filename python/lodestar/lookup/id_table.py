@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,13 @@ from lodestar._resource import (
     unless_scalar,
 )
 from lodestar._typing import AnyTensor, TensorLike
+from lodestar.lookup.hasher_spec import HasherSpec
 from lodestar.ops import id_table_ops, symbolic_build
+
+if TYPE_CHECKING:
+    from lodestar.lookup.id_table_with_hash_buckets import (
+        IdTableWithHashBuckets,
+    )
 
 
 def _is_initializer(keys: Any) -> bool:
@@ -145,6 +151,22 @@ def _int64_values(values: TensorLike) -> tf.Tensor:
     return tf.cast(values, tf.int64)
 
 
+def _with_buckets(
+    table: "IdTable",
+    num_oov_buckets: int,
+    hasher_spec: HasherSpec | str,
+    name: str | None,
+) -> "IdTable | IdTableWithHashBuckets":
+    # It imports this module.
+    from lodestar.lookup import id_table_with_hash_buckets
+
+    if num_oov_buckets == 0:
+        return table
+    return id_table_with_hash_buckets.IdTableWithHashBuckets(
+        table, num_oov_buckets, hasher_spec, name
+    )
+
+
 class IdTable(SavedResource):
     """A table of string or integer keys to int64 ids.
 
@@ -202,6 +224,99 @@ class IdTable(SavedResource):
             self._key_dtype = keys.dtype
             self.import_(keys, values)
         self.keep_for_graph()
+
+    @classmethod
+    def from_tensor(
+        cls,
+        keys: TensorLike,
+        num_oov_buckets: int = 0,
+        *,
+        key_dtype: Any = None,
+        default_value: int = -1,
+        hasher_spec: HasherSpec | str = "fasthash",
+        name: str | None = None,
+    ) -> "IdTable | IdTableWithHashBuckets":
+        """Numbers a vocabulary, with hash buckets for other keys.
+
+        >>> table = IdTable.from_tensor(["emerson", "lake"], num_oov_buckets=10)
+        >>> bool(table.lookup(tf.constant(["king"])) >= 2)
+        True
+
+        Args:
+            keys: `[N]` string or integers, all different.
+            num_oov_buckets: The number of buckets, whose ids follow the N of the
+                keys. With 0, other keys get `default_value`.
+            key_dtype: The dtype of keys. Defaults to that of `keys`.
+            default_value: The id of other keys if there are no buckets.
+            hasher_spec: The hash of other keys, or its name.
+            name: A name.
+
+        Returns:
+            An IdTable, or with buckets an IdTableWithHashBuckets.
+
+        Raises:
+            TypeError, ValueError, tf.errors.InvalidArgumentError: As the
+                constructors of the two.
+        """
+        table = cls(
+            keys, key_dtype=key_dtype, default_value=default_value, name=name
+        )
+        return _with_buckets(table, num_oov_buckets, hasher_spec, name)
+
+    @classmethod
+    def from_file(
+        cls,
+        path: TensorLike,
+        num_oov_buckets: int = 0,
+        *,
+        key_column: int = tf.lookup.TextFileIndex.WHOLE_LINE,
+        value_column: int = tf.lookup.TextFileIndex.LINE_NUMBER,
+        delimiter: str = "\t",
+        vocab_size: int | None = None,
+        key_dtype: Any = tf.string,
+        default_value: int = -1,
+        hasher_spec: HasherSpec | str = "fasthash",
+        name: str | None = None,
+    ) -> "IdTable | IdTableWithHashBuckets":
+        r"""Reads a vocabulary from a text file, by default one key per line.
+
+        >>> tf.io.write_file("words.txt", "emerson\nlake\n")
+        >>> table = IdTable.from_file("words.txt")
+        >>> table.lookup(tf.constant(["lake", "king"])).numpy().tolist()
+        [1, -1]
+
+        Args:
+            path: The file, as `import_file` reads it.
+            num_oov_buckets: The number of buckets, whose ids follow those of the
+                file. With 0, other keys get `default_value`.
+            key_column: Which column of a line holds the key, counted from 0, or
+                a `tf.lookup.TextFileIndex`.
+            value_column: Which one holds the id.
+            delimiter: One character, between columns.
+            vocab_size: The number of lines to read. Defaults to all.
+            key_dtype: The dtype of keys.
+            default_value: The id of other keys if there are no buckets.
+            hasher_spec: The hash of other keys, or its name.
+            name: A name.
+
+        Returns:
+            An IdTable, or with buckets an IdTableWithHashBuckets.
+
+        Raises:
+            ValueError, tf.errors.OpError: As `import_file`.
+        """
+        table = cls(
+            [], key_dtype=key_dtype, default_value=default_value, name=name
+        )
+        with tf.init_scope():
+            table.import_file(
+                path,
+                key_column=key_column,
+                value_column=value_column,
+                delimiter=delimiter,
+                vocab_size=vocab_size,
+            )
+        return _with_buckets(table, num_oov_buckets, hasher_spec, name)
 
     # What TensorFlow calls to make, save and restore the resource; all are
     # traced into a SavedModel, so that it loads without this class.

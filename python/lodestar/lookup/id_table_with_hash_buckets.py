@@ -7,11 +7,7 @@ import tensorflow as tf
 
 from lodestar._checks import check_count
 from lodestar._typing import AnyTensor
-from lodestar.lookup.hasher_spec import (
-    FastHashSpec,
-    HasherSpec,
-    hasher_attributes,
-)
+from lodestar.lookup.hasher_spec import HasherSpec, hasher_attributes
 from lodestar.lookup.id_table import (
     IdTable,
     as_keys,
@@ -40,7 +36,8 @@ class IdTableWithHashBuckets(tf.Module):
     Args:
         table: An immutable IdTable, or None for buckets alone.
         num_oov_buckets: 0 gives the table's default value to unknown keys.
-        hasher_spec: `FastHashSpec`, `LegacyHashSpec` or `StrongHashSpec(key)`.
+        hasher_spec: The hash of unknown keys: a `HasherSpec`, or the name of a
+            hash that needs no key, `"fasthash"` or `"legacy"`.
         name: A name.
         key_dtype: The dtype of the keys that are looked up, by default that of
             `table`, or string. With integer keys in the table, any integer
@@ -58,7 +55,7 @@ class IdTableWithHashBuckets(tf.Module):
         self,
         table: IdTable | None,
         num_oov_buckets: int,
-        hasher_spec: HasherSpec = FastHashSpec,
+        hasher_spec: HasherSpec | str = "fasthash",
         name: str | None = None,
         key_dtype: Any = None,
     ):

@@ -18,7 +18,7 @@ import tensorflow as tf
 from lodestar.ops.compile_line import (
     compile_line,
     compiled_optimizer,
-    wrappers,
+    table_optimizers,
 )
 
 _NOBODY = (
@@ -39,9 +39,9 @@ _NOT_GIVEN = (
 )
 _LOSS_SCALING = (
     "{table!r} has a gradient that is sparse over 64-bit ids. Under the "
-    "mixed_float16 policy compile puts Keras's LossScaleOptimizer around any "
-    "other optimizer, which would make the gradient dense. Wrap the "
-    "optimizer:\n{line}"
+    "mixed_float16 policy, `compile` puts Keras's LossScaleOptimizer around "
+    "the optimizer, which would make the gradient dense. Name Lodestar's "
+    "yourself:\n{line}"
 )
 
 _UNTOLD = (
@@ -114,16 +114,18 @@ def reach_hooks(hooks: Sequence[Any], trains: bool = True) -> None:
         if not _is_claimed(hook, model):
             if optimizer is not None and not _takes_hooks(optimizer):
                 why = _NOT_FOUND.format(model=model.name)
-                wrap = f" And wrap the optimizer:\n{compile_line(model)}"
+                wrap = ""
+                if hook.row_optimizer is None:
+                    wrap = f" Also change the optimizer:\n{compile_line(model)}"
                 raise RuntimeError(_nobody(hook, why, wrap))
-            if not wrappers:
+            if not table_optimizers:
                 warnings.warn(_nobody(hook, _NOT_GIVEN), stacklevel=2)
         step = _reached.by_step.setdefault(_step(), {})
         step[id(hook)] = weakref.ref(hook)
 
 
 def check(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
-    """Checks, where a wrapper applies gradients of hooks and variables, a step.
+    """Checks a step in which `optimizer` applies gradients of hooks and variables.
 
     Raises:
         RuntimeError: It lacks that of a table which the step trains.
@@ -166,9 +168,10 @@ def _check_loss_scaling(hook: Any, model: Any, optimizer: Any) -> None:
         return
     inner = optimizer.inner_optimizer
     # Else the model is in a loop of the user's own, with another optimizer.
-    takers = [hook.wrapper()]
+    taker = hook.wrapper()
+    takers = [None if taker is hook.row_optimizer else taker]
     if takers == [None] and not _takes_hooks(inner):
-        takers = [w for w in wrappers if not w.built]
+        takers = [w for w in table_optimizers if not w.built]
     if all(taker is None or taker is inner for taker in takers):
         line = compile_line(model)
         raise RuntimeError(_LOSS_SCALING.format(table=hook.table, line=line))

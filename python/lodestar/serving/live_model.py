@@ -78,7 +78,7 @@ class LiveModel(NotCopied):
             (`loaded.tables`), where these differ. Tables that the model does
             not read are left out.
         weights: `"require"`: snapshots hold the model's dense weights, by
-            `save_model`, or as `dense` of `save` by their paths. `"keep"`:
+            `snapshot.save` of a model, or as its `dense` by their paths. `"keep"`:
             those of the SavedModel are served.
         consistency: `"call"`: each call sees one version. `"row"`: there is one
             copy, which takes half the memory and is updated under the calls:

@@ -59,13 +59,13 @@ def state(m):
 
 
 def kinds(path):
-    return [(info.kind, info.step) for info in snapshot.list(path)]
+    return [(info.kind, info.step) for info in snapshot.versions(path)]
 
 
 def test_every_epoch(path):
     fit(model(), Snapshot(path, metadata={"name": "x"}))
     assert kinds(path) == [("full", 6), ("delta", 12)]
-    assert [info.metadata for info in snapshot.list(path)] == [
+    assert [info.metadata for info in snapshot.versions(path)] == [
         {"epoch": epoch, "batch": 5, "epoch_ended": True, "name": "x"}
         for epoch in range(2)
     ]
@@ -75,19 +75,23 @@ def test_every_n_steps_and_at_the_end(path, monkeypatch):
     _write_at_once(monkeypatch)
     fit(model(), Snapshot(path, 5))
     assert [step for _, step in kinds(path)] == [5, 10, 12]
-    assert [info.metadata["batch"] for info in snapshot.list(path)] == [4, 3, 5]
+    assert [info.metadata["batch"] for info in snapshot.versions(path)] == [
+        4,
+        3,
+        5,
+    ]
 
 
 def _write_at_once(monkeypatch):
     """Every snapshot is written before the next batch ends."""
-    save_model = module.save_model
+    save_now = module.save
 
     def save(*args, **options):
-        pending = save_model(*args, **options)
+        pending = save_now(*args, **options)
         pending._outcome.ended.wait()
         return pending
 
-    monkeypatch.setattr(module, "save_model", save)
+    monkeypatch.setattr(module, "save", save)
 
 
 def test_nothing_is_saved_twice(path):
@@ -113,9 +117,9 @@ def test_deltas_between_two_full_ones(path, deltas, wanted):
 
 def test_old_versions_go(path):
     fit(model(), Snapshot(path, deltas_per_full=1, keep=1), epochs=5)
-    assert [info.version for info in snapshot.list(path)] == [5]
+    assert [info.version for info in snapshot.versions(path)] == [5]
     fit(model(), Snapshot(path + "2", deltas_per_full=2, keep=2), epochs=5)
-    assert [info.version for info in snapshot.list(path + "2")] == [4, 5]
+    assert [info.version for info in snapshot.versions(path + "2")] == [4, 5]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -134,7 +138,7 @@ def test_resumed_training_is_bitwise_equal(path, version):
         data=reader,
     )
     assert state(resumed) == state(whole)
-    assert snapshot.list(path)[-1].step == 24
+    assert snapshot.versions(path)[-1].step == 24
 
 
 class Seen(keras.callbacks.Callback):
@@ -216,7 +220,7 @@ def test_fit_goes_on_where_it_was_stopped(
         *["begin", *whole_epochs(1), "epoch 1", 0, 1, 2, "end"],
         *OVER,
     ]
-    assert snapshot.list(path)[-1].metadata["epoch_ended"] is False
+    assert snapshot.versions(path)[-1].metadata["epoch_ended"] is False
     resumed = Seen()
     m, history, callback = fit_on(resumed, 3)
     assert resumed.calls == [
@@ -254,7 +258,7 @@ def passes(path, epochs, every=2, **options):
 @pytest.mark.parametrize("every", ["epoch", 5])
 def test_the_pass_after_one_that_has_ended(path, every):
     passes(path, 2, every)
-    assert snapshot.list(path)[-1].step == 10
+    assert snapshot.versions(path)[-1].step == 10
     assert state(passes(path, 3, every)) == state(passes(path + "_whole", 3))
 
 
@@ -288,7 +292,7 @@ def test_fit_refuses(path):
         Snapshot(path, iterator=data).fit(model(), class_weight={0: 1.0})
     m = model()
     m.optimizer.build(m.trainable_variables)
-    snapshot.save_model(path, m, iterator=data)
+    snapshot.save(path, m, iterator=data)
     with pytest.raises(ValueError, match="no `epoch` and `batch` in its meta"):
         Snapshot(path, iterator=data).fit(model(), steps_per_epoch=2)
     with pytest.raises(ValueError, match="`metadata` has batch, epoch, under"):
@@ -303,7 +307,7 @@ def test_a_killed_training_goes_on_bit_by_bit(tmp_path, kind):
     for step, saved in ((8, 6), (14, 12)):
         trainer = Fork(resume_trainer.train, path, kind, step)
         assert trainer.wait() == -signal.SIGKILL
-        assert snapshot.list(path)[-1].step == saved
+        assert snapshot.versions(path)[-1].step == saved
     resumed = resume_trainer.train(path, kind)
     assert int(resumed.optimizer.iterations) == 20
     assert state(resumed) == state(whole)
@@ -351,7 +355,7 @@ def test_errors(path, every):
     assert int(m.optimizer.iterations) == 12
     os.unlink(path)
     fit(m, Snapshot(path, every, on_error="warn"))
-    assert snapshot.list(path)[-1].step == 24
+    assert snapshot.versions(path)[-1].step == 24
 
 
 def test_errors_of_the_thread(path, monkeypatch):
@@ -362,9 +366,9 @@ def test_errors_of_the_thread(path, monkeypatch):
         patched.setattr(saving.snapshot_ops, "write", write)
         with pytest.raises(tf.errors.ResourceExhaustedError, match="no room"):
             fit(model(), Snapshot(path, 1))
-    assert snapshot.list(path) == []
+    assert snapshot.versions(path) == []
     fit(model(), Snapshot(path, 1))
-    assert snapshot.list(path)[-1].step == 12
+    assert snapshot.versions(path)[-1].step == 12
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,11 @@ from text_ids import hash_ids
 
 import lodestar
 from lodestar.data import Column, Schema, open_dataset
-from lodestar.hugectr import NormDataset, NormWriter, RawDataset
-from lodestar.paddle import MultiSlotDataset, MultiSlotGenerator
+from lodestar.hugectr.norm_dataset import NormDataset
+from lodestar.hugectr.norm_writer import NormWriter
+from lodestar.hugectr.raw_dataset import RawDataset
+from lodestar.paddle import MultiSlotGenerator
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 # As Paddle's ctr example: 13 scaled numbers and 26 hashed ids of Criteo's text.
 CTR_DENSE_READER = """

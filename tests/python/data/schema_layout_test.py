@@ -8,7 +8,7 @@ import tensorflow as tf
 import lodestar
 from lodestar.data import Column, Schema
 from lodestar.data.schema_layout import SchemaLayout
-from lodestar.paddle import MultiSlotDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SPEC = Schema(
     [
@@ -54,7 +54,7 @@ def test_lod(file, batch_size):
     rows = {"C1": [], "w": [], "C2": []}
     for features, _ in dataset:
         for name, column in rows.items():
-            assert isinstance(features[name], lodestar.ragged.LoDTensor)
+            assert isinstance(features[name], lodestar.LoDTensor)
             column += features[name].to_list()
     assert list(zip(*rows.values())) == ROWS
 

@@ -28,8 +28,12 @@ def content(table):
 
 
 def apply(table, ids):
-    lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad").apply(
-        [tf.IndexedSlices(tf.ones([len(ids), table.dim]), tf.constant(ids))],
+    lodestar.optimizers.Adagrad().apply(
+        [
+            tf.IndexedSlices(
+                tf.ones([len(ids), table.output_dim]), tf.constant(ids)
+            )
+        ],
         [table],
     )
 

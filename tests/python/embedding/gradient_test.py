@@ -1,6 +1,5 @@
 """Tests of the registered gradients, in rows and in weights."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -77,7 +76,7 @@ def test_rows(training, graph):
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("combiner", COMBINERS)
 def test_pooled_rows(combiner, training, graph):
-    t = table(initializer="normal")
+    t = table(embeddings_initializer="normal")
     t.insert_or_assign(IDS, np.arange(15).reshape(5, 3) / 10.0)
     ids = tf.ragged.constant(BAGS, tf.int64)
     check(
@@ -190,14 +189,12 @@ def test_conditional_lookup(taken):
 
 
 def sgd(rate=1.0):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.SGD(rate)
-    )
+    return lodestar.optimizers.SGD(rate)
 
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_reading_in_the_middle_of_a_training_step(graph):
-    t = table(initializer="ones")
+    t = table(embeddings_initializer="ones")
     optimizer = sgd()
 
     def step():
@@ -218,7 +215,7 @@ def test_reading_in_the_middle_of_a_training_step(graph):
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_several_lookups_of_every_kind_in_one_step(graph):
-    t = table(initializer="ones")
+    t = table(embeddings_initializer="ones")
     optimizer = sgd()
     bags = tf.ragged.constant([[1, 2], [2]], tf.int64)
 
@@ -239,7 +236,7 @@ def test_several_lookups_of_every_kind_in_one_step(graph):
 
 
 def test_persistent_tape_applied_twice():
-    t = table(initializer="ones")
+    t = table(embeddings_initializer="ones")
     optimizer = sgd()
     with tf.GradientTape(persistent=True) as tape:
         rows = t.lookup([1], True)
@@ -253,7 +250,7 @@ def test_persistent_tape_applied_twice():
 
 
 def test_retracing_trains_one_table():
-    t = table(initializer="ones")
+    t = table(embeddings_initializer="ones")
     optimizer = sgd()
     traces = []
 
@@ -274,7 +271,7 @@ def test_retracing_trains_one_table():
 
 @pytest.mark.parametrize("taken", [False, True])
 def test_lookups_in_both_branches(taken):
-    t = table(initializer="ones")
+    t = table(embeddings_initializer="ones")
     optimizer = sgd()
 
     @tf.function
@@ -295,8 +292,8 @@ def test_lookups_in_both_branches(taken):
 
 @pytest.mark.parametrize("taken", [False, True])
 def test_whole_step_in_a_branch(taken):
-    t = table(initializer="ones")
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("nadam")
+    t = table(embeddings_initializer="ones")
+    optimizer = lodestar.optimizers.Nadam()
     optimizer.build([t])
 
     def train():
@@ -315,7 +312,7 @@ def test_whole_step_in_a_branch(taken):
 
 
 def test_step_inside_a_loop_of_steps():
-    t = table(initializer="ones")
+    t = table(embeddings_initializer="ones")
     optimizer = sgd(0.5)
     optimizer.build([t])
 
@@ -339,7 +336,7 @@ def test_no_ids(combiner):
         loss = tf.reduce_sum(t.lookup(ids, True, None, combiner))
     slices = tape.gradient(loss, t)
     assert slices.values.shape == (0, 3) and slices.indices.shape == (0,)
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("adam")
+    optimizer = lodestar.optimizers.Adam()
     optimizer.apply([slices], [t])
     assert int(t.step) == 1
 
@@ -362,7 +359,7 @@ def test_loaded_function_is_differentiable(tmp_path):
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_rows_behind_the_gradient_of_weights(combiner):
-    t = table(initializer="normal", dtype="float64")
+    t = table(embeddings_initializer="normal", dtype="float64")
     weights = tf.constant([[0.5, -2.0, 3.0]], tf.float64)
 
     def twice(of, pool):

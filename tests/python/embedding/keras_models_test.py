@@ -30,7 +30,7 @@ def unpacked(held):
     return held
 
 
-@keras.saving.register_keras_serializable("tracked_table_test")
+@keras.saving.register_keras_serializable("keras_models_test")
 class Holds(keras.layers.Layer):
     """Holds a bare table."""
 
@@ -55,7 +55,7 @@ class Holds(keras.layers.Layer):
         return {"way": way, "beside": beside}
 
 
-@keras.saving.register_keras_serializable("tracked_table_test")
+@keras.saving.register_keras_serializable("keras_models_test")
 class Model(keras.Model):
     """A layer, or the model itself, with a bare table."""
 
@@ -92,7 +92,7 @@ def trained(eager=False, **config):
     model = Model(**config)
     inner = keras.optimizers.Adam(0.1)
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(inner),
+        lodestar.optimizers.wrap(inner),
         "mse",
         run_eagerly=eager,
     )
@@ -169,7 +169,7 @@ def test_files_hold_the_optimizer_of_a_table(tmp_path):
             return self.rows.lookup(ids, combiner="sum")
 
     model, again, restored = Own(), Own(), Own()
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+    optimizer = lodestar.optimizers.SGD()
     model.compile(optimizer, "mse")
     model.fit(X, Y, batch_size=2, verbose=0)
     again(X), restored(X)
@@ -258,7 +258,7 @@ def test_freezing_a_model_freezes_the_table(config):
     model.trainable = True
     assert model.table().trainable
     model.table().trainable = False
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("adam")
+    optimizer = lodestar.optimizers.Adam()
     model.compile(optimizer, "mse")
     model.fit(X, Y, verbose=0)
     after = model.table().export()

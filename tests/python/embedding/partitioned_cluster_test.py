@@ -9,11 +9,11 @@ import lodestar
 
 cluster = lodestar.testing.LocalCluster(ps=2, workers=1)
 strategy = tf.distribute.ParameterServerStrategy(cluster.resolver)
-options = {"seed": 3, "init_salt": 5, "name": "t"}
+options = {"seed": (3, 5), "name": "t"}
 servers = [f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(2)]
 
 def wrap(inner):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner)
+    return lodestar.optimizers.wrap(inner)
 
 def step_of(table, optimizer):
     def step(ids):

@@ -26,7 +26,7 @@ def places(count):
 
 
 def table(count, dim=4, **options):
-    options = {"seed": 3, "init_salt": 5, "name": "t", **options}
+    options = {"seed": (3, 5), "name": "t", **options}
     return lodestar.EmbeddingVariable(dim, devices=places(count), **options)
 
 
@@ -57,7 +57,7 @@ def assert_same(one, other):
 
 
 def wrap(inner, **options):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner, **options)
+    return lodestar.optimizers.wrap(inner, **options)
 
 
 def ragged_batches(rng, steps, ids=40):
@@ -106,7 +106,9 @@ def test_rows_are_those_of_a_table_here(count, graph):
 @pytest.mark.parametrize("missing", ["zeros", "initial", [1.0, 2.0, 3.0, 4.0]])
 @pytest.mark.parametrize("count", [2])
 def test_ids_without_a_row_read_the_same(missing, count):
-    one, several = both(count, missing=missing, initializer="normal")
+    one, several = both(
+        count, default_row=missing, embeddings_initializer="normal"
+    )
     for t in (one, several):
         t.insert_or_assign([3, 77], [[1, 2, 3, 4], [5, 6, 7, 8]])
     np.testing.assert_array_equal(
@@ -482,11 +484,11 @@ def test_tables_load_on_any_number_of_devices(saved, loaded, tmp_path):
     third = table(loaded)
     table_store.load_table(third, store)
     assert_same(one, third)
-    third.import_(one.export())
+    third.load_rows(one.export())
     assert_same(one, third)
-    third.import_(one.export(), "merge")
+    third.load_rows(one.export(), "merge")
     third.clear()
-    third.import_(one.export(optimizer_slots=False))
+    third.load_rows(one.export(optimizer_slots=False))
     assert int(third.size()) == int(one.size())
 
 
@@ -515,7 +517,7 @@ def test_a_full_table_loads_where_shares_are_smaller():
     too_many = table(None)
     too_many.lookup(tf.range(41), training=True)
     with pytest.raises(tf.errors.FailedPreconditionError, match="rows"):
-        several.import_(too_many.export())
+        several.load_rows(too_many.export())
 
 
 def size_of(handle):
@@ -560,7 +562,7 @@ def test_config_names_the_devices():
     )
     assert again.get_config() == several.get_config()
     assert repr(several) == (
-        "<EmbeddingVariable 't' dim=4 dtype=float32 devices=2>"
+        "<EmbeddingVariable 't' output_dim=4 dtype=float32 devices=2>"
     )
     assert table(None).get_config()["devices"] is None
     assert table(None).devices is None
@@ -586,8 +588,8 @@ def test_what_devices_may_be():
 
 
 def test_what_devices_cannot_hold():
-    with pytest.raises(NotImplementedError, match="use missing='initial'"):
-        table(2, missing=lodestar.SharedRows(2))
+    with pytest.raises(NotImplementedError, match="use default_row='initial'"):
+        table(2, default_row=lodestar.SharedRows(2))
 
 
 def test_what_does_not_take_devices_says_so(tmp_path):
@@ -618,6 +620,6 @@ def test_an_error_names_where_it_was_done_before():
     rows = lodestar.EmbeddingRows(ids, tf.ones([6, 4]))
     owner = int(id_hash.part_of_id(tf.constant(5, tf.int64), 2))
     with pytest.raises(tf.errors.InvalidArgumentError, match="5") as info:
-        several.import_(rows)
+        several.load_rows(rows)
     named = "was done on /device:CPU:0 before" in info.value.message
     assert named == (owner == 1)

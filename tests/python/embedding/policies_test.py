@@ -31,7 +31,7 @@ ADMISSIONS = [lodestar.MinCount(2), lodestar.CountingBloom(2, 0.01, 1000)]
 
 @pytest.mark.parametrize("admission", ADMISSIONS, ids=["exact", "bloom"])
 def test_admission_counts_steps(admission):
-    t = table(admission=admission, missing=[7.0, 8.0])
+    t = table(admission=admission, default_row=[7.0, 8.0])
     for _ in range(3):  # one step, one sighting
         rows = t.lookup([[1, 1], [1, 2]], training=True)
         np.testing.assert_array_equal(rows[0, 0], [7, 8])
@@ -44,9 +44,7 @@ def test_admission_counts_steps(admission):
     assert ids_of(t) == [1]
     assert int(t.frequency([1])[0]) == 2
     before = t.lookup([1]).numpy()
-    lodestar.optimizers.DynamicEmbeddingOptimizer("sgd").apply(
-        [tape.gradient(loss, t)], [t]
-    )
+    lodestar.optimizers.SGD().apply([tape.gradient(loss, t)], [t])
     assert ids_of(t) == [1]
     assert (t.lookup([1]).numpy() < before).all()
     assert t.stats()["gradients_dropped"] == 1
@@ -95,7 +93,7 @@ def test_admission_by_occurrence(look_up_in, eviction, graph):
     t = table(
         admission=lodestar.MinCount(4, unit="occurrence"),
         eviction=eviction,
-        initializer="ones",
+        embeddings_initializer="ones",
     )
     call = look_up_in(t)
     if graph:
@@ -118,7 +116,9 @@ def test_admission_by_occurrence(look_up_in, eviction, graph):
 def test_four_ids_and_a_threshold_of_ten():
     # Read as missing nine times; the tenth occurrence gives each a row.
     t = lodestar.EmbeddingVariable(
-        32, initializer="ones", admission=lodestar.MinCount(10, "occurrence")
+        32,
+        embeddings_initializer="ones",
+        admission=lodestar.MinCount(10, "occurrence"),
     )
     ids = tf.constant([828, 12, 2376, 8910], tf.int64)
     for seen in range(1, 12):
@@ -132,7 +132,7 @@ def test_four_ids_and_a_threshold_of_ten():
 @pytest.mark.parametrize("admission", [*ADMISSIONS, None])
 @pytest.mark.parametrize("combiner", [None, "sum"])
 def test_a_look_up_may_admit_all_or_none(admission, combiner):
-    t = table(admission=admission, initializer="ones")
+    t = table(admission=admission, embeddings_initializer="ones")
 
     def look_up(ids, **options):
         return t.lookup([ids], training=True, combiner=combiner, **options)
@@ -290,7 +290,7 @@ def test_an_import_over_the_cap_changes_nothing():
         with pytest.raises(
             tf.errors.FailedPreconditionError, match="cap is 2 rows"
         ):
-            t.import_(rows, mode=mode)
+            t.load_rows(rows, mode=mode)
     assert ids_of(t) == [5]
 
 
@@ -316,7 +316,7 @@ def test_evict():
 
 def test_the_step_is_the_users_once_set():
     t = table()
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+    optimizer = lodestar.optimizers.SGD()
 
     def train():
         with tf.GradientTape() as tape:
@@ -353,7 +353,7 @@ def test_decay_frequencies():
 
 def test_inspect():
     t = table(admission=lodestar.MinCount(2), num_shards=4)
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad")
+    optimizer = lodestar.optimizers.Adagrad()
     for _ in range(2):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(t.lookup([1], training=True))
@@ -394,7 +394,9 @@ def test_stats():
 
 
 def test_shared_rows(tmp_path):
-    t = table(missing=lodestar.SharedRows(2), admission=lodestar.MinCount(3))
+    t = table(
+        default_row=lodestar.SharedRows(2), admission=lodestar.MinCount(3)
+    )
     ids = np.arange(40)
     buckets = mix64(ids) % np.uint64(2)
     rows = t.lookup(ids, training=True).numpy()
@@ -403,9 +405,9 @@ def test_shared_rows(tmp_path):
     assert not np.array_equal(*first)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(t.lookup(ids, training=True))
-    lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.Adagrad(0.1)
-    ).apply([tape.gradient(loss, t)], [t])
+    lodestar.optimizers.Adagrad(0.1).apply(
+        [tape.gradient(loss, t)], [t]
+    )
     assert int(t.size()) == 0
     assert t.stats()["gradients_dropped"] == 0
     count = np.bincount(buckets.astype(int))[:, None].astype(np.float32)
@@ -431,7 +433,7 @@ def test_shared_rows(tmp_path):
             np.testing.assert_array_equal(
                 again.export_all()[name], t.export_all()[name]
             )
-    other = table(missing=lodestar.SharedRows(5))
+    other = table(default_row=lodestar.SharedRows(5))
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="`shared_rows` has 4 numbers"
     ):
@@ -440,7 +442,7 @@ def test_shared_rows(tmp_path):
 
 def test_layers_read_shared_rows():
     layer = lodestar.layers.DynamicEmbedding(
-        2, missing=lodestar.SharedRows(3), name="l"
+        2, default_row=lodestar.SharedRows(3), name="l"
     )
     layer = lodestar.layers.DynamicEmbedding.from_config(layer.get_config())
     assert layer(np.array([[1, 2]])).numpy().all()

@@ -19,7 +19,7 @@ KINDS = {
     "adam": {"momentum", "velocity"},
     "rmsprop": {"velocity"},
 }
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 
 
 class Own(keras.optimizers.Optimizer):
@@ -347,7 +347,7 @@ def test_former_optimizers_of_one_kind_share_slots():
 
 
 def test_optimizers_without_slots_may_train_one_table_in_turn():
-    table = lodestar.EmbeddingVariable(2, initializer="zeros")
+    table = lodestar.EmbeddingVariable(2, embeddings_initializer="zeros")
     both = [wrap(keras.optimizers.SGD(1.0)) for _ in range(2)]
     for step in range(4):
         train(table, both[step % 2])
@@ -357,7 +357,9 @@ def test_optimizers_without_slots_may_train_one_table_in_turn():
 
 def test_two_models_share_the_optimizer_of_a_table():
     table = lodestar.EmbeddingVariable(
-        2, initializer="ones", optimizer=keras.optimizers.Adagrad(1.0)
+        2,
+        embeddings_initializer="ones",
+        optimizer=keras.optimizers.Adagrad(1.0),
     )
     both = [wrap("adam"), wrap("rmsprop")]
     for step in range(4):

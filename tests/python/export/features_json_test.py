@@ -59,7 +59,7 @@ def test_what_it_says(model, path):
         "missing": {"rule": "initial"},
         "initializer": "uniform",
         "seed": 0,
-        "init_salt": table.get_config()["init_salt"],
+        "init_salt": table.get_config()["seed"][1],
     }
     assert read_by[0] == {
         "layer": "embed",
@@ -150,7 +150,7 @@ def test_missing_rules(tmp_path):
         ("zeros", {"rule": "zeros"}),
         ([1.0, 2.0], {"rule": "vector", "vector": [1.0, 2.0]}),
     ):
-        m = export_models.ragged_model(missing=missing)
+        m = export_models.ragged_model(default_row=missing)
         lodestar.export.saved_model(m, tmp_path / "s")
         (table,) = features_json.read(tmp_path / "s")["tables"]
         assert table["missing"] == want

@@ -254,7 +254,7 @@ def test_made_only_if_asked_for(tmp_path):
 def unpooled():
     ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
     rows = layers.DynamicEmbedding(2, name="sequence")(ids)
-    return keras.Model(ids, layers.SequencePool("sum")(rows))
+    return keras.Model(ids, lodestar.sequence.pool(rows))
 
 
 def unpooled_feature():
@@ -263,7 +263,7 @@ def unpooled_feature():
     rows = layers.EmbeddingCollection(
         {"x": lodestar.Feature(table, combiner=None)}, name="many"
     )({"x": ids})
-    return keras.Model(ids, layers.SequencePool("sum")(rows["x"]))
+    return keras.Model(ids, lodestar.sequence.pool(rows["x"]))
 
 
 def no_layer():

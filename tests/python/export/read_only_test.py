@@ -70,11 +70,11 @@ def one_table(**options):
     "options",
     [
         {},
-        {"missing": "initial"},
-        {"missing": [1.0, 2.0]},
-        {"missing": lodestar.SharedRows(3)},
-        {"admission": lodestar.MinCount(2), "missing": "initial"},
-        {"eviction": lodestar.MaxRows(2), "missing": "initial"},
+        {"default_row": "initial"},
+        {"default_row": [1.0, 2.0]},
+        {"default_row": lodestar.SharedRows(3)},
+        {"admission": lodestar.MinCount(2), "default_row": "initial"},
+        {"eviction": lodestar.MaxRows(2), "default_row": "initial"},
     ],
     ids=str,
 )
@@ -126,7 +126,7 @@ def test_the_test_sees_an_op_that_writes(tmp_path):
     m = export_models.ragged_model()
     module = tf.Module()
     module.table = m.get_layer("embed").table
-    module.hook = module.table.hook.value
+    module = module.table.value
     module.serve = tf.function(
         lambda ids: module.table.lookup(ids, training=True),
         input_signature=[tf.TensorSpec([None], tf.int64)],

@@ -26,7 +26,7 @@ SCHEMA = Schema(
         Column.sparse("w", dtype="float", weights_of="friend"),
         Column.sparse("ad", encoding="hex"),
         Column.sparse("a/b"),
-        Column.dense("price", [2], missing=-1),
+        Column.dense("price", [2], fill_value=-1),
         Column.dense("image", [-1, 2]),
         Column.one_hot("day", 3),
         Column.sparse("aside", used=False),
@@ -80,9 +80,7 @@ def scores(features):
 def trained(given, inputs):
     model = keras.Model(given, scores(inputs))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.5)
-        ),
+        lodestar.optimizers.Adagrad(0.5),
         "mse",
     )
     model.fit(by_input(model, IDS), np.ones([3, 1]), epochs=3, verbose=0)
@@ -257,7 +255,7 @@ def own_model(column):
 
 
 def test_subclassed_model_takes_the_columns_of_its_schema(tmp_path):
-    column = Column.sparse("word", encoding="hash", missing="error")
+    column = Column.sparse("word", encoding="hash", fill_value="error")
     model = own_model(column)
     path = str(tmp_path / "served")
     saved_model(model, path)
@@ -308,9 +306,7 @@ def test_strings_of_a_file_score_as_its_rows(tmp_path):
     ]
     model = keras.Model(inputs, keras.layers.Dense(1)(sum(rows)))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(0.5)
-        ),
+        lodestar.optimizers.SGD(0.5),
         "mse",
     )
     data = lodestar.data.open_dataset(str(file), schema, batch_size=4)

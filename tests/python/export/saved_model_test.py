@@ -45,7 +45,7 @@ def model():
     x = keras.layers.Concatenate()([*rows.values(), symbols["number"]])
     out = keras.layers.Dense(1)(keras.layers.Dropout(0.5)(x))
     m = keras.Model(symbols, out)
-    m.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), "mse")
+    m.compile(lodestar.optimizers.Adam(), "mse")
     m.fit(inputs(), np.ones((4, 1)), epochs=2, verbose=0)
     return m
 

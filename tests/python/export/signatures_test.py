@@ -119,7 +119,7 @@ def test_any_name_of_a_feature_can_be_served(name, tmp_path):
     class Model(keras.Model):
         def __init__(self):
             super().__init__()
-            feature = lodestar.Feature(dim=2, combiner="sum")
+            feature = lodestar.Feature(output_dim=2, combiner="sum")
             features = {name: feature, "other": feature}
             self.embed = lodestar.layers.EmbeddingCollection(features)
 

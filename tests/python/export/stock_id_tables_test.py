@@ -8,11 +8,9 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.lookup import (
-    FastHashSpec,
+    HasherSpec,
     IdTable,
     IdTableWithHashBuckets,
-    LegacyHashSpec,
-    StrongHashSpec,
 )
 
 WORDS = ["u", "v", "", "w" * 40]
@@ -31,7 +29,11 @@ class Tables(keras.Model):
         self.empty = IdTable([], key_dtype="int64", default_value=9)
         self.buckets = [
             IdTableWithHashBuckets(word, 10, spec)
-            for spec in (FastHashSpec, LegacyHashSpec, StrongHashSpec([1, -2]))
+            for spec in (
+                "fasthash",
+                "legacy",
+                HasherSpec("stronghash", [1, -2]),
+            )
         ]
         self.counted = IdTableWithHashBuckets(
             IdTable(tf.constant(NUMBERS, tf.int64)), 100
@@ -101,7 +103,9 @@ def test_id_lookup_layers(tmp_path):
     numbers = keras.Input((4,), dtype="int64", name="numbers")
     ids = layers.IdLookup(["a", "b"], num_oov_indices=3, mask_token="")(words)
     known = layers.IdLookup([5, 6, 7])(numbers)
-    rows = layers.DynamicEmbedding(3, combiner="sum", missing="initial")(ids)
+    rows = layers.DynamicEmbedding(3, combiner="sum", default_row="initial")(
+        ids
+    )
     outputs = {
         "ids": ids,
         "known": known,

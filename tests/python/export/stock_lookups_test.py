@@ -88,7 +88,7 @@ def lookups(table, ids, weights, padding_id):
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_every_lookup(missing, dtype, rng):
-    table = trained(rng, dtype=dtype, missing=MISSING[missing], seed=5)
+    table = trained(rng, dtype=dtype, default_row=MISSING[missing], seed=5)
     for bags, padding_id in ((9, None), (30, 0), (0, 0), (1, None)):
         ids, weights = batch(rng, bags)
         check_equal(lookups(table, ids, weights, padding_id), [table])
@@ -104,22 +104,19 @@ def test_initial_values_of_missing_ids(initializer, dtype, rng):
         initializer = keras.initializers.Constant(initializer)
     table = lodestar.EmbeddingVariable(
         17,
-        initializer=initializer,
-        missing="initial",
+        embeddings_initializer=initializer,
+        default_row="initial",
         dtype=dtype,
-        seed=-7,
-        init_salt=3,
+        seed=(-7, 3),
     )
     ids = np.concatenate([EDGES, rng.integers(-(2**62), 2**62, 3000)])
     check_equal(lambda: table.lookup(ids), [table])
 
 
 def test_initial_values_are_those_of_a_restored_seed(rng, tmp_path):
-    saved = lodestar.EmbeddingVariable(4, seed=1, init_salt=1)
+    saved = lodestar.EmbeddingVariable(4, seed=(1, 1))
     saved.lookup([5], training=True)
-    table = lodestar.EmbeddingVariable(
-        4, seed=2, init_salt=2, missing="initial"
-    )
+    table = lodestar.EmbeddingVariable(4, seed=(2, 2), default_row="initial")
     before = table.lookup([9]).numpy()
     path = tf.train.Checkpoint(t=saved).write(str(tmp_path / "c"))
     tf.train.Checkpoint(t=table).restore(path)
@@ -130,7 +127,7 @@ def test_initial_values_are_those_of_a_restored_seed(rng, tmp_path):
 @pytest.mark.parametrize("rows", [0, 1])
 def test_tables_of_no_row_and_of_one(rows, rng):
     for missing in MISSING.values():
-        table = lodestar.EmbeddingVariable(3, missing=missing)
+        table = lodestar.EmbeddingVariable(3, default_row=missing)
         table.lookup(np.full([rows], 2**63 - 1), training=True)
         ids, weights = batch(rng, 6)
         check_equal(lookups(table, ids, weights, None), [table])
@@ -152,7 +149,7 @@ def test_deep_ragged_and_sparse(rng):
 
 def test_layers_and_collections(rng):
     user = trained(rng, name="user")
-    item = trained(rng, name="item", missing=lodestar.SharedRows(3))
+    item = trained(rng, name="item", default_row=lodestar.SharedRows(3))
     embed = lodestar.layers.EmbeddingCollection(
         {
             "mean": lodestar.Feature(user, combiner="mean"),

@@ -37,12 +37,12 @@ def bags(**options):
 
 
 def collection(ids):
-    feature = lodestar.Feature(dim=4, combiner="sum", padding_id=0)
+    feature = lodestar.Feature(output_dim=4, combiner="sum", padding_id=0)
     return layers.EmbeddingCollection({"ids": feature})({"ids": ids})["ids"]
 
 
 def pooled(ids):
-    return layers.SequencePool("mean")(bags()(ids))
+    return lodestar.sequence.pool(bags()(ids), "mean")
 
 
 # Ids -> rows.
@@ -55,7 +55,7 @@ DENSE_FRONTS = {
 }
 RAGGED_FRONTS = {
     "max": bags(combiner="max"),
-    "last": bags(combiner="last", missing=[1.0, 2.0, 3.0, 4.0]),
+    "last": bags(combiner="last", default_row=[1.0, 2.0, 3.0, 4.0]),
     "collection": collection,
     "pool": pooled,
 }

@@ -59,7 +59,7 @@ def model():
     ]
     x = keras.layers.Dropout(0.5)(keras.layers.Concatenate()(rows))
     m = keras.Model(symbols, keras.layers.Dense(1)(x))
-    m.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), "mse")
+    m.compile(lodestar.optimizers.Adam(), "mse")
     seen = inputs()
     seen["bag"] = tf.ragged.constant([[1, 2], [], EDGES, [4]], tf.int64)
     seen["word"] = tf.ragged.constant([["a"], ["b"], [], []])
@@ -231,12 +231,12 @@ def test_which_tables_are_written(tmp_path):
         def __init__(self):
             super().__init__()
             make = lodestar.EmbeddingVariable
-            self.read = make(2, initializer="ones", name="same")
+            self.read = make(2, embeddings_initializer="ones", name="same")
             self.first = lodestar.layers.DynamicEmbedding(table=self.read)
             self.second = lodestar.layers.DynamicEmbedding(
                 table=self.read, salt="s"
             )
-            self.other = make(3, initializer="ones", name="same")
+            self.other = make(3, embeddings_initializer="ones", name="same")
 
         def call(self, ids):
             return self.first(ids) + self.second(ids)
@@ -333,7 +333,7 @@ def test_an_op_without_a_stand_in_is_refused(tmp_path):
 def test_tables_without_rows_and_empty_batches(tmp_path):
     m = bag_model(
         lodestar.layers.DynamicEmbedding(
-            2, combiner="mean", missing="initial", default_id=5
+            2, combiner="mean", default_row="initial", default_id=5
         )
     )
     x = tf.ragged.constant([[1, 2], [], [2**63 - 1]], tf.int64)
@@ -354,7 +354,7 @@ def test_a_model_of_keras_lookups_and_a_subclass(tmp_path):
             self.embed = lodestar.layers.EmbeddingCollection(
                 {
                     "a": lodestar.Feature(
-                        lodestar.EmbeddingVariable(2, missing="initial"),
+                        lodestar.EmbeddingVariable(2, default_row="initial"),
                         combiner="mean",
                     )
                 }
@@ -394,7 +394,7 @@ def test_no_graph_optimizer_changes_initial_values(initializer, tmp_path, rng):
         lodestar.layers.DynamicEmbedding(
             9,
             combiner="sum",
-            missing="initial",
+            default_row="initial",
             embeddings_initializer=initializer,
         )
     )

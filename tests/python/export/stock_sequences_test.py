@@ -112,18 +112,17 @@ def test_bad_arguments_are_errors():
             sequence.expand_as(tf.range(3), x)
 
 
-def test_a_model_of_sequence_layers(tmp_path):
+def test_a_model_of_sequences(tmp_path):
     layers = lodestar.layers
     ids = keras.Input((None,), dtype="int64", ragged=True, name="ids")
-    rows = layers.DynamicEmbedding(3, missing="initial")(ids)
+    rows = layers.DynamicEmbedding(3, default_row="initial")(ids)
     wide = layers.SequenceConv(
         4, 3, padding_trainable=True, padding_initializer="ones"
     )(rows)
-    padded = layers.SequencePad(maxlen=6)(wide)
-    again = layers.SequencePool("max")(layers.SequenceUnpad()([padded, rows]))
-    pooled = layers.SequencePool("mean")(layers.SequenceSoftmax()(rows))
-    repeated = layers.SequenceExpandAs()([pooled, rows])
-    repeated = layers.SequencePool("last")(repeated)
+    padded, lengths = sequence.pad(wide, maxlen=6)
+    again = sequence.pool(sequence.unpad(padded, lengths, rows), "max")
+    pooled = sequence.pool(sequence.softmax(rows), "mean")
+    repeated = sequence.pool(sequence.expand_as(pooled, rows), "last")
     score = keras.layers.Dense(1)(
         keras.layers.Concatenate()([again, pooled, repeated])
     )

@@ -84,7 +84,7 @@ def test_the_worst_example_is_named(model, path):
         assert {o.example for o in result.outputs.values()} == {1}
         assert 1e-5 < result.max_difference < 100
     finally:
-        table.import_(before)
+        table.load_rows(before)
     assert verify(model, path, x).max_difference < 1e-6
 
 

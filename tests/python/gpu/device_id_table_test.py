@@ -39,9 +39,9 @@ def test_look_ups_are_those_of_the_cpu(rng, dtype):
     assert found.backing_device.endswith("GPU:1")
     np.testing.assert_array_equal(found, cpu.lookup(asked.reshape(4, 25)))
     for spec in (
-        lodestar.lookup.FastHashSpec,
-        lodestar.lookup.StrongHashSpec((3, 7)),
-        lodestar.lookup.LegacyHashSpec,
+        "fasthash",
+        lodestar.lookup.HasherSpec("stronghash", (3, 7)),
+        "legacy",
     ):
         np.testing.assert_array_equal(
             lodestar.lookup.IdTableWithHashBuckets(gpu, 7, spec).lookup(asked),

@@ -36,7 +36,7 @@ def rows(**options):
 
 
 def collection(**options):
-    feature = lodestar.Feature(dim=4, combiner="mean", **options)
+    feature = lodestar.Feature(output_dim=4, combiner="mean", **options)
     embed = layers.EmbeddingCollection({"ids": feature})
     return lambda ids: embed({"ids": ids})["ids"]
 

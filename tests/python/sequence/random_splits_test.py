@@ -69,8 +69,6 @@ OPS = {
     "topk_avg_pooling row": lambda s, k: sequence.topk_avg_pooling(
         k(tf.range(1.0 * ROWS), s), ids(s, k), sound(k, ids(s, k)), [1], 1
     ),
-    "first_step": lambda s, k: sequence.first_step(floats(s, k)),
-    "last_step": lambda s, k: sequence.last_step(floats(s, k)),
 }
 
 

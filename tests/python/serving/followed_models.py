@@ -34,9 +34,7 @@ class Trainer:
             {"clicks": clicks}, {"score": score, "rows": rows}
         )
         self.model.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer(
-                keras.optimizers.Adagrad(0.1)
-            ),
+            lodestar.optimizers.Adagrad(0.1),
             {"score": "mse", "rows": None},
         )
         rng = np.random.default_rng(5)
@@ -57,7 +55,7 @@ class Trainer:
         self.model.train_on_batch(features, {"score": self._rng.random((8, 1))})
 
     def save(self, delta=False, **options):
-        return lodestar.snapshot.save_model(
+        return lodestar.snapshot.save(
             self.snapshots, self.model, delta=delta, **options
         )
 

@@ -536,7 +536,7 @@ class TestOtherFolders:
         assert live.poll()
         assert (
             live.version()
-            == lodestar.snapshot.list(trainer.snapshots)[-1].version
+            == lodestar.snapshot.versions(trainer.snapshots)[-1].version
         )
         assert_serves(live, trainer)
 
@@ -652,20 +652,16 @@ class TestIdTables:
         table = lodestar.EmbeddingVariable(2, name="word_rows")
         embed = lodestar.layers.DynamicEmbedding(table=table, combiner="sum")
         model = keras.Model(words, embed(lookup(words)))
-        model.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad"), "mse"
-        )
+        model.compile(lodestar.optimizers.Adagrad(), "mse")
         return model
 
     def test_the_vocabulary_of_the_model_is_required(self, tmp_path):
         model = self.model(["a", "b"])
         lodestar.export.saved_model(model, tmp_path / "model")
-        lodestar.snapshot.save_model(tmp_path / "snapshots", model)
+        lodestar.snapshot.save(tmp_path / "snapshots", model)
         live = LiveModel(tmp_path / "model", tmp_path / "snapshots", None)
         assert live.version() == 1
-        lodestar.snapshot.save_model(
-            tmp_path / "snapshots", self.model(["b", "a"])
-        )
+        lodestar.snapshot.save(tmp_path / "snapshots", self.model(["b", "a"]))
         assert not live.poll()
         assert "another vocabulary" in live.stats()["last_error"]
         assert live.version() == 1

@@ -8,7 +8,7 @@ import pytest
 from lodestar._files import AtomicFile
 from lodestar.data import Schema
 from lodestar.metrics import exact_auc
-from lodestar.paddle import MultiSlotDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 from lodestar.testing import click_log_schema, generate_click_log
 
 SAMPLES = 40_000

@@ -30,11 +30,15 @@ class EmbeddingTable(tf.Module):
             rows, _ = table.find(ids[begin:end])
             return rows
 
-        self._dim = table.dim
+        self._dim = table.output_dim
         self._dtype = table.row_dtype
         self._index = IdIndex(ids, index)
         self._rows = StoredRows(
-            read, (ids.shape[0], table.dim), table.row_dtype, dtype, what
+            read,
+            (ids.shape[0], table.output_dim),
+            table.row_dtype,
+            dtype,
+            what,
         )
         _, self._missing_row, self._missing = table.collection_inputs()
         # Where `missing` asks for them.
@@ -54,7 +58,7 @@ class EmbeddingTable(tf.Module):
             _, seed, salt, _ = content["counters"].numpy().tolist()
             self._initial = InitialRows(
                 initializers.initializer_attrs(
-                    table.get_config()["initializer"]
+                    table.get_config()["embeddings_initializer"]
                 ),
                 seed,
                 salt,

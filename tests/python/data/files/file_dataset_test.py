@@ -11,7 +11,9 @@ SPEC = Schema([Column.label("y"), Column.sparse("a")])
 
 
 def write(path, ids):
-    with lodestar.paddle.MultiSlotWriter(str(path), SPEC) as writer:
+    with lodestar.paddle.multislot_writer.MultiSlotWriter(
+        str(path), SPEC
+    ) as writer:
         for id in ids:
             writer.write({"y": 1, "a": [id]})
     return str(path)
@@ -103,7 +105,7 @@ def test_no_file_changes_nothing(files, tmp_path):
 def test_one_file_is_read_as_by_the_formats_dataset(files, prefetch):
     data = FileDataset(files, SPEC, 2, prefetch=prefetch)
     for file in [*files, files[0]]:
-        wanted = lodestar.paddle.MultiSlotDataset(
+        wanted = lodestar.paddle.multislot_dataset.MultiSlotDataset(
             file, SPEC, 2, prefetch=prefetch
         )
         found = data.dataset(file)

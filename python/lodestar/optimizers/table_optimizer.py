@@ -1,4 +1,4 @@
-"""The optimizer wrapper that sends sparse gradients to tables."""
+"""The part of an optimizer that sends sparse gradients to tables."""
 
 import warnings
 import weakref
@@ -14,9 +14,8 @@ from lodestar.embedding import slot_owner, strategies, table_store, workers
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.hook_variable import HookVariable, as_hook
 from lodestar.embedding.initializers import warn_of_equal_starts
-from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.ops import lost_gradients
-from lodestar.ops.compile_line import wrappers
+from lodestar.ops.compile_line import table_optimizers
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import replicas, row_optimizers
 from lodestar.optimizers.gradients import Gradient
@@ -37,21 +36,6 @@ _WHY_NONFINITE = (
 )
 # What names the saved table of gradients that wait, by the table's place.
 _SUM = "gradient_sum_{}_"
-
-
-def _of_inner(name: str) -> property:
-    """An option that Keras reads and sets on the outermost optimizer."""
-
-    def get(self: Any) -> Any:
-        inner = getattr(self, "inner_optimizer", None)
-        return getattr(inner, name, None)
-
-    # Keras's own __init__ sets it, too, before there is an inner optimizer.
-    def set_(self: Any, value: Any) -> None:
-        if hasattr(self, "inner_optimizer"):
-            setattr(self.inner_optimizer, name, value)
-
-    return property(get, set_, doc=f"`{name}` of the inner optimizer.")
 
 
 class _Replays:
@@ -100,151 +84,112 @@ def _check_finite(gradient: tf.IndexedSlices, hook: HookVariable) -> tf.Tensor:
     )
 
 
-@keras.saving.register_keras_serializable(package="lodestar")
-class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
-    """Trains dynamic embeddings and dense weights with one Keras optimizer.
+class _Tables:
+    """What an optimizer knows of its tables; Keras tracks no plain object."""
 
-    Gradients of tables go to the tables' own fused update with the
-    hyperparameters, schedule and step of `inner`, or through its `update_step`
-    where it has no fused one; all others go to `inner`.
-    Results are those of `inner` on a dense matrix of all rows, as far as its
-    update leaves a row without a gradient alone; the others (momentum, Adam,
-    weight decay) act on the rows of the step only.
+    def __init__(self) -> None:
+        self.made = slot_owner.now()
+        self.variables: list[Any] = []  # those of `build`, hooks included
+        self.replays = _Replays()
+        self._prepared: dict[int, weakref.ref[HookVariable]] = {}
 
-    clipnorm, clipvalue, global_clipnorm (jointly over tables and dense
-    weights), loss_scale_factor, weight_decay and gradient_accumulation_steps
-    behave as in Keras, on the summed gradient of each id.
+    def add(self, hook: HookVariable) -> None:
+        """Adds a table to those that the optimizer trains."""
+        self._prepared[id(hook)] = weakref.ref(hook)
 
-    >>> model.compile(
-    ...     optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer(
-    ...         keras.optimizers.Adam(1e-3)
-    ...     ),
-    ...     loss="binary_crossentropy",
-    ... )
+    def hooks(self) -> list[HookVariable]:
+        """Returns the hooks of these tables, in the order they were added."""
+        found = [reference() for reference in self._prepared.values()]
+        return [hook for hook in found if hook is not None]
 
-    Args:
-        inner: A Keras optimizer, or its name or config.
-        nonfinite: What a NaN or infinity in a table's gradient does: `"raise"`
-            before any table or variable is written, `"skip"` the rows it is
-            in, or `"pass"`.
-        name: Optional name.
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Tables":
+        return _Tables()  # a copy of an optimizer has trained no table
 
-    Raises:
-        NotImplementedError: While tracing the first step that has a table:
-            `inner` has no row-wise update (Adadelta, Adagrad, Adam, AdamW,
-            Adamax, Ftrl, Lion, Nadam, RMSprop and SGD have, and optimizers
-            of your own as far as docs/optimizers.md says), averages its
-            weights, or accumulates gradients and clips them, or accumulates
-            them in several replicas; or the strategy is none that tables are
-            trained under.
-        ValueError: `inner` is a LossScaleOptimizer, which belongs outside.
+
+def check_nonfinite(nonfinite: str) -> str:
+    """Returns `nonfinite`, or raises ValueError if it is not a choice."""
+    check_choice("nonfinite", nonfinite, _NONFINITE)
+    return nonfinite
+
+
+class TableOptimizer(
+    _private.CheckpointedOptimizer, keras.optimizers.Optimizer
+):
+    """Mixin that makes a Keras optimizer train tables as well.
+
+    Put it before the Keras class: `class Adagrad(TableOptimizer,
+    keras.optimizers.Adagrad)`. Gradients of tables go to the tables' own fused
+    update with the hyperparameters, schedule and step of this optimizer, or
+    through its `update_step` where it has no fused one. All other gradients go
+    to the Keras class.
     """
-
-    def __init__(
-        self,
-        inner: Any,
-        *,
-        nonfinite: str = "raise",
-        name: str | None = None,
-    ):
-        inner = get_optimizer("inner", inner)
-        if isinstance(
-            inner,
-            (DynamicEmbeddingOptimizer, keras.optimizers.LossScaleOptimizer),
-        ):
-            raise ValueError(
-                f"`inner` is a {type(inner).__name__}, which cannot be "
-                "wrapped. For loss scaling use lodestar.optimizers."
-                "LossScaleOptimizer(DynamicEmbeddingOptimizer(...))."
-            )
-        check_choice("nonfinite", nonfinite, _NONFINITE)
-        super().__init__(learning_rate=0.0, name=name)
-        self.inner_optimizer = inner
-        self.nonfinite = nonfinite
-        self._made = slot_owner.now()
-        # Optimizers with a product over steps, and their products.
-        self._nadams: list[keras.optimizers.Optimizer] = []
-        self._prepared: list[weakref.ref[HookVariable]] = []
-        self._u_products: list[keras.Variable] = []
-        wrappers.add(self)
-        self._replays = _Replays()
-        self._gradient_sums = tf.Module()
-        self._gradient_sums.members = []
 
     takes_hooks = True
 
-    clipnorm = _of_inner("clipnorm")
-    clipvalue = _of_inner("clipvalue")
-    global_clipnorm = _of_inner("global_clipnorm")
-    loss_scale_factor = _of_inner("loss_scale_factor")
-    weight_decay = _of_inner("weight_decay")
-    learning_rate = _of_inner("learning_rate")
+    def __init__(self, *args: Any, nonfinite: str = "raise", **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.start(nonfinite)
 
-    @property
-    def variables(self) -> list[keras.Variable]:
-        """The variables of the inner optimizer, then the wrapper's own."""
-        return self.inner_optimizer.variables + list(self._u_products)
-
-    @property
-    def iterations(self) -> Any:
-        """The iterations of the inner optimizer, of the tables too."""
-        return self.inner_optimizer.iterations
-
-    def exclude_from_weight_decay(
-        self, var_list: Any = None, var_names: Any = None
-    ) -> None:
-        """As the inner optimizer; `var_list` may hold hooks of tables."""
-        self.inner_optimizer.exclude_from_weight_decay(var_list, var_names)
-
-    def scale_loss(self, loss: Any) -> Any:
-        """As the inner optimizer."""
-        return self.inner_optimizer.scale_loss(loss)
-
-    def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
-        """As the inner optimizer, for the dense variables."""
-        self.inner_optimizer.finalize_variable_values(
-            [v for v in var_list if as_hook(v) is None]
-        )
+    def start(self, nonfinite: str) -> None:
+        """Adds what tables need to an initialized Keras optimizer."""
+        self.nonfinite = check_nonfinite(nonfinite)
+        self._tables = _Tables()
+        self._gradient_sums = tf.Module()
+        self._gradient_sums.members = []
+        table_optimizers.add(self)
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Makes the inner optimizer's variables for the dense `variables`."""
+        """Creates the optimizer's variables for `variables`.
+
+        Args:
+            variables: Trainable variables, hooks of tables included.
+        """
         if self.built:
             return
+        self._tables.variables = list(variables)
         hooks = [h for h in map(as_hook, variables) if h is not None]
         for hook in hooks:
-            self._prepare(hook)
+            self._check(hook)
         warn_of_equal_starts([hook.table for hook in hooks])
-        dense = [v for v in variables if as_hook(v) is None]
-        if dense:
-            self.inner_optimizer.build(dense)
-        # Assigning _trainable_variables here instead would make Keras track
-        # the model's variables as the optimizer's own.
-        super().build(variables)
+        super().build([v for v in variables if as_hook(v) is None])
+        if isinstance(self, keras.optimizers.Nadam):
+            # Keras keeps its own out of reach.
+            self.u_product = self.add_variable(
+                (), "ones", "float32", name="u_product"
+            )
+        for hook in hooks:
+            self._prepare(hook)
+
+    def build_for_table(self, hook: HookVariable) -> None:
+        """Builds the optimizer of one table, so that files can restore it.
+
+        Raises:
+            NotImplementedError: It cannot train the rows of the table.
+        """
+        self._check(hook)
+        self.build([])
+
+    def _check(self, hook: HookVariable) -> None:
+        """Raises NotImplementedError unless the table's rows can be trained."""
+        own = hook.row_optimizer is not None
+        optimizer = self._optimizer_of(hook)
+        row_optimizers.check_supported(optimizer, own=own)
+        if row_optimizers.is_replayed(optimizer):
+            self._tables.replays.get(optimizer, hook)
 
     def _prepare(self, hook: HookVariable) -> None:
-        """Checks, and makes what the table needs beside its own rows."""
-        hook.manage(self)
-        self._prepared.append(weakref.ref(hook))
-        optimizer = self._optimizer_of(hook)
-        row_optimizers.check_supported(
-            optimizer, own=optimizer is not self.inner_optimizer
-        )
-        if row_optimizers.is_replayed(optimizer):
-            self._replays.get(optimizer, hook)
-        elif row_optimizers.has_u_product(optimizer) and not any(
-            known is optimizer for known in self._nadams
-        ):
-            self._nadams.append(optimizer)
-            self._u_products.append(
-                self.add_variable((), "ones", "float32", name="u_product")
-            )
-        if self.inner_optimizer.gradient_accumulation_steps:
+        """Checks the table and makes what it needs besides its own rows."""
+        if hook.row_optimizer is not self:
+            hook.manage(self)
+        self._check(hook)
+        self._tables.add(hook)
+        if self.gradient_accumulation_steps:
             members = self._gradient_sums.members
             if not any(member.hook is hook for member in members):
                 members.append(GradientSum(hook))
 
     def _optimizer_of(self, hook: HookVariable) -> keras.optimizers.Optimizer:
-        return hook.row_optimizer or self.inner_optimizer
+        return hook.row_optimizer or self
 
     def _take_over(self, hooks: Sequence[HookVariable], several: bool) -> None:
         """Makes the slots of tables those of the optimizers that train them."""
@@ -268,25 +213,20 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
     def _claim(self, hook: HookVariable) -> slot_owner.Claim:
         optimizer = self._optimizer_of(hook)
         if row_optimizers.is_replayed(optimizer):
-            replay = self._replays.get(optimizer, hook)
+            replay = self._tables.replays.get(optimizer, hook)
             slots = (replay.name, replay.slot_names, replay.slot_inits)
         else:
             name, slot_inits = row_optimizers.fused_slots(optimizer)
             slots = (name, [], slot_inits)
-        is_inner = optimizer is self.inner_optimizer
+        is_own = hook.row_optimizer is not None
+        trains_dense = any(as_hook(v) is None for v in self._tables.variables)
         return slot_owner.Claim(
             hook,
             optimizer,
-            self._made if is_inner else 0,
-            is_inner and self.inner_optimizer.built,
+            0 if is_own else self._tables.made,
+            trains_dense and not is_own,
             *slots,
         )
-
-    def apply_gradients(self, grads_and_vars: Any) -> Any:
-        """As `apply`, for pairs; returns `iterations`."""
-        gradients, variables = zip(*grads_and_vars)
-        self.apply(gradients, variables)
-        return self.iterations
 
     def apply(
         self,
@@ -296,12 +236,18 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         """Updates tables and variables, and advances `iterations` by one.
 
         Args:
-            grads: As `tape.gradient` gives them for `trainable_variables`.
-            trainable_variables: Default: those the optimizer was built with.
+            grads: Gradients that `tape.gradient` returned for
+                `trainable_variables`.
+            trainable_variables: Defaults to the variables that the optimizer
+                was built with.
 
         Raises:
-            ValueError: There is no gradient at all, or not one a variable.
-            NotImplementedError: As the class.
+            ValueError: All gradients are None, or their number is not that of
+                the variables.
+            NotImplementedError: The optimizer has no row-wise update, averages
+                its weights, or accumulates gradients and clips them, or
+                accumulates them in several replicas; or tables cannot be
+                trained under the strategy.
         """
         if not grads:
             return
@@ -311,7 +257,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
                     "`trainable_variables` is not given and the optimizer is "
                     "not built; give them, or call build(variables) first."
                 )
-            trainable_variables = self._trainable_variables
+            trainable_variables = self._tables.variables
         variables = list(trainable_variables)
         several = replicas.are_several()
         if several and not self.built:
@@ -325,24 +271,24 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         self._take_over([hook for _, hook in split.hooks], several)
         if not split.hooks and all(g is None for g, _ in split.dense):
             raise ValueError("No gradients provided for any variable.")
-        # The tables first: `iterations` moves with the inner apply, and what a
-        # table refuses leaves the dense variables as they are.
+        # The tables first: Keras's apply advances `iterations`, and a step that
+        # a table refuses must not change the dense variables.
         if several:
             applied, dense = self._meet_others(split)
         else:
             applied, dense = self._apply_first([split])
         with tf.control_dependencies(applied):
             if any(g is not None for g in dense):
-                self.inner_optimizer.apply(dense, [v for _, v in split.dense])
+                super().apply(dense, [v for _, v in split.dense])
             else:
-                _private.raw_iterations(self.inner_optimizer).assign_add(1)
+                _private.raw_iterations(self).assign_add(1)
 
     def _meet_others(self, split: _Split) -> tuple[list[Any], list[Gradient]]:
         """`_apply_first` of all replicas, once; dense ones are yet to be summed.
 
-        The inner optimizer sums over replicas, but after it has clipped.
+        Keras sums dense gradients over replicas, but only after clipping them.
         """
-        strategies.check_can_accumulate(self.inner_optimizer)
+        strategies.check_can_accumulate(self)
         spread = workers.of_strategy()
         hooks = split.hooks
         if spread is not None:
@@ -384,8 +330,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         return applied, [g for g, _ in split.dense]
 
     def _clips(self) -> bool:
-        inner = self.inner_optimizer
-        return bool(inner.clipnorm or inner.global_clipnorm or inner.clipvalue)
+        return bool(self.clipnorm or self.global_clipnorm or self.clipvalue)
 
     def _split(self, grads: Sequence[Gradient], variables: list[Any]) -> _Split:
         gradients_lib.check_one_each(grads, variables)
@@ -404,16 +349,15 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         return split
 
     def _unscale_and_clip(self, split: _Split) -> _Split:
-        """Does to the hooks' gradients what `inner` will do to the others.
+        """Unscales and clips the tables' gradients as Keras does the others.
 
         Only the joint norm of global_clipnorm needs both.
         """
-        inner = self.inner_optimizer
         if not split.hooks:
             return split
         gradients = [g for g, _ in split.hooks]
         dense = [g for g, _ in split.dense]
-        unscale = inner.loss_scale_factor
+        unscale = self.loss_scale_factor
         if unscale is not None:
             gradients = [
                 gradients_lib.map_values(lambda g: g / unscale, g)
@@ -421,30 +365,30 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
             ]
         if self._clips():
             gradients = [gradients_lib.merge_duplicates(g) for g in gradients]
-        if inner.clipnorm:
+        if self.clipnorm:
             gradients = [
-                gradients_lib.clip_by_norm(g, inner.clipnorm) for g in gradients
+                gradients_lib.clip_by_norm(g, self.clipnorm) for g in gradients
             ]
-        elif inner.clipvalue:
-            limit = inner.clipvalue
+        elif self.clipvalue:
+            limit = self.clipvalue
             gradients = [
                 gradients_lib.map_values(
                     lambda g: tf.clip_by_value(g, -limit, limit), g
                 )
                 for g in gradients
             ]
-        elif inner.global_clipnorm:
-            # The inner optimizer divides the dense ones by the loss scale
-            # later; here their norm alone is needed without it.
+        elif self.global_clipnorm:
+            # Keras divides the dense gradients by the loss scale later; only
+            # their norm must be free of it here.
             unscaled = [
                 g if unscale is None else gradients_lib.scale(g, 1.0 / unscale)
                 for g in dense
             ]
             norm = gradients_lib.global_norm(gradients + unscaled)
-            factor = gradients_lib.clip_factor(norm, inner.global_clipnorm)
+            factor = gradients_lib.clip_factor(norm, self.global_clipnorm)
             gradients = [gradients_lib.scale(g, factor) for g in gradients]
-            # Their norm is then below the limit, and the inner optimizer's own
-            # clipping leaves them alone.
+            # Their norm is then below the limit, so Keras's own clipping does
+            # not change them.
             dense = [gradients_lib.scale(g, factor) for g in dense]
         return _Split(
             [(g, hook) for g, (_, hook) in zip(gradients, split.hooks)],
@@ -455,7 +399,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         self, hooks: list[tuple[tf.IndexedSlices, HookVariable]]
     ) -> list[Any]:
         """Returns what has run when all tables are updated, in a graph."""
-        steps = self.inner_optimizer.gradient_accumulation_steps
+        steps = self.gradient_accumulation_steps
         if not steps:
             return self._update_tables(hooks)
         members = self._gradient_sums.members
@@ -476,7 +420,7 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
             with tf.control_dependencies(self._update_tables(means, sums)):
                 return tf.constant(True)
 
-        calls = _private.raw_iterations(self.inner_optimizer) + 1
+        calls = _private.raw_iterations(self) + 1
         with tf.control_dependencies(added):
             updated = tf.cond(
                 tf.equal(calls % steps, 0), update, lambda: tf.constant(False)
@@ -488,14 +432,20 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         hooks: list[tuple[tf.IndexedSlices, HookVariable]],
         emptied: Sequence[EmbeddingVariable] = (),
     ) -> list[Any]:
-        inner = self.inner_optimizer
-        step = tf.cast(tf.convert_to_tensor(inner.iterations), tf.int64)
-        products = [
-            row_optimizers.next_u_product(
-                optimizer, tf.convert_to_tensor(variable), step
+        step = tf.cast(tf.convert_to_tensor(self.iterations), tf.int64)
+        nadams = {
+            id(optimizer): optimizer
+            for hook in self._tables.hooks()
+            if row_optimizers.has_u_product(
+                optimizer := self._optimizer_of(hook)
             )
-            for optimizer, variable in zip(self._nadams, self._u_products)
-        ]
+        }
+        products = {
+            key: row_optimizers.next_u_product(
+                optimizer, tf.convert_to_tensor(optimizer.u_product), step
+            )
+            for key, optimizer in nadams.items()
+        }
         updates: dict[Any, row_optimizers.RowUpdate] = {}
         update: row_optimizers.RowUpdate | ReplayUpdate
         seen: set[int] = set()
@@ -503,34 +453,29 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
         for gradient, hook in hooks:
             optimizer = self._optimizer_of(hook)
             decays = _private.uses_weight_decay(optimizer, hook)
-            if optimizer is not inner and id(optimizer) not in seen:
-                # Its schedule follows the wrapper's steps.
-                optimizer.iterations.assign(_private.raw_iterations(inner))
+            if optimizer is not self and id(optimizer) not in seen:
+                # Its schedule follows the steps of this optimizer.
+                optimizer.iterations.assign(_private.raw_iterations(self))
             seen.add(id(optimizer))
             key = (id(optimizer), decays)
             if row_optimizers.is_replayed(optimizer):
                 update = ReplayUpdate(
-                    self._replays.get(optimizer, hook),
+                    self._tables.replays.get(optimizer, hook),
                     row_optimizers.current_learning_rate(optimizer),
                     optimizer.weight_decay if decays else None,
                 )
             elif key in updates:
                 update = updates[key]
             else:
-                u_product = [
-                    product
-                    for known, product in zip(self._nadams, products)
-                    if known is optimizer
-                ]
                 update = updates[key] = row_optimizers.row_update(
-                    optimizer, step, decays, *u_product
+                    optimizer, step, decays, products.get(id(optimizer))
                 )
             applies.append(TableUpdate(hook.table, gradient, update, step + 1))
         applied = apply_updates(applies, self.nonfinite, emptied)
         # A step that is refused leaves them as they are, too.
         with tf.control_dependencies(applied):
-            for variable, product in zip(self._u_products, products):
-                variable.assign(product)
+            for key, product in products.items():
+                nadams[key].u_product.assign(product)
         return applied
 
     def save_own_variables(self, store: Any) -> None:
@@ -538,10 +483,9 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
 
         Warns of tables that no layer writes beside it.
         """
-        hooks = [hook for ref in self._prepared if (hook := ref()) is not None]
         lost = [
             repr(hook.table)
-            for hook in hooks
+            for hook in self._tables.hooks()
             if not hook.is_in_file(store)
         ]
         if lost:
@@ -575,21 +519,11 @@ class DynamicEmbeddingOptimizer(keras.optimizers.Optimizer):
             sums, store, [_SUM.format(i) for i in range(saved)]
         )
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "inner": keras.optimizers.serialize(self.inner_optimizer),
-            "nonfinite": self.nonfinite,
-        }
-
-    @classmethod
-    def from_config(
-        cls,
-        config: dict[str, Any],
-        custom_objects: dict[str, Any] | None = None,
-    ) -> "DynamicEmbeddingOptimizer":
-        config = dict(config)
-        inner = keras.optimizers.deserialize(
-            config.pop("inner"), custom_objects=custom_objects
+    def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
+        """Sets dense variables to their averages, where `use_ema` keeps them."""
+        super().finalize_variable_values(
+            [v for v in var_list if as_hook(v) is None]
         )
-        return cls(inner, **config)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "nonfinite": self.nonfinite}

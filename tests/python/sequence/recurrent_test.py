@@ -1,4 +1,4 @@
-"""lodestar.layers.SequenceUnpad, and recurrent layers between pad and unpad."""
+"""Keras's recurrent layers between lodestar.sequence.pad and unpad."""
 
 import keras
 import numpy as np
@@ -7,13 +7,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import LoDTensor
-from lodestar.layers import (
-    SequencePad,
-    SequencePool,
-    SequenceUnpad,
-    ToLoD,
-    ToRagged,
-)
+from lodestar.sequence import pad, pool, unpad
 
 _LENGTHS = [3, 0, 1, 5, 0]
 _UPPER = [2, 0, 3]
@@ -56,13 +50,28 @@ def _loop(layer, x):
     return x.with_flat_values(tf.concat(outputs, 0))
 
 
+def _steps(layer, x):
+    padded, lengths = pad(x)
+    return unpad(layer(padded), lengths, like=x)
+
+
 def _model(kind, levels, inside=lambda x: x):
     """Pad, recurrent, unpad as a model, and the recurrent layer alone."""
     inputs = _input(levels)
-    x = inside(inputs)
     layer = _make_recurrent(kind)
-    outputs = SequenceUnpad()([layer(SequencePad()(x)), x])
-    return keras.Model(inputs, ToRagged()(outputs)), layer
+    outputs = _steps(layer, inside(inputs))
+    return keras.Model(inputs, LoDTensor.to_ragged(outputs)), layer
+
+
+class Subclassed(keras.Model):
+    """The same with the functions in its `call`."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def call(self, x):
+        return _steps(self.layer, x)
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "bidirectional"])
@@ -82,7 +91,11 @@ def test_recurrent_layer_equals_a_loop_over_sequences(kind, levels):
 
     want, want_gradients = step(lambda x: _loop(layer, x))
     assert np.ptp(want.flat_values) > 0.1
-    for call in (model, tf.function(model)):
+    calls = [model, tf.function(model), tf.function(Subclassed(layer))]
+    if kind != "lstm":
+        # Keras's LSTM cannot be called eagerly with a mask.
+        calls.append(lambda x: _steps(layer, x))
+    for call in calls:
         got, gradients = step(call)
         np.testing.assert_allclose(
             got.flat_values, want.flat_values, rtol=1e-4, atol=1e-6
@@ -98,7 +111,7 @@ def test_recurrent_layer_equals_a_loop_over_sequences(kind, levels):
 
 def test_lod_inside_the_model_changes_nothing():
     x = _batch(2)
-    model, layer = _model("gru", 2, inside=ToLoD())
+    model, layer = _model("gru", 2, inside=LoDTensor.from_ragged)
     np.testing.assert_allclose(
         model(x).flat_values, _loop(layer, x).flat_values, atol=1e-6
     )
@@ -107,8 +120,7 @@ def test_lod_inside_the_model_changes_nothing():
 def test_lod_outside_of_a_model():
     x = _batch(2)
     layer = _make_recurrent("gru")
-    lod = LoDTensor.from_ragged(x)
-    got = SequenceUnpad()([layer(SequencePad()(lod)), lod])
+    got = _steps(layer, LoDTensor.from_ragged(x))
     assert isinstance(got, LoDTensor)
     np.testing.assert_allclose(
         got.values, _loop(layer, x).flat_values, atol=1e-6
@@ -118,7 +130,7 @@ def test_lod_outside_of_a_model():
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 @pytest.mark.parametrize("lengths", [[0, 0, 0, 0, 0], [2, 2, 2, 2, 2]])
 def test_batches_of_empty_sequences_alone(kind, lengths):
-    model, layer = _model(kind, 2)
+    model, _ = _model(kind, 2)
     got = model(_batch(2, lengths))
     assert got.flat_values.shape == (sum(lengths), 3)
     np.testing.assert_array_equal(got.values.row_lengths(), lengths)
@@ -152,11 +164,10 @@ def test_fit_equals_training_on_a_loop(levels, run_eagerly):
     target = np.array([[0.5], [1.0], [-1.0], [2.0], [0.0]], np.float32)
     inputs = _input(levels)
     layer = _make_recurrent("gru")
-    steps = SequenceUnpad()([layer(SequencePad()(inputs)), inputs])
     head = keras.layers.Dense(1, kernel_initializer="ones")
-    pooled = SequencePool("sum")(steps)
+    pooled = pool(_steps(layer, inputs))
     if levels == 2:
-        pooled = SequencePool("sum")(pooled)
+        pooled = pool(pooled)
         target = target[:3]
     model = keras.Model(inputs, head(pooled))
     variables = model.trainable_variables
@@ -217,82 +228,78 @@ def test_saved_loaded_exported_and_served(levels, tmp_path):
     assert served.ragged_rank == levels
 
 
-def test_lengths_in_place_of_like():
-    padded = tf.reshape(tf.range(12.0), [2, 3, 2])
-    got = SequenceUnpad()([padded, tf.constant([2, 0])])
-    assert got.to_list() == [[[0, 1], [2, 3]], []]
-    inputs = [keras.Input((3, 2)), keras.Input((), dtype="int32")]
-    outputs = SequenceUnpad()(inputs)
-    assert (outputs.shape, outputs.ragged) == ((None, None, 2), True)
-    model = keras.Model(inputs, outputs)
-    got = model.predict([padded, np.array([1, 3], np.int32)], verbose=0)
-    np.testing.assert_array_equal(got.row_lengths(), [1, 3])
-
-
 def test_dtype_is_that_of_padded():
     inputs = _input()
     layer = keras.layers.GRU(3, return_sequences=True, dtype="mixed_float16")
-    padded = layer(SequencePad(dtype="mixed_float16")(inputs))
-    outputs = SequenceUnpad(dtype="mixed_float16")([padded, inputs])
+    outputs = _steps(layer, inputs)
     assert outputs.dtype == "float16"
     assert keras.Model(inputs, outputs)(_batch()).dtype == tf.float16
 
 
-def test_no_warning_and_no_mask_behind_it(recwarn):
-    inputs = _input()
-    padded = _make_recurrent("gru")(SequencePad()(inputs))
-    layer = SequenceUnpad()
-    layer([padded, inputs])
+def _average(x, **options):
+    """GlobalAveragePooling1D means over what the mask leaves."""
+    return keras.layers.GlobalAveragePooling1D()(pad(x, 7.0, **options)[0])
+
+
+@pytest.mark.parametrize("maxlen", [None, 6])
+def test_mask_reaches_keras_layers(maxlen):
     x = _batch()
-    layer([_make_recurrent("gru")(SequencePad()(x)), x])
-    assert layer.compute_mask([padded, inputs]) is None
+    want = pool(x, "mean")
+    inputs = _input()
+    model = keras.Model(inputs, _average(inputs, maxlen=maxlen))
+    for got in (
+        _average(x, maxlen=maxlen),
+        _average(LoDTensor.from_ragged(x), maxlen=maxlen),
+        tf.function(_average)(x, maxlen=maxlen),
+        model(x),
+        model.predict(x, verbose=0),
+    ):
+        # An empty sequence has no mean: Keras divides by zero.
+        some = [0, 2, 3]
+        np.testing.assert_allclose(
+            tf.gather(got, some), tf.gather(want, some), rtol=1e-5
+        )
+
+
+def test_mask_reaches_the_loss():
+    # Of a layer that passes a mask on without reading it.
+    x = _batch()
+    inputs = _input()
+    outputs = keras.layers.Dropout(0.5)(pad(inputs, 7.0)[0])
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", keras.losses.MeanSquaredError())
+    loss = model.evaluate(x, np.zeros([5, 5, _WIDTH]), 5, verbose=0)
+    np.testing.assert_allclose(
+        loss, np.mean(np.square(x.flat_values)), rtol=1e-5
+    )
+
+
+def test_symbolic_shapes_of_padding_and_mask():
+    one = keras.Input((None, 2), ragged=True, batch_size=3)
+    padded, lengths = pad(one)
+    assert (padded.shape, lengths.shape) == ((3, None, 2), (3,))
+    padded, _ = pad(one, maxlen=4)
+    mask = padded._keras_mask
+    assert padded.shape == (3, 4, 2)
+    assert (mask.shape, mask.dtype) == ((3, 4), "bool")
+    two = keras.Input((None, None, 2), ragged=True, batch_size=3)
+    padded, lengths = pad(two, maxlen=4)
+    assert (padded.shape, lengths.shape) == ((None, 4, 2), (None,))
+    assert not padded.ragged
+
+
+def test_lengths_of_the_user():
+    inputs = [keras.Input((3, 2)), keras.Input((), dtype="int32")]
+    outputs = unpad(*inputs)
+    assert (outputs.shape, outputs.ragged) == ((None, None, 2), True)
+    model = keras.Model(inputs, outputs)
+    padded = tf.reshape(tf.range(12.0), [2, 3, 2])
+    got = model.predict([padded, np.array([1, 3], np.int32)], verbose=0)
+    np.testing.assert_array_equal(got.row_lengths(), [1, 3])
+
+
+def test_no_warning_and_no_mask_behind_unpad(recwarn):
+    layer = _make_recurrent("gru")
+    assert getattr(_steps(layer, _input()), "_keras_mask", None) is None
+    assert getattr(_steps(layer, _batch()), "_keras_mask", None) is None
     assert not [w for w in recwarn if "mask" in str(w.message)]
-
-
-def test_config():
-    layer = SequenceUnpad(name="cut", dtype="mixed_bfloat16")
-    again = SequenceUnpad.from_config(layer.get_config())
-    assert again.get_config() == layer.get_config()
-    assert again.name == "cut"
-
-
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        (
-            lambda: tf.ones([2, 3, 2]),
-            r"cut takes \[padded, like\], found EagerTensor",
-        ),
-        (
-            lambda: [tf.ones([2, 3])] * 3,
-            r"cut takes \[padded, like\], found 3 inputs",
-        ),
-        (
-            lambda: [_batch(), _batch()],
-            r"cut needs a dense `padded`, found a ragged one of shape \(5, ",
-        ),
-        (
-            lambda: [keras.Input(()), _input()],
-            r"cut needs `padded` \[B, T, ...\], found the shape \(None,\)",
-        ),
-        (
-            lambda: [keras.Input((4, 2)), keras.Input((4, 2))],
-            r"cut needs a ragged `like`, or integers \[B\], found a dense one "
-            r"of shape \(None, 4, 2\) and dtype float32",
-        ),
-        (
-            lambda: [keras.Input((4, 2)), keras.Input(())],
-            r"cut needs a ragged `like`, .* dtype float32",
-        ),
-    ],
-)
-def test_inputs_that_are_refused(inputs, message):
-    with pytest.raises(ValueError, match=message):
-        SequenceUnpad(name="cut")(inputs())
-
-
-def test_lengths_beyond_the_steps_are_refused():
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        SequenceUnpad()([tf.ones([2, 3, 2]), tf.constant([4, 0])])
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        SequenceUnpad()([tf.ones([2, 3, 2]), _batch(1, [1, 2, 1])])
