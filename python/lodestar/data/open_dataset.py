@@ -182,15 +182,16 @@ def open_dataset(
             raise ValueError(f"{given} needs `schema` and `format`.")
         name = _format_called(format).name
         if name not in ("multislot", "norm", "raw"):
-            raise ValueError(f"{given} is not supported for {name} files.")
-        paths = data if isinstance(data, SharedFileList) else as_paths(data)
+            raise ValueError(f"{given} is no option of {name} files.")
+        paths, where = data, given
     else:
         paths = expand_inputs(as_paths(data))
         if format is not None:
             name = _format_called(format).name
         else:
             name = _found_format(paths, arrow)
-    _check_options(FORMATS[name], paths, options)
+        where = paths[0]
+    _check_options(where, FORMATS[name], options)
     if name in ARROW_FORMATS:
         if name not in _TEXT:
             _refuse(arrow, _TEXT_OPTIONS, f"{name} files")
@@ -229,7 +230,7 @@ def _found_format(paths: list[str], arrow: ArrowOptions) -> str:
 
 
 def _open_records(
-    paths: list[str] | SharedFileList,
+    paths: Any,
     found: Format,
     schema: Schema | None,
     arrow: ArrowOptions,
@@ -302,17 +303,14 @@ def _refuse(arrow: ArrowOptions, names: Sequence[str], what: str) -> None:
 
 
 def _check_options(
-    found: Format,
-    paths: list[str] | SharedFileList,
-    options: Mapping[str, Any],
+    where: str, found: Format, options: Mapping[str, Any]
 ) -> None:
     """Raises DataError if an option belongs to another format."""
     for name in options:
         others = [f.name for f in FORMATS.values() if name in f.reads]
         if others and found.name not in others:
-            shown = paths if isinstance(paths, SharedFileList) else paths[0]
             raise DataError(
-                f"{shown}: is {found.name}, but `{name}` is an option of "
+                f"{where}: is {found.name}, but `{name}` is an option of "
                 f"{', '.join(others)}"
             )
 
