@@ -180,14 +180,14 @@ def train(
             f"{options.files}: one day is held out; wanted another to train on"
         )
     if done is not None:
-        lodestar.snapshot.restore_model(done, model)
+        lodestar.snapshot.restore(done, model)
         print(f"Going on from the model of {done.name}.", flush=True)
     for number, (day, files) in enumerate(days, 1):
         print(f"{day}: {len(files)} files", flush=True)
         values = one_pass(files)
         print(f"{day}: AUC {values['auc']:.4f} as it was trained", flush=True)
         if number % options.save_every == 0 or number == len(days):
-            lodestar.snapshot.save_model(folder / day, model)
+            lodestar.snapshot.save(folder / day, model)
 
 
 def score(options: types.SimpleNamespace) -> None:
@@ -196,8 +196,8 @@ def score(options: types.SimpleNamespace) -> None:
     exported = options.output / "saved_model"
     # Here, whole, wherever it was trained.
     model = new_model(options)
-    lodestar.snapshot.restore_model(done, model)
-    lodestar.export.saved_model(model, exported, from_rows=True)
+    lodestar.snapshot.restore(done, model)
+    lodestar.export.save(model, exported, from_rows=True)
     *_, (day, files) = days_of(options).items()
     batches = open_dataset(
         files, ctr_data.read_schema(options), **ctr_data.reader_options(options)
@@ -279,7 +279,7 @@ def new_model(options: types.SimpleNamespace) -> keras.Model:
 def latest_model(folder: pathlib.Path) -> pathlib.Path | None:
     """The one of the last day, all of which is there."""
     models = sorted(folder.glob("????-??-??"))
-    return next(filter(lodestar.snapshot.list, reversed(models)), None)
+    return next(filter(lodestar.snapshot.versions, reversed(models)), None)
 
 
 def days_of(options: types.SimpleNamespace) -> dict:

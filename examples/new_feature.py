@@ -110,7 +110,7 @@ def main(folder: str) -> tuple[float, float]:
 
     # Tuesday: a feature more, and Adam in place of Adagrad.
     model = make_model(all_, keras.optimizers.Adam(0.01))
-    report = lodestar.snapshot.restore_model(
+    report = lodestar.snapshot.restore(
         folder, model, on_missing="init", optimizer_slots="reset"
     )
     print(
@@ -128,7 +128,7 @@ def main(folder: str) -> tuple[float, float]:
     print(
         f"loss on Wednesday's clicks: Monday {before:.3f}, Tuesday {after:.3f}"
     )
-    for info in lodestar.snapshot.list(folder):
+    for info in lodestar.snapshot.versions(folder):
         print(
             f"version {info.version}: {info.kind}, step {info.step}, "
             f"{info.rows} rows, {info.bytes} bytes"

@@ -331,7 +331,7 @@ def _export(
     recommender: keras.Model, path: pathlib.Path, history: tf.RaggedTensor
 ) -> int:
     """Writes the SavedModel, and compares what it serves with the model."""
-    lodestar.export.saved_model(
+    lodestar.export.save(
         recommender,
         path,
         inputs={"history": tf.RaggedTensorSpec([None, None, None], tf.int64)},

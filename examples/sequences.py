@@ -58,36 +58,33 @@ past, following = tf.gather(catalogue, log[:, :-2]), log[:, 1:-1]
 data = tf.data.Dataset.from_tensor_slices((past, following))
 data = data.shuffle(USERS, seed=1).batch(BATCH)
 data = data.map(lambda x, y: (x, y.to_tensor()))
-lengths = log.row_lengths().numpy()
-print(f"{USERS:,} histories of {lengths.min()} to {lengths.max()} items")
+print(f"{log.flat_values.shape[0]:,} items in {USERS:,} histories")
 
 # ## The model
 #
-# The embedding returns ragged rows `[batch, (length), DIM]`. `sequence.pad` makes
-# them `[batch, longest, DIM]` with a mask, which Keras passes on to the loss.
+# The embedding returns ragged rows `[batch, (length), DIM]`. `pad` makes them
+# `[batch, longest, DIM]` with a mask, which Keras passes on to the loss.
 
 ids = keras.Input((None,), dtype="int64", ragged=True, name="history")
 rows = lodestar.layers.DynamicEmbedding(DIM, name="item")(ids)
-padded, steps = lodestar.sequence.pad(rows)
-states = keras.layers.GRU(2 * DIM, return_sequences=True, name="gru")(padded)
+padded, lengths = lodestar.sequence.pad(rows)
+states = keras.layers.GRU(2 * DIM, return_sequences=True)(padded)
 scores = keras.layers.Dense(len(catalogue), name="scores")(states)
 model = keras.Model(ids, scores)
 model.compile(
     lodestar.optimizers.Adam(0.01),
     keras.losses.SparseCategoricalCrossentropy(from_logits=True),
 )
-losses = model.fit(data, epochs=EPOCHS, shuffle=False, verbose=0).history[
-    "loss"
-]
-print(f"loss {losses[0]:.2f} -> {losses[-1]:.2f}")
+fitted = model.fit(data, epochs=EPOCHS, shuffle=False, verbose=0)
+loss = fitted.history["loss"]
+print(f"loss {loss[0]:.2f} -> {loss[-1]:.2f}")
 
 # ## Prediction
 #
-# Only the last state of a history predicts the next item. `sequence.unpad` drops
-# the padding, and `sequence.pool` takes the last state of each history.
+# Only the last state of a history predicts the next item. `unpad` drops the
+# padding, and `pool` takes the last state of each history.
 
-unpadded = lodestar.sequence.unpad(states, steps)
-state = lodestar.sequence.pool(unpadded, "last")
+state = lodestar.sequence.pool(lodestar.sequence.unpad(states, lengths), "last")
 recommender = keras.Model(ids, model.get_layer("scores")(state))
 histories = tf.gather(catalogue, log[:, :-1])
 by_model = recommender.predict(histories, batch_size=512, verbose=0)

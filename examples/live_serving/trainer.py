@@ -25,7 +25,7 @@ def main(output: pathlib.Path, steps: int) -> None:
     from news import NewsSite, build_model
 
     site, model = NewsSite(), build_model()
-    lodestar.export.saved_model(model, output / "model")
+    lodestar.export.save(model, output / "model")
     if not sys.stdin.readline():
         return
     stopped = threading.Event()
@@ -36,7 +36,7 @@ def main(output: pathlib.Path, steps: int) -> None:
     while not stopped.is_set():
         for _ in range(steps):
             model.train_on_batch(*site.batch())
-        lodestar.snapshot.save_model(
+        lodestar.snapshot.save(
             output / "snapshots",
             model,
             delta=saved,

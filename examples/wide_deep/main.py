@@ -76,7 +76,7 @@ def run(options: types.SimpleNamespace) -> int:
     scores = model.predict(evaluation, verbose=0)
     exported = options.output / "saved_model"
     print(f"Exporting to {exported}, serving it in a new process ...")
-    lodestar.export.saved_model(model, exported)
+    lodestar.export.save(model, exported)
     features, _ = next(iter(evaluation))
     try:
         lodestar.export.verify(model, exported, features, atol=_TOLERANCE)
@@ -157,7 +157,7 @@ def train(
     steps_a_pass = int(batches.cardinality())
     steps = options.epochs * steps_a_pass
     done = 0
-    if versions := lodestar.snapshot.list(path):
+    if versions := lodestar.snapshot.versions(path):
         found = {name: versions[-1].metadata.get(name) for name in settings}
         if found != settings:
             raise DataError(

@@ -45,7 +45,7 @@ def test_scores_are_fresh_in_the_other_process(tmp_path):
     assert len(found) >= 5 and all(found), done.stdout
     versions = [int(match["version"]) for match in found]
     assert versions == sorted(set(versions))
-    newest = lodestar.snapshot.list(output / "snapshots")[-1]
+    newest = lodestar.snapshot.versions(output / "snapshots")[-1]
     assert (versions[-1], int(found[-1]["step"])) == (
         newest.version,
         newest.step,

@@ -116,7 +116,7 @@ def test_a_served_model_takes_users_and_items_it_has_not_seen(
     recommender = example.Recommender(scorer, np.array([1, 2, 3]), k=20)
     path = tmp_path / "saved_model"
     spec = tf.RaggedTensorSpec([None, None, None], tf.int64)
-    lodestar.export.saved_model(recommender, path, inputs={"history": spec})
+    lodestar.export.save(recommender, path, inputs={"history": spec})
     unseen = [[[9]], [[]], [], [[1], []], [[1, 2], [3]]]
     unseen = tf.ragged.constant(unseen, ragged_rank=2, dtype=tf.int64)
     want = recommender(unseen)

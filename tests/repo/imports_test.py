@@ -70,9 +70,9 @@ _ROOMS = {
         "optimizers",
     ),
     "callbacks": ("embedding", "layers", "snapshot", "train"),
-    "export.stock": ("embedding", "lookup", "ops"),
+    "export.plain": ("embedding", "lookup", "ops"),
     "export": (
-        *("data.schema", "embedding", "export.stock", "layers", "lookup"),
+        *("data.schema", "embedding", "export.plain", "layers", "lookup"),
         *("ops", "string_ids"),
         "ragged",
     ),

@@ -8,7 +8,8 @@ import tensorflow as tf
 import lodestar
 from lodestar.data import Schema
 from lodestar.lookup import IdTable, IdTableWithHashBuckets
-from lodestar.snapshot import PendingSnapshot, SnapshotInfo
+from lodestar.snapshot.info import SnapshotInfo
+from lodestar.snapshot.saving import PendingSnapshot
 
 
 def tables(ids: tf.RaggedTensor) -> None:
@@ -61,7 +62,7 @@ def snapshots(
         lodestar.snapshot.save(folder, table, blocking=blocking),
         SnapshotInfo | PendingSnapshot,
     )
-    assert_type(lodestar.snapshot.save_model(folder, model).step, int)
-    lodestar.snapshot.save_model(folder, model, blocking=False).cancel()
+    assert_type(lodestar.snapshot.save(folder, model).step, int)
+    lodestar.snapshot.save(folder, model, blocking=False).cancel()
     lodestar.snapshot.restore(folder, {"table": table})
     lodestar.snapshot.save(folder, table, delta="yes")  # type: ignore[call-overload]

@@ -75,7 +75,7 @@ def describe(
     """What features.json says of an export.
 
     Args:
-        signature: As of `saved_model`.
+        signature: As of `save`.
         specs: The inputs of the model.
         plain: What `serving_default` takes.
         outputs: Name -> symbolic output.

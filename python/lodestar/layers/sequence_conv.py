@@ -189,9 +189,9 @@ class SequenceConv(keras.layers.Layer):
             return x
         raise ValueError(
             f"{self.name} needs a ragged input, got a dense one of shape "
-            f"{x.shape}. Declare it with keras.Input(..., ragged=True). "
-            "keras.models.clone_model needs ragged `input_tensors`. Export the "
-            "model with lodestar.export.saved_model."
+            f"{x.shape}. Declare it with keras.Input(..., ragged=True), give "
+            "such inputs to clone_model as `input_tensors`, and export the "
+            "model with lodestar.export.save."
         )
 
     def _check_rows(self, shape: Any) -> None:

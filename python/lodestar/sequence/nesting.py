@@ -50,8 +50,8 @@ def flatten(
         raise TypeError(
             f"`{name}` must be a RaggedTensor or LoDTensor, got {found}. "
             "Declare an input of a Keras model with keras.Input(..., "
-            "ragged=True). keras.models.clone_model needs ragged "
-            "`input_tensors`. Export the model with lodestar.export.saved_model."
+            "ragged=True), give such inputs to clone_model as `input_tensors`, "
+            "and export the model with lodestar.export.save."
         )
     return nested(name, rows, splits, dtypes)
 

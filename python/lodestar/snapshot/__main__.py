@@ -55,7 +55,7 @@ def run(context: click.Context) -> int:
 
 def _list(path: str) -> _Printed:
     rows = [("version", "kind", "step", "time", "rows", "removed", "size")]
-    for found in info.list_snapshots(path):
+    for found in info.versions(path):
         kind = found.kind
         if found.parent is not None:
             kind += f" on {found.parent}"

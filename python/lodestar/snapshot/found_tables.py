@@ -48,7 +48,7 @@ def find_tables(tables: Any) -> FoundTables:
             inside = list(tables_in(value))
             if not isinstance(name, str) or not name:
                 raise ValueError(
-                    f"`tables` has the key {name!r}, wanted a table's name."
+                    f"`model` has the key {name!r}, wanted a table's name."
                 )
             if len(inside) != 1:
                 raise ValueError(
@@ -59,7 +59,7 @@ def find_tables(tables: Any) -> FoundTables:
     else:
         named = [(table.name, table) for table in tables_in(tables)]
     if not named:
-        raise ValueError(f"`tables` holds no table: {tables!r}.")
+        raise ValueError(f"`model` holds no table: {tables!r}.")
     return _by_name(named)
 
 
@@ -78,12 +78,12 @@ def _by_name(named: Iterable[tuple[str, Any]]) -> FoundTables:
     for name, table in named:
         if names.get(id(table), name) != name:
             raise ValueError(
-                f"`tables` has one table as {names[id(table)]!r} and as "
+                f"`model` has one table as {names[id(table)]!r} and as "
                 f"{name!r}; wanted one name."
             )
         if tables.get(name, table) is not table:
             raise ValueError(
-                f"`tables` has two of the name {name!r}: {tables[name]!r} and "
+                f"`model` has two of the name {name!r}: {tables[name]!r} and "
                 f"{table!r}; give a dict with names that differ, or the tables "
                 "names of their own."
             )
@@ -110,7 +110,7 @@ def tables_in(value: Any) -> Iterator[Any]:
         value, (keras.layers.Layer, keras.optimizers.Optimizer, tf.Module)
     ):
         raise ValueError(
-            f"`tables` holds {value!r}; wanted an EmbeddingVariable, an "
+            f"`model` holds {value!r}; wanted an EmbeddingVariable, an "
             "IdTable, an IdLookup, a layer, a model or a tf.Module, a list of "
             "these, or a dict by name."
         )

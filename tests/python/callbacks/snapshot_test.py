@@ -10,6 +10,7 @@ import resume_trainer
 import tensorflow as tf
 from processes import Fork
 
+import lodestar
 from lodestar import snapshot
 from lodestar.callbacks import Snapshot
 from lodestar.callbacks import snapshot as module
@@ -59,13 +60,13 @@ def state(m):
 
 
 def kinds(path):
-    return [(info.kind, info.step) for info in snapshot.list(path)]
+    return [(info.kind, info.step) for info in snapshot.versions(path)]
 
 
 def test_every_epoch(path):
     fit(model(), Snapshot(path, metadata={"name": "x"}))
     assert kinds(path) == [("full", 6), ("delta", 12)]
-    assert [info.metadata for info in snapshot.list(path)] == [
+    assert [info.metadata for info in snapshot.versions(path)] == [
         {"epoch": epoch, "batch": 5, "epoch_ended": True, "name": "x"}
         for epoch in range(2)
     ]
@@ -75,19 +76,23 @@ def test_every_n_steps_and_at_the_end(path, monkeypatch):
     _write_at_once(monkeypatch)
     fit(model(), Snapshot(path, 5))
     assert [step for _, step in kinds(path)] == [5, 10, 12]
-    assert [info.metadata["batch"] for info in snapshot.list(path)] == [4, 3, 5]
+    assert [info.metadata["batch"] for info in snapshot.versions(path)] == [
+        4,
+        3,
+        5,
+    ]
 
 
 def _write_at_once(monkeypatch):
     """Every snapshot is written before the next batch ends."""
-    save_model = module.save_model
+    save_now = module.save
 
     def save(*args, **options):
-        pending = save_model(*args, **options)
+        pending = save_now(*args, **options)
         pending._outcome.ended.wait()
         return pending
 
-    monkeypatch.setattr(module, "save_model", save)
+    monkeypatch.setattr(module, "save", save)
 
 
 def test_nothing_is_saved_twice(path):
@@ -113,9 +118,9 @@ def test_deltas_between_two_full_ones(path, deltas, wanted):
 
 def test_old_versions_go(path):
     fit(model(), Snapshot(path, deltas_per_full=1, keep=1), epochs=5)
-    assert [info.version for info in snapshot.list(path)] == [5]
+    assert [info.version for info in snapshot.versions(path)] == [5]
     fit(model(), Snapshot(path + "2", deltas_per_full=2, keep=2), epochs=5)
-    assert [info.version for info in snapshot.list(path + "2")] == [4, 5]
+    assert [info.version for info in snapshot.versions(path + "2")] == [4, 5]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -134,7 +139,7 @@ def test_resumed_training_is_bitwise_equal(path, version):
         data=reader,
     )
     assert state(resumed) == state(whole)
-    assert snapshot.list(path)[-1].step == 24
+    assert snapshot.versions(path)[-1].step == 24
 
 
 class Seen(keras.callbacks.Callback):
@@ -193,17 +198,18 @@ def test_fit_goes_on_where_it_was_stopped(
         _write_at_once(monkeypatch)
 
     def fit_on(seen, epochs, name=path):
-        m, reader = model(), snapshot.ResumableDataset(data())
-        callback = Snapshot(name, 2, iterator=reader)
-        history = callback.fit(
+        m, batches, callback = model(), data(), Snapshot(name, 2)
+        history = lodestar.train.fit(
             m,
+            batches,
+            snapshots=callback,
             epochs=epochs,
             steps_per_epoch=steps,
             callbacks=[seen],
             validation_data=resume_trainer.once().take(1),
             verbose=0,
         )
-        return m, history, callback
+        return m, history, (callback, batches)
 
     whole = Seen()
     trained, history, _ = fit_on(whole, 4, path + "_whole")
@@ -216,9 +222,9 @@ def test_fit_goes_on_where_it_was_stopped(
         *["begin", *whole_epochs(1), "epoch 1", 0, 1, 2, "end"],
         *OVER,
     ]
-    assert snapshot.list(path)[-1].metadata["epoch_ended"] is False
+    assert snapshot.versions(path)[-1].metadata["epoch_ended"] is False
     resumed = Seen()
-    m, history, callback = fit_on(resumed, 3)
+    m, history, (callback, reader) = fit_on(resumed, 3)
     assert resumed.calls == [
         *["begin", "epoch 1", 3, 4, "end", *whole_epochs(3, 2)],
         *OVER,
@@ -226,8 +232,10 @@ def test_fit_goes_on_where_it_was_stopped(
     assert history.epoch == [1, 2]
     # In one process it restores nothing any more.
     resumed.calls.clear()
-    callback.fit(
+    lodestar.train.fit(
         m,
+        reader,
+        snapshots=callback,
         epochs=4,
         steps_per_epoch=steps,
         callbacks=[resumed],
@@ -245,16 +253,22 @@ def test_fit_goes_on_where_it_was_stopped(
 
 def passes(path, epochs, every=2, **options):
     """Trains `epochs` passes over the data, or goes on."""
-    m, reader = model(), snapshot.ResumableDataset(resume_trainer.once())
-    callback = Snapshot(path, every, iterator=reader)
-    callback.fit(m, epochs=epochs, verbose=0, **options)
+    m = model()
+    lodestar.train.fit(
+        m,
+        resume_trainer.once(),
+        epochs=epochs,
+        snapshots=Snapshot(path, every),
+        verbose=0,
+        **options,
+    )
     return m
 
 
 @pytest.mark.parametrize("every", ["epoch", 5])
 def test_the_pass_after_one_that_has_ended(path, every):
     passes(path, 2, every)
-    assert snapshot.list(path)[-1].step == 10
+    assert snapshot.versions(path)[-1].step == 10
     assert state(passes(path, 3, every)) == state(passes(path + "_whole", 3))
 
 
@@ -271,26 +285,48 @@ def test_a_fit_that_was_interrupted_is_called_again(path):
             if self.calls == 8:
                 raise Interrupted  # before the snapshots see the batch
 
-    m, reader = model(), snapshot.ResumableDataset(resume_trainer.once())
-    callback, interrupt = Snapshot(path, 2, iterator=reader), Interrupt()
+    m, data = model(), resume_trainer.once()
+    interrupt = Interrupt()
+    options = {
+        "epochs": 3,
+        "snapshots": Snapshot(path, 2),
+        "callbacks": [interrupt],
+        "verbose": 0,
+    }
     with pytest.raises(Interrupted):
-        callback.fit(m, epochs=3, verbose=0, callbacks=[interrupt])
-    callback.fit(m, epochs=3, verbose=0, callbacks=[interrupt])
+        lodestar.train.fit(m, data, **options)
+    lodestar.train.fit(m, data, **options)
     assert int(m.optimizer.iterations) == 15
     assert state(m) == state(passes(path + "_whole", 3))
 
 
 def test_fit_refuses(path):
-    data = snapshot.ResumableDataset(batches())
-    with pytest.raises(ValueError, match="`iterator` of the callback is None"):
-        Snapshot(path).fit(model())
-    with pytest.raises(ValueError, match="`class_weight` makes another data"):
-        Snapshot(path, iterator=data).fit(model(), class_weight={0: 1.0})
+    train, data = lodestar.train.fit, batches()
+    reader = snapshot.ResumableDataset(data)
+    callback = Snapshot(path, iterator=snapshot.ResumableDataset(batches()))
+    for other in (data, reader):
+        with pytest.raises(ValueError, match="saves the place of <.* not that"):
+            train(model(), other, snapshots=callback, steps_per_epoch=2)
+    with pytest.raises(TypeError, match="class_weight"):
+        train(model(), data, snapshots=path, class_weight={0: 1.0})
+    with pytest.raises(
+        TypeError, match="`data` must be a tf.data.Dataset, fou"
+    ):
+        train(model(), np.ones((4, 2)), snapshots=path)
+    with pytest.raises(ValueError, match="`initial_epoch` works only without"):
+        train(model(), data, snapshots=path, initial_epoch=1)
+    with pytest.raises(ValueError, match="`data` has no end; give the steps"):
+        train(model(), data, snapshots=path)
     m = model()
     m.optimizer.build(m.trainable_variables)
-    snapshot.save_model(path, m, iterator=data)
+    snapshot.save(path, m, iterator=reader)
     with pytest.raises(ValueError, match="no `epoch` and `batch` in its meta"):
-        Snapshot(path, iterator=data).fit(model(), steps_per_epoch=2)
+        train(model(), data, snapshots=path, steps_per_epoch=2)
+    callback = Snapshot(path)
+    snapshot.restore(path, m)
+    fit(m, callback, epochs=1)
+    with pytest.raises(ValueError, match="saves the place of None, not that"):
+        train(m, data, snapshots=callback, steps_per_epoch=2)
     with pytest.raises(ValueError, match="`metadata` has batch, epoch, under"):
         fit(model(), Snapshot(path, metadata={"epoch": 1, "batch": 2}))
 
@@ -303,7 +339,7 @@ def test_a_killed_training_goes_on_bit_by_bit(tmp_path, kind):
     for step, saved in ((8, 6), (14, 12)):
         trainer = Fork(resume_trainer.train, path, kind, step)
         assert trainer.wait() == -signal.SIGKILL
-        assert snapshot.list(path)[-1].step == saved
+        assert snapshot.versions(path)[-1].step == saved
     resumed = resume_trainer.train(path, kind)
     assert int(resumed.optimizer.iterations) == 20
     assert state(resumed) == state(whole)
@@ -351,7 +387,7 @@ def test_errors(path, every):
     assert int(m.optimizer.iterations) == 12
     os.unlink(path)
     fit(m, Snapshot(path, every, on_error="warn"))
-    assert snapshot.list(path)[-1].step == 24
+    assert snapshot.versions(path)[-1].step == 24
 
 
 def test_errors_of_the_thread(path, monkeypatch):
@@ -362,9 +398,9 @@ def test_errors_of_the_thread(path, monkeypatch):
         patched.setattr(saving.snapshot_ops, "write", write)
         with pytest.raises(tf.errors.ResourceExhaustedError, match="no room"):
             fit(model(), Snapshot(path, 1))
-    assert snapshot.list(path) == []
+    assert snapshot.versions(path) == []
     fit(model(), Snapshot(path, 1))
-    assert snapshot.list(path)[-1].step == 12
+    assert snapshot.versions(path)[-1].step == 12
 
 
 @pytest.mark.parametrize(

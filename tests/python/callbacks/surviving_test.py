@@ -81,7 +81,7 @@ def die_at(folder, files, kind, at, **options):
 
 
 def versions(folder):
-    return [info.version for info in snapshot.list(f"{folder}/snapshots")]
+    return [info.version for info in snapshot.versions(f"{folder}/snapshots")]
 
 
 def test_a_strategy_of_which_nothing_is_known(files):
@@ -90,7 +90,7 @@ def test_a_strategy_of_which_nothing_is_known(files):
     with strategy.scope():
         m = surviving_trainer.dense_model()
     with pytest.raises(NotImplementedError, match="know CentralStorageStrat"):
-        Snapshot("unused", iterator=reader).fit(m)
+        lodestar.train.fit(m, reader, snapshots="unused")
 
 
 def test_one_that_has_ended_stays_as_it_is(files, whole):
@@ -143,7 +143,7 @@ def test_stopped_in_an_epoch_and_gone_on_with(tmp_path, files, whole):
     # The part of epoch 1 is the best so far, and restored in the end: neither
     # is what training goes on from.
     surviving_trainer.train(stopped, files, "steps", at=("step", 7), end=stop)
-    newest = snapshot.list(f"{stopped}/snapshots")[-1]
+    newest = snapshot.versions(f"{stopped}/snapshots")[-1]
     assert newest.metadata == {"epoch": 1, "batch": 2, "epoch_ended": False}
     found = surviving_trainer.train(stopped, files, "steps")
     assert_goes_on_as(found, whole("steps")[0])
@@ -161,7 +161,7 @@ def test_stopped_between_two_batches(tmp_path):
     m.stop_training = True
     callback.on_epoch_end(0)
     callback.on_train_end()
-    (info,) = snapshot.list(tmp_path)
+    (info,) = snapshot.versions(tmp_path)
     assert info.metadata == {"epoch": 0, "batch": 1, "epoch_ended": False}
 
 
@@ -169,7 +169,7 @@ def test_logs_of_an_epoch_of_which_no_batch_is_left(tmp_path, files, whole):
     killed = str(tmp_path)
     # A snapshot of the last batch, before it shows that it was the last.
     die_at(killed, files, "passes", ("test", 0), every=6)
-    assert snapshot.list(f"{killed}/snapshots")[-1].step == 6
+    assert snapshot.versions(f"{killed}/snapshots")[-1].step == 6
     found = surviving_trainer.train(killed, files, "passes")
     assert found["logs"]["0"] == whole("passes")[0]["logs"]["0"]
 
@@ -179,9 +179,14 @@ def fit(path, callbacks, epochs=2, steps=3, m=None):
     m = m or model()
     ids = np.arange(24).reshape(12, 2)
     data = tf.data.Dataset.from_tensor_slices((ids, ids[:, :1] % 3)).repeat()
-    callback = Snapshot(path, iterator=snapshot.ResumableDataset(data.batch(4)))
-    callback.fit(
-        m, epochs=epochs, steps_per_epoch=steps, callbacks=callbacks, verbose=0
+    lodestar.train.fit(
+        m,
+        data.batch(4),
+        epochs=epochs,
+        steps_per_epoch=steps,
+        callbacks=callbacks,
+        snapshots=path,
+        verbose=0,
     )
     return m
 
@@ -253,20 +258,17 @@ def test_what_other_callbacks_know(tmp_path):
 def test_in_one_process_it_is_one_training_too(tmp_path):
     counter, stop = Counter(), EarlyStopping("loss", patience=0, mode="max")
     stop.min_delta = 1e9  # no epoch is better than the first
-    callback = Snapshot(
-        str(tmp_path),
-        iterator=snapshot.ResumableDataset(
-            tf.data.Dataset.from_tensors(
-                (np.ones((4, 2), int), np.ones(4))
-            ).repeat()
-        ),
-    )
+    callback = Snapshot(str(tmp_path))
+    data = tf.data.Dataset.from_tensors((np.ones((4, 2), int), np.ones(4)))
+    data = data.repeat()
     m = model()
     for patience, epochs in ((0, 2), (0, 2), (3, 4)):
         stop.patience = patience
-        callback.fit(
+        lodestar.train.fit(
             m,
+            data,
             epochs=9,
+            snapshots=callback,
             steps_per_epoch=2,
             callbacks=[callback, [counter, stop]],
             verbose=0,
@@ -288,7 +290,7 @@ def test_other_metrics_than_saved(tmp_path):
             self.model.stop_training = batch == 1
 
     fit(str(tmp_path), Stop())
-    with pytest.warns(RuntimeWarning, match="begin anew, as they are others"):
+    with pytest.warns(RuntimeWarning, match="begin anew, as they differ"):
         m = fit(str(tmp_path), [], m=model(["mae"]))
     assert int(m.optimizer.iterations) == 6
 

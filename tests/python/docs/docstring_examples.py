@@ -65,8 +65,8 @@ def _write_files():
     np.zeros([1000, 8], np.float32).tofile("saved/user-values")
     model = _model()
     for path in ("model", "served"):
-        lodestar.export.saved_model(model, path)
-    lodestar.snapshot.save_model("snapshots", model)
+        lodestar.export.save(model, path)
+    lodestar.snapshot.save("snapshots", model)
 
 
 def _write(path, samples, **options):

@@ -218,7 +218,7 @@ def test_export_holds_it_and_only_reads(way, tmp_path):
 def test_our_export_and_copies_hold_it(way, tmp_path):
     model = trained(way=way)
     specs = {"ids": tf.TensorSpec([None, 3], tf.int64, name="ids")}
-    lodestar.export.saved_model(model, tmp_path / "e", inputs=specs)
+    lodestar.export.save(model, tmp_path / "e", inputs=specs)
     loaded = tf.saved_model.load(tmp_path / "e")
     (served,) = loaded.signatures["serving_default"](
         ids=tf.constant(X, tf.int64)

@@ -86,7 +86,7 @@ def test_a_served_look_up_never_writes_and_never_varies(options, tmp_path):
     }
     m(x, training=True)
     path = str(tmp_path / "s")
-    lodestar.export.saved_model(m, path)
+    lodestar.export.save(m, path)
     loaded = tf.saved_model.load(path)
     tables = [t.resource_handle for t in loaded.tables.values()]
     size = lodestar._library.gen_ops.lodestar_embedding_size
@@ -110,7 +110,7 @@ def test_no_op_of_the_file_writes(signature, tmp_path):
     options = {}
     if signature == "padded":
         options["padding_id"] = {"viewer": 0, "items": ""}
-    lodestar.export.saved_model(
+    lodestar.export.save(
         m, tmp_path / "s", signature, from_rows=True, **options
     )
     nodes = serving_nodes(tmp_path / "s")
@@ -183,5 +183,5 @@ def test_a_model_that_writes_is_refused(make, op, tmp_path):
         ValueError,
         match=f"`model` called with training=False has the op .*{op}, which ch",
     ):
-        lodestar.export.saved_model(m, tmp_path / "s", inputs={"ids": ids})
+        lodestar.export.save(m, tmp_path / "s", inputs={"ids": ids})
     assert not (tmp_path / "s").exists()

@@ -13,8 +13,8 @@ from lodestar.data import Column, Schema
 from lodestar.data.schema import as_schema
 from lodestar.export import (
     MismatchError,
-    saved_model,
-    stock_saved_model,
+    save,
+    save_plain,
     verify,
 )
 
@@ -33,7 +33,7 @@ SCHEMA = Schema(
     ],
     na_values=["", "?"],
 )
-EXPORTS = [saved_model, stock_saved_model]
+EXPORTS = [save, save_plain]
 STRINGS = {
     "_id": tf.ragged.constant([["ada", " 7\n", "?"], [], [" ", "ada"]]),
     "friend": tf.ragged.constant([["bob"], ["?", "eve"], []]),
@@ -117,7 +117,7 @@ def test_strings_score_as_the_ids_of_training(tmp_path, given):
     inputs = SCHEMA.inputs()
     model = trained(given(inputs), inputs)
     path = str(tmp_path / "served")
-    saved_model(model, path)
+    save(model, path)
     loaded = tf.saved_model.load(path)
     wanted = scored(model)
     assert np.ptp(wanted) > 0.1
@@ -224,7 +224,7 @@ def test_schema_is_in_the_folder_and_in_what_is_loaded(model, tmp_path, export):
 def test_folder_without_a_schema_is_named(tmp_path):
     ids = keras.Input((None,), dtype="int64", ragged=True)
     rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")(ids)
-    saved_model(keras.Model(ids, rows), tmp_path / "served")
+    save(keras.Model(ids, rows), tmp_path / "served")
     with pytest.raises(
         ValueError, match=r"served' has no schema.*schema\.yaml"
     ):
@@ -258,7 +258,7 @@ def test_subclassed_model_takes_the_columns_of_its_schema(tmp_path):
     column = Column.sparse("word", encoding="hash", fill_value="error")
     model = own_model(column)
     path = str(tmp_path / "served")
-    saved_model(model, path)
+    save(model, path)
     loaded = tf.saved_model.load(path)
     words = {"word": tf.ragged.constant([["a", "b"], ["b"]])}
     found = loaded.serve(words)["output_0"].numpy()
@@ -274,7 +274,7 @@ def test_subclassed_model_takes_the_columns_of_its_schema(tmp_path):
 def test_text_that_is_no_hexadecimal_number_is_refused(tmp_path):
     ids = Schema([Column.sparse("ad", encoding="hex")]).inputs()
     rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")(ids["ad"])
-    saved_model(keras.Model(ids, rows), tmp_path / "served")
+    save(keras.Model(ids, rows), tmp_path / "served")
     loaded = tf.saved_model.load(str(tmp_path / "served"))
     for text in ("zz", "10000000000000000", "-1", "0x"):
         with pytest.raises(
@@ -312,7 +312,7 @@ def test_strings_of_a_file_score_as_its_rows(tmp_path):
     data = lodestar.data.open_dataset(str(file), schema, batch_size=4)
     model.fit(data, epochs=3, verbose=0)
     path = str(tmp_path / "served")
-    saved_model(model, path)
+    save(model, path)
     loaded = tf.saved_model.load(path)
     request = {
         "word": tf.ragged.constant([[" red "], ["?"], ["NA"], ["green"]]),

@@ -171,8 +171,8 @@ def test_exports_say_what_to_do(tmp_path):
     model.compile(wrap(), "mse")
     fit(model, np.random.default_rng(7))
     for export in (
-        lodestar.export.saved_model,
-        lodestar.export.stock_saved_model,
+        lodestar.export.save,
+        lodestar.export.save_plain,
     ):
         with pytest.raises(NotImplementedError, match="made without `devices`"):
             export(model, tmp_path / "s")
@@ -184,4 +184,4 @@ def test_exports_say_what_to_do(tmp_path):
     here = plain.get_layer("embed").table.export()
     np.testing.assert_array_equal(here.ids, there.ids)
     np.testing.assert_array_equal(here.rows, there.rows)
-    lodestar.export.saved_model(plain, tmp_path / "s")
+    lodestar.export.save(plain, tmp_path / "s")

@@ -432,7 +432,7 @@ def test_shared_rows_for_ids_that_wait():
     np.testing.assert_allclose(model.predict(x, verbose=0), want, 1e-5)
 
 
-def test_ids_are_salted_in_the_op_as_by_stock_ops():
+def test_ids_are_salted_in_the_op_as_by_plain_ops():
     two, _ = tables()
     feature = Feature(two, salt="s", combiner=None)
     ids = np.array([0, 1, -1, 2**63 - 1, -(2**63)])
@@ -526,7 +526,7 @@ def test_export_with_dict_inputs(tmp_path):
         "pair": tf.constant([[1, 2], [3, 4]], tf.int64),
     }
     want = model(x, training=True)
-    lodestar.export.saved_model(model, tmp_path / "m")
+    lodestar.export.save(model, tmp_path / "m")
     loaded = tf.saved_model.load(tmp_path / "m")
     serve = loaded.signatures["serving_default"]
     got = serve(

@@ -167,7 +167,7 @@ def test_embedded_ids_convolved_and_pooled(tmp_path):
     loaded = keras.saving.load_model(path)
     np.testing.assert_array_equal(loaded.predict(ids, verbose=0), want)
     path = str(tmp_path / "exported")
-    lodestar.export.saved_model(model, path)
+    lodestar.export.save(model, path)
     exported = tf.saved_model.load(path)
     served = exported.serve({"ids": ids})["output_0"]
     np.testing.assert_allclose(served, want, atol=1e-6)
@@ -242,7 +242,7 @@ def test_trained_rows_are_saved_and_exported(tmp_path, rng):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded(x), want)
-    lodestar.export.saved_model(model, str(tmp_path / "exported"))
+    lodestar.export.save(model, str(tmp_path / "exported"))
     served = tf.saved_model.load(str(tmp_path / "exported"))
     np.testing.assert_allclose(
         served.serve({"x": x})["output_0"], want, atol=1e-6

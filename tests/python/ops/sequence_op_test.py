@@ -89,7 +89,7 @@ def test_saved_loaded_and_exported(kind, levels, tmp_path):
     assert _values(loaded(x)) == want
     assert loaded.get_config() == model.get_config()
     path = str(tmp_path / "exported")
-    lodestar.export.saved_model(model, path)
+    lodestar.export.save(model, path)
     exported = tf.saved_model.load(path)
     assert _values(exported.serve({"x": x})["output_0"]) == want
     # A dense signature would take padding for rows.
@@ -120,9 +120,9 @@ def test_what_to_do_about_a_dense_input():
         TypeError,
         match=r"`x` must be a RaggedTensor or LoDTensor, got a dense tensor of "
         r"shape \(None, 4\)\. Declare an input of a Keras model with "
-        r"keras.Input\(..., ragged=True\)\. keras.models.clone_model needs "
-        r"ragged `input_tensors`\. Export the model with "
-        r"lodestar.export.saved_model\.",
+        r"keras.Input\(..., ragged=True\), give such inputs to clone_model as "
+        r"`input_tensors`, and export the model with "
+        r"lodestar.export.save\.",
     ):
         sequence.softmax(keras.Input((4,)))
 

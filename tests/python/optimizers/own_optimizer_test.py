@@ -102,7 +102,7 @@ def test_several_tables_and_a_shared_one():
 @pytest.mark.parametrize("way", ["apply", "apply_gradients"])
 def test_loop_of_the_users_own(graph, way):
     table = lodestar.EmbeddingVariable(
-        2, initializer="zeros", optimizer=K.SGD(1.0), name="t"
+        2, embeddings_initializer="zeros", optimizer=K.SGD(1.0), name="t"
     )
     dense, optimizer = keras.Variable([1.0, 2.0]), K.SGD(0.5)
 

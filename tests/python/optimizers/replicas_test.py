@@ -331,10 +331,18 @@ def test_fit_of_ragged_ids(dtype, two):
 @pytest.mark.parametrize(
     "options, error, message",
     [
-        ({"sync_every": 2}, ValueError, "`sync_every` is for ParameterServer"),
-        ({"steps_per_round": 2}, ValueError, "`steps_per_round` is for Param"),
+        ({"sync_every": 2}, ValueError, "`sync_every` works only under Param"),
+        (
+            {"steps_per_round": 2},
+            ValueError,
+            "`steps_per_round` works only under",
+        ),
         ({"validation_data": 3}, TypeError, "`validation_data` must be a tf."),
-        ({"x": lambda context: None}, TypeError, "`x` must be a tf.data.Data"),
+        (
+            {"data": lambda context: None},
+            TypeError,
+            "`data` must be a tf.data.",
+        ),
         (
             {"steps_per_epoch": 0},
             ValueError,
@@ -343,16 +351,16 @@ def test_fit_of_ragged_ids(dtype, two):
     ],
 )
 def test_what_fit_of_replicas_does_not_take(options, error, message, two):
-    data = {"x": tf.data.Dataset.range(3), **options}
+    data = {"data": tf.data.Dataset.range(3), **options}
     with pytest.raises(error, match=message):
         lodestar.train.fit(small_model(two), **data)
 
 
 def test_fit_of_replicas_wants_batches_and_an_end(two):
     data = tf.data.Dataset.range(1)
-    with pytest.raises(ValueError, match="`x` has no batch"):
+    with pytest.raises(ValueError, match="`data` has no batch"):
         lodestar.train.fit(small_model(two), data.take(0))
-    with pytest.raises(ValueError, match="`x` has no end"):
+    with pytest.raises(ValueError, match="`data` has no end"):
         lodestar.train.evaluate(small_model(two), data.repeat())
 
 
@@ -497,8 +505,8 @@ def through_checkpoint(model, other, path):
 
 
 def through_snapshot(model, other, path):
-    lodestar.snapshot.save_model(path, model)
-    lodestar.snapshot.restore_model(path, other)
+    lodestar.snapshot.save(path, model)
+    lodestar.snapshot.restore(path, other)
     return other
 
 

@@ -244,7 +244,7 @@ def fit(strategy):
         try:
             lodestar.train.fit(several, data, **options)
         except ValueError as error:
-            assert "is for ParameterServerStrategy" in str(error)
+            assert "only under ParameterServerStrategy" in str(error)
         else:
             raise AssertionError(options)
 
@@ -333,12 +333,17 @@ def stopped(strategy, folder):
         if plain:
             lodestar.train.fit(model, reader, callbacks=[tell], **options)
         else:
-            snapshots.fit(model, callbacks=[tell], **options)
+            lodestar.train.fit(
+                *(model, reader),
+                callbacks=[tell],
+                snapshots=snapshots,
+                **options,
+            )
         return int(model.optimizer.iterations.numpy())
 
     assert train(1, plain=True) == 2
     assert train(0) == 2
-    assert lodestar.snapshot.list(folder)[-1].step == 2
+    assert lodestar.snapshot.versions(folder)[-1].step == 2
     assert train(None) == 8
 
 
@@ -394,7 +399,7 @@ def snapshots(strategy, folder):
         assert "'x'" in str(error), error
     else:
         raise AssertionError("saved")
-    assert len(lodestar.snapshot.list(folder)) == 3
+    assert len(lodestar.snapshot.versions(folder)) == 3
 
 
 def unnamed(strategy, folder):
@@ -440,8 +445,9 @@ def goes_on(strategy, folder):
 
         callbacks = [keras.callbacks.LambdaCallback(on_train_batch_begin=die)]
         early = lodestar.callbacks.EarlyStopping("loss", patience=9)
-        calls.fit(
-            model,
+        lodestar.train.fit(
+            *(model, reader),
+            snapshots=calls,
             epochs=2,
             steps_per_epoch=3,
             callbacks=[*callbacks, early],

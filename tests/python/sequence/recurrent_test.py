@@ -211,7 +211,7 @@ def test_saved_loaded_exported_and_served(levels, tmp_path):
     np.testing.assert_array_equal(other(x).flat_values, want.flat_values)
 
     path = str(tmp_path / "exported")
-    lodestar.export.saved_model(model, path, "values_and_lengths")
+    lodestar.export.save(model, path, "values_and_lengths")
     exported = tf.saved_model.load(path)
     served = exported.serve({"x": x})["output_0"]
     np.testing.assert_allclose(served.flat_values, want.flat_values, atol=1e-6)

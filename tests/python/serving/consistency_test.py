@@ -115,7 +115,7 @@ def test_a_call_in_the_middle_of_an_update(marked, delta, consistency):
 def test_an_id_table_and_its_model_are_of_one_version(tmp_path):
     model = MutableIds()
     model(tf.constant([["a"]]))
-    lodestar.export.saved_model(
+    lodestar.export.save(
         model,
         tmp_path / "model",
         inputs={"words": tf.TensorSpec([None, None], tf.string)},
@@ -404,7 +404,7 @@ def test_an_export_that_is_replaced_while_it_is_loaded(
     def replace_and_load(path):
         loads.append(path)
         if len(loads) in replaced:
-            lodestar.export.saved_model(marked.trainer.model, path)
+            lodestar.export.save(marked.trainer.model, path)
             if half:
                 raise tf.errors.DataLossError(None, None, "of two exports")
         return load(path)

@@ -536,7 +536,7 @@ class TestOtherFolders:
         assert live.poll()
         assert (
             live.version()
-            == lodestar.snapshot.list(trainer.snapshots)[-1].version
+            == lodestar.snapshot.versions(trainer.snapshots)[-1].version
         )
         assert_serves(live, trainer)
 
@@ -640,9 +640,9 @@ def test_wrong_arguments(trainer, tmp_path):
         LiveModel(trainer.exported, "gs://bucket/snapshots")
     with pytest.raises(tf.errors.NotFoundError, match="features.json"):
         LiveModel(tmp_path / "nowhere", trainer.snapshots)
-    lodestar.export.stock_saved_model(trainer.model, tmp_path / "stock")
-    with pytest.raises(ValueError, match="/stock', which stock_saved_model"):
-        LiveModel(tmp_path / "stock", trainer.snapshots)
+    lodestar.export.save_plain(trainer.model, tmp_path / "plain")
+    with pytest.raises(ValueError, match="/plain', which export.save_plain"):
+        LiveModel(tmp_path / "plain", trainer.snapshots)
 
 
 class TestIdTables:
@@ -657,13 +657,11 @@ class TestIdTables:
 
     def test_the_vocabulary_of_the_model_is_required(self, tmp_path):
         model = self.model(["a", "b"])
-        lodestar.export.saved_model(model, tmp_path / "model")
-        lodestar.snapshot.save_model(tmp_path / "snapshots", model)
+        lodestar.export.save(model, tmp_path / "model")
+        lodestar.snapshot.save(tmp_path / "snapshots", model)
         live = LiveModel(tmp_path / "model", tmp_path / "snapshots", None)
         assert live.version() == 1
-        lodestar.snapshot.save_model(
-            tmp_path / "snapshots", self.model(["b", "a"])
-        )
+        lodestar.snapshot.save(tmp_path / "snapshots", self.model(["b", "a"]))
         assert not live.poll()
         assert "another vocabulary" in live.stats()["last_error"]
         assert live.version() == 1
@@ -671,7 +669,7 @@ class TestIdTables:
     def test_an_id_table_is_replaced(self, tmp_path):
         model = MutableIds()
         model(tf.constant([["a"]]))
-        lodestar.export.saved_model(
+        lodestar.export.save(
             model,
             tmp_path / "model",
             inputs={"words": tf.TensorSpec([None, None], tf.string)},

@@ -78,7 +78,7 @@ def write(path, log, seed):
 
     tables = make_tables()
     trainer = Trainer(tables, seed)
-    if lodestar.snapshot.list(path):
+    if lodestar.snapshot.versions(path):
         lodestar.snapshot.restore(path, tables)
     while True:
         for _ in range(chance.randint(1, 3)):

@@ -95,16 +95,16 @@ def test_one_under_two_names():
 @pytest.mark.parametrize(
     "tables, message",
     [
-        ([], r"`tables` holds no table: \[\]"),
-        ({}, "`tables` holds no table: {}"),
-        (keras.layers.Dense(1), "`tables` holds no table: <Dense"),
-        ("t", "`tables` holds 't'; wanted an EmbeddingVariable"),
-        ([3], "`tables` holds 3; wanted"),
+        ([], r"`model` holds no table: \[\]"),
+        ({}, "`model` holds no table: {}"),
+        (keras.layers.Dense(1), "`model` holds no table: <Dense"),
+        ("t", "`model` holds 't'; wanted an EmbeddingVariable"),
+        ([3], "`model` holds 3; wanted"),
         (
             {"x": keras.layers.Dense(1)},
             r"`tables\['x'\]` holds 0 tables; wanted",
         ),
-        ({3: keras.layers.Dense(1)}, "`tables` has the key 3"),
+        ({3: keras.layers.Dense(1)}, "`model` has the key 3"),
     ],
     ids=str,
 )

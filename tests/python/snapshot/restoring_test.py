@@ -248,7 +248,7 @@ def test_the_newest_may_go_while_it_is_read(path, saved, monkeypatch):
     assert st.content(tables[0]) == st.content(saved[0])
 
 
-def test_a_model_takes_tables_only(path):
+def test_a_layer_of_a_model_takes_its_table_only(path):
     def model():
         ids = keras.Input((2,), dtype="int64")
         rows = lodestar.layers.DynamicEmbedding(3, combiner="sum", name="user")
@@ -258,7 +258,8 @@ def test_a_model_takes_tables_only(path):
     st.fill(first.get_layer("user").table, range(20))
     snapshot.save(path, first)
     kernel = second.layers[-1].kernel.numpy()
-    assert snapshot.restore(path, second).restored == {"user": 20}
+    report = snapshot.restore(path, second.get_layer("user"))
+    assert report.restored == {"user": 20} and not report.ignored
     np.testing.assert_array_equal(second.layers[-1].kernel.numpy(), kernel)
     assert st.content(second.get_layer("user").table) == st.content(
         first.get_layer("user").table
@@ -349,15 +350,15 @@ def test_waiting_gradients_go_with_their_table(path):
         return model, tables
 
     first, _ = trained((None, None))
-    snapshot.save_model(path, first)
+    snapshot.save(path, first)
     second, _ = trained((None, None))
-    report = snapshot.restore_model(path, second)
+    report = snapshot.restore(path, second)
     assert len(report.matched) == 4
     for here, (there, how) in report.matched.items():
         assert here.endswith("_gradient_sum") == there.endswith("_gradient_sum")
         assert how == "structure"
     third, _ = trained(("user", "item"))
-    matched = snapshot.restore_model(path, third).matched
+    matched = snapshot.restore(path, third).matched
     for name in ("user", "item"):
         there, _ = matched[name]
         assert matched[f"{name}_gradient_sum"][0] == f"{there}_gradient_sum"
@@ -391,14 +392,3 @@ def test_a_table_that_is_left_out_for_its_name_is_warned_of(path, saved):
             rename={"b": "c"},
             on_extra="ignore",
         )
-
-
-def test_the_builtin_list_is_not_hidden():
-    assert "list" not in vars(snapshot)
-    names = {}
-    exec("from lodestar.snapshot import *", names)
-    assert "list" not in names and "save" in names
-    assert "list" in dir(snapshot)
-    assert snapshot.list is vars(snapshot)["list_snapshots"]
-    with pytest.raises(AttributeError, match="has no attribute 'lists'"):
-        _ = snapshot.lists

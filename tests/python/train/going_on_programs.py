@@ -50,16 +50,18 @@ def an_epoch_has_no_batch_left(folder):
     ours = click_model()
 
     def train(*callbacks, epochs=2):
-        return snapshots.fit(
+        return fit(
             ours,
+            reader,
             epochs=epochs,
+            snapshots=snapshots,
             callbacks=list(callbacks),
             steps_per_round=2,
             verbose=0,
         ).history
 
     def place():
-        return lodestar.snapshot.list(folder)[-1].metadata
+        return lodestar.snapshot.versions(folder)[-1].metadata
 
     with pytest.raises(Died):
         train(Die())

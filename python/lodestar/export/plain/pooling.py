@@ -1,10 +1,10 @@
-"""Bags of ids -> one row each, by stock ops."""
+"""Bags of ids -> one row each, with plain TensorFlow ops."""
 
 from collections.abc import Callable
 
 import tensorflow as tf
 
-from lodestar.export.stock import segments
+from lodestar.export.plain import segments
 
 # ids [M] -> their rows [M, D].
 Fetch = Callable[[tf.Tensor], tf.Tensor]

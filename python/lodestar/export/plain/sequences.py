@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._checks import after
-from lodestar.export.stock import segments
+from lodestar.export.plain import segments
 from lodestar.ops import (
     lod_ops,
     sequence_context_ops,

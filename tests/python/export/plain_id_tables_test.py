@@ -1,9 +1,9 @@
-"""Tests of id tables in models that are exported with stock ops only."""
+"""Tests of id tables in models that are exported with plain TensorFlow ops."""
 
 import keras
 import numpy as np
+import plain_served
 import pytest
-import stock_served
 import tensorflow as tf
 
 import lodestar
@@ -70,7 +70,7 @@ def test_tables_of_every_kind(index, tmp_path):
     x = features()
     want = m(x)
     assert len(set(want["alone"].numpy())) > 1
-    lodestar.export.stock_saved_model(
+    lodestar.export.save_plain(
         m,
         tmp_path / "s",
         index=index,
@@ -80,7 +80,7 @@ def test_tables_of_every_kind(index, tmp_path):
         },
     )
     m.number.insert([6], [1])
-    loaded = stock_served.load(tmp_path / "s")
+    loaded = plain_served.load(tmp_path / "s")
     got = loaded.serve(x)
     assert set(got) == set(want)
     for name, ids in want.items():
@@ -91,7 +91,7 @@ def test_tables_of_every_kind(index, tmp_path):
         "numbers": x["numbers"],
     }
     if index == "hash":
-        scores = stock_served.serve_elsewhere(tmp_path / "s", plain, tmp_path)
+        scores = plain_served.serve_elsewhere(tmp_path / "s", plain, tmp_path)
         for name, ids in want.items():
             for served in scores[name]:
                 np.testing.assert_array_equal(served, ids, name)
@@ -121,8 +121,8 @@ def test_id_lookup_layers(tmp_path):
     }
     x["numbers"] = tf.cast(x["numbers"], tf.int64)
     want = m(x)
-    lodestar.export.stock_saved_model(m, tmp_path / "s")
-    loaded = stock_served.load(tmp_path / "s")
+    lodestar.export.save_plain(m, tmp_path / "s")
+    loaded = plain_served.load(tmp_path / "s")
     got = loaded.serve(x)
     for name, value in want.items():
         for a, b in zip(
@@ -138,6 +138,4 @@ def test_a_table_that_the_model_does_not_hold_is_refused(tmp_path):
     words = keras.Input((2,), dtype="string", name="words")
     ids = keras.layers.Lambda(table.lookup, output_shape=(2,))(words)
     with pytest.raises(ValueError, match="id table that is an attribute of"):
-        lodestar.export.stock_saved_model(
-            keras.Model(words, ids), tmp_path / "s"
-        )
+        lodestar.export.save_plain(keras.Model(words, ids), tmp_path / "s")

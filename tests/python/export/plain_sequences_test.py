@@ -2,13 +2,13 @@
 
 import keras
 import numpy as np
+import plain_served
 import pytest
-import stock_served
 import tensorflow as tf
 
 import lodestar
 from lodestar import sequence
-from lodestar.export.stock import sequences
+from lodestar.export.plain import sequences
 from lodestar.ops import sequence_context_ops
 from lodestar.ops.stand_ins import stand_ins
 
@@ -128,8 +128,8 @@ def test_a_model_of_sequences(tmp_path):
     )
     m = keras.Model(ids, score)
     x = tf.ragged.constant([[1, 2, 3], [], [2**63 - 1]], tf.int64)
-    lodestar.export.stock_saved_model(m, tmp_path / "s")
-    loaded = stock_served.load(tmp_path / "s")
+    lodestar.export.save_plain(m, tmp_path / "s")
+    loaded = plain_served.load(tmp_path / "s")
     np.testing.assert_allclose(
         loaded.serve({"ids": x})["output_0"], m(x), rtol=0, atol=1e-6
     )

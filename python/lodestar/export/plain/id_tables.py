@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar.export.stock.id_index import IdIndex
+from lodestar.export.plain.id_index import IdIndex
 from lodestar.lookup import IdTable
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import map_flat
@@ -37,8 +37,8 @@ class _Table(tf.Module):
         return tf.where(places >= 0, ids, missing)
 
 
-class StockIdTables:
-    """Id tables for stock ops.
+class PlainIdTables:
+    """Id tables with plain TensorFlow ops.
 
     Args:
         tables: Name -> table; are read now, and are the only ones that

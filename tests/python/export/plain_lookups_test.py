@@ -1,4 +1,4 @@
-"""Tests of stock look-ups of tables: the bits of our own ops, eagerly."""
+"""Tests of plain lookups of tables: the bits of our own ops, eagerly."""
 
 import keras
 import numpy as np
@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.export.stock.id_index import IdIndex
-from lodestar.export.stock.tables import StockTables
+from lodestar.export.plain.id_index import IdIndex
+from lodestar.export.plain.tables import PlainTables
 from lodestar.ops.stand_ins import stand_ins
 
 EDGES = np.array([2**63 - 1, -(2**63), -1, 0, 1], np.int64)
@@ -20,13 +20,13 @@ MISSING = {
 
 
 def check_equal(function, tables):
-    """`function` gives the same bits by our ops and by stock ones."""
+    """`function` gives the same bits by our ops and by plain ones."""
     want = function()
     # The hash table is filled where a model is loaded.
-    stock = StockTables(
+    plain = PlainTables(
         {str(i): t for i, t in enumerate(tables)}, "sorted", None
     )
-    with stand_ins(stock.functions()):
+    with stand_ins(plain.functions()):
         got = function()
     for a, b in zip(
         tf.nest.flatten(want, expand_composites=True),
@@ -183,7 +183,7 @@ def test_row_splits_that_are_none_are_refused(rng):
         np.arange(3), np.array([0, 2, 1, 3]), validate=False
     )
     with (
-        stand_ins(StockTables({"t": table}, "sorted", None).functions()),
+        stand_ins(PlainTables({"t": table}, "sorted", None).functions()),
         pytest.raises(tf.errors.InvalidArgumentError, match="do not ascend"),
     ):
         table.lookup(bad, combiner="sum")
@@ -192,7 +192,7 @@ def test_row_splits_that_are_none_are_refused(rng):
 def test_a_table_of_no_layer_is_refused(rng):
     table = trained(rng)
     with (
-        stand_ins(StockTables({}, "sorted", None).functions()),
+        stand_ins(PlainTables({}, "sorted", None).functions()),
         pytest.raises(ValueError, match="attribute of none of its layers"),
     ):
         table.lookup([1])

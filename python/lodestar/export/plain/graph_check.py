@@ -8,7 +8,7 @@ import tensorflow as tf
 _PREFIX = "Lodestar>"
 
 
-def check_stock_ops(
+def check_plain_ops(
     function: tf.types.experimental.ConcreteFunction, layers: Iterable[str]
 ) -> None:
     """Raises ValueError if `function` or one that it calls has one of our ops.
@@ -27,8 +27,8 @@ def check_stock_ops(
         for place, ops in sorted(found.items())
     )
     raise ValueError(
-        f"`model` has ops for which there is none in stock TensorFlow: {text}. "
-        "lodestar.export.saved_model exports it with Lodestar's ops."
+        f"`model` has ops for which there is none in plain TensorFlow: {text}. "
+        "lodestar.export.save exports it with Lodestar's ops."
     )
 
 

@@ -1,4 +1,4 @@
-"""The first value of a row, by stock ops, bit for bit that of the table's op.
+"""The first value of a row, with plain ops, bit for bit that of the table's op.
 
 The arithmetic is that of RowInitializer in tf_ops/core/rows/row_initializer.cc.
 """

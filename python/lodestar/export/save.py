@@ -15,7 +15,7 @@ from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
 
 
-def saved_model(
+def save(
     model: keras.Model,
     path: StrPath,
     signature: str = "ragged",

@@ -1,12 +1,12 @@
-"""Tests of models that are exported with stock ops only."""
+"""Tests of models that are exported with plain TensorFlow ops."""
 
 import json
 import os
 
 import keras
 import numpy as np
+import plain_served
 import pytest
-import stock_served
 import tensorflow as tf
 
 import lodestar
@@ -77,14 +77,14 @@ def test_scores_where_lodestar_is_not_are_the_models(trained, tmp_path):
     m = trained
     path = tmp_path / "served"
     for index in ("hash", "sorted"):
-        lodestar.export.stock_saved_model(m, path, index=index)
+        lodestar.export.save_plain(m, path, index=index)
         want = m(inputs()).numpy()
-        (scores,) = stock_served.serve_elsewhere(
+        (scores,) = plain_served.serve_elsewhere(
             path, plain(), tmp_path
         ).values()
         for got in scores:
             np.testing.assert_array_equal(got, want)
-        loaded = stock_served.load(path)
+        loaded = plain_served.load(path)
         np.testing.assert_array_equal(loaded.serve(inputs())["output_0"], want)
 
 
@@ -96,16 +96,16 @@ def test_every_signature_is_verified(signature, trained, tmp_path):
     options = {}
     if signature == "padded":
         options["padding_id"] = {"bag": 99, "word": ""}
-    lodestar.export.stock_saved_model(
+    lodestar.export.save_plain(
         m, tmp_path / "s", signature, dtype="float16", **options
     )
-    stock_served.load(tmp_path / "s")
+    plain_served.load(tmp_path / "s")
     result = lodestar.export.verify(m, tmp_path / "s", inputs(), atol=0.01)
     assert set(result.signatures) == {"serve", "serving_default"}
     assert result.examples == 4
     with open(tmp_path / "s" / "features.json") as file:
         document = json.load(file)
-    assert document["stock"] == {"dtype": "float16", "index": "hash"}
+    assert document["plain"] == {"dtype": "float16", "index": "hash"}
     assert document["signature"] == signature
     assert {t["key"] for t in document["tables"]} == {"bags", "words", "threes"}
 
@@ -114,7 +114,7 @@ def test_the_model_is_as_before_and_can_be_trained_on(tmp_path):
     m = model()
     tables = [layer.table for layer in m.layers if hasattr(layer, "table")]
     before = [table.export() for table in tables]
-    lodestar.export.stock_saved_model(m, tmp_path / "s")
+    lodestar.export.save_plain(m, tmp_path / "s")
     for table, rows in zip(tables, before, strict=True):
         np.testing.assert_array_equal(table.export().ids, rows.ids)
         np.testing.assert_array_equal(table.export().rows, rows.rows)
@@ -123,7 +123,7 @@ def test_the_model_is_as_before_and_can_be_trained_on(tmp_path):
     m.fit(inputs(), np.ones((4, 1)), verbose=0)
     assert 777 in m.get_layer("bags").table.export().ids.numpy()
     assert not np.array_equal(m(inputs()), exported)
-    loaded = stock_served.load(tmp_path / "s")
+    loaded = plain_served.load(tmp_path / "s")
     np.testing.assert_array_equal(loaded.serve(inputs())["output_0"], exported)
 
 
@@ -138,9 +138,7 @@ def test_the_model_is_as_before_and_can_be_trained_on(tmp_path):
 )
 def test_unknown_options(option, value, tmp_path):
     with pytest.raises(ValueError, match=f"`{option}`='{value}' is not in"):
-        lodestar.export.stock_saved_model(
-            None, tmp_path / "s", **{option: value}
-        )
+        lodestar.export.save_plain(None, tmp_path / "s", **{option: value})
     assert not os.listdir(tmp_path)
 
 
@@ -160,7 +158,7 @@ def filled(rows, **options):
 
 
 def served_rows(path, count):
-    loaded = stock_served.load(path)
+    loaded = plain_served.load(path)
     ids = tf.RaggedTensor.from_row_lengths(
         np.arange(count), np.ones(count, int)
     )
@@ -172,7 +170,7 @@ def test_int8_rows_are_off_by_half_a_scale_at_most(tmp_path, rng):
     rows *= np.exp(rng.normal(size=(3000, 1)) * 10).astype(np.float32)
     rows[5], rows[6] = 0, 1e-40
     m = filled(rows)
-    lodestar.export.stock_saved_model(m, tmp_path / "s", dtype="int8")
+    lodestar.export.save_plain(m, tmp_path / "s", dtype="int8")
     got = served_rows(tmp_path / "s", 3000)
     scales = np.abs(rows).max(axis=1, keepdims=True) / 127
     error = np.abs(got.astype(np.float64) - rows)
@@ -189,7 +187,7 @@ def test_int8_rows_are_off_by_half_a_scale_at_most(tmp_path, rng):
 def test_float16_rows_are_the_nearest(tmp_path, rng):
     rows = rng.normal(size=(500, 3)).astype(np.float32)
     m = filled(rows)
-    lodestar.export.stock_saved_model(m, tmp_path / "s", dtype="float16")
+    lodestar.export.save_plain(m, tmp_path / "s", dtype="float16")
     np.testing.assert_array_equal(
         served_rows(tmp_path / "s", 500),
         rows.astype(np.float16).astype(np.float32),
@@ -202,11 +200,11 @@ def test_tables_of_other_dtypes(dtype, stored, tmp_path, rng):
     rows = np.round(rng.normal(size=(50, 4)) * 127) / 127
     m = filled(rows, dtype=dtype)
     want = m(tf.RaggedTensor.from_row_lengths(np.arange(50), [1] * 50)).numpy()
-    lodestar.export.stock_saved_model(m, tmp_path / "s", dtype=stored)
+    lodestar.export.save_plain(m, tmp_path / "s", dtype=stored)
     got = served_rows(tmp_path / "s", 50)
     atol = 0 if stored is None else 0.02
     np.testing.assert_allclose(got, want, rtol=0, atol=atol)
-    loaded = stock_served.load(tmp_path / "s")
+    loaded = plain_served.load(tmp_path / "s")
     ids = tf.constant([1], tf.int64)
     assert loaded.tables["t"].lookup(ids).dtype == dtype
 
@@ -222,7 +220,7 @@ def test_tables_of_other_dtypes(dtype, stored, tmp_path, rng):
 def test_numbers_that_a_dtype_cannot_hold(dtype, value, message, tmp_path):
     m = filled([[1.0, 2.0], [value, 0.0]])
     with pytest.raises(ValueError, match=message):
-        lodestar.export.stock_saved_model(m, tmp_path / "s", dtype=dtype)
+        lodestar.export.save_plain(m, tmp_path / "s", dtype=dtype)
     assert not os.listdir(tmp_path)
 
 
@@ -246,13 +244,13 @@ def test_which_tables_are_written(tmp_path):
     m.other.lookup([9], training=True)
     for tables in ("used", "all"):
         path = tmp_path / tables
-        lodestar.export.stock_saved_model(
+        lodestar.export.save_plain(
             m,
             path,
             tables=tables,
             inputs={"ids": tf.TensorSpec([None], tf.int64)},
         )
-        loaded = stock_served.load(path)
+        loaded = plain_served.load(path)
         ids = tf.constant([4, 9], tf.int64)
         np.testing.assert_array_equal(
             loaded.serve({"ids": ids})["output_0"], [[2, 2], [0, 0]]
@@ -290,13 +288,13 @@ def test_a_function_inside_the_model_is_traced_apart(tmp_path):
     table = layer.embed.table
     table.insert_or_assign([1, 2, 3], np.ones((3, 2)))
     before = m(x).numpy()  # traced, with our op
-    lodestar.export.stock_saved_model(m, tmp_path / "s")
+    lodestar.export.save_plain(m, tmp_path / "s")
     table.insert_or_assign([1, 2, 3], np.zeros((3, 2)))
     np.testing.assert_array_equal(m(x), np.zeros((2, 2)))
-    loaded = stock_served.load(tmp_path / "s")
+    loaded = plain_served.load(tmp_path / "s")
     np.testing.assert_array_equal(loaded.serve({"x": x})["output_0"], before)
-    lodestar.export.stock_saved_model(m, tmp_path / "s")
-    loaded = stock_served.load(tmp_path / "s")
+    lodestar.export.save_plain(m, tmp_path / "s")
+    loaded = plain_served.load(tmp_path / "s")
     assert not loaded.serve({"x": x})["output_0"].numpy().any()
 
 
@@ -311,7 +309,7 @@ def test_an_op_without_a_stand_in_is_refused(tmp_path):
     with pytest.raises(
         ValueError, match="layer 'eraser': Lodestar>SequenceErase"
     ):
-        lodestar.export.stock_saved_model(
+        lodestar.export.save_plain(
             bag_model(Erase(name="eraser")), tmp_path / "s"
         )
 
@@ -324,7 +322,7 @@ def test_an_op_without_a_stand_in_is_refused(tmp_path):
             return tf.zeros_like(self.table.frequency(ids))
 
     with pytest.raises(ValueError, match="Lodestar>EmbeddingFrequency"):
-        lodestar.export.stock_saved_model(
+        lodestar.export.save_plain(
             bag_model(Counted(name="counted")), tmp_path / "s"
         )
     assert not os.listdir(tmp_path)
@@ -340,8 +338,8 @@ def test_tables_without_rows_and_empty_batches(tmp_path):
     want = m(x).numpy()
     assert want.any()
     for index in ("hash", "sorted"):
-        lodestar.export.stock_saved_model(m, tmp_path / "s", index=index)
-        loaded = stock_served.load(tmp_path / "s")
+        lodestar.export.save_plain(m, tmp_path / "s", index=index)
+        loaded = plain_served.load(tmp_path / "s")
         np.testing.assert_array_equal(loaded.serve({"x": x})["output_0"], want)
         assert loaded.serve({"x": x[:0]})["output_0"].shape == (0, 2)
 
@@ -369,7 +367,7 @@ def test_a_model_of_keras_lookups_and_a_subclass(tmp_path):
     x = {"word": tf.constant([["u", "v"], ["w", "u"]])}
     want = m(x)["score"].numpy()
     with pytest.raises(ValueError, match="inputs of `model`, a Mixed"):
-        lodestar.export.stock_saved_model(m, tmp_path / "s")
+        lodestar.export.save_plain(m, tmp_path / "s")
 
     class OneInput(keras.Model):
         def __init__(self):
@@ -379,12 +377,12 @@ def test_a_model_of_keras_lookups_and_a_subclass(tmp_path):
         def call(self, word):
             return self.inner({"word": word})
 
-    lodestar.export.stock_saved_model(
+    lodestar.export.save_plain(
         OneInput(),
         tmp_path / "s",
         inputs={"word": tf.TensorSpec([None, 2], tf.string)},
     )
-    loaded = stock_served.load(tmp_path / "s")
+    loaded = plain_served.load(tmp_path / "s")
     np.testing.assert_array_equal(loaded.serve(x)["score"], want)
 
 
@@ -400,8 +398,8 @@ def test_no_graph_optimizer_changes_initial_values(initializer, tmp_path, rng):
     )
     ids = rng.integers(-(2**63), 2**63 - 1, 2000)
     x = tf.RaggedTensor.from_row_lengths(ids, np.ones(2000, int))
-    lodestar.export.stock_saved_model(m, tmp_path / "s")
-    scores = stock_served.serve_elsewhere(
+    lodestar.export.save_plain(m, tmp_path / "s")
+    scores = plain_served.serve_elsewhere(
         tmp_path / "s",
         {"x_values": x.values, "x_row_splits": x.row_splits},
         tmp_path,

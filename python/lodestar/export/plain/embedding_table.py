@@ -1,4 +1,4 @@
-"""An embedding variable's rows as they are, for look-ups by stock ops."""
+"""An embedding variable's rows as they are, for lookups with plain TensorFlow ops."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from lodestar.embedding import initializers
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.export.stock.id_index import IdIndex
-from lodestar.export.stock.initial_rows import InitialRows
-from lodestar.export.stock.stored_rows import StoredRows
+from lodestar.export.plain.id_index import IdIndex
+from lodestar.export.plain.initial_rows import InitialRows
+from lodestar.export.plain.stored_rows import StoredRows
 from lodestar.ops import id_hash
 
 

@@ -8,15 +8,15 @@ import tensorflow as tf
 
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.export.stock import pooling
-from lodestar.export.stock.embedding_table import EmbeddingTable
+from lodestar.export.plain import pooling
+from lodestar.export.plain.embedding_table import EmbeddingTable
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops, id_hash
 from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 
 
-class StockTables:
-    """Tables for stock ops.
+class PlainTables:
+    """Tables with plain TensorFlow ops.
 
     Args:
         tables: Name -> table; are read now, one after another, and are the

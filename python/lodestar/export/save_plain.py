@@ -1,4 +1,4 @@
-"""SavedModels of stock TensorFlow ops only."""
+"""SavedModels of plain TensorFlow ops."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -13,20 +13,20 @@ from lodestar.data.schema import model_schema
 from lodestar.export import features_json, requests, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
-from lodestar.export.stock import sequences
-from lodestar.export.stock.graph_check import (
+from lodestar.export.plain import sequences
+from lodestar.export.plain.graph_check import (
     captured,
-    check_stock_ops,
+    check_plain_ops,
     inner_functions_have_our_ops,
 )
-from lodestar.export.stock.id_index import INDEXES
-from lodestar.export.stock.id_tables import StockIdTables
-from lodestar.export.stock.stored_rows import DTYPES
-from lodestar.export.stock.tables import StockTables
+from lodestar.export.plain.id_index import INDEXES
+from lodestar.export.plain.id_tables import PlainIdTables
+from lodestar.export.plain.stored_rows import DTYPES
+from lodestar.export.plain.tables import PlainTables
 from lodestar.ops.stand_ins import stand_ins
 
 
-def stock_saved_model(
+def save_plain(
     model: keras.Model,
     path: StrPath,
     signature: str = "ragged",
@@ -40,12 +40,12 @@ def stock_saved_model(
 ) -> None:
     """Writes `model` for inference where no op library can be loaded.
 
-    The folder holds ops of stock TensorFlow only: it is served by what knows
-    nothing of Lodestar, and with `dtype=None` gives the scores that
-    `saved_model` gives, bit for bit on a CPU. `model` is as it was, and can be
+    The folder has ops of plain TensorFlow only, so any TensorFlow serves it,
+    and with `dtype=None` gives the scores that
+    `save` gives, bit for bit on a CPU. `model` is as it was, and can be
     trained on. Not for a table that changes while it is exported.
 
-    >>> lodestar.export.stock_saved_model(model, "served")
+    >>> lodestar.export.save_plain(model, "served")
 
     in a process that has TensorFlow only:
 
@@ -61,11 +61,11 @@ def stock_saved_model(
     as `EmbeddingVariable.lookup`. docs/serving.md has the details.
 
     Args:
-        model: As of `saved_model`.
-        path: As of `saved_model`.
-        signature: As of `saved_model`.
-        inputs: As of `saved_model`.
-        padding_id: As of `saved_model`.
+        model: As of `save`.
+        path: As of `save`.
+        signature: As of `save`.
+        inputs: As of `save`.
+        padding_id: As of `save`.
         tables: Which embedding variables are written: `"used"`, those that the
             scores read; or `"all"` of the model's, for `lookup`.
         dtype: How rows are stored: None as in the table; `"float16"`, each
@@ -76,11 +76,11 @@ def stock_saved_model(
         index: How ids are found: `"hash"`, in a hash table that is made where
             the folder is loaded; or `"sorted"`, by binary search: slower on a
             CPU, but XLA compiles it and tf2onnx converts it.
-        strings: As of `saved_model`. XLA and tf2onnx take no strings.
+        strings: As of `save`. XLA and tf2onnx take no strings.
 
     Raises:
         ValueError: Another `signature`, `tables`, `dtype` or `index`; inputs
-            and `padding_id` as of `saved_model`; the model writes to a table,
+            and `padding_id` as of `save`; the model writes to a table,
             or reads one that is an attribute of no layer; an op of the model
             has no stand-in (names it and its layer); a number that `dtype`
             cannot hold. Nothing is written then.
@@ -99,11 +99,11 @@ def stock_saved_model(
     own, lookups = traces.trace_serve(model, model_inputs)
     own = own.get_concrete_function()
     contents = _read_contents(model, captured(own), tables)
-    stock = StockTables(contents.tables, index, dtype)
-    stock_ids = StockIdTables(contents.id_tables, index)
+    plain_tables = PlainTables(contents.tables, index, dtype)
+    plain_ids = PlainIdTables(contents.id_tables, index)
     functions = {
-        **stock.functions(),
-        **stock_ids.functions(),
+        **plain_tables.functions(),
+        **plain_ids.functions(),
         **sequences.functions(),
     }
     inlined: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -120,8 +120,8 @@ def stock_saved_model(
         )
     if own_inputs.schema is not None:
         module.schema_yaml = model_schema.as_function(own_inputs.schema)
-    module.tables = stock.modules
-    module.id_tables = stock_ids.modules
+    module.tables = plain_tables.modules
+    module.id_tables = plain_ids.modules
     module.model_variables = [v.value for v in contents.weights]
     module.model_resources = contents.resources
 
@@ -132,7 +132,7 @@ def stock_saved_model(
     # Saving traces `serve` again.
     with stand_ins(functions), inlined:
         trace = serving_default.get_concrete_function(**plain.specs)
-        check_stock_ops(trace, _layer_names(model))
+        check_plain_ops(trace, _layer_names(model))
         # Hooks, of no rows, and variables that are no weights.
         module.read_variables = list(trace.variables)
         document = features_json.describe(
@@ -144,7 +144,7 @@ def stock_saved_model(
             lookups,
             inputs_given=inputs is not None,
         )
-        document["stock"] = {"dtype": dtype, "index": index}
+        document["plain"] = {"dtype": dtype, "index": index}
         with whole_folder(path) as partial:
             tf.saved_model.save(
                 module, partial, signatures={"serving_default": trace}

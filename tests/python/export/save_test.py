@@ -89,7 +89,7 @@ def test_served_scores_are_the_models(
     m = trained
     want = m.predict(inputs(), verbose=0)
     path = str(tmp_path / "served")
-    lodestar.export.saved_model(m, path, signature)
+    lodestar.export.save(m, path, signature)
     loaded = tf.saved_model.load(path)
     np.testing.assert_array_equal(loaded.serve(inputs())["output_0"], want)
     x = plain(signature)
@@ -113,7 +113,7 @@ def test_served_scores_are_the_models(
 
 def test_v1_loader_serves_the_rows(trained, tmp_path):
     m = trained
-    lodestar.export.saved_model(m, str(tmp_path / "s"))
+    lodestar.export.save(m, str(tmp_path / "s"))
     arrays = {k: v.numpy() for k, v in plain("ragged").items()}
     want = m.predict(inputs(), verbose=0)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -134,7 +134,7 @@ def test_nothing_is_added_and_no_optimizer_slot_saved(tmp_path):
     before = [t.stats()["rows"] for t in tables]
     assert all(before)
     path = str(tmp_path / "s")
-    lodestar.export.saved_model(m, path)
+    lodestar.export.save(m, path)
     loaded = tf.saved_model.load(path)
     x = inputs()
     x["bag"] = x["bag"] + 1000
@@ -159,7 +159,7 @@ def test_missing_ids_read_zeros_in_serving(tmp_path):
     )
     m = keras.Model(ids, layer(ids))
     m(tf.ragged.constant([[1]], tf.int64), training=True)
-    lodestar.export.saved_model(m, str(tmp_path / "s"))
+    lodestar.export.save(m, str(tmp_path / "s"))
     loaded = tf.saved_model.load(str(tmp_path / "s"))
     x = tf.ragged.constant([[1, 9], [9], []], tf.int64)
     for _ in range(2):
@@ -191,9 +191,9 @@ def test_subclassed_model_with_inputs(tmp_path):
     want = m(x)["score"].numpy()
     path = str(tmp_path / "s")
     with pytest.raises(ValueError, match="inputs of `model`, a Subclassed"):
-        lodestar.export.saved_model(m, path)
+        lodestar.export.save(m, path)
     assert not os.path.exists(path)
-    lodestar.export.saved_model(
+    lodestar.export.save(
         m,
         path,
         "values_and_lengths",
@@ -211,7 +211,7 @@ def test_list_inputs_and_several_outputs(tmp_path):
     b = keras.Input((None,), dtype="int64", name="b", sparse=True)
     layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
     m = keras.Model([a, b], [layer(a), layer(b)])
-    lodestar.export.saved_model(m, str(tmp_path / "s"))
+    lodestar.export.save(m, str(tmp_path / "s"))
     loaded = tf.saved_model.load(str(tmp_path / "s"))
     got = loaded.serve(
         {
@@ -229,7 +229,7 @@ def test_names_that_are_no_identifiers(tmp_path):
     layer = lodestar.layers.DynamicEmbedding(1, combiner="sum")
     out = keras.layers.Add()([layer(ids), number, other])
     m = keras.Model({x.name: x for x in (ids, number, other)}, out)
-    lodestar.export.saved_model(m, str(tmp_path / "s"))
+    lodestar.export.save(m, str(tmp_path / "s"))
     loaded = tf.saved_model.load(str(tmp_path / "s"))
     features = {
         "native-land": tf.ragged.constant([[7]], tf.int64),
@@ -249,9 +249,7 @@ def test_names_that_are_no_identifiers(tmp_path):
 def test_bad_row_splits_are_refused_when_served(tmp_path):
     ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
     layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
-    lodestar.export.saved_model(
-        keras.Model(ids, layer(ids)), str(tmp_path / "s")
-    )
+    lodestar.export.save(keras.Model(ids, layer(ids)), str(tmp_path / "s"))
     loaded = tf.saved_model.load(str(tmp_path / "s"))
     with pytest.raises(tf.errors.InvalidArgumentError):
         loaded.signatures["serving_default"](
@@ -262,7 +260,7 @@ def test_bad_row_splits_are_refused_when_served(tmp_path):
 
 def test_unknown_signature():
     with pytest.raises(ValueError, match=r"`signature`='csv' is not in \('ra"):
-        lodestar.export.saved_model(None, "nowhere", "csv")
+        lodestar.export.save(None, "nowhere", "csv")
 
 
 def test_failed_export_leaves_the_old_one(tmp_path, monkeypatch):
@@ -270,7 +268,7 @@ def test_failed_export_leaves_the_old_one(tmp_path, monkeypatch):
     layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
     m = keras.Model(ids, layer(ids))
     path = tmp_path / "s"
-    lodestar.export.saved_model(m, path)
+    lodestar.export.save(m, path)
     before = sorted(os.listdir(path))
 
     def fail(*args, **kwargs):
@@ -278,7 +276,7 @@ def test_failed_export_leaves_the_old_one(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tf.saved_model, "save", fail)
     with pytest.raises(OSError, match="disk full"):
-        lodestar.export.saved_model(m, path)
+        lodestar.export.save(m, path)
     assert sorted(os.listdir(path)) == before
     assert os.listdir(tmp_path) == ["s"]
 

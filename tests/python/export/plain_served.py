@@ -1,4 +1,4 @@
-"""Serving of stock exports, in this process and where Lodestar is not."""
+"""Serving of plain exports, in this process and where Lodestar is not."""
 
 import atexit
 import functools
@@ -66,7 +66,7 @@ def ops_of(path):
 
 
 def load(path):
-    """Loads a folder that must have stock ops only."""
+    """Loads a folder that must have plain ops only."""
     ops = ops_of(path)
     assert not [op for op in ops if "Lodestar" in op]
     assert not [op for op in ops if "DenseHashTable" in op]

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import layers
-from lodestar.export.stock.graph_check import all_nodes
-from lodestar.export.stock.id_index import IdIndex
+from lodestar.export.plain.graph_check import all_nodes
+from lodestar.export.plain.id_index import IdIndex
 
 CONVERTED = {
     *("AddV2", "All", "Cast", "ConcatV2", "Const", "Cumsum", "DenseBincount"),
@@ -75,7 +75,7 @@ def nodes_of(fronts, path, *, ragged, dtype):
         batch = tf.RaggedTensor.from_tensor(batch)
     with tf.GradientTape():  # each id gets a row
         model(batch)
-    lodestar.export.stock_saved_model(model, path, dtype=dtype, index="sorted")
+    lodestar.export.save_plain(model, path, dtype=dtype, index="sorted")
     served = tf.saved_model.load(path).signatures["serving_default"]
     return list(all_nodes(served.graph))
 
@@ -118,7 +118,7 @@ def test_keras_export_to_onnx_is_refused_with_the_way_to_convert(
     model = keras.Model(ids, keras.layers.Dense(1)(DENSE_FRONTS[name](ids)))
     model(tf.zeros([2, 3], tf.int64))
     path = tmp_path / "model.onnx"
-    with pytest.raises(NotImplementedError, match=r"stock_saved_model\(model"):
+    with pytest.raises(NotImplementedError, match=r"save_plain\(model"):
         model.export(str(path), format="onnx", verbose=False)
     assert not path.exists()
     model.export(str(tmp_path / "folder"), verbose=False)
