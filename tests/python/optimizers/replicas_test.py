@@ -399,7 +399,7 @@ def counting_step(strategy, table, optimizer):
 
     def replica(ids):
         with tf.GradientTape() as tape:
-            hook = table().hook
+            hook = table()
             loss = tf.reduce_sum(table().lookup(ids, training=True))
         optimizer.apply_gradients([(tape.gradient(loss, hook), hook)])
 
@@ -441,7 +441,7 @@ def test_a_table_that_only_one_replica_reads(two):
             for _ in range(2)
         ]
         optimizer = wrap(optimizers.SGD(1.0))
-    hooks = [table.hook for table in tables]
+    hooks = [table for table in tables]
 
     def replica(ids):
         context = tf.distribute.get_replica_context()
@@ -467,8 +467,8 @@ def test_a_cap_holds_in_several_replicas(two):
         def replica(ids):
             with tf.GradientTape() as tape:
                 loss = tf.reduce_sum(table.lookup(ids, training=True))
-            gradient = tape.gradient(loss, table.hook)
-            optimizer.apply_gradients([(gradient, table.hook)])
+            gradient = tape.gradient(loss, table)
+            optimizer.apply_gradients([(gradient, table)])
             return table.size()
 
         return two.run(replica, args=(ids,))
@@ -570,7 +570,7 @@ def test_a_step_outside_of_replicas_is_refused(two):
             match="'t' is trained in the scope of MirroredStrategy, but not in "
             "a replica: call the step by strategy.run",
         ):
-            optimizer.apply([gradient], [table.hook])
+            optimizer.apply([gradient], [table])
 
 
 def test_other_strategies_are_refused_where_a_table_is_made():
