@@ -237,7 +237,9 @@ class _Files:
             one.options
         ):
             open_one = _TracedOpener(one).open
-        return [Piece(path, functools.partial(open_one, path)) for path in paths]
+        return [
+            Piece(path, functools.partial(open_one, path)) for path in paths
+        ]
 
     def _open_one(self, path: str) -> tf.data.Dataset:
         return self.open([path])

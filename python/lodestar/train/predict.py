@@ -54,9 +54,7 @@ def predict(
         check_at_least("steps", steps, 1)
         data = data.take(steps)
     source = BatchSource("data", data, None)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(
-        strategy
-    )
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     if model not in _OUTPUTS:
         _OUTPUTS[model] = _outputs_of(model)
     outputs: list[Any] = []

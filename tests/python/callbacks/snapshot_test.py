@@ -305,7 +305,9 @@ def test_fit_refuses(path):
             train(model(), other, snapshots=callback, steps_per_epoch=2)
     with pytest.raises(TypeError, match="class_weight"):
         train(model(), data, snapshots=path, class_weight={0: 1.0})
-    with pytest.raises(TypeError, match="`data` must be a tf.data.Dataset, fou"):
+    with pytest.raises(
+        TypeError, match="`data` must be a tf.data.Dataset, fou"
+    ):
         train(model(), np.ones((4, 2)), snapshots=path)
     with pytest.raises(ValueError, match="`initial_epoch` works only without"):
         train(model(), data, snapshots=path, initial_epoch=1)

@@ -332,9 +332,17 @@ def test_fit_of_ragged_ids(dtype, two):
     "options, error, message",
     [
         ({"sync_every": 2}, ValueError, "`sync_every` works only under Param"),
-        ({"steps_per_round": 2}, ValueError, "`steps_per_round` works only under"),
+        (
+            {"steps_per_round": 2},
+            ValueError,
+            "`steps_per_round` works only under",
+        ),
         ({"validation_data": 3}, TypeError, "`validation_data` must be a tf."),
-        ({"data": lambda context: None}, TypeError, "`data` must be a tf.data."),
+        (
+            {"data": lambda context: None},
+            TypeError,
+            "`data` must be a tf.data.",
+        ),
         (
             {"steps_per_epoch": 0},
             ValueError,

@@ -127,7 +127,9 @@ class Calls(keras.callbacks.Callback):
         self.calls.append(("begin", batch))
 
     def on_train_batch_end(self, batch, logs=None):
-        assert int(self.model.optimizer.iterations) % STEPS == (batch + 1) % STEPS
+        assert (
+            int(self.model.optimizer.iterations) % STEPS == (batch + 1) % STEPS
+        )
         self.calls.append(("end", batch))
 
     def on_epoch_end(self, epoch, logs=None):
@@ -234,7 +236,7 @@ def test_what_does_not_go_with_threads(files):
          {"snapshots": "unused"}),
         (ValueError, "`sync_every` works only under Par", data,
          {"sync_every": 2}),
-        (ValueError, "`steps_per_epoch` does not go with", data,
+        (ValueError, "`steps_per_epoch` works only without", data,
          {"steps_per_epoch": 2}),
         (ValueError, "threads", data, {"threads": -1}),
         (ValueError, "`schema` is for `data` that are p", data,
