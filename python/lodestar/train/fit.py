@@ -14,14 +14,13 @@ from lodestar.callbacks.snapshot import Snapshot
 from lodestar.data.open_dataset import open_dataset
 from lodestar.data.schema import SchemaLike
 from lodestar.embedding import workers
+from lodestar.train import loop
 from lodestar.train.batch_sources import DatasetFn, check_dataset
-from lodestar.train.keras_steps import KerasTrainer, has_strategy
-from lodestar.train.loop import Logs, Loop
-from lodestar.train.scheduler import Scheduler
+from lodestar.train.keras_steps import KerasSteps, has_strategy
+from lodestar.train.loop import Logs, Steps
+from lodestar.train.scheduler import ScheduledSteps
 from lodestar.train.step import check_is_compiled
-from lodestar.train.threads import ThreadTrainer
-
-Trainer = KerasTrainer | Scheduler
+from lodestar.train.threads import ThreadSteps
 
 
 def fit(
@@ -149,6 +148,12 @@ def fit(
             "without `snapshots`, which say where to resume",
         ),
         (
+            "steps_per_epoch",
+            steps_per_epoch is not None,
+            threads is None,
+            "without `threads`, which read every file to its end",
+        ),
+        (
             "sync_every",
             sync_every > 1,
             by_servers,
@@ -169,15 +174,19 @@ def fit(
         if not isinstance(snapshots, Snapshot):
             snapshots = Snapshot(snapshots)
         data = snapshots.reader(data)
-    trainer: Trainer
+    steps: Steps
     if threads is not None:
-        trainer = ThreadTrainer(model, data, threads, steps_per_round)
-    elif by_servers:
-        trainer = Scheduler(model, data, steps_per_round, sync_every)
+        steps = ThreadSteps(model, data, threads, steps_per_round)
     else:
-        trainer = KerasTrainer(model, data)
-    with trainer.errors():
-        steps = trainer.training(steps_per_epoch)
+        steps = _steps(
+            model,
+            "data",
+            data,
+            steps_per_epoch,
+            steps_per_round=steps_per_round,
+            sync_every=sync_every,
+        )
+    with steps.errors():
         callbacks = [c for c in _flat(callbacks) if c is not snapshots]
         # Last, so that it saves what the others have made of an epoch.
         callbacks += [snapshots] if snapshots is not None else []
@@ -193,19 +202,20 @@ def fit(
         validate = None
         if validation_data is not None:
             validate = _validation(
-                trainer, validation_data, validation_steps, callbacks
+                callbacks, validation_data, validation_steps, steps_per_round
             )
         training: Any = contextlib.nullcontext()
         if snapshots is not None:
-            training = snapshots.training(callbacks, trainer.build)
+            training = snapshots.training(callbacks, steps.build)
         with training as resumption:
-            return Loop(callbacks).train(
+            return loop.train(
                 steps,
+                callbacks,
                 range(initial_epoch, epochs),
-                validate=validate,
-                validation_freq=validation_freq,
-                resumption=resumption,
-                alike={
+                validate,
+                validation_freq,
+                resumption,
+                {
                     "epochs": epochs,
                     "initial_epoch": initial_epoch,
                     "steps_per_epoch": steps_per_epoch,
@@ -255,20 +265,31 @@ def evaluate(
             return_dict=True,
         )
     workers.check_alike(model.distribute_strategy, {"steps": steps})
-    kind = Scheduler if _by_servers(model) else KerasTrainer
-    trainer: Trainer = kind(model, data)
-    with trainer.errors():
-        testing = trainer.testing("data", data, steps)
+    testing = _steps(model, "data", data, steps, "test")
+    with testing.errors():
         callbacks = _callback_list(
             callbacks, model, verbose, epochs=1, steps=testing.total
         )
-        return Loop(callbacks).test(testing)
+        return loop.test(testing, callbacks)
 
 
 def _by_servers(model: keras.Model) -> bool:
     return isinstance(
         model.distribute_strategy, tf.distribute.ParameterServerStrategy
     )
+
+
+def _steps(
+    model: keras.Model,
+    name: str,
+    data: Any,
+    steps: int | None,
+    kind: str = "train",
+    **by_servers: Any,
+) -> Steps:
+    if _by_servers(model):
+        return ScheduledSteps(model, name, data, steps, kind, **by_servers)
+    return KerasSteps(model, name, data, steps, kind)
 
 
 def _opened(data: Any, schema: Any, batch_size: int | None) -> Any:
@@ -304,16 +325,23 @@ def _callback_list(
 
 
 def _validation(
-    trainer: Trainer,
+    callbacks: keras.callbacks.CallbackList,
     data: Any,
     steps: int | None,
-    callbacks: keras.callbacks.CallbackList,
+    steps_per_round: int | None,
 ) -> Callable[[], Logs]:
     """Returns what evaluates the model at the end of an epoch."""
     model = callbacks.model
     if has_strategy(model):
-        testing = trainer.testing("validation_data", data, steps)
-        return lambda: Loop(callbacks).test(testing)
+        testing = _steps(
+            model,
+            "validation_data",
+            data,
+            steps,
+            "test",
+            steps_per_round=steps_per_round,
+        )
+        return lambda: loop.test(testing, callbacks)
     x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
     return lambda: model.evaluate(
         x,

@@ -52,7 +52,7 @@ class ScheduledStep(TrainingStep):
     ) -> list[tf.Tensor]:
         def update(gradients: Any) -> None:
             with _Counting(self._model.optimizer, 1):
-                self._update(gradients)
+                self.update(gradients)
 
         def train(
             read: Callable[[], Any],
@@ -109,13 +109,13 @@ class ScheduledStep(TrainingStep):
         self, batch: Any, metrics: list[tf.Tensor]
     ) -> tuple[list[tf.Tensor], Any]:
         with tf.GradientTape() as tape:
-            loss, metrics, _ = self._forward(batch, metrics)
+            loss, metrics, _ = self.forward(batch, metrics)
         return metrics, tape.gradient(loss, self._model.trainable_variables)
 
     def _test_batch(
         self, batch: Any, metrics: list[tf.Tensor]
     ) -> list[tf.Tensor]:
-        return self._forward(batch, metrics, training=False)[1]
+        return self.forward(batch, metrics, training=False)[1]
 
     def _push(
         self, batches: Any, steps: tf.Tensor, updates: tf.Tensor
@@ -134,7 +134,7 @@ class ScheduledStep(TrainingStep):
                 tf.GradientTape() as tape,
             ):
                 tape.watch(values)
-                loss, metrics, _ = self._forward(batch, metrics)
+                loss, metrics, _ = self.forward(batch, metrics)
             gradients, of_hooks = tape.gradient(loss, (values, hooks))
             gradients = [
                 tf.zeros_like(value) if g is None else tf.convert_to_tensor(g)

@@ -1,8 +1,6 @@
 """The training step of threads: shared weights, metrics of each thread."""
 
 import inspect
-import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
@@ -12,9 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
-
-# Where a step's time goes, in this order.
-PARTS = ("read", "forward", "gradient", "update")
 
 
 class TrainingStep:
@@ -92,9 +87,9 @@ class TrainingStep:
             variable.assign(value)
 
     def _compile(self, iterator: Any) -> None:
-        self._compiled: Any = self._whole
+        self._compiled: Any = self.whole
         if not self._model.run_eagerly:
-            self._compiled = _compiled(self._whole)
+            self._compiled = _compiled(self.whole)
             # On this thread, whose state of Keras and TensorFlow it has.
             self._compiled.get_concrete_function(iterator, self._zero)
 
@@ -170,16 +165,7 @@ class TrainingStep:
         results = self._model.get_metrics_result()
         return {name: np.asarray(value) for name, value in results.items()}
 
-    def operations(self, iterator: Any) -> list[str]:
-        """The type of each op of the compiled step, its functions included."""
-        function = _compiled(self._whole)
-        graph = function.get_concrete_function(iterator, self._zero).graph
-        definition = graph.as_graph_def()
-        nodes = [definition.node]
-        nodes += [f.node_def for f in definition.library.function]
-        return [node.op for of_function in nodes for node in of_function]
-
-    def _whole(
+    def whole(
         self, iterator: Any, metrics: list[tf.Tensor]
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
         batch = iterator.get_next()
@@ -189,11 +175,11 @@ class TrainingStep:
             tf.nest.flatten(batch, expand_composites=True)[:1]
         ):
             with tf.GradientTape() as tape:
-                loss, metrics, fetched = self._forward(batch, metrics)
-            self._update(tape.gradient(loss, self._model.trainable_variables))
+                loss, metrics, fetched = self.forward(batch, metrics)
+            self.update(tape.gradient(loss, self._model.trainable_variables))
         return metrics, fetched
 
-    def _forward(
+    def forward(
         self, batch: Any, metrics: list[tf.Tensor], training: bool = True
     ) -> tuple[tf.Tensor, list[tf.Tensor], dict[str, tf.Tensor]]:
         model = self._model
@@ -237,7 +223,7 @@ class TrainingStep:
             },
         )
 
-    def _update(self, gradients: Sequence[Any]) -> None:
+    def update(self, gradients: Sequence[Any]) -> None:
         model = self._model
         model.optimizer.apply(gradients, model.trainable_variables)
 
@@ -317,46 +303,6 @@ def _output(model: keras.Model, name: str, metrics: list[str]) -> Any:
             f"`fetch` names {name!r}, a layer with several outputs; wanted one."
         )
     return output
-
-
-class TimedStep(TrainingStep):
-    """The same in parts, each compiled for itself and timed.
-
-    Attributes:
-        seconds: Part -> what it took in all steps of all threads.
-    """
-
-    seconds: dict[str, float]
-
-    def _compile(self, iterator: Any) -> None:
-        self.seconds = {}
-        self._lock = threading.Lock()
-        self._parts: list[Any] = [self._read, self._forward, self._update]
-        if not self._model.run_eagerly:
-            self._parts = [_compiled(part) for part in self._parts]
-
-    def __call__(
-        self, iterator: Any, metrics: list[tf.Tensor]
-    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-        """As that of TrainingStep."""
-        read, forward, update = self._parts
-        times = [time.perf_counter()]
-        batch = read(iterator)
-        times.append(time.perf_counter())
-        with tf.GradientTape() as tape:
-            loss, metrics, fetched = forward(batch, metrics)
-        times.append(time.perf_counter())
-        gradients = tape.gradient(loss, self._model.trainable_variables)
-        times.append(time.perf_counter())
-        update(gradients)
-        times.append(time.perf_counter())
-        with self._lock:
-            for part, begin, end in zip(PARTS, times, times[1:], strict=False):
-                self.seconds[part] = self.seconds.get(part, 0) + end - begin
-        return metrics, fetched
-
-    def _read(self, iterator: Any) -> Any:
-        return iterator.get_next()
 
 
 _STEPS: weakref.WeakKeyDictionary[keras.Model, TrainingStep] = (

@@ -11,19 +11,18 @@ import tensorflow as tf
 
 from lodestar._checks import check_at_least
 from lodestar.data.pieces import Piece, pieces_of
-from lodestar.train.keras_steps import KerasTrainer, ended, has_strategy
-from lodestar.train.loop import NO_BATCH
+from lodestar.train.keras_steps import ended, has_strategy
+from lodestar.train.loop import NO_BATCH, Steps
 from lodestar.train.scheduler import STEPS_PER_ROUND
 from lodestar.train.step import (
-    TimedStep,
     TrainingStep,
     accumulates_gradients,
     check_train_step,
 )
 
 
-class ThreadTrainer(KerasTrainer):
-    """Makes the steps of a model that threads of this process train.
+class ThreadSteps(Steps):
+    """Runs rounds of steps by threads, each of which reads a piece of the data.
 
     Args:
         model: Compiled.
@@ -33,7 +32,6 @@ class ThreadTrainer(KerasTrainer):
         steps_per_round: Steps of all threads between two calls of callbacks.
         fetch: Names of metrics, and of layers, the means of whose outputs are
             wanted. None: all metrics.
-        timed: Whether to time the parts of steps.
 
     Attributes:
         step: The compiled step.
@@ -43,9 +41,11 @@ class ThreadTrainer(KerasTrainer):
 
     Raises:
         TypeError: `data` cannot be divided.
-        ValueError: The model cannot be trained by threads, an argument is out of
-            range, or there is no sample.
+        ValueError: Threads cannot train the model, an argument is out of range,
+            or there is no batch.
     """
+
+    total = None
 
     def __init__(
         self,
@@ -54,7 +54,6 @@ class ThreadTrainer(KerasTrainer):
         threads: int,
         steps_per_round: int | None = None,
         fetch: Sequence[str] | None = None,
-        timed: bool = False,
     ):
         check_train_step(model, "threads")
         if has_strategy(model):
@@ -63,7 +62,6 @@ class ThreadTrainer(KerasTrainer):
                 f"{type(model.distribute_strategy).__name__}, where no threads "
                 "can train it: leave out `threads`."
             )
-        super().__init__(model, data)
         pieces = pieces_of(data)
         if pieces is None:
             raise TypeError(
@@ -75,87 +73,42 @@ class ThreadTrainer(KerasTrainer):
         self.pieces = pieces
         self.wanted = threads or len(os.sched_getaffinity(0))
         self.threads = min(self.wanted, len(pieces))
+        if self.threads > 1:
+            _check_shared(model)
         if steps_per_round is None:
             steps_per_round = STEPS_PER_ROUND * self.threads
         check_at_least("steps_per_round", steps_per_round, 1)
-        self._steps_per_round = steps_per_round
-        if self.threads > 1:
-            _check_shared(model)
-        kind = TimedStep if timed else TrainingStep
-        self.step = kind.of(model, lambda: _first(pieces), fetch)
-
-    def training(self, steps: int | None) -> Any:
-        """Returns the steps of training."""
-        if steps is not None:
-            raise ValueError(
-                "`steps_per_epoch` does not go with `threads`, which read every "
-                "file to its end."
-            )
-        return ThreadSteps(
-            self._model,
-            self.step,
-            self.pieces,
-            self.threads,
-            self._steps_per_round,
-        )
-
-
-class ThreadSteps:
-    """Runs rounds of steps by threads.
-
-    Args:
-        model: The model.
-        step: Its compiled step.
-        pieces: Pieces of the data. Each epoch reads all of them.
-        threads: Number of threads.
-        at_once: Steps per round.
-
-    Attributes:
-        total: None: the number of steps is unknown.
-        at_once: Steps per round.
-    """
-
-    total = None
-
-    def __init__(
-        self,
-        model: keras.Model,
-        step: TrainingStep,
-        pieces: Sequence[Piece],
-        threads: int,
-        at_once: int,
-    ):
-        self._model, self._step, self._pieces = model, step, pieces
-        self._threads = threads
-        self.at_once = at_once
+        self.at_once = steps_per_round
+        self.step: Any = TrainingStep.of(model, lambda: _first(pieces), fetch)
+        self._model = model
         self._crew: Any = None
         # States of metrics that no thread is using.
         self._states: collections.deque[list[tf.Tensor]] = collections.deque()
         self._outputs: dict[str, list[Any]] = {}
 
     def begin(self) -> None:
-        """Begins an epoch."""
-        self._crew = Crew(self._pieces, self._train, self._threads)
+        """Begins an epoch, which reads all pieces."""
+        self._crew = Crew(self.pieces, self._train, self.threads)
         self._states.clear()
 
     def end(self) -> None:
-        """Ends an epoch."""
+        """Does nothing: the next epoch begins anew."""
 
     def run(self, steps: int) -> tuple[int, Mapping[str, Any]]:
         """Runs a round, and waits for all threads."""
         optimizer = self._model.optimizer
-        before, done = int(optimizer.iterations), self._crew.steps
+        before, done = int(optimizer.iterations), self.done
         try:
             self._crew.run(steps)
         finally:
-            done = self._crew.steps - done
+            done = self.done - done
             # Of two concurrent increments by Keras, one may be lost. But a
             # LossScaleOptimizer does not count every step.
-            if self._threads > 1 and not isinstance(
+            if self.threads > 1 and not isinstance(
                 optimizer, keras.optimizers.LossScaleOptimizer
             ):
                 optimizer.iterations.assign(before + done)
-        return done, self._step.merge(self._states)
+        return done, self.step.merge(self._states)
 
     @property
     def done(self) -> int:
@@ -193,9 +146,9 @@ class ThreadSteps:
         try:
             metrics = self._states.pop()
         except IndexError:
-            metrics = self._step.new_metrics()
+            metrics = self.step.new_metrics()
         try:
-            metrics, outputs = self._step(iterator, metrics)
+            metrics, outputs = self.step(iterator, metrics)
         finally:
             self._states.append(metrics)
         for name, mean in outputs.items():

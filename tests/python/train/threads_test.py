@@ -236,7 +236,7 @@ def test_what_does_not_go_with_threads(files):
          {"snapshots": "unused"}),
         (ValueError, "`sync_every` works only under Par", data,
          {"sync_every": 2}),
-        (ValueError, "`steps_per_epoch` does not go with", data,
+        (ValueError, "`steps_per_epoch` works only without", data,
          {"steps_per_epoch": 2}),
         (ValueError, "threads", data, {"threads": -1}),
         (ValueError, "`schema` is for `data` that are p", data,
