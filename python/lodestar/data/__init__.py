@@ -6,7 +6,6 @@ from lodestar.data.files.file_dataset import FileDataset
 from lodestar.data.files_by_day import files_by_day
 from lodestar.data.open_dataset import open_dataset
 from lodestar.data.open_writer import open_writer
-from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
@@ -16,7 +15,6 @@ __all__ = [
     "DataError",
     "FileDataset",
     "FileListServer",
-    "SampleWriter",
     "Schema",
     "SharedFileList",
     "SkippedRecords",
