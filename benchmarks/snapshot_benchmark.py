@@ -66,7 +66,7 @@ class Training:
         with tf.GradientTape() as tape:
             found = self.table.lookup(tf.constant(ids), training=True)
             loss = tf.reduce_sum(found * found)
-        hook = self.table.hook
+        hook = self.table
         self._optimizer.apply(tape.gradient(loss, [hook]), [hook])
 
 

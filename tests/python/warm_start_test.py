@@ -78,7 +78,7 @@ def trained():
     optimizer = lodestar.optimizers.Adagrad()
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(t.lookup([0, 99], training=True))
-    optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+    optimizer.apply([tape.gradient(loss, t)], [t])
     return t
 
 

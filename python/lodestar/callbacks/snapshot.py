@@ -1,20 +1,19 @@
 """Snapshots while `model.fit` trains."""
 
 import contextlib
-import functools
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from lodestar import train
 from lodestar._checks import check_choice, check_least, is_integer
 from lodestar._typing import StrPath
 from lodestar.callbacks.early_stopping import EarlyStopping
-from lodestar.callbacks.one_training import OneTraining
+from lodestar.callbacks.resumption import Resumption
+from lodestar.embedding import workers
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.snapshot.compaction import remove_old
 from lodestar.snapshot.errors import SnapshotError, SnapshotLockedError
@@ -26,13 +25,6 @@ from lodestar.snapshot.model import restore, restore_values, save
 from lodestar.snapshot.restoring import RestoreReport, load_dense
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.together import Together
-from lodestar.train.scheduler import naming_lost_servers
-from lodestar.train.shared_out import (
-    SharedOut,
-    agree_to_stop,
-    cardinality,
-    prepare,
-)
 
 # What is saved of the place in training, before the first batch.
 _START = {"epoch": 0, "batch": -1, "epoch_ended": False}
@@ -128,10 +120,9 @@ class Snapshot(keras.callbacks.Callback):
         self._place: Any = dict(_START)
         self._first_batch = 0  # of the next epoch
         self._fresh = True  # the model is not where `_place` says
-        self._passes = False  # an epoch is a pass over the data
         self._unsaved = False  # something was trained since the last snapshot
         self._stopped = False  # someone has ended the epoch before its end
-        self._training: OneTraining | None = None  # of `fit`
+        self._training: Resumption | None = None  # of `lodestar.train.fit`
         self._moment: dict[str, Any] = {}  # its `moment()` at `_place`
         # Whose best epoch has ended; is in what is being written.
         self._best: list[EarlyStopping] = []
@@ -142,167 +133,84 @@ class Snapshot(keras.callbacks.Callback):
         # The last version that was written, or restored.
         self._newest: int | None = None
 
-    def fit(
-        self,
-        model: keras.Model,
-        *,
-        epochs: int = 1,
-        steps_per_epoch: int | None = None,
-        callbacks: Any = None,
-        verbose: Any = "auto",
-        **options: Any,
-    ) -> keras.callbacks.History:
-        """`model.fit` of `iterator`, from where the newest snapshot was taken.
-
-        Restores it, if there is one and this callback has not restored or
-        trained yet, or was interrupted; trains what is left of its epoch, and
-        the epochs after it. The steps are exactly those of a training that never
-        stopped, and so are what callbacks see, their numbers of epochs and
-        batches and the logs, and what they know. Under a ParameterServerStrategy
-        it is `lodestar.train.fit`: steps of the same batches, none missing and
-        none twice, in an order that is not the same twice; a snapshot is taken
-        at most once a round, at its end.
-
-        A training that an EarlyStopping has ended stays so. One that something
-        else has stopped, by `model.stop_training`, goes on.
-
-        Args:
-            model: Built and compiled; of a MirroredStrategy,
-                MultiWorkerMirroredStrategy, OneDeviceStrategy or
-                ParameterServerStrategy, too.
-            epochs: As `model.fit`: the number of the last one.
-            steps_per_epoch: As `model.fit`. None: an epoch is one pass over the
-                data, which must end. Where tf.data does not know how many
-                batches it has, a shuffle that is restored behind the last of
-                them comes in another order.
-            callbacks: As `model.fit`, called before this one, as of one
-                training.
-            verbose: As `model.fit`.
-            **options: Others of `model.fit`, or `lodestar.train.fit`, such as
-                `validation_data`.
-
-        Returns:
-            As `model.fit`, of the epochs trained here.
+    def reader(self, data: tf.data.Dataset) -> ResumableDataset:
+        """Returns the reader of `data` whose place is saved, for `lodestar.train.fit`.
 
         Raises:
-            ValueError: `iterator` is no ResumableDataset; `class_weight`, with
-                which Keras reads another dataset; or the snapshot does not say
-                where in an epoch it was taken.
-            NotImplementedError: Another strategy.
-            Exception: As `restore`, and `model.fit` or, under a
-                ParameterServerStrategy, `lodestar.train.fit`.
+            ValueError: The place in other data is saved, or it is not known.
         """
-        reader = self._iterator
-        if not isinstance(reader, ResumableDataset):
+        known = self._iterator
+        if known is None and self._fresh:
+            if not isinstance(data, ResumableDataset):
+                data = ResumableDataset(data)
+            self._iterator = known = data
+        if not isinstance(known, ResumableDataset) or not (
+            data is known or data is known.dataset
+        ):
             raise ValueError(
-                f"`iterator` of the callback is {reader!r}, wanted a lodestar."
-                "snapshot.ResumableDataset for `fit`."
+                f"`snapshots` saves the place of {known!r}, not that of `data`: "
+                "create it with iterator=data, a lodestar.snapshot."
+                "ResumableDataset, or create it anew without `iterator`."
             )
-        if options.get("class_weight") is not None:
-            raise ValueError(
-                "`class_weight` makes another dataset of the reader, whose "
-                "place is not known; let the reader give sample weights."
-            )
+        return known
+
+    @contextlib.contextmanager
+    def training(
+        self,
+        callbacks: keras.callbacks.CallbackList,
+        build: Callable[[], str],
+    ) -> Iterator[Resumption]:
+        """Returns a context in which `lodestar.train.fit` trains.
+
+        Restores the newest snapshot if there is one, unless this callback has
+        restored one or trained before, and was not interrupted.
+
+        Args:
+            callbacks: All callbacks of the training.
+            build: See `Resumption`.
+
+        Raises:
+            ValueError: The snapshot has no place in an epoch.
+            Exception: See `restore`.
+        """
+        model, path = callbacks.model, self._folder.path
         if self._fresh:
             self._collect()
-            path = self._folder.path
             if _together(model).of_first(lambda: bool(versions(path))):
-                with naming_lost_servers(model):
-                    self.restore(model)
+                if not model.built:
+                    build()
+                self.restore(model)
         if self._place is None:
             raise ValueError(
-                f"The snapshot restored from {self._folder.path} has no `epoch` "
-                "and `batch` in its metadata: this callback did not write it."
+                f"The snapshot restored from {path} has no `epoch` and `batch` "
+                "in its metadata: this callback did not write it."
             )
-        epoch, done = self._next_batch(reader, steps_per_epoch)
-        self._passes = steps_per_epoch is None
-        others = keras.tree.flatten(callbacks or [])
-        training = OneTraining(
-            [other for other in others if other is not self] + [self],
-            self._moment,
-            add_history=True,
-            add_progbar=verbose != 0,
-            verbose=verbose,
-            epochs=epochs,
-            steps=steps_per_epoch or cardinality(reader),
-            model=model,
-        )
-        training.alike = {
-            "epochs": epochs,
-            "steps_per_epoch": steps_per_epoch,
-            "validation_data": options.get("validation_data") is not None,
-            **{
-                name: options.get(name)
-                for name in ("validation_steps", "validation_freq")
-            },
-        }
-        options.update(verbose=verbose, callbacks=training)
-        data: Any = reader
-        fit = model.fit
-        strategy = model.distribute_strategy
-        with strategy.scope():
-            several = tf.distribute.has_strategy()
-        if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-            fit = functools.partial(train.fit, model)
-        elif several:
-            data = SharedOut(reader, strategy, lambda: training.training)
-            prepare(model, reader)
-            if isinstance(options.get("validation_data"), tf.data.Dataset):
-                options["validation_data"] = SharedOut(
-                    options["validation_data"],
-                    strategy,
-                    lambda: training.testing,
-                )
+        epoch, done = self._place["epoch"], self._place["batch"] + 1
+        steps = callbacks.params["steps"]
+        if self._place.get("epoch_ended") or (steps and done >= steps):
+            epoch, done = epoch + 1, 0
+        epochs = callbacks.params["epochs"]
+        if epoch >= epochs:
+            done = 0
+        training = Resumption(callbacks, self._moment, epoch, done, build)
         if training.has_stopped():
-            epoch, done = max(epoch, epochs), 0
-        keeps_best = [c for c in others if isinstance(c, EarlyStopping)]
-        self._training = training
+            training.epoch, training.batch = max(epoch, epochs), 0
+        self._training, self._first_batch = training, training.batch
         try:
-            for callback in keeps_best:
+            for callback in self._keeping():
                 callback.keeper = self
-            rest = done > 0 and epoch < epochs
-            if rest:
-                steps = steps_per_epoch or cardinality(reader)
-                self._first_batch = training.first_batch = done
-                fit(
-                    data,
-                    initial_epoch=epoch,
-                    epochs=epoch + 1,
-                    steps_per_epoch=steps and steps - done,
-                    **options,
-                )
-                epoch, training.first_batch = epoch + 1, 0
-            if not rest or (epoch < epochs and not model.stop_training):
-                fit(
-                    data,
-                    initial_epoch=epoch,
-                    epochs=epochs,
-                    steps_per_epoch=steps_per_epoch,
-                    **options,
-                )
-            training.end()
+            yield training
             self._moment = training.moment()
         except BaseException:
-            # What is trained, and what was read, may be a batch apart.
+            # The model and the reader may be a batch apart.
             self._fresh = True
             raise
         finally:
-            self._passes = False
-            self._training = None
-            for callback in keeps_best:
+            for callback in self._keeping():
                 callback.keeper = None
-        # In the middle of an epoch others have seen it end.
+            self._training = None
+        # Other callbacks have seen an interrupted epoch end.
         self._fresh = self._stopped
-        return model.history
-
-    def _next_batch(
-        self, reader: ResumableDataset, steps_per_epoch: int | None
-    ) -> tuple[int, int]:
-        """The epoch to go on with, and how many of its batches are trained."""
-        epoch, done = self._place["epoch"], self._place["batch"] + 1
-        steps = steps_per_epoch or cardinality(reader)
-        ended = self._place.get("epoch_ended") or (steps and done >= steps)
-        return (epoch + 1, 0) if ended else (epoch, done)
 
     def restore(
         self, model: keras.Model, version: int | None = None, **options: Any
@@ -338,8 +246,6 @@ class Snapshot(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._place = {**_START, "epoch": epoch, "batch": self._first_batch - 1}
-        if self._first_batch and self._training is not None:
-            self._training.restore_metrics(self._iterator)
         self._first_batch = 0
         self._fresh = False
         self._stopped = False
@@ -355,7 +261,7 @@ class Snapshot(keras.callbacks.Callback):
         if self._batches_left() == 0:
             # What is due is taken when others have seen the epoch end.
             return
-        self._stopped = agree_to_stop(self.model)
+        self._stopped = workers.agree_to_stop(self.model)
         if self._stopped:
             # They see it end now, and again when it has.
             self._take_now()
@@ -366,7 +272,7 @@ class Snapshot(keras.callbacks.Callback):
         """Takes a snapshot, if one is due, or the epoch is the best."""
         if (
             not self._stopped
-            and agree_to_stop(self.model)
+            and workers.agree_to_stop(self.model)
             and self._batches_left()
         ):
             # Stopped behind the end of the batch.
@@ -379,10 +285,6 @@ class Snapshot(keras.callbacks.Callback):
             return
         self._place["epoch_ended"] = True
         self._unsaved = True
-        if self._passes:
-            # Before the snapshot: restored at the very end of its data, a
-            # shuffle of tf.data would come in an order that it has had.
-            self._iterator.begin_anew()
         if self._best:
             self._take_now()
         elif self._every_n_steps == "epoch":
@@ -437,7 +339,9 @@ class Snapshot(keras.callbacks.Callback):
         return max(0, batches - 1 - self._place["batch"])
 
     def _keeping(self) -> list[EarlyStopping]:
-        callbacks = self._training.callbacks if self._training else []
+        if self._training is None:
+            return []
+        callbacks = self._training.callbacks.callbacks
         return [c for c in callbacks if isinstance(c, EarlyStopping)]
 
     def _take_if_free(self) -> None:

@@ -13,7 +13,11 @@ from lodestar._files import as_path
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
 from lodestar.callbacks.table_stats import by_name
-from lodestar.embedding.dense_view import expect_sample, sampled_rows
+from lodestar.embedding.dense_view import (
+    dense_view,
+    expect_sample,
+    sampled_rows,
+)
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 
 _CONFIG = "projector_config.pbtxt"
@@ -30,9 +34,9 @@ class TensorBoard(keras.callbacks.TensorBoard):
     """`keras.callbacks.TensorBoard` with tables in the embedding projector.
 
     Keras's own projector shows `keras.layers.Embedding` alone. This callback
-    writes the rows of tables, with their ids as metadata. Histograms and images
-    show tables in both callbacks, from a sample of at most 2^20 numbers per
-    table; Keras's callback warns that it is a sample.
+    writes the rows of tables, with their ids as metadata. It also writes a
+    histogram of each table, of at most 2^20 numbers. Keras's own callback
+    writes those of tables in layers, and warns where it takes a sample.
 
     >>> board = lodestar.callbacks.TensorBoard(
     ...     "logs", histogram_freq=1, embeddings_freq=1
@@ -76,6 +80,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
         self._metadata = embeddings_metadata
         self._rows = embeddings_rows
         self._labels: dict[str, list[str]] = {}
+        self._tables_writer: Any = None
 
     def set_model(self, model: keras.Model) -> None:
         """Reads the metadata; see Keras."""
@@ -104,8 +109,43 @@ class TensorBoard(keras.callbacks.TensorBoard):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Writes histograms, images and the projector's files if due."""
         super().on_epoch_end(epoch, logs)
+        if self.histogram_freq and epoch % self.histogram_freq == 0:
+            self._write_histograms(epoch)
         if self._projector_freq and epoch % self._projector_freq == 0:
             self._write_projector()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        super().on_train_end(logs)
+        if self._tables_writer is not None:
+            self._tables_writer.close()
+            self._tables_writer = None
+
+    def _write_histograms(self, epoch: int) -> None:
+        """Writes those of tables that the model holds itself.
+
+        Keras writes those of the weights of layers.
+        """
+        shown = {
+            id(getattr(weight, "table", weight))
+            for layer in self.model.layers
+            for weight in layer.weights
+        }
+        own = {
+            name: table
+            for name, table in _embeddings(self.model).items()
+            if isinstance(table, EmbeddingVariable) and id(table) not in shown
+        }
+        if not own:
+            return
+        if self._tables_writer is None:
+            # Not of "train": TensorBoard reads only the newest file of a run.
+            folder = os.path.join(self.log_dir, "tables")
+            self._tables_writer = self.summary.create_file_writer(folder)
+        with self._tables_writer.as_default():
+            for name, table in own.items():
+                rows = dense_view(table)
+                self.summary.histogram(f"{name}/histogram", rows, step=epoch)
+        self._tables_writer.flush()
 
     def _write_projector(self) -> None:
         config = ""

@@ -2,7 +2,6 @@
 
 from lodestar._errors import DataError
 from lodestar.data.file_list_server import FileListServer
-from lodestar.data.files.file_dataset import FileDataset
 from lodestar.data.files_by_day import files_by_day
 from lodestar.data.open_dataset import open_dataset
 from lodestar.data.open_writer import open_writer
@@ -13,7 +12,6 @@ from lodestar.data.skipped_records import SkippedRecords
 __all__ = [
     "Column",
     "DataError",
-    "FileDataset",
     "FileListServer",
     "Schema",
     "SharedFileList",

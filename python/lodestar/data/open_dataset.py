@@ -1,6 +1,9 @@
 """open_dataset: opens files or tables as a tf.data.Dataset."""
 
+import dataclasses
+import functools
 import sys
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +25,11 @@ from lodestar.data.arrow.table_source import is_table
 from lodestar.data.files.find_format import expand_inputs, one_format
 from lodestar.data.files.formats import FORMATS, Format
 from lodestar.data.files.schema_beside import check_stored_ids, schema_of
+from lodestar.data.pieces import Piece
 from lodestar.data.record_dataset import ReadOptions, as_paths, options_of
 from lodestar.data.schema import Schema, as_schema
 from lodestar.data.shared_file_list import SharedFileList
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 if TYPE_CHECKING:
 
@@ -33,9 +38,14 @@ if TYPE_CHECKING:
 
         schema: Schema
 
+        def pieces(self) -> list[Piece]:
+            """Returns its files, unless it is a table or was split."""
+
 
 _TEXT_OPTIONS = ("columns", "delimiter", "encoding")
 _TEXT = ("csv", "tsv")
+# With one of these, a dataset has state that files cannot share.
+_STATEFUL = {"mode", "shuffle_files", "shuffle_rows"}
 
 
 def open_dataset(
@@ -190,22 +200,125 @@ def open_dataset(
             name = _format_called(format).name
         else:
             name = _found_format(paths, arrow)
-    _check_options(FORMATS[name], paths, options)
-    if name in ARROW_FORMATS:
+    files = _Files(
+        name, found_schema, arrow, batch_size, options, split, verbose
+    )
+    opened = files.open(paths)
+    if split is None and given is None:
+        opened.pieces = functools.partial(files.pieces, paths, opened.schema)
+    return opened
+
+
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """How files of one format are read."""
+
+    format: str
+    schema: Schema | None
+    arrow: ArrowOptions
+    batch_size: int
+    options: Mapping[str, Any]
+    split: float | None
+    verbose: bool
+
+    def open(self, paths: list[str] | SharedFileList) -> Any:
+        """Opens files as one dataset, or two with `split`."""
+        name, options = self.format, dict(self.options)
+        _check_options(FORMATS[name], paths, options)
+        if name in ARROW_FORMATS:
+            return self._open_rows(paths, options)
+        if self.split is not None:
+            raise ValueError(f"`split` is no option of {name} files.")
+        return _open_records(
+            paths,
+            FORMATS[name],
+            self.schema,
+            self.arrow,
+            self.batch_size,
+            options,
+            self.verbose,
+        )
+
+    def _open_rows(self, paths: list[str], options: dict[str, Any]) -> Any:
+        """Opens files of a format that Arrow reads."""
+        name, arrow, schema = self.format, self.arrow, self.schema
         if name not in _TEXT:
             _refuse(arrow, _TEXT_OPTIONS, f"{name} files")
-        if found_schema is not None:
-            check_stored_ids(paths, found_schema)
+        if schema is not None:
+            check_stored_ids(paths, schema)
         elif not arrow.infers:
-            found_schema = schema_of(paths)
-        read = options_of(open_dataset, batch_size, options)
-        opened = open_files(paths, name, found_schema, arrow, skip_of(read))
-        return _finished(opened, read, split, verbose)
-    if split is not None:
-        raise ValueError(f"`split` is no option of {name} files.")
-    return _open_records(
-        paths, FORMATS[name], found_schema, arrow, batch_size, options, verbose
-    )
+            schema = schema_of(paths)
+        read = options_of(open_dataset, self.batch_size, options)
+        opened = open_files(paths, name, schema, arrow, skip_of(read))
+        return _finished(opened, read, self.split, self.verbose)
+
+    def pieces(self, paths: list[str], schema: Schema) -> list[Piece]:
+        """Returns the files, each to be opened by itself.
+
+        Args:
+            paths: Paths of the files.
+            schema: Schema of the dataset of all of them.
+        """
+        # The schema has what these options say.
+        arrow = dataclasses.replace(
+            self.arrow,
+            label=None,
+            categorical=(),
+            numeric=(),
+            na_values=None,
+            weights=None,
+        )
+        one = dataclasses.replace(self, schema=schema, arrow=arrow)
+        open_one = one._open_one
+        if one.format == "multislot" and not _STATEFUL.intersection(
+            one.options
+        ):
+            open_one = _TracedOpener(one).open
+        return [
+            Piece(path, functools.partial(open_one, path)) for path in paths
+        ]
+
+    def _open_one(self, path: str) -> tf.data.Dataset:
+        return self.open([path])
+
+
+class _TracedOpener:
+    """Opens each of many MultiSlot files by a function that is traced once.
+
+    Otherwise the reader's functions are traced again for each file, which takes as
+    long as several training steps.
+    """
+
+    def __init__(self, files: _Files):
+        self._files = files
+        self._lock = threading.Lock()
+        self._variant: Any = None
+        self._element_spec: Any = None
+
+    def open(self, path: str) -> tf.data.Dataset:
+        """Opens a file. Thread-safe."""
+        with self._lock:
+            if self._variant is None:
+                self._variant = self._traced()
+        variant = self._variant(tf.constant(path))
+        return tf.data.experimental.from_variant(variant, self._element_spec)
+
+    def _traced(self) -> Any:
+        files: Any = self._files
+
+        @tf.function(
+            input_signature=[tf.TensorSpec((), tf.string)], autograph=False
+        )
+        def variant(path: str) -> Any:
+            dataset = MultiSlotDataset(
+                path, files.schema, files.batch_size, **files.options
+            )
+            self._element_spec = dataset.element_spec
+            return tf.data.experimental.to_variant(dataset)
+
+        # TensorFlow counts traces per line of code. Without this, opening datasets
+        # in a loop would cause a retracing warning.
+        return variant.get_concrete_function()
 
 
 def _why_not_inspected(data: Any, options: Mapping[str, Any]) -> str | None:

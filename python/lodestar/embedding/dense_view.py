@@ -63,7 +63,7 @@ def sampled_rows(table: Any, limit: int) -> tuple[np.ndarray, np.ndarray, int]:
     N is the size or, if that is more, about `limit`: the ids are then evenly
     spaced. They ascend within each part of the table.
     """
-    dtypes = {"dtype": table.dtype, "slot_dtype": table.update_dtype}
+    dtypes = {"dtype": table.row_dtype, "slot_dtype": table.update_dtype}
     ids = []
     for part in table.parts:
         with part.on_device():

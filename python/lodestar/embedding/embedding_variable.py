@@ -1,7 +1,8 @@
 """The embedding variable: a table of rows that grows with the ids it sees."""
 
+import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import keras
 import numpy as np
@@ -10,7 +11,7 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar._checks import check_eager, check_flag, check_name, check_size
 from lodestar._library import gen_ops
-from lodestar._resource import SavedResource, SharedResource, gpu_in_scope
+from lodestar._resource import gpu_in_scope
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import (
@@ -24,7 +25,7 @@ from lodestar.embedding import stats as stats_lib
 from lodestar.embedding import workers as workers_lib
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
-from lodestar.embedding.tracked_table import TrackedTable
+from lodestar.embedding.table_parts import ExportedTable, TablePart
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
 from lodestar.ops.flat_values import flat_values, map_flat
@@ -33,7 +34,7 @@ STATES = ("missing", "pending", "resident")
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class EmbeddingVariable(SavedResource, TrackedTable):
+class EmbeddingVariable(HookVariable):
     """One row of `output_dim` numbers for each int64 id seen in training.
 
     A row's first value depends on seed, salt, id and column only, so
@@ -145,13 +146,13 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         name = given_name or (
             f"embedding_variable_{keras.backend.get_uid('embedding_variable')}"
         )
-        TrackedTable.__init__(self, name, lookup_arguments.row_dtype(dtype))
-        SavedResource.__init__(self, name)
+        self._table_name = name
+        self.row_dtype = lookup_arguments.row_dtype(dtype)
         self._seed, self._salt = initializers.first_value_words(
             seed, given_name
         )
         self.output_dim = check_size("output_dim", output_dim)
-        self._initializer = embeddings_initializer
+        self._row_initializer = embeddings_initializer
         self._attrs = initializers.initializer_attrs(embeddings_initializer)
         self._num_shards = num_shards
         self._shard_count = lookup_arguments.shard_count(num_shards)
@@ -164,36 +165,41 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         if isinstance(default_row, policies.SharedRows):
             self._shared_rows = default_row
             self._missing = "shared"
-            self._missing_values = np.zeros(0, self.dtype.as_numpy_dtype)
+            self._missing_values = np.zeros(0, self.row_dtype.as_numpy_dtype)
         else:
             self._missing, self._missing_values = lookup_arguments.missing_rows(
-                default_row, self.output_dim, self.dtype
+                default_row, self.output_dim, self.row_dtype
             )
         with tf.init_scope():
-            self._make_rows()
-            self.track_hook(HookVariable(self, f"{self.name}_hook", optimizer))
             # What `devices` changes is up to a class of its own: __new__.
+            self._parts = self._make_parts()
+            # What a lookup reads that no tape records.
             self._eager_constants = (
-                tf.zeros([0, self.output_dim], self.dtype),
+                tf.zeros([0, self.output_dim], self.row_dtype),
                 tf.constant(self._missing_values),
             )
+        super().__init__(name, optimizer)
 
-    # What TensorFlow calls to make, save and restore the resource; all are
-    # traced into a SavedModel, so that it loads without this class.
+    def _make_parts(self) -> tuple[TablePart, ...]:
+        """Makes what holds the rows."""
+        return (self._make_part(None, self._attributes()),)
 
-    def _make_rows(self) -> None:
-        _ = self.resource_handle
-
-    def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
-        return gen_ops.lodestar_embedding_variable(
-            shared_name=shared_name, container=container, **self._attributes()
+    def _make_part(
+        self, device: str | None, attributes: dict[str, Any]
+    ) -> TablePart:
+        return TablePart(
+            self.name,
+            device,
+            attributes,
+            self._missing_values,
+            self.update_dtype,
         )
 
     def _attributes(self) -> dict[str, Any]:
         """Those of the variable op."""
         return {
             "dim": self.output_dim,
-            "dtype": self.dtype,
+            "dtype": self.row_dtype,
             "initializer": self._attrs.kind,
             "initializer_a": self._attrs.a,
             "initializer_b": self._attrs.b,
@@ -211,8 +217,42 @@ class EmbeddingVariable(SavedResource, TrackedTable):
             self.export_all(saved_state.with_optimizer_slots())
         )
 
-    def _restore_from_tensors(self, restored: Mapping[str, tf.Tensor]) -> Any:
-        return self.import_all(saved_state.from_checkpoint(self, restored))
+    def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
+        return self.import_all(saved_state.from_checkpoint(self, saved))
+
+    def _saved_children(self, save_type: str) -> dict[str, Any]:
+        children = super()._saved_children(save_type)
+        if save_type == "savedmodel":
+            # What saved lookups read; the content is the table's own.
+            children["hook"] = self.value
+            (children["rows"],) = self._parts
+        return children
+
+    def _exported(self, exported: Mapping[Any, Any]) -> ExportedTable:
+        return ExportedTable(self, exported)
+
+    def __copy__(self) -> "EmbeddingVariable":
+        return self  # the rows, and who trains them, would be shared
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingVariable":
+        memo[id(self)] = copied = object.__new__(type(self))
+        for name in ("output_dim", "row_dtype", "_table_name"):
+            setattr(copied, name, getattr(self, name))
+        copied._make_variable()
+        made = vars(copied)
+        for name, value in _private.copied_attributes(self).items():
+            if name not in made:
+                made[name] = copy.deepcopy(value, memo)
+        copied.trainable = self.trainable
+        copied._finish()
+        return copied
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        raise TypeError(
+            f"{self!r} cannot be pickled: its rows are not Python's. Save it "
+            "with tf.train.Checkpoint or lodestar.snapshot, or pickle the Keras "
+            "model that holds it."
+        )
 
     @property
     def devices(self) -> tuple[str, ...] | None:
@@ -220,9 +260,18 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         return None
 
     @property
-    def parts(self) -> tuple[SharedResource, ...]:
-        """What holds the rows: the table itself."""
-        return (self,)
+    def parts(self) -> tuple[TablePart, ...]:
+        """What holds the rows: one for each of `devices`, or one."""
+        return self._parts
+
+    @property
+    def resource_handle(self) -> tf.Tensor:
+        """Handle of the rows in this process.
+
+        Raises:
+            NotImplementedError: They are on `devices`.
+        """
+        return self._parts[0].resource_handle
 
     @property
     def is_spread(self) -> bool:
@@ -249,7 +298,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
     # What Keras calls where a layer's config holds the table.
 
     def get_config(self) -> dict[str, Any]:
-        initializer = self._initializer
+        initializer = self._row_initializer
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = keras.initializers.serialize(initializer)
         default_row = self._missing
@@ -257,13 +306,13 @@ class EmbeddingVariable(SavedResource, TrackedTable):
             default_row = policies.serialize(self._shared_rows)
         elif default_row == "vector":
             default_row = self._missing_values.astype(np.float64).tolist()
-        optimizer = self._hook.row_optimizer
+        optimizer = self.optimizer
         return {
             "output_dim": self.output_dim,
             "embeddings_initializer": initializer,
             "seed": [self._seed, self._salt],
             "default_row": default_row,
-            "dtype": self.dtype.name,
+            "dtype": self.dtype,
             "num_shards": self._num_shards,
             "admission": policies.serialize(self.admission),
             "eviction": policies.serialize(self._eviction) or None,
@@ -282,7 +331,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
 
         float64 for float64 rows, else float32.
         """
-        return tf.float64 if self.dtype == tf.float64 else tf.float32
+        return tf.float64 if self.row_dtype == tf.float64 else tf.float32
 
     @property
     def step(self) -> tf.Tensor:
@@ -331,7 +380,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
                 it in, gets a row, and gradients train rows. False: nothing
                 is written; a gradient of an id without a row is dropped.
                 None, as in layers: True while a gradient tape records, unless
-                `hook.trainable` is False.
+                `table.trainable` is False.
             weights: Numbers laid out as `ids`, for sum, mean and sqrtn.
             combiner: `"sum"`, `"mean"` (sum(w x) / sum(w)), `"sqrtn"`
                 (sum(w x) / sqrt(sum w^2)), `"max"`, `"first"`, `"last"`, over
@@ -367,7 +416,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
                     "forbids; leave one of them out."
                 )
         if training is None:
-            training = self._hook.infer_training() and self._hook.trainable
+            training = self.infer_training() and self.trainable
         train = {"insert": training and grow, "count": training and count}
         feature = collection_ops.FeatureAttrs(
             combiner=combiner, padding_id=padding_id, default_id=default_id
@@ -415,16 +464,19 @@ class EmbeddingVariable(SavedResource, TrackedTable):
 
     def collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
         """What ops that look up take: hook, missing row, kind of the latter."""
-        recorded = _private.tape_is_recording()
+        recorded = _private.tape_may_record()
+        eager = tf.executing_eagerly()
+        if recorded or not eager:
+            self.meet_model()
         if recorded:
-            self._hook.record()
-        if not tf.executing_eagerly():
-            hook = tf.convert_to_tensor(self._hook.value)
+            self.record()
+        if not eager:
+            hook = tf.convert_to_tensor(self.value)
             return hook, tf.constant(self._missing_values), self._missing
         hook, missing_row = self._eager_constants
         # Reading a variable costs as much as a small look-up.
         if recorded:
-            hook = tf.convert_to_tensor(self._hook.value)
+            hook = tf.convert_to_tensor(self.value)
         return hook, missing_row, self._missing
 
     def find(self, ids: Any) -> tuple[Any, Any]:
@@ -460,7 +512,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         gen_ops.lodestar_embedding_insert_or_assign(
             self.resource_handle,
             ids_lib.to_dense_int64(ids, "insert_or_assign"),
-            ids_lib.to_numbers(rows, "rows", self.dtype),
+            ids_lib.to_numbers(rows, "rows", self.row_dtype),
         )
 
     def remove(self, ids: Any) -> tf.Tensor:
@@ -471,7 +523,10 @@ class EmbeddingVariable(SavedResource, TrackedTable):
 
     def size(self) -> tf.Tensor:
         """The number of rows, an int64 scalar."""
-        self._hook.check_followed()
+        self.check_followed()
+        return self._count()
+
+    def _count(self) -> tf.Tensor:
         return gen_ops.lodestar_embedding_size(self.resource_handle)
 
     def evict(
@@ -596,7 +651,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
             gen_ops.lodestar_embedding_inspect(
                 self.resource_handle,
                 ids,
-                dtype=self.dtype,
+                dtype=self.row_dtype,
                 slot_dtype=self.update_dtype,
             )
         )
@@ -660,38 +715,22 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         lookup_arguments.check_import(rows, mode)
         self.import_all(saved_state.from_rows(self, rows), mode)
 
-    def __dir__(self) -> list[str]:
-        # Keras's files walk attributes, and this one may lead back here.
-        return [name for name in super().__dir__() if name != "parts"]
-
     def __repr__(self) -> str:
-        dtype = self.dtype.name
         return (
             f"<EmbeddingVariable {self.name!r} output_dim={self.output_dim} "
-            f"dtype={dtype}>"
+            f"dtype={self.dtype}>"
         )
 
     def export_all(
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
         """What a checkpoint holds, by name; without rows, of these the ids."""
-        self._hook.check_followed()
-        outputs = gen_ops.lodestar_embedding_export(
-            self.resource_handle,
-            optimizer_slots=optimizer_slots,
-            with_rows=with_rows,
-            dtype=self.dtype,
-            slot_dtype=self.update_dtype,
-        )
-        return dict(zip(saved_state.NAMES, outputs, strict=True))
+        self.check_followed()
+        return self._parts[0].export(optimizer_slots, with_rows)
 
     def import_all(
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
         """Takes what `export_all` gave, in one call: whole or not at all."""
-        self._hook.slots.restored()
-        return gen_ops.lodestar_embedding_import(  # type: ignore[misc]
-            self.resource_handle,
-            *(saved[name] for name in saved_state.NAMES),
-            mode=mode,
-        )
+        self.slots.restored()
+        return self._parts[0].import_(saved, mode)

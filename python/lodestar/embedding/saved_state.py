@@ -151,7 +151,7 @@ def from_rows(table: Any, rows: EmbeddingRows) -> dict[str, tf.Tensor]:
         stacked = tf.zeros([0, tf.size(ids), table.output_dim], slot_dtype)
     inputs = [
         ids,
-        ids_lib.to_numbers(rows.rows, "rows", table.dtype),
+        ids_lib.to_numbers(rows.rows, "rows", table.row_dtype),
         stacked,
         tf.cast(frequencies, tf.int64),
         tf.cast(last_seen, tf.int64),
@@ -160,7 +160,7 @@ def from_rows(table: Any, rows: EmbeddingRows) -> dict[str, tf.Tensor]:
         tf.constant([rows.slot_inits[n] for n in names], tf.float32),
         *(tf.zeros([0], tf.int64) for _ in range(4)),
         tf.zeros([0], tf.uint8),
-        tf.zeros([0, 0], table.dtype),
+        tf.zeros([0, 0], table.row_dtype),
         tf.zeros([0, 0, 0], slot_dtype),
     ]
     return dict(zip(NAMES, inputs, strict=True))

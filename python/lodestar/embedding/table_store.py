@@ -41,11 +41,11 @@ def save_table(
         saved[name] = saved[name].swapaxes(0, 1)
     slots = len(saved["slot_names"])
     row_bytes = table.output_dim * (
-        table.dtype.size + slots * table.update_dtype.size
+        table.row_dtype.size + slots * table.update_dtype.size
     )
     row_bytes = max(row_bytes, 8)  # of an id
     item_bytes = {"pending_chunks": 8, "sketch_chunks": 1}
-    if table.dtype == tf.bfloat16:
+    if table.row_dtype == tf.bfloat16:
         for name in _BFLOAT16:
             saved[name] = saved[name].view(np.uint16)
     header = {
@@ -56,7 +56,7 @@ def save_table(
             for chunks, names in _CHUNKED.items()
         },
         "dim": table.output_dim,
-        "dtype": table.dtype.name,
+        "dtype": table.dtype,
         "optimizer": saved["optimizer"].decode(),
         "slot_names": [name.decode() for name in saved["slot_names"]],
     }
@@ -137,7 +137,7 @@ def _read_header(
             f"cannot be read ({type(error).__name__}: {error})."
         ) from error
     saved_state.check_dim(table, dim)
-    if dtype != table.dtype.name:
+    if dtype != table.dtype:
         raise ValueError(
             f"The saved table has rows of {dtype}, but {table!r} is to take "
             "it; wanted equal dtypes."
@@ -165,7 +165,7 @@ def _read(
                     for chunk in range(header[chunks])
                 ]
             )
-    if table.dtype == tf.bfloat16:
+    if table.row_dtype == tf.bfloat16:
         for name in _BFLOAT16:
             saved[name] = saved[name].view(tf.bfloat16.as_numpy_dtype)
     for name in _SLOTS:

@@ -144,6 +144,14 @@ def any_of(strategy: tf.distribute.Strategy, flag: bool) -> bool:
     return any(numbers(strategy, int(flag)))
 
 
+def agree_to_stop(model: Any) -> bool:
+    """Returns whether training is to stop, in all workers if in one of them."""
+    stop = any_of(model.distribute_strategy, bool(model.stop_training))
+    if stop:
+        model.stop_training = True
+    return stop
+
+
 def check_alike(
     strategy: tf.distribute.Strategy, given: Mapping[str, Any]
 ) -> None:

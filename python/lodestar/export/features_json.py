@@ -255,7 +255,7 @@ def _table(
         "key": key,
         "name": table.name,
         "dim": table.output_dim,
-        "dtype": table.dtype.name,
+        "dtype": table.dtype,
         "rows": int(table.size()),
         "missing": {"rule": "vector", "vector": default_row}
         if isinstance(default_row, list)

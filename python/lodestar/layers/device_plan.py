@@ -123,7 +123,8 @@ def _shares(
     seen: set[int] = set()
     for name, feature in features.items():
         if feature.table is not None:
-            dim, size = feature.table.output_dim, feature.table.dtype.size
+            table = feature.table
+            dim, size = table.output_dim, table.row_dtype.size
         else:
             assert feature.output_dim is not None
             dim, size = feature.output_dim, 4

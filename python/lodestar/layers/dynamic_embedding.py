@@ -223,11 +223,10 @@ class DynamicEmbedding(TableLayer):
             column=column,
         )
         assert self.feature.table is not None
-        self.table: EmbeddingVariable = self.feature.table
-        self.hook = self.hold(self.table)
+        self.table: EmbeddingVariable = self.hold(self.feature.table)
         self.grow = check_flag("grow", grow)
         self._seen = SeenInputs()
-        self.optimizer = self.hook.row_optimizer
+        self.optimizer = self.table.optimizer
         self.built = True  # the table depends on no input
 
     @property
@@ -247,7 +246,7 @@ class DynamicEmbedding(TableLayer):
         self._see(ids)
         check_training(training)
         if training is None:
-            training = self.hook.infer_training()
+            training = self.table.infer_training()
         rows = self.table.lookup(
             feature.table_ids(ids),
             training=bool(training and self.trainable),

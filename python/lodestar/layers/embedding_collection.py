@@ -160,10 +160,8 @@ class EmbeddingCollection(TableLayer):
             setattr(self, f"counters_{index}", counted.counters)
         # Attributes of their own, which Keras and checkpoints track.
         for index, table in enumerate(tables):
-            setattr(self, f"table_{index}", table)
-            hook = self.hold(table)
-            setattr(self, f"hook_{index}", hook)
-            setattr(self, f"optimizer_{index}", hook.row_optimizer)
+            setattr(self, f"table_{index}", self.hold(table))
+            setattr(self, f"optimizer_{index}", table.optimizer)
         self.built = True
 
     @classmethod
@@ -237,8 +235,7 @@ class EmbeddingCollection(TableLayer):
         self._see(inputs)
         check_training(training)
         if training is None:
-            hooks = [table.hook_for_layer() for table in self._tables]
-            training = any([hook.infer_training() for hook in hooks])
+            training = any([t.infer_training() for t in self._tables])
         training = bool(training and self.trainable)
         batches = [
             _batch(name, feature, inputs[name], weights.get(name))

@@ -87,10 +87,6 @@ class Feature:
                 "`table`; they belong to the table: "
                 "lodestar.EmbeddingVariable(output_dim, optimizer=...)."
             )
-        if self.table is not None:
-            # Of a shallow copy the table itself: layers, and what saves them,
-            # tell tables apart by object.
-            object.__setattr__(self, "table", self.table.hook_for_layer().table)
         check_bags(self.combiner, self.padding_id, self.default_id)
         for name in ("expected_rows", "expected_ids"):
             value = getattr(self, name)
@@ -169,8 +165,14 @@ def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:
     still holds, and a layer's config is copied on the way into the file. So
     every config of a table carries the mark from the start.
     """
-    config = keras.saving.serialize_keras_object(table)
-    return {**config, "shared_object_id": id(table)}
+    # Keras's own function would serialize the values of a variable.
+    return {
+        "module": type(table).__module__,
+        "class_name": type(table).__name__,
+        "config": table.get_config(),
+        "registered_name": keras.saving.get_registered_name(type(table)),
+        "shared_object_id": id(table),
+    }
 
 
 def deserialize_table(config: dict[str, Any]) -> EmbeddingVariable:
@@ -181,9 +183,9 @@ def deserialize_table(config: dict[str, Any]) -> EmbeddingVariable:
     mark = config.get("shared_object_id")
     if mark is not None:
         for layer in _private.layers_made_together():
-            for part in tf.train.TrackableView(layer).descendants():
-                if getattr(part, "shared_object_id", None) == mark:
-                    return part
+            for variable in layer.variables:
+                if getattr(variable, "shared_object_id", None) == mark:
+                    return variable
     table = keras.saving.deserialize_keras_object(config)
     table.shared_object_id = mark
     return table

@@ -223,7 +223,7 @@ class IdTable(SavedResource):
         with tf.init_scope():
             self._key_dtype = keys.dtype
             self.import_(keys, values)
-        self._keep_for_graph()
+        self.keep_for_graph()
 
     @classmethod
     def from_tensor(
@@ -333,11 +333,11 @@ class IdTable(SavedResource):
         keys, values = map(scalar_if_empty, self.export())
         return {"keys": keys, "values": values}
 
-    def _restore_from_tensors(
-        self, restored: Mapping[str, tf.Tensor]
+    def _restore_tensors(
+        self, saved: Mapping[str, tf.Tensor]
     ) -> tf.Operation | None:
         return self.import_(
-            unless_scalar(restored["keys"]), unless_scalar(restored["values"])
+            unless_scalar(saved["keys"]), unless_scalar(saved["values"])
         )
 
     @property

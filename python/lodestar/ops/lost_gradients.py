@@ -44,6 +44,13 @@ _LOSS_SCALING = (
     "yourself:\n{line}"
 )
 
+_UNTOLD = (
+    "{table!r} is looked up without `training` where this release of "
+    "TensorFlow does not say whether a gradient tape records, so the lookup "
+    "only reads. Pass training=True to train the rows, or training=False, "
+    "here and in lookups that only read."
+)
+
 # By the id of a table's handle, which the ops have.
 _hooks: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
 
@@ -67,11 +74,10 @@ class _Eager:
 _EAGER = _Eager()
 
 
-def record(hook: Any) -> None:
-    """Says that there may be look-ups of the hook's table."""
-    table = hook.table
+def record(table: Any) -> None:
+    """Says that there may be look-ups of the table."""
     if table.devices is None:
-        _hooks[id(table.resource_handle)] = hook
+        _hooks[id(table.resource_handle)] = table
 
 
 def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
@@ -80,20 +86,27 @@ def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
     Raises:
         RuntimeError: The step that it is in would lose the gradient.
     """
-    if not (op.get_attr("insert") or op.get_attr("count")):
-        return
+    trains = op.get_attr("insert") or op.get_attr("count")
     hooks = [_hooks.get(id(_outermost(handle))) for handle in handles]
-    reach_hooks([hook for hook in hooks if hook is not None])
+    reach_hooks([hook for hook in hooks if hook is not None], trains)
 
 
-def reach_hooks(hooks: Sequence[Any]) -> None:
-    """Says that a backward pass comes to a training look-up in their tables.
+def reach_hooks(hooks: Sequence[Any], trains: bool = True) -> None:
+    """Says that a backward pass comes to a look-up in their tables.
+
+    Args:
+        hooks: The tables.
+        trains: Whether it is a training look-up.
 
     Raises:
         RuntimeError: As `reach`.
     """
     for hook in hooks:
         if not hook.trainable:
+            continue
+        if not trains:
+            if hook.untold:
+                raise RuntimeError(_UNTOLD.format(table=hook.table))
             continue
         model = hook.model()
         optimizer = compiled_optimizer(model)
@@ -142,10 +155,10 @@ def _nobody(hook: Any, why: str, wrap: str = "") -> str:
 
 
 def _is_claimed(hook: Any, model: keras.Model | None) -> bool:
-    """Whether somebody has asked for the hook, or can: `model` has it."""
-    if model is not None and not hook.claimed:
-        _ = model.trainable_variables  # which claims those that it finds
-    return hook.claimed
+    """Whether somebody has asked for the gradient, or can: `model` has it."""
+    return hook.claimed or (
+        model is not None and any(v is hook for v in model.variables)
+    )
 
 
 def _check_loss_scaling(hook: Any, model: Any, optimizer: Any) -> None:

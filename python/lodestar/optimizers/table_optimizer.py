@@ -486,7 +486,7 @@ class TableOptimizer(
         lost = [
             repr(hook.table)
             for hook in self._tables.hooks()
-            if not (hook.in_layer or hook.table.is_known_to(store))
+            if not hook.is_in_file(store)
         ]
         if lost:
             warnings.warn(

@@ -1,4 +1,4 @@
-"""MultiSlot text and other formats of Paddle."""
+"""MultiSlot text, other formats of Paddle, and training by threads."""
 
 from lodestar.paddle.data_feed_desc import DataFeedDesc
 from lodestar.paddle.in_memory_dataset import InMemoryDataset
@@ -6,6 +6,7 @@ from lodestar.paddle.multislot_generator import MultiSlotGenerator
 from lodestar.paddle.parse_multislot import parse_multislot
 from lodestar.paddle.readers import reader
 from lodestar.paddle.selected_rows import SelectedRows
+from lodestar.paddle.train_from_dataset import train_from_dataset
 
 __all__ = [
     "DataFeedDesc",
@@ -14,4 +15,5 @@ __all__ = [
     "SelectedRows",
     "parse_multislot",
     "reader",
+    "train_from_dataset",
 ]

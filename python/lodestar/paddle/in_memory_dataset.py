@@ -1,6 +1,7 @@
 """InMemoryDataset: MultiSlot samples that are held in memory."""
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import command_words
+from lodestar.data.pieces import Piece
 from lodestar.data.record_dataset import (
     as_paths,
     check_shard,
@@ -406,6 +408,13 @@ class InMemoryDataset:
         # name it.
         holder = epoch(None, 0).take(0).map(finish, synchronous=True)
         return holder.concatenate(dataset)
+
+    def pieces(self) -> list[Piece]:
+        """Returns the queues, for training by threads."""
+        return [
+            Piece(f"queue {queue}", functools.partial(self.dataset, queue))
+            for queue in range(self._num_queues)
+        ]
 
     def _read(self, files: StrPaths, preload: bool) -> None:
         paths, num_shards, shard_index = self._options.shard_of(as_paths(files))

@@ -423,9 +423,7 @@ def _check_built(model: keras.Model) -> None:
 
 def _with_optimizer(tables: FoundTables, model: Any) -> FoundTables:
     """Adds the tables of gradients that a model's optimizer accumulates."""
-    if not isinstance(model, keras.Model):
-        return tables
-    own = tables_of_optimizer(compiled_optimizer(model))
+    own = tables_of_optimizer(model)
     return FoundTables({**tables.embeddings, **own}, tables.id_tables)
 
 

@@ -220,7 +220,7 @@ class Plan:
         }
         here = {**tables.embeddings, **tables.id_tables}
         kinds = {
-            name: f"{table.output_dim} {table.dtype.name}"
+            name: f"{table.output_dim} {table.dtype}"
             if isinstance(table, EmbeddingVariable)
             else id_contents.kind_of_table(table)
             for name, table in here.items()
@@ -423,7 +423,7 @@ def _check_embedding(
 ) -> None:
     for what, there, here in (
         ("dim", entry.dim, table.output_dim),
-        ("dtype", entry.dtype, table.dtype.name),
+        ("dtype", entry.dtype, table.dtype),
     ):
         if there != here:
             raise SnapshotError(

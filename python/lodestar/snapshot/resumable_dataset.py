@@ -33,6 +33,11 @@ class ResumableDataset(tf.data.Dataset):
         return self._dataset.element_spec
 
     @property
+    def dataset(self) -> tf.data.Dataset:
+        """The dataset that is read."""
+        return self._dataset
+
+    @property
     def iterator(self) -> Any:
         """The one iterator."""
         return self._resumed

@@ -1,12 +1,13 @@
-"""Where the steps of an epoch have their batches from."""
+"""Sources of the batches that steps train on."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 
 from lodestar._checks import check_at_least
+from lodestar.snapshot.resumable_dataset import ResumableDataset
 
 DatasetFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 
@@ -15,25 +16,28 @@ class BatchSource:
     """Batches that this program reads.
 
     Args:
-        name: Of the argument that `dataset` is, for messages.
-        dataset: Of batches.
-        steps: Of an epoch; None: a pass over the dataset.
-        anew: Each epoch begins with the first batch, not behind the last one's.
+        name: Name of the argument `dataset`, for error messages.
+        dataset: The batches.
+        steps: Steps per epoch. None: an epoch is one pass over the dataset.
+        restarts: Whether every epoch begins with the first batch.
 
     Attributes:
-        steps: The same, or as many as a pass has; None: that is not known.
+        steps: Steps per epoch; None if unknown.
+        iterator: The current pass over the data.
 
     Raises:
-        TypeError: `dataset` is none.
-        ValueError: `steps` is out of range.
+        TypeError: `dataset` is not a dataset.
+        ValueError: `steps` is out of range, or None for endless data.
     """
 
     def __init__(
-        self, name: str, dataset: Any, steps: int | None, anew: bool = False
+        self, name: str, dataset: Any, steps: int | None, restarts: bool = False
     ):
         check_dataset(name, dataset)
+        self._name = name
+        self.dataset = dataset
         self._passes = steps is None
-        self._anew = anew or self._passes
+        self._restarts = restarts or self._passes
         if steps is not None:
             check_at_least("steps", steps, 1)
         else:
@@ -45,37 +49,55 @@ class BatchSource:
             if batches != tf.data.UNKNOWN_CARDINALITY:
                 steps = batches
         self.steps = steps
-        self._dataset = dataset
-        self._iterator: Any = None
+        self.iterator: Any = None
 
     def begin(self) -> None:
         """Begins an epoch."""
-        if self._anew or self._iterator is None:
-            self._iterator = iter(self._dataset)
+        if self._restarts or self.iterator is None:
+            self.iterator = iter(self.dataset)
 
-    def take(self, steps: int) -> tuple[tuple[Any, ...], int]:
-        """What a function of `ScheduledStep` takes, and of how many steps it is.
+    def end(self) -> None:
+        """Ends an epoch of which every step was run."""
+        if self._passes and isinstance(self.dataset, ResumableDataset):
+            self.dataset.begin_anew()
 
-        Args:
-            steps: How many at most; 0 are taken at the end.
+    def take(self, steps: int) -> tuple[Any, int]:
+        """Returns at most `steps` batches, and how many they are.
+
+        There are none only at the end of the epoch.
         """
-        batches = list(itertools.islice(self._iterator, steps))
-        if not batches and not self._passes:
-            self._iterator = iter(self._dataset)
-            batches = list(itertools.islice(self._iterator, steps))
-        return (batches, tf.constant(len(batches))), len(batches)
+        batches = list(itertools.islice(self._batches(), steps))
+        if not batches and self.restart():
+            batches = list(itertools.islice(self._batches(), steps))
+        return batches, len(batches)
+
+    def restart(self) -> bool:
+        """Begins the data again, unless their end is that of the epoch."""
+        if self._passes:
+            return False
+        if isinstance(self.dataset, ResumableDataset):
+            raise ValueError(
+                f"`{self._name}` ends within an epoch. A ResumableDataset must "
+                "have the batches of all epochs: repeat its dataset, or leave "
+                "out the steps of an epoch."
+            )
+        self.iterator = iter(self.dataset)
+        return True
+
+    def _batches(self) -> Iterable[Any]:
+        return self.iterator
 
 
 class WorkerSource:
-    """Batches that every worker reads for itself, without end.
+    """Endless batches that every worker reads for itself.
 
     Args:
-        coordinator: Of the workers.
-        dataset: Of each worker.
-        steps: Of an epoch.
+        coordinator: Coordinator of the workers.
+        dataset: The dataset of each worker.
+        steps: Steps per epoch.
 
     Attributes:
-        steps: The same.
+        steps: Steps per epoch.
 
     Raises:
         ValueError: `steps` is None or out of range.
@@ -89,26 +111,29 @@ class WorkerSource:
     ):
         if steps is None:
             raise ValueError(
-                "`steps_per_epoch` is None, and `x` a function, whose datasets "
-                "have no end; give the steps of an epoch."
+                "`steps_per_epoch` is None, but the datasets of the function "
+                "`data` have no end; give the steps of an epoch."
             )
         check_at_least("steps", steps, 1)
         self.steps = steps
-        # Made here and sent: made over there, it could hold nothing from here.
+        # A dataset that workers make could not use resources of this program.
         self._iterator = iter(
             coordinator.create_per_worker_dataset(dataset.repeat())
         )
 
     def begin(self) -> None:
-        """Goes on where it is."""
+        """Begins an epoch, with the next batches."""
 
-    def take(self, steps: int) -> tuple[tuple[Any, ...], int]:
-        """As that of `BatchSource`."""
-        return (self._iterator, tf.constant(steps)), steps
+    def end(self) -> None:
+        """Ends an epoch."""
+
+    def take(self, steps: int) -> tuple[Any, int]:
+        """Returns the iterator of each worker, and `steps`."""
+        return self._iterator, steps
 
 
 def check_dataset(name: str, dataset: Any) -> None:
-    """Raises TypeError unless it is one."""
+    """Raises TypeError unless `dataset` is a `tf.data.Dataset`."""
     if not isinstance(dataset, tf.data.Dataset):
         raise TypeError(
             f"`{name}` must be a tf.data.Dataset, found "

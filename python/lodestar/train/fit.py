@@ -1,227 +1,325 @@
-"""fit and evaluate: Keras's, of models that strategies spread."""
+"""fit and evaluate: Keras's, with snapshots, threads, and under strategies."""
 
+import contextlib
+import os
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from lodestar import _private
 from lodestar._checks import check_at_least
-from lodestar.train import replicas
-from lodestar.train.batch_sources import BatchSource, DatasetFn
-from lodestar.train.scheduler import Scheduler, errors
+from lodestar._typing import StrPath, StrPaths
+from lodestar.callbacks.snapshot import Snapshot
+from lodestar.data.open_dataset import open_dataset
+from lodestar.data.schema import SchemaLike
+from lodestar.embedding import workers
+from lodestar.train.batch_sources import DatasetFn, check_dataset
+from lodestar.train.keras_steps import KerasTrainer, has_strategy
+from lodestar.train.loop import Logs, Loop
+from lodestar.train.scheduler import Scheduler
+from lodestar.train.step import check_is_compiled
+from lodestar.train.threads import ThreadTrainer
+
+Trainer = KerasTrainer | Scheduler
 
 
 def fit(
     model: keras.Model,
-    x: tf.data.Dataset | DatasetFn,
+    data: tf.data.Dataset | DatasetFn | StrPaths | Any,
     *,
     epochs: int = 1,
     verbose: Any = "auto",
     callbacks: Any = None,
-    validation_data: tf.data.Dataset | None = None,
+    validation_data: Any = None,
     initial_epoch: int = 0,
     steps_per_epoch: int | None = None,
     validation_steps: int | None = None,
     validation_freq: int = 1,
+    snapshots: Snapshot | StrPath | None = None,
+    threads: int | None = None,
     steps_per_round: int | None = None,
     sync_every: int = 1,
+    schema: SchemaLike | None = None,
+    batch_size: int | None = None,
 ) -> keras.callbacks.History:
-    """`model.fit` of a model under a strategy of `tf.distribute`.
+    """Trains a model as `model.fit` does, and in ways that `model.fit` does not.
 
-    Under ParameterServerStrategy each step runs on whichever worker is free, on
-    the weights that it finds. All workers wait after every `steps_per_round`
-    steps. Callbacks are called then, so that they see weights, tables and
-    metrics of one moment. Metrics are those of all steps, none counted twice. To go
-    on in the middle of an epoch, call it by `fit` of `lodestar.callbacks.Snapshot`.
+    With `snapshots`, training survives the end of its process: run again, the
+    same program restores the newest snapshot, finishes its epoch from the next
+    batch on, and trains the remaining epochs. Tables, weights, optimizer,
+    callbacks and logs are bitwise those of a training that was never interrupted.
 
-    Under MirroredStrategy and MultiWorkerMirroredStrategy it is what `model.fit`
-    would be if Keras could: a step is one of all replicas, callbacks are called
-    after each, and ragged ids and strings may be looked up. All workers call
-    it, with data in the same order, and each trains on its part of each batch.
+    >>> lodestar.train.fit(model, dataset, epochs=3, snapshots="snapshots")
+
+    With `threads`, each thread takes the next file of a list, and trains on its
+    batches (Hogwild; Niu et al., 2011). Tables and dense weights are shared, and
+    updated without a lock, so that two trainings by several threads differ.
+
+    >>> lodestar.train.fit(model, "log/20260130/*.txt", schema="schema.yaml", threads=2)
+
+    Under ParameterServerStrategy each step runs on whichever worker is free, with
+    the weights that it finds there. With `snapshots`, no batch is trained twice
+    or left out, but the order of steps differs. Under MirroredStrategy and
+    MultiWorkerMirroredStrategy a step is one of all replicas, each of which
+    trains on its part of each batch; ragged ids and strings can be looked up. All
+    workers call this function, with the same data in the same order.
+
+    Threads and the workers of ParameterServerStrategy run rounds of steps.
+    Callbacks of batches are called once per round, while no step runs, so that
+    they see tables, weights and metrics at a consistent point in time. Metrics
+    cover all steps, each once.
 
     >>> with strategy.scope():
-    ...     model = make_model()  # and its `compile`
+    ...     model = make_model()
+    ...     model.compile("adam", "binary_crossentropy")
     >>> lodestar.train.fit(model, dataset, epochs=3)
 
     Args:
-        model: Made and compiled in the scope of the strategy, with Keras's own
-            `train_step`. The `steps_per_execution` of `compile` is how many
-            steps a worker is given at a time.
-        x: Batches, read by this program, each trained on by one worker, or by
-            all replicas. Or, under ParameterServerStrategy, a function that
-            gives the dataset which every worker reads for itself, from its
-            beginning again where it ends. There the rank of its elements must
-            be known before they are read.
-        epochs: As `model.fit`.
-        verbose: As there.
-        callbacks: As there; those of batches are called once a round.
-        validation_data: Batches, evaluated as `x` is trained on.
-        initial_epoch: As there.
-        steps_per_epoch: As there, of all workers together; a dataset that ends
-            is read again, but for a ResumableDataset, whose data must not end
-            before the epochs do. None: one pass over `x`, which is no function then.
-        validation_steps: As there.
-        validation_freq: As there.
-        steps_per_round: Of all workers together; default: 100 for each.
-        sync_every: A worker reads the dense weights, computes the gradients of
-            so many steps by them, and updates them by the sum (Dean et al.,
-            2012, "Downpour SGD"). Tables are read and updated in every step.
-            It is how many steps a worker is given at a time, too.
+        model: Compiled, in the scope of its strategy if there is one. Threads and
+            workers of ParameterServerStrategy need Keras's own `train_step`. The
+            latter are given `steps_per_execution` steps at a time.
+        data: A `tf.data.Dataset` of batches, or paths that `open_dataset` opens.
+            With `threads`: paths, the result of `open_dataset` for files, a list
+            of datasets, or a `lodestar.paddle.InMemoryDataset`, whose queues the
+            threads take. Under ParameterServerStrategy also a function: it
+            returns the dataset that every worker reads for itself, again and
+            again, with elements of known rank.
+        epochs: See `model.fit`.
+        verbose: See `model.fit`.
+        callbacks: See `model.fit`.
+        validation_data: See `model.fit`; under a strategy a `tf.data.Dataset`.
+        initial_epoch: See `model.fit`. Not with `snapshots`.
+        steps_per_epoch: Steps of an epoch, by all workers together. Data that end
+            before are read again, except a ResumableDataset (thus with
+            `snapshots`), which must last for all epochs. None: an epoch is one
+            pass over the data.
+        validation_steps: See `model.fit`.
+        validation_freq: See `model.fit`.
+        snapshots: Folder of the snapshots, which are taken after each epoch; or a
+            `lodestar.callbacks.Snapshot`, which says when to take them.
+        threads: Number of threads; 0 starts one per core. There are never more
+            than files. None: `model.fit`'s one step at a time.
+        steps_per_round: Steps of a round; 100 per thread or worker by default.
+        sync_every: Under ParameterServerStrategy: a worker reads the dense
+            weights, computes the gradients of so many steps with them, and
+            updates them by the sum (Dean et al., 2012, "Downpour SGD"). Tables
+            are read and updated in every step.
+        schema: Schema of the files, if `data` are paths; see `open_dataset`.
+        batch_size: Batch size, if `data` are paths. Defaults to 1024.
 
     Returns:
-        As `model.fit`.
+        The history, see `model.fit`.
 
     Raises:
-        TypeError: `x` or `validation_data` is neither.
-        ValueError: An argument is out of range or for another strategy, the
-            model is not as above, there is no batch, or replicas of several
-            workers read different ones.
-        tf.errors.UnavailableError: A parameter server is gone, and its part of
-            the model with it; names it.
-        tf.errors.FailedPreconditionError: The servers belong to another
-            program, which is running.
-        tf.errors.OpError: As the dataset and the step.
+        TypeError: `data` or `validation_data` has the wrong type.
+        ValueError: An argument is out of range, or does not go with another or
+            with the strategy; the model is not as above; there is no batch; the
+            workers of a MultiWorkerMirroredStrategy read different ones.
+        NotImplementedError: The strategy is another one.
+        SnapshotError: See `lodestar.snapshot.restore`.
+        tf.errors.UnavailableError: A parameter server is gone, with its part of
+            the model; names it.
+        tf.errors.FailedPreconditionError: The servers belong to another running
+            program.
+        tf.errors.OpError: An error of the data or of a step. If a thread raises
+            it, all threads end after the step they are in; a note names the file.
     """
-    check_at_least("epochs", epochs, 0)
-    check_at_least("initial_epoch", initial_epoch, 0)
-    check_at_least("validation_freq", validation_freq, 1)
-    check_at_least("sync_every", sync_every, 1)
-    if replicas.are_of(model):
-        for name, given in (
-            ("steps_per_round", steps_per_round is not None),
-            ("sync_every", sync_every > 1),
-        ):
-            if given:
-                raise ValueError(
-                    f"`{name}` is for ParameterServerStrategy; here every step "
-                    "is one of all replicas."
-                )
-        return replicas.fit(
-            model,
-            x,
+    for name, value, least in (
+        ("epochs", epochs, 0),
+        ("initial_epoch", initial_epoch, 0),
+        ("validation_freq", validation_freq, 1),
+        ("sync_every", sync_every, 1),
+    ):
+        check_at_least(name, value, least)
+    check_is_compiled(model)
+    by_servers = _by_servers(model)
+    for name, given, allowed, when in (
+        (
+            "snapshots",
+            snapshots is not None,
+            threads is None and not callable(data),
+            "for batches that this program reads without `threads`; else save "
+            "with a lodestar.callbacks.Snapshot among the callbacks",
+        ),
+        (
+            "initial_epoch",
+            initial_epoch > 0,
+            snapshots is None,
+            "without `snapshots`, which say where to resume",
+        ),
+        (
+            "sync_every",
+            sync_every > 1,
+            by_servers,
+            "under ParameterServerStrategy",
+        ),
+        (
+            "steps_per_round",
+            steps_per_round is not None,
+            by_servers or threads is not None,
+            "under ParameterServerStrategy or with `threads`",
+        ),
+    ):
+        if given and not allowed:
+            raise ValueError(f"`{name}` works only {when}.")
+    data = _opened(data, schema, batch_size)
+    if snapshots is not None:
+        check_dataset("data", data)
+        if not isinstance(snapshots, Snapshot):
+            snapshots = Snapshot(snapshots)
+        data = snapshots.reader(data)
+    trainer: Trainer
+    if threads is not None:
+        trainer = ThreadTrainer(model, data, threads, steps_per_round)
+    elif by_servers:
+        trainer = Scheduler(model, data, steps_per_round, sync_every)
+    else:
+        trainer = KerasTrainer(model, data)
+    with trainer.errors():
+        steps = trainer.training(steps_per_epoch)
+        callbacks = [c for c in _flat(callbacks) if c is not snapshots]
+        # Last, so that it saves what the others have made of an epoch.
+        callbacks += [snapshots] if snapshots is not None else []
+        # Under this name in a function `fit`, layers find and check them.
+        callbacks = _callback_list(
             callbacks,
-            validation_data,
+            model,
+            verbose,
+            add_history=True,
             epochs=epochs,
-            verbose=verbose,
-            initial_epoch=initial_epoch,
-            steps_per_epoch=steps_per_epoch,
-            validation_steps=validation_steps,
-            validation_freq=validation_freq,
+            steps=steps.total,
         )
-    scheduler = Scheduler(model, x, steps_per_round)
-    function, at_once = scheduler.step.train, model.steps_per_execution
-    if sync_every > 1:
-        function, at_once = scheduler.step.push, sync_every
-    train = scheduler.source(steps_per_epoch)
-    validation = None
-    if validation_data is not None:
-        validation = BatchSource(
-            "validation_data", validation_data, validation_steps, anew=True
-        )
-    callbacks = _callback_list(
-        callbacks,
-        model,
-        verbose,
-        add_history=True,
-        epochs=epochs,
-        steps=train.steps,
-    )
-    logs: dict[str, Any] = {}
-    model.stop_training = False
-    with errors(scheduler.coordinator):
-        callbacks.on_train_begin()
-        first = _private.restored_epoch(model) or initial_epoch
-        _private.forget_initial_epoch(model)
-        for epoch in range(first, epochs):
-            model.reset_metrics()
-            callbacks.on_epoch_begin(epoch)
-            logs = scheduler.run(
-                train,
-                function,
-                at_once,
-                callbacks.on_train_batch_begin,
-                callbacks.on_train_batch_end,
-                lambda: model.stop_training,
-                # A snapshot may have been taken behind the last batch.
-                begun=getattr(callbacks, "first_batch", 0) > 0,
+        validate = None
+        if validation_data is not None:
+            validate = _validation(
+                trainer, validation_data, validation_steps, callbacks
             )
-            if validation is not None and not (epoch + 1) % validation_freq:
-                found = _evaluate(model, scheduler, validation, callbacks)
-                logs |= {f"val_{name}": value for name, value in found.items()}
-            callbacks.on_epoch_end(epoch, logs)
-            if model.stop_training:
-                break
-        # Weights become their averages, where the optimizer has some.
-        model.optimizer.finalize_variable_values(model.trainable_variables)
-        callbacks.on_train_end(logs)
-    return model.history
+        training: Any = contextlib.nullcontext()
+        if snapshots is not None:
+            training = snapshots.training(callbacks, trainer.build)
+        with training as resumption:
+            return Loop(callbacks).train(
+                steps,
+                range(initial_epoch, epochs),
+                validate=validate,
+                validation_freq=validation_freq,
+                resumption=resumption,
+                alike={
+                    "epochs": epochs,
+                    "initial_epoch": initial_epoch,
+                    "steps_per_epoch": steps_per_epoch,
+                    "validation_data": validation_data is not None,
+                    "validation_steps": validation_steps,
+                    "validation_freq": validation_freq,
+                },
+            )
 
 
 def evaluate(
     model: keras.Model,
-    x: tf.data.Dataset,
+    data: Any,
     *,
     verbose: Any = "auto",
     steps: int | None = None,
     callbacks: Any = None,
-) -> dict[str, Any]:
-    """`model.evaluate`, as `fit` is `model.fit`.
+) -> Logs:
+    """Evaluates a model as `model.evaluate` does, under every strategy of `fit`.
+
+    >>> with strategy.scope():
+    ...     model = make_model()
+    ...     model.compile("adam", "binary_crossentropy", metrics=["AUC"])
+    >>> metrics = lodestar.train.evaluate(model, dataset)
 
     Args:
-        model: As for `fit`.
-        x: Batches, as for `fit`.
-        verbose: As `model.evaluate`.
-        steps: As there.
-        callbacks: As there; those of batches are called once a round.
+        model: Compiled, see `fit`.
+        data: Batches, see `fit`; without a strategy, what `model.evaluate` takes.
+        verbose: See `model.evaluate`.
+        steps: See `model.evaluate`.
+        callbacks: See `model.evaluate`. Under ParameterServerStrategy those of
+            batches are called once per round.
 
     Returns:
         The metrics by name.
 
     Raises:
-        Exception: As `fit`.
+        Exception: See `fit`.
     """
-    if replicas.are_of(model):
-        return replicas.evaluate(
-            model, x, callbacks, verbose=verbose, steps=steps
+    check_is_compiled(model)
+    if not has_strategy(model):
+        return model.evaluate(
+            data,
+            verbose=verbose,
+            steps=steps,
+            callbacks=callbacks,
+            return_dict=True,
         )
-    scheduler = Scheduler(model, x, None)
-    source = BatchSource("x", x, steps)
-    callbacks = _callback_list(
-        callbacks, model, verbose, epochs=1, steps=source.steps
-    )
-    with errors(scheduler.coordinator):
-        return _evaluate(model, scheduler, source, callbacks)
+    workers.check_alike(model.distribute_strategy, {"steps": steps})
+    kind = Scheduler if _by_servers(model) else KerasTrainer
+    trainer: Trainer = kind(model, data)
+    with trainer.errors():
+        testing = trainer.testing("data", data, steps)
+        callbacks = _callback_list(
+            callbacks, model, verbose, epochs=1, steps=testing.total
+        )
+        return Loop(callbacks).test(testing)
 
 
-def _evaluate(
-    model: keras.Model,
-    scheduler: Scheduler,
-    source: BatchSource,
-    callbacks: keras.callbacks.CallbackList,
-) -> dict[str, Any]:
-    callbacks.on_test_begin()
-    model.reset_metrics()
-    logs = scheduler.run(
-        source,
-        scheduler.step.test,
-        model.steps_per_execution,
-        callbacks.on_test_batch_begin,
-        callbacks.on_test_batch_end,
+def _by_servers(model: keras.Model) -> bool:
+    return isinstance(
+        model.distribute_strategy, tf.distribute.ParameterServerStrategy
     )
-    callbacks.on_test_end(logs)
-    return logs
+
+
+def _opened(data: Any, schema: Any, batch_size: int | None) -> Any:
+    """Opens files; returns other data as they are."""
+    paths = data if isinstance(data, list | tuple) else [data]
+    if paths and all(isinstance(path, str | os.PathLike) for path in paths):
+        return open_dataset(data, schema, batch_size or 1024)
+    for name, given in (("schema", schema), ("batch_size", batch_size)):
+        if given is not None:
+            raise ValueError(
+                f"`{name}` is for `data` that are paths, found "
+                f"{type(data).__name__}."
+            )
+    return data
+
+
+def _flat(callbacks: Any) -> list[Any]:
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    return keras.tree.flatten(callbacks or [])
 
 
 def _callback_list(
     callbacks: Any, model: keras.Model, verbose: Any, **options: Any
 ) -> keras.callbacks.CallbackList:
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return callbacks
     return keras.callbacks.CallbackList(
         callbacks,
         model=model,
         verbose=verbose,
         add_progbar=verbose != 0,
         **options,
+    )
+
+
+def _validation(
+    trainer: Trainer,
+    data: Any,
+    steps: int | None,
+    callbacks: keras.callbacks.CallbackList,
+) -> Callable[[], Logs]:
+    """Returns what evaluates the model at the end of an epoch."""
+    model = callbacks.model
+    if has_strategy(model):
+        testing = trainer.testing("validation_data", data, steps)
+        return lambda: Loop(callbacks).test(testing)
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+    return lambda: model.evaluate(
+        x,
+        y,
+        sample_weight=weight,
+        steps=steps,
+        callbacks=callbacks,
+        return_dict=True,
     )

@@ -9,15 +9,15 @@ import tensorflow as tf
 from lodestar._checks import check_at_least
 from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.batch_sources import BatchSource, check_dataset
-from lodestar.train.scheduler import check_strategy, errors
-from lodestar.train.step import call_model
+from lodestar.train.scheduler import errors
+from lodestar.train.step import call_model, check_is_model
 
 # Batches that are in this process at a time, as they are or as outputs.
 _BATCHES_PER_ROUND = 256
 
 
 def predict(
-    model: keras.Model, x: tf.data.Dataset, *, steps: int | None = None
+    model: keras.Model, data: tf.data.Dataset, *, steps: int | None = None
 ) -> Any:
     """`model.predict` of a model under a ParameterServerStrategy.
 
@@ -27,7 +27,7 @@ def predict(
 
     Args:
         model: Made in the scope of the strategy, compiled or not.
-        x: Batches, read by this program, each computed by one worker: inputs,
+        data: Batches, read by this program, each computed by one worker: inputs,
             or tuples of them and what is left out, as labels.
         steps: How many; default: all.
 
@@ -36,29 +36,33 @@ def predict(
         RaggedTensors.
 
     Raises:
-        TypeError: `model` or `x` is none.
+        TypeError: `model` or `data` is none.
         ValueError: `model` is of another strategy, `steps` is out of range or
-            None where `x` has no end, or there is no batch.
+            None where `data` has no end, or there is no batch.
         tf.errors.UnavailableError: A parameter server is gone; names it.
         tf.errors.OpError: As the dataset and the model.
     """
-    check_strategy(model, instead="model.predict")
-    check_dataset("x", x)
+    check_is_model(model)
+    strategy = model.distribute_strategy
+    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise ValueError(
+            f"the model is made under {type(strategy).__name__}, wanted "
+            "ParameterServerStrategy; use model.predict."
+        )
+    check_dataset("data", data)
     if steps is not None:
         check_at_least("steps", steps, 1)
-        x = x.take(steps)
-    source = BatchSource("x", x, None)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(
-        model.distribute_strategy
-    )
+        data = data.take(steps)
+    source = BatchSource("data", data, None)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     if model not in _OUTPUTS:
         _OUTPUTS[model] = _outputs_of(model)
     outputs: list[Any] = []
     source.begin()
-    logs = UpdateLogs.of(coordinator.strategy)
+    logs = UpdateLogs.of(strategy)
     with errors(coordinator):
         while True:
-            (batches, _), taken = source.take(_BATCHES_PER_ROUND)
+            batches, taken = source.take(_BATCHES_PER_ROUND)
             if not taken:
                 break
             values = [
@@ -68,7 +72,7 @@ def predict(
             logs.join(coordinator)
             outputs += [value.get() for value in values]
     if not outputs:
-        raise ValueError("`x` has no batch.")
+        raise ValueError("`data` has no batch.")
     return tf.nest.map_structure(_as_array, *outputs)
 
 

@@ -1,6 +1,6 @@
 """The training step that a ClusterCoordinator schedules on workers."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -46,13 +46,6 @@ class ScheduledStep(TrainingStep):
     def metrics(self) -> list[Any]:
         """The state of metrics that have seen what the model's have."""
         return [v.numpy() for v in self._metrics]
-
-    def sum(self, states: Iterable[Tensors]) -> list[Any]:
-        """The state of metrics after what several calls have seen."""
-        return [
-            zero + sum(value - zero for value in values)
-            for zero, *values in zip(self._zero, *states, strict=True)
-        ]
 
     def _train(
         self, batches: Any, steps: tf.Tensor, updates: tf.Tensor

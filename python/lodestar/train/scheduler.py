@@ -1,7 +1,7 @@
 """Rounds of steps on the workers of a cluster."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -15,30 +15,38 @@ from lodestar.train.batch_sources import (
     check_dataset,
 )
 from lodestar.train.scheduled_step import ScheduledStep
+from lodestar.train.step import accumulates_gradients, check_train_step
 
-# Steps between two moments at which all workers wait, for each worker.
-_STEPS_PER_ROUND = 100
+# Default of the steps between two calls of callbacks, per worker or thread.
+STEPS_PER_ROUND = 100
 
 
 class Scheduler:
-    """Runs steps of a model on the workers of its cluster.
+    """Makes the steps of a model that the workers of its cluster run.
 
     Args:
-        model: As for `fit`.
-        x: As for `fit`.
-        steps_per_round: As for `fit`.
+        model: See `fit`.
+        data: See `fit`.
+        steps_per_round: See `fit`.
+        sync_every: See `fit`.
 
     Attributes:
-        step: Of the model.
-        coordinator: Of the workers.
+        step: The functions of the model that workers run.
+        coordinator: The coordinator of the workers.
 
     Raises:
-        TypeError: `model` or `x` is none.
-        ValueError: The model cannot be trained so, or of elements of unknown
-            rank, or `steps_per_round` is out of range.
+        TypeError: `data` is not a dataset or a function that returns one.
+        ValueError: The model cannot be trained by workers, elements have an
+            unknown rank, or `steps_per_round` is out of range.
     """
 
-    def __init__(self, model: keras.Model, x: Any, steps_per_round: int | None):
+    def __init__(
+        self,
+        model: keras.Model,
+        data: Any,
+        steps_per_round: int | None = None,
+        sync_every: int = 1,
+    ):
         _check_model(model)
         strategy = model.distribute_strategy
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(
@@ -50,101 +58,112 @@ class Scheduler:
                 for device in tf.config.list_logical_devices("CPU")
                 if "/job:worker/" in device.name
             }
-            steps_per_round = _STEPS_PER_ROUND * len(workers)
+            steps_per_round = STEPS_PER_ROUND * len(workers)
         check_at_least("steps_per_round", steps_per_round, 1)
-        self._steps_per_round = steps_per_round
-        self._logs = UpdateLogs.of(strategy)
-        self._by_workers = callable(x)
-        self._dataset = x(tf.distribute.InputContext()) if callable(x) else x
-        check_dataset("x", self._dataset)
-        with strategy.scope(), errors(self.coordinator):
-            spec = self._dataset.element_spec
+        self._round = steps_per_round
+        self._steps_per_call = model.steps_per_execution
+        self._sync_every = sync_every
+        self._by_workers = callable(data)
+        self._data = (
+            data(tf.distribute.InputContext()) if callable(data) else data
+        )
+        check_dataset("data", self._data)
+        with strategy.scope(), self.errors():
+            spec = self._data.element_spec
             try:
                 self.step = ScheduledStep.of(model, lambda: (None, spec), [])
             except (TypeError, ValueError):
                 _check_ranks(spec)
                 raise
 
-    def source(self, steps: int | None) -> BatchSource | WorkerSource:
-        """What gives the batches of `x`."""
+    def errors(self) -> contextlib.AbstractContextManager[None]:
+        """Returns `errors` of the coordinator."""
+        return errors(self.coordinator)
+
+    def build(self) -> str:
+        """Returns "": the variables of the first step are there."""
+        return ""
+
+    def training(self, steps: int | None) -> "ScheduledSteps":
+        """Returns the steps of training."""
+        source: BatchSource | WorkerSource
         if self._by_workers:
-            return WorkerSource(self.coordinator, self._dataset, steps)
-        return BatchSource("x", self._dataset, steps)
+            source = WorkerSource(self.coordinator, self._data, steps)
+        else:
+            source = BatchSource("data", self._data, steps)
+        if self._sync_every > 1:
+            return self._steps(source, self.step.push, self._sync_every)
+        return self._steps(source, self.step.train, self._steps_per_call)
 
-    def run(
+    def testing(
+        self, name: str, data: Any, steps: int | None
+    ) -> "ScheduledSteps":
+        """Returns the steps of an evaluation."""
+        source = BatchSource(name, data, steps, restarts=True)
+        return self._steps(source, self.step.test, self._steps_per_call)
+
+    def _steps(
+        self, source: BatchSource | WorkerSource, function: Any, per_call: int
+    ) -> "ScheduledSteps":
+        return ScheduledSteps(
+            self.coordinator, self.step, source, function, per_call, self._round
+        )
+
+
+class ScheduledSteps:
+    """Runs rounds of steps on workers.
+
+    Args:
+        coordinator: The coordinator of the workers.
+        step: The functions of a model.
+        source: Source of the batches.
+        function: One of these functions.
+        per_call: Steps that a worker is given at a time.
+        at_once: Steps per round.
+
+    Attributes:
+        total: Steps per epoch; None if unknown.
+        at_once: Steps per round.
+    """
+
+    def __init__(
         self,
+        coordinator: tf.distribute.coordinator.ClusterCoordinator,
+        step: ScheduledStep,
         source: BatchSource | WorkerSource,
         function: Any,
+        per_call: int,
         at_once: int,
-        begin: Callable[[int], None],
-        end: Callable[[int, dict[str, Any]], None],
-        stopped: Callable[[], bool] = lambda: False,
-        begun: bool = False,
-    ) -> dict[str, Any]:
-        """Runs an epoch, whose metrics go on from what the model's have seen.
+    ):
+        self._coordinator = coordinator
+        self._logs = UpdateLogs.of(coordinator.strategy)
+        self._step, self._function = step, function
+        self._source, self._per_call = source, per_call
+        self.total = source.steps
+        self.at_once = at_once
+        self.begin, self.end = source.begin, source.end
 
-        Args:
-            source: Of its batches.
-            function: Of `step`.
-            at_once: How many steps a worker is given at a time.
-            begin: Called with the number of the first step of a round.
-            end: Called with that of the last one, and the metrics so far.
-            stopped: Whether no other round is wanted, after each.
-            begun: Batches of the epoch were trained on before: there may be no
-                other one.
-
-        Returns:
-            The metrics by name.
-        """
-        source.begin()
-        done = 0
-        logs: dict[str, Any] = {}
-        total = self.step.metrics()
-        while True:
-            wanted = self._steps_per_round
-            if source.steps is not None:
-                wanted = min(wanted, source.steps - done)
-            if not wanted:
-                break
-            begin(done)
-            states, steps = self._round(source, function, at_once, wanted)
-            if not steps:
-                break
-            done += steps
-            total = self.step.sum([total, *states])
-            logs = {
-                name: value.item() if value.ndim == 0 else value
-                for name, value in self.step.merge([total]).items()
-            }
-            end(done - 1, logs)
-            if stopped():
-                break
-        if not done and not begun:
-            raise ValueError("there is no batch to train on or to evaluate.")
-        return logs
-
-    def _round(
-        self,
-        source: BatchSource | WorkerSource,
-        function: Any,
-        at_once: int,
-        steps: int,
-    ) -> tuple[list[Any], int]:
-        """Runs steps; gives the metrics of each call, and how many there were."""
-        calls = []
-        done = 0
+    def run(self, steps: int) -> tuple[int, Mapping[str, Any]]:
+        """Runs a round, and waits for all workers."""
+        calls, done = [], 0
         while done < steps:
-            arguments, taken = source.take(min(at_once, steps - done))
+            batches, taken = self._source.take(
+                min(self._per_call, steps - done)
+            )
             if not taken:
                 break
             calls.append(
                 self._logs.schedule(
-                    self.coordinator, function, arguments, taken
+                    self._coordinator,
+                    self._function,
+                    (batches, tf.constant(taken)),
+                    taken,
                 )
             )
             done += taken
-        self._logs.join(self.coordinator)
-        return [call.fetch() for call in calls], done
+        self._logs.join(self._coordinator)
+        states = [call.fetch() for call in calls]
+        return done, self._step.merge([self._step.metrics(), *states])
 
 
 @contextlib.contextmanager
@@ -166,31 +185,19 @@ def errors(
             raise
 
 
-def naming_lost_servers(
-    model: keras.Model,
-) -> contextlib.AbstractContextManager[None]:
-    """Within, an error that comes of a lost parameter server names it.
-
-    Args:
-        model: Of any strategy.
-    """
-    strategy = model.distribute_strategy
-    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        return contextlib.nullcontext()
-    return UpdateLogs.of(strategy).servers.naming_lost()
-
-
-def check_strategy(model: keras.Model, instead: str = "model.fit") -> None:
-    """Refuses what is no model under a ParameterServerStrategy."""
-    if not isinstance(model, keras.Model):
-        raise TypeError(
-            f"`model` must be a keras.Model, found {type(model).__name__}."
-        )
-    strategy = model.distribute_strategy
-    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+def _check_model(model: keras.Model) -> None:
+    check_train_step(model, "workers")
+    if model.run_eagerly:
+        raise ValueError("with `run_eagerly` no worker could run a step.")
+    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
         raise ValueError(
-            f"the model is made under {type(strategy).__name__}, wanted "
-            f"ParameterServerStrategy; use {instead}."
+            "a LossScaleOptimizer looks at the gradients of one step after the "
+            "other, which workers do not make; use float32 or bfloat16."
+        )
+    if accumulates_gradients(model):
+        raise ValueError(
+            "`gradient_accumulation_steps` adds up gradients of steps that "
+            "follow each other, which those of several workers do not."
         )
 
 
@@ -205,31 +212,3 @@ def _check_ranks(spec: Any) -> None:
                 "the model cannot be built; set it in the dataset, by "
                 "tf.ensure_shape."
             )
-
-
-def _check_model(model: keras.Model) -> None:
-    check_strategy(model)
-    if not model.compiled or model.optimizer is None:
-        raise ValueError(
-            "the model has no optimizer; call model.compile() first."
-        )
-    if model.run_eagerly:
-        raise ValueError("with `run_eagerly` no worker could run a step.")
-    if type(model).train_step is not keras.Model.train_step:
-        raise ValueError(
-            f"{type(model).__name__} has a `train_step` of its own; workers "
-            "run Keras's, whose metrics can be added up."
-        )
-    optimizer = model.optimizer
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        raise ValueError(
-            "a LossScaleOptimizer looks at the gradients of one step after the "
-            "other, which workers do not make; use float32 or bfloat16."
-        )
-    while optimizer is not None:
-        if optimizer.gradient_accumulation_steps:
-            raise ValueError(
-                "`gradient_accumulation_steps` adds up gradients of steps that "
-                "follow each other, which those of several workers do not."
-            )
-        optimizer = getattr(optimizer, "inner_optimizer", None)

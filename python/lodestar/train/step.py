@@ -247,6 +247,51 @@ def _compiled(function: Callable[..., Any]) -> Any:
     return tf.function(function, reduce_retracing=True, autograph=False)
 
 
+def check_is_compiled(model: Any) -> None:
+    """Raises TypeError or ValueError unless `model` is a compiled Keras model."""
+    check_is_model(model)
+    if not model.compiled:
+        raise ValueError(
+            "the model has no optimizer; call model.compile() first."
+        )
+
+
+def check_is_model(model: Any) -> None:
+    """Raises TypeError unless `model` is a Keras model."""
+    if not isinstance(model, keras.Model):
+        raise TypeError(
+            f"`model` must be a keras.Model, found {type(model).__name__}."
+        )
+
+
+def check_train_step(model: keras.Model, by: str) -> None:
+    """Raises ValueError unless a model has an optimizer and Keras's `train_step`.
+
+    Args:
+        model: Compiled.
+        by: Who runs the steps, for the error message.
+    """
+    if model.optimizer is None:
+        raise ValueError(
+            "the model has no optimizer; call model.compile() first."
+        )
+    if type(model).train_step is not keras.Model.train_step:
+        raise ValueError(
+            f"{type(model).__name__} has a `train_step` of its own; {by} run "
+            "Keras's, whose metrics can be added up."
+        )
+
+
+def accumulates_gradients(model: keras.Model) -> bool:
+    """Returns whether the optimizer adds up the gradients of several steps."""
+    optimizer = model.optimizer
+    while optimizer is not None:
+        if optimizer.gradient_accumulation_steps:
+            return True
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    return False
+
+
 def call_model(model: keras.Model, x: Any, training: bool) -> Any:
     """What a model makes of its inputs."""
     # A `call` of the user's own may know no `training`.

@@ -63,11 +63,12 @@ def train(path, kind, kill_at=None):
     """Trains four epochs of five steps, or goes on; returns the model."""
     m = model()  # sets the seed that the data's depends on, too
     data = repeated() if kind == "steps" else once()
-    reader = lodestar.snapshot.ResumableDataset(data)
-    snapshots = lodestar.callbacks.Snapshot(path, 3, iterator=reader)
-    snapshots.fit(
+    snapshots = lodestar.callbacks.Snapshot(path, 3)
+    lodestar.train.fit(
         m,
+        data,
         epochs=4,
+        snapshots=snapshots,
         steps_per_epoch=5 if kind == "steps" else None,
         callbacks=[] if kill_at is None else [_Kill(snapshots, kill_at)],
         verbose=0,

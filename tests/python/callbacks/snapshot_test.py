@@ -10,6 +10,7 @@ import resume_trainer
 import tensorflow as tf
 from processes import Fork
 
+import lodestar
 from lodestar import snapshot
 from lodestar.callbacks import Snapshot
 from lodestar.callbacks import snapshot as module
@@ -197,17 +198,18 @@ def test_fit_goes_on_where_it_was_stopped(
         _write_at_once(monkeypatch)
 
     def fit_on(seen, epochs, name=path):
-        m, reader = model(), snapshot.ResumableDataset(data())
-        callback = Snapshot(name, 2, iterator=reader)
-        history = callback.fit(
+        m, batches, callback = model(), data(), Snapshot(name, 2)
+        history = lodestar.train.fit(
             m,
+            batches,
+            snapshots=callback,
             epochs=epochs,
             steps_per_epoch=steps,
             callbacks=[seen],
             validation_data=resume_trainer.once().take(1),
             verbose=0,
         )
-        return m, history, callback
+        return m, history, (callback, batches)
 
     whole = Seen()
     trained, history, _ = fit_on(whole, 4, path + "_whole")
@@ -222,7 +224,7 @@ def test_fit_goes_on_where_it_was_stopped(
     ]
     assert snapshot.versions(path)[-1].metadata["epoch_ended"] is False
     resumed = Seen()
-    m, history, callback = fit_on(resumed, 3)
+    m, history, (callback, reader) = fit_on(resumed, 3)
     assert resumed.calls == [
         *["begin", "epoch 1", 3, 4, "end", *whole_epochs(3, 2)],
         *OVER,
@@ -230,8 +232,10 @@ def test_fit_goes_on_where_it_was_stopped(
     assert history.epoch == [1, 2]
     # In one process it restores nothing any more.
     resumed.calls.clear()
-    callback.fit(
+    lodestar.train.fit(
         m,
+        reader,
+        snapshots=callback,
         epochs=4,
         steps_per_epoch=steps,
         callbacks=[resumed],
@@ -249,9 +253,15 @@ def test_fit_goes_on_where_it_was_stopped(
 
 def passes(path, epochs, every=2, **options):
     """Trains `epochs` passes over the data, or goes on."""
-    m, reader = model(), snapshot.ResumableDataset(resume_trainer.once())
-    callback = Snapshot(path, every, iterator=reader)
-    callback.fit(m, epochs=epochs, verbose=0, **options)
+    m = model()
+    lodestar.train.fit(
+        m,
+        resume_trainer.once(),
+        epochs=epochs,
+        snapshots=Snapshot(path, every),
+        verbose=0,
+        **options,
+    )
     return m
 
 
@@ -275,26 +285,48 @@ def test_a_fit_that_was_interrupted_is_called_again(path):
             if self.calls == 8:
                 raise Interrupted  # before the snapshots see the batch
 
-    m, reader = model(), snapshot.ResumableDataset(resume_trainer.once())
-    callback, interrupt = Snapshot(path, 2, iterator=reader), Interrupt()
+    m, data = model(), resume_trainer.once()
+    interrupt = Interrupt()
+    options = {
+        "epochs": 3,
+        "snapshots": Snapshot(path, 2),
+        "callbacks": [interrupt],
+        "verbose": 0,
+    }
     with pytest.raises(Interrupted):
-        callback.fit(m, epochs=3, verbose=0, callbacks=[interrupt])
-    callback.fit(m, epochs=3, verbose=0, callbacks=[interrupt])
+        lodestar.train.fit(m, data, **options)
+    lodestar.train.fit(m, data, **options)
     assert int(m.optimizer.iterations) == 15
     assert state(m) == state(passes(path + "_whole", 3))
 
 
 def test_fit_refuses(path):
-    data = snapshot.ResumableDataset(batches())
-    with pytest.raises(ValueError, match="`iterator` of the callback is None"):
-        Snapshot(path).fit(model())
-    with pytest.raises(ValueError, match="`class_weight` makes another data"):
-        Snapshot(path, iterator=data).fit(model(), class_weight={0: 1.0})
+    train, data = lodestar.train.fit, batches()
+    reader = snapshot.ResumableDataset(data)
+    callback = Snapshot(path, iterator=snapshot.ResumableDataset(batches()))
+    for other in (data, reader):
+        with pytest.raises(ValueError, match="saves the place of <.* not that"):
+            train(model(), other, snapshots=callback, steps_per_epoch=2)
+    with pytest.raises(TypeError, match="class_weight"):
+        train(model(), data, snapshots=path, class_weight={0: 1.0})
+    with pytest.raises(
+        TypeError, match="`data` must be a tf.data.Dataset, fou"
+    ):
+        train(model(), np.ones((4, 2)), snapshots=path)
+    with pytest.raises(ValueError, match="`initial_epoch` works only without"):
+        train(model(), data, snapshots=path, initial_epoch=1)
+    with pytest.raises(ValueError, match="`data` has no end; give the steps"):
+        train(model(), data, snapshots=path)
     m = model()
     m.optimizer.build(m.trainable_variables)
-    snapshot.save(path, m, iterator=data)
+    snapshot.save(path, m, iterator=reader)
     with pytest.raises(ValueError, match="no `epoch` and `batch` in its meta"):
-        Snapshot(path, iterator=data).fit(model(), steps_per_epoch=2)
+        train(model(), data, snapshots=path, steps_per_epoch=2)
+    callback = Snapshot(path)
+    snapshot.restore(path, m)
+    fit(m, callback, epochs=1)
+    with pytest.raises(ValueError, match="saves the place of None, not that"):
+        train(m, data, snapshots=callback, steps_per_epoch=2)
     with pytest.raises(ValueError, match="`metadata` has batch, epoch, under"):
         fit(model(), Snapshot(path, metadata={"epoch": 1, "batch": 2}))
 

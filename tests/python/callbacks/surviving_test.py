@@ -90,7 +90,7 @@ def test_a_strategy_of_which_nothing_is_known(files):
     with strategy.scope():
         m = surviving_trainer.dense_model()
     with pytest.raises(NotImplementedError, match="know CentralStorageStrat"):
-        Snapshot("unused", iterator=reader).fit(m)
+        lodestar.train.fit(m, reader, snapshots="unused")
 
 
 def test_one_that_has_ended_stays_as_it_is(files, whole):
@@ -179,9 +179,14 @@ def fit(path, callbacks, epochs=2, steps=3, m=None):
     m = m or model()
     ids = np.arange(24).reshape(12, 2)
     data = tf.data.Dataset.from_tensor_slices((ids, ids[:, :1] % 3)).repeat()
-    callback = Snapshot(path, iterator=snapshot.ResumableDataset(data.batch(4)))
-    callback.fit(
-        m, epochs=epochs, steps_per_epoch=steps, callbacks=callbacks, verbose=0
+    lodestar.train.fit(
+        m,
+        data.batch(4),
+        epochs=epochs,
+        steps_per_epoch=steps,
+        callbacks=callbacks,
+        snapshots=path,
+        verbose=0,
     )
     return m
 
@@ -253,20 +258,17 @@ def test_what_other_callbacks_know(tmp_path):
 def test_in_one_process_it_is_one_training_too(tmp_path):
     counter, stop = Counter(), EarlyStopping("loss", patience=0, mode="max")
     stop.min_delta = 1e9  # no epoch is better than the first
-    callback = Snapshot(
-        str(tmp_path),
-        iterator=snapshot.ResumableDataset(
-            tf.data.Dataset.from_tensors(
-                (np.ones((4, 2), int), np.ones(4))
-            ).repeat()
-        ),
-    )
+    callback = Snapshot(str(tmp_path))
+    data = tf.data.Dataset.from_tensors((np.ones((4, 2), int), np.ones(4)))
+    data = data.repeat()
     m = model()
     for patience, epochs in ((0, 2), (0, 2), (3, 4)):
         stop.patience = patience
-        callback.fit(
+        lodestar.train.fit(
             m,
+            data,
             epochs=9,
+            snapshots=callback,
             steps_per_epoch=2,
             callbacks=[callback, [counter, stop]],
             verbose=0,
@@ -288,7 +290,7 @@ def test_other_metrics_than_saved(tmp_path):
             self.model.stop_training = batch == 1
 
     fit(str(tmp_path), Stop())
-    with pytest.warns(RuntimeWarning, match="begin anew, as they are others"):
+    with pytest.warns(RuntimeWarning, match="begin anew, as they differ"):
         m = fit(str(tmp_path), [], m=model(["mae"]))
     assert int(m.optimizer.iterations) == 6
 

@@ -140,7 +140,7 @@ class Script(keras.callbacks.Callback):
         end: Called with the model, to end the process.
         punctual: Whether each step waits for the snapshot before it. One that
             slips behind the last batch of a pass would bring the next pass in
-            another order, as the docstring of `Snapshot.fit` says.
+            another order, as saving.md says.
     """
 
     def __init__(self, snapshots, at=None, end=None, punctual=False):
@@ -213,9 +213,11 @@ def train(
             "score", mode="max", patience=2, restore_best_weights=True
         ),
     }
-    snapshots.fit(
+    lodestar.train.fit(
         m,
+        data,
         epochs=EPOCHS,
+        snapshots=snapshots,
         steps_per_epoch=5 if kind == "steps" else None,
         callbacks=[script, *(callbacks[name] for name in order)],
         validation_data=batches(files, padded).take(2),

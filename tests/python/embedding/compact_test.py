@@ -34,7 +34,7 @@ def apply(table, ids):
                 tf.ones([len(ids), table.output_dim]), tf.constant(ids)
             )
         ],
-        [table.hook],
+        [table],
     )
 
 

@@ -53,7 +53,7 @@ def train(num_shards, policies):
         **policies,
     )
     optimizer = lodestar.optimizers.Adam(0.01)
-    optimizer.build(table.trainable_variables)
+    optimizer.build([table])
 
     @tf.function(
         input_signature=[
@@ -66,8 +66,8 @@ def train(num_shards, policies):
             rows = table.lookup(ids, training=True)
             pooled = table.lookup(bags, combiner="mean", training=True)
             loss = tf.reduce_sum(tf.sin(rows)) + tf.reduce_sum(pooled**2)
-        gradients = tape.gradient(loss, table.trainable_variables)
-        optimizer.apply(gradients, table.trainable_variables)
+        gradients = tape.gradient(loss, [table])
+        optimizer.apply(gradients, [table])
 
     rng = np.random.default_rng(1)
     for _ in range(4):
@@ -243,7 +243,7 @@ def test_tables_that_start_alike_are_warned_of(equal):
     optimizer = lodestar.optimizers.SGD()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        optimizer.build([layer.table.hook for layer in layers])
+        optimizer.build([layer.table for layer in layers])
     messages = [
         str(w.message) for w in caught if "start with" in str(w.message)
     ]

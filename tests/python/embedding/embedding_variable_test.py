@@ -157,7 +157,7 @@ def test_export_and_import():
     a.lookup([5, -5, 0], training=True)
     lodestar.optimizers.Adagrad().apply(
         [tf.IndexedSlices(tf.ones([1, 2]), tf.constant([5], tf.int64))],
-        [a.hook],
+        [a],
     )
     rows = a.export()
     assert rows.ids.numpy().tolist() == [-5, 0, 5]
@@ -292,7 +292,7 @@ def test_a_step_that_says_nothing_of_training_trains(combiner, graph):
     def step():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(t.lookup([[1], [2]], combiner=combiner))
-        optimizer.apply(tape.gradient(loss, [t.hook]), [t.hook])
+        optimizer.apply(tape.gradient(loss, [t]), [t])
 
     (tf.function(step) if graph else step)()
     stats = t.stats()

@@ -215,12 +215,12 @@ CALLS = {
         r"`ids` is a RaggedTensor of shape \(2, None\); load_rows takes a dense",
     ),
     "gradient without ids": (
-        lambda t: lodestar.optimizers.SGD().apply([tf.ones((3, 2))], [t.hook]),
+        lambda t: lodestar.optimizers.SGD().apply([tf.ones((3, 2))], [t]),
         "The gradient of <EmbeddingVariable 't' .*> is a EagerTensor, wanted",
     ),
     "gradient of floating ids": (
         lambda t: lodestar.optimizers.SGD().apply(
-            [tf.IndexedSlices(tf.ones((1, 2)), [1.5])], [t.hook]
+            [tf.IndexedSlices(tf.ones((1, 2)), [1.5])], [t]
         ),
         "`indices` of dtype float32, wanted integer ids",
     ),

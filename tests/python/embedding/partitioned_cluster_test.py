@@ -20,8 +20,8 @@ def step_of(table, optimizer):
         with tf.GradientTape() as tape:
             rows = table.lookup(ids, combiner="mean", training=True)
             loss = tf.reduce_mean((tf.reduce_sum(rows, 1) - 1.0) ** 2)
-        gradient = tape.gradient(loss, table.hook)
-        optimizer.apply([gradient], [table.hook])
+        gradient = tape.gradient(loss, table)
+        optimizer.apply([gradient], [table])
         return loss
     return step
 
@@ -50,7 +50,7 @@ there = lodestar.EmbeddingVariable(
 spec = tf.RaggedTensorSpec([None, None], tf.int64)
 for table in (here, there):
     optimizer = wrap(keras.optimizers.Adam(0.1))
-    optimizer.build([table.hook])
+    optimizer.build([table])
     eager = step_of(table, optimizer)
     graph = tf.function(eager, input_signature=[spec], autograph=False)
     for i, ids in enumerate(batches()):
@@ -58,7 +58,7 @@ for table in (here, there):
 assert_same(there, here)
 assert sum(there.stats()["per_part"]["rows"]) == int(here.size())
 assert min(there.stats()["per_part"]["rows"]) > 0
-shown = tf.convert_to_tensor(there.hook).numpy().tolist()
+shown = tf.convert_to_tensor(there).numpy().tolist()
 assert sorted(shown) == sorted(there.export().rows.numpy().tolist())
 path = tf.train.Checkpoint(t=there).write(sys.argv[1])
 again = lodestar.EmbeddingVariable(4, **options)
@@ -69,7 +69,7 @@ assert_same(again, here)
 with strategy.scope():
     layer = lodestar.layers.DynamicEmbedding(4, **options)
     optimizer = wrap(keras.optimizers.Adam(0.1))
-    optimizer.build([layer.hook])
+    optimizer.build([layer.table])
 assert list(layer.table.devices) == servers
 assert layer.get_config()["devices"] is None
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)

@@ -14,6 +14,7 @@ import lodestar
 from lodestar.embedding import devices as devices_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.partitioned_variable import PartitionedEmbeddingVariable
+from lodestar.layers.feature import serialize_table
 from lodestar.ops import id_hash
 
 COUNTS = [1, 2, 3]
@@ -131,7 +132,7 @@ def test_bags_and_their_gradients_are_the_same(combiner, count, rng):
                     ids, combiner=combiner, padding_id=1, default_id=-5
                 )
                 loss = tf.reduce_sum(rows * rows)
-            gradient = tape.gradient(loss, t.hook)
+            gradient = tape.gradient(loss, t)
             results.append((rows, gradient.values, gradient.indices))
         for a, b in zip(*results, strict=True):
             np.testing.assert_array_equal(a, b)
@@ -150,7 +151,7 @@ def test_weights_and_sparse_ids_are_the_same():
                 ids, training=True, weights=weights, combiner="mean"
             )
             loss = tf.reduce_sum(rows**2)
-        gradient, of_weights = tape.gradient(loss, [t.hook, weights.values])
+        gradient, of_weights = tape.gradient(loss, [t, weights.values])
         results.append((rows, gradient.values, gradient.indices, of_weights))
     for a, b in zip(*results, strict=True):
         np.testing.assert_allclose(a, b, 1e-6)
@@ -206,7 +207,7 @@ def test_updates_are_the_same(inner, graph, rng):
     for t in tables:
         dense = tf.Variable(tf.ones([4]))
         optimizer = wrap(INNERS[inner]())
-        optimizer.build([t.hook, dense])
+        optimizer.build([t, dense])
 
         def step(ids, t=t, dense=dense, optimizer=optimizer):
             with tf.GradientTape() as tape:
@@ -215,7 +216,7 @@ def test_updates_are_the_same(inner, graph, rng):
                     ids + 1, combiner="mean"
                 )
                 loss = tf.reduce_sum((rows @ dense[:, None] - 1) ** 2)
-            variables = [t.hook, dense]
+            variables = [t, dense]
             optimizer.apply(tape.gradient(loss, variables), variables)
             return loss
 
@@ -240,7 +241,7 @@ def test_a_step_without_ids_of_a_part_advances_it():
     ids = tf.constant([7], tf.int64)
     several.lookup(ids, training=True)
     gradient = tf.IndexedSlices(tf.ones([1, 4]), ids, tf.constant([-1, 4]))
-    wrap("adam").apply([gradient], [several.hook])
+    wrap("adam").apply([gradient], [several])
     assert [int(part.call(step_of)) for part in several.parts] == [1, 1, 1]
     # All parts have the optimizer's slots, which an export needs.
     assert set(several.export().optimizer_slots) == {"momentum", "velocity"}
@@ -258,13 +259,13 @@ def test_nothing_is_written_of_a_gradient_that_is_not_finite(graph):
     values = np.ones((len(MANY), 4), np.float32)
     values[3, 2] = np.nan
     optimizer = wrap("sgd")
-    optimizer.build([several.hook])
+    optimizer.build([several])
 
     def step():
         gradient = tf.IndexedSlices(
             tf.constant(values), tf.constant(MANY), tf.constant([-1, 4])
         )
-        optimizer.apply([gradient], [several.hook])
+        optimizer.apply([gradient], [several])
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="table 't'"):
         (tf.function(step) if graph else step)()
@@ -273,7 +274,7 @@ def test_nothing_is_written_of_a_gradient_that_is_not_finite(graph):
         np.testing.assert_array_equal(before[name], after[name], name)
     skipping = wrap("sgd", nonfinite="skip")
     optimizer = skipping
-    skipping.build([several.hook])
+    skipping.build([several])
     step()
     changed = (contents(several)["rows"] != before["rows"]).any(1)
     np.testing.assert_array_equal(before["ids"][~changed], [MANY[3]])
@@ -286,12 +287,12 @@ def test_another_optimizer_is_refused_before_any_part_is_written():
         tf.ones([len(MANY), 4]), tf.constant(MANY), tf.constant([-1, 4])
     )
     former = wrap("adam")
-    former.apply([gradient], [several.hook])
+    former.apply([gradient], [several])
     with pytest.warns(UserWarning, match=r"fresh slots .*\(adam\)"):
-        wrap("adagrad").apply([gradient], [several.hook])
+        wrap("adagrad").apply([gradient], [several])
     before = contents(several)["rows"]
     with pytest.raises(tf.errors.FailedPreconditionError, match="adam"):
-        former.apply([gradient], [several.hook])
+        former.apply([gradient], [several])
     np.testing.assert_array_equal(before, contents(several)["rows"])
 
 
@@ -410,7 +411,7 @@ def test_frequencies_decay():
         gradient = tf.IndexedSlices(
             tf.ones([1, 4]), tf.constant([1], tf.int64), tf.constant([-1, 4])
         )
-        wrap("sgd").apply([gradient], [part.hook])
+        wrap("sgd").apply([gradient], [part])
     assert_same(one, several)
 
 
@@ -466,7 +467,7 @@ def trained(count, steps=3, **options):
     for ids in ragged_batches(np.random.default_rng(5), steps):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(t.lookup(ids, combiner="sum") ** 2)
-        optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+        optimizer.apply([tape.gradient(loss, t)], [t])
     return t
 
 
@@ -535,7 +536,7 @@ def test_a_copy_has_parts_of_its_own():
     assert int(several.size()) > 0 and int(copied.size()) == 0
     shallow = copy.copy(several)
     assert shallow.parts is several.parts
-    assert shallow.hook is several.hook
+    assert shallow is several
 
 
 def test_parts_go_with_the_table():
@@ -553,7 +554,7 @@ def test_parts_go_with_the_table():
 
 def test_config_names_the_devices():
     several = table(2)
-    config = keras.saving.serialize_keras_object(several)
+    config = serialize_table(several)
     again = keras.saving.deserialize_keras_object(config)
     assert isinstance(again, PartitionedEmbeddingVariable)
     assert (

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.embedding import table_store
+from lodestar.layers.feature import serialize_table
 
 
 def table(**options):
@@ -43,7 +44,7 @@ def test_admission_counts_steps(admission):
     assert ids_of(t) == [1]
     assert int(t.frequency([1])[0]) == 2
     before = t.lookup([1]).numpy()
-    lodestar.optimizers.SGD().apply([tape.gradient(loss, t.hook)], [t.hook])
+    lodestar.optimizers.SGD().apply([tape.gradient(loss, t)], [t])
     assert ids_of(t) == [1]
     assert (t.lookup([1]).numpy() < before).all()
     assert t.stats()["gradients_dropped"] == 1
@@ -147,7 +148,7 @@ def test_a_look_up_may_admit_all_or_none(admission, combiner):
     assert ids_of(t) == [1, 2]
     with tf.GradientTape() as tape:
         rows = look_up([3], admit=True)
-    assert tape.gradient(rows, t.hook).indices.numpy().tolist() == [3]
+    assert tape.gradient(rows, t).indices.numpy().tolist() == [3]
     t.lookup([[4]], training=False, combiner=combiner, admit=True)
     assert ids_of(t) == [1, 2, 3]
     with pytest.raises(ValueError, match="`admit`=True .* `grow`=False"):
@@ -320,7 +321,7 @@ def test_the_step_is_the_users_once_set():
     def train():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(t.lookup([1], training=True))
-        optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+        optimizer.apply([tape.gradient(loss, t)], [t])
 
     train()
     assert int(t.step) == int(optimizer.iterations) == 1
@@ -356,7 +357,7 @@ def test_inspect():
     for _ in range(2):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(t.lookup([1], training=True))
-        optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+        optimizer.apply([tape.gradient(loss, t)], [t])
     t.lookup([2], training=True)
     found = t.inspect([1, 2, 3])
     assert found.states == ["resident", "pending", "missing"]
@@ -405,7 +406,7 @@ def test_shared_rows(tmp_path):
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(t.lookup(ids, training=True))
     lodestar.optimizers.Adagrad(0.1).apply(
-        [tape.gradient(loss, t.hook)], [t.hook]
+        [tape.gradient(loss, t)], [t]
     )
     assert int(t.size()) == 0
     assert t.stats()["gradients_dropped"] == 0
@@ -458,7 +459,7 @@ def test_config_round_trip():
         "eviction": [lodestar.MaxAge(5), lodestar.MaxRows(7, "lfu")],
     }
     t = table(**policies)
-    config = keras.saving.serialize_keras_object(t)
+    config = serialize_table(t)
     again = keras.saving.deserialize_keras_object(config)
     assert again.get_config() == t.get_config()
     layer = lodestar.layers.DynamicEmbedding(2, name="l", **policies)

@@ -20,7 +20,7 @@ def rows():
     table.lookup([5, -5, 0, 5], training=True)
     lodestar.optimizers.Adagrad().apply(
         [tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0], tf.int64))],
-        [table.hook],
+        [table],
     )
     return table.export()
 

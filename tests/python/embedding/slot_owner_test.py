@@ -260,7 +260,7 @@ def slices(ids=(1, 2)):
 
 def train(table, optimizer):
     table.lookup([1, 2], training=True)
-    optimizer.apply([slices()], [table.hook])
+    optimizer.apply([slices()], [table])
 
 
 def accumulator(table):
@@ -470,8 +470,8 @@ def test_all_parts_of_a_table_start_afresh():
     table = lodestar.EmbeddingVariable(2, devices=["/CPU:0", "/CPU:0"])
     ids = np.arange(20)
     table.lookup(ids, training=True)
-    wrap("adagrad").apply([slices(ids)], [table.hook])
+    wrap("adagrad").apply([slices(ids)], [table])
     with dropped("adagrad"):
-        wrap("adam").apply([slices(ids)], [table.hook])
+        wrap("adam").apply([slices(ids)], [table])
     velocity = table.export().optimizer_slots["velocity"].numpy()
     np.testing.assert_allclose(velocity, 0.001, 1e-3)

@@ -69,7 +69,7 @@ def test_bags_and_their_gradients(devices, rng, combiner, options, graph):
                 ids, combiner=combiner, training=training, **options
             )
             loss = tf.reduce_sum(rows * factors)
-        gradient = tape.gradient(loss, table.hook.value)
+        gradient = tape.gradient(loss, table.value)
         return rows, gradient.values, gradient.indices
 
     run = tf.function(step) if graph else step
@@ -153,7 +153,7 @@ def test_tables_on_the_cpu_stay_there_within_the_scope_of_a_gpu(rng):
             rows = cpu.lookup(ids, combiner="mean", training=True)
             rows += cpu.lookup(tf.range(9, dtype=tf.int64), training=True)
         with tf.device("/GPU:0"):
-            return tape.gradient(rows, cpu.hook.value).values
+            return tape.gradient(rows, cpu.value).values
 
     step()
     operations = step.get_concrete_function().graph.get_operations()
@@ -278,9 +278,9 @@ def test_dtypes(devices, rng, dtype):
     for t in (cpu, gpu):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(t.lookup(ids, combiner="mean") ** 2)
-        gradient = tape.gradient(loss, [t.hook])
+        gradient = tape.gradient(loss, [t])
         assert gradient[0].values.dtype == dtype
-        lodestar.optimizers.SGD(0.1).apply(gradient, [t.hook])
+        lodestar.optimizers.SGD(0.1).apply(gradient, [t])
     a, b = content(cpu), content(gpu)
     np.testing.assert_array_equal(a["ids"], b["ids"])
     np.testing.assert_allclose(

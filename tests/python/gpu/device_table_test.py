@@ -131,7 +131,7 @@ def test_training(devices, rng, optimizer):
         for ids in batches:
             with tf.GradientTape() as tape:
                 loss = tf.reduce_sum(t.lookup(ids, training=True) ** 2)
-            hook = t.trainable_variables[0]
+            hook = t
             wrapped.apply_gradients([(tape.gradient(loss, hook), hook)])
     assert_same(cpu, gpu)
 
@@ -250,7 +250,7 @@ def test_what_is_not_finite_is_refused_or_left_out(devices):
         before = content(gpu)
         with tf.device("/CPU:0"):
             optimizer = lodestar.optimizers.SGD(1.0, nonfinite=nonfinite)
-        hook = gpu.trainable_variables[0]
+        hook = gpu
         gradient = tf.IndexedSlices(
             tf.constant([[1.0] * 4, [float("nan")] * 4]),
             tf.constant([1, 2], tf.int64),
@@ -308,7 +308,7 @@ def test_skipped_gradients_make_no_rows():
     gpu = table(["/GPU:0"])
     with tf.device("/CPU:0"):
         optimizer = lodestar.optimizers.SGD(1.0, nonfinite="skip")
-    hook = gpu.trainable_variables[0]
+    hook = gpu
     gpu.lookup([1], training=True)
     gradient = tf.IndexedSlices(
         tf.constant([[1.0] * 4, [float("inf")] * 4]),
@@ -324,7 +324,7 @@ def test_gradients_do_not_wait_on_a_gpu():
     gpu = table(["/GPU:0"])
     with tf.device("/CPU:0"):
         optimizer = lodestar.optimizers.SGD(1.0, gradient_accumulation_steps=2)
-    hook = gpu.trainable_variables[0]
+    hook = gpu
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(gpu.lookup([1], training=True))
     gradient = tape.gradient(loss, hook)

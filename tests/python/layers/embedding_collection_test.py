@@ -148,7 +148,7 @@ def test_gradients_equal_one_layer_a_feature():
                     for i, r in enumerate(rows.values())
                 ]
             )
-        gradients = tape.gradient(loss, [two.hook, three.hook])
+        gradients = tape.gradient(loss, [two, three])
         slices.append(
             [lodestar.optimizers.merge_duplicates(g) for g in gradients]
         )

@@ -258,7 +258,7 @@ def test_the_summary_counts_rows(make, capsys):
     for layer in model.layers:
         assert f" {layer.count_params():,} " in shown
     # Nothing else sees them: slots have this shape.
-    assert all(t.hook.shape == (0, t.output_dim) for t in tables_in(model))
+    assert all(t.value.shape == (0, t.output_dim) for t in tables_in(model))
 
 
 def test_the_summary_counts_frozen_rows_apart(capsys):

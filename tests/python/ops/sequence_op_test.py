@@ -120,8 +120,8 @@ def test_what_to_do_about_a_dense_input():
         TypeError,
         match=r"`x` must be a RaggedTensor or LoDTensor, got a dense tensor of "
         r"shape \(None, 4\)\. Declare an input of a Keras model with "
-        r"keras.Input\(..., ragged=True\)\. keras.models.clone_model needs "
-        r"ragged `input_tensors`\. Export the model with "
+        r"keras.Input\(..., ragged=True\), give such inputs to clone_model as "
+        r"`input_tensors`, and export the model with "
         r"lodestar.export.save\.",
     ):
         sequence.softmax(keras.Input((4,)))

@@ -79,5 +79,5 @@ def test_a_subclass_of_the_users_own_is_trained_by_its_own_rule():
     table = lodestar.EmbeddingVariable(2, name="t")
     before = table.lookup([1], training=True).numpy()
     gradient = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]))
-    Half(1.0).apply([gradient], [table.hook])
+    Half(1.0).apply([gradient], [table])
     np.testing.assert_allclose(table.lookup([1]), before - 0.5, 1e-6)

@@ -110,7 +110,7 @@ def test_loop_of_the_users_own(graph, way):
     def step():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(table.lookup([1, 2, 1], True) * dense.value)
-        variables = [table.hook, dense]
+        variables = [table, dense]
         gradients = tape.gradient(loss, variables)
         if way == "apply":
             optimizer.apply(gradients, variables)

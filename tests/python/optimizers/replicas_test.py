@@ -331,10 +331,18 @@ def test_fit_of_ragged_ids(dtype, two):
 @pytest.mark.parametrize(
     "options, error, message",
     [
-        ({"sync_every": 2}, ValueError, "`sync_every` is for ParameterServer"),
-        ({"steps_per_round": 2}, ValueError, "`steps_per_round` is for Param"),
+        ({"sync_every": 2}, ValueError, "`sync_every` works only under Param"),
+        (
+            {"steps_per_round": 2},
+            ValueError,
+            "`steps_per_round` works only under",
+        ),
         ({"validation_data": 3}, TypeError, "`validation_data` must be a tf."),
-        ({"x": lambda context: None}, TypeError, "`x` must be a tf.data.Data"),
+        (
+            {"data": lambda context: None},
+            TypeError,
+            "`data` must be a tf.data.",
+        ),
         (
             {"steps_per_epoch": 0},
             ValueError,
@@ -343,16 +351,16 @@ def test_fit_of_ragged_ids(dtype, two):
     ],
 )
 def test_what_fit_of_replicas_does_not_take(options, error, message, two):
-    data = {"x": tf.data.Dataset.range(3), **options}
+    data = {"data": tf.data.Dataset.range(3), **options}
     with pytest.raises(error, match=message):
         lodestar.train.fit(small_model(two), **data)
 
 
 def test_fit_of_replicas_wants_batches_and_an_end(two):
     data = tf.data.Dataset.range(1)
-    with pytest.raises(ValueError, match="`x` has no batch"):
+    with pytest.raises(ValueError, match="`data` has no batch"):
         lodestar.train.fit(small_model(two), data.take(0))
-    with pytest.raises(ValueError, match="`x` has no end"):
+    with pytest.raises(ValueError, match="`data` has no end"):
         lodestar.train.evaluate(small_model(two), data.repeat())
 
 
@@ -391,7 +399,7 @@ def counting_step(strategy, table, optimizer):
 
     def replica(ids):
         with tf.GradientTape() as tape:
-            hook = table().hook
+            hook = table()
             loss = tf.reduce_sum(table().lookup(ids, training=True))
         optimizer.apply_gradients([(tape.gradient(loss, hook), hook)])
 
@@ -433,7 +441,7 @@ def test_a_table_that_only_one_replica_reads(two):
             for _ in range(2)
         ]
         optimizer = wrap(optimizers.SGD(1.0))
-    hooks = [table.hook for table in tables]
+    hooks = [table for table in tables]
 
     def replica(ids):
         context = tf.distribute.get_replica_context()
@@ -459,8 +467,8 @@ def test_a_cap_holds_in_several_replicas(two):
         def replica(ids):
             with tf.GradientTape() as tape:
                 loss = tf.reduce_sum(table.lookup(ids, training=True))
-            gradient = tape.gradient(loss, table.hook)
-            optimizer.apply_gradients([(gradient, table.hook)])
+            gradient = tape.gradient(loss, table)
+            optimizer.apply_gradients([(gradient, table)])
             return table.size()
 
         return two.run(replica, args=(ids,))
@@ -562,7 +570,7 @@ def test_a_step_outside_of_replicas_is_refused(two):
             match="'t' is trained in the scope of MirroredStrategy, but not in "
             "a replica: call the step by strategy.run",
         ):
-            optimizer.apply([gradient], [table.hook])
+            optimizer.apply([gradient], [table])
 
 
 def test_other_strategies_are_refused_where_a_table_is_made():

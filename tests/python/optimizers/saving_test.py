@@ -146,7 +146,7 @@ class TrainsItsOwnTable(keras.Model):
         with tf.GradientTape() as tape:
             rows = table.lookup(data[0], combiner="sum", training=True)
             loss = tf.reduce_mean((self.dense(rows) - data[1]) ** 2)
-        variables = [*self.dense.trainable_variables, table.hook]
+        variables = [*self.dense.trainable_variables, table]
         self.optimizer.apply(tape.gradient(loss, variables), variables)
         return {"loss": loss}
 

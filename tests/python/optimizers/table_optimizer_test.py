@@ -45,16 +45,16 @@ def test_bad_arguments():
         wrap("sgd").apply([tf.constant(1.0)])
     kept = table()
     with pytest.raises(ValueError, match="No gradients provided"):
-        wrap("sgd").apply([None], [kept.hook])
+        wrap("sgd").apply([None], [kept])
     with pytest.raises(ValueError, match="1 gradients, but there are 2 var"):
-        wrap("sgd").apply([slices([1])], [kept.hook, keras.Variable(1.0)])
+        wrap("sgd").apply([slices([1])], [kept, keras.Variable(1.0)])
 
 
 @pytest.mark.parametrize("clip", [{}, {"clipnorm": 1e6}])
 def test_duplicate_ids_are_summed(clip):
     t = table()
     before = t.lookup([1, 2]).numpy()
-    wrap(keras.optimizers.SGD(0.5, **clip)).apply([slices([1, 2, 1])], [t.hook])
+    wrap(keras.optimizers.SGD(0.5, **clip)).apply([slices([1, 2, 1])], [t])
     np.testing.assert_allclose(
         t.lookup([1, 2]), before - [[1.0], [0.5]], rtol=1e-6
     )
@@ -63,7 +63,7 @@ def test_duplicate_ids_are_summed(clip):
 def test_gradient_of_a_removed_row_is_dropped_and_counted():
     t = table()
     t.remove([2])
-    wrap("sgd").apply([slices([1, 2])], [t.hook])
+    wrap("sgd").apply([slices([1, 2])], [t])
     assert int(t.size()) == 1
     assert t.stats()["gradients_dropped"] == 1
 
@@ -81,10 +81,10 @@ def test_nonfinite_gradients(nonfinite):
         with pytest.raises(
             tf.errors.InvalidArgumentError, match="the gradient of id 1"
         ):
-            optimizer.apply([gradient], [t.hook])
+            optimizer.apply([gradient], [t])
         np.testing.assert_array_equal(t.lookup([1, 2]), before)
         return
-    optimizer.apply([gradient], [t.hook])
+    optimizer.apply([gradient], [t])
     after = t.lookup([1, 2]).numpy()
     assert (after[1] != before[1]).all()
     if nonfinite == "skip":
@@ -99,7 +99,7 @@ def test_nonfinite_gradients(nonfinite):
 def test_nonfinite_gradient_of_one_table_leaves_all_alone(graph, accumulate):
     tables = [table("first"), table("second"), table("third")]
     dense = keras.Variable([1.0, 2.0])
-    variables = [tables[0].hook, dense, tables[1].hook, tables[2].hook]
+    variables = [tables[0], dense, tables[1], tables[2]]
     optimizer = lodestar.optimizers.Adam(gradient_accumulation_steps=accumulate)
     optimizer.build(variables)
     gradients = [slices([1]), tf.ones([2]), slices([1, 2]), slices([2], np.inf)]
@@ -131,7 +131,7 @@ def content(tables):
 def test_a_sum_that_is_not_finite_leaves_all_alone(graph, inner):
     tables = [table("first"), table("second")]
     dense = keras.Variable([1.0, 2.0])
-    variables = [tables[0].hook, dense, tables[1].hook]
+    variables = [tables[0], dense, tables[1]]
     optimizer = wrap(inner() if callable(inner) else inner)
     optimizer.build(variables)
 
@@ -162,7 +162,7 @@ def test_a_sum_is_what_is_checked():
     gradient = tf.IndexedSlices(tf.constant(values), ids, [-1, 2])
     before = tables[1].lookup([1]).numpy()
     wrap(keras.optimizers.SGD(1.0)).apply(
-        [slices([1]), gradient], [t.hook for t in tables]
+        [slices([1]), gradient], [t for t in tables]
     )
     np.testing.assert_allclose(tables[1].lookup([1]), before - [[0.0, 2.0]])
 
@@ -174,7 +174,7 @@ def test_sums_of_shared_rows(nonfinite, others, inner):
     t = table("t", default_row=lodestar.SharedRows(1))
     tables = [t] + [table(f"other_{i}") for i in range(others)]
     optimizer = wrap(inner() if callable(inner) else inner, nonfinite=nonfinite)
-    hooks = [t.hook for t in tables]
+    hooks = [t for t in tables]
     optimizer.apply([slices([1])] * len(hooks), hooks)
     before = content(tables)
     gradients = [slices([1, 8, 9], 2e38)] + [slices([1])] * others
@@ -265,16 +265,16 @@ def test_nan_labels_are_named(tables, inner, options):
 def test_other_optimizer_of_one_table_leaves_all_alone():
     one, two = table("one"), table("two")
     former = wrap("adagrad")
-    former.apply([slices([1])], [two.hook])
+    former.apply([slices([1])], [two])
     with pytest.warns(UserWarning, match="fresh slots"):
-        wrap("sgd").apply([slices([1])], [two.hook])
+        wrap("sgd").apply([slices([1])], [two])
     before = one.lookup([1]).numpy()
     with pytest.raises(
         tf.errors.FailedPreconditionError,
         match="table 'two': the table holds the optimizer slots of 'sgd', "
         "but 'adagrad' is to be applied. .*optimizer_slots=\"reset\"",
     ):
-        former.apply([slices([1]), slices([1])], [one.hook, two.hook])
+        former.apply([slices([1]), slices([1])], [one, two])
     np.testing.assert_array_equal(one.lookup([1]), before)
 
 
@@ -282,7 +282,7 @@ def test_step_follows_iterations():
     a, b = table("a"), table("b")
     dense = keras.Variable(1.0)
     optimizer = wrap(keras.optimizers.Adam())
-    variables = [a.hook, dense, b.hook]
+    variables = [a, dense, b]
     optimizer.build(variables)
     optimizer.iterations.assign(10)
     optimizer.apply([slices([1]), tf.constant(1.0), slices([1])], variables)
@@ -301,7 +301,7 @@ def test_shared_table_in_two_layers():
     )
     one = lodestar.layers.DynamicEmbedding(table=t)
     two = lodestar.layers.DynamicEmbedding(table=t, combiner="sum")
-    assert one.trainable_variables == two.trainable_variables == [t.hook]
+    assert one.trainable_variables == two.trainable_variables == [t]
     ids = keras.Input((2,), dtype="int64")
     out = keras.layers.Add()(
         [
@@ -310,7 +310,7 @@ def test_shared_table_in_two_layers():
         ]
     )
     model = keras.Model(ids, out)
-    assert model.trainable_variables == [t.hook]
+    assert model.trainable_variables == [t]
     model.compile(wrap(keras.optimizers.SGD(1.0)), "mse")
     model.fit(np.array([[1, 2]]), np.zeros((1, 4)), verbose=0)
     # Each output is 1 + 2 = 3; d loss / d output = 2 * 3 / 4; an id is in its
@@ -331,16 +331,16 @@ def test_config_round_trip():
 
 
 @pytest.mark.parametrize(
-    "exclude", [{"var_list": True}, {"var_names": ["t_hook"]}]
+    "exclude", [{"var_list": True}, {"var_names": ["t/embeddings"]}]
 )
 def test_exclude_from_weight_decay(exclude):
     decayed, kept = table("u"), table("t")
     if exclude.get("var_list"):
-        exclude = {"var_list": [kept.hook]}
+        exclude = {"var_list": [kept]}
     optimizer = wrap(keras.optimizers.SGD(0.1, weight_decay=0.5))
     optimizer.exclude_from_weight_decay(**exclude)
     before = [t.lookup([1]).numpy() for t in (decayed, kept)]
-    optimizer.apply([slices([1]), slices([1])], [decayed.hook, kept.hook])
+    optimizer.apply([slices([1]), slices([1])], [decayed, kept])
     np.testing.assert_allclose(
         decayed.lookup([1]), before[0] * (1 - 0.5 * 0.1) - 0.1, 1e-6
     )

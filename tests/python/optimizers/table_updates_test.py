@@ -125,7 +125,7 @@ def test_end_step_takes_a_step():
 
 def test_the_steps_of_tables_move_together():
     tables = [_table("a"), _table("b")]
-    hooks = [t.hook for t in tables]
+    hooks = [t for t in tables]
     optimizer = lodestar.optimizers.wrap(Own())
     gradients = [_update(t).gradient for t in tables]
     optimizer.apply(gradients, hooks)
@@ -151,7 +151,7 @@ def test_the_steps_of_tables_move_together():
 
 def test_steps_of_two_threads_are_whole(tmp_path):
     tables = [_table("a"), _table("b")]
-    hooks = [t.hook for t in tables]
+    hooks = [t for t in tables]
     optimizer = lodestar.optimizers.SGD()
     gradients = [_update(t).gradient for t in tables]
     optimizer.apply(gradients, hooks)
@@ -187,7 +187,7 @@ def test_many_callers_of_many_tables():
     @tf.function
     def step():
         optimizer.apply_gradients(
-            zip(gradients, [t.hook for t in tables], strict=True)
+            zip(gradients, [t for t in tables], strict=True)
         )
 
     step()

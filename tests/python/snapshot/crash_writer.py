@@ -62,7 +62,7 @@ class Trainer:
                 tf.reduce_sum((t.lookup(ids, training=True) - 1.0) ** 2)
                 for t in self.tables
             )
-        hooks = [t.hook for t in self.tables]
+        hooks = [t for t in self.tables]
         self._optimizer.apply(tape.gradient(loss, hooks), hooks)
         for t in self.tables:
             t.remove(self._random.integers(0, 20_000, rows // 4))

@@ -67,7 +67,7 @@ def test_those_of_the_optimizer_stand_apart():
     )
     m.optimizer.build(m.trainable_variables)
     assert names(m) == (["both", "user"], ["words"])
-    assert sorted(tables_of_optimizer(m.optimizer)) == [
+    assert sorted(tables_of_optimizer(m)) == [
         "both_gradient_sum",
         "user_gradient_sum",
     ]

@@ -102,7 +102,7 @@ def test_training_goes_on_as_it_would_have(path, count, others, options):
     new, new_by = in_parts(DEVICES[:others], **options), st.optimizer()
     snapshot.restore(path, new)
     assert st.content(new) == st.content(table)
-    new_by.build([new.hook])
+    new_by.build([new])
     new_by.iterations.assign(by.iterations)
     for t, optimizer in ((table, by), (new, new_by)):
         st.train(t, st.numbers(7, 2, 55, 100), optimizer)

@@ -33,7 +33,7 @@ def train(tables, ids, by, rows=None):
             loss += tf.reduce_sum(
                 (found - tf.cast(ids, tf.float32)[:, None]) ** 2
             )
-    hooks = [t.hook for t in tables]
+    hooks = [t for t in tables]
     by.apply(tape.gradient(loss, hooks), hooks)
 
 

@@ -348,8 +348,8 @@ def rows_of_tables_are_trained_on_the_servers():
 def what_cannot_be_trained_is_named():
     """Before anything is scheduled."""
     alone = model(scope=contextlib.nullcontext())
-    with pytest.raises(ValueError, match="wanted ParameterServerStrategy; use"):
-        fit(alone, DATA)
+    with pytest.raises(ValueError, match="`sync_every` works only under Param"):
+        fit(alone, DATA, sync_every=2)
     with pytest.raises(TypeError, match="`model` must be a keras.Model, found"):
         fit(None, DATA)
     with STRATEGY.scope():
@@ -375,18 +375,18 @@ def what_cannot_be_trained_is_named():
     with pytest.raises(ValueError, match="a LossScaleOptimizer looks at"):
         fit(model(scaled), DATA)
     ours = model()
-    with pytest.raises(TypeError, match="`x` must be a tf.data.Dataset, found"):
+    with pytest.raises(TypeError, match="`data` must be a tf.data.Data"):
         fit(ours, X)
     with pytest.raises(TypeError, match="`validation_data` must be a tf.data"):
         fit(ours, DATA, validation_data=(X, Y))
     for train in (fit, evaluate):
         with pytest.raises(ValueError, match="no batch to train on or to eval"):
             train(ours, DATA.take(0))
-    with pytest.raises(ValueError, match="`steps_per_epoch` is None, and `x`"):
+    with pytest.raises(ValueError, match="`steps_per_epoch` is None, but the"):
         fit(ours, lambda context: DATA)
-    with pytest.raises(TypeError, match="`x` must be a tf.data.Dataset, found"):
+    with pytest.raises(TypeError, match="`data` must be a tf.data.Data"):
         fit(ours, lambda context: X, steps_per_epoch=1)
-    with pytest.raises(ValueError, match="`x` has no end; give the steps"):
+    with pytest.raises(ValueError, match="`data` has no end; give the st"):
         fit(ours, DATA.repeat())
     names = ("steps_per_round", "validation_freq", "steps_per_epoch")
     for name in (*names, "sync_every"):
@@ -633,7 +633,7 @@ def keras_restores_where_it_was(folder):
 def in_the_folder(folder):
     """Shuffled clicks, and a callback that saves their place."""
     reader = lodestar.snapshot.ResumableDataset(clicks().shuffle(24, seed=5))
-    return lodestar.callbacks.Snapshot(folder, 8, iterator=reader)
+    return reader, lodestar.callbacks.Snapshot(folder, 8, iterator=reader)
 
 
 def a_lost_parameter_server_is_named(folder):
@@ -650,8 +650,14 @@ def a_lost_parameter_server_is_named(folder):
     ours = click_model()
     names = "^The parameter server ps 1 is gone, and its part of the model"
     with pytest.raises(tf.errors.UnavailableError, match=names):
-        in_the_folder(folder).fit(
-            ours, epochs=99, callbacks=[Kill()], steps_per_round=8, verbose=0
+        reader, snapshots = in_the_folder(folder)
+        fit(
+            *(ours, reader),
+            epochs=99,
+            callbacks=[Kill()],
+            snapshots=snapshots,
+            steps_per_round=8,
+            verbose=0,
         )
     for train in (fit, evaluate, predict):
         options = {} if train is predict else {"verbose": 0}
@@ -666,15 +672,16 @@ def training_goes_on_from_a_snapshot(folder):
     """In another process, on a cluster of another size; with the next batch."""
     ours = click_model()
     seen = Calls()
-    snapshots = in_the_folder(folder)
+    reader, snapshots = in_the_folder(folder)
     place = snapshots.restore(ours).metadata
     assert not place["epoch_ended"] and place["batch"] in (7, 15, 23)
     first, done = place["epoch"], place["batch"] + 1
     table = ours.get_layer("items").table
     assert len(table.devices) == 3
     assert ours.optimizer.iterations.numpy() == 24 * first + done
-    history = snapshots.fit(
-        ours,
+    history = fit(
+        *(ours, reader),
+        snapshots=snapshots,
         epochs=first + 3,
         callbacks=[seen],
         steps_per_round=8,

@@ -50,9 +50,11 @@ def an_epoch_has_no_batch_left(folder):
     ours = click_model()
 
     def train(*callbacks, epochs=2):
-        return snapshots.fit(
+        return fit(
             ours,
+            reader,
             epochs=epochs,
+            snapshots=snapshots,
             callbacks=list(callbacks),
             steps_per_round=2,
             verbose=0,

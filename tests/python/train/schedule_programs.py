@@ -18,15 +18,15 @@ def steps_are_scheduled_once():
         )
         weight = tf.Variable(0.0)
         sgd = lodestar.optimizers.SGD(-1.0)
-        sgd.build([table.hook, weight])
+        sgd.build([table, weight])
     logs = UpdateLogs.of(STRATEGY)
 
     def add(ids, times):
         with tf.GradientTape() as tape:
             rows = table.lookup(ids, training=True)
             loss = (tf.reduce_sum(rows) + weight) * times
-        gradients = tape.gradient(loss, [table.hook, weight])
-        sgd.apply(gradients, [table.hook, weight])
+        gradients = tape.gradient(loss, [table, weight])
+        sgd.apply(gradients, [table, weight])
         return {"sum": tf.fill(tf.shape(ids), 2.0)}
 
     @tf.function

@@ -16,8 +16,8 @@ from click_models import (
 )
 
 import lodestar
-from lodestar.data import Column, FileDataset, Schema
-from lodestar.train import train_from_dataset
+from lodestar.data import Column, Schema, open_dataset
+from lodestar.paddle import train_from_dataset
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +27,9 @@ def files(tmp_path_factory):
 
 def does_what_fit_does(make, files, **options):
     """Trains two equal models; returns the logs of both."""
-    data = FileDataset(files, SPEC, BATCH)
+    data = open_dataset(files, SPEC, BATCH)
     fitted, ours = make(), make()
-    logs = fitted.fit(data.dataset(), epochs=1, verbose=0).history
+    logs = fitted.fit(data, epochs=1, verbose=0).history
     got = train_from_dataset(ours, data, threads=1, **options)
     for a, b in zip(state(fitted), state(ours), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -54,7 +54,7 @@ def test_autograph_warns_of_no_step(files, debug, caplog):
     logger.addHandler(caplog.handler)
     try:
         train_from_dataset(
-            make_model(), FileDataset(files, SPEC, BATCH), debug=debug
+            make_model(), open_dataset(files, SPEC, BATCH), debug=debug
         )
     finally:
         logger.removeHandler(caplog.handler)
@@ -97,7 +97,7 @@ class CallCount(keras.layers.Layer):
 def test_a_metric_of_a_layer_begins_anew_with_each_pass(files):
     model = make_model(layers=[CallCount()])
     for _ in range(2):
-        data = FileDataset(files, SPEC, BATCH)
+        data = open_dataset(files, SPEC, BATCH)
         got = train_from_dataset(model, data, threads=1)
         assert got["calls"] == len(files) * ROWS // BATCH
 
@@ -209,7 +209,7 @@ def test_a_loss_for_each_output(files, tmp_path):
     path = tmp_path / "two.txt"
     with open(files[0]) as text:
         path.write_text("".join(f"1 {line.split()[1]} {line}" for line in text))
-    data = FileDataset([path, path], spec, BATCH)
+    data = open_dataset([path, path], spec, BATCH)
     model = make_model()
     two = keras.layers.Dense(1)(model.get_layer("hidden").output)
     model = keras.Model(model.input, {"one": model.output, "two": two})
@@ -221,12 +221,12 @@ def test_a_loss_for_each_output(files, tmp_path):
     model.compile(wrap(rate=0.0), losses, metrics={"one": ["accuracy"]})
     for _ in range(2):
         got = train_from_dataset(model, data, threads=2)
-        wanted = model.evaluate(data.dataset(), return_dict=True, verbose=0)
+        wanted = model.evaluate(data, return_dict=True, verbose=0)
         assert set(got) == set(wanted)
         for name in ("loss", "one_accuracy"):
             np.testing.assert_allclose(got[name], wanted[name], rtol=1e-4)
         for name, loss in losses.items():
-            means = [loss(y[name], model(x)[name]) for x, y in data.dataset()]
+            means = [loss(y[name], model(x)[name]) for x, y in data]
             np.testing.assert_allclose(
                 got[f"{name}_loss"], np.mean(means), rtol=1e-4
             )
@@ -250,7 +250,7 @@ def test_what_can_be_fetched_of_a_model_of_one_input(name, tmp_path):
     def train():
         train_from_dataset(
             model,
-            FileDataset(path, spec, 1),
+            open_dataset(path, spec, 1),
             fetch=[name],
             print_period=1,
             on_period=lambda steps, values: got.append(values),
@@ -274,4 +274,4 @@ def test_an_error_of_a_step_is_not_the_end_of_a_file(files):
     queue.close()
     model = make_model(layers=[Dequeue()])
     with pytest.raises(tf.errors.OutOfRangeError, match="closed"):
-        train_from_dataset(model, FileDataset(files, SPEC, BATCH), threads=2)
+        train_from_dataset(model, open_dataset(files, SPEC, BATCH), threads=2)

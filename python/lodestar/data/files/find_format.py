@@ -44,13 +44,13 @@ def expand_inputs(paths: Iterable[str]) -> list[str]:
     for path in map(as_path, paths):
         if tf.io.gfile.isdir(path):
             found += _in_folder(path)
-        elif path.endswith(".txt") and _is_file_list(path):
-            found += read_file_list(path)
         elif any(c in path for c in "*?[") and not tf.io.gfile.exists(path):
             matches = sorted(tf.io.gfile.glob(path))
             if not matches:
                 raise DataError(f"{path}: no file matches")
             found += matches
+        elif path.endswith(".txt") and _is_file_list(path):
+            found += read_file_list(path)
         else:
             found.append(path)
     return found

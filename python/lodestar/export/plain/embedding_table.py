@@ -31,10 +31,14 @@ class EmbeddingTable(tf.Module):
             return rows
 
         self._dim = table.output_dim
-        self._dtype = table.dtype
+        self._dtype = table.row_dtype
         self._index = IdIndex(ids, index)
         self._rows = StoredRows(
-            read, (ids.shape[0], table.output_dim), table.dtype, dtype, what
+            read,
+            (ids.shape[0], table.output_dim),
+            table.row_dtype,
+            dtype,
+            what,
         )
         _, self._missing_row, self._missing = table.collection_inputs()
         # Where `missing` asks for them.
@@ -45,7 +49,7 @@ class EmbeddingTable(tf.Module):
             self._shared = StoredRows(
                 lambda begin, end: shared[begin:end],
                 tuple(shared.shape),
-                table.dtype,
+                table.row_dtype,
                 dtype,
                 what,
             )

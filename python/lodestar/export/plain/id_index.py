@@ -35,7 +35,8 @@ class _HashTable(SharedResource):
             container=container,
         )
 
-    def _initialize(self) -> tf.Operation:
+    def _fill(self) -> tf.Operation:
+        """Fills the table."""
         return tf.raw_ops.InitializeTableV2(
             table_handle=self.resource_handle,
             keys=self._keys.value(),

@@ -25,9 +25,8 @@ from click_models import (
 )
 
 import lodestar
-from lodestar.data import FileDataset
-from lodestar.paddle import InMemoryDataset
-from lodestar.train import train_from_dataset
+from lodestar.data import open_dataset
+from lodestar.paddle import InMemoryDataset, train_from_dataset
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +37,9 @@ def files(tmp_path_factory):
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_all_samples_of_all_files_are_counted_once(files, threads):
     model = make_model(rate=0.0)  # so that the order is nothing
-    data = FileDataset(files, SPEC, BATCH)
+    data = open_dataset(files, SPEC, BATCH)
     got = train_from_dataset(model, data, threads=threads)
-    wanted = model.evaluate(data.dataset(), return_dict=True, verbose=0)
+    wanted = model.evaluate(data, return_dict=True, verbose=0)
     for name, value in wanted.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-4, err_msg=name)
     steps = len(files) * -(-ROWS // BATCH)
@@ -61,14 +60,14 @@ def test_threads_lose_no_count_of_steps_and_occurrences(files, unit):
     rows[0] = keras.layers.Dense(4)(keras.layers.Dense(256)(rows[0]))
     model = keras.Model(inputs, keras.layers.Dense(1)(rows[0] + rows[1]))
     model.compile(wrap(), "mse")
-    data = FileDataset(files, SPEC, BATCH)
+    data = open_dataset(files, SPEC, BATCH)
     train_from_dataset(model, data, threads=4)
     steps = len(files) * -(-ROWS // BATCH)
     assert int(model.optimizer.iterations) == int(table.step) == steps
     if unit == "step":
         return
     counts = np.zeros(100, np.int64)
-    for features, _ in data.dataset():
+    for features, _ in data:
         for name in ("a", "b"):
             np.add.at(counts, features[name].flat_values.numpy(), 1)
     np.testing.assert_array_equal(table.frequency(np.arange(100)), counts)
@@ -76,7 +75,7 @@ def test_threads_lose_no_count_of_steps_and_occurrences(files, unit):
 
 def test_threads_learn(files):
     model = make_model(rate=0.3)
-    data = FileDataset(files, SPEC, BATCH)
+    data = open_dataset(files, SPEC, BATCH)
     first = train_from_dataset(model, data, threads=3)
     for _ in range(8):
         last = train_from_dataset(model, data, threads=3)
@@ -98,7 +97,6 @@ class Traced(keras.layers.Layer):
 def test_one_pass_a_day_is_one_trace(tmp_path):
     layer = Traced()
     model = make_model(layers=[layer])
-    data = None
     rng = np.random.default_rng(4)
     for day, parts in (("0227", 2), ("0228", 3), ("0229", 1), ("0301", 4)):
         (tmp_path / f"2024{day}").mkdir()
@@ -109,10 +107,7 @@ def test_one_pass_a_day_is_one_trace(tmp_path):
     )
     steps, traces = [], []
     for files in days.values():
-        if data is None:
-            data = FileDataset(files, SPEC, BATCH)
-        else:
-            data.set_files(files)
+        data = open_dataset(files, SPEC, BATCH)
         train_from_dataset(model, data, threads=2)
         steps.append(int(model.optimizer.iterations))
         traces.append(len(layer.traces))
@@ -133,8 +128,8 @@ class Handler(logging.Handler):
 tf.get_logger().addHandler(Handler(logging.WARNING))
 model = click_models.make_model()
 for _ in range(6):
-    data = lodestar.data.FileDataset(sys.argv[1:], click_models.SPEC, 100000)
-    lodestar.train.train_from_dataset(model, data, threads=2)
+    data = lodestar.data.open_dataset(sys.argv[1:], click_models.SPEC, 100000)
+    lodestar.paddle.train_from_dataset(model, data, threads=2)
 assert not [text for text in warned if "retracing" in text], warned
 """
 
@@ -146,7 +141,7 @@ def test_a_dataset_for_each_pass_warns_of_no_retracing(files, fresh_process):
 
 def test_compiled_with_another_loss_it_is_another_step(files):
     model = make_model()
-    data = FileDataset(files[0], SPEC, BATCH)
+    data = open_dataset(files[0], SPEC, BATCH)
     train_from_dataset(model, data)
     model.compile(model.optimizer, "mse", metrics=["mae"])
     assert set(train_from_dataset(model, data)) == {"loss", "mae"}
@@ -154,7 +149,7 @@ def test_compiled_with_another_loss_it_is_another_step(files):
 
 def test_what_is_fetched_is_printed_with_its_labels(files, capsys):
     model = make_model()
-    data = FileDataset(files, SPEC, BATCH)
+    data = open_dataset(files, SPEC, BATCH)
     logs = train_from_dataset(
         model,
         data,
@@ -172,7 +167,7 @@ def test_what_is_fetched_is_printed_with_its_labels(files, capsys):
 
 def test_a_fetched_layer_is_averaged_over_a_period(files):
     model = make_model(rate=0.0)
-    data = FileDataset(files[:1], SPEC, BATCH)
+    data = open_dataset(files[:1], SPEC, BATCH)
     got = []
     train_from_dataset(
         model,
@@ -183,7 +178,7 @@ def test_a_fetched_layer_is_averaged_over_a_period(files):
         on_period=lambda steps, values: got.append((steps, values["hidden"])),
     )
     hidden = keras.Model(model.input, model.get_layer("hidden").output)
-    means = [float(tf.reduce_mean(hidden(x))) for x, _ in data.dataset()]
+    means = [float(tf.reduce_mean(hidden(x))) for x, _ in data]
     wanted = [(4, np.mean(means[:4])), (8, np.mean(means[4:8]))]
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
@@ -197,7 +192,7 @@ def test_a_snapshot_between_steps_is_of_one_moment(files, tmp_path):
         lodestar.snapshot.save(tmp_path / "snapshots", model)
         seen.append((steps, int(model.optimizer.iterations)))
 
-    data = FileDataset(files, SPEC, BATCH)
+    data = open_dataset(files, SPEC, BATCH)
     train_from_dataset(model, data, threads=3, print_period=9, on_period=save)
     assert seen == [(9, 9), (18, 18), (27, 27), (36, 36)]
     assert len(lodestar.snapshot.versions(tmp_path / "snapshots")) == len(seen)
@@ -217,7 +212,7 @@ def test_queues_of_memory_are_shared_out(files):
 
 
 def test_no_more_threads_than_files(files, capsys):
-    data = FileDataset(files[:2], SPEC, BATCH)
+    data = open_dataset(files[:2], SPEC, BATCH)
     train_from_dataset(make_model(), data, threads=8)
     assert "2 threads and not 8" in capsys.readouterr().out
     train_from_dataset(make_model(), data, threads=2, print_period=1000)
@@ -233,7 +228,7 @@ def test_a_bad_line_ends_all_threads_and_is_named(files, threads, tmp_path):
     bad.write_text("".join(lines))
     model = make_model()
     lodestar.snapshot.save(tmp_path / "before", model)
-    data = FileDataset([*files, bad, *files * 50], SPEC, BATCH)
+    data = open_dataset([*files, bad, *files * 50], SPEC, BATCH)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         train_from_dataset(model, data, threads=threads)
     assert f"{bad}:42" in str(caught.value)
@@ -241,12 +236,14 @@ def test_a_bad_line_ends_all_threads_and_is_named(files, threads, tmp_path):
     # Far from the end.
     assert int(model.optimizer.iterations) < 40 * len(files)
     lodestar.snapshot.verify(tmp_path / "before")
-    train_from_dataset(model, FileDataset(files, SPEC, BATCH), threads=threads)
+    train_from_dataset(model, open_dataset(files, SPEC, BATCH), threads=threads)
 
 
 def test_a_missing_file_is_named(files, tmp_path):
-    data = FileDataset([*files, tmp_path / "missing"], SPEC, BATCH)
-    with pytest.raises(lodestar.data.DataError, match="missing: No such"):
+    data = open_dataset(
+        [*files, tmp_path / "missing"], SPEC, BATCH, format="multislot"
+    )
+    with pytest.raises(tf.errors.NotFoundError, match="missing"):
         train_from_dataset(make_model(), data, threads=2)
 
 
@@ -257,7 +254,7 @@ def test_an_error_of_the_callback_ends_all_threads(files, error):
     def end(steps, values):
         raise error("of the callback")
 
-    data = FileDataset(files * 40, SPEC, BATCH)
+    data = open_dataset(files * 40, SPEC, BATCH)
     before = threading.active_count()
     with pytest.raises(error, match="of the callback"):
         train_from_dataset(
@@ -271,17 +268,17 @@ def test_ctrl_c_ends_all_threads_and_leaves_the_last_snapshot(files, tmp_path):
     trainer = f"""
 import sys, threading
 import click_models, lodestar
-from lodestar.data import FileDataset
+from lodestar.data import open_dataset
 
 def save(steps, values):
     lodestar.snapshot.save({str(tmp_path / "snapshots")!r}, model)
     print(steps, flush=True)
 
 model = click_models.make_model()
-data = FileDataset({files!r} * 10_000, click_models.SPEC, 8)
+data = open_dataset({files!r} * 10_000, click_models.SPEC, 8)
 before = threading.active_count()
 try:
-    lodestar.train.train_from_dataset(
+    lodestar.paddle.train_from_dataset(
         model, data, threads=2, print_period=50, on_period=save
     )
 except KeyboardInterrupt:
@@ -314,18 +311,18 @@ def test_a_file_without_a_batch_and_one_that_stands_twice(files, tmp_path):
     short = write(tmp_path / "short", np.random.default_rng(1), BATCH - 1)
     model = make_model(rate=0.0)
     names = [short, files[0], short, files[1], files[0], short]
-    data = FileDataset(names, SPEC, BATCH, drop_remainder=True)
+    data = open_dataset(names, SPEC, BATCH, drop_remainder=True)
     got = train_from_dataset(model, data, threads=3)
     assert int(model.optimizer.iterations) == 24
-    twice = FileDataset([files[0], files[1], files[0]], SPEC, BATCH)
-    wanted = model.evaluate(twice.dataset(), return_dict=True, verbose=0)
+    twice = open_dataset([files[0], files[1], files[0]], SPEC, BATCH)
+    wanted = model.evaluate(twice, return_dict=True, verbose=0)
     for name, value in wanted.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-4, err_msg=name)
     # With the step known, and without.
-    data.set_files([short, short])
+    data = open_dataset([short, short], SPEC, BATCH, drop_remainder=True)
     for known in (model, make_model()):
         before = int(known.optimizer.iterations)
-        with pytest.raises(ValueError, match="`dataset` has no sample"):
+        with pytest.raises(ValueError, match="there is no batch"):
             train_from_dataset(known, data, threads=2)
         assert int(known.optimizer.iterations) == before
 
@@ -334,21 +331,21 @@ def test_a_file_without_a_batch_and_one_that_stands_twice(files, tmp_path):
 def test_an_empty_file_is_an_error_that_names_it(files, format, tmp_path):
     empty = tmp_path / "empty"
     empty.touch()
-    data = FileDataset([*files, empty], SPEC, BATCH, format=format)
     with pytest.raises(
         (lodestar.data.DataError, tf.errors.InvalidArgumentError),
         match=f"{empty}: the file",
     ):
+        data = open_dataset([*files, empty], SPEC, BATCH, format=format)
         train_from_dataset(make_model(), data, threads=2)
 
 
 def test_each_pass_has_its_own_metrics(files):
     model = make_model(rate=0.0)
     for names in (files[:3], files[3:]):
-        data = FileDataset(names, SPEC, BATCH)
+        data = open_dataset(names, SPEC, BATCH)
         got = train_from_dataset(model, data, threads=2)
         shown = model.get_metrics_result()
-        wanted = model.evaluate(data.dataset(), return_dict=True, verbose=0)
+        wanted = model.evaluate(data, return_dict=True, verbose=0)
         for name, value in wanted.items():
             np.testing.assert_allclose(got[name], value, rtol=1e-4)
             np.testing.assert_allclose(shown[name], value, rtol=1e-4)
@@ -356,28 +353,28 @@ def test_each_pass_has_its_own_metrics(files):
 
 def test_a_model_without_tables(files):
     model = make_dense_model("sgd")
-    data = FileDataset(files, SPEC, BATCH)
+    data = open_dataset(files, SPEC, BATCH)
     first = train_from_dataset(model, data, threads=2)
     assert int(model.optimizer.iterations) == 40
     assert train_from_dataset(model, data, threads=2)["loss"] < first["loss"]
 
 
-def test_batches_that_a_subclass_changes(files):
-    class Shuffled(FileDataset):
-        def dataset(self, file=None):
-            return super().dataset(file).map(lambda x, y: (x, 1 - y))
-
+def test_a_list_of_datasets(files):
     model = make_model(rate=0.0)
-    got = train_from_dataset(model, Shuffled(files, SPEC, BATCH), threads=2)
-    data = FileDataset(files, SPEC, BATCH)
-    wanted = model.evaluate(data.dataset(), return_dict=True, verbose=0)
+    parts = [
+        open_dataset(file, SPEC, BATCH).map(lambda x, y: (x, 1 - y))
+        for file in files
+    ]
+    got = train_from_dataset(model, parts, threads=2)
+    data = open_dataset(files, SPEC, BATCH)
+    wanted = model.evaluate(data, return_dict=True, verbose=0)
     np.testing.assert_allclose(
         got["accuracy"], 1 - wanted["accuracy"], rtol=1e-4
     )
 
 
 def test_debug_prints_ops_and_times(files, capsys):
-    data = FileDataset(files, SPEC, BATCH)
+    data = open_dataset(files, SPEC, BATCH)
     train_from_dataset(make_model(), data, threads=2, debug=True)
     out = capsys.readouterr().out
     assert "Lodestar>EmbeddingCollectionLookup" in out
@@ -388,7 +385,7 @@ def test_debug_prints_ops_and_times(files, capsys):
 
 def test_a_model_is_freed_with_its_step(files):
     model = make_model()
-    train_from_dataset(model, FileDataset(files, SPEC, BATCH), threads=2)
+    train_from_dataset(model, open_dataset(files, SPEC, BATCH), threads=2)
     gone = weakref.ref(model)
     del model
     keras.backend.clear_session()
@@ -417,7 +414,7 @@ def compiled(model, **options):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"dataset": [1]}, TypeError, "`dataset` must be a .*found list"),
+        ({"dataset": [1]}, TypeError, "`data` must be their paths.*found list"),
         ({"threads": -1}, ValueError, "threads"),
         ({"print_period": 0}, ValueError, "print_period"),
         ({"debug": "yes"}, ValueError, "debug"),
@@ -430,7 +427,7 @@ def compiled(model, **options):
 def test_what_is_wrong_is_named(files, change, error, message):
     arguments = {
         "model": make_model(),
-        "dataset": FileDataset(files, SPEC, BATCH),
+        "dataset": open_dataset(files, SPEC, BATCH),
         **change,
     }
     with pytest.raises(error, match=message):
@@ -438,7 +435,7 @@ def test_what_is_wrong_is_named(files, change, error, message):
 
 
 def test_models_that_it_does_not_train(files):
-    data = FileDataset(files, SPEC, BATCH)
+    data = open_dataset(files, SPEC, BATCH)
     model = make_model()
     inputs, out = model.input, model.output
     with pytest.raises(ValueError, match="no optimizer; call model.compile"):
@@ -452,7 +449,7 @@ def test_models_that_it_does_not_train(files):
 
 
 def test_models_that_one_thread_trains(files):
-    data = FileDataset(files, SPEC, BATCH)
+    data = open_dataset(files, SPEC, BATCH)
     adds = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
     for options in ({"optimizer": wrap(adds)}, {"run_eagerly": True}):
         model = make_model(**options)

@@ -1,22 +1,20 @@
-"""One training that several calls of `fit`, in several processes, are parts of."""
+"""Where a training resumes, and what its callbacks and metrics held there."""
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from lodestar import _private
 from lodestar.snapshot import blobs
-from lodestar.train.shared_out import Phases, build
 
 _CALLBACKS = "fit/callbacks"
 _METRIC = "fit/metric/"
 
-# What Keras's callbacks set in `on_train_begin`, and go on from.
+# What callbacks of Keras reset in `on_train_begin`, and need to resume.
 _ATTRIBUTES: dict[type, tuple[str, ...]] = {
     keras.callbacks.EarlyStopping: (
         "wait",
@@ -29,68 +27,51 @@ _ATTRIBUTES: dict[type, tuple[str, ...]] = {
 }
 
 
-class OneTraining(Phases):
-    """Callbacks to which all calls of `fit` are one training.
+class Resumption:
+    """Lets several calls of `fit`, in several processes, be one training.
 
     Args:
-        callbacks: Nested, as Keras takes them.
-        moment: What `moment()` was where the training goes on; {}: it begins.
-        **options: As a CallbackList takes them.
+        callbacks: The callbacks of this call.
+        moment: What `moment()` returned where the training resumes; {}: it begins.
+        epoch: The epoch to resume.
+        batch: Number of batches of that epoch that were trained on.
+        build: Makes the metrics of the model; returns why it failed, or "".
 
     Attributes:
-        first_batch: Of the epoch that is trained.
+        callbacks: The callbacks.
+        epoch: The epoch to resume.
+        batch: Number of batches of that epoch that were trained on.
     """
 
     def __init__(
-        self, callbacks: Any, moment: Mapping[str, np.ndarray], **options: Any
+        self,
+        callbacks: keras.callbacks.CallbackList,
+        moment: Mapping[str, np.ndarray],
+        epoch: int,
+        batch: int,
+        build: Callable[[], str],
     ):
-        super().__init__(callbacks, **options)
-        self.first_batch = 0
+        self.callbacks = callbacks
+        self.epoch, self.batch = epoch, batch
         self._moment = moment
-        self._begun = False
-        self._first_logs: dict[str, Any] = {}  # of the batches before the first
-        self._end_logs: Any = None
+        self._build = build
 
-    def on_train_begin(self, logs: Any = None) -> None:
-        self.training = True
-        if self._begun:
-            return
-        self._begun = True
-        # What a BackupAndRestore would restore here is of another moment, and
-        # it does nothing else here.
-        callbacks = self.callbacks
-        self.callbacks: list[keras.callbacks.Callback] = [
+    def begin(self) -> None:
+        """Calls `on_train_begin` of the callbacks, and restores what they held."""
+        every = self.callbacks.callbacks
+        # A BackupAndRestore would restore another moment, and does nothing else.
+        self.callbacks.callbacks = [
             callback
-            for callback in callbacks
+            for callback in every
             if not isinstance(callback, keras.callbacks.BackupAndRestore)
         ]
-        super().on_train_begin(logs)
-        self.callbacks = callbacks
-        _private.forget_initial_epoch(self.model)
+        self.callbacks.on_train_begin()
+        self.callbacks.callbacks = every
         for callback, state in self._saved_states():
             _set_state(callback, state)
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        super().on_train_batch_begin(self.first_batch + batch, logs)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        super().on_train_batch_end(self.first_batch + batch, logs)
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        # Keras gives none where no batch was left of the epoch.
-        super().on_epoch_end(epoch, {**self._first_logs, **(logs or {})})
-        self._first_logs = {}
-
-    def on_train_end(self, logs: Any = None) -> None:
-        self.training = False
-        self._end_logs = logs or self._end_logs
-
-    def end(self) -> None:
-        """No call follows."""
-        super().on_train_end(self._end_logs)
-
     def has_stopped(self) -> bool:
-        """Whether the training was stopped early before, and is to stay so."""
+        """Returns whether an EarlyStopping has ended the training for good."""
         return any(
             isinstance(callback, keras.callbacks.EarlyStopping)
             and state.get("stopped_epoch", 0) > 0
@@ -99,39 +80,31 @@ class OneTraining(Phases):
         )
 
     def moment(self) -> dict[str, np.ndarray]:
-        """What callbacks and metrics hold now, between two steps."""
-        # First: workers read metrics together, and a callback may fail in one.
+        """Returns what callbacks and metrics hold now, between two steps."""
+        # Metrics first: workers read them together, and a callback may fail in one.
         metrics = {
             f"{_METRIC}{i}": blobs.to_array("a metric", variable)
-            for i, variable in enumerate(self.model.metrics_variables)
+            for i, variable in enumerate(self.callbacks.model.metrics_variables)
         }
         states = []
-        for callback in self.callbacks:
+        for callback in self.callbacks.callbacks:
             state = _state(callback)
             if state:
                 states.append([type(callback).__name__, state])
         text = json.dumps(states, default=_number).encode()
         return {_CALLBACKS: np.frombuffer(text, np.uint8), **metrics}
 
-    def restore_metrics(self, dataset: tf.data.Dataset) -> None:
-        """Gives metrics what they held, in the epoch that goes on.
-
-        Args:
-            dataset: What is trained on.
-        """
+    def restore_metrics(self) -> dict[str, Any]:
+        """Restores the metrics of the epoch to resume; returns their results."""
         saved = {
             name: array
             for name, array in self._moment.items()
             if name.startswith(_METRIC)
         }
         if not saved:
-            return
-        model = self.model
-        problem = ""
-        strategy = model.distribute_strategy
-        # lodestar.train.fit has made them.
-        if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
-            problem = build(model, dataset)
+            return {}
+        problem = self._build()
+        model = self.callbacks.model
         pairs = [
             (variable, saved.get(f"{_METRIC}{i}"))
             for i, variable in enumerate(model.metrics_variables)
@@ -143,28 +116,25 @@ class OneTraining(Phases):
                 for variable, array in pairs
             )
         ):
-            problem = "they are others than those of the snapshot"
+            problem = "they differ from those of the snapshot"
         if problem:
             warnings.warn(
-                "The logs of the epoch that goes on are those of its rest: the "
+                "The logs of the epoch that is resumed are those of its rest: the "
                 f"metrics begin anew, as {problem}.",
                 RuntimeWarning,
                 stacklevel=2,
             )
-            return
+            return {}
         for variable, array in pairs:
             variable.assign(array)
-        self._first_logs = {
-            name: float(value) if np.ndim(value) == 0 else value
-            for name, value in model.get_metrics_result().items()
-        }
+        return dict(model.get_metrics_result())
 
     def _saved_states(self) -> Iterable[tuple[Any, dict[str, Any]]]:
-        """Each callback with its state; those of one class in their order."""
+        """Yields each callback with its state; those of a class in order."""
         if _CALLBACKS not in self._moment:
             return
         left = json.loads(self._moment[_CALLBACKS].tobytes())
-        for callback in self.callbacks:
+        for callback in self.callbacks.callbacks:
             for saved in left:
                 if saved[0] == type(callback).__name__:
                     left.remove(saved)
@@ -197,7 +167,7 @@ def _attributes(callback: Any) -> tuple[str, ...]:
 
 
 def _number(value: Any) -> Any:
-    """A number of NumPy or TensorFlow, for JSON."""
+    """Returns a number of NumPy or TensorFlow as JSON can hold it."""
     array = np.asarray(value)
     if array.ndim or array.dtype.kind not in "biuf":
         raise ValueError(

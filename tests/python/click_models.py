@@ -110,7 +110,7 @@ def state(model):
         for layer in model.layers
         for table in getattr(layer, "tables", [])
     ]
-    hooks = [id(table.hook) for table in tables]
+    hooks = [id(table) for table in tables]
     values = [np.asarray(v) for v in model.weights if id(v) not in hooks]
     values += [
         np.asarray(v)

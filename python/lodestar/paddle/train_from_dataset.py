@@ -1,0 +1,144 @@
+"""train_from_dataset: Paddle's name and printed lines for training by threads."""
+
+import collections
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from lodestar._checks import check_at_least, check_flag
+
+OnPeriod = Callable[[int, dict[str, Any]], None]
+
+
+def train_from_dataset(
+    model: keras.Model,
+    dataset: Any,
+    threads: int = 0,
+    fetch: Sequence[str] | None = None,
+    fetch_info: Sequence[str] | None = None,
+    print_period: int = 100,
+    debug: bool = False,
+    *,
+    on_period: OnPeriod | None = None,
+) -> dict[str, Any]:
+    """Trains one epoch over files with threads, as Paddle's function does.
+
+    This is `lodestar.train.fit` with `threads`, which prints metrics periodically.
+
+    >>> data = lodestar.data.open_dataset("log/20260130/*.txt", "schema.yaml")
+    >>> metrics = lodestar.paddle.train_from_dataset(model, data, fetch=["loss", "auc"])
+
+    Args:
+        model: Compiled, see `lodestar.train.fit`.
+        dataset: The result of `lodestar.data.open_dataset` for files, a list of
+            datasets, or an `InMemoryDataset`.
+        threads: Number of threads; 0 starts one per core. There are never more
+            than files or queues; a line says so if these are fewer.
+        fetch: What is printed: names of metrics, and of layers of a functional
+            model, of whose outputs the mean over the steps of the period is taken.
+            None is all metrics.
+        fetch_info: What is printed in place of each name.
+        print_period: Steps of all threads between two lines.
+        debug: Whether to print the ops of the step and, at the end, the time that
+            its parts took. The parts are compiled one by one then.
+        on_period: Called instead of printing, with the number of steps and the
+            values by label. No step runs meanwhile, so that it can save a snapshot.
+
+    Returns:
+        All metrics of the epoch by name.
+
+    Raises:
+        TypeError: `dataset` or `model` has the wrong type.
+        ValueError: An argument is out of range, the model cannot be trained by
+            threads, or `fetch` names neither a metric nor a layer with one output.
+        tf.errors.OpError: An error of the data or of a step. All threads end after
+            the step they are in; a note names the file.
+    """
+    # `lodestar.train` imports the readers of this package.
+    from lodestar.train.loop import Loop
+    from lodestar.train.step import check_is_compiled
+    from lodestar.train.threads import ThreadTrainer
+
+    check_at_least("print_period", print_period, 1)
+    debug = check_flag("debug", debug)
+    check_is_compiled(model)
+    if isinstance(fetch, str):
+        raise ValueError(f"`fetch`={fetch!r} must be a list of names.")
+    fetch = None if fetch is None else list(fetch)
+    trainer = ThreadTrainer(model, dataset, threads, print_period, fetch, debug)
+    if trainer.threads < trainer.wanted:
+        print(
+            f"train_from_dataset: {trainer.threads} thread"
+            f"{'' if trainer.threads == 1 else 's'} and not {trainer.wanted}, "
+            "one a file or queue",
+            flush=True,
+        )
+    labels = _labels(trainer.step.fetch, fetch_info)
+    if debug:
+        _print_operations(trainer.step, iter(trainer.pieces[0].open()))
+        trainer.step.seconds.clear()
+    steps = trainer.training(None)
+
+    def show(batch: int, logs: dict[str, Any]) -> None:
+        number = batch + 1
+        if number % print_period:
+            return  # the rest of the last period
+        values = logs | steps.means()
+        shown = {
+            label: values[name]
+            for label, name in zip(labels, trainer.step.fetch, strict=True)
+        }
+        if on_period is not None:
+            on_period(number, shown)
+        else:
+            _print(number, shown)
+
+    callbacks = keras.callbacks.CallbackList(
+        [keras.callbacks.LambdaCallback(on_train_batch_end=show)],
+        add_history=True,
+        model=model,
+        epochs=1,
+        steps=None,
+    )
+    history = Loop(callbacks).train(steps, range(1)).history
+    if debug:
+        _print_times(trainer.step, steps.done)
+    return {name: value for name, (value,) in history.items()}
+
+
+def _labels(names: list[str], labels: Sequence[str] | None) -> list[str]:
+    if labels is None:
+        return names
+    if isinstance(labels, str) or len(labels) != len(names):
+        raise ValueError(
+            f"`fetch_info`={labels!r} must have a label for each of {names}."
+        )
+    return list(labels)
+
+
+def _print(steps: int, values: Mapping[str, Any]) -> None:
+    texts = [
+        f"{label} {value:.4f}"
+        if isinstance(value, float)
+        else f"{label} {value}"
+        for label, value in values.items()
+    ]
+    print(f"step {steps}: {', '.join(texts)}", flush=True)
+
+
+def _print_operations(step: Any, iterator: Any) -> None:
+    counts = collections.Counter(step.operations(iterator))
+    print(f"the step has {counts.total()} ops:")
+    for name, count in counts.most_common():
+        print(f"{count:7} {name}")
+
+
+def _print_times(step: Any, steps: int) -> None:
+    total = sum(step.seconds.values())
+    for part, seconds in step.seconds.items():
+        print(
+            f"{part:>9} {1e3 * seconds / max(steps, 1):9.3f} ms a step "
+            f"{100 * seconds / (total or 1):5.1f} %",
+            flush=True,
+        )
