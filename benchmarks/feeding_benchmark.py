@@ -17,8 +17,8 @@ import tensorflow as tf
 import lodestar
 from benchmarks import measure
 from examples.wide_deep import model as wide_deep
+from lodestar._data_tool.click_log import generate_click_log
 from lodestar.data import Schema, open_dataset, open_writer
-from lodestar.testing import generate_click_log
 
 BATCH_SIZE = 1024
 # At most so much longer may a step with a reader be.

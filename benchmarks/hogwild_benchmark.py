@@ -19,9 +19,9 @@ import numpy as np
 
 import lodestar
 from benchmarks import measure
+from lodestar._data_tool.click_log import generate_click_log
+from lodestar._data_tool.exact_auc import exact_auc
 from lodestar.data import FileDataset
-from lodestar.metrics import exact_auc
-from lodestar.testing import generate_click_log
 from lodestar.train import train_from_dataset
 
 BATCH_SIZE = 1024

@@ -62,10 +62,13 @@ def main(arguments: list[str] | None = None) -> int:
             return compare(options, arguments)
         return run(options)
 
-    return lodestar.command_line.run(
+    return lodestar._command_line.run(
         "ctr_distributed",
         command,
-        errors=(*lodestar.command_line.ERRORS, lodestar.snapshot.SnapshotError),
+        errors=(
+            *lodestar._command_line.ERRORS,
+            lodestar.snapshot.SnapshotError,
+        ),
     )
 
 
@@ -213,9 +216,7 @@ def score(options: types.SimpleNamespace) -> None:
     results = {
         "model": done.name,
         "day": str(day),
-        "auc": lodestar.metrics.exact_auc(
-            np.concatenate(labels), np.concatenate(scores)
-        ),
+        "auc": ctr_data.auc(np.concatenate(labels), np.concatenate(scores)),
         "best_auc": ctr_data.best_auc(files),
     }
     print(

@@ -28,7 +28,7 @@ import session_log  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from keras import ops  # noqa: E402
 
-from lodestar.command_line import (  # noqa: E402
+from lodestar._command_line import (  # noqa: E402
     INPUT_ERRORS,
     Command,
     path,
@@ -54,7 +54,7 @@ class Histories:
         log: user -> sessions -> items, sessions in the order of time.
     """
 
-    def __init__(self, log: lodestar.LoDTensor):
+    def __init__(self, log: lodestar.ragged.LoDTensor):
         users = log.to_ragged()  # [U, (sessions), (items)], without a copy
         self._items = users.flat_values
         self._items_begin = users.values.row_splits
@@ -217,7 +217,7 @@ def run(options: types.SimpleNamespace) -> int:
     _make_room(exported)
     keras.utils.set_random_seed(options.seed)
     log = session_log.generate(options.users, options.items, options.seed)
-    nested = lodestar.LoDTensor.from_lengths(
+    nested = lodestar.ragged.LoDTensor.from_lengths(
         log.items, [log.sessions_of_users, log.items_of_sessions]
     )
     histories = Histories(nested)
@@ -408,7 +408,7 @@ _COMMAND = Command(
 
 def parse(arguments: list[str] | None = None) -> types.SimpleNamespace:
     """Parses the command line; ends the process where it is not valid."""
-    params = lodestar.command_line.parse(_COMMAND, arguments).params
+    params = lodestar._command_line.parse(_COMMAND, arguments).params
     return types.SimpleNamespace(**params)
 
 
@@ -417,7 +417,7 @@ def main(arguments: list[str] | None = None) -> int:
     # `bazel run` starts elsewhere than where the user stands.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     options = parse(arguments)
-    return lodestar.command_line.run(
+    return lodestar._command_line.run(
         "sequence_recommender",
         lambda: run(options),
         errors=INPUT_ERRORS,

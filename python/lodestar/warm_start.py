@@ -24,6 +24,8 @@ from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.layers.dynamic_embedding import DynamicEmbedding
 from lodestar.layers.feature import Feature
 
+__all__ = ["from_arrays", "from_embedding", "from_tfra"]
+
 _EXISTING = ("overwrite", "keep")
 # Of rows that are held at once.
 _CHUNK_BYTES = 16 << 20

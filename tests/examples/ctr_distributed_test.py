@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
+from lodestar._data_tool import click_log
 from lodestar.data import Column, Schema
 
 FOLDER = pathlib.Path(os.path.abspath(__file__), "../../../examples").resolve()
@@ -46,7 +47,7 @@ def main(monkeypatch):
 def log(tmp_path_factory):
     """Four days of files, and what reads them."""
     folder = tmp_path_factory.mktemp("log")
-    whole = lodestar.testing.generate_click_log(folder, 4000, 8)
+    whole = click_log.generate_click_log(folder, 4000, 8)
     for number, file in enumerate(whole.files):
         day = folder / f"2026022{5 + number // 2}"
         day.mkdir(exist_ok=True)

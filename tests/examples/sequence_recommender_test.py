@@ -79,7 +79,7 @@ def test_histories_are_what_came_before(example):
     items_of_sessions = rng.integers(0, 4, sum(sessions_of_users))
     items = rng.integers(-(2**63), 2**63 - 1, items_of_sessions.sum())
     users = (
-        lodestar.LoDTensor.from_lengths(
+        lodestar.ragged.LoDTensor.from_lengths(
             items, [sessions_of_users, items_of_sessions]
         )
         .to_ragged()
@@ -92,7 +92,7 @@ def test_histories_are_what_came_before(example):
             for i in range(len(session)):
                 want.append([*sessions[first:s], session[:i]])
     histories = example.Histories(
-        lodestar.LoDTensor.from_lengths(
+        lodestar.ragged.LoDTensor.from_lengths(
             items, [sessions_of_users, items_of_sessions]
         )
     )

@@ -44,7 +44,7 @@ USES = {
     "adapt": lambda _, ids: lodestar.layers.IdLookup(
         vocabulary_dtype="int64"
     ).adapt(ids),
-    "lod": lambda _, ids: lodestar.LoDTensor(ids, [[0, 3]]),
+    "lod": lambda _, ids: lodestar.ragged.LoDTensor(ids, [[0, 3]]),
     "writer": _write,
 }
 

@@ -6,8 +6,9 @@ import re
 import pytest
 import tensorflow as tf
 
-from lodestar import data, hugectr, paddle, testing
-from lodestar.command_line import describe_error
+from lodestar import data, hugectr, paddle
+from lodestar._command_line import describe_error
+from lodestar._data_tool import click_log
 from lodestar.data import open_dataset
 from lodestar.lookup import IdTable
 
@@ -37,7 +38,7 @@ WRITERS = {
     "parquet": lambda path: data.open_writer(path, SLOTS, "parquet"),
     "slots": SLOTS.save,
     "file list": lambda path: hugectr.write_file_list(path, ["a"]),
-    "click log": lambda path: testing.generate_click_log(path, 10, 1),
+    "click log": lambda path: click_log.generate_click_log(path, 10, 1),
 }
 
 

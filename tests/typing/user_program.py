@@ -25,13 +25,14 @@ def tables(ids: tf.RaggedTensor) -> None:
     lodestar.MinCount(n="2")  # type: ignore[arg-type]
 
 
-def sequences(x: lodestar.LoDTensor) -> None:
-    assert_type(lodestar.sequence.softmax(x), lodestar.LoDTensor)
+def sequences(x: lodestar.ragged.LoDTensor) -> None:
+    assert_type(lodestar.sequence.softmax(x), lodestar.ragged.LoDTensor)
     assert_type(x.num_levels, int)
     padded, lengths = lodestar.sequence.pad(x, maxlen=3)
     lodestar.sequence.unpad(padded, lengths).to_list()
     assert_type(
-        lodestar.sequence.unpad(padded, lengths, like=x), lodestar.LoDTensor
+        lodestar.sequence.unpad(padded, lengths, like=x),
+        lodestar.ragged.LoDTensor,
     )
     rows, index = lodestar.sequence.pool(x, "max", with_index=True)
 

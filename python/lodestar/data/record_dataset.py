@@ -44,8 +44,9 @@ class ReadOptions:
             parts consist of every `num`-th file, or with fewer files than readers,
             of every `num`-th record of each file (in Parquet, a run of rows).
         prefetch: Number of batches to prepare ahead; 0 prepares each on demand.
-        sparse: Form of sparse columns: `"ragged"`; `"lod"`, a `lodestar.LoDTensor`
-            each; or `"csr"`, one HugeCTR CSR over all S sparse id columns:
+        sparse: Form of sparse columns: `"ragged"`; `"lod"`, a
+            `lodestar.ragged.LoDTensor` each; or `"csr"`, one HugeCTR CSR over
+            all S sparse id columns:
             `features["csr"]` is a dict of `row_offsets`, int64 `[B * S + 1]`, with
             the columns of an example adjacent, and `values`, int64 `[N]`. Sparse
             float columns remain ragged.

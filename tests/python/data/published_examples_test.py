@@ -257,6 +257,8 @@ def test_sparse_slots_of_every_format_are_lod_tensors_if_wanted(tmp_path):
     ]
     for dataset in datasets:
         ((features, _),) = dataset
-        assert isinstance(features["C"], lodestar.LoDTensor)
+        assert isinstance(features["C"], lodestar.ragged.LoDTensor)
         assert features["C"].to_list() == [[7], [9]]
-        assert dataset.element_spec[0]["C"].value_type is lodestar.LoDTensor
+        assert (
+            dataset.element_spec[0]["C"].value_type is lodestar.ragged.LoDTensor
+        )

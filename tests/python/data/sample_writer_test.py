@@ -1,4 +1,4 @@
-"""lodestar.data.SampleWriter: what the writers of all formats share."""
+"""SampleWriter: what the writers of all formats share."""
 
 import gc
 import gzip

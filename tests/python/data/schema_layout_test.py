@@ -54,7 +54,7 @@ def test_lod(file, batch_size):
     rows = {"C1": [], "w": [], "C2": []}
     for features, _ in dataset:
         for name, column in rows.items():
-            assert isinstance(features[name], lodestar.LoDTensor)
+            assert isinstance(features[name], lodestar.ragged.LoDTensor)
             column += features[name].to_list()
     assert list(zip(*rows.values())) == ROWS
 

@@ -221,7 +221,10 @@ def test_lists_tensors_and_dense_batches(tmp_path):
     for batch in (
         [ids, numbers],
         (tf.ragged.constant(ids.tolist(), tf.int32), numbers[:, None]),
-        [lodestar.LoDTensor.from_lengths(ids.ravel(), [[2, 2]]), numbers],
+        [
+            lodestar.ragged.LoDTensor.from_lengths(ids.ravel(), [[2, 2]]),
+            numbers,
+        ],
         {"b": numbers, "a": [[1], [2, 3]], "label": 1},
     ):
         assert verify(m, tmp_path / "s", batch).examples == 2

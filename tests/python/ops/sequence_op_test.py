@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar import LoDTensor, sequence
 from lodestar.ops.sequence_op import SequenceOp
+from lodestar.ragged import LoDTensor, sequence
 
 # All take one ragged input with rows of one float.
 _CALLS = {

@@ -63,7 +63,7 @@ class Sequences(keras.Model):
         if self.kind == "conv":
             x = self.conv(x)
         elif self.kind == "lod":
-            x = lodestar.LoDTensor.from_ragged(x).to_ragged()
+            x = lodestar.ragged.LoDTensor.from_ragged(x).to_ragged()
         elif self.kind == "softmax":
             x = sequence.softmax(sequence.reverse(x))
         elif self.kind == "expand":

@@ -4,7 +4,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from lodestar import LoDTensor
+from lodestar.ragged import LoDTensor
 from lodestar.sequence import pool
 
 

@@ -18,8 +18,8 @@ from batches import (
 )
 
 import lodestar
-from lodestar import LoDTensor
 from lodestar._library import gen_ops
+from lodestar.ragged import LoDTensor
 
 DTYPES = [*FLOATS, tf.int32, tf.int64]
 COMBINERS = ["sum", "mean", "sqrtn", "max", "first", "last"]

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar import LoDTensor
+from lodestar.ragged import LoDTensor
 
 ROWS = 5
 NUMBERS = [-(2**63), -1, 0, 0, 1, 2, 3, 4, 5, 5, 6, 2**31, 2**62, 2**63 - 1]

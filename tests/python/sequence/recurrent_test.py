@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar import LoDTensor
+from lodestar.ragged import LoDTensor
 from lodestar.sequence import pad, pool, unpad
 
 _LENGTHS = [3, 0, 1, 5, 0]

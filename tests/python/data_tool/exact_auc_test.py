@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lodestar.metrics import exact_auc
+from lodestar._data_tool.exact_auc import exact_auc
 
 
 def test_exact_auc():

@@ -1,10 +1,10 @@
-"""DenseTable beside lodestar's own table, and the ids it is told."""
+"""examples/wide_deep/dense_table.py: a Keras table, and the ids it is told."""
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
-
-from lodestar.testing import DenseTable, vocabulary
+from wide_deep_command import FOLDER
 
 BAGS = {
     "a": tf.ragged.constant([[5, 2**40, 5], [], [7]], tf.int64),
@@ -12,17 +12,26 @@ BAGS = {
 }
 
 
-def test_vocabulary_is_what_a_pass_holds():
+@pytest.fixture
+def module(monkeypatch):
+    """The module of the example."""
+    monkeypatch.syspath_prepend(FOLDER)
+    import dense_table
+
+    return dense_table
+
+
+def test_vocabulary_is_what_a_pass_holds(module):
     batches = tf.data.Dataset.from_tensor_slices((BAGS, [0, 1, 0])).batch(2)
-    found = vocabulary(batches, ["a", "b"])
+    found = module.vocabulary(batches, ["a", "b"])
     assert found["a"].tolist() == [5, 7, 2**40]
     assert found["b"].tolist() == [5, 6]
 
 
-def test_rows_are_those_of_the_embedding():
+def test_rows_are_those_of_the_embedding(module):
     vocabularies = {"a": np.array([5, 2**40]), "b": np.array([5, 6])}
     for combiner, pool in (("sum", np.sum), ("mean", np.mean)):
-        table = DenseTable(vocabularies, 3, combiner)
+        table = module.DenseTable(vocabularies, 3, combiner)
         found = table(BAGS)
         rows = table.embedding.embeddings.numpy()
         # Row numbers go on from slot to slot; 7 is not known.
@@ -32,14 +41,14 @@ def test_rows_are_those_of_the_embedding():
         np.testing.assert_allclose(found["b"][2], pool(rows[[3, 2]], axis=0))
 
 
-def test_it_trains_in_a_functional_model():
+def test_it_trains_in_a_functional_model(module):
     inputs = {
         name: keras.Input((None,), dtype="int64", ragged=True, name=name)
         for name in BAGS
     }
-    rows = DenseTable({name: np.array([5, 7]) for name in BAGS}, 4, "mean")(
-        inputs
-    )
+    rows = module.DenseTable(
+        {name: np.array([5, 7]) for name in BAGS}, 4, "mean"
+    )(inputs)
     hidden = keras.layers.Concatenate()(list(rows.values()))
     model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
     model.compile(keras.optimizers.Adagrad(0.1), "mse")

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from lodestar._data_tool.exact_auc import exact_auc
 from lodestar._files import AtomicFile, as_path, remove_unfinished
 from lodestar._typing import StrPath
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
-from lodestar.metrics.exact_auc import exact_auc
 from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 NUM_FLOATS = 13

@@ -5,11 +5,14 @@ import filecmp
 import numpy as np
 import pytest
 
+from lodestar._data_tool.click_log import (
+    click_log_schema,
+    generate_click_log,
+)
+from lodestar._data_tool.exact_auc import exact_auc
 from lodestar._files import AtomicFile
 from lodestar.data import Schema
-from lodestar.metrics import exact_auc
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
-from lodestar.testing import click_log_schema, generate_click_log
 
 SAMPLES = 40_000
 

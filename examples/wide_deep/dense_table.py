@@ -1,4 +1,4 @@
-"""The stock table to compare with: keras.layers.Embedding, ids known before."""
+"""The table to compare with: keras.layers.Embedding, all ids known in advance."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar.sequence.pool import pool
+import lodestar
 
 
 def vocabulary(
@@ -89,7 +89,7 @@ class DenseTable(keras.layers.Layer):
         parts = tf.split(rows, [tf.size(bag.values) for bag in bags.values()])
         return {
             slot: tf.ensure_shape(
-                pool(bag.with_values(part), self._combiner),
+                lodestar.sequence.pool(bag.with_values(part), self._combiner),
                 [None, self.embedding.output_dim],
             )
             for (slot, bag), part in zip(bags.items(), parts, strict=True)
