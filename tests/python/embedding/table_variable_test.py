@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.embedding import dense_view
-from lodestar.embedding.hook_variable import as_hook
+from lodestar.embedding.table_variable import as_table
 
 
 def table(**options):
@@ -22,7 +22,11 @@ def test_a_table_is_one_trainable_variable():
     t = table()
     assert isinstance(t, keras.Variable) and t.trainable
     assert t.shape == (0, 4) and t.value.shape == (0, 4)
-    assert (t.name, t.path, t.dtype) == ("hooked", "hooked/embeddings", "float32")
+    assert (t.name, t.path, t.dtype) == (
+        "hooked",
+        "hooked/embeddings",
+        "float32",
+    )
     t.lookup([1, 2], training=True)
     assert t.shape == (2, 4) and t.value.shape == (0, 4)
 
@@ -50,9 +54,9 @@ def test_watched_variables_lead_back_to_the_table():
     t = table()
     with tf.GradientTape() as tape:
         t.lookup([1], training=True)
-    assert [as_hook(v) for v in tape.watched_variables()] == [t]
-    assert as_hook(tf.Variable(1.0)) is None
-    assert as_hook(keras.Variable(1.0)) is None
+    assert [as_table(v) for v in tape.watched_variables()] == [t]
+    assert as_table(tf.Variable(1.0)) is None
+    assert as_table(keras.Variable(1.0)) is None
 
 
 @pytest.mark.parametrize("eager", [False, True])
@@ -292,7 +296,9 @@ def test_tensorboard_of_keras_shows_the_rows(grow, tmp_path):
     x = np.arange(12).reshape(6, 2)
     model.fit(x, np.ones((6, 1)), epochs=2, verbose=0, callbacks=[board])
     rows = layer.table.export().rows if grow else np.zeros([1, 4])
-    np.testing.assert_array_equal(board.written["rows/embeddings/histogram", 1], rows)
+    np.testing.assert_array_equal(
+        board.written["rows/embeddings/histogram", 1], rows
+    )
     assert board.written["rows/embeddings/image", 1].size == np.size(rows)
 
 
