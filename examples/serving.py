@@ -71,7 +71,7 @@ hidden = keras.layers.Concatenate()(rows)
 hidden = keras.layers.Dense(16, activation="relu")(hidden)
 score = keras.layers.Dense(1, activation="sigmoid")(hidden)
 model = keras.Model(inputs, {"click": score})
-model.compile(lodestar.optimizers.Adagrad(0.1), "binary_crossentropy")
+model.compile(lodestar.optimizers.Adam(0.01), "binary_crossentropy")
 for _ in range(200):
     model.train_on_batch(*batch())
 
