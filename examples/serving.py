@@ -127,6 +127,6 @@ with lodestar.serving.LiveModel(exported, snapshots, 0.1) as live:
 
 truth = np.mean(1 / (1 + np.exp(-(4.0 + taste[readers] - 1))))
 print("\nChance of a click on the new article")
-print(f"  when it was published  {before:.3f}")
-print(f"  as soon as it is known {after:.3f}")
-print(f"  the truth              {truth:.3f}")
+print(f"  when it was published   {before:.3f}")
+print(f"  as soon as it is known  {after:.3f}")
+print(f"  the truth               {truth:.3f}")
