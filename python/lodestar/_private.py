@@ -98,7 +98,9 @@ class Saved:
         """Takes what `_tensors_to_save` returned."""
         raise NotImplementedError
 
-    def _capture_for_checkpoint(self, captures: MutableMapping[Any, Any]) -> None:
+    def _capture_for_checkpoint(
+        self, captures: MutableMapping[Any, Any]
+    ) -> None:
         """Sets `captures[self]` to what an asynchronous checkpoint saves.
 
         TensorFlow calls it eagerly for the first save of a checkpoint. For

@@ -30,7 +30,9 @@ def outputs_are_in_the_order_of_batches():
     assert found["rows"].shape.as_list() == [24, None, 2]
     with pytest.raises(ValueError, match="`data` has no batch"):
         predict(ours, DATA.take(0))
-    with pytest.raises(TypeError, match="`data` must be a tf.data.Dataset, found"):
+    with pytest.raises(
+        TypeError, match="`data` must be a tf.data.Dataset, found"
+    ):
         predict(ours, X)
     with pytest.raises(ValueError, match="steps"):
         predict(ours, DATA, steps=0)
