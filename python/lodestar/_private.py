@@ -98,7 +98,9 @@ class Saved:
         """Takes what `_tensors_to_save` returned."""
         raise NotImplementedError
 
-    def _capture_for_checkpoint(self, captures: MutableMapping[Any, Any]) -> None:
+    def _capture_for_checkpoint(
+        self, captures: MutableMapping[Any, Any]
+    ) -> None:
         """Sets `captures[self]` to what an asynchronous checkpoint saves.
 
         TensorFlow calls it eagerly for the first save of a checkpoint. For
@@ -162,7 +164,7 @@ class Variable(Saved, keras.Variable, KerasSaveable):
             raise RuntimeError(
                 f"{self!r} cannot be in a SavedModel of TensorFlow "
                 f"{tf.__version__}, which Lodestar was not made for. Use "
-                "lodestar.export.stock_saved_model, or another release of "
+                "lodestar.export.save_plain, or another release of "
                 "TensorFlow."
             )
         children: dict[str, Any] = super()._trackable_children(

@@ -211,7 +211,9 @@ class SavedState(_private.Saved):
             )
         return self._saved_tensors()
 
-    def _capture_for_checkpoint(self, captures: MutableMapping[Any, Any]) -> None:
+    def _capture_for_checkpoint(
+        self, captures: MutableMapping[Any, Any]
+    ) -> None:
         """Captures the content."""
         if self not in captures:
             captures[self] = _Capture(self)

@@ -139,7 +139,9 @@ class _TableType(tf.types.experimental.TraceType):
     def is_subtype_of(self, other: Any) -> bool:
         return self == other
 
-    def most_specific_common_supertype(self, others: Any) -> "_TableType | None":
+    def most_specific_common_supertype(
+        self, others: Any
+    ) -> "_TableType | None":
         return self if all(self == other for other in others) else None
 
     def placeholder_value(self, placeholder_context: Any) -> Any:

@@ -155,9 +155,7 @@ def test_persistent_and_nested_tapes():
     for _ in range(2):
         assert by_id(outer.gradient(loss, t))[1].shape == (3,)
     row = t.lookup([1]).numpy()[0]
-    np.testing.assert_allclose(
-        by_id(outer.gradient(norm, t))[1], 8 * row, 1e-5
-    )
+    np.testing.assert_allclose(by_id(outer.gradient(norm, t))[1], 8 * row, 1e-5)
 
 
 def test_tape_around_an_inner_function():

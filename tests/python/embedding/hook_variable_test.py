@@ -22,7 +22,11 @@ def test_a_table_is_one_trainable_variable():
     t = table()
     assert isinstance(t, keras.Variable) and t.trainable
     assert t.shape == (0, 4) and t.value.shape == (0, 4)
-    assert (t.name, t.path, t.dtype) == ("hooked", "hooked/embeddings", "float32")
+    assert (t.name, t.path, t.dtype) == (
+        "hooked",
+        "hooked/embeddings",
+        "float32",
+    )
     t.lookup([1, 2], training=True)
     assert t.shape == (2, 4) and t.value.shape == (0, 4)
 
@@ -292,7 +296,9 @@ def test_tensorboard_of_keras_shows_the_rows(grow, tmp_path):
     x = np.arange(12).reshape(6, 2)
     model.fit(x, np.ones((6, 1)), epochs=2, verbose=0, callbacks=[board])
     rows = layer.table.export().rows if grow else np.zeros([1, 4])
-    np.testing.assert_array_equal(board.written["rows/embeddings/histogram", 1], rows)
+    np.testing.assert_array_equal(
+        board.written["rows/embeddings/histogram", 1], rows
+    )
     assert board.written["rows/embeddings/image", 1].size == np.size(rows)
 
 

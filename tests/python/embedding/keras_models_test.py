@@ -113,8 +113,7 @@ def first_values():
 
 @pytest.mark.parametrize(
     "config, eager",
-    [(config, False) for config in CASES]
-    + [({}, True)],
+    [(config, False) for config in CASES] + [({}, True)],
     ids=str,
 )
 def test_fit_trains_it(config, eager):

@@ -405,9 +405,7 @@ def test_shared_rows(tmp_path):
     assert not np.array_equal(*first)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(t.lookup(ids, training=True))
-    lodestar.optimizers.Adagrad(0.1).apply(
-        [tape.gradient(loss, t)], [t]
-    )
+    lodestar.optimizers.Adagrad(0.1).apply([tape.gradient(loss, t)], [t])
     assert int(t.size()) == 0
     assert t.stats()["gradients_dropped"] == 0
     count = np.bincount(buckets.astype(int))[:, None].astype(np.float32)

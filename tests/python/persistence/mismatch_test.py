@@ -250,7 +250,9 @@ class Pick(keras.layers.Layer):
         return [f"f{i}" for i in range(len(self.tables()))]
 
     def compute_output_spec(self, ids, training=None):
-        return keras.KerasTensor((None, sum(t.output_dim for t in self.tables())))
+        return keras.KerasTensor(
+            (None, sum(t.output_dim for t in self.tables()))
+        )
 
 
 def saved_weights(folder, saved):
