@@ -82,7 +82,7 @@ class IdTable(SavedResource):
         self._mutable = bool(mutable)
         with tf.init_scope():
             self._key_dtype = keys.dtype
-            self.import_(keys, values)
+            self.load(keys, values)
         self.keep_for_graph()
 
     @classmethod
@@ -146,7 +146,7 @@ class IdTable(SavedResource):
         [1, -1]
 
         Args:
-            path: The file, as `import_file` reads it.
+            path: The file, as `load_file` reads it.
             num_oov_buckets: The number of buckets, whose ids follow those of the
                 file. With 0, other keys get `default_value`.
             key_column: Which column of a line holds the key, counted from 0, or
@@ -163,13 +163,13 @@ class IdTable(SavedResource):
             An IdTable, or with buckets an IdTableWithHashBuckets.
 
         Raises:
-            ValueError, tf.errors.OpError: As `import_file`.
+            ValueError, tf.errors.OpError: As `load_file`.
         """
         table = cls(
             [], key_dtype=key_dtype, default_value=default_value, name=name
         )
         with tf.init_scope():
-            table.import_file(
+            table.load_file(
                 path,
                 key_column=key_column,
                 value_column=value_column,
@@ -196,7 +196,7 @@ class IdTable(SavedResource):
     def _restore_tensors(
         self, saved: Mapping[str, tf.Tensor]
     ) -> tf.Operation | None:
-        return self.import_(
+        return self.load(
             unless_scalar(saved["keys"]), unless_scalar(saved["values"])
         )
 
@@ -314,9 +314,7 @@ class IdTable(SavedResource):
             handle=self.resource_handle, keys=self.convert_keys(keys)
         )
 
-    def import_(
-        self, keys: TensorLike, values: TensorLike
-    ) -> tf.Operation | None:
+    def load(self, keys: TensorLike, values: TensorLike) -> tf.Operation | None:
         """Makes these keys all that the table holds.
 
         Args:
@@ -333,7 +331,7 @@ class IdTable(SavedResource):
             values=int64_values(values),
         )
 
-    def import_file(
+    def load_file(
         self,
         path: TensorLike,
         *,
