@@ -26,8 +26,9 @@ DAYS, CLICKS, USERS, ITEMS, BATCH = 8, 40_000, 2000, 600, 500
 
 # ## Days of clicks
 #
-# An item is on sale for three days. Each has an appeal, and each user a mood. One view in twenty is of an id that a robot made up and that
-# never comes again: it should not get a row.
+# An item is on sale for three days. Each has an appeal, and each user a mood.
+# One view in twenty is of an id that a robot made up and that never comes
+# again: it should not get a row.
 
 rng = np.random.default_rng(1)
 mood = rng.normal(size=USERS)
