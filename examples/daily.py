@@ -26,20 +26,20 @@ DAYS, CLICKS, USERS, ITEMS, BATCH = 8, 40_000, 2000, 600, 500
 
 # ## Days of clicks
 #
-# An item is on sale for three days. Some are popular with everybody, and each
-# user has a taste. One view in twenty is of an id that a robot made up and that
-# never comes again: it should not get a row.
+# An item is on sale for three days. Each has an appeal, and each user a mood.
+# One view in twenty is of an id that a robot made up and that never comes
+# again: it should not get a row.
 
 rng = np.random.default_rng(1)
-taste = rng.normal(size=(USERS, 4))
-style = rng.normal(size=(ITEMS * (DAYS + 3), 4)) / 2
+mood = rng.normal(size=USERS)
+appeal = rng.normal(size=ITEMS * (DAYS + 3))
 
 
 def clicks(day):
     """Returns users, items, clicks and the true chance of a click of a day."""
     users = rng.integers(0, USERS, CLICKS)
     items = rng.integers(ITEMS * day, ITEMS * (day + 3), CLICKS)
-    chance = 1 / (1 + np.exp(1 - (taste[users] * style[items]).sum(1) * 2))
+    chance = 1 / (1 + np.exp(1 - mood[users] - appeal[items]))
     clicked = rng.random(CLICKS) < chance
     robot = rng.random(CLICKS) < 0.05
     items[robot] = rng.integers(2**40, 2**62, robot.sum())
@@ -74,14 +74,13 @@ def make_model():
         eviction=lodestar.MaxAge(2 * CLICKS // BATCH),
         name="items",
     )
-    user, item = users(inputs["user"]), items(inputs["item"])
-    match = keras.layers.Multiply()([user, item])
-    hidden = keras.layers.Concatenate()([match, user, item])
+    rows = [users(inputs["user"]), items(inputs["item"])]
+    hidden = keras.layers.Concatenate()(rows)
     hidden = keras.layers.Dense(32, activation="relu")(hidden)
     score = keras.layers.Dense(1, activation="sigmoid")(hidden)
     model = keras.Model(inputs, score)
     model.compile(
-        lodestar.optimizers.Adagrad(0.1),
+        lodestar.optimizers.Adam(0.01),
         "binary_crossentropy",
         metrics=[keras.metrics.AUC(name="auc")],
     )

@@ -71,7 +71,7 @@ hidden = keras.layers.Concatenate()(rows)
 hidden = keras.layers.Dense(16, activation="relu")(hidden)
 score = keras.layers.Dense(1, activation="sigmoid")(hidden)
 model = keras.Model(inputs, {"click": score})
-model.compile(lodestar.optimizers.Adagrad(0.1), "binary_crossentropy")
+model.compile(lodestar.optimizers.Adam(0.01), "binary_crossentropy")
 for _ in range(200):
     model.train_on_batch(*batch())
 
@@ -127,6 +127,6 @@ with lodestar.serving.LiveModel(exported, snapshots, 0.1) as live:
 
 truth = np.mean(1 / (1 + np.exp(-(4.0 + taste[readers] - 1))))
 print("\nChance of a click on the new article")
-print(f"  when it was published  {before:.3f}")
-print(f"  as soon as it is known {after:.3f}")
-print(f"  the truth              {truth:.3f}")
+print(f"  when it was published   {before:.3f}")
+print(f"  as soon as it is known  {after:.3f}")
+print(f"  the truth               {truth:.3f}")

@@ -164,7 +164,7 @@ class Variable(Saved, keras.Variable, KerasSaveable):
             raise RuntimeError(
                 f"{self!r} cannot be in a SavedModel of TensorFlow "
                 f"{tf.__version__}, which Lodestar was not made for. Use "
-                "lodestar.export.stock_saved_model, or another release of "
+                "lodestar.export.save_plain, or another release of "
                 "TensorFlow."
             )
         children: dict[str, Any] = super()._trackable_children(

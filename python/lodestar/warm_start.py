@@ -4,7 +4,7 @@ Every function adds rows to a table as `EmbeddingVariable.insert_or_assign`
 does: no admission is asked, rows that are new start with frequency 0 and fresh
 optimizer slots, those that are overwritten keep theirs. Rows that
 `EmbeddingVariable.export` gave go back by its `load_rows`, whole; keys of a
-vocabulary go into an id table by `lodestar.lookup.IdTable.import_`.
+vocabulary go into an id table by `lodestar.lookup.IdTable.load`.
 """
 
 import os

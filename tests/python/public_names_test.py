@@ -32,7 +32,6 @@ _NAMES = {
     "lodestar.data": [
         "Column",
         "DataError",
-        "FileDataset",
         "FileListServer",
         "Schema",
         "SharedFileList",
@@ -91,6 +90,7 @@ _NAMES = {
         "SelectedRows",
         "parse_multislot",
         "reader",
+        "train_from_dataset",
     ],
     "lodestar.ragged": [
         "LoDTensor",
@@ -140,7 +140,6 @@ _NAMES = {
         "join",
         "predict",
         "schedule",
-        "train_from_dataset",
     ],
     "lodestar.warm_start": [
         "from_arrays",

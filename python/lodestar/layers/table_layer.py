@@ -76,7 +76,7 @@ class TableLayer(keras.layers.Layer):
         raise RuntimeError(
             f"set_weights cannot set the rows of the layer '{self.name}': a "
             "list of arrays has no ids. Use `table.insert_or_assign(ids, rows)`, "
-            "or `table.import_(other.export())` for rows of another table; "
+            "or `table.load_rows(other.export())` for rows of another table; "
             "`model.load_weights` reads what `model.save_weights` wrote."
         )
 

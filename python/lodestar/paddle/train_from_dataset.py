@@ -60,12 +60,12 @@ def train_from_dataset(
     """
     # `lodestar.train` imports the readers of this package.
     from lodestar.train import loop
-    from lodestar.train.step import check_is_compiled
+    from lodestar.train.step import check_is_model
     from lodestar.train.threads import ThreadSteps
 
     check_at_least("print_period", print_period, 1)
     debug = check_flag("debug", debug)
-    check_is_compiled(model)
+    check_is_model(model)
     if isinstance(fetch, str):
         raise ValueError(f"`fetch`={fetch!r} must be a list of names.")
     fetch = None if fetch is None else list(fetch)
@@ -138,17 +138,23 @@ class _TimedStep:
     """
 
     def __init__(self, model: keras.Model, step: Any):
+        from lodestar.train.step import compiled
+
         self.fetch = step.fetch
         self.new_metrics, self.merge = step.new_metrics, step.merge
-        self._model, self._whole = model, step.whole
+        self._model, self._whole = model, compiled(step.whole)
         self._seconds = dict.fromkeys(
             ("read", "forward", "gradient", "update"), 0.0
         )
         self._lock = threading.Lock()
-        self._parts = [lambda iterator: iterator.get_next(), step.forward]
-        self._parts.append(step.update)
-        if not model.run_eagerly:
-            self._parts = [_compiled(part) for part in self._parts]
+        parts = (
+            lambda iterator: iterator.get_next(),
+            step.forward,
+            step.update,
+        )
+        self._parts = [
+            part if model.run_eagerly else compiled(part) for part in parts
+        ]
 
     def __call__(self, iterator: Any, metrics: Any) -> Any:
         read, forward, update = self._parts
@@ -169,10 +175,10 @@ class _TimedStep:
 
     def print_operations(self, iterator: Any) -> None:
         """Prints how many ops of each type the whole step has."""
-        function = _compiled(self._whole)
-        graph = function.get_concrete_function(
+        function = self._whole.get_concrete_function(
             iterator, self.new_metrics()
-        ).graph.as_graph_def()
+        )
+        graph = function.graph.as_graph_def()
         nodes = [graph.node, *(f.node_def for f in graph.library.function)]
         counts = collections.Counter(node.op for of in nodes for node in of)
         print(f"the step has {counts.total()} ops:")
@@ -188,7 +194,3 @@ class _TimedStep:
                 f"{100 * seconds / (total or 1):5.1f} %",
                 flush=True,
             )
-
-
-def _compiled(function: Callable[..., Any]) -> Any:
-    return tf.function(function, reduce_retracing=True, autograph=False)

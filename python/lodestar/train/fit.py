@@ -19,7 +19,7 @@ from lodestar.train.batch_sources import DatasetFn, check_dataset
 from lodestar.train.keras_steps import KerasSteps, has_strategy
 from lodestar.train.loop import Logs, Steps
 from lodestar.train.scheduler import ScheduledSteps
-from lodestar.train.step import check_is_compiled
+from lodestar.train.step import check_is_model
 from lodestar.train.threads import ThreadSteps
 
 
@@ -124,51 +124,48 @@ def fit(
         tf.errors.OpError: An error of the data or of a step. If a thread raises
             it, all threads end after the step they are in; a note names the file.
     """
-    for name, value, least in (
-        ("epochs", epochs, 0),
-        ("initial_epoch", initial_epoch, 0),
-        ("validation_freq", validation_freq, 1),
-        ("sync_every", sync_every, 1),
-    ):
-        check_at_least(name, value, least)
-    check_is_compiled(model)
-    by_servers = _by_servers(model)
+    check_at_least("epochs", epochs, 0)
+    check_at_least("initial_epoch", initial_epoch, 0)
+    check_at_least("validation_freq", validation_freq, 1)
+    check_at_least("sync_every", sync_every, 1)
+    check_is_model(model)
+    by_servers, alone = _by_servers(model), threads is None
+    paths = _are_paths(data)
+    servers = "under ParameterServerStrategy"
     for name, given, allowed, when in (
-        (
-            "snapshots",
-            snapshots is not None,
-            threads is None and not callable(data),
-            "for batches that this program reads without `threads`; else save "
-            "with a lodestar.callbacks.Snapshot among the callbacks",
-        ),
+        ("schema", schema, paths, "if `data` are paths"),
+        ("batch_size", batch_size, paths, "if `data` are paths"),
+        ("snapshots", snapshots, alone, "without `threads`"),
+        ("snapshots", snapshots, not callable(data), "if `data` is a dataset"),
         (
             "initial_epoch",
             initial_epoch > 0,
-            snapshots is None,
-            "without `snapshots`, which say where to resume",
+            not snapshots,
+            "without `snapshots`",
         ),
+        ("steps_per_epoch", steps_per_epoch, alone, "without `threads`"),
+        ("sync_every", sync_every > 1, by_servers, servers),
         (
-            "steps_per_epoch",
-            steps_per_epoch is not None,
-            threads is None,
-            "without `threads`, which read every file to its end",
-        ),
-        (
-            "sync_every",
-            sync_every > 1,
-            by_servers,
-            "under ParameterServerStrategy",
-        ),
-        (
-            "steps_per_round",
-            steps_per_round is not None,
-            by_servers or threads is not None,
-            "under ParameterServerStrategy or with `threads`",
+            *("steps_per_round", steps_per_round, by_servers or not alone),
+            f"{servers} or with `threads`",
         ),
     ):
-        if given and not allowed:
+        if given is not None and given is not False and not allowed:
             raise ValueError(f"`{name}` works only {when}.")
-    data = _opened(data, schema, batch_size)
+    alike = {
+        "epochs": epochs,
+        "initial_epoch": initial_epoch,
+        "steps_per_epoch": steps_per_epoch,
+        "snapshots": snapshots is not None,
+        "validation_data": validation_data is not None,
+        "validation_steps": validation_steps,
+        "validation_freq": validation_freq,
+    }
+    workers.check_alike(model.distribute_strategy, alike)
+    if paths:
+        data = open_dataset(
+            data, schema, 1024 if batch_size is None else batch_size
+        )
     if snapshots is not None:
         check_dataset("data", data)
         if not isinstance(snapshots, Snapshot):
@@ -204,10 +201,11 @@ def fit(
             validate = _validation(
                 callbacks, validation_data, validation_steps, steps_per_round
             )
-        training: Any = contextlib.nullcontext()
-        if snapshots is not None:
-            training = snapshots.training(callbacks, steps.build)
-        with training as resumption:
+        with (
+            contextlib.nullcontext()
+            if snapshots is None
+            else snapshots.training(callbacks, steps.build)
+        ) as resumption:
             return loop.train(
                 steps,
                 callbacks,
@@ -215,14 +213,6 @@ def fit(
                 validate,
                 validation_freq,
                 resumption,
-                {
-                    "epochs": epochs,
-                    "initial_epoch": initial_epoch,
-                    "steps_per_epoch": steps_per_epoch,
-                    "validation_data": validation_data is not None,
-                    "validation_steps": validation_steps,
-                    "validation_freq": validation_freq,
-                },
             )
 
 
@@ -255,7 +245,7 @@ def evaluate(
     Raises:
         Exception: See `fit`.
     """
-    check_is_compiled(model)
+    check_is_model(model)
     if not has_strategy(model):
         return model.evaluate(
             data,
@@ -292,18 +282,11 @@ def _steps(
     return KerasSteps(model, name, data, steps, kind)
 
 
-def _opened(data: Any, schema: Any, batch_size: int | None) -> Any:
-    """Opens files; returns other data as they are."""
+def _are_paths(data: Any) -> bool:
     paths = data if isinstance(data, list | tuple) else [data]
-    if paths and all(isinstance(path, str | os.PathLike) for path in paths):
-        return open_dataset(data, schema, batch_size or 1024)
-    for name, given in (("schema", schema), ("batch_size", batch_size)):
-        if given is not None:
-            raise ValueError(
-                f"`{name}` is for `data` that are paths, found "
-                f"{type(data).__name__}."
-            )
-    return data
+    return bool(paths) and all(
+        isinstance(path, str | os.PathLike) for path in paths
+    )
 
 
 def _flat(callbacks: Any) -> list[Any]:

@@ -64,7 +64,6 @@ def train(
     validate: Callable[[], Logs] | None = None,
     validation_freq: int = 1,
     resumption: Resumption | None = None,
-    alike: Mapping[str, Any] | None = None,
 ) -> keras.callbacks.History:
     """Trains the model of the callbacks, which are called as by `model.fit`.
 
@@ -75,7 +74,6 @@ def train(
         validate: Returns the metrics on the validation data.
         validation_freq: Epochs from one validation to the next.
         resumption: Where to resume, in place of the first epoch.
-        alike: What all workers must have been given alike, by name.
     """
     model = callbacks.model
     model.stop_training = False
@@ -88,10 +86,7 @@ def train(
         first, done = resumption.epoch, resumption.batch
     # The BackupAndRestore of each worker may have restored an epoch.
     restored = _private.restored_epoch(model)
-    workers.check_alike(
-        model.distribute_strategy,
-        {**(alike or {}), "restored epoch": restored},
-    )
+    workers.check_alike(model.distribute_strategy, {"restored epoch": restored})
     _private.forget_initial_epoch(model)
     logs: Logs = {}
     for epoch in range(restored or first, epochs.stop):

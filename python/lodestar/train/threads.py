@@ -1,6 +1,7 @@
 """Hogwild training: threads that share all weights, and take pieces of the data."""
 
 import collections
+import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,27 +26,20 @@ class ThreadSteps(Steps):
     """Runs rounds of steps by threads, each of which reads a piece of the data.
 
     Args:
-        model: Compiled.
-        data: What is divided into pieces; see `pieces_of`.
-        threads: Number of threads; 0 starts one per core. There are never more
-            than pieces.
-        steps_per_round: Steps of all threads between two calls of callbacks.
-        fetch: Names of metrics, and of layers, the means of whose outputs are
-            wanted. None: all metrics.
+        model: See `fit`.
+        data: See `fit`.
+        threads: See `fit`.
+        steps_per_round: See `fit`.
+        fetch: See `TrainingStep`.
 
     Attributes:
         step: The compiled step.
         pieces: The pieces of the data.
         wanted: Number of threads if there are enough pieces.
         threads: Number of threads.
-
-    Raises:
-        TypeError: `data` cannot be divided.
-        ValueError: Threads cannot train the model, an argument is out of range,
-            or there is no batch.
     """
 
-    total = None
+    total: int | None = None
 
     def __init__(
         self,
@@ -63,7 +57,7 @@ class ThreadSteps(Steps):
                 "can train it: leave out `threads`."
             )
         pieces = pieces_of(data)
-        if pieces is None:
+        if not pieces:
             raise TypeError(
                 "Threads divide files: `data` must be their paths, the result of "
                 "lodestar.data.open_dataset for files, a list of datasets or a "
@@ -73,8 +67,16 @@ class ThreadSteps(Steps):
         self.pieces = pieces
         self.wanted = threads or len(os.sched_getaffinity(0))
         self.threads = min(self.wanted, len(pieces))
-        if self.threads > 1:
-            _check_shared(model)
+        if self.threads > 1 and model.run_eagerly:
+            raise ValueError(
+                "with `run_eagerly` layers keep their losses where other threads "
+                "find them; use threads=1."
+            )
+        if self.threads > 1 and accumulates_gradients(model):
+            raise ValueError(
+                "`gradient_accumulation_steps` adds up gradients of steps that "
+                "follow each other, which threads do not; use threads=1."
+            )
         if steps_per_round is None:
             steps_per_round = STEPS_PER_ROUND * self.threads
         check_at_least("steps_per_round", steps_per_round, 1)
@@ -158,10 +160,8 @@ class ThreadSteps(Steps):
 class Crew:
     """Threads that take pieces of work from one list.
 
-    A piece goes to the thread that asks first.
-
     Args:
-        pieces: The pieces, in order.
+        pieces: The pieces. Each goes to the thread that asks first.
         work: Makes an iterator from a piece, which does one step per iteration.
         threads: Number of threads.
 
@@ -181,91 +181,62 @@ class Crew:
         self._working: list[Iterator[None] | None] = [None] * threads
         self._lock = threading.Lock()
         self._left = 0
-        self._error: BaseException | None = None
+        self._failed = False
         self.steps = 0
 
     def run(self, steps: int) -> None:
-        """Does steps, fewer only if all pieces are done before.
+        """Does steps, fewer only if no pieces are left.
 
         Raises:
-            BaseException: The first error of a step, or one that this thread
-                gets while it waits, e.g. KeyboardInterrupt. All threads have
-                ended, each after its step.
+            BaseException: An error of a step, or one that this thread gets while
+                it waits, e.g. KeyboardInterrupt. All threads have ended, each
+                after its step.
         """
         self._left = steps
-        while self._left and self._run_threads():
-            pass
+        threads = range(len(self._working))
+        with concurrent.futures.ThreadPoolExecutor(len(threads)) as pool:
+            try:
+                while self._left:
+                    list(pool.map(self._do, threads))
+                    # A thread may have ended before another gave a step back.
+                    if not any(self._working):
+                        break
+            except BaseException:
+                self._failed = True
+                raise
 
-    def _run_threads(self) -> bool:
-        """Lets threads do what is left; returns whether there are pieces left."""
-        threads = [
-            threading.Thread(target=self._do, args=[index], daemon=True)
-            for index in range(len(self._working))
-        ]
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        except BaseException as error:
-            self._stop(error)
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
-        if self._error is not None:
-            raise self._error
-        # A thread may have been left over for a step that another gave back.
-        return any(self._working)
-
-    def _do(self, index: int) -> None:
+    def _do(self, thread: int) -> None:
         """Does steps until none is left."""
         try:
             while self._take():
-                if not self._step(index):
+                if not self._step(thread):
                     with self._lock:
                         self._left += 1
                     return
-        except BaseException as error:  # the thread that waits raises it
-            self._stop(error)
+        except BaseException:
+            self._failed = True
+            raise
 
     def _take(self) -> bool:
         with self._lock:
-            if self._error is not None or not self._left:
+            if self._failed or not self._left:
                 return False
             self._left -= 1
             return True
 
-    def _step(self, index: int) -> bool:
+    def _step(self, thread: int) -> bool:
         """Does a step of a piece; returns whether there was one."""
         while True:
-            for _ in self._working[index] or ():
+            for _ in self._working[thread] or ():
                 with self._lock:
                     self.steps += 1
                 return True
             with self._lock:
                 piece = next(self._pieces, None)
-            self._working[index] = None
+            self._working[thread] = None
             if piece is None:
                 return False
-            self._working[index] = self._work(piece)
-
-    def _stop(self, error: BaseException) -> None:
-        with self._lock:
-            self._error = self._error or error
-
-
-def _check_shared(model: keras.Model) -> None:
-    """Raises ValueError if only one thread at a time can train a model."""
-    if model.run_eagerly:
-        raise ValueError(
-            "with `run_eagerly` layers keep their losses where other threads "
-            "find them; use threads=1."
-        )
-    if accumulates_gradients(model):
-        raise ValueError(
-            "`gradient_accumulation_steps` adds up gradients of steps that "
-            "follow each other, which threads do not; use threads=1."
-        )
+            self._working[thread] = self._work(piece)
 
 
 def _first(pieces: Iterable[Piece]) -> tuple[Any, Any]:

@@ -55,7 +55,7 @@ def test_a_changed_table_is_copied_again():
     for change in (
         lambda t: t.insert([8, 5], [80, 50]),
         lambda t: t.remove([6]),
-        lambda t: t.import_(
+        lambda t: t.load(
             tf.constant([-1], tf.int64), tf.constant([3], tf.int64)
         ),
     ):

@@ -166,9 +166,9 @@ def test_a_failed_import_leaves_the_table_as_it_was(write):
     table = IdTable(["x"])
     for content in (b"a\nb\n\n", b"a\na\n"):
         with pytest.raises(tf.errors.InvalidArgumentError):
-            table.import_file(write(content))
+            table.load_file(write(content))
     assert table[tf.constant(["a", "x"])].numpy().tolist() == [-1, 0]
-    table.import_file(write(b"a\n"))
+    table.load_file(write(b"a\n"))
     assert table[tf.constant(["a", "x"])].numpy().tolist() == [0, -1]
 
 

@@ -123,9 +123,7 @@ def test_an_id_table_and_its_model_are_of_one_version(tmp_path):
     live = LiveModel(tmp_path / "model", tmp_path / "snapshots", None)
     words = {"words": tf.constant([["a", "b", "c"]])}
     for number in range(1, 5):
-        model.table.import_(
-            ["b", "c"][: 1 + number % 2], [7, 9][: 1 + number % 2]
-        )
+        model.table.load(["b", "c"][: 1 + number % 2], [7, 9][: 1 + number % 2])
         lodestar.snapshot.save(tmp_path / "snapshots", model, delta=number > 1)
         assert live.poll()
         want = model(words["words"])

@@ -679,7 +679,7 @@ class TestIdTables:
         live = LiveModel(tmp_path / "model", tmp_path / "snapshots", None)
         words = {"words": tf.constant([["a", "b", "c"]])}
         np.testing.assert_array_equal(live(words)["output_0"], [[0, 7, -1]])
-        model.table.import_(["c"], [9])
+        model.table.load(["c"], [9])
         lodestar.snapshot.save(tmp_path / "snapshots", model, delta=True)
         assert live.poll()
         np.testing.assert_array_equal(live(words)["output_0"], [[-1, -1, 9]])
