@@ -143,7 +143,7 @@ def test_a_new_feature_and_another_optimizer(path):
     train(old, reader, 3)
     snapshot.save(path, old)
     new = model("adam", features=("user", "item"))
-    bias = new.optimizer.inner_optimizer
+    bias = new.optimizer
     report = snapshot.restore(
         path, new, on_missing="init", optimizer_slots="reset"
     )
