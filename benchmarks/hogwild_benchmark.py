@@ -21,8 +21,8 @@ import lodestar
 from benchmarks import measure
 from lodestar._data_tool.click_log import generate_click_log
 from lodestar._data_tool.exact_auc import exact_auc
-from lodestar.data import FileDataset
-from lodestar.train import train_from_dataset
+from lodestar.data import open_dataset
+from lodestar.paddle import train_from_dataset
 
 BATCH_SIZE = 1024
 TRAINED = 8  # files; one more is for the AUC
@@ -67,7 +67,7 @@ def report(work, model, data, examples, runs, wanted):
     sides = {
         "one_thread": functools.partial(train, 1),
         "two_threads": functools.partial(train, 2),
-        "fit": lambda: model.fit(data.dataset(), verbose=0),
+        "fit": lambda: model.fit(data, verbose=0),
     }
     times = {side: [] for side in sides}
     for run in range(runs + 1):
@@ -102,12 +102,12 @@ def report(work, model, data, examples, runs, wanted):
 
 def report_auc(schema, data, test):
     """Trains a pass with two threads, and one with one thread."""
-    labels = np.concatenate([label for _, label in test.dataset()])
+    labels = np.concatenate([label for _, label in test])
     found = {}
     for threads in (1, 2):
         model = make_model(schema, 8, (64, 32))
         train_from_dataset(model, data, threads, print_period=10**9)
-        clicks = model.predict(test.dataset(), verbose=0)
+        clicks = model.predict(test, verbose=0)
         found[threads] = exact_auc(labels, clicks)
     measure.print_line(
         work="AUC after one pass of the click log",
@@ -125,7 +125,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         log = generate_click_log(folder, (TRAINED + 1) * samples, TRAINED + 1)
         schema = lodestar.data.Schema.load(log.schema_file)
-        data = FileDataset(log.files[:TRAINED], schema, BATCH_SIZE)
+        data = open_dataset(log.files[:TRAINED], schema, BATCH_SIZE)
         for work, num_files, dim, tower, wanted in (
             (
                 "a pass where tables are the work",
@@ -139,10 +139,12 @@ def main():
             ),
         ):
             model = make_model(schema, dim, tower)
-            some = FileDataset(log.files[:num_files], schema, BATCH_SIZE)
+            some = open_dataset(log.files[:num_files], schema, BATCH_SIZE)
             examples = num_files * samples
             report(work, model, some, examples, options.runs, wanted)
-        report_auc(schema, data, FileDataset(log.files[TRAINED:], schema, 4096))
+        report_auc(
+            schema, data, open_dataset(log.files[TRAINED:], schema, 4096)
+        )
 
 
 if __name__ == "__main__":

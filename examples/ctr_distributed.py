@@ -33,11 +33,7 @@ import tensorflow as tf  # noqa: E402
 from ctr_model import make_model  # noqa: E402
 from ctr_options import parse  # noqa: E402
 
-from lodestar.data import (  # noqa: E402
-    FileDataset,
-    FileListServer,
-    open_dataset,
-)
+from lodestar.data import FileListServer, open_dataset  # noqa: E402
 
 _LOOPBACK = (2, 2)  # parameter servers, trainers
 _ENDLESS = 2**31  # steps
@@ -96,8 +92,13 @@ def train_alone(options: types.SimpleNamespace) -> None:
     model = new_model(options)
 
     def one_pass(files: list[str]) -> Mapping[str, float]:
-        data.set_files(files)
-        return lodestar.train.train_from_dataset(
+        data = lodestar.data.open_dataset(
+            files,
+            schema,
+            format="multislot",
+            **ctr_data.reader_options(options),
+        )
+        return lodestar.paddle.train_from_dataset(
             model,
             data,
             threads=options.reader_threads,
@@ -105,12 +106,6 @@ def train_alone(options: types.SimpleNamespace) -> None:
             on_period=lambda steps, values: show(values),
         )
 
-    data = FileDataset(
-        next(iter(days_of(options).values())),
-        schema,
-        format="multislot",
-        **ctr_data.reader_options(options),
-    )
     train(model, options, one_pass)
 
 

@@ -89,22 +89,25 @@ def main(folder: str) -> tuple[float, float]:
         test = clicks(3, features).take(STEPS // 4)
         return model.evaluate(test, verbose=0)
 
-    # Monday, stopped after the first of two epochs. `reader` says where in the
-    # data training is; the snapshot holds that, too.
-    reader = lodestar.snapshot.ResumableDataset(clicks(1, some))
-    snapshots = lodestar.callbacks.Snapshot(folder, 10, iterator=reader, keep=3)
-    snapshots.fit(
-        monday(), epochs=1, steps_per_epoch=STEPS, shuffle=False, verbose=0
-    )
+    def train(model: keras.Model, epochs: int) -> None:
+        lodestar.train.fit(
+            model,
+            clicks(1, some),
+            epochs=epochs,
+            steps_per_epoch=STEPS,
+            snapshots=lodestar.callbacks.Snapshot(folder, 10, keep=3),
+            verbose=0,
+        )
 
-    # Another process would do the same: a model and reader made anew.
+    # Monday, stopped after the first of two epochs. The snapshots also hold the
+    # place in the data.
+    train(monday(), epochs=1)
+
+    # Another process would do the same, with a new model.
     model = monday()
-    reader = lodestar.snapshot.ResumableDataset(clicks(1, some))
-    snapshots = lodestar.callbacks.Snapshot(folder, 10, iterator=reader, keep=3)
-    report = snapshots.restore(model)
-    print(f"Monday goes on at step {report.step}: {report.restored}")
-    snapshots.fit(
-        model, epochs=2, steps_per_epoch=STEPS, shuffle=False, verbose=0
+    train(model, epochs=2)
+    print(
+        f"Monday resumed, and ended at step {int(model.optimizer.iterations)}"
     )
     before = loss(model, some)
 
@@ -121,7 +124,6 @@ def main(folder: str) -> tuple[float, float]:
         clicks(2, all_),
         steps_per_epoch=STEPS,
         callbacks=[lodestar.callbacks.Snapshot(folder)],
-        shuffle=False,
         verbose=0,
     )
     after = loss(model, all_)

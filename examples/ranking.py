@@ -24,7 +24,7 @@ keras.utils.set_random_seed(1)
 
 # ## Reading a file
 #
-# `open_dataset` infers what each column is, prints it, and returns batches as a
+# `open_dataset` infers what each column is, and returns batches as a
 # `tf.data.Dataset`. `split=` holds out a part of the rows for validation.
 
 file = lodestar.testing.census_file()
@@ -35,8 +35,10 @@ train, test = lodestar.data.open_dataset(
     split=0.2,
     shuffle_rows=2000,
     seed=1,
+    verbose=False,
 )
 schema = train.schema
+print(schema)
 
 # ## A model
 #

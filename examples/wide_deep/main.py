@@ -147,11 +147,12 @@ def train(
     """Trains on from the last snapshot; returns examples a second."""
     path = options.output / "snapshots"
     settings = {name: getattr(options, name) for name in _SETTINGS}
+    reader = lodestar.snapshot.ResumableDataset(batches)
     snapshots = lodestar.callbacks.Snapshot(
         path,
         options.checkpoint_steps,
         keep=2,
-        iterator=lodestar.snapshot.ResumableDataset(batches),
+        iterator=reader,
         metadata=settings,
     )
     steps_a_pass = int(batches.cardinality())
@@ -176,8 +177,12 @@ def train(
     clock = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: times.append(time.perf_counter())
     )
-    snapshots.fit(
-        model, epochs=options.epochs, shuffle=False, callbacks=[clock]
+    lodestar.train.fit(
+        model,
+        reader,
+        epochs=options.epochs,
+        callbacks=[clock],
+        snapshots=snapshots,
     )
     if len(times) < 2:
         return None

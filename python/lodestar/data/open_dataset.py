@@ -192,14 +192,16 @@ def open_dataset(
             raise ValueError(f"{given} needs `schema` and `format`.")
         name = _format_called(format).name
         if name not in ("multislot", "norm", "raw"):
-            raise ValueError(f"{given} is not supported for {name} files.")
-        paths = data if isinstance(data, SharedFileList) else as_paths(data)
+            raise ValueError(f"{given} is no option of {name} files.")
+        paths, where = data, given
     else:
         paths = expand_inputs(as_paths(data))
         if format is not None:
             name = _format_called(format).name
         else:
             name = _found_format(paths, arrow)
+        where = paths[0]
+    _check_options(where, FORMATS[name], options)
     files = _Files(
         name, found_schema, arrow, batch_size, options, split, verbose
     )
@@ -221,10 +223,9 @@ class _Files:
     split: float | None
     verbose: bool
 
-    def open(self, paths: list[str] | SharedFileList) -> Any:
+    def open(self, paths: Any) -> Any:
         """Opens files as one dataset, or two with `split`."""
         name, options = self.format, dict(self.options)
-        _check_options(FORMATS[name], paths, options)
         if name in ARROW_FORMATS:
             return self._open_rows(paths, options)
         if self.split is not None:
@@ -342,7 +343,7 @@ def _found_format(paths: list[str], arrow: ArrowOptions) -> str:
 
 
 def _open_records(
-    paths: list[str] | SharedFileList,
+    paths: Any,
     found: Format,
     schema: Schema | None,
     arrow: ArrowOptions,
@@ -415,17 +416,14 @@ def _refuse(arrow: ArrowOptions, names: Sequence[str], what: str) -> None:
 
 
 def _check_options(
-    found: Format,
-    paths: list[str] | SharedFileList,
-    options: Mapping[str, Any],
+    where: str, found: Format, options: Mapping[str, Any]
 ) -> None:
     """Raises DataError if an option belongs to another format."""
     for name in options:
         others = [f.name for f in FORMATS.values() if name in f.reads]
         if others and found.name not in others:
-            shown = paths if isinstance(paths, SharedFileList) else paths[0]
             raise DataError(
-                f"{shown}: is {found.name}, but `{name}` is an option of "
+                f"{where}: is {found.name}, but `{name}` is an option of "
                 f"{', '.join(others)}"
             )
 

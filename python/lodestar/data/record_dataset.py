@@ -194,6 +194,15 @@ def options_of(
     return ReadOptions(batch_size, **options)
 
 
+def are_known(files: Any, options: ReadOptions) -> bool:
+    """Returns whether files can be inspected before they are read."""
+    return not (
+        isinstance(files, SharedFileList)
+        or tf.is_symbolic_tensor(files)
+        or options.open_command
+    )
+
+
 def record_dataset(
     op: Callable[..., tf.Tensor],
     files: SharedFileList | StrPaths,

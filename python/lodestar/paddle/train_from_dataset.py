@@ -1,10 +1,13 @@
 """train_from_dataset: Paddle's name and printed lines for training by threads."""
 
 import collections
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from lodestar._checks import check_at_least, check_flag
 
@@ -56,29 +59,28 @@ def train_from_dataset(
             the step they are in; a note names the file.
     """
     # `lodestar.train` imports the readers of this package.
-    from lodestar.train.loop import Loop
-    from lodestar.train.step import check_is_compiled
-    from lodestar.train.threads import ThreadTrainer
+    from lodestar.train import loop
+    from lodestar.train.step import check_is_model
+    from lodestar.train.threads import ThreadSteps
 
     check_at_least("print_period", print_period, 1)
     debug = check_flag("debug", debug)
-    check_is_compiled(model)
+    check_is_model(model)
     if isinstance(fetch, str):
         raise ValueError(f"`fetch`={fetch!r} must be a list of names.")
     fetch = None if fetch is None else list(fetch)
-    trainer = ThreadTrainer(model, dataset, threads, print_period, fetch, debug)
-    if trainer.threads < trainer.wanted:
+    steps = ThreadSteps(model, dataset, threads, print_period, fetch)
+    if steps.threads < steps.wanted:
         print(
-            f"train_from_dataset: {trainer.threads} thread"
-            f"{'' if trainer.threads == 1 else 's'} and not {trainer.wanted}, "
+            f"train_from_dataset: {steps.threads} thread"
+            f"{'' if steps.threads == 1 else 's'} and not {steps.wanted}, "
             "one a file or queue",
             flush=True,
         )
-    labels = _labels(trainer.step.fetch, fetch_info)
+    labels = _labels(steps.step.fetch, fetch_info)
     if debug:
-        _print_operations(trainer.step, iter(trainer.pieces[0].open()))
-        trainer.step.seconds.clear()
-    steps = trainer.training(None)
+        steps.step = _TimedStep(model, steps.step)
+        steps.step.print_operations(iter(steps.pieces[0].open()))
 
     def show(batch: int, logs: dict[str, Any]) -> None:
         number = batch + 1
@@ -87,7 +89,7 @@ def train_from_dataset(
         values = logs | steps.means()
         shown = {
             label: values[name]
-            for label, name in zip(labels, trainer.step.fetch, strict=True)
+            for label, name in zip(labels, steps.step.fetch, strict=True)
         }
         if on_period is not None:
             on_period(number, shown)
@@ -101,9 +103,9 @@ def train_from_dataset(
         epochs=1,
         steps=None,
     )
-    history = Loop(callbacks).train(steps, range(1)).history
+    history = loop.train(steps, callbacks, range(1)).history
     if debug:
-        _print_times(trainer.step, steps.done)
+        steps.step.print_times(steps.done)
     return {name: value for name, (value,) in history.items()}
 
 
@@ -127,18 +129,68 @@ def _print(steps: int, values: Mapping[str, Any]) -> None:
     print(f"step {steps}: {', '.join(texts)}", flush=True)
 
 
-def _print_operations(step: Any, iterator: Any) -> None:
-    counts = collections.Counter(step.operations(iterator))
-    print(f"the step has {counts.total()} ops:")
-    for name, count in counts.most_common():
-        print(f"{count:7} {name}")
+class _TimedStep:
+    """A training step in parts, each of which is compiled by itself and timed.
 
+    Args:
+        model: The model.
+        step: Its `TrainingStep`, whose place this takes.
+    """
 
-def _print_times(step: Any, steps: int) -> None:
-    total = sum(step.seconds.values())
-    for part, seconds in step.seconds.items():
-        print(
-            f"{part:>9} {1e3 * seconds / max(steps, 1):9.3f} ms a step "
-            f"{100 * seconds / (total or 1):5.1f} %",
-            flush=True,
+    def __init__(self, model: keras.Model, step: Any):
+        from lodestar.train.step import compiled
+
+        self.fetch = step.fetch
+        self.new_metrics, self.merge = step.new_metrics, step.merge
+        self._model, self._whole = model, compiled(step.whole)
+        self._seconds = dict.fromkeys(
+            ("read", "forward", "gradient", "update"), 0.0
         )
+        self._lock = threading.Lock()
+        parts = (
+            lambda iterator: iterator.get_next(),
+            step.forward,
+            step.update,
+        )
+        self._parts = [
+            part if model.run_eagerly else compiled(part) for part in parts
+        ]
+
+    def __call__(self, iterator: Any, metrics: Any) -> Any:
+        read, forward, update = self._parts
+        times = [time.perf_counter()]
+        batch = read(iterator)
+        times.append(time.perf_counter())
+        with tf.GradientTape() as tape:
+            loss, metrics, outputs = forward(batch, metrics)
+        times.append(time.perf_counter())
+        gradients = tape.gradient(loss, self._model.trainable_variables)
+        times.append(time.perf_counter())
+        update(gradients)
+        times.append(time.perf_counter())
+        with self._lock:
+            for part, begin, end in zip(self._seconds, times, times[1:]):
+                self._seconds[part] += end - begin
+        return metrics, outputs
+
+    def print_operations(self, iterator: Any) -> None:
+        """Prints how many ops of each type the whole step has."""
+        function = self._whole.get_concrete_function(
+            iterator, self.new_metrics()
+        )
+        graph = function.graph.as_graph_def()
+        nodes = [graph.node, *(f.node_def for f in graph.library.function)]
+        counts = collections.Counter(node.op for of in nodes for node in of)
+        print(f"the step has {counts.total()} ops:")
+        for name, count in counts.most_common():
+            print(f"{count:7} {name}")
+
+    def print_times(self, steps: int) -> None:
+        """Prints the time that each part took in so many steps."""
+        total = sum(self._seconds.values())
+        for part, seconds in self._seconds.items():
+            print(
+                f"{part:>9} {1e3 * seconds / max(steps, 1):9.3f} ms a step "
+                f"{100 * seconds / (total or 1):5.1f} %",
+                flush=True,
+            )

@@ -22,6 +22,7 @@ class BatchSource:
         restarts: Whether every epoch begins with the first batch.
 
     Attributes:
+        dataset: The batches.
         steps: Steps per epoch; None if unknown.
         iterator: The current pass over the data.
 
@@ -88,16 +89,8 @@ class BatchSource:
         return self.iterator
 
 
-class WorkerSource:
-    """Endless batches that every worker reads for itself.
-
-    Args:
-        coordinator: Coordinator of the workers.
-        dataset: The dataset of each worker.
-        steps: Steps per epoch.
-
-    Attributes:
-        steps: Steps per epoch.
+class WorkerSource(BatchSource):
+    """Endless batches that every worker of `coordinator` reads for itself.
 
     Raises:
         ValueError: `steps` is None or out of range.
@@ -114,22 +107,15 @@ class WorkerSource:
                 "`steps_per_epoch` is None, but the datasets of the function "
                 "`data` have no end; give the steps of an epoch."
             )
-        check_at_least("steps", steps, 1)
-        self.steps = steps
+        super().__init__("data", dataset.repeat(), steps)
         # A dataset that workers make could not use resources of this program.
-        self._iterator = iter(
-            coordinator.create_per_worker_dataset(dataset.repeat())
+        self.iterator = iter(
+            coordinator.create_per_worker_dataset(self.dataset)
         )
-
-    def begin(self) -> None:
-        """Begins an epoch, with the next batches."""
-
-    def end(self) -> None:
-        """Ends an epoch."""
 
     def take(self, steps: int) -> tuple[Any, int]:
         """Returns the iterator of each worker, and `steps`."""
-        return self._iterator, steps
+        return self.iterator, steps
 
 
 def check_dataset(name: str, dataset: Any) -> None:

@@ -14,14 +14,13 @@ from lodestar.callbacks.snapshot import Snapshot
 from lodestar.data.open_dataset import open_dataset
 from lodestar.data.schema import SchemaLike
 from lodestar.embedding import workers
+from lodestar.train import loop
 from lodestar.train.batch_sources import DatasetFn, check_dataset
-from lodestar.train.keras_steps import KerasTrainer, has_strategy
-from lodestar.train.loop import Logs, Loop
-from lodestar.train.scheduler import Scheduler
-from lodestar.train.step import check_is_compiled
-from lodestar.train.threads import ThreadTrainer
-
-Trainer = KerasTrainer | Scheduler
+from lodestar.train.keras_steps import KerasSteps, has_strategy
+from lodestar.train.loop import Logs, Steps
+from lodestar.train.scheduler import ScheduledSteps
+from lodestar.train.step import check_is_model
+from lodestar.train.threads import ThreadSteps
 
 
 def fit(
@@ -125,59 +124,66 @@ def fit(
         tf.errors.OpError: An error of the data or of a step. If a thread raises
             it, all threads end after the step they are in; a note names the file.
     """
-    for name, value, least in (
-        ("epochs", epochs, 0),
-        ("initial_epoch", initial_epoch, 0),
-        ("validation_freq", validation_freq, 1),
-        ("sync_every", sync_every, 1),
-    ):
-        check_at_least(name, value, least)
-    check_is_compiled(model)
-    by_servers = _by_servers(model)
+    check_at_least("epochs", epochs, 0)
+    check_at_least("initial_epoch", initial_epoch, 0)
+    check_at_least("validation_freq", validation_freq, 1)
+    check_at_least("sync_every", sync_every, 1)
+    check_is_model(model)
+    by_servers, alone = _by_servers(model), threads is None
+    paths = _are_paths(data)
+    servers = "under ParameterServerStrategy"
     for name, given, allowed, when in (
-        (
-            "snapshots",
-            snapshots is not None,
-            threads is None and not callable(data),
-            "for batches that this program reads without `threads`; else save "
-            "with a lodestar.callbacks.Snapshot among the callbacks",
-        ),
+        ("schema", schema, paths, "if `data` are paths"),
+        ("batch_size", batch_size, paths, "if `data` are paths"),
+        ("snapshots", snapshots, alone, "without `threads`"),
+        ("snapshots", snapshots, not callable(data), "if `data` is a dataset"),
         (
             "initial_epoch",
             initial_epoch > 0,
-            snapshots is None,
-            "without `snapshots`, which say where to resume",
+            not snapshots,
+            "without `snapshots`",
         ),
+        ("steps_per_epoch", steps_per_epoch, alone, "without `threads`"),
+        ("sync_every", sync_every > 1, by_servers, servers),
         (
-            "sync_every",
-            sync_every > 1,
-            by_servers,
-            "under ParameterServerStrategy",
-        ),
-        (
-            "steps_per_round",
-            steps_per_round is not None,
-            by_servers or threads is not None,
-            "under ParameterServerStrategy or with `threads`",
+            *("steps_per_round", steps_per_round, by_servers or not alone),
+            f"{servers} or with `threads`",
         ),
     ):
-        if given and not allowed:
+        if given is not None and given is not False and not allowed:
             raise ValueError(f"`{name}` works only {when}.")
-    data = _opened(data, schema, batch_size)
+    alike = {
+        "epochs": epochs,
+        "initial_epoch": initial_epoch,
+        "steps_per_epoch": steps_per_epoch,
+        "snapshots": snapshots is not None,
+        "validation_data": validation_data is not None,
+        "validation_steps": validation_steps,
+        "validation_freq": validation_freq,
+    }
+    workers.check_alike(model.distribute_strategy, alike)
+    if paths:
+        data = open_dataset(
+            data, schema, 1024 if batch_size is None else batch_size
+        )
     if snapshots is not None:
         check_dataset("data", data)
         if not isinstance(snapshots, Snapshot):
             snapshots = Snapshot(snapshots)
         data = snapshots.reader(data)
-    trainer: Trainer
+    steps: Steps
     if threads is not None:
-        trainer = ThreadTrainer(model, data, threads, steps_per_round)
-    elif by_servers:
-        trainer = Scheduler(model, data, steps_per_round, sync_every)
+        steps = ThreadSteps(model, data, threads, steps_per_round)
     else:
-        trainer = KerasTrainer(model, data)
-    with trainer.errors():
-        steps = trainer.training(steps_per_epoch)
+        steps = _steps(
+            model,
+            "data",
+            data,
+            steps_per_epoch,
+            steps_per_round=steps_per_round,
+            sync_every=sync_every,
+        )
+    with steps.errors():
         callbacks = [c for c in _flat(callbacks) if c is not snapshots]
         # Last, so that it saves what the others have made of an epoch.
         callbacks += [snapshots] if snapshots is not None else []
@@ -193,26 +199,20 @@ def fit(
         validate = None
         if validation_data is not None:
             validate = _validation(
-                trainer, validation_data, validation_steps, callbacks
+                callbacks, validation_data, validation_steps, steps_per_round
             )
-        training: Any = contextlib.nullcontext()
-        if snapshots is not None:
-            training = snapshots.training(callbacks, trainer.build)
-        with training as resumption:
-            return Loop(callbacks).train(
+        with (
+            contextlib.nullcontext()
+            if snapshots is None
+            else snapshots.training(callbacks, steps.build)
+        ) as resumption:
+            return loop.train(
                 steps,
+                callbacks,
                 range(initial_epoch, epochs),
-                validate=validate,
-                validation_freq=validation_freq,
-                resumption=resumption,
-                alike={
-                    "epochs": epochs,
-                    "initial_epoch": initial_epoch,
-                    "steps_per_epoch": steps_per_epoch,
-                    "validation_data": validation_data is not None,
-                    "validation_steps": validation_steps,
-                    "validation_freq": validation_freq,
-                },
+                validate,
+                validation_freq,
+                resumption,
             )
 
 
@@ -245,7 +245,7 @@ def evaluate(
     Raises:
         Exception: See `fit`.
     """
-    check_is_compiled(model)
+    check_is_model(model)
     if not has_strategy(model):
         return model.evaluate(
             data,
@@ -255,14 +255,12 @@ def evaluate(
             return_dict=True,
         )
     workers.check_alike(model.distribute_strategy, {"steps": steps})
-    kind = Scheduler if _by_servers(model) else KerasTrainer
-    trainer: Trainer = kind(model, data)
-    with trainer.errors():
-        testing = trainer.testing("data", data, steps)
+    testing = _steps(model, "data", data, steps, "test")
+    with testing.errors():
         callbacks = _callback_list(
             callbacks, model, verbose, epochs=1, steps=testing.total
         )
-        return Loop(callbacks).test(testing)
+        return loop.test(testing, callbacks)
 
 
 def _by_servers(model: keras.Model) -> bool:
@@ -271,18 +269,24 @@ def _by_servers(model: keras.Model) -> bool:
     )
 
 
-def _opened(data: Any, schema: Any, batch_size: int | None) -> Any:
-    """Opens files; returns other data as they are."""
+def _steps(
+    model: keras.Model,
+    name: str,
+    data: Any,
+    steps: int | None,
+    kind: str = "train",
+    **by_servers: Any,
+) -> Steps:
+    if _by_servers(model):
+        return ScheduledSteps(model, name, data, steps, kind, **by_servers)
+    return KerasSteps(model, name, data, steps, kind)
+
+
+def _are_paths(data: Any) -> bool:
     paths = data if isinstance(data, list | tuple) else [data]
-    if paths and all(isinstance(path, str | os.PathLike) for path in paths):
-        return open_dataset(data, schema, batch_size or 1024)
-    for name, given in (("schema", schema), ("batch_size", batch_size)):
-        if given is not None:
-            raise ValueError(
-                f"`{name}` is for `data` that are paths, found "
-                f"{type(data).__name__}."
-            )
-    return data
+    return bool(paths) and all(
+        isinstance(path, str | os.PathLike) for path in paths
+    )
 
 
 def _flat(callbacks: Any) -> list[Any]:
@@ -304,16 +308,23 @@ def _callback_list(
 
 
 def _validation(
-    trainer: Trainer,
+    callbacks: keras.callbacks.CallbackList,
     data: Any,
     steps: int | None,
-    callbacks: keras.callbacks.CallbackList,
+    steps_per_round: int | None,
 ) -> Callable[[], Logs]:
     """Returns what evaluates the model at the end of an epoch."""
     model = callbacks.model
     if has_strategy(model):
-        testing = trainer.testing("validation_data", data, steps)
-        return lambda: Loop(callbacks).test(testing)
+        testing = _steps(
+            model,
+            "validation_data",
+            data,
+            steps,
+            "test",
+            steps_per_round=steps_per_round,
+        )
+        return lambda: loop.test(testing, callbacks)
     x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
     return lambda: model.evaluate(
         x,

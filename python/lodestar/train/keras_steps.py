@@ -1,6 +1,5 @@
 """Steps that this process runs by Keras's own functions, in one or more replicas."""
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import tensorflow as tf
 from lodestar._errors import describe_error
 from lodestar.embedding import workers
 from lodestar.train.batch_sources import BatchSource
+from lodestar.train.loop import Steps
 
 _KNOWN = (
     tf.distribute.OneDeviceStrategy,
@@ -20,56 +20,60 @@ _KNOWN = (
 _READ, _ENDED, _FAILED = range(3)
 
 
-def ended(error: Exception) -> bool:
-    """Returns whether an error of a step is the end of its iterator."""
-    return isinstance(error, StopIteration) or (
-        isinstance(error, tf.errors.OutOfRangeError)
-        and "End of sequence" in str(error)
-    )
-
-
-class KerasTrainer:
-    """Makes the steps of a model that is trained in this process.
+class KerasSteps(Steps):
+    """Runs a model's `train_function` or `test_function`.
 
     Args:
         model: Compiled.
-        data: The training data, or those of an evaluation.
+        name: Name of the argument `data`, for error messages.
+        data: A dataset.
+        steps: Steps per epoch. None: an epoch is one pass over the data.
+        kind: `"train"` or `"test"`.
 
     Raises:
         NotImplementedError: The strategy of the model is not known.
     """
 
-    def __init__(self, model: keras.Model, data: Any):
+    def __init__(
+        self,
+        model: keras.Model,
+        name: str,
+        data: Any,
+        steps: int | None,
+        kind: str = "train",
+    ):
         self._model, self._data = model, data
-        strategy = model.distribute_strategy
-        self._shares = has_strategy(model)
-        if self._shares and not isinstance(strategy, _KNOWN):
-            names = ", ".join(known.__name__ for known in _KNOWN)
-            raise NotImplementedError(
-                f"Lodestar does not know {type(strategy).__name__}; use "
-                f"{names}, ParameterServerStrategy or no strategy."
-            )
+        self._name = f"{kind}_function"
+        # The function itself takes the batches, which is faster.
+        self._in_graph = not has_strategy(model)
+        arguments = (name, data, steps, kind == "test")
+        if self._in_graph:
+            source = BatchSource(*arguments)
+        else:
+            source = _SharedSource(model.distribute_strategy, *arguments)
+            self._make_functions()
+        super().__init__(source, model.steps_per_execution)
+        getattr(model, f"make_{self._name}")()
 
-    def errors(self) -> contextlib.AbstractContextManager[None]:
-        """Returns a context for training, which changes errors if needed."""
-        return contextlib.nullcontext()
-
-    def training(self, steps: int | None) -> "KerasSteps":
-        """Returns the steps of training."""
-        return self._steps("data", self._data, steps, "train")
-
-    def testing(self, name: str, data: Any, steps: int | None) -> "KerasSteps":
-        """Returns the steps of an evaluation."""
-        return self._steps(name, data, steps, "test")
+    def run(self, steps: int) -> tuple[int, Mapping[str, Any]]:
+        """Runs steps; the last may be missing with `steps_per_execution`."""
+        function = getattr(self._model, self._name)
+        # The function would run `at_once` of them.
+        if not self._in_graph or steps < self.at_once:
+            batches, steps = self._source.take(steps)
+            return steps, function(iter(batches)) if steps else {}
+        for _ in range(2):
+            try:
+                return steps, function(self._source.iterator)
+            except (StopIteration, tf.errors.OutOfRangeError) as error:
+                if not ended(error):
+                    raise
+                if not self._source.restart():
+                    break
+        return 0, {}
 
     def build(self) -> str:
-        """Makes the variables that Keras makes in the first step.
-
-        Tracing `test_step` trains nothing.
-
-        Returns:
-            Why it failed, or "".
-        """
+        """Traces `test_step`, which trains nothing."""
         model = self._model
 
         @tf.function
@@ -82,21 +86,8 @@ class KerasTrainer:
             return f"`test_step` cannot be traced ({describe_error(error)})"
         return ""
 
-    def _steps(
-        self, name: str, data: Any, steps: int | None, kind: str
-    ) -> "KerasSteps":
-        model, restarts = self._model, kind == "test"
-        if not self._shares:
-            source = BatchSource(name, data, steps, restarts)
-        else:
-            source = _SharedSource(
-                name, data, steps, restarts, model.distribute_strategy
-            )
-            self._prepare()
-        return KerasSteps(model, source, kind, in_graph=not self._shares)
-
-    def _prepare(self) -> None:
-        """Makes what Keras would make in ways that not every strategy has."""
+    def _make_functions(self) -> None:
+        """Makes what Keras makes in ways that not every strategy supports."""
         model = self._model
         if model.train_function is None and model.test_function is None:
             self.build()
@@ -108,48 +99,6 @@ class KerasTrainer:
             model.test_function = _function(model, model.test_step)
 
 
-class KerasSteps:
-    """Runs a model's `train_function` or `test_function`.
-
-    Args:
-        model: Compiled.
-        source: Source of the batches.
-        kind: `"train"` or `"test"`.
-        in_graph: Whether the function itself takes the batches. That is faster.
-
-    Attributes:
-        total: Steps per epoch; None if unknown.
-        at_once: The `steps_per_execution` of the model.
-    """
-
-    def __init__(
-        self, model: keras.Model, source: BatchSource, kind: str, in_graph: bool
-    ):
-        self._model, self._source, self._in_graph = model, source, in_graph
-        self._name = f"{kind}_function"
-        getattr(model, f"make_{self._name}")()
-        self.total = source.steps
-        self.at_once: int = model.steps_per_execution
-        self.begin, self.end = source.begin, source.end
-
-    def run(self, steps: int) -> tuple[int, Mapping[str, Any]]:
-        """Runs steps, of which the last may be missing at the end of the data."""
-        source, function = self._source, getattr(self._model, self._name)
-        # The function would run `at_once` of them.
-        if not self._in_graph or steps < self.at_once:
-            batches, steps = source.take(steps)
-            return steps, function(iter(batches)) if steps else {}
-        for _ in range(2):
-            try:
-                return steps, function(source.iterator)
-            except (StopIteration, tf.errors.OutOfRangeError) as error:
-                if not ended(error):
-                    raise
-                if not source.restart():
-                    break
-        return 0, {}
-
-
 class _SharedSource(BatchSource):
     """Batches of which each replica of a strategy gets an equal part, in order.
 
@@ -157,19 +106,20 @@ class _SharedSource(BatchSource):
     saved. Every one of several workers reads all batches, and takes its part.
     """
 
-    def __init__(
-        self,
-        name: str,
-        dataset: Any,
-        steps: int | None,
-        restarts: bool,
-        strategy: tf.distribute.Strategy,
-    ):
-        super().__init__(name, dataset, steps, restarts)
+    def __init__(self, strategy: tf.distribute.Strategy, *arguments: Any):
+        super().__init__(*arguments)
+        if not isinstance(strategy, _KNOWN):
+            names = ", ".join(known.__name__ for known in _KNOWN)
+            raise NotImplementedError(
+                f"Lodestar does not know {type(strategy).__name__}; use "
+                f"{names}, ParameterServerStrategy or no strategy."
+            )
         self._strategy = strategy
         replicas = strategy.num_replicas_in_sync
 
-        @tf.function(input_signature=[dataset.element_spec], autograph=False)
+        @tf.function(
+            input_signature=[self.dataset.element_spec], autograph=False
+        )
         def parts(batch: Any) -> list[Any]:
             return [_part(batch, i, replicas) for i in range(replicas)]
 
@@ -244,6 +194,14 @@ def has_strategy(model: keras.Model) -> bool:
     """Returns whether a model is made under a strategy."""
     with model.distribute_strategy.scope():
         return tf.distribute.has_strategy()
+
+
+def ended(error: Exception) -> bool:
+    """Returns whether an error of a step is the end of its iterator."""
+    return isinstance(error, StopIteration) or (
+        isinstance(error, tf.errors.OutOfRangeError)
+        and "End of sequence" in str(error)
+    )
 
 
 def _function(model: keras.Model, step: Callable[[Any], Any]) -> Any:

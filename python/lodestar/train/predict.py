@@ -42,7 +42,7 @@ def predict(
         tf.errors.UnavailableError: A parameter server is gone; names it.
         tf.errors.OpError: As the dataset and the model.
     """
-    check_is_model(model)
+    check_is_model(model, compiled=False)
     strategy = model.distribute_strategy
     if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
         raise ValueError(

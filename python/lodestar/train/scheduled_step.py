@@ -1,6 +1,6 @@
 """The training step that a ClusterCoordinator schedules on workers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -9,10 +9,12 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar.embedding.hook_variable import as_hook
 from lodestar.optimizers.update_attempt import UpdateLogs
-from lodestar.train.step import TrainingStep
+from lodestar.train.step import TrainingStep, compiled
 
-# Metrics, or sums of gradients.
-Tensors = Sequence[Any]
+# Of metrics.
+State = list[tf.Tensor]
+# Reads a batch.
+Read = Callable[[], Any]
 
 
 class ScheduledStep(TrainingStep):
@@ -39,26 +41,20 @@ class ScheduledStep(TrainingStep):
     def _compile(self, iterator: Any) -> None:
         # Constants of the functions, and not tensors of a parameter server.
         self._zero = [v.numpy() for v in self._zero]
-        self.train = _compiled(self._train)
-        self.push = _compiled(self._push)
-        self.test = _compiled(self._test)
+        self.train = compiled(self._train)
+        self.push = compiled(self._push)
+        self.test = compiled(self._test)
 
     def metrics(self) -> list[Any]:
         """The state of metrics that have seen what the model's have."""
         return [v.numpy() for v in self._metrics]
 
-    def _train(
-        self, batches: Any, steps: tf.Tensor, updates: tf.Tensor
-    ) -> list[tf.Tensor]:
+    def _train(self, batches: Any, steps: Any, updates: Any) -> State:
         def update(gradients: Any) -> None:
             with _Counting(self._model.optimizer, 1):
-                self._update(gradients)
+                self.update(gradients)
 
-        def train(
-            read: Callable[[], Any],
-            number: tf.Tensor,
-            metrics: list[tf.Tensor],
-        ) -> list[tf.Tensor]:
+        def train(read: Read, number: tf.Tensor, metrics: State) -> State:
             make = self._once(updates, number)
             metrics, gradients = _on_replica(self._gradients, read(), metrics)
             make(lambda: _on_replica(update, gradients))
@@ -66,14 +62,8 @@ class ScheduledStep(TrainingStep):
 
         return _each(batches, steps, train, self._constants())
 
-    def _test(
-        self, batches: Any, steps: tf.Tensor, updates: tf.Tensor
-    ) -> list[tf.Tensor]:
-        def test(
-            read: Callable[[], Any],
-            number: tf.Tensor,
-            metrics: list[tf.Tensor],
-        ) -> list[tf.Tensor]:
+    def _test(self, batches: Any, steps: Any, updates: Any) -> State:
+        def test(read: Read, number: tf.Tensor, metrics: State) -> State:
             del number
             return _on_replica(self._test_batch, read(), metrics)
 
@@ -102,39 +92,31 @@ class ScheduledStep(TrainingStep):
 
         return make
 
-    def _constants(self) -> list[tf.Tensor]:
+    def _constants(self) -> State:
         return [tf.constant(value) for value in self._zero]
 
-    def _gradients(
-        self, batch: Any, metrics: list[tf.Tensor]
-    ) -> tuple[list[tf.Tensor], Any]:
+    def _gradients(self, batch: Any, metrics: State) -> tuple[State, Any]:
         with tf.GradientTape() as tape:
-            loss, metrics, _ = self._forward(batch, metrics)
+            loss, metrics, _ = self.forward(batch, metrics)
         return metrics, tape.gradient(loss, self._model.trainable_variables)
 
-    def _test_batch(
-        self, batch: Any, metrics: list[tf.Tensor]
-    ) -> list[tf.Tensor]:
-        return self._forward(batch, metrics, training=False)[1]
+    def _test_batch(self, batch: Any, metrics: State) -> State:
+        return self.forward(batch, metrics, training=False)[1]
 
-    def _push(
-        self, batches: Any, steps: tf.Tensor, updates: tf.Tensor
-    ) -> list[tf.Tensor]:
+    def _push(self, batches: Any, steps: Any, updates: Any) -> State:
         model = self._model
         hooks = [v for v in model.trainable_variables if as_hook(v) is not None]
         dense = [v for v in model.trainable_variables if as_hook(v) is None]
         values = [tf.identity(v.value) for v in dense]
         mapping = list(zip(dense, values, strict=True))
 
-        def gradients_of(
-            batch: Any, metrics: list[tf.Tensor]
-        ) -> tuple[list[tf.Tensor], list[tf.Tensor], Any]:
+        def gradients_of(batch: Any, metrics: State) -> tuple[Any, ...]:
             with (
                 _Passing(mapping, collect_losses=True),
                 tf.GradientTape() as tape,
             ):
                 tape.watch(values)
-                loss, metrics, _ = self._forward(batch, metrics)
+                loss, metrics, _ = self.forward(batch, metrics)
             gradients, of_hooks = tape.gradient(loss, (values, hooks))
             gradients = [
                 tf.zeros_like(value) if g is None else tf.convert_to_tensor(g)
@@ -147,9 +129,7 @@ class ScheduledStep(TrainingStep):
                 with _Counting(model.optimizer, 1):
                     model.optimizer.apply(of_hooks, hooks)
 
-        def batch_step(
-            read: Callable[[], Any], number: tf.Tensor, state: Any
-        ) -> Any:
+        def batch_step(read: Read, number: tf.Tensor, state: Any) -> Any:
             metrics, sums, any_made = state
             make = self._once(updates, number)
             metrics, gradients, of_hooks = _on_replica(
@@ -188,11 +168,6 @@ class ScheduledStep(TrainingStep):
         return metrics
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
-    # As Keras compiles a step, whose layers see to their own control flow.
-    return tf.function(function, reduce_retracing=True, autograph=False)
-
-
 def _on_replica(function: Callable[..., Any], *arguments: Any) -> Any:
     # Where optimizers must be, but for the loops around.
     return tf.distribute.get_strategy().run(function, arguments)
@@ -201,16 +176,13 @@ def _on_replica(function: Callable[..., Any], *arguments: Any) -> Any:
 def _each(
     batches: Any,
     steps: tf.Tensor,
-    function: Callable[[Callable[[], Any], Any, Any], Any],
+    function: Callable[[Read, Any, Any], Any],
     state: Any,
 ) -> Any:
-    """What `function` makes of the state, batch by batch.
+    """Returns what `function` makes of a state, batch by batch.
 
-    Args:
-        batches: A list, or an iterator.
-        steps: How many they are, or how many to take.
-        function: Of what reads a batch, the batch's number and the state.
-        state: Before the first batch.
+    `batches` is a list, or an iterator of which `steps` are taken. The function
+    takes what reads a batch, the number of the batch, and the state.
     """
     if isinstance(batches, list):
         for number, batch in enumerate(batches):

@@ -14,6 +14,7 @@ from lodestar.train.batch_sources import (
     WorkerSource,
     check_dataset,
 )
+from lodestar.train.loop import Steps
 from lodestar.train.scheduled_step import ScheduledStep
 from lodestar.train.step import accumulates_gradients, check_train_step
 
@@ -21,37 +22,40 @@ from lodestar.train.step import accumulates_gradients, check_train_step
 STEPS_PER_ROUND = 100
 
 
-class Scheduler:
-    """Makes the steps of a model that the workers of its cluster run.
+class ScheduledSteps(Steps):
+    """Runs rounds of steps on the workers of a model's cluster.
 
     Args:
         model: See `fit`.
-        data: See `fit`.
+        name: Name of the argument `data`, for error messages.
+        data: A dataset, or a function that returns the one of each worker.
+        steps: Steps per epoch. None: an epoch is one pass over the data.
+        kind: `"train"` or `"test"`.
         steps_per_round: See `fit`.
         sync_every: See `fit`.
 
-    Attributes:
-        step: The functions of the model that workers run.
-        coordinator: The coordinator of the workers.
-
     Raises:
-        TypeError: `data` is not a dataset or a function that returns one.
-        ValueError: The model cannot be trained by workers, elements have an
-            unknown rank, or `steps_per_round` is out of range.
+        TypeError: `data` is neither.
+        ValueError: Workers cannot train the model, elements have an unknown rank,
+            or an argument is out of range.
     """
 
     def __init__(
         self,
         model: keras.Model,
+        name: str,
         data: Any,
+        steps: int | None,
+        kind: str = "train",
         steps_per_round: int | None = None,
         sync_every: int = 1,
     ):
         _check_model(model)
         strategy = model.distribute_strategy
-        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(
             strategy
         )
+        self._logs = UpdateLogs.of(strategy)
         if steps_per_round is None:
             workers = {
                 device.name.partition("/device:")[0]
@@ -60,95 +64,39 @@ class Scheduler:
             }
             steps_per_round = STEPS_PER_ROUND * len(workers)
         check_at_least("steps_per_round", steps_per_round, 1)
-        self._round = steps_per_round
-        self._steps_per_call = model.steps_per_execution
-        self._sync_every = sync_every
-        self._by_workers = callable(data)
-        self._data = (
-            data(tf.distribute.InputContext()) if callable(data) else data
-        )
-        check_dataset("data", self._data)
+        by_workers = callable(data) and kind == "train"
+        if by_workers:
+            data = data(tf.distribute.InputContext())
+        check_dataset(name, data)
         with strategy.scope(), self.errors():
-            spec = self._data.element_spec
+            spec = data.element_spec
             try:
-                self.step = ScheduledStep.of(model, lambda: (None, spec), [])
+                self._step = ScheduledStep.of(model, lambda: (None, spec), [])
             except (TypeError, ValueError):
                 _check_ranks(spec)
                 raise
+        self._function = getattr(self._step, kind)
+        self._steps_per_call = model.steps_per_execution
+        if sync_every > 1:
+            self._function = self._step.push
+            self._steps_per_call = sync_every
+        super().__init__(
+            WorkerSource(self._coordinator, data, steps)
+            if by_workers
+            else BatchSource(name, data, steps, restarts=kind == "test"),
+            steps_per_round,
+        )
 
     def errors(self) -> contextlib.AbstractContextManager[None]:
         """Returns `errors` of the coordinator."""
-        return errors(self.coordinator)
-
-    def build(self) -> str:
-        """Returns "": the variables of the first step are there."""
-        return ""
-
-    def training(self, steps: int | None) -> "ScheduledSteps":
-        """Returns the steps of training."""
-        source: BatchSource | WorkerSource
-        if self._by_workers:
-            source = WorkerSource(self.coordinator, self._data, steps)
-        else:
-            source = BatchSource("data", self._data, steps)
-        if self._sync_every > 1:
-            return self._steps(source, self.step.push, self._sync_every)
-        return self._steps(source, self.step.train, self._steps_per_call)
-
-    def testing(
-        self, name: str, data: Any, steps: int | None
-    ) -> "ScheduledSteps":
-        """Returns the steps of an evaluation."""
-        source = BatchSource(name, data, steps, restarts=True)
-        return self._steps(source, self.step.test, self._steps_per_call)
-
-    def _steps(
-        self, source: BatchSource | WorkerSource, function: Any, per_call: int
-    ) -> "ScheduledSteps":
-        return ScheduledSteps(
-            self.coordinator, self.step, source, function, per_call, self._round
-        )
-
-
-class ScheduledSteps:
-    """Runs rounds of steps on workers.
-
-    Args:
-        coordinator: The coordinator of the workers.
-        step: The functions of a model.
-        source: Source of the batches.
-        function: One of these functions.
-        per_call: Steps that a worker is given at a time.
-        at_once: Steps per round.
-
-    Attributes:
-        total: Steps per epoch; None if unknown.
-        at_once: Steps per round.
-    """
-
-    def __init__(
-        self,
-        coordinator: tf.distribute.coordinator.ClusterCoordinator,
-        step: ScheduledStep,
-        source: BatchSource | WorkerSource,
-        function: Any,
-        per_call: int,
-        at_once: int,
-    ):
-        self._coordinator = coordinator
-        self._logs = UpdateLogs.of(coordinator.strategy)
-        self._step, self._function = step, function
-        self._source, self._per_call = source, per_call
-        self.total = source.steps
-        self.at_once = at_once
-        self.begin, self.end = source.begin, source.end
+        return errors(self._coordinator)
 
     def run(self, steps: int) -> tuple[int, Mapping[str, Any]]:
         """Runs a round, and waits for all workers."""
         calls, done = [], 0
         while done < steps:
             batches, taken = self._source.take(
-                min(self._per_call, steps - done)
+                min(self._steps_per_call, steps - done)
             )
             if not taken:
                 break

@@ -1,8 +1,6 @@
 """The training step of threads: shared weights, metrics of each thread."""
 
 import inspect
-import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
@@ -13,19 +11,26 @@ import tensorflow as tf
 
 from lodestar import _private
 
-# Where a step's time goes, in this order.
-PARTS = ("read", "forward", "gradient", "update")
-
 
 class TrainingStep:
-    """Keras's train_step, but that a caller keeps the state of its metrics.
+    """Keras's `train_step`, except that each caller keeps the state of its metrics.
 
-    Weights, tables and optimizer variables are shared by all callers and
-    written without a lock. A metric adds up by reading and writing, so that
-    callers would lose each other's sums.
+    Weights, tables and optimizer variables are shared by all callers, and written
+    without a lock. Updates of shared metrics would be lost, since a metric reads a
+    variable, and then writes it.
+
+    Args:
+        model: Compiled. It is built here, with its metrics and its optimizer.
+        iterator: One of the iterators that will be trained on.
+        batch: One of its batches. Nothing is trained on it.
+        fetch: Names of metrics, and of layers of a functional model. None is all
+            metrics.
 
     Attributes:
-        fetch: The names of what is fetched.
+        fetch: The names.
+
+    Raises:
+        ValueError: `fetch` names neither a metric nor a layer.
     """
 
     def __init__(
@@ -35,19 +40,7 @@ class TrainingStep:
         batch: Any,
         fetch: Sequence[str] | None,
     ):
-        """Builds the model, its metrics and its optimizer, and compiles.
-
-        Args:
-            model: Compiled.
-            iterator: One of those that will be trained on.
-            batch: One of its batches, to build with; nothing is trained on it.
-            fetch: Names of metrics, and of layers of a functional model. None
-                is all metrics.
-
-        Raises:
-            ValueError: `fetch` names neither.
-        """
-        # The model's steps are known as long as the model is.
+        # `_STEPS` must not keep its keys alive.
         self._model_ref = weakref.ref(model)
         self._wanted = fetch
         # What model.compile() makes anew.
@@ -92,9 +85,9 @@ class TrainingStep:
             variable.assign(value)
 
     def _compile(self, iterator: Any) -> None:
-        self._compiled: Any = self._whole
+        self._compiled: Any = self.whole
         if not self._model.run_eagerly:
-            self._compiled = _compiled(self._whole)
+            self._compiled = compiled(self.whole)
             # On this thread, whose state of Keras and TensorFlow it has.
             self._compiled.get_concrete_function(iterator, self._zero)
 
@@ -105,12 +98,9 @@ class TrainingStep:
         first: Callable[[], tuple[Any, Any]],
         fetch: Sequence[str] | None,
     ) -> Self:
-        """The step of a model, the same one until it is compiled again.
+        """Returns the step of a model, the same one until it is compiled again.
 
-        Args:
-            model: As for the constructor.
-            first: Returns an iterator and a batch for it.
-            fetch: As for the constructor.
+        `first` returns an iterator and a batch for the constructor.
         """
         known = _STEPS.get(model)
         if (
@@ -128,7 +118,7 @@ class TrainingStep:
         return model
 
     def new_metrics(self) -> list[tf.Tensor]:
-        """The state of metrics that have seen nothing."""
+        """Returns the state of metrics that have seen nothing."""
         return list(self._zero)
 
     def __call__(
@@ -137,11 +127,11 @@ class TrainingStep:
         """Trains on the next batch.
 
         Args:
-            iterator: Of `(features, label)` or `(features, label, weight)`.
+            iterator: Iterator of `(features, label)` or `(features, label, weight)`.
             metrics: The caller's state of the metrics.
 
         Returns:
-            That state with this batch, and the fetched tensors' means.
+            The new state, and the means of fetched outputs.
 
         Raises:
             tf.errors.OutOfRangeError: The iterator has ended.
@@ -151,11 +141,7 @@ class TrainingStep:
     def merge(
         self, states: Iterable[Sequence[tf.Tensor]]
     ) -> dict[str, np.ndarray]:
-        """Puts the sum of all callers' states into the model's metrics.
-
-        Returns:
-            The metrics' results by name.
-        """
+        """Sets the model's metrics to the sum of states; returns their results."""
         states = list(states) or [self._zero]
         totals = list(states[0])
         for state in states[1:]:
@@ -170,18 +156,10 @@ class TrainingStep:
         results = self._model.get_metrics_result()
         return {name: np.asarray(value) for name, value in results.items()}
 
-    def operations(self, iterator: Any) -> list[str]:
-        """The type of each op of the compiled step, its functions included."""
-        function = _compiled(self._whole)
-        graph = function.get_concrete_function(iterator, self._zero).graph
-        definition = graph.as_graph_def()
-        nodes = [definition.node]
-        nodes += [f.node_def for f in definition.library.function]
-        return [node.op for of_function in nodes for node in of_function]
-
-    def _whole(
+    def whole(
         self, iterator: Any, metrics: list[tf.Tensor]
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+        """Trains on the next batch, not compiled."""
         batch = iterator.get_next()
         # At the end of the data nothing runs, what needs no batch included:
         # without it `iterations` would count one step more.
@@ -189,13 +167,14 @@ class TrainingStep:
             tf.nest.flatten(batch, expand_composites=True)[:1]
         ):
             with tf.GradientTape() as tape:
-                loss, metrics, fetched = self._forward(batch, metrics)
-            self._update(tape.gradient(loss, self._model.trainable_variables))
+                loss, metrics, fetched = self.forward(batch, metrics)
+            self.update(tape.gradient(loss, self._model.trainable_variables))
         return metrics, fetched
 
-    def _forward(
+    def forward(
         self, batch: Any, metrics: list[tf.Tensor], training: bool = True
     ) -> tuple[tf.Tensor, list[tf.Tensor], dict[str, tf.Tensor]]:
+        """Returns the loss, the new metrics, and the means of fetched outputs."""
         model = self._model
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         if self._with_tensors is None:
@@ -237,49 +216,38 @@ class TrainingStep:
             },
         )
 
-    def _update(self, gradients: Sequence[Any]) -> None:
+    def update(self, gradients: Sequence[Any]) -> None:
+        """Applies gradients to all trainable variables."""
         model = self._model
         model.optimizer.apply(gradients, model.trainable_variables)
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
-    # As Keras's own steps, without AutoGraph.
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compiles a step as Keras does, whose layers need no AutoGraph."""
     return tf.function(function, reduce_retracing=True, autograph=False)
 
 
-def check_is_compiled(model: Any) -> None:
-    """Raises TypeError or ValueError unless `model` is a compiled Keras model."""
-    check_is_model(model)
-    if not model.compiled:
-        raise ValueError(
-            "the model has no optimizer; call model.compile() first."
-        )
-
-
-def check_is_model(model: Any) -> None:
-    """Raises TypeError unless `model` is a Keras model."""
+def check_is_model(model: Any, compiled: bool = True) -> None:
+    """Raises TypeError or ValueError unless `model` is a (compiled) Keras model."""
     if not isinstance(model, keras.Model):
         raise TypeError(
             f"`model` must be a keras.Model, found {type(model).__name__}."
         )
-
-
-def check_train_step(model: keras.Model, by: str) -> None:
-    """Raises ValueError unless a model has an optimizer and Keras's `train_step`.
-
-    Args:
-        model: Compiled.
-        by: Who runs the steps, for the error message.
-    """
-    if model.optimizer is None:
+    if compiled and not model.compiled:
         raise ValueError(
             "the model has no optimizer; call model.compile() first."
         )
+
+
+def check_train_step(model: keras.Model, by: str) -> None:
+    """Raises ValueError unless it is Keras's; `by` says who runs it."""
     if type(model).train_step is not keras.Model.train_step:
         raise ValueError(
             f"{type(model).__name__} has a `train_step` of its own; {by} run "
             "Keras's, whose metrics can be added up."
         )
+    if model.optimizer is None:
+        raise ValueError("the model was compiled without an optimizer.")
 
 
 def accumulates_gradients(model: keras.Model) -> bool:
@@ -293,7 +261,7 @@ def accumulates_gradients(model: keras.Model) -> bool:
 
 
 def call_model(model: keras.Model, x: Any, training: bool) -> Any:
-    """What a model makes of its inputs."""
+    """Returns the outputs of a model."""
     # A `call` of the user's own may know no `training`.
     takes = "training" in inspect.signature(model.call).parameters
     return model(x, training=training) if takes else model(x)
@@ -317,46 +285,6 @@ def _output(model: keras.Model, name: str, metrics: list[str]) -> Any:
             f"`fetch` names {name!r}, a layer with several outputs; wanted one."
         )
     return output
-
-
-class TimedStep(TrainingStep):
-    """The same in parts, each compiled for itself and timed.
-
-    Attributes:
-        seconds: Part -> what it took in all steps of all threads.
-    """
-
-    seconds: dict[str, float]
-
-    def _compile(self, iterator: Any) -> None:
-        self.seconds = {}
-        self._lock = threading.Lock()
-        self._parts: list[Any] = [self._read, self._forward, self._update]
-        if not self._model.run_eagerly:
-            self._parts = [_compiled(part) for part in self._parts]
-
-    def __call__(
-        self, iterator: Any, metrics: list[tf.Tensor]
-    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-        """As that of TrainingStep."""
-        read, forward, update = self._parts
-        times = [time.perf_counter()]
-        batch = read(iterator)
-        times.append(time.perf_counter())
-        with tf.GradientTape() as tape:
-            loss, metrics, fetched = forward(batch, metrics)
-        times.append(time.perf_counter())
-        gradients = tape.gradient(loss, self._model.trainable_variables)
-        times.append(time.perf_counter())
-        update(gradients)
-        times.append(time.perf_counter())
-        with self._lock:
-            for part, begin, end in zip(PARTS, times, times[1:], strict=False):
-                self.seconds[part] = self.seconds.get(part, 0) + end - begin
-        return metrics, fetched
-
-    def _read(self, iterator: Any) -> Any:
-        return iterator.get_next()
 
 
 _STEPS: weakref.WeakKeyDictionary[keras.Model, TrainingStep] = (

@@ -192,7 +192,7 @@ def test_every_option_of_a_format_is_reachable(tmp_path, name):
 
     found = FORMATS[name]
     assert own(found.dataset) == OPTIONS[name].keys()
-    assert own(found.make) == set(found.writes)
+    assert own(found.make) - {"header_size"} == set(found.writes)
     path = write(tmp_path, name)
     dataset = open_dataset(path, SPEC, ROWS, format=name, **OPTIONS[name])
     ((features, _),) = dataset
@@ -208,12 +208,14 @@ def test_a_path_in_a_function(tmp_path, name):
     assert values(dataset, "a") == [*range(ROWS)] * 2
     for options in ({"format": name}, {"schema": SPEC}):
         with pytest.raises(
-            ValueError, match="^A tensor of paths needs `schema` and `format`"
+            ValueError, match="A tensor of paths needs `schema` and `format`"
         ):
             tf.data.Dataset.from_tensor_slices(paths).interleave(
                 lambda path, options=options: open_dataset(path, **options)
             )
-    with pytest.raises(ValueError, match="^A tensor .* not supported for csv"):
+    with pytest.raises(
+        ValueError, match="A tensor of paths is no option of csv"
+    ):
         tf.data.Dataset.from_tensor_slices(paths).interleave(
             lambda path: open_dataset(path, SPEC, format="csv")
         )

@@ -29,6 +29,12 @@ def functional():
     return ended(ids, layers.DynamicEmbedding(4, combiner="mean")(ids)), IDS
 
 
+def own_optimizer():
+    ids = keras.Input((2,), dtype="int64")
+    layer = layers.DynamicEmbedding(4, combiner="sum", optimizer="adagrad")
+    return ended(ids, layer(ids)), IDS
+
+
 def sequential():
     stack = [layers.DynamicEmbedding(4), keras.layers.Flatten()]
     ids = keras.Input((2,), dtype="int64")
@@ -122,7 +128,8 @@ def recurrent():
 
 
 def fitted(model, x):
-    optimizer = lodestar.optimizers.Adagrad(0.1)
+    own = any(t.get_config()["optimizer"] for t in tables_in(model))
+    optimizer = "adam" if own else lodestar.optimizers.Adagrad(0.1)
     model.compile(optimizer, "mse", run_eagerly=True)  # there is a lot to trace
     model.fit(x, Y, verbose=0)
     return model
@@ -140,8 +147,8 @@ def trained(make):
 RAGGED = sequence_conv, recurrent
 SUBCLASSED = subclassed, bare_table
 FUNCTIONAL = (
-    *(functional, sequential, shared_table, nested, collection, id_lookup),
-    *RAGGED,
+    *(functional, own_optimizer, sequential, shared_table, nested),
+    *(collection, id_lookup, *RAGGED),
 )
 
 every_model = pytest.mark.parametrize("make", [*FUNCTIONAL, *SUBCLASSED])

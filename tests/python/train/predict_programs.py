@@ -28,13 +28,15 @@ def outputs_are_in_the_order_of_batches():
     found = predict(ragged, tf.data.Dataset.from_tensor_slices(data).batch(5))
     assert found["ids"].to_list() == data.to_list()
     assert found["rows"].shape.as_list() == [24, None, 2]
-    with pytest.raises(ValueError, match="`x` has no batch"):
+    with pytest.raises(ValueError, match="`data` has no batch"):
         predict(ours, DATA.take(0))
-    with pytest.raises(TypeError, match="`x` must be a tf.data.Dataset, found"):
+    with pytest.raises(
+        TypeError, match="`data` must be a tf.data.Dataset, found"
+    ):
         predict(ours, X)
     with pytest.raises(ValueError, match="steps"):
         predict(ours, DATA, steps=0)
-    with pytest.raises(ValueError, match="`x` has no end"):
+    with pytest.raises(ValueError, match="`data` has no end"):
         predict(ours, DATA.repeat())
     with pytest.raises(ValueError, match="Strategy; use model.predict"):
         predict(model(scope=contextlib.nullcontext()), DATA)
