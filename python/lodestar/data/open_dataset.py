@@ -29,7 +29,6 @@ from lodestar.data.pieces import Piece
 from lodestar.data.record_dataset import ReadOptions, as_paths, options_of
 from lodestar.data.schema import Schema, as_schema
 from lodestar.data.shared_file_list import SharedFileList
-from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 if TYPE_CHECKING:
 
@@ -309,12 +308,13 @@ class _TracedOpener:
 
     def _traced(self) -> Any:
         files: Any = self._files
+        reader: Any = FORMATS[files.format].dataset
 
         @tf.function(
             input_signature=[tf.TensorSpec((), tf.string)], autograph=False
         )
         def variant(path: str) -> Any:
-            dataset = MultiSlotDataset(
+            dataset = reader(
                 path, files.schema, files.batch_size, **files.options
             )
             self._element_spec = dataset.element_spec
