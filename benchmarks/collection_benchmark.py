@@ -35,7 +35,7 @@ def compare_tables(num_tables, known, bags, options):
         for i in range(num_tables)
     ]
     one_table = lodestar.EmbeddingVariable(
-        DIM, init_salt=tables[0].get_config()["init_salt"]
+        DIM, seed=tables[0].get_config()["seed"]
     )
     collection = lodestar.layers.EmbeddingCollection(
         {
@@ -51,7 +51,7 @@ def compare_tables(num_tables, known, bags, options):
     splits = np.arange(bags + 1) * IDS_IN_A_BAG
     all_splits = np.arange(FEATURES * bags + 1) * IDS_IN_A_BAG
     gradient = tf.constant(rng.random((bags, DIM), np.float32))
-    hooks = [table.hook.value for table in tables]
+    hooks = [table.value for table in tables]
 
     # Both sides take one tensor: to pass 26 of them from Python costs more
     # than to look them up, and a model gets them inside its graph.
@@ -77,7 +77,7 @@ def compare_tables(num_tables, known, bags, options):
         return slices[0].values  # the sums of all tables are one op
 
     def step_one(ids):
-        hook = one_table.hook.value
+        hook = one_table.value
         with tf.GradientTape() as tape:
             rows = one_table.lookup(
                 one_feature(ids), training=True, combiner="mean"

@@ -68,7 +68,7 @@ def compare_bags(variable, dense, feeds, place_feeds, runs):
     for against, (peer, wanted) in peers.items():
         measure.compare(
             f"pooled look-up, mean, {BATCH} ids, {IDS_IN_A_BAG} a bag, of "
-            f"{dense.shape[0]} x {variable.dim}",
+            f"{dense.shape[0]} x {variable.output_dim}",
             tf.function(
                 lambda ids: variable.lookup(ragged(ids), combiner="mean"),
                 input_signature=spec,

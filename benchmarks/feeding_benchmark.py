@@ -17,8 +17,8 @@ import tensorflow as tf
 import lodestar
 from benchmarks import measure
 from examples.wide_deep import model as wide_deep
+from lodestar._data_tool.click_log import generate_click_log
 from lodestar.data import Schema, open_dataset, open_writer
-from lodestar.testing import generate_click_log
 
 BATCH_SIZE = 1024
 # At most so much longer may a step with a reader be.
@@ -37,9 +37,7 @@ def training_step(schema):
     model = wide_deep.wide_and_deep(
         schema, *look_ups, mean=[0.0] * numbers, variance=[1.0] * numbers
     )
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.Adagrad(0.01)
-    )
+    optimizer = lodestar.optimizers.Adagrad(0.01)
     optimizer.build(model.trainable_variables)
 
     @tf.function(reduce_retracing=True)

@@ -19,10 +19,10 @@ import numpy as np
 
 import lodestar
 from benchmarks import measure
+from lodestar._data_tool.click_log import generate_click_log
+from lodestar._data_tool.exact_auc import exact_auc
 from lodestar.data import open_dataset
-from lodestar.metrics import exact_auc
 from lodestar.paddle import train_from_dataset
-from lodestar.testing import generate_click_log
 
 BATCH_SIZE = 1024
 TRAINED = 8  # files; one more is for the AUC
@@ -33,7 +33,7 @@ def make_model(schema, dim, tower):
     keras.utils.set_random_seed(1)
     inputs = schema.inputs()
     features = {
-        slot.name: lodestar.Feature(dim=dim, combiner="sum")
+        slot.name: lodestar.Feature(output_dim=dim, combiner="sum")
         for slot in schema.sparse
     }
     rows = lodestar.layers.EmbeddingCollection(features)(
@@ -52,9 +52,7 @@ def make_model(schema, dim, tower):
     click = keras.layers.Activation("sigmoid")(logit)
     model = keras.Model(inputs, click)
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.05, initial_accumulator_value=1e-6)
-        ),
+        lodestar.optimizers.Adagrad(0.05, initial_accumulator_value=1e-6),
         "binary_crossentropy",
     )
     return model

@@ -37,8 +37,8 @@ class Versions:
         x = found(ids)
         weight = keras.layers.Dense(1, use_bias=False)
         model = keras.Model({"ids": ids}, {"rows": x, "score": weight(x)})
-        model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"))
-        lodestar.export.saved_model(model, self.exported)
+        model.compile(lodestar.optimizers.SGD())
+        lodestar.export.save(model, self.exported)
         rng = np.random.default_rng(0)
         # What calls look up is written to by each version.
         self.ids = np.arange(min(changed, _BATCH))
@@ -51,7 +51,7 @@ class Versions:
                 table.insert_or_assign(ids, tf.zeros([rows, _DIM]))
             table.insert_or_assign(ids, tf.fill([len(ids), _DIM], number * 1.0))
             weight.kernel.assign(tf.fill([_DIM, 1], number * 1.0))
-            lodestar.snapshot.save_model(self._all, model, delta=number > 1)
+            lodestar.snapshot.save(self._all, model, delta=number > 1)
         self.names = [f"{number:08d}" for number in range(1, count + 1)]
 
     def show(self, folder, name):
@@ -151,8 +151,8 @@ def _export_both(folder, keys):
     ids = keras.Input((), dtype="int64", name="ids")
     rows = lodestar.layers.DynamicEmbedding(table=variable)(ids)
     model = keras.Model({"ids": ids}, {"rows": rows})
-    lodestar.export.saved_model(model, ours)
-    lodestar.snapshot.save_model(os.path.join(folder, "snapshots"), model)
+    lodestar.export.save(model, ours)
+    lodestar.snapshot.save(os.path.join(folder, "snapshots"), model)
     gather = Gather(matrix)
     tf.saved_model.save(gather, stock, signatures=gather.serve)
     return ours, stock

@@ -113,7 +113,7 @@ def click_model(embed, known, bag):
     model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
     optimizer = keras.optimizers.Adagrad(0.01)
     if embed in (of_layers, of_collection):
-        optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer)
+        optimizer = lodestar.optimizers.wrap(optimizer)
     model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
     model.optimizer.build(model.trainable_variables)
     return model

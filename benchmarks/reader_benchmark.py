@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import statistics
 import tempfile
 
@@ -9,9 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import measure
-from lodestar.data import Column, Schema
-from lodestar.hugectr import NormDataset, RawDataset
-from lodestar.paddle import MultiSlotDataset
+from lodestar.data import Column, Schema, open_dataset
 
 # As Criteo's click logs.
 DENSE = 13
@@ -158,8 +157,14 @@ def parse_in_python(path: str) -> list[list]:
 def compare_text(path: str, size: int, records: int, runs: int) -> None:
     """MultiSlot text against two other ways; all in threads yet to start."""
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
-    dataset = MultiSlotDataset(
-        path, SPEC, BATCH, num_parallel_files=1, sparse="lod", repeat=EPOCHS
+    dataset = open_dataset(
+        path,
+        SPEC,
+        BATCH,
+        format="multislot",
+        num_parallel_files=1,
+        sparse="lod",
+        repeat=EPOCHS,
     )
     ours = seconds_of(reading(dataset, records), runs)
     others = {
@@ -212,17 +217,10 @@ def main() -> None:
                     "sparse": "lod",
                     "repeat": EPOCHS,
                 }
-                if work == "MultiSlot":
-                    dataset = MultiSlotDataset(path, SPEC, BATCH, **shared)
-                elif work.startswith("Norm"):
-                    dataset = NormDataset(path, SPEC, BATCH, **shared)
-                else:
-                    if "5 keys" in work:
-                        shared |= {
-                            "layout": "multi_hot_float",
-                            "nnz_per_slot": 5,
-                        }
-                    dataset = RawDataset(path, SPEC, BATCH, **shared)
+                if work == "Raw of 5 keys a slot":
+                    shared |= {"layout": "multi_hot_float", "nnz_per_slot": 5}
+                name = re.match(r"\w+", work)[0].lower()
+                dataset = open_dataset(path, SPEC, BATCH, format=name, **shared)
                 seconds = seconds_of(reading(dataset, count), options.runs)
                 more = {} if work == "MultiSlot" else {"wanted": 1.0}
                 report(

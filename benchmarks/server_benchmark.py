@@ -111,9 +111,7 @@ class Side:
         """Sets how many steps are executed at a time."""
         with self._strategy.scope():
             self._model.compile(
-                lodestar.optimizers.DynamicEmbeddingOptimizer(
-                    keras.optimizers.Adagrad(0.01)
-                ),
+                lodestar.optimizers.Adagrad(0.01),
                 "binary_crossentropy",
                 steps_per_execution=at_once,
             )

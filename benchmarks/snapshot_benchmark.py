@@ -10,7 +10,6 @@ import statistics
 import subprocess
 import tempfile
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -56,9 +55,7 @@ class Training:
         self.table = _new_table()
         self.rows = rows
         self._batch = batch
-        self._optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.1)
-        )
+        self._optimizer = lodestar.optimizers.Adagrad(0.1)
         self._rng = np.random.default_rng(0)
         for begin in range(0, rows, 65_536):
             self.step(np.arange(begin, min(begin + 65_536, rows)))
@@ -69,7 +66,7 @@ class Training:
         with tf.GradientTape() as tape:
             found = self.table.lookup(tf.constant(ids), training=True)
             loss = tf.reduce_sum(found * found)
-        hook = self.table.hook
+        hook = self.table
         self._optimizer.apply(tape.gradient(loss, [hook]), [hook])
 
 

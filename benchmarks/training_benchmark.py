@@ -72,9 +72,7 @@ def our_step(matrix, keys, optimizer="Adagrad", loss=False):
     """A step of an embedding variable that holds `matrix`."""
     dim = matrix.shape[1]
     layer = lodestar.layers.DynamicEmbedding(dim)
-    wrapper = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        optimizer_of(optimizer)
-    )
+    wrapper = lodestar.optimizers.wrap(optimizer_of(optimizer))
     variables = layer.table.trainable_variables
     wrapper.build(variables)
     # Rows come after the optimizer, as in training; no id has one yet.

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 import lodestar
-from lodestar.data import Schema, SharedFileList
-from lodestar.paddle import MultiSlotDataset
+from lodestar.data import Schema, SharedFileList, open_dataset
+from lodestar.data.__main__ import main as data_tool
 
 _FIRST_DAY = datetime.date(2026, 1, 1)
 _FILES_A_DAY = 8
@@ -32,15 +32,20 @@ def prepare(options: types.SimpleNamespace) -> None:
     print(f"Generating a click log in {folder} ...", flush=True)
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    log = lodestar.testing.generate_click_log(
-        partial, days * examples, days * _FILES_A_DAY, seed=seed
+    failed = data_tool(
+        [
+            *("generate", str(partial), "--seed", str(seed)),
+            *("--samples", str(days * examples)),
+            *("--files", str(days * _FILES_A_DAY)),
+        ]
     )
-    paths = zip(log.files, log.probability_files, strict=True)
-    for number, pair in enumerate(paths):
+    if failed:
+        raise OSError(f"{folder}: the click log could not be generated")
+    for number, file in enumerate(sorted(partial.glob("part-*.txt"))):
         day = _FIRST_DAY + datetime.timedelta(number // _FILES_A_DAY)
         of_day = partial / day.strftime("%Y%m%d")
         of_day.mkdir(exist_ok=True)
-        for path in pair:
+        for path in (file, file.with_suffix(".npy")):
             shutil.move(path, of_day)
     partial.rename(folder)
 
@@ -64,6 +69,7 @@ def ids_of(schema: Schema) -> list[str]:
 def reader_options(options: types.SimpleNamespace) -> dict[str, Any]:
     """What all readers of the files take."""
     return {
+        "format": "multislot",
         "batch_size": options.batch_size,
         "pipe_command": options.pipe_command,
     }
@@ -86,7 +92,7 @@ def shared_batches(
     Returns:
         Batches `(features, label, weight)`, without end.
     """
-    batches = MultiSlotDataset(
+    batches = open_dataset(
         SharedFileList(address),
         schema,
         num_parallel_files=options.reader_threads,
@@ -120,4 +126,17 @@ def best_auc(files: list[str]) -> float | None:
     if not all(truth.exists() for truth in truths):
         return None
     pairs = np.concatenate([np.load(truth) for truth in truths])
-    return lodestar.metrics.exact_auc(pairs[:, 1], pairs[:, 0])
+    return auc(pairs[:, 1], pairs[:, 0])
+
+
+def auc(labels: np.ndarray, scores: np.ndarray) -> float:
+    """The area under the ROC curve, exactly: ties count one half."""
+    positive, scores = np.ravel(labels) > 0.5, np.ravel(scores)
+    _, inverse, counts = np.unique(
+        scores, return_inverse=True, return_counts=True
+    )
+    # Equal scores share the mean of their ranks (Mann-Whitney).
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[np.ravel(inverse)]
+    count = positive.sum()
+    area = ranks[positive].sum() - count * (count + 1) / 2
+    return float(area / (count * (len(scores) - count)))

@@ -33,8 +33,7 @@ import tensorflow as tf  # noqa: E402
 from ctr_model import make_model  # noqa: E402
 from ctr_options import parse  # noqa: E402
 
-from lodestar.data import FileListServer  # noqa: E402
-from lodestar.paddle import MultiSlotDataset  # noqa: E402
+from lodestar.data import FileListServer, open_dataset  # noqa: E402
 
 _LOOPBACK = (2, 2)  # parameter servers, trainers
 _ENDLESS = 2**31  # steps
@@ -59,10 +58,13 @@ def main(arguments: list[str] | None = None) -> int:
             return compare(options, arguments)
         return run(options)
 
-    return lodestar.command_line.run(
+    return lodestar._command_line.run(
         "ctr_distributed",
         command,
-        errors=(*lodestar.command_line.ERRORS, lodestar.snapshot.SnapshotError),
+        errors=(
+            *lodestar._command_line.ERRORS,
+            lodestar.snapshot.SnapshotError,
+        ),
     )
 
 
@@ -176,14 +178,14 @@ def train(
             f"{options.files}: one day is held out; wanted another to train on"
         )
     if done is not None:
-        lodestar.snapshot.restore_model(done, model)
+        lodestar.snapshot.restore(done, model)
         print(f"Going on from the model of {done.name}.", flush=True)
     for number, (day, files) in enumerate(days, 1):
         print(f"{day}: {len(files)} files", flush=True)
         values = one_pass(files)
         print(f"{day}: AUC {values['auc']:.4f} as it was trained", flush=True)
         if number % options.save_every == 0 or number == len(days):
-            lodestar.snapshot.save_model(folder / day, model)
+            lodestar.snapshot.save(folder / day, model)
 
 
 def score(options: types.SimpleNamespace) -> None:
@@ -192,10 +194,10 @@ def score(options: types.SimpleNamespace) -> None:
     exported = options.output / "saved_model"
     # Here, whole, wherever it was trained.
     model = new_model(options)
-    lodestar.snapshot.restore_model(done, model)
-    lodestar.export.saved_model(model, exported, from_rows=True)
+    lodestar.snapshot.restore(done, model)
+    lodestar.export.save(model, exported, from_rows=True)
     *_, (day, files) = days_of(options).items()
-    batches = MultiSlotDataset(
+    batches = open_dataset(
         files, ctr_data.read_schema(options), **ctr_data.reader_options(options)
     )
     features, _ = next(iter(batches))
@@ -209,9 +211,7 @@ def score(options: types.SimpleNamespace) -> None:
     results = {
         "model": done.name,
         "day": str(day),
-        "auc": lodestar.metrics.exact_auc(
-            np.concatenate(labels), np.concatenate(scores)
-        ),
+        "auc": ctr_data.auc(np.concatenate(labels), np.concatenate(scores)),
         "best_auc": ctr_data.best_auc(files),
     }
     print(
@@ -275,7 +275,7 @@ def new_model(options: types.SimpleNamespace) -> keras.Model:
 def latest_model(folder: pathlib.Path) -> pathlib.Path | None:
     """The one of the last day, all of which is there."""
     models = sorted(folder.glob("????-??-??"))
-    return next(filter(lodestar.snapshot.list, reversed(models)), None)
+    return next(filter(lodestar.snapshot.versions, reversed(models)), None)
 
 
 def days_of(options: types.SimpleNamespace) -> dict:

@@ -63,10 +63,8 @@ def make_model(
     click = keras.layers.Dense(1, "sigmoid", name="click")(x)
     model = keras.Model(inputs, click, name="ctr")
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(
-                learning_rate, initial_accumulator_value=_INITIAL_ACCUMULATOR
-            )
+        lodestar.optimizers.Adagrad(
+            learning_rate, initial_accumulator_value=_INITIAL_ACCUMULATOR
         ),
         "binary_crossentropy",
         weighted_metrics=[

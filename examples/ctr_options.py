@@ -6,7 +6,7 @@ import types
 import click
 import ctr_cluster
 
-from lodestar import command_line
+from lodestar import _command_line
 
 _DATA = ("files", "schema", "first_day", "last_day")
 _ADDRESSES = "HOST:PORT,..."
@@ -37,7 +37,7 @@ def _check(**params):
         raise click.UsageError(str(error)) from error
 
 
-_COMMAND = command_line.Command(
+_COMMAND = _command_line.Command(
     "ctr_distributed",
     [
         _option(
@@ -49,7 +49,7 @@ _COMMAND = command_line.Command(
         _option(
             "--schema",
             "Schema file of --files.",
-            command_line.path,
+            _command_line.path,
             None,
             "FILE",
         ),
@@ -90,7 +90,7 @@ _COMMAND = command_line.Command(
         _option(
             "--learning-rate",
             "Learning rate of Adagrad.",
-            command_line.positive,
+            _command_line.positive,
             0.02,
             "X",
         ),
@@ -108,7 +108,7 @@ _COMMAND = command_line.Command(
         _option(
             "--output",
             "Folder for models and the export; all processes see it.",
-            command_line.path,
+            _command_line.path,
             "ctr_distributed_output",
             "DIR",
         ),
@@ -121,7 +121,7 @@ _COMMAND = command_line.Command(
         _option(
             "--endpoints",
             "All parameter servers.",
-            command_line.comma_separated(),
+            _command_line.comma_separated(),
             metavar=_ADDRESSES,
         ),
         _option(
@@ -139,7 +139,7 @@ _COMMAND = command_line.Command(
             "--trainer_endpoints",
             "All trainers.  [default: on the host of the endpoints, the ports "
             "after that of the last]",
-            command_line.comma_separated(),
+            _command_line.comma_separated(),
             metavar=_ADDRESSES,
         ),
         click.Option(
@@ -163,7 +163,7 @@ def parse(arguments: list[str] | None = None) -> types.SimpleNamespace:
     Returns:
         The options; `task` is this process's place in a cluster, or None.
     """
-    params = command_line.parse(_COMMAND, arguments).params
+    params = _command_line.parse(_COMMAND, arguments).params
     options = types.SimpleNamespace(**params)
     if options.padding_id < 0:
         options.padding_id = None

@@ -69,7 +69,7 @@ def make_model(
     out = keras.layers.Dense(1, activation="sigmoid", name="score")(x)
     model = keras.Model(inputs, out)
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer),
+        lodestar.optimizers.wrap(optimizer),
         "binary_crossentropy",
     )
     return model
@@ -112,8 +112,8 @@ def main(folder: str) -> tuple[float, float]:
 
     # Tuesday: a feature more, and Adam in place of Adagrad.
     model = make_model(all_, keras.optimizers.Adam(0.01))
-    report = lodestar.snapshot.restore_model(
-        folder, model, missing="init", optimizer_slots="reset"
+    report = lodestar.snapshot.restore(
+        folder, model, on_missing="init", optimizer_slots="reset"
     )
     print(
         f"Tuesday starts at step {report.step}: {report.restored}; new: "
@@ -129,7 +129,7 @@ def main(folder: str) -> tuple[float, float]:
     print(
         f"loss on Wednesday's clicks: Monday {before:.3f}, Tuesday {after:.3f}"
     )
-    for info in lodestar.snapshot.list(folder):
+    for info in lodestar.snapshot.versions(folder):
         print(
             f"version {info.version}: {info.kind}, step {info.step}, "
             f"{info.rows} rows, {info.bytes} bytes"
@@ -142,8 +142,8 @@ def main(folder: str) -> tuple[float, float]:
         folder,
         [users, prices],
         rename={"user_rows": "users"},
-        missing="init",
-        extra="ignore",
+        on_missing="init",
+        on_extra="ignore",
         optimizer_slots="reset",
     )
     print(

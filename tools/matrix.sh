@@ -181,7 +181,7 @@ PYTHON
 # make_environment VERSION: a new one, with the wheel and what tests import.
 make_environment() {
   local version=$1 environment=$root/test-$1
-  local pins='^(hypothesis|matplotlib|pandas|polars|pytest)=='
+  local pins='^(hypothesis|keras-rs|matplotlib|pandas|polars|pytest)=='
   say "TensorFlow $version: installing the wheel"
   rm -rf "$environment"
   logged "venv-$version" "$python" -m venv "$environment"

@@ -60,7 +60,7 @@ def step_of(model, optimizer):
 
 def ours(optimizer):
     """The optimizer, for tables too."""
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer)
+    return lodestar.optimizers.wrap(optimizer)
 
 
 def adagrad():
@@ -134,7 +134,10 @@ def click(args, device):
             name: keras.Input((1,), dtype="int64", name=name) for name in names
         }
         collection = lodestar.layers.EmbeddingCollection(
-            {name: lodestar.Feature(dim=dim, combiner="sum") for name in names},
+            {
+                name: lodestar.Feature(output_dim=dim, combiner="sum")
+                for name in names
+            },
             devices=[device],
         )
         pooled = collection(inputs)

@@ -1,6 +1,6 @@
 """Draws what the simulation predicts of measured steps beside what they took.
 
-python -m benchmarks.scale.plot > docs/scale.svg
+python -m benchmarks.scale.plot > docs/pictures/scale.svg
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,11 @@
-// Serves a model that lodestar.export.saved_model has written, in C.
+// Serves a model that lodestar.export.save has written, in C.
 //
 //   serve_c --model DIR --library _lodestar_ops.so
 //       --input ids_values=1,2,3 --input ids_row_splits=0,2,3
 //
 // loads Lodestar's ops and the model, runs a signature once, and prints each
 // output on a line of its own. Nothing in here knows the ops: the library
-// registers them, as any library of custom ops. A model of stock_saved_model
+// registers them, as any library of custom ops. A model of export.save_plain
 // needs none, nor does one whose ops are linked in, as into serve_c_linked.
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ static const char kUsage[] =
     "\n"
     "Runs a signature of a SavedModel once and prints its outputs.\n"
     "  --model DIR      the folder that lodestar.export wrote\n"
-    "  --library SO     Lodestar's ops: _lodestar_ops.so; a stock model, or\n"
+    "  --library SO     Lodestar's ops: _lodestar_ops.so; a plain model, or\n"
     "                   a program with the ops linked in, needs none\n"
     "  --signature NAME default: serving_default\n"
     "  --input NAME=VALUES\n"

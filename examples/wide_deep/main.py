@@ -22,10 +22,12 @@ import keras  # noqa: E402
 import model as models  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from auc import auc  # noqa: E402
+from dense_table import DenseTable, vocabulary  # noqa: E402
 from options import parse  # noqa: E402
 from prepared import PreparedData, prepare  # noqa: E402
 
-from lodestar.command_line import INPUT_ERRORS  # noqa: E402
+from lodestar._command_line import INPUT_ERRORS  # noqa: E402
 from lodestar.data import DataError  # noqa: E402
 
 # With others of these it would be another training.
@@ -41,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     options = parse(arguments)
 
-    return lodestar.command_line.run(
+    return lodestar._command_line.run(
         "wide_deep",
         lambda: run(options),
         # Another ValueError is a fault of the program.
@@ -76,7 +78,7 @@ def run(options: types.SimpleNamespace) -> int:
     scores = model.predict(evaluation, verbose=0)
     exported = options.output / "saved_model"
     print(f"Exporting to {exported}, serving it in a new process ...")
-    lodestar.export.saved_model(model, exported)
+    lodestar.export.save(model, exported)
     features, _ = next(iter(evaluation))
     try:
         lodestar.export.verify(model, exported, features, atol=_TOLERANCE)
@@ -96,21 +98,19 @@ def run(options: types.SimpleNamespace) -> int:
     results = {"steps": f"{int(model.optimizer.iterations):,}"}
     if speed is not None:
         results["examples a second"] = f"{speed:,.0f}"
-    auc = lodestar.metrics.exact_auc(labels, scores)
-    results["AUC, held-out data"] = f"{auc:.4f}"
+    results["AUC, held-out data"] = f"{auc(labels, scores):.4f}"
     if data.best_auc is not None:
         results["  best that any model can have"] = f"{data.best_auc:.4f}"
     if options.baseline:
         dense = baseline(schema, data, batches, options)
         dense_scores = dense.predict(evaluation, verbose=0)
-        auc = lodestar.metrics.exact_auc(labels, dense_scores)
-        results["  with dense tables"] = f"{auc:.4f}"
+        results["  with dense tables"] = f"{auc(labels, dense_scores):.4f}"
     good = (scores > 0.5) == (labels > 0.5)
     results["accuracy"] = f"{np.mean(good):.4f}"
     for table in tables:
         stats = table.stats()
         used = sum(v for k, v in stats.items() if k.endswith("_bytes"))
-        results[f"table {table.name!r}, {table.dim} wide"] = (
+        results[f"table {table.name!r}, {table.output_dim} wide"] = (
             f"{stats['rows']:,} ids, {used / max(stats['rows'], 1):,.0f} bytes each"
         )
     checkpoint = lodestar.snapshot.verify(options.output / "snapshots")
@@ -158,7 +158,7 @@ def train(
     steps_a_pass = int(batches.cardinality())
     steps = options.epochs * steps_a_pass
     done = 0
-    if versions := lodestar.snapshot.list(path):
+    if versions := lodestar.snapshot.versions(path):
         found = {name: versions[-1].metadata.get(name) for name in settings}
         if found != settings:
             raise DataError(
@@ -200,12 +200,12 @@ def baseline(schema, data, batches, options) -> keras.Model:
     """The same model on tables that have to know every id beforehand."""
     print("Training the same model on keras.layers.Embedding.")
     keras.utils.set_random_seed(options.seed)
-    ids = lodestar.testing.vocabulary(batches, schema.names("sparse"))
+    ids = vocabulary(batches, schema.names("sparse"))
     wide_ids = {name: ids[name] for name in models.wide_names(schema)}
     model = models.wide_and_deep(
         schema,
-        lodestar.testing.DenseTable(ids, models.DEEP_DIM, "mean"),
-        lodestar.testing.DenseTable(wide_ids, 1, "sum", "zeros"),
+        DenseTable(ids, models.DEEP_DIM, "mean"),
+        DenseTable(wide_ids, 1, "sum", "zeros"),
         data.mean,
         data.variance,
     )

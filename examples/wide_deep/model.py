@@ -30,8 +30,8 @@ def wide_and_deep(
 
     Args:
         schema: What an example holds.
-        deep: Looks the ids of all id slots up; `dim` is DEEP_DIM.
-        wide: Looks the ids of `wide_names(slots)` up; `dim` is 1.
+        deep: Looks the ids of all id slots up; `output_dim` is DEEP_DIM.
+        wide: Looks the ids of `wide_names(slots)` up; `output_dim` is 1.
         mean: Of the squashed values of the dense slots, one after another.
         variance: As `mean`.
 
@@ -76,10 +76,8 @@ def wide_and_deep(
 def compile_model(model: keras.Model, learning_rate: float) -> None:
     """Gives the model its optimizer, loss and metrics."""
     model.compile(
-        optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(
-                learning_rate, initial_accumulator_value=_INITIAL_ACCUMULATOR
-            )
+        optimizer=lodestar.optimizers.Adagrad(
+            learning_rate, initial_accumulator_value=_INITIAL_ACCUMULATOR
         ),
         loss="binary_crossentropy",
         metrics=[
@@ -105,7 +103,7 @@ def dynamic_tables(seed: int) -> tuple:
     table = lodestar.EmbeddingVariable
     return (
         table(DEEP_DIM, seed=seed, name="deep"),
-        table(1, initializer="zeros", seed=seed, name="wide"),
+        table(1, embeddings_initializer="zeros", seed=seed, name="wide"),
     )
 
 

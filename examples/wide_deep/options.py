@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from lodestar import command_line
+from lodestar import _command_line
 
 _INFERENCE = ("label", "categorical", "numeric")
 # Of the files that are given.
@@ -36,20 +36,20 @@ def _check(**params):
             raise click.UsageError(f"--{name.replace('_', '-')} needs a FILE.")
 
 
-_COMMAND = command_line.Command(
+_COMMAND = _command_line.Command(
     "wide_deep",
     [
         click.Argument(
             ["data"],
             nargs=-1,
-            type=command_line.path,
+            type=_command_line.path,
             metavar="[FILE]...",
         ),
         _option(
             "--schema",
             "Schema of FILE.  [default: FILE.schema.yaml or schema.yaml in its "
             "folder, else inferred]",
-            command_line.path,
+            _command_line.path,
             metavar="YAML",
         ),
         _option(
@@ -66,13 +66,13 @@ _COMMAND = command_line.Command(
         _option(
             "--categorical",
             "Without a schema: columns of ids.",
-            command_line.comma_separated(),
+            _command_line.comma_separated(),
             metavar="A,B",
         ),
         _option(
             "--numeric",
             "Without a schema: columns of numbers.",
-            command_line.comma_separated(),
+            _command_line.comma_separated(),
             metavar="A,B",
         ),
         _option(
@@ -87,7 +87,7 @@ _COMMAND = command_line.Command(
             "--eval-data",
             "Evaluate on this file; repeat for several.  [default: hold out a "
             "part of FILE]",
-            command_line.path,
+            _command_line.path,
             metavar="FILE",
             multiple=True,
         ),
@@ -119,7 +119,7 @@ _COMMAND = command_line.Command(
         _option(
             "--learning-rate",
             "Learning rate of Adagrad.",
-            command_line.positive,
+            _command_line.positive,
             0.02,
             "X",
         ),
@@ -144,7 +144,7 @@ _COMMAND = command_line.Command(
         _option(
             "--output",
             "Folder for data, checkpoints and the exported model.",
-            command_line.path,
+            _command_line.path,
             "wide_deep_output",
             "DIR",
         ),
@@ -161,7 +161,7 @@ _COMMAND = command_line.Command(
 
 def parse(arguments: list[str] | None = None) -> types.SimpleNamespace:
     """Parses the command line; ends the process where it is not valid."""
-    params = command_line.parse(_COMMAND, arguments).params
+    params = _command_line.parse(_COMMAND, arguments).params
     options = types.SimpleNamespace(**params)
     options.data = list(options.data) or None
     options.eval_data = list(options.eval_data) or None

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from auc import auc
 
-import lodestar
 from lodestar.data import DataError, Schema, open_dataset, open_writer
+from lodestar.data.__main__ import main as data_tool
 
 _ABOUT = "about.json"
 _SCHEMA = "schema.yaml"
@@ -157,11 +158,20 @@ def _about(folder: pathlib.Path) -> Any:
 def _generate(
     folder: pathlib.Path, options: types.SimpleNamespace, squash: Squash
 ) -> dict[str, Any]:
-    log = lodestar.testing.generate_click_log(
-        folder, options.examples, _GENERATED_FILES, seed=options.seed
+    failed = data_tool(
+        [
+            *("generate", str(folder), "--seed", str(options.seed)),
+            *("--samples", str(options.examples)),
+            *("--files", str(_GENERATED_FILES)),
+        ]
     )
-    schema = Schema.load(log.schema_file)
-    parts = log.files[:-_EVALUATED_FILES], log.files[-_EVALUATED_FILES:]
+    if failed:
+        raise DataError(f"{folder}: the click log could not be generated")
+    schema = Schema.load(folder / _SCHEMA)
+    found = sorted(map(str, folder.glob("part-*.txt")))
+    parts = found[:-_EVALUATED_FILES], found[-_EVALUATED_FILES:]
+    truths = [f"{os.path.splitext(file)[0]}.npy" for file in parts[1]]
+    probabilities, clicks = np.concatenate([*map(np.load, truths)]).T
     summaries = _Summary(schema, squash), _Summary(schema, squash)
     for files, summary in zip(parts, summaries):
         dataset = open_dataset(files, schema, _BATCH)
@@ -172,7 +182,7 @@ def _generate(
         "train_files": names[0],
         "eval_files": names[1],
         **_numbers(*summaries),
-        "best_auc": log.best_auc(-_EVALUATED_FILES),
+        "best_auc": auc(clicks, probabilities),
     }
 
 

@@ -3,7 +3,6 @@
 from lodestar import _library as _library
 from lodestar import (
     callbacks,
-    command_line,
     data,
     export,
     hugectr,
@@ -24,7 +23,6 @@ from lodestar.embedding import (
     CountingBloom,
     EmbeddingRows,
     EmbeddingVariable,
-    InspectedIds,
     MaxAge,
     MaxRows,
     MinCount,
@@ -32,7 +30,6 @@ from lodestar.embedding import (
     SharedRows,
 )
 from lodestar.layers.feature import Feature
-from lodestar.ragged import LoDTensor
 from lodestar.string_ids import hash_ids
 from lodestar.version import __version__
 
@@ -41,8 +38,6 @@ __all__ = [
     "EmbeddingRows",
     "EmbeddingVariable",
     "Feature",
-    "InspectedIds",
-    "LoDTensor",
     "MaxAge",
     "MaxRows",
     "MinCount",
@@ -50,7 +45,6 @@ __all__ = [
     "SharedRows",
     "__version__",
     "callbacks",
-    "command_line",
     "data",
     "export",
     "hash_ids",

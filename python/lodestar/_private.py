@@ -7,7 +7,7 @@ import contextlib
 import sys
 import traceback
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 import keras
@@ -28,6 +28,10 @@ try:
 except ImportError:
     _context = None
 try:
+    from tensorflow.python.saved_model import save_context as _save_context
+except ImportError:
+    _save_context = None
+try:
     # The class of all that Keras looks for in attributes when it writes files;
     # public ones that have it as a base are layers, metrics and optimizers.
     from keras.src.saving.keras_saveable import KerasSaveable as KerasSaveable
@@ -42,9 +46,160 @@ try:
 except ImportError:
     _saving_lib = None
 try:
+    from keras.src.saving import serialization_lib as _serialization_lib
+except ImportError:
+    _serialization_lib = None
+try:
     from keras.src.backend.common import global_state as _global_state
 except ImportError:
     _global_state = None
+
+
+class Resource(tf.saved_model.experimental.TrackableResource):
+    """What TensorFlow calls to make, fill and drop a resource.
+
+    TensorFlow documents these methods to be overridden, under private names.
+    It traces them into a SavedModel. Subclasses define `_make` and `_drop`.
+    """
+
+    def _make(self) -> tf.Tensor:
+        """Returns the handle of the resource, which this may create."""
+        raise NotImplementedError
+
+    def _fill(self) -> Any:
+        """Fills the resource after it was loaded from a SavedModel."""
+
+    def _drop(self) -> None:
+        """Destroys the resource."""
+        raise NotImplementedError
+
+    def _create_resource(self) -> tf.Tensor:
+        return self._make()
+
+    def _initialize(self) -> Any:
+        return self._fill()
+
+    def _destroy_resource(self) -> None:
+        self._drop()
+
+
+class Saved:
+    """What TensorFlow calls to save and restore an object.
+
+    TensorFlow documents the first two to be overridden, under private names.
+    Subclasses define the first three methods.
+    """
+
+    def _tensors_to_save(self) -> dict[str, tf.Tensor]:
+        """Returns the content by the names that a checkpoint gives it."""
+        raise NotImplementedError
+
+    def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
+        """Takes what `_tensors_to_save` returned."""
+        raise NotImplementedError
+
+    def _capture_for_checkpoint(
+        self, captures: MutableMapping[Any, Any]
+    ) -> None:
+        """Sets `captures[self]` to what an asynchronous checkpoint saves.
+
+        TensorFlow calls it eagerly for the first save of a checkpoint. For
+        later saves it traces the call once and then runs the trace.
+        """
+        raise NotImplementedError
+
+    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        return self._tensors_to_save()
+
+    def _restore_from_tensors(self, restored_tensors: Any) -> Any:
+        return self._restore_tensors(restored_tensors)
+
+    @tf.autograph.experimental.do_not_convert
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        self._capture_for_checkpoint(object_map)
+
+
+class Variable(Saved, keras.Variable, KerasSaveable):
+    """A `keras.Variable` whose subclasses say what TensorFlow and Keras save.
+
+    Keras's files come to it where it is an attribute, and call its
+    `save_own_variables` and `load_own_variables`.
+    """
+
+    def _value_made(self, value: tf.Variable) -> None:
+        """Called with the variable of TensorFlow that holds the value.
+
+        That is later than `__init__` in a stateless scope of Keras.
+        """
+
+    def _saved_children(self, save_type: str) -> dict[str, Any]:
+        """Returns what a "checkpoint" or "savedmodel" holds below this."""
+        raise NotImplementedError
+
+    def _initialize(self, value: Any) -> None:
+        # As Keras does, but for `name`, which subclasses override: a SavedModel
+        # does not take every name.
+        self._value = tf.Variable(
+            value,
+            dtype=self._dtype,
+            trainable=self._trainable,
+            name=self._name,
+        )
+        self._value_made(self._value)
+
+    def _exported(self, exported: Mapping[Any, Any]) -> Saved:
+        """Returns what saves this in the graph of a SavedModel.
+
+        Args:
+            exported: What stands in that graph for the children; filled later.
+        """
+        raise NotImplementedError
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: Any
+    ) -> dict[str, Any]:
+        if save_type == "savedmodel" and not hasattr(
+            _save_context, "in_save_context"
+        ):
+            raise RuntimeError(
+                f"{self!r} cannot be in a SavedModel of TensorFlow "
+                f"{tf.__version__}, which Lodestar was not made for. Use "
+                "lodestar.export.save_plain, or another release of "
+                "TensorFlow."
+            )
+        children: dict[str, Any] = super()._trackable_children(
+            save_type, **kwargs
+        )
+        return {**children, **self._saved_children(save_type)}
+
+    @property
+    def _should_act_as_resource_variable(self) -> bool:
+        # In a SavedModel it is an object with content and children; a function
+        # that is traced meanwhile may ask for its gradient.
+        in_save_context = getattr(_save_context, "in_save_context", None)
+        if in_save_context is not None and in_save_context():
+            if not tf.inside_function():
+                raise AttributeError
+        return True
+
+    def _export_to_saved_model_graph(
+        self, object_map: Any, *_: Any, **__: Any
+    ) -> list[Any]:
+        object_map[self] = self._exported(object_map)
+        return []
+
+    def _obj_type(self) -> str:
+        return "Layer"
+
+    __reduce__ = object.__reduce__  # Keras's own copies through a file
+
+
+def copied_attributes(value: Any) -> dict[str, Any]:
+    """Returns the attributes of `value` that a copy of it takes over.
+
+    Those of TensorFlow say what is tracked, and are made with the copy.
+    """
+    return {k: v for k, v in vars(value).items() if not k.startswith("_self_")}
 
 
 def eager_mode() -> contextlib.AbstractContextManager[None]:
@@ -91,17 +246,25 @@ def addresses_of_cluster() -> dict[tuple[str, int], str]:
 
 
 def tape_is_recording() -> bool:
-    """Returns whether a gradient tape or forward accumulator may be recording.
+    """Returns whether a gradient tape or forward accumulator is recording.
 
     Keras leaves `training=None` inside a subclassed `Model.call` that takes no
     `training`; then only the state of the tape separates a training step from
     `predict` and `export`, and TensorFlow has no public name for that state.
-    Without the private name the answer is True: a lookup then stays
-    differentiable, which is what must never be lost silently.
+    Without the private name the answer is False: what only reads must add no
+    rows. See `tape_may_record`.
     """
-    if _record is None:
-        return True
-    return _record.could_possibly_record()
+    recording = getattr(_record, "could_possibly_record", None)
+    return recording is not None and recording()
+
+
+def tape_may_record() -> bool:
+    """Returns whether a tape is recording, or that is not known.
+
+    A lookup must then be differentiable.
+    """
+    known = hasattr(_record, "could_possibly_record")
+    return tape_is_recording() if known else True
 
 
 def writes_async_checkpoint() -> bool:
@@ -192,12 +355,37 @@ def writes_file() -> bool:
     the calling frames tell. Without the private name the answer is True: files
     must stay loadable.
     """
-    if _saving_lib is None:
-        return True
+    return _saving_lib is None or _is_called_by(_saving_lib)
+
+
+def serializes_object() -> bool:
+    """Returns whether Keras is making the config of an object.
+
+    It takes every variable for a tensor, whose values a config holds. Without
+    the private name the answer is False.
+    """
+    return _serialization_lib is not None and _is_called_by(_serialization_lib)
+
+
+def _is_called_by(module: types.ModuleType) -> bool:
     return any(
-        frame.f_globals is vars(_saving_lib)
+        frame.f_globals is vars(module)
         for frame, _ in traceback.walk_stack(None)
     )
+
+
+def model_in_file() -> Any:
+    """Returns the model that Keras is writing to a file.
+
+    Keras does not tell what it asks for its variables what else the file holds,
+    so only the calling frames tell. Without the private names there is none.
+    """
+    found = None
+    if _saving_lib is not None:
+        for frame, _ in traceback.walk_stack(None):
+            if frame.f_globals is vars(_saving_lib):
+                found = frame.f_locals.get("model", found)
+    return found
 
 
 def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
@@ -211,6 +399,15 @@ def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
         *getattr(layer, "_trainable_variables", ()),
         *getattr(layer, "_non_trainable_variables", ()),
     ]
+
+
+def set_keras_mask(tensor: Any, mask: Any) -> None:
+    """Gives `tensor` the mask that the Keras layers that take it read.
+
+    Keras's guide to masking shows the attribute, but only layers can set it by
+    public API, and a layer per call is slow. Without it padding is not skipped.
+    """
+    tensor._keras_mask = mask
 
 
 def is_symbolic_build() -> bool:
@@ -240,6 +437,23 @@ def is_onnx_export() -> bool:
     return False
 
 
+def layer_that_tracks() -> keras.layers.Layer | None:
+    """Returns the layer that a variable is being made an attribute of.
+
+    Keras reads `trainable` of the variable then, and tells it nothing, so only
+    the calling frames tell: `__setattr__` of the layer is one of the next few.
+    """
+    frame: types.FrameType | None = sys._getframe(2)
+    for _ in range(12):
+        if frame is None:
+            break
+        if frame.f_code.co_name == "__setattr__":
+            layer = frame.f_locals.get("self")
+            return layer if isinstance(layer, keras.layers.Layer) else None
+        frame = frame.f_back
+    return None
+
+
 def model_that_is_called() -> keras.Model | None:
     """The outermost Keras model whose call is running.
 
@@ -265,6 +479,52 @@ def model_that_makes_config() -> keras.Model | None:
             if isinstance(model, keras.Model):
                 return model
     return None
+
+
+def running_optimizers() -> Iterator[keras.optimizers.Optimizer]:
+    """Yields the Keras optimizers whose methods are running, innermost first.
+
+    Keras assigns a gradient to a variable without saying on whose behalf, so
+    only the calling frames tell.
+    """
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if isinstance(found, keras.optimizers.Optimizer):
+            yield found
+        frame = frame.f_back
+
+
+def layers_made_together() -> list[keras.layers.Layer]:
+    """Returns the layers that a running clone or `from_config` has made so far.
+
+    Keras makes each layer of a model from its config alone and tells it nothing
+    of the others, so only local variables of the calling frames have them.
+    Without those names there are none, and layers that share a table would get
+    one each.
+    """
+    layers: list[keras.layers.Layer] = []
+    for frame, _ in traceback.walk_stack(None):
+        name = {
+            "wrapped_clone_function": "cache",
+            "functional_from_config": "created_layers",
+        }.get(frame.f_code.co_name)
+        made = frame.f_locals.get(name) if name else None
+        if isinstance(made, dict):
+            layers += made.values()
+    return layers
+
+
+def is_cloning() -> bool:
+    """Returns whether `keras.models.clone_model` is copying a layer.
+
+    It makes the copy from the layer's config, which is that of a file too.
+    Without the private name the answer is False.
+    """
+    return any(
+        frame.f_code.co_name == "wrapped_clone_function"
+        for frame, _ in traceback.walk_stack(None)
+    )
 
 
 def layer_of(tensor: Any) -> Any:
@@ -355,3 +615,16 @@ def anew(function: tf.types.experimental.PolymorphicFunction) -> Any:
         function.python_function,
         autograph=getattr(function, "_autograph", True),
     )
+
+
+class CheckpointedOptimizer:
+    """Lets checkpoints of earlier layouts restore an optimizer.
+
+    They hold it as the child `inner_optimizer` of a wrapper. The name of the
+    method is TensorFlow's own; without it those checkpoints do not restore.
+    """
+
+    def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "inner_optimizer":
+            return self
+        return super()._lookup_dependency(name, *args, **kwargs)

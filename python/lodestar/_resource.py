@@ -4,7 +4,7 @@ import contextlib
 import copy
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any, SupportsIndex
 
 import tensorflow as tf
@@ -32,7 +32,7 @@ def gpu_in_scope() -> str | None:
     return name.removeprefix("/job:localhost/replica:0/task:0")
 
 
-class SharedResource(tf.saved_model.experimental.TrackableResource):
+class SharedResource(_private.Resource):
     """A resource of TensorFlow, of this object and its shallow copies.
 
     It goes with the last of them. A deep copy has a resource of its own that
@@ -53,7 +53,7 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
         # Not from id(self), which Python uses again: a new table must never
         # open what a dead one has left. TensorFlow refuses names that begin
         # with an underscore.
-        self._shared_name = f"lodestar_{name}_{uuid.uuid4().hex}"
+        self._unique_name = f"lodestar_{name}_{uuid.uuid4().hex}"
         # What this is a shallow copy of. Strongly: the resource goes with it,
         # and others may know it weakly.
         self._copied_from: SharedResource | None = None
@@ -82,12 +82,13 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
     # What TensorFlow calls to make, fill and drop the resource; all are traced
     # into a SavedModel, so that it loads without our classes.
 
-    def _create_resource(self) -> tf.Tensor:
+    def _make(self) -> tf.Tensor:
+        """Makes the resource, which goes with this object."""
         server = None
         if tf.executing_eagerly():
             server = _servers.claim(self._lies_on or _private.device_in_scope())
         handle = self._make_resource(
-            self._shared_name, "" if server is None else server.program
+            self._unique_name, "" if server is None else server.program
         )
         if not tf.is_symbolic_tensor(handle):
             # At exit the memory of this process is freed anyway, and servers
@@ -96,10 +97,8 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
             weakref.finalize(owner, _destroy, handle).atexit = False
         return handle
 
-    def _initialize(self) -> None:
-        pass
-
-    def _destroy_resource(self) -> None:
+    def _drop(self) -> None:
+        """Destroys the resource."""
         tf.raw_ops.DestroyResourceOp(
             resource=self.resource_handle, ignore_lookup_error=True
         )
@@ -124,15 +123,14 @@ class SharedResource(tf.saved_model.experimental.TrackableResource):
         memo[id(self)] = copied
         SharedResource.__init__(copied, self._resource_name, self._lies_on)
         made = copied.__dict__
-        for name, value in vars(self).items():
-            # Those of TensorFlow's say what is tracked: made anew with it.
-            if name not in made and not name.startswith("_self_"):
+        for name, value in _private.copied_attributes(self).items():
+            if name not in made:
                 made[name] = copy.deepcopy(value, memo)
         with tf.init_scope():
             copied._take_content(self)
         return copied
 
-    def _keep_for_graph(self) -> None:
+    def keep_for_graph(self) -> None:
         """Stays as long as the functions that are being traced, if any.
 
         They read it whenever they run, though who traces may be done with it.
@@ -187,22 +185,22 @@ def unless_scalar(tensor: tf.Tensor) -> tf.Tensor:
     return flat[: tf.where(empty, tf.zeros_like(size), size)]
 
 
-class SavedResource(SharedResource):
-    """A SharedResource whose content is part of checkpoints.
+class SavedState(_private.Saved):
+    """What a checkpoint holds, and an asynchronous one captures at its begin.
 
-    Subclasses define `_saved_tensors` and `_restore_from_tensors`.
+    Subclasses define `_saved_tensors` and `_restore_tensors`.
     """
 
     def _saved_tensors(self) -> dict[str, tf.Tensor]:
         """Returns the content by the names that a checkpoint gives it."""
         raise NotImplementedError
 
-    def _take_content(self, other: "SavedResource") -> None:
-        self._restore_from_tensors(other._saved_tensors())
+    def _tensors_to_save(self) -> dict[str, tf.Tensor]:
+        """Returns `_saved_tensors()`, for a checkpoint.
 
-    # What TensorFlow calls to save the resource.
-
-    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+        Raises:
+            RuntimeError: An asynchronous checkpoint has not captured them.
+        """
         if _private.writes_async_checkpoint():
             raise RuntimeError(
                 f"{self!r} is not in this asynchronous checkpoint: it was "
@@ -213,48 +211,53 @@ class SavedResource(SharedResource):
             )
         return self._saved_tensors()
 
-    @tf.autograph.experimental.do_not_convert
-    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
-        """Captures the content for an asynchronous checkpoint.
-
-        TensorFlow calls this eagerly for the first save. For later saves it
-        traces the call once and then runs the trace.
-        """
-        if self not in object_map:
-            object_map[self] = _Capture(self)
-        take = object_map[self].take
+    def _capture_for_checkpoint(
+        self, captures: MutableMapping[Any, Any]
+    ) -> None:
+        """Captures the content."""
+        if self not in captures:
+            captures[self] = _Capture(self)
+        take = captures[self].take
         if tf.executing_eagerly():
             take()
         else:
             tf.py_function(take, [], [])
 
 
-class _Capture(tf.Module):
-    """The content of a resource when an asynchronous checkpoint began.
+class SavedResource(SavedState, SharedResource):
+    """A SharedResource whose content is part of checkpoints.
 
-    TensorFlow saves it in place of the resource, in another thread. It keeps
-    the object for later saves, so the content is dropped once it is written.
+    Subclasses define `_saved_tensors` and `_restore_tensors`.
     """
 
-    def __init__(self, resource: SavedResource):
+    def _take_content(self, other: "SavedResource") -> None:
+        self._restore_tensors(other._saved_tensors())
+
+
+class _Capture(_private.Saved, tf.Module):
+    """The content of an object when an asynchronous checkpoint began.
+
+    TensorFlow saves it in place of the object, in another thread. It keeps
+    the capture for later saves, so the content is dropped once it is written.
+    """
+
+    def __init__(self, saved: SavedState):
         super().__init__()
         # Not as attributes of a module, which would track them.
-        object.__setattr__(self, "_resource", resource)
+        object.__setattr__(self, "_saved", saved)
         object.__setattr__(self, "_content", None)
 
     def take(self) -> None:
-        """Captures the content of the resource."""
-        object.__setattr__(self, "_content", self._resource._saved_tensors())
+        """Captures the content."""
+        object.__setattr__(self, "_content", self._saved._saved_tensors())
 
-    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
+    def _tensors_to_save(self) -> dict[str, tf.Tensor]:
+        """Returns the content, once."""
         content = self._content
         if content is None:
-            raise RuntimeError(f"{self._resource!r} was not captured.")
+            raise RuntimeError(f"{self._saved!r} was not captured.")
         object.__setattr__(self, "_content", None)
         return content
-
-    def _restore_from_tensors(self, restored: Any) -> Any:
-        raise NotImplementedError  # TensorFlow restores the resource itself
 
 
 def _destroy(handle: tf.Tensor) -> None:

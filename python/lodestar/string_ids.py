@@ -19,7 +19,7 @@ def hash_ids(
     The id is FarmHash's Fingerprint64 of the bytes of a value, or with `column`
     of `column + "\0" + value`, read as int64. With `salt` it is what the table
     of a layer or feature of that salt holds for it, mix64(id xor hash(salt)).
-    The same in every release, on every machine, and in a graph, by stock ops.
+    The same in every release, on every machine, and in a graph.
 
     >>> lodestar.hash_ids(["ada"]).numpy()
     array([-5302328041424411012])

@@ -3,8 +3,8 @@
 Every function adds rows to a table as `EmbeddingVariable.insert_or_assign`
 does: no admission is asked, rows that are new start with frequency 0 and fresh
 optimizer slots, those that are overwritten keep theirs. Rows that
-`EmbeddingVariable.export` gave go back by its `import_`, whole; keys of a
-vocabulary go into an id table by `lodestar.lookup.IdTable.import_`.
+`EmbeddingVariable.export` gave go back by its `load_rows`, whole; keys of a
+vocabulary go into an id table by `lodestar.lookup.IdTable.load`.
 """
 
 import os
@@ -23,6 +23,8 @@ from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.layers.dynamic_embedding import DynamicEmbedding
 from lodestar.layers.feature import Feature
+
+__all__ = ["from_arrays", "from_embedding", "from_tfra"]
 
 _EXISTING = ("overwrite", "keep")
 # Of rows that are held at once.
@@ -75,7 +77,7 @@ def from_arrays(
     target.check("rows", tuple(rows.shape), int(ids.shape[0]))
     return target.write(
         (ids[part], rows[part])
-        for part in _parts(int(ids.shape[0]), target.table.dim, 4)
+        for part in _parts(int(ids.shape[0]), target.table.output_dim, 4)
     )
 
 
@@ -134,7 +136,7 @@ def from_tfra(
     table: Target,
     files: StrPath | Sequence[tuple[str, str]],
     *,
-    dim: int,
+    output_dim: int,
     key_dtype: Any = tf.int64,
     value_dtype: Any = tf.float32,
     existing: str = "overwrite",
@@ -143,11 +145,11 @@ def from_tfra(
 
     Its `FileSystemSaver` and `save_to_file_system` write for each part of a
     table raw keys, and beside them raw rows in the same order, without header,
-    dtype or dim; these are given here, and checked against the sizes of all
-    files before the first row is written. Rows are read in pieces of a bounded
+    dtype or `output_dim`; these are given here, and checked against the sizes
+    of all files before the first row is written. Rows are read in pieces of a bounded
     size.
 
-    >>> lodestar.warm_start.from_tfra(table, "saved/user", dim=8)
+    >>> lodestar.warm_start.from_tfra(table, "saved/user", output_dim=8)
     1000
 
     Args:
@@ -156,7 +158,7 @@ def from_tfra(
             `_mht_<i>of<n>_rank<r>_size<s>` before it, too: then of all parts,
             which must be there. Or pairs (file of keys, file of values). Of
             any `tf.io.gfile` scheme.
-        dim: Numbers in a row; must be the table's.
+        output_dim: Numbers in a row; must be the table's.
         key_dtype: Of the keys: int64 or int32.
         value_dtype: Of the values: float32, float64, float16 or bfloat16; cast
             to the table's dtype.
@@ -168,7 +170,7 @@ def from_tfra(
 
     Raises:
         ValueError: There are no such files, or parts are missing; a file has
-            another size than `dim` and the dtypes ask for; or as
+            another size than `output_dim` and the dtypes ask for; or as
             `from_arrays`. Nothing has been written.
         tf.errors.DataLossError: A file became shorter while it was read; rows
             before that place are set.
@@ -182,16 +184,16 @@ def from_tfra(
         if isinstance(files, (str, os.PathLike))
         else [_pair(pair) for pair in files]
     )
-    if dim != target.table.dim:
+    if output_dim != target.table.output_dim:
         raise ValueError(
-            f"`dim` is {dim}, but {target.table!r} is to take the rows; wanted "
-            "equal dims."
+            f"`output_dim` is {output_dim}, but {target.table!r} is to take "
+            "the rows; wanted equal dims."
         )
     counts = [
-        _count(keys, values, dim, key_dtype, value_dtype)
+        _count(keys, values, output_dim, key_dtype, value_dtype)
         for keys, values in pairs
     ]
-    target.check("files", (sum(counts), dim), sum(counts))
+    target.check("files", (sum(counts), output_dim), sum(counts))
 
     def chunks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for (keys, values), count in zip(pairs, counts):
@@ -199,11 +201,13 @@ def from_tfra(
                 tf.io.gfile.GFile(keys, "rb") as key_file,
                 tf.io.gfile.GFile(values, "rb") as value_file,
             ):
-                for part in _parts(count, dim, value_dtype.size):
+                for part in _parts(count, output_dim, value_dtype.size):
                     size = part.stop - part.start
                     ids = _read(key_file, keys, size, key_dtype)
-                    numbers = _read(value_file, values, size * dim, value_dtype)
-                    yield ids, numbers.reshape(size, dim)
+                    numbers = _read(
+                        value_file, values, size * output_dim, value_dtype
+                    )
+                    yield ids, numbers.reshape(size, output_dim)
 
     return target.write(chunks())
 
@@ -252,10 +256,10 @@ class _Target(NamedTuple):
 
     def check(self, name: str, shape: tuple[int, ...], count: int) -> None:
         """Raises ValueError unless `count` rows of `shape` can be taken."""
-        if len(shape) != 2 or shape[1] != self.table.dim:
+        if len(shape) != 2 or shape[1] != self.table.output_dim:
             raise ValueError(
                 f"`{name}` has rows of shape {list(shape)}, but {self.table!r} "
-                f"is to take them; wanted [{count}, {self.table.dim}]."
+                f"is to take them; wanted [{count}, {self.table.output_dim}]."
             )
         if shape[0] != count:
             raise ValueError(

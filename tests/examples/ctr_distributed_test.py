@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
+from lodestar._data_tool import click_log
 from lodestar.data import Column, Schema
 
 FOLDER = pathlib.Path(os.path.abspath(__file__), "../../../examples").resolve()
@@ -46,7 +47,7 @@ def main(monkeypatch):
 def log(tmp_path_factory):
     """Four days of files, and what reads them."""
     folder = tmp_path_factory.mktemp("log")
-    whole = lodestar.testing.generate_click_log(folder, 4000, 8)
+    whole = click_log.generate_click_log(folder, 4000, 8)
     for number, file in enumerate(whole.files):
         day = folder / f"2026022{5 + number // 2}"
         day.mkdir(exist_ok=True)
@@ -87,7 +88,7 @@ def test_days_are_trained_once_from_the_latest_model_on(
     said = capsys.readouterr().out
     assert "Going on from the model of 2026-02-26.\n2026-02-27: 2 fi" in said
     assert models(out) == ["2026-02-26", "2026-02-27"]
-    newest = lodestar.snapshot.list(out / "models" / "2026-02-27")[-1]
+    newest = lodestar.snapshot.versions(out / "models" / "2026-02-27")[-1]
     # 3 days of 2 files of 500 examples, 8 batches each.
     assert newest.step == 48
     assert newest.tables["ids"].dim == 4
@@ -148,7 +149,7 @@ def test_a_cluster_beside_one_process(tmp_path):
         assert f" {found['auc']:.4f}\n" in alone
     assert "the best that any model can have" in alone
     newest = tmp_path / "cluster" / "models" / "2026-01-02"
-    table = lodestar.snapshot.list(newest)[-1].tables["ids"]
+    table = lodestar.snapshot.versions(newest)[-1].tables["ids"]
     assert len(table.files) == 2  # of two servers
 
 

@@ -84,7 +84,7 @@ def model():
 @pytest.fixture(scope="module")
 def path(model, tmp_path_factory):
     path = tmp_path_factory.mktemp("served") / "model"
-    lodestar.export.saved_model(model, path)
+    lodestar.export.save(model, path)
     return path
 
 
@@ -111,11 +111,11 @@ def test_a_program_with_the_ops_linked_in_needs_no_library(model, path):
 
 
 @pytest.mark.parametrize("index", ["hash", "sorted"])
-def test_a_stock_model_needs_no_ops_of_ours(model, index, tmp_path):
-    stock = tmp_path / "stock"
-    lodestar.export.stock_saved_model(model, stock, index=index)
+def test_a_plain_model_needs_no_ops_of_ours(model, index, tmp_path):
+    plain = tmp_path / "plain"
+    lodestar.export.save_plain(model, plain, index=index)
     features = batch(4, 20)
-    code, printed, errors = run("--model", stock, *inputs(features))
+    code, printed, errors = run("--model", plain, *inputs(features))
     assert (code, errors) == (0, [])
     assert_same_outputs(outputs(printed), model(features, training=False))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from wide_deep_command import FOLDER
 
-from lodestar import testing
+from lodestar._data_tool import click_log
 from lodestar.data import Column, DataError, Schema, open_writer
 from lodestar.hugectr import write_file_list
 
@@ -180,7 +180,7 @@ def test_a_generated_log(prepared, tmp_path):
     data = prepared.prepare(tmp_path / "data", given, squash)
     assert (data.train_examples, data.eval_examples) == (1000, 200)
     assert len(data.train_files) == 10 and len(data.eval_files) == 2
-    log = testing.generate_click_log(tmp_path / "log", 1200, 12, seed=0)
+    log = click_log.generate_click_log(tmp_path / "log", 1200, 12, seed=0)
     assert data.best_auc == log.best_auc(-2)
 
 

@@ -95,7 +95,7 @@ def test_generated_log_interrupted_and_resumed(main_alone, tmp_path, capsys):
     assert main(*SMALL, "--output", out, "--seed", 1) == 2
     assert "name another --output" in capsys.readouterr().err
 
-    newest = lodestar.snapshot.list(out / "snapshots")[-1]
+    newest = lodestar.snapshot.versions(out / "snapshots")[-1]
     assert newest.step == 27
     rows = pathlib.Path(newest.path, "table-00000")
     rows.write_bytes(rows.read_bytes()[:5000])

@@ -7,7 +7,7 @@ import tensorflow as tf
 import lodestar
 from lodestar._checks import check_texts, check_unmasked
 from lodestar.data import Column
-from lodestar.paddle import MultiSlotWriter
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 MASKED = np.ma.masked_array([1, 2, 3], [False, True, False])
 WHOLE = np.ma.masked_array([1, 2, 3], False)
@@ -44,7 +44,7 @@ USES = {
     "adapt": lambda _, ids: lodestar.layers.IdLookup(
         vocabulary_dtype="int64"
     ).adapt(ids),
-    "lod": lambda _, ids: lodestar.LoDTensor(ids, [[0, 3]]),
+    "lod": lambda _, ids: lodestar.ragged.LoDTensor(ids, [[0, 3]]),
     "writer": _write,
 }
 

@@ -20,7 +20,9 @@ BATCH = 8
 
 def write(path, rng, rows=ROWS):
     """Writes samples whose label is a function of one id; returns the path."""
-    with lodestar.paddle.MultiSlotWriter(str(path), SPEC) as writer:
+    with lodestar.paddle.multislot_writer.MultiSlotWriter(
+        str(path), SPEC
+    ) as writer:
         for _ in range(rows):
             a = rng.integers(1, 50, rng.integers(1, 4)).tolist()
             writer.write(
@@ -52,7 +54,7 @@ def wrap(optimizer="adagrad", rate=0.1):
         optimizer = keras.optimizers.get(
             {"class_name": optimizer, "config": {"learning_rate": rate}}
         )
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer)
+    return lodestar.optimizers.wrap(optimizer)
 
 
 def make_model(
@@ -62,8 +64,8 @@ def make_model(
     keras.utils.set_random_seed(3)
     inputs = make_inputs()
     features = {
-        "a": lodestar.Feature(dim=4, combiner="mean"),
-        "b": lodestar.Feature(dim=3, combiner="sum"),
+        "a": lodestar.Feature(output_dim=4, combiner="mean"),
+        "b": lodestar.Feature(output_dim=3, combiner="sum"),
     }
     rows = lodestar.layers.EmbeddingCollection(features, name="rows")(
         {name: inputs[name] for name in features}
@@ -108,7 +110,7 @@ def state(model):
         for layer in model.layers
         for table in getattr(layer, "tables", [])
     ]
-    hooks = [id(table.hook) for table in tables]
+    hooks = [id(table) for table in tables]
     values = [np.asarray(v) for v in model.weights if id(v) not in hooks]
     values += [
         np.asarray(v)

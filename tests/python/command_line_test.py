@@ -1,4 +1,4 @@
-"""command_line: errors of one line, exit codes, parsing, tables."""
+"""lodestar._command_line: errors of one line, exit codes, parsing, tables."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ import click
 import pytest
 import tensorflow as tf
 
-from lodestar import command_line
+from lodestar import _command_line
 from lodestar._commands.data import READING, given_options
 from lodestar.data import DataError
 
@@ -33,19 +33,19 @@ def raising(error):
     ],
 )  # fmt: skip
 def test_an_error_is_one_line(error, line, capsys):
-    assert command_line.run("job", raising(error)) == 2
-    assert command_line.run("job", raising(error), 1) == 1
+    assert _command_line.run("job", raising(error)) == 2
+    assert _command_line.run("job", raising(error), 1) == 1
     assert capsys.readouterr().err == 2 * line
 
 
 def test_a_fault_of_the_program_is_raised(capsys):
     with pytest.raises(KeyError):
-        command_line.run("job", raising(KeyError("x")))
-    errors = command_line.INPUT_ERRORS
+        _command_line.run("job", raising(KeyError("x")))
+    errors = _command_line.INPUT_ERRORS
     with pytest.raises(ValueError, match="x"):
-        command_line.run("job", raising(ValueError("x")), errors=errors)
-    assert command_line.run("job", raising(ValueError("x"))) == 2
-    assert command_line.run("job", lambda: 3) == 3
+        _command_line.run("job", raising(ValueError("x")), errors=errors)
+    assert _command_line.run("job", raising(ValueError("x"))) == 2
+    assert _command_line.run("job", lambda: 3) == 3
     assert capsys.readouterr().err == "job: x\n"
 
 
@@ -57,42 +57,44 @@ def test_an_interrupt_that_a_library_turns_into_another_error(capsys):
             raise RuntimeError("cancelled") from error
 
     before = signal.getsignal(signal.SIGINT)
-    assert command_line.run("job", command) == 130
-    assert command_line.run("job", command, interrupted="Gone.") == 130
+    assert _command_line.run("job", command) == 130
+    assert _command_line.run("job", command, interrupted="Gone.") == 130
     assert capsys.readouterr().err == "job: interrupted\nGone.\n"
     assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_only_a_reader_of_stdout_that_is_gone_is_no_error(monkeypatch, capsys):
     broken = raising(BrokenPipeError(32, "Broken pipe"))
-    assert command_line.run("job", broken) == 2  # of another pipe
+    assert _command_line.run("job", broken) == 2  # of another pipe
     assert capsys.readouterr().err == "job: [Errno 32] Broken pipe\n"
     reader, writer = os.pipe()
     with open(writer, "w") as stdout:
         monkeypatch.setattr("sys.stdout", stdout)
-        assert command_line.run("job", broken) == 2
+        assert _command_line.run("job", broken) == 2
         os.close(reader)
-        assert command_line.run("job", lambda: print("text") or 3) == 0
+        assert _command_line.run("job", lambda: print("text") or 3) == 0
         print("goes nowhere", flush=True)
 
 
 def test_it_runs_in_any_thread():
     codes = []
     thread = threading.Thread(
-        target=lambda: codes.append(command_line.run("job", lambda: 4))
+        target=lambda: codes.append(_command_line.run("job", lambda: 4))
     )
     thread.start()
     thread.join()
     assert codes == [4]
 
 
-JOB = command_line.Command(
+JOB = _command_line.Command(
     "job",
     [
-        click.Option(["--sizes"], type=command_line.comma_separated(click.INT)),
-        click.Option(["--names"], type=command_line.comma_separated()),
-        click.Option(["--out"], type=command_line.path),
-        click.Option(["--rate"], type=command_line.positive),
+        click.Option(
+            ["--sizes"], type=_command_line.comma_separated(click.INT)
+        ),
+        click.Option(["--names"], type=_command_line.comma_separated()),
+        click.Option(["--out"], type=_command_line.path),
+        click.Option(["--rate"], type=_command_line.positive),
         *READING,
     ],
 )
@@ -100,23 +102,23 @@ JOB = command_line.Command(
 
 def test_a_command_line_is_parsed_into_values():
     line = ["--sizes=3,4", "--names", "a, b", "--out=x/y", "--rate=.5"]
-    params = command_line.parse(JOB, line).params
+    params = _command_line.parse(JOB, line).params
     assert (params["sizes"], params["names"]) == ([3, 4], ["a", "b"])
     assert (params["out"], params["rate"]) == (pathlib.Path("x/y"), 0.5)
 
 
 def test_options_of_reading_that_are_given():
-    params = command_line.parse(JOB, []).params
+    params = _command_line.parse(JOB, []).params
     assert given_options(params) == {}
     line = "--format raw --nnz 2,3 --key-type int64 --na-value x --na-value="
-    params = command_line.parse(JOB, line.split()).params
+    params = _command_line.parse(JOB, line.split()).params
     assert given_options(params) == {
         "format": "raw",
         "nnz_per_slot": [2, 3],
         "key_type": "int64",
         "na_values": ("x", ""),
     }
-    assert command_line.parse(JOB, ["--nnz=7"]).params["nnz_per_slot"] == 7
+    assert _command_line.parse(JOB, ["--nnz=7"]).params["nnz_per_slot"] == 7
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ def test_options_of_reading_that_are_given():
 )
 def test_a_wrong_command_line_is_one_line(capsys, argument, message):
     with pytest.raises(SystemExit, match="2"):
-        command_line.parse(JOB, [argument], "work")
+        _command_line.parse(JOB, [argument], "work")
     error = capsys.readouterr().err
     assert error.startswith("work: ") and error.endswith(" See --help.\n")
     assert message in error and error.count("\n") == 1
@@ -144,7 +146,7 @@ ROWS = [("column", "kind"), ("a", "[bold]:smile:"), ("b", "ids")]
 
 
 def test_a_table_in_a_pipe_has_a_line_per_row(capsys):
-    command_line.print_table([*ROWS, ("c", "x" * 200)])
+    _command_line.print_table([*ROWS, ("c", "x" * 200)])
     assert capsys.readouterr().out.splitlines() == [
         "column  kind",
         "a       [bold]:smile:",
@@ -155,7 +157,7 @@ def test_a_table_in_a_pipe_has_a_line_per_row(capsys):
 
 def test_a_table_on_a_terminal_has_a_frame():
     leader, terminal = pty.openpty()
-    code = f"from lodestar import command_line as c; c.print_table({ROWS})"
+    code = f"from lodestar import _command_line as c; c.print_table({ROWS})"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code]
     subprocess.run(command, stdout=terminal, env=environment, check=True)

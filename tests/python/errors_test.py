@@ -1,12 +1,12 @@
-"""lodestar.command_line.describe_error: one line, however deep the error was raised."""
+"""describe_error: one line, however deep the error was raised."""
 
 import keras
 import pytest
 import tensorflow as tf
 
-from lodestar.command_line import describe_error
+from lodestar._command_line import describe_error
 from lodestar.data import Column, DataError, Schema
-from lodestar.paddle import MultiSlotDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SPEC = Schema([Column.label("click"), Column.dense("I", (1,))])
 

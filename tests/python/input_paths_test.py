@@ -6,15 +6,16 @@ import re
 import pytest
 import tensorflow as tf
 
-from lodestar import data, hugectr, paddle, testing
-from lodestar.command_line import describe_error
+from lodestar import data, hugectr, paddle
+from lodestar._command_line import describe_error
+from lodestar._data_tool import click_log
 from lodestar.data import open_dataset
-from lodestar.lookup import index_table_from_file
+from lodestar.lookup import IdTable
 
 SLOTS = data.Schema([data.Column.label("y"), data.Column.sparse("C")])
 
 
-def read(path, make=paddle.MultiSlotDataset, **options):
+def read(path, make=paddle.multislot_dataset.MultiSlotDataset, **options):
     list(make(path, SLOTS, 2, **options))
 
 
@@ -22,20 +23,22 @@ READERS = {
     "multislot": read,
     "in memory": lambda path: read(path, mode="in_memory"),
     "piped": lambda path: read(path, pipe_command=["cat"]),
-    "norm": lambda path: read(path, hugectr.NormDataset),
-    "raw": lambda path: read(path, hugectr.RawDataset),
+    "norm": lambda path: read(path, hugectr.norm_dataset.NormDataset),
+    "raw": lambda path: read(path, hugectr.raw_dataset.RawDataset),
     "parquet": lambda path: read(path, open_dataset),
     "csv": lambda path: read(path, open_dataset, format="csv"),
     "slots": data.Schema.load,
     "file list": hugectr.read_file_list,
 }
 WRITERS = {
-    "multislot": lambda path: paddle.MultiSlotWriter(path, SLOTS),
-    "norm": lambda path: hugectr.NormWriter(path, SLOTS),
+    "multislot": lambda path: paddle.multislot_writer.MultiSlotWriter(
+        path, SLOTS
+    ),
+    "norm": lambda path: hugectr.norm_writer.NormWriter(path, SLOTS),
     "parquet": lambda path: data.open_writer(path, SLOTS, "parquet"),
     "slots": SLOTS.save,
     "file list": lambda path: hugectr.write_file_list(path, ["a"]),
-    "click log": lambda path: testing.generate_click_log(path, 10, 1),
+    "click log": lambda path: click_log.generate_click_log(path, 10, 1),
 }
 
 
@@ -110,7 +113,7 @@ def test_vocabulary_files_are_checked_too(here):
     (here / "in").write_text("a\n")
     for path, message in (("in\0", "cannot hold a NUL"), ("/dev/null", "is a")):
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            index_table_from_file(path)
+            IdTable.from_file(path)
 
 
 def test_a_file_by_its_scheme_is_read(here):

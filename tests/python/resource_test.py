@@ -22,9 +22,9 @@ def trained():
     """A table of which everything that can be saved says something."""
     table = lodestar.EmbeddingVariable(
         2,
-        initializer="normal",
+        embeddings_initializer="normal",
         seed=5,
-        missing=lodestar.SharedRows(3),
+        default_row=lodestar.SharedRows(3),
         admission=lodestar.CountingBloom(2, 0.1, 100),
         eviction=lodestar.MaxRows(50),
         num_shards=2,
@@ -36,13 +36,11 @@ def trained():
 
 
 def train(table, ids=(IDS, [1, 2], [4])):
-    wrapper = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.Adam(0.1)
-    )
+    wrapper = lodestar.optimizers.Adam(0.1)
     for batch in ids:
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(table.lookup(batch, training=True) ** 2)
-        wrapper.apply([tape.gradient(loss, table.hook)], [table.hook])
+        wrapper.apply([tape.gradient(loss, table)], [table])
 
 
 def content(table):
@@ -75,9 +73,6 @@ def test_a_deep_copy_is_a_table_of_its_own():
     copied = copy.deepcopy(table)
     assert_same(content(copied), want)
     assert copied.get_config() == table.get_config()
-    assert copied.hook is not table.hook
-    assert copied.hook.table is copied
-    assert copied.trainable_variables == [copied.hook]
     copied.clear()
     train(copied)
     assert_same(content(table), want)
@@ -116,14 +111,14 @@ def test_a_shallow_copy_is_the_same_table():
     table = trained()
     want = content(table)
     shallow = copy.copy(table)
-    assert shallow.hook is table.hook
+    assert shallow is table
     handle = handle_of(table)
     del shallow
     assert_same(content(table), want)
     shallow = copy.copy(copy.copy(table))
     del table
     assert_same(content(shallow), want)
-    train(shallow)  # finds the table from the hook
+    train(shallow)
     assert int(shallow.step) == 9
     del shallow
     assert not is_there(handle)
@@ -147,7 +142,6 @@ def test_layers_on_a_table_and_its_shallow_copy_are_on_one_table():
 def test_copies_in_one_deep_copy_stay_one_table():
     table = trained()
     module = tf.Module()
-    module.hook = table.hook  # met before the table
     module.table = table
     module.shallow = copy.copy(table)
     module.listed = [table]
@@ -162,21 +156,17 @@ def test_copies_in_one_deep_copy_stay_one_table():
     copied = copy.deepcopy(module)
     new = copied.table
     assert new is not table
-    assert new.hook.table is new
     for found in (
-        copied.hook.table,
+        copied.shallow,
         copied.listed[0],
         copied.named["a"]["b"],
         copied.feature.table,
         copied.layer.table,
         copied.layer.feature.table,
-        copied.layer.hook.table,
         copied.collection.tables[0],
         copied.collection.features["g"].table,
     ):
         assert found is new
-    assert copied.shallow.resource_handle is new.resource_handle
-    assert copied.shallow.hook is new.hook
     assert copied.layer.get_config() == {
         **module.layer.get_config(),
         "table": copied.layer.get_config()["table"],
@@ -196,7 +186,7 @@ def test_a_layer_that_made_its_table_is_copied_with_its_options():
     layer = lodestar.layers.DynamicEmbedding(
         2,
         embeddings_initializer="ones",
-        missing="initial",
+        default_row="initial",
         eviction=lodestar.MaxRows(7),
         optimizer=keras.optimizers.SGD(0.5),
         name="own",
@@ -205,7 +195,7 @@ def test_a_layer_that_made_its_table_is_copied_with_its_options():
     copied = copy.deepcopy(layer)
     assert copied.get_config() == layer.get_config()
     assert copied.table is not layer.table
-    assert copied.hook.row_optimizer is copied.optimizer
+    assert copied.table.optimizer is copied.optimizer
     assert copied.optimizer is not layer.optimizer
     assert_same(content(copied.table), content(layer.table))
 
@@ -219,9 +209,7 @@ def test_a_deep_copy_of_a_model():
         ]
     )
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adam(0.1)
-        ),
+        lodestar.optimizers.Adam(0.1),
         "mse",
     )
     x, y = np.array([[1, 2], [3, 4]]), np.ones((2, 1))
@@ -230,7 +218,6 @@ def test_a_deep_copy_of_a_model():
     want, scores = content(table), model.predict(x, verbose=0)
     copied = copy.deepcopy(model)
     assert_same(content(copied.layers[0].table), want)
-    assert copied.layers[0].hook.table is copied.layers[0].table
     copied.fit(x, y, epochs=2, verbose=0)
     handle = handle_of(copied.layers[0].table)
     del copied
@@ -449,11 +436,12 @@ def test_layers_may_have_names_that_begin_with_an_underscore(name):
     ids = keras.Input((2,), dtype="int64")
     layer = lodestar.layers.DynamicEmbedding(2, combiner="sum", name=name)
     collection = lodestar.layers.EmbeddingCollection(
-        {"f": lodestar.Feature(dim=2, combiner="sum")}, name=f"{name}_all"
+        {"f": lodestar.Feature(output_dim=2, combiner="sum")},
+        name=f"{name}_all",
     )
     rows = layer(ids) + collection({"f": ids})["f"]
     model = keras.Model(ids, rows)
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    model.compile(lodestar.optimizers.SGD(), "mse")
     model.fit(np.ones((2, 2), int), np.ones((2, 2)), verbose=0)
     look_up = lodestar.layers.IdLookup(vocabulary=["a"], name=name)
     assert int(look_up(tf.constant("a"))) == 1

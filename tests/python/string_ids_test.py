@@ -93,7 +93,7 @@ def test_trained_on_converted_ids_and_served_text(tmp_path):
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
     np.testing.assert_array_equal(loaded(tf.constant(texts)), rows)
-    lodestar.export.saved_model(model, str(tmp_path / "served"))
+    lodestar.export.save(model, str(tmp_path / "served"))
     served = tf.saved_model.load(str(tmp_path / "served"))
     got = served.signatures["serving_default"](C1=tf.constant(texts))
     np.testing.assert_array_equal(list(got.values())[0], rows)
@@ -102,7 +102,7 @@ def test_trained_on_converted_ids_and_served_text(tmp_path):
 def test_a_collection_keeps_its_columns(tmp_path):
     words = keras.Input((3,), dtype="string", name="w")
     collection = lodestar.layers.EmbeddingCollection(
-        {"w": lodestar.Feature(dim=2, column="w", combiner="sum")}
+        {"w": lodestar.Feature(output_dim=2, column="w", combiner="sum")}
     )
     model = keras.Model({"w": words}, collection({"w": words}))
     rows = model({"w": tf.constant(WORDS)}, training=True)["w"]

@@ -75,10 +75,10 @@ def test_nothing_from_nothing():
 
 def trained():
     t = table()
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad")
+    optimizer = lodestar.optimizers.Adagrad()
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(t.lookup([0, 99], training=True))
-    optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+    optimizer.apply([tape.gradient(loss, t)], [t])
     return t
 
 
@@ -250,7 +250,7 @@ def test_files_that_tfra_wrote(files, existing):
     with np.load(TFRA / "user.npz") as expected:
         ids, rows = expected["ids"], expected["rows"]
     t = table()
-    count = warm_start.from_tfra(t, files, dim=3, existing=existing)
+    count = warm_start.from_tfra(t, files, output_dim=3, existing=existing)
     assert count == len(ids) == int(t.size())
     np.testing.assert_array_equal(rows_of(t, ids), rows)
 
@@ -258,7 +258,7 @@ def test_files_that_tfra_wrote(files, existing):
 def test_one_part_of_a_table(tmp_path):
     write(tmp_path, "t", IDS, ROWS)
     t = table()
-    assert warm_start.from_tfra(t, tmp_path / "t", dim=3) == 5
+    assert warm_start.from_tfra(t, tmp_path / "t", output_dim=3) == 5
     np.testing.assert_array_equal(rows_of(t), ROWS)
 
 
@@ -270,7 +270,7 @@ def test_parts_of_several_processes(tmp_path):
     write(tmp_path, part("t_2", 1, 1), IDS, ROWS)
     (tmp_path / "t.txt").write_text("")
     t = table()
-    assert warm_start.from_tfra(t, tmp_path / "t", dim=3) == 4
+    assert warm_start.from_tfra(t, tmp_path / "t", output_dim=3) == 4
     np.testing.assert_array_equal(rows_of(t, IDS[:4]), ROWS[:4])
 
 
@@ -282,7 +282,7 @@ def test_dtypes(key, value, tmp_path):
     write(tmp_path, "t", ids, rows)
     t = table()
     warm_start.from_tfra(
-        t, str(tmp_path / "t"), dim=3, key_dtype=key, value_dtype=value
+        t, str(tmp_path / "t"), output_dim=3, key_dtype=key, value_dtype=value
     )
     np.testing.assert_array_equal(rows_of(t, ids), ROWS[:2])
 
@@ -293,7 +293,7 @@ def test_existing_rows_and_several_files(tmp_path):
     for existing, want, count in (("overwrite", 2, 4), ("keep", 1, 2)):
         t = table()
         found = warm_start.from_tfra(
-            t, tmp_path / "t", dim=3, existing=existing
+            t, tmp_path / "t", output_dim=3, existing=existing
         )
         assert found == count
         np.testing.assert_array_equal(
@@ -303,13 +303,13 @@ def test_existing_rows_and_several_files(tmp_path):
 
 def test_empty_files(tmp_path):
     write(tmp_path, "t", IDS[:0], ROWS[:0])
-    assert warm_start.from_tfra(table(), tmp_path / "t", dim=3) == 0
+    assert warm_start.from_tfra(table(), tmp_path / "t", output_dim=3) == 0
 
 
 def refused(message, files, **options):
     t = table()
     with pytest.raises(ValueError, match=message):
-        warm_start.from_tfra(t, files, **{"dim": 3, **options})
+        warm_start.from_tfra(t, files, **{"output_dim": 3, **options})
     assert int(t.size()) == 0
 
 
@@ -339,7 +339,11 @@ def test_sizes_are_checked_before_the_first_row(tmp_path):
 def test_bad_arguments(tmp_path):
     write(tmp_path, "t", IDS, ROWS)
     files = tmp_path / "t"
-    refused("`dim` is 4, but <EmbeddingVariable 't' dim=3", files, dim=4)
+    refused(
+        "`output_dim` is 4, but <EmbeddingVariable 't' output_dim=3",
+        files,
+        output_dim=4,
+    )
     refused("`key_dtype` is string, not in", files, key_dtype=tf.string)
     refused("`value_dtype` is int8, not in", files, value_dtype="int8")
     refused("There are no files of '.*u'", tmp_path / "u")
@@ -375,7 +379,7 @@ def test_a_file_that_becomes_shorter(tmp_path, monkeypatch):
 
     monkeypatch.setattr(warm_start, "_count", cut)
     with pytest.raises(tf.errors.DataLossError, match="ends at byte 100, want"):
-        warm_start.from_tfra(table(), tmp_path / "tfra" / "user", dim=3)
+        warm_start.from_tfra(table(), tmp_path / "tfra" / "user", output_dim=3)
 
 
 def test_ids_beyond_int64():
@@ -399,11 +403,11 @@ def test_files_that_are_no_part(tmp_path):
         ROWS.tofile(tmp_path / f"t_mht_{part}of1_rank0_size1-values")
     t = table()
     with pytest.raises(ValueError, match=r"no part of 1 in 1 .*t_mht_2of1"):
-        warm_start.from_tfra(t, tmp_path / "t", dim=3)
+        warm_start.from_tfra(t, tmp_path / "t", output_dim=3)
     assert t.size() == 0
 
 
 @pytest.mark.parametrize("files", [("a-keys", "a-values"), [("a",)]])
 def test_no_pairs_of_files(files):
     with pytest.raises(ValueError, match="wanted pairs"):
-        warm_start.from_tfra(table(), files, dim=3)
+        warm_start.from_tfra(table(), files, output_dim=3)

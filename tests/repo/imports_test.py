@@ -24,7 +24,7 @@ _BASE = {
     "_typing": (),
     "_input_bytes": ("_errors", "_input_paths", "_typing"),
     "_input_paths": ("_errors", "_files"),
-    "command_line": ("_commands", "_errors"),
+    "_command_line": ("_commands", "_errors"),
     "version": (),
 }
 # Folders of the package, and modules that are no part of one, below those that
@@ -57,10 +57,10 @@ _ROOMS = {
     ),
     "_data_tool": (
         *("data", "data.arrow", "data.files", "data.schema"),
-        *("hugectr", "testing"),
+        *("hugectr", "paddle"),
     ),
     "train": ("data.files.file_dataset", "embedding", "optimizers", "paddle"),
-    "testing": ("data", "data.schema", "metrics", "paddle", "sequence"),
+    "testing": (),
     "snapshot": (
         "data.schema",
         "embedding",
@@ -70,9 +70,9 @@ _ROOMS = {
         "optimizers",
     ),
     "callbacks": ("embedding", "layers", "snapshot", "train"),
-    "export.stock": ("embedding", "lookup", "ops"),
+    "export.plain": ("embedding", "lookup", "ops"),
     "export": (
-        *("data.schema", "embedding", "export.stock", "layers", "lookup"),
+        *("data.schema", "embedding", "export.plain", "layers", "lookup"),
         *("ops", "string_ids"),
         "ragged",
     ),

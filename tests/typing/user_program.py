@@ -8,7 +8,8 @@ import tensorflow as tf
 import lodestar
 from lodestar.data import Schema
 from lodestar.lookup import IdTable, IdTableWithHashBuckets
-from lodestar.snapshot import PendingSnapshot, SnapshotInfo
+from lodestar.snapshot.info import SnapshotInfo
+from lodestar.snapshot.saving import PendingSnapshot
 
 
 def tables(ids: tf.RaggedTensor) -> None:
@@ -16,7 +17,7 @@ def tables(ids: tf.RaggedTensor) -> None:
         8, admission=lodestar.MinCount(2), eviction=lodestar.MaxRows(1000)
     )
     assert_type(table, lodestar.EmbeddingVariable)
-    assert_type(table.dim, int)
+    assert_type(table.output_dim, int)
     layer = lodestar.layers.DynamicEmbedding(8, combiner="mean")
     assert_type(layer.table, lodestar.EmbeddingVariable)
     assert_type(layer.output_dim, int)
@@ -24,13 +25,14 @@ def tables(ids: tf.RaggedTensor) -> None:
     lodestar.MinCount(n="2")  # type: ignore[arg-type]
 
 
-def sequences(x: lodestar.LoDTensor) -> None:
-    assert_type(lodestar.sequence.softmax(x), lodestar.LoDTensor)
+def sequences(x: lodestar.ragged.LoDTensor) -> None:
+    assert_type(lodestar.sequence.softmax(x), lodestar.ragged.LoDTensor)
     assert_type(x.num_levels, int)
     padded, lengths = lodestar.sequence.pad(x, maxlen=3)
     lodestar.sequence.unpad(padded, lengths).to_list()
     assert_type(
-        lodestar.sequence.unpad(padded, lengths, like=x), lodestar.LoDTensor
+        lodestar.sequence.unpad(padded, lengths, like=x),
+        lodestar.ragged.LoDTensor,
     )
     rows, index = lodestar.sequence.pool(x, "max", with_index=True)
 
@@ -38,13 +40,13 @@ def sequences(x: lodestar.LoDTensor) -> None:
 def data(folder: str) -> None:
     spec = Schema.load(f"{folder}/schema.yaml")
     assert_type(spec, Schema)
-    lodestar.paddle.MultiSlotDataset([f"{folder}/part-0"], spec, 512)
-    lodestar.paddle.MultiSlotDataset(5, spec, 512)  # type: ignore[arg-type]
+    lodestar.data.open_dataset([f"{folder}/part-0"], spec, 512)
+    lodestar.data.open_dataset("a", spec, "b")  # type: ignore[arg-type]
     assert_type(lodestar.data.Column.label("click"), lodestar.data.Column)
 
 
 def lookups() -> None:
-    table = lodestar.lookup.index_table_from_tensor(["a", "b"], 1)
+    table = IdTable.from_tensor(["a", "b"], 1)
     assert_type(table, IdTable | IdTableWithHashBuckets)
     table.lookup(np.array(["a"]))
     table.lookup(["a"], nam="x")  # type: ignore[call-arg]
@@ -61,7 +63,7 @@ def snapshots(
         lodestar.snapshot.save(folder, table, blocking=blocking),
         SnapshotInfo | PendingSnapshot,
     )
-    assert_type(lodestar.snapshot.save_model(folder, model).step, int)
-    lodestar.snapshot.save_model(folder, model, blocking=False).cancel()
+    assert_type(lodestar.snapshot.save(folder, model).step, int)
+    lodestar.snapshot.save(folder, model, blocking=False).cancel()
     lodestar.snapshot.restore(folder, {"table": table})
     lodestar.snapshot.save(folder, table, delta="yes")  # type: ignore[call-overload]

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import griffe
-from public_api import RENAMED, linked_names, public_names
+from public_api import linked_names, public_names
 
 # From a prompt to the next empty line; Markdown would take it for a quotation.
 _EXAMPLE = re.compile(r"^>>> (?:.+\n?)+", re.M)
@@ -33,13 +33,10 @@ class Docstrings(griffe.Extension):
         for path, names in public_names().items():
             module = pkg[path.split(".")[1:]] if "." in path else pkg
             for name in names:
-                own = RENAMED.get(f"{path}.{name}", name)
-                member = module.members[own]
+                member = module.members[name]
                 if isinstance(member, griffe.Alias):
                     member = member.target  # while Griffe's names hold
                 if isinstance(member, griffe.Module):
-                    meant.append((module, name, member[own]))
-                elif own != name:
-                    meant.append((module, name, member))
+                    meant.append((module, name, member[name]))
         for module, name, target in meant:
             module.members[name] = griffe.Alias(name, target, parent=module)

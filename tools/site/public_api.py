@@ -5,8 +5,6 @@ import pathlib
 import re
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "python/lodestar"
-# Names that a module answers to without having them, and what they are there.
-RENAMED = {"lodestar.snapshot.list": "list_snapshots"}
 # A heading or a link, which stay as they are, or a name.
 _NAME = re.compile(
     r"^#.*|\[[^][]*\](?:\([^)]*\)|\[[^]]*\])"
@@ -26,9 +24,6 @@ def public_names() -> dict[str, list[str]]:
             names[f"lodestar.{name}"] = _all_of(_PACKAGE / f"{name}.py")
         elif name != "__version__":
             names["lodestar"].append(name)
-    for path in RENAMED:
-        module, _, name = path.rpartition(".")
-        names[module].append(name)
     return names
 
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import click
 
-from lodestar import command_line
+from lodestar import _command_line
 from lodestar._commands.data import DATA
+from lodestar._data_tool.click_log import generate_click_log
 from lodestar._data_tool.convert import convert
 from lodestar._data_tool.inspect_files import inspect_files, print_found
 from lodestar._data_tool.output import Target, check_target
@@ -36,7 +37,6 @@ from lodestar.data.files.schema_beside import schema_of, schema_path
 from lodestar.data.schema import as_schema
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.hugectr.file_list import FILE_LIST, write_file_list
-from lodestar.testing.click_log import generate_click_log
 
 _NAME = "lodestar.data"
 
@@ -45,7 +45,7 @@ def main(
     arguments: list[str] | None = None, prog: str = f"python -m {_NAME}"
 ) -> int:
     """Runs the tool and returns its exit code."""
-    return run(command_line.parse(DATA, arguments, prog))
+    return run(_command_line.parse(DATA, arguments, prog))
 
 
 def run(context: click.Context) -> int:
@@ -65,7 +65,7 @@ def run(context: click.Context) -> int:
             print(f"{_NAME}: warning: {warning.message}", file=sys.stderr)
         return code
 
-    return command_line.run(_NAME, command)
+    return _command_line.run(_NAME, command)
 
 
 def _convert(

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from lodestar._command_line import print_table
 from lodestar._data_tool.distinct_ids import DistinctIds, unsigned
 from lodestar._data_tool.progress import Progress
 from lodestar._data_tool.source import Source
-from lodestar.command_line import print_table
 from lodestar.data.sample_columns import cut, flat, lengths, num_rows
 from lodestar.data.schema import Column, Schema
 

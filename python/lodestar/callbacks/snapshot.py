@@ -19,13 +19,9 @@ from lodestar.snapshot.compaction import remove_old
 from lodestar.snapshot.errors import SnapshotError, SnapshotLockedError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.found_tables import tables_in
-from lodestar.snapshot.info import list_snapshots
+from lodestar.snapshot.info import versions
 from lodestar.snapshot.manifest import check_metadata
-from lodestar.snapshot.model import (
-    restore_model,
-    restore_values,
-    save_model,
-)
+from lodestar.snapshot.model import restore, restore_values, save
 from lodestar.snapshot.restoring import RestoreReport, load_dense
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.together import Together
@@ -155,7 +151,7 @@ class Snapshot(keras.callbacks.Callback):
         model, path = callbacks.model, self._folder.path
         if self._fresh:
             self._collect()
-            if _together(model).of_first(lambda: bool(list_snapshots(path))):
+            if _together(model).of_first(lambda: bool(versions(path))):
                 if not model.built:
                     build()
                 self.restore(model)
@@ -194,7 +190,7 @@ class Snapshot(keras.callbacks.Callback):
     def restore(
         self, model: keras.Model, version: int | None = None, **options: Any
     ) -> RestoreReport:
-        """Restores a model, see `lodestar.snapshot.restore_model`.
+        """Restores a model, see `lodestar.snapshot.restore`.
 
         `lodestar.train.fit` resumes after the `epoch` and `batch` in the report's
         `metadata`.
@@ -202,9 +198,9 @@ class Snapshot(keras.callbacks.Callback):
         Args:
             model: Built.
             version: Version to restore. Defaults to the newest.
-            **options: `rename`, `missing`, `extra`, `optimizer_slots`.
+            **options: `rename`, `on_missing`, `on_extra`, `optimizer_slots`.
         """
-        report = restore_model(
+        report = restore(
             self._folder.path,
             model,
             version=version,
@@ -337,7 +333,7 @@ class Snapshot(keras.callbacks.Callback):
         try:
             moment, metadata, delta = self._moment_of_all()
             kept = [callback.kept for callback in self._keeping()]
-            self._writing = save_model(
+            self._writing = save(
                 self._folder.path,
                 self.model,
                 delta,

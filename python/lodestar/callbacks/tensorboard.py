@@ -1,4 +1,4 @@
-"""Keras's TensorBoard callback, with tables in the embedding projector."""
+"""Keras's TensorBoard callback, for models with tables."""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +13,11 @@ from lodestar._files import as_path
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
 from lodestar.callbacks.table_stats import by_name
-from lodestar.embedding.dense_view import sampled_rows
+from lodestar.embedding.dense_view import (
+    dense_view,
+    expect_sample,
+    sampled_rows,
+)
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 
 _CONFIG = "projector_config.pbtxt"
@@ -27,31 +31,36 @@ embeddings {{
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
-    """`keras.callbacks.TensorBoard`, whose projector shows tables too.
+    """`keras.callbacks.TensorBoard` with tables in the embedding projector.
 
-    Keras's own looks for `keras.layers.Embedding` and for matrices in files.
-    This one writes the rows, with the ids as metadata, as text files that the
-    projector reads. Histograms and images are Keras's.
+    Keras's own projector shows `keras.layers.Embedding` alone. This callback
+    writes the rows of tables, with their ids as metadata. It also writes a
+    histogram of each table, of at most 2^20 numbers. Keras's own callback
+    writes those of tables in layers, and warns where it takes a sample.
 
-    >>> board = lodestar.callbacks.TensorBoard("logs", embeddings_freq=1)
+    >>> board = lodestar.callbacks.TensorBoard(
+    ...     "logs", histogram_freq=1, embeddings_freq=1
+    ... )
 
-    Give it to `fit` as Keras's, in `callbacks`. It needs the package
-    `tensorboard` where Keras's does.
+    Pass it to `fit` in `callbacks`. Keras needs the package `tensorboard` for
+    histograms, images and scalars.
 
     Args:
-        log_dir: Directory of the event files and of the projector's.
-        embeddings_freq: Write the projector's files every so many epochs; 0
-            never does.
-        embeddings_metadata: File with a label for each id, or a dict: name of a
-            table, or of a `keras.layers.Embedding` -> file. As in Keras, the
-            first line belongs to id 0, the next to id 1; a file with tabs
-            begins with a line of column names. Relative paths are in `log_dir`.
-        embeddings_rows: Most rows to show of a table; of larger ones a sample is
-            shown, evenly spaced over the ids.
-        **kwargs: As those of `keras.callbacks.TensorBoard`.
+        log_dir: Directory of the event files and the projector's files.
+        embeddings_freq: Number of epochs between writes of the projector's
+            files. 0 writes none.
+        embeddings_metadata: File with a label for each id, or a dict that maps
+            names of tables and of `keras.layers.Embedding` layers to files. As
+            in Keras, the first line is the label of id 0, the second of id 1. A
+            file with tabs begins with a line of column names. Relative paths
+            are relative to `log_dir`.
+        embeddings_rows: Maximum number of rows per table in the projector. For
+            a larger table, it shows rows evenly spaced over the ids.
+        **kwargs: Other arguments of `keras.callbacks.TensorBoard`.
 
     Raises:
-        ValueError: `embeddings_metadata` names a table that the model has not.
+        ValueError: `embeddings_metadata` names a table that the model does not
+            have.
     """
 
     def __init__(
@@ -71,10 +80,15 @@ class TensorBoard(keras.callbacks.TensorBoard):
         self._metadata = embeddings_metadata
         self._rows = embeddings_rows
         self._labels: dict[str, list[str]] = {}
+        self._tables_writer: Any = None
 
     def set_model(self, model: keras.Model) -> None:
         """Reads the metadata; see Keras."""
         super().set_model(model)
+        if self.histogram_freq:
+            for table in _embeddings(model).values():
+                if isinstance(table, EmbeddingVariable):
+                    expect_sample(table)
         metadata = self._metadata
         if not self._projector_freq or metadata is None:
             return
@@ -84,8 +98,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
         for name, path in metadata.items():
             if name not in embeddings:
                 raise ValueError(
-                    f"`embeddings_metadata` names {name!r}, which is no table "
-                    f"or Embedding of the model. It has {[*embeddings]}."
+                    f"`embeddings_metadata` names {name!r}, but the model has "
+                    f"no such table or Embedding. It has {[*embeddings]}."
                 )
             path = os.path.join(self.log_dir, as_path(path))
             with open_input(path) as file:
@@ -95,8 +109,43 @@ class TensorBoard(keras.callbacks.TensorBoard):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Writes histograms, images and the projector's files if due."""
         super().on_epoch_end(epoch, logs)
+        if self.histogram_freq and epoch % self.histogram_freq == 0:
+            self._write_histograms(epoch)
         if self._projector_freq and epoch % self._projector_freq == 0:
             self._write_projector()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        super().on_train_end(logs)
+        if self._tables_writer is not None:
+            self._tables_writer.close()
+            self._tables_writer = None
+
+    def _write_histograms(self, epoch: int) -> None:
+        """Writes those of tables that the model holds itself.
+
+        Keras writes those of the weights of layers.
+        """
+        shown = {
+            id(getattr(weight, "table", weight))
+            for layer in self.model.layers
+            for weight in layer.weights
+        }
+        own = {
+            name: table
+            for name, table in _embeddings(self.model).items()
+            if isinstance(table, EmbeddingVariable) and id(table) not in shown
+        }
+        if not own:
+            return
+        if self._tables_writer is None:
+            # Not of "train": TensorBoard reads only the newest file of a run.
+            folder = os.path.join(self.log_dir, "tables")
+            self._tables_writer = self.summary.create_file_writer(folder)
+        with self._tables_writer.as_default():
+            for name, table in own.items():
+                rows = dense_view(table)
+                self.summary.histogram(f"{name}/histogram", rows, step=epoch)
+        self._tables_writer.flush()
 
     def _write_projector(self) -> None:
         config = ""

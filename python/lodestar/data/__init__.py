@@ -5,7 +5,6 @@ from lodestar.data.file_list_server import FileListServer
 from lodestar.data.files_by_day import files_by_day
 from lodestar.data.open_dataset import open_dataset
 from lodestar.data.open_writer import open_writer
-from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
@@ -14,7 +13,6 @@ __all__ = [
     "Column",
     "DataError",
     "FileListServer",
-    "SampleWriter",
     "Schema",
     "SharedFileList",
     "SkippedRecords",

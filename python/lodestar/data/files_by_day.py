@@ -10,7 +10,7 @@ Day = datetime.date | str
 
 
 def files_by_day(
-    pattern: str, start: Day, end: Day, *, missing: str = "raise"
+    pattern: str, start: Day, end: Day, *, on_missing: str = "raise"
 ) -> dict[datetime.date, list[str]]:
     """Returns the files for each day from `start` to `end`, inclusive.
 
@@ -22,18 +22,20 @@ def files_by_day(
         start: The first day: a `datetime.date`, or a string like "2026-01-30" or
             "20260130".
         end: The last day.
-        missing: `"raise"` or `"skip"`: how to handle a day without files.
+        on_missing: `"raise"` or `"skip"`: how to handle a day without files.
 
     Returns:
         Maps each day, in order, to its sorted paths.
 
     Raises:
         ValueError: `end` is before `start`, a day is invalid, `pattern` gives
-            consecutive days the same path, or `missing` is invalid.
+            consecutive days the same path, or `on_missing` is invalid.
         DataError: A day has no file; with "skip", no day has one.
     """
-    if missing not in ("raise", "skip"):
-        raise ValueError(f"`missing`={missing!r} is not in ('raise', 'skip').")
+    if on_missing not in ("raise", "skip"):
+        raise ValueError(
+            f"`on_missing`={on_missing!r} is not in ('raise', 'skip')."
+        )
     first, last = _day("start", start), _day("end", end)
     if last < first:
         raise ValueError(f"`end`={last} is before `start`={first}.")
@@ -50,7 +52,7 @@ def files_by_day(
         files = sorted(tf.io.gfile.glob(glob))
         if files:
             found[day] = files
-        elif missing == "raise":
+        elif on_missing == "raise":
             raise DataError(f"{glob}: no file matches, of {day}")
     if not found:
         raise DataError(

@@ -28,6 +28,7 @@ from lodestar.data.files.schema_beside import check_stored_ids, schema_of
 from lodestar.data.pieces import Piece
 from lodestar.data.record_dataset import ReadOptions, as_paths, options_of
 from lodestar.data.schema import Schema, as_schema
+from lodestar.data.shared_file_list import SharedFileList
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 if TYPE_CHECKING:
@@ -82,7 +83,10 @@ def open_dataset(
 
     Args:
         data: A path or several, or a table. Folders (also Hive-partitioned), file
-            lists and patterns (`"day-*.csv"`) stand for the files in them.
+            lists and patterns (`"day-*.csv"`) stand for the files in them. With
+            `schema` and a `format` of MultiSlot, Norm or Raw, also a
+            `SharedFileList`, or a string tensor inside a `tf.function`, neither of
+            which is inspected.
         schema: A `Schema`, a list of `Column`s, the path of a schema file, or a
             model that was built on `schema.inputs()`. None uses the schema file of
             the data (`PATH.schema.yaml` or `schema.yaml`), and infers a schema if
@@ -108,7 +112,39 @@ def open_dataset(
         verbose: Whether to print an inferred schema to stderr.
         **options: `shuffle_rows`, `shuffle_files`, `seed`, `repeat`, `shard`,
             `prefetch`, `drop_remainder`, `num_parallel_files`, `sparse`, `on_error`,
-            `skipped` and others, see `ReadOptions`; and the options of the format.
+            `skipped` and others, see `ReadOptions`; and the options of the format,
+            below.
+
+    Options of MultiSlot text:
+        mode: `"queue"`, the default, streams the lines. `"file_instant"` reads a
+            whole file before its first example. `"in_memory"` loads all files now,
+            as `lodestar.paddle.InMemoryDataset`.
+        pipe_command: A command and its arguments, e.g. `["python", "gen.py"]`. Each
+            file goes through a process of its own, without a shell: its
+            decompressed bytes are stdin, and stdout is the text that is read.
+        ins_id: If True, each line starts with `1 <ins_id>`, the string feature
+            `"ins_id"`.
+        parse_content: If True, `1 <content>` follows, the feature `"content"`.
+        parse_logkey: If True, `1 <logkey>` follows, whose hexadecimal digits 11 to
+            13, 14 to 15 and 16 to 31 are the int64 features `"cmatch"`, `"rank"`
+            and `"search_id"`.
+
+    Options of Norm files:
+        key_type: `"uint32"`, the default, or `"int64"`.
+        check: `"auto"`, the default, `"sum"` or `"none"`: whether the files have
+            checksums.
+
+    Options of Raw files:
+        layout: `"float"`, the default, `"int"`, `"multi_hot_float"` or
+            `"multi_hot_int"`; see docs/internals/formats.md.
+        key_type: `"uint32"`, the default, or as `layout` allows `"int32"` or
+            `"int64"`.
+        nnz_per_slot: The number of keys of each sparse and one-hot column, or one
+            number for all, in a multi-hot layout. Defaults to 1.
+        num_samples: The number of samples to read from each file. Defaults to all.
+        slot_size_array: For each id column one more than its largest key (also of
+            Parquet files). Keys are checked, and the sizes of the columns before are
+            added to them.
 
     Returns:
         A dataset of `(features, label)`, or of features without a label, with the
@@ -127,7 +163,8 @@ def open_dataset(
     """
     found_schema = None if schema is None else as_schema(schema)
     outside: set[str] = set()
-    if not is_table(data):
+    given = _why_not_inspected(data, options)
+    if given is None and not is_table(data):
         for path in as_paths(data):
             outside.update(partitions_of(f"{path}/"))
     arrow = ArrowOptions(
@@ -150,22 +187,26 @@ def open_dataset(
         read = options_of(open_dataset, batch_size, options)
         opened = open_table(data, found_schema, arrow, skip_of(read))
         return _finished(opened, read, split, verbose)
-    if options.get("open_command") is not None:
-        # In this case, files are not inspected.
+    if given is not None:
         if schema is None or format is None:
-            raise ValueError("`open_command` needs `schema` and `format`.")
-        paths, name = as_paths(data), _format_called(format).name
+            raise ValueError(f"{given} needs `schema` and `format`.")
+        name = _format_called(format).name
+        if name not in ("multislot", "norm", "raw"):
+            raise ValueError(f"{given} is no option of {name} files.")
+        paths, where = data, given
     else:
         paths = expand_inputs(as_paths(data))
         if format is not None:
             name = _format_called(format).name
         else:
             name = _found_format(paths, arrow)
+        where = paths[0]
+    _check_options(where, FORMATS[name], options)
     files = _Files(
         name, found_schema, arrow, batch_size, options, split, verbose
     )
     opened = files.open(paths)
-    if split is None:
+    if split is None and given is None:
         opened.pieces = functools.partial(files.pieces, paths, opened.schema)
     return opened
 
@@ -182,10 +223,9 @@ class _Files:
     split: float | None
     verbose: bool
 
-    def open(self, paths: list[str]) -> Any:
+    def open(self, paths: Any) -> Any:
         """Opens files as one dataset, or two with `split`."""
         name, options = self.format, dict(self.options)
-        _check_options(paths[0], FORMATS[name], options)
         if name in ARROW_FORMATS:
             return self._open_rows(paths, options)
         if self.split is not None:
@@ -203,8 +243,6 @@ class _Files:
     def _open_rows(self, paths: list[str], options: dict[str, Any]) -> Any:
         """Opens files of a format that Arrow reads."""
         name, arrow, schema = self.format, self.arrow, self.schema
-        if options.get("open_command") is not None:
-            raise ValueError(f"`open_command` is no option of {name} files.")
         if name not in _TEXT:
             _refuse(arrow, _TEXT_OPTIONS, f"{name} files")
         if schema is not None:
@@ -284,6 +322,15 @@ class _TracedOpener:
         return variant.get_concrete_function()
 
 
+def _why_not_inspected(data: Any, options: Mapping[str, Any]) -> str | None:
+    """Returns which argument keeps the files from being inspected, or None."""
+    if options.get("open_command") is not None:
+        return "`open_command`"
+    if isinstance(data, SharedFileList):
+        return "A SharedFileList"
+    return "A tensor of paths" if tf.is_symbolic_tensor(data) else None
+
+
 def _found_format(paths: list[str], arrow: ArrowOptions) -> str:
     """Returns the format of files. Text options imply delimited text."""
     if all(getattr(arrow, option) is None for option in _TEXT_OPTIONS):
@@ -296,7 +343,7 @@ def _found_format(paths: list[str], arrow: ArrowOptions) -> str:
 
 
 def _open_records(
-    paths: list[str],
+    paths: Any,
     found: Format,
     schema: Schema | None,
     arrow: ArrowOptions,
@@ -369,14 +416,14 @@ def _refuse(arrow: ArrowOptions, names: Sequence[str], what: str) -> None:
 
 
 def _check_options(
-    path: str, found: Format, options: Mapping[str, Any]
+    where: str, found: Format, options: Mapping[str, Any]
 ) -> None:
     """Raises DataError if an option belongs to another format."""
     for name in options:
         others = [f.name for f in FORMATS.values() if name in f.reads]
         if others and found.name not in others:
             raise DataError(
-                f"{path}: is {found.name}, but `{name}` is an option of "
+                f"{where}: is {found.name}, but `{name}` is an option of "
                 f"{', '.join(others)}"
             )
 

@@ -44,8 +44,9 @@ class ReadOptions:
             parts consist of every `num`-th file, or with fewer files than readers,
             of every `num`-th record of each file (in Parquet, a run of rows).
         prefetch: Number of batches to prepare ahead; 0 prepares each on demand.
-        sparse: Form of sparse columns: `"ragged"`; `"lod"`, a `lodestar.LoDTensor`
-            each; or `"csr"`, one HugeCTR CSR over all S sparse id columns:
+        sparse: Form of sparse columns: `"ragged"`; `"lod"`, a
+            `lodestar.ragged.LoDTensor` each; or `"csr"`, one HugeCTR CSR over
+            all S sparse id columns:
             `features["csr"]` is a dict of `row_offsets`, int64 `[B * S + 1]`, with
             the columns of an example adjacent, and `values`, int64 `[N]`. Sparse
             float columns remain ragged.
@@ -187,10 +188,19 @@ def options_of(
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY
         ]
         raise TypeError(
-            f"{reader.__name__} has no option `{unknown[0]}`; the options are "
+            f"There is no option `{unknown[0]}`; the options are "
             f"{', '.join([*own, *known[1:]])}."
         )
     return ReadOptions(batch_size, **options)
+
+
+def are_known(files: Any, options: ReadOptions) -> bool:
+    """Returns whether files can be inspected before they are read."""
+    return not (
+        isinstance(files, SharedFileList)
+        or tf.is_symbolic_tensor(files)
+        or options.open_command
+    )
 
 
 def record_dataset(

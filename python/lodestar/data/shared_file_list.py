@@ -17,12 +17,14 @@ PATH_SPEC = tf.TensorSpec([], tf.string)
 class SharedFileList:
     """The files of a `FileListServer`, each given to one iterator on request.
 
-    Pass it to `MultiSlotDataset`, `NormDataset` or `RawDataset` in place of files. Each
-    file is read by exactly one of the iterators, in any process or thread, so slow
-    readers read fewer files. No batch contains examples of two files.
+    Pass it to `open_dataset` in place of MultiSlot, Norm or Raw files. Each file is
+    read by exactly one of the iterators, in any process or thread, so slow readers
+    read fewer files. No batch contains examples of two files.
 
     >>> files = SharedFileList(server.address)
-    >>> model.fit(lodestar.paddle.MultiSlotDataset(files, "schema.yaml", 1024))
+    >>> dataset = lodestar.data.open_dataset(
+    ...     files, "schema.yaml", format="multislot")
+    >>> model.fit(dataset)
     >>> for path in files.paths():
     ...     memory.load(path)  # an InMemoryDataset
 

@@ -16,7 +16,7 @@ class SkippedRecords:
     """Counts the records that datasets skip, and keeps their errors.
 
     >>> skipped = SkippedRecords()
-    >>> dataset = lodestar.paddle.MultiSlotDataset(
+    >>> dataset = lodestar.data.open_dataset(
     ...     files, slots, 1024, on_error="skip", skipped=skipped)
     >>> skipped.count
     0

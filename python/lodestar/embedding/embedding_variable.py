@@ -1,7 +1,8 @@
 """The embedding variable: a table of rows that grows with the ids it sees."""
 
+import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import keras
 import numpy as np
@@ -10,7 +11,7 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar._checks import check_eager, check_flag, check_name, check_size
 from lodestar._library import gen_ops
-from lodestar._resource import SavedResource, SharedResource, gpu_in_scope
+from lodestar._resource import gpu_in_scope
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import (
@@ -24,7 +25,7 @@ from lodestar.embedding import stats as stats_lib
 from lodestar.embedding import workers as workers_lib
 from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
-from lodestar.embedding.tracked_table import TrackedTable
+from lodestar.embedding.table_parts import ExportedTable, TablePart
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
 from lodestar.ops.flat_values import flat_values, map_flat
@@ -33,32 +34,32 @@ STATES = ("missing", "pending", "resident")
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class EmbeddingVariable(SavedResource, TrackedTable):
-    """Rows of `dim` numbers, one for each int64 id that training has seen.
+class EmbeddingVariable(HookVariable):
+    """One row of `output_dim` numbers for each int64 id seen in training.
 
-    A row's first value depends on seed, `init_salt`, id and column only, so
+    A row's first value depends on seed, salt, id and column only, so
     that order of arrival, threads and machines do not show. Ids are the whole
     int64 range; narrower integers are widened, uint64 keeps its bits.
 
-    >>> table = lodestar.EmbeddingVariable(4, initializer="ones", name="user")
+    >>> table = lodestar.EmbeddingVariable(4, name="user")
     >>> table.lookup([7, -1], training=True).shape
     TensorShape([2, 4])
     >>> int(table.size())
     2
 
     Args:
-        dim: Numbers in a row, 1 to 65536.
-        initializer: `"zeros"`, `"ones"`, `"uniform"` (+-0.05), `"normal"`
-            (stddev 0.05), `"truncated_normal"`, or a Keras Zeros, Ones,
-            Constant, RandomUniform, RandomNormal or TruncatedNormal, whose
+        output_dim: Numbers in a row, 1 to 65536.
+        embeddings_initializer: `"zeros"`, `"ones"`, `"uniform"` (+-0.05),
+            `"normal"` (stddev 0.05), `"truncated_normal"`, or a Keras Zeros,
+            Ones, Constant, RandomUniform, RandomNormal or TruncatedNormal, whose
             seed is not used.
-        seed: Tables of different seeds start with different rows. Default: 0;
-            without `name` and `init_salt` one is drawn as Keras draws seeds:
-            `keras.utils.set_random_seed` repeats it. Saved with the table.
-        init_salt: Tables of one seed and different salts are uncorrelated;
-            default: a hash of `name`, without one 0. Saved with the table.
-        missing: What an id without a row reads: `"zeros"`, `"initial"` (the
-            value its row would start with), a vector `[dim]`, or
+        seed: Integer; tables with different seeds or names have different
+            initial values. Default: 0; without `name` a seed is drawn as Keras
+            draws seeds, which `keras.utils.set_random_seed` repeats. A pair
+            (seed, salt), as `get_config` returns it, also replaces the hash of
+            `name`. Saved with the table.
+        default_row: What an id without a row reads: `"zeros"`, `"initial"` (the
+            value its row would start with), a vector `[output_dim]`, or
             `SharedRows(n)`: one of n trained rows.
         dtype: Of the rows and what is looked up: `tf.float32`, `tf.float64`,
             `tf.float16` or `tf.bfloat16`. Those of 16 bits are pooled and
@@ -122,12 +123,11 @@ class EmbeddingVariable(SavedResource, TrackedTable):
 
     def __init__(
         self,
-        dim: int,
+        output_dim: int,
         *positional: Any,
-        initializer: initializers.Initializer = "uniform",
-        seed: int | None = None,
-        init_salt: int | None = None,
-        missing: str
+        embeddings_initializer: initializers.Initializer = "uniform",
+        seed: int | Sequence[int] | None = None,
+        default_row: str
         | Sequence[float]
         | np.ndarray
         | policies.SharedRows = "zeros",
@@ -140,66 +140,71 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         name: str | None = None,
     ):
         lookup_arguments.refuse_sizes(
-            "EmbeddingVariable", "dim", dim, *positional
+            "EmbeddingVariable", "output_dim", output_dim, *positional
         )
         given_name = check_name(name) if name else None
         name = given_name or (
             f"embedding_variable_{keras.backend.get_uid('embedding_variable')}"
         )
-        TrackedTable.__init__(self, name, lookup_arguments.row_dtype(dtype))
-        SavedResource.__init__(self, name)
-        self._seed, self._init_salt = initializers.first_value_words(
-            seed, init_salt, given_name
+        self._table_name = name
+        self.row_dtype = lookup_arguments.row_dtype(dtype)
+        self._seed, self._salt = initializers.first_value_words(
+            seed, given_name
         )
-        self.dim = check_size("dim", dim)
-        self._initializer = initializer
-        self._attrs = initializers.initializer_attrs(initializer)
+        self.output_dim = check_size("output_dim", output_dim)
+        self._row_initializer = embeddings_initializer
+        self._attrs = initializers.initializer_attrs(embeddings_initializer)
         self._num_shards = num_shards
         self._shard_count = lookup_arguments.shard_count(num_shards)
         self.admission = policies.check_admission(admission)
         strategies.check_can_hold(name, self.admission)
         self._eviction = policies.check_eviction(eviction)
-        if isinstance(missing, Mapping):
-            missing = keras.saving.deserialize_keras_object(missing)
+        if isinstance(default_row, Mapping):
+            default_row = keras.saving.deserialize_keras_object(default_row)
         self._shared_rows = None
-        if isinstance(missing, policies.SharedRows):
-            self._shared_rows = missing
+        if isinstance(default_row, policies.SharedRows):
+            self._shared_rows = default_row
             self._missing = "shared"
-            self._missing_values = np.zeros(0, self.dtype.as_numpy_dtype)
+            self._missing_values = np.zeros(0, self.row_dtype.as_numpy_dtype)
         else:
             self._missing, self._missing_values = lookup_arguments.missing_rows(
-                missing, self.dim, self.dtype
+                default_row, self.output_dim, self.row_dtype
             )
         with tf.init_scope():
-            self._make_rows()
-            self.track_hook(HookVariable(self, f"{self.name}_hook", optimizer))
             # What `devices` changes is up to a class of its own: __new__.
+            self._parts = self._make_parts()
+            # What a lookup reads that no tape records.
             self._eager_constants = (
-                tf.zeros([0, self.dim], self.dtype),
+                tf.zeros([0, self.output_dim], self.row_dtype),
                 tf.constant(self._missing_values),
             )
+        super().__init__(name, optimizer)
 
-    # What TensorFlow calls to make, save and restore the resource; all are
-    # traced into a SavedModel, so that it loads without this class.
+    def _make_parts(self) -> tuple[TablePart, ...]:
+        """Makes what holds the rows."""
+        return (self._make_part(None, self._attributes()),)
 
-    def _make_rows(self) -> None:
-        _ = self.resource_handle
-
-    def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
-        return gen_ops.lodestar_embedding_variable(
-            shared_name=shared_name, container=container, **self._attributes()
+    def _make_part(
+        self, device: str | None, attributes: dict[str, Any]
+    ) -> TablePart:
+        return TablePart(
+            self.name,
+            device,
+            attributes,
+            self._missing_values,
+            self.update_dtype,
         )
 
     def _attributes(self) -> dict[str, Any]:
         """Those of the variable op."""
         return {
-            "dim": self.dim,
-            "dtype": self.dtype,
+            "dim": self.output_dim,
+            "dtype": self.row_dtype,
             "initializer": self._attrs.kind,
             "initializer_a": self._attrs.a,
             "initializer_b": self._attrs.b,
             "seed": self._seed,
-            "init_salt": self._init_salt,
+            "init_salt": self._salt,
             "num_shards": self._shard_count,
             "table_name": self.name,
             **policies.attributes(
@@ -212,8 +217,42 @@ class EmbeddingVariable(SavedResource, TrackedTable):
             self.export_all(saved_state.with_optimizer_slots())
         )
 
-    def _restore_from_tensors(self, restored: Mapping[str, tf.Tensor]) -> Any:
-        return self.import_all(saved_state.from_checkpoint(self, restored))
+    def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
+        return self.import_all(saved_state.from_checkpoint(self, saved))
+
+    def _saved_children(self, save_type: str) -> dict[str, Any]:
+        children = super()._saved_children(save_type)
+        if save_type == "savedmodel":
+            # What saved lookups read; the content is the table's own.
+            children["hook"] = self.value
+            (children["rows"],) = self._parts
+        return children
+
+    def _exported(self, exported: Mapping[Any, Any]) -> ExportedTable:
+        return ExportedTable(self, exported)
+
+    def __copy__(self) -> "EmbeddingVariable":
+        return self  # the rows, and who trains them, would be shared
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingVariable":
+        memo[id(self)] = copied = object.__new__(type(self))
+        for name in ("output_dim", "row_dtype", "_table_name"):
+            setattr(copied, name, getattr(self, name))
+        copied._make_variable()
+        made = vars(copied)
+        for name, value in _private.copied_attributes(self).items():
+            if name not in made:
+                made[name] = copy.deepcopy(value, memo)
+        copied.trainable = self.trainable
+        copied._finish()
+        return copied
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        raise TypeError(
+            f"{self!r} cannot be pickled: its rows are not Python's. Save it "
+            "with tf.train.Checkpoint or lodestar.snapshot, or pickle the Keras "
+            "model that holds it."
+        )
 
     @property
     def devices(self) -> tuple[str, ...] | None:
@@ -221,9 +260,18 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         return None
 
     @property
-    def parts(self) -> tuple[SharedResource, ...]:
-        """What holds the rows: the table itself."""
-        return (self,)
+    def parts(self) -> tuple[TablePart, ...]:
+        """What holds the rows: one for each of `devices`, or one."""
+        return self._parts
+
+    @property
+    def resource_handle(self) -> tf.Tensor:
+        """Handle of the rows in this process.
+
+        Raises:
+            NotImplementedError: They are on `devices`.
+        """
+        return self._parts[0].resource_handle
 
     @property
     def is_spread(self) -> bool:
@@ -237,10 +285,10 @@ class EmbeddingVariable(SavedResource, TrackedTable):
 
     @property
     def first_value_words(self) -> tuple[int, int] | None:
-        """Seed and `init_salt`; None where all rows start with a constant."""
+        """Seed and salt; None where all rows start with a constant."""
         if self._attrs.kind in initializers.CONSTANTS:
             return None
-        return self._seed, self._init_salt
+        return self._seed, self._salt
 
     @property
     def has_admission(self) -> bool:
@@ -250,22 +298,21 @@ class EmbeddingVariable(SavedResource, TrackedTable):
     # What Keras calls where a layer's config holds the table.
 
     def get_config(self) -> dict[str, Any]:
-        initializer = self._initializer
+        initializer = self._row_initializer
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = keras.initializers.serialize(initializer)
-        missing = self._missing
-        if missing == "shared":
-            missing = policies.serialize(self._shared_rows)
-        elif missing == "vector":
-            missing = self._missing_values.astype(np.float64).tolist()
-        optimizer = self._hook.row_optimizer
+        default_row = self._missing
+        if default_row == "shared":
+            default_row = policies.serialize(self._shared_rows)
+        elif default_row == "vector":
+            default_row = self._missing_values.astype(np.float64).tolist()
+        optimizer = self.optimizer
         return {
-            "dim": self.dim,
-            "initializer": initializer,
-            "seed": self._seed,
-            "init_salt": self._init_salt,
-            "missing": missing,
-            "dtype": self.dtype.name,
+            "output_dim": self.output_dim,
+            "embeddings_initializer": initializer,
+            "seed": [self._seed, self._salt],
+            "default_row": default_row,
+            "dtype": self.dtype,
             "num_shards": self._num_shards,
             "admission": policies.serialize(self.admission),
             "eviction": policies.serialize(self._eviction) or None,
@@ -276,7 +323,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EmbeddingVariable":
-        return cls(**config)
+        return cls(**initializers.current_names(config))
 
     @property
     def update_dtype(self) -> tf.DType:
@@ -284,7 +331,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
 
         float64 for float64 rows, else float32.
         """
-        return tf.float64 if self.dtype == tf.float64 else tf.float32
+        return tf.float64 if self.row_dtype == tf.float64 else tf.float32
 
     @property
     def step(self) -> tf.Tensor:
@@ -333,7 +380,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
                 it in, gets a row, and gradients train rows. False: nothing
                 is written; a gradient of an id without a row is dropped.
                 None, as in layers: True while a gradient tape records, unless
-                `hook.trainable` is False.
+                `table.trainable` is False.
             weights: Numbers laid out as `ids`, for sum, mean and sqrtn.
             combiner: `"sum"`, `"mean"` (sum(w x) / sum(w)), `"sqrtn"`
                 (sum(w x) / sqrt(sum w^2)), `"max"`, `"first"`, `"last"`, over
@@ -347,7 +394,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
                 are counted. None: as `admission` says.
 
         Returns:
-            Of `dtype`, shaped as `ids` + `[dim]` (ragged where `ids` is); with a
+            Of `dtype`, shaped as `ids` + `[D]` (ragged where `ids` is); with a
             combiner without the innermost axis of `ids`.
 
         Raises:
@@ -369,7 +416,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
                     "forbids; leave one of them out."
                 )
         if training is None:
-            training = self._hook.infer_training() and self._hook.trainable
+            training = self.infer_training() and self.trainable
         train = {"insert": training and grow, "count": training and count}
         feature = collection_ops.FeatureAttrs(
             combiner=combiner, padding_id=padding_id, default_id=default_id
@@ -417,16 +464,19 @@ class EmbeddingVariable(SavedResource, TrackedTable):
 
     def collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
         """What ops that look up take: hook, missing row, kind of the latter."""
-        recorded = _private.tape_is_recording()
+        recorded = _private.tape_may_record()
+        eager = tf.executing_eagerly()
+        if recorded or not eager:
+            self.meet_model()
         if recorded:
-            self._hook.record()
-        if not tf.executing_eagerly():
-            hook = tf.convert_to_tensor(self._hook.value)
+            self.record()
+        if not eager:
+            hook = tf.convert_to_tensor(self.value)
             return hook, tf.constant(self._missing_values), self._missing
         hook, missing_row = self._eager_constants
         # Reading a variable costs as much as a small look-up.
         if recorded:
-            hook = tf.convert_to_tensor(self._hook.value)
+            hook = tf.convert_to_tensor(self.value)
         return hook, missing_row, self._missing
 
     def find(self, ids: Any) -> tuple[Any, Any]:
@@ -436,8 +486,8 @@ class EmbeddingVariable(SavedResource, TrackedTable):
             ids: Integers, dense or ragged.
 
         Returns:
-            rows, shaped as `ids` + `[dim]`, zeros where there is no row,
-            whatever `missing` is; and found, bool, shaped as `ids`.
+            rows, shaped as `ids` + `[output_dim]`, zeros where there is no row,
+            whatever `default_row` is; and found, bool, shaped as `ids`.
         """
         ids = ids_lib.to_int64(ids)
         if isinstance(ids, tf.SparseTensor):
@@ -462,7 +512,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         gen_ops.lodestar_embedding_insert_or_assign(
             self.resource_handle,
             ids_lib.to_dense_int64(ids, "insert_or_assign"),
-            ids_lib.to_numbers(rows, "rows", self.dtype),
+            ids_lib.to_numbers(rows, "rows", self.row_dtype),
         )
 
     def remove(self, ids: Any) -> tf.Tensor:
@@ -473,7 +523,10 @@ class EmbeddingVariable(SavedResource, TrackedTable):
 
     def size(self) -> tf.Tensor:
         """The number of rows, an int64 scalar."""
-        self._hook.check_followed()
+        self.check_followed()
+        return self._count()
+
+    def _count(self) -> tf.Tensor:
         return gen_ops.lodestar_embedding_size(self.resource_handle)
 
     def evict(
@@ -598,7 +651,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
             gen_ops.lodestar_embedding_inspect(
                 self.resource_handle,
                 ids,
-                dtype=self.dtype,
+                dtype=self.row_dtype,
                 slot_dtype=self.update_dtype,
             )
         )
@@ -632,7 +685,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
             slot_inits=dict(zip(names, out["slot_inits"].numpy().tolist())),
         )
 
-    def import_(self, rows: EmbeddingRows, mode: str = "replace") -> None:
+    def load_rows(self, rows: EmbeddingRows, mode: str = "replace") -> None:
         """Takes rows as `export` gave them, in any order of ids.
 
         Args:
@@ -643,7 +696,7 @@ class EmbeddingVariable(SavedResource, TrackedTable):
             mode: `"replace"` makes this all that the table holds, and takes
                 memory for it beside the old rows until it is there; `"merge"`
                 adds rows and overwrites those of equal ids. The table's step,
-                seed and init_salt stay; `"replace"` forgets ids that wait for
+                seed and salt stay; `"replace"` forgets ids that wait for
                 admission.
 
         Raises:
@@ -662,35 +715,22 @@ class EmbeddingVariable(SavedResource, TrackedTable):
         lookup_arguments.check_import(rows, mode)
         self.import_all(saved_state.from_rows(self, rows), mode)
 
-    def __dir__(self) -> list[str]:
-        # Keras's files walk attributes, and this one may lead back here.
-        return [name for name in super().__dir__() if name != "parts"]
-
     def __repr__(self) -> str:
-        dtype = self.dtype.name
-        return f"<EmbeddingVariable {self.name!r} dim={self.dim} dtype={dtype}>"
+        return (
+            f"<EmbeddingVariable {self.name!r} output_dim={self.output_dim} "
+            f"dtype={self.dtype}>"
+        )
 
     def export_all(
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
         """What a checkpoint holds, by name; without rows, of these the ids."""
-        self._hook.check_followed()
-        outputs = gen_ops.lodestar_embedding_export(
-            self.resource_handle,
-            optimizer_slots=optimizer_slots,
-            with_rows=with_rows,
-            dtype=self.dtype,
-            slot_dtype=self.update_dtype,
-        )
-        return dict(zip(saved_state.NAMES, outputs, strict=True))
+        self.check_followed()
+        return self._parts[0].export(optimizer_slots, with_rows)
 
     def import_all(
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
         """Takes what `export_all` gave, in one call: whole or not at all."""
-        self._hook.slots.restored()
-        return gen_ops.lodestar_embedding_import(  # type: ignore[misc]
-            self.resource_handle,
-            *(saved[name] for name in saved_state.NAMES),
-            mode=mode,
-        )
+        self.slots.restored()
+        return self._parts[0].import_(saved, mode)

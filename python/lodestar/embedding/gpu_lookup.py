@@ -57,7 +57,7 @@ def _takes(table: Table, feature: FeatureAttrs) -> bool:
     if feature.default_id is not None:
         return False
     if feature.combiner in ("mean", "sqrtn"):
-        return table.dtype != tf.float64
+        return table.row_dtype != tf.float64
     return feature.combiner in (None, "sum")
 
 

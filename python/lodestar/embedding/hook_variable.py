@@ -1,10 +1,9 @@
 """The trainable variable that carries a table's gradient to the optimizer."""
 
-import copy
 import re
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -12,29 +11,34 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar._resource import SavedState
+from lodestar.embedding import table_store
 from lodestar.embedding.dense_view import dense_view
+from lodestar.embedding.fit_callbacks import refuse_callbacks
 from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.embedding.slot_owner import SlotOwner
 from lodestar.ops import lost_gradients
-from lodestar.ops.compile_line import compile_line, wrappers
+from lodestar.ops.compile_line import compile_line, table_optimizers
 
 _PLAIN_OPTIMIZER = (
     "`{path}` is a dynamic embedding: its gradient is sparse over 64-bit ids, "
-    "and the optimizer would apply it to a variable without rows. Wrap the "
-    "optimizer:\n{line}"
+    "which this Keras optimizer cannot apply. Use the optimizer of the same "
+    "name in lodestar.optimizers, or give the table an optimizer of its own "
+    "(optimizer='adagrad'):\n{line}"
 )
 _PLAIN_LOSS_SCALING = (
     "`{path}` is a dynamic embedding, whose gradient is sparse over 64-bit "
     "ids. Under the mixed_float16 policy compile puts Keras's "
     "LossScaleOptimizer around the optimizer, which would make the gradient "
-    "dense. Wrap the optimizer:\n{line}"
+    "dense. Name the optimizers of lodestar.optimizers yourself:\n{line}"
 )
 _DENSE_GRADIENT = (
     "The gradient of a dynamic embedding is sparse over 64-bit ids, and cannot "
     "be made a dense tensor, as an optimizer or a loop here does. In a loop "
     "of your own, use its `values` and `indices`, and "
-    "lodestar.optimizers.clip_by_global_norm. Wrap the optimizer, under the "
-    "mixed_float16 policy by the second line:\n{line}\n{scaled}"
+    "lodestar.optimizers.clip_by_global_norm. Otherwise use an optimizer of "
+    "lodestar.optimizers; the second line is for the mixed_float16 policy:"
+    "\n{line}\n{scaled}"
 )
 _NOT_DENSE = (
     "`{path}` stands for the rows of {table!r}, which are sparse over 64-bit "
@@ -42,8 +46,19 @@ _NOT_DENSE = (
     "tf.function: a penalty on them would train nothing. Penalize the rows "
     "that the step looks up (tf.nn.l2_loss(rows)), or set `weight_decay` of "
     "the optimizer, which decays those rows. A loop over `trainable_variables` "
-    "must skip tables: `if not hasattr(v, 'table')`. To look at the rows, call "
-    "table.export() outside of the tape and the tf.function."
+    "must skip tables: `if not isinstance(v, lodestar.EmbeddingVariable)`. To "
+    "look at the rows, call table.export() outside of the tape and the "
+    "tf.function."
+)
+_NO_XLA = (
+    "{table!r} is looked up in a step that XLA compiles, which cannot look up "
+    "rows. Pass jit_compile=False to model.compile."
+)
+_NO_CONFIG = (
+    "keras.saving.serialize_keras_object makes no config of {table!r}: Keras "
+    "takes a variable for its values. In a get_config of your own use "
+    "table.get_config(), and in from_config "
+    "lodestar.EmbeddingVariable.from_config(config)."
 )
 _ONLY_WEIGHTS = (
     "`{path}` stands for the rows of a table, which Keras does not count among "
@@ -55,11 +70,26 @@ _ONLY_WEIGHTS = (
     "get_weights and set_weights of their own."
 )
 
-# What a hook is in Keras's files, beside its table; weights that are copied
-# without the rows have the shape of the hook.
+# Options by which a Keras optimizer acts on all gradients together.
+_NOT_FOR_OWN = (
+    "clipnorm",
+    "clipvalue",
+    "global_clipnorm",
+    "gradient_accumulation_steps",
+    "loss_scale_factor",
+)
+_NOT_HONORED = (
+    "`{path}` is a dynamic embedding, to which {optimizer}({given}) cannot "
+    "apply. Use the optimizer of the same name in lodestar.optimizers, "
+    "which clips, unscales and accumulates the gradients of tables "
+    "too:\n{line}"
+)
+
+# What a table is among the weights of a layer in Keras's files, beside which it
+# is written; weights that are copied without the rows have two dimensions.
 _IN_FILES = np.zeros([0], np.float32)
 
-# Where a hook is found again from the raw variable behind it: gradient tapes
+# Where a table is found again from the raw variable behind it: gradient tapes
 # report raw variables in `watched_variables()`.
 _ATTRIBUTE = "_lodestar_hook"
 
@@ -76,7 +106,7 @@ _NOT_FOLLOWED = (
 def _scope_name(name: str) -> str:
     """Returns `name` as one that a SavedModel may give to a variable."""
     name = re.sub("[^A-Za-z0-9_.-]", "_", name)
-    return name if name[0].isalnum() else f"table{name}"
+    return name if name[:1].isalnum() else f"table{name}"
 
 
 def _none() -> None:
@@ -84,36 +114,110 @@ def _none() -> None:
     return None  # without which AutoGraph cannot convert this
 
 
-class HookVariable(keras.Variable, _private.KerasSaveable):
-    """Trainable variable of shape `[0, D]`; its gradient holds rows and ids.
+class _FormerChild(_private.Saved, tf.Module):
+    """What older checkpoints hold below a table: a variable without elements."""
 
-    It has no elements, so it adds no parameters, and an optimizer that builds
-    state for it builds empty state. Keras assigns the gradient itself to a
-    variable whose `overwrite_with_gradient` is true; an optimizer that does
-    not know about hooks therefore ends up in `assign`, which refuses it while
-    the step is traced. The wrapper optimizer takes hooks out before that.
+    def __init__(self) -> None:
+        super().__init__(name="former_child")
 
-    What a reader of `layer.weights` gets from it:
+    def _tensors_to_save(self) -> dict[str, tf.Tensor]:
+        return {}
+
+    def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> None:
+        del saved
+
+    def _capture_for_checkpoint(self, captures: Any) -> None:
+        del captures
+
+
+class _TableType(tf.types.experimental.TraceType):
+    """A table as an argument of a tf.function, which takes it as it is."""
+
+    def __init__(self, table: "HookVariable"):
+        self._table = weakref.ref(table)
+
+    def is_subtype_of(self, other: Any) -> bool:
+        return self == other
+
+    def most_specific_common_supertype(
+        self, others: Any
+    ) -> "_TableType | None":
+        return self if all(self == other for other in others) else None
+
+    def placeholder_value(self, placeholder_context: Any) -> Any:
+        return self._table()
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, _TableType) and self._table == other._table
+
+    def __hash__(self) -> int:
+        return hash(self._table)
+
+
+class HookVariable(SavedState, _private.Variable):
+    """A table as Keras sees it: a variable, found wherever Keras finds them.
+
+    The value, of shape `[0, D]`, has no elements. Lookups read it, so that its
+    gradient is that of the table, and holds rows and ids. Keras assigns the
+    gradient itself to a variable whose `overwrite_with_gradient` is true; an
+    optimizer that does not know about tables therefore ends up in `assign`,
+    which refuses it while the step is traced, unless the table has an
+    optimizer of its own. The optimizers of lodestar.optimizers take tables out
+    before that.
+
+    What a reader of `layer.weights` gets:
 
     | reader | gets |
     |---|---|
+    | `shape`, as `summary` and `count_params` | `[rows, D]` |
     | TensorFlow, Keras and NumPy functions and operators | `dense_view(table)` |
     | the same under a gradient tape or in a graph | RuntimeError |
     | `get_weights`, legacy `.h5` files: copies for `assign` | RuntimeError |
     | Keras's other files | a placeholder; the file has the table |
-    | `value` and `handle`, for tapes, checkpoints and exports | `[0, D]` |
+    | `value` and `handle`, for tapes and exports | `[0, D]` |
     """
 
-    def __init__(self, table: Any, name: str, row_optimizer: Any = None):
-        # Weak: the table owns the hook, and gigabytes of rows must not wait
-        # for the cycle collector.
-        self._table = weakref.ref(table)
-        if row_optimizer is not None:
-            row_optimizer = get_optimizer("optimizer", row_optimizer)
-        self.row_optimizer: keras.optimizers.Optimizer | None = row_optimizer
+    # `lodestar.optimizers.wrap`, which that package sets.
+    wrap_optimizer: Callable[[Any], Any]
+    output_dim: int
+    row_dtype: tf.DType
+
+    def __init__(self, name: str, optimizer: Any = None):
+        if optimizer is not None:
+            optimizer = self.wrap_optimizer(
+                get_optimizer("optimizer", optimizer)
+            )
+            # It trains this table alone, so no other table waits for it.
+            table_optimizers.discard(optimizer)
+        # Keras's files hold it by this attribute.
+        self.optimizer: keras.optimizers.Optimizer | None = optimizer
         self.slots = SlotOwner()
-        self.in_layer = False  # that writes the table to Keras's files
-        # Whether a model, or anybody, has asked the table for the hook.
+        self._former_child = _FormerChild()
+        self._table_name = name
+        self._make_variable()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Tells others of the table, or of a copy, that is complete."""
+        lost_gradients.record(self)
+        if self.optimizer is not None:
+            self.optimizer.build_for_table(self)
+
+    # TRANSITION
+    table = property(lambda self: self)
+    hook = property(lambda self: self)
+    row_optimizer = property(lambda self: self.optimizer)
+
+    def hook_for_layer(self):
+        return self
+
+    def __dir__(self):
+        hidden = ("table", "hook", "row_optimizer")
+        return [n for n in super().__dir__() if n not in hidden]
+
+    def _make_variable(self) -> None:
+        """Makes what is the table's own, and no copy of it takes over."""
+        # Whether anybody has asked for the gradient.
         self.claimed = False
         self.wrapper: Callable[[], Any] = _none  # that takes the gradients
         self.model: Callable[[], Any] = _none  # that looks rows up
@@ -123,53 +227,86 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         self._rows_before: int | None = None
         self._settled = False
         self._scaled_by_keras = False
-        super().__init__(
-            initializer="zeros",
-            shape=(0, table.dim),
-            dtype=table.dtype.name,
-            trainable=True,
-            autocast=False,
-            name=_scope_name(name),
-        )
+        # Whether a lookup was taken for reading, for want of knowing better.
+        self.untold = False
+        self._file: weakref.ref[Any] | None = None  # that holds the table
+        # A path of two parts, as that of a weight of a layer.
+        with tf.init_scope(), keras.name_scope(_scope_name(self._table_name)):
+            try:
+                _private.Variable.__init__(
+                    self,
+                    initializer="zeros",
+                    shape=(0, self.output_dim),
+                    dtype=self.row_dtype.name,
+                    trainable=True,
+                    autocast=False,
+                    name="embeddings",
+                )
+            except ValueError as error:  # of a function that is traced again
+                raise ValueError(
+                    f"{self!r} is made inside a tf.function, or a function of "
+                    "a dataset, which would make another one each time that it "
+                    "is traced. Make it outside, or once."
+                ) from error
 
     @property
-    def table(self) -> Any:
-        """The EmbeddingVariable that this hook belongs to."""
-        table = self._table()
-        if table is None:
-            raise RuntimeError(
-                f"The EmbeddingVariable of the hook `{self.path}` is gone: "
-                "keep the variable, or the layer that owns it, referenced."
-            )
-        return table
+    def name(self) -> str:
+        """Name of the table."""
+        return self._table_name
 
-    def __copy__(self) -> "HookVariable":
-        return self  # a table has one
+    @property
+    def shape(self) -> tf.TensorShape:
+        """Number of rows, and numbers in a row."""
+        with tf.init_scope():
+            return tf.TensorShape([int(self._count()), self.output_dim])
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "HookVariable":
-        table = copy.deepcopy(self.table, memo)
-        if id(self) not in memo:  # the copy of the table is made just now
-            optimizer = copy.deepcopy(self.row_optimizer, memo)
-            with tf.init_scope():
-                hook = HookVariable(table, self.name, optimizer)
-            hook.trainable = self.trainable
-            hook.slots = self.slots.copy()
-            memo[id(self)] = hook
-        return memo[id(self)]
+    def _count(self) -> tf.Tensor:
+        """The number of rows."""
+        raise NotImplementedError
 
-    # Keras calls this when the value is made, which is later than __init__
-    # for a layer that is built in a stateless scope.
-    def _initialize(self, value: Any) -> None:
-        try:
-            super()._initialize(value)
-        except ValueError as error:  # of a function that is traced again
-            raise ValueError(
-                f"{self.table!r} is made inside a tf.function, or a function "
-                "of a dataset, which would make another one each time that it "
-                "is traced. Make it outside, or once."
-            ) from error
-        setattr(self._value, _ATTRIBUTE, weakref.ref(self))
-        self.table.track_hook_value(self._value)
+    # A table is one object; what Keras compares is values.
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
+    def __tf_tracing_type__(self, context: Any) -> _TableType:
+        return _TableType(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        raise TypeError(
+            f"{self!r} has no places. Look rows up by id: table.lookup(ids)."
+        )
+
+    def _value_made(self, value: tf.Variable) -> None:
+        setattr(value, _ATTRIBUTE, weakref.ref(self))
+
+    def _saved_children(self, save_type: str) -> dict[str, Any]:
+        children: dict[str, Any] = {"hook": self._former_child}
+        if self.optimizer is not None:
+            children["optimizer"] = self.optimizer
+        return children
+
+    @property
+    def trainable(self) -> bool:
+        """Whether optimizers train the rows; settable.
+
+        If False, lookups that do not say whether they train add no ids either.
+        """
+        layer = _private.layer_that_tracks()
+        if layer is not None:
+            # Keras asks no variable whether XLA can compile a model.
+            layer.supports_jit = False
+        return bool(keras.Variable.trainable.fget(self))
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.Variable.trainable.fset(self, value)
+
+    @property
+    def handle(self) -> tf.Tensor:
+        """Handle of the value: what asks for the gradient reads it."""
+        self.claimed = True
+        return super().handle
 
     @property
     def overwrite_with_gradient(self) -> bool:
@@ -186,6 +323,9 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             self._scaled_by_keras |= policy.compute_dtype == "float16"
             if self._scaled_by_keras and self._recorded:
                 self._refuse_loss_scaling()
+        # With this option Keras makes the gradient dense instead of assigning
+        # it.
+        self._check_plain(["gradient_accumulation_steps"])
         return True
 
     def infer_training(self) -> bool:
@@ -196,6 +336,7 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         """
         training = _private.tape_is_recording()
         if not training:
+            self.untold |= _private.tape_may_record()
             self.check_followed()
         elif (
             not self._settled
@@ -203,7 +344,7 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             and self.trainable
             and tf.executing_eagerly()
         ):
-            self._rows_before = int(self.table.size())
+            self._rows_before = int(self._count())
         return training
 
     def follow(self) -> None:
@@ -225,20 +366,20 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
             or not tf.executing_eagerly()
             or _private.tape_is_recording()
             # One that may be about to make its first step.
-            or not all(wrapper.built for wrapper in wrappers)
+            or not all(optimizer.built for optimizer in table_optimizers)
         ):
             return
         self._rows_before = None
-        added = int(self.table.size()) - before
+        added = int(self._count()) - before
         if added > 0:
             self._settled = True
             warnings.warn(
-                _NOT_FOLLOWED.format(table=self.table, added=added),
+                _NOT_FOLLOWED.format(table=self, added=added),
                 stacklevel=3,
             )
 
     def manage(self, wrapper: keras.optimizers.Optimizer) -> None:
-        """Says that `wrapper` takes this hook's gradients."""
+        """Records that `wrapper`, which trains tables, takes the gradients."""
         self.claimed = True
         self.wrapper = weakref.ref(wrapper)
 
@@ -250,12 +391,10 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
                 gradient, and no wrapper does.
         """
         self._recorded = True
-        model = _private.model_that_is_called()
-        self.model = _none if model is None else weakref.ref(model)
         lost_gradients.record(self)
         if self._scaled_by_keras and self.wrapper() is None:
             # A wrapper that is not built may be the one to take it.
-            if all(wrapper.built for wrapper in wrappers):
+            if all(optimizer.built for optimizer in table_optimizers):
                 self._refuse_loss_scaling()
 
     def _refuse_loss_scaling(self) -> None:
@@ -265,55 +404,81 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         )
 
     def assign(self, value: Any) -> Any:
-        """Refuses gradients of plain optimizers, and weights without rows.
+        """Trains the table by its own optimizer; refuses everything else.
+
+        A plain Keras optimizer assigns the gradient of a variable whose
+        `overwrite_with_gradient` is true to the variable.
 
         Raises:
-            RuntimeError: Always.
+            RuntimeError: The table has no optimizer of its own, the optimizer
+                that assigns the gradient does something to it that cannot be
+                honored here, or `value` is not a gradient.
         """
         if isinstance(value, tf.IndexedSlices):
-            line = compile_line(self.model())
-            raise RuntimeError(
-                _PLAIN_OPTIMIZER.format(path=self.path, line=line)
-            )
+            self._train(value)
+            return value
         if getattr(value, "shape", None) == _IN_FILES.shape:
             return value
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
-    # What Keras has a checkpoint call. It would assign a variable of several
-    # replicas, and write a tensor without elements, which not all checkpoints
-    # give back.
-    def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
-        return {}
+    def _train(self, gradient: tf.IndexedSlices) -> None:
+        if self.row_optimizer is None:
+            line = compile_line(self.model())
+            raise RuntimeError(
+                _PLAIN_OPTIMIZER.format(path=self.path, line=line)
+            )
+        self._check_plain(_NOT_FOR_OWN)
+        self.row_optimizer.apply([gradient], [self])
 
-    def _restore_from_tensors(self, restored_tensors: Any) -> Any:
-        return self.value
+    def _check_plain(self, options: Iterable[str]) -> None:
+        """Refuses a plain optimizer, if one is running, that has an option."""
+        for optimizer in _private.running_optimizers():
+            if getattr(optimizer, "takes_hooks", False):
+                return
+            given = [
+                f"{option}={value}"
+                for option in options
+                if (value := getattr(optimizer, option, None))
+            ]
+            if given:
+                raise RuntimeError(
+                    _NOT_HONORED.format(
+                        path=self.path,
+                        optimizer=type(optimizer).__name__,
+                        given=", ".join(given),
+                        line=compile_line(self.model()),
+                    )
+                )
 
-    def _export_to_saved_model_graph(self, *_: Any, **__: Any) -> list[Any]:
-        """Leaves the variable that saved lookups read to the table's part."""
-        return []
+    def meet_model(self) -> None:
+        """Looks at the model whose call looks rows up, if there is one.
 
-    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
-        """Copies nothing for an asynchronous checkpoint: there is no content.
-
-        Keras's own method makes a variable each time, which fails in the
-        second save.
+        Raises:
+            RuntimeError: `fit` has begun with a callback that loses rows, or
+                XLA compiles the step.
         """
-        del object_map
+        model = _private.model_that_is_called()
+        self.model = _none if model is None else weakref.ref(model)
+        if model is None:
+            return
+        refuse_callbacks()
+        if not tf.executing_eagerly() and model.jit_compile:
+            raise RuntimeError(_NO_XLA.format(table=self))
 
     def __tf_tensor__(self, dtype: Any = None, name: Any = None) -> tf.Tensor:
         # Read in a graph, the rows would be those of the time of the trace, or
         # have no gradient.
-        if not tf.executing_eagerly() or _private.tape_is_recording():
-            raise RuntimeError(
-                _NOT_DENSE.format(path=self.path, table=self.table)
-            )
-        return tf.convert_to_tensor(dense_view(self.table), dtype, name=name)
+        if not tf.executing_eagerly() or _private.tape_may_record():
+            raise RuntimeError(_NOT_DENSE.format(path=self.path, table=self))
+        return tf.convert_to_tensor(dense_view(self), dtype, name=name)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         if _private.writes_legacy_file():
             return self.numpy()
         if _private.writes_file():
             return _IN_FILES if _private.walks_hooks() else self.numpy()
+        if _private.serializes_object():
+            raise RuntimeError(_NO_CONFIG.format(table=self))
         return np.asarray(tf.convert_to_tensor(self).numpy(), dtype)
 
     def numpy(self) -> Any:
@@ -324,32 +489,50 @@ class HookVariable(keras.Variable, _private.KerasSaveable):
         """
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
-    def __repr__(self) -> str:
-        return f"<HookVariable {self.path} of {self._table()!r}>"
+    # What Keras calls for `.keras` and `.weights.h5` files.
 
-    # Keras's files walk the attributes of layers, and come to hooks, too.
+    def keep_in(self, store: Any) -> None:
+        """Says that the table was written to a file of Keras, or read from it.
+
+        A layer of Lodestar does so itself; then Keras comes to the table as an
+        attribute. `store` is one object for all that a file holds.
+        """
+        try:
+            self._file = weakref.ref(store)
+        except TypeError:  # a dict
+            self._file = None
+
+    def is_known_to(self, store: Any) -> bool:
+        """Whether `keep_in(store)` was called."""
+        return self._file is not None and self._file() is store
+
+    def is_in_file(self, store: Any) -> bool:
+        """Whether the file that is written holds the table, as far as known."""
+        model = _private.model_in_file() or self.model()
+        return self.is_known_to(store) or (
+            model is not None and any(v is self for v in model.variables)
+        )
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes the table, where a layer holds its hook and not the table."""
-        self.table.save_own_variables(store)
+        """Writes the table."""
+        if not self.is_known_to(store):
+            self.keep_in(store)
+            table_store.save_table(self, store)
 
     def load_own_variables(self, store: Any) -> None:
-        self.table.load_own_variables(store, by_hook=True)
+        """Reads what `save_own_variables` wrote.
 
-    def __dir__(self) -> list[str]:
-        # The table leads back here, and the optimizer is its layer's.
-        hidden = ("table", "row_optimizer")
-        return [name for name in super().__dir__() if name not in hidden]
-
-    def _obj_type(self) -> str:
-        return "Layer"
-
-    __reduce__ = object.__reduce__  # Keras's own copies through a file
+        Raises:
+            ValueError: The file has no such table, or a damaged one.
+        """
+        if table_store.holds_table(store) or not self.is_known_to(store):
+            table_store.load_table(self, store)
+            self.keep_in(store)
 
 
 # Keras's own operators read `value`.
 _OPERATORS = (
-    *("abs", "add", "floordiv", "ge", "getitem", "gt", "le", "lt", "matmul"),
+    *("abs", "add", "floordiv", "ge", "gt", "le", "lt", "matmul"),
     *("mod", "mul", "neg", "pow", "radd", "rfloordiv", "rmatmul", "rmod"),
     *("rmul", "rpow", "rsub", "rtruediv", "sub", "truediv"),
 )

@@ -1,7 +1,7 @@
 """Initializer names and Keras initializers -> attributes of the op."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
@@ -74,25 +74,48 @@ def initializer_attrs(
     return InitializerAttrs(kind, a, b)
 
 
-def first_value_words(
-    seed: int | None, init_salt: int | None, name: str | None
-) -> tuple[int, int]:
-    """Returns seed and salt of a table, with what stands for those not given.
+def first_value_words(seed: Any, name: str | None) -> tuple[int, int]:
+    """Returns the seed and the salt of a table's initial values.
 
-    A name that was given makes the first values, the same wherever the table is
-    made. A table without one draws its seed as an initializer of Keras does,
-    which `keras.utils.set_random_seed` repeats: numbers that count tables would
-    be others when a notebook's cell is run again.
+    The salt is a hash of the name, so the same name gives the same values
+    wherever the table is made. A table without a name draws its seed as a Keras
+    initializer does, which `keras.utils.set_random_seed` repeats: a count of
+    tables would change when a notebook cell runs again.
+
+    Args:
+        seed: An integer, a pair (seed, salt), or None.
+        name: The name that the user gave to the table, or None.
 
     Raises:
-        ValueError: `seed` or `init_salt` is no int64.
+        ValueError: `seed` is none of these, or exceeds int64.
     """
-    if seed is None:
-        known = name is not None or init_salt is not None
-        seed = 0 if known else keras.initializers.RandomUniform().seed
-    if init_salt is None:
-        init_salt = 0 if name is None else stable_hash(name)
-    return check_integer("seed", seed), check_integer("init_salt", init_salt)
+    salt = 0 if name is None else stable_hash(name)
+    if isinstance(seed, Sequence) and not isinstance(seed, str):
+        if len(seed) != 2:
+            raise ValueError(
+                f"`seed`={seed!r} must be an integer or a pair (seed, salt)."
+            )
+        seed, salt = seed
+    elif seed is None:
+        named = name is not None
+        seed = 0 if named else keras.initializers.RandomUniform().seed
+    return check_integer("seed", seed), check_integer("seed", salt)
+
+
+# Names of arguments in configs that were stored before they were renamed.
+_OLD_NAMES = {
+    "dim": "output_dim",
+    "initializer": "embeddings_initializer",
+    "missing": "default_row",
+}
+
+
+def current_names(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the config of a table or its layer with the current names."""
+    config = {_OLD_NAMES.get(name, name): config[name] for name in config}
+    if "init_salt" in config:
+        config["seed"] = (config["seed"], config.pop("init_salt"))
+    return config
 
 
 def warn_of_equal_starts(tables: Sequence[Any]) -> None:
@@ -106,8 +129,8 @@ def warn_of_equal_starts(tables: Sequence[Any]) -> None:
         if other is not table:
             warnings.warn(
                 f"The rows of {other!r} and {table!r} start with the same "
-                f"numbers for the same id: both have seed={words[0]} and "
-                f"init_salt={words[1]}. Give each a name or a seed of its own.",
+                f"numbers for the same id: both have seed={words}. "
+                "Give each a name or a seed of its own.",
                 stacklevel=2,
             )
 
@@ -124,6 +147,6 @@ def _scalar(value: Any, name: str, initializer: Any) -> float:
 
 def _unsupported(initializer: Any) -> ValueError:
     return ValueError(
-        f"`initializer`={initializer!r} is not supported for a table whose "
-        f"rows are made one by one; supported: {_SUPPORTED}."
+        f"`embeddings_initializer`={initializer!r} is not supported for a "
+        f"table whose rows are made one by one; supported: {_SUPPORTED}."
     )

@@ -35,35 +35,35 @@ def row_dtype(dtype: Any) -> tf.DType:
 
 
 def missing_rows(
-    missing: Any, dim: int, dtype: tf.DType
+    default_row: Any, output_dim: int, dtype: tf.DType
 ) -> tuple[str, np.ndarray]:
-    """Returns the op's name for `missing`, and its vector or `[0]`."""
-    if isinstance(missing, str):
-        if missing not in ("zeros", "initial"):
+    """Returns the op's name for `default_row`, and its vector or `[0]`."""
+    if isinstance(default_row, str):
+        if default_row not in ("zeros", "initial"):
             raise ValueError(
-                f"`missing`={missing!r} is not 'zeros', 'initial', SharedRows "
-                f"or a vector of {dim} numbers."
+                f"`default_row`={default_row!r} is not 'zeros', 'initial', "
+                f"SharedRows or a vector of {output_dim} numbers."
             )
-        return missing, np.zeros([0], dtype.as_numpy_dtype)
+        return default_row, np.zeros([0], dtype.as_numpy_dtype)
     try:
         # What the dtype cannot hold is refused below.
         with np.errstate(over="ignore"):
-            vector = np.asarray(missing, dtype.as_numpy_dtype)
-        overflows = np.isinf(vector) & np.isfinite(missing)
+            vector = np.asarray(default_row, dtype.as_numpy_dtype)
+        overflows = np.isinf(vector) & np.isfinite(default_row)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"`missing`={missing!r} is not 'zeros', 'initial', SharedRows(n) "
-            f"or a vector of {dim} numbers."
+            f"`default_row`={default_row!r} is not 'zeros', 'initial', "
+            f"SharedRows(n) or a vector of {output_dim} numbers."
         ) from error
     if overflows.any():
         raise ValueError(
-            f"`missing` has numbers that are infinite as {dtype.name}, the "
-            f"dtype of the rows: {missing!r}."
+            f"`default_row` has numbers that are infinite as {dtype.name}, the "
+            f"dtype of the rows: {default_row!r}."
         )
-    if vector.shape != (dim,):
+    if vector.shape != (output_dim,):
         raise ValueError(
-            f"`missing` has shape {vector.shape}, wanted ({dim},), or "
-            "'zeros' or 'initial'."
+            f"`default_row` has shape {vector.shape}, wanted ({output_dim},), "
+            "or 'zeros' or 'initial'."
         )
     return "vector", vector
 

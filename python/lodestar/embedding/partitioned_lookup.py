@@ -58,9 +58,9 @@ def look_up(
             )
             found.update(zip(own, rows, strict=True))
     results = [found[f] for f in range(len(features))]
-    if (insert or count) and _private.tape_is_recording():
+    if _private.tape_may_record():
         return [
-            _noticed(result, tables[feature.table].hook_for_layer())
+            _noticed(result, tables[feature.table], insert or count)
             for result, feature in zip(results, features, strict=True)
         ]
     return results
@@ -192,13 +192,13 @@ def _default_rows(
     return rows
 
 
-def _noticed(rows: tf.Tensor, hook: Any) -> tf.Tensor:
+def _noticed(rows: tf.Tensor, table: Any, trains: bool) -> tf.Tensor:
     """`rows`, whose gradient says that it comes to the look-up."""
 
     @tf.custom_gradient
     def identity(rows: tf.Tensor) -> Any:
         def gradient(grad: Any) -> Any:
-            lost_gradients.reach_hooks([hook])
+            lost_gradients.reach_hooks([table], trains)
             return grad
 
         return tf.identity(rows), gradient

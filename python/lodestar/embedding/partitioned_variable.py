@@ -19,7 +19,6 @@ from lodestar.embedding import stats as stats_lib
 from lodestar.embedding.devices import check_devices, check_library, on_gpu
 from lodestar.embedding.embedding_variable import STATES, EmbeddingVariable
 from lodestar.embedding.rows import InspectedIds
-from lodestar.embedding.saved_state import NAMES
 from lodestar.embedding.spread_variable import SpreadEmbeddingVariable
 from lodestar.embedding.table_parts import TablePart, by_id, each
 from lodestar.ops import embedding_collection_ops as collection_ops
@@ -38,23 +37,23 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
     """
 
     def __init__(
-        self, dim: int, *args: Any, devices: Any = None, **kwargs: Any
+        self, output_dim: int, *args: Any, devices: Any = None, **kwargs: Any
     ):
         gpu = gpu_in_scope()
         if devices is None and gpu is not None:
             devices = [gpu]
         # None stays None where the strategy says which, for another cluster.
-        object.__setattr__(self, "_given_devices", devices)
-        devices = check_devices(devices or strategies.servers())
-        object.__setattr__(self, "_devices", devices)
-        super().__init__(dim, *args, devices=devices, **kwargs)
+        self._given_devices = devices
+        self._devices = devices = check_devices(devices or strategies.servers())
+        super().__init__(output_dim, *args, devices=devices, **kwargs)
 
-    def _make_rows(self) -> None:
+    def _make_parts(self) -> tuple[TablePart, ...]:
         if self.shared_rows:
             raise NotImplementedError(
-                f"The table '{self.name}' has missing={self._shared_rows!r}, "
-                "rows that are not of one id and so of no one of `devices`: use "
-                "missing='initial' or a vector."
+                f"The table '{self.name}' has "
+                f"default_row={self._shared_rows!r}, rows that are not of one "
+                "id and so of no one of `devices`: use "
+                "default_row='initial' or a vector."
             )
         attributes = self._attributes()
         check_library(self.name, self._devices)
@@ -64,39 +63,30 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
                 for policy in self._eviction
             )
         )
-        parts = []
-        for device, own in zip(
-            self._devices, [*evictions] or [()] * len(self._devices)
-        ):
-            own_attributes = {**attributes, **policies.attributes(own)}
-            parts.append(
-                TablePart(
-                    self.name,
-                    device,
-                    own_attributes,
-                    self._missing_values,
-                    self.update_dtype,
-                )
+        return tuple(
+            self._make_part(device, {**attributes, **policies.attributes(own)})
+            for device, own in zip(
+                self._devices, [*evictions] or [()] * len(self._devices)
             )
-        # Not as an attribute of a layer: checkpoints hold the table whole.
-        object.__setattr__(self, "_parts", tuple(parts))
+        )
 
-    def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
+    @property
+    def resource_handle(self) -> tf.Tensor:
+        """None that holds all rows.
+
+        Raises:
+            NotImplementedError: Always.
+        """
         raise NotImplementedError(
             f"{self!r} lies on {list(self.devices)}, which this does not take: "
             "restore it from a snapshot, a tf.train.Checkpoint or by load_weights "
             "into a table made without `devices`."
         )
 
-    def _take_content(self, other: EmbeddingVariable) -> None:
-        pass  # which the copies of its parts have
-
-    def _trackable_children(
-        self, save_type: str = "checkpoint", **kwargs: Any
-    ) -> dict[str, Any]:
+    def _saved_children(self, save_type: str) -> dict[str, Any]:
         if save_type == "savedmodel":
             _ = self.resource_handle
-        return super()._trackable_children(save_type, **kwargs)
+        return super()._saved_children(save_type)
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -107,11 +97,6 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
     def counts_occurrences(self) -> bool:
         """Whether each occurrence of an id in a look-up is a sighting."""
         return bool(self._attributes().get("count_occurrences"))
-
-    @property
-    def parts(self) -> tuple[TablePart, ...]:
-        """One for each of `devices`."""
-        return self._parts
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
@@ -175,7 +160,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
         """As that of EmbeddingVariable."""
         divided = embedding_partition_ops.partition_rows(
             ids_lib.to_dense_int64(ids, "insert_or_assign"),
-            ids_lib.to_numbers(rows, "rows", self.dtype),
+            ids_lib.to_numbers(rows, "rows", self.row_dtype),
             len(self.parts),
         )
         each(
@@ -200,9 +185,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
             )
         )
 
-    def size(self) -> tf.Tensor:
-        """The number of rows on all devices, an int64 scalar."""
-        self._hook.check_followed()
+    def _count(self) -> tf.Tensor:
         return self._sum(gen_ops.lodestar_embedding_size)
 
     def evict(
@@ -283,7 +266,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
             rows, slots, slot_names, *others = part.call(
                 gen_ops.lodestar_embedding_inspect,
                 own,
-                dtype=self.dtype,
+                dtype=self.row_dtype,
                 slot_dtype=self.update_dtype,
             )
             names[:] = [name.decode() for name in slot_names.numpy()]
@@ -309,16 +292,13 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
         """As that of EmbeddingVariable: as if there were one device."""
-        self._hook.check_followed()
-        of_parts = self._each(
-            gen_ops.lodestar_embedding_export,
-            optimizer_slots=optimizer_slots,
-            with_rows=with_rows,
-            dtype=self.dtype,
-            slot_dtype=self.update_dtype,
-        )
+        self.check_followed()
         return table_parts.merged(
-            [dict(zip(NAMES, outputs, strict=True)) for outputs in of_parts]
+            each(
+                "export",
+                self.parts,
+                lambda _, part: part.export(optimizer_slots, with_rows),
+            )
         )
 
     def import_all(
@@ -329,16 +309,12 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
         Rows that a table with fewer devices had under a cap, and that one of
         these has no room for, are left out, as `MaxRows` evicts them.
         """
-        self._hook.slots.restored()
+        self.slots.restored()
         of_parts = self._divided(saved, len(self.parts), mode)
         done = each(
-            "import_",
+            "load_rows",
             self.parts,
-            lambda i, part: part.call(
-                gen_ops.lodestar_embedding_import,
-                *(of_parts[i][name] for name in NAMES),
-                mode=mode,
-            ),
+            lambda i, part: part.import_(of_parts[i], mode),
         )
         return None if tf.executing_eagerly() else tf.group(*done)
 

@@ -196,7 +196,7 @@ class MinNorm(_Policy):
 @keras.saving.register_keras_serializable(package="lodestar")
 @dataclasses.dataclass(frozen=True)
 class SharedRows(_Policy):
-    """As `missing`: `n` trained rows that ids without a row share.
+    """As `default_row`: `n` trained rows that ids without a row share.
 
     An id without a row reads row `mix64(id) % n` of them, a bag of buckets for
     cold ids, and its gradient trains that row: gradients of all such ids are

@@ -54,7 +54,7 @@ def with_optimizer_slots() -> bool:
 
 def check_dim(table: Any, dim: int | None) -> None:
     """Raises ValueError if rows of another `dim` than `table`'s come."""
-    if dim not in (None, table.dim):
+    if dim not in (None, table.output_dim):
         raise ValueError(
             f"The saved table has dim {dim}, but {table!r} is to take it; "
             "wanted equal dims."
@@ -137,7 +137,7 @@ def from_checkpoint(
 def from_rows(table: Any, rows: EmbeddingRows) -> dict[str, tf.Tensor]:
     """`rows` as if they had been saved of `table`, with nothing beside them."""
     slots = rows.optimizer_slots
-    ids = ids_lib.to_dense_int64(rows.ids, "import_")
+    ids = ids_lib.to_dense_int64(rows.ids, "load_rows")
     frequencies, last_seen = rows.frequencies, rows.last_seen
     if frequencies is None:
         frequencies = tf.zeros_like(ids)
@@ -148,10 +148,10 @@ def from_rows(table: Any, rows: EmbeddingRows) -> dict[str, tf.Tensor]:
     if names:
         stacked = tf.stack([tf.cast(slots[n], slot_dtype) for n in names])
     else:
-        stacked = tf.zeros([0, tf.size(ids), table.dim], slot_dtype)
+        stacked = tf.zeros([0, tf.size(ids), table.output_dim], slot_dtype)
     inputs = [
         ids,
-        ids_lib.to_numbers(rows.rows, "rows", table.dtype),
+        ids_lib.to_numbers(rows.rows, "rows", table.row_dtype),
         stacked,
         tf.cast(frequencies, tf.int64),
         tf.cast(last_seen, tf.int64),
@@ -160,7 +160,7 @@ def from_rows(table: Any, rows: EmbeddingRows) -> dict[str, tf.Tensor]:
         tf.constant([rows.slot_inits[n] for n in names], tf.float32),
         *(tf.zeros([0], tf.int64) for _ in range(4)),
         tf.zeros([0], tf.uint8),
-        tf.zeros([0, 0], table.dtype),
+        tf.zeros([0, 0], table.row_dtype),
         tf.zeros([0, 0, 0], slot_dtype),
     ]
     return dict(zip(NAMES, inputs, strict=True))

@@ -51,8 +51,8 @@ class SlotOwner:
         """Records that a checkpoint, file or snapshot was read."""
         self._restored = now()
 
-    def copy(self) -> "SlotOwner":
-        """Returns the owner of the slots of a copy of the table."""
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SlotOwner":
+        # Of a copy of the table, whose slots belong to the same optimizers.
         copied = SlotOwner()
         copied._owned = self._owned
         copied._owners = self._owners.copy()

@@ -5,9 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource, naming_devices
-from lodestar.embedding import policies
+from lodestar.embedding import policies, saved_state
 from lodestar.ops import embedding_partition_ops, id_hash
 
 # What is saved of each row, of each id that waits, and the axis of these.
@@ -21,11 +22,11 @@ _BY_PENDING = {"pending_sightings": 0, "pending_last_seen": 0}
 
 
 class TablePart(SharedResource):
-    """The rows of a table that lie on one device.
+    """The rows of a table that are on one device, or in this process.
 
     Args:
         name: The table's.
-        device: Where they lie.
+        device: Where they are; None: in this process.
         attributes: Those of the op EmbeddingVariable.
         missing_row: What an id without a row reads: `[dim]`, or `[0]`.
         update_dtype: The table's.
@@ -34,7 +35,7 @@ class TablePart(SharedResource):
     def __init__(
         self,
         name: str,
-        device: str,
+        device: str | None,
         attributes: dict[str, Any],
         missing_row: Any,
         update_dtype: tf.DType,
@@ -53,12 +54,31 @@ class TablePart(SharedResource):
         )
 
     def _take_content(self, other: "TablePart") -> None:
-        saved = other.call(
+        self.import_(other.export())
+
+    def export(
+        self, optimizer_slots: bool = True, with_rows: bool = True
+    ) -> dict[str, tf.Tensor]:
+        """Returns the content by the names of a checkpoint."""
+        outputs = self.call(
             gen_ops.lodestar_embedding_export,
+            optimizer_slots=optimizer_slots,
+            with_rows=with_rows,
             dtype=self._attributes["dtype"],
             slot_dtype=self.update_dtype,
         )
-        self.call(gen_ops.lodestar_embedding_import, *saved)
+        return dict(zip(saved_state.NAMES, outputs, strict=True))
+
+    def import_(
+        self, saved: Mapping[str, Any], mode: str = "replace"
+    ) -> tf.Operation | None:
+        """Takes what `export` returned, atomically."""
+        result: tf.Operation | None = self.call(
+            gen_ops.lodestar_embedding_import,
+            *(saved[name] for name in saved_state.NAMES),
+            mode=mode,
+        )
+        return result
 
     def call(self, op: Callable[..., Any], *inputs: Any, **attrs: Any) -> Any:
         """Runs `op`, whose first input is the handle, where the rows lie."""
@@ -78,6 +98,31 @@ class TablePart(SharedResource):
                 tf.zeros([0, self._attributes["dim"]], dtype),
                 tf.constant(self._missing_row, dtype),
             )
+
+
+class ExportedTable(_private.Saved, tf.Module):
+    """What saves a table of one part in the graph of a SavedModel.
+
+    Args:
+        table: The table.
+        exported: What stands for the part in that graph, when it is saved.
+    """
+
+    def __init__(self, table: Any, exported: Mapping[Any, Any]):
+        super().__init__()
+        # Not as attributes of a module, which would track them.
+        object.__setattr__(self, "_table", table)
+        object.__setattr__(self, "_in_graph", exported)
+
+    def _tensors_to_save(self) -> dict[str, tf.Tensor]:
+        part = self._in_graph[self._table.parts[0]]
+        return saved_state.to_checkpoint(
+            part.export(saved_state.with_optimizer_slots())
+        )
+
+    def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
+        part = self._in_graph[self._table.parts[0]]
+        return part.import_(saved_state.from_checkpoint(self._table, saved))
 
 
 def shares(policy: Any, count: int) -> list[Any]:

@@ -40,10 +40,12 @@ def save_table(
     for name in _SLOTS:
         saved[name] = saved[name].swapaxes(0, 1)
     slots = len(saved["slot_names"])
-    row_bytes = table.dim * (table.dtype.size + slots * table.update_dtype.size)
+    row_bytes = table.output_dim * (
+        table.row_dtype.size + slots * table.update_dtype.size
+    )
     row_bytes = max(row_bytes, 8)  # of an id
     item_bytes = {"pending_chunks": 8, "sketch_chunks": 1}
-    if table.dtype == tf.bfloat16:
+    if table.row_dtype == tf.bfloat16:
         for name in _BFLOAT16:
             saved[name] = saved[name].view(np.uint16)
     header = {
@@ -53,8 +55,8 @@ def save_table(
             )
             for chunks, names in _CHUNKED.items()
         },
-        "dim": table.dim,
-        "dtype": table.dtype.name,
+        "dim": table.output_dim,
+        "dtype": table.dtype,
         "optimizer": saved["optimizer"].decode(),
         "slot_names": [name.decode() for name in saved["slot_names"]],
     }
@@ -74,7 +76,7 @@ def load_table(
 
     Raises:
         ValueError: There is no saved table, or one of another dim or dtype.
-        tf.errors.OpError: As `EmbeddingVariable.import_`; the table is as it
+        tf.errors.OpError: As `EmbeddingVariable.load_rows`; the table is as it
             was.
     """
     load_tables([table], store, [prefix])
@@ -135,7 +137,7 @@ def _read_header(
             f"cannot be read ({type(error).__name__}: {error})."
         ) from error
     saved_state.check_dim(table, dim)
-    if dtype != table.dtype.name:
+    if dtype != table.dtype:
         raise ValueError(
             f"The saved table has rows of {dtype}, but {table!r} is to take "
             "it; wanted equal dtypes."
@@ -163,7 +165,7 @@ def _read(
                     for chunk in range(header[chunks])
                 ]
             )
-    if table.dtype == tf.bfloat16:
+    if table.row_dtype == tf.bfloat16:
         for name in _BFLOAT16:
             saved[name] = saved[name].view(tf.bfloat16.as_numpy_dtype)
     for name in _SLOTS:

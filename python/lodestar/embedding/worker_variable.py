@@ -16,6 +16,7 @@ from lodestar.embedding import (
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.saved_state import NAMES
 from lodestar.embedding.spread_variable import SpreadEmbeddingVariable
+from lodestar.embedding.table_parts import TablePart
 from lodestar.embedding.workers import Workers
 from lodestar.ops import embedding_partition_ops
 
@@ -44,12 +45,12 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
     counts_occurrences = False
     workers: Workers
 
-    def _make_rows(self) -> None:
+    def _make_parts(self) -> tuple[TablePart, ...]:
         if self.shared_rows:
             raise NotImplementedError(
                 f"The table '{self.name}' has {self._shared_rows!r}, whose "
                 "rows are of no one worker. Under MultiWorkerMirroredStrategy "
-                "use missing='initial' or a vector."
+                "use default_row='initial' or a vector."
             )
         found = workers.of_strategy()
         assert found is not None
@@ -60,19 +61,16 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
                 f"{self.workers.replicas} replicas each. Give each worker of "
                 "MultiWorkerMirroredStrategy one device."
             )
-        # No part of a checkpoint, as which Keras would track it.
-        object.__setattr__(self, "_strategy", tf.distribute.get_strategy())
+        self._strategy = tf.distribute.get_strategy()
         # Of each policy the share of this worker.
         self._own_eviction = [
             table_parts.shares(policy, self.workers.count)[self.workers.index]
             for policy in self._eviction
         ]
         # A table without a name draws a seed in each process.
-        words = _FIRST_VALUES.pack(self._seed, self._init_salt)
-        self._seed, self._init_salt = _FIRST_VALUES.unpack(
-            self.exchange(words)[0]
-        )
-        super()._make_rows()
+        words = _FIRST_VALUES.pack(self._seed, self._salt)
+        self._seed, self._salt = _FIRST_VALUES.unpack(self.exchange(words)[0])
+        return super()._make_parts()
 
     def _attributes(self) -> dict[str, Any]:
         own = getattr(self, "_own_eviction", self._eviction)
@@ -84,7 +82,7 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
     def lookup_inputs(self) -> tuple[tf.Tensor, tf.Tensor]:
         """A hook that gets no gradient, and what an id without a row reads."""
         return (
-            tf.zeros([0, self.dim], self.dtype),
+            tf.zeros([0, self.output_dim], self.row_dtype),
             tf.constant(self._missing_values),
         )
 
@@ -92,7 +90,7 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
         """As that of EmbeddingVariable, of those ids that are of this worker."""
         divided = embedding_partition_ops.partition_rows(
             ids_lib.to_dense_int64(ids, "insert_or_assign"),
-            ids_lib.to_numbers(rows, "rows", self.dtype),
+            ids_lib.to_numbers(rows, "rows", self.row_dtype),
             self.workers.count,
         )
         super().insert_or_assign(*divided[self.workers.index])
@@ -105,12 +103,6 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
         """As that of EmbeddingVariable, of all workers, which all call it."""
-        if not tf.executing_eagerly():
-            raise NotImplementedError(
-                f"The rows of {self!r} are not in this process alone, as a "
-                "SavedModel needs them. Restore a snapshot or checkpoint in "
-                "a process without a strategy, and export the model there."
-            )
         own = super().export_all(optimizer_slots, with_rows)
         slots = "optimizer_slots"  # [S, N, D], and are gathered by N
         own[slots] = tf.transpose(own[slots], [1, 0, 2])
@@ -123,7 +115,16 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
             part[slots] = tf.transpose(part[slots], [1, 0, 2])
         return table_parts.merged(parts)
 
-    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+    def _saved_children(self, save_type: str) -> dict[str, Any]:
+        if save_type == "savedmodel":
+            raise NotImplementedError(
+                f"The rows of {self!r} are not in this process alone, as a "
+                "SavedModel needs them. Restore a snapshot or checkpoint in "
+                "a process without a strategy, and export the model there."
+            )
+        return super()._saved_children(save_type)
+
+    def _capture_for_checkpoint(self, captures: Any) -> None:
         raise RuntimeError(
             f"{self!r} cannot be in an asynchronous checkpoint: the workers of "
             "MultiWorkerMirroredStrategy gather its rows together, between two "

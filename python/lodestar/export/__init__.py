@@ -1,15 +1,8 @@
-"""Models for serving."""
+"""SavedModels for serving."""
 
-from lodestar.export.compare import MismatchError, OutputDifference
-from lodestar.export.saved_model import saved_model
-from lodestar.export.stock_saved_model import stock_saved_model
-from lodestar.export.verify import Verification, verify
+from lodestar.export.compare import MismatchError
+from lodestar.export.save import save
+from lodestar.export.save_plain import save_plain
+from lodestar.export.verify import verify
 
-__all__ = [
-    "MismatchError",
-    "OutputDifference",
-    "Verification",
-    "saved_model",
-    "stock_saved_model",
-    "verify",
-]
+__all__ = ["MismatchError", "save", "save_plain", "verify"]

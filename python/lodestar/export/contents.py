@@ -7,7 +7,6 @@ import keras
 import tensorflow as tf
 
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.hook_variable import as_hook
 from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.lookup import IdTable
 
@@ -46,8 +45,9 @@ def model_contents(model: keras.Model) -> ModelContents:
             id_tables[_numbered(child.name, id_tables)] = child
         elif not isinstance(child, LookupCounters):
             resources.append(child)
-    # Hooks come with their tables.
-    variables = [v for v in model.variables if as_hook(v) is None]
+    variables = [
+        v for v in model.variables if not isinstance(v, EmbeddingVariable)
+    ]
     weights = {id(v) for v in model.weights}
     return ModelContents(
         tables,
@@ -58,11 +58,11 @@ def model_contents(model: keras.Model) -> ModelContents:
     )
 
 
-def _resources(root: Any) -> Iterator[_Resource]:
-    """The resources below `root`, but for those of optimizers."""
+def _resources(root: Any) -> Iterator[_Resource | EmbeddingVariable]:
+    """The resources and tables below `root`, but for those of optimizers."""
     waiting, seen = [root], {id(root)}
     for parent in waiting:
-        if isinstance(parent, tf.saved_model.experimental.TrackableResource):
+        if isinstance(parent, _Resource | EmbeddingVariable):
             yield parent
         for child in tf.train.TrackableView.children(parent).values():
             optimizer = isinstance(child, keras.optimizers.Optimizer)
@@ -70,10 +70,11 @@ def _resources(root: Any) -> Iterator[_Resource]:
                 seen.add(id(child))
                 waiting.append(child)
     # TensorFlow does not look into lists and dicts of a Keras layer.
-    for hook in map(as_hook, root.variables):
-        if hook is not None and id(hook.table) not in seen:
-            seen.add(id(hook.table))
-            yield hook.table
+    for variable in root.variables:
+        table = isinstance(variable, EmbeddingVariable)
+        if table and id(variable) not in seen:
+            seen.add(id(variable))
+            yield variable
 
 
 def _numbered(name: str, taken: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ class ExampleForm:
 
     The input of a column has the name and the values that the column has in
     training files, as `Schema.example_features` says: an id for a one-hot
-    column, and `missing` where a dense feature is absent.
+    column, and `fill_value` where a dense feature is absent.
 
     Raises:
         ValueError: An input has no such form; the text names it.

@@ -75,7 +75,7 @@ def describe(
     """What features.json says of an export.
 
     Args:
-        signature: As of `saved_model`.
+        signature: As of `save`.
         specs: The inputs of the model.
         plain: What `serving_default` takes.
         outputs: Name -> symbolic output.
@@ -249,21 +249,22 @@ def _table(
     key: str, table: EmbeddingVariable, lookups: Sequence[SeenLookUp]
 ) -> dict[str, Any]:
     config = table.get_config()
-    missing = config["missing"]
+    default_row = config["default_row"]
+    seed, salt = config["seed"]
     return {
         "key": key,
         "name": table.name,
-        "dim": table.dim,
-        "dtype": table.dtype.name,
+        "dim": table.output_dim,
+        "dtype": table.dtype,
         "rows": int(table.size()),
-        "missing": {"rule": "vector", "vector": missing}
-        if isinstance(missing, list)
-        else {"rule": "shared_rows", **missing["config"]}
-        if isinstance(missing, dict)
-        else {"rule": missing},
-        "initializer": config["initializer"],
-        "seed": config["seed"],
-        "init_salt": config["init_salt"],
+        "missing": {"rule": "vector", "vector": default_row}
+        if isinstance(default_row, list)
+        else {"rule": "shared_rows", **default_row["config"]}
+        if isinstance(default_row, dict)
+        else {"rule": default_row},
+        "initializer": config["embeddings_initializer"],
+        "seed": seed,
+        "init_salt": salt,
         "read_by": [
             {
                 **at._asdict(),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lodestar.export.stock.graph_check import all_nodes
+from lodestar.export.plain.graph_check import all_nodes
 
 # Those that look ids up write where these attributes are true.
 _WRITING_ATTRIBUTES = ("insert", "count")

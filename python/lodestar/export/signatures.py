@@ -94,7 +94,7 @@ def model_inputs(
     if structure is None:
         raise ValueError(
             f"the inputs of `model`, a {type(model).__name__}, are not known; "
-            "give them: saved_model(..., inputs={'ids': "
+            "give them: export.save(..., inputs={'ids': "
             "tf.RaggedTensorSpec([None, None], tf.int64)}), or set its attribute "
             "`schema`."
         )
@@ -180,12 +180,12 @@ def plain_tensors(
     padding_id: Any = None,
     columns: Mapping[str, Column] = {},
 ) -> PlainTensors:
-    """Inputs as the plain tensors that `signature` takes; see `saved_model`.
+    """Inputs as the plain tensors that `signature` takes; see `save`.
 
     Args:
         specs: The inputs.
-        signature: As of `saved_model`.
-        padding_id: As of `saved_model`.
+        signature: As of `save`.
+        padding_id: As of `save`.
         columns: Name -> column, as whose values `examples` hold an input.
 
     Raises:

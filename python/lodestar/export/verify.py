@@ -44,11 +44,11 @@ def verify(
 ) -> Verification:
     """Checks that an export gives the scores of `model`, example by example.
 
-    Loads the folder that `saved_model` or `stock_saved_model` wrote, and runs
+    Loads the folder that `save` or `save_plain` wrote, and runs
     the batch through `serve` and all signatures, `from_rows` included, which
     is given the rows that the model looks up.
 
-    >>> lodestar.export.saved_model(model, path)
+    >>> lodestar.export.save(model, path)
     >>> lodestar.export.verify(model, path, features).max_difference < 1e-6
     True
 

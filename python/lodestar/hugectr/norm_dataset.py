@@ -9,7 +9,12 @@ from lodestar._checks import check_choice
 from lodestar._formats import CHECKS
 from lodestar._library import gen_ops
 from lodestar._typing import StrPaths
-from lodestar.data.record_dataset import as_paths, options_of, record_dataset
+from lodestar.data.record_dataset import (
+    are_known,
+    as_paths,
+    options_of,
+    record_dataset,
+)
 from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.hugectr.file_list import read_file_list
@@ -81,7 +86,7 @@ def NormDataset(
         key_type=key_type,
         check=check,
     )
-    if not isinstance(files, SharedFileList) and not read.open_command:
+    if are_known(files, read):
         paths = as_paths(files)
         files = []
         for path in paths:

@@ -10,7 +10,12 @@ from lodestar._checks import check_at_least, check_choice
 from lodestar._errors import DataError
 from lodestar._library import gen_ops
 from lodestar._typing import StrPaths
-from lodestar.data.record_dataset import as_paths, options_of, record_dataset
+from lodestar.data.record_dataset import (
+    are_known,
+    as_paths,
+    options_of,
+    record_dataset,
+)
 from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.hugectr.key_records import KEY_DTYPES, WORD, slot_kinds
@@ -85,11 +90,7 @@ def RawDataset(
     if num_samples is not None:
         check_at_least("num_samples", num_samples, 1)
     nnz = raw_nnz(spec, layout, nnz_per_slot)
-    if (
-        read.on_error == "raise"
-        and not read.open_command
-        and not isinstance(files, SharedFileList)
-    ):
+    if read.on_error == "raise" and are_known(files, read):
         stride = (
             sum(s.num_values or 0 for s in spec if s.name not in nnz)
             * WORD.itemsize

@@ -14,37 +14,7 @@ def plan_devices(
     devices: Sequence[str],
     plan: Mapping[str, str | Sequence[str]] | None = None,
 ) -> Plan:
-    """Shares features out to devices, as EmbeddingCollection does.
-
-    >>> plan = lodestar.layers.plan_devices(
-    ...     {"user": lodestar.Feature(dim=64, expected_rows=10**9),
-    ...      "item": lodestar.Feature(dim=64, expected_rows=10**6),
-    ...      "word": lodestar.Feature(dim=16, expected_rows=10**6)},
-    ...     ["/CPU:0", "/CPU:1"])
-    >>> plan["user"]
-    ('/device:CPU:0', '/device:CPU:1')
-    >>> plan["item"], plan["word"]
-    (('/device:CPU:0',), ('/device:CPU:1',))
-
-    Each table has a share of all bytes of rows, expected_rows x dim x the
-    bytes of a number, and one of all numbers that are looked up, expected_ids x
-    dim. A table with more bytes than a device's even share is spread over all
-    devices by a hash of its ids. The others go, largest first, to the device
-    with the least of both so far (longest processing time first: Graham, 1969).
-
-    Args:
-        features: Name -> Feature, or the `dim` of one, as EmbeddingCollection
-            takes them. Those with a `table` stay where that lies.
-        devices: To share them out to.
-        plan: Name -> the device of its table, or several that its rows are
-            spread over: what is decided already, of `devices`.
-
-    Returns:
-        Name -> devices, for each feature whose table lies on some.
-
-    Raises:
-        ValueError: `plan` names no feature with a `dim`, or another device.
-    """
+    """Returns what `EmbeddingCollection.plan_devices` says."""
     devices = check_devices(devices)
     if len(set(devices)) < len(devices):
         raise ValueError(f"`devices`={list(devices)} names a device twice.")
@@ -82,10 +52,12 @@ def _tables(features: Mapping[str, Feature | int]) -> dict[str, Feature]:
     if not isinstance(features, Mapping):
         raise ValueError(
             f"`features` is a {type(features).__name__}, wanted a dict of "
-            "name -> lodestar.Feature, or the dim of one."
+            "name -> lodestar.Feature, or the output_dim of one."
         )
     return {
-        name: feature if isinstance(feature, Feature) else Feature(dim=feature)
+        name: feature
+        if isinstance(feature, Feature)
+        else Feature(output_dim=feature)
         for name, feature in features.items()
     }
 
@@ -151,10 +123,11 @@ def _shares(
     seen: set[int] = set()
     for name, feature in features.items():
         if feature.table is not None:
-            dim, size = feature.table.dim, feature.table.dtype.size
+            table = feature.table
+            dim, size = table.output_dim, table.row_dtype.size
         else:
-            assert feature.dim is not None
-            dim, size = feature.dim, 4
+            assert feature.output_dim is not None
+            dim, size = feature.output_dim, 4
         rows = (
             average if feature.expected_rows is None else feature.expected_rows
         )

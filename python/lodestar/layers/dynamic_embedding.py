@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -10,14 +11,14 @@ import tensorflow as tf
 from lodestar._checks import check_flag, check_size
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.initializers import first_value_words
+from lodestar.embedding.initializers import current_names, first_value_words
 from lodestar.embedding.lookup_arguments import (
     check_bag_axis,
     check_training,
     refuse_sizes,
 )
 from lodestar.layers import ragged_rows  # noqa: F401  # for its errors
-from lodestar.layers.feature import Feature, serialize_table
+from lodestar.layers.feature import Feature, deserialize_table, serialize_table
 from lodestar.layers.lookup_observer import LookUp, observed
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
@@ -26,8 +27,7 @@ _REFUSED = {
     "embeddings_regularizer": (
         "a penalty over a table without bounds has no gradient per step. "
         "Decay the rows that a step reads instead: model.compile("
-        "optimizer=lodestar.optimizers.DynamicEmbeddingOptimizer("
-        "keras.optimizers.Adam(1e-3, weight_decay=1e-5)))"
+        "lodestar.optimizers.Adam(1e-3, weight_decay=1e-5))"
     ),
     "embeddings_constraint": (
         "only the rows that a step reads can be changed. Normalise them where "
@@ -46,12 +46,12 @@ _REFUSED = {
     ),
     "input_length": "ids come in any number. Leave it out",
 }
-# What the config of a layer has of its own table, beside what is called otherwise
-# there or may be absent.
+# Entries of a layer's config that come from its own table.
 _OF_OWN_TABLE = (
-    "missing",
+    "output_dim",
+    "embeddings_initializer",
+    "default_row",
     "seed",
-    "init_salt",
     "admission",
     "eviction",
     "devices",
@@ -79,7 +79,7 @@ def symbolic_rows(ids: Any, feature: Feature, dtype: str) -> keras.KerasTensor:
             shape = (*shape[:-1], min(shape[-1], feature.max_length))
     assert feature.table is not None
     return keras.KerasTensor(
-        (*shape, feature.table.dim),
+        (*shape, feature.table.output_dim),
         dtype=dtype,
         **({"ragged": True} if ragged else {}),
     )
@@ -107,8 +107,8 @@ def padding_mask(ids: Any, feature: Feature) -> Any:
 class DynamicEmbedding(TableLayer):
     """Rows that appear when an id is first trained on; no vocabulary, no size.
 
-    Train it with `lodestar.optimizers.DynamicEmbeddingOptimizer`; any other
-    optimizer raises an error with the line to use.
+    Train it with one of `lodestar.optimizers`, or give it an `optimizer` of
+    its own, which then works beside any Keras optimizer.
 
     >>> ids = keras.Input((None,), dtype="int64", ragged=True)
     >>> rows = lodestar.layers.DynamicEmbedding(16, combiner="mean")(ids)
@@ -119,13 +119,13 @@ class DynamicEmbedding(TableLayer):
 
     Args:
         output_dim: D, the numbers of a row; or give `table`.
-        embeddings_initializer: As `initializer` of EmbeddingVariable.
+        embeddings_initializer: As that of EmbeddingVariable.
         combiner: `"sum"`, `"mean"`, `"sqrtn"`, `"max"`, `"first"`, `"last"`
             over the innermost axis of the ids; None: a row for each id.
         padding_id: An id that stands for no id: zeros, no row, no part in a
             bag, and False in the Keras mask.
         default_id: With a combiner: the id whose row an empty bag reads.
-        missing: As `missing` of EmbeddingVariable.
+        default_row: As that of EmbeddingVariable.
         admission: As `admission` of EmbeddingVariable.
         eviction: As `eviction` of EmbeddingVariable.
         salt: Text that keeps this layer's ids apart from those of others on
@@ -133,11 +133,10 @@ class DynamicEmbedding(TableLayer):
         column: Strings are hashed with this name, as `lodestar.hash_ids` does.
         optimizer: As `optimizer` of EmbeddingVariable.
         table: An EmbeddingVariable to share, in place of `output_dim`,
-            `embeddings_initializer`, `missing`, `admission`, `eviction`,
-            `optimizer`, `seed`, `init_salt` and `devices`.
+            `embeddings_initializer`, `default_row`, `admission`,
+            `eviction`, `optimizer`, `seed` and `devices`.
         grow: False: training adds no ids.
         seed: As `seed` of EmbeddingVariable; `name` counts if it is given.
-        init_salt: As `init_salt` of EmbeddingVariable.
         devices: As `devices` of EmbeddingVariable.
         dtype: Keras dtype policy of the result, which rows are cast to; they
             are float32, or of the dtype of `table`.
@@ -168,7 +167,7 @@ class DynamicEmbedding(TableLayer):
         combiner: str | None = None,
         padding_id: int | None = None,
         default_id: int | None = None,
-        missing: Any = "zeros",
+        default_row: Any = "zeros",
         salt: str | None = None,
         column: str | None = None,
         admission: Any = None,
@@ -176,8 +175,7 @@ class DynamicEmbedding(TableLayer):
         optimizer: Any = None,
         table: EmbeddingVariable | None = None,
         grow: bool = True,
-        seed: int | None = None,
-        init_salt: int | None = None,
+        seed: int | Sequence[int] | None = None,
         devices: Any = None,
         dtype: Any = None,
         name: str | None = None,
@@ -198,13 +196,12 @@ class DynamicEmbedding(TableLayer):
                 "exactly one of them."
             )
         of_table = {
-            "initializer": embeddings_initializer,
-            "missing": missing,
+            "embeddings_initializer": embeddings_initializer,
+            "default_row": default_row,
             "admission": admission,
             "eviction": eviction,
             "optimizer": optimizer,
             "seed": seed,
-            "init_salt": init_salt,
             "devices": devices,
         }
         self._owns_table = table is None
@@ -213,9 +210,7 @@ class DynamicEmbedding(TableLayer):
             if output_dim > _WIDE:
                 warnings.warn(_wide_rows(output_dim), stacklevel=2)
             # By the name that was given, which is not the layer's if none was.
-            of_table["seed"], of_table["init_salt"] = first_value_words(
-                seed, init_salt, name
-            )
+            of_table["seed"] = first_value_words(seed, name)
             table = EmbeddingVariable(output_dim, name=self.name, **of_table)
         else:
             _refuse_beside_table(of_table)
@@ -228,17 +223,16 @@ class DynamicEmbedding(TableLayer):
             column=column,
         )
         assert self.feature.table is not None
-        self.table: EmbeddingVariable = self.feature.table
-        self.hook = self.hold(self.table)
+        self.table: EmbeddingVariable = self.hold(self.feature.table)
         self.grow = check_flag("grow", grow)
         self._seen = SeenInputs()
-        self.optimizer = self.hook.row_optimizer
+        self.optimizer = self.table.optimizer
         self.built = True  # the table depends on no input
 
     @property
     def output_dim(self) -> int:
         """D, the numbers of a row."""
-        return self.table.dim
+        return self.table.output_dim
 
     @property
     def combiner(self) -> str | None:
@@ -252,7 +246,7 @@ class DynamicEmbedding(TableLayer):
         self._see(ids)
         check_training(training)
         if training is None:
-            training = self.hook.infer_training()
+            training = self.table.infer_training()
         rows = self.table.lookup(
             feature.table_ids(ids),
             training=bool(training and self.trainable),
@@ -311,8 +305,6 @@ class DynamicEmbedding(TableLayer):
             config["table"] = serialize_table(self.table)
             return config
         own = self.table.get_config()
-        config["output_dim"] = own["dim"]
-        config["embeddings_initializer"] = own["initializer"]
         for name in _OF_OWN_TABLE:
             config[name] = own[name]
         if own["optimizer"] is not None:
@@ -321,14 +313,15 @@ class DynamicEmbedding(TableLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "DynamicEmbedding":
-        config = dict(config)
+        config = current_names(config)
         if isinstance(config.get("output_dim"), float):
             config["output_dim"] = int(config["output_dim"])
-        for name in ("table", "optimizer"):
-            if isinstance(config.get(name), dict):
-                config[name] = keras.saving.deserialize_keras_object(
-                    config[name]
-                )
+        if isinstance(config.get("table"), dict):
+            config["table"] = deserialize_table(config["table"])
+        if isinstance(config.get("optimizer"), dict):
+            config["optimizer"] = keras.saving.deserialize_keras_object(
+                config["optimizer"]
+            )
         return cls(**config)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DynamicEmbedding":
@@ -338,11 +331,7 @@ class DynamicEmbedding(TableLayer):
         # layer and holds its table would get another one.
         config = self.get_config()
         if self._owns_table:
-            for name in (
-                "output_dim",
-                "embeddings_initializer",
-                *_OF_OWN_TABLE,
-            ):
+            for name in _OF_OWN_TABLE:
                 del config[name]
             config.pop("optimizer", None)
         config["table"] = copy.deepcopy(self.table, memo)
@@ -363,14 +352,13 @@ def _wide_rows(output_dim: int) -> str:
 
 def _refuse_beside_table(options: dict[str, Any]) -> None:
     """Raises ValueError for options that a table has been made with."""
-    defaults = {"initializer": "uniform", "missing": "zeros"}
+    defaults = {"embeddings_initializer": "uniform", "default_row": "zeros"}
     given = []
     for name, value in options.items():
         default = defaults.get(name)
         # Never == of an array.
         if value is default or (isinstance(value, str) and value == default):
             continue
-        name = "embeddings_initializer" if name == "initializer" else name
         given.append(f"`{name}`")
     if given:
         raise ValueError(

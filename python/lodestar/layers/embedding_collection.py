@@ -21,13 +21,13 @@ from lodestar.embedding import (
 )
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import check_bag_axis, check_training
-from lodestar.layers.device_plan import plan_devices
+from lodestar.layers import device_plan
 from lodestar.layers.dynamic_embedding import (
     check_symbolic_ids,
     padding_mask,
     symbolic_rows,
 )
-from lodestar.layers.feature import Feature, serialize_table
+from lodestar.layers.feature import Feature, deserialize_table, serialize_table
 from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.layers.lookup_observer import LookUp, observed
 from lodestar.layers.seen_inputs import SeenInputs
@@ -49,7 +49,7 @@ class EmbeddingCollection(TableLayer):
     >>> embed = lodestar.layers.EmbeddingCollection({
     ...     "viewer": lodestar.Feature(user),
     ...     "friends": lodestar.Feature(user, combiner="mean"),
-    ...     "items": lodestar.Feature(dim=16, combiner="sum"),
+    ...     "items": lodestar.Feature(output_dim=16, combiner="sum"),
     ... })
 
     Tables may differ in dim and dtype, and a table may serve features with different
@@ -58,7 +58,7 @@ class EmbeddingCollection(TableLayer):
     of all features, with zeros for features that its loss does not use.
 
     Args:
-        features: Name -> Feature, or the `dim` of one with a table of its own.
+        features: Name -> Feature, or the `output_dim` of one with its own table.
             Such tables are called `<name>`, or `<layer>_<name>` where the
             layer is given a name.
         devices: GPUs, or CPUs, that the tables which the layer makes are shared
@@ -97,7 +97,7 @@ class EmbeddingCollection(TableLayer):
         if not isinstance(features, Mapping):
             raise ValueError(
                 f"`features` is a {type(features).__name__}, wanted a dict of "
-                "name -> lodestar.Feature, or the dim of one."
+                "name -> lodestar.Feature, or the output_dim of one."
             )
         if not features:
             raise ValueError("`features` is empty.")
@@ -115,14 +115,14 @@ class EmbeddingCollection(TableLayer):
             if not isinstance(feature, (Feature, numbers.Real)):
                 raise ValueError(
                     f"`features[{key!r}]` is a {type(feature).__name__}, "
-                    "wanted a lodestar.Feature, or the dim of one."
+                    "wanted a lodestar.Feature, or the output_dim of one."
                 )
             if not isinstance(feature, Feature):
                 size = check_size(f"features[{key!r}]", feature)
-                feature = Feature(dim=size)
+                feature = Feature(output_dim=size)
             read[key] = feature
         if devices is not None:
-            for key, chosen in plan_devices(read, devices, plan).items():
+            for key, chosen in self.plan_devices(read, devices, plan).items():
                 if read[key].table is None:
                     read[key] = dataclasses.replace(read[key], devices=chosen)
         for key, feature in read.items():
@@ -160,11 +160,50 @@ class EmbeddingCollection(TableLayer):
             setattr(self, f"counters_{index}", counted.counters)
         # Attributes of their own, which Keras and checkpoints track.
         for index, table in enumerate(tables):
-            setattr(self, f"table_{index}", table)
-            hook = self.hold(table)
-            setattr(self, f"hook_{index}", hook)
-            setattr(self, f"optimizer_{index}", hook.row_optimizer)
+            setattr(self, f"table_{index}", self.hold(table))
+            setattr(self, f"optimizer_{index}", table.optimizer)
         self.built = True
+
+    @classmethod
+    def plan_devices(
+        cls,
+        features: Mapping[str, Feature | int],
+        devices: Sequence[str],
+        plan: Mapping[str, str | Sequence[str]] | None = None,
+    ) -> dict[str, tuple[str, ...]]:
+        """Assigns features to devices as a collection does, without making one.
+
+        >>> plan = lodestar.layers.EmbeddingCollection.plan_devices(
+        ...     {"user": lodestar.Feature(output_dim=64, expected_rows=10**9),
+        ...      "item": lodestar.Feature(output_dim=64, expected_rows=10**6),
+        ...      "word": lodestar.Feature(output_dim=16, expected_rows=10**6)},
+        ...     ["/CPU:0", "/CPU:1"])
+        >>> plan["user"]
+        ('/device:CPU:0', '/device:CPU:1')
+        >>> plan["item"], plan["word"]
+        (('/device:CPU:0',), ('/device:CPU:1',))
+
+        The load of a table is its share of all bytes of rows (`expected_rows` x
+        `output_dim` x bytes per number) plus its share of all numbers looked up
+        (`expected_ids` x `output_dim`). A table with more bytes than a device's
+        even share is partitioned over all devices by a hash of its ids. Each other
+        table goes, largest first, to the device with the least load so far (longest
+        processing time first: Graham, 1969).
+
+        Args:
+            features: Name -> Feature, or the `output_dim` of one. A Feature with a
+                `table` stays where its table is.
+            devices: The devices to assign tables to.
+            plan: Name -> the device of its table, or several for its rows: the
+                assignments of `devices` that are already decided.
+
+        Returns:
+            Name -> devices, for each feature whose table is on some.
+
+        Raises:
+            ValueError: `plan` has an unknown feature or device.
+        """
+        return device_plan.plan_devices(features, devices, plan)
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -196,8 +235,7 @@ class EmbeddingCollection(TableLayer):
         self._see(inputs)
         check_training(training)
         if training is None:
-            hooks = [table.hook_for_layer() for table in self._tables]
-            training = any([hook.infer_training() for hook in hooks])
+            training = any([t.infer_training() for t in self._tables])
         training = bool(training and self.trainable)
         batches = [
             _batch(name, feature, inputs[name], weights.get(name))
@@ -381,10 +419,7 @@ class EmbeddingCollection(TableLayer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EmbeddingCollection":
         config = dict(config)
-        tables = [
-            keras.saving.deserialize_keras_object(table)
-            for table in config.pop("tables")
-        ]
+        tables = [deserialize_table(table) for table in config.pop("tables")]
         features = {
             name: Feature(**{**feature, "table": tables[feature["table"]]})
             for name, feature in config.pop("features").items()

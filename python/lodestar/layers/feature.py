@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar._checks import check_size, check_text, is_number
 from lodestar._typing import AnyTensor
 from lodestar.embedding import ids as ids_lib
@@ -19,12 +20,12 @@ class Feature:
     """How an EmbeddingCollection reads one feature, and from which table.
 
     >>> lodestar.Feature(lodestar.EmbeddingVariable(16, name="item"), "mean")
-    >>> lodestar.Feature(dim=16, combiner="mean")
+    >>> lodestar.Feature(output_dim=16, combiner="mean")
 
     Attributes:
         table: The EmbeddingVariable, which may serve several features; or None
-            with `dim`: the collection makes one of the feature's name, which
-            is that of the feature in `collection.features`.
+            with `output_dim`: the collection makes one of the feature's name,
+            which is that of the feature in `collection.features`.
         combiner: `"sum"`, `"mean"`, `"sqrtn"`, `"max"`, `"first"`, `"last"`
             over the innermost axis of the ids; None: a row for each id.
         salt: Text that keeps this feature's ids apart from those of others on
@@ -35,10 +36,10 @@ class Feature:
         max_length: Ids after the first `max_length` of a bag are left out;
             without a combiner of the innermost axis, unless it is the only one.
         column: Strings are hashed with this name, as `lodestar.hash_ids` does.
-        dim: Numbers in a row of a table of the feature's own.
-        initializer: With `dim`: as `initializer` of EmbeddingVariable.
-        optimizer: With `dim`: as `optimizer` of EmbeddingVariable.
-        devices: With `dim`: as `devices` of EmbeddingVariable.
+        output_dim: Numbers in a row of a table of the feature's own.
+        embeddings_initializer: With `output_dim`: as that of EmbeddingVariable.
+        optimizer: With `output_dim`: as `optimizer` of EmbeddingVariable.
+        devices: With `output_dim`: as `devices` of EmbeddingVariable.
         expected_rows: How many rows the table may come to have; with
             `expected_ids`, ids an example on average, what `devices` of
             EmbeddingCollection shares tables out by. Never a limit.
@@ -56,40 +57,36 @@ class Feature:
     max_length: int | None = None
     _: dataclasses.KW_ONLY
     column: str | None = None
-    dim: int | None = None
-    initializer: Any = "uniform"
+    output_dim: int | None = None
+    embeddings_initializer: Any = "uniform"
     optimizer: Any = None
     devices: Any = None
     expected_rows: float | None = None
     expected_ids: float | None = None
 
     def __post_init__(self) -> None:
-        if (self.table is None) == (self.dim is None):
+        if (self.table is None) == (self.output_dim is None):
             raise ValueError(
-                f"`table`={self.table!r} and `dim`={self.dim!r}: give exactly "
-                "one of them."
+                f"`table`={self.table!r} and `output_dim`={self.output_dim!r}: "
+                "give exactly one of them."
             )
-        if self.dim is not None:
-            check_size("dim", self.dim)
+        if self.output_dim is not None:
+            check_size("output_dim", self.output_dim)
         elif not isinstance(self.table, EmbeddingVariable):
             raise ValueError(
                 f"`table` is a {type(self.table).__name__}, wanted a "
-                "lodestar.EmbeddingVariable; `dim=` makes one."
+                "lodestar.EmbeddingVariable; `output_dim=` makes one."
             )
         elif (
-            self.initializer != "uniform"
+            self.embeddings_initializer != "uniform"
             or self.optimizer is not None
             or self.devices is not None
         ):
             raise ValueError(
-                "`initializer`, `optimizer` or `devices` given beside `table`; "
-                "they belong to the table: lodestar.EmbeddingVariable(dim, "
-                "initializer=..., optimizer=...)."
+                "`embeddings_initializer`, `optimizer` or `devices` given beside "
+                "`table`; they belong to the table: "
+                "lodestar.EmbeddingVariable(output_dim, optimizer=...)."
             )
-        if self.table is not None:
-            # Of a shallow copy the table itself: layers, and what saves them,
-            # tell tables apart by object.
-            object.__setattr__(self, "table", self.table.hook_for_layer().table)
         check_bags(self.combiner, self.padding_id, self.default_id)
         for name in ("expected_rows", "expected_ids"):
             value = getattr(self, name)
@@ -104,10 +101,10 @@ class Feature:
         """This feature; where it has no table, with a new one of `name`."""
         if self.table is not None:
             return self
-        assert self.dim is not None
+        assert self.output_dim is not None
         table = EmbeddingVariable(
-            self.dim,
-            initializer=self.initializer,
+            self.output_dim,
+            embeddings_initializer=self.embeddings_initializer,
             optimizer=self.optimizer,
             devices=self.devices,
             name=name,
@@ -115,8 +112,8 @@ class Feature:
         return dataclasses.replace(
             self,
             table=table,
-            dim=None,
-            initializer="uniform",
+            output_dim=None,
+            embeddings_initializer="uniform",
             optimizer=None,
             devices=None,
         )
@@ -168,5 +165,27 @@ def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:
     still holds, and a layer's config is copied on the way into the file. So
     every config of a table carries the mark from the start.
     """
-    config = keras.saving.serialize_keras_object(table)
-    return {**config, "shared_object_id": id(table)}
+    # Keras's own function would serialize the values of a variable.
+    return {
+        "module": type(table).__module__,
+        "class_name": type(table).__name__,
+        "config": table.get_config(),
+        "registered_name": keras.saving.get_registered_name(type(table)),
+        "shared_object_id": id(table),
+    }
+
+
+def deserialize_table(config: dict[str, Any]) -> EmbeddingVariable:
+    """Returns the table of a config, one for all layers of a model.
+
+    Keras itself shares marked objects only while it loads a file.
+    """
+    mark = config.get("shared_object_id")
+    if mark is not None:
+        for layer in _private.layers_made_together():
+            for variable in layer.variables:
+                if getattr(variable, "shared_object_id", None) == mark:
+                    return variable
+    table = keras.saving.deserialize_keras_object(config)
+    table.shared_object_id = mark
+    return table

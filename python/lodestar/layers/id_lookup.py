@@ -94,7 +94,7 @@ class IdLookup(keras.layers.Layer):
         ValueError: an option out of range, or a vocabulary that is empty, too
             large, or has a key twice or a special token among its keys.
         tf.errors.OpError: a vocabulary file that cannot be read, as
-            `IdTable.import_file` says.
+            `IdTable.load_file` says.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class IdLookup(keras.layers.Layer):
         with tf.init_scope():
             if isinstance(vocabulary, str):
                 file_table = IdTable([], key_dtype=self.vocabulary_dtype)
-                file_table.import_file(vocabulary)
+                file_table.load_file(vocabulary)
                 vocabulary = file_table.export()[0]
             self._set_keys(_as_keys(vocabulary, self.vocabulary_dtype))
 
@@ -228,7 +228,7 @@ class IdLookup(keras.layers.Layer):
             keys = tf.concat([keys, self._one_key(self.mask_token)], 0)
             ids = tf.concat([ids, [mask_id]], 0)
         try:
-            self._table.import_(keys, ids)
+            self._table.load(keys, ids)
         except tf.errors.InvalidArgumentError:
             unique, _, number = tf.unique_with_counts(keys)
             repeated = tf.boolean_mask(unique, number > 1).numpy().tolist()
@@ -495,7 +495,9 @@ class IdLookup(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns what `from_config` needs; the vocabulary is saved apart."""
+        keys = self.get_vocabulary(False) if _private.is_cloning() else []
         return {
+            **({"vocabulary": keys} if keys else {}),
             **super().get_config(),
             "num_oov_indices": self.num_oov_indices,
             "mask_token": self.mask_token,

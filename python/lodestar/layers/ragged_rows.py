@@ -7,8 +7,8 @@ import tensorflow as tf
 _RAGGED = (
     "Ragged rows of shape {shape} were given to something that takes a dense "
     "tensor, as Keras's Dense does. Pool the rows of each example with "
-    "`combiner=` of the embedding (or lodestar.layers.SequencePool), or pad "
-    "them with lodestar.layers.SequencePad."
+    "`combiner=` of the embedding (or lodestar.sequence.pool), or pad them with "
+    "lodestar.sequence.pad."
 )
 
 

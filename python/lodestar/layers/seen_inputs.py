@@ -107,7 +107,7 @@ class SeenInputs:
                 f"'{symbolic_build.traced_function()}', which is being traced. "
                 "What fills short rows of a dense tensor is looked up like any "
                 "other id and changes the scores. To export the model with "
-                "ragged and sparse inputs, use lodestar.export.saved_model.",
+                "ragged and sparse inputs, use lodestar.export.save.",
                 stacklevel=3,
             )
 

@@ -8,10 +8,13 @@ import tensorflow as tf
 from lodestar import sequence
 from lodestar._checks import check_count
 from lodestar._typing import Shape
-from lodestar.layers.sequence_layer import SequenceLayer
+from lodestar.ops import symbolic_build
+from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 from lodestar.sequence.windows import rows_around
 
+# Arguments that a config holds as they are.
+_PLAIN = ("filters", "kernel_size", "start", "use_bias", "padding_trainable")
 # Arguments that Keras serializes, by what does it.
 _SERIALIZED = {
     "activation": keras.activations,
@@ -26,7 +29,7 @@ _SERIALIZED = {
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class SequenceConv(SequenceLayer):
+class SequenceConv(keras.layers.Layer):
     """Convolves each innermost sequence of a ragged input.
 
     Row i of the result is the activation of rows `i + start` to
@@ -66,14 +69,6 @@ class SequenceConv(SequenceLayer):
             or no static D.
     """
 
-    arguments = (
-        "filters",
-        "kernel_size",
-        "start",
-        "use_bias",
-        "padding_trainable",
-    )
-
     def __init__(
         self,
         filters: int,
@@ -91,7 +86,15 @@ class SequenceConv(SequenceLayer):
         padding_initializer: Any = "zeros",
         **kwargs: Any,
     ):
-        super().__init__(**kwargs)
+        if kwargs.get("activity_regularizer") is not None:
+            raise ValueError(
+                "SequenceConv does not support `activity_regularizer`, because "
+                "Keras cannot compute one for ragged outputs."
+            )
+        # A cast in Keras would make a symbolic ragged input a dense one.
+        kwargs.pop("autocast", None)
+        super().__init__(autocast=False, **kwargs)
+        self.supports_jit = False
         for name, size in (("filters", filters), ("kernel_size", kernel_size)):
             check_count(name, size)
         if start is not None:
@@ -109,6 +112,13 @@ class SequenceConv(SequenceLayer):
         self.bias_constraint = keras.constraints.get(bias_constraint)
         self.padding_trainable = bool(padding_trainable)
         self.padding_initializer = keras.initializers.get(padding_initializer)
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer; Keras does not accept a LoDTensor as an input."""
+        if not isinstance(inputs, LoDTensor):
+            return super().__call__(inputs, *args, **kwargs)
+        outputs = super().__call__(inputs.to_ragged(), *args, **kwargs)
+        return LoDTensor(outputs.flat_values, outputs.nested_row_splits)
 
     def build(self, input_shape: Any) -> None:
         self._check_rows(input_shape)
@@ -138,7 +148,7 @@ class SequenceConv(SequenceLayer):
             )
 
     def call(self, inputs: Any) -> Any:
-        inputs = self.check_ragged(inputs)
+        inputs = self._check_ragged(inputs)
         dtype = self.compute_dtype
 
         def cast(weight: Any) -> Any:
@@ -165,7 +175,24 @@ class SequenceConv(SequenceLayer):
     def compute_output_spec(
         self, inputs: keras.KerasTensor
     ) -> keras.KerasTensor:
-        return self.symbolic_output(inputs, self.compute_dtype)
+        self._check_ragged(inputs)
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape),
+            self.compute_dtype,
+            ragged=True,
+        )
+
+    def _check_ragged(self, x: Any) -> Any:
+        """Returns a ragged `x`, or the tensor that a placeholder stands for."""
+        x = symbolic_build.as_ragged(x)
+        if isinstance(x, tf.RaggedTensor) or getattr(x, "ragged", False):
+            return x
+        raise ValueError(
+            f"{self.name} needs a ragged input, got a dense one of shape "
+            f"{x.shape}. Declare it with keras.Input(..., ragged=True), give "
+            "such inputs to clone_model as `input_tensors`, and export the "
+            "model with lodestar.export.save."
+        )
 
     def _check_rows(self, shape: Any) -> None:
         if len(shape) < 3 or shape[-1] is None:
@@ -176,6 +203,8 @@ class SequenceConv(SequenceLayer):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
+        for name in _PLAIN:
+            config[name] = getattr(self, name)
         for name, kind in _SERIALIZED.items():
             config[name] = kind.serialize(getattr(self, name))
         return config

@@ -15,7 +15,7 @@ from lodestar._checks import check_unmasked
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.fit_callbacks import refuse_callbacks
-from lodestar.embedding.hook_variable import HookVariable, as_hook
+from lodestar.embedding.hook_variable import as_hook
 
 _KEY = "own_weight_{}"
 
@@ -51,13 +51,11 @@ class TableLayer(keras.layers.Layer):
         """The tables, by what their names in Keras's files begin with."""
         raise NotImplementedError
 
-    def hold(self, table: EmbeddingVariable) -> HookVariable:
-        """Says that this layer trains and saves `table`; returns its hook."""
-        hook = table.hook_for_layer()
-        hook.in_layer = True
+    def hold(self, table: EmbeddingVariable) -> EmbeddingVariable:
+        """Returns `table`, frozen if this layer is."""
         if not self.trainable:
-            hook.trainable = False  # as setting `trainable` later does
-        return hook
+            table.trainable = False  # as setting `trainable` later does
+        return table
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
@@ -70,19 +68,18 @@ class TableLayer(keras.layers.Layer):
         metrics: list[keras.metrics.Metric] = super().metrics
         return metrics
 
-    def count_params(self) -> int:
-        """Rows x dim of all tables: what `summary()` shows beside the layer."""
-        tables = self.tables_by_prefix().values()
-        return sum(table.count_params() for table in tables)
-
     def set_weights(self, weights: Any) -> None:
         """Refuses arrays, which do not say the ids of their rows.
 
         Raises:
             RuntimeError: Always.
         """
-        for table in self.tables_by_prefix().values():
-            table.set_weights(weights)
+        raise RuntimeError(
+            f"set_weights cannot set the rows of the layer '{self.name}': a "
+            "list of arrays has no ids. Use `table.insert_or_assign(ids, rows)`, "
+            "or `table.load_rows(other.export())` for rows of another table; "
+            "`model.load_weights` reads what `model.save_weights` wrote."
+        )
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
@@ -104,9 +101,9 @@ class TableLayer(keras.layers.Layer):
             ValueError: Others were saved, or of other dims, dtypes or shapes.
         """
         tables = self.tables_by_prefix()
+        table_store.load_tables(list(tables.values()), store, list(tables))
         for table in tables.values():
             table.keep_in(store)
-        table_store.load_tables(list(tables.values()), store, list(tables))
         self._load_own_weights(store)
 
     def _own_weights(self) -> list[keras.Variable]:

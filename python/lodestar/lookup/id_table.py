@@ -1,14 +1,13 @@
-"""IdTable: keys to int64 ids."""
+"""IdTable: keys to int64 ids, and buckets for keys that it does not have."""
 
 import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from lodestar._checks import check_name, check_unmasked, convert
+from lodestar._checks import check_count, check_name
 from lodestar._library import gen_ops
 from lodestar._resource import (
     SavedResource,
@@ -17,132 +16,15 @@ from lodestar._resource import (
     unless_scalar,
 )
 from lodestar._typing import AnyTensor, TensorLike
-from lodestar.ops import id_table_ops, symbolic_build
+from lodestar.lookup.hasher_spec import HasherSpec, hasher_attributes
+from lodestar.lookup.keys import as_keys, contents, int64_values, refuse_keys
+from lodestar.ops import id_table_ops
+from lodestar.ops.flat_values import map_flat
 
 
-def _is_initializer(keys: Any) -> bool:
-    # A tf.lookup initializer; their common base class has no public name.
-    return all(
-        hasattr(keys, name)
-        for name in ("initialize", "key_dtype", "value_dtype")
-    )
-
-
-def _from_initializer(initializer: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the keys and int64 values of a `tf.lookup` initializer."""
-    if initializer.value_dtype != tf.int64:
-        raise TypeError(
-            f"the initializer's values are {initializer.value_dtype.name}, "
-            "wanted int64"
-        )
-    # Anonymous: a named one would be that of an older read of the same file.
-    table = tf.lookup.StaticHashTable(
-        initializer, -1, experimental_is_anonymous=True
-    )
-    keys, values = table.export()
-    # The table has no order: with it, saved tables would differ from run to
-    # run.
-    order = tf.argsort(values, stable=True)
-    return tf.gather(keys, order), tf.gather(values, order)
-
-
-def name_scope(name: str | None) -> contextlib.AbstractContextManager[None]:
+def _name_scope(name: str | None) -> contextlib.AbstractContextManager[None]:
     """The scope of a look-up's `name`; None: that which is there."""
     return contextlib.nullcontext() if name is None else tf.name_scope(name)
-
-
-def as_keys(
-    keys: AnyTensor | npt.ArrayLike, key_dtype: tf.DType | None
-) -> AnyTensor:
-    """Returns keys as they are if tensors, else as a tensor of `key_dtype`.
-
-    Raises:
-        ValueError: integers of Python or NumPy beyond `key_dtype`.
-    """
-    if isinstance(keys, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):
-        return keys
-    check_unmasked("keys", keys)
-    of_numpy = isinstance(keys, (np.ndarray, np.generic))
-    if of_numpy or isinstance(keys, (int, list, tuple)):
-        # TensorFlow would wrap a number that does not fit.
-        array = np.asarray(keys)
-        if array.dtype.kind in "iu":
-            if key_dtype is None:
-                key_dtype = tf.as_dtype(array.dtype) if of_numpy else tf.int64
-            if key_dtype.is_integer and array.size > 0:
-                for key in (int(array.min()), int(array.max())):
-                    if not key_dtype.min <= key <= key_dtype.max:
-                        raise ValueError(
-                            f"the key {key} is beyond `key_dtype` "
-                            f"{key_dtype.name}"
-                        )
-                return tf.constant(array, key_dtype)
-    return convert("keys", keys, key_dtype)
-
-
-def refuse_keys(keys: AnyTensor, wanted: tf.DType, message: str) -> AnyTensor:
-    """Raises TypeError with `message`; for floats in a graph, when it runs."""
-    if tf.executing_eagerly() or not keys.dtype.is_floating:
-        raise TypeError(message)
-    return symbolic_build.refuse_when_run(keys, wanted, message)
-
-
-def _cast_keys(keys: tf.Tensor, key_dtype: tf.DType) -> tf.Tensor:
-    """Returns `keys` as integers of another type, which must hold them all."""
-    cast = tf.cast(keys, key_dtype)
-    wrong = tf.boolean_mask(keys, tf.cast(cast, keys.dtype) != keys)
-    if tf.size(wrong) > 0:
-        raise ValueError(
-            f"the key {int(wrong[0])} is beyond `key_dtype` {key_dtype.name}"
-        )
-    return cast
-
-
-def _contents(
-    keys: Any, values: TensorLike | None, key_dtype: Any
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns keys `[N]` and int64 values `[N]`."""
-    if _is_initializer(keys):
-        if values is not None:
-            raise ValueError("`values` come with the initializer in `keys`")
-        keys, values = _from_initializer(keys)
-    key_dtype = None if key_dtype is None else tf.as_dtype(key_dtype)
-    keys = as_keys(keys, key_dtype)
-    key_dtype = key_dtype or keys.dtype
-    if key_dtype not in id_table_ops.KEY_DTYPES:
-        raise TypeError(
-            f"`keys` have dtype {key_dtype.name}, wanted string or an integer "
-            "type"
-        )
-    if keys.dtype != key_dtype:
-        if keys.shape.num_elements() == 0:
-            keys = tf.zeros(keys.shape, key_dtype)
-        elif keys.dtype.is_integer and key_dtype.is_integer:
-            keys = _cast_keys(keys, key_dtype)
-        else:
-            raise TypeError(
-                f"`keys` have dtype {keys.dtype.name}, but `key_dtype` is "
-                f"{key_dtype.name}"
-            )
-    if keys.shape.rank != 1:
-        raise ValueError(f"`keys` must have rank 1, found shape {keys.shape}")
-    if values is None:
-        values = tf.range(tf.size(keys, out_type=tf.int64))
-    ids = _int64_values(values)
-    if ids.shape != keys.shape:
-        raise ValueError(
-            f"`keys` have shape {keys.shape}, but `values` {ids.shape}"
-        )
-    return keys, ids
-
-
-def _int64_values(values: TensorLike) -> tf.Tensor:
-    values = convert("values", values, tf.int64)
-    if not values.dtype.is_integer:
-        raise TypeError(
-            f"`values` have dtype {values.dtype.name}, wanted integers"
-        )
-    return tf.cast(values, tf.int64)
 
 
 class IdTable(SavedResource):
@@ -194,14 +76,107 @@ class IdTable(SavedResource):
         self._name = check_name(name or "id_table")
         device = gpu_in_scope()
         with tf.init_scope(), tf.device("CPU"):
-            keys, values = _contents(keys, values, key_dtype)
+            keys, values = contents(keys, values, key_dtype)
         super().__init__(self._name, device if keys.dtype.is_integer else None)
         self._default_value = int(default_value)
         self._mutable = bool(mutable)
         with tf.init_scope():
             self._key_dtype = keys.dtype
-            self.import_(keys, values)
-        self._keep_for_graph()
+            self.load(keys, values)
+        self.keep_for_graph()
+
+    @classmethod
+    def from_tensor(
+        cls,
+        keys: TensorLike,
+        num_oov_buckets: int = 0,
+        *,
+        key_dtype: Any = None,
+        default_value: int = -1,
+        hasher_spec: HasherSpec | str = "fasthash",
+        name: str | None = None,
+    ) -> "IdTable | IdTableWithHashBuckets":
+        """Numbers a vocabulary, with hash buckets for other keys.
+
+        >>> table = IdTable.from_tensor(["emerson", "lake"], num_oov_buckets=10)
+        >>> bool(table.lookup(tf.constant(["king"])) >= 2)
+        True
+
+        Args:
+            keys: `[N]` string or integers, all different.
+            num_oov_buckets: The number of buckets, whose ids follow the N of the
+                keys. With 0, other keys get `default_value`.
+            key_dtype: The dtype of keys. Defaults to that of `keys`.
+            default_value: The id of other keys if there are no buckets.
+            hasher_spec: The hash of other keys, or its name.
+            name: A name.
+
+        Returns:
+            An IdTable, or with buckets an IdTableWithHashBuckets.
+
+        Raises:
+            TypeError, ValueError, tf.errors.InvalidArgumentError: As the
+                constructors of the two.
+        """
+        table = cls(
+            keys, key_dtype=key_dtype, default_value=default_value, name=name
+        )
+        return _with_buckets(table, num_oov_buckets, hasher_spec, name)
+
+    @classmethod
+    def from_file(
+        cls,
+        path: TensorLike,
+        num_oov_buckets: int = 0,
+        *,
+        key_column: int = tf.lookup.TextFileIndex.WHOLE_LINE,
+        value_column: int = tf.lookup.TextFileIndex.LINE_NUMBER,
+        delimiter: str = "\t",
+        vocab_size: int | None = None,
+        key_dtype: Any = tf.string,
+        default_value: int = -1,
+        hasher_spec: HasherSpec | str = "fasthash",
+        name: str | None = None,
+    ) -> "IdTable | IdTableWithHashBuckets":
+        r"""Reads a vocabulary from a text file, by default one key per line.
+
+        >>> tf.io.write_file("words.txt", "emerson\nlake\n")
+        >>> table = IdTable.from_file("words.txt")
+        >>> table.lookup(tf.constant(["lake", "king"])).numpy().tolist()
+        [1, -1]
+
+        Args:
+            path: The file, as `load_file` reads it.
+            num_oov_buckets: The number of buckets, whose ids follow those of the
+                file. With 0, other keys get `default_value`.
+            key_column: Which column of a line holds the key, counted from 0, or
+                a `tf.lookup.TextFileIndex`.
+            value_column: Which one holds the id.
+            delimiter: One character, between columns.
+            vocab_size: The number of lines to read. Defaults to all.
+            key_dtype: The dtype of keys.
+            default_value: The id of other keys if there are no buckets.
+            hasher_spec: The hash of other keys, or its name.
+            name: A name.
+
+        Returns:
+            An IdTable, or with buckets an IdTableWithHashBuckets.
+
+        Raises:
+            ValueError, tf.errors.OpError: As `load_file`.
+        """
+        table = cls(
+            [], key_dtype=key_dtype, default_value=default_value, name=name
+        )
+        with tf.init_scope():
+            table.load_file(
+                path,
+                key_column=key_column,
+                value_column=value_column,
+                delimiter=delimiter,
+                vocab_size=vocab_size,
+            )
+        return _with_buckets(table, num_oov_buckets, hasher_spec, name)
 
     # What TensorFlow calls to make, save and restore the resource; all are
     # traced into a SavedModel, so that it loads without this class.
@@ -218,11 +193,11 @@ class IdTable(SavedResource):
         keys, values = map(scalar_if_empty, self.export())
         return {"keys": keys, "values": values}
 
-    def _restore_from_tensors(
-        self, restored: Mapping[str, tf.Tensor]
+    def _restore_tensors(
+        self, saved: Mapping[str, tf.Tensor]
     ) -> tf.Operation | None:
-        return self.import_(
-            unless_scalar(restored["keys"]), unless_scalar(restored["values"])
+        return self.load(
+            unless_scalar(saved["keys"]), unless_scalar(saved["values"])
         )
 
     @property
@@ -300,7 +275,7 @@ class IdTable(SavedResource):
         """
         if default_value is None:
             default_value = self._default_value
-        with name_scope(name):
+        with _name_scope(name):
             return id_table_ops.find(
                 self.resource_handle, self.convert_keys(keys), default_value
             )
@@ -326,7 +301,7 @@ class IdTable(SavedResource):
         return gen_ops.lodestar_id_table_insert(
             handle=self.resource_handle,
             keys=self.convert_keys(keys),
-            values=_int64_values(values),
+            values=int64_values(values),
         )
 
     def remove(self, keys: TensorLike) -> tf.Operation | None:
@@ -339,9 +314,7 @@ class IdTable(SavedResource):
             handle=self.resource_handle, keys=self.convert_keys(keys)
         )
 
-    def import_(
-        self, keys: TensorLike, values: TensorLike
-    ) -> tf.Operation | None:
+    def load(self, keys: TensorLike, values: TensorLike) -> tf.Operation | None:
         """Makes these keys all that the table holds.
 
         Args:
@@ -355,10 +328,10 @@ class IdTable(SavedResource):
         return gen_ops.lodestar_id_table_import(
             handle=self.resource_handle,
             keys=self.convert_keys(keys),
-            values=_int64_values(values),
+            values=int64_values(values),
         )
 
-    def import_file(
+    def load_file(
         self,
         path: TensorLike,
         *,
@@ -422,3 +395,164 @@ class IdTable(SavedResource):
     def size(self) -> tf.Tensor:
         """Returns the number of keys, an int64 scalar."""
         return gen_ops.lodestar_id_table_size(handle=self.resource_handle)
+
+
+def _with_buckets(
+    table: IdTable,
+    num_oov_buckets: int,
+    hasher_spec: HasherSpec | str,
+    name: str | None,
+) -> "IdTable | IdTableWithHashBuckets":
+    if num_oov_buckets == 0:
+        return table
+    return IdTableWithHashBuckets(table, num_oov_buckets, hasher_spec, name)
+
+
+class IdTableWithHashBuckets(tf.Module):
+    """Known keys get their ids, other keys one of `num_oov_buckets` after them.
+
+    One op probes the table and hashes the misses only. The results are those of
+    `tf.lookup.StaticVocabularyTable`, bit for bit: a missing key gets
+    `table.size() + hash(key) % num_oov_buckets`, an integer key hashing as its
+    decimal text. (Ids of unknown keys come last here, as in TensorFlow; in
+    `lodestar.layers.IdLookup` they come first, as in Keras.) A key whose id
+    happens to be the table's default value is found, not hashed.
+
+    >>> names = IdTable(["emerson", "lake", "palmer"])
+    >>> table = IdTableWithHashBuckets(names, 10)
+    >>> bool(table.lookup(tf.constant(["king"])) >= 3)
+    True
+
+    Args:
+        table: An immutable IdTable, or None for buckets alone.
+        num_oov_buckets: 0 gives the table's default value to unknown keys.
+        hasher_spec: The hash of unknown keys: a `HasherSpec`, or the name of a
+            hash that needs no key, `"fasthash"` or `"legacy"`.
+        name: A name.
+        key_dtype: The dtype of the keys that are looked up, by default that of
+            `table`, or string. With integer keys in the table, any integer
+            type: a key is cast to that of the table first.
+
+    Raises:
+        TypeError: `table` is another thing; a `key_dtype` that is not of the
+            table's kind; a `hasher_spec` that is none.
+        ValueError: a mutable table (its buckets would move as it grows); a
+            negative number of buckets, or none without a table; a strong hash
+            without a key of two words.
+    """
+
+    def __init__(
+        self,
+        table: IdTable | None,
+        num_oov_buckets: int,
+        hasher_spec: HasherSpec | str = "fasthash",
+        name: str | None = None,
+        key_dtype: Any = None,
+    ):
+        super().__init__(name=name or "id_table_with_hash_buckets")
+        check_count("num_oov_buckets", num_oov_buckets, 0)
+        if table is None:
+            if num_oov_buckets == 0:
+                raise ValueError("`num_oov_buckets` is 0 and there is no table")
+            key_dtype = tf.as_dtype(key_dtype or tf.string)
+            # TensorFlow hashes a uint64 as it is written where there is no
+            # table, but as the int64 of its bits where there is one.
+            self._as_text = key_dtype == tf.uint64
+            table = IdTable(
+                [], key_dtype=tf.string if self._as_text else key_dtype
+            )
+        elif not isinstance(table, IdTable):
+            raise TypeError(
+                f"`table` must be an IdTable or None, found {type(table)}"
+            )
+        elif table.mutable:
+            raise ValueError(
+                "`table` is mutable: bucket numbers would move as it grows"
+            )
+        else:
+            self._as_text = False
+            key_dtype = tf.as_dtype(key_dtype or table.key_dtype)
+            if key_dtype != table.key_dtype and not (
+                key_dtype in id_table_ops.KEY_DTYPES
+                and key_dtype.is_integer
+                and table.key_dtype.is_integer
+            ):
+                raise TypeError(
+                    f"`key_dtype` is {key_dtype.name}, but the table's keys "
+                    f"are {table.key_dtype.name}"
+                )
+        self._key_dtype = key_dtype
+        self._table = table
+        self._num_oov_buckets = int(num_oov_buckets)
+        self._hasher, self._hasher_key = hasher_attributes(hasher_spec)
+
+    @property
+    def table(self) -> IdTable:
+        """The table of known keys."""
+        return self._table
+
+    @property
+    def num_oov_buckets(self) -> int:
+        """The number of buckets."""
+        return self._num_oov_buckets
+
+    @property
+    def key_dtype(self) -> tf.DType:
+        """The dtype of keys."""
+        return self._key_dtype
+
+    @property
+    def resource_handle(self) -> tf.Tensor:
+        """The handle of the table of known keys."""
+        return self._table.resource_handle
+
+    def lookup(
+        self, keys: AnyTensor | npt.ArrayLike, name: str | None = None
+    ) -> AnyTensor:
+        """Returns the ids of keys.
+
+        Args:
+            keys: Dense of any rank, ragged of any depth, or sparse.
+            name: Of the name scope around the ops.
+
+        Returns:
+            int64 ids of the same kind and shape.
+
+        Raises:
+            TypeError: keys of another kind.
+            ValueError: integers of Python or NumPy beyond the key dtype.
+        """
+        with _name_scope(name):
+            if self._key_dtype != self._table.key_dtype:
+                keys = self._cast(keys)
+            if self._num_oov_buckets == 0:
+                return self._table.lookup(keys)
+            return id_table_ops.find_or_hash(
+                self._table.resource_handle,
+                self._table.convert_keys(keys),
+                num_oov_buckets=self._num_oov_buckets,
+                hasher=self._hasher,
+                hasher_key=self._hasher_key,
+            )
+
+    def _cast(self, keys: AnyTensor | npt.ArrayLike) -> AnyTensor:
+        """Returns keys of `key_dtype` as those of the table."""
+        keys = as_keys(keys, self._key_dtype)
+        if keys.dtype != self._key_dtype:
+            keys = refuse_keys(
+                keys,
+                self._key_dtype,
+                f"`keys` have dtype {keys.dtype.name}, wanted "
+                f"{self._key_dtype.name}.",
+            )
+        if self._as_text:
+            return map_flat(tf.strings.as_string, keys)
+        return tf.cast(keys, self._table.key_dtype)
+
+    def __getitem__(self, keys: AnyTensor | npt.ArrayLike) -> AnyTensor:
+        """Returns `lookup(keys)`."""
+        return self.lookup(keys)
+
+    def size(self) -> tf.Tensor:
+        """Returns the number of keys and buckets, an int64 scalar."""
+        return self._table.size() + self._num_oov_buckets

@@ -1,4 +1,4 @@
-"""The line that wraps a model's optimizer, for the errors that ask for it."""
+"""The line that makes a model's optimizer train tables, for error messages."""
 
 import weakref
 from typing import Any
@@ -7,35 +7,37 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# Optimizers that take the gradients of tables.
-wrappers: weakref.WeakSet[Any] = weakref.WeakSet()
+# Optimizers that train tables.
+table_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+_NAMES = (
+    *("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion"),
+    *("Nadam", "RMSprop", "SGD"),
+)
 
 
 def compiled_optimizer(model: Any) -> keras.optimizers.Optimizer | None:
-    """The optimizer that `model` was compiled with, if it is one that was."""
+    """Returns the optimizer of `model`, or None if it is not compiled."""
     if not isinstance(model, keras.Model):
         return None
     return getattr(model, "optimizer", None)
 
 
 def compile_line(model: Any = None, scaled: bool = False) -> str:
-    """Python that wraps the optimizer of the compiled `model`, ready to run.
+    """Returns Python that compiles `model` with an optimizer for tables.
 
-    What is none stands for one that is not known. `scaled`: the loss is, as under
-    the mixed_float16 policy.
+    Args:
+        model: The compiled model, or None if it is not known.
+        scaled: Whether the loss is scaled, as under mixed_float16.
     """
-    # Configs hold the values of variables, as a learning rate.
+    # Configs hold the values of variables, such as the learning rate.
     with tf.init_scope():
         optimizer = compiled_optimizer(model)
-        inner = "keras.optimizers.Adam(1e-3)"
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             scaled = True
             optimizer = optimizer.inner_optimizer
-        if optimizer is not None and optimizer in wrappers:
-            optimizer = optimizer.inner_optimizer
+        text = "lodestar.optimizers.Adam(1e-3)"
         if optimizer is not None:
-            inner = _optimizer_text(optimizer)
-        text = f"lodestar.optimizers.DynamicEmbeddingOptimizer({inner})"
+            text = _optimizer_text(optimizer)
         if scaled:
             text = f"lodestar.optimizers.LossScaleOptimizer({text})"
         if optimizer is None:
@@ -46,8 +48,14 @@ def compile_line(model: Any = None, scaled: bool = False) -> str:
 def _optimizer_text(optimizer: keras.optimizers.Optimizer) -> str:
     cls = type(optimizer)
     config = optimizer.get_config()
-    if getattr(keras.optimizers, cls.__name__, None) is not cls:
-        return "type(model.optimizer).from_config(model.optimizer.get_config())"
+    config.pop("nonfinite", None)
+    if cls.__name__ not in _NAMES or not isinstance(
+        optimizer, getattr(keras.optimizers, cls.__name__)
+    ):
+        return (
+            "lodestar.optimizers.wrap(type(model.optimizer).from_config("
+            "model.optimizer.get_config()))"
+        )
     defaults = cls().get_config()
     arguments = [
         f"{name}={_value_text(value)}"
@@ -59,7 +67,7 @@ def _optimizer_text(optimizer: keras.optimizers.Optimizer) -> str:
     ):
         rate = _value_text(config["learning_rate"])
         arguments.insert(0, f"learning_rate={rate}")
-    return f"keras.optimizers.{cls.__name__}({', '.join(arguments)})"
+    return f"lodestar.optimizers.{cls.__name__}({', '.join(arguments)})"
 
 
 def _value_text(value: Any) -> str:

@@ -312,7 +312,7 @@ def weights_gradient_gradient(
     grads: Sequence[tf.Tensor],
     find: Callable[[int, tf.Tensor, tf.Tensor], tf.Tensor],
 ) -> list[tf.Tensor | tf.IndexedSlices | None]:
-    """Of the gradient of weights by stock ops, as of a look-up in one table.
+    """Of the gradient of weights by plain TensorFlow ops, as of a look-up in one table.
 
     Args:
         op: The op that makes it.
@@ -400,7 +400,7 @@ def weights_gradient(
     weights: tf.Tensor,
     bags: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
 ) -> tf.Tensor:
-    """The gradient of a feature's weights by stock ops.
+    """The gradient of a feature's weights by plain TensorFlow ops.
 
     Args:
         attrs: The feature's.

@@ -193,8 +193,8 @@ def table_gradient(
     shape = tf.constant(
         [-1, dim],
         tf.int32,
-        name="use_lodestar.optimizers.DynamicEmbeddingOptimizer"
-        "_and_lodestar.optimizers.LossScaleOptimizer",
+        name="use_lodestar.optimizers_and_lodestar.optimizers."
+        "LossScaleOptimizer",
     )
     return tf.IndexedSlices(values, tf.identity(ids), shape)
 

@@ -44,7 +44,7 @@ def salted_id(value: int, salt: str) -> int:
 def salted(ids: Any, salt: str | None) -> Any:
     """Returns mix64(id xor hash(salt)) of int64 `ids`, dense, ragged or sparse.
 
-    By stock ops; without a salt the ids. A bijection of all ids; those of
+    With plain TensorFlow ops; without a salt the ids. A bijection of all ids; those of
     different salts do not collide in a table.
     """
     if salt is None:
@@ -54,7 +54,7 @@ def salted(ids: Any, salt: str | None) -> Any:
 
 
 def mixed(ids: tf.Tensor) -> tf.Tensor:
-    """Returns `mix64` of int64 `ids` of any shape, by stock ops."""
+    """Returns `mix64` of int64 `ids` of any shape, with plain ops."""
     bits = tf.bitwise
     x = tf.bitcast(ids, tf.uint64)
 
@@ -78,7 +78,7 @@ def mixed(ids: tf.Tensor) -> tf.Tensor:
 def part_of_id(ids: tf.Tensor, num_parts: int) -> tf.Tensor:
     """Which of `num_parts` parts of a table has the row of each id.
 
-    By stock ops; the same in every release (tf_ops/core/base/id_parts.h).
+    With plain TensorFlow ops; the same in every release (tf_ops/core/base/id_parts.h).
 
     Args:
         ids: int64, any shape.

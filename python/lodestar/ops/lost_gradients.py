@@ -18,7 +18,7 @@ import tensorflow as tf
 from lodestar.ops.compile_line import (
     compile_line,
     compiled_optimizer,
-    wrappers,
+    table_optimizers,
 )
 
 _NOBODY = (
@@ -39,9 +39,16 @@ _NOT_GIVEN = (
 )
 _LOSS_SCALING = (
     "{table!r} has a gradient that is sparse over 64-bit ids. Under the "
-    "mixed_float16 policy compile puts Keras's LossScaleOptimizer around any "
-    "other optimizer, which would make the gradient dense. Wrap the "
-    "optimizer:\n{line}"
+    "mixed_float16 policy, `compile` puts Keras's LossScaleOptimizer around "
+    "the optimizer, which would make the gradient dense. Name Lodestar's "
+    "yourself:\n{line}"
+)
+
+_UNTOLD = (
+    "{table!r} is looked up without `training` where this release of "
+    "TensorFlow does not say whether a gradient tape records, so the lookup "
+    "only reads. Pass training=True to train the rows, or training=False, "
+    "here and in lookups that only read."
 )
 
 # By the id of a table's handle, which the ops have.
@@ -67,11 +74,10 @@ class _Eager:
 _EAGER = _Eager()
 
 
-def record(hook: Any) -> None:
-    """Says that there may be look-ups of the hook's table."""
-    table = hook.table
+def record(table: Any) -> None:
+    """Says that there may be look-ups of the table."""
     if table.devices is None:
-        _hooks[id(table.resource_handle)] = hook
+        _hooks[id(table.resource_handle)] = table
 
 
 def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
@@ -80,14 +86,17 @@ def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
     Raises:
         RuntimeError: The step that it is in would lose the gradient.
     """
-    if not (op.get_attr("insert") or op.get_attr("count")):
-        return
+    trains = op.get_attr("insert") or op.get_attr("count")
     hooks = [_hooks.get(id(_outermost(handle))) for handle in handles]
-    reach_hooks([hook for hook in hooks if hook is not None])
+    reach_hooks([hook for hook in hooks if hook is not None], trains)
 
 
-def reach_hooks(hooks: Sequence[Any]) -> None:
-    """Says that a backward pass comes to a training look-up in their tables.
+def reach_hooks(hooks: Sequence[Any], trains: bool = True) -> None:
+    """Says that a backward pass comes to a look-up in their tables.
+
+    Args:
+        hooks: The tables.
+        trains: Whether it is a training look-up.
 
     Raises:
         RuntimeError: As `reach`.
@@ -95,22 +104,28 @@ def reach_hooks(hooks: Sequence[Any]) -> None:
     for hook in hooks:
         if not hook.trainable:
             continue
+        if not trains:
+            if hook.untold:
+                raise RuntimeError(_UNTOLD.format(table=hook.table))
+            continue
         model = hook.model()
         optimizer = compiled_optimizer(model)
         _check_loss_scaling(hook, model, optimizer)
         if not _is_claimed(hook, model):
             if optimizer is not None and not _takes_hooks(optimizer):
                 why = _NOT_FOUND.format(model=model.name)
-                wrap = f" And wrap the optimizer:\n{compile_line(model)}"
+                wrap = ""
+                if hook.row_optimizer is None:
+                    wrap = f" Also change the optimizer:\n{compile_line(model)}"
                 raise RuntimeError(_nobody(hook, why, wrap))
-            if not wrappers:
+            if not table_optimizers:
                 warnings.warn(_nobody(hook, _NOT_GIVEN), stacklevel=2)
         step = _reached.by_step.setdefault(_step(), {})
         step[id(hook)] = weakref.ref(hook)
 
 
 def check(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
-    """Checks, where a wrapper applies gradients of hooks and variables, a step.
+    """Checks a step in which `optimizer` applies gradients of hooks and variables.
 
     Raises:
         RuntimeError: It lacks that of a table which the step trains.
@@ -140,10 +155,10 @@ def _nobody(hook: Any, why: str, wrap: str = "") -> str:
 
 
 def _is_claimed(hook: Any, model: keras.Model | None) -> bool:
-    """Whether somebody has asked for the hook, or can: `model` has it."""
-    if model is not None and not hook.claimed:
-        _ = model.trainable_variables  # which claims those that it finds
-    return hook.claimed
+    """Whether somebody has asked for the gradient, or can: `model` has it."""
+    return hook.claimed or (
+        model is not None and any(v is hook for v in model.variables)
+    )
 
 
 def _check_loss_scaling(hook: Any, model: Any, optimizer: Any) -> None:
@@ -153,9 +168,10 @@ def _check_loss_scaling(hook: Any, model: Any, optimizer: Any) -> None:
         return
     inner = optimizer.inner_optimizer
     # Else the model is in a loop of the user's own, with another optimizer.
-    takers = [hook.wrapper()]
+    taker = hook.wrapper()
+    takers = [None if taker is hook.row_optimizer else taker]
     if takers == [None] and not _takes_hooks(inner):
-        takers = [w for w in wrappers if not w.built]
+        takers = [w for w in table_optimizers if not w.built]
     if all(taker is None or taker is inner for taker in takers):
         line = compile_line(model)
         raise RuntimeError(_LOSS_SCALING.format(table=hook.table, line=line))

@@ -44,7 +44,7 @@ def _refuse_onnx() -> None:
     raise NotImplementedError(
         "ONNX lacks Lodestar's ops, so `model.export(format='onnx')` "
         "cannot convert this model. Write a SavedModel of TensorFlow's ops with "
-        "lodestar.export.stock_saved_model(model, path, index='sorted') and "
+        "lodestar.export.save_plain(model, path, index='sorted') and "
         "convert it with `python -m tf2onnx.convert --saved-model path --output "
         "model.onnx`."
     )

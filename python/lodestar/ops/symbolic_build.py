@@ -34,7 +34,7 @@ def refuse_when_run(x: Any, dtype: tf.DType, message: str) -> Any:
         warnings.warn(
             f"The function '{traced_function()}', which is being traced, fails "
             f"when it runs: {message} To export a subclassed model, pass its "
-            "`input_signature`, or use lodestar.export.saved_model(model, path, "
+            "`input_signature`, or use lodestar.export.save(model, path, "
             "inputs=...).",
             stacklevel=2,
         )

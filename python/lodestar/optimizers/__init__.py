@@ -1,19 +1,46 @@
-"""Keras optimizers for models with dynamic embeddings."""
+"""Keras optimizers for models with tables.
 
-from lodestar.optimizers.dynamic_embedding_optimizer import (
-    DynamicEmbeddingOptimizer,
-)
+Each class has the name and the constructor of the Keras class that it derives
+from. It trains dense weights as Keras does, and the rows of tables with the
+same formula.
+"""
+
+from lodestar.embedding.hook_variable import HookVariable
 from lodestar.optimizers.gradients import (
     clip_by_global_norm,
-    global_norm,
     merge_duplicates,
 )
+from lodestar.optimizers.keras_optimizers import (
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    Ftrl,
+    Lion,
+    Nadam,
+    RMSprop,
+)
 from lodestar.optimizers.loss_scale_optimizer import LossScaleOptimizer
+from lodestar.optimizers.wrap import wrap
+
+# A table's own optimizer trains it under a plain Keras optimizer.
+HookVariable.wrap_optimizer = staticmethod(wrap)
 
 __all__ = [
-    "DynamicEmbeddingOptimizer",
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Ftrl",
+    "Lion",
     "LossScaleOptimizer",
+    "Nadam",
+    "RMSprop",
     "clip_by_global_norm",
-    "global_norm",
     "merge_duplicates",
+    "wrap",
 ]

@@ -26,7 +26,7 @@ def merge_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
 
     Returns:
         The same gradient with distinct indices; rows `[N, D]` of a dtype that
-        tables have in one pass, anything else through stock ops.
+        tables have in one pass, anything else through plain ops.
     """
     values, indices = gradient.values, gradient.indices
     if values.dtype in ROW_DTYPES and values.shape.rank == 2:

@@ -10,41 +10,39 @@ from lodestar.embedding.hook_variable import as_hook
 from lodestar.ops import lost_gradients
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import replicas
-from lodestar.optimizers.dynamic_embedding_optimizer import (
-    DynamicEmbeddingOptimizer,
-)
 from lodestar.optimizers.gradients import Gradient
+from lodestar.optimizers.table_optimizer import TableOptimizer
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
-    """Keras's LossScaleOptimizer for the mixed_float16 policy, with tables.
+    """`keras.optimizers.LossScaleOptimizer` for models with tables.
 
-    Under that policy `compile` puts Keras's own around any other optimizer;
-    Keras's would make the tables' gradients dense, which fails while the step
-    is traced. A step whose gradients are not finite changes no table.
+    Under the mixed_float16 policy, `compile` puts Keras's class around any
+    other optimizer. Keras's class would make the gradients of tables dense,
+    which fails while the step is traced, so name this one yourself. A step
+    whose gradients are not finite changes neither tables nor weights.
 
     >>> optimizer = lodestar.optimizers.LossScaleOptimizer(
-    ...     lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad")
+    ...     lodestar.optimizers.Adagrad(0.1)
     ... )
+    >>> model.compile(optimizer, "binary_crossentropy")
 
     Args:
-        inner_optimizer: A DynamicEmbeddingOptimizer.
-        **kwargs: As `keras.optimizers.LossScaleOptimizer`.
+        inner_optimizer: One of `lodestar.optimizers`.
+        **kwargs: Other arguments of `keras.optimizers.LossScaleOptimizer`.
 
     Raises:
-        ValueError: `inner_optimizer` is something else.
+        ValueError: `inner_optimizer` does not train tables.
     """
 
     takes_hooks = True
 
-    def __init__(
-        self, inner_optimizer: DynamicEmbeddingOptimizer, **kwargs: Any
-    ):
-        if not isinstance(inner_optimizer, DynamicEmbeddingOptimizer):
+    def __init__(self, inner_optimizer: TableOptimizer, **kwargs: Any):
+        if not isinstance(inner_optimizer, TableOptimizer):
             raise ValueError(
-                f"`inner_optimizer` is a {type(inner_optimizer).__name__}, "
-                "wanted a lodestar.optimizers.DynamicEmbeddingOptimizer."
+                "`inner_optimizer` must be one of lodestar.optimizers, got "
+                f"{type(inner_optimizer).__name__}."
             )
         super().__init__(inner_optimizer, **kwargs)
 

@@ -162,13 +162,15 @@ class Replay:
     ):
         self._original = optimizer
         self._hook = weakref.ref(hook)
-        self._dim = hook.table.dim
+        self._dim = hook.table.output_dim
         self._dtype = hook.table.update_dtype
         self._rows = RowTensor(hook.name, self._dim, self._dtype)
         self._slots: list[RowTensor] = []
         self.slot_names: list[str] = []
         self.slot_inits: list[float] = []
-        registered = keras.saving.get_registered_name(type(optimizer))
+        registered = keras.saving.get_registered_name(
+            getattr(optimizer, "wrapped_class", type(optimizer))
+        )
         self.name = _PREFIX + registered
         with tf.init_scope():
             self._copy = self._make_copy()
@@ -182,7 +184,8 @@ class Replay:
 
     def _make_copy(self) -> keras.optimizers.Optimizer:
         original, replay = self._original, self
-        original_class = type(original)
+        # The class that `wrap` was given, which knows nothing of tables.
+        original_class = getattr(original, "wrapped_class", type(original))
 
         class Copy(original_class):  # type: ignore[misc, valid-type]
             """The optimizer, but for where its slots lie."""
@@ -223,8 +226,8 @@ class Replay:
                     )
                 return replay._add_slot(name or "var", initializer)
 
-        config = original.get_config()
-        # Those of the wrapper, which has its own way with tables.
+        config = original_class.get_config(original)
+        # The original applies these to the gradients of tables itself.
         for option in (
             "gradient_accumulation_steps",
             "clipnorm",

@@ -181,8 +181,8 @@ _RULES: dict[type | None, Callable[[Any, Step], _Rule]] = {
 _NOT_ROW_WISE = {
     "Adafactor": "its second moments are factored over all rows of a matrix",
     "Lamb": "its step is scaled by the norm of the whole matrix",
-    "LossScaleOptimizer": "it wraps another; put lodestar.optimizers."
-    "LossScaleOptimizer around the DynamicEmbeddingOptimizer",
+    "LossScaleOptimizer": "it wraps another optimizer; use lodestar.optimizers."
+    "LossScaleOptimizer instead",
     "MultiOptimizer": "it chooses an optimizer by variable; a layer's own "
     "`optimizer` does that for tables",
     "Muon": "it orthogonalises the whole matrix",
@@ -195,7 +195,7 @@ _REPLAYED = {"assign", "assign_add", "assign_sub", "build", "update_step"}
 
 
 def _describe(optimizer: keras.optimizers.Optimizer) -> str:
-    cls = type(optimizer)
+    cls = next(c for c in type(optimizer).__mro__ if not _is_ours(c))
     known = getattr(keras.optimizers, cls.__name__, None) is cls
     return f"keras.optimizers.{cls.__name__}" if known else cls.__name__
 
@@ -206,14 +206,19 @@ def _refuse(optimizer: keras.optimizers.Optimizer, why: str) -> NoReturn:
         f"{_describe(optimizer)} has no row-wise update for dynamic "
         f"embeddings: {why}. Row-wise are {supported}, and optimizers of your "
         "own that update each row by itself. To keep it for the dense "
-        "weights, give the table one of its own, which the wrapper then "
-        "uses: DynamicEmbedding(..., optimizer='adagrad')."
+        "weights, give the table an optimizer of its own: "
+        "DynamicEmbedding(..., optimizer='adagrad')."
     )
+
+
+def _is_ours(cls: type) -> bool:
+    """Whether a class only adds the training of tables to a Keras class."""
+    return cls.__module__.startswith("lodestar.")
 
 
 def _rule_type(optimizer: keras.optimizers.Optimizer) -> type | None:
     """The key of _RULES that `optimizer` updates rows like; None: replay."""
-    classes = type(optimizer).__mro__
+    classes = [c for c in type(optimizer).__mro__ if not _is_ours(c)]
     for cls in classes:
         if getattr(keras.optimizers, cls.__name__, None) is cls:
             if cls.__name__ in _NOT_ROW_WISE:
@@ -276,13 +281,13 @@ def check_supported(
 ) -> None:
     """Raises NotImplementedError unless rows can be updated by `optimizer`.
 
-    `own`: it is the optimizer of one layer, not the wrapped one.
+    `own`: it is the optimizer of one table, not the model's.
     """
     _rule_type(optimizer)
     if optimizer.use_ema:
         raise NotImplementedError(
             f"{_describe(optimizer)} has use_ema=True: a table keeps no moving "
-            "average of its rows. Set use_ema=False, or give the layer an "
+            "average of its rows. Set use_ema=False, or give the table an "
             "optimizer of its own without it."
         )
     clipping = [
@@ -299,10 +304,11 @@ def check_supported(
         ]
         if given:
             raise NotImplementedError(
-                f"{_describe(optimizer)}, the optimizer of one layer, has "
-                f"{given[0]}={getattr(optimizer, given[0])}; set it on the "
-                "optimizer inside DynamicEmbeddingOptimizer, whose "
-                "clipping, loss scale and accumulation are for all layers."
+                f"{_describe(optimizer)}, the optimizer of a table, has "
+                f"{given[0]}={getattr(optimizer, given[0])}. Set it on the "
+                "optimizer that the model is compiled with, one of "
+                "lodestar.optimizers, which clips, unscales and accumulates "
+                "the gradients of all layers."
             )
     elif steps and clipping:
         raise NotImplementedError(

@@ -315,9 +315,9 @@ class GradientSum(tf.Module):
         super().__init__()
         self._hook = weakref.ref(hook)
         self.sums = EmbeddingVariable(
-            hook.table.dim,
-            initializer="zeros",
-            init_salt=0,
+            hook.table.output_dim,
+            embeddings_initializer="zeros",
+            seed=(0, 0),
             dtype=hook.table.update_dtype,
             devices=hook.table.devices,
             name=f"{hook.table.name}{GRADIENT_SUM}",
@@ -341,5 +341,5 @@ class GradientSum(tf.Module):
         return tf.IndexedSlices(
             rows["rows"] / steps,
             rows["ids"],
-            tf.constant([-1, self.sums.dim], tf.int32),
+            tf.constant([-1, self.sums.output_dim], tf.int32),
         )

@@ -97,7 +97,7 @@ class UpdateLogs:
         key = tf.stack([update, finished])
         begun = {}
         for device, log in self._logs.items():
-            log._keep_for_graph()
+            log.keep_for_graph()
             # Each takes its own handle: TensorFlow runs stateful ops without
             # one after another.
             begun[device] = log.call(gen_ops.lodestar_begin_update, key)

@@ -44,7 +44,7 @@ class DataFeedDesc:
     """Paddle's description of MultiSlot files, as a Schema.
 
     >>> desc = DataFeedDesc.read("data.prototxt", labels="click")
-    >>> dataset = MultiSlotDataset(
+    >>> dataset = lodestar.data.open_dataset(
     ...     files, desc.schema, desc.batch_size, pipe_command=desc.pipe_command)
 
     Attributes:

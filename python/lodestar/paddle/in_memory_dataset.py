@@ -100,11 +100,11 @@ class InMemoryDataset:
         Args:
             schema: A `Schema`, the path of a schema file, or a list of `Column`s.
             batch_size: Samples a batch.
-            weights: As those of `MultiSlotDataset`.
-            pipe_command: As that of `MultiSlotDataset`.
-            ins_id: As that of `MultiSlotDataset`.
-            parse_content: As that of `MultiSlotDataset`.
-            parse_logkey: As that of `MultiSlotDataset`.
+            weights: As those of `open_dataset`.
+            pipe_command: As that of `open_dataset`.
+            ins_id: As that of `open_dataset`.
+            parse_content: As that of `open_dataset`.
+            parse_logkey: As that of `open_dataset`.
             num_queues: Parts that `dataset(queue=...)` reads one of.
             drop_zeros: Whether to drop sparse zeros, as said above.
             **options: Of `ReadOptions`: `drop_remainder`, `num_parallel_files`,
@@ -148,11 +148,11 @@ class InMemoryDataset:
         """Reads files and adds their samples behind those that are there.
 
         Args:
-            files: As those of `MultiSlotDataset`.
+            files: As those of `open_dataset`.
 
         Raises:
             ValueError: `files` is empty.
-            tf.errors.OpError: As while `MultiSlotDataset` reads. No sample of
+            tf.errors.OpError: As while `open_dataset` reads. No sample of
                 these files is added then.
         """
         with self._changing:
@@ -350,7 +350,7 @@ class InMemoryDataset:
         seed: int | None = None,
         repeat: int | None = 1,
     ) -> tf.data.Dataset:
-        """Batches of `(features, label)`, as `MultiSlotDataset` has them.
+        """Batches of `(features, label)`, as `open_dataset` has them.
 
         `tf.train.Checkpoint(iterator)` resumes at the next sample, in another
         process too, where the same was loaded, shuffled and merged with the same

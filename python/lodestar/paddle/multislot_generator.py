@@ -64,15 +64,27 @@ class MultiSlotGenerator:
         *,
         schema: SchemaLike | None = None,
         allow_empty: bool = True,
+        strings: bool = False,
     ):
-        """Makes a generator; a subclass with its own `__init__` calls this.
+        r"""Makes a generator; a subclass with its own `__init__` calls this.
 
         Args:
             schema: What a sample must be: a Schema, a list of slots or the path
                 of a schema file. None: what the first sample is.
             allow_empty: Whether a slot may have no value. Lodestar reads such
                 text, Paddle does not.
+            strings: Whether values are strings, written as they are, as in
+                Paddle's `MultiSlotStringDataGenerator`. They must still be numbers
+                as MultiSlot text has them.
+
+        >>> class Words(MultiSlotGenerator):
+        ...     def generate_sample(self, line):
+        ...         label, *ids = line.split()
+        ...         yield [("words", ids), ("label", [label])]
+        >>> list(Words(strings=True).lines(["1 1926 008 17"]))
+        ['3 1926 008 17 1 1\n']
         """
+        self._strings = strings
         self._spec = None if schema is None else as_schema(schema)
         self._allow_empty = allow_empty
         self._batch_size = 32
@@ -162,7 +174,7 @@ class MultiSlotGenerator:
         batch_size: int,
         **options: Any,
     ) -> tf.data.Dataset:
-        """The samples of files of input lines, as `MultiSlotDataset` has them.
+        """The samples of files of input lines, as `open_dataset` has them.
 
         The generator runs in this process, in one thread, so that no text file
         and no command is needed. It must have been made with `schema`. Such a
@@ -172,7 +184,7 @@ class MultiSlotGenerator:
             files: One path or several, of any scheme that `tf.io.gfile` knows;
                 a name that ends in `.gz` is decompressed.
             batch_size: Samples a batch.
-            **options: As those of `MultiSlotDataset`, but for
+            **options: As those of `open_dataset`, but for
                 `num_parallel_files`, `deterministic`, `on_error` and `skipped`.
 
         Raises:
@@ -328,7 +340,7 @@ class MultiSlotGenerator:
         ):
             raise DataError(
                 f"{place}: slot {name!r} is {_shown(values)}, wanted a list of "
-                + self._wanted_values
+                + ("strings" if self._strings else "integers and floats")
             )
         texts = []
         for index, value in enumerate(values):
@@ -344,10 +356,12 @@ class MultiSlotGenerator:
             texts.append(text)
         return texts
 
-    _wanted_values = "integers and floats"
-
     def _number(self, value: Any) -> tuple[int | float | None, str]:
         """The value as a number, None if it is none, and its text."""
+        if self._strings:
+            if isinstance(value, str):
+                return parse_number(value), value
+            return None, ""
         if isinstance(value, (int, np.integer, np.bool_)):
             return int(value), str(int(value))
         if isinstance(value, np.float32):
@@ -393,29 +407,6 @@ class MultiSlotGenerator:
             raise DataError(
                 f"{place}: slot {name!r} has {count} values, wanted {wanted}"
             )
-
-
-class MultiSlotStringGenerator(MultiSlotGenerator):
-    r"""A MultiSlotGenerator whose values are strings, written as they are.
-
-    They must still be numbers as MultiSlot text has them.
-
-    >>> class Words(MultiSlotStringGenerator):
-    ...     def generate_sample(self, line):
-    ...         label, *ids = line.split()
-    ...         yield [("words", ids), ("label", [label])]
-    >>> list(Words().lines(["1 1926 008 17"]))
-    ['3 1926 008 17 1 1\n']
-    """
-
-    _wanted_values = "strings"
-
-    def _number(self, value: Any) -> tuple[int | float | None, str]:
-        return (
-            (parse_number(value), value)
-            if isinstance(value, str)
-            else (None, "")
-        )
 
 
 def parse_number(text: str) -> int | float | None:

@@ -32,12 +32,12 @@ def parse_multislot(
     Args:
         lines: string `[B]`, each a line with or without its newline.
         schema: A `Schema`, the path of a schema file, or a list of `Column`s.
-        weights: As those of `MultiSlotDataset`.
+        weights: As those of `open_dataset`.
         sparse: As that of `ReadOptions`.
         name: Of the operation.
 
     Returns:
-        What `MultiSlotDataset` yields for a batch of these lines:
+        What `open_dataset` yields for a batch of these lines:
         `(features, label)`, or `features` where there is no label.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Batch readers and sample readers: a dataset's content as NumPy arrays."""
+"""Readers of Paddle: a dataset's content as NumPy arrays."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -14,76 +14,57 @@ from lodestar.ragged import LoDTensor
 _Leaf = np.ndarray | ColumnValues
 
 
-def batch_reader(dataset: tf.data.Dataset) -> Callable[[], Iterator[Any]]:
-    """Returns Paddle's batch reader: a callable that starts a new pass.
+def reader(
+    dataset: tf.data.Dataset, *, batches: bool = False
+) -> Callable[[], Iterator[Any]]:
+    """Returns a reader of Paddle: a callable that starts a new epoch.
 
     >>> dataset = tf.data.Dataset.from_tensors({"x": [[1.0], [2.0]]})
-    >>> for batch in batch_reader(dataset)():
+    >>> [sample["x"].tolist() for sample in reader(dataset)()]
+    [[1.0], [2.0]]
+    >>> for batch in reader(dataset, batches=True)():
     ...     print(batch["x"].shape)
     (2, 1)
 
-    Each call returns an iterator of its own, so that passes may run beside each
-    other; one that is dropped before its end stops reading.
+    Each call returns an independent iterator, so epochs may overlap. An iterator
+    that is dropped before its end stops reading.
 
     Args:
-        dataset: Of `(features, label)` or `features`, as the datasets of
-            `lodestar.data` give them. Its `prefetch=0` makes a batch when the
-            iterator is asked for it, `prefetch=1` while the last one is used.
+        dataset: A dataset of `(features, label)` or `features`, as
+            `lodestar.data.open_dataset` returns them. With `prefetch=0`, a batch is
+            made when the iterator needs it, with `prefetch=1` ahead of that.
+        batches: Whether the iterators yield batches instead of samples.
 
     Returns:
-        A callable. What its iterators yield is an element of the dataset with an
-        array in the place of each tensor, and in that of a `tf.RaggedTensor` or
-        `LoDTensor` a `Column(values, splits)`, as `SampleWriter.write_batch`
-        takes it. What the dataset raises, they raise.
+        A callable. Its iterators yield elements of the dataset with NumPy arrays
+        in place of tensors, as `write_batch` (or `write`) of a writer accepts
+        them. In a batch, a RaggedTensor or LoDTensor becomes a pair `(values,
+        splits)`. A sample has no batch dimension: a label is `[1]`, a dense column
+        has its shape, a one-hot column is `[size]`, and a sparse column is its
+        values `[N]`. The arrays of samples are views of the batch's.
+
+        The iterators raise the errors of the dataset. For samples, they raise
+        ValueError if the tensors of a batch disagree on the number of samples, or
+        the dataset has `sparse="csr"`, which does not tell how many columns the
+        CSR holds.
 
     Raises:
-        TypeError: `dataset` is none.
+        TypeError: `dataset` is not a tf.data.Dataset.
     """
-    _check(dataset)
-
-    def read() -> Iterator[Any]:
-        for element in dataset:
-            yield _mapped(_leaf, element)
-
-    return read
-
-
-def sample_reader(dataset: tf.data.Dataset) -> Callable[[], Iterator[Any]]:
-    """Returns Paddle's sample reader: as `batch_reader`, of single samples.
-
-    A sample is as its batch without the first dim: a label `[1]`, a dense slot
-    of its shape, a one-hot slot `[size]`; of a sparse slot its values `[N]`. The
-    arrays are views of the batch's.
-
-    >>> dataset = tf.data.Dataset.from_tensors({"x": [[1.0], [2.0]]})
-    >>> [sample["x"].tolist() for sample in sample_reader(dataset)()]
-    [[1.0], [2.0]]
-
-    Args:
-        dataset: As for `batch_reader`, but not of `sparse="csr"`: one CSR holds
-            all sparse slots and does not say how many they are.
-
-    Returns:
-        A callable. Its iterators raise ValueError where the tensors of a batch
-        have different numbers of samples.
-
-    Raises:
-        TypeError: `dataset` is none.
-    """
-    _check(dataset)
-
-    def read() -> Iterator[Any]:
-        for element in dataset:
-            yield from _samples(_mapped(_leaf, element))
-
-    return read
-
-
-def _check(dataset: Any) -> None:
     if not isinstance(dataset, tf.data.Dataset):
         raise TypeError(
-            f"`dataset` must be a tf.data.Dataset, found {type(dataset).__name__}."
+            f"`dataset` must be a tf.data.Dataset, got {type(dataset).__name__}."
         )
+
+    def read() -> Iterator[Any]:
+        for element in dataset:
+            batch = _mapped(_leaf, element)
+            if batches:
+                yield batch
+            else:
+                yield from _samples(batch)
+
+    return read
 
 
 def _mapped(function: Callable[..., Any], element: Any) -> Any:

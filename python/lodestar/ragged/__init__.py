@@ -1,6 +1,5 @@
 """Nested sequences of variable length, and what they are converted to."""
 
-from lodestar.ragged.batching import batch
 from lodestar.ragged.lod_tensor import LoDTensor
 
-__all__ = ["LoDTensor", "batch"]
+__all__ = ["LoDTensor"]

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES, as_int64, as_vector, check_least
 from lodestar._typing import TensorLike
-from lodestar.ops import lod_ops
+from lodestar.ops import lod_ops, symbolic_build
+from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import (
     nested_lists,
     padding,
@@ -164,25 +165,22 @@ class LoDTensor(tf.experimental.ExtensionType):
 
     @classmethod
     def from_ragged(cls, ragged: tf.RaggedTensor) -> "LoDTensor":
-        """Takes the buffers of a RaggedTensor; one level a ragged dimension.
+        """Takes the buffers of a RaggedTensor; one level per ragged dimension.
+
+        Also accepts a KerasTensor: layers that take the result by keyword then
+        get a LoDTensor when the functional model runs. To end such a model, call
+        `LoDTensor.to_ragged` on the symbolic result.
 
         Raises:
             TypeError: not a RaggedTensor.
             tf.errors.InvalidArgumentError: row splits that do not nest, which
                 a RaggedTensor of `validate=False` may hold.
         """
-        if not isinstance(ragged, tf.RaggedTensor):
-            raise TypeError(
-                f"`ragged` must be a RaggedTensor, found {type(ragged)}"
-            )
-        levels = [tf.cast(s, tf.int64) for s in ragged.nested_row_splits]
-        return cls._checked(ragged.flat_values, levels)
+        return _from_ragged(ragged)
 
     def to_ragged(self) -> tf.RaggedTensor:
         """Returns a RaggedTensor over the same buffers."""
-        return tf.RaggedTensor.from_nested_row_splits(
-            self.values, self.lod, validate=False
-        )
+        return _to_ragged(self)
 
     @classmethod
     def from_sparse(
@@ -608,6 +606,27 @@ class LoDTensor(tf.experimental.ExtensionType):
             self.values.numpy(), [level.numpy() for level in self.lod]
         )
         return f"<LoDTensor {nested} levels={self.num_levels}>"
+
+
+@takes_keras_tensors
+def _from_ragged(ragged: tf.RaggedTensor) -> LoDTensor:
+    ragged = symbolic_build.as_ragged(ragged)
+    if not isinstance(ragged, tf.RaggedTensor):
+        raise TypeError(
+            f"`ragged` must be a RaggedTensor, found {type(ragged)}"
+        )
+    levels = [tf.cast(s, tf.int64) for s in ragged.nested_row_splits]
+    return LoDTensor(*validated(ragged.flat_values, levels))
+
+
+@takes_keras_tensors
+def _to_ragged(x: LoDTensor | tf.RaggedTensor) -> tf.RaggedTensor:
+    # A KerasTensor stands for either.
+    if isinstance(x, tf.RaggedTensor):
+        return x
+    return tf.RaggedTensor.from_nested_row_splits(
+        x.values, x.lod, validate=False
+    )
 
 
 def _refuse_to_be_a_tensor(

@@ -1,11 +1,20 @@
-"""Ops on sequences of variable length: RaggedTensor or LoDTensor in."""
+"""Ops on sequences of variable length: RaggedTensors or LoDTensors in and out.
+
+Every function also accepts KerasTensors, as `keras.ops` do, and then becomes
+part of a functional model. Declare the input with `ragged=True`:
+
+>>> history = keras.Input((None, 8), ragged=True)
+>>> mean = lodestar.sequence.pool(history, "mean")
+>>> model = keras.Model(history, keras.layers.Dense(1)(mean))
+>>> model.output_shape
+(None, 1)
+"""
 
 from lodestar.sequence.concat import concat
 from lodestar.sequence.erase import erase
 from lodestar.sequence.expand import expand, expand_as
-from lodestar.sequence.mask import mask
 from lodestar.sequence.pad import pad, unpad
-from lodestar.sequence.pool import first_step, last_step, pool
+from lodestar.sequence.pool import pool
 from lodestar.sequence.reshape import reshape
 from lodestar.sequence.reverse import reverse
 from lodestar.sequence.scatter import scatter
@@ -21,9 +30,6 @@ __all__ = [
     "erase",
     "expand",
     "expand_as",
-    "first_step",
-    "last_step",
-    "mask",
     "pad",
     "pool",
     "reshape",

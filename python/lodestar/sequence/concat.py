@@ -6,10 +6,12 @@ import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES
 from lodestar.ops import sequence_concat_ops
+from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
 
+@takes_keras_tensors
 def concat(
     xs: Sequence[Nested],
     *,

@@ -5,12 +5,14 @@ import tensorflow as tf
 from lodestar._checks import INT_DTYPES, as_dtype_of
 from lodestar._library import gen_ops
 from lodestar._typing import TensorLike
+from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
 _DTYPES = (*INT_DTYPES, tf.string)
 
 
+@takes_keras_tensors
 def erase(
     x: Nested,
     tokens: TensorLike,

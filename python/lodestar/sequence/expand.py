@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES, check_dtype
 from lodestar.ops import sequence_expand_ops
+from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
@@ -24,6 +25,7 @@ def _flatten(x: Any) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
     return rows, ()
 
 
+@takes_keras_tensors
 def expand(
     x: _X,
     y: tf.RaggedTensor | LoDTensor,
@@ -78,6 +80,7 @@ def expand(
         )
 
 
+@takes_keras_tensors
 def expand_as(
     x: tf.Tensor | tf.RaggedTensor | LoDTensor,
     y: Nested,

@@ -44,8 +44,14 @@ def flatten(
     elif isinstance(x, tf.RaggedTensor):
         rows, splits = x.flat_values, x.nested_row_splits
     else:
+        found = f"an object of type {type(x).__name__}"
+        if isinstance(x, tf.Tensor):
+            found = f"a dense tensor of shape {x.shape}"
         raise TypeError(
-            f"`{name}` must be a RaggedTensor or LoDTensor, found {type(x)}"
+            f"`{name}` must be a RaggedTensor or LoDTensor, got {found}. "
+            "Declare an input of a Keras model with keras.Input(..., "
+            "ragged=True), give such inputs to clone_model as `input_tensors`, "
+            "and export the model with lodestar.export.save."
         )
     return nested(name, rows, splits, dtypes)
 

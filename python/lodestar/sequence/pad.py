@@ -4,8 +4,11 @@ from typing import overload
 
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar._checks import MOVED_DTYPES, after
 from lodestar._typing import TensorLike
+from lodestar.ops.sequence_op import takes_keras_tensors
+from lodestar.ops.symbolic_build import as_integers
 from lodestar.ragged import LoDTensor, padding
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
@@ -20,24 +23,37 @@ def pad(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Puts each innermost sequence into a row of T steps, padded at its end.
 
-    The semantics of Paddle's `sequence_pad`. `unpad` is the way back.
+    The semantics of Paddle's `sequence_pad`, except that T is never 0 by itself.
+    `unpad` restores the sequences.
+
+    The padded tensor carries its Keras mask, so recurrent layers, attention and
+    other layers that support masks skip the padding.
 
     >>> padded, lengths = pad(tf.ragged.constant([[1, 2], [], [3]]), maxlen=3)
     >>> padded.numpy().tolist(), lengths.numpy().tolist()
     ([[1, 2, 0], [0, 0, 0], [3, 0, 0]], [2, 0, 1])
+
+    In a functional model:
+
+    >>> x = keras.Input((None, 8), ragged=True)
+    >>> padded, lengths = pad(x)
+    >>> y = keras.layers.GRU(16, return_sequences=True)(padded)
+    >>> model = keras.Model(x, unpad(y, lengths, like=x))
 
     Args:
         x: RaggedTensor or LoDTensor of a float, integer, bool or string dtype;
             `flat_values` (or `values`) `[N, ...]`.
         pad_value: A number, or one step `[...]`, of the dtype of x. None is
             zero, False or the empty string.
-        maxlen: T, a number or an int64 or int32 scalar; None is the longest
-            length. With a number T is static.
+        maxlen: T, a number or an int64 or int32 scalar. None is the longest
+            length, and at least 1, because recurrent layers need a step. With a
+            number T is static.
         name: A name for the op.
 
     Returns:
         The padded rows `[B, T, ...]` and the int64 lengths `[B]` of the
-        innermost sequences. Differentiable in x and `pad_value`.
+        innermost sequences. Differentiable in x and `pad_value`. The mask of the
+        padded rows, bool `[B, T]`, is False where there is padding.
 
     Raises:
         TypeError: x is neither, or of another dtype; a `pad_value` tensor of
@@ -48,9 +64,31 @@ def pad(
         tf.errors.InvalidArgumentError: a sequence is longer than `maxlen`
             (names it); `pad_value` of another shape; splits that are none.
     """
+    padded, lengths, mask = _pad(x, pad_value, maxlen, name=name)
+    # A KerasTensor gets its mask here, the tensor that it stands for in `_pad`.
+    _private.set_keras_mask(padded, mask)
+    return padded, lengths
+
+
+@takes_keras_tensors
+def _pad(
+    x: tf.RaggedTensor | LoDTensor,
+    pad_value: TensorLike | None,
+    maxlen: int | None,
+    *,
+    name: str | None = None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the results of `pad` and the mask."""
     rows, splits = nesting.flatten("x", x, MOVED_DTYPES)
     with tf.name_scope(name or "sequence_pad"):
-        return padding.to_padded(rows, splits[-1], pad_value, maxlen)
+        if maxlen is None:
+            longest = tf.reduce_max(splits[-1][1:] - splits[-1][:-1])
+            maxlen = tf.maximum(longest, 1)
+        padded, lengths = padding.to_padded(rows, splits[-1], pad_value, maxlen)
+        mask = tf.sequence_mask(lengths, tf.shape(padded, tf.int64)[1])
+        mask = tf.ensure_shape(mask, padded.shape[:2])
+        _private.set_keras_mask(padded, mask)
+        return padded, lengths, mask
 
 
 @overload
@@ -73,6 +111,7 @@ def unpad(
 ) -> Nested: ...
 
 
+@takes_keras_tensors
 def unpad(
     padded: TensorLike,
     lengths: TensorLike,
@@ -109,7 +148,7 @@ def unpad(
     if like is not None:
         _, (*above, last) = nesting.flatten("like", like)
     with tf.name_scope(name or "sequence_unpad"):
-        rows, splits = padding.from_padded(padded, lengths)
+        rows, splits = padding.from_padded(padded, as_integers(lengths))
         if like is None:
             return tf.RaggedTensor.from_row_splits(rows, splits, validate=False)
         check = tf.debugging.assert_equal(

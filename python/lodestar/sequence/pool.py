@@ -7,6 +7,7 @@ import tensorflow as tf
 from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of
 from lodestar._typing import TensorLike
 from lodestar.ops import lod_ops, sequence_pool_ops
+from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
@@ -53,6 +54,7 @@ def pool(
 ) -> tuple[tf.Tensor | Nested, tf.Tensor]: ...
 
 
+@takes_keras_tensors
 def pool(
     x: tf.RaggedTensor | LoDTensor,
     combiner: str = "sum",
@@ -118,19 +120,3 @@ def pool(
         if not with_index:
             return pooled
         return pooled, nesting.pack_like(x, index, above)
-
-
-def first_step(x: Nested, *, name: str | None = None) -> tf.Tensor | Nested:
-    """Returns the first row of each innermost sequence, 0 for an empty one.
-
-    Paddle's `sequence_first_step`: `pool(x, "first")`.
-    """
-    return pool(x, "first", name=name or "sequence_first_step")
-
-
-def last_step(x: Nested, *, name: str | None = None) -> tf.Tensor | Nested:
-    """Returns the last row of each innermost sequence, 0 for an empty one.
-
-    Paddle's `sequence_last_step`: `pool(x, "last")`.
-    """
-    return pool(x, "last", name=name or "sequence_last_step")

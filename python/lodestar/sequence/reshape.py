@@ -4,10 +4,12 @@ import tensorflow as tf
 
 from lodestar._checks import check_count
 from lodestar.ops import sequence_reshape_ops
+from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
 
+@takes_keras_tensors
 def reshape(
     x: Nested,
     new_dim: int,

@@ -4,12 +4,14 @@ import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES
 from lodestar.ops import sequence_reverse_ops
+from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
 _DTYPES = (*MOVED_DTYPES, tf.complex64, tf.complex128)
 
 
+@takes_keras_tensors
 def reverse(x: Nested, *, name: str | None = None) -> Nested:
     """Reverses the rows inside each innermost sequence.
 

@@ -4,12 +4,14 @@ import tensorflow as tf
 
 from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, check_dtype
 from lodestar._library import gen_ops
+from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 
 _DTYPES = FLOAT_DTYPES + INT_DTYPES
 
 
+@takes_keras_tensors
 def scatter(
     x: tf.Tensor,
     index: tf.RaggedTensor | LoDTensor,

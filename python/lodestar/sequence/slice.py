@@ -5,10 +5,12 @@ import tensorflow as tf
 from lodestar._checks import MOVED_DTYPES, as_vector
 from lodestar._typing import TensorLike
 from lodestar.ops import sequence_slice_ops
+from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
 
+@takes_keras_tensors
 def slice(
     x: Nested,
     offset: TensorLike,

@@ -4,10 +4,12 @@ import tensorflow as tf
 
 from lodestar._checks import FLOAT_DTYPES
 from lodestar.ops import sequence_softmax_ops
+from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
 
+@takes_keras_tensors
 def softmax(x: Nested, *, name: str | None = None) -> Nested:
     """Softmax inside each innermost sequence, every column on its own.
 

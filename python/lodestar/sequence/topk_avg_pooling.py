@@ -7,11 +7,13 @@ import tensorflow as tf
 from lodestar._checks import FLOAT_DTYPES, check_count
 from lodestar._library import gen_ops
 from lodestar.ops import lod_ops
+from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
 
+@takes_keras_tensors
 def topk_avg_pooling(
     x: Nested,
     row: tf.RaggedTensor | LoDTensor,

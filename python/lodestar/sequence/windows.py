@@ -7,10 +7,12 @@ import tensorflow as tf
 
 from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of, check_count
 from lodestar.ops import sequence_context_ops, sequence_expand_ops
+from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
 
+@takes_keras_tensors
 def enumerate(
     x: Nested,
     win_size: int,
@@ -128,6 +130,7 @@ def _convolved_padding(
     )
 
 
+@takes_keras_tensors
 def conv(
     x: Nested,
     weight: tf.Tensor,

@@ -69,7 +69,7 @@ class LiveModel(NotCopied):
     ...     model.version()
 
     Args:
-        path: A folder that `lodestar.export.saved_model` wrote.
+        path: A folder that `lodestar.export.save` wrote.
         snapshots: A folder that `lodestar.snapshot` writes to; may be empty, or
             not there yet: then the SavedModel's own content is served.
         poll_seconds: How often to look for a new version; None: only when
@@ -78,7 +78,7 @@ class LiveModel(NotCopied):
             (`loaded.tables`), where these differ. Tables that the model does
             not read are left out.
         weights: `"require"`: snapshots hold the model's dense weights, by
-            `save_model`, or as `dense` of `save` by their paths. `"keep"`:
+            `snapshot.save` of a model, or as its `dense` by their paths. `"keep"`:
             those of the SavedModel are served.
         consistency: `"call"`: each call sees one version. `"row"`: there is one
             copy, which takes half the memory and is updated under the calls:
@@ -450,11 +450,11 @@ def _load(
     """Loads a SavedModel so many times; an export may replace it meanwhile."""
     for _ in range(_MAX_LOADS):
         document = features_json.read(path)
-        if "stock" in document:
+        if "plain" in document:
             raise ValueError(
-                f"`path` is {path!r}, which stock_saved_model wrote: its "
+                f"`path` is {path!r}, which export.save_plain wrote: its "
                 "tables cannot change. Wanted a folder of "
-                "lodestar.export.saved_model."
+                "lodestar.export.save."
             )
         before = _fingerprint(path)
         try:

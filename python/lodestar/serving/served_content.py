@@ -257,8 +257,8 @@ class ServedContent:
         if absent:
             raise OtherModelError(
                 f"{path}: has no weights {listed(absent)}, which the model "
-                f"reads; it has {listed(saved)}. Save them (save_model, or "
-                "`dense` of save), or use weights='keep' to serve those of the "
+                f"reads; it has {listed(saved)}. Save them (snapshot.save of a "
+                "model, or its `dense`), or use weights='keep' to serve those of the "
                 "SavedModel"
             )
         pairs = []

@@ -28,7 +28,7 @@ def stats(loaded: Any) -> TableNumbers:
 
     Args:
         loaded: What `tf.saved_model.load` gave for a folder of
-            `lodestar.export.saved_model`. A LiveModel has `stats()` itself.
+            `lodestar.export.save`. A LiveModel has `stats()` itself.
 
     Returns:
         `rows`, `hits`, `misses` and `memory`, each table -> integer: its rows;
@@ -37,7 +37,7 @@ def stats(loaded: Any) -> TableNumbers:
 
     Raises:
         ValueError: `loaded` has no tables that count: it is another object, or
-            an export of `stock_saved_model`.
+            an export of `export.save_plain`.
         RuntimeError: In a `tf.function`.
     """
     check_eager("stats")
@@ -51,8 +51,8 @@ def stats(loaded: Any) -> TableNumbers:
     if tables is None or None in handles.values():
         raise ValueError(
             f"`loaded` is {type(loaded).__name__} without tables of "
-            "lodestar.export.saved_model; wanted what tf.saved_model.load gives "
-            "for such a folder (tables of stock_saved_model do not count)."
+            "lodestar.export.save; wanted what tf.saved_model.load gives "
+            "for such a folder (tables of export.save_plain do not count)."
         )
     return of_tables(handles)
 

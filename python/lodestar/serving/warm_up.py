@@ -35,7 +35,7 @@ def write_warm_up(
     ...                                            "ids_row_splits": [0, 2, 3]}])
 
     Args:
-        path: What `lodestar.export.saved_model` or `stock_saved_model` wrote.
+        path: What `lodestar.export.save` or `export.save_plain` wrote.
         examples: 1 to 1000 requests: argument of the signature -> a dense tensor,
             array or list, as `loaded.signatures[signature]` takes them. Tensors
             and arrays have the argument's dtype.

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import click
 import numpy as np
 
-from lodestar import command_line
+from lodestar import _command_line
 from lodestar._commands.snapshot import SNAPSHOT
 from lodestar.snapshot import compaction, info, records, verifying
 from lodestar.snapshot.errors import SnapshotError, listed
@@ -29,7 +29,7 @@ def main(
     arguments: list[str] | None = None, prog: str = f"python -m {_NAME}"
 ) -> int:
     """Runs the command and returns its exit code."""
-    return run(command_line.parse(SNAPSHOT, arguments, prog))
+    return run(_command_line.parse(SNAPSHOT, arguments, prog))
 
 
 def run(context: click.Context) -> int:
@@ -46,16 +46,16 @@ def run(context: click.Context) -> int:
             if isinstance(part, str):
                 print(part)
             else:
-                command_line.print_table(part)
+                _command_line.print_table(part)
         return 0
 
-    errors = (*command_line.ERRORS, SnapshotError)
-    return command_line.run(_NAME, command, 1, errors=errors)
+    errors = (*_command_line.ERRORS, SnapshotError)
+    return _command_line.run(_NAME, command, 1, errors=errors)
 
 
 def _list(path: str) -> _Printed:
     rows = [("version", "kind", "step", "time", "rows", "removed", "size")]
-    for found in info.list_snapshots(path):
+    for found in info.versions(path):
         kind = found.kind
         if found.parent is not None:
             kind += f" on {found.parent}"

@@ -8,7 +8,6 @@ import keras
 import tensorflow as tf
 
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.hook_variable import as_hook
 from lodestar.layers.id_lookup import IdLookup
 from lodestar.lookup import IdTable
 from lodestar.ops.compile_line import compiled_optimizer
@@ -48,7 +47,7 @@ def find_tables(tables: Any) -> FoundTables:
             inside = list(tables_in(value))
             if not isinstance(name, str) or not name:
                 raise ValueError(
-                    f"`tables` has the key {name!r}, wanted a table's name."
+                    f"`model` has the key {name!r}, wanted a table's name."
                 )
             if len(inside) != 1:
                 raise ValueError(
@@ -59,16 +58,14 @@ def find_tables(tables: Any) -> FoundTables:
     else:
         named = [(table.name, table) for table in tables_in(tables)]
     if not named:
-        raise ValueError(f"`tables` holds no table: {tables!r}.")
+        raise ValueError(f"`model` holds no table: {tables!r}.")
     return _by_name(named)
 
 
-def tables_of_optimizer(optimizer: Any) -> dict[str, EmbeddingVariable]:
-    """The tables that an optimizer keeps for itself, by name."""
-    if optimizer is None:
-        return {}
-    found = [(table.name, table) for table in tables_in(optimizer)]
-    return _by_name(found).embeddings
+def tables_of_optimizer(model: Any) -> dict[str, EmbeddingVariable]:
+    """The tables that the optimizer of `model` keeps for itself, by name."""
+    found = _tables_of_optimizer(model)
+    return _by_name((table.name, table) for table in found).embeddings
 
 
 def _by_name(named: Iterable[tuple[str, Any]]) -> FoundTables:
@@ -78,12 +75,12 @@ def _by_name(named: Iterable[tuple[str, Any]]) -> FoundTables:
     for name, table in named:
         if names.get(id(table), name) != name:
             raise ValueError(
-                f"`tables` has one table as {names[id(table)]!r} and as "
+                f"`model` has one table as {names[id(table)]!r} and as "
                 f"{name!r}; wanted one name."
             )
         if tables.get(name, table) is not table:
             raise ValueError(
-                f"`tables` has two of the name {name!r}: {tables[name]!r} and "
+                f"`model` has two of the name {name!r}: {tables[name]!r} and "
                 f"{table!r}; give a dict with names that differ, or the tables "
                 "names of their own."
             )
@@ -110,7 +107,7 @@ def tables_in(value: Any) -> Iterator[Any]:
         value, (keras.layers.Layer, keras.optimizers.Optimizer, tf.Module)
     ):
         raise ValueError(
-            f"`tables` holds {value!r}; wanted an EmbeddingVariable, an "
+            f"`model` holds {value!r}; wanted an EmbeddingVariable, an "
             "IdTable, an IdLookup, a layer, a model or a tf.Module, a list of "
             "these, or a dict by name."
         )
@@ -118,12 +115,8 @@ def tables_in(value: Any) -> Iterator[Any]:
     if isinstance(value, keras.layers.Layer):
         # TensorFlow does not look into lists and dicts of a Keras layer.
         known = {id(member) for member in members}
-        hooks = [h for h in map(as_hook, value.variables) if h is not None]
-        members += [h.table for h in hooks if id(h.table) not in known]
-    hidden: set[int] = set()
-    optimizer = compiled_optimizer(value)
-    if optimizer is not None:
-        hidden |= {id(table) for table in tables_in(optimizer)}
+        members += [v for v in value.variables if id(v) not in known]
+    hidden = {id(table) for table in _tables_of_optimizer(value)}
     for member in members:
         if isinstance(member, IdLookup):
             hidden |= {
@@ -136,6 +129,14 @@ def tables_in(value: Any) -> Iterator[Any]:
             member, (EmbeddingVariable, IdTable, IdLookup)
         ):
             yield member
+
+
+def _tables_of_optimizer(model: Any) -> list[Any]:
+    optimizer = compiled_optimizer(model)
+    if optimizer is None:
+        return []
+    trained = {id(variable) for variable in model.variables}
+    return [t for t in tables_in(optimizer) if id(t) not in trained]
 
 
 def _names(tables: Iterable[Any]) -> str:

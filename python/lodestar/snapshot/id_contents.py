@@ -112,7 +112,7 @@ def assign(table: IdTable | IdLookup, arrays: Mapping[str, np.ndarray]) -> None:
     keys = arrays["keys"]
     if "lengths" in arrays:
         keys = text_arrays.from_arrays(keys, arrays["lengths"])
-    table.import_(keys, arrays["ids"])
+    table.load(keys, arrays["ids"])
 
 
 def kind_of_table(table: IdTable | IdLookup) -> str:

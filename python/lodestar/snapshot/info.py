@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from lodestar._typing import StrPath
 from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest, SavedTable
@@ -67,11 +68,17 @@ def make_info(
     )
 
 
-def list_snapshots(path: str) -> list[SnapshotInfo]:
-    """The versions in a folder, in the order in which they were taken.
+def versions(path: StrPath) -> list[SnapshotInfo]:
+    """Lists the versions in a folder of snapshots, oldest first.
+
+    >>> [info.kind for info in lodestar.snapshot.versions("snapshots")]
+    ['full', 'delta']
 
     Args:
         path: The folder. One that does not exist has no versions.
+
+    Returns:
+        A `SnapshotInfo` per version: its number, step, time, tables and sizes.
 
     Raises:
         CorruptSnapshotError: A manifest is not what was written (names it).

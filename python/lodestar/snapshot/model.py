@@ -1,4 +1,4 @@
-"""Snapshots of a whole model: tables, weights, optimizer, reader's place."""
+"""Saves and restores a model, its reader's position included, or tables."""
 
 import dataclasses
 import os
@@ -50,9 +50,9 @@ _READER = "reader"
 
 
 @overload
-def save_model(
+def save(
     path: StrPath,
-    model: keras.Model,
+    model: Any,
     delta: bool = False,
     *,
     iterator: Any = None,
@@ -64,9 +64,9 @@ def save_model(
 
 
 @overload
-def save_model(
+def save(
     path: StrPath,
-    model: keras.Model,
+    model: Any,
     delta: bool = False,
     *,
     iterator: Any = None,
@@ -78,9 +78,9 @@ def save_model(
 
 
 @overload
-def save_model(
+def save(
     path: StrPath,
-    model: keras.Model,
+    model: Any,
     delta: bool = False,
     *,
     iterator: Any = None,
@@ -91,9 +91,9 @@ def save_model(
 ) -> SnapshotInfo | PendingSnapshot: ...
 
 
-def save_model(
+def save(
     path: StrPath,
-    model: keras.Model,
+    model: Any,
     delta: bool = False,
     *,
     iterator: Any = None,
@@ -102,46 +102,72 @@ def save_model(
     step: int | None = None,
     blocking: bool = True,
 ) -> SnapshotInfo | PendingSnapshot:
-    """As `save`, of all that training goes on from.
+    """Writes a model or tables to a new version in a folder of snapshots.
 
-    Tables as `save` takes them, weights, states of random seeds, the variables
-    of the optimizer, gradients that it accumulates, and the reader's place, all
-    of one moment: call it between two steps, as callbacks are called. Also the
-    schema of the model, if it has one (`Schema.of`).
+    Of a Keras model it saves everything that training resumes from: tables,
+    weights, random seeds, the optimizer's variables, gradients that it
+    accumulates, and the schema if the model has one (`Schema.of`).
+
+    All tables are copied at one point in time between two optimizer steps;
+    tables on several devices at one point per device. Training and lookups
+    continue while files are written. A version appears when all of it is on
+    disk, so a crash never leaves a partial one. Save models between two steps,
+    as callbacks do.
+
+    >>> info = lodestar.snapshot.save("snapshots", model)
+    >>> info = lodestar.snapshot.save("snapshots", model, delta=True)
 
     Args:
-        path: As `save`.
-        model: Built; with `compile` called if its optimizer is to be saved.
-        delta: Of the tables; weights are written whole.
-        iterator: A ResumableDataset, or an iterator of a `tf.data.Dataset`.
-        dense: As `save`, beside what the model has.
-        metadata: As `save`.
-        step: As `save`; default: the optimizer's iterations.
-        blocking: As `save`.
+        path: A folder of a local or mounted file system; created if needed.
+        model: A built Keras model, compiled if its optimizer is to be saved.
+            Or tables alone: an EmbeddingVariable, IdTable, IdLookup, layer or
+            module that has some, a list of these, or a dict that names them.
+            Names must differ. Id tables are written whole each time.
+        delta: Write only the rows that changed since the newest version. A
+            table that the newest version lacks, or whose changes since then
+            are unknown, is written whole, as are weights.
+        iterator: A ResumableDataset, or an iterator of a `tf.data.Dataset`,
+            whose position is saved.
+        dense: Name -> variable, tensor or array of numbers, also copied at the
+            tables' point in time, exactly if no step runs meanwhile.
+            `load_dense` reads them.
+        metadata: JSON values by name, stored with the version.
+        step: The step of the version. Defaults to the optimizer's iterations,
+            without an optimizer to the largest step of the tables.
+        blocking: If False, returns at once and a thread writes. With several
+            workers, each must call this; all wait until it is written.
 
     Returns:
-        As `save`.
+        A `SnapshotInfo`, or with `blocking=False` a `PendingSnapshot`.
 
     Raises:
-        Exception: As `save`.
+        ValueError: An argument is invalid, or the model is not built.
+        SnapshotLockedError: Another process or thread writes to the folder.
+        SnapshotError: The newest version there has a later format.
+        OSError, tf.errors.OpError: A file cannot be written (names it). The
+            folder has no new version, and the next delta loses nothing.
     """
-    _check_model(model)
-    extra = dense_arrays(dense)
-    tables = find_tables(model)
-    schema = model_schema.schema_or_none(model)
+    dense_copies = dense_arrays(dense)
     checkpoint = _checkpoint(iterator)
-    optimizer = compiled_optimizer(model)
-    if optimizer is not None and step is None:
-        step = int(keras.ops.convert_to_numpy(optimizer.iterations))
+    schema = None
+    if isinstance(model, keras.Model):
+        _check_built(model)
+        schema = model_schema.schema_or_none(model)
+        optimizer = compiled_optimizer(model)
+        if optimizer is not None and step is None:
+            step = int(keras.ops.convert_to_numpy(optimizer.iterations))
+    tables = find_tables(model)
 
     def arrays() -> dict[str, np.ndarray]:
+        if not isinstance(model, keras.Model):
+            return dense_copies()
         variables = {
             WEIGHT: model_variables.weights(model),
             _OPTIMIZER: model_variables.optimizer_variables(
                 model, tables.embeddings
             ),
         }
-        return extra() | {
+        return dense_copies() | {
             prefix + name: blobs.to_array(prefix + name, variable)
             for prefix, named in variables.items()
             for name, variable in named.items()
@@ -163,7 +189,7 @@ def save_model(
 
 
 def restore_values(path: StrPath, model: keras.Model, version: int) -> None:
-    """As `restore_model`, of tables and weights alone.
+    """As `restore`, of tables and weights alone.
 
     The optimizer's own variables stay as they are.
     """
@@ -188,78 +214,107 @@ def restore_values(path: StrPath, model: keras.Model, version: int) -> None:
     with_version(SnapshotFolder(path), None, version, read, together)
 
 
-def restore_model(
+def restore(
     path: StrPath,
-    model: keras.Model,
+    model: Any,
     step: int | None = None,
     *,
     version: int | None = None,
     iterator: Any = None,
     rename: Mapping[str, str] | None = None,
-    missing: str = "error",
-    extra: str = "error",
+    on_missing: str = "error",
+    on_extra: str = "error",
     optimizer_slots: str = "require",
 ) -> RestoreReport:
-    """As `restore`, of what `save_model` wrote.
+    """Replaces the content of a model or of tables by that of a snapshot.
 
-    All is checked before anything is touched: a model takes all of it or, with
-    an error, none.
+    Everything is checked first: either all of it is restored or, with an
+    error, nothing. Shards, devices and eviction are those of the tables here
+    and need not match those that were saved. A table without admission drops
+    the ids that wait for it. Training that resumes here may save deltas.
+
+    Tables are found by name. Automatic names such as `dynamic_embedding_3`
+    change when a model is made again, so those tables are matched by their
+    order in the model instead, if both sides have equally many of the same
+    dimension and dtype; the report says how each was found.
+
+    >>> report = lodestar.snapshot.restore("snapshots", model)
 
     Args:
-        path: As `restore`.
-        model: Built. Its optimizer is built here if it is not.
-        step: As `restore`.
-        version: As `restore`.
-        iterator: Of the dataset that was read; goes on behind the last batch
-            that was trained on. None leaves the place alone.
-        rename: Tables, as `restore`.
-        missing: As `restore`, of weights, too.
-        extra: As `restore`, of weights, too.
-        optimizer_slots: `"require"`, also of the optimizer's own variables; a
-            model without an optimizer takes none. `"reset"` leaves the
-            optimizer as it is.
+        path: A folder that `save` wrote to.
+        model: As `save` takes it. Builds the model's optimizer if needed.
+        step: Restore the newest version taken at this step.
+        version: Restore this version. Defaults to the newest.
+        iterator: An iterator of the dataset that was read, or a
+            ResumableDataset; it resumes after the last batch that was trained.
+        rename: Name of a table in the snapshot -> its name here.
+        on_missing: How to handle a table or weight that the snapshot lacks:
+            `"error"`, or `"init"`, which leaves it as it is.
+        on_extra: How to handle a table or weight of the snapshot that the
+            model lacks: `"error"` or `"ignore"`. Weights do not count where
+            tables alone are restored, and neither do arrays that `save` took
+            as `dense`, which `load_dense` reads.
+        optimizer_slots: `"require"` restores optimizer slots and, of a
+            compiled model, the optimizer's variables; those of another
+            optimizer are an error. `"reset"` leaves them out: the next
+            optimizer starts anew.
 
     Returns:
-        As `restore`; of weights and the optimizer's variables it names what was
-        not restored.
+        A `RestoreReport` of what was restored, and what was not.
 
     Raises:
-        Exception: As `restore`; also for a weight of another shape or dtype, an
-            optimizer with other variables, no reader's place to restore, or a
-            column that the schemas of the model and of the snapshot declare
-            differently.
+        ValueError: An argument is invalid, or the model is not built.
+        CorruptSnapshotError: A file is not as it was written; names it, and
+            the offset where bytes are wrong. `version` restores another one.
+        SnapshotError: There is no such version; a table or weight is missing,
+            unexpected, or of another shape, dtype or optimizer (names both
+            sides); a table has more rows than the cap of the one here, or ids
+            that wait for another kind of admission or a filter of another
+            size; the snapshot has no reader position; a column has different
+            schemas in the model and the snapshot; or a device was lost while
+            another had its rows (names both).
+        tf.errors.OpError: A file cannot be read, or memory ran out.
     """
-    _check_model(model)
-    options = check_options(rename, missing, extra, optimizer_slots)
+    options = check_options(rename, on_missing, on_extra, optimizer_slots)
     checkpoint = _checkpoint(iterator)
-    optimizer = compiled_optimizer(model)
-    if optimizer is not None and not optimizer.built:
-        with model.distribute_strategy.scope():
-            optimizer.build(model.trainable_variables)
+    keras_model = model if isinstance(model, keras.Model) else None
+    schema = None
+    if keras_model is not None:
+        _check_built(keras_model)
+        optimizer = compiled_optimizer(keras_model)
+        if optimizer is not None and not optimizer.built:
+            with keras_model.distribute_strategy.scope():
+                optimizer.build(keras_model.trainable_variables)
+        schema = model_schema.schema_or_none(keras_model)
     tables = find_tables(model)
-    schema = model_schema.schema_or_none(model)
+    table_options = options
     if options.optimizer_slots == "require":
         tables = _with_optimizer(tables, model)
+    elif keras_model is not None:
+        # What the optimizer keeps in tables goes with the optimizer.
+        table_options = dataclasses.replace(options, on_extra="ignore")
 
     def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
         manifest = chain[-1]
-        schema_file.check(folder, manifest, schema)
         if checkpoint is not None:
             _check_reader(folder, manifest)
-        table_options = options
-        if options.optimizer_slots == "reset":
-            # What the optimizer keeps in tables goes with the optimizer.
-            table_options = dataclasses.replace(options, extra="ignore")
-        variables = _Variables(folder, manifest, model, tables, options)
         plan = Plan(folder, chain, tables, table_options)
+        variables = None
+        if keras_model is not None:
+            schema_file.check(folder, manifest, schema)
+            variables = _Variables(
+                folder, manifest, keras_model, tables, options
+            )
 
         def install(loaded: list[Any]) -> RestoreReport:
             report = plan.install(loaded)
-            variables.assign()
             if checkpoint is not None:
                 checkpoint.read(
                     folder.file_path(manifest.version, _READER)
                 ).assert_consumed()
+            if variables is None:
+                return report
+            variables.assign()
             return dataclasses.replace(
                 report,
                 initial=report.initial + variables.initial,
@@ -320,15 +375,17 @@ class _Variables:
         self.ignored = tuple(
             name for name in saved if name not in set(names.values())
         )
-        if self.initial and options.missing == "error":
+        if self.initial and options.on_missing == "error":
             raise SnapshotError(
                 f"{self._path}: has no weights {listed(self.initial)}; it has "
-                f"{listed(saved)}. Use missing='init' to leave them as they are"
+                f"{listed(saved)}. Use on_missing='init' to leave them as they "
+                "are"
             )
-        if self.ignored and options.extra == "error":
+        if self.ignored and options.on_extra == "error":
             raise SnapshotError(
                 f"{self._path}: has the weights {listed(self.ignored)}, which "
-                f"are not among those here, {listed(here)}. Use extra='ignore'"
+                f"are not among those here, {listed(here)}. Use "
+                "on_extra='ignore'"
             )
         self._add(names, saved, here)
 
@@ -357,18 +414,16 @@ class _Variables:
             self._pairs.append((here[name], saved[there]))
 
 
-def _check_model(model: Any) -> None:
-    if not isinstance(model, keras.Model):
-        raise ValueError(f"`model` is {model!r}, wanted a Keras model.")
+def _check_built(model: keras.Model) -> None:
     if not model.built:
         raise ValueError(
-            f"`model` {model.name!r} is not built; call it on a batch first."
+            f"`model` {model.name!r} is not built. Call it on a batch first."
         )
 
 
-def _with_optimizer(tables: FoundTables, model: keras.Model) -> FoundTables:
-    """Adds the tables of gradients that the optimizer accumulates."""
-    own = tables_of_optimizer(compiled_optimizer(model))
+def _with_optimizer(tables: FoundTables, model: Any) -> FoundTables:
+    """Adds the tables of gradients that a model's optimizer accumulates."""
+    own = tables_of_optimizer(model)
     return FoundTables({**tables.embeddings, **own}, tables.id_tables)
 
 

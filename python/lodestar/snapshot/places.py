@@ -81,7 +81,7 @@ def places_of(tables: Mapping[str, EmbeddingVariable]) -> list[Place]:
                 raise NotImplementedError(
                     f"{table!r} lies on a GPU, of which there are no snapshots: "
                     "use tf.train.Checkpoint, save_weights, or export() and "
-                    "import_() into a table on the CPU."
+                    "load_rows() into a table on the CPU."
                 )
             handle = part.resource_handle
             by_device.setdefault(handle.device, []).append(

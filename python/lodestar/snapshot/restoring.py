@@ -23,7 +23,7 @@ from lodestar.snapshot.errors import (
     listed,
 )
 from lodestar.snapshot.folder import SnapshotFolder
-from lodestar.snapshot.found_tables import FoundTables, find_tables
+from lodestar.snapshot.found_tables import FoundTables
 from lodestar.snapshot.manifest import Manifest, SavedTable
 from lodestar.snapshot.places import (
     Place,
@@ -76,89 +76,24 @@ class RestoreReport:
 
 @dataclasses.dataclass(frozen=True)
 class RestoreOptions:
-    """How what is there and what is wanted may differ; see `restore`."""
+    """How saved and wanted content may differ; see `snapshot.restore`."""
 
     rename: Mapping[str, str]
-    missing: str
-    extra: str
+    on_missing: str
+    on_extra: str
     optimizer_slots: str
-
-
-def restore(
-    path: StrPath,
-    tables: Any,
-    step: int | None = None,
-    *,
-    version: int | None = None,
-    rename: Mapping[str, str] | None = None,
-    missing: str = "error",
-    extra: str = "error",
-    optimizer_slots: str = "require",
-) -> RestoreReport:
-    """Puts the content of a snapshot into tables, in place of theirs.
-
-    All tables get theirs, or, with an error, none does. Their shards, devices
-    and eviction are their own and need not be those of the tables that were
-    saved; a table without admission leaves out the ids that wait for one. Training
-    that goes on from here may save deltas.
-
-    Tables are found by their names. Automatic ones, as `dynamic_embedding_3`,
-    which are others where a model is made a second time, are matched by the
-    order of the tables in the model instead, if there are equally many of their
-    dim and dtype on both sides; the report says how each was found.
-
-    >>> lodestar.snapshot.restore("snapshots", model)
-
-    Args:
-        path: A folder that `save` wrote to.
-        tables: As `save` takes them.
-        step: The newest version taken at this step.
-        version: This version; default: the newest.
-        rename: Name in the snapshot -> name here.
-        missing: What a table does that the snapshot does not have: `"error"`,
-            or `"init"`: it is left as it is.
-        extra: What a table of the snapshot does that is not among `tables`:
-            `"error"`, or `"ignore"`. Arrays that `save` took as `dense` do not
-            count; `load_dense` reads them.
-        optimizer_slots: `"require"` takes the optimizer slots of the snapshot;
-            a table that has those of another optimizer is an error. `"reset"`
-            leaves them out: the next optimizer starts anew.
-
-    Returns:
-        What was restored, and what was not.
-
-    Raises:
-        ValueError: An argument is not as above (names it).
-        CorruptSnapshotError: A file is not what was written; names it, and
-            the offset where bytes are wrong. Give `version` for another one.
-        SnapshotError: There is no such version; or a table is missing, too
-            many, or of another dim, dtype or optimizer (names both sides), has
-            more rows than the cap of the one here, or ids that wait for
-            another kind of admission or a filter of another size; or a device
-            was lost when another had its rows (names both).
-        tf.errors.OpError: A file cannot be read, or memory ran out.
-    """
-    found = find_tables(tables)
-    options = check_options(rename, missing, extra, optimizer_slots)
-
-    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
-        plan = Plan(folder, chain, found, options)
-        return plan.load(), plan.install
-
-    together = Together(found.embeddings.values())
-    return with_version(SnapshotFolder(path), step, version, read, together)
 
 
 def check_options(
     rename: Mapping[str, str] | None,
-    missing: str,
-    extra: str,
+    on_missing: str,
+    on_extra: str,
     optimizer_slots: str,
 ) -> RestoreOptions:
     """Raises ValueError unless each is one of its choices."""
     for name, value, choices in (
-        ("missing", missing, ("error", "init")),
-        ("extra", extra, ("error", "ignore")),
+        ("on_missing", on_missing, ("error", "init")),
+        ("on_extra", on_extra, ("error", "ignore")),
         ("optimizer_slots", optimizer_slots, ("require", "reset")),
     ):
         check_choice(name, value, choices)
@@ -168,7 +103,7 @@ def check_options(
             f"`rename` is {rename!r}, wanted a dict of a name in the snapshot "
             "to the name here."
         )
-    return RestoreOptions(dict(rename), missing, extra, optimizer_slots)
+    return RestoreOptions(dict(rename), on_missing, on_extra, optimizer_slots)
 
 
 def with_version(
@@ -285,7 +220,7 @@ class Plan:
         }
         here = {**tables.embeddings, **tables.id_tables}
         kinds = {
-            name: f"{table.dim} {table.dtype.name}"
+            name: f"{table.output_dim} {table.dtype}"
             if isinstance(table, EmbeddingVariable)
             else id_contents.kind_of_table(table)
             for name, table in here.items()
@@ -352,18 +287,18 @@ class Plan:
                     "here; wanted one (see `rename`)"
                 )
         absent = [n for n in here if n not in taken]
-        if absent and options.missing == "error":
+        if absent and options.on_missing == "error":
             raise SnapshotError(
                 f"{self._path}: has no table {listed(absent)}; it has "
-                f"{listed(saved)}. Use `rename`, or missing='init' to leave "
+                f"{listed(saved)}. Use `rename`, or on_missing='init' to leave "
                 "them as they are"
             )
         surplus = [n for n in saved if n not in names]
-        if surplus and options.extra == "error":
+        if surplus and options.on_extra == "error":
             raise SnapshotError(
                 f"{self._path}: has the table {listed(surplus)}, which is not "
                 f"among those here, {listed(here)}. Use `rename`, or "
-                "extra='ignore'"
+                "on_extra='ignore'"
             )
         return names
 
@@ -487,8 +422,8 @@ def _check_embedding(
     path: str, entry: SavedTable, table: EmbeddingVariable
 ) -> None:
     for what, there, here in (
-        ("dim", entry.dim, table.dim),
-        ("dtype", entry.dtype, table.dtype.name),
+        ("dim", entry.dim, table.output_dim),
+        ("dtype", entry.dtype, table.dtype),
     ):
         if there != here:
             raise SnapshotError(

@@ -13,7 +13,7 @@ import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +28,7 @@ from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs, id_contents
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.folder import FolderLock, SnapshotFolder
-from lodestar.snapshot.found_tables import FoundTables, find_tables
+from lodestar.snapshot.found_tables import FoundTables
 from lodestar.snapshot.info import SnapshotInfo, make_info
 from lodestar.snapshot.manifest import (
     FileEntry,
@@ -72,100 +72,6 @@ def note_saved(
     _saved_as[table] = (base, name, time)
 
 
-@overload
-def save(
-    path: StrPath,
-    tables: Any,
-    delta: bool = False,
-    *,
-    dense: Mapping[str, Any] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    step: int | None = None,
-    blocking: Literal[True] = True,
-) -> SnapshotInfo: ...
-
-
-@overload
-def save(
-    path: StrPath,
-    tables: Any,
-    delta: bool = False,
-    *,
-    dense: Mapping[str, Any] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    step: int | None = None,
-    blocking: Literal[False],
-) -> "PendingSnapshot": ...
-
-
-@overload
-def save(
-    path: StrPath,
-    tables: Any,
-    delta: bool = False,
-    *,
-    dense: Mapping[str, Any] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    step: int | None = None,
-    blocking: bool,
-) -> "SnapshotInfo | PendingSnapshot": ...
-
-
-def save(
-    path: StrPath,
-    tables: Any,
-    delta: bool = False,
-    *,
-    dense: Mapping[str, Any] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    step: int | None = None,
-    blocking: bool = True,
-) -> "SnapshotInfo | PendingSnapshot":
-    """Writes what tables hold at this moment to a folder of snapshots.
-
-    All tables are taken at one moment between two optimizer steps; those on
-    several devices at one moment of each device. Training and look-ups go on
-    while the files are written; a new version is there when all of it is on the
-    disk, and after a crash it is there whole or not at all.
-
-    >>> lodestar.snapshot.save("snapshots", model)
-    >>> lodestar.snapshot.save("snapshots", model, delta=True)
-
-    Args:
-        path: A folder of a local or mounted file system; made if it is not
-            there.
-        tables: EmbeddingVariables, IdTables, IdLookups, layers, modules or a
-            model with some, or a dict by names of your own; names must differ.
-            IdTables and IdLookups are written whole each time.
-        delta: Writes only what changed since the newest version here. A table
-            that the newest version does not have, or of which it is not known
-            what changed since, is written whole.
-        dense: Name -> variable, tensor or array of numbers, copied at the
-            tables' moment; exactly that of the tables if no step runs
-            meanwhile. `load_dense` reads them.
-        metadata: What JSON can hold, by name; kept with the version.
-        step: The step that the version is listed under; default: the largest
-            step of the tables.
-        blocking: False returns at once; a thread writes. Of several workers
-            all call, and go on when it is written.
-
-    Returns:
-        What was written, or with `blocking=False` a PendingSnapshot.
-
-    Raises:
-        ValueError: An argument is not as above (names it).
-        SnapshotLockedError: Another process or thread writes to the folder.
-        SnapshotError: The newest version there is of a later format.
-        OSError, tf.errors.OpError: A file cannot be written (names it). The
-            folder has no new version, and the next delta loses nothing.
-    """
-    arrays = dense_arrays(dense)
-    content = Content(find_tables(tables), arrays)
-    return begin(
-        path, content, delta, metadata=metadata, step=step, blocking=blocking
-    )
-
-
 def dense_arrays(
     dense: Mapping[str, Any] | None,
 ) -> Callable[[], dict[str, np.ndarray]]:
@@ -207,7 +113,7 @@ def begin(
     step: int | None,
     blocking: bool,
 ) -> "SnapshotInfo | PendingSnapshot":
-    """As `save`, of what `content` says."""
+    """Writes `content` to a folder; see `lodestar.snapshot.save`."""
     check_eager("snapshot.save")
     for name, flag in (("delta", delta), ("blocking", blocking)):
         if not isinstance(flag, (bool, np.bool_)):

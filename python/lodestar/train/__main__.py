@@ -12,7 +12,7 @@ import sys
 import click
 import tensorflow as tf
 
-from lodestar import command_line
+from lodestar import _command_line
 from lodestar._commands.train import TRAIN
 from lodestar.train.cluster_task import ClusterTask, read_task
 from lodestar.version import __version__
@@ -24,12 +24,12 @@ def main(
     arguments: list[str] | None = None, prog: str = f"python -m {_NAME}"
 ) -> int:
     """Runs the command and returns its exit code."""
-    return run(command_line.parse(TRAIN, arguments, prog))
+    return run(_command_line.parse(TRAIN, arguments, prog))
 
 
 def run(context: click.Context) -> int:
     """Runs a command that has been parsed and returns its exit code."""
-    return command_line.run(_NAME, lambda: _serve(**context.params))
+    return _command_line.run(_NAME, lambda: _serve(**context.params))
 
 
 def _serve(cluster: str | None, job: str | None, task: int | None) -> int:

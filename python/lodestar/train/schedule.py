@@ -33,7 +33,7 @@ def schedule(
 
     Args:
         coordinator: Of a ParameterServerStrategy.
-        step: A `tf.function` in which a `DynamicEmbeddingOptimizer` applies
+        step: A `tf.function` in which one of `lodestar.optimizers` applies
             gradients once, in `strategy.run`, as Keras wants it. It is traced
             anew, without its `input_signature`, by which numbers of Python
             become tensors: give tensors. Functions in it that apply gradients

@@ -35,15 +35,15 @@ def tables():
             2,
             name="counted",
             seed=3,
-            initializer="normal",
+            embeddings_initializer="normal",
             admission=lodestar.MinCount(2),
-            missing=lodestar.SharedRows(3),
+            default_row=lodestar.SharedRows(3),
         ),
         "capped": lodestar.EmbeddingVariable(
             3,
             name="capped",
             dtype=tf.bfloat16,
-            init_salt=11,
+            seed=(0, 11),
             admission=lodestar.CountingBloom(2, 0.1, 10),
             eviction=[lodestar.MaxRows(5, "lfu"), lodestar.MaxAge(9)],
         ),
@@ -76,7 +76,7 @@ def model():
     out = keras.layers.Dense(1, kernel_initializer="ones", name="dense")(x)
     built = keras.Model({"ids": ids, "names": names}, out)
     inner = keras.optimizers.Adam(0.1, gradient_accumulation_steps=2)
-    built.compile(lodestar.optimizers.DynamicEmbeddingOptimizer(inner), "mse")
+    built.compile(lodestar.optimizers.wrap(inner), "mse")
     built.optimizer.build(built.trainable_variables)
     return built
 

@@ -174,4 +174,4 @@ def test_the_page_shows_what_the_simulation_prints():
 def test_the_picture_shows_it_too():
     lines = scale.read_lines()
     picture = plot.draw(scale.held_against(lines, scale.fitted(lines)))
-    assert (DOCS / "scale.svg").read_text() == picture + "\n"
+    assert (DOCS / "pictures/scale.svg").read_text() == picture + "\n"

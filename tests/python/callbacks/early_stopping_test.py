@@ -52,7 +52,7 @@ def embedding_model(**options):
     )
     out = keras.layers.Dense(1, name="dense")(layer(ids))
     model = keras.Model(ids, out)
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), "mse")
+    model.compile(lodestar.optimizers.Adam(), "mse")
     return model
 
 
@@ -115,7 +115,7 @@ def test_stops_and_restores_as_keras(options):
 def test_restores_pending_ids_sketches_and_shared_rows():
     model = embedding_model(
         admission=lodestar.CountingBloom(3, 0.01, 100),
-        missing=lodestar.SharedRows(4),
+        default_row=lodestar.SharedRows(4),
     )
     stop = lodestar.callbacks.EarlyStopping(
         "score", mode="min", patience=2, restore_best_weights=True
@@ -215,7 +215,7 @@ def test_what_an_optimizer_waits_with_is_its_own():
     layer = lodestar.layers.DynamicEmbedding(1, combiner="sum", name="rows")
     model = keras.Model(ids, layer(ids))
     inner = keras.optimizers.SGD(0.1, gradient_accumulation_steps=3)
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer(inner), "mse")
+    model.compile(lodestar.optimizers.wrap(inner), "mse")
     stop = lodestar.callbacks.EarlyStopping(
         "score", mode="min", patience=2, restore_best_weights=True
     )
@@ -295,7 +295,7 @@ class Collection(keras.Model):
     def __init__(self):
         super().__init__()
         self.rows = lodestar.layers.EmbeddingCollection(
-            {"f": lodestar.Feature(dim=2, combiner="sum")}
+            {"f": lodestar.Feature(output_dim=2, combiner="sum")}
         )
         self.dense = keras.layers.Dense(1)
 
@@ -304,7 +304,7 @@ class Collection(keras.Model):
 
 
 def compiled(model):
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), "mse")
+    model.compile(lodestar.optimizers.Adam(), "mse")
     return model
 
 

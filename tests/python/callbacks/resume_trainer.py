@@ -19,9 +19,7 @@ def model():
     x = keras.layers.Dropout(0.3, seed=1)(keras.layers.Dense(3)(rows))
     m = keras.Model(ids, keras.layers.Dense(1)(x))
     m.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adam(0.05)
-        ),
+        lodestar.optimizers.Adam(0.05),
         "mse",
     )
     return m

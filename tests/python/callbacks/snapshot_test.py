@@ -60,13 +60,13 @@ def state(m):
 
 
 def kinds(path):
-    return [(info.kind, info.step) for info in snapshot.list(path)]
+    return [(info.kind, info.step) for info in snapshot.versions(path)]
 
 
 def test_every_epoch(path):
     fit(model(), Snapshot(path, metadata={"name": "x"}))
     assert kinds(path) == [("full", 6), ("delta", 12)]
-    assert [info.metadata for info in snapshot.list(path)] == [
+    assert [info.metadata for info in snapshot.versions(path)] == [
         {"epoch": epoch, "batch": 5, "epoch_ended": True, "name": "x"}
         for epoch in range(2)
     ]
@@ -76,19 +76,23 @@ def test_every_n_steps_and_at_the_end(path, monkeypatch):
     _write_at_once(monkeypatch)
     fit(model(), Snapshot(path, 5))
     assert [step for _, step in kinds(path)] == [5, 10, 12]
-    assert [info.metadata["batch"] for info in snapshot.list(path)] == [4, 3, 5]
+    assert [info.metadata["batch"] for info in snapshot.versions(path)] == [
+        4,
+        3,
+        5,
+    ]
 
 
 def _write_at_once(monkeypatch):
     """Every snapshot is written before the next batch ends."""
-    save_model = module.save_model
+    save_now = module.save
 
     def save(*args, **options):
-        pending = save_model(*args, **options)
+        pending = save_now(*args, **options)
         pending._outcome.ended.wait()
         return pending
 
-    monkeypatch.setattr(module, "save_model", save)
+    monkeypatch.setattr(module, "save", save)
 
 
 def test_nothing_is_saved_twice(path):
@@ -114,9 +118,9 @@ def test_deltas_between_two_full_ones(path, deltas, wanted):
 
 def test_old_versions_go(path):
     fit(model(), Snapshot(path, deltas_per_full=1, keep=1), epochs=5)
-    assert [info.version for info in snapshot.list(path)] == [5]
+    assert [info.version for info in snapshot.versions(path)] == [5]
     fit(model(), Snapshot(path + "2", deltas_per_full=2, keep=2), epochs=5)
-    assert [info.version for info in snapshot.list(path + "2")] == [4, 5]
+    assert [info.version for info in snapshot.versions(path + "2")] == [4, 5]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -135,7 +139,7 @@ def test_resumed_training_is_bitwise_equal(path, version):
         data=reader,
     )
     assert state(resumed) == state(whole)
-    assert snapshot.list(path)[-1].step == 24
+    assert snapshot.versions(path)[-1].step == 24
 
 
 class Seen(keras.callbacks.Callback):
@@ -218,7 +222,7 @@ def test_fit_goes_on_where_it_was_stopped(
         *["begin", *whole_epochs(1), "epoch 1", 0, 1, 2, "end"],
         *OVER,
     ]
-    assert snapshot.list(path)[-1].metadata["epoch_ended"] is False
+    assert snapshot.versions(path)[-1].metadata["epoch_ended"] is False
     resumed = Seen()
     m, history, (callback, reader) = fit_on(resumed, 3)
     assert resumed.calls == [
@@ -264,7 +268,7 @@ def passes(path, epochs, every=2, **options):
 @pytest.mark.parametrize("every", ["epoch", 5])
 def test_the_pass_after_one_that_has_ended(path, every):
     passes(path, 2, every)
-    assert snapshot.list(path)[-1].step == 10
+    assert snapshot.versions(path)[-1].step == 10
     assert state(passes(path, 3, every)) == state(passes(path + "_whole", 3))
 
 
@@ -315,11 +319,11 @@ def test_fit_refuses(path):
         train(model(), data, snapshots=path)
     m = model()
     m.optimizer.build(m.trainable_variables)
-    snapshot.save_model(path, m, iterator=reader)
+    snapshot.save(path, m, iterator=reader)
     with pytest.raises(ValueError, match="no `epoch` and `batch` in its meta"):
         train(model(), data, snapshots=path, steps_per_epoch=2)
     callback = Snapshot(path)
-    snapshot.restore_model(path, m)
+    snapshot.restore(path, m)
     fit(m, callback, epochs=1)
     with pytest.raises(ValueError, match="saves the place of None, not that"):
         train(m, data, snapshots=callback, steps_per_epoch=2)
@@ -335,7 +339,7 @@ def test_a_killed_training_goes_on_bit_by_bit(tmp_path, kind):
     for step, saved in ((8, 6), (14, 12)):
         trainer = Fork(resume_trainer.train, path, kind, step)
         assert trainer.wait() == -signal.SIGKILL
-        assert snapshot.list(path)[-1].step == saved
+        assert snapshot.versions(path)[-1].step == saved
     resumed = resume_trainer.train(path, kind)
     assert int(resumed.optimizer.iterations) == 20
     assert state(resumed) == state(whole)
@@ -383,7 +387,7 @@ def test_errors(path, every):
     assert int(m.optimizer.iterations) == 12
     os.unlink(path)
     fit(m, Snapshot(path, every, on_error="warn"))
-    assert snapshot.list(path)[-1].step == 24
+    assert snapshot.versions(path)[-1].step == 24
 
 
 def test_errors_of_the_thread(path, monkeypatch):
@@ -394,9 +398,9 @@ def test_errors_of_the_thread(path, monkeypatch):
         patched.setattr(saving.snapshot_ops, "write", write)
         with pytest.raises(tf.errors.ResourceExhaustedError, match="no room"):
             fit(model(), Snapshot(path, 1))
-    assert snapshot.list(path) == []
+    assert snapshot.versions(path) == []
     fit(model(), Snapshot(path, 1))
-    assert snapshot.list(path)[-1].step == 12
+    assert snapshot.versions(path)[-1].step == 12
 
 
 @pytest.mark.parametrize(

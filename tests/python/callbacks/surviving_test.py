@@ -81,7 +81,7 @@ def die_at(folder, files, kind, at, **options):
 
 
 def versions(folder):
-    return [info.version for info in snapshot.list(f"{folder}/snapshots")]
+    return [info.version for info in snapshot.versions(f"{folder}/snapshots")]
 
 
 def test_a_strategy_of_which_nothing_is_known(files):
@@ -143,7 +143,7 @@ def test_stopped_in_an_epoch_and_gone_on_with(tmp_path, files, whole):
     # The part of epoch 1 is the best so far, and restored in the end: neither
     # is what training goes on from.
     surviving_trainer.train(stopped, files, "steps", at=("step", 7), end=stop)
-    newest = snapshot.list(f"{stopped}/snapshots")[-1]
+    newest = snapshot.versions(f"{stopped}/snapshots")[-1]
     assert newest.metadata == {"epoch": 1, "batch": 2, "epoch_ended": False}
     found = surviving_trainer.train(stopped, files, "steps")
     assert_goes_on_as(found, whole("steps")[0])
@@ -161,7 +161,7 @@ def test_stopped_between_two_batches(tmp_path):
     m.stop_training = True
     callback.on_epoch_end(0)
     callback.on_train_end()
-    (info,) = snapshot.list(tmp_path)
+    (info,) = snapshot.versions(tmp_path)
     assert info.metadata == {"epoch": 0, "batch": 1, "epoch_ended": False}
 
 
@@ -169,7 +169,7 @@ def test_logs_of_an_epoch_of_which_no_batch_is_left(tmp_path, files, whole):
     killed = str(tmp_path)
     # A snapshot of the last batch, before it shows that it was the last.
     die_at(killed, files, "passes", ("test", 0), every=6)
-    assert snapshot.list(f"{killed}/snapshots")[-1].step == 6
+    assert snapshot.versions(f"{killed}/snapshots")[-1].step == 6
     found = surviving_trainer.train(killed, files, "passes")
     assert found["logs"]["0"] == whole("passes")[0]["logs"]["0"]
 
@@ -197,7 +197,7 @@ def model(metrics=()):
     rows = lodestar.layers.DynamicEmbedding(2, combiner="sum", name="user")(ids)
     m = keras.Model(ids, keras.layers.Dense(1)(rows))
     m.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        lodestar.optimizers.SGD(),
         "mse",
         metrics=list(metrics),
     )
@@ -324,7 +324,7 @@ def test_a_model_whose_metrics_come_in_its_first_step(tmp_path):
         ids = keras.Input((2,), dtype="int64")
         rows = lodestar.layers.DynamicEmbedding(1, combiner="sum", name="user")
         m = Model(ids, rows(ids))
-        m.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+        m.compile(lodestar.optimizers.SGD(), "mse")
         return m
 
     class Stop(keras.callbacks.Callback):

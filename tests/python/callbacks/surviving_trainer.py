@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from lodestar.data import Column, Schema
 from lodestar.embedding.hook_variable import as_hook
-from lodestar.paddle import MultiSlotDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SLOTS = Schema(
     [Column.label("click"), Column.dense("x", [1]), Column.sparse("ids")]
@@ -78,9 +78,7 @@ def model(padded=False):
     score = keras.layers.Dense(1, activation="sigmoid")(hidden)
     m = keras.Model({"ids": ids, "x": x}, score)
     m.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adam(0.05)
-        ),
+        lodestar.optimizers.Adam(0.05),
         "binary_crossentropy",
         metrics=[keras.metrics.AUC(num_thresholds=20, name="auc")],
     )

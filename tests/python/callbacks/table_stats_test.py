@@ -40,7 +40,7 @@ def model(eager=False):
         ids, keras.layers.Dense(1)(keras.layers.Concatenate()(rows))
     )
     m.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        lodestar.optimizers.SGD(),
         "mse",
         run_eagerly=eager,
     )
@@ -178,7 +178,7 @@ def test_batches_are_counted_where_a_call_is_several(
 ):
     m = model()
     m.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        lodestar.optimizers.SGD(),
         "mse",
         steps_per_execution=at_once,
     )

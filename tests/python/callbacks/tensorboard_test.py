@@ -1,4 +1,4 @@
-"""Tests of the projector's files for tables."""
+"""Tests of TensorBoard for models with tables."""
 
 import contextlib
 import re
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lodestar
+from lodestar.embedding import dense_view
 
 X = [np.arange(12).reshape(6, 2), np.arange(6).reshape(6, 1)]
 Y = np.ones((6, 1))
@@ -18,13 +19,13 @@ def fitted(board, name="user", epochs=1):
     ids = keras.Input((2,), dtype="int64", name="users")
     words = keras.Input((1,), dtype="int64", name="words")
     users = lodestar.layers.EmbeddingCollection(
-        {name: lodestar.Feature(dim=3, combiner="sum")}
+        {name: lodestar.Feature(output_dim=3, combiner="sum")}
     )
     word = keras.layers.Embedding(6, 4, name="word")
     rows = [users({name: ids})[name], keras.layers.Flatten()(word(words))]
     rows = keras.layers.Concatenate()(rows)
     model = keras.Model([ids, words], keras.layers.Dense(1)(rows))
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    model.compile(lodestar.optimizers.SGD(), "mse")
     model.fit(X, Y, epochs=epochs, verbose=0, callbacks=[board])
     return users.tables[0], word
 
@@ -50,14 +51,55 @@ def board(folder, **options):
 
 
 @pytest.fixture(autouse=True)
-def without_tensorboard(monkeypatch):
+def histograms(monkeypatch):
+    """Stands for the package tensorboard; name -> what a histogram is of."""
+    written = {}
     writer = types.SimpleNamespace(
-        as_default=lambda *_: contextlib.nullcontext(), close=lambda: None
+        as_default=lambda *_: contextlib.nullcontext(),
+        close=lambda: None,
+        flush=lambda: None,
     )
     summary = types.SimpleNamespace(
-        create_file_writer=lambda _: writer, scalar=lambda *_, **__: None
+        create_file_writer=lambda _: writer,
+        scalar=lambda *_, **__: None,
+        histogram=lambda name, data, step: written.update({name: data}),
     )
     monkeypatch.setattr(keras.callbacks.TensorBoard, "summary", summary)
+    return written
+
+
+class OfATable(keras.Model):
+    def __init__(self, name):
+        super().__init__()
+        self.table = lodestar.EmbeddingVariable(3, name=name)
+        self.score = keras.layers.Dense(1)
+
+    def call(self, inputs):
+        rows = self.table.lookup(inputs[0], combiner="sum")
+        return self.score(rows)
+
+
+@pytest.mark.filterwarnings("error:.*this reads")
+@pytest.mark.parametrize("bare", [False, True])
+def test_histograms_of_a_sample_of_the_rows(
+    histograms, bare, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(dense_view, "_MOST_NUMBERS", 18)
+    callback = lodestar.callbacks.TensorBoard(
+        tmp_path, write_graph=False, histogram_freq=1
+    )
+    if bare:
+        model = OfATable("user")
+        model.compile(lodestar.optimizers.SGD(), "mse")
+        model.fit(X, Y, verbose=0, callbacks=[callback])
+        table = model.table
+    else:
+        table, _ = fitted(callback)
+    (shown,) = [histograms[name] for name in histograms if "user" in name]
+    shown = np.asarray(shown)
+    assert len(shown) < 12
+    exported = {tuple(row) for row in table.export().rows.numpy()}
+    assert {tuple(row) for row in shown} < exported
 
 
 def test_rows_with_their_ids(tmp_path):
@@ -90,7 +132,9 @@ def test_metadata_of_several_columns(tmp_path):
 
 
 def test_metadata_of_an_unknown_table_stops_before_training(tmp_path):
-    with pytest.raises(ValueError, match="'item', which is no table.*'user'"):
+    with pytest.raises(
+        ValueError, match="'item', but the model has no .*'user'"
+    ):
         fitted(board(tmp_path, embeddings_metadata={"item": "labels.tsv"}))
 
 
@@ -116,7 +160,7 @@ def test_an_empty_table_is_left_out(tmp_path):
     ids = keras.Input((1,), dtype="int64")
     layer = lodestar.layers.DynamicEmbedding(table=table, grow=False)
     model = keras.Model(ids, layer(ids))
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    model.compile(lodestar.optimizers.SGD(), "mse")
     model.fit(
         np.ones((2, 1), int), np.ones((2, 1, 2)), verbose=0, callbacks=callback
     )

@@ -43,10 +43,10 @@ def test_a_missing_day(log):
     pattern = str(log / "%Y%m%d" / "part-*")
     with pytest.raises(DataError, match=r"20240302.*no file.*2024-03-02"):
         files_by_day(pattern, "2024-03-01", "2024-03-03")
-    found = files_by_day(pattern, "2024-02-20", "2024-02-28", missing="skip")
+    found = files_by_day(pattern, "2024-02-20", "2024-02-28", on_missing="skip")
     assert list(found) == DAYS[:2]
     with pytest.raises(DataError, match="no file matches on any day"):
-        files_by_day(pattern, "2025-01-01", "2025-01-09", missing="skip")
+        files_by_day(pattern, "2025-01-01", "2025-01-09", on_missing="skip")
 
 
 @pytest.mark.parametrize(
@@ -63,5 +63,5 @@ def test_a_missing_day(log):
 def test_what_is_wrong_is_named(pattern, start, end, message):
     with pytest.raises(ValueError, match=message):
         files_by_day(pattern, start, end)
-    with pytest.raises(ValueError, match="`missing`='no' is not in"):
-        files_by_day("%d", "2024-01-01", "2024-01-02", missing="no")
+    with pytest.raises(ValueError, match="`on_missing`='no' is not in"):
+        files_by_day("%d", "2024-01-01", "2024-01-02", on_missing="no")

@@ -13,8 +13,10 @@ from children import nothing_left, python, shell
 
 from lodestar._errors import describe_error
 from lodestar.data import Column, Schema, SkippedRecords, open_dataset
-from lodestar.hugectr import NormDataset, RawDataset
-from lodestar.paddle import InMemoryDataset, MultiSlotDataset
+from lodestar.hugectr.norm_dataset import NormDataset
+from lodestar.hugectr.raw_dataset import RawDataset
+from lodestar.paddle import InMemoryDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SPEC = Schema([Column.label("click", binary=False), Column.sparse("C")])
 KEYS = Schema(

@@ -1,8 +1,11 @@
 """open_dataset: files of any format, recognized, by one schema."""
 
+import inspect
+
 import numpy as np
 import pandas
 import pytest
+import tensorflow as tf
 
 from lodestar.data import (
     Column,
@@ -15,8 +18,12 @@ from lodestar.data import (
 from lodestar.data.arrow.csv_writer import CsvWriter
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.files.find_format import expand_inputs, one_format
-from lodestar.hugectr import NormWriter, RawWriter, write_file_list
-from lodestar.paddle import MultiSlotWriter, batch_reader
+from lodestar.data.files.formats import FORMATS
+from lodestar.hugectr import write_file_list
+from lodestar.hugectr.norm_writer import NormWriter
+from lodestar.hugectr.raw_writer import RawWriter
+from lodestar.paddle import reader
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 SPEC = Schema(
     [
@@ -157,16 +164,73 @@ def test_options_of_text_are_for_text(tmp_path):
         open_dataset(path, SPEC, columns=["a"], format="parquet")
 
 
+OPTIONS = {
+    "multislot": {
+        "mode": "file_instant",
+        "pipe_command": ["cat"],
+        "ins_id": False,
+        "parse_content": False,
+        "parse_logkey": False,
+        "weights": None,
+    },
+    "norm": {"key_type": "uint32", "check": "sum"},
+    "raw": {
+        "num_samples": ROWS,
+        "layout": "float",
+        "key_type": "uint32",
+        "nnz_per_slot": None,
+        "slot_size_array": [ROWS, 7 * ROWS],
+    },
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_of_a_format_is_reachable(tmp_path, name):
+    def own(function):
+        parameters = inspect.signature(function).parameters.values()
+        return {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    found = FORMATS[name]
+    assert own(found.dataset) == OPTIONS[name].keys()
+    assert own(found.make) - {"header_size"} == set(found.writes)
+    path = write(tmp_path, name)
+    dataset = open_dataset(path, SPEC, ROWS, format=name, **OPTIONS[name])
+    ((features, _),) = dataset
+    np.testing.assert_array_equal(features["a"].values, np.arange(ROWS))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_path_in_a_function(tmp_path, name):
+    paths = [str(write(tmp_path, name, stem)) for stem in "ab"]
+    dataset = tf.data.Dataset.from_tensor_slices(paths).interleave(
+        lambda path: open_dataset(path, SPEC, ROWS, format=name)
+    )
+    assert values(dataset, "a") == [*range(ROWS)] * 2
+    for options in ({"format": name}, {"schema": SPEC}):
+        with pytest.raises(
+            ValueError, match="A tensor of paths needs `schema` and `format`"
+        ):
+            tf.data.Dataset.from_tensor_slices(paths).interleave(
+                lambda path, options=options: open_dataset(path, **options)
+            )
+    with pytest.raises(
+        ValueError, match="A tensor of paths is no option of csv"
+    ):
+        tf.data.Dataset.from_tensor_slices(paths).interleave(
+            lambda path: open_dataset(path, SPEC, format="csv")
+        )
+
+
 def test_an_option_that_no_reader_has_is_named(tmp_path):
     path = write(tmp_path, "parquet")
     with pytest.raises(
         TypeError,
-        match="^open_dataset has no option `labels`; the options are format, "
+        match="^There is no option `labels`; the options are format, "
         "label, .*, split, .*drop_remainder, .*, open_command.$",
     ):
         open_dataset(path, batch_size=4, labels="y")
     with pytest.raises(
-        TypeError, match="^MultiSlotDataset has no option `sed`"
+        TypeError, match="^There is no option `sed`; the options are mode,"
     ):
         open_dataset(write(tmp_path, "multislot"), SPEC, 4, sed=1)
 
@@ -189,8 +253,8 @@ def test_a_label_is_any_number_in_a_file_and_in_a_table(
         assert dataset.schema["rating"].binary == is_binary
     copy = tmp_path / "copy.txt"
     with open_writer(copy, dataset.schema) as writer:
-        for features, label in batch_reader(
-            open_dataset(frame, dataset.schema)
+        for features, label in reader(
+            open_dataset(frame, dataset.schema), batches=True
         )():
             writer.write_batch({**features, "rating": label})
     ((_, label),) = open_dataset(copy, batch_size=3)

@@ -15,8 +15,11 @@ from text_ids import hash_ids
 
 import lodestar
 from lodestar.data import Column, Schema, open_dataset
-from lodestar.hugectr import NormDataset, NormWriter, RawDataset
-from lodestar.paddle import MultiSlotDataset, MultiSlotGenerator
+from lodestar.hugectr.norm_dataset import NormDataset
+from lodestar.hugectr.norm_writer import NormWriter
+from lodestar.hugectr.raw_dataset import RawDataset
+from lodestar.paddle import MultiSlotGenerator
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 # As Paddle's ctr example: 13 scaled numbers and 26 hashed ids of Criteo's text.
 CTR_DENSE_READER = """
@@ -254,6 +257,8 @@ def test_sparse_slots_of_every_format_are_lod_tensors_if_wanted(tmp_path):
     ]
     for dataset in datasets:
         ((features, _),) = dataset
-        assert isinstance(features["C"], lodestar.LoDTensor)
+        assert isinstance(features["C"], lodestar.ragged.LoDTensor)
         assert features["C"].to_list() == [[7], [9]]
-        assert dataset.element_spec[0]["C"].value_type is lodestar.LoDTensor
+        assert (
+            dataset.element_spec[0]["C"].value_type is lodestar.ragged.LoDTensor
+        )

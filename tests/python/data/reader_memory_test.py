@@ -16,14 +16,14 @@ from lodestar.data.arrow.batch_packer import BatchPacker
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.example.example_dataset import ExampleDataset
 from lodestar.data.example.example_writer import ExampleWriter
-from lodestar.hugectr import NormDataset, NormWriter, RawDataset, RawWriter
+from lodestar.hugectr.norm_dataset import NormDataset
+from lodestar.hugectr.norm_writer import NormWriter
+from lodestar.hugectr.raw_dataset import RawDataset
+from lodestar.hugectr.raw_writer import RawWriter
 from lodestar.ops.python_calls import PythonFunction
-from lodestar.paddle import (
-    InMemoryDataset,
-    MultiSlotDataset,
-    MultiSlotGenerator,
-    MultiSlotWriter,
-)
+from lodestar.paddle import InMemoryDataset, MultiSlotGenerator
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 SPEC = Schema([Column.label("y"), Column.dense("I", [2]), Column.sparse("C")])
 FORMS = {
@@ -214,7 +214,7 @@ def test_model_fit_leaves_no_reader_behind(folder):
     score = keras.layers.Dense(1)(keras.layers.concatenate([rows, inputs["I"]]))
     before = count_of(PythonFunction)
     model = keras.Model(inputs, score)
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    model.compile(lodestar.optimizers.SGD(), "mse")
     for _ in range(2):
         for name in ("parquet", "multislot", "generator"):
             model.fit(READERS[name](folder), epochs=2, verbose=0)

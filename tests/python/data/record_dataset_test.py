@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lodestar.data import Column, Schema, SkippedRecords, record_dataset
 from lodestar.data.record_dataset import ReadOptions
-from lodestar.paddle import MultiSlotDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SPEC = Schema([Column.label("click"), Column.sparse("n")])
 

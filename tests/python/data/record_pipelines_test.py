@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import Column, Schema, SkippedRecords
-from lodestar.hugectr import NormDataset, RawDataset
-from lodestar.paddle import MultiSlotDataset
+from lodestar.hugectr.norm_dataset import NormDataset
+from lodestar.hugectr.raw_dataset import RawDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SPEC = Schema([Column.label("click"), Column.sparse("n")])
 

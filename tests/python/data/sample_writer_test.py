@@ -1,4 +1,4 @@
-"""lodestar.data.SampleWriter: what the writers of all formats share."""
+"""SampleWriter: what the writers of all formats share."""
 
 import gc
 import gzip
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lodestar._files import AtomicFile
 from lodestar.data import Column, Schema
-from lodestar.paddle import MultiSlotWriter
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 from lodestar.ragged import LoDTensor
 
 SPEC = Schema([Column.label("click"), Column.sparse("C1")])

@@ -8,7 +8,7 @@ import tensorflow as tf
 import lodestar
 from lodestar.data import Column, Schema
 from lodestar.data.schema_layout import SchemaLayout
-from lodestar.paddle import MultiSlotDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SPEC = Schema(
     [

@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import functools
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import tensorflow as tf
 from processes import environment
 from shared_file_readers import coordinate, read
 
-from lodestar import data, hugectr
+from lodestar import data
 from lodestar.data import (
     Column,
     FileListServer,
@@ -22,11 +23,13 @@ from lodestar.data import (
     SharedFileList,
     open_dataset,
 )
-from lodestar.paddle import InMemoryDataset, MultiSlotDataset
+from lodestar.paddle import InMemoryDataset
 from lodestar.testing import local_cluster
 
 SPEC = Schema([Column.label("n", binary=False), Column.sparse("C")])
 EACH = 10  # samples a file
+
+multislot = functools.partial(open_dataset, format="multislot")
 
 
 @pytest.fixture
@@ -56,9 +59,7 @@ def whole(count=12):
 def test_one_iterator_gets_all_files_in_their_order(server, files):
     shared = SharedFileList(server.address)
     assert list(shared.paths()) == [str(path) for path in files]
-    assert (
-        numbers(MultiSlotDataset(SharedFileList(server.address), SPEC, 4)) == []
-    )
+    assert numbers(multislot(SharedFileList(server.address), SPEC, 4)) == []
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle_rows": 5}, {"prefetch": 0}])
@@ -66,7 +67,7 @@ def test_each_file_is_read_by_one_of_several_iterators(server, options):
     def read(_):
         # Its own of each thread: an iterator of the same takes the next pass.
         shared = SharedFileList(server.address)
-        return numbers(MultiSlotDataset(shared, SPEC, 4, **options))
+        return numbers(multislot(shared, SPEC, 4, **options))
 
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         found = list(pool.map(read, range(3)))
@@ -75,9 +76,7 @@ def test_each_file_is_read_by_one_of_several_iterators(server, options):
 
 def test_every_iteration_is_the_next_pass(server):
     def datasets(**options):
-        return MultiSlotDataset(
-            SharedFileList(server.address), SPEC, 7, **options
-        )
+        return multislot(SharedFileList(server.address), SPEC, 7, **options)
 
     first = datasets()
     assert numbers(first) == whole()
@@ -91,9 +90,9 @@ def test_every_iteration_is_the_next_pass(server):
 
 
 def test_a_batch_holds_samples_of_one_file(server):
-    dataset = MultiSlotDataset(SharedFileList(server.address), SPEC, 4)
+    dataset = multislot(SharedFileList(server.address), SPEC, 4)
     assert [len(y) for _, y in dataset] == [4, 4, 2] * 12
-    dataset = MultiSlotDataset(
+    dataset = multislot(
         SharedFileList(server.address), SPEC, 4, drop_remainder=True, repeat=2
     )
     assert [len(y) for _, y in dataset] == [4, 4] * 12
@@ -175,7 +174,7 @@ def test_fit_takes_a_pass_an_epoch(server):
     inputs = keras.Input([1], name="C", dtype="float32")
     model = keras.Model({"C": inputs}, keras.layers.Dense(1)(inputs))
     model.compile(loss="mse", optimizer="sgd")
-    dataset = MultiSlotDataset(SharedFileList(server.address), SPEC, 5)
+    dataset = multislot(SharedFileList(server.address), SPEC, 5)
     seen = []
 
     def features(x, y):
@@ -196,7 +195,7 @@ def test_inside_a_function_and_with_a_command(server):
     @tf.function
     def read():
         total = 0.0
-        dataset = MultiSlotDataset(
+        dataset = multislot(
             SharedFileList(server.address),
             SPEC,
             4,
@@ -213,15 +212,13 @@ def test_norm_and_raw_files(tmp_path):
     spec = Schema(
         [Column.label("y"), Column.dense("d", [2]), Column.sparse("C")]
     )
-    for make, write, name in (
-        (hugectr.NormDataset, hugectr.NormWriter, "a.txt"),
-        (hugectr.RawDataset, hugectr.RawWriter, "a.raw"),
-    ):
-        with write(tmp_path / name, spec) as writer:
+    for format, name in (("norm", "a.txt"), ("raw", "a.raw")):
+        with data.open_writer(tmp_path / name, spec, format) as writer:
             for i in range(6):
                 writer.write({"y": i % 2, "d": [i, -i], "C": [i]})
         with FileListServer([tmp_path / name] * 2) as server:
-            dataset = make(SharedFileList(server.address), spec, 4)
+            shared = SharedFileList(server.address)
+            dataset = open_dataset(shared, spec, 4, format=format)
             found = [i for x, _ in dataset for i in x["C"].values.numpy()]
             assert found == [*range(6)] * 2
 
@@ -229,13 +226,13 @@ def test_norm_and_raw_files(tmp_path):
 def test_an_error_of_a_file_names_it(files):
     files[3].write_text("oops\n")
     with FileListServer(files) as server:
-        dataset = MultiSlotDataset(SharedFileList(server.address), SPEC, 4)
+        dataset = multislot(SharedFileList(server.address), SPEC, 4)
         with pytest.raises(tf.errors.InvalidArgumentError, match="part-3:1: "):
             numbers(dataset)
 
 
 def test_an_iterator_cannot_be_saved(server, tmp_path):
-    dataset = MultiSlotDataset(SharedFileList(server.address), SPEC, 4)
+    dataset = multislot(SharedFileList(server.address), SPEC, 4)
     iterator = iter(dataset)
     next(iterator)
     with pytest.raises(tf.errors.UnimplementedError):
@@ -245,15 +242,15 @@ def test_an_iterator_cannot_be_saved(server, tmp_path):
 @pytest.mark.parametrize(
     "make, options, message",
     [
-        (MultiSlotDataset, {"shard": (2, 0)}, "`shard` is no option with a Sh"),
-        (MultiSlotDataset, {"shuffle_files": True}, "`shuffle_files` is no op"),
-        (MultiSlotDataset, {"mode": "in_memory"}, "found SharedFileList"),
+        (multislot, {"shard": (2, 0)}, "`shard` is no option with a Sh"),
+        (multislot, {"shuffle_files": True}, "`shuffle_files` is no op"),
+        (multislot, {"mode": "in_memory"}, "found SharedFileList"),
+        (open_dataset, {}, "A SharedFileList needs `schema` and `format`"),
         (
             open_dataset,
-            {},
-            r"`files` must be a path or a list of paths, ",
+            {"format": "csv"},
+            "A SharedFileList is no option of csv files",
         ),
-        (data.open_dataset, {"format": "csv"}, "found SharedFileList"),
     ],
 )
 def test_what_does_not_go_together_is_refused(server, make, options, message):
@@ -340,7 +337,7 @@ def test_a_process_that_is_killed_takes_its_files_of_the_pass_along(
     first = [int(n) for n in reader.stdout.readline().split()]
     assert first == list(range(5))
     reader.kill()
-    dataset = MultiSlotDataset(SharedFileList(server.address), SPEC, 5)
+    dataset = multislot(SharedFileList(server.address), SPEC, 5)
     found = numbers(dataset)
     left = sorted({n // EACH for n in found})
     # The file that it read, and one or two ahead, if it came to ask for them.
@@ -358,11 +355,11 @@ def test_workers_of_a_coordinator_share_the_files(schema, fork, files):
 def test_a_process_ends_while_iterators_wait(schema, files):
     code = """
 import sys
-from lodestar.data import FileListServer, SharedFileList
-from lodestar.paddle import MultiSlotDataset
+from lodestar.data import FileListServer, SharedFileList, open_dataset
 server = FileListServer(sys.argv[2:])
+shared = SharedFileList(server.address)
 iterator = iter(
-    MultiSlotDataset(SharedFileList(server.address), sys.argv[1], 4)
+    open_dataset(shared, sys.argv[1], 4, format="multislot")
 )
 next(iterator)
 raise KeyError("an error of the training")

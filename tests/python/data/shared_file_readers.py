@@ -8,13 +8,14 @@ import lodestar
 # isort: split
 import tensorflow as tf
 
-from lodestar.data import FileListServer, SharedFileList
-from lodestar.paddle import MultiSlotDataset
+from lodestar.data import FileListServer, SharedFileList, open_dataset
 
 
 def read(address, schema, delay):
     """Prints the numbers of each batch of two passes, a line a batch."""
-    dataset = MultiSlotDataset(SharedFileList(address), schema, 5, repeat=2)
+    dataset = open_dataset(
+        SharedFileList(address), schema, 5, format="multislot", repeat=2
+    )
     for _, y in dataset:
         print(*[int(n) for n in y[:, 0].numpy()], flush=True)
         time.sleep(delay)
@@ -29,7 +30,8 @@ def coordinate(schema, files, count):
 
     def dataset():
         shared = SharedFileList(server.address)
-        return MultiSlotDataset(shared, schema, 10).map(lambda x, y: y[:, 0])
+        dataset = open_dataset(shared, schema, 10, format="multislot")
+        return dataset.map(lambda x, y: y[:, 0])
 
     @tf.function
     def step(iterator):

@@ -18,13 +18,13 @@ from lodestar.data.arrow.parquet_file import read_footer
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.example.example_dataset import ExampleDataset
 from lodestar.data.example.example_writer import ExampleWriter
-from lodestar.hugectr import NormDataset, NormWriter, RawDataset, RawWriter
-from lodestar.paddle import (
-    InMemoryDataset,
-    MultiSlotDataset,
-    MultiSlotGenerator,
-    MultiSlotWriter,
-)
+from lodestar.hugectr.norm_dataset import NormDataset
+from lodestar.hugectr.norm_writer import NormWriter
+from lodestar.hugectr.raw_dataset import RawDataset
+from lodestar.hugectr.raw_writer import RawWriter
+from lodestar.paddle import InMemoryDataset, MultiSlotGenerator
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 SPEC = Schema([Column.label("y"), Column.dense("I"), Column.sparse("C")])
 ROWS = 2

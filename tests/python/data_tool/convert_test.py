@@ -17,7 +17,7 @@ from lodestar._errors import describe_error
 from lodestar.data import DataError, Schema
 from lodestar.data.files.formats import FORMATS
 from lodestar.data.files.schema_beside import schema_path
-from lodestar.paddle import MultiSlotDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 
 def write(tmp_path, content, name="in.csv"):

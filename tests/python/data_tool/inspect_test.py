@@ -10,7 +10,7 @@ from lodestar._data_tool import distinct_ids
 from lodestar._data_tool import inspect_files as inspection
 from lodestar.data import Column, Schema
 from lodestar.data.arrow.parquet_writer import ParquetWriter
-from lodestar.paddle import MultiSlotWriter
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 SPEC = Schema(
     [

@@ -16,8 +16,9 @@ from lodestar import hash_ids
 from lodestar._data_tool import command as tool
 from lodestar.data import Column, Schema
 from lodestar.data.files.schema_beside import schema_path
-from lodestar.hugectr import NormWriter
-from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
+from lodestar.hugectr.norm_writer import NormWriter
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 SPEC = Schema([Column.label("y"), Column.dense("I", (2,)), Column.sparse("C")])
 TEXT = "1 1 2 0.5 -2 2 7 18446744073709551615\n1 0 2 3 0.1 0\n1 1 2 0 1 1 8\n"

@@ -10,8 +10,9 @@ from lodestar._data_tool import command as tool
 from lodestar._data_tool import distinct_ids
 from lodestar.data import Column, Schema
 from lodestar.data.arrow.parquet_writer import ParquetWriter
-from lodestar.hugectr import NormWriter, RawWriter
-from lodestar.paddle import MultiSlotWriter
+from lodestar.hugectr.norm_writer import NormWriter
+from lodestar.hugectr.raw_writer import RawWriter
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 SPEC = Schema([Column.label("y"), Column.dense("I"), Column.sparse("C")])
 GOOD = "1 1 1 0.5 2 7 8\n"

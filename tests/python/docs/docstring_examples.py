@@ -5,6 +5,7 @@ import contextlib
 import doctest
 import functools
 import importlib
+import inspect
 import pathlib
 import pkgutil
 import shutil
@@ -64,8 +65,8 @@ def _write_files():
     np.zeros([1000, 8], np.float32).tofile("saved/user-values")
     model = _model()
     for path in ("model", "served"):
-        lodestar.export.saved_model(model, path)
-    lodestar.snapshot.save_model("snapshots", model)
+        lodestar.export.save(model, path)
+    lodestar.snapshot.save("snapshots", model)
 
 
 def _write(path, samples, **options):
@@ -89,7 +90,7 @@ def _model():
     click = keras.layers.Dense(1, activation="sigmoid")(rows(ids))
     model = keras.Model({"ids": ids}, click)
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        lodestar.optimizers.SGD(),
         "binary_crossentropy",
         metrics=[keras.metrics.AUC(name="auc")],
     )
@@ -181,6 +182,12 @@ _PUBLIC = {
 _PUBLIC |= {"keras": keras, "lodestar": lodestar, "np": np, "tf": tf}
 
 
+class _Finder(doctest.DocTestFinder):
+    def _from_module(self, module, object):
+        # Where a decorated function is, not where its decorator is.
+        return super()._from_module(module, inspect.unwrap(object))
+
+
 class _Checker(doctest.OutputChecker):
     def check_output(self, want, got, optionflags):
         # What an example shows nothing of may be anything.
@@ -190,7 +197,7 @@ class _Checker(doctest.OutputChecker):
 def find():
     """Returns the docstrings with examples, as DocTests by name."""
     found = {}
-    finder = doctest.DocTestFinder()
+    finder = _Finder()
     for info in pkgutil.walk_packages(lodestar.__path__, "lodestar."):
         if info.name.endswith("__main__"):
             continue

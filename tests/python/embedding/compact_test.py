@@ -28,9 +28,13 @@ def content(table):
 
 
 def apply(table, ids):
-    lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad").apply(
-        [tf.IndexedSlices(tf.ones([len(ids), table.dim]), tf.constant(ids))],
-        [table.hook],
+    lodestar.optimizers.Adagrad().apply(
+        [
+            tf.IndexedSlices(
+                tf.ones([len(ids), table.output_dim]), tf.constant(ids)
+            )
+        ],
+        [table],
     )
 
 

@@ -207,36 +207,34 @@ CALLS = {
         "`rows`, a NoneType, is no array of numbers",
     ),
     "import of a dict": (
-        lambda t: t.import_({"ids": [1]}),
+        lambda t: t.load_rows({"ids": [1]}),
         "`rows` is a dict, wanted a lodestar.EmbeddingRows",
     ),
     "import of ragged": (
-        lambda t: t.import_(lodestar.EmbeddingRows(PAIRS, np.ones((3, 2)))),
-        r"`ids` is a RaggedTensor of shape \(2, None\); import_ takes a dense",
+        lambda t: t.load_rows(lodestar.EmbeddingRows(PAIRS, np.ones((3, 2)))),
+        r"`ids` is a RaggedTensor of shape \(2, None\); load_rows takes a dense",
     ),
     "gradient without ids": (
-        lambda t: lodestar.optimizers.DynamicEmbeddingOptimizer("sgd").apply(
-            [tf.ones((3, 2))], [t.hook]
-        ),
+        lambda t: lodestar.optimizers.SGD().apply([tf.ones((3, 2))], [t]),
         "The gradient of <EmbeddingVariable 't' .*> is a EagerTensor, wanted",
     ),
     "gradient of floating ids": (
-        lambda t: lodestar.optimizers.DynamicEmbeddingOptimizer("sgd").apply(
-            [tf.IndexedSlices(tf.ones((1, 2)), [1.5])], [t.hook]
+        lambda t: lodestar.optimizers.SGD().apply(
+            [tf.IndexedSlices(tf.ones((1, 2)), [1.5])], [t]
         ),
         "`indices` of dtype float32, wanted integer ids",
     ),
     "dim as text": (
         lambda _: lodestar.EmbeddingVariable("a"),
-        "`dim`='a' is not a 64-bit integer of at least 1",
+        "`output_dim`='a' is not a 64-bit integer of at least 1",
     ),
     "dim of None": (
         lambda _: lodestar.EmbeddingVariable(None),
-        "`dim`=None is not a 64-bit integer of at least 1",
+        "`output_dim`=None is not a 64-bit integer of at least 1",
     ),
     "dim as a float": (
         lambda _: lodestar.EmbeddingVariable(16.0),
-        "`dim`=16.0 is not a 64-bit integer of at least 1",
+        "`output_dim`=16.0 is not a 64-bit integer of at least 1",
     ),
     "max_length as a float": (
         lambda t: lodestar.Feature(t, combiner="mean", max_length=5.0),
@@ -255,14 +253,16 @@ CALLS = {
         "`name`=5 is not text",
     ),
     "missing as a class": (
-        lambda _: lodestar.EmbeddingVariable(2, missing=lodestar.SharedRows),
-        r"`missing`=<class .*> is not 'zeros', 'initial', SharedRows\(n\) or a",
+        lambda _: lodestar.EmbeddingVariable(
+            2, default_row=lodestar.SharedRows
+        ),
+        r"`default_row`=<class .*> is not 'zeros', 'initial', SharedRows\(n\) or a",
     ),
     "missing above the dtype": (
         lambda _: lodestar.EmbeddingVariable(
-            2, missing=[1e30, 0], dtype="float16"
+            2, default_row=[1e30, 0], dtype="float16"
         ),
-        "`missing` has numbers that are infinite as float16",
+        "`default_row` has numbers that are infinite as float16",
     ),
     "remove of sparse": (
         lambda t: t.remove(sparse([[0, 0]], [1])),
@@ -289,20 +289,20 @@ CALLS = {
         "`rate` is 1.5, wanted 0 to 1",
     ),
     "import of another dim": (
-        lambda t: t.import_(table(3).export()),
+        lambda t: t.load_rows(table(3).export()),
         r"`rows` has shape \[3,3\], wanted \[3,2\]",
     ),
     "import of a mode": (
-        lambda t: t.import_(t.export(), mode="add"),
+        lambda t: t.load_rows(t.export(), mode="add"),
         "`mode`='add' is not 'replace' or 'merge'",
     ),
     "seed": (
         lambda _: lodestar.EmbeddingVariable(2, seed="x"),
         "`seed`='x' is not an integer of 64 bits",
     ),
-    "init_salt": (
-        lambda _: lodestar.EmbeddingVariable(2, init_salt=2**64),
-        f"`init_salt`={2**64} is not an integer of 64 bits",
+    "salt": (
+        lambda _: lodestar.EmbeddingVariable(2, seed=(0, 2**64)),
+        f"`seed`={2**64} is not an integer of 64 bits",
     ),
 }
 
@@ -326,7 +326,7 @@ LAYERS = {
     "regularizer": (
         {"embeddings_regularizer": "l2"},
         r"`embeddings_regularizer` is not supported: .*model.compile\(optimizer="
-        r"lodestar.optimizers.DynamicEmbeddingOptimizer\(keras.optimizers.Adam\("
+        r"lodestar.optimizers.wrap\(keras.optimizers.Adam\("
         r"1e-3, weight_decay=1e-5\)\)\)",
     ),
     "constraint": (
@@ -396,14 +396,14 @@ def test_unknown_optimizer_of_the_wrapper():
     with pytest.raises(
         ValueError, match="`inner`='adamm' is not a Keras optimizer, nor the"
     ):
-        lodestar.optimizers.DynamicEmbeddingOptimizer("adamm")
+        lodestar.optimizers.wrap("adamm")
     for inner in (3, None):
         with pytest.raises(
             ValueError, match=f"`inner`={inner} is not a Keras optimizer"
         ):
-            lodestar.optimizers.DynamicEmbeddingOptimizer(inner)
+            lodestar.optimizers.wrap(inner)
     assert isinstance(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
+        lodestar.optimizers.wrap(
             {"class_name": "SGD", "config": {"learning_rate": 0.1}}
         ).inner_optimizer,
         keras.optimizers.SGD,

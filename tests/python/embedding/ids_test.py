@@ -157,7 +157,7 @@ def test_nan_in_a_column_for_an_integer_input_trains_nothing(make, dtype):
     table, look_up = make()
     ids = keras.Input((2,), dtype=dtype)
     model = keras.Model(ids, keras.layers.Dense(1)(look_up(ids)))
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse")
+    model.compile(lodestar.optimizers.SGD(), "mse")
     y = np.ones((2, 1))
     for bad in (np.nan, 2.0**24 + 1):
         x = np.array([[1.0, 2.0], [bad, 3.0]])

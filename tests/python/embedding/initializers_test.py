@@ -35,10 +35,13 @@ def test_attributes(initializer, want):
 @pytest.mark.parametrize(
     "initializer, message",
     [
-        ("glorot_uniform", "`initializer`='glorot_uniform' is not supported"),
-        ("no such", "`initializer`='no such' is not supported"),
+        (
+            "glorot_uniform",
+            "`embeddings_initializer`='glorot_uniform' is not supported",
+        ),
+        ("no such", "`embeddings_initializer`='no such' is not supported"),
         (K.Orthogonal(), "is not supported"),
-        (3, "`initializer`=3 is not supported"),
+        (3, "`embeddings_initializer`=3 is not supported"),
         (K.Constant([1.0, 2.0]), "is not a number"),
     ],
 )
@@ -60,7 +63,7 @@ def test_others_are_refused(initializer, message):
 )
 def test_distributions(initializer, mean, deviation, low, high):
     table = lodestar.EmbeddingVariable(
-        8, initializer=initializer, name="distribution"
+        8, embeddings_initializer=initializer, name="distribution"
     )
     rows = table.lookup(np.arange(20000), training=True).numpy()
     assert rows.mean() == pytest.approx(mean, abs=0.02)

@@ -24,7 +24,9 @@ def events(table):
 
 def grow_until_it_is_refused():
     """Prints how many rows there were by then."""
-    table = lodestar.EmbeddingVariable(DIM, initializer="ones", name="big")
+    table = lodestar.EmbeddingVariable(
+        DIM, embeddings_initializer="ones", name="big"
+    )
     table.lookup(np.arange(1000), training=True)  # threads and buffers are made
     bags = tf.RaggedTensor.from_row_lengths(np.arange(20000), [20000])
     table.lookup(bags, combiner="sum")

@@ -9,19 +9,19 @@ import lodestar
 
 cluster = lodestar.testing.LocalCluster(ps=2, workers=1)
 strategy = tf.distribute.ParameterServerStrategy(cluster.resolver)
-options = {"seed": 3, "init_salt": 5, "name": "t"}
+options = {"seed": (3, 5), "name": "t"}
 servers = [f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(2)]
 
 def wrap(inner):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner)
+    return lodestar.optimizers.wrap(inner)
 
 def step_of(table, optimizer):
     def step(ids):
         with tf.GradientTape() as tape:
             rows = table.lookup(ids, combiner="mean", training=True)
             loss = tf.reduce_mean((tf.reduce_sum(rows, 1) - 1.0) ** 2)
-        gradient = tape.gradient(loss, table.hook)
-        optimizer.apply([gradient], [table.hook])
+        gradient = tape.gradient(loss, table)
+        optimizer.apply([gradient], [table])
         return loss
     return step
 
@@ -50,7 +50,7 @@ there = lodestar.EmbeddingVariable(
 spec = tf.RaggedTensorSpec([None, None], tf.int64)
 for table in (here, there):
     optimizer = wrap(keras.optimizers.Adam(0.1))
-    optimizer.build([table.hook])
+    optimizer.build([table])
     eager = step_of(table, optimizer)
     graph = tf.function(eager, input_signature=[spec], autograph=False)
     for i, ids in enumerate(batches()):
@@ -58,7 +58,7 @@ for table in (here, there):
 assert_same(there, here)
 assert sum(there.stats()["per_part"]["rows"]) == int(here.size())
 assert min(there.stats()["per_part"]["rows"]) > 0
-shown = tf.convert_to_tensor(there.hook).numpy().tolist()
+shown = tf.convert_to_tensor(there).numpy().tolist()
 assert sorted(shown) == sorted(there.export().rows.numpy().tolist())
 path = tf.train.Checkpoint(t=there).write(sys.argv[1])
 again = lodestar.EmbeddingVariable(4, **options)
@@ -69,7 +69,7 @@ assert_same(again, here)
 with strategy.scope():
     layer = lodestar.layers.DynamicEmbedding(4, **options)
     optimizer = wrap(keras.optimizers.Adam(0.1))
-    optimizer.build([layer.hook])
+    optimizer.build([layer.table])
 assert list(layer.table.devices) == servers
 assert layer.get_config()["devices"] is None
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)

@@ -14,6 +14,7 @@ import lodestar
 from lodestar.embedding import devices as devices_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.partitioned_variable import PartitionedEmbeddingVariable
+from lodestar.layers.feature import serialize_table
 from lodestar.ops import id_hash
 
 COUNTS = [1, 2, 3]
@@ -25,7 +26,7 @@ def places(count):
 
 
 def table(count, dim=4, **options):
-    options = {"seed": 3, "init_salt": 5, "name": "t", **options}
+    options = {"seed": (3, 5), "name": "t", **options}
     return lodestar.EmbeddingVariable(dim, devices=places(count), **options)
 
 
@@ -56,7 +57,7 @@ def assert_same(one, other):
 
 
 def wrap(inner, **options):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner, **options)
+    return lodestar.optimizers.wrap(inner, **options)
 
 
 def ragged_batches(rng, steps, ids=40):
@@ -105,7 +106,9 @@ def test_rows_are_those_of_a_table_here(count, graph):
 @pytest.mark.parametrize("missing", ["zeros", "initial", [1.0, 2.0, 3.0, 4.0]])
 @pytest.mark.parametrize("count", [2])
 def test_ids_without_a_row_read_the_same(missing, count):
-    one, several = both(count, missing=missing, initializer="normal")
+    one, several = both(
+        count, default_row=missing, embeddings_initializer="normal"
+    )
     for t in (one, several):
         t.insert_or_assign([3, 77], [[1, 2, 3, 4], [5, 6, 7, 8]])
     np.testing.assert_array_equal(
@@ -129,7 +132,7 @@ def test_bags_and_their_gradients_are_the_same(combiner, count, rng):
                     ids, combiner=combiner, padding_id=1, default_id=-5
                 )
                 loss = tf.reduce_sum(rows * rows)
-            gradient = tape.gradient(loss, t.hook)
+            gradient = tape.gradient(loss, t)
             results.append((rows, gradient.values, gradient.indices))
         for a, b in zip(*results, strict=True):
             np.testing.assert_array_equal(a, b)
@@ -148,7 +151,7 @@ def test_weights_and_sparse_ids_are_the_same():
                 ids, training=True, weights=weights, combiner="mean"
             )
             loss = tf.reduce_sum(rows**2)
-        gradient, of_weights = tape.gradient(loss, [t.hook, weights.values])
+        gradient, of_weights = tape.gradient(loss, [t, weights.values])
         results.append((rows, gradient.values, gradient.indices, of_weights))
     for a, b in zip(*results, strict=True):
         np.testing.assert_allclose(a, b, 1e-6)
@@ -204,7 +207,7 @@ def test_updates_are_the_same(inner, graph, rng):
     for t in tables:
         dense = tf.Variable(tf.ones([4]))
         optimizer = wrap(INNERS[inner]())
-        optimizer.build([t.hook, dense])
+        optimizer.build([t, dense])
 
         def step(ids, t=t, dense=dense, optimizer=optimizer):
             with tf.GradientTape() as tape:
@@ -213,7 +216,7 @@ def test_updates_are_the_same(inner, graph, rng):
                     ids + 1, combiner="mean"
                 )
                 loss = tf.reduce_sum((rows @ dense[:, None] - 1) ** 2)
-            variables = [t.hook, dense]
+            variables = [t, dense]
             optimizer.apply(tape.gradient(loss, variables), variables)
             return loss
 
@@ -238,7 +241,7 @@ def test_a_step_without_ids_of_a_part_advances_it():
     ids = tf.constant([7], tf.int64)
     several.lookup(ids, training=True)
     gradient = tf.IndexedSlices(tf.ones([1, 4]), ids, tf.constant([-1, 4]))
-    wrap("adam").apply([gradient], [several.hook])
+    wrap("adam").apply([gradient], [several])
     assert [int(part.call(step_of)) for part in several.parts] == [1, 1, 1]
     # All parts have the optimizer's slots, which an export needs.
     assert set(several.export().optimizer_slots) == {"momentum", "velocity"}
@@ -256,13 +259,13 @@ def test_nothing_is_written_of_a_gradient_that_is_not_finite(graph):
     values = np.ones((len(MANY), 4), np.float32)
     values[3, 2] = np.nan
     optimizer = wrap("sgd")
-    optimizer.build([several.hook])
+    optimizer.build([several])
 
     def step():
         gradient = tf.IndexedSlices(
             tf.constant(values), tf.constant(MANY), tf.constant([-1, 4])
         )
-        optimizer.apply([gradient], [several.hook])
+        optimizer.apply([gradient], [several])
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="table 't'"):
         (tf.function(step) if graph else step)()
@@ -271,7 +274,7 @@ def test_nothing_is_written_of_a_gradient_that_is_not_finite(graph):
         np.testing.assert_array_equal(before[name], after[name], name)
     skipping = wrap("sgd", nonfinite="skip")
     optimizer = skipping
-    skipping.build([several.hook])
+    skipping.build([several])
     step()
     changed = (contents(several)["rows"] != before["rows"]).any(1)
     np.testing.assert_array_equal(before["ids"][~changed], [MANY[3]])
@@ -284,12 +287,12 @@ def test_another_optimizer_is_refused_before_any_part_is_written():
         tf.ones([len(MANY), 4]), tf.constant(MANY), tf.constant([-1, 4])
     )
     former = wrap("adam")
-    former.apply([gradient], [several.hook])
+    former.apply([gradient], [several])
     with pytest.warns(UserWarning, match=r"fresh slots .*\(adam\)"):
-        wrap("adagrad").apply([gradient], [several.hook])
+        wrap("adagrad").apply([gradient], [several])
     before = contents(several)["rows"]
     with pytest.raises(tf.errors.FailedPreconditionError, match="adam"):
-        former.apply([gradient], [several.hook])
+        former.apply([gradient], [several])
     np.testing.assert_array_equal(before, contents(several)["rows"])
 
 
@@ -408,7 +411,7 @@ def test_frequencies_decay():
         gradient = tf.IndexedSlices(
             tf.ones([1, 4]), tf.constant([1], tf.int64), tf.constant([-1, 4])
         )
-        wrap("sgd").apply([gradient], [part.hook])
+        wrap("sgd").apply([gradient], [part])
     assert_same(one, several)
 
 
@@ -464,7 +467,7 @@ def trained(count, steps=3, **options):
     for ids in ragged_batches(np.random.default_rng(5), steps):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(t.lookup(ids, combiner="sum") ** 2)
-        optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+        optimizer.apply([tape.gradient(loss, t)], [t])
     return t
 
 
@@ -481,11 +484,11 @@ def test_tables_load_on_any_number_of_devices(saved, loaded, tmp_path):
     third = table(loaded)
     table_store.load_table(third, store)
     assert_same(one, third)
-    third.import_(one.export())
+    third.load_rows(one.export())
     assert_same(one, third)
-    third.import_(one.export(), "merge")
+    third.load_rows(one.export(), "merge")
     third.clear()
-    third.import_(one.export(optimizer_slots=False))
+    third.load_rows(one.export(optimizer_slots=False))
     assert int(third.size()) == int(one.size())
 
 
@@ -514,7 +517,7 @@ def test_a_full_table_loads_where_shares_are_smaller():
     too_many = table(None)
     too_many.lookup(tf.range(41), training=True)
     with pytest.raises(tf.errors.FailedPreconditionError, match="rows"):
-        several.import_(too_many.export())
+        several.load_rows(too_many.export())
 
 
 def size_of(handle):
@@ -533,7 +536,7 @@ def test_a_copy_has_parts_of_its_own():
     assert int(several.size()) > 0 and int(copied.size()) == 0
     shallow = copy.copy(several)
     assert shallow.parts is several.parts
-    assert shallow.hook is several.hook
+    assert shallow is several
 
 
 def test_parts_go_with_the_table():
@@ -551,7 +554,7 @@ def test_parts_go_with_the_table():
 
 def test_config_names_the_devices():
     several = table(2)
-    config = keras.saving.serialize_keras_object(several)
+    config = serialize_table(several)
     again = keras.saving.deserialize_keras_object(config)
     assert isinstance(again, PartitionedEmbeddingVariable)
     assert (
@@ -559,7 +562,7 @@ def test_config_names_the_devices():
     )
     assert again.get_config() == several.get_config()
     assert repr(several) == (
-        "<EmbeddingVariable 't' dim=4 dtype=float32 devices=2>"
+        "<EmbeddingVariable 't' output_dim=4 dtype=float32 devices=2>"
     )
     assert table(None).get_config()["devices"] is None
     assert table(None).devices is None
@@ -585,8 +588,8 @@ def test_what_devices_may_be():
 
 
 def test_what_devices_cannot_hold():
-    with pytest.raises(NotImplementedError, match="use missing='initial'"):
-        table(2, missing=lodestar.SharedRows(2))
+    with pytest.raises(NotImplementedError, match="use default_row='initial'"):
+        table(2, default_row=lodestar.SharedRows(2))
 
 
 def test_what_does_not_take_devices_says_so(tmp_path):
@@ -617,6 +620,6 @@ def test_an_error_names_where_it_was_done_before():
     rows = lodestar.EmbeddingRows(ids, tf.ones([6, 4]))
     owner = int(id_hash.part_of_id(tf.constant(5, tf.int64), 2))
     with pytest.raises(tf.errors.InvalidArgumentError, match="5") as info:
-        several.import_(rows)
+        several.load_rows(rows)
     named = "was done on /device:CPU:0 before" in info.value.message
     assert named == (owner == 1)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.embedding import table_store
+from lodestar.layers.feature import serialize_table
 
 
 def table(**options):
@@ -30,7 +31,7 @@ ADMISSIONS = [lodestar.MinCount(2), lodestar.CountingBloom(2, 0.01, 1000)]
 
 @pytest.mark.parametrize("admission", ADMISSIONS, ids=["exact", "bloom"])
 def test_admission_counts_steps(admission):
-    t = table(admission=admission, missing=[7.0, 8.0])
+    t = table(admission=admission, default_row=[7.0, 8.0])
     for _ in range(3):  # one step, one sighting
         rows = t.lookup([[1, 1], [1, 2]], training=True)
         np.testing.assert_array_equal(rows[0, 0], [7, 8])
@@ -43,9 +44,7 @@ def test_admission_counts_steps(admission):
     assert ids_of(t) == [1]
     assert int(t.frequency([1])[0]) == 2
     before = t.lookup([1]).numpy()
-    lodestar.optimizers.DynamicEmbeddingOptimizer("sgd").apply(
-        [tape.gradient(loss, t.hook)], [t.hook]
-    )
+    lodestar.optimizers.SGD().apply([tape.gradient(loss, t)], [t])
     assert ids_of(t) == [1]
     assert (t.lookup([1]).numpy() < before).all()
     assert t.stats()["gradients_dropped"] == 1
@@ -94,7 +93,7 @@ def test_admission_by_occurrence(look_up_in, eviction, graph):
     t = table(
         admission=lodestar.MinCount(4, unit="occurrence"),
         eviction=eviction,
-        initializer="ones",
+        embeddings_initializer="ones",
     )
     call = look_up_in(t)
     if graph:
@@ -117,7 +116,9 @@ def test_admission_by_occurrence(look_up_in, eviction, graph):
 def test_four_ids_and_a_threshold_of_ten():
     # Read as missing nine times; the tenth occurrence gives each a row.
     t = lodestar.EmbeddingVariable(
-        32, initializer="ones", admission=lodestar.MinCount(10, "occurrence")
+        32,
+        embeddings_initializer="ones",
+        admission=lodestar.MinCount(10, "occurrence"),
     )
     ids = tf.constant([828, 12, 2376, 8910], tf.int64)
     for seen in range(1, 12):
@@ -131,7 +132,7 @@ def test_four_ids_and_a_threshold_of_ten():
 @pytest.mark.parametrize("admission", [*ADMISSIONS, None])
 @pytest.mark.parametrize("combiner", [None, "sum"])
 def test_a_look_up_may_admit_all_or_none(admission, combiner):
-    t = table(admission=admission, initializer="ones")
+    t = table(admission=admission, embeddings_initializer="ones")
 
     def look_up(ids, **options):
         return t.lookup([ids], training=True, combiner=combiner, **options)
@@ -147,7 +148,7 @@ def test_a_look_up_may_admit_all_or_none(admission, combiner):
     assert ids_of(t) == [1, 2]
     with tf.GradientTape() as tape:
         rows = look_up([3], admit=True)
-    assert tape.gradient(rows, t.hook).indices.numpy().tolist() == [3]
+    assert tape.gradient(rows, t).indices.numpy().tolist() == [3]
     t.lookup([[4]], training=False, combiner=combiner, admit=True)
     assert ids_of(t) == [1, 2, 3]
     with pytest.raises(ValueError, match="`admit`=True .* `grow`=False"):
@@ -289,7 +290,7 @@ def test_an_import_over_the_cap_changes_nothing():
         with pytest.raises(
             tf.errors.FailedPreconditionError, match="cap is 2 rows"
         ):
-            t.import_(rows, mode=mode)
+            t.load_rows(rows, mode=mode)
     assert ids_of(t) == [5]
 
 
@@ -315,12 +316,12 @@ def test_evict():
 
 def test_the_step_is_the_users_once_set():
     t = table()
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+    optimizer = lodestar.optimizers.SGD()
 
     def train():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(t.lookup([1], training=True))
-        optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+        optimizer.apply([tape.gradient(loss, t)], [t])
 
     train()
     assert int(t.step) == int(optimizer.iterations) == 1
@@ -352,11 +353,11 @@ def test_decay_frequencies():
 
 def test_inspect():
     t = table(admission=lodestar.MinCount(2), num_shards=4)
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad")
+    optimizer = lodestar.optimizers.Adagrad()
     for _ in range(2):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(t.lookup([1], training=True))
-        optimizer.apply([tape.gradient(loss, t.hook)], [t.hook])
+        optimizer.apply([tape.gradient(loss, t)], [t])
     t.lookup([2], training=True)
     found = t.inspect([1, 2, 3])
     assert found.states == ["resident", "pending", "missing"]
@@ -393,7 +394,9 @@ def test_stats():
 
 
 def test_shared_rows(tmp_path):
-    t = table(missing=lodestar.SharedRows(2), admission=lodestar.MinCount(3))
+    t = table(
+        default_row=lodestar.SharedRows(2), admission=lodestar.MinCount(3)
+    )
     ids = np.arange(40)
     buckets = mix64(ids) % np.uint64(2)
     rows = t.lookup(ids, training=True).numpy()
@@ -402,9 +405,7 @@ def test_shared_rows(tmp_path):
     assert not np.array_equal(*first)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(t.lookup(ids, training=True))
-    lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.Adagrad(0.1)
-    ).apply([tape.gradient(loss, t.hook)], [t.hook])
+    lodestar.optimizers.Adagrad(0.1).apply([tape.gradient(loss, t)], [t])
     assert int(t.size()) == 0
     assert t.stats()["gradients_dropped"] == 0
     count = np.bincount(buckets.astype(int))[:, None].astype(np.float32)
@@ -430,7 +431,7 @@ def test_shared_rows(tmp_path):
             np.testing.assert_array_equal(
                 again.export_all()[name], t.export_all()[name]
             )
-    other = table(missing=lodestar.SharedRows(5))
+    other = table(default_row=lodestar.SharedRows(5))
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="`shared_rows` has 4 numbers"
     ):
@@ -439,7 +440,7 @@ def test_shared_rows(tmp_path):
 
 def test_layers_read_shared_rows():
     layer = lodestar.layers.DynamicEmbedding(
-        2, missing=lodestar.SharedRows(3), name="l"
+        2, default_row=lodestar.SharedRows(3), name="l"
     )
     layer = lodestar.layers.DynamicEmbedding.from_config(layer.get_config())
     assert layer(np.array([[1, 2]])).numpy().all()
@@ -456,7 +457,7 @@ def test_config_round_trip():
         "eviction": [lodestar.MaxAge(5), lodestar.MaxRows(7, "lfu")],
     }
     t = table(**policies)
-    config = keras.saving.serialize_keras_object(t)
+    config = serialize_table(t)
     again = keras.saving.deserialize_keras_object(config)
     assert again.get_config() == t.get_config()
     layer = lodestar.layers.DynamicEmbedding(2, name="l", **policies)

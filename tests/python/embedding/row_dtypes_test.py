@@ -13,7 +13,9 @@ IDS = np.array([3, -1, 2**63 - 1, 7])
 
 
 def make(dtype, dim=DIM, **options):
-    return lodestar.EmbeddingVariable(dim, dtype=dtype, seed=1, **options)
+    return lodestar.EmbeddingVariable(
+        dim, dtype=dtype, **{"seed": 1, **options}
+    )
 
 
 def wide(dtype):
@@ -37,20 +39,20 @@ def test_rows_keep_their_dtype_and_bits(dtype, dim):
     for out in (found, t.lookup(IDS), t.inspect(IDS).rows):
         assert out.numpy().tobytes() == rows.tobytes()
     other = make(dtype, dim)
-    other.import_(t.export())
+    other.load_rows(t.export())
     assert other.find(IDS)[0].numpy().tobytes() == rows.tobytes()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_a_missing_id_reads(dtype):
-    vector = make(dtype, missing=[0.1] * DIM)
-    wanted = np.full(DIM, 0.1).astype(vector.dtype.as_numpy_dtype)
+    vector = make(dtype, default_row=[0.1] * DIM)
+    wanted = np.full(DIM, 0.1).astype(vector.row_dtype.as_numpy_dtype)
     assert vector.lookup([1]).numpy().tobytes() == wanted.tobytes()
     copy = lodestar.EmbeddingVariable.from_config(vector.get_config())
     assert copy.dtype == vector.dtype
     assert copy.lookup([1]).numpy().tobytes() == wanted.tobytes()
-    initial = make(dtype, missing="initial", init_salt=3)
-    as_float = make("float32", missing="initial", init_salt=3)
+    initial = make(dtype, default_row="initial", seed=(1, 3))
+    as_float = make("float32", default_row="initial", seed=(1, 3))
     np.testing.assert_array_equal(
         initial.lookup(IDS),
         tf.cast(as_float.lookup(IDS), initial.dtype),
@@ -63,8 +65,8 @@ def test_updates_are_computed_wide_and_rounded_once(dtype, function):
     t = make(dtype)
     rows = rows_of(dtype)
     t.insert_or_assign(IDS, rows)
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.Adagrad(0.1, initial_accumulator_value=0.125)
+    optimizer = lodestar.optimizers.Adagrad(
+        0.1, initial_accumulator_value=0.125
     )
     upstream = rows_of(dtype, seed=2)
 
@@ -72,8 +74,8 @@ def test_updates_are_computed_wide_and_rounded_once(dtype, function):
         with tf.GradientTape() as tape:
             out = t.lookup(IDS, training=True)
             loss = tf.reduce_sum(out * upstream)
-        [gradient] = tape.gradient(loss, [t.hook])
-        optimizer.apply([gradient], [t.hook])
+        [gradient] = tape.gradient(loss, [t])
+        optimizer.apply([gradient], [t])
         return gradient.values
 
     run = tf.function(step) if function else step
@@ -108,15 +110,13 @@ def test_a_float64_table_is_as_a_dense_matrix_of_float64():
         t.insert_or_assign(IDS, rows)
         matrix.assign(rows)
         dense = inner(0.1, **options)
-        sparse = lodestar.optimizers.DynamicEmbeddingOptimizer(
-            inner(0.1, **options)
-        )
+        sparse = lodestar.optimizers.wrap(inner(0.1, **options))
         for step in range(5):
             g = rows_of("float64", seed=step)
             dense.apply([tf.constant(g)], [matrix])
             with tf.GradientTape() as tape:
                 loss = tf.reduce_sum(t.lookup(IDS, training=True) * g)
-            sparse.apply(tape.gradient(loss, [t.hook]), [t.hook])
+            sparse.apply(tape.gradient(loss, [t]), [t])
         found = t.find(IDS)[0]
         np.testing.assert_allclose(found, matrix.numpy(), tolerance, tolerance)
 
@@ -124,7 +124,7 @@ def test_a_float64_table_is_as_a_dense_matrix_of_float64():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_sums_are_made_in_float32(dtype):
     # One at a time, sums of bfloat16 would stop at 256.
-    t = make(dtype, initializer="ones")
+    t = make(dtype, embeddings_initializer="ones")
     bag = tf.ragged.constant([[1] * 1000, [], [1, 2]], dtype=tf.int64)
     with tf.GradientTape() as tape:
         pooled = t.lookup(bag, training=True, combiner="sum")
@@ -133,7 +133,7 @@ def test_sums_are_made_in_float32(dtype):
     np.testing.assert_array_equal(
         pooled, tf.constant([[1000.0], [0.0], [2.0]], t.dtype) + 0 * pooled
     )
-    [gradient] = tape.gradient(loss, [t.hook])
+    [gradient] = tape.gradient(loss, [t])
     assert gradient.values.dtype == t.dtype
     np.testing.assert_array_equal(
         gradient.values[:, 0], tf.constant([1001.0, 1.0], t.dtype)
@@ -154,18 +154,16 @@ def test_weights_of_a_bag_get_a_gradient(dtype):
 
 
 def test_a_loss_scale_comes_off_before_anything_is_rounded():
-    t = make("float16", initializer="zeros")
+    t = make("float16", embeddings_initializer="zeros")
     optimizer = lodestar.optimizers.LossScaleOptimizer(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(1e4)
-        ),
+        lodestar.optimizers.SGD(1e4),
         initial_scale=2.0**15,
     )
     with tf.GradientTape() as tape:
         rows = t.lookup([1], training=True)
         loss = optimizer.scale_loss(tf.reduce_sum(tf.cast(rows, "float32")))
         loss *= 1e-9  # no float16 is as small
-    optimizer.apply(tape.gradient(loss, [t.hook]), [t.hook])
+    optimizer.apply(tape.gradient(loss, [t]), [t])
     np.testing.assert_allclose(t.find([1])[0], np.full((1, DIM), -1e-5), 1e-2)
 
 
@@ -189,14 +187,12 @@ def test_a_collection_may_have_tables_of_different_dtypes():
     embed = lodestar.layers.EmbeddingCollection(
         {n: lodestar.Feature(t, combiner="sum") for n, t in tables.items()}
     )
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.SGD(0.5)
-    )
+    optimizer = lodestar.optimizers.SGD(0.5)
     ids = {name: tf.constant([[3, 7, 3]]) for name in DTYPES}
     with tf.GradientTape() as tape:
         out = embed(ids, training=True)
         loss = tf.add_n([tf.reduce_sum(rows) for rows in out.values()])
-    hooks = [t.hook for t in tables.values()]
+    hooks = [t for t in tables.values()]
     gradients = tape.gradient(loss, hooks)
     assert [g.values.dtype.name for g in gradients] == DTYPES
     optimizer.apply(gradients, hooks)
@@ -214,7 +210,7 @@ def test_saved_rows_are_taken_by_a_table_of_their_dtype_only(
     dtype, to, tmp_path
 ):
     def model(row_dtype):
-        t = make(row_dtype, name="t", missing=lodestar.SharedRows(2))
+        t = make(row_dtype, name="t", default_row=lodestar.SharedRows(2))
         ids = keras.Input((2,), dtype="int64")
         embed = lodestar.layers.DynamicEmbedding(table=t, name="embed")
         return t, keras.Model(ids, embed(ids))

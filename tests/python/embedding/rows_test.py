@@ -14,11 +14,13 @@ import lodestar
 
 @pytest.fixture
 def rows():
-    table = lodestar.EmbeddingVariable(2, name="user", initializer="ones")
+    table = lodestar.EmbeddingVariable(
+        2, name="user", embeddings_initializer="ones"
+    )
     table.lookup([5, -5, 0, 5], training=True)
-    lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad").apply(
+    lodestar.optimizers.Adagrad().apply(
         [tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0], tf.int64))],
-        [table.hook],
+        [table],
     )
     return table.export()
 
@@ -64,7 +66,7 @@ def test_of_rows_that_were_made_by_hand():
 
 def test_bfloat16_becomes_float32():
     table = lodestar.EmbeddingVariable(
-        2, name="half", dtype="bfloat16", initializer="ones"
+        2, name="half", dtype="bfloat16", embeddings_initializer="ones"
     )
     table.lookup([1], training=True)
     rows = table.export()

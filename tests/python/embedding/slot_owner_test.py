@@ -19,7 +19,7 @@ KINDS = {
     "adam": {"momentum", "velocity"},
     "rmsprop": {"velocity"},
 }
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 
 
 class Own(keras.optimizers.Optimizer):
@@ -260,7 +260,7 @@ def slices(ids=(1, 2)):
 
 def train(table, optimizer):
     table.lookup([1, 2], training=True)
-    optimizer.apply([slices()], [table.hook])
+    optimizer.apply([slices()], [table])
 
 
 def accumulator(table):
@@ -347,7 +347,7 @@ def test_former_optimizers_of_one_kind_share_slots():
 
 
 def test_optimizers_without_slots_may_train_one_table_in_turn():
-    table = lodestar.EmbeddingVariable(2, initializer="zeros")
+    table = lodestar.EmbeddingVariable(2, embeddings_initializer="zeros")
     both = [wrap(keras.optimizers.SGD(1.0)) for _ in range(2)]
     for step in range(4):
         train(table, both[step % 2])
@@ -357,7 +357,9 @@ def test_optimizers_without_slots_may_train_one_table_in_turn():
 
 def test_two_models_share_the_optimizer_of_a_table():
     table = lodestar.EmbeddingVariable(
-        2, initializer="ones", optimizer=keras.optimizers.Adagrad(1.0)
+        2,
+        embeddings_initializer="ones",
+        optimizer=keras.optimizers.Adagrad(1.0),
     )
     both = [wrap("adam"), wrap("rmsprop")]
     for step in range(4):
@@ -468,8 +470,8 @@ def test_all_parts_of_a_table_start_afresh():
     table = lodestar.EmbeddingVariable(2, devices=["/CPU:0", "/CPU:0"])
     ids = np.arange(20)
     table.lookup(ids, training=True)
-    wrap("adagrad").apply([slices(ids)], [table.hook])
+    wrap("adagrad").apply([slices(ids)], [table])
     with dropped("adagrad"):
-        wrap("adam").apply([slices(ids)], [table.hook])
+        wrap("adam").apply([slices(ids)], [table])
     velocity = table.export().optimizer_slots["velocity"].numpy()
     np.testing.assert_allclose(velocity, 0.001, 1e-3)

@@ -89,7 +89,7 @@ def counter(table, optimizer, numbers, slot_inits):
 def test_rows_are_whole(cap):
     table = lodestar.EmbeddingVariable(
         DIM,
-        initializer="zeros",
+        embeddings_initializer="zeros",
         name="whole",
         eviction=cap and lodestar.MaxRows(cap),
     )
@@ -144,12 +144,12 @@ def test_rows_are_whole(cap):
             case 1 if rows.optimizer:  # slots go with the values, or a merge
                 kept[0] = rows  # would leave those that are there
             case 2 if kept[0] is not None:
-                table.import_(kept[0])
+                table.load_rows(kept[0])
             case 3 if kept[0] is not None:
                 # Together they may be more than the cap.
                 too_many = tf.errors.FailedPreconditionError
                 with contextlib.suppress(too_many if cap else ()):
-                    table.import_(kept[0], "merge")
+                    table.load_rows(kept[0], "merge")
 
     def compact(rng):
         assert int(table.compact()) >= 0
@@ -159,7 +159,9 @@ def test_rows_are_whole(cap):
 
 
 def test_no_update_is_lost():
-    table = lodestar.EmbeddingVariable(DIM, initializer="zeros", name="sums")
+    table = lodestar.EmbeddingVariable(
+        DIM, embeddings_initializer="zeros", name="sums"
+    )
     count = counter(table, "sgd", [1.0, 0.0], [])
     ids = np.arange(50) * 4096
     table.lookup(ids, training=True)

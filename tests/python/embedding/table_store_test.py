@@ -13,9 +13,7 @@ def trained(count):
     ids = np.arange(count) * 3 - 5
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(t.lookup(ids, training=True) ** 2)
-    lodestar.optimizers.DynamicEmbeddingOptimizer("adam").apply(
-        [tape.gradient(loss, t.hook)], [t.hook]
-    )
+    lodestar.optimizers.Adam().apply([tape.gradient(loss, t)], [t])
     return t
 
 

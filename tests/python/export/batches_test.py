@@ -37,7 +37,9 @@ def test_values_of_the_wanted_type(value, spec, want):
 
 
 def test_lod_tensors_and_sparse_ones():
-    lod = lodestar.LoDTensor.from_lengths(np.array([1, 2, 3]), [[2, 0], [1, 2]])
+    lod = lodestar.ragged.LoDTensor.from_lengths(
+        np.array([1, 2, 3]), [[2, 0], [1, 2]]
+    )
     got = batches.by_name(lod, {"x": NESTED})["x"]
     assert got.to_list() == [[[1], [2, 3]], []]
     sparse = tf.sparse.from_dense(tf.constant([[1, 0], [0, 2]]))

@@ -45,7 +45,9 @@ def test_tables_of_one_name_are_numbered():
             self.second = lodestar.EmbeddingVariable(2, name="t")
             self.again = self.first
 
-    assert {k: t.dim for k, t in model_contents(Model()).tables.items()} == {
+    assert {
+        k: t.output_dim for k, t in model_contents(Model()).tables.items()
+    } == {
         "t": 1,
         "t_1": 2,
     }
@@ -56,9 +58,7 @@ def test_side_tables_of_the_optimizer_are_left_out():
     layer = lodestar.layers.DynamicEmbedding(2, combiner="sum", name="e")
     m = keras.Model(ids, layer(ids))
     m.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
-        ),
+        lodestar.optimizers.SGD(0.1, gradient_accumulation_steps=2),
         "mse",
     )
     m.fit(tf.ones([4, 2], tf.int64), tf.ones([4, 2]), verbose=0)

@@ -169,7 +169,7 @@ def test_inputs_of_different_sizes():
 def test_a_served_model_takes_examples(tmp_path):
     m = export_models.shared_collection_model()
     path = str(tmp_path / "s")
-    lodestar.export.saved_model(m, path, "examples")
+    lodestar.export.save(m, path, "examples")
     loaded = tf.saved_model.load(path)
     serve = loaded.signatures["serving_default"]
     x = export_models.collection_inputs()
@@ -200,7 +200,7 @@ def test_a_dense_input_of_unknown_size_is_named(tmp_path):
     ids = keras.Input((None,), dtype="int64", name="ids")
     layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
     with pytest.raises(ValueError, match="the input 'ids'"):
-        lodestar.export.saved_model(
+        lodestar.export.save(
             keras.Model(ids, layer(ids)), tmp_path / "s", "examples"
         )
     assert not (tmp_path / "s").exists()

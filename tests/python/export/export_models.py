@@ -21,11 +21,11 @@ def collection_inputs():
 
 def collection_model():
     """Three features on two tables, a vocabulary, and a dense input."""
-    user = lodestar.EmbeddingVariable(8, name="user", missing="initial")
+    user = lodestar.EmbeddingVariable(8, name="user", default_row="initial")
     item = lodestar.EmbeddingVariable(
         4,
         name="item",
-        missing=lodestar.SharedRows(7),
+        default_row=lodestar.SharedRows(7),
         admission=lodestar.MinCount(2),
     )
     inputs = {
@@ -57,7 +57,7 @@ def collection_model():
     }
     model = keras.Model(inputs, outputs)
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("adam"),
+        lodestar.optimizers.Adam(),
         {"score": "mse", "hidden": None},
     )
     model.fit(

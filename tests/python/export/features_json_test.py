@@ -18,7 +18,7 @@ def model():
 
 @pytest.fixture
 def path(model, tmp_path):
-    lodestar.export.saved_model(model, tmp_path / "s")
+    lodestar.export.save(model, tmp_path / "s")
     return tmp_path / "s"
 
 
@@ -59,7 +59,7 @@ def test_what_it_says(model, path):
         "missing": {"rule": "initial"},
         "initializer": "uniform",
         "seed": 0,
-        "init_salt": table.get_config()["init_salt"],
+        "init_salt": table.get_config()["seed"][1],
     }
     assert read_by[0] == {
         "layer": "embed",
@@ -150,8 +150,8 @@ def test_missing_rules(tmp_path):
         ("zeros", {"rule": "zeros"}),
         ([1.0, 2.0], {"rule": "vector", "vector": [1.0, 2.0]}),
     ):
-        m = export_models.ragged_model(missing=missing)
-        lodestar.export.saved_model(m, tmp_path / "s")
+        m = export_models.ragged_model(default_row=missing)
+        lodestar.export.save(m, tmp_path / "s")
         (table,) = features_json.read(tmp_path / "s")["tables"]
         assert table["missing"] == want
 
@@ -159,7 +159,7 @@ def test_missing_rules(tmp_path):
 def test_padding_comes_back(tmp_path):
     m = export_models.shared_collection_model()
     padding = {"viewer": -(2**63), "items": b"\xff"}
-    lodestar.export.saved_model(m, tmp_path / "s", "padded", padding_id=padding)
+    lodestar.export.save(m, tmp_path / "s", "padded", padding_id=padding)
     document = features_json.read(tmp_path / "s")
     assert features_json.plain_tensors_of(document).padding == padding
 

@@ -61,7 +61,7 @@ def test_served_scores_are_the_models(
     x["author"] = tf.constant([3, 400, 5], tf.int64)
     x["items"] = tf.ragged.constant([["a"], ["b", "unseen"], []])
     path = str(tmp_path / "s")
-    lodestar.export.saved_model(m, path, signature, from_rows=True, **options)
+    lodestar.export.save(m, path, signature, from_rows=True, **options)
     plain = features_json.plain_tensors_of(features_json.read(path))
     words = m.get_layer("words")(x["items"])
     given = {f"serving_default/{k}": v for k, v in plain.flatten(x).items()}

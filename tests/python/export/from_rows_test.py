@@ -16,9 +16,7 @@ layers = lodestar.layers
 
 def export(model, path, signature="ragged", **options):
     """Returns the loaded folder, and what its features.json says."""
-    lodestar.export.saved_model(
-        model, path, signature, from_rows=True, **options
-    )
+    lodestar.export.save(model, path, signature, from_rows=True, **options)
     document = json.loads((pathlib.Path(path) / "features.json").read_text())
     return tf.saved_model.load(str(path)), document
 
@@ -208,7 +206,7 @@ def test_what_ids_are_read_for_besides_stays_an_argument(tmp_path):
     # What was exported had no rows yet.
     with pytest.raises(lodestar.export.MismatchError):
         lodestar.export.verify(m, tmp_path / "s", x)
-    lodestar.export.saved_model(m, tmp_path / "s", from_rows=True)
+    lodestar.export.save(m, tmp_path / "s", from_rows=True)
     result = lodestar.export.verify(m, tmp_path / "s", x)
     assert "from_rows" in result.signatures
 
@@ -246,7 +244,7 @@ def test_a_name_taken_by_an_input(tmp_path):
 
 
 def test_made_only_if_asked_for(tmp_path):
-    lodestar.export.saved_model(export_models.ragged_model(), tmp_path / "s")
+    lodestar.export.save(export_models.ragged_model(), tmp_path / "s")
     loaded = tf.saved_model.load(str(tmp_path / "s"))
     assert list(loaded.signatures) == ["serving_default"]
 
@@ -254,7 +252,7 @@ def test_made_only_if_asked_for(tmp_path):
 def unpooled():
     ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
     rows = layers.DynamicEmbedding(2, name="sequence")(ids)
-    return keras.Model(ids, layers.SequencePool("sum")(rows))
+    return keras.Model(ids, lodestar.sequence.pool(rows))
 
 
 def unpooled_feature():
@@ -263,7 +261,7 @@ def unpooled_feature():
     rows = layers.EmbeddingCollection(
         {"x": lodestar.Feature(table, combiner=None)}, name="many"
     )({"x": ids})
-    return keras.Model(ids, layers.SequencePool("sum")(rows["x"]))
+    return keras.Model(ids, lodestar.sequence.pool(rows["x"]))
 
 
 def no_layer():
@@ -323,9 +321,9 @@ def in_a_function():
 def test_models_that_cannot_have_it(make, message, tmp_path):
     m = make()
     with pytest.raises(ValueError, match=f"`from_rows`: no sig.*: .*{message}"):
-        lodestar.export.saved_model(m, tmp_path / "s", from_rows=True)
+        lodestar.export.save(m, tmp_path / "s", from_rows=True)
     assert not (tmp_path / "s").exists()
-    lodestar.export.saved_model(m, tmp_path / "s")
+    lodestar.export.save(m, tmp_path / "s")
 
 
 def test_an_output_that_is_ragged(tmp_path):
@@ -333,4 +331,4 @@ def test_an_output_that_is_ragged(tmp_path):
     rows = layers.DynamicEmbedding(2, combiner="sum", name="embed")(ids)
     m = keras.Model(ids, {"rows": rows, "ids": ids})
     with pytest.raises(ValueError, match="the output 'ids' is no dense tensor"):
-        lodestar.export.saved_model(m, tmp_path / "s", from_rows=True)
+        lodestar.export.save(m, tmp_path / "s", from_rows=True)

@@ -150,9 +150,7 @@ def test_rows_without_a_padded_form(rows, spec, message):
 def test_bad_padding_id(padding_id, message, tmp_path):
     m = export_models.ragged_model()
     with pytest.raises(ValueError, match=message):
-        lodestar.export.saved_model(
-            m, tmp_path / "s", "padded", padding_id=padding_id
-        )
+        lodestar.export.save(m, tmp_path / "s", "padded", padding_id=padding_id)
     assert not (tmp_path / "s").exists()
 
 
@@ -166,21 +164,19 @@ def test_padding_of_another_type_than_the_input():
     ):
         m = keras.Model(x, layer(ids) if x is ids else numbers)
         with pytest.raises(ValueError, match=message):
-            lodestar.export.saved_model(
-                m, "nowhere", "padded", padding_id=padding
-            )
+            lodestar.export.save(m, "nowhere", "padded", padding_id=padding)
 
 
 def test_padding_id_of_another_signature():
     m = export_models.ragged_model()
     with pytest.raises(ValueError, match="it goes with 'padded' only"):
-        lodestar.export.saved_model(m, "nowhere", padding_id=0)
+        lodestar.export.save(m, "nowhere", padding_id=0)
 
 
 def test_padding_reads_as_no_id_when_served(tmp_path):
     m = export_models.ragged_model(embeddings_initializer="ones")
     m(tf.ragged.constant([[0, 1, 2]], tf.int64), training=True)
-    lodestar.export.saved_model(m, tmp_path / "s", "padded", padding_id=0)
+    lodestar.export.save(m, tmp_path / "s", "padded", padding_id=0)
     loaded = tf.saved_model.load(str(tmp_path / "s"))
     serve = loaded.signatures["serving_default"]
     got = serve(x=tf.constant([[1, 2, 0], [0, 1, 0], [0, 0, 0]], tf.int64))

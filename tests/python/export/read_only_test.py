@@ -70,11 +70,11 @@ def one_table(**options):
     "options",
     [
         {},
-        {"missing": "initial"},
-        {"missing": [1.0, 2.0]},
-        {"missing": lodestar.SharedRows(3)},
-        {"admission": lodestar.MinCount(2), "missing": "initial"},
-        {"eviction": lodestar.MaxRows(2), "missing": "initial"},
+        {"default_row": "initial"},
+        {"default_row": [1.0, 2.0]},
+        {"default_row": lodestar.SharedRows(3)},
+        {"admission": lodestar.MinCount(2), "default_row": "initial"},
+        {"eviction": lodestar.MaxRows(2), "default_row": "initial"},
     ],
     ids=str,
 )
@@ -86,7 +86,7 @@ def test_a_served_look_up_never_writes_and_never_varies(options, tmp_path):
     }
     m(x, training=True)
     path = str(tmp_path / "s")
-    lodestar.export.saved_model(m, path)
+    lodestar.export.save(m, path)
     loaded = tf.saved_model.load(path)
     tables = [t.resource_handle for t in loaded.tables.values()]
     size = lodestar._library.gen_ops.lodestar_embedding_size
@@ -110,7 +110,7 @@ def test_no_op_of_the_file_writes(signature, tmp_path):
     options = {}
     if signature == "padded":
         options["padding_id"] = {"viewer": 0, "items": ""}
-    lodestar.export.saved_model(
+    lodestar.export.save(
         m, tmp_path / "s", signature, from_rows=True, **options
     )
     nodes = serving_nodes(tmp_path / "s")
@@ -126,7 +126,7 @@ def test_the_test_sees_an_op_that_writes(tmp_path):
     m = export_models.ragged_model()
     module = tf.Module()
     module.table = m.get_layer("embed").table
-    module.hook = module.table.hook.value
+    module = module.table.value
     module.serve = tf.function(
         lambda ids: module.table.lookup(ids, training=True),
         input_signature=[tf.TensorSpec([None], tf.int64)],
@@ -183,5 +183,5 @@ def test_a_model_that_writes_is_refused(make, op, tmp_path):
         ValueError,
         match=f"`model` called with training=False has the op .*{op}, which ch",
     ):
-        lodestar.export.saved_model(m, tmp_path / "s", inputs={"ids": ids})
+        lodestar.export.save(m, tmp_path / "s", inputs={"ids": ids})
     assert not (tmp_path / "s").exists()

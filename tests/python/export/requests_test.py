@@ -13,8 +13,8 @@ from lodestar.data import Column, Schema
 from lodestar.data.schema import as_schema
 from lodestar.export import (
     MismatchError,
-    saved_model,
-    stock_saved_model,
+    save,
+    save_plain,
     verify,
 )
 
@@ -26,14 +26,14 @@ SCHEMA = Schema(
         Column.sparse("w", dtype="float", weights_of="friend"),
         Column.sparse("ad", encoding="hex"),
         Column.sparse("a/b"),
-        Column.dense("price", [2], missing=-1),
+        Column.dense("price", [2], fill_value=-1),
         Column.dense("image", [-1, 2]),
         Column.one_hot("day", 3),
         Column.sparse("aside", used=False),
     ],
     na_values=["", "?"],
 )
-EXPORTS = [saved_model, stock_saved_model]
+EXPORTS = [save, save_plain]
 STRINGS = {
     "_id": tf.ragged.constant([["ada", " 7\n", "?"], [], [" ", "ada"]]),
     "friend": tf.ragged.constant([["bob"], ["?", "eve"], []]),
@@ -80,9 +80,7 @@ def scores(features):
 def trained(given, inputs):
     model = keras.Model(given, scores(inputs))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.5)
-        ),
+        lodestar.optimizers.Adagrad(0.5),
         "mse",
     )
     model.fit(by_input(model, IDS), np.ones([3, 1]), epochs=3, verbose=0)
@@ -119,7 +117,7 @@ def test_strings_score_as_the_ids_of_training(tmp_path, given):
     inputs = SCHEMA.inputs()
     model = trained(given(inputs), inputs)
     path = str(tmp_path / "served")
-    saved_model(model, path)
+    save(model, path)
     loaded = tf.saved_model.load(path)
     wanted = scored(model)
     assert np.ptp(wanted) > 0.1
@@ -226,7 +224,7 @@ def test_schema_is_in_the_folder_and_in_what_is_loaded(model, tmp_path, export):
 def test_folder_without_a_schema_is_named(tmp_path):
     ids = keras.Input((None,), dtype="int64", ragged=True)
     rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")(ids)
-    saved_model(keras.Model(ids, rows), tmp_path / "served")
+    save(keras.Model(ids, rows), tmp_path / "served")
     with pytest.raises(
         ValueError, match=r"served' has no schema.*schema\.yaml"
     ):
@@ -257,10 +255,10 @@ def own_model(column):
 
 
 def test_subclassed_model_takes_the_columns_of_its_schema(tmp_path):
-    column = Column.sparse("word", encoding="hash", missing="error")
+    column = Column.sparse("word", encoding="hash", fill_value="error")
     model = own_model(column)
     path = str(tmp_path / "served")
-    saved_model(model, path)
+    save(model, path)
     loaded = tf.saved_model.load(path)
     words = {"word": tf.ragged.constant([["a", "b"], ["b"]])}
     found = loaded.serve(words)["output_0"].numpy()
@@ -276,7 +274,7 @@ def test_subclassed_model_takes_the_columns_of_its_schema(tmp_path):
 def test_text_that_is_no_hexadecimal_number_is_refused(tmp_path):
     ids = Schema([Column.sparse("ad", encoding="hex")]).inputs()
     rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")(ids["ad"])
-    saved_model(keras.Model(ids, rows), tmp_path / "served")
+    save(keras.Model(ids, rows), tmp_path / "served")
     loaded = tf.saved_model.load(str(tmp_path / "served"))
     for text in ("zz", "10000000000000000", "-1", "0x"):
         with pytest.raises(
@@ -308,15 +306,13 @@ def test_strings_of_a_file_score_as_its_rows(tmp_path):
     ]
     model = keras.Model(inputs, keras.layers.Dense(1)(sum(rows)))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(0.5)
-        ),
+        lodestar.optimizers.SGD(0.5),
         "mse",
     )
     data = lodestar.data.open_dataset(str(file), schema, batch_size=4)
     model.fit(data, epochs=3, verbose=0)
     path = str(tmp_path / "served")
-    saved_model(model, path)
+    save(model, path)
     loaded = tf.saved_model.load(path)
     request = {
         "word": tf.ragged.constant([[" red "], ["?"], ["NA"], ["green"]]),

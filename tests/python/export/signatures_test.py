@@ -119,7 +119,7 @@ def test_any_name_of_a_feature_can_be_served(name, tmp_path):
     class Model(keras.Model):
         def __init__(self):
             super().__init__()
-            feature = lodestar.Feature(dim=2, combiner="sum")
+            feature = lodestar.Feature(output_dim=2, combiner="sum")
             features = {name: feature, "other": feature}
             self.embed = lodestar.layers.EmbeddingCollection(features)
 
@@ -131,7 +131,7 @@ def test_any_name_of_a_feature_can_be_served(name, tmp_path):
     features = {name: ids, "other": ids}
     model(features, training=True)
     specs = {key: tf.TensorSpec([None, 2], tf.int64) for key in features}
-    lodestar.export.saved_model(model, tmp_path / "e", inputs=specs)
+    lodestar.export.save(model, tmp_path / "e", inputs=specs)
     loaded = tf.saved_model.load(tmp_path / "e")
     served = loaded.signatures["serving_default"]
     (argument,) = {*served.structured_input_signature[1]} - {"other"}

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.export import MismatchError, verify
+from lodestar.export.compare import OutputDifference
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def model():
 
 @pytest.fixture
 def path(tmp_path, model):
-    lodestar.export.saved_model(model, tmp_path / "s", from_rows=True)
+    lodestar.export.save(model, tmp_path / "s", from_rows=True)
     return tmp_path / "s"
 
 
@@ -50,7 +51,7 @@ def number_model(function=lambda x: x):
     ],
 )
 def test_all_signatures_are_compared(signature, options, model, tmp_path):
-    lodestar.export.saved_model(
+    lodestar.export.save(
         model, tmp_path / "s", signature, from_rows=True, **options
     )
     result = verify(model, tmp_path / "s", export_models.collection_inputs())
@@ -84,7 +85,7 @@ def test_the_worst_example_is_named(model, path):
         assert {o.example for o in result.outputs.values()} == {1}
         assert 1e-5 < result.max_difference < 100
     finally:
-        table.import_(before)
+        table.load_rows(before)
     assert verify(model, path, x).max_difference < 1e-6
 
 
@@ -104,7 +105,7 @@ def test_each_signature_can_be_the_one_that_differs(tmp_path):
     with pytest.raises(MismatchError, match="through 'serving_default'"):
         verify(m, path, x)
     result = verify(m, path, x, atol=0.5)
-    assert result.outputs["output_0"] == lodestar.export.OutputDifference(
+    assert result.outputs["output_0"] == OutputDifference(
         0.5, 0, "serving_default"
     )
 
@@ -114,11 +115,11 @@ def test_an_export_without_features_json(tmp_path):
     ids = tf.ragged.constant([[1, 2], []], tf.int64)
     m(ids, training=True)
     for signature in ("ragged", "values_and_lengths", "examples"):
-        lodestar.export.saved_model(m, tmp_path / "s", signature)
+        lodestar.export.save(m, tmp_path / "s", signature)
         os.remove(tmp_path / "s" / "features.json")
         result = verify(m, tmp_path / "s", ids)
         assert result.signatures == ("serve", "serving_default")
-    lodestar.export.saved_model(m, tmp_path / "s", "padded", padding_id=0)
+    lodestar.export.save(m, tmp_path / "s", "padded", padding_id=0)
     os.remove(tmp_path / "s" / "features.json")
     with pytest.raises(ValueError, match=r"no features.json, and the arg.*'x'"):
         verify(m, tmp_path / "s", ids)
@@ -195,12 +196,12 @@ def test_some_outputs(path, model):
         verify(model, path, x, outputs=["x"])
 
 
-def test_a_stock_export(tmp_path):
+def test_a_plain_export(tmp_path):
     m = export_models.ragged_model()
     ids = tf.ragged.constant([[1, 2], [], [3]], tf.int64)
     m(ids, training=True)
     path = str(tmp_path / "s")
-    lodestar.export.stock_saved_model(m, path)
+    lodestar.export.save_plain(m, path)
     result = verify(m, path, ids, atol=0)
     assert result.signatures == ("serve", "serving_default")
     assert result.examples == 3
@@ -216,16 +217,19 @@ def test_lists_tensors_and_dense_batches(tmp_path):
     m = keras.Model([a, b], keras.layers.Add()([rows, b]))
     ids, numbers = np.array([[1, 2], [3, 4]]), np.array([0.5, 1.5], np.float32)
     m([tf.ragged.constant(ids, tf.int64), tf.ones([2, 1])], training=True)
-    lodestar.export.saved_model(m, tmp_path / "s")
+    lodestar.export.save(m, tmp_path / "s")
     for batch in (
         [ids, numbers],
         (tf.ragged.constant(ids.tolist(), tf.int32), numbers[:, None]),
-        [lodestar.LoDTensor.from_lengths(ids.ravel(), [[2, 2]]), numbers],
+        [
+            lodestar.ragged.LoDTensor.from_lengths(ids.ravel(), [[2, 2]]),
+            numbers,
+        ],
         {"b": numbers, "a": [[1], [2, 3]], "label": 1},
     ):
         assert verify(m, tmp_path / "s", batch).examples == 2
     single = export_models.ragged_model()
-    lodestar.export.saved_model(single, tmp_path / "t", "padded", padding_id=0)
+    lodestar.export.save(single, tmp_path / "t", "padded", padding_id=0)
     for batch in (ids, [ids], {"x": ids}, ids.tolist(), [[1], []]):
         assert verify(single, tmp_path / "t", batch).examples == 2
     empty = tf.ragged.constant([], tf.int64, ragged_rank=1)
@@ -245,7 +249,7 @@ def test_a_subclassed_model(tmp_path):
     m = Subclassed()
     ids = tf.ragged.constant([[1, 2], [3]], tf.int64)
     m(ids, training=True)
-    lodestar.export.saved_model(
+    lodestar.export.save(
         m,
         tmp_path / "s",
         inputs={"ids": tf.RaggedTensorSpec([None, None], tf.int64)},
@@ -257,7 +261,7 @@ def test_a_subclassed_model(tmp_path):
 
 def test_a_batch_that_padding_cannot_hold(tmp_path):
     m = export_models.ragged_model()
-    lodestar.export.saved_model(m, tmp_path / "s", "padded", padding_id=7)
+    lodestar.export.save(m, tmp_path / "s", "padded", padding_id=7)
     with pytest.raises(ValueError, match="example 1 of the input 'x' has no p"):
         verify(m, tmp_path / "s", [[1], [2, 7]])
 

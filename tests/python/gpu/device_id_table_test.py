@@ -39,9 +39,9 @@ def test_look_ups_are_those_of_the_cpu(rng, dtype):
     assert found.backing_device.endswith("GPU:1")
     np.testing.assert_array_equal(found, cpu.lookup(asked.reshape(4, 25)))
     for spec in (
-        lodestar.lookup.FastHashSpec,
-        lodestar.lookup.StrongHashSpec((3, 7)),
-        lodestar.lookup.LegacyHashSpec,
+        "fasthash",
+        lodestar.lookup.HasherSpec("stronghash", (3, 7)),
+        "legacy",
     ):
         np.testing.assert_array_equal(
             lodestar.lookup.IdTableWithHashBuckets(gpu, 7, spec).lookup(asked),
@@ -55,7 +55,7 @@ def test_a_changed_table_is_copied_again():
     for change in (
         lambda t: t.insert([8, 5], [80, 50]),
         lambda t: t.remove([6]),
-        lambda t: t.import_(
+        lambda t: t.load(
             tf.constant([-1], tf.int64), tf.constant([3], tf.int64)
         ),
     ):

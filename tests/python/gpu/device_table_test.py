@@ -24,10 +24,10 @@ def devices(request):
 
 def table(devices=None, **kwargs):
     """One of many that begin alike."""
-    kwargs = {"dim": 4, "seed": 1, "init_salt": 3} | kwargs
+    kwargs = {"output_dim": 4, "seed": (1, 3)} | kwargs
     with tf.device("/CPU:0"):
         return lodestar.EmbeddingVariable(
-            kwargs.pop("dim"), devices=devices, **kwargs
+            kwargs.pop("output_dim"), devices=devices, **kwargs
         )
 
 
@@ -60,7 +60,9 @@ def some_ids(rng, shape):
 )
 @pytest.mark.parametrize("initializer", ["uniform", "normal", "zeros"])
 def test_look_ups_are_those_of_the_cpu(devices, rng, dtype, initializer):
-    cpu, gpu = pair(devices, dtype=dtype, initializer=initializer, dim=5)
+    cpu, gpu = pair(
+        devices, dtype=dtype, embeddings_initializer=initializer, output_dim=5
+    )
     for step in range(3):
         ids = some_ids(rng, (4, 6))
         for t in (cpu, gpu):
@@ -84,7 +86,7 @@ def test_look_ups_are_those_of_the_cpu(devices, rng, dtype, initializer):
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn", "max", "first"])
 def test_bags(devices, rng, combiner):
-    cpu, gpu = pair(devices, missing="initial")
+    cpu, gpu = pair(devices, default_row="initial")
     ids = tf.RaggedTensor.from_row_lengths(some_ids(rng, (12,)), [3, 0, 7, 2])
     for training in (True, False):
         np.testing.assert_allclose(
@@ -123,13 +125,13 @@ def test_training(devices, rng, optimizer):
     batches = [some_ids(rng, (20,)) for _ in range(4)]
     for t in (cpu, gpu):
         with tf.device("/CPU:0"):
-            wrapped = lodestar.optimizers.DynamicEmbeddingOptimizer(
+            wrapped = lodestar.optimizers.wrap(
                 optimizer.from_config(optimizer.get_config())
             )
         for ids in batches:
             with tf.GradientTape() as tape:
                 loss = tf.reduce_sum(t.lookup(ids, training=True) ** 2)
-            hook = t.trainable_variables[0]
+            hook = t
             wrapped.apply_gradients([(tape.gradient(loss, hook), hook)])
     assert_same(cpu, gpu)
 
@@ -143,14 +145,12 @@ def test_a_model_trains_as_on_the_cpu(devices, rng):
         with tf.device("/CPU:0"):
             inputs = keras.Input((3,), dtype="int64")
             x = lodestar.layers.DynamicEmbedding(
-                8, init_salt=5, seed=2, devices=devices
+                8, seed=(2, 5), devices=devices
             )(inputs)
             outputs = keras.layers.Dense(1)(keras.layers.Flatten()(x))
             model = keras.Model(inputs, outputs)
             model.compile(
-                lodestar.optimizers.DynamicEmbeddingOptimizer(
-                    keras.optimizers.Adagrad(0.1)
-                ),
+                lodestar.optimizers.Adagrad(0.1),
                 "mse",
                 jit_compile=False,
             )
@@ -180,12 +180,12 @@ def test_rows_go_in_and_out(devices, rng):
             np.testing.assert_array_equal(a, b)
     gpu.clear()
     assert gpu.size() == 0
-    gpu.import_(cpu.export())
+    gpu.load_rows(cpu.export())
     assert_same(cpu, gpu)
-    other = table(init_salt=9)
+    other = table(seed=(1, 9))
     other.lookup(some_ids(rng, (30,)), training=True)
     for t in (cpu, gpu):
-        t.import_(other.export(), mode="merge")
+        t.load_rows(other.export(), mode="merge")
     assert_same(cpu, gpu)
 
 
@@ -249,10 +249,8 @@ def test_what_is_not_finite_is_refused_or_left_out(devices):
         gpu.lookup([1, 2], training=True)
         before = content(gpu)
         with tf.device("/CPU:0"):
-            optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-                keras.optimizers.SGD(1.0), nonfinite=nonfinite
-            )
-        hook = gpu.trainable_variables[0]
+            optimizer = lodestar.optimizers.SGD(1.0, nonfinite=nonfinite)
+        hook = gpu
         gradient = tf.IndexedSlices(
             tf.constant([[1.0] * 4, [float("nan")] * 4]),
             tf.constant([1, 2], tf.int64),
@@ -281,7 +279,7 @@ def test_another_optimizer_starts_with_fresh_slots(devices):
     )
     with tf.device("/CPU:0"):
         optimizers = [
-            lodestar.optimizers.DynamicEmbeddingOptimizer(name)
+            lodestar.optimizers.wrap(name)
             for name in ("sgd", "adagrad", "adam", "adam")
         ]
 
@@ -309,10 +307,8 @@ def test_another_optimizer_starts_with_fresh_slots(devices):
 def test_skipped_gradients_make_no_rows():
     gpu = table(["/GPU:0"])
     with tf.device("/CPU:0"):
-        optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(1.0), nonfinite="skip"
-        )
-    hook = gpu.trainable_variables[0]
+        optimizer = lodestar.optimizers.SGD(1.0, nonfinite="skip")
+    hook = gpu
     gpu.lookup([1], training=True)
     gradient = tf.IndexedSlices(
         tf.constant([[1.0] * 4, [float("inf")] * 4]),
@@ -327,10 +323,8 @@ def test_skipped_gradients_make_no_rows():
 def test_gradients_do_not_wait_on_a_gpu():
     gpu = table(["/GPU:0"])
     with tf.device("/CPU:0"):
-        optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(1.0, gradient_accumulation_steps=2)
-        )
-    hook = gpu.trainable_variables[0]
+        optimizer = lodestar.optimizers.SGD(1.0, gradient_accumulation_steps=2)
+    hook = gpu
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(gpu.lookup([1], training=True))
     gradient = tape.gradient(loss, hook)
@@ -356,7 +350,7 @@ def test_gradients_of_tables_on_the_cpu_stay_there():
 
 def test_a_device_around_says_where_rows_lie(rng):
     with tf.device("/GPU:1"):
-        gpu = lodestar.EmbeddingVariable(4, seed=1, init_salt=3)
+        gpu = lodestar.EmbeddingVariable(4, seed=(1, 3))
     assert [d[-5:] for d in gpu.devices] == ["GPU:1"]
     cpu = table()
     ids = some_ids(rng, (20,))
@@ -393,6 +387,6 @@ def test_no_device_memory_is_kept():
         gpu = table(["/GPU:0", "/GPU:1"])
         gpu.lookup(np.arange(3000), training=True)
         assert all(a > b for a, b in zip(used(), before, strict=True))
-        gpu.import_(gpu.export())
+        gpu.load_rows(gpu.export())
         del gpu
     assert used() == before

@@ -1,4 +1,4 @@
-"""lodestar.ragged.CsrBuilder."""
+"""lodestar.hugectr.CsrBuilder."""
 
 import numpy as np
 import pytest

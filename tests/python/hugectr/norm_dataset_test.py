@@ -1,4 +1,4 @@
-"""lodestar.hugectr.NormDataset against a reader that uses `struct`."""
+"""NormDataset against a reader that uses `struct`."""
 
 import gzip
 import struct
@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import Column, Schema, SkippedRecords
-from lodestar.hugectr import NormDataset
 from lodestar.hugectr import write_file_list as write_list
+from lodestar.hugectr.norm_dataset import NormDataset
 
 SPEC = Schema(
     [

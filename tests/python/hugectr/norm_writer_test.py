@@ -1,4 +1,4 @@
-"""lodestar.hugectr.NormWriter: exact bytes, checks, nothing half-written."""
+"""NormWriter: exact bytes, checks, nothing half-written."""
 
 import gzip
 
@@ -15,7 +15,8 @@ from hugectr_files import (
 )
 
 from lodestar.data import Column, Schema
-from lodestar.hugectr import NormWriter, norm_writer
+from lodestar.hugectr import norm_writer
+from lodestar.hugectr.norm_writer import NormWriter
 
 SPEC = Schema(
     [

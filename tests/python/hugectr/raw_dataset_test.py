@@ -1,4 +1,4 @@
-"""lodestar.hugectr.RawDataset against a reader that uses `struct`."""
+"""RawDataset against a reader that uses `struct`."""
 
 import gzip
 
@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import Column, Schema, SkippedRecords
-from lodestar.hugectr import RawDataset, RawWriter
+from lodestar.hugectr.raw_dataset import RawDataset
+from lodestar.hugectr.raw_writer import RawWriter
 
 SPEC = Schema(
     [

@@ -1,4 +1,4 @@
-"""lodestar.hugectr.RawWriter: exact bytes in every layout, and errors."""
+"""RawWriter: exact bytes in every layout, and errors."""
 
 import gzip
 
@@ -8,7 +8,8 @@ import tensorflow as tf
 from hugectr_files import make_raw, read_raw
 
 from lodestar.data import Column, Schema
-from lodestar.hugectr import RawWriter, raw_writer
+from lodestar.hugectr import raw_writer
+from lodestar.hugectr.raw_writer import RawWriter
 
 SPEC = Schema(
     [

@@ -25,12 +25,12 @@ def named_layer(name, ids):
 
 
 def collection(name, ids):
-    feature = lodestar.Feature(dim=2, combiner="sum")
+    feature = lodestar.Feature(output_dim=2, combiner="sum")
     return layers.EmbeddingCollection({name: feature})({name: ids})[name]
 
 
 def named_collection(name, ids):
-    feature = lodestar.Feature(dim=2, combiner="sum")
+    feature = lodestar.Feature(output_dim=2, combiner="sum")
     embed = layers.EmbeddingCollection({name: feature}, name="_all")
     return embed({name: ids})[name]
 
@@ -48,9 +48,7 @@ def model_of(front, name):
     score = keras.layers.Dense(1, name="top")(front(name, inputs[name]))
     model = keras.Model(inputs, score)
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.1)
-        ),
+        lodestar.optimizers.Adagrad(0.1),
         "mse",
     )
     return model
@@ -78,8 +76,8 @@ def test_column_from_fit_to_serving(front, name, tmp_path):
     assert np.array_equal(loaded.predict(features, verbose=0), wanted)
 
     for export in (
-        lodestar.export.saved_model,
-        lodestar.export.stock_saved_model,
+        lodestar.export.save,
+        lodestar.export.save_plain,
     ):
         path = str(tmp_path / export.__name__)
         export(model, path)
@@ -89,10 +87,10 @@ def test_column_from_fit_to_serving(front, name, tmp_path):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             tf.compat.v1.saved_model.load(session, ["serve"], path)
 
-    snapshot.save_model(str(tmp_path / "snapshots"), model)
+    snapshot.save(str(tmp_path / "snapshots"), model)
     checkpoint = tf.train.Checkpoint(model=model).write(str(tmp_path / "ckpt"))
     for restore in (
-        lambda m: snapshot.restore_model(str(tmp_path / "snapshots"), m),
+        lambda m: snapshot.restore(str(tmp_path / "snapshots"), m),
         lambda m: tf.train.Checkpoint(model=m).read(checkpoint),
     ):
         restored = model_of(front, name)

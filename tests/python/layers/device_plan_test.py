@@ -5,7 +5,9 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.layers import EmbeddingCollection, plan_devices
+from lodestar.layers import EmbeddingCollection
+
+plan_devices = EmbeddingCollection.plan_devices
 
 DEVICES = ["/CPU:0", "/CPU:1"]
 
@@ -18,9 +20,9 @@ def numbers(plan):
     }
 
 
-def feature(rows=None, ids=None, dim=8, **options):
+def feature(rows=None, ids=None, output_dim=8, **options):
     return lodestar.Feature(
-        dim=dim, expected_rows=rows, expected_ids=ids, **options
+        output_dim=output_dim, expected_rows=rows, expected_ids=ids, **options
     )
 
 
@@ -45,7 +47,7 @@ def test_rows_and_look_ups_are_balanced():
     rng = np.random.default_rng(1)
     features = {
         f"f{i}": feature(
-            int(rng.integers(1, 100)), float(rng.integers(1, 30)), dim=4
+            int(rng.integers(1, 100)), float(rng.integers(1, 30)), output_dim=4
         )
         for i in range(60)
     }
@@ -134,7 +136,7 @@ def test_what_is_wrong_is_named(changed, message):
 
 @pytest.mark.parametrize("features", [["a"], {"a": 2.5}, {"a": "8"}, {"a": 0}])
 def test_features_are_checked(features):
-    with pytest.raises(ValueError, match="`features` is a list|`dim`="):
+    with pytest.raises(ValueError, match="`features` is a list|`output_dim`="):
         plan_devices(features, DEVICES)
 
 
@@ -147,7 +149,7 @@ def test_a_plan_wants_devices():
 @pytest.mark.parametrize("value", [0, -1.0, "many", True])
 def test_what_is_expected_is_a_positive_number(name, value):
     with pytest.raises(ValueError, match=f"`{name}`=.*no positive number"):
-        lodestar.Feature(dim=4, **{name: value})
+        lodestar.Feature(output_dim=4, **{name: value})
 
 
 def test_a_collection_places_its_tables_and_keeps_them():

@@ -13,13 +13,13 @@ DEVICES = ["/CPU:0", "/CPU:1"]
 
 
 def wrap(inner="adagrad"):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner)
+    return lodestar.optimizers.wrap(inner)
 
 
 def collection(user_devices, item_devices):
     def own(name, dim, devices):
         return lodestar.EmbeddingVariable(
-            dim, seed=dim, init_salt=2, name=name, devices=devices
+            dim, seed=(dim, 2), name=name, devices=devices
         )
 
     user, item = own("user", 3, user_devices), own("item", 2, item_devices)
@@ -87,7 +87,7 @@ def test_collections_are_the_same(user, item, graph, rng):
 def model_of(**options):
     ids = keras.Input((None,), dtype="int64", ragged=True)
     embed = lodestar.layers.DynamicEmbedding(
-        4, combiner="mean", seed=1, init_salt=1, name="embed", **options
+        4, combiner="mean", seed=(1, 1), name="embed", **options
     )
     return keras.Model(
         ids, keras.layers.Dense(1, kernel_initializer="ones")(embed(ids))
@@ -147,7 +147,7 @@ def test_devices_belong_to_a_table():
     with pytest.raises(ValueError, match="`devices` given beside `table`"):
         lodestar.Feature(table, devices=DEVICES)
     embed = lodestar.layers.EmbeddingCollection(
-        {"a": lodestar.Feature(dim=2, devices=DEVICES)}
+        {"a": lodestar.Feature(output_dim=2, devices=DEVICES)}
     )
     assert len(embed.tables[0].parts) == 2
     again = lodestar.layers.EmbeddingCollection.from_config(embed.get_config())
@@ -171,8 +171,8 @@ def test_exports_say_what_to_do(tmp_path):
     model.compile(wrap(), "mse")
     fit(model, np.random.default_rng(7))
     for export in (
-        lodestar.export.saved_model,
-        lodestar.export.stock_saved_model,
+        lodestar.export.save,
+        lodestar.export.save_plain,
     ):
         with pytest.raises(NotImplementedError, match="made without `devices`"):
             export(model, tmp_path / "s")
@@ -184,4 +184,4 @@ def test_exports_say_what_to_do(tmp_path):
     here = plain.get_layer("embed").table.export()
     np.testing.assert_array_equal(here.ids, there.ids)
     np.testing.assert_array_equal(here.rows, there.rows)
-    lodestar.export.saved_model(plain, tmp_path / "s")
+    lodestar.export.save(plain, tmp_path / "s")

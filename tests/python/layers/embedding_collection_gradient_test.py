@@ -16,7 +16,7 @@ def ragged(bags, dtype=tf.int64):
 
 
 def table(dim=3, name="gradient"):
-    return lodestar.EmbeddingVariable(dim, missing="initial", name=name)
+    return lodestar.EmbeddingVariable(dim, default_row="initial", name=name)
 
 
 def collection(**features):
@@ -93,7 +93,7 @@ def test_gradients_of_rows_and_weights(combiner, kind, training, graph):
                 tape.watch(flat)
                 x, y = look_up(flat)
                 loss = tf.reduce_sum(tf.sin(x * 3)) + tf.reduce_sum(y**2)
-            return tape.gradient(loss, [t.hook, flat])
+            return tape.gradient(loss, [t, flat])
 
         return (tf.function(run) if graph else run)()
 
@@ -113,7 +113,7 @@ def test_what_max_length_leaves_out_has_no_gradient():
     with tf.GradientTape() as tape:
         tape.watch(weights.values)
         rows = layer({"x": ids}, {"x": weights}, training=True)["x"]
-    slices, got = tape.gradient(rows, [t.hook, weights.values])
+    slices, got = tape.gradient(rows, [t, weights.values])
     assert_same(
         by_id(slices), {1: np.ones(3), 2: np.ones(3), 4: np.full(3, 2.0)}
     )
@@ -132,7 +132,7 @@ def test_a_feature_twice_in_a_bag_sums_in_one_row():
             training=True,
         )
         loss = tf.reduce_sum(rows["a"]) + 10 * tf.reduce_sum(rows["b"])
-    got = by_id(tape.gradient(loss, t.hook))
+    got = by_id(tape.gradient(loss, t))
     assert_same(got, {7: np.full(3, 22.0), 8: np.full(3, 11.0)})
 
 
@@ -154,7 +154,7 @@ def simple():
 
     with tf.GradientTape() as tape:
         value = loss()
-    hooks = [t.hook, u.hook]
+    hooks = [t, u]
     want = [by_id(g) for g in tape.gradient(value, hooks)]
     return layer, hooks, loss, want
 
@@ -229,7 +229,7 @@ def test_loaded_saved_model_is_differentiable(tmp_path, simple):
         assert_same(got, wanted)
     with tf.GradientTape() as tape:
         value = loaded.loss()
-    hooks = [loaded.layer.table_0.hook, loaded.layer.table_1.hook]
+    hooks = [loaded.layer.table_0, loaded.layer.table_1]
     assert_all_same(tape.gradient(value, hooks), want)
 
 
@@ -278,7 +278,7 @@ def test_rows_behind_the_gradient_of_weights(combiner, kind, graph):
                 loss = tf.reduce_sum(tf.sin(pool(w)))
             slope = inner.gradient(loss, flat)
             rest = tf.reduce_sum(slope**2)
-        return outer.gradient(rest, [flat, t.hook])
+        return outer.gradient(rest, [flat, t])
 
     run = tf.function(twice) if graph else twice
     want, want_rows = run(pool_in_layer)
@@ -301,7 +301,7 @@ def test_weights_gradient_is_not_computed_unless_wanted():
     def step():
         with tf.GradientTape() as tape:
             rows = layer({"x": x}, {"x": w}, training=True)["x"]
-        return tape.gradient(rows, t.hook).values
+        return tape.gradient(rows, t).values
 
     ops = {
         op.type for op in step.get_concrete_function().graph.get_operations()

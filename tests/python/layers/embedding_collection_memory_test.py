@@ -20,8 +20,12 @@ BATCH = 10000
 
 def grow_until_it_is_refused():
     """What the process of the test runs; prints what it has seen."""
-    small = lodestar.EmbeddingVariable(1, initializer="ones", name="small")
-    big = lodestar.EmbeddingVariable(DIM, initializer="ones", name="big")
+    small = lodestar.EmbeddingVariable(
+        1, embeddings_initializer="ones", name="small"
+    )
+    big = lodestar.EmbeddingVariable(
+        DIM, embeddings_initializer="ones", name="big"
+    )
     features = {
         "small": lodestar.Feature(small, combiner="sum"),
         "big": lodestar.Feature(big, combiner="sum"),

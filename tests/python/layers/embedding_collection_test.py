@@ -148,7 +148,7 @@ def test_gradients_equal_one_layer_a_feature():
                     for i, r in enumerate(rows.values())
                 ]
             )
-        gradients = tape.gradient(loss, [two.hook, three.hook])
+        gradients = tape.gradient(loss, [two, three])
         slices.append(
             [lodestar.optimizers.merge_duplicates(g) for g in gradients]
         )
@@ -234,7 +234,7 @@ def test_functional_model(eager):
     joined = keras.layers.Concatenate()([rows[n] for n in "abcdgh"])
     model = keras.Model(symbols, keras.layers.Dense(1)(joined))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad"),
+        lodestar.optimizers.Adagrad(),
         "mse",
         run_eagerly=eager,
     )
@@ -380,7 +380,7 @@ def test_admission_and_cap():
         2, admission=lodestar.MinCount(2), name="strict"
     )
     capped = lodestar.EmbeddingVariable(
-        3, missing="initial", eviction=lodestar.MaxRows(2), name="capped"
+        3, default_row="initial", eviction=lodestar.MaxRows(2), name="capped"
     )
     layer = Collection(
         {
@@ -405,9 +405,9 @@ def test_admission_and_cap():
 def test_shared_rows_for_ids_that_wait():
     table = lodestar.EmbeddingVariable(
         2,
-        missing=lodestar.SharedRows(1),
+        default_row=lodestar.SharedRows(1),
         admission=lodestar.MinCount(9),
-        initializer="ones",
+        embeddings_initializer="ones",
         name="waits",
     )
     ids = keras.Input((2,), dtype="int64")
@@ -420,9 +420,7 @@ def test_shared_rows_for_ids_that_wait():
     rows = layer({"a": ids, "b": ids})
     model = keras.Model(ids, keras.layers.Add()([rows["a"], rows["b"]]))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(0.1)
-        ),
+        lodestar.optimizers.SGD(0.1),
         "mse",
     )
     x = np.array([[1, 2]])
@@ -434,7 +432,7 @@ def test_shared_rows_for_ids_that_wait():
     np.testing.assert_allclose(model.predict(x, verbose=0), want, 1e-5)
 
 
-def test_ids_are_salted_in_the_op_as_by_stock_ops():
+def test_ids_are_salted_in_the_op_as_by_plain_ops():
     two, _ = tables()
     feature = Feature(two, salt="s", combiner=None)
     ids = np.array([0, 1, -1, 2**63 - 1, -(2**63)])
@@ -462,9 +460,7 @@ def test_a_table_shared_with_another_layer_and_collection():
     model = keras.Model(ids, keras.layers.Add()(rows))
     assert len(model.trainable_variables) == 1
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(1.0)
-        ),
+        lodestar.optimizers.SGD(1.0),
         "mse",
     )
     two.insert_or_assign([1, 2], [[1.0, 1.0], [3.0, 3.0]])
@@ -494,7 +490,7 @@ def test_keras_file_keeps_features_and_tables(tmp_path):
     rows = Collection(specs, name="embed")(dict.fromkeys(specs, ids))
     out = keras.layers.Dense(1)(keras.layers.Concatenate()([*rows.values()]))
     model = keras.Model(ids, out)
-    model.compile(lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), "mse")
+    model.compile(lodestar.optimizers.Adam(), "mse")
     x = np.array([[1, 2, -1], [4, 4, 4]])
     model.fit(x, np.ones((2, 1)), verbose=0)
     model.save(tmp_path / "m.keras")
@@ -530,7 +526,7 @@ def test_export_with_dict_inputs(tmp_path):
         "pair": tf.constant([[1, 2], [3, 4]], tf.int64),
     }
     want = model(x, training=True)
-    lodestar.export.saved_model(model, tmp_path / "m")
+    lodestar.export.save(model, tmp_path / "m")
     loaded = tf.saved_model.load(tmp_path / "m")
     serve = loaded.signatures["serving_default"]
     got = serve(

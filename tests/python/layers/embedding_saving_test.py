@@ -52,13 +52,11 @@ def tables(model):
     for child in tf.train.TrackableView(model).descendants():
         if isinstance(child, lodestar.EmbeddingVariable):
             found.append(child)
-    return sorted(found, key=lambda t: (t.dim, t.name))
+    return sorted(found, key=lambda t: (t.output_dim, t.name))
 
 
 def compiled(model, optimizer="adam"):
-    model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(optimizer), "mse"
-    )
+    model.compile(lodestar.optimizers.wrap(optimizer), "mse")
     return model
 
 
@@ -233,7 +231,7 @@ class ScaledCollection(lodestar.layers.EmbeddingCollection):
 def _with_own_weights(of_collection):
     ids = keras.Input((3,), dtype="int64", name="ids")
     if of_collection:
-        feature = lodestar.Feature(dim=4, combiner=None)
+        feature = lodestar.Feature(output_dim=4, combiner=None)
         layer = ScaledCollection({"ids": feature}, name="rows")
         rows = layer({"ids": ids})["ids"]
     else:
@@ -244,9 +242,7 @@ def _with_own_weights(of_collection):
 @pytest.mark.parametrize("of_collection", [False, True])
 def test_weights_of_a_subclass_are_saved_and_copied(of_collection, tmp_path):
     model = _with_own_weights(of_collection)
-    model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), loss="mse"
-    )
+    model.compile(lodestar.optimizers.Adam(), loss="mse")
     model.fit(X, np.ones([32, 12], np.float32), epochs=2, verbose=0)
     layer = model.get_layer("rows")
     assert (layer.scale.numpy() != 1).all()

@@ -17,11 +17,14 @@ def test_features_make_their_tables():
             "user": 4,
             "item": np.int32(6),
             "tags": Feature(
-                dim=3, combiner="sum", initializer="ones", optimizer="adagrad"
+                output_dim=3,
+                combiner="sum",
+                embeddings_initializer="ones",
+                optimizer="adagrad",
             ),
         }
     )
-    assert [(t.name, t.dim) for t in layer.tables] == [
+    assert [(t.name, t.output_dim) for t in layer.tables] == [
         ("user", 4),
         ("item", 6),
         ("tags", 3),
@@ -48,10 +51,10 @@ def test_features_make_their_tables():
 
 
 def test_a_described_feature_gives_each_name_a_table():
-    feature = Feature(dim=2, salt="s")
+    feature = Feature(output_dim=2, salt="s")
     layer = Collection({"a": feature, "b": feature})
     assert [t.name for t in layer.tables] == ["a", "b"]
-    assert feature.table is None and feature.dim == 2
+    assert feature.table is None and feature.output_dim == 2
     with pytest.raises(ValueError, match="has no table yet: the collection"):
         lodestar.warm_start.from_arrays(feature, [1], np.ones((1, 2)))
     assert (
@@ -66,7 +69,7 @@ def test_a_described_feature_gives_each_name_a_table():
 def test_each_table_has_its_optimizer(eager, tmp_path):
     shared = lodestar.EmbeddingVariable(
         1,
-        initializer="ones",
+        embeddings_initializer="ones",
         optimizer=keras.optimizers.SGD(0.25),
         name="shared",
     )
@@ -79,21 +82,21 @@ def test_each_table_has_its_optimizer(eager, tmp_path):
             "a": Feature(shared, combiner="sum"),
             "b": Feature(shared, combiner="sum"),
             "c": Feature(
-                dim=1,
+                output_dim=1,
                 combiner="sum",
-                initializer="ones",
+                embeddings_initializer="ones",
                 optimizer=keras.optimizers.SGD(0.5),
             ),
-            "d": Feature(dim=1, combiner="sum", initializer="ones"),
+            "d": Feature(
+                output_dim=1, combiner="sum", embeddings_initializer="ones"
+            ),
         },
         name="embed",
     )
     rows = layer(x)
     model = keras.Model(x, keras.layers.Add()([rows[n] for n in "abcd"]))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(1.0)
-        ),
+        lodestar.optimizers.SGD(1.0),
         "mae",
         run_eagerly=eager,
     )
@@ -112,15 +115,17 @@ def test_each_table_has_its_optimizer(eager, tmp_path):
 
 def test_bad_features():
     two = lodestar.EmbeddingVariable(2, name="two")
-    for options in ({}, {"table": two, "dim": 2}):
+    for options in ({}, {"table": two, "output_dim": 2}):
         with pytest.raises(ValueError, match="give exactly one of them"):
             Feature(**options)
-    with pytest.raises(ValueError, match="`dim`=2.5 is not a 64-bit integer"):
-        Feature(dim=2.5)
-    for options in ({"optimizer": "sgd"}, {"initializer": "ones"}):
+    with pytest.raises(
+        ValueError, match="`output_dim`=2.5 is not a 64-bit integer"
+    ):
+        Feature(output_dim=2.5)
+    for options in ({"optimizer": "sgd"}, {"embeddings_initializer": "ones"}):
         with pytest.raises(ValueError, match="given beside `table`; they bel"):
             Feature(two, **options)
     with pytest.raises(ValueError, match=r"`features\['x'\]`=16.0 is not a 64"):
         Collection({"x": 16.0})
     with pytest.raises(ValueError, match="`optimizer`='adamm' is not a Keras"):
-        Collection({"x": Feature(dim=2, optimizer="adamm")})
+        Collection({"x": Feature(output_dim=2, optimizer="adamm")})

@@ -25,7 +25,7 @@ def embedding(ids, **options):
 
 
 def collection(ids, **options):
-    feature = lodestar.Feature(dim=2, combiner="sum", **options)
+    feature = lodestar.Feature(output_dim=2, combiner="sum", **options)
     return layers.EmbeddingCollection({"_id": feature})({"_id": ids})["_id"]
 
 
@@ -46,9 +46,7 @@ FRONTS = [embedding, collection, lookup]
 def model_of(front, ids, **options):
     score = keras.layers.Dense(1)(front(ids, **options))
     model = keras.Model({"_id": ids}, score)
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.SGD(0.1)
-    )
+    optimizer = lodestar.optimizers.SGD(0.1)
     model.compile(optimizer, "mse", metrics=["mae"])
     return model
 

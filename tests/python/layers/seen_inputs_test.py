@@ -36,7 +36,7 @@ def rows(**options):
 
 
 def collection(**options):
-    feature = lodestar.Feature(dim=4, combiner="mean", **options)
+    feature = lodestar.Feature(output_dim=4, combiner="mean", **options)
     embed = layers.EmbeddingCollection({"ids": feature})
     return lambda ids: embed({"ids": ids})["ids"]
 
@@ -51,7 +51,7 @@ def warnings_of(call, *args, **kwargs):
         warnings.simplefilter("always")
         call(*args, **kwargs)
     texts = [str(warning.message) for warning in caught]
-    return [text for text in texts if "lodestar.export.saved_model" in text]
+    return [text for text in texts if "lodestar.export.save" in text]
 
 
 def export(model, path):
@@ -109,7 +109,7 @@ def test_a_sequential_and_a_subclassed_model_warn(tmp_path):
 def test_exports_that_keep_ids_ragged_do_not_warn(tmp_path):
     model = functional(rows())
     for number, save in enumerate(
-        (lodestar.export.saved_model, lodestar.export.stock_saved_model)
+        (lodestar.export.save, lodestar.export.save_plain)
     ):
         for signature in ("ragged", "padded"):
             path = str(tmp_path / f"{number}_{signature}")

@@ -6,8 +6,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.layers import DynamicEmbedding, SequenceConv, SequencePool
-from lodestar.optimizers import DynamicEmbeddingOptimizer
+from lodestar.layers import DynamicEmbedding, SequenceConv
 
 _LENGTHS = [3, 0, 1, 7, 2]
 
@@ -150,11 +149,11 @@ def test_embedded_ids_convolved_and_pooled(tmp_path):
     rows = DynamicEmbedding(8, seed=1, name="embedding")(inputs)
     rows = SequenceConv(16, 2, 0, activation="tanh")(rows)
     assert (rows.shape, rows.ragged) == ((None, None, 16), True)
-    pooled = SequencePool("max")(rows)
+    pooled = lodestar.sequence.pool(rows, "max")
     outputs = keras.layers.Dense(1, activation="sigmoid")(pooled)
     model = keras.Model(inputs, outputs)
     model.compile(
-        DynamicEmbeddingOptimizer(keras.optimizers.Adam(0.03)),
+        lodestar.optimizers.Adam(0.03),
         "binary_crossentropy",
         metrics=["accuracy"],
     )
@@ -168,7 +167,7 @@ def test_embedded_ids_convolved_and_pooled(tmp_path):
     loaded = keras.saving.load_model(path)
     np.testing.assert_array_equal(loaded.predict(ids, verbose=0), want)
     path = str(tmp_path / "exported")
-    lodestar.export.saved_model(model, path)
+    lodestar.export.save(model, path)
     exported = tf.saved_model.load(path)
     served = exported.serve({"ids": ids})["output_0"]
     np.testing.assert_allclose(served, want, atol=1e-6)
@@ -232,7 +231,7 @@ def test_trained_rows_are_saved_and_exported(tmp_path, rng):
     rows = SequenceConv(
         4, 2, -1, padding_trainable=True, padding_initializer="glorot_normal"
     )(inputs)
-    outputs = keras.layers.Dense(1)(SequencePool("sum")(rows))
+    outputs = keras.layers.Dense(1)(lodestar.sequence.pool(rows))
     model = keras.Model(inputs, outputs)
     x = _batch(rng, 1)
     model.compile(keras.optimizers.Adam(0.05), "mse")
@@ -243,7 +242,7 @@ def test_trained_rows_are_saved_and_exported(tmp_path, rng):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded(x), want)
-    lodestar.export.saved_model(model, str(tmp_path / "exported"))
+    lodestar.export.save(model, str(tmp_path / "exported"))
     served = tf.saved_model.load(str(tmp_path / "exported"))
     np.testing.assert_allclose(
         served.serve({"x": x})["output_0"], want, atol=1e-6

@@ -228,9 +228,9 @@ def test_a_key_with_two_values_leaves_the_table_as_it_was():
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="key 'x' has two values: 1 and 2"
     ):
-        table.import_(["x", "x"], [1, 2])
+        table.load(["x", "x"], [1, 2])
     assert table.lookup(tf.constant(["a", "x"])).numpy().tolist() == [0, -1]
-    table.import_(["x", "x"], [1, 1])
+    table.load(["x", "x"], [1, 1])
     assert table.lookup(tf.constant(["a", "x"])).numpy().tolist() == [-1, 1]
     with pytest.raises(tf.errors.InvalidArgumentError, match="key -3 has two"):
         IdTable(tf.constant([-3, -3], tf.int64))
@@ -247,7 +247,7 @@ def test_what_is_refused():
     with pytest.raises(TypeError, match="dtype int64, but the keys of table"):
         table.lookup(tf.constant([1], tf.int64))
     with pytest.raises(tf.errors.InvalidArgumentError, match="`values` has"):
-        table.import_(["a"], [[1]])
+        table.load(["a"], [[1]])
 
 
 def test_find_before_anything_was_imported():
@@ -419,7 +419,7 @@ used = int(open("/proc/self/statm").read().split()[0]) * 4096
 for room in (6, 16):  # too little for the table; for the keys of strings
     resource.setrlimit(resource.RLIMIT_AS, (used + (room << 20), -1))
     for table, batch in ((numbers, keys), (words, texts)):
-        for write in (table.insert, table.import_):
+        for write in (table.insert, table.load):
             try:
                 write(batch, keys)
                 print("no error", table.key_dtype, room)

@@ -6,13 +6,9 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar.lookup import (
-    FastHashSpec,
     HasherSpec,
     IdTable,
     IdTableWithHashBuckets,
-    LegacyHashSpec,
-    StrongHashSpec,
-    index_table_from_tensor,
 )
 
 STRINGS = ["emerson", "lake", "palmer"]
@@ -31,7 +27,7 @@ INTEGERS = [-(2**63), -(2**31), -10, -1, 0, 7, 9, 10, 99, 2**31, 2**63 - 1]
 
 @pytest.mark.parametrize("buckets", [1, 10, 12345, 2**31])
 def test_strings_agree_with_tensorflow(buckets, strings):
-    table = index_table_from_tensor(STRINGS, buckets)
+    table = IdTable.from_tensor(STRINGS, buckets)
     stock = tf.lookup.StaticVocabularyTable(
         tf.lookup.KeyValueTensorInitializer(
             STRINGS, tf.range(3, dtype=tf.int64)
@@ -43,7 +39,7 @@ def test_strings_agree_with_tensorflow(buckets, strings):
 
 
 def test_the_first_example():
-    table = index_table_from_tensor(STRINGS, num_oov_buckets=10)
+    table = IdTable.from_tensor(STRINGS, num_oov_buckets=10)
     keys = tf.constant(["emerson", "lake", "palmer", "king", "crimson"])
     ids = table.lookup(keys).numpy().tolist()
     assert ids[:3] == [0, 1, 2]
@@ -75,9 +71,9 @@ def test_the_second_example():
 
 def test_exactly_one_miss():
     keys = tf.constant(["emerson", "lake", "and", "palmer"])
-    table = index_table_from_tensor(STRINGS, num_oov_buckets=1)
+    table = IdTable.from_tensor(STRINGS, num_oov_buckets=1)
     assert table.lookup(keys).numpy().tolist() == [0, 1, 3, 2]
-    table = index_table_from_tensor(STRINGS)
+    table = IdTable.from_tensor(STRINGS)
     assert table.lookup(keys).numpy().tolist() == [0, 1, -1, 2]
 
 
@@ -107,7 +103,7 @@ def test_integers_agree_with_tensorflow(dtype, buckets):
         lookup_key_dtype=dtype,
     )
     wanted = stock.lookup(keys)
-    table = index_table_from_tensor(vocabulary, buckets, dtype=dtype)
+    table = IdTable.from_tensor(vocabulary, buckets, key_dtype=dtype)
     np.testing.assert_array_equal(table[keys], wanted)
     # A table of int64 keys that takes others, as TensorFlow's.
     names = IdTable(tf.cast(vocabulary, tf.int64))
@@ -127,7 +123,7 @@ def test_integers_agree_with_tensorflow(dtype, buckets):
 @pytest.mark.parametrize("dtype", [tf.string, tf.int64])
 def test_an_empty_vocabulary(dtype, strings):
     keys = strings if dtype == tf.string else tf.constant(INTEGERS, tf.int64)
-    table = index_table_from_tensor([], 10, dtype=dtype)
+    table = IdTable.from_tensor([], 10, key_dtype=dtype)
     texts = keys if dtype == tf.string else tf.strings.as_string(keys)
     wanted = tf.strings.to_hash_bucket_fast(texts, 10)
     np.testing.assert_array_equal(table[keys], wanted)
@@ -158,7 +154,7 @@ def test_a_large_batch_on_all_threads(rng):
         stock = tf.lookup.StaticVocabularyTable(
             tf.lookup.KeyValueTensorInitializer(known, ids), 1000
         )
-        table = index_table_from_tensor(known, 1000, dtype=known.dtype)
+        table = IdTable.from_tensor(known, 1000)
         np.testing.assert_array_equal(table[batch], stock.lookup(batch))
 
 
@@ -167,11 +163,11 @@ def test_a_large_batch_on_all_threads(rng):
 def test_strong_and_legacy_hashes(key, buckets, strings):
     numbers = tf.constant(INTEGERS, tf.int64)
     if key is None:
-        spec = LegacyHashSpec
+        spec = "legacy"
         hash_strings = tf.strings.to_hash_bucket
         options = {}
     else:
-        spec = StrongHashSpec(key)
+        spec = HasherSpec("stronghash", key)
         hash_strings = tf.strings.to_hash_bucket_strong
         signed = [int(np.uint64(w % 2**64).astype(np.int64)) for w in key]
         options = {"key": signed}
@@ -206,7 +202,7 @@ def test_a_value_equal_to_the_default_is_found():
 
 
 def test_ragged_sparse_empty_and_functions():
-    table = index_table_from_tensor(STRINGS, 1)
+    table = IdTable.from_tensor(STRINGS, 1)
     ragged = tf.ragged.constant([["lake"], [], ["x", "emerson"]])
     assert table.lookup(ragged).to_list() == [[1], [], [3, 0]]
     sparse = ragged.to_sparse()
@@ -233,8 +229,6 @@ def test_what_is_refused():
         IdTableWithHashBuckets({"a": 1}, 1)
     with pytest.raises(TypeError, match="the table's keys are string"):
         IdTableWithHashBuckets(IdTable(["a"]), 1, key_dtype=tf.int64)
-    with pytest.raises(ValueError, match="a key of two words"):
-        IdTableWithHashBuckets(IdTable(["a"]), 1, StrongHashSpec([1]))
     with pytest.raises(TypeError, match="`keys` have dtype int64, wanted int8"):
         table = IdTable(tf.constant([1], tf.int64))
         IdTableWithHashBuckets(table, 1, key_dtype=tf.int8)[
@@ -246,23 +240,32 @@ def test_what_is_refused():
         table[np.array([1.9])]
     with pytest.raises(ValueError, match="the key 257 is beyond `key_dtype` i"):
         table[np.array([257])]
-    with pytest.raises(TypeError, match="must be integers"):
-        IdTableWithHashBuckets(IdTable(["a"]), 1, StrongHashSpec(["a", "b"]))
-    for bad in ("fasthash", 1, None, HasherSpec("fast", None)):
-        with pytest.raises(
-            TypeError, match="`hasher_spec` is .*wanted FastHas"
-        ):
-            IdTableWithHashBuckets(IdTable(["a"]), 1, bad)
-        with pytest.raises(
-            TypeError, match="`hasher_spec` is .*wanted FastHas"
-        ):
-            index_table_from_tensor(["a"], 1, hasher_spec=bad)
+    for spec, error, message in (
+        (1, TypeError, "`hasher_spec` must be a HasherSpec or the name of a h"),
+        (
+            None,
+            TypeError,
+            "`hasher_spec` must be a HasherSpec or the name of a",
+        ),
+        (
+            "fast",
+            ValueError,
+            "`hasher` must be one of fasthash, legacy, strong",
+        ),
+        ("stronghash", ValueError, "must be two integers, got None"),
+    ):
+        with pytest.raises(error, match=message):
+            IdTableWithHashBuckets(IdTable(["a"]), 1, spec)
+        with pytest.raises(error, match=message):
+            IdTable.from_tensor(["a"], 1, hasher_spec=spec)
 
 
 def test_a_strong_key_of_numpy_is_that_of_python():
     keys = tf.constant(["x", "y", "z"])
     got = [
-        IdTableWithHashBuckets(None, 9, StrongHashSpec(key))[keys].numpy()
+        IdTableWithHashBuckets(None, 9, HasherSpec("stronghash", key))[
+            keys
+        ].numpy()
         for key in ([5, 2**63 + 1], np.array([5, 2**63 + 1], np.uint64))
     ]
     np.testing.assert_array_equal(got[0], got[1])
@@ -313,7 +316,7 @@ def test_what_the_op_refuses():
 
 def test_saved_model_keeps_table_and_hash(tmp_path):
     module = tf.Module()
-    module.table = IdTableWithHashBuckets(IdTable(STRINGS), 10, FastHashSpec)
+    module.table = IdTableWithHashBuckets(IdTable(STRINGS), 10, "fasthash")
     module.find = tf.function(
         module.table.lookup, input_signature=[tf.TensorSpec([None], tf.string)]
     )

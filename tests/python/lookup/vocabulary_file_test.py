@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar.lookup import IdTable, index_table_from_file
+from lodestar.lookup import IdTable
 
 LINE = tf.lookup.TextFileIndex.LINE_NUMBER
 WHOLE = tf.lookup.TextFileIndex.WHOLE_LINE
@@ -57,11 +57,11 @@ def test_agrees_with_tensorflow(
         -1,
         experimental_is_anonymous=True,
     )
-    table = index_table_from_file(
+    table = IdTable.from_file(
         path,
         key_dtype=key_dtype,
-        key_column_index=key,
-        value_column_index=value,
+        key_column=key,
+        value_column=value,
         delimiter=delimiter,
     )
     keys, values = stock.export()
@@ -77,7 +77,7 @@ def test_many_pieces_of_a_file(write):
         write(content),
         write(gzip.compress(content, 1), "vocabulary.gz"),
     ):
-        table = index_table_from_file(path)
+        table = IdTable.from_file(path)
         keys, ids = table.export()
         assert keys.numpy().tolist() == lines
         np.testing.assert_array_equal(ids, np.arange(count))
@@ -85,29 +85,29 @@ def test_many_pieces_of_a_file(write):
 
 def test_vocab_size_and_buckets(write):
     path = write(b"a\nb\nc\n")
-    table = index_table_from_file(path, 4, vocab_size=2)
+    table = IdTable.from_file(path, 4, vocab_size=2)
     assert int(table.size()) == 6
     assert table[tf.constant(["b"])].numpy().tolist() == [1]
     assert 2 <= int(table[tf.constant("c")]) < 6
-    assert int(index_table_from_file(write(b"a\nb"), vocab_size=2).size()) == 2
+    assert int(IdTable.from_file(write(b"a\nb"), vocab_size=2).size()) == 2
     with pytest.raises(
         tf.errors.InvalidArgumentError,
         match=r"vocabulary.txt: the file has 3 lines, wanted `vocab_size` 5",
     ):
-        index_table_from_file(write(b"a\nb\nc"), vocab_size=5)
+        IdTable.from_file(write(b"a\nb\nc"), vocab_size=5)
 
 
 @pytest.mark.parametrize("dtype", [tf.int8, tf.uint8, tf.uint32, tf.uint64])
 def test_narrow_and_unsigned_keys(dtype, write):
     path = write(b"%d\n%d\n" % (dtype.max, dtype.min))
-    table = index_table_from_file(path, key_dtype=dtype)
+    table = IdTable.from_file(path, key_dtype=dtype)
     keys = tf.constant([dtype.min, dtype.max, 5], dtype)
     assert table[keys].numpy().tolist() == [1, 0, -1]
     path = write(b"1\n%d\n" % (dtype.max + 1))
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=f":2: .* is no {dtype.name}"
     ):
-        index_table_from_file(path, key_dtype=dtype)
+        IdTable.from_file(path, key_dtype=dtype)
 
 
 @pytest.mark.parametrize(
@@ -119,17 +119,17 @@ def test_narrow_and_unsigned_keys(dtype, write):
         (b"", {}, "the file has no records"),
         (
             b"a\t1\nb\n",
-            {"key_column_index": 0, "value_column_index": 1},
+            {"key_column": 0, "value_column": 1},
             ":2: the line has 1 column, wanted 2 or more",
         ),
         (
             b"a\t1\nb\tnine\n",
-            {"key_column_index": 0, "value_column_index": 1},
+            {"key_column": 0, "value_column": 1},
             ":2: 'nine' is no int64",
         ),
         (
             b"a\t1\na\t2\n",
-            {"key_column_index": 0, "value_column_index": 1},
+            {"key_column": 0, "value_column": 1},
             ":2: key 'a' has two values: 1 and 2",
         ),
         (b"5\nsix\n", {"key_dtype": tf.int64}, ":2: 'six' is no int64"),
@@ -142,14 +142,14 @@ def test_narrow_and_unsigned_keys(dtype, write):
             b"5\n" * 200,
             {
                 "key_dtype": tf.int8,
-                "key_column_index": LINE,
-                "value_column_index": WHOLE,
+                "key_column": LINE,
+                "value_column": WHOLE,
             },
             ":129: the line's number is beyond the keys' type",
         ),
         (
             b"5\n",
-            {"key_column_index": LINE, "value_column_index": WHOLE},
+            {"key_column": LINE, "value_column": WHOLE},
             "the line number, but the table's keys are string",
         ),
     ],
@@ -157,7 +157,7 @@ def test_narrow_and_unsigned_keys(dtype, write):
 def test_malformed_files(content, options, message, write):
     path = write(content)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message) as error:
-        index_table_from_file(path, **options)
+        IdTable.from_file(path, **options)
     if ":" in message[:1]:
         assert path + message.split(" ")[0] in str(error.value)
 
@@ -166,23 +166,23 @@ def test_a_failed_import_leaves_the_table_as_it_was(write):
     table = IdTable(["x"])
     for content in (b"a\nb\n\n", b"a\na\n"):
         with pytest.raises(tf.errors.InvalidArgumentError):
-            table.import_file(write(content))
+            table.load_file(write(content))
     assert table[tf.constant(["a", "x"])].numpy().tolist() == [-1, 0]
-    table.import_file(write(b"a\n"))
+    table.load_file(write(b"a\n"))
     assert table[tf.constant(["a", "x"])].numpy().tolist() == [0, -1]
 
 
 def test_unreadable_files_and_options(tmp_path, write):
     with pytest.raises(tf.errors.NotFoundError, match="absent.txt"):
-        index_table_from_file(str(tmp_path / "absent.txt"))
+        IdTable.from_file(str(tmp_path / "absent.txt"))
     with pytest.raises(tf.errors.OpError, match=str(tmp_path)):
-        index_table_from_file(str(tmp_path))
+        IdTable.from_file(str(tmp_path))
     path = write(b"a\n")
     for options, message in (
         ({"vocab_size": 0}, "`vocab_size` is 0"),
         ({"delimiter": "::"}, "`delimiter` is '::'"),
-        ({"key_column_index": -3}, "`key_column` is -3"),
-        ({"value_column_index": -3}, "`value_column` is -3"),
+        ({"key_column": -3}, "`key_column` is -3"),
+        ({"value_column": -3}, "`value_column` is -3"),
     ):
         with pytest.raises(ValueError, match=message):
-            index_table_from_file(path, **options)
+            IdTable.from_file(path, **options)

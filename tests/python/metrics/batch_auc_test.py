@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.metrics import BatchAUC, exact_auc
+from lodestar._data_tool.exact_auc import exact_auc
+from lodestar.metrics import BatchAUC
 
 
 def formula(labels, scores, weights=None):

@@ -20,7 +20,7 @@ def make_tables():
     made = []
     for t, (dim, dtype) in enumerate(zip(DIMS, DTYPES)):
         table = lodestar.EmbeddingVariable(
-            dim, dtype=dtype, init_salt=t, name=f"t{t}"
+            dim, dtype=dtype, seed=(0, t), name=f"t{t}"
         )
         known = [i for i in IDS[t] if i != 7]
         table.lookup(tf.constant(known, tf.int64), training=True)

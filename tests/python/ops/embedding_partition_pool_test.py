@@ -58,7 +58,9 @@ class Batch(NamedTuple):
 
 def random_batch(rng, dtypes, num_features):
     tables = [
-        lodestar.EmbeddingVariable(dim, initializer="uniform", dtype=dtype)
+        lodestar.EmbeddingVariable(
+            dim, embeddings_initializer="uniform", dtype=dtype
+        )
         for dim, dtype in zip((1, 5, 40), dtypes, strict=False)
     ]
     features = [
@@ -66,7 +68,7 @@ def random_batch(rng, dtypes, num_features):
     ]
     return Batch(
         tables,
-        [tf.zeros([0, t.dim], t.dtype) for t in tables],
+        [tf.zeros([0, t.output_dim], t.dtype) for t in tables],
         features,
         [random_input(rng, f) for f in features],
     )
@@ -90,7 +92,7 @@ def fetch(batch, t, ids, missing="initial"):
     table = batch.tables[t]
     rows, _ = embedding_ops.find(
         table.resource_handle,
-        tf.zeros([0, table.dim], table.dtype),
+        tf.zeros([0, table.output_dim], table.dtype),
         ids,
         tf.zeros([0], table.dtype),
         missing=missing,
@@ -234,9 +236,9 @@ def test_rows_are_made_and_counted_as_by_a_look_up(graph, dtypes, rng):
     batch = random_batch(rng, dtypes, 9)
     near = [
         lodestar.EmbeddingVariable(
-            t.dim,
+            t.output_dim,
             dtype=t.dtype,
-            initializer="uniform",
+            embeddings_initializer="uniform",
             admission=lodestar.MinCount(4, unit="occurrence"),
         )
         for t in batch.tables
@@ -289,7 +291,7 @@ def test_occurrences_leave_padding_out():
 
 
 def test_distinct_ids_are_found_without_occurrences():
-    t = lodestar.EmbeddingVariable(2, initializer="ones")
+    t = lodestar.EmbeddingVariable(2, embeddings_initializer="ones")
     ids = tf.constant([5, 6], tf.int64)
     arguments = t.resource_handle, ids, tf.constant([3.0, 4.0])
     with tf.GradientTape() as tape:

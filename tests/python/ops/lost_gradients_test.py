@@ -11,11 +11,11 @@ X = np.arange(24).reshape(8, 3)
 Y = np.sin(np.arange(8.0)).reshape(8, 1)
 K = keras.optimizers
 EAGER = pytest.mark.parametrize("eager", [False, True])
-LOST = "'hidden' dim=2 dtype=float32> is looked up in training, but"
+LOST = "'hidden' output_dim=2 dtype=float32> is looked up in training, but"
 
 
 def wrap(inner="adam"):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner)
+    return lodestar.optimizers.wrap(inner)
 
 
 def table():
@@ -102,9 +102,7 @@ def test_fit_raises_at_the_first_step(hidden, way, optimizer, eager):
     message = str(raised.value)
     assert ("Keras does not find the table" in message) == known
     is_plain = optimizer is not wrap
-    assert (
-        "DynamicEmbeddingOptimizer(keras.optimizers." in message
-    ) == is_plain
+    assert ("compile(optimizer=lodestar.optimizers." in message) == is_plain
     np.testing.assert_array_equal(dense.bias, [0.0])
 
 
@@ -151,10 +149,10 @@ def test_an_own_loop_that_leaves_the_hook_out_raises(hidden, eager):
     dense = keras.layers.Dense(1)
     dense.build((None, 2))
     step = loop(look_up, dense, wrap(), lambda: dense.trainable_variables)
-    with pytest.raises(RuntimeError, match=LOST + ".*Give table.hook"):
+    with pytest.raises(RuntimeError, match=LOST + ".*Give table"):
         (step if eager else tf.function(step))()
     np.testing.assert_array_equal(dense.bias, [0.0])
-    variables = lambda: [*dense.trainable_variables, t.hook]  # noqa: E731
+    variables = lambda: [*dense.trainable_variables, t]  # noqa: E731
     step = loop(look_up, dense, wrap(), variables)
     (step if eager else tf.function(step))()
     assert t.export().optimizer == "adam"
@@ -165,7 +163,7 @@ def test_an_own_loop_of_an_optimizer_that_takes_no_hooks_warns(
     eager, monkeypatch
 ):
     # Those of other tests may be alive.
-    monkeypatch.setattr("lodestar.ops.lost_gradients.wrappers", set())
+    monkeypatch.setattr("lodestar.ops.lost_gradients.table_optimizers", set())
     _, look_up = bare()
     dense = keras.layers.Dense(1)
     dense.build((None, 2))

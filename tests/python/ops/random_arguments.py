@@ -50,7 +50,9 @@ def call(name, **arguments):
 
 def table():
     """Returns a table of three rows."""
-    t = lodestar.EmbeddingVariable(DIM, initializer="ones", name="raw")
+    t = lodestar.EmbeddingVariable(
+        DIM, embeddings_initializer="ones", name="raw"
+    )
     t.lookup([1, 2, 3], training=True)
     return t
 

@@ -20,7 +20,9 @@ TABLES = ["one", "two"]
 def tables():
     """Two tables of different dims that were trained for two steps."""
     made = [
-        lodestar.EmbeddingVariable(dim, initializer="normal", name=name)
+        lodestar.EmbeddingVariable(
+            dim, embeddings_initializer="normal", name=name
+        )
         for dim, name in zip((4, 3), TABLES, strict=True)
     ]
     for t in made:
@@ -35,7 +37,7 @@ def train(t, ids):
     gen_ops.lodestar_embedding_apply(
         t.resource_handle,
         ids,
-        tf.fill([len(ids), t.dim], 0.5),
+        tf.fill([len(ids), t.output_dim], 0.5),
         [0.1, 0.0, 1e-7],
         -1,
         optimizer="adagrad",
@@ -46,7 +48,9 @@ def train(t, ids):
 def fresh(tables):
     """Returns empty tables for the content of `tables`."""
     return [
-        lodestar.EmbeddingVariable(t.dim, initializer="normal", num_shards=3)
+        lodestar.EmbeddingVariable(
+            t.output_dim, embeddings_initializer="normal", num_shards=3
+        )
         for t in tables
     ]
 
@@ -89,7 +93,7 @@ def test_a_snapshot_is_written_and_restored(tables, tmp_path):
     paths, begun, written = save(tables, tmp_path / "v1", "root/1")
     assert [table.whole for table in begun] == [True, True]
     assert [table.step for table in begun] == [2, 2]
-    assert [table.dim for table in begun] == [4, 3]
+    assert [table.output_dim for table in begun] == [4, 3]
     assert [table.dtype for table in begun] == ["float32"] * 2
     assert [table.optimizer for table in begun] == ["adagrad"] * 2
     assert [table.slot_names for table in begun] == [["accumulator"]] * 2
@@ -376,7 +380,7 @@ def test_an_id_of_another_part_is_refused(tables, tmp_path):
 
 def test_slots_of_another_optimizer_are_refused_or_reset(tables, tmp_path):
     paths, _, _ = save(tables[:1], tmp_path / "v1", "root/1")
-    other = lodestar.EmbeddingVariable(4, initializer="zeros")
+    other = lodestar.EmbeddingVariable(4, embeddings_initializer="zeros")
     gen_ops.lodestar_embedding_apply(
         other.resource_handle,
         np.zeros([0], np.int64),
@@ -400,7 +404,7 @@ def test_slots_of_another_optimizer_are_refused_or_reset(tables, tmp_path):
 
 def test_a_restored_table_goes_on_in_functions_made_before(tables, tmp_path):
     paths, _, _ = save(tables[:1], tmp_path / "v1", "root/1")
-    other = lodestar.EmbeddingVariable(4, initializer="zeros")
+    other = lodestar.EmbeddingVariable(4, embeddings_initializer="zeros")
     find = tf.function(lambda ids: other.lookup(ids, training=False))
     ids = tf.constant([1, 2, 99], tf.int64)
     np.testing.assert_array_equal(find(ids), np.zeros([3, 4]))

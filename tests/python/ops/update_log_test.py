@@ -22,7 +22,9 @@ def log():
 
 @pytest.fixture
 def table():
-    table = lodestar.EmbeddingVariable(2, initializer="zeros", name="logged")
+    table = lodestar.EmbeddingVariable(
+        2, embeddings_initializer="zeros", name="logged"
+    )
     table.insert_or_assign([1, 2], [[0.0, 0.0], [0.0, 0.0]])
     return table
 
@@ -83,7 +85,7 @@ def test_gradients_of_equal_ids_are_summed_and_empty_ones_move_the_step(
 def test_the_same_as_apply_bit_for_bit(log):
     random = np.random.default_rng(0)
     tables = [
-        lodestar.EmbeddingVariable(8, init_salt=1, name=name)
+        lodestar.EmbeddingVariable(8, seed=(0, 1), name=name)
         for name in ("staged", "applied")
     ]
     for update in range(5):
@@ -304,7 +306,7 @@ def test_in_a_function_of_unknown_shapes(table, log):
 
 
 def test_a_staged_update_keeps_its_table_but_not_its_log(log):
-    table = lodestar.EmbeddingVariable(2, initializer="zeros")
+    table = lodestar.EmbeddingVariable(2, embeddings_initializer="zeros")
     table.insert_or_assign([1, 2], np.zeros((2, 2)))
     attempt, _ = begin(log, 0)
     stage(table, log, attempt)

@@ -13,7 +13,7 @@ from lodestar.snapshot import saving
 
 SGD = keras.optimizers.SGD
 Adam = keras.optimizers.Adam
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 STEPS = {"gradient_accumulation_steps": 3}
 SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.2, 1, 0.8)
 
@@ -75,11 +75,11 @@ def test_rows_wait_for_the_update():
     t = table()
     optimizer = wrap(SGD(1.0, **STEPS))
     before = t.lookup([1, 2, 3]).numpy()
-    optimizer.apply([slices([1, 1])], [t.hook])
-    optimizer.apply([slices([2], 3.0)], [t.hook])
+    optimizer.apply([slices([1, 1])], [t])
+    optimizer.apply([slices([2], 3.0)], [t])
     np.testing.assert_array_equal(t.lookup([1, 2, 3]), before)
     assert int(t.step) == int(optimizer.iterations) == 0
-    optimizer.apply([slices([1])], [t.hook])
+    optimizer.apply([slices([1])], [t])
     np.testing.assert_allclose(
         t.lookup([1, 2, 3]), before - [[1.0], [1.0], [0.0]], 1e-6
     )
@@ -87,7 +87,7 @@ def test_rows_wait_for_the_update():
     # Nothing of the first three is in the next update.
     before = t.lookup([1, 2, 3]).numpy()
     for _ in range(3):
-        optimizer.apply([slices([3])], [t.hook])
+        optimizer.apply([slices([3])], [t])
     np.testing.assert_allclose(
         t.lookup([1, 2, 3]), before - [[0.0], [0.0], [1.0]], 1e-6
     )
@@ -101,7 +101,7 @@ def test_optimizer_of_a_layer_accumulates_with_the_wrapper():
     before = [layer.table.lookup([1]).numpy(), other.lookup([1]).numpy()]
     for _ in range(3):
         np.testing.assert_array_equal(layer.table.lookup([1]), before[0])
-        optimizer.apply([slices([1]), slices([1])], [layer.hook, other.hook])
+        optimizer.apply([slices([1]), slices([1])], [layer.table, other])
     np.testing.assert_allclose(layer.table.lookup([1]), before[0] - 2.0, 1e-6)
     np.testing.assert_allclose(other.lookup([1]), before[1] - 1.0, 1e-6)
 
@@ -110,7 +110,7 @@ def test_gradient_of_a_row_removed_meanwhile_is_dropped():
     t = table()
     optimizer = wrap(SGD(1.0, **STEPS))
     for i in range(3):
-        optimizer.apply([slices([1, 2])], [t.hook])
+        optimizer.apply([slices([1, 2])], [t])
         if i == 0:
             t.remove([2])
     assert int(t.size()) == 2
@@ -131,7 +131,7 @@ def waiting(optimizer):
 def test_a_refused_gradient_leaves_those_that_wait(refused, graph):
     tables = [table("one"), table("two")]
     dense = keras.Variable([1.0, 2.0])
-    variables = [tables[0].hook, dense, tables[1].hook]
+    variables = [tables[0], dense, tables[1]]
     optimizer = wrap(SGD(1.0, **STEPS))
     optimizer.build(variables)
     rows = [t.lookup([1, 2, 3]).numpy() for t in tables]
@@ -173,7 +173,7 @@ def test_a_refused_gradient_leaves_those_that_wait(refused, graph):
 @pytest.mark.parametrize("graph", [False, True])
 def test_what_waits_stays_where_the_update_is_refused(graph):
     tables = [table("one"), table("two")]
-    hooks = [t.hook for t in tables]
+    hooks = [t for t in tables]
     optimizer = wrap(SGD(1.0, **STEPS))
     optimizer.build(hooks)
 
@@ -183,7 +183,7 @@ def test_what_waits_stays_where_the_update_is_refused(graph):
 
     step()
     step()
-    wrap("adagrad").apply([slices([1])], [tables[1].hook])
+    wrap("adagrad").apply([slices([1])], [tables[1]])
     before = [t.lookup([1]).numpy() for t in tables]
     with pytest.raises(tf.errors.FailedPreconditionError, match="table 'two'"):
         step()
@@ -195,7 +195,7 @@ def test_what_waits_stays_where_the_update_is_refused(graph):
 def test_a_snapshot_does_not_hold_up_the_update(tmp_path, monkeypatch):
     t = table()
     optimizer = wrap(SGD(1.0, **STEPS))
-    optimizer.apply([slices([1])], [t.hook])
+    optimizer.apply([slices([1])], [t])
     before = t.lookup([1]).numpy()
     (member,) = optimizer._gradient_sums.members
     write, written = saving.snapshot_ops.write, threading.Event()
@@ -211,7 +211,7 @@ def test_a_snapshot_does_not_hold_up_the_update(tmp_path, monkeypatch):
 
     def go_on():
         for _ in range(5):  # two of them update rows
-            optimizer.apply([slices([1, 2])], [t.hook])
+            optimizer.apply([slices([1, 2])], [t])
 
     thread = threading.Thread(target=go_on, daemon=True)
     thread.start()
@@ -227,7 +227,7 @@ def test_a_snapshot_does_not_hold_up_the_update(tmp_path, monkeypatch):
     np.testing.assert_array_equal(rows.lookup([1]), before)
     np.testing.assert_array_equal(sums.export().rows, [[1.0, 1.0]])
     # And the next one is right, too.
-    optimizer.apply([slices([3])], [t.hook])
+    optimizer.apply([slices([3])], [t])
     lodestar.snapshot.save(path, tables, delta=True)
     lodestar.snapshot.restore(path, [rows, sums])
     np.testing.assert_array_equal(rows.export().rows, t.export().rows)
@@ -239,12 +239,12 @@ def test_waiting_gradients_are_saved(way, tmp_path):
     def make():
         t = table()
         optimizer = wrap(SGD(1.0, **STEPS))
-        optimizer.build([t.hook])
+        optimizer.build([t])
         return t, optimizer
 
     one, first = make()
     for ids in ([1], [1, 2]):
-        first.apply([slices(ids)], [one.hook])
+        first.apply([slices(ids)], [one])
     two, second = make()
     if way == "checkpoint":
         saved = tf.train.Checkpoint(table=one, optimizer=first)
@@ -256,6 +256,6 @@ def test_waiting_gradients_are_saved(way, tmp_path):
         first.save_own_variables(store)
         second.load_own_variables(store)
     for t, optimizer in ((one, first), (two, second)):
-        optimizer.apply([slices([3])], [t.hook])
+        optimizer.apply([slices([3])], [t])
     np.testing.assert_array_equal(one.lookup([1, 2, 3]), two.lookup([1, 2, 3]))
     assert int(second.iterations) == 1

@@ -13,7 +13,7 @@ Adagrad = keras.optimizers.Adagrad
 Adam = keras.optimizers.Adam
 Ftrl = keras.optimizers.Ftrl
 RMSprop = keras.optimizers.RMSprop
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 
 # What leaves a row without a gradient as it is.
 ROW_WISE = {

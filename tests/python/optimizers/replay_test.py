@@ -13,7 +13,7 @@ import lodestar
 
 K = keras.optimizers
 Decay = keras.optimizers.schedules.ExponentialDecay
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 
 
 def table(ids=(1, 2, 3), name="t", **options):
@@ -106,7 +106,7 @@ def test_a_fused_update_equals_the_replayed_one(name, rng):
     @tf.function(reduce_retracing=True)
     def step(gradient):
         for t, optimizer in zip((fused, replayed), optimizers, strict=True):
-            optimizer.apply([gradient], [t.hook])
+            optimizer.apply([gradient], [t])
 
     for _ in range(12):
         some = rng.integers(0, 20, rng.integers(0, 30))
@@ -133,7 +133,7 @@ def test_rows_without_a_gradient_stay_and_new_ones_start_anew():
     t = table()
     optimizer = wrap(Own())
     before = t.lookup([3]).numpy()
-    optimizer.apply([slices([1, 2, 1])], [t.hook])
+    optimizer.apply([slices([1, 2, 1])], [t])
     np.testing.assert_array_equal(t.lookup([3]), before)
     t.lookup([4], training=True)
     slots = t.inspect([3, 4, 1]).optimizer_slots
@@ -149,12 +149,12 @@ def test_is_traced_once_for_any_number_of_ids():
     traces = []
     optimizer = wrap(Count(during=lambda: traces.append(1)))
     spec = tf.IndexedSlicesSpec([None, 2], tf.float32, tf.int64)
-    optimizer.build([t.hook])
+    optimizer.build([t])
     traces.clear()
 
     @tf.function(input_signature=[spec])
     def step(gradient):
-        optimizer.apply([gradient], [t.hook])
+        optimizer.apply([gradient], [t])
 
     for ids in ([1], [1, 2, 3], [], [2, 2, 9]):
         step(slices(ids))
@@ -167,14 +167,14 @@ def test_is_traced_once_for_any_number_of_ids():
 
 def test_gradients_without_a_row_are_dropped_and_counted():
     t = table()
-    wrap(Count()).apply([slices([1, 8, 9])], [t.hook])
+    wrap(Count()).apply([slices([1, 8, 9])], [t])
     assert t.stats()["gradients_dropped"] == 2
     assert int(t.size()) == 3
 
 
 def test_shared_rows_are_trained_by_the_sum():
     fused, replayed = (
-        table(missing=lodestar.SharedRows(2), name="s") for _ in range(2)
+        table(default_row=lodestar.SharedRows(2), name="s") for _ in range(2)
     )
 
     class Replayed(K.Adagrad):
@@ -183,8 +183,8 @@ def test_shared_rows_are_trained_by_the_sum():
 
     for _ in range(2):
         gradient = slices([1, 8, 9, 10, 8], 2.0)
-        wrap(K.Adagrad(0.1)).apply([gradient], [fused.hook])
-        wrap(Replayed(0.1)).apply([gradient], [replayed.hook])
+        wrap(K.Adagrad(0.1)).apply([gradient], [fused])
+        wrap(Replayed(0.1)).apply([gradient], [replayed])
     ids = [1, 2, 8, 9, 10]
     np.testing.assert_array_equal(fused.lookup(ids), replayed.lookup(ids))
     assert replayed.stats()["gradients_dropped"] == 0
@@ -201,10 +201,10 @@ def test_nonfinite_gradients(nonfinite, graph):
         tf.constant([[1.0, np.nan], [1.0, 1.0]]), tf.constant([1, 2], tf.int64)
     )
     optimizer = wrap(Own(), nonfinite=nonfinite)
-    optimizer.build([other.hook, t.hook])
+    optimizer.build([other, t])
 
     def step():
-        optimizer.apply([slices([1]), gradient], [other.hook, t.hook])
+        optimizer.apply([slices([1]), gradient], [other, t])
 
     if graph:
         step = tf.function(step)
@@ -238,7 +238,7 @@ def test_hyperparameters_set_later_or_left_out_of_the_config_count():
         optimizer = wrap(inner)
         for beta in (0.3, 0.6):
             inner.beta = beta
-            optimizer.apply([slices([1])], [t.hook])
+            optimizer.apply([slices([1])], [t])
     np.testing.assert_array_equal(given.lookup([1]), forgotten.lookup([1]))
     moment = given.inspect([1]).optimizer_slots["moment"].numpy()
     np.testing.assert_allclose(moment, [[0.8, 0.8]])  # (1 * 0.6 + 1) / 2
@@ -250,7 +250,7 @@ def test_optimizer_of_a_layer():
     for layer in (own, rest):
         layer.table.lookup([1], training=True)
     before = [layer.table.lookup([1]).numpy() for layer in (own, rest)]
-    hooks = [own.hook, rest.hook]
+    hooks = [own, rest]
     wrap(K.SGD(1.0)).apply([slices([1]), slices([1])], hooks)
     step = 0.5 / (1 + np.sqrt(0.5 + 1 - 0.125))
     np.testing.assert_allclose(own.table.lookup([1]), before[0] - step, 1e-5)
@@ -261,7 +261,7 @@ def test_optimizer_of_a_layer():
 
 
 def test_a_row_that_changes_meanwhile_is_updated_as_it_is_then():
-    t = table(initializer="zeros")
+    t = table(embeddings_initializer="zeros")
     calls = []
 
     def during():
@@ -272,9 +272,9 @@ def test_a_row_that_changes_meanwhile_is_updated_as_it_is_then():
 
     inner = Count()
     optimizer = wrap(inner)
-    optimizer.build([t.hook])
+    optimizer.build([t])
     inner.during = during
-    optimizer.apply([slices([1, 2, 3])], [t.hook])
+    optimizer.apply([slices([1, 2, 3])], [t])
     np.testing.assert_array_equal(
         t.find([1, 2, 3])[0], [[1, 1], [101, 101], [0, 0]]
     )
@@ -290,7 +290,7 @@ def test_an_update_that_fails_changes_nothing():
     t = table()
     inner = Count()
     optimizer = wrap(inner)
-    optimizer.build([t.hook])
+    optimizer.build([t])
     before = t.lookup([1, 2, 3]).numpy()
 
     def during():
@@ -298,7 +298,7 @@ def test_an_update_that_fails_changes_nothing():
 
     inner.during = during
     with pytest.raises(ArithmeticError, match="mine"):
-        optimizer.apply([slices([1, 2])], [t.hook])
+        optimizer.apply([slices([1, 2])], [t])
     np.testing.assert_array_equal(t.lookup([1, 2, 3]), before)
     assert int(t.step) == int(optimizer.iterations) == 0
 
@@ -306,13 +306,13 @@ def test_an_update_that_fails_changes_nothing():
 @pytest.mark.parametrize("graph", [False, True])
 def test_no_replayed_update_is_lost(graph):
     ids = list(range(4000))  # so many that callers meet in a step
-    t = table(ids, initializer="zeros")
+    t = table(ids, embeddings_initializer="zeros")
     optimizer = wrap(Count())
-    optimizer.build([t.hook])
+    optimizer.build([t])
     gradient = slices(ids)
 
     def step():
-        optimizer.apply([gradient], [t.hook])
+        optimizer.apply([gradient], [t])
 
     if graph:
         step = tf.function(step)
@@ -440,7 +440,7 @@ def test_what_is_not_row_wise_is_refused_by_name(cls, graph):
     optimizer = wrap(cls(0.1, 1.0) if cls is OwnArguments else cls(0.1))
 
     def step():
-        optimizer.apply([slices([1])], [t.hook])
+        optimizer.apply([slices([1])], [t])
 
     before = t.lookup([1]).numpy()
     with pytest.raises(
@@ -460,7 +460,7 @@ def test_random_updates_are_taken():
 
     t = table()
     before = t.lookup([1]).numpy()
-    wrap(Noisy()).apply([slices([1])], [t.hook])
+    wrap(Noisy()).apply([slices([1])], [t])
     assert (t.lookup([1]).numpy() != before).all()
 
 
@@ -471,7 +471,7 @@ def test_four_slots_and_names_given_twice():
             self.add_optimizer_variables(variables, ["scale", "scale"])
 
     t = table()
-    wrap(Four()).apply([slices([1])], [t.hook])
+    wrap(Four()).apply([slices([1])], [t])
     assert list(t.export().optimizer_slots) == [
         "moment",
         "scale",
@@ -488,16 +488,16 @@ def test_a_wrong_shape_is_said():
     t = table()
     with pytest.raises(
         ValueError,
-        match=r"`t_hook` is assigned .*shape \(3, 1\), wanted \(3, 2",
+        match=r"`t` is assigned .*shape \(3, 1\), wanted \(3, 2",
     ):
-        wrap(Short()).apply([slices([1])], [t.hook])
+        wrap(Short()).apply([slices([1])], [t])
 
 
 @pytest.mark.parametrize("way", ["other class", "other slots"])
 def test_slots_of_another_optimizer_are_an_error_that_names_both(way):
     t = table()
     former = wrap(Count())
-    former.apply([slices([1])], [t.hook])
+    former.apply([slices([1])], [t])
     if way == "other class":
         other = Own()
         message = "of 'replay:tests>Own', but 'replay:Count' is to be"
@@ -515,22 +515,22 @@ def test_slots_of_another_optimizer_are_an_error_that_names_both(way):
             r"be applied with \[count\]"
         )
     with pytest.warns(UserWarning, match=r"fresh slots .*\(replay:Count\)"):
-        wrap(other).apply([slices([1])], [t.hook])
+        wrap(other).apply([slices([1])], [t])
     before = t.lookup([1]).numpy()
     with pytest.raises(tf.errors.FailedPreconditionError, match=message):
-        former.apply([slices([1])], [t.hook])
+        former.apply([slices([1])], [t])
     np.testing.assert_array_equal(t.lookup([1]), before)
 
 
 def test_export_goes_into_another_table():
     t = table()
     optimizer = wrap(Own())
-    optimizer.apply([slices([1, 2])], [t.hook])
+    optimizer.apply([slices([1, 2])], [t])
     other = lodestar.EmbeddingVariable(2, name="other")
-    other.import_(t.export())
-    optimizer.apply([slices([1])], [t.hook])
+    other.load_rows(t.export())
+    optimizer.apply([slices([1])], [t])
     again = wrap(Own())
     again.iterations.assign(1)
-    again.apply([slices([1])], [other.hook])
+    again.apply([slices([1])], [other])
     np.testing.assert_array_equal(t.lookup([1, 2]), other.lookup([1, 2]))
     assert other.export().optimizer == "replay:tests>Own"

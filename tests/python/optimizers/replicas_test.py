@@ -12,7 +12,7 @@ import tensorflow as tf
 import lodestar
 
 optimizers = keras.optimizers
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 Scaled = lodestar.optimizers.LossScaleOptimizer
 
 OPTIMIZERS = {
@@ -279,7 +279,7 @@ def train_collection(strategy, inner, epochs=3, **of_table):
         {"admission": lodestar.MinCount(3)},
         {
             "admission": lodestar.CountingBloom(2, 0.01, 1000),
-            "missing": lodestar.SharedRows(3),
+            "default_row": lodestar.SharedRows(3),
         },
         {"eviction": lodestar.MaxAge(2), "optimizer": "nadam"},
     ],
@@ -370,7 +370,7 @@ def test_fit_of_replicas_wants_batches_and_an_end(two):
 @pytest.mark.parametrize("missing", ["zeros", lodestar.SharedRows(3)])
 def test_occurrences_are_not_counted_by_several_replicas(missing, two):
     by_occurrence = lodestar.MinCount(2, unit="occurrence")
-    options = {"admission": by_occurrence, "missing": missing}
+    options = {"admission": by_occurrence, "default_row": missing}
     message = "'t' has MinCount.* 2 replicas of the strategy .*unit='step'"
     with pytest.raises(NotImplementedError, match=message), two.scope():
         lodestar.EmbeddingVariable(2, name="t", **options)
@@ -399,7 +399,7 @@ def counting_step(strategy, table, optimizer):
 
     def replica(ids):
         with tf.GradientTape() as tape:
-            hook = table().hook
+            hook = table()
             loss = tf.reduce_sum(table().lookup(ids, training=True))
         optimizer.apply_gradients([(tape.gradient(loss, hook), hook)])
 
@@ -414,7 +414,9 @@ def test_replicas_read_one_table_wherever_it_is_made(place, graph, two):
 
     def table():
         if not made:
-            made.append(lodestar.EmbeddingVariable(2, initializer="zeros"))
+            made.append(
+                lodestar.EmbeddingVariable(2, embeddings_initializer="zeros")
+            )
         return made[0]
 
     if place == "outside":
@@ -435,10 +437,11 @@ def test_replicas_read_one_table_wherever_it_is_made(place, graph, two):
 def test_a_table_that_only_one_replica_reads(two):
     with two.scope():
         tables = [
-            lodestar.EmbeddingVariable(2, initializer="zeros") for _ in range(2)
+            lodestar.EmbeddingVariable(2, embeddings_initializer="zeros")
+            for _ in range(2)
         ]
         optimizer = wrap(optimizers.SGD(1.0))
-    hooks = [table.hook for table in tables]
+    hooks = [table for table in tables]
 
     def replica(ids):
         context = tf.distribute.get_replica_context()
@@ -464,8 +467,8 @@ def test_a_cap_holds_in_several_replicas(two):
         def replica(ids):
             with tf.GradientTape() as tape:
                 loss = tf.reduce_sum(table.lookup(ids, training=True))
-            gradient = tape.gradient(loss, table.hook)
-            optimizer.apply_gradients([(gradient, table.hook)])
+            gradient = tape.gradient(loss, table)
+            optimizer.apply_gradients([(gradient, table)])
             return table.size()
 
         return two.run(replica, args=(ids,))
@@ -502,8 +505,8 @@ def through_checkpoint(model, other, path):
 
 
 def through_snapshot(model, other, path):
-    lodestar.snapshot.save_model(path, model)
-    lodestar.snapshot.restore_model(path, other)
+    lodestar.snapshot.save(path, model)
+    lodestar.snapshot.restore(path, other)
     return other
 
 
@@ -567,7 +570,7 @@ def test_a_step_outside_of_replicas_is_refused(two):
             match="'t' is trained in the scope of MirroredStrategy, but not in "
             "a replica: call the step by strategy.run",
         ):
-            optimizer.apply([gradient], [table.hook])
+            optimizer.apply([gradient], [table])
 
 
 def test_other_strategies_are_refused_where_a_table_is_made():

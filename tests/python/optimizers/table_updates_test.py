@@ -5,7 +5,6 @@ import os
 import threading
 import time
 
-import keras
 import pytest
 import tensorflow as tf
 from own_optimizers import Own
@@ -19,7 +18,9 @@ from lodestar.optimizers.table_updates import TableUpdate, apply_updates
 
 
 def _table(name: str) -> lodestar.EmbeddingVariable:
-    table = lodestar.EmbeddingVariable(2, initializer="zeros", name=name)
+    table = lodestar.EmbeddingVariable(
+        2, embeddings_initializer="zeros", name=name
+    )
     table.insert_or_assign([1], [[1.0, 1.0]])
     return table
 
@@ -124,8 +125,8 @@ def test_end_step_takes_a_step():
 
 def test_the_steps_of_tables_move_together():
     tables = [_table("a"), _table("b")]
-    hooks = [t.hook for t in tables]
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(Own())
+    hooks = [t for t in tables]
+    optimizer = lodestar.optimizers.wrap(Own())
     gradients = [_update(t).gradient for t in tables]
     optimizer.apply(gradients, hooks)
 
@@ -150,8 +151,8 @@ def test_the_steps_of_tables_move_together():
 
 def test_steps_of_two_threads_are_whole(tmp_path):
     tables = [_table("a"), _table("b")]
-    hooks = [t.hook for t in tables]
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer("sgd")
+    hooks = [t for t in tables]
+    optimizer = lodestar.optimizers.SGD()
     gradients = [_update(t).gradient for t in tables]
     optimizer.apply(gradients, hooks)
     apply = tf.function(lambda: optimizer.apply(gradients, hooks))
@@ -180,15 +181,13 @@ def test_steps_of_two_threads_are_whole(tmp_path):
 
 def test_many_callers_of_many_tables():
     tables = [_table("a"), _table("b")]
-    optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-        keras.optimizers.SGD(1.0)
-    )
+    optimizer = lodestar.optimizers.SGD(1.0)
     gradients = [_update(t).gradient for t in tables]
 
     @tf.function
     def step():
         optimizer.apply_gradients(
-            zip(gradients, [t.hook for t in tables], strict=True)
+            zip(gradients, [t for t in tables], strict=True)
         )
 
     step()

@@ -29,7 +29,7 @@ def logs():
 
 def make_table(name="once", **options):
     table = lodestar.EmbeddingVariable(
-        2, initializer="zeros", devices=DEVICES, name=name, **options
+        2, embeddings_initializer="zeros", devices=DEVICES, name=name, **options
     )
     table.insert_or_assign(IDS, tf.zeros([8, 2]))
     return table
@@ -40,7 +40,7 @@ def values(table):
 
 
 def wrap(inner, **options):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(inner, **options)
+    return lodestar.optimizers.wrap(inner, **options)
 
 
 def step_of(tables, optimizer, logs, value=-1.0):
@@ -53,7 +53,7 @@ def step_of(tables, optimizer, logs, value=-1.0):
             )
             for _ in tables
         ]
-        optimizer.apply(gradients, [table.hook for table in tables])
+        optimizer.apply(gradients, [table for table in tables])
         return tf.constant(1)
 
     @tf.function(autograph=False)
@@ -138,12 +138,12 @@ def test_an_optimizer_without_tables_makes_no_update_of_them(logs):
     table = make_table()
     of_tables, others = (wrap(keras.optimizers.SGD(1.0)) for _ in range(2))
     for optimizer in (of_tables, others):
-        optimizer.build([weight, table.hook])
+        optimizer.build([weight, table])
     gradient = tf.IndexedSlices(-tf.ones([8, 2]), IDS, tf.constant([-1, 2]))
 
     def step():
-        of_tables.apply([gradient, None], [table.hook, weight])
-        others.apply([None, tf.constant(-1.0)], [table.hook, weight])
+        of_tables.apply([gradient, None], [table, weight])
+        others.apply([None, tf.constant(-1.0)], [table, weight])
         return tf.constant(1)
 
     @tf.function(autograph=False)
@@ -169,7 +169,7 @@ def test_zeros_are_of_what_the_step_returns(logs, rows):
     )
     def once(ids, names):
         def step():
-            step_of_table.apply([gradient], [table.hook])
+            step_of_table.apply([gradient], [table])
             return {
                 "ids": ids,
                 "names": names,
@@ -200,7 +200,7 @@ def test_a_function_that_another_trace_has_traced(logs):
 
     @tf.function
     def inner():
-        optimizer.apply([gradient], [table.hook])
+        optimizer.apply([gradient], [table])
         return tf.constant(1)
 
     @tf.function(autograph=False)
@@ -258,7 +258,9 @@ def test_a_table_where_no_log_is_is_updated_with_the_others():
     logs = UpdateLogs(DEVICES[2:])
     tables = [
         make_table("partly"),
-        lodestar.EmbeddingVariable(2, initializer="zeros", name="here"),
+        lodestar.EmbeddingVariable(
+            2, embeddings_initializer="zeros", name="here"
+        ),
     ]
     tables[1].insert_or_assign(IDS, tf.zeros([8, 2]))
     optimizer = wrap(keras.optimizers.SGD(1.0))
@@ -286,7 +288,7 @@ def test_without_an_attempt_nothing_is_staged():
     gradient = tf.IndexedSlices(
         -tf.ones([8, 2]), IDS, tf.constant([-1, 2], tf.int32)
     )
-    step.apply([gradient], [table.hook])
+    step.apply([gradient], [table])
     assert values(table) == [1.0] * 8
 
 

@@ -51,7 +51,7 @@ def clipped(strategy):
     table = model.embed.table
     assert table.workers.count == 2 and 0 < int(table.size()) < 10
     if table.workers.index == 0:  # alone: nobody else has to read too
-        assert np.asarray(table.hook).shape == (int(table.size()), 3)
+        assert np.asarray(table).shape == (int(table.size()), 3)
     assert len(table.export().ids) == 10
 
 
@@ -141,7 +141,10 @@ def refused(strategy):
             raise AssertionError(words)
     under = "nder MultiWorkerMirroredStrategy"
     for options, words in (
-        ({"missing": lodestar.SharedRows(2)}, f"{under} use missing='initial'"),
+        (
+            {"default_row": lodestar.SharedRows(2)},
+            f"{under} use default_row='initial'",
+        ),
         (
             {"admission": lodestar.MinCount(2, unit="occurrence")},
             "the 2 replicas of the strategy count the occurrences",
@@ -167,14 +170,14 @@ def import_and_assign(strategy):
     whole = table.export()
     np.testing.assert_array_equal(whole.ids, ids)
     table.clear()
-    table.import_(whole)
+    table.load_rows(whole)
     np.testing.assert_array_equal(table.export().ids, ids)
     capped.insert_or_assign(ids, tf.ones([20, 2]))
     assert int(capped.size()) <= 5
     # Ten rows, seven of which are of one worker.
     full = lodestar.EmbeddingVariable(2, eviction=lodestar.MaxRows(10))
     full.insert_or_assign(whole.ids[9:19], tf.ones([10, 2]))
-    capped.import_(full.export())
+    capped.load_rows(full.export())
     assert len(capped.export().ids) == 8
 
 
@@ -340,7 +343,7 @@ def stopped(strategy, folder):
 
     assert train(1, plain=True) == 2
     assert train(0) == 2
-    assert lodestar.snapshot.list(folder)[-1].step == 2
+    assert lodestar.snapshot.versions(folder)[-1].step == 2
     assert train(None) == 8
 
 
@@ -396,7 +399,7 @@ def snapshots(strategy, folder):
         assert "'x'" in str(error), error
     else:
         raise AssertionError("saved")
-    assert len(lodestar.snapshot.list(folder)) == 3
+    assert len(lodestar.snapshot.versions(folder)) == 3
 
 
 def unnamed(strategy, folder):
@@ -412,7 +415,7 @@ def unnamed(strategy, folder):
     said = several[0].exchange(str(several[1].first_value_words).encode())
     assert said[0] == said[1]
     for table in several:
-        table.insert_or_assign(range(9), np.ones([9, table.dim]))
+        table.insert_or_assign(range(9), np.ones([9, table.output_dim]))
     lodestar.snapshot.save(folder, list(several))
     alone = make(None)
     lodestar.snapshot.restore(folder, list(alone))

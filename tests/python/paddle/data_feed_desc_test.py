@@ -3,7 +3,8 @@
 import pytest
 
 from lodestar.data import Column, Schema
-from lodestar.paddle import DataFeedDesc, MultiSlotDataset
+from lodestar.paddle import DataFeedDesc
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 TEXT = """
 name: "MultiSlotDataFeed"

@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import Column, Schema, SkippedRecords
-from lodestar.paddle import InMemoryDataset, MergeCounts
+from lodestar.paddle import InMemoryDataset
+from lodestar.paddle.in_memory_dataset import MergeCounts
 
 SPEC = Schema(
     [

@@ -1,4 +1,4 @@
-"""lodestar.paddle.MultiSlotDataset against a reader in plain Python."""
+"""MultiSlotDataset against a reader in plain Python."""
 
 import dataclasses
 import gzip
@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import Column, Schema
-from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 SPEC = Schema(
     [

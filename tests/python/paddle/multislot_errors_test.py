@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lodestar._errors import describe_error
 from lodestar.data import Column, Schema, SkippedRecords
-from lodestar.paddle import MultiSlotDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SPEC = Schema(
     [

@@ -14,11 +14,8 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from lodestar.data import Column, DataError, Schema
-from lodestar.paddle import (
-    MultiSlotDataset,
-    MultiSlotGenerator,
-    MultiSlotStringGenerator,
-)
+from lodestar.paddle import MultiSlotGenerator
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SPEC = Schema(
     [
@@ -341,10 +338,7 @@ STRINGS = [
 
 @pytest.mark.parametrize("value, kind", STRINGS, ids=lambda x: repr(x))
 def test_strings_are_written_as_they_are(value, kind, tmp_path):
-    class Strings(MultiSlotStringGenerator, Given):
-        pass
-
-    strings = Strings()
+    strings = Given(strings=True)
     lines = strings.lines([[("a", ["5", value]), ("b", [])]])
     if kind == "no":
         with pytest.raises(DataError, match="'a': value 2 of 2 is .*, wanted"):
@@ -362,12 +356,7 @@ def test_a_list_of_strings_is_asked_for():
     with pytest.raises(
         DataError, match="slot 'a' is '1', wanted a list of str"
     ):
-        list(Strings().lines([[("a", "1")]]))
-
-
-class Strings(MultiSlotStringGenerator):
-    def generate_sample(self, line):
-        return [line]
+        list(Given(strings=True).lines([[("a", "1")]]))
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

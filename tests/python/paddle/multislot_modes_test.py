@@ -1,10 +1,10 @@
-"""The modes of lodestar.paddle.MultiSlotDataset, and what lines may begin with."""
+"""The modes of MultiSlotDataset, and what lines may begin with."""
 
 import pytest
 import tensorflow as tf
 
 from lodestar.data import Column, Schema, SkippedRecords
-from lodestar.paddle import MultiSlotDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SPEC = Schema([Column.sparse("ids"), Column.dense("n", (), dtype="uint64")])
 LINES = Schema([Column.sparse("ids")])

@@ -1,4 +1,4 @@
-"""lodestar.paddle.MultiSlotWriter: exact text, checks, nothing half-written."""
+"""MultiSlotWriter: exact text, checks, nothing half-written."""
 
 import gzip
 
@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import Column, Schema
-from lodestar.paddle import MultiSlotWriter
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 SPEC = Schema(
     [

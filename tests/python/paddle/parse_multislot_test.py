@@ -9,11 +9,8 @@ import tensorflow as tf
 import lodestar
 from lodestar._errors import describe_error
 from lodestar.data import Column, Schema
-from lodestar.paddle import (
-    MultiSlotDataset,
-    MultiSlotGenerator,
-    parse_multislot,
-)
+from lodestar.paddle import MultiSlotGenerator, parse_multislot
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SPEC = Schema(
     [

@@ -14,7 +14,7 @@ from children import nothing_left, python, shell
 
 from lodestar._errors import describe_error
 from lodestar.data import Column, Schema, SkippedRecords
-from lodestar.paddle import MultiSlotDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SPEC = Schema([Column.label("click", binary=False), Column.sparse("C")])
 CAT = ["cat"]

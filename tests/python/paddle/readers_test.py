@@ -1,4 +1,4 @@
-"""batch_reader and sample_reader: what is in the files, as NumPy arrays."""
+"""lodestar.paddle.reader: what is in the files, as NumPy arrays."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,9 @@ import tensorflow as tf
 
 from lodestar.data import Column, Schema
 from lodestar.data.sample_columns import ColumnValues
-from lodestar.paddle import (
-    MultiSlotDataset,
-    MultiSlotWriter,
-    batch_reader,
-    sample_reader,
-)
+from lodestar.paddle import reader
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 from lodestar.ragged import LoDTensor
 
 SPEC = Schema(
@@ -53,7 +50,9 @@ def check_sample(sample, i):
 
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_batches(path, prefetch):
-    read = batch_reader(MultiSlotDataset(path, SPEC, 3, prefetch=prefetch))
+    read = reader(
+        MultiSlotDataset(path, SPEC, 3, prefetch=prefetch), batches=True
+    )
     for _ in range(2):
         sizes = []
         for features, label in read():
@@ -71,7 +70,7 @@ def test_batches(path, prefetch):
 
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
 def test_samples(path, batch_size):
-    read = sample_reader(MultiSlotDataset(path, SPEC, batch_size))
+    read = reader(MultiSlotDataset(path, SPEC, batch_size))
     for _ in range(2):
         samples = list(read())
         assert len(samples) == 7
@@ -85,18 +84,18 @@ def test_batches_and_samples_are_what_writers_take(path, tmp_path):
     lines = path.read_text().splitlines()
     part.write_text("".join(f"{text[:-4]}\n" for text in lines))
     dataset = MultiSlotDataset(part, spec, 3)
-    for reader, write in (
-        (batch_reader, MultiSlotWriter.write_batch),
-        (sample_reader, MultiSlotWriter.write),
+    for batches, write in (
+        (True, MultiSlotWriter.write_batch),
+        (False, MultiSlotWriter.write),
     ):
         with MultiSlotWriter(tmp_path / "again", spec) as writer:
-            for features, label in reader(dataset)():
+            for features, label in reader(dataset, batches=batches)():
                 write(writer, {**features, "click": label})
         assert (tmp_path / "again").read_bytes() == part.read_bytes()
 
 
 def test_two_iterators_at_once_have_a_pass_each(path):
-    read = sample_reader(MultiSlotDataset(path, SPEC, 2))
+    read = reader(MultiSlotDataset(path, SPEC, 2))
     first, second = read(), read()
     check_sample(next(first), 0)
     check_sample(next(first), 1)
@@ -118,7 +117,7 @@ def test_an_iterator_that_is_dropped_stops_reading():
         .map(lambda i: tf.py_function(seen, [i], tf.int64))
         .batch(2)
     )
-    samples = sample_reader(dataset)()
+    samples = reader(dataset)()
     assert [int(next(samples)) for _ in range(3)] == [0, 1, 2]
     samples.close()
     assert list(samples) == []
@@ -126,18 +125,19 @@ def test_an_iterator_that_is_dropped_stops_reading():
 
 
 def test_nothing_is_read_before_it_is_asked_for(tmp_path):
-    read = batch_reader(MultiSlotDataset(tmp_path / "later", SPEC, 1))
+    read = reader(MultiSlotDataset(tmp_path / "later", SPEC, 1), batches=True)
     batches = read()
     (tmp_path / "later").write_text(line(0))
     assert len(list(batches)) == 1
 
 
-@pytest.mark.parametrize("reader", [batch_reader, sample_reader])
+@pytest.mark.parametrize("batches", [True, False])
 @pytest.mark.parametrize("prefetch", [0, 1])
-def test_errors_pass_through(tmp_path, reader, prefetch):
+def test_errors_pass_through(tmp_path, batches, prefetch):
     path = tmp_path / "bad"
     path.write_text(line(0) + line(1) + "1 2\n")
-    read = reader(MultiSlotDataset(path, SPEC, 1, prefetch=prefetch))
+    dataset = MultiSlotDataset(path, SPEC, 1, prefetch=prefetch)
+    read = reader(dataset, batches=batches)
     for _ in range(2):
         elements = read()
         next(elements)
@@ -151,25 +151,22 @@ def test_errors_pass_through(tmp_path, reader, prefetch):
 def test_elements_without_label_and_lod_tensors():
     x = LoDTensor.from_lengths([[1.0], [2.0], [3.0]], [[2, 1]])
     dataset = tf.data.Dataset.from_tensors({"x": x, "y": ["a", "b"]})
-    (batch,) = batch_reader(dataset)()
+    (batch,) = reader(dataset, batches=True)()
     assert batch["x"].values.tolist() == [[1], [2], [3]]
     assert batch["x"].splits.tolist() == [0, 2, 3]
-    first, second = sample_reader(dataset)()
+    first, second = reader(dataset)()
     assert first["x"].tolist() == [[1], [2]] and first["y"] == b"a"
     assert second["x"].tolist() == [[3]] and second["y"] == b"b"
 
 
 def test_an_empty_dataset(path):
     dataset = MultiSlotDataset(path, SPEC, 8, drop_remainder=True)
-    assert list(batch_reader(dataset)()) == []
-    assert list(sample_reader(dataset)()) == []
+    assert list(reader(dataset, batches=True)()) == []
+    assert list(reader(dataset)()) == []
 
 
-@pytest.mark.parametrize("reader", [batch_reader, sample_reader])
-def test_a_dataset_is_wanted(reader):
-    with pytest.raises(
-        TypeError, match="must be a tf.data.Dataset, found list"
-    ):
+def test_a_dataset_is_wanted():
+    with pytest.raises(TypeError, match="must be a tf.data.Dataset, got list"):
         reader([1])
 
 
@@ -186,13 +183,13 @@ def test_a_dataset_is_wanted(reader):
 def test_what_has_no_samples(element, message):
     dataset = tf.data.Dataset.from_tensors(element)
     with pytest.raises(ValueError, match=message):
-        list(sample_reader(dataset)())
+        list(reader(dataset)())
 
 
 def test_the_csr_of_a_batch(path):
     dataset = MultiSlotDataset(path, SPEC, 3, sparse="csr").take(1)
-    ((features, _),) = batch_reader(dataset)()
+    ((features, _),) = reader(dataset, batches=True)()
     assert features["csr"]["row_offsets"].tolist() == [0, 0, 1, 3]
     assert features["csr"]["values"].tolist() == [10, 20, 21]
     with pytest.raises(ValueError, match="no `sparse`='csr'"):
-        next(sample_reader(dataset)())
+        next(reader(dataset)())

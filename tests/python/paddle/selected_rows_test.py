@@ -1,4 +1,4 @@
-"""lodestar.ragged.SelectedRows."""
+"""lodestar.paddle.SelectedRows."""
 
 import keras
 import numpy as np

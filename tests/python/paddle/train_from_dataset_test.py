@@ -189,15 +189,15 @@ def test_a_snapshot_between_steps_is_of_one_moment(files, tmp_path):
 
     def save(steps, values):
         assert threading.current_thread() is threading.main_thread()
-        lodestar.snapshot.save_model(tmp_path / "snapshots", model)
+        lodestar.snapshot.save(tmp_path / "snapshots", model)
         seen.append((steps, int(model.optimizer.iterations)))
 
     data = open_dataset(files, SPEC, BATCH)
     train_from_dataset(model, data, threads=3, print_period=9, on_period=save)
     assert seen == [(9, 9), (18, 18), (27, 27), (36, 36)]
-    assert len(lodestar.snapshot.list(tmp_path / "snapshots")) == len(seen)
+    assert len(lodestar.snapshot.versions(tmp_path / "snapshots")) == len(seen)
     other = make_model()
-    lodestar.snapshot.restore_model(tmp_path / "snapshots", other)
+    lodestar.snapshot.restore(tmp_path / "snapshots", other)
     assert int(other.optimizer.iterations) == 36
 
 
@@ -271,7 +271,7 @@ import click_models, lodestar
 from lodestar.data import open_dataset
 
 def save(steps, values):
-    lodestar.snapshot.save_model({str(tmp_path / "snapshots")!r}, model)
+    lodestar.snapshot.save({str(tmp_path / "snapshots")!r}, model)
     print(steps, flush=True)
 
 model = click_models.make_model()
@@ -301,7 +301,7 @@ except KeyboardInterrupt:
     folder = tmp_path / "snapshots"
     lodestar.snapshot.verify(folder)
     model = make_model()
-    lodestar.snapshot.restore_model(folder, model)
+    lodestar.snapshot.restore(folder, model)
     restored = int(model.optimizer.iterations)
     # One that the signal met may be whole, too, without its line.
     assert saved[-1] <= restored <= int(steps) < saved[-1] + 100

@@ -214,9 +214,7 @@ def test_replicas_of_one_process(tmp_path):
                     keras.layers.Dense(1, kernel_initializer="ones"),
                 ]
             )
-            model.compile(
-                lodestar.optimizers.DynamicEmbeddingOptimizer("adam"), "mse"
-            )
+            model.compile(lodestar.optimizers.Adam(), "mse")
             model.optimizer.build(model.trainable_variables)
         return model
 

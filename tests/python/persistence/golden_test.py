@@ -140,17 +140,17 @@ def test_salts_and_fingerprints():
     "spec, strings, integers",
     [
         (
-            lodestar.lookup.FastHashSpec,
+            "fasthash",
             [34397263, 285140604, 835565196],
             [208774112, 151076430, 252572735, 913062319],
         ),
         (
-            lodestar.lookup.LegacyHashSpec,
+            "legacy",
             [29283899, 525463824, 441358],
             [885916556, 271131983, 606392773, 795184520],
         ),
         (
-            lodestar.lookup.StrongHashSpec((1, 2)),
+            lodestar.lookup.HasherSpec("stronghash", (1, 2)),
             [107117435, 498715014, 682238598],
             [822284092, 254822660, 828363823, 793419826],
         ),
@@ -173,7 +173,7 @@ def test_buckets(spec, strings, integers):
 
 def test_shared_row_of_an_id():
     table = lodestar.EmbeddingVariable(
-        1, name="t", missing=lodestar.SharedRows(1000)
+        1, name="t", default_row=lodestar.SharedRows(1000)
     )
     state = {k: v.numpy() for k, v in table.export_all().items()}
     ids = [-(2**63), -1, 0, 2**63 - 1]

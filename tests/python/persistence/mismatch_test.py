@@ -10,7 +10,7 @@ import lodestar
 
 X = np.arange(24).reshape(8, 3)
 Y = np.ones((8, 1))
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 
 
 def table(size=2, dim=2, name="t", **options):
@@ -43,7 +43,9 @@ def test_checkpoint_of_another_dim(tmp_path):
     path = save(tmp_path, t=table(dim=2))
     other = table(dim=3, name="other")
     before = state(other)
-    message = "saved table has dim 2, but <EmbeddingVariable 'other' dim=3"
+    message = (
+        "saved table has dim 2, but <EmbeddingVariable 'other' output_dim=3"
+    )
     with pytest.raises(ValueError, match=message):
         restore(path, t=other)
     assert_as_it_was(other, before)
@@ -82,7 +84,7 @@ def test_checkpoint_of_another_kind_of_table(tmp_path):
 def train(table, optimizer):
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(table.lookup([0, 1], training=True))
-    optimizer.apply([tape.gradient(loss, table.hook)], [table.hook])
+    optimizer.apply([tape.gradient(loss, table)], [table])
 
 
 @pytest.mark.parametrize("trained_before", [False, True])
@@ -152,7 +154,7 @@ WAITING = {
         "no `admission`.* ids that wait for a row, [1-9][0-9]* counters",
     ),
     "SharedRows": (
-        {"missing": lodestar.SharedRows(5)},
+        {"default_row": lodestar.SharedRows(5)},
         "no `SharedRows`.* 5 shared rows",
     ),
 }
@@ -169,7 +171,7 @@ def test_state_without_a_place_is_named(name, way, tmp_path):
 
 @pytest.mark.parametrize("way", ["checkpoint", "weights"])
 def test_shared_rows_that_were_not_saved_stay(way, tmp_path):
-    other = layer(missing=lodestar.SharedRows(5))
+    other = layer(default_row=lodestar.SharedRows(5))
     before = state(other.table)["shared_rows"]
     message = "has no shared rows: <EmbeddingVariable .* keeps the 5"
     with pytest.warns(UserWarning, match=message):
@@ -230,26 +232,27 @@ class Pick(keras.layers.Layer):
 
     def __init__(self, dims, **options):
         super().__init__()
-        self.tables = [
-            table(i + 1, dim, name=f"t{i}", **options)
-            for i, dim in enumerate(dims)
-        ]
         self.rows = lodestar.layers.EmbeddingCollection(
             {
-                f"f{i}": lodestar.Feature(t, combiner="sum")
-                for i, t in enumerate(self.tables)
+                f"f{i}": lodestar.Feature(
+                    table(i + 1, dim, name=f"t{i}", **options), combiner="sum"
+                )
+                for i, dim in enumerate(dims)
             }
         )
+        self.tables = lambda: self.rows.tables
 
     def call(self, ids, training=None):
         rows = self.rows({f: ids for f in self.features()}, training=training)
         return tf.concat(list(rows.values()), -1)
 
     def features(self):
-        return [f"f{i}" for i in range(len(self.tables))]
+        return [f"f{i}" for i in range(len(self.tables()))]
 
     def compute_output_spec(self, ids, training=None):
-        return keras.KerasTensor((None, sum(t.dim for t in self.tables)))
+        return keras.KerasTensor(
+            (None, sum(t.output_dim for t in self.tables()))
+        )
 
 
 def saved_weights(folder, saved):
@@ -262,7 +265,7 @@ def test_weights_of_another_dim(tmp_path):
     path = saved_weights(tmp_path, model(embedding(dim=2)))
     other = embedding(dim=3)
     before = state(other.table)
-    message = "saved table has dim 2, but <EmbeddingVariable 't' dim=3"
+    message = "saved table has dim 2, but <EmbeddingVariable 't' output_dim=3"
     with pytest.raises(ValueError, match=message):
         model(other).load_weights(path)
     with pytest.warns(UserWarning, match=message):
@@ -272,7 +275,7 @@ def test_weights_of_another_dim(tmp_path):
 
 def test_weights_of_another_dtype(tmp_path):
     path = saved_weights(tmp_path, model(embedding()))
-    message = "rows of float32, but <EmbeddingVariable 't' dim=2 dtype=bfloat16"
+    message = "rows of float32, but <EmbeddingVariable 't' output_dim=2 dtype=bfloat16"
     with pytest.raises(ValueError, match=message):
         model(embedding(dtype=tf.bfloat16)).load_weights(path)
 
@@ -292,18 +295,21 @@ def test_weights_without_the_table(tmp_path):
 def test_collection_takes_all_tables_or_none(tmp_path):
     path = saved_weights(tmp_path, model(Pick([2, 3])))
     for dims, message in (
-        ([2, 4], "saved table has dim 3, but <EmbeddingVariable 't1' dim=4"),
+        (
+            [2, 4],
+            "saved table has dim 3, but <EmbeddingVariable 't1' output_dim=4",
+        ),
         ([2, 3, 2], "no saved table for <EmbeddingVariable 't2'"),
         ([2], "has 1 tables, but more were saved"),
     ):
         other = Pick(dims)
-        other.tables[0].insert_or_assign([77], [[1.0, 2.0]])
-        before = [state(t) for t in other.tables]
+        other.tables()[0].insert_or_assign([77], [[1.0, 2.0]])
+        before = [state(t) for t in other.tables()]
         with pytest.raises(ValueError, match=message):
             model(other).load_weights(path)
         with pytest.warns(UserWarning, match=message):
             model(other).load_weights(path, skip_mismatch=True)
-        for t, was in zip(other.tables, before):
+        for t, was in zip(other.tables(), before):
             assert_as_it_was(t, was)
 
 
@@ -399,7 +405,7 @@ def test_saved_model_of_another_dim_or_dtype(tmp_path):
     module.t = table()
     tf.saved_model.save(module, str(tmp_path))
     for other, error, message in (
-        (table(dim=3), ValueError, "has dim 2, but .* dim=3"),
+        (table(dim=3), ValueError, "has dim 2, but .* output_dim=3"),
         (
             table(dtype=tf.float16),
             tf.errors.InvalidArgumentError,

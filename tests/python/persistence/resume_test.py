@@ -274,7 +274,7 @@ def test_model_export_carries_all_of_a_table(tmp_path):
         (place,) = [
             s
             for s in saved
-            if reader.get_tensor(f"{s}{mark}").shape[1] == table.dim
+            if reader.get_tensor(f"{s}{mark}").shape[1] == table.output_dim
         ]
         for name, value in wanted.items():
             found = reader.get_tensor(f"{place}/.ATTRIBUTES/{name}")

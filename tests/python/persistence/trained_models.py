@@ -30,7 +30,7 @@ class Own(keras.optimizers.Optimizer):
         self.assign_sub(variable, rate * gradient / (scale * step))
 
 
-wrap = lodestar.optimizers.DynamicEmbeddingOptimizer
+wrap = lodestar.optimizers.wrap
 OPTIMIZERS = {
     "adam": lambda: wrap(keras.optimizers.Adam(0.05)),
     "adagrad": lambda: wrap(keras.optimizers.Adagrad(0.1)),
@@ -57,12 +57,11 @@ def make_tables(num_shards=None):
         lodestar.EmbeddingVariable(
             4,
             name="counted",
-            initializer="normal",
-            seed=3,
-            init_salt=11,
+            embeddings_initializer="normal",
+            seed=(3, 11),
             num_shards=num_shards,
             admission=lodestar.MinCount(2),
-            missing=lodestar.SharedRows(3),
+            default_row=lodestar.SharedRows(3),
         ),
         lodestar.EmbeddingVariable(
             2,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar import LoDTensor
 from lodestar.hugectr import from_csr, to_csr
+from lodestar.ragged import LoDTensor
 
 
 def address(tensor):

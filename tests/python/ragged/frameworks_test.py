@@ -4,8 +4,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-import lodestar
-from lodestar import LoDTensor
+from lodestar.ragged import LoDTensor
 from lodestar.sequence import pool
 
 
@@ -131,10 +130,9 @@ class Pooled(keras.Model):
     def __init__(self):
         super().__init__()
         self.double = Double()
-        self.pool = lodestar.layers.SequencePool("sum")
 
     def call(self, ragged):
-        return self.pool(self.double(x=LoDTensor.from_ragged(ragged)))
+        return pool(self.double(x=LoDTensor.from_ragged(ragged)))
 
 
 def test_inside_a_model():

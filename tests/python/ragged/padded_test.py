@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar import LoDTensor
+from lodestar.ragged import LoDTensor
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])

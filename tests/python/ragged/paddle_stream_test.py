@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar import LoDTensor
 from lodestar.paddle import SelectedRows
+from lodestar.ragged import LoDTensor
 
 # LoD [[0, 2, 2, 5]] over float32 [5, 1]: the LoD, then the tensor.
 LOD = (

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar import LoDTensor
 from lodestar._library import gen_ops
+from lodestar.ragged import LoDTensor
 
 OUTER = [0, 2, 3, 6]
 INNER = [0, 2, 5, 7, 10, 12, 13]

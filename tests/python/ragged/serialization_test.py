@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar import LoDTensor
+from lodestar.ragged import LoDTensor
 
 DTYPES = [tf.float16, tf.bfloat16, tf.float32, tf.int64, tf.bool, tf.string]
 
@@ -168,8 +168,8 @@ import tensorflow as tf
 
 model = tf.saved_model.load(sys.argv[1])
 serve = model.signatures["serving_default"]
-x = lodestar.LoDTensor.from_nested_lists([[[1.0, 2.0]], [], [[3.0], []]])
-out = lodestar.LoDTensor.from_components(serve(**x.components()))
+x = lodestar.ragged.LoDTensor.from_nested_lists([[[1.0, 2.0]], [], [[3.0], []]])
+out = lodestar.ragged.LoDTensor.from_components(serve(**x.components()))
 assert out.to_list() == [[[2.0, 4.0]], [], [[6.0], []]], out
 assert model.doubled(x).to_list() == out.to_list()
 bad = {**x.components(), "lod_1": tf.constant([0, 2, 9, 3], tf.int64)}

@@ -6,8 +6,8 @@ import tensorflow as tf
 from batches import ragged_of
 
 import lodestar
-from lodestar import LoDTensor
 from lodestar._library import gen_ops
+from lodestar.ragged import LoDTensor
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64, tf.string])

@@ -12,9 +12,9 @@ from batches import (
     splits_of,
 )
 
-from lodestar import LoDTensor
 from lodestar._checks import MOVED_DTYPES
 from lodestar._library import gen_ops
+from lodestar.ragged import LoDTensor
 from lodestar.sequence import expand, expand_as, nesting, pool
 
 LENGTHS = [[], [0], [0, 0, 0], [1], [3, 0, 1, 7, 0], [90, 1, 0, 30]]

@@ -18,8 +18,8 @@ from batches import (
 )
 
 import lodestar
-from lodestar import LoDTensor
 from lodestar._library import gen_ops
+from lodestar.ragged import LoDTensor
 
 DTYPES = [*FLOATS, tf.int32, tf.int64]
 COMBINERS = ["sum", "mean", "sqrtn", "max", "first", "last"]
@@ -92,16 +92,6 @@ def test_two_levels_pool_the_last_and_keep_the_first():
     z = lodestar.sequence.pool(x.to_ragged())
     assert z.to_list() == [[1, 5], [], [4, 0, 12]]
     assert lodestar.sequence.pool(y).numpy().tolist() == [6, 0, 16]
-
-
-def test_first_and_last_step():
-    x = tf.ragged.constant([[1.0, 3.0], [], [5.0]])
-    assert lodestar.sequence.first_step(x).numpy().tolist() == [1, 0, 5]
-    assert lodestar.sequence.last_step(x).numpy().tolist() == [3, 0, 5]
-    x = LoDTensor.from_lengths([1.0, 3.0, 5.0], [[1, 2], [2, 0, 1]])
-    for step in (lodestar.sequence.first_step, lodestar.sequence.last_step):
-        assert isinstance(step(x), LoDTensor)
-        assert step(x).num_levels == 1
 
 
 def test_index_of_the_first_maximum():

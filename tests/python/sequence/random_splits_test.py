@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar import LoDTensor
+from lodestar.ragged import LoDTensor
 
 ROWS = 5
 NUMBERS = [-(2**63), -1, 0, 0, 1, 2, 3, 4, 5, 5, 6, 2**31, 2**62, 2**63 - 1]
@@ -69,8 +69,6 @@ OPS = {
     "topk_avg_pooling row": lambda s, k: sequence.topk_avg_pooling(
         k(tf.range(1.0 * ROWS), s), ids(s, k), sound(k, ids(s, k)), [1], 1
     ),
-    "first_step": lambda s, k: sequence.first_step(floats(s, k)),
-    "last_step": lambda s, k: sequence.last_step(floats(s, k)),
 }
 
 

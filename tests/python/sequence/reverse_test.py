@@ -6,8 +6,8 @@ import tensorflow as tf
 from batches import LENGTHS, random_rows, splits_of
 
 import lodestar
-from lodestar import LoDTensor
 from lodestar._library import gen_ops
+from lodestar.ragged import LoDTensor
 
 NUMBERS = [
     tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int8, tf.int16,

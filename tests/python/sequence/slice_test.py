@@ -6,8 +6,8 @@ import tensorflow as tf
 from batches import LENGTHS, MOVED, check_gradients, random_rows, splits_of
 
 import lodestar
-from lodestar import LoDTensor
 from lodestar._library import gen_ops
+from lodestar.ragged import LoDTensor
 
 
 @pytest.mark.parametrize("dtype", MOVED, ids=lambda dtype: dtype.name)

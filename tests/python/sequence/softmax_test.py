@@ -14,8 +14,8 @@ from batches import (
 )
 
 import lodestar
-from lodestar import LoDTensor
 from lodestar._library import gen_ops
+from lodestar.ragged import LoDTensor
 
 
 def reference(values, splits):

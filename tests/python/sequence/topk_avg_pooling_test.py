@@ -6,8 +6,8 @@ import tensorflow as tf
 from batches import check_gradients, ragged_of
 
 import lodestar
-from lodestar import LoDTensor
 from lodestar._library import gen_ops
+from lodestar.ragged import LoDTensor
 
 topk_avg_pooling = lodestar.sequence.topk_avg_pooling
 

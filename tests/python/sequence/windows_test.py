@@ -12,8 +12,8 @@ from batches import (
 )
 
 import lodestar
-from lodestar import LoDTensor
 from lodestar._library import gen_ops
+from lodestar.ragged import LoDTensor
 
 LENGTHS = [[], [0], [0, 0, 0], [1], [3, 0, 1, 7, 0], [300, 1, 0, 50]]
 

@@ -115,7 +115,7 @@ def test_a_call_in_the_middle_of_an_update(marked, delta, consistency):
 def test_an_id_table_and_its_model_are_of_one_version(tmp_path):
     model = MutableIds()
     model(tf.constant([["a"]]))
-    lodestar.export.saved_model(
+    lodestar.export.save(
         model,
         tmp_path / "model",
         inputs={"words": tf.TensorSpec([None, None], tf.string)},
@@ -123,9 +123,7 @@ def test_an_id_table_and_its_model_are_of_one_version(tmp_path):
     live = LiveModel(tmp_path / "model", tmp_path / "snapshots", None)
     words = {"words": tf.constant([["a", "b", "c"]])}
     for number in range(1, 5):
-        model.table.import_(
-            ["b", "c"][: 1 + number % 2], [7, 9][: 1 + number % 2]
-        )
+        model.table.load(["b", "c"][: 1 + number % 2], [7, 9][: 1 + number % 2])
         lodestar.snapshot.save(tmp_path / "snapshots", model, delta=number > 1)
         assert live.poll()
         want = model(words["words"])
@@ -404,7 +402,7 @@ def test_an_export_that_is_replaced_while_it_is_loaded(
     def replace_and_load(path):
         loads.append(path)
         if len(loads) in replaced:
-            lodestar.export.saved_model(marked.trainer.model, path)
+            lodestar.export.save(marked.trainer.model, path)
             if half:
                 raise tf.errors.DataLossError(None, None, "of two exports")
         return load(path)

@@ -34,9 +34,7 @@ class Trainer:
             {"clicks": clicks}, {"score": score, "rows": rows}
         )
         self.model.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer(
-                keras.optimizers.Adagrad(0.1)
-            ),
+            lodestar.optimizers.Adagrad(0.1),
             {"score": "mse", "rows": None},
         )
         rng = np.random.default_rng(5)
@@ -46,9 +44,7 @@ class Trainer:
             "clicks": tf.RaggedTensor.from_row_splits(self.ids, splits)
         }
         self._rng = rng
-        lodestar.export.saved_model(
-            self.model, self.exported, from_rows=from_rows
-        )
+        lodestar.export.save(self.model, self.exported, from_rows=from_rows)
 
     def train(self):
         """A step on half of the ids, some of them new."""
@@ -57,7 +53,7 @@ class Trainer:
         self.model.train_on_batch(features, {"score": self._rng.random((8, 1))})
 
     def save(self, delta=False, **options):
-        return lodestar.snapshot.save_model(
+        return lodestar.snapshot.save(
             self.snapshots, self.model, delta=delta, **options
         )
 

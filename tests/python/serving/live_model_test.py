@@ -536,7 +536,7 @@ class TestOtherFolders:
         assert live.poll()
         assert (
             live.version()
-            == lodestar.snapshot.list(trainer.snapshots)[-1].version
+            == lodestar.snapshot.versions(trainer.snapshots)[-1].version
         )
         assert_serves(live, trainer)
 
@@ -640,9 +640,9 @@ def test_wrong_arguments(trainer, tmp_path):
         LiveModel(trainer.exported, "gs://bucket/snapshots")
     with pytest.raises(tf.errors.NotFoundError, match="features.json"):
         LiveModel(tmp_path / "nowhere", trainer.snapshots)
-    lodestar.export.stock_saved_model(trainer.model, tmp_path / "stock")
-    with pytest.raises(ValueError, match="/stock', which stock_saved_model"):
-        LiveModel(tmp_path / "stock", trainer.snapshots)
+    lodestar.export.save_plain(trainer.model, tmp_path / "plain")
+    with pytest.raises(ValueError, match="/plain', which export.save_plain"):
+        LiveModel(tmp_path / "plain", trainer.snapshots)
 
 
 class TestIdTables:
@@ -652,20 +652,16 @@ class TestIdTables:
         table = lodestar.EmbeddingVariable(2, name="word_rows")
         embed = lodestar.layers.DynamicEmbedding(table=table, combiner="sum")
         model = keras.Model(words, embed(lookup(words)))
-        model.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad"), "mse"
-        )
+        model.compile(lodestar.optimizers.Adagrad(), "mse")
         return model
 
     def test_the_vocabulary_of_the_model_is_required(self, tmp_path):
         model = self.model(["a", "b"])
-        lodestar.export.saved_model(model, tmp_path / "model")
-        lodestar.snapshot.save_model(tmp_path / "snapshots", model)
+        lodestar.export.save(model, tmp_path / "model")
+        lodestar.snapshot.save(tmp_path / "snapshots", model)
         live = LiveModel(tmp_path / "model", tmp_path / "snapshots", None)
         assert live.version() == 1
-        lodestar.snapshot.save_model(
-            tmp_path / "snapshots", self.model(["b", "a"])
-        )
+        lodestar.snapshot.save(tmp_path / "snapshots", self.model(["b", "a"]))
         assert not live.poll()
         assert "another vocabulary" in live.stats()["last_error"]
         assert live.version() == 1
@@ -673,7 +669,7 @@ class TestIdTables:
     def test_an_id_table_is_replaced(self, tmp_path):
         model = MutableIds()
         model(tf.constant([["a"]]))
-        lodestar.export.saved_model(
+        lodestar.export.save(
             model,
             tmp_path / "model",
             inputs={"words": tf.TensorSpec([None, None], tf.string)},
@@ -683,7 +679,7 @@ class TestIdTables:
         live = LiveModel(tmp_path / "model", tmp_path / "snapshots", None)
         words = {"words": tf.constant([["a", "b", "c"]])}
         np.testing.assert_array_equal(live(words)["output_0"], [[0, 7, -1]])
-        model.table.import_(["c"], [9])
+        model.table.load(["c"], [9])
         lodestar.snapshot.save(tmp_path / "snapshots", model, delta=True)
         assert live.poll()
         np.testing.assert_array_equal(live(words)["output_0"], [[-1, -1, 9]])

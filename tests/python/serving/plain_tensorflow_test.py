@@ -67,7 +67,7 @@ def process(tmp_path_factory):
 @pytest.mark.parametrize("script", [_TF2, _V1], ids=["tf2", "v1"])
 @pytest.mark.parametrize("signature", ["ragged", "values_and_lengths"])
 def test_scores_are_the_models(model, signature, script, process, tmp_path):
-    lodestar.export.saved_model(model, tmp_path / "model", signature)
+    lodestar.export.save(model, tmp_path / "model", signature)
     cases = {}
     for size in (100, 0, 1):
         features = batch(size, size)
@@ -80,7 +80,7 @@ def test_scores_are_the_models(model, signature, script, process, tmp_path):
 
 
 def test_without_the_op_library_the_error_names_an_op(model, tmp_path):
-    lodestar.export.saved_model(model, tmp_path / "model")
+    lodestar.export.save(model, tmp_path / "model")
     with without_lodestar(cwd=tmp_path) as process:
         process.run(
             """
@@ -99,7 +99,7 @@ else:
 
 def test_the_model_is_built_of_our_ops(model, tmp_path):
     # Else the tests above would show nothing.
-    lodestar.export.saved_model(model, tmp_path / "model")
+    lodestar.export.save(model, tmp_path / "model")
     graph = tf.saved_model.load(str(tmp_path / "model")).signatures[
         "serving_default"
     ]

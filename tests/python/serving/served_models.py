@@ -38,12 +38,14 @@ def trained_model():
     }
     embedding = lodestar.layers.DynamicEmbedding
     words = embedding(
-        5, combiner="sqrtn", missing=lodestar.SharedRows(7), salt="words"
+        5, combiner="sqrtn", default_row=lodestar.SharedRows(7), salt="words"
     )
     color = lodestar.layers.IdLookup(vocabulary=VOCABULARY)(inputs["color"])
     rows = keras.layers.Concatenate(name="rows")(
         [
-            embedding(4, combiner="mean", missing="initial")(inputs["clicks"]),
+            embedding(4, combiner="mean", default_row="initial")(
+                inputs["clicks"]
+            ),
             words(inputs["words"]),
             keras.layers.Flatten()(
                 embedding(2)(keras.ops.expand_dims(color, 1))
@@ -58,7 +60,7 @@ def trained_model():
         inputs, {"score": score, "rows": rows, "color_id": color}
     )
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad"),
+        lodestar.optimizers.Adagrad(),
         {"score": "bce", "rows": None, "color_id": None},
     )
     for step in range(2):

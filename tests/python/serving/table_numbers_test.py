@@ -19,7 +19,7 @@ def model():
 @pytest.fixture(scope="module")
 def path(model, tmp_path_factory):
     path = str(tmp_path_factory.mktemp("served") / "model")
-    lodestar.export.saved_model(model, path)
+    lodestar.export.save(model, path)
     return path
 
 
@@ -77,9 +77,9 @@ def test_threads_and_copies_count_apart(path):
 
 
 def test_what_has_no_tables_that_count_is_refused(model, path, tmp_path):
-    stock = str(tmp_path / "stock")
-    lodestar.export.stock_saved_model(model, stock)
-    for wrong in (None, 3, path, model, tf.saved_model.load(stock)):
+    plain = str(tmp_path / "plain")
+    lodestar.export.save_plain(model, plain)
+    for wrong in (None, 3, path, model, tf.saved_model.load(plain)):
         with pytest.raises(ValueError, match="without tables of lodestar.exp"):
             stats(wrong)
 

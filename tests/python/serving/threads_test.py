@@ -66,7 +66,7 @@ def call_from_threads(serve, cases, more=()):
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("served") / "model"
-    lodestar.export.saved_model(trained_model(), path)
+    lodestar.export.save(trained_model(), path)
     return str(path)
 
 

@@ -57,7 +57,7 @@ def model():
     return trained_model()
 
 
-@pytest.fixture(scope="module", params=["saved_model", "stock_saved_model"])
+@pytest.fixture(scope="module", params=["save", "save_plain"])
 def path(request, model, tmp_path_factory):
     path = str(tmp_path_factory.mktemp("served") / "größe")
     getattr(lodestar.export, request.param)(model, path)
@@ -135,10 +135,10 @@ def test_a_failed_write_leaves_no_file(path):
 
 def test_the_folder_loads_and_is_replaced_as_before(model, tmp_path):
     path = tmp_path / "m"
-    lodestar.export.saved_model(model, path)
+    lodestar.export.save(model, path)
     write_warm_up(path, [one()])
     assert lodestar.export.verify(model, str(path), batch(1, 4), atol=1e-5)
-    lodestar.export.saved_model(model, path)
+    lodestar.export.save(model, path)
     assert not (path / "assets.extra").exists()
 
 

@@ -62,7 +62,7 @@ two.insert_or_assign([300, 301, 302], np.ones((3, 4)))
 cluster.kill("ps", 1)
 error = error_of(snapshot.save, "s", two, delta=True)
 assert isinstance(error, tf.errors.OpError), error
-assert [v.version for v in snapshot.list("s")] == [1, 2]
+assert [v.version for v in snapshot.versions("s")] == [1, 2]
 # The cluster that is left goes on from the last version.
 left = table([servers[0], servers[2]])
 assert snapshot.restore("s", left).restored == {"t": 92}

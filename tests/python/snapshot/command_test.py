@@ -251,7 +251,7 @@ def test_damage_is_one_line(path, capsys):
 
 
 def _wanted():
-    return snapshot.list("s")[0].tables["t"].bytes
+    return snapshot.versions("s")[0].tables["t"].bytes
 
 
 @pytest.mark.parametrize(

@@ -48,15 +48,15 @@ def saved(path, by):
 
 def same(path, saved, **options):
     new = [st.table("a"), st.table("b", dim=2)]
-    snapshot.restore(path, new, extra="ignore", **options)
+    snapshot.restore(path, new, on_extra="ignore", **options)
     return [st.content(t) for t in new] == [st.content(t) for t in saved]
 
 
 def test_a_chain_becomes_one_full_version(path, saved):
-    before = snapshot.list(path)[-1]
+    before = snapshot.versions(path)[-1]
     report = snapshot.compact(path)
     assert report == snapshot.CompactReport(4, (1, 2, 3))
-    (info,) = snapshot.list(path)
+    (info,) = snapshot.versions(path)
     assert (info.version, info.kind, info.parent, info.same_as) == (
         4,
         "full",
@@ -72,7 +72,7 @@ def test_a_chain_becomes_one_full_version(path, saved):
     assert same(path, saved)
     assert snapshot.load_dense(path)["w"].tolist() == [1, 2, 3]
     words = lodestar.lookup.IdTable(["q"], name="words")
-    snapshot.restore(path, words, extra="ignore")
+    snapshot.restore(path, words, on_extra="ignore")
     assert int(words.lookup(tf.constant("y"))) == 1
     snapshot.verify(path)
     assert sorted(os.listdir(path)) == ["00000004", "LOCK"]
@@ -83,7 +83,7 @@ def test_a_full_version_stays_and_old_ones_go(path, saved):
     assert snapshot.compact(path, keep=2) == snapshot.CompactReport(4, ())
     assert snapshot.compact(path) == snapshot.CompactReport(4, (1, 2, 3))
     assert snapshot.compact(path) == snapshot.CompactReport(4, ())
-    assert [i.version for i in snapshot.list(path)] == [full.version]
+    assert [i.version for i in snapshot.versions(path)] == [full.version]
 
 
 def test_kept_versions_keep_what_they_need(path, saved):
@@ -141,7 +141,7 @@ def test_damage_is_found_and_nothing_is_removed(path, saved):
         snapshot.CorruptSnapshotError, match="00000002/table-00000"
     ):
         snapshot.compact(path)
-    assert [i.version for i in snapshot.list(path)] == [1, 2, 3]
+    assert [i.version for i in snapshot.versions(path)] == [1, 2, 3]
     assert sorted(os.listdir(path)) == [
         "00000001",
         "00000002",
@@ -158,7 +158,7 @@ def test_damage_of_what_is_copied_is_found(path, saved):
         snapshot.CorruptSnapshotError, match="00000003/blobs: has"
     ):
         snapshot.compact(path)
-    assert [i.version for i in snapshot.list(path)] == [1, 2, 3]
+    assert [i.version for i in snapshot.versions(path)] == [1, 2, 3]
 
 
 def test_bad_arguments(path, saved):
@@ -197,34 +197,34 @@ def test_a_broken_newest_version_replaces_nothing(path, saved, damage):
         match="00000005/table-00000.* version=4 is the snapshot before it that",
     ):
         snapshot.compact(path, keep=1)
-    assert [i.version for i in snapshot.list(path)] == [1, 2, 3, 4, 5]
+    assert [i.version for i in snapshot.versions(path)] == [1, 2, 3, 4, 5]
     # What the hint names is another one if that is broken, too.
     damage(path, 4)
     with pytest.raises(
         snapshot.CorruptSnapshotError, match="version=3 is the snapshot before"
     ):
-        snapshot.restore(path, list(saved), extra="ignore")
+        snapshot.restore(path, list(saved), on_extra="ignore")
     damage(path, 1)
     with pytest.raises(
         snapshot.CorruptSnapshotError, match="No version before it is whole"
     ):
-        snapshot.restore(path, list(saved), extra="ignore")
+        snapshot.restore(path, list(saved), on_extra="ignore")
     assert [st.content(t) for t in saved] != state
-    assert len(snapshot.list(path)) == 5
+    assert len(snapshot.versions(path)) == 5
 
 
 def test_a_version_without_its_parent_names_the_one_that_is_whole(path, saved):
     os.unlink(os.path.join(path, "00000002", "MANIFEST"))
     for use in (
         lambda: snapshot.compact(path),
-        lambda: snapshot.restore(path, list(saved), extra="ignore"),
+        lambda: snapshot.restore(path, list(saved), on_extra="ignore"),
     ):
         with pytest.raises(
             snapshot.CorruptSnapshotError,
             match="00000002/MANIFEST is missing. version=1 is the snapshot",
         ):
             use()
-    assert [i.version for i in snapshot.list(path)] == [1, 3]
+    assert [i.version for i in snapshot.versions(path)] == [1, 3]
 
 
 def test_old_versions_stay_until_one_that_stays_is_whole(path, saved):

@@ -57,7 +57,7 @@ def read_in_every_way(path, capsys):
     new = tables()
     texts = []
     for call in (
-        lambda: snapshot.list(path),
+        lambda: snapshot.versions(path),
         lambda: snapshot.restore(path, new),
         lambda: snapshot.load_dense(path),
         lambda: snapshot.verify(path),
@@ -308,7 +308,7 @@ def test_folders_of_many_nines_hide_nothing(path):
     assert info.version == 10**18
     assert snapshot.restore(path, tables()).version == 10**18
     assert snapshot.save(path, made, delta=True).version == 10**18 + 1
-    assert len(snapshot.list(path)) == 4
+    assert len(snapshot.versions(path)) == 4
     # A number that no manifest can hold is no version.
     os.mkdir(os.path.join(path, "9" * 19))
     os.mkdir(os.path.join(path, "9" * 40))

@@ -95,7 +95,7 @@ def _check(path, lines, before):
     committed = texts[-1] if texts else before
     begun = [text for kind, text in lines if kind == "begun"][-1]
     found = None
-    if snapshot.list(path):
+    if snapshot.versions(path):
         tables = make_tables()
         snapshot.restore(path, tables)
         snapshot.verify(path)
@@ -211,7 +211,7 @@ def _saves_again(saved):
     report = snapshot.restore(saved.path, new)
     assert report.version == max(saved.states)
     assert checksum(new) == checksum(saved.tables)
-    assert snapshot.list(saved.path)[-1].kind == "delta"
+    assert snapshot.versions(saved.path)[-1].kind == "delta"
 
 
 @contextlib.contextmanager

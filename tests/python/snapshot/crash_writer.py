@@ -17,7 +17,6 @@ import sys
 import lodestar
 
 # isort: split
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -27,7 +26,9 @@ DIM = 8
 
 def make_tables():
     return [
-        lodestar.EmbeddingVariable(DIM, initializer="zeros", name=name)
+        lodestar.EmbeddingVariable(
+            DIM, embeddings_initializer="zeros", name=name
+        )
         for name in NAMES
     ]
 
@@ -51,9 +52,7 @@ class Trainer:
     def __init__(self, tables, seed):
         self.tables = tables
         self._random = np.random.default_rng(seed)
-        self._optimizer = lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.1)
-        )
+        self._optimizer = lodestar.optimizers.Adagrad(0.1)
 
     def step(self):
         rows = int(self._random.choice([10, 300, 4000]))
@@ -63,7 +62,7 @@ class Trainer:
                 tf.reduce_sum((t.lookup(ids, training=True) - 1.0) ** 2)
                 for t in self.tables
             )
-        hooks = [t.hook for t in self.tables]
+        hooks = [t for t in self.tables]
         self._optimizer.apply(tape.gradient(loss, hooks), hooks)
         for t in self.tables:
             t.remove(self._random.integers(0, 20_000, rows // 4))
@@ -79,7 +78,7 @@ def write(path, log, seed):
 
     tables = make_tables()
     trainer = Trainer(tables, seed)
-    if lodestar.snapshot.list(path):
+    if lodestar.snapshot.versions(path):
         lodestar.snapshot.restore(path, tables)
     while True:
         for _ in range(chance.randint(1, 3)):

@@ -87,7 +87,7 @@ def test_at_every_line(path, blocking, lines):
     before = _descriptors()
     kept = []  # As IPython keeps the last traceback.
     number = 0
-    versions = snapshot.list(path)
+    versions = snapshot.versions(path)
     while True:
         number += lines
         st.fill(t, [number % 50], scale=number)
@@ -95,7 +95,7 @@ def test_at_every_line(path, blocking, lines):
         if found is None:
             break
         kept.append(found[1])
-        new = snapshot.list(path)
+        new = snapshot.versions(path)
         # One that was to be written in the background may yet come.
         assert len(new) - len(versions) in (0, 1), found[0]
         for thread in threading.enumerate():
@@ -106,7 +106,7 @@ def test_at_every_line(path, blocking, lines):
         assert info.kind == "delta", found[0]
         folders = SnapshotFolder(path)
         assert folders.numbers() == folders.versions(), found[0]
-        versions = snapshot.list(path)
+        versions = snapshot.versions(path)
     assert number > 100
     kept.clear()
     assert _descriptors() <= before
@@ -160,7 +160,7 @@ def test_ctrl_c_ends_the_writing_of_files(path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         snapshot.save(path, t, True, dense={"w": np.arange(3)})
     thread.join()
-    assert [info.version for info in snapshot.list(path)] == [1]
+    assert [info.version for info in snapshot.versions(path)] == [1]
     assert SnapshotFolder(path).numbers() == [1]
     monkeypatch.undo()
     assert snapshot.save(path, t, delta=True).rows == 1

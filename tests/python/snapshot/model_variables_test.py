@@ -16,7 +16,7 @@ def model():
     x = keras.layers.Dropout(0.5)(keras.layers.Dense(3)(rows))
     m = keras.Model(ids, keras.layers.Dense(1)(x))
     m.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("adam"),
+        lodestar.optimizers.Adam(),
         "mse",
         metrics=["mae"],
     )

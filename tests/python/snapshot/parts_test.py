@@ -88,7 +88,7 @@ def test_any_number_of_parts_is_restored_in_any_other(path, count, others):
         {"admission": lodestar.MinCount(2)},
         {"admission": lodestar.CountingBloom(2, 0.01, 1000)},
         {"eviction": lodestar.MaxRows(500)},
-        {"dtype": "bfloat16", "initializer": "normal"},
+        {"dtype": "bfloat16", "embeddings_initializer": "normal"},
     ],
 )
 @pytest.mark.parametrize("count, others", [(2, 2), (2, 3), (3, 1), (1, 2)])
@@ -102,7 +102,7 @@ def test_training_goes_on_as_it_would_have(path, count, others, options):
     new, new_by = in_parts(DEVICES[:others], **options), st.optimizer()
     snapshot.restore(path, new)
     assert st.content(new) == st.content(table)
-    new_by.build([new.hook])
+    new_by.build([new])
     new_by.iterations.assign(by.iterations)
     for t, optimizer in ((table, by), (new, new_by)):
         st.train(t, st.numbers(7, 2, 55, 100), optimizer)
@@ -118,9 +118,7 @@ def small_model(devices):
     dense = keras.layers.Dense(1, name="score", kernel_initializer="ones")
     model = keras.Model(ids, dense(layer(ids)))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adam(0.1)
-        ),
+        lodestar.optimizers.Adam(0.1),
         "mse",
     )
     return model
@@ -132,13 +130,13 @@ def test_a_model_goes_on_with_its_table_in_other_parts(path):
     model = small_model(DEVICES[:2])
     for delta in (False, True):
         model.fit(ids, labels, batch_size=5, shuffle=False, verbose=0)
-        snapshot.save_model(path, model, delta)
+        snapshot.save(path, model, delta)
     for devices in (None, DEVICES[:2], DEVICES):
         new = small_model(devices)
-        report = snapshot.restore_model(path, new)
+        report = snapshot.restore(path, new)
         assert report.restored == {"items": 60} and report.step == 8
         for m in (model, new):
-            snapshot.restore_model(path, m)
+            snapshot.restore(path, m)
             m.fit(ids, labels, batch_size=5, shuffle=False, verbose=0)
         np.testing.assert_allclose(
             new.predict(ids, verbose=0), model.predict(ids, verbose=0), 1e-6
@@ -278,7 +276,7 @@ def test_a_part_that_cannot_be_written_leaves_no_version(path, monkeypatch):
     monkeypatch.setattr(snapshot_ops, "write", write)
     with pytest.raises(OSError, match="No space left on device"):
         snapshot.save(path, table, delta=True)
-    assert [v.version for v in snapshot.list(path)] == [1]
+    assert [v.version for v in snapshot.versions(path)] == [1]
     assert not os.path.exists(os.path.join(path, "00000002"))
     monkeypatch.undo()
     info = snapshot.save(path, table, delta=True)
@@ -300,7 +298,7 @@ def test_a_process_that_dies_between_parts_has_committed_nothing(
         ended = st.runs_to_its_end(
             patch, steps, lambda: snapshot.save(path, table, delta=True)
         )
-    versions = [v.version for v in snapshot.list(path)]
+    versions = [v.version for v in snapshot.versions(path)]
     assert versions in ([1], [1, 2])
     new = in_parts(DEVICES)
     snapshot.restore(path, new)
@@ -330,7 +328,7 @@ def test_a_folder_that_is_not_shared_is_said(path, monkeypatch):
         "written, but not on .*CPU:1, which wrote it; wanted a folder",
     ):
         snapshot.save(path, table)
-    assert snapshot.list(path) == []
+    assert snapshot.versions(path) == []
 
 
 def test_who_took_a_version_is_said_where_not_all_could(path, two, monkeypatch):
@@ -371,7 +369,7 @@ def test_a_part_that_was_replaced_is_whole_inside_of_a_delta(path, two):
 def test_compaction_keeps_the_parts(path, two):
     report = snapshot.compact(path)
     assert report.version == 3 and report.removed == (1, 2)
-    (info,) = snapshot.list(path)
+    (info,) = snapshot.versions(path)
     assert info.kind == "full" and len(info.tables["t"].files) == 2
     assert info.rows == 102
     fill(two, [3], 7.0)
@@ -461,7 +459,7 @@ def test_a_served_model_follows_a_table_in_parts(path, tmp_path):
     rows = lodestar.layers.DynamicEmbedding(4, name="t")(ids)
     model = keras.Model({"ids": ids}, rows)
     exported = str(tmp_path / "model")
-    lodestar.export.saved_model(model, exported)
+    lodestar.export.save(model, exported)
     table = in_parts(DEVICES[:2])
     live = lodestar.serving.LiveModel(exported, path, poll_seconds=None)
 

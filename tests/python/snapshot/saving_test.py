@@ -34,7 +34,7 @@ def restored(path, like, **options):
     new = lodestar.EmbeddingVariable.from_config(
         {**like.get_config(), "num_shards": 3}
     )
-    snapshot.restore(path, {like.name: new}, extra="ignore", **options)
+    snapshot.restore(path, {like.name: new}, on_extra="ignore", **options)
     return st.content(new)
 
 
@@ -60,7 +60,7 @@ def test_a_full_snapshot_holds_everything(path):
         os.path.join(info.path, entry.files[0].file)
     )
     assert restored(path, t) == st.content(t)
-    assert snapshot.list(path) == [dataclasses.replace(info, seconds=None)]
+    assert snapshot.versions(path) == [dataclasses.replace(info, seconds=None)]
 
 
 def test_deltas_hold_what_changed_only(path):
@@ -131,7 +131,7 @@ def test_tables_that_swap_names_are_whole(path):
     info = snapshot.save(path, {"a": b, "b": a}, delta=True)
     assert info.kind == "full"
     new = st.table("b")
-    snapshot.restore(path, new, extra="ignore")
+    snapshot.restore(path, new, on_extra="ignore")
     assert st.rows_of(new) == st.rows_of(a)
 
 
@@ -165,7 +165,7 @@ def test_a_delta_does_not_build_on_the_same_number_in_a_copy(path):
 
 def test_a_delta_of_a_table_that_was_cleared_or_imported_is_whole(path):
     t = st.table()
-    for change in (t.clear, lambda: t.import_(t.export())):
+    for change in (t.clear, lambda: t.load_rows(t.export())):
         st.fill(t, range(10))
         snapshot.save(path, t)
         change()
@@ -290,7 +290,9 @@ def test_a_thread_writes_the_moment_at_which_it_began(path):
 def test_all_or_nothing_of_a_step_while_another_thread_trains(path):
     # Both begin with zeros and learn the same, so they differ within a step
     # only.
-    tables = [st.table(n, dim=8, initializer="zeros") for n in ("a", "b")]
+    tables = [
+        st.table(n, dim=8, embeddings_initializer="zeros") for n in ("a", "b")
+    ]
     by = st.optimizer("sgd")
     ids = tf.range(1, 3000, dtype=tf.int64)
     st.train(tables, ids, by)
@@ -306,7 +308,10 @@ def test_all_or_nothing_of_a_step_while_another_thread_trains(path):
         steps = set()
         for i in itertools.count():
             snapshot.save(path, tables, delta=i % 4 != 0)
-            new = [st.table(n, dim=8, initializer="zeros") for n in ("a", "b")]
+            new = [
+                st.table(n, dim=8, embeddings_initializer="zeros")
+                for n in ("a", "b")
+            ]
             snapshot.restore(path, new)
             one, other = (st.content(t) for t in new)
             assert one["rows"] == other["rows"]
@@ -335,7 +340,7 @@ def test_it_may_end_at_any_step(path, monkeypatch):
                 steps,
                 lambda: snapshot.save(path, t, True, dense={"w": 1}),
             )
-        newest = snapshot.list(path)[-1].version
+        newest = snapshot.versions(path)[-1].version
         if newest not in states:
             states[newest] = state
         assert restored(path, t) == states[newest]
@@ -357,7 +362,7 @@ def test_cancel_leaves_nothing(path):
     if cancelled:
         with pytest.raises(snapshot.SnapshotError, match="was cancelled"):
             pending.wait()
-        assert [info.version for info in snapshot.list(path)] == [1]
+        assert [info.version for info in snapshot.versions(path)] == [1]
     # The changes since version 1 are not lost.
     info = snapshot.save(path, t, delta=True)
     assert restored(path, t) == state
@@ -372,7 +377,7 @@ def test_errors_of_the_thread_come_at_wait(path):
     pending = _pending_that_fails(path, t)
     with pytest.raises((OSError, tf.errors.OpError), match="00000002"):
         pending.wait(300)
-    assert [info.version for info in snapshot.list(path)] == [1]
+    assert [info.version for info in snapshot.versions(path)] == [1]
     info = snapshot.save(path, t, delta=True)
     assert (info.kind, info.parent, info.rows) == ("delta", 1, 1)
     assert restored(path, t) == st.content(t)
@@ -423,7 +428,7 @@ def test_a_version_that_was_seen_stays(path, monkeypatch):
         patched.setattr(_files, "sync", fails_at_the_end)
         with pytest.raises(OSError, match="the disk is gone"):
             snapshot.save(path, t, delta=True)
-    assert [info.version for info in snapshot.list(path)] == [1, 2]
+    assert [info.version for info in snapshot.versions(path)] == [1, 2]
     # Nor is its number given again, nor a change lost.
     assert snapshot.save(path, t, delta=True).version == 3
     assert restored(path, t) == st.content(t)
@@ -450,7 +455,7 @@ def test_no_thread_to_be_had_leaves_nothing(path, monkeypatch):
         patched.setattr(threading.Thread, "start", fails)
         with pytest.raises(RuntimeError, match="can't start"):
             snapshot.save(path, t, blocking=False)
-    assert snapshot.list(path) == []
+    assert snapshot.versions(path) == []
     snapshot.save(path, t)
 
 
@@ -505,7 +510,7 @@ def test_one_table_in_two_folders_at_once_is_refused(path, go_on):
     try:
         with pytest.raises(tf.errors.FailedPreconditionError):
             snapshot.save(path + "2", t)
-        assert snapshot.list(path + "2") == []
+        assert snapshot.versions(path + "2") == []
     finally:
         go_on.set()
     pending.wait()
@@ -566,7 +571,7 @@ def test_row_types(path, dtype, dim):
         {"admission": lodestar.MinCount(3)},
         {"admission": lodestar.CountingBloom(2, 0.01, 1000)},
         {"eviction": lodestar.MaxRows(6)},
-        {"missing": lodestar.SharedRows(4)},
+        {"default_row": lodestar.SharedRows(4)},
         {"eviction": lodestar.MaxAge(2), "num_shards": 7},
     ],
     ids=lambda options: type(list(options.values())[0]).__name__,
@@ -599,7 +604,7 @@ def test_policies(path, options):
             {"path": "gs://b/x"},
             "`path` is 'gs://b/x'; wanted a folder of a local",
         ),
-        ({"tables": []}, "`tables` holds no table"),
+        ({"model": []}, "`model` holds no table"),
         ({"delta": "yes"}, "`delta` is 'yes', wanted True or False"),
         ({"blocking": 1}, "`blocking` is 1, wanted True or False"),
         ({"step": 1.5}, "`step` is 1.5, wanted a 64-bit integer"),
@@ -617,8 +622,8 @@ def test_policies(path, options):
 def test_bad_arguments(path, options, message):
     t = st.table()
     with pytest.raises(ValueError, match=message):
-        snapshot.save(**{"path": path, "tables": t, **options})
-    assert snapshot.list(path) == []
+        snapshot.save(**{"path": path, "model": t, **options})
+    assert snapshot.versions(path) == []
     # Nothing keeps the folder or the table.
     assert snapshot.save(path, t).kind == "full"
 
@@ -636,7 +641,7 @@ def test_inside_of_a_tf_function_is_refused(path):
 
 def test_a_given_step_is_kept(path):
     info = snapshot.save(path, st.table(), step=np.int64(-7))
-    assert info.step == -7 and snapshot.list(path)[0].step == -7
+    assert info.step == -7 and snapshot.versions(path)[0].step == -7
 
 
 _SAVE_AND_END = """
@@ -660,5 +665,5 @@ def test_a_process_that_ends_waits_for_its_snapshot(path):
         },
         check=True,
     )
-    assert snapshot.list(path)[0].rows == 100_000
+    assert snapshot.versions(path)[0].rows == 100_000
     snapshot.verify(path)

@@ -34,9 +34,7 @@ def model_of(schema, seed=1):
     )
     model = keras.Model({"item": ids}, keras.layers.Dense(1, name="top")(rows))
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.Adagrad(0.1)
-        ),
+        lodestar.optimizers.Adagrad(0.1),
         "mse",
     )
     model.fit(IDS, np.ones([2, 1]), verbose=0)
@@ -49,20 +47,20 @@ def scores(model):
 
 def test_schema_is_in_every_version(path):
     model = model_of(SCHEMA)
-    snapshot.save_model(path, model)
+    snapshot.save(path, model)
     model.fit(IDS, np.ones([2, 1]), verbose=0)
-    second = snapshot.save_model(path, model, delta=True)
+    second = snapshot.save(path, model, delta=True)
     for version in (1, second.version):
         file = os.path.join(
-            snapshot.list(path)[version - 1].path, "schema.yaml"
+            snapshot.versions(path)[version - 1].path, "schema.yaml"
         )
         assert Schema.load(file) == SCHEMA
     snapshot.compact(path)
     assert snapshot.verify(path)
-    newest = snapshot.list(path)[-1]
+    newest = snapshot.versions(path)[-1]
     assert Schema.load(os.path.join(newest.path, "schema.yaml")) == SCHEMA
     restored = model_of(SCHEMA, seed=2)
-    snapshot.restore_model(path, restored)
+    snapshot.restore(path, restored)
     assert scores(restored) == scores(model)
 
 
@@ -80,10 +78,10 @@ def test_schema_is_in_every_version(path):
 def test_same_meaning_is_restored(path, other, turned):
     saved, here = (other, SCHEMA) if turned else (SCHEMA, other)
     model = model_of(saved)
-    snapshot.save_model(path, model)
+    snapshot.save(path, model)
     restored = model_of(here, seed=2)
     assert scores(restored) != scores(model)
-    snapshot.restore_model(path, restored)
+    snapshot.restore(path, restored)
     assert scores(restored) == scores(model)
 
 
@@ -103,32 +101,32 @@ def test_same_meaning_is_restored(path, other, turned):
     ],
 )
 def test_another_meaning_is_refused(path, other, message):
-    snapshot.save_model(path, model_of(SCHEMA))
+    snapshot.save(path, model_of(SCHEMA))
     model = model_of(other, seed=2)
     before = scores(model)
     with pytest.raises(SnapshotError, match=message):
-        snapshot.restore_model(path, model)
+        snapshot.restore(path, model)
     assert scores(model) == before
 
 
 def test_damaged_schema_is_found(path):
     model = model_of(SCHEMA)
-    info = snapshot.save_model(path, model)
+    info = snapshot.save(path, model)
     file = os.path.join(info.path, "schema.yaml")
     with open(file) as source:
         text = source.read()
     with open(file, "w") as target:
         target.write(text.replace("item", "tiem"))
     with pytest.raises(snapshot.CorruptSnapshotError, match=r"schema\.yaml"):
-        snapshot.restore_model(path, model)
+        snapshot.restore(path, model)
 
 
 @pytest.mark.parametrize("encoding", ["hash", "int"])
 def test_served_model_takes_snapshots_of_its_schema(path, tmp_path, encoding):
     export = str(tmp_path / "served")
-    lodestar.export.saved_model(model_of(SCHEMA), export)
+    lodestar.export.save(model_of(SCHEMA), export)
     schema = Schema([Column.sparse("item", encoding=encoding)])
-    snapshot.save_model(path, model_of(schema, seed=2))
+    snapshot.save(path, model_of(schema, seed=2))
     if encoding == "int":
         with pytest.raises(
             SnapshotError,

@@ -16,7 +16,7 @@ def table(name="t", dim=4, **options):
 
 
 def optimizer(name="adagrad"):
-    return lodestar.optimizers.DynamicEmbeddingOptimizer(
+    return lodestar.optimizers.wrap(
         keras.optimizers.get(
             {"class_name": name, "config": {"learning_rate": 0.1}}
         )
@@ -33,7 +33,7 @@ def train(tables, ids, by, rows=None):
             loss += tf.reduce_sum(
                 (found - tf.cast(ids, tf.float32)[:, None]) ** 2
             )
-    hooks = [t.hook for t in tables]
+    hooks = [t for t in tables]
     by.apply(tape.gradient(loss, hooks), hooks)
 
 
@@ -68,7 +68,7 @@ def numbers(*values):
 def fill(t, ids, scale=1.0):
     """Rows that tell their id."""
     ids = np.asarray(ids, np.int64)
-    values = scale * (ids[:, None] + np.arange(t.dim) / 8)
+    values = scale * (ids[:, None] + np.arange(t.output_dim) / 8)
     t.insert_or_assign(ids, values.astype(t.dtype.as_numpy_dtype))
 
 

@@ -60,7 +60,7 @@ def refused(path, message, version=None):
     st.fill(new[0], [77])
     before = [st.content(t) for t in new[:2]]
     for read in (
-        lambda: snapshot.restore(path, new, version=version, extra="ignore"),
+        lambda: snapshot.restore(path, new, version=version, on_extra="ignore"),
         lambda: snapshot.verify(path, version),
     ):
         with pytest.raises(snapshot.CorruptSnapshotError, match=message):

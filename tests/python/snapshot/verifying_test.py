@@ -145,4 +145,4 @@ def test_a_list_leaves_out_what_goes_meanwhile(path, monkeypatch):
         return manifest(folder, version)
 
     monkeypatch.setattr(SnapshotFolder, "manifest", manifest_late)
-    assert [info.version for info in snapshot.list(path)] == [2]
+    assert [info.version for info in snapshot.versions(path)] == [2]

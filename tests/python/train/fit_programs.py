@@ -204,7 +204,7 @@ def validation_is_every_nth_epoch():
 def the_counter_of_a_wrapped_optimizer_counts():
     """That of the inner optimizer, which is the wrapper's."""
     inner = keras.optimizers.SGD(0.1)
-    ours = model(lodestar.optimizers.DynamicEmbeddingOptimizer(inner))
+    ours = model(lodestar.optimizers.wrap(inner))
     fit(ours, DATA, epochs=2, verbose=0)
     assert inner.iterations.numpy() == 24
 
@@ -292,14 +292,14 @@ def click_model(scope=None, optimizer=None):
     with scope or STRATEGY.scope():
         ids = keras.Input((None,), dtype="int64", ragged=True)
         embed = lodestar.layers.DynamicEmbedding(
-            4, combiner="mean", seed=1, init_salt=1, name="items"
+            4, combiner="mean", seed=(1, 1), name="items"
         )
         start = keras.initializers.GlorotUniform(seed=1)
         score = keras.layers.Dense(1, "sigmoid", True, start)(embed(ids))
         made = keras.Model(ids, score)
         inner = optimizer or keras.optimizers.Adam(0.05)
         made.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer(inner),
+            lodestar.optimizers.wrap(inner),
             "binary_crossentropy",
             metrics=["AUC", Samples(name="samples"), Clicks(name="clicks")],
         )
@@ -370,7 +370,7 @@ def what_cannot_be_trained_is_named():
         fit(bare, DATA)
     sums = keras.optimizers.SGD(gradient_accumulation_steps=2)
     with pytest.raises(ValueError, match="gradient_accumulation_steps"):
-        fit(model(lodestar.optimizers.DynamicEmbeddingOptimizer(sums)), DATA)
+        fit(model(lodestar.optimizers.wrap(sums)), DATA)
     scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
     with pytest.raises(ValueError, match="a LossScaleOptimizer looks at"):
         fit(model(scaled), DATA)
@@ -481,9 +481,7 @@ def tables_take_each_update_once():
         ]
         ours = keras.Model(inputs, keras.ops.sum(rows[0] + rows[1], -1))
         ours.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer(
-                keras.optimizers.SGD(-1.0)
-            ),
+            lodestar.optimizers.SGD(-1.0),
             # Of which every number of every row has the gradient 1.
             lambda y, y_pred: 64.0 * y_pred * (1.0 + y),
             steps_per_execution=2,
@@ -645,7 +643,7 @@ def a_lost_parameter_server_is_named(folder):
         """When the newest snapshot is of the middle of an epoch."""
 
         def on_train_batch_begin(self, batch, logs=None):
-            newest = lodestar.snapshot.list(folder)[-1:]
+            newest = lodestar.snapshot.versions(folder)[-1:]
             if newest and not newest[0].metadata["epoch_ended"]:
                 CLUSTER.kill("ps", 1)
 
@@ -699,7 +697,7 @@ def training_goes_on_from_a_snapshot(folder):
     assert history["AUC"][-1] > 0.9
     assert ours.optimizer.iterations.numpy() == 24 * (first + 3)
     alone = click_model(contextlib.nullcontext())
-    lodestar.snapshot.restore_model(folder, alone)
+    lodestar.snapshot.restore(folder, alone)
     here = alone.get_layer("items").table.export()
     np.testing.assert_array_equal(table.export().ids, here.ids)
     np.testing.assert_array_equal(table.export().rows, here.rows)

@@ -61,7 +61,7 @@ def an_epoch_has_no_batch_left(folder):
         ).history
 
     def place():
-        return lodestar.snapshot.list(folder)[-1].metadata
+        return lodestar.snapshot.versions(folder)[-1].metadata
 
     with pytest.raises(Died):
         train(Die())

@@ -31,9 +31,7 @@ def model():
         ids = keras.Input((), dtype="int64")
         rows = lodestar.layers.DynamicEmbedding(2, name="items")(ids)
         made = keras.Model(ids, keras.layers.Dense(1)(rows))
-        made.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer("adagrad"), "mse"
-        )
+        made.compile(lodestar.optimizers.Adagrad(), "mse")
     return made
 
 

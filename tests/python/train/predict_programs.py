@@ -22,7 +22,7 @@ def outputs_are_in_the_order_of_batches():
     np.testing.assert_allclose(found, wanted[:24], 1e-5)
     with STRATEGY.scope():
         ids = keras.Input((None,), dtype="int64", ragged=True)
-        rows = lodestar.layers.DynamicEmbedding(2, missing="initial")(ids)
+        rows = lodestar.layers.DynamicEmbedding(2, default_row="initial")(ids)
         ragged = keras.Model(ids, {"rows": rows, "ids": ids})
     data = tf.ragged.constant([[1, 2], [], [3]] * 8, dtype=tf.int64)
     found = predict(ragged, tf.data.Dataset.from_tensor_slices(data).batch(5))

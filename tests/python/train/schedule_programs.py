@@ -1,6 +1,5 @@
 """What fit_test.py runs of schedule, in the process of fit_programs.py."""
 
-import keras
 import pytest
 import tensorflow as tf
 from fit_programs import COORDINATOR, DATA, STRATEGY, model
@@ -14,20 +13,20 @@ from lodestar.train import fit, join, schedule
 def steps_are_scheduled_once():
     """What they take and give; what was traced before is traced again."""
     with STRATEGY.scope():
-        table = lodestar.EmbeddingVariable(2, initializer="zeros", name="own")
-        weight = tf.Variable(0.0)
-        sgd = lodestar.optimizers.DynamicEmbeddingOptimizer(
-            keras.optimizers.SGD(-1.0)
+        table = lodestar.EmbeddingVariable(
+            2, embeddings_initializer="zeros", name="own"
         )
-        sgd.build([table.hook, weight])
+        weight = tf.Variable(0.0)
+        sgd = lodestar.optimizers.SGD(-1.0)
+        sgd.build([table, weight])
     logs = UpdateLogs.of(STRATEGY)
 
     def add(ids, times):
         with tf.GradientTape() as tape:
             rows = table.lookup(ids, training=True)
             loss = (tf.reduce_sum(rows) + weight) * times
-        gradients = tape.gradient(loss, [table.hook, weight])
-        sgd.apply(gradients, [table.hook, weight])
+        gradients = tape.gradient(loss, [table, weight])
+        sgd.apply(gradients, [table, weight])
         return {"sum": tf.fill(tf.shape(ids), 2.0)}
 
     @tf.function

@@ -238,7 +238,7 @@ def test_what_can_be_fetched_of_a_model_of_one_input(name, tmp_path):
     path = tmp_path / "part"
     path.write_text("1 1 2 3 4\n1 0 1 5\n")
     ids = keras.Input((None,), dtype="int64", ragged=True, name="a")
-    feature = lodestar.Feature(dim=4, combiner="sum")
+    feature = lodestar.Feature(output_dim=4, combiner="sum")
     rows = lodestar.layers.EmbeddingCollection(
         {"a": feature, "b": feature}, name="rows"
     )({"a": ids, "b": ids})

@@ -206,7 +206,7 @@ def test_callbacks_of_lodestar_see_rounds(files, tmp_path):
     assert history.epoch == [0, 1]
     assert stats.get_state() == {"batches": 2 * STEPS}
     assert any(name.startswith("table/") for name in history.history)
-    infos = lodestar.snapshot.list(tmp_path / "snapshots")
+    infos = lodestar.snapshot.versions(tmp_path / "snapshots")
     assert infos[0].metadata["batch"] == 9
     assert infos[-1].metadata == {"epoch": 1, "batch": 23, "epoch_ended": True}
     other = make_model()

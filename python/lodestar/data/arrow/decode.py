@@ -393,7 +393,7 @@ def _fixed(
     column = binding.column
     values = elements.values
     if elements.missing is not None:
-        fill = column.missing if column.kind == "dense" else None
+        fill = column.fill_value if column.kind == "dense" else None
         if not isinstance(fill, (int, float)):
             fill = 0
         values = np.where(elements.missing, values.dtype.type(fill), values)
@@ -450,7 +450,9 @@ def _filled_lists(
     counts = np.where(null, width or 0, np.diff(offsets))
     filled = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=filled[1:])
-    fill = column.missing if isinstance(column.missing, (int, float)) else 0
+    fill = (
+        column.fill_value if isinstance(column.fill_value, (int, float)) else 0
+    )
     found = np.full(int(filled[-1]), fill, values.dtype)
     kept = np.repeat(~null, np.diff(offsets))
     found[np.repeat(~null, counts)] = values[kept]

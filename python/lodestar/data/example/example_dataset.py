@@ -34,7 +34,7 @@ def ExampleDataset(
 ) -> tf.data.Dataset:
     """Returns batches of `(features, label)` from TFRecord files of tf.Example.
 
-    The elements are those of `MultiSlotDataset`. Each column is the feature of
+    The elements are those of `open_dataset`. Each column is the feature of
     its name; other features are ignored. Equal values have the same meaning as
     in every other source, whether a feature stores them as int64, floats or
     bytes: an id column with `encoding="int"` reads the decimal number in bytes
@@ -43,7 +43,7 @@ def ExampleDataset(
     the first one that has a value.
 
     A missing feature, a string of `Schema.na_values`, and a NaN among integers
-    are missing values: none in a sparse column, `missing` in a dense column,
+    are missing values: none in a sparse column, `fill_value` in a dense column,
     and an error in a label or a one-hot column.
 
     Reading and parsing call no Python, so that tf.data workers can run them,
@@ -59,7 +59,7 @@ def ExampleDataset(
             names end in `.gz` are decompressed.
         schema: A `Schema`, the path of a schema file, or a list of `Column`s.
         batch_size: Samples per batch.
-        weights: See `MultiSlotDataset`.
+        weights: See `open_dataset`.
         **options: The options of `ReadOptions` except `open_command`.
             `num_parallel_files` applies with `deterministic=False` only.
 

@@ -247,7 +247,9 @@ def _allowed(column: Column) -> str:
 
 
 def _fill(column: Column) -> tf.Tensor:
-    missing = column.missing if isinstance(column.missing, (int, float)) else 0
+    missing = (
+        column.fill_value if isinstance(column.fill_value, (int, float)) else 0
+    )
     return tf.constant(missing, dtype_of(column))
 
 

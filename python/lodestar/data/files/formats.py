@@ -76,6 +76,10 @@ FORMATS = {
             (".txt", ".multislot"),
             MultiSlotWriter,
             dataset=MultiSlotDataset,
+            reads=(
+                *("mode", "pipe_command"),
+                *("ins_id", "parse_content", "parse_logkey"),
+            ),
         ),
         Format(
             "norm",

@@ -46,7 +46,7 @@ class Column:
             string. Whitespace around strings is ignored.
         hash_as: With `"hash"`: the column name to hash along with each string.
             Columns that share a table must share it. Defaults to `name`.
-        missing: The replacement for nulls and strings in `Schema.na_values`.
+        fill_value: The replacement for nulls and strings in `Schema.na_values`.
             Dense columns: a number; None means 0. Sparse columns: None, for no
             value. `"error"`: raise an error that names the row. Labels and
             one-hot columns always raise it.
@@ -72,7 +72,7 @@ class Column:
     weights_of: str | None = None
     encoding: str = "int"
     hash_as: str | None = None
-    missing: float | str | None = None
+    fill_value: float | str | None = None
     separator: str | None = None
     unit: str | None = None
     positive: str | None = None
@@ -189,28 +189,28 @@ class Column:
                 "`depth` must be 1, or 2 for a sparse column, got "
                 f"{self.depth!r}."
             )
-        self._check_missing()
+        self._check_fill_value()
 
-    def _check_missing(self) -> None:
-        missing: Any = self.missing
-        if missing == ERROR and self.kind in ("label", "one_hot"):
-            object.__setattr__(self, "missing", None)  # always an error
+    def _check_fill_value(self) -> None:
+        fill: Any = self.fill_value
+        if fill == ERROR and self.kind in ("label", "one_hot"):
+            object.__setattr__(self, "fill_value", None)  # always an error
             return
-        if missing is None or missing == ERROR:
+        if fill is None or fill == ERROR:
             return
         allowed = "'error' or None"
         if self.kind == "dense" and self.dtype == "float":
-            if is_number(missing) and not abs(missing) > _MAX_FLOAT32:
+            if is_number(fill) and not abs(fill) > _MAX_FLOAT32:
                 # math.nan is a single object, so the column equals itself.
-                value = math.nan if missing != missing else float(missing)
-                object.__setattr__(self, "missing", value)
+                value = math.nan if fill != fill else float(fill)
+                object.__setattr__(self, "fill_value", value)
                 return
             allowed = f"a float32, {allowed}"
         elif self.kind == "dense":
-            if _is_int(missing) and -(2**63) <= missing < 2**63:
+            if _is_int(fill) and -(2**63) <= fill < 2**63:
                 return
             allowed = f"an int64, {allowed}"
-        raise self._error(f"`missing` must be {allowed}, got {missing!r}.")
+        raise self._error(f"`fill_value` must be {allowed}, got {fill!r}.")
 
     @classmethod
     def label(
@@ -294,7 +294,7 @@ class Column:
     @property
     def missing_is_error(self) -> bool:
         """Whether a missing value is an error."""
-        return self.missing == ERROR or self.kind in ("label", "one_hot")
+        return self.fill_value == ERROR or self.kind in ("label", "one_hot")
 
     def describe(self) -> str:
         """Returns a short description of the column."""

@@ -43,5 +43,5 @@ def feature_of(column: Column, dtype: tf.DType) -> Feature:
     shape = [1] if column.kind == "label" else list(column.shape)
     if column.missing_is_error:
         return tf.io.FixedLenFeature(shape, dtype)
-    default = np.full(shape, column.missing or 0, dtype.as_numpy_dtype)
+    default = np.full(shape, column.fill_value or 0, dtype.as_numpy_dtype)
     return tf.io.FixedLenFeature(shape, dtype, default)

@@ -58,7 +58,7 @@ def schema_of_saved_model(path: StrPath) -> Any:
         raise ValueError(
             f"The SavedModel {os.fspath(path)!r} has no schema: there is no "
             f"file {FILE_NAME} in it. Export a model that is built on "
-            "`schema.inputs()` with lodestar.export.saved_model."
+            "`schema.inputs()` with lodestar.export.save."
         )
     return schema_class().load(file)
 

@@ -261,8 +261,8 @@ class Schema:
                 encoding="int",
                 hash_as=None,
                 # NaN is written for a missing value.
-                missing=column.missing
-                if column.missing != column.missing
+                fill_value=column.fill_value
+                if column.fill_value != column.fill_value
                 else None,
                 separator=None,
                 unit=None,
@@ -338,7 +338,7 @@ class Schema:
             Feature specs of the used columns by name. Sparse columns are a
             `tf.io.RaggedFeature` of int64, float32, or string if `encoding` is
             `"hash"` or `"hex"`. Dense columns are a `tf.io.FixedLenFeature` with
-            `missing` as the default, or ragged if a dim is -1. Labels have the
+            `fill_value` as the default, or ragged if a dim is -1. Labels have the
             shape `[1]`, and are strings if they have a `positive` value. One-hot
             columns are int64 scalars. Labels and one-hot columns have no default.
         """

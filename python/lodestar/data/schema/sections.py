@@ -28,11 +28,11 @@ _LABELS = {
 # names, and the other allowed keys.
 _FORMS: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "label": ("type", "binary", ("positive",)),
-    "dense": ("shape", 1, ("dtype", "missing", "separator", "unit")),
+    "dense": ("shape", 1, ("dtype", "fill_value", "separator", "unit")),
     "sparse": (
         "dtype",
         "uint64",
-        ("encoding", "hash_as", "missing", "separator", "unit", "depth"),
+        ("encoding", "hash_as", "fill_value", "separator", "unit", "depth"),
     ),
     "one_hot": ("size", None, ()),
 }

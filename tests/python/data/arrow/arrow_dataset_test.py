@@ -53,9 +53,7 @@ def test_an_error_of_a_row_is_a_few_lines(run):
         ids = keras.Input((None,), dtype="int64", ragged=True, name="i")
         rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")(ids)
         model = keras.Model({"i": ids}, keras.layers.Dense(1)(rows))
-        model.compile(
-            lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"), "mse"
-        )
+        model.compile(lodestar.optimizers.SGD(), "mse")
         model.fit(dataset, verbose=0)
 
     runs = {"eager": lambda: list(dataset), "function": read_all, "fit": fit}
@@ -114,7 +112,7 @@ def test_model_fit_knows_the_steps_of_an_epoch():
     )
     model = keras.Model(inputs, score)
     model.compile(
-        lodestar.optimizers.DynamicEmbeddingOptimizer("sgd"),
+        lodestar.optimizers.SGD(),
         "binary_crossentropy",
     )
     steps = keras.callbacks.LambdaCallback(

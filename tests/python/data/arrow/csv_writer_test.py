@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from lodestar.data import Column, Schema, open_dataset
 from lodestar.data.arrow.csv_writer import CsvWriter
-from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 SPEC = Schema(
     [

@@ -61,13 +61,13 @@ def test_nulls_of_lists(kind):
     for chunks in as_chunks(array):
         found = decode(Column.sparse("x"), chunks)
         assert found == ([[1, 2], [], [3]], {})
-        found = decode(Column.dense("x", (2,), missing=-1), chunks)
+        found = decode(Column.dense("x", (2,), fill_value=-1), chunks)
         assert found == ([[1, 2], [-1, -1], [3, -1]], {})
         found = decode(Column.dense("x", (2,)), chunks)
         assert found == ([[1, 2], [0, 0], [3, 0]], {})
         for column in (
-            Column.sparse("x", missing="error"),
-            Column.dense("x", (2,), missing="error"),
+            Column.sparse("x", fill_value="error"),
+            Column.dense("x", (2,), fill_value="error"),
         ):
             _, bad = decode(column, chunks)
             assert bad == {
@@ -82,13 +82,13 @@ def test_nulls_of_single_values(arrow_type):
     array = pa.array([7, None, 8]).cast(arrow_type)
     assert decode(Column.sparse("x"), array) == ([[7], [], [8]], {})
     assert decode(Column.dense("x"), array) == ([[7], [0], [8]], {})
-    missing = Column.dense("x", missing=0.5)
+    missing = Column.dense("x", fill_value=0.5)
     assert decode(missing, array) == ([[7], [0.5], [8]], {})
-    integers = Column.dense("x", dtype="uint64", missing=-1)
+    integers = Column.dense("x", dtype="uint64", fill_value=-1)
     assert decode(integers, array) == ([[7], [-1], [8]], {})
     for column in (
-        Column.sparse("x", missing="error"),
-        Column.dense("x", missing="error"),
+        Column.sparse("x", fill_value="error"),
+        Column.dense("x", fill_value="error"),
         Column.label("x", binary=False),
         Column.one_hot("x", 9),
     ):
@@ -139,7 +139,7 @@ def test_nulls_of_lists_of_lists():
     array = pa.array([[[1, None], None, []], None, [[None]], []])
     column = Column.sparse("x", depth=2)
     assert decode(column, array) == ([[[1], [], []], [], [[]], []], {})
-    _, bad = decode(Column.sparse("x", depth=2, missing="error"), array)
+    _, bad = decode(Column.sparse("x", depth=2, fill_value="error"), array)
     assert sorted(bad) == [0, 1, 2]
     assert bad[1] == "row 1: column 'x': found null, expected a list"
 

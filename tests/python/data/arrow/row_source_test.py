@@ -55,7 +55,7 @@ def test_fields_of_structs(chunked):
         source,
         Column.sparse("user.id"),
         zips,
-        Column.dense("user.home.at", (2,), missing=-1),
+        Column.dense("user.home.at", (2,), fill_value=-1),
         Column.sparse("a.c"),
     )
     assert found == [

@@ -95,7 +95,7 @@ def test_missing_values_of_frames():
         }
     )
     schema = [
-        Column.dense("x", missing=-1),
+        Column.dense("x", fill_value=-1),
         Column.sparse("c", encoding="hash"),
         Column.sparse("i"),
         Column.sparse("f"),

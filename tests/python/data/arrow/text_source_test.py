@@ -62,7 +62,7 @@ def rows_of(source, columns, na_values=NA_VALUES):
 
 
 def hashed(name):
-    return Column.sparse(name, encoding="hash", missing="error")
+    return Column.sparse(name, encoding="hash", fill_value="error")
 
 
 def ids_of(name, texts):
@@ -194,7 +194,7 @@ def test_bytes_that_are_not_text(opened, blocks, size):
 def test_missing_values(opened):
     text = "x,c,s\n1.5,a,7\n,,\nNA,?,NULL\n - ,-,-\n" + '"","","NA"\n'
     columns = [
-        Column.dense("x", missing=-1),
+        Column.dense("x", fill_value=-1),
         Column.sparse("c", encoding="hash"),
         Column.sparse("s"),
     ]
@@ -207,8 +207,8 @@ def test_missing_values(opened):
     assert len(bad) == 2 and "line 4: column 'x': found 'NA'" in bad[0]
     assert found["c"] == [ids_of("c", ["a"])[0], [], []]
     strict = [
-        Column.dense("x", missing="error"),
-        Column.sparse("s", missing="error"),
+        Column.dense("x", fill_value="error"),
+        Column.sparse("s", fill_value="error"),
     ]
     _, bad = rows_of(opened(text), strict)
     assert [text.partition(":")[0] for text in bad] == [
@@ -253,7 +253,7 @@ def test_several_values_in_a_field(opened):
 
 def test_dense_columns_over_several_fields(opened):
     text = "x_0,y,x_1,x_2\n1,a,2,3\n4,b,,x\n7,c,8,9.5\n"
-    columns = [Column.dense("x", (3,), missing=-1), hashed("y")]
+    columns = [Column.dense("x", (3,), fill_value=-1), hashed("y")]
     source = opened(text)
     source.check_names(["x", "y"])
     found, bad = rows_of(source, columns)

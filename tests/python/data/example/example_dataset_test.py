@@ -20,7 +20,8 @@ from lodestar.data.example import example_records
 from lodestar.data.example.example_dataset import ExampleDataset
 from lodestar.data.example.example_writer import ExampleWriter
 from lodestar.data.files.find_format import one_format
-from lodestar.paddle import MultiSlotDataset, MultiSlotWriter
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
+from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 SPEC = Schema(
     [

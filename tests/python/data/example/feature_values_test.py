@@ -164,7 +164,7 @@ def test_separated_strings(tmp_path):
         hashed(["a", "b"]),
         hashed(["a"]),
     ]
-    column = Column.dense("c", [2], separator=";", missing=-1)
+    column = Column.dense("c", [2], separator=";", fill_value=-1)
     found = read(tmp_path, column, "1;2.5", "NA", "NA;4")
     assert found == [[1, 2.5], [-1, -1], [-1, 4]]
     # Lists of numbers need no separator.
@@ -183,20 +183,20 @@ def test_separated_strings(tmp_path):
 )
 @pytest.mark.parametrize("missing", [None, -1.5])
 def test_dense_floats(tmp_path, values, missing):
-    column = Column.dense("c", [2], missing=missing)
+    column = Column.dense("c", [2], fill_value=missing)
     fill = missing or 0.0
     assert read(tmp_path, column, *values) == [[1, 2], [fill, fill]]
 
 
 def test_dense_integers(tmp_path):
-    column = Column.dense("c", [1], dtype="uint64", missing=2**62)
+    column = Column.dense("c", [1], dtype="uint64", fill_value=2**62)
     for values in [7, None], ["7", "NA"], [7.0, NAN], [7.0, None]:
         assert read(tmp_path, column, *values) == [[7], [2**62]]
 
 
 def test_a_nan_of_a_dense_column_is_missing(tmp_path):
     for values in [NAN, 1.0], ["nan", "1"]:
-        column = Column.dense("c", missing=-1)
+        column = Column.dense("c", fill_value=-1)
         assert read(tmp_path, column, *values) == [[-1], [1]]
     found = read(tmp_path, Column.sparse("c", dtype="float"), [1.0, NAN])
     assert np.isnan(found[0][1])
@@ -225,9 +225,9 @@ def test_labels(tmp_path):
         Column.label("c"),
         Column.label("c", positive="2"),
         Column.one_hot("c", 3),
-        Column.dense("c", missing="error"),
-        Column.sparse("c", missing="error"),
-        Column.sparse("c", missing="error", encoding="hash"),
+        Column.dense("c", fill_value="error"),
+        Column.sparse("c", fill_value="error"),
+        Column.sparse("c", fill_value="error", encoding="hash"),
     ],
     ids=str,
 )

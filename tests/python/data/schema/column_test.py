@@ -15,7 +15,7 @@ def test_number_of_values_of_the_other_kinds():
 def test_defaults():
     column = Column.sparse("C1")
     assert (column.dtype, column.encoding, column.depth) == ("uint64", "int", 1)
-    for field in "hash_as", "missing", "separator", "unit", "positive":
+    for field in "hash_as", "fill_value", "separator", "unit", "positive":
         assert getattr(column, field) is None
     assert Column.dense("I").shape == (1,)
     assert Column.dense("I").dtype == "float"
@@ -31,20 +31,20 @@ def test_why_is_not_compared():
 def test_a_missing_value_is_an_error():
     assert Column.label("y").missing_is_error
     assert Column.one_hot("h", 7).missing_is_error
-    assert Column.dense("I", missing="error").missing_is_error
-    assert Column.sparse("C", missing="error").missing_is_error
+    assert Column.dense("I", fill_value="error").missing_is_error
+    assert Column.sparse("C", fill_value="error").missing_is_error
     for column in (
         Column.sparse("C"),
         Column.dense("I"),
-        Column.dense("I", missing=-1.0),
+        Column.dense("I", fill_value=-1.0),
     ):
         assert not column.missing_is_error
-    nan = Column.dense("I", missing=float("nan"))
-    assert nan == Column.dense("I", missing=float("nan"))
-    assert repr(Column.dense("I", missing=-1).missing) == "-1.0"
+    nan = Column.dense("I", fill_value=float("nan"))
+    assert nan == Column.dense("I", fill_value=float("nan"))
+    assert repr(Column.dense("I", fill_value=-1).fill_value) == "-1.0"
     # Says what is so anyway, and needs no entry in a schema file.
-    assert Column.label("y", missing="error") == Column.label("y")
-    assert Column.one_hot("h", 7, missing="error") == Column.one_hot("h", 7)
+    assert Column.label("y", fill_value="error") == Column.label("y")
+    assert Column.one_hot("h", 7, fill_value="error") == Column.one_hot("h", 7)
 
 
 @pytest.mark.parametrize(
@@ -87,32 +87,32 @@ def test_a_missing_value_is_an_error():
             "`hash_as` must be a non-empty string or None, got ''",
         ),
         (
-            lambda: Column.sparse("a", missing=0),
-            "`missing` must be 'error' or None, got 0",
+            lambda: Column.sparse("a", fill_value=0),
+            "`fill_value` must be 'error' or None, got 0",
         ),
         (
-            lambda: Column.label("a", missing=0),
-            "`missing` must be 'error' or None, got 0",
+            lambda: Column.label("a", fill_value=0),
+            "`fill_value` must be 'error' or None, got 0",
         ),
         (
-            lambda: Column.dense("a", missing="zero"),
-            "`missing` must be a float32, 'error' or None, got 'zero'",
+            lambda: Column.dense("a", fill_value="zero"),
+            "`fill_value` must be a float32, 'error' or None, got 'zero'",
         ),
         (
-            lambda: Column.dense("a", missing=True),
-            "`missing` must be a float32, 'error' or None, got True",
+            lambda: Column.dense("a", fill_value=True),
+            "`fill_value` must be a float32, 'error' or None, got True",
         ),
         (
-            lambda: Column.dense("a", dtype="uint64", missing=0.5),
-            "`missing` must be an int64, 'error' or None, got 0.5",
+            lambda: Column.dense("a", dtype="uint64", fill_value=0.5),
+            "`fill_value` must be an int64, 'error' or None, got 0.5",
         ),
         (
-            lambda: Column.dense("a", dtype="uint64", missing=2**63),
-            "`missing` must be an int64, 'error' or None, got 9223372036854775",
+            lambda: Column.dense("a", dtype="uint64", fill_value=2**63),
+            "`fill_value` must be an int64, 'error' or None, got 9223372036854775",
         ),
         (
-            lambda: Column.dense("a", missing=1e39),
-            r"`missing` must be a float32, 'error' or None, got 1e\+39",
+            lambda: Column.dense("a", fill_value=1e39),
+            r"`fill_value` must be a float32, 'error' or None, got 1e\+39",
         ),
         (
             lambda: Column.sparse("a", separator=""),

@@ -10,7 +10,7 @@ import tensorflow as tf
 import lodestar
 from lodestar.data import Column, Schema
 from lodestar.data.schema import ColumnInput, keras_inputs
-from lodestar.paddle import MultiSlotDataset
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SCHEMA = Schema(
     [

@@ -227,7 +227,7 @@ def test_weights_are_written(tmp_path):
         (Column.dense("x", []), r"`shape`=\(\)"),
         (Column.dense("x", [-1]), r"`shape`=\(-1,\)|`kind`='dense'"),
         (Column.dense("x", [-1, 2]), r"`shape`=\(-1, 2\)|`kind`='dense'"),
-        (Column.dense("x", missing=1.0), "`missing`=1.0"),
+        (Column.dense("x", fill_value=1.0), "`fill_value`=1.0"),
         (Column.sparse("x", encoding="hex"), "`encoding`='hex'"),
         (Column.sparse("x", encoding="hash", hash_as="y"), "`hash_as`='y'"),
         (Column.sparse("x", separator="|"), r"`separator`='\|'"),

@@ -57,7 +57,7 @@ DENSE = st.builds(
     SHAPES,
     dtype=st.just("float"),
     used=st.booleans(),
-    missing=MISSING
+    fill_value=MISSING
     | st.floats(width=32, allow_infinity=False)
     | st.integers(-(2**70), 2**70),
     **READING,
@@ -66,10 +66,10 @@ DENSE = st.builds(
     TEXT,
     SHAPES,
     dtype=st.just("uint64"),
-    missing=MISSING | st.integers(-(2**63), 2**63 - 1),
+    fill_value=MISSING | st.integers(-(2**63), 2**63 - 1),
     **READING,
 )
-SPARSE_OPTIONS = {"missing": MISSING, "depth": st.integers(1, 2), **READING}
+SPARSE_OPTIONS = {"fill_value": MISSING, "depth": st.integers(1, 2), **READING}
 FLOATS = st.builds(
     Column.sparse,
     TEXT,
@@ -186,12 +186,12 @@ def test_how_values_are_read(tmp_path):
     text = """
 label: {click: {type: binary, positive: clk}, rating: float}
 dense:
-  price: {shape: 1, missing: -1.5}
-  n: {shape: [2], dtype: uint64, missing: error, separator: '|'}
+  price: {shape: 1, fill_value: -1.5}
+  n: {shape: [2], dtype: uint64, fill_value: error, separator: '|'}
   at: {shape: [], dtype: uint64, unit: s}
 sparse:
   user: {}
-  city: {encoding: hash, hash_as: place, missing: error}
+  city: {encoding: hash, hash_as: place, fill_value: error}
   tags: {encoding: hex, separator: json, depth: 2}
   day: {unit: D}
   w: float
@@ -201,12 +201,14 @@ na_values: ['-', '']
     assert list(schema) == [
         Column.label("click", positive="clk"),
         Column.label("rating", dtype="float", binary=False),
-        Column.dense("price", [1], missing=-1.5),
-        Column.dense("n", [2], dtype="uint64", missing="error", separator="|"),
+        Column.dense("price", [1], fill_value=-1.5),
+        Column.dense(
+            "n", [2], dtype="uint64", fill_value="error", separator="|"
+        ),
         Column.dense("at", [], dtype="uint64", unit="s"),
         Column.sparse("user"),
         Column.sparse(
-            "city", encoding="hash", hash_as="place", missing="error"
+            "city", encoding="hash", hash_as="place", fill_value="error"
         ),
         Column.sparse("tags", encoding="hex", separator="json", depth=2),
         Column.sparse("day", unit="D"),
@@ -369,7 +371,10 @@ def test_number_of_values_of_a_shape(tmp_path, shape, num_values, multiple):
             "sparse: {a: {type: int}}",
             "'sparse': 'a' has the unknown key 'type'",
         ),
-        ("one_hot: {a: {missing: 1}}", "'a' has the unknown key 'missing'"),
+        (
+            "one_hot: {a: {fill_value: 1}}",
+            "'a' has the unknown key 'fill_value'",
+        ),
         ("one_hot: {a: {}}", "'a' has no 'size'"),
         ("label: {y: {positive: yes}}", "`positive` must be .* got True"),
         ("sparse: [a]\nna_values: '-'", "key 'na_values': must be a list of"),

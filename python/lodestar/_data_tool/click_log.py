@@ -1,0 +1,306 @@
+"""A click log shaped like Criteo's whose click probabilities are known.
+
+Each sample has 13 floats and 26 id slots, of one or several ids, some empty.
+The click is drawn with probability sigmoid(logit),
+
+    logit = bias + sum over floats of a_j x_j
+                 + sum over id slots of the mean of w[slot][id] over its ids
+                 + two interactions between the ids of two slots,
+
+where w is a fixed function of (seed, slot, id). Ids follow a zipf law, and the
+vocabulary of a slot grows with time: some ids are seen only late in the log.
+As the probabilities are known, so is the best AUC that any model can have.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lodestar._data_tool.exact_auc import exact_auc
+from lodestar._files import AtomicFile, as_path, remove_unfinished
+from lodestar._typing import StrPath
+from lodestar.data.sample_writer import SampleWriter
+from lodestar.data.schema import Column, Schema
+from lodestar.paddle.multislot_writer import MultiSlotWriter
+
+NUM_FLOATS = 13
+# Per id slot: how many ids it starts with.
+_VOCABULARY = (
+    1000, 500, 20000, 10000, 200, 50, 8000, 400, 50, 15000, 4000, 20000, 3000,
+    60, 6000, 18000, 50, 3500, 1500, 80, 20000, 50, 100, 12000, 120, 9000,
+)  # fmt: skip
+# These slots hold up to four ids, zero included; the others one each.
+_SEVERAL = (6, 13, 19, 25)
+# In these a share of the samples has no id.
+_OFTEN_EMPTY = {8: 0.05, 18: 0.3, 24: 0.2}
+# An id of a large slot is, with this probability, one of its newest.
+_NEW_SHARE = 0.05
+_LARGE = 1000
+# Slots with exactly one id a sample.
+_INTERACTIONS = ((4, 5), (15, 16))
+_INTERACTION_SIZE = 8
+# Ids of slot s are (s + 1) * _ID_STRIDE + number: distinct across slots, and
+# still readable.
+_ID_STRIDE = 1_000_000
+_TARGET_RATE = 0.25
+_CHUNK_ROWS = 8192
+
+
+def click_log_schema() -> Schema:
+    """Label `click`, floats `I1`..`I13` of one value, id slots `C1`..`C26`."""
+    return Schema(
+        [Column.label("click")]
+        + [Column.dense(f"I{j + 1}") for j in range(NUM_FLOATS)]
+        + [Column.sparse(f"C{s + 1}") for s in range(len(_VOCABULARY))]
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ClickLog:
+    """What `generate_click_log` wrote.
+
+    Attributes:
+        files: MultiSlot files, in the order of time.
+        probability_files: For each of them a `.npy` file with float32
+            `[samples, 2]`: the click's probability and the click.
+        schema_file: The schema file of all of them.
+    """
+
+    files: list[str]
+    probability_files: list[str]
+    schema_file: str
+
+    def best_auc(self, first: int = 0, last: int | None = None) -> float:
+        """The AUC of the true probabilities on files `[first, last)`."""
+        pairs = [np.load(p) for p in self.probability_files[first:last]]
+        found = np.concatenate(pairs)
+        return exact_auc(found[:, 1], found[:, 0])
+
+
+def generate_click_log(
+    directory: StrPath,
+    num_samples: int = 300_000,
+    num_files: int = 8,
+    *,
+    seed: int = 0,
+    one_id: bool = False,
+    writer: Callable[[str, Schema], SampleWriter] = MultiSlotWriter,
+    suffix: str = ".txt",
+    on_progress: Callable[[int], None] | None = None,
+) -> ClickLog:
+    """Writes a click log into `directory`, which is made if needed.
+
+    Files: `part-00000.txt`, ... in the order of time, beside each
+    `part-00000.npy`, and `schema.yaml`. Equal arguments give equal bytes. Memory
+    does not grow with `num_samples`, but for the probabilities of one file. If
+    it fails, nothing of the log is left.
+
+    Args:
+        directory: Where to write; files of these names are replaced.
+        num_samples: Samples in all, at least `num_files`.
+        num_files: Files to spread them over, each a stretch of time.
+        seed: Of everything, at least 0.
+        one_id: Whether every id slot has exactly one id a sample, as Raw files
+            need it.
+        writer: Makes the writer of a file.
+        suffix: Of the files.
+        on_progress: Called with the number of samples of each piece written.
+
+    Raises:
+        ValueError: `num_files` < 1, `num_samples` < `num_files` or `seed` < 0,
+            or the format of `writer` cannot hold such samples.
+        OSError, tf.errors.OpError: `directory` cannot be written.
+    """
+    if num_files < 1 or num_samples < num_files:
+        raise ValueError(
+            "wanted at least one file and one sample a file, found "
+            f"`num_samples`={num_samples} and `num_files`={num_files}"
+        )
+    if seed < 0:
+        raise ValueError(f"`seed` must be at least 0, found {seed}")
+    directory = as_path(directory)
+    is_new = not os.path.exists(directory)
+    stems = [
+        os.path.join(directory, f"part-{part:05d}") for part in range(num_files)
+    ]
+    log = ClickLog(
+        [f"{stem}{suffix}" for stem in stems],
+        [f"{stem}.npy" for stem in stems],
+        os.path.join(directory, "schema.yaml"),
+    )
+    begun: dict[str, int | None] = {}
+    try:
+        os.makedirs(directory, exist_ok=True)
+        model = _Model(seed, one_id)
+        _write(log, num_samples, seed, model, writer, on_progress, begun)
+    except BaseException:
+        for path, before in begun.items():
+            with contextlib.suppress(OSError):
+                remove_unfinished(path)
+                if _inode(path) != before:
+                    os.remove(path)
+        if is_new:
+            with contextlib.suppress(OSError):
+                os.rmdir(directory)
+        raise
+    return log
+
+
+def _write(
+    log: ClickLog,
+    num_samples: int,
+    seed: int,
+    model: "_Model",
+    make_writer: Callable[[str, Schema], SampleWriter],
+    on_progress: Callable[[int], None] | None,
+    begun: dict[str, int | None],
+) -> None:
+    """Writes the log; notes in `begun` what is at a path before it is written."""
+    spec = click_log_schema()
+    begun[log.schema_file] = _inode(log.schema_file)
+    spec.save(log.schema_file)
+    num_files = len(log.files)
+    bounds = np.linspace(0, num_samples, num_files + 1).astype(np.int64)
+    for part, (begin, end) in enumerate(itertools.pairwise(bounds)):
+        rng = np.random.default_rng([seed, 1, part])
+        pairs = []
+        begun[log.files[part]] = _inode(log.files[part])
+        with make_writer(log.files[part], spec) as writer:
+            for first in range(begin, end, _CHUNK_ROWS):
+                rows = min(_CHUNK_ROWS, end - first)
+                time = (first + np.arange(rows)) / num_samples
+                columns, probability = model.sample(rng, time)
+                writer.write_batch(columns)
+                pairs.append(np.stack([probability, columns["click"]], axis=1))
+                if on_progress is not None:
+                    on_progress(rows)
+        probabilities = log.probability_files[part]
+        begun[probabilities] = _inode(probabilities)
+        with AtomicFile(probabilities) as file:
+            np.save(file, np.concatenate(pairs).astype(np.float32))
+
+
+def _inode(path: str) -> int | None:
+    """Of the file there; None: there is none."""
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_ino
+    return None
+
+
+class _Model:
+    """The true probabilities, fixed by the seed."""
+
+    def __init__(self, seed: int, one_id: bool):
+        self._one_id = one_id
+        rng = np.random.default_rng([seed, 0])
+        # Of fixed length, so that the best AUC hardly depends on the seed.
+        weights = rng.normal(size=NUM_FLOATS)
+        self._float_weights = weights / np.linalg.norm(weights)
+        self._cumulative, self._weights, self._num_new = [], [], []
+        for slot, size in enumerate(_VOCABULARY):
+            exponent = 1.2 + 0.5 * rng.random()
+            share = np.arange(1, size + 1) ** -exponent
+            self._cumulative.append(np.cumsum(share) / share.sum())
+            # Large slots gain a tenth of their ids over the whole log.
+            num_new = size // 10 if size >= _LARGE else 0
+            self._num_new.append(num_new)
+            # Most of the signal is in frequent ids, so that a few hundred
+            # thousand samples are enough to learn nearly all of it.
+            spread = 0.27 / (1 + np.arange(size + num_new) / 5.0)
+            spread[size:] = 0.05
+            slot_rng = np.random.default_rng([seed, 2, slot])
+            self._weights.append(slot_rng.normal(size=size + num_new) * spread)
+        self._tables = [
+            rng.normal(0.0, 0.1, (_INTERACTION_SIZE, _INTERACTION_SIZE))
+            for _ in _INTERACTIONS
+        ]
+        self._bias = 0.0
+        logits = self._draw(np.random.default_rng([seed, 3]), _TIMES)[1]
+        self._bias = _bias_for_rate(logits, _TARGET_RATE)
+
+    def sample(
+        self, rng: np.random.Generator, time: np.ndarray
+    ) -> tuple[dict[str, Any], np.ndarray]:
+        """Columns for `MultiSlotWriter.write_batch`, and probabilities [N]."""
+        columns, logits = self._draw(rng, time)
+        probability = 1 / (1 + np.exp(-logits))
+        clicks = rng.random(len(time)) < probability
+        return {"click": clicks.astype(np.int64), **columns}, probability
+
+    def _draw(
+        self, rng: np.random.Generator, time: np.ndarray
+    ) -> tuple[dict[str, Any], np.ndarray]:
+        rows = len(time)
+        columns: dict[str, Any] = {}
+        logits = np.full(rows, self._bias)
+        # Rounded as they are written, so that the logit belongs to the text.
+        floats = rng.normal(size=(rows, NUM_FLOATS)).round(4)
+        logits += floats @ self._float_weights
+        for j in range(NUM_FLOATS):
+            columns[f"I{j + 1}"] = floats[:, j]
+        only = {}
+        for slot in range(len(_VOCABULARY)):
+            counts = self._counts(rng, slot, rows)
+            numbers = self._numbers(rng, slot, np.repeat(time, counts))
+            splits = np.concatenate([[0], np.cumsum(counts)])
+            # Prefix sums, since reduceat has no empty segments.
+            sums = np.concatenate(
+                [[0], np.cumsum(self._weights[slot][numbers])]
+            )
+            logits += (sums[splits[1:]] - sums[splits[:-1]]) / np.maximum(
+                counts, 1
+            )
+            if any(slot in pair for pair in _INTERACTIONS):
+                only[slot] = numbers
+            ids = numbers + (slot + 1) * _ID_STRIDE
+            columns[f"C{slot + 1}"] = (ids, splits)
+        for (a, b), table in zip(_INTERACTIONS, self._tables):
+            logits += table[
+                only[a] % _INTERACTION_SIZE, only[b] % _INTERACTION_SIZE
+            ]
+        return columns, logits
+
+    def _counts(
+        self, rng: np.random.Generator, slot: int, rows: int
+    ) -> np.ndarray:
+        if self._one_id:
+            return np.ones(rows, np.int64)
+        if slot in _SEVERAL:
+            return rng.integers(0, 5, rows)
+        if slot in _OFTEN_EMPTY:
+            return (rng.random(rows) >= _OFTEN_EMPTY[slot]).astype(np.int64)
+        return np.ones(rows, np.int64)
+
+    def _numbers(
+        self, rng: np.random.Generator, slot: int, time: np.ndarray
+    ) -> np.ndarray:
+        """Ids within the slot: zipf over the old ones, now and then a new one."""
+        cumulative = self._cumulative[slot]
+        numbers = np.searchsorted(cumulative, rng.random(len(time)))
+        numbers = np.minimum(numbers, len(cumulative) - 1)
+        num_new = self._num_new[slot]
+        if num_new:
+            newest = (time * num_new).astype(np.int64)
+            age = rng.geometric(0.05, len(time)) - 1
+            is_new = (rng.random(len(time)) < _NEW_SHARE) & (newest >= age)
+            numbers = np.where(is_new, len(cumulative) + newest - age, numbers)
+        return numbers
+
+
+_TIMES = np.linspace(0, 1, 20_000, endpoint=False)
+
+
+def _bias_for_rate(logits: np.ndarray, rate: float) -> float:
+    low, high = -20.0, 20.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if np.mean(1 / (1 + np.exp(-(logits + middle)))) < rate:
+            low = middle
+        else:
+            high = middle
+    return middle

@@ -1,0 +1,116 @@
+"""An embedding variable's rows as they are, for lookups with plain TensorFlow ops."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar.embedding import initializers
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.export.plain.id_index import IdIndex
+from lodestar.export.plain.initial_rows import InitialRows
+from lodestar.export.plain.stored_rows import StoredRows
+from lodestar.ops import id_hash
+
+
+class EmbeddingTable(tf.Module):
+    """Ids and rows of a table, which is read once and not changed.
+
+    Raises:
+        ValueError: Rows, or values of missing ids, that cannot be kept as
+            `dtype` of StoredRows.
+    """
+
+    def __init__(self, table: EmbeddingVariable, index: str, dtype: str | None):
+        super().__init__()
+        what = f"the table {table.name!r}"
+        content = table.export_all(with_rows=False)
+        ids = content["ids"]
+
+        def read(begin: int, end: int) -> tf.Tensor:
+            rows, _ = table.find(ids[begin:end])
+            return rows
+
+        self._dim = table.output_dim
+        self._dtype = table.row_dtype
+        self._index = IdIndex(ids, index)
+        self._rows = StoredRows(
+            read,
+            (ids.shape[0], table.output_dim),
+            table.row_dtype,
+            dtype,
+            what,
+        )
+        _, self._missing_row, self._missing = table.collection_inputs()
+        # Where `missing` asks for them.
+        self._shared: Any = None
+        self._initial: Any = None
+        if self._missing == "shared":
+            shared = content["shared_rows"]
+            self._shared = StoredRows(
+                lambda begin, end: shared[begin:end],
+                tuple(shared.shape),
+                table.row_dtype,
+                dtype,
+                what,
+            )
+        elif self._missing == "initial":
+            # Of the table's content: a restored table keeps what it was.
+            _, seed, salt, _ = content["counters"].numpy().tolist()
+            self._initial = InitialRows(
+                initializers.initializer_attrs(
+                    table.get_config()["embeddings_initializer"]
+                ),
+                seed,
+                salt,
+                self._dim,
+                self._dtype,
+            )
+        self.lookup = tf.function(
+            self._lookup, input_signature=[tf.TensorSpec([None], tf.int64)]
+        )
+
+    def _lookup(self, ids: tf.Tensor) -> tf.Tensor:
+        rows, _ = self.find(ids, self._missing_row, self._missing, None)
+        return rows
+
+    def find(
+        self,
+        ids: tf.Tensor,
+        missing_row: tf.Tensor,
+        missing: str,
+        padding_id: int | None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """As `embedding_ops.find`, of this table."""
+        flat = tf.reshape(ids, [-1])
+        places = self._index.find(flat)
+        found = places >= 0
+        rows = tf.where(
+            found[:, tf.newaxis],
+            self._rows.gather(places),
+            self._missing_rows(flat, missing_row, missing),
+        )
+        if padding_id is not None:
+            real = tf.not_equal(flat, padding_id)
+            found = tf.logical_and(found, real)
+            rows = tf.where(real[:, tf.newaxis], rows, tf.zeros_like(rows))
+        rows = tf.reshape(rows, tf.concat([tf.shape(ids), [self._dim]], 0))
+        rows = tf.ensure_shape(rows, ids.shape.concatenate([self._dim]))
+        found = tf.ensure_shape(tf.reshape(found, tf.shape(ids)), ids.shape)
+        return rows, found
+
+    def _missing_rows(
+        self, ids: tf.Tensor, missing_row: tf.Tensor, missing: str
+    ) -> tf.Tensor:
+        """What `ids` `[M]` read if they have no row; broadcasts to `[M, D]`."""
+        if missing == "vector":
+            return missing_row
+        if missing == "initial":
+            return self._initial.draw(ids)
+        if missing == "shared":
+            return self._shared.gather(self._shared_places(ids))
+        return tf.zeros([self._dim], self._dtype)
+
+    def _shared_places(self, ids: tf.Tensor) -> tf.Tensor:
+        words = tf.bitcast(id_hash.mixed(ids), tf.uint64)
+        places = words % tf.constant(self._shared.count, tf.uint64)
+        return tf.bitcast(places, tf.int64)

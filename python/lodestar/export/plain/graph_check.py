@@ -1,0 +1,83 @@
+"""Finds our ops in traced functions."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+_PREFIX = "Lodestar>"
+
+
+def check_plain_ops(
+    function: tf.types.experimental.ConcreteFunction, layers: Iterable[str]
+) -> None:
+    """Raises ValueError if `function` or one that it calls has one of our ops.
+
+    It names the one of the model's `layers` that the op is in.
+    """
+    layers = set(layers)
+    found: dict[str, set[str]] = {}
+    for node in all_nodes(function.graph):
+        if node.op.startswith(_PREFIX):
+            found.setdefault(_place(node.name, layers), set()).add(node.op)
+    if not found:
+        return
+    text = "; ".join(
+        f"{place}: {', '.join(sorted(ops))}"
+        for place, ops in sorted(found.items())
+    )
+    raise ValueError(
+        f"`model` has ops for which there is none in plain TensorFlow: {text}. "
+        "lodestar.export.save exports it with Lodestar's ops."
+    )
+
+
+def all_nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph and of its functions."""
+    graph_def = graph.as_graph_def()
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
+
+
+def captured(trace: tf.types.experimental.ConcreteFunction) -> set[int]:
+    """The id() of each tensor from outside that `trace` reads."""
+    return {id(outer) for outer, _ in trace.graph.captures}
+
+
+def inner_functions_have_our_ops(
+    trace: tf.types.experimental.ConcreteFunction,
+) -> bool:
+    """Whether a tf.function that `trace` calls has one of our ops."""
+    graph = trace.graph.as_graph_def()
+    functions = {f.signature.name: f.node_def for f in graph.library.function}
+    nodes = list(graph.node)
+    nodes += [node for body in functions.values() for node in body]
+    calls = [
+        node.attr["f"].func.name
+        for node in nodes
+        if node.op in ("PartitionedCall", "StatefulPartitionedCall")
+    ]
+    seen: set[str] = set()
+    while calls:
+        name = calls.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for node in functions[name]:
+            if node.op.startswith(_PREFIX):
+                return True
+            for attr in node.attr.values():
+                used = [attr.func.name, *(f.name for f in attr.list.func)]
+                calls += [f for f in used if f in functions]
+    return False
+
+
+def _place(node: str, layers: set[str]) -> str:
+    """Where a node is, by the name scopes that Keras opens for layers."""
+    for scope in reversed(node.split("/")[:-1]):
+        # A layer called again has a number at the end of its scope.
+        for name in (scope, scope.rpartition("_")[0]):
+            if name in layers:
+                return f"layer {name!r}"
+    return f"node {node!r}"

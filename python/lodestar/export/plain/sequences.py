@@ -1,0 +1,270 @@
+"""What stands in for the ops of sequences.
+
+Each takes and gives what the function of its name in `lodestar.ops` does.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar._checks import after
+from lodestar.export.plain import segments
+from lodestar.ops import (
+    lod_ops,
+    sequence_context_ops,
+    sequence_expand_ops,
+    sequence_pad_ops,
+    sequence_pool_ops,
+    sequence_reverse_ops,
+    sequence_softmax_ops,
+)
+
+
+def functions() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """What `ops.stand_ins.stand_ins` takes."""
+    return {
+        lod_ops.lod_to_absolute: lod_to_absolute,
+        sequence_context_ops.sequence_context: sequence_context,
+        sequence_expand_ops.sequence_expand: sequence_expand,
+        sequence_expand_ops.sequence_expand_as: sequence_expand_as,
+        sequence_pad_ops.sequence_pad: sequence_pad,
+        sequence_pad_ops.sequence_unpad: sequence_unpad,
+        sequence_pool_ops.sequence_pool: sequence_pool,
+        sequence_reverse_ops.sequence_reverse: sequence_reverse,
+        sequence_softmax_ops.sequence_softmax: sequence_softmax,
+    }
+
+
+def _rows(
+    values: tf.Tensor, row_splits: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Checked splits, the sequence of each row, the number of sequences."""
+    size = tf.shape(values, tf.int64)[0]
+    row_splits = segments.checked(row_splits, size, "rows")
+    sequences = segments.segment_ids(row_splits, size)
+    return row_splits, sequences, tf.size(row_splits, tf.int64) - 1
+
+
+def _over(mask: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """`mask`, shaped as the first axes of `rows`, for all of their numbers."""
+    ones = tf.ones([tf.rank(rows) - tf.rank(mask)], tf.int32)
+    return tf.reshape(mask, tf.concat([tf.shape(mask), ones], 0))
+
+
+def _shaped(x: tf.Tensor, lead: list[Any], values: tf.Tensor) -> tf.Tensor:
+    """`x`, whose shape is `lead` and that of a row of `values`."""
+    shape = tf.TensorShape(lead).concatenate(values.shape[1:])
+    return tf.ensure_shape(x, shape)
+
+
+def lod_to_absolute(levels: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Bit for bit."""
+    absolute = [segments.checked(levels[-1], levels[-1][-1], "rows")]
+    for level in reversed(levels[:-1]):
+        units = tf.size(absolute[0], tf.int64) - 1
+        level = segments.checked(level, units, "units")
+        absolute.insert(0, tf.gather(absolute[0], level))
+    return absolute
+
+
+def sequence_pool(
+    values: tf.Tensor,
+    row_splits: tf.Tensor,
+    pad_value: tf.Tensor,
+    combiner: str = "sum",
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rows are summed in their order, of 16 bits as float32, int32 as int64."""
+    row_splits, sequences, count = _rows(values, row_splits)
+    lengths = row_splits[1:] - row_splits[:-1]
+    dtype = values.dtype
+    index = tf.zeros([0], tf.int64)
+    if combiner in ("first", "last"):
+        places = row_splits[:-1] if combiner == "first" else row_splits[1:] - 1
+        # A row at the end, for no rows at all.
+        padded = tf.pad(values, _pad_end(values))
+        pooled = tf.gather(padded, tf.where(lengths > 0, places, 0))
+    elif combiner == "max":
+        wide = tf.cast(values, tf.float32) if dtype.size == 2 else values
+        pooled = segments.maxima(wide, sequences, count)
+        index = _first_equal(wide, pooled, sequences, count)
+        index = tf.where(_over(lengths > 0, index), index, -1)
+    else:
+        wide = values
+        if dtype == tf.int32:
+            wide = tf.cast(values, tf.int64)
+        elif dtype.size == 2:
+            wide = tf.cast(values, tf.float32)
+        pooled = tf.math.unsorted_segment_sum(wide, sequences, count)
+        pooled = _divide(pooled, lengths, combiner)
+    pooled = tf.cast(pooled, dtype)
+    empty = _over(tf.equal(lengths, 0), pooled)
+    pooled = tf.where(empty, pad_value, pooled)
+    return _shaped(pooled, [None], values), index
+
+
+def _pad_end(values: tf.Tensor) -> tf.Tensor:
+    """Paddings of tf.pad for one more row."""
+    return tf.one_hot([-1, 0], tf.rank(values), 1, 0, axis=0, dtype=tf.int32)
+
+
+def _first_equal(
+    values: tf.Tensor,
+    pooled: tf.Tensor,
+    sequences: tf.Tensor,
+    count: tf.Tensor,
+) -> tf.Tensor:
+    """The row of each first number that is equal to the pooled one."""
+    equal = tf.equal(values, tf.gather(pooled, sequences))
+    places = tf.range(tf.shape(values, tf.int64)[0])
+    places = tf.where(equal, _over(places, values), tf.int64.max)
+    return tf.math.unsorted_segment_min(places, sequences, count)
+
+
+def _divide(pooled: tf.Tensor, lengths: tf.Tensor, combiner: str) -> tf.Tensor:
+    lengths = _over(tf.maximum(lengths, 1), pooled)
+    if combiner == "mean":
+        divisor = tf.cast(lengths, pooled.dtype)
+        if pooled.dtype.is_integer:
+            return tf.truncatediv(pooled, divisor)
+        return pooled / divisor
+    if combiner == "sqrtn":
+        root = tf.sqrt(tf.cast(lengths, tf.float64))
+        if pooled.dtype.is_integer:
+            # Of one row it is that row, also beyond what a float64 holds.
+            quotient = tf.cast(tf.cast(pooled, tf.float64) / root, pooled.dtype)
+            return tf.where(tf.equal(lengths, 1), pooled, quotient)
+        return pooled / tf.cast(root, pooled.dtype)
+    return pooled
+
+
+def sequence_pad(
+    values: tf.Tensor,
+    row_splits: tf.Tensor,
+    pad_value: tf.Tensor,
+    maxlen: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """A sequence longer than `maxlen` is an error when the graph runs."""
+    row_splits, _, _ = _rows(values, row_splits)
+    lengths = row_splits[1:] - row_splits[:-1]
+    longest = tf.reduce_max(tf.concat([lengths, [0]], 0))
+    static = tf.get_static_value(maxlen)
+    steps = tf.where(maxlen < 0, longest, maxlen)
+    check = tf.debugging.Assert(
+        longest <= steps,
+        ["a sequence has", longest, "rows, more than `maxlen`:", steps],
+    )
+    ragged = tf.RaggedTensor.from_row_splits(
+        values, after(check, row_splits), validate=False
+    )
+    shape = [tf.size(lengths, tf.int64), steps]
+    shape = tf.concat([shape, tf.shape(values, tf.int64)[1:]], 0)
+    padded = ragged.to_tensor(default_value=pad_value, shape=shape)
+    known = static if static is not None and static >= 0 else None
+    return _shaped(padded, [None, known], values), lengths
+
+
+def sequence_unpad(
+    padded: tf.Tensor, lengths: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """A length that does not fit is an error when the graph runs."""
+    shape = tf.shape(padded, tf.int64)
+    good = tf.logical_and(
+        tf.equal(tf.size(lengths, tf.int64), shape[0]),
+        tf.reduce_all(
+            tf.logical_and(lengths >= 0, lengths <= shape[1]),
+        ),
+    )
+    check = tf.debugging.Assert(
+        good,
+        ["`lengths` are not", shape[0], "from 0 to", shape[1], "but:", lengths],
+    )
+    inside = tf.sequence_mask(after(check, lengths), shape[1])
+    # Of static ranks, as a mask must be.
+    flat = tf.reshape(padded, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
+    values = tf.boolean_mask(flat, tf.reshape(inside, [-1]))
+    values = tf.ensure_shape(
+        values, tf.TensorShape([None]).concatenate(padded.shape[2:])
+    )
+    return values, _splits_of(lengths)
+
+
+def _splits_of(lengths: tf.Tensor) -> tf.Tensor:
+    return tf.concat([[0], tf.cumsum(lengths)], 0)
+
+
+def sequence_softmax(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
+    """Equal to our op's within the rounding of exponentials."""
+    _, sequences, count = _rows(values, row_splits)
+    wide = tf.cast(values, tf.float32) if values.dtype.size == 2 else values
+    largest = tf.math.unsorted_segment_max(wide, sequences, count)
+    numbers = tf.exp(wide - tf.gather(largest, sequences))
+    totals = tf.math.unsorted_segment_sum(numbers, sequences, count)
+    numbers /= tf.gather(totals, sequences)
+    return _shaped(tf.cast(numbers, values.dtype), [None], values)
+
+
+def sequence_reverse(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
+    """Bit for bit."""
+    row_splits, sequences, _ = _rows(values, row_splits)
+    begins = tf.gather(row_splits, sequences)
+    ends = tf.gather(row_splits, sequences + 1)
+    places = tf.range(tf.size(sequences, tf.int64))
+    return tf.gather(values, begins + ends - 1 - places)
+
+
+def sequence_context(
+    values: tf.Tensor,
+    row_splits: tf.Tensor,
+    pad_value: tf.Tensor,
+    start: int,
+    size: int,
+) -> tf.Tensor:
+    """Bit for bit."""
+    row_splits, sequences, _ = _rows(values, row_splits)
+    begins = tf.gather(row_splits, sequences)[:, tf.newaxis]
+    ends = tf.gather(row_splits, sequences + 1)[:, tf.newaxis]
+    places = tf.range(tf.size(sequences, tf.int64))[:, tf.newaxis]
+    places += start + tf.range(size, dtype=tf.int64)
+    inside = tf.logical_and(places >= begins, places < ends)
+    windows = tf.gather(values, tf.where(inside, places, 0))
+    windows = tf.where(_over(inside, windows), windows, pad_value)
+    return _shaped(windows, [None, size], values)
+
+
+def sequence_expand(
+    values: tf.Tensor, row_splits: tf.Tensor, ref_splits: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Bit for bit."""
+    row_splits, _, count = _rows(values, row_splits)
+    ref_splits = segments.checked(ref_splits, ref_splits[-1], "repetitions")
+    units = tf.size(ref_splits, tf.int64) - 1
+    # Without units nothing is repeated, and all of it stays.
+    times = tf.cond(
+        tf.equal(units, 0),
+        lambda: tf.ones([count], tf.int64),
+        lambda: ref_splits[1:] - ref_splits[:-1],
+    )
+    check = tf.debugging.Assert(
+        tf.equal(tf.size(times, tf.int64), count),
+        ["`x` has", count, "units, but `y` has", units],
+    )
+    times = after(check, times)
+    repetitions = segments.segment_ids(_splits_of(times), tf.reduce_sum(times))
+    begins = tf.gather(row_splits, repetitions)
+    ends = tf.gather(row_splits, repetitions + 1)
+    places = tf.ragged.range(begins, ends, row_splits_dtype=tf.int64)
+    return tf.gather(values, places.values), places.row_splits
+
+
+def sequence_expand_as(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
+    """Bit for bit."""
+    size = tf.shape(values, tf.int64)[0]
+    row_splits = segments.checked(row_splits, row_splits[-1], "rows")
+    check = tf.debugging.Assert(
+        tf.equal(tf.size(row_splits, tf.int64) - 1, size),
+        ["`x` has", size, "rows, but there are splits", row_splits],
+    )
+    row_splits = after(check, row_splits)
+    places = segments.segment_ids(row_splits, row_splits[-1])
+    return tf.gather(values, places)

@@ -1,0 +1,150 @@
+"""What stands in for look-ups of a model's tables while it is traced."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lodestar.embedding import bags as bags_lib
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.export.plain import pooling
+from lodestar.export.plain.embedding_table import EmbeddingTable
+from lodestar.ops import embedding_collection_ops as collection_ops
+from lodestar.ops import embedding_ops, id_hash
+from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
+
+
+class PlainTables:
+    """Tables with plain TensorFlow ops.
+
+    Args:
+        tables: Name -> table; are read now, one after another, and are the
+            only ones that look-ups may ask for.
+        index: A kind of `IdIndex`.
+        dtype: As of `StoredRows`.
+
+    Attributes:
+        modules: Name -> what look-ups of that table read.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, EmbeddingVariable],
+        index: str,
+        dtype: str | None,
+    ):
+        self._tables = dict(tables)
+        self.modules = {
+            name: EmbeddingTable(table, index, dtype)
+            for name, table in tables.items()
+        }
+
+    def functions(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        """What `ops.stand_ins.stand_ins` takes."""
+        return {
+            embedding_ops.find: self._find,
+            collection_ops.collection_lookup: self._collection_lookup,
+        }
+
+    def _of(self, handle: tf.Tensor) -> EmbeddingTable:
+        for name, table in self._tables.items():
+            if table.resource_handle is handle:
+                return self.modules[name]
+        raise ValueError(
+            "the model reads a table that is an attribute of none of its "
+            "layers; make it one, so that it is saved with the model."
+        )
+
+    def _find(
+        self,
+        handle: tf.Tensor,
+        hook: tf.Tensor,
+        ids: tf.Tensor,
+        missing_row: tf.Tensor,
+        *,
+        missing: str = "zeros",
+        padding_id: int | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._of(handle).find(ids, missing_row, missing, padding_id)
+
+    def _collection_lookup(
+        self,
+        handles: Sequence[tf.Tensor],
+        hooks: Sequence[tf.Tensor],
+        missing_rows: Sequence[tf.Tensor],
+        missing: Sequence[str],
+        features: Sequence[FeatureAttrs],
+        inputs: Sequence[FeatureInputs],
+        **training: Any,
+    ) -> list[tf.Tensor]:
+        rows = []
+        for feature, batch in zip(features, inputs, strict=True):
+            find = functools.partial(
+                self._of(handles[feature.table]).find,
+                missing_row=missing_rows[feature.table],
+                missing=missing[feature.table],
+            )
+            feature, batch = _without_salt(feature, _cut(feature, batch))
+            if feature.combiner is None:
+                found, _ = find(batch.ids, padding_id=feature.padding_id)
+                rows.append(found)
+                continue
+            bags = _bags(batch)
+            pooled = pooling.pool(
+                lambda ids, find=find: find(ids, padding_id=None)[0],  # type: ignore[misc]
+                *bags[:3],
+                feature.combiner,
+                feature.padding_id,
+                feature.default_id,
+            )
+            rows.append(bags.restore(pooled))
+        return rows
+
+
+def _cut(feature: FeatureAttrs, batch: FeatureInputs) -> FeatureInputs:
+    """`batch` without the ids of bags that are after max_length."""
+    limit = feature.max_length
+    if limit is None:
+        return batch
+    ids, row_splits, weights = batch
+    if row_splits is None:
+        if weights is not None:
+            weights = weights[..., :limit]
+        return FeatureInputs(ids[..., :limit], None, weights)
+
+    def cut(values: tf.Tensor) -> tf.RaggedTensor:
+        ragged = tf.RaggedTensor.from_row_splits(values, row_splits)
+        return ragged[:, :limit]
+
+    if weights is not None:
+        weights = cut(weights).values
+    ragged = cut(ids)
+    return FeatureInputs(ragged.values, ragged.row_splits, weights)
+
+
+def _without_salt(
+    feature: FeatureAttrs, batch: FeatureInputs
+) -> tuple[FeatureAttrs, FeatureInputs]:
+    """The ids as the table knows them."""
+    salt = feature.salt
+    if salt is None:
+        return feature, batch
+
+    def table_id(value: int | None) -> int | None:
+        return None if value is None else id_hash.mix64(value ^ salt)
+
+    feature = feature._replace(
+        salt=None,
+        padding_id=table_id(feature.padding_id),
+        default_id=table_id(feature.default_id),
+    )
+    ids = id_hash.mixed(tf.bitwise.bitwise_xor(batch.ids, salt))
+    return feature, batch._replace(ids=ids)
+
+
+def _bags(batch: FeatureInputs) -> bags_lib.Bags:
+    ids, row_splits, weights = batch
+    if row_splits is None:
+        return bags_lib.to_bags(ids, weights)
+    return bags_lib.Bags(ids, row_splits, weights, lambda pooled: pooled)

@@ -1,0 +1,132 @@
+"""Keys and ids of id tables as tensors, checked."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from lodestar._checks import check_unmasked, convert
+from lodestar._typing import AnyTensor, TensorLike
+from lodestar.ops import id_table_ops, symbolic_build
+
+
+def _is_initializer(keys: Any) -> bool:
+    # A tf.lookup initializer; their common base class has no public name.
+    return all(
+        hasattr(keys, name)
+        for name in ("initialize", "key_dtype", "value_dtype")
+    )
+
+
+def _from_initializer(initializer: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the keys and int64 values of a `tf.lookup` initializer."""
+    if initializer.value_dtype != tf.int64:
+        raise TypeError(
+            f"the initializer's values are {initializer.value_dtype.name}, "
+            "wanted int64"
+        )
+    # Anonymous: a named one would be that of an older read of the same file.
+    table = tf.lookup.StaticHashTable(
+        initializer, -1, experimental_is_anonymous=True
+    )
+    keys, values = table.export()
+    # The table has no order: with it, saved tables would differ from run to
+    # run.
+    order = tf.argsort(values, stable=True)
+    return tf.gather(keys, order), tf.gather(values, order)
+
+
+def as_keys(
+    keys: AnyTensor | npt.ArrayLike, key_dtype: tf.DType | None
+) -> AnyTensor:
+    """Returns keys as they are if tensors, else as a tensor of `key_dtype`.
+
+    Raises:
+        ValueError: integers of Python or NumPy beyond `key_dtype`.
+    """
+    if isinstance(keys, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):
+        return keys
+    check_unmasked("keys", keys)
+    of_numpy = isinstance(keys, (np.ndarray, np.generic))
+    if of_numpy or isinstance(keys, (int, list, tuple)):
+        # TensorFlow would wrap a number that does not fit.
+        array = np.asarray(keys)
+        if array.dtype.kind in "iu":
+            if key_dtype is None:
+                key_dtype = tf.as_dtype(array.dtype) if of_numpy else tf.int64
+            if key_dtype.is_integer and array.size > 0:
+                for key in (int(array.min()), int(array.max())):
+                    if not key_dtype.min <= key <= key_dtype.max:
+                        raise ValueError(
+                            f"the key {key} is beyond `key_dtype` "
+                            f"{key_dtype.name}"
+                        )
+                return tf.constant(array, key_dtype)
+    return convert("keys", keys, key_dtype)
+
+
+def refuse_keys(keys: AnyTensor, wanted: tf.DType, message: str) -> AnyTensor:
+    """Raises TypeError with `message`; for floats in a graph, when it runs."""
+    if tf.executing_eagerly() or not keys.dtype.is_floating:
+        raise TypeError(message)
+    return symbolic_build.refuse_when_run(keys, wanted, message)
+
+
+def _cast_keys(keys: tf.Tensor, key_dtype: tf.DType) -> tf.Tensor:
+    """Returns `keys` as integers of another type, which must hold them all."""
+    cast = tf.cast(keys, key_dtype)
+    wrong = tf.boolean_mask(keys, tf.cast(cast, keys.dtype) != keys)
+    if tf.size(wrong) > 0:
+        raise ValueError(
+            f"the key {int(wrong[0])} is beyond `key_dtype` {key_dtype.name}"
+        )
+    return cast
+
+
+def contents(
+    keys: Any, values: TensorLike | None, key_dtype: Any
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns keys `[N]` and int64 values `[N]`."""
+    if _is_initializer(keys):
+        if values is not None:
+            raise ValueError("`values` come with the initializer in `keys`")
+        keys, values = _from_initializer(keys)
+    key_dtype = None if key_dtype is None else tf.as_dtype(key_dtype)
+    keys = as_keys(keys, key_dtype)
+    key_dtype = key_dtype or keys.dtype
+    if key_dtype not in id_table_ops.KEY_DTYPES:
+        raise TypeError(
+            f"`keys` have dtype {key_dtype.name}, wanted string or an integer "
+            "type"
+        )
+    if keys.dtype != key_dtype:
+        if keys.shape.num_elements() == 0:
+            keys = tf.zeros(keys.shape, key_dtype)
+        elif keys.dtype.is_integer and key_dtype.is_integer:
+            keys = _cast_keys(keys, key_dtype)
+        else:
+            raise TypeError(
+                f"`keys` have dtype {keys.dtype.name}, but `key_dtype` is "
+                f"{key_dtype.name}"
+            )
+    if keys.shape.rank != 1:
+        raise ValueError(f"`keys` must have rank 1, found shape {keys.shape}")
+    if values is None:
+        values = tf.range(tf.size(keys, out_type=tf.int64))
+    ids = int64_values(values)
+    if ids.shape != keys.shape:
+        raise ValueError(
+            f"`keys` have shape {keys.shape}, but `values` {ids.shape}"
+        )
+    return keys, ids
+
+
+def int64_values(values: TensorLike) -> tf.Tensor:
+    """Returns ids as an int64 tensor; TypeError unless they are integers."""
+    values = convert("values", values, tf.int64)
+    if not values.dtype.is_integer:
+        raise TypeError(
+            f"`values` have dtype {values.dtype.name}, wanted integers"
+        )
+    return tf.cast(values, tf.int64)

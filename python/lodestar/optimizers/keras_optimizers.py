@@ -1,0 +1,189 @@
+"""Keras optimizers that train tables as well as dense weights."""
+
+import inspect
+from typing import Any, TypeVar
+
+import keras
+
+from lodestar.optimizers.table_optimizer import TableOptimizer
+
+_Class = TypeVar("_Class", bound=type[Any])
+
+NAMES = (
+    *("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion"),
+    *("Nadam", "RMSprop", "SGD"),
+)
+
+
+def _optimizer(cls: _Class) -> _Class:
+    """Registers a class and gives it Keras's signature plus `nonfinite`."""
+    base = getattr(keras.optimizers, cls.__name__)
+    signature = inspect.signature(base.__init__)
+    parameters = list(signature.parameters.values())[1:]  # without self
+    nonfinite = inspect.Parameter(
+        "nonfinite", inspect.Parameter.KEYWORD_ONLY, default="raise"
+    )
+    # Before `**kwargs`, which must be the last.
+    parameters.insert(len(parameters) - 1, nonfinite)
+    cls.__signature__ = signature.replace(parameters=parameters)
+    register = keras.saving.register_keras_serializable(package="lodestar")
+    registered: _Class = register(cls)
+    return registered
+
+
+@_optimizer
+class Adadelta(TableOptimizer, keras.optimizers.Adadelta):
+    """`keras.optimizers.Adadelta` for models with tables.
+
+    >>> model.compile(lodestar.optimizers.Adadelta(1.0), "mse")
+
+    Args:
+        *args: Arguments of `keras.optimizers.Adadelta`.
+        nonfinite: What a NaN or infinity in a table's gradient does:
+            `"raise"` an error before anything is written, `"skip"` the rows
+            that contain it, or `"pass"` it on.
+        **kwargs: Arguments of `keras.optimizers.Adadelta`.
+    """
+
+
+@_optimizer
+class Adagrad(TableOptimizer, keras.optimizers.Adagrad):
+    """`keras.optimizers.Adagrad` for models with tables.
+
+    The usual choice for embeddings: the step of each row shrinks with
+    the gradients that the row itself has seen.
+
+    >>> model.compile(lodestar.optimizers.Adagrad(0.1), "mse")
+
+    Args:
+        *args: Arguments of `keras.optimizers.Adagrad`.
+        nonfinite: What a NaN or infinity in a table's gradient does:
+            `"raise"` an error before anything is written, `"skip"` the rows
+            that contain it, or `"pass"` it on.
+        **kwargs: Arguments of `keras.optimizers.Adagrad`.
+    """
+
+
+@_optimizer
+class Adam(TableOptimizer, keras.optimizers.Adam):
+    """`keras.optimizers.Adam` for models with tables.
+
+    Rows without a gradient keep their moments, as in LazyAdam: the moments
+    of a row decay only in the steps that train it.
+
+    >>> model.compile(lodestar.optimizers.Adam(1e-3), "mse")
+
+    Args:
+        *args: Arguments of `keras.optimizers.Adam`.
+        nonfinite: What a NaN or infinity in a table's gradient does:
+            `"raise"` an error before anything is written, `"skip"` the rows
+            that contain it, or `"pass"` it on.
+        **kwargs: Arguments of `keras.optimizers.Adam`.
+    """
+
+
+@_optimizer
+class AdamW(TableOptimizer, keras.optimizers.AdamW):
+    """`keras.optimizers.AdamW` for models with tables.
+
+    Weight decay acts on the rows of the step only.
+
+    >>> model.compile(lodestar.optimizers.AdamW(1e-3, weight_decay=1e-4), "mse")
+
+    Args:
+        *args: Arguments of `keras.optimizers.AdamW`.
+        nonfinite: What a NaN or infinity in a table's gradient does:
+            `"raise"` an error before anything is written, `"skip"` the rows
+            that contain it, or `"pass"` it on.
+        **kwargs: Arguments of `keras.optimizers.AdamW`.
+    """
+
+
+@_optimizer
+class Adamax(TableOptimizer, keras.optimizers.Adamax):
+    """`keras.optimizers.Adamax` for models with tables.
+
+    >>> model.compile(lodestar.optimizers.Adamax(1e-3), "mse")
+
+    Args:
+        *args: Arguments of `keras.optimizers.Adamax`.
+        nonfinite: What a NaN or infinity in a table's gradient does:
+            `"raise"` an error before anything is written, `"skip"` the rows
+            that contain it, or `"pass"` it on.
+        **kwargs: Arguments of `keras.optimizers.Adamax`.
+    """
+
+
+@_optimizer
+class Ftrl(TableOptimizer, keras.optimizers.Ftrl):
+    """`keras.optimizers.Ftrl` for models with tables.
+
+    >>> model.compile(lodestar.optimizers.Ftrl(0.05), "mse")
+
+    Args:
+        *args: Arguments of `keras.optimizers.Ftrl`.
+        nonfinite: What a NaN or infinity in a table's gradient does:
+            `"raise"` an error before anything is written, `"skip"` the rows
+            that contain it, or `"pass"` it on.
+        **kwargs: Arguments of `keras.optimizers.Ftrl`.
+    """
+
+
+@_optimizer
+class Lion(TableOptimizer, keras.optimizers.Lion):
+    """`keras.optimizers.Lion` for models with tables.
+
+    >>> model.compile(lodestar.optimizers.Lion(1e-4), "mse")
+
+    Args:
+        *args: Arguments of `keras.optimizers.Lion`.
+        nonfinite: What a NaN or infinity in a table's gradient does:
+            `"raise"` an error before anything is written, `"skip"` the rows
+            that contain it, or `"pass"` it on.
+        **kwargs: Arguments of `keras.optimizers.Lion`.
+    """
+
+
+@_optimizer
+class Nadam(TableOptimizer, keras.optimizers.Nadam):
+    """`keras.optimizers.Nadam` for models with tables.
+
+    >>> model.compile(lodestar.optimizers.Nadam(1e-3), "mse")
+
+    Args:
+        *args: Arguments of `keras.optimizers.Nadam`.
+        nonfinite: What a NaN or infinity in a table's gradient does:
+            `"raise"` an error before anything is written, `"skip"` the rows
+            that contain it, or `"pass"` it on.
+        **kwargs: Arguments of `keras.optimizers.Nadam`.
+    """
+
+
+@_optimizer
+class RMSprop(TableOptimizer, keras.optimizers.RMSprop):
+    """`keras.optimizers.RMSprop` for models with tables.
+
+    >>> model.compile(lodestar.optimizers.RMSprop(1e-3), "mse")
+
+    Args:
+        *args: Arguments of `keras.optimizers.RMSprop`.
+        nonfinite: What a NaN or infinity in a table's gradient does:
+            `"raise"` an error before anything is written, `"skip"` the rows
+            that contain it, or `"pass"` it on.
+        **kwargs: Arguments of `keras.optimizers.RMSprop`.
+    """
+
+
+@_optimizer
+class SGD(TableOptimizer, keras.optimizers.SGD):
+    """`keras.optimizers.SGD` for models with tables.
+
+    >>> model.compile(lodestar.optimizers.SGD(0.1, momentum=0.9), "mse")
+
+    Args:
+        *args: Arguments of `keras.optimizers.SGD`.
+        nonfinite: What a NaN or infinity in a table's gradient does:
+            `"raise"` an error before anything is written, `"skip"` the rows
+            that contain it, or `"pass"` it on.
+        **kwargs: Arguments of `keras.optimizers.SGD`.
+    """

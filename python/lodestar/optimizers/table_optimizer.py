@@ -1,0 +1,529 @@
+"""The part of an optimizer that sends sparse gradients to tables."""
+
+import warnings
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lodestar import _private
+from lodestar._checks import check_choice
+from lodestar.embedding import slot_owner, strategies, table_store, workers
+from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.hook_variable import HookVariable, as_hook
+from lodestar.embedding.initializers import warn_of_equal_starts
+from lodestar.ops import lost_gradients
+from lodestar.ops.compile_line import table_optimizers
+from lodestar.optimizers import gradients as gradients_lib
+from lodestar.optimizers import replicas, row_optimizers
+from lodestar.optimizers.gradients import Gradient
+from lodestar.optimizers.replay import Replay, ReplayUpdate
+from lodestar.optimizers.table_updates import (
+    GradientSum,
+    TableUpdate,
+    apply_updates,
+)
+
+_NONFINITE = ("raise", "skip", "pass")
+# As the update ops end their error: tf_ops/kernels/embedding/update_gradients.h.
+_WHY_NONFINITE = (
+    "The loss, or a gradient on its way to the table, was NaN or infinite. "
+    "Look for NaN in labels, sample weights and other inputs, and for a "
+    'learning rate that is too high. nonfinite="skip" of the optimizer leaves '
+    "such rows out"
+)
+# What names the saved table of gradients that wait, by the table's place.
+_SUM = "gradient_sum_{}_"
+
+
+class _Replays:
+    """Replayed optimizers, one for each table; Keras would track a dict."""
+
+    def __init__(self) -> None:
+        self._members: dict[tuple[int, int], Replay] = {}
+
+    def get(
+        self, optimizer: keras.optimizers.Optimizer, hook: HookVariable
+    ) -> Replay:
+        """Returns that of `optimizer` on the table of `hook`."""
+        key = (id(optimizer), id(hook))
+        known = self._members.get(key)
+        if known is None or known.hook is not hook:
+            known = row_optimizers.make_replay(optimizer, hook)
+            self._members[key] = known
+        return known
+
+
+class _Split(NamedTuple):
+    """Gradients of one apply, by where they go."""
+
+    hooks: list[tuple[tf.IndexedSlices, HookVariable]]
+    dense: list[tuple[Gradient, Any]]
+
+
+def _joined(splits: Sequence[_Split]) -> _Split:
+    """Gradients of tables of all `splits`, and dense ones of the first."""
+    parts: dict[int, list[tuple[tf.IndexedSlices, HookVariable]]] = {}
+    for split in splits:
+        for gradient, hook in split.hooks:
+            parts.setdefault(id(hook), []).append((gradient, hook))
+    hooks = [
+        (replicas.concatenate([g for g, _ in pairs]), pairs[0][1])
+        for pairs in parts.values()
+    ]
+    return _Split(hooks, splits[0].dense)
+
+
+def _check_finite(gradient: tf.IndexedSlices, hook: HookVariable) -> tf.Tensor:
+    return tf.debugging.check_numerics(
+        gradients_lib.merge_duplicates(gradient).values,
+        f"table '{hook.table.name}': the gradient is not finite; no row was "
+        f"changed. {_WHY_NONFINITE}",
+    )
+
+
+class _Tables:
+    """What an optimizer knows of its tables; Keras tracks no plain object."""
+
+    def __init__(self) -> None:
+        self.made = slot_owner.now()
+        self.variables: list[Any] = []  # those of `build`, hooks included
+        self.replays = _Replays()
+        self._prepared: dict[int, weakref.ref[HookVariable]] = {}
+
+    def add(self, hook: HookVariable) -> None:
+        """Adds a table to those that the optimizer trains."""
+        self._prepared[id(hook)] = weakref.ref(hook)
+
+    def hooks(self) -> list[HookVariable]:
+        """Returns the hooks of these tables, in the order they were added."""
+        found = [reference() for reference in self._prepared.values()]
+        return [hook for hook in found if hook is not None]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Tables":
+        return _Tables()  # a copy of an optimizer has trained no table
+
+
+def check_nonfinite(nonfinite: str) -> str:
+    """Returns `nonfinite`, or raises ValueError if it is not a choice."""
+    check_choice("nonfinite", nonfinite, _NONFINITE)
+    return nonfinite
+
+
+class TableOptimizer(
+    _private.CheckpointedOptimizer, keras.optimizers.Optimizer
+):
+    """Mixin that makes a Keras optimizer train tables as well.
+
+    Put it before the Keras class: `class Adagrad(TableOptimizer,
+    keras.optimizers.Adagrad)`. Gradients of tables go to the tables' own fused
+    update with the hyperparameters, schedule and step of this optimizer, or
+    through its `update_step` where it has no fused one. All other gradients go
+    to the Keras class.
+    """
+
+    takes_hooks = True
+
+    def __init__(self, *args: Any, nonfinite: str = "raise", **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.start(nonfinite)
+
+    def start(self, nonfinite: str) -> None:
+        """Adds what tables need to an initialized Keras optimizer."""
+        self.nonfinite = check_nonfinite(nonfinite)
+        self._tables = _Tables()
+        self._gradient_sums = tf.Module()
+        self._gradient_sums.members = []
+        table_optimizers.add(self)
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Creates the optimizer's variables for `variables`.
+
+        Args:
+            variables: Trainable variables, hooks of tables included.
+        """
+        if self.built:
+            return
+        self._tables.variables = list(variables)
+        hooks = [h for h in map(as_hook, variables) if h is not None]
+        for hook in hooks:
+            self._check(hook)
+        warn_of_equal_starts([hook.table for hook in hooks])
+        super().build([v for v in variables if as_hook(v) is None])
+        if isinstance(self, keras.optimizers.Nadam):
+            # Keras keeps its own out of reach.
+            self.u_product = self.add_variable(
+                (), "ones", "float32", name="u_product"
+            )
+        for hook in hooks:
+            self._prepare(hook)
+
+    def build_for_table(self, hook: HookVariable) -> None:
+        """Builds the optimizer of one table, so that files can restore it.
+
+        Raises:
+            NotImplementedError: It cannot train the rows of the table.
+        """
+        self._check(hook)
+        self.build([])
+
+    def _check(self, hook: HookVariable) -> None:
+        """Raises NotImplementedError unless the table's rows can be trained."""
+        own = hook.row_optimizer is not None
+        optimizer = self._optimizer_of(hook)
+        row_optimizers.check_supported(optimizer, own=own)
+        if row_optimizers.is_replayed(optimizer):
+            self._tables.replays.get(optimizer, hook)
+
+    def _prepare(self, hook: HookVariable) -> None:
+        """Checks the table and makes what it needs besides its own rows."""
+        if hook.row_optimizer is not self:
+            hook.manage(self)
+        self._check(hook)
+        self._tables.add(hook)
+        if self.gradient_accumulation_steps:
+            members = self._gradient_sums.members
+            if not any(member.hook is hook for member in members):
+                members.append(GradientSum(hook))
+
+    def _optimizer_of(self, hook: HookVariable) -> keras.optimizers.Optimizer:
+        return hook.row_optimizer or self
+
+    def _take_over(self, hooks: Sequence[HookVariable], several: bool) -> None:
+        """Makes the slots of tables those of the optimizers that train them."""
+        new = [
+            hook
+            for hook in hooks
+            if not hook.slots.is_known_to(self._optimizer_of(hook))
+        ]
+        if not new:
+            return
+
+        def take() -> None:
+            slot_owner.take_over([self._claim(hook) for hook in new])
+
+        if several:
+            replicas.in_scope(take)
+        else:
+            with tf.init_scope():
+                take()
+
+    def _claim(self, hook: HookVariable) -> slot_owner.Claim:
+        optimizer = self._optimizer_of(hook)
+        if row_optimizers.is_replayed(optimizer):
+            replay = self._tables.replays.get(optimizer, hook)
+            slots = (replay.name, replay.slot_names, replay.slot_inits)
+        else:
+            name, slot_inits = row_optimizers.fused_slots(optimizer)
+            slots = (name, [], slot_inits)
+        is_own = hook.row_optimizer is not None
+        trains_dense = any(as_hook(v) is None for v in self._tables.variables)
+        return slot_owner.Claim(
+            hook,
+            optimizer,
+            0 if is_own else self._tables.made,
+            trains_dense and not is_own,
+            *slots,
+        )
+
+    def apply(
+        self,
+        grads: Sequence[Gradient],
+        trainable_variables: Sequence[Any] | None = None,
+    ) -> None:
+        """Updates tables and variables, and advances `iterations` by one.
+
+        Args:
+            grads: Gradients that `tape.gradient` returned for
+                `trainable_variables`.
+            trainable_variables: Defaults to the variables that the optimizer
+                was built with.
+
+        Raises:
+            ValueError: All gradients are None, or their number is not that of
+                the variables.
+            NotImplementedError: The optimizer has no row-wise update, averages
+                its weights, or accumulates gradients and clips them, or
+                accumulates them in several replicas; or tables cannot be
+                trained under the strategy.
+        """
+        if not grads:
+            return
+        if trainable_variables is None:
+            if not self.built:
+                raise ValueError(
+                    "`trainable_variables` is not given and the optimizer is "
+                    "not built; give them, or call build(variables) first."
+                )
+            trainable_variables = self._tables.variables
+        variables = list(trainable_variables)
+        several = replicas.are_several()
+        if several and not self.built:
+            replicas.in_scope(lambda: self.build(variables))
+        elif not self.built:
+            self.build(variables)
+        lost_gradients.check(
+            self, [v if as_hook(v) is None else as_hook(v) for v in variables]
+        )
+        split = self._split(grads, variables)
+        self._take_over([hook for _, hook in split.hooks], several)
+        if not split.hooks and all(g is None for g, _ in split.dense):
+            raise ValueError("No gradients provided for any variable.")
+        # The tables first: Keras's apply advances `iterations`, and a step that
+        # a table refuses must not change the dense variables.
+        if several:
+            applied, dense = self._meet_others(split)
+        else:
+            applied, dense = self._apply_first([split])
+        with tf.control_dependencies(applied):
+            if any(g is not None for g in dense):
+                super().apply(dense, [v for _, v in split.dense])
+            else:
+                _private.raw_iterations(self).assign_add(1)
+
+    def _meet_others(self, split: _Split) -> tuple[list[Any], list[Gradient]]:
+        """`_apply_first` of all replicas, once; dense ones are yet to be summed.
+
+        Keras sums dense gradients over replicas, but only after clipping them.
+        """
+        strategies.check_can_accumulate(self)
+        spread = workers.of_strategy()
+        hooks = split.hooks
+        if spread is not None:
+            hooks = [(workers.gather(g), hook) for g, hook in hooks]
+        dense = [g for g, _ in split.dense]
+        clips = self._clips()
+        if clips:
+            dense = replicas.sums(dense)
+        applied, clipped = replicas.merge(
+            self._apply_first,
+            _Split(hooks, [(g, v) for g, (_, v) in zip(dense, split.dense)]),
+        )
+        return applied, replicas.in_first(clipped) if clips else dense
+
+    def _apply_first(
+        self, splits: list[_Split]
+    ) -> tuple[list[Any], list[Gradient]]:
+        """Updates the tables with what all replicas have for them.
+
+        Of several workers each replica has all of it already; this one
+        updates its part.
+
+        Returns what has then run, in a graph, and the dense gradients of the
+        first replica, to be applied after it.
+        """
+        spread = workers.of_strategy()
+        if spread is None:
+            split = self._unscale_and_clip(_joined(splits))
+            applied = self._apply_to_tables(split.hooks)
+        else:
+            split = self._unscale_and_clip(_joined(splits[:1]))
+            checks = []
+            if self.nonfinite == "raise":
+                # Seen by all, or one alone would stop.
+                checks = [_check_finite(g, hook) for g, hook in split.hooks]
+            parts = [(spread.own_part(g), hook) for g, hook in split.hooks]
+            with tf.control_dependencies(checks):
+                applied = self._apply_to_tables(parts)
+        return applied, [g for g, _ in split.dense]
+
+    def _clips(self) -> bool:
+        return bool(self.clipnorm or self.global_clipnorm or self.clipvalue)
+
+    def _split(self, grads: Sequence[Gradient], variables: list[Any]) -> _Split:
+        gradients_lib.check_one_each(grads, variables)
+        split = _Split([], [])
+        for gradient, variable in zip(grads, variables):
+            hook = as_hook(variable)
+            if hook is None:
+                split.dense.append((gradient, variable))
+            elif gradient is not None:
+                self._prepare(hook)
+                split.hooks.append(
+                    (gradients_lib.as_applied(gradient, hook), hook)
+                )
+        for _, hook in split.hooks:
+            strategies.check_can_train(hook)
+        return split
+
+    def _unscale_and_clip(self, split: _Split) -> _Split:
+        """Unscales and clips the tables' gradients as Keras does the others.
+
+        Only the joint norm of global_clipnorm needs both.
+        """
+        if not split.hooks:
+            return split
+        gradients = [g for g, _ in split.hooks]
+        dense = [g for g, _ in split.dense]
+        unscale = self.loss_scale_factor
+        if unscale is not None:
+            gradients = [
+                gradients_lib.map_values(lambda g: g / unscale, g)
+                for g in gradients
+            ]
+        if self._clips():
+            gradients = [gradients_lib.merge_duplicates(g) for g in gradients]
+        if self.clipnorm:
+            gradients = [
+                gradients_lib.clip_by_norm(g, self.clipnorm) for g in gradients
+            ]
+        elif self.clipvalue:
+            limit = self.clipvalue
+            gradients = [
+                gradients_lib.map_values(
+                    lambda g: tf.clip_by_value(g, -limit, limit), g
+                )
+                for g in gradients
+            ]
+        elif self.global_clipnorm:
+            # Keras divides the dense gradients by the loss scale later; only
+            # their norm must be free of it here.
+            unscaled = [
+                g if unscale is None else gradients_lib.scale(g, 1.0 / unscale)
+                for g in dense
+            ]
+            norm = gradients_lib.global_norm(gradients + unscaled)
+            factor = gradients_lib.clip_factor(norm, self.global_clipnorm)
+            gradients = [gradients_lib.scale(g, factor) for g in gradients]
+            # Their norm is then below the limit, so Keras's own clipping does
+            # not change them.
+            dense = [gradients_lib.scale(g, factor) for g in dense]
+        return _Split(
+            [(g, hook) for g, (_, hook) in zip(gradients, split.hooks)],
+            [(g, variable) for g, (_, variable) in zip(dense, split.dense)],
+        )
+
+    def _apply_to_tables(
+        self, hooks: list[tuple[tf.IndexedSlices, HookVariable]]
+    ) -> list[Any]:
+        """Returns what has run when all tables are updated, in a graph."""
+        steps = self.gradient_accumulation_steps
+        if not steps:
+            return self._update_tables(hooks)
+        members = self._gradient_sums.members
+        added = apply_updates(
+            [
+                next(m for m in members if m.hook is hook).addition(
+                    gradient, steps
+                )
+                for gradient, hook in hooks
+            ],
+            self.nonfinite,
+        )
+
+        def update() -> tf.Tensor:
+            waiting = [m for m in members if m.hook is not None]
+            means = [(m.mean(steps), m.hook) for m in waiting]
+            sums = [m.sums for m in waiting]
+            with tf.control_dependencies(self._update_tables(means, sums)):
+                return tf.constant(True)
+
+        calls = _private.raw_iterations(self) + 1
+        with tf.control_dependencies(added):
+            updated = tf.cond(
+                tf.equal(calls % steps, 0), update, lambda: tf.constant(False)
+            )
+        return [] if tf.executing_eagerly() else [updated]
+
+    def _update_tables(
+        self,
+        hooks: list[tuple[tf.IndexedSlices, HookVariable]],
+        emptied: Sequence[EmbeddingVariable] = (),
+    ) -> list[Any]:
+        step = tf.cast(tf.convert_to_tensor(self.iterations), tf.int64)
+        nadams = {
+            id(optimizer): optimizer
+            for hook in self._tables.hooks()
+            if row_optimizers.has_u_product(
+                optimizer := self._optimizer_of(hook)
+            )
+        }
+        products = {
+            key: row_optimizers.next_u_product(
+                optimizer, tf.convert_to_tensor(optimizer.u_product), step
+            )
+            for key, optimizer in nadams.items()
+        }
+        updates: dict[Any, row_optimizers.RowUpdate] = {}
+        update: row_optimizers.RowUpdate | ReplayUpdate
+        seen: set[int] = set()
+        applies = []
+        for gradient, hook in hooks:
+            optimizer = self._optimizer_of(hook)
+            decays = _private.uses_weight_decay(optimizer, hook)
+            if optimizer is not self and id(optimizer) not in seen:
+                # Its schedule follows the steps of this optimizer.
+                optimizer.iterations.assign(_private.raw_iterations(self))
+            seen.add(id(optimizer))
+            key = (id(optimizer), decays)
+            if row_optimizers.is_replayed(optimizer):
+                update = ReplayUpdate(
+                    self._tables.replays.get(optimizer, hook),
+                    row_optimizers.current_learning_rate(optimizer),
+                    optimizer.weight_decay if decays else None,
+                )
+            elif key in updates:
+                update = updates[key]
+            else:
+                update = updates[key] = row_optimizers.row_update(
+                    optimizer, step, decays, products.get(id(optimizer))
+                )
+            applies.append(TableUpdate(hook.table, gradient, update, step + 1))
+        applied = apply_updates(applies, self.nonfinite, emptied)
+        # A step that is refused leaves them as they are, too.
+        with tf.control_dependencies(applied):
+            for key, product in products.items():
+                nadams[key].u_product.assign(product)
+        return applied
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes `variables`, and gradients that wait for their update.
+
+        Warns of tables that no layer writes beside it.
+        """
+        lost = [
+            repr(hook.table)
+            for hook in self._tables.hooks()
+            if not hook.is_in_file(store)
+        ]
+        if lost:
+            warnings.warn(
+                f"Optimizer '{self.name}' trains {', '.join(lost)}, but the "
+                "rows are not in the file that is written: no layer or model "
+                "of Keras holds them. Make each an attribute of the model, or "
+                "save a tf.train.Checkpoint.",
+                stacklevel=2,
+            )
+        super().save_own_variables(store)
+        for i, member in enumerate(self._gradient_sums.members):
+            table_store.save_table(member.sums, store, _SUM.format(i))
+
+    def load_own_variables(self, store: Any) -> None:
+        own = {k: store[k] for k in store.keys() if k.isdigit()}
+        super().load_own_variables(own)
+        sums = [member.sums for member in self._gradient_sums.members]
+        saved = 0
+        while table_store.holds_table(store, _SUM.format(saved)):
+            saved += 1
+        if saved != len(sums):
+            warnings.warn(
+                f"Skipping the gradients that wait for an update: optimizer "
+                f"'{self.name}' keeps them for {len(sums)} tables, whereas the "
+                f"saved optimizer kept them for {saved}.",
+                stacklevel=2,
+            )
+            return
+        table_store.load_tables(
+            sums, store, [_SUM.format(i) for i in range(saved)]
+        )
+
+    def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
+        """Sets dense variables to their averages, where `use_ema` keeps them."""
+        super().finalize_variable_values(
+            [v for v in var_list if as_hook(v) is None]
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "nonfinite": self.nonfinite}

@@ -1,0 +1,131 @@
+"""Makes an optimizer of the user's own train tables."""
+
+import functools
+from typing import Any
+
+import keras
+
+from lodestar.embedding.lookup_arguments import get_optimizer
+from lodestar.optimizers import keras_optimizers
+from lodestar.optimizers.table_optimizer import TableOptimizer, check_nonfinite
+
+# Keras's classes and those that derive from them here.
+_KNOWN: dict[type, type[TableOptimizer]] = {
+    getattr(keras.optimizers, name): getattr(keras_optimizers, name)
+    for name in keras_optimizers.NAMES
+}
+
+
+def wrap(optimizer: Any, *, nonfinite: str | None = None) -> TableOptimizer:
+    """Makes a Keras optimizer train tables as well as dense weights.
+
+    Use it for an optimizer class of your own. The optimizers of
+    `lodestar.optimizers` need no wrapping. The optimizer updates the rows of a
+    step through its own `update_step`, if that treats each row by itself.
+
+    >>> class SignSGD(keras.optimizers.Optimizer):
+    ...     def update_step(self, gradient, variable, learning_rate):
+    ...         step = keras.ops.sign(gradient) * learning_rate
+    ...         self.assign_sub(variable, step)
+    >>> optimizer = lodestar.optimizers.wrap(SignSGD(0.01))
+    >>> model.compile(optimizer, "binary_crossentropy")
+
+    Args:
+        optimizer: A Keras optimizer, its name, or its config.
+        nonfinite: What a NaN or infinity in a table's gradient does: `"raise"`
+            an error before any table or variable is written, `"skip"` the rows
+            that contain it, or `"pass"` it on. Defaults to `"raise"`, or to
+            what an optimizer that trains tables already does.
+
+    Returns:
+        `optimizer` itself, which keeps its variables and hyperparameters; its
+        class is now a subclass of its former class.
+
+    Raises:
+        ValueError: `optimizer` is not an optimizer, is already built, or is a
+            `LossScaleOptimizer`.
+    """
+    optimizer = get_optimizer("optimizer", optimizer)
+    if isinstance(optimizer, TableOptimizer):
+        if nonfinite is not None:
+            optimizer.nonfinite = check_nonfinite(nonfinite)
+        return optimizer
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ValueError(
+            "`optimizer` is a LossScaleOptimizer, which cannot be wrapped. Use "
+            "lodestar.optimizers.LossScaleOptimizer(lodestar.optimizers.wrap("
+            "inner_optimizer))."
+        )
+    if optimizer.built:
+        raise ValueError(
+            f"`optimizer` {optimizer.name!r} is already built. Wrap it before "
+            "it trains a model."
+        )
+    nonfinite = check_nonfinite("raise" if nonfinite is None else nonfinite)
+    optimizer.__class__ = _wrapped(type(optimizer))
+    optimizer.start(nonfinite)
+    return optimizer
+
+
+# Files of earlier releases have this name. A config holds the class that was
+# wrapped, so that one name serves the subclasses of all.
+_register = keras.saving.register_keras_serializable(
+    package="lodestar", name="DynamicEmbeddingOptimizer"
+)
+
+
+@functools.cache
+def _wrapped(cls: type[keras.optimizers.Optimizer]) -> type[TableOptimizer]:
+    """Returns the subclass of `cls` that trains tables."""
+    if cls in _KNOWN:
+        return _KNOWN[cls]
+    made: type[TableOptimizer] = _register(
+        type(
+            cls.__name__,
+            (Wrapped, cls),
+            {
+                "__module__": __name__,
+                "__doc__": cls.__doc__,
+                "wrapped_class": cls,
+            },
+        )
+    )
+    return made
+
+
+@_register
+class Wrapped(TableOptimizer):
+    """An optimizer that `wrap` made.
+
+    Attributes:
+        wrapped_class: Its former class.
+    """
+
+    wrapped_class: type[keras.optimizers.Optimizer]
+
+    def get_config(self) -> dict[str, Any]:
+        cls = self.wrapped_class
+        of_keras = getattr(keras.optimizers, cls.__name__, None) is cls
+        return {
+            "name": self.name,
+            "inner": {
+                "module": "keras.optimizers" if of_keras else cls.__module__,
+                "class_name": cls.__name__,
+                "config": cls.get_config(self),
+                "registered_name": None
+                if of_keras
+                else keras.saving.get_registered_name(cls),
+            },
+            "nonfinite": self.nonfinite,
+        }
+
+    @classmethod
+    def from_config(
+        cls,
+        config: dict[str, Any],
+        custom_objects: dict[str, Any] | None = None,
+    ) -> TableOptimizer:
+        inner = keras.saving.deserialize_keras_object(
+            config["inner"], custom_objects=custom_objects
+        )
+        return wrap(inner, nonfinite=config["nonfinite"])

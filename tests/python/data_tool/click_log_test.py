@@ -1,0 +1,182 @@
+"""The generated click log: its shape, and that its probabilities are true."""
+
+import filecmp
+
+import numpy as np
+import pytest
+
+from lodestar._data_tool.click_log import (
+    click_log_schema,
+    generate_click_log,
+)
+from lodestar._data_tool.exact_auc import exact_auc
+from lodestar._files import AtomicFile
+from lodestar.data import Schema
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
+
+SAMPLES = 40_000
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    return generate_click_log(
+        tmp_path_factory.mktemp("log"), SAMPLES, 4, seed=5
+    )
+
+
+@pytest.fixture(scope="module")
+def pairs(log):
+    return np.concatenate([np.load(path) for path in log.probability_files])
+
+
+@pytest.fixture(scope="module")
+def batches(log):
+    return list(MultiSlotDataset(log.files, log.schema_file, 10_000))
+
+
+def test_shape(log, batches):
+    spec = Schema.load(log.schema_file)
+    assert spec == click_log_schema()
+    assert len(spec.sparse) == 26
+    assert sum(slot.num_values for slot in spec.dense) == 13
+    assert [len(label) for _, label in batches] == [10_000] * 4
+    several = empty = 0
+    for features, _ in batches:
+        for slot in spec.sparse:
+            lengths = np.diff(features[slot.name].row_splits.numpy())
+            several += lengths.max() > 1
+            empty += lengths.min() == 0
+    assert several and empty
+
+
+def test_clicks_in_the_files_are_those_beside_them(batches, pairs):
+    labels = np.concatenate([label.numpy()[:, 0] for _, label in batches])
+    assert pairs.shape == (SAMPLES, 2)
+    np.testing.assert_array_equal(labels, pairs[:, 1])
+
+
+def test_click_rate_and_best_auc(log, pairs):
+    assert 0.2 < pairs[:, 1].mean() < 0.3
+    assert 0.75 < log.best_auc() < 0.82
+    assert log.best_auc(3) == pytest.approx(log.best_auc(), abs=0.02)
+
+
+def test_probabilities_are_calibrated(pairs):
+    # In each tenth the clicks are as many as the probabilities say.
+    for tenth in np.array_split(pairs[np.argsort(pairs[:, 0])], 10):
+        p = tenth[:, 0]
+        deviation = np.sqrt((p * (1 - p)).sum())
+        assert abs(tenth[:, 1].sum() - p.sum()) < 4.5 * deviation
+
+
+def test_ids_are_skewed_and_new_ones_appear_with_time(batches):
+    def ids(batch, name):
+        return batch[0][name].values.numpy()
+
+    first, last = batches[0], batches[-1]
+    for name in ("C3", "C12"):
+        _, counts = np.unique(ids(first, name), return_counts=True)
+        assert np.sort(counts)[-20:].sum() > 0.3 * counts.sum()
+        new = ~np.isin(ids(last, name), ids(first, name))
+        assert 0.02 < new.mean() < 0.4
+    # Ids of different slots never meet.
+    seen = [set(ids(first, f"C{s}")) for s in range(1, 27)]
+    assert len(set().union(*seen)) == sum(map(len, seen))
+
+
+def test_equal_seeds_give_equal_bytes(tmp_path, log):
+    again = generate_click_log(tmp_path / "again", SAMPLES, 4, seed=5)
+    other = generate_click_log(tmp_path / "other", 4000, 1, seed=6)
+    for a, b in zip(log.files, again.files, strict=True):
+        assert filecmp.cmp(a, b, shallow=False)
+    for a, b in zip(
+        log.probability_files, again.probability_files, strict=True
+    ):
+        assert filecmp.cmp(a, b, shallow=False)
+    with open(log.files[0]) as a, open(other.files[0]) as b:
+        assert a.readline() != b.readline()
+
+
+def test_a_simple_model_comes_near_the_best_auc(batches, pairs):
+    """Logistic regression on the floats and the frequent ids alone."""
+    columns = []
+    for features, _ in batches:
+        rows = [features[f"I{j}"].numpy() for j in range(1, 14)]
+        for s in range(1, 27):
+            ragged = features[f"C{s}"]
+            owner = ragged.value_rowids().numpy()
+            for number in range(8):
+                hit = ragged.values.numpy() == s * 1_000_000 + number
+                hits = np.bincount(owner[hit], minlength=10_000)
+                rows.append(hits[:, np.newaxis])
+        columns.append(np.concatenate(rows, axis=1))
+    x = np.concatenate(columns).astype(np.float64)
+    x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+    y = pairs[:, 1]
+    train, test = slice(0, 30_000), slice(30_000, None)
+    weights = np.zeros(x.shape[1])
+    for _ in range(6):  # Newton's method with a ridge
+        p = 1 / (1 + np.exp(-x[train] @ weights))
+        hessian = (x[train].T * (p * (1 - p))) @ x[train] + 5 * np.eye(
+            len(weights)
+        )
+        gradient = x[train].T @ (p - y[train]) + 5 * weights
+        weights -= np.linalg.solve(hessian, gradient)
+    best = exact_auc(y[test], pairs[test, 0])
+    assert exact_auc(y[test], x[test] @ weights) > best - 0.03
+
+
+def test_progress_counts_every_sample(tmp_path):
+    counts = []
+    generate_click_log(tmp_path, 20_001, 3, on_progress=counts.append)
+    assert sum(counts) == 20_001
+
+
+@pytest.mark.parametrize("samples, files", [(0, 1), (3, 4), (4, 0)])
+def test_too_few_samples_are_refused(tmp_path, samples, files):
+    with pytest.raises(ValueError, match=f"`num_samples`={samples}"):
+        generate_click_log(tmp_path, samples, files)
+
+
+def test_a_negative_seed_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="`seed` must be at least 0, found -1"):
+        generate_click_log(tmp_path / "log", 100, 2, seed=-1)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_interruption_leaves_nothing_and_older_files(tmp_path, exists):
+    directory = tmp_path / "log"
+    if exists:
+        directory.mkdir()
+        (directory / "part-00001.txt").write_text("older")
+        (directory / "mine").write_text("")
+    counts = []
+
+    def interrupt(count):
+        counts.append(count)
+        if sum(counts) > 100:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        generate_click_log(directory, 200, 2, on_progress=interrupt)
+    assert counts == [100, 100]
+    assert directory.exists() == exists
+    if exists:
+        names = sorted(path.name for path in directory.iterdir())
+        assert names == ["mine", "part-00001.txt"]
+        assert (directory / "part-00001.txt").read_text() == "older"
+
+
+def test_nothing_is_left_of_a_file_that_nobody_has_yet(tmp_path):
+    """An interruption may come when it is made, before its block has begun."""
+    made = []
+
+    def interrupted(path, spec):
+        made.append(AtomicFile(path))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        generate_click_log(tmp_path / "log", 200, 2, writer=interrupted)
+    assert list(tmp_path.iterdir()) == []
+    made[0].discard()

@@ -1,0 +1,323 @@
+"""Tests of exported models, in this process and in fresh ones."""
+
+import os
+import threading
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar.embedding.saved_state import without_optimizer_slots
+
+BAGS = [[1, 2], [], [3], [4, 5, 6]]
+
+
+def inputs():
+    return {
+        "bag": tf.ragged.constant(BAGS, tf.int64),
+        "deep": tf.ragged.constant([[[1], []], [], [[2, 3]], []], tf.int64),
+        "word": tf.ragged.constant([["a"], ["b", "c"], [], []]),
+        "three": tf.constant(np.arange(12).reshape(4, 3)),
+        "number": tf.ones([4, 2]),
+    }
+
+
+def model():
+    symbols = {
+        "bag": keras.Input((None,), dtype="int64", ragged=True, name="bag"),
+        "deep": keras.Input(
+            (None, None), dtype="int64", ragged=True, name="deep"
+        ),
+        "word": keras.Input((None,), dtype="string", ragged=True, name="word"),
+        "three": keras.Input((3,), dtype="int64", name="three"),
+        "number": keras.Input((2,), name="number"),
+    }
+    embed = {
+        name: lodestar.layers.DynamicEmbedding(4, combiner="sum")
+        for name in ("bag", "deep", "word", "three")
+    }
+    rows = {name: layer(symbols[name]) for name, layer in embed.items()}
+    rows["deep"] = keras.layers.Lambda(
+        lambda r: tf.reduce_sum(r, 1), output_shape=(4,)
+    )(rows["deep"])
+    x = keras.layers.Concatenate()([*rows.values(), symbols["number"]])
+    out = keras.layers.Dense(1)(keras.layers.Dropout(0.5)(x))
+    m = keras.Model(symbols, out)
+    m.compile(lodestar.optimizers.Adam(), "mse")
+    m.fit(inputs(), np.ones((4, 1)), epochs=2, verbose=0)
+    return m
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """`model`, for tests that only read and export it."""
+    return model()
+
+
+def plain(signature):
+    x = inputs()
+    result = {"three": x["three"], "number": x["number"]}
+    for name in ("bag", "deep", "word"):
+        ragged = x[name]
+        suffix, parts = {
+            "ragged": ("row_splits", ragged.nested_row_splits),
+            "values_and_lengths": ("lengths", ragged.nested_row_lengths()),
+        }[signature]
+        result[f"{name}_values"] = ragged.flat_values
+        for axis, part in enumerate(parts):
+            end = "" if len(parts) == 1 else f"_{axis}"
+            result[f"{name}_{suffix}{end}"] = part
+    return result
+
+
+_CHILD = """
+import sys
+import numpy as np, tensorflow as tf, lodestar
+path, signature, source, out = sys.argv[1:]
+loaded = tf.saved_model.load(path)
+x = {k: tf.constant(v) for k, v in np.load(source).items()}
+np.save(out, loaded.signatures["serving_default"](**x)["output_0"])
+"""
+
+
+@pytest.mark.parametrize("signature", ["ragged", "values_and_lengths"])
+def test_served_scores_are_the_models(
+    signature, trained, tmp_path, fresh_process
+):
+    m = trained
+    want = m.predict(inputs(), verbose=0)
+    path = str(tmp_path / "served")
+    lodestar.export.save(m, path, signature)
+    loaded = tf.saved_model.load(path)
+    np.testing.assert_array_equal(loaded.serve(inputs())["output_0"], want)
+    x = plain(signature)
+    default = loaded.signatures["serving_default"]
+    assert set(default.structured_input_signature[1]) == set(x)
+    np.testing.assert_array_equal(default(**x)["output_0"], want)
+
+    source, out = str(tmp_path / "x.npz"), str(tmp_path / "out.npy")
+    np.savez(
+        source,
+        **{
+            k: np.array(v).astype(
+                np.bytes_ if v.dtype == tf.string else v.dtype.as_numpy_dtype
+            )
+            for k, v in x.items()
+        },
+    )
+    fresh_process.run(_CHILD, path, signature, source, out)
+    np.testing.assert_array_equal(np.load(out), want)
+
+
+def test_v1_loader_serves_the_rows(trained, tmp_path):
+    m = trained
+    lodestar.export.save(m, str(tmp_path / "s"))
+    arrays = {k: v.numpy() for k, v in plain("ragged").items()}
+    want = m.predict(inputs(), verbose=0)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        meta = tf.compat.v1.saved_model.load(
+            session, ["serve"], str(tmp_path / "s")
+        )
+        signature = meta.signature_def["serving_default"]
+        feed = {signature.inputs[k].name: v for k, v in arrays.items()}
+        output = signature.outputs["output_0"].name
+        for _ in range(2):
+            got = session.run(output, feed)
+            np.testing.assert_array_equal(got, want)
+
+
+def test_nothing_is_added_and_no_optimizer_slot_saved(tmp_path):
+    m = model()
+    tables = [layer.table for layer in m.layers if hasattr(layer, "table")]
+    before = [t.stats()["rows"] for t in tables]
+    assert all(before)
+    path = str(tmp_path / "s")
+    lodestar.export.save(m, path)
+    loaded = tf.saved_model.load(path)
+    x = inputs()
+    x["bag"] = x["bag"] + 1000
+    loaded.serve(x)
+    again = tf.saved_model.load(path)
+    np.testing.assert_array_equal(
+        loaded.serve(inputs())["output_0"], again.serve(inputs())["output_0"]
+    )
+    assert [t.stats()["rows"] for t in tables] == before
+    shapes = dict(tf.train.list_variables(f"{path}/variables/variables"))
+    slots = [s for n, s in shapes.items() if "optimizer_slots" in n]
+    assert slots == [[]] * len(tables)  # scalars stand for what is empty
+    # Those of the live tables are where they were.
+    assert all(t.stats()["slot_bytes"] > 0 for t in tables)
+    assert set(tables[0].export().optimizer_slots) == {"momentum", "velocity"}
+
+
+def test_missing_ids_read_zeros_in_serving(tmp_path):
+    ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
+    layer = lodestar.layers.DynamicEmbedding(
+        2, combiner="sum", embeddings_initializer="ones"
+    )
+    m = keras.Model(ids, layer(ids))
+    m(tf.ragged.constant([[1]], tf.int64), training=True)
+    lodestar.export.save(m, str(tmp_path / "s"))
+    loaded = tf.saved_model.load(str(tmp_path / "s"))
+    x = tf.ragged.constant([[1, 9], [9], []], tf.int64)
+    for _ in range(2):
+        got = loaded.serve({"x": x})["output_0"]
+        np.testing.assert_array_equal(got, [[1, 1], [0, 0], [0, 0]])
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.embed = lodestar.layers.DynamicEmbedding(2, combiner="mean")
+        self.lookup = keras.layers.StringLookup(vocabulary=["u", "v"])
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, x):
+        rows = self.embed(x["ids"])
+        words = tf.cast(self.lookup(x["word"]), tf.float32)
+        return {"score": self.dense(tf.concat([rows, words[:, None]], 1))}
+
+
+def test_subclassed_model_with_inputs(tmp_path):
+    m = Subclassed()
+    x = {
+        "ids": tf.ragged.constant(BAGS, tf.int64),
+        "word": tf.constant(["u", "v", "w", "u"]),
+    }
+    with tf.GradientTape():
+        m(x)
+    want = m(x)["score"].numpy()
+    path = str(tmp_path / "s")
+    with pytest.raises(ValueError, match="inputs of `model`, a Subclassed"):
+        lodestar.export.save(m, path)
+    assert not os.path.exists(path)
+    lodestar.export.save(
+        m,
+        path,
+        "values_and_lengths",
+        inputs={
+            "ids": tf.RaggedTensorSpec([None, None], tf.int64),
+            "word": tf.TensorSpec([None], tf.string),
+        },
+    )
+    loaded = tf.saved_model.load(path)
+    np.testing.assert_array_equal(loaded.serve(x)["score"], want)
+
+
+def test_list_inputs_and_several_outputs(tmp_path):
+    a = keras.Input((2,), dtype="int64", name="a")
+    b = keras.Input((None,), dtype="int64", name="b", sparse=True)
+    layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
+    m = keras.Model([a, b], [layer(a), layer(b)])
+    lodestar.export.save(m, str(tmp_path / "s"))
+    loaded = tf.saved_model.load(str(tmp_path / "s"))
+    got = loaded.serve(
+        {
+            "a": tf.constant([[1, 2]], tf.int64),
+            "b": tf.ragged.constant([[1]], tf.int64).to_sparse(),
+        }
+    )
+    assert set(got) == {"output_0", "output_1"}
+
+
+def test_names_that_are_no_identifiers(tmp_path):
+    ids = keras.Input((None,), dtype="int64", ragged=True, name="native-land")
+    number = keras.Input((1,), name="gain ($)")
+    other = keras.Input((1,), name="gain (%)")
+    layer = lodestar.layers.DynamicEmbedding(1, combiner="sum")
+    out = keras.layers.Add()([layer(ids), number, other])
+    m = keras.Model({x.name: x for x in (ids, number, other)}, out)
+    lodestar.export.save(m, str(tmp_path / "s"))
+    loaded = tf.saved_model.load(str(tmp_path / "s"))
+    features = {
+        "native-land": tf.ragged.constant([[7]], tf.int64),
+        "gain ($)": tf.constant([[2.0]]),
+        "gain (%)": tf.constant([[3.0]]),
+    }
+    np.testing.assert_array_equal(loaded.serve(features)["output_0"], [[5.0]])
+    got = loaded.signatures["serving_default"](
+        native_land_values=tf.constant([7], tf.int64),
+        native_land_row_splits=tf.constant([0, 1], tf.int64),
+        gain____=tf.constant([[2.0]]),
+        gain_____=tf.constant([[3.0]]),
+    )
+    np.testing.assert_array_equal(got["output_0"], [[5.0]])
+
+
+def test_bad_row_splits_are_refused_when_served(tmp_path):
+    ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
+    layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
+    lodestar.export.save(keras.Model(ids, layer(ids)), str(tmp_path / "s"))
+    loaded = tf.saved_model.load(str(tmp_path / "s"))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        loaded.signatures["serving_default"](
+            x_values=tf.constant([1], tf.int64),
+            x_row_splits=tf.constant([0, 9], tf.int64),
+        )
+
+
+def test_unknown_signature():
+    with pytest.raises(ValueError, match=r"`signature`='csv' is not in \('ra"):
+        lodestar.export.save(None, "nowhere", "csv")
+
+
+def test_failed_export_leaves_the_old_one(tmp_path, monkeypatch):
+    ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
+    layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
+    m = keras.Model(ids, layer(ids))
+    path = tmp_path / "s"
+    lodestar.export.save(m, path)
+    before = sorted(os.listdir(path))
+
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(tf.saved_model, "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        lodestar.export.save(m, path)
+    assert sorted(os.listdir(path)) == before
+    assert os.listdir(tmp_path) == ["s"]
+
+
+@pytest.mark.parametrize("how", ["model.export", "tf.saved_model.save"])
+def test_other_ways_to_save_carry_the_table(how, tmp_path):
+    ids = keras.Input((3,), dtype="int64", name="x")
+    layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
+    m = keras.Model(ids, keras.layers.Dense(1)(layer(ids)))
+    x = np.arange(12).reshape(4, 3)
+    m(x, training=True)
+    path = str(tmp_path / "s")
+    if how == "model.export":
+        m.export(path, verbose=False)
+        loaded = tf.saved_model.load(path)
+        got = loaded.serve(tf.constant(x))
+    else:
+        tf.saved_model.save(m, path)
+        loaded = tf.saved_model.load(path)
+        serve = loaded.signatures["serving_default"]
+        (got,) = serve(inputs=tf.constant(x)).values()
+    np.testing.assert_array_equal(got, m(x))
+
+
+def test_a_checkpoint_of_another_thread_has_the_optimizer_slots(
+    trained, tmp_path
+):
+    """Exports leave them out, but not for those who save meanwhile."""
+    m = trained
+    table = next(x.table for x in m.layers if hasattr(x, "table"))
+    saved = []
+    with without_optimizer_slots():
+        thread = threading.Thread(
+            target=lambda: saved.append(
+                tf.train.Checkpoint(t=table).write(str(tmp_path / "c"))
+            )
+        )
+        thread.start()
+        thread.join()
+    restored = lodestar.EmbeddingVariable(4, name="restored")
+    tf.train.Checkpoint(t=restored).read(saved[0]).assert_consumed()
+    want, got = (t.export_all()["optimizer_slots"] for t in (table, restored))
+    assert want.shape[0] == 2  # Adam's
+    np.testing.assert_array_equal(np.sort(got, 1), np.sort(want, 1))

@@ -1,0 +1,205 @@
+"""Which names are public: this list is all of them, and it does not grow unseen."""
+
+import pathlib
+import re
+import types
+
+import pytest
+
+import lodestar
+
+# The most names that a user may have to choose among, not counting modules.
+_MOST = 90
+_NAMES = {
+    "lodestar": [
+        "CountingBloom",
+        "EmbeddingRows",
+        "EmbeddingVariable",
+        "Feature",
+        "MaxAge",
+        "MaxRows",
+        "MinCount",
+        "MinNorm",
+        "SharedRows",
+        "hash_ids",
+    ],
+    "lodestar.callbacks": [
+        "EarlyStopping",
+        "Snapshot",
+        "TableStats",
+        "TensorBoard",
+    ],
+    "lodestar.data": [
+        "Column",
+        "DataError",
+        "FileListServer",
+        "Schema",
+        "SharedFileList",
+        "SkippedRecords",
+        "files_by_day",
+        "open_dataset",
+        "open_writer",
+    ],
+    "lodestar.export": [
+        "MismatchError",
+        "save",
+        "save_plain",
+        "verify",
+    ],
+    "lodestar.hugectr": [
+        "CsrBuilder",
+        "from_csr",
+        "read_file_list",
+        "to_csr",
+        "write_file_list",
+    ],
+    "lodestar.layers": [
+        "DynamicEmbedding",
+        "EmbeddingCollection",
+        "IdLookup",
+        "SequenceConv",
+    ],
+    "lodestar.lookup": [
+        "HasherSpec",
+        "IdTable",
+        "IdTableWithHashBuckets",
+    ],
+    "lodestar.metrics": [
+        "BatchAUC",
+    ],
+    "lodestar.optimizers": [
+        "Adadelta",
+        "Adagrad",
+        "Adam",
+        "AdamW",
+        "Adamax",
+        "Ftrl",
+        "Lion",
+        "LossScaleOptimizer",
+        "Nadam",
+        "RMSprop",
+        "SGD",
+        "clip_by_global_norm",
+        "merge_duplicates",
+        "wrap",
+    ],
+    "lodestar.paddle": [
+        "DataFeedDesc",
+        "InMemoryDataset",
+        "MultiSlotGenerator",
+        "SelectedRows",
+        "parse_multislot",
+        "reader",
+        "train_from_dataset",
+    ],
+    "lodestar.ragged": [
+        "LoDTensor",
+    ],
+    "lodestar.sequence": [
+        "concat",
+        "conv",
+        "enumerate",
+        "erase",
+        "expand",
+        "expand_as",
+        "pad",
+        "pool",
+        "reshape",
+        "reverse",
+        "scatter",
+        "slice",
+        "softmax",
+        "topk_avg_pooling",
+        "unpad",
+    ],
+    "lodestar.serving": [
+        "LiveModel",
+        "openmetrics",
+        "stats",
+        "write_warm_up",
+    ],
+    "lodestar.snapshot": [
+        "CorruptSnapshotError",
+        "ResumableDataset",
+        "SnapshotError",
+        "SnapshotLockedError",
+        "compact",
+        "load_dense",
+        "restore",
+        "save",
+        "verify",
+        "versions",
+    ],
+    "lodestar.testing": [
+        "LocalCluster",
+        "census_file",
+    ],
+    "lodestar.train": [
+        "evaluate",
+        "fit",
+        "join",
+        "predict",
+        "schedule",
+    ],
+    "lodestar.warm_start": [
+        "from_arrays",
+        "from_embedding",
+        "from_tfra",
+    ],
+}
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_DOCS = "\n".join(
+    path.read_text()
+    for path in (_ROOT / "README.md", *sorted((_ROOT / "docs").rglob("*.md")))
+)
+
+
+def _module(name):
+    return lodestar if name == "lodestar" else getattr(lodestar, name[9:])
+
+
+def test_the_modules_are_these():
+    found = [
+        name
+        for name in lodestar.__all__
+        if isinstance(getattr(lodestar, name), types.ModuleType)
+    ]
+    assert sorted(f"lodestar.{name}" for name in found) == sorted(
+        name for name in _NAMES if name != "lodestar"
+    )
+
+
+@pytest.mark.parametrize("module", _NAMES)
+def test_the_names_of_a_module_are_these(module):
+    names = _module(module).__all__
+    if module == "lodestar":
+        names = [
+            name
+            for name in names
+            if name != "__version__" and f"lodestar.{name}" not in _NAMES
+        ]
+    assert sorted(names) == sorted(_NAMES[module])
+
+
+def test_there_are_few():
+    assert sum(map(len, _NAMES.values())) <= _MOST
+
+
+@pytest.mark.parametrize("module", _NAMES)
+def test_each_has_a_docstring(module):
+    assert _module(module).__doc__
+    assert not [
+        name
+        for name in _NAMES[module]
+        if not getattr(_module(module), name).__doc__
+    ]
+
+
+@pytest.mark.parametrize("module", _NAMES)
+def test_each_is_in_the_docs(module):
+    last = module.rpartition(".")[2]
+    assert not [
+        name
+        for name in _NAMES[module]
+        if not re.search(rf"\b{last}\.{name}\b|`{name}\b", _DOCS)
+    ]
