@@ -332,8 +332,8 @@ def raw_iterations(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
     return optimizer.variables[0] if counter is None else counter
 
 
-def walks_hooks() -> bool:
-    """Whether Keras's files find a table by its hook."""
+def files_hold_variables() -> bool:
+    """Whether Keras's files find a variable that saves itself."""
     return issubclass(keras.layers.Layer, KerasSaveable)
 
 
@@ -386,19 +386,6 @@ def model_in_file() -> Any:
             if frame.f_globals is vars(_saving_lib):
                 found = frame.f_locals.get("model", found)
     return found
-
-
-def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
-    """Returns the variables that are attributes of `layer` itself.
-
-    What Keras's own `save_own_variables` writes; `Layer.variables` has those of
-    layers inside it too, which are written by themselves. Without the private
-    names there are none.
-    """
-    return [
-        *getattr(layer, "_trainable_variables", ()),
-        *getattr(layer, "_non_trainable_variables", ()),
-    ]
 
 
 def set_keras_mask(tensor: Any, mask: Any) -> None:

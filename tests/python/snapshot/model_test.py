@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import snapshot
-from lodestar.embedding.hook_variable import as_hook
+from lodestar.embedding.table_variable import as_table
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def batches(window=100):
 def state(m):
     """All that training goes on from, bit by bit."""
     variables = list(m.variables) + list(m.optimizer.variables)
-    variables = [v for v in variables if as_hook(v) is None]
+    variables = [v for v in variables if as_table(v) is None]
     tables = [layer.table for layer in m.layers if hasattr(layer, "table")]
     return [v.numpy().tobytes() for v in variables], [
         st.content(t) for t in tables
