@@ -152,9 +152,8 @@ def save(
     checkpoint = _checkpoint(iterator)
     schema = None
     if isinstance(model, keras.Model):
-        _check_built(model)
-        schema = model_schema.schema_or_none(model)
         optimizer = _built_optimizer(model)
+        schema = model_schema.schema_or_none(model)
         if optimizer is not None and step is None:
             step = int(keras.ops.convert_to_numpy(optimizer.iterations))
     tables = find_tables(model)
@@ -281,7 +280,6 @@ def restore(
     keras_model = model if isinstance(model, keras.Model) else None
     schema = None
     if keras_model is not None:
-        _check_built(keras_model)
         _built_optimizer(keras_model)
         schema = model_schema.schema_or_none(keras_model)
     tables = find_tables(model)
@@ -412,15 +410,12 @@ class _Variables:
             self._pairs.append((here[name], saved[there]))
 
 
-def _check_built(model: keras.Model) -> None:
+def _built_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:
+    """Returns the optimizer of a compiled model; builds it if needed."""
     if not model.built:
         raise ValueError(
             f"`model` {model.name!r} is not built. Call it on a batch first."
         )
-
-
-def _built_optimizer(model: keras.Model) -> Any:
-    """The optimizer of `compile`, with its variables, or None."""
     optimizer = compiled_optimizer(model)
     if optimizer is not None and not optimizer.built:
         with model.distribute_strategy.scope():
