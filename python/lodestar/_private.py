@@ -649,7 +649,8 @@ class _FormerVariable(Saved, tf.Module):
         return {"VARIABLE_VALUE": value}
 
     def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
-        return self._variable().assign(saved["VARIABLE_VALUE"])
+        variable: Any = self._variable()
+        return variable.assign(saved["VARIABLE_VALUE"])
 
 
 class CheckpointedOptimizer:
@@ -661,7 +662,8 @@ class CheckpointedOptimizer:
 
     def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
         if name != "inner_optimizer":
-            return super()._lookup_dependency(name, *args, **kwargs)
+            parent: Any = super()
+            return parent._lookup_dependency(name, *args, **kwargs)
         if "former_inner" not in vars(self):
             # Not tracked: new checkpoints do not hold it.
             object.__setattr__(self, "former_inner", _Former(self))
