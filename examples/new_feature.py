@@ -105,10 +105,9 @@ def main(folder: str) -> tuple[float, float]:
 
     # Another process would do the same, with a new model.
     model = monday()
+    step = lodestar.snapshot.list(folder)[-1].step
+    print(f"Monday resumes at step {step}")
     train(model, epochs=2)
-    print(
-        f"Monday resumed, and ended at step {int(model.optimizer.iterations)}"
-    )
     before = loss(model, some)
 
     # Tuesday: a feature more, and Adam in place of Adagrad.

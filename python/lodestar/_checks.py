@@ -113,6 +113,14 @@ def check_at_least(name: str, value: Any, least: int) -> None:
         )
 
 
+def check_epoch_or_count(name: str, value: Any) -> None:
+    """Raises ValueError unless `value` is `"epoch"` or an int64 from 1 on."""
+    if value != "epoch" and not _is_count(value, 1):
+        raise ValueError(
+            f"`{name}` must be 'epoch' or an integer of at least 1, got {value!r}."
+        )
+
+
 def check_size(name: str, value: Any, least: int = 1, owner: str = "") -> int:
     """As `check_count`, in the words of tables; returns `value` as an int.
 

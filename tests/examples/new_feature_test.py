@@ -27,7 +27,7 @@ def test_the_new_feature_helps(main, tmp_path, capsys):
     before, after = main(str(tmp_path))
     assert after < before - 0.02
     said = capsys.readouterr().out
-    assert "Monday goes on at step 36: {'user_rows':" in said
+    assert "Monday resumes at step 36\n" in said
     assert "Tuesday starts at step 72: {'user_rows':" in said
     assert "; new: item_rows\n" in said
     assert re.search(r"version \d+: delta, step 72, \d+ rows", said)

@@ -1,4 +1,4 @@
-"""Early stopping that keeps the tables of the best epoch, too."""
+"""Early stopping that restores the tables of the best epoch."""
 
 import os
 import tempfile
@@ -15,34 +15,30 @@ from lodestar.snapshot.found_tables import tables_in
 
 
 class BestEpochs(Protocol):
-    """Who keeps the best epoch beside what else it writes."""
+    """Keeps the best epoch among the snapshots of a training.
+
+    Attributes:
+        newest: The last version that was written.
+    """
+
+    newest: int | None
 
     def keep_best(self, callback: "EarlyStopping") -> None:
-        """Keeps the epoch that ends; sets `kept` of the callback to where."""
+        """Keeps the epoch that ends; sets `kept` of the callback."""
 
     def restore_best(self, callback: "EarlyStopping") -> None:
-        """Brings back what was kept for the callback.
-
-        Raises:
-            SnapshotError: It is not there any more, or cannot be read.
-        """
-
-    @property
-    def newest(self) -> int | None:
-        """Where the last was kept."""
+        """Restores what was kept; raises SnapshotError if it is gone."""
 
 
 class EarlyStopping(keras.callbacks.EarlyStopping):
-    """As Keras's; `restore_best_weights` restores embedding tables with it.
+    """Keras's EarlyStopping, whose `restore_best_weights` restores tables too.
 
-    Keras's own keeps `model.get_weights()` of the best epoch, which has no
-    rows of tables and is refused. This one writes dense weights, embedding
-    tables and id tables of the best epoch to disk, and brings them back when
-    training ends: rows that came later go, evicted ones are there again. What
-    lies in a table goes back with it: optimizer slots, frequencies, last-seen
-    steps, ids that wait for admission, the table's step. As in Keras, the
-    optimizer's own variables (slots of dense weights, iterations) stay as
-    they are.
+    Keras's own keeps `model.get_weights()` of the best epoch, which lacks the rows
+    of tables, and is refused. This one writes dense weights, embedding tables and
+    id tables of the best epoch to disk, and restores them when training ends, with
+    optimizer slots, frequencies, last-seen steps, ids that wait for admission, and
+    the table's step. As in Keras, the optimizer's own variables (slots of dense
+    weights, iterations) stay as they are.
 
     >>> model.fit(
     ...     x,
@@ -55,26 +51,25 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
     ...     ],
     ... )
 
-    In `fit` of `lodestar.callbacks.Snapshot` the best epoch is a version of its
-    folder instead, and a training that goes on there, in another process,
-    knows the best epoch and how long it has waited. One that was stopped early
-    stays so, unless `patience` is raised.
+    With `snapshots` of `lodestar.train.fit` the best epoch is one of the snapshots
+    instead. A training that is resumed knows its best epoch and how long it has
+    waited. If it was stopped early, it stays so until `patience` is raised.
 
     Args:
-        monitor: As for `keras.callbacks.EarlyStopping`.
-        min_delta: As there.
-        patience: As there.
-        verbose: As there.
-        mode: As there.
-        baseline: As there.
-        restore_best_weights: As there, with the tables.
-        start_from_epoch: As there.
-        directory: Where the best epoch is kept while training runs, in a
-            folder that is removed at the end: a local directory with room for
-            twice the tables; default: the system's for temporary files.
+        monitor: See `keras.callbacks.EarlyStopping`, also for the next ones.
+        min_delta: Smallest improvement.
+        patience: Epochs without improvement before training stops.
+        verbose: 1 prints when training stops and what is restored.
+        mode: `"min"`, `"max"` or `"auto"`.
+        baseline: Value to exceed.
+        restore_best_weights: Whether to restore weights and tables.
+        start_from_epoch: Epochs before monitoring starts.
+        directory: Local directory with room for the tables twice. The best epoch is
+            kept there while training runs. Defaults to the system's directory for
+            temporary files.
 
     Raises:
-        ValueError: `directory` is none.
+        ValueError: `directory` does not exist.
     """
 
     def __init__(
@@ -89,7 +84,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         start_from_epoch: int = 0,
         directory: StrPath | None = None,
     ):
-        # Keras is to choose the best epoch, and not to copy its weights.
+        # Keras chooses the best epoch, but does not copy its weights.
         super().__init__(
             monitor=monitor,
             min_delta=min_delta,
@@ -106,9 +101,9 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         self._directory = directory
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._manager: tf.train.CheckpointManager = None
-        # Of `fit` of a Snapshot.
+        # For `lodestar.train.fit` with `snapshots`.
         self.keeper: BestEpochs | None = None
-        self.kept: int | None = None  # where; 0: in what is being written
+        self.kept: int | None = None  # version; 0: the one being written
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Forgets an earlier training."""
@@ -128,7 +123,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
             self.keeper.keep_best(self)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Brings the best epoch back."""
+        """Restores the best epoch."""
         super().on_train_end(logs)
         keeper, manager = self.keeper, self._manager
         if not self._restores or self.best is None or not (keeper or manager):
@@ -149,17 +144,17 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         except SnapshotError as error:
             warnings.warn(
                 f"The best epoch, {self.best_epoch + 1}, is not there any "
-                f"more, and the model is that of the last one: {error}",
+                f"more, so the model stays that of the last one: {error}",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
     def get_state(self) -> dict[str, Any]:
-        """What `Snapshot.fit` saves beside what Keras's has."""
+        """Returns what snapshots save, besides what Keras's has."""
         return {"kept": self.kept}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Takes what `get_state` gave."""
+        """Restores what `get_state` returned."""
         self.kept = state["kept"]
         if self.kept == 0 and self.keeper is not None:
             self.kept = self.keeper.newest

@@ -1,4 +1,4 @@
-"""Snapshots while `model.fit` trains."""
+"""Snapshots while a model is trained."""
 
 import contextlib
 import time
@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_choice, check_least, is_integer
+from lodestar._checks import check_choice, check_epoch_or_count, check_least
 from lodestar._typing import StrPath
 from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.resumption import Resumption
@@ -33,50 +33,48 @@ _LOCK_SECONDS = 60
 
 
 class Snapshot(keras.callbacks.Callback):
-    """Writes snapshots of all that training goes on from, in the background.
+    """Saves snapshots of the whole training, in the background.
 
-    One snapshot holds tables, weights, optimizer, random seeds and the reader's
-    place of one moment between two steps; training restored from it goes on as
-    if it had never stopped, but that steps of several workers are not the same
-    twice. Most are deltas, which hold only the rows that changed. A step waits
-    for a snapshot only where writers of rows outrun the disk; look-ups never do.
+    A snapshot holds tables, weights, optimizer, random seeds and the place in the
+    data at a consistent point in time between two steps. Most are deltas, which
+    hold only the rows that changed. A step waits for a snapshot only if rows are
+    written faster than the disk takes them; lookups never do.
 
-    >>> reader = lodestar.snapshot.ResumableDataset(batches)
-    >>> snapshots = lodestar.callbacks.Snapshot("snapshots", 1000, iterator=reader)
-    >>> snapshots.fit(model, epochs=10)  # begins, or goes on
+    `lodestar.train.fit` takes it to resume training from the newest snapshot:
 
-    In `model.fit(reader, callbacks=[snapshots])` it saves, but restores nothing.
+    >>> snapshots = lodestar.callbacks.Snapshot("snapshots", 1000, keep=3)
+    >>> history = lodestar.train.fit(model, batches, epochs=3, snapshots=snapshots)
 
-    In `fit` of this callback, a snapshot also holds what metrics have summed up
-    and what the other callbacks know: EarlyStopping of Keras and of Lodestar,
-    ReduceLROnPlateau, ModelCheckpoint, TensorBoard, TableStats, and each that
-    has `get_state()`, which returns what JSON can hold, and `set_state(state)`,
-    which is called after its `on_train_begin`. A BackupAndRestore among them
-    saves, but restores nothing.
+    There, snapshots also hold the sums of metrics and the state of other callbacks:
+    EarlyStopping of Keras and of Lodestar, ReduceLROnPlateau, ModelCheckpoint,
+    TensorBoard, TableStats, and each that has `get_state()`, which returns what JSON
+    can hold, and `set_state(state)`, which is called after its `on_train_begin`. A
+    BackupAndRestore among them saves, but restores nothing.
 
-    A snapshot that is due while the one before it is still being written, or
-    while another process writes to the folder, is taken as soon as that has
-    ended. The end of training takes one more, unless nothing was trained since
-    the last, and waits for it.
+    As a callback of `model.fit`, it saves, and restores nothing unless `restore` is
+    called. A snapshot that is due while the previous one is being written, or while
+    another process writes to the folder, is taken as soon as that has ended. The
+    end of training takes one more if something was trained since the last, and
+    waits for it.
 
     Args:
-        path: Folder of the snapshots, as `lodestar.snapshot.save` takes it.
-        every_n_steps: Steps between two, at least 1, or `"epoch"`: one at the
-            end of each epoch.
-        deltas_per_full: Deltas between two full ones. 0: all are full.
-        keep: Versions that stay, at least 1, with all that they need; None:
-            all.
-        iterator: Whose place is saved: a `lodestar.snapshot.ResumableDataset`,
-            or the iterator of a loop of your own.
-        metadata: Saved with each version, beside `epoch` and `batch`, those
-            that were trained last, from 0, and `epoch_ended`; or a function
-            without arguments that returns it.
-        on_error: What a snapshot that cannot be written does: `"raise"` ends
-            training after the step in which it shows; `"warn"` warns, and the
-            next one is tried when it is due.
+        path: Folder of the snapshots, see `lodestar.snapshot.save`.
+        every_n_steps: Steps between two snapshots, or `"epoch"`: one at the end of
+            each epoch.
+        deltas_per_full: Deltas between two full snapshots. 0: all are full.
+        keep: Number of versions to keep, with all that they need. None: all.
+        iterator: What is read, to save its place: a
+            `lodestar.snapshot.ResumableDataset`, or the iterator of your own loop.
+            `lodestar.train.fit` sets it.
+        metadata: Saved with each version, besides `epoch` and `batch`, the last
+            ones that were trained, from 0, and `epoch_ended`; or a function without
+            arguments that returns it.
+        on_error: If a snapshot cannot be written, `"raise"` ends training after
+            the step in which it shows; `"warn"` warns, and tries the next one when
+            it is due.
 
     Raises:
-        ValueError: An argument is none of these.
+        ValueError: An argument is out of range.
     """
 
     def __init__(
@@ -93,19 +91,8 @@ class Snapshot(keras.callbacks.Callback):
     ):
         super().__init__()
         self._folder = SnapshotFolder(path)
-        if every_n_steps != "epoch" and (
-            isinstance(every_n_steps, str)
-            or not is_integer(every_n_steps)
-            or every_n_steps < 1
-        ):
-            raise ValueError(
-                f"`every_n_steps`={every_n_steps!r} is not 'epoch' or a number "
-                "of steps, at least 1."
-            )
-        if not is_integer(deltas_per_full) or deltas_per_full < 0:
-            raise ValueError(
-                f"`deltas_per_full`={deltas_per_full!r} is not 0 or more."
-            )
+        check_epoch_or_count("every_n_steps", every_n_steps)
+        check_least("deltas_per_full", deltas_per_full, 0)
         check_choice("on_error", on_error, ("raise", "warn"))
         self._every_n_steps: Any = every_n_steps
         self._deltas_per_full = deltas_per_full
@@ -116,29 +103,25 @@ class Snapshot(keras.callbacks.Callback):
         self._writing: Any = None  # PendingSnapshot
         self._steps = 0  # since the last snapshot
         self._due = False
-        # What was trained last; None: not known.
+        # What was trained last; None: unknown.
         self._place: Any = dict(_START)
         self._first_batch = 0  # of the next epoch
         self._fresh = True  # the model is not where `_place` says
         self._unsaved = False  # something was trained since the last snapshot
-        self._stopped = False  # someone has ended the epoch before its end
+        self._stopped = False  # the epoch was ended before its last batch
         self._training: Resumption | None = None  # of `lodestar.train.fit`
         self._moment: dict[str, Any] = {}  # its `moment()` at `_place`
-        # Whose best epoch has ended; is in what is being written.
+        # Those whose best epoch has ended, and whose is being written.
         self._best: list[EarlyStopping] = []
         self._best_in_writing: list[EarlyStopping] = []
         self._restored: EarlyStopping | None = None  # whose best is restored
-        # Versions that what is being written speaks of.
+        # Versions that what is being written refers to.
         self._kept_in_writing: list[int] = []
-        # The last version that was written, or restored.
-        self._newest: int | None = None
+        # EarlyStopping: the last version that was written or restored.
+        self.newest: int | None = None
 
     def reader(self, data: tf.data.Dataset) -> ResumableDataset:
-        """Returns the reader of `data` whose place is saved, for `lodestar.train.fit`.
-
-        Raises:
-            ValueError: The place in other data is saved, or it is not known.
-        """
+        """Returns the reader of `data`, whose place is saved. For `lodestar.train`."""
         known = self._iterator
         if known is None and self._fresh:
             if not isinstance(data, ResumableDataset):
@@ -160,18 +143,10 @@ class Snapshot(keras.callbacks.Callback):
         callbacks: keras.callbacks.CallbackList,
         build: Callable[[], str],
     ) -> Iterator[Resumption]:
-        """Returns a context in which `lodestar.train.fit` trains.
+        """Returns a context for training with `callbacks`. For `lodestar.train`.
 
-        Restores the newest snapshot if there is one, unless this callback has
-        restored one or trained before, and was not interrupted.
-
-        Args:
-            callbacks: All callbacks of the training.
-            build: See `Resumption`.
-
-        Raises:
-            ValueError: The snapshot has no place in an epoch.
-            Exception: See `restore`.
+        Restores the newest snapshot if there is one, unless this callback restored
+        one or trained before, without being interrupted.
         """
         model, path = callbacks.model, self._folder.path
         if self._fresh:
@@ -215,14 +190,14 @@ class Snapshot(keras.callbacks.Callback):
     def restore(
         self, model: keras.Model, version: int | None = None, **options: Any
     ) -> RestoreReport:
-        """As `lodestar.snapshot.restore`, with this path and iterator.
+        """Restores a model, see `lodestar.snapshot.restore`.
 
-        `metadata` of the report has the `epoch` and `batch` trained last, from
-        which `fit` goes on.
+        `lodestar.train.fit` resumes after the `epoch` and `batch` in the report's
+        `metadata`.
 
         Args:
             model: Built.
-            version: Default: the newest.
+            version: Version to restore. Defaults to the newest.
             **options: `rename`, `on_missing`, `on_extra`, `optimizer_slots`.
         """
         report = restore(
@@ -240,7 +215,7 @@ class Snapshot(keras.callbacks.Callback):
             self._moment = load_dense(self._folder.path, report.version)
 
         _together(model).agree(read_moment)
-        self._newest = report.version
+        self.newest = report.version
         self._fresh = self._stopped = False
         return report
 
@@ -259,11 +234,11 @@ class Snapshot(keras.callbacks.Callback):
         if self._every_n_steps != "epoch":
             self._due |= self._steps >= self._every_n_steps
         if self._batches_left() == 0:
-            # What is due is taken when others have seen the epoch end.
+            # What is due is taken after the other callbacks saw the epoch end.
             return
         self._stopped = workers.agree_to_stop(self.model)
         if self._stopped:
-            # They see it end now, and again when it has.
+            # They see it end now, and again when it is finished.
             self._take_now()
         elif self._due:
             self._take_if_free()
@@ -275,7 +250,7 @@ class Snapshot(keras.callbacks.Callback):
             and workers.agree_to_stop(self.model)
             and self._batches_left()
         ):
-            # Stopped behind the end of the batch.
+            # Stopped after the end of the batch.
             self._stopped = True
             self._take_now()
         if self._stopped:
@@ -304,35 +279,26 @@ class Snapshot(keras.callbacks.Callback):
         self._restored = None
         self._collect()
 
-    @property
-    def newest(self) -> int | None:
-        """The version that was written, or restored, last."""
-        return self._newest
-
     def keep_best(self, callback: EarlyStopping) -> None:
-        """Lets the epoch that ends have a snapshot, which stays."""
+        """Keeps the epoch that ends as a snapshot."""
         callback.kept = 0
         self._best.append(callback)
 
     def restore_best(self, callback: EarlyStopping) -> None:
-        """Restores tables and weights of the epoch that was kept.
-
-        Raises:
-            SnapshotError: It is not there.
-        """
+        """Restores tables and weights of the epoch that was kept."""
         self._collect()
         if callback.kept is None:
             raise SnapshotError("it could not be written")
-        if callback.kept == self._newest and not self._unsaved:
+        if callback.kept == self.newest and not self._unsaved:
             return
         restore_values(self._folder.path, self.model, callback.kept)
-        # In the middle of an epoch the newest is what training goes on from.
+        # In the middle of an epoch training resumes from the newest.
         if not self._stopped:
             self._unsaved = True
             self._restored = callback
 
     def _batches_left(self) -> int | None:
-        """Of the epoch, as far as it is known."""
+        """Returns how many batches of the epoch are left; None if unknown."""
         batches = (self.params or {}).get("steps")
         if batches is None:
             return None
@@ -390,9 +356,9 @@ class Snapshot(keras.callbacks.Callback):
         self._unsaved = False
 
     def _moment_of_all(self) -> tuple[dict[str, Any], dict[str, Any], bool]:
-        """What is saved beside the model, if each worker can tell its own.
+        """Returns what is saved besides the model, and whether it is a delta.
 
-        And whether it is a delta, as the first one says.
+        Raises in all workers if it cannot be told in one of them.
         """
         together = _together(self.model)
         moment: dict[str, Any] = {}
@@ -433,7 +399,7 @@ class Snapshot(keras.callbacks.Callback):
                 callback.kept = None
             self._failed(error)
             return
-        self._newest = version
+        self.newest = version
         for callback in best:
             callback.kept = version
         keep = self._keep
@@ -460,7 +426,7 @@ class Snapshot(keras.callbacks.Callback):
 
 
 def _together(model: keras.Model) -> Together:
-    """Who write the snapshots of a model."""
+    """Returns the processes that write the snapshots of a model."""
     return Together(
         table
         for table in tables_in(model)

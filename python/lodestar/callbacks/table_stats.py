@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import is_integer
+from lodestar._checks import check_epoch_or_count
 from lodestar._files import as_path
 from lodestar._typing import StrPath
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -19,29 +19,24 @@ _SCALAR = tf.compat.v1.SummaryMetadata(
 
 
 class TableStats(keras.callbacks.Callback):
-    """Writes what `stats()` says of each table as TensorBoard scalars and logs.
+    """Writes the `stats()` of each table as TensorBoard scalars and logs.
 
     A scalar is named `table/<name of the table>/<name of the number>`; for the
     features of an EmbeddingCollection
     `feature/<name of the layer>/<name of the feature>/<name of the number>`.
-    Tables of one name, and layers of one name, are told apart by `_1`, `_2`,
-    ... in the order in which the model has them. Numbers that a table gives as
-    a mapping or a list (by shard) become scalars of their parts.
+    Tables or layers of the same name get `_1`, `_2`, ... in the model's order. If a
+    number is a mapping or a list (by shard), its parts are scalars.
 
     >>> model.fit(x, y, callbacks=[lodestar.callbacks.TableStats("logs")])
 
-    Scalars are read at the end of every `update_freq` batches, or of every
-    epoch, and their step is the number of batches trained so far. Counters go
-    on from where they were; nothing is reset. In `fit` of
-    `lodestar.callbacks.Snapshot` the step goes on over processes. Under
-    `steps_per_execution` they are read when the call that reaches them is over;
-    where Keras is not told the number of batches, the last call of each epoch
-    counts as full: up to `steps_per_execution - 1` too many.
+    The step of a scalar is the number of batches trained so far, also by the
+    process that was interrupted, with `snapshots` of `lodestar.train.fit`. With
+    `steps_per_execution`, if Keras does not know the number of batches, the last
+    call of each epoch counts as full. Nothing is reset.
 
-    At the end of each epoch the numbers of `logs` become entries of Keras's
-    logs, under the names of the scalars: so `History`, the progress bar, and
-    behind this callback in the list `CSVLogger`, `EarlyStopping` and trackers
-    of experiments have them.
+    At the end of each epoch the numbers of `logs` are added to Keras's logs under
+    the names of the scalars, for `History`, the progress bar, and callbacks later
+    in the list such as `CSVLogger` and `EarlyStopping`.
 
     >>> stats = lodestar.callbacks.TableStats("logs", logs=["rows", "load"])
     >>> history = model.fit(x, y, verbose=0, callbacks=[stats])
@@ -49,14 +44,14 @@ class TableStats(keras.callbacks.Callback):
     [4]
 
     Args:
-        log_dir: Directory of the event files; None writes none.
-        update_freq: `"epoch"`, or a number of batches, at least 1.
-        logs: Which numbers go into the logs: the last parts of their names, as
-            `"rows"` for `table/user/rows`, or whole names; or `"all"`.
+        log_dir: Directory of the event files. None writes none.
+        update_freq: Batches from one writing to the next, or `"epoch"`.
+        logs: Numbers for the logs, by the last parts of their names, e.g. `"rows"`
+            for `table/user/rows`, or by whole names; or `"all"`.
 
     Raises:
-        ValueError: An argument is none of these; or when training begins, a
-            name of `logs` is none that the model's tables have.
+        ValueError: An argument is out of range; or when training begins, no table
+            of the model has a number of a name in `logs`.
     """
 
     def __init__(
@@ -66,15 +61,7 @@ class TableStats(keras.callbacks.Callback):
         logs: str | Iterable[str] = ("rows",),
     ):
         super().__init__()
-        if update_freq != "epoch" and (
-            isinstance(update_freq, str)
-            or not is_integer(update_freq)
-            or update_freq < 1
-        ):
-            raise ValueError(
-                f"`update_freq`={update_freq!r} is not 'epoch' or a number of "
-                "batches, at least 1."
-            )
+        check_epoch_or_count("update_freq", update_freq)
         if logs != "all" and (
             isinstance(logs, str) or not isinstance(logs, Iterable)
         ):
@@ -145,11 +132,11 @@ class TableStats(keras.callbacks.Callback):
             self._writer = None
 
     def get_state(self) -> dict[str, int]:
-        """What `Snapshot.fit` saves."""
+        """Returns what snapshots save."""
         return {"batches": self._batches}
 
     def set_state(self, state: dict[str, int]) -> None:
-        """Takes what `get_state` gave."""
+        """Restores what `get_state` returned."""
         self._batches = state["batches"]
 
     def _write(self, numbers: Mapping[str, float]) -> None:
@@ -169,7 +156,7 @@ def _is_called(name: str, wanted: str) -> bool:
 
 
 def model_stats(model: keras.Model) -> dict[str, float]:
-    """The numbers that TableStats writes, by name."""
+    """Returns the numbers that TableStats writes, by name."""
     tables: list[EmbeddingVariable] = []
     collections: list[EmbeddingCollection] = []
     for child in tf.train.TrackableView(model).descendants():

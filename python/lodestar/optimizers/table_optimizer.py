@@ -483,8 +483,8 @@ class TableOptimizer(
         applied = apply_updates(applies, self.nonfinite, emptied)
         # A step that is refused leaves them as they are, too.
         with tf.control_dependencies(applied):
-            for key, product in products.items():
-                nadams[key].u_product.assign(product)
+            for owner, product in products.items():
+                nadams[owner].u_product.assign(product)
         return applied
 
     def save_own_variables(self, store: Any) -> None:

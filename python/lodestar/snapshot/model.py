@@ -119,7 +119,8 @@ def save(
 
     Args:
         path: A folder of a local or mounted file system; created if needed.
-        model: A built Keras model, compiled if its optimizer is to be saved.
+        model: A built Keras model, compiled if its optimizer is to be saved,
+            which is built if needed.
             Or tables alone: an EmbeddingVariable, IdTable, IdLookup, layer or
             module that has some, a list of these, or a dict that names them.
             Names must differ. Id tables are written whole each time.
@@ -151,9 +152,8 @@ def save(
     checkpoint = _checkpoint(iterator)
     schema = None
     if isinstance(model, keras.Model):
-        _check_built(model)
+        optimizer = _built_optimizer(model)
         schema = model_schema.schema_or_none(model)
-        optimizer = compiled_optimizer(model)
         if optimizer is not None and step is None:
             step = int(keras.ops.convert_to_numpy(optimizer.iterations))
     tables = find_tables(model)
@@ -242,7 +242,7 @@ def restore(
 
     Args:
         path: A folder that `save` wrote to.
-        model: As `save` takes it. Builds the model's optimizer if needed.
+        model: As `save` takes it.
         step: Restore the newest version taken at this step.
         version: Restore this version. Defaults to the newest.
         iterator: An iterator of the dataset that was read, or a
@@ -280,11 +280,7 @@ def restore(
     keras_model = model if isinstance(model, keras.Model) else None
     schema = None
     if keras_model is not None:
-        _check_built(keras_model)
-        optimizer = compiled_optimizer(keras_model)
-        if optimizer is not None and not optimizer.built:
-            with keras_model.distribute_strategy.scope():
-                optimizer.build(keras_model.trainable_variables)
+        _built_optimizer(keras_model)
         schema = model_schema.schema_or_none(keras_model)
     tables = find_tables(model)
     table_options = options
@@ -414,11 +410,17 @@ class _Variables:
             self._pairs.append((here[name], saved[there]))
 
 
-def _check_built(model: keras.Model) -> None:
+def _built_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:
+    """Returns the optimizer of a compiled model; builds it if needed."""
     if not model.built:
         raise ValueError(
             f"`model` {model.name!r} is not built. Call it on a batch first."
         )
+    optimizer = compiled_optimizer(model)
+    if optimizer is not None and not optimizer.built:
+        with model.distribute_strategy.scope():
+            optimizer.build(model.trainable_variables)
+    return optimizer
 
 
 def _with_optimizer(tables: FoundTables, model: Any) -> FoundTables:

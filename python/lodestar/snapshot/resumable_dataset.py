@@ -1,4 +1,4 @@
-"""A dataset that goes on where it stands, and whose place can be saved."""
+"""A dataset that is read from where it was left, and whose place can be saved."""
 
 from typing import Any
 
@@ -10,18 +10,21 @@ from lodestar import _private
 class ResumableDataset(_private.DatasetOver):
     """A dataset with one iterator at a time, which every `iter` of it returns.
 
-    `model.fit` makes an iterator of its own where nobody can ask for its place;
-    of this one it reads on, and a snapshot holds the place exactly.
+    `model.fit` creates an iterator that nobody can ask for its place. From this
+    dataset it reads on, and a snapshot holds the exact place. `lodestar.train.fit`
+    with `snapshots` needs no such dataset: it creates one.
 
     >>> reader = lodestar.snapshot.ResumableDataset(batches.repeat())
     >>> snapshots = lodestar.callbacks.Snapshot("snapshots", 1000, iterator=reader)
-    >>> snapshots.fit(model, epochs=2, steps_per_epoch=50)
+    >>> history = model.fit(
+    ...     reader, epochs=2, steps_per_epoch=50, callbacks=[snapshots]
+    ... )
 
-    Give `model.fit` its `steps_per_epoch` and let the dataset repeat: its
-    second epoch would find no data left. `fit` of the callback needs neither.
+    Give `model.fit` its `steps_per_epoch`, and a dataset that repeats: its second
+    epoch would find no data left.
 
     Args:
-        dataset: Any dataset whose iterators TensorFlow can save.
+        dataset: A dataset whose iterators TensorFlow can save.
 
     Attributes:
         dataset: The dataset that is read.

@@ -106,7 +106,7 @@ def test_a_model_without_tables_writes_nothing(tmp_path):
 
 @pytest.mark.parametrize("update_freq", [0, -1, 2.5, None, "batch", True])
 def test_bad_update_freq(update_freq, tmp_path):
-    with pytest.raises(ValueError, match="`update_freq`="):
+    with pytest.raises(ValueError, match="`update_freq` must be"):
         TableStats(tmp_path, update_freq=update_freq)
 
 

@@ -225,7 +225,8 @@ def run(test):
     report = []
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         shutil.copytree(_files().name, folder, dirs_exist_ok=True)
-        if "callbacks.Snapshot" in source:  # which goes on from what is there
+        # They resume from what is there.
+        if "callbacks.Snapshot" in source or "snapshots=" in source:
             shutil.rmtree("snapshots")
         # A cluster comes first: what was made before it is lost to TensorFlow.
         order = sorted(used & _NAMES.keys(), key=lambda n: n not in _CLUSTER)

@@ -126,7 +126,6 @@ def test_the_test_sees_an_op_that_writes(tmp_path):
     m = export_models.ragged_model()
     module = tf.Module()
     module.table = m.get_layer("embed").table
-    module = module.table.value
     module.serve = tf.function(
         lambda ids: module.table.lookup(ids, training=True),
         input_signature=[tf.TensorSpec([None], tf.int64)],
