@@ -448,9 +448,9 @@ class TableVariable(SavedState, _private.Variable):
             if getattr(optimizer, "trains_tables", False):
                 return
             given = [
-                f"{option}={value}"
+                f"{option}={getattr(optimizer, option)}"
                 for option in options
-                if (value := getattr(optimizer, option, None))
+                if getattr(optimizer, option, None)
             ]
             if given:
                 raise RuntimeError(
