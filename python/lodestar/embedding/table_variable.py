@@ -485,12 +485,10 @@ class TableVariable(SavedState, _private.Variable):
         return tf.convert_to_tensor(dense_view(self), dtype, name=name)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if _private.writes_legacy_file():
+        if _private.writes_file() and _private.files_hold_variables():
+            return _IN_FILES
+        if _private.writes_file() or _private.writes_legacy_file():
             return self.numpy()
-        if _private.writes_file():
-            return (
-                _IN_FILES if _private.files_hold_variables() else self.numpy()
-            )
         if _private.serializes_object():
             raise RuntimeError(_NO_CONFIG.format(table=self))
         return np.asarray(tf.convert_to_tensor(self).numpy(), dtype)

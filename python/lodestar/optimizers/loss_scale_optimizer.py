@@ -65,7 +65,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         """
         variables = trainable_variables
         if variables is None:
-            variables = self._trainable_variables
+            variables = self.inner_optimizer.built_for()
         elif not self.built and replicas.are_several():
             replicas.in_scope(lambda: self.build(list(variables)))
         elif not self.built:

@@ -140,6 +140,11 @@ class TableOptimizer(
         self._gradient_sums.members = []
         table_optimizers.add(self)
 
+    # No property: Keras's files would hold the tables as a part of the optimizer.
+    def built_for(self) -> list[Any]:
+        """Returns the variables that `build` was called with, tables included."""
+        return self._tables.variables
+
     def build(self, variables: Sequence[Any]) -> None:
         """Creates the optimizer's variables for `variables`.
 
