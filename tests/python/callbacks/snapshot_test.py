@@ -406,7 +406,10 @@ def test_errors_of_the_thread(path, monkeypatch):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"every_n_steps": 0}, "`every_n_steps` must be 'epoch' or an int.* got 0"),
+        (
+            {"every_n_steps": 0},
+            "`every_n_steps` must be 'epoch' or an int.* got 0",
+        ),
         ({"every_n_steps": "batch"}, "`every_n_steps` must .*got 'batch'"),
         ({"every_n_steps": True}, "`every_n_steps` must .*got True"),
         ({"deltas_per_full": -1}, "`deltas_per_full` is -1, wanted 0 or more"),
