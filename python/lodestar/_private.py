@@ -7,6 +7,7 @@ import contextlib
 import sys
 import traceback
 import types
+import weakref
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -332,8 +333,8 @@ def raw_iterations(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
     return optimizer.variables[0] if counter is None else counter
 
 
-def walks_hooks() -> bool:
-    """Whether Keras's files find a table by its hook."""
+def files_hold_variables() -> bool:
+    """Whether Keras's files find a variable that saves itself."""
     return issubclass(keras.layers.Layer, KerasSaveable)
 
 
@@ -386,19 +387,6 @@ def model_in_file() -> Any:
             if frame.f_globals is vars(_saving_lib):
                 found = frame.f_locals.get("model", found)
     return found
-
-
-def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
-    """Returns the variables that are attributes of `layer` itself.
-
-    What Keras's own `save_own_variables` writes; `Layer.variables` has those of
-    layers inside it too, which are written by themselves. Without the private
-    names there are none.
-    """
-    return [
-        *getattr(layer, "_trainable_variables", ()),
-        *getattr(layer, "_non_trainable_variables", ()),
-    ]
 
 
 def set_keras_mask(tensor: Any, mask: Any) -> None:
@@ -617,6 +605,54 @@ def anew(function: tf.types.experimental.PolymorphicFunction) -> Any:
     )
 
 
+class _Former(tf.Module):
+    """Stands for an object of former checkpoints that is bound a second time.
+
+    TensorFlow restores each object once, from what it meets first. Checkpoints
+    of former layouts hold a wrapper and, below it, the optimizer proper, both
+    of which are now one object: the second has to be restored through another.
+
+    Args:
+        target: The object.
+    """
+
+    def __init__(self, target: Any):
+        self._children: dict[str, Any]
+        # Not tracked, which would look for children before there are any.
+        object.__setattr__(self, "_children", {})
+        object.__setattr__(self, "_target", weakref.ref(target))
+        super().__init__(name="former")
+
+    def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        found = self._target()._lookup_dependency(name, *args, **kwargs)
+        if name in self._children or found is None:
+            return self._children.get(name)
+        # The wrapper had these two variables as well.
+        if name in ("_iterations", "_learning_rate"):
+            self._children[name] = _FormerVariable(found)
+        elif name == "_variables":
+            self._children[name] = _Former(found)
+        else:
+            return found
+        return self._children[name]
+
+
+class _FormerVariable(Saved, tf.Module):
+    """Restores a variable that has been restored before."""
+
+    def __init__(self, variable: Any):
+        super().__init__(name="former_variable")
+        self._variable = weakref.ref(variable)
+
+    def _tensors_to_save(self) -> dict[str, tf.Tensor]:
+        value = tf.convert_to_tensor(self._variable())
+        return {"VARIABLE_VALUE": value}
+
+    def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
+        variable: Any = self._variable()
+        return variable.assign(saved["VARIABLE_VALUE"])
+
+
 class CheckpointedOptimizer:
     """Lets checkpoints of earlier layouts restore an optimizer.
 
@@ -625,6 +661,10 @@ class CheckpointedOptimizer:
     """
 
     def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "inner_optimizer":
-            return self
-        return super()._lookup_dependency(name, *args, **kwargs)
+        if name != "inner_optimizer":
+            parent: Any = super()
+            return parent._lookup_dependency(name, *args, **kwargs)
+        if "former_inner" not in vars(self):
+            # Not tracked: new checkpoints do not hold it.
+            object.__setattr__(self, "former_inner", _Former(self))
+        return vars(self)["former_inner"]

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._typing import StrPath
-from lodestar.embedding.hook_variable import as_hook
+from lodestar.embedding.table_variable import as_table
 from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.found_tables import tables_in
 
@@ -168,7 +168,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
             self._manager = tf.train.CheckpointManager(
                 tf.train.Checkpoint(
                     weights=[
-                        v for v in self.model.weights if as_hook(v) is None
+                        v for v in self.model.weights if as_table(v) is None
                     ],
                     tables=list(tables_in(self.model)),
                 ),

@@ -29,7 +29,6 @@ from lodestar.data.pieces import Piece
 from lodestar.data.record_dataset import ReadOptions, as_paths, options_of
 from lodestar.data.schema import Schema, as_schema
 from lodestar.data.shared_file_list import SharedFileList
-from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 if TYPE_CHECKING:
 
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 
 _TEXT_OPTIONS = ("columns", "delimiter", "encoding")
 _TEXT = ("csv", "tsv")
+_BY_COMMAND = "`open_command`"
 # With one of these, a dataset has state that files cannot share.
 _STATEFUL = {"mode", "shuffle_files", "shuffle_rows"}
 
@@ -193,7 +193,9 @@ def open_dataset(
         name = _format_called(format).name
         if name not in ("multislot", "norm", "raw"):
             raise ValueError(f"{given} is no option of {name} files.")
-        paths, where = data, given
+        # A SharedFileList or a tensor goes to the reader as it is.
+        paths = as_paths(data) if given == _BY_COMMAND else data
+        where = given
     else:
         paths = expand_inputs(as_paths(data))
         if format is not None:
@@ -206,7 +208,7 @@ def open_dataset(
         name, found_schema, arrow, batch_size, options, split, verbose
     )
     opened = files.open(paths)
-    if split is None and given is None:
+    if split is None and isinstance(paths, list):
         opened.pieces = functools.partial(files.pieces, paths, opened.schema)
     return opened
 
@@ -306,12 +308,13 @@ class _TracedOpener:
 
     def _traced(self) -> Any:
         files: Any = self._files
+        reader: Any = FORMATS[files.format].dataset
 
         @tf.function(
             input_signature=[tf.TensorSpec((), tf.string)], autograph=False
         )
         def variant(path: str) -> Any:
-            dataset = MultiSlotDataset(
+            dataset = reader(
                 path, files.schema, files.batch_size, **files.options
             )
             self._element_spec = dataset.element_spec
@@ -324,11 +327,11 @@ class _TracedOpener:
 
 def _why_not_inspected(data: Any, options: Mapping[str, Any]) -> str | None:
     """Returns which argument keeps the files from being inspected, or None."""
-    if options.get("open_command") is not None:
-        return "`open_command`"
     if isinstance(data, SharedFileList):
         return "A SharedFileList"
-    return "A tensor of paths" if tf.is_symbolic_tensor(data) else None
+    if tf.is_symbolic_tensor(data):
+        return "A tensor of paths"
+    return None if options.get("open_command") is None else _BY_COMMAND
 
 
 def _found_format(paths: list[str], arrow: ArrowOptions) -> str:

@@ -23,9 +23,9 @@ from lodestar.embedding import (
 )
 from lodestar.embedding import stats as stats_lib
 from lodestar.embedding import workers as workers_lib
-from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.embedding.table_parts import ExportedTable, TablePart
+from lodestar.embedding.table_variable import TableVariable
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
 from lodestar.ops.flat_values import flat_values, map_flat
@@ -34,7 +34,7 @@ STATES = ("missing", "pending", "resident")
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class EmbeddingVariable(HookVariable):
+class EmbeddingVariable(TableVariable):
     """One row of `output_dim` numbers for each int64 id seen in training.
 
     A row's first value depends on seed, salt, id and column only, so

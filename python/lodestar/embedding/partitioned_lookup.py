@@ -198,7 +198,7 @@ def _noticed(rows: tf.Tensor, table: Any, trains: bool) -> tf.Tensor:
     @tf.custom_gradient
     def identity(rows: tf.Tensor) -> Any:
         def gradient(grad: Any) -> Any:
-            lost_gradients.reach_hooks([table], trains)
+            lost_gradients.reach_tables([table], trains)
             return grad
 
         return tf.identity(rows), gradient

@@ -92,7 +92,7 @@ class Claim(NamedTuple):
     """An optimizer that is about to train a table.
 
     Attributes:
-        hook: The table's.
+        table: The table.
         optimizer: The Keras optimizer whose rule updates the rows.
         made: When the optimizer was made; 0 if it belongs to the table.
         trains_dense: Whether it also trains dense weights.
@@ -101,7 +101,7 @@ class Claim(NamedTuple):
         slot_inits: Initial value of each slot.
     """
 
-    hook: Any
+    table: Any
     optimizer: keras.optimizers.Optimizer
     made: int
     trains_dense: bool
@@ -124,7 +124,7 @@ def take_over(claims: Sequence[Claim]) -> None:
     dropped = []
     with _lock:
         for claim in claims:
-            slots = claim.hook.slots
+            slots = claim.table.slots
             if slots.is_known_to(claim.optimizer):
                 continue
             former, fits = _restart(claim, slots.kept_by(claim))
@@ -137,7 +137,7 @@ def take_over(claims: Sequence[Claim]) -> None:
         warnings.warn(
             _DROPPED.format(
                 optimizer="', '".join(names),
-                tables=", ".join(repr(c.hook.table) for c, _ in dropped),
+                tables=", ".join(repr(c.table) for c, _ in dropped),
                 formers=", ".join(dict.fromkeys(f for _, f in dropped)),
             ),
             stacklevel=2,
@@ -147,7 +147,7 @@ def take_over(claims: Sequence[Claim]) -> None:
 def _restart(claim: Claim, keep: str) -> tuple[str, bool]:
     """Returns whose slots were dropped, and whether those left fit."""
     former, all_fit = "", True
-    for part in claim.hook.table.parts:
+    for part in claim.table.parts:
         with part.on_device():
             dropped, fits = gen_ops.lodestar_embedding_restart_slots(
                 part.resource_handle,

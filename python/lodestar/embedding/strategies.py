@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar.embedding import workers
-from lodestar.embedding.hook_variable import HookVariable
+from lodestar.embedding.table_variable import TableVariable
 
 _KNOWN = (
     tf.distribute.OneDeviceStrategy,
@@ -63,7 +63,7 @@ def servers() -> list[str]:
     ]
 
 
-def check_can_train(hook: HookVariable) -> None:
+def check_can_train(table: TableVariable) -> None:
     """Refuses a step that is not one of replicas that can meet.
 
     Raises:
@@ -77,22 +77,22 @@ def check_can_train(hook: HookVariable) -> None:
     name = type(strategy).__name__
     if not isinstance(strategy, _KNOWN):
         raise NotImplementedError(
-            f"The table '{hook.table.name}' is trained by {replicas} replicas "
+            f"The table '{table.name}' is trained by {replicas} replicas "
             f"of {name}, but a table is in the memory of one process. "
             f"{_INSTEAD}"
         )
-    _check_can_count(hook.table.name, hook.table.admission)
-    if hook.table.workers != workers.of_strategy():
+    _check_can_count(table.name, table.admission)
+    if table.workers != workers.of_strategy():
         raise RuntimeError(
-            f"The table '{hook.table.name}' is trained by several workers, but "
+            f"The table '{table.name}' is trained by several workers, but "
             f"was made outside of the scope of their {name}. Make it there."
         )
     if tf.distribute.in_cross_replica_context():
         raise RuntimeError(
-            f"The table '{hook.table.name}' is trained in the scope of {name}, "
+            f"The table '{table.name}' is trained in the scope of {name}, "
             "but not in a replica: call the step by strategy.run(step)."
         )
-    model = hook.model()
+    model = table.model()
     if getattr(model, "steps_per_execution", 1) > 1:
         raise NotImplementedError(
             f"steps_per_execution={model.steps_per_execution} is not supported "

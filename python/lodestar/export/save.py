@@ -144,7 +144,12 @@ def save(
 def _module(contents: ModelContents) -> tf.Module:
     """What owns the tables and variables that the functions read."""
     module = tf.Module()
-    module.tables = contents.tables
+    # Servers ask these for their resources.
+    module.tables = {
+        name: table.parts[0] if len(table.parts) == 1 else table
+        for name, table in contents.tables.items()
+    }
+    module.table_variables = list(contents.tables.values())
     module.id_tables = contents.id_tables
     module.model_variables = [v.value for v in contents.weights]
     module.model_state = [v.value for v in contents.state]

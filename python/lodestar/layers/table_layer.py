@@ -10,12 +10,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar import _private
 from lodestar._checks import check_unmasked
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.fit_callbacks import refuse_callbacks
-from lodestar.embedding.hook_variable import as_hook
+from lodestar.embedding.table_variable import as_table
 
 _KEY = "own_weight_{}"
 
@@ -107,7 +106,9 @@ class TableLayer(keras.layers.Layer):
         self._load_own_weights(store)
 
     def _own_weights(self) -> list[keras.Variable]:
-        return [v for v in _private.own_variables(self) if as_hook(v) is None]
+        store: dict[str, Any] = {}
+        super().save_own_variables(store)
+        return [v for v in store.values() if as_table(v) is None]
 
     def _load_own_weights(self, store: Mapping[str, Any]) -> None:
         weights = self._own_weights()

@@ -189,7 +189,7 @@ def table_gradient(
 ) -> tf.IndexedSlices:
     """The gradient of a hook: `values` `[U, dim]` of `ids` `[U]`."""
     # Who makes the gradient dense by its shape gets an error that has the
-    # operand's name; by conversion, one of hook_variable.py.
+    # operand's name; by conversion, one of table_variable.py.
     shape = tf.constant(
         [-1, dim],
         tf.int32,

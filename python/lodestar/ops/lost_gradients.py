@@ -3,7 +3,8 @@
 Keras and TensorFlow leave a variable that they do not find untrained without a
 word, and there is no gradient of it to miss. What can be seen is a backward
 pass that comes to a look-up made in training (it does not behind
-`tf.stop_gradient`), and that nothing has ever asked the table for its hook.
+`tf.stop_gradient`), and that nothing has ever asked for the table's
+gradient.
 """
 
 import threading
@@ -33,7 +34,7 @@ _NOT_FOUND = (
     "lodestar.layers.DynamicEmbedding(table=table)."
 )
 _NOT_GIVEN = (
-    "Give table.hook to tape.gradient and to the optimizer beside the other "
+    "Give the table to tape.gradient and to the optimizer beside the other "
     "variables, or make the table an attribute of the model whose "
     "trainable_variables these are."
 )
@@ -52,11 +53,13 @@ _UNTOLD = (
 )
 
 # By the id of a table's handle, which the ops have.
-_hooks: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+_by_handle: weakref.WeakValueDictionary[Any, Any] = (
+    weakref.WeakValueDictionary()
+)
 
 
 class _Reached(threading.local):
-    """Hooks that backward passes of this thread came to, by their trace."""
+    """Tables that backward passes of this thread came to, by their trace."""
 
     def __init__(self) -> None:
         self.by_step: weakref.WeakKeyDictionary[Any, Any] = (
@@ -77,7 +80,7 @@ _EAGER = _Eager()
 def record(table: Any) -> None:
     """Says that there may be look-ups of the table."""
     if table.devices is None:
-        _hooks[id(table.resource_handle)] = table
+        _by_handle[id(table.resource_handle)] = table
 
 
 def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
@@ -87,45 +90,45 @@ def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
         RuntimeError: The step that it is in would lose the gradient.
     """
     trains = op.get_attr("insert") or op.get_attr("count")
-    hooks = [_hooks.get(id(_outermost(handle))) for handle in handles]
-    reach_hooks([hook for hook in hooks if hook is not None], trains)
+    tables = [_by_handle.get(id(_outermost(handle))) for handle in handles]
+    reach_tables([table for table in tables if table is not None], trains)
 
 
-def reach_hooks(hooks: Sequence[Any], trains: bool = True) -> None:
-    """Says that a backward pass comes to a look-up in their tables.
+def reach_tables(tables: Sequence[Any], trains: bool = True) -> None:
+    """Says that a backward pass comes to a look-up in some tables.
 
     Args:
-        hooks: The tables.
+        tables: The tables that are looked up.
         trains: Whether it is a training look-up.
 
     Raises:
         RuntimeError: As `reach`.
     """
-    for hook in hooks:
-        if not hook.trainable:
+    for table in tables:
+        if not table.trainable:
             continue
         if not trains:
-            if hook.untold:
-                raise RuntimeError(_UNTOLD.format(table=hook.table))
+            if table.untold:
+                raise RuntimeError(_UNTOLD.format(table=table))
             continue
-        model = hook.model()
+        model = table.model()
         optimizer = compiled_optimizer(model)
-        _check_loss_scaling(hook, model, optimizer)
-        if not _is_claimed(hook, model):
-            if optimizer is not None and not _takes_hooks(optimizer):
+        _check_loss_scaling(table, model, optimizer)
+        if not _is_claimed(table, model):
+            if optimizer is not None and not _trains_tables(optimizer):
                 why = _NOT_FOUND.format(model=model.name)
                 wrap = ""
-                if hook.row_optimizer is None:
+                if table.optimizer is None:
                     wrap = f" Also change the optimizer:\n{compile_line(model)}"
-                raise RuntimeError(_nobody(hook, why, wrap))
+                raise RuntimeError(_nobody(table, why, wrap))
             if not table_optimizers:
-                warnings.warn(_nobody(hook, _NOT_GIVEN), stacklevel=2)
+                warnings.warn(_nobody(table, _NOT_GIVEN), stacklevel=2)
         step = _reached.by_step.setdefault(_step(), {})
-        step[id(hook)] = weakref.ref(hook)
+        step[id(table)] = weakref.ref(table)
 
 
 def check(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
-    """Checks a step in which `optimizer` applies gradients of hooks and variables.
+    """Checks a step in which `optimizer` applies gradients of variables.
 
     Raises:
         RuntimeError: It lacks that of a table which the step trains.
@@ -135,50 +138,50 @@ def check(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
             variable.follow()
     given = {id(variable) for variable in variables}
     for reference in _reached.by_step.pop(_step(), {}).values():
-        hook = reference()
-        if hook is None or id(hook) in given or not hook.trainable:
+        table = reference()
+        if table is None or id(table) in given or not table.trainable:
             continue
-        model = hook.model()
+        model = table.model()
         compiled = compiled_optimizer(model)
         is_fit = (
             compiled is optimizer
             or getattr(compiled, "inner_optimizer", None) is optimizer
         ) and given == {id(v) for v in model.trainable_variables}
         # Else it is left out by choice: who asked for it may train others.
-        if is_fit or not _is_claimed(hook, model):
+        if is_fit or not _is_claimed(table, model):
             why = _NOT_FOUND.format(model=model.name) if is_fit else _NOT_GIVEN
-            raise RuntimeError(_nobody(hook, why))
+            raise RuntimeError(_nobody(table, why))
 
 
-def _nobody(hook: Any, why: str, wrap: str = "") -> str:
-    return _NOBODY.format(table=hook.table, why=why, wrap=wrap)
+def _nobody(table: Any, why: str, wrap: str = "") -> str:
+    return _NOBODY.format(table=table, why=why, wrap=wrap)
 
 
-def _is_claimed(hook: Any, model: keras.Model | None) -> bool:
+def _is_claimed(table: Any, model: keras.Model | None) -> bool:
     """Whether somebody has asked for the gradient, or can: `model` has it."""
-    return hook.claimed or (
-        model is not None and any(v is hook for v in model.variables)
+    return table.claimed or (
+        model is not None and any(v is table for v in model.variables)
     )
 
 
-def _check_loss_scaling(hook: Any, model: Any, optimizer: Any) -> None:
+def _check_loss_scaling(table: Any, model: Any, optimizer: Any) -> None:
     if not isinstance(
         optimizer, keras.optimizers.LossScaleOptimizer
-    ) or _takes_hooks(optimizer):
+    ) or _trains_tables(optimizer):
         return
     inner = optimizer.inner_optimizer
     # Else the model is in a loop of the user's own, with another optimizer.
-    taker = hook.wrapper()
-    takers = [None if taker is hook.row_optimizer else taker]
-    if takers == [None] and not _takes_hooks(inner):
+    taker = table.wrapper()
+    takers = [None if taker is table.optimizer else taker]
+    if takers == [None] and not _trains_tables(inner):
         takers = [w for w in table_optimizers if not w.built]
     if all(taker is None or taker is inner for taker in takers):
         line = compile_line(model)
-        raise RuntimeError(_LOSS_SCALING.format(table=hook.table, line=line))
+        raise RuntimeError(_LOSS_SCALING.format(table=table, line=line))
 
 
-def _takes_hooks(optimizer: Any) -> bool:
-    return getattr(optimizer, "takes_hooks", False)
+def _trains_tables(optimizer: Any) -> bool:
+    return getattr(optimizer, "trains_tables", False)
 
 
 def _outermost(tensor: tf.Tensor) -> tf.Tensor | None:

@@ -5,7 +5,7 @@ from. It trains dense weights as Keras does, and the rows of tables with the
 same formula.
 """
 
-from lodestar.embedding.hook_variable import HookVariable
+from lodestar.embedding.table_variable import TableVariable
 from lodestar.optimizers.gradients import (
     clip_by_global_norm,
     merge_duplicates,
@@ -26,7 +26,7 @@ from lodestar.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from lodestar.optimizers.wrap import wrap
 
 # A table's own optimizer trains it under a plain Keras optimizer.
-HookVariable.wrap_optimizer = staticmethod(wrap)
+TableVariable.wrap_optimizer = staticmethod(wrap)
 
 __all__ = [
     "SGD",

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from lodestar._library import gen_ops
-from lodestar.embedding.hook_variable import HookVariable
 from lodestar.embedding.lookup_arguments import ROW_DTYPES
+from lodestar.embedding.table_variable import TableVariable
 from lodestar.ops.embedding_ops import on_cpu
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
@@ -67,9 +67,9 @@ def map_values(
 
 
 def as_applied(
-    gradient: tf.IndexedSlices, hook: HookVariable
+    gradient: tf.IndexedSlices, table: TableVariable
 ) -> tf.IndexedSlices:
-    """A hook's gradient in the dtype in which its table is updated.
+    """A table's gradient in the dtype in which the table is updated.
 
     What is done to a gradient of 16 bits before that, such as unscaling, would
     be rounded, or come out as zero.
@@ -79,17 +79,17 @@ def as_applied(
     """
     if not isinstance(gradient, tf.IndexedSlices):
         raise ValueError(
-            f"The gradient of {hook.table!r} is a {type(gradient).__name__}, "
+            f"The gradient of {table!r} is a {type(gradient).__name__}, "
             "wanted the tf.IndexedSlices of rows by id that a tape gives for "
-            "its hook."
+            "the table itself."
         )
     indices = tf.convert_to_tensor(gradient.indices)
     if not indices.dtype.is_integer:
         raise ValueError(
-            f"The gradient of {hook.table!r} has `indices` of dtype "
+            f"The gradient of {table!r} has `indices` of dtype "
             f"{indices.dtype.name}, wanted integer ids."
         )
-    dtype = hook.table.update_dtype
+    dtype = table.update_dtype
     return map_values(lambda g: tf.cast(g, dtype), gradient)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar.embedding.hook_variable import as_hook
+from lodestar.embedding.table_variable import as_table
 from lodestar.ops import lost_gradients
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import replicas
@@ -36,7 +36,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         ValueError: `inner_optimizer` does not train tables.
     """
 
-    takes_hooks = True
+    trains_tables = True
 
     def __init__(self, inner_optimizer: TableOptimizer, **kwargs: Any):
         if not isinstance(inner_optimizer, TableOptimizer):
@@ -74,16 +74,16 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         # Replicas go on in other threads, which came to no look-up.
         lost_gradients.check(
             self.inner_optimizer,
-            [v if as_hook(v) is None else as_hook(v) for v in variables],
+            [v if as_table(v) is None else as_table(v) for v in variables],
         )
-        # Keras leaves the gradient of a variable that it overwrites, as a hook
+        # Keras leaves the gradient of a variable that it overwrites, as a table
         # is one, as it is; so it is unscaled here.
         inverse = 1.0 / tf.cast(
             tf.convert_to_tensor(self.dynamic_scale), tf.float32
         )
         grads = [
-            gradients_lib.scale(gradients_lib.as_applied(g, hook), inverse)
-            if (hook := as_hook(v)) is not None
+            gradients_lib.scale(gradients_lib.as_applied(g, table), inverse)
+            if (table := as_table(v)) is not None
             else g
             for g, v in zip(grads, variables)
         ]

@@ -20,7 +20,7 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource
-from lodestar.embedding.hook_variable import HookVariable
+from lodestar.embedding.table_variable import TableVariable
 from lodestar.optimizers import gradients as gradients_lib
 
 _MAX_SLOTS = 4  # of a row: RowStore::kMaxSlots
@@ -158,13 +158,13 @@ class Replay:
     """
 
     def __init__(
-        self, optimizer: keras.optimizers.Optimizer, hook: HookVariable
+        self, optimizer: keras.optimizers.Optimizer, table: TableVariable
     ):
         self._original = optimizer
-        self._hook = weakref.ref(hook)
-        self._dim = hook.table.output_dim
-        self._dtype = hook.table.update_dtype
-        self._rows = RowTensor(hook.name, self._dim, self._dtype)
+        self._table = weakref.ref(table)
+        self._dim = table.output_dim
+        self._dtype = table.update_dtype
+        self._rows = RowTensor(table.name, self._dim, self._dtype)
         self._slots: list[RowTensor] = []
         self.slot_names: list[str] = []
         self.slot_inits: list[float] = []
@@ -178,9 +178,9 @@ class Replay:
             self._probe()
 
     @property
-    def hook(self) -> HookVariable | None:
+    def table(self) -> TableVariable | None:
         """That of the table; None when it is gone."""
-        return self._hook()
+        return self._table()
 
     def _make_copy(self) -> keras.optimizers.Optimizer:
         original, replay = self._original, self

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 import keras
 import tensorflow as tf
 
-from lodestar.embedding.hook_variable import HookVariable
+from lodestar.embedding.table_variable import TableVariable
 from lodestar.optimizers.replay import NotRowWiseError, Replay
 
 
@@ -263,7 +263,7 @@ def is_replayed(optimizer: keras.optimizers.Optimizer) -> bool:
 
 
 def make_replay(
-    optimizer: keras.optimizers.Optimizer, hook: HookVariable
+    optimizer: keras.optimizers.Optimizer, table: TableVariable
 ) -> Replay:
     """Returns how `optimizer` is replayed on the rows of one table.
 
@@ -271,7 +271,7 @@ def make_replay(
         NotImplementedError: `optimizer` cannot be replayed; says why.
     """
     try:
-        return Replay(optimizer, hook)
+        return Replay(optimizer, table)
     except NotRowWiseError as error:
         _refuse(optimizer, str(error))
 

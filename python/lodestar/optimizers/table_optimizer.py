@@ -12,8 +12,8 @@ from lodestar import _private
 from lodestar._checks import check_choice
 from lodestar.embedding import slot_owner, strategies, table_store, workers
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.hook_variable import HookVariable, as_hook
 from lodestar.embedding.initializers import warn_of_equal_starts
+from lodestar.embedding.table_variable import TableVariable, as_table
 from lodestar.ops import lost_gradients
 from lodestar.ops.compile_line import table_optimizers
 from lodestar.optimizers import gradients as gradients_lib
@@ -45,13 +45,13 @@ class _Replays:
         self._members: dict[tuple[int, int], Replay] = {}
 
     def get(
-        self, optimizer: keras.optimizers.Optimizer, hook: HookVariable
+        self, optimizer: keras.optimizers.Optimizer, table: TableVariable
     ) -> Replay:
-        """Returns that of `optimizer` on the table of `hook`."""
-        key = (id(optimizer), id(hook))
+        """Returns that of `optimizer` on `table`."""
+        key = (id(optimizer), id(table))
         known = self._members.get(key)
-        if known is None or known.hook is not hook:
-            known = row_optimizers.make_replay(optimizer, hook)
+        if known is None or known.table is not table:
+            known = row_optimizers.make_replay(optimizer, table)
             self._members[key] = known
         return known
 
@@ -59,27 +59,29 @@ class _Replays:
 class _Split(NamedTuple):
     """Gradients of one apply, by where they go."""
 
-    hooks: list[tuple[tf.IndexedSlices, HookVariable]]
+    tables: list[tuple[tf.IndexedSlices, TableVariable]]
     dense: list[tuple[Gradient, Any]]
 
 
 def _joined(splits: Sequence[_Split]) -> _Split:
     """Gradients of tables of all `splits`, and dense ones of the first."""
-    parts: dict[int, list[tuple[tf.IndexedSlices, HookVariable]]] = {}
+    parts: dict[int, list[tuple[tf.IndexedSlices, TableVariable]]] = {}
     for split in splits:
-        for gradient, hook in split.hooks:
-            parts.setdefault(id(hook), []).append((gradient, hook))
-    hooks = [
+        for gradient, table in split.tables:
+            parts.setdefault(id(table), []).append((gradient, table))
+    tables = [
         (replicas.concatenate([g for g, _ in pairs]), pairs[0][1])
         for pairs in parts.values()
     ]
-    return _Split(hooks, splits[0].dense)
+    return _Split(tables, splits[0].dense)
 
 
-def _check_finite(gradient: tf.IndexedSlices, hook: HookVariable) -> tf.Tensor:
+def _check_finite(
+    gradient: tf.IndexedSlices, table: TableVariable
+) -> tf.Tensor:
     return tf.debugging.check_numerics(
         gradients_lib.merge_duplicates(gradient).values,
-        f"table '{hook.table.name}': the gradient is not finite; no row was "
+        f"table '{table.name}': the gradient is not finite; no row was "
         f"changed. {_WHY_NONFINITE}",
     )
 
@@ -89,18 +91,18 @@ class _Tables:
 
     def __init__(self) -> None:
         self.made = slot_owner.now()
-        self.variables: list[Any] = []  # those of `build`, hooks included
+        self.variables: list[Any] = []  # those of `build`, tables included
         self.replays = _Replays()
-        self._prepared: dict[int, weakref.ref[HookVariable]] = {}
+        self._prepared: dict[int, weakref.ref[TableVariable]] = {}
 
-    def add(self, hook: HookVariable) -> None:
+    def add(self, table: TableVariable) -> None:
         """Adds a table to those that the optimizer trains."""
-        self._prepared[id(hook)] = weakref.ref(hook)
+        self._prepared[id(table)] = weakref.ref(table)
 
-    def hooks(self) -> list[HookVariable]:
-        """Returns the hooks of these tables, in the order they were added."""
+    def alive(self) -> list[TableVariable]:
+        """Returns the tables that are alive, in the order they were added."""
         found = [reference() for reference in self._prepared.values()]
-        return [hook for hook in found if hook is not None]
+        return [table for table in found if table is not None]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Tables":
         return _Tables()  # a copy of an optimizer has trained no table
@@ -124,7 +126,7 @@ class TableOptimizer(
     to the Keras class.
     """
 
-    takes_hooks = True
+    trains_tables = True
 
     def __init__(self, *args: Any, nonfinite: str = "raise", **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -142,67 +144,69 @@ class TableOptimizer(
         """Creates the optimizer's variables for `variables`.
 
         Args:
-            variables: Trainable variables, hooks of tables included.
+            variables: Trainable variables, tables included.
         """
         if self.built:
             return
         self._tables.variables = list(variables)
-        hooks = [h for h in map(as_hook, variables) if h is not None]
-        for hook in hooks:
-            self._check(hook)
-        warn_of_equal_starts([hook.table for hook in hooks])
-        super().build([v for v in variables if as_hook(v) is None])
+        tables = [h for h in map(as_table, variables) if h is not None]
+        for table in tables:
+            self._check(table)
+        warn_of_equal_starts(tables)
+        super().build([v for v in variables if as_table(v) is None])
         if isinstance(self, keras.optimizers.Nadam):
             # Keras keeps its own out of reach.
             self.u_product = self.add_variable(
                 (), "ones", "float32", name="u_product"
             )
-        for hook in hooks:
-            self._prepare(hook)
+        for table in tables:
+            self._prepare(table)
 
-    def build_for_table(self, hook: HookVariable) -> None:
+    def build_for_table(self, table: TableVariable) -> None:
         """Builds the optimizer of one table, so that files can restore it.
 
         Raises:
             NotImplementedError: It cannot train the rows of the table.
         """
-        self._check(hook)
+        self._check(table)
         self.build([])
 
-    def _check(self, hook: HookVariable) -> None:
+    def _check(self, table: TableVariable) -> None:
         """Raises NotImplementedError unless the table's rows can be trained."""
-        own = hook.row_optimizer is not None
-        optimizer = self._optimizer_of(hook)
+        own = table.optimizer is not None
+        optimizer = self._optimizer_of(table)
         row_optimizers.check_supported(optimizer, own=own)
         if row_optimizers.is_replayed(optimizer):
-            self._tables.replays.get(optimizer, hook)
+            self._tables.replays.get(optimizer, table)
 
-    def _prepare(self, hook: HookVariable) -> None:
+    def _prepare(self, table: TableVariable) -> None:
         """Checks the table and makes what it needs besides its own rows."""
-        if hook.row_optimizer is not self:
-            hook.manage(self)
-        self._check(hook)
-        self._tables.add(hook)
+        if table.optimizer is not self:
+            table.manage(self)
+        self._check(table)
+        self._tables.add(table)
         if self.gradient_accumulation_steps:
             members = self._gradient_sums.members
-            if not any(member.hook is hook for member in members):
-                members.append(GradientSum(hook))
+            if not any(member.table is table for member in members):
+                members.append(GradientSum(table))
 
-    def _optimizer_of(self, hook: HookVariable) -> keras.optimizers.Optimizer:
-        return hook.row_optimizer or self
+    def _optimizer_of(self, table: TableVariable) -> keras.optimizers.Optimizer:
+        return table.optimizer or self
 
-    def _take_over(self, hooks: Sequence[HookVariable], several: bool) -> None:
+    def _take_over(
+        self, tables: Sequence[TableVariable], several: bool
+    ) -> None:
         """Makes the slots of tables those of the optimizers that train them."""
         new = [
-            hook
-            for hook in hooks
-            if not hook.slots.is_known_to(self._optimizer_of(hook))
+            table
+            for table in tables
+            if not table.slots.is_known_to(self._optimizer_of(table))
         ]
         if not new:
             return
 
         def take() -> None:
-            slot_owner.take_over([self._claim(hook) for hook in new])
+            slot_owner.take_over([self._claim(table) for table in new])
 
         if several:
             replicas.in_scope(take)
@@ -210,18 +214,18 @@ class TableOptimizer(
             with tf.init_scope():
                 take()
 
-    def _claim(self, hook: HookVariable) -> slot_owner.Claim:
-        optimizer = self._optimizer_of(hook)
+    def _claim(self, table: TableVariable) -> slot_owner.Claim:
+        optimizer = self._optimizer_of(table)
         if row_optimizers.is_replayed(optimizer):
-            replay = self._tables.replays.get(optimizer, hook)
+            replay = self._tables.replays.get(optimizer, table)
             slots = (replay.name, replay.slot_names, replay.slot_inits)
         else:
             name, slot_inits = row_optimizers.fused_slots(optimizer)
             slots = (name, [], slot_inits)
-        is_own = hook.row_optimizer is not None
-        trains_dense = any(as_hook(v) is None for v in self._tables.variables)
+        is_own = table.optimizer is not None
+        trains_dense = any(as_table(v) is None for v in self._tables.variables)
         return slot_owner.Claim(
-            hook,
+            table,
             optimizer,
             0 if is_own else self._tables.made,
             trains_dense and not is_own,
@@ -265,11 +269,11 @@ class TableOptimizer(
         elif not self.built:
             self.build(variables)
         lost_gradients.check(
-            self, [v if as_hook(v) is None else as_hook(v) for v in variables]
+            self, [v if as_table(v) is None else as_table(v) for v in variables]
         )
         split = self._split(grads, variables)
-        self._take_over([hook for _, hook in split.hooks], several)
-        if not split.hooks and all(g is None for g, _ in split.dense):
+        self._take_over([table for _, table in split.tables], several)
+        if not split.tables and all(g is None for g, _ in split.dense):
             raise ValueError("No gradients provided for any variable.")
         # The tables first: Keras's apply advances `iterations`, and a step that
         # a table refuses must not change the dense variables.
@@ -290,16 +294,16 @@ class TableOptimizer(
         """
         strategies.check_can_accumulate(self)
         spread = workers.of_strategy()
-        hooks = split.hooks
+        tables = split.tables
         if spread is not None:
-            hooks = [(workers.gather(g), hook) for g, hook in hooks]
+            tables = [(workers.gather(g), table) for g, table in tables]
         dense = [g for g, _ in split.dense]
         clips = self._clips()
         if clips:
             dense = replicas.sums(dense)
         applied, clipped = replicas.merge(
             self._apply_first,
-            _Split(hooks, [(g, v) for g, (_, v) in zip(dense, split.dense)]),
+            _Split(tables, [(g, v) for g, (_, v) in zip(dense, split.dense)]),
         )
         return applied, replicas.in_first(clipped) if clips else dense
 
@@ -317,14 +321,14 @@ class TableOptimizer(
         spread = workers.of_strategy()
         if spread is None:
             split = self._unscale_and_clip(_joined(splits))
-            applied = self._apply_to_tables(split.hooks)
+            applied = self._apply_to_tables(split.tables)
         else:
             split = self._unscale_and_clip(_joined(splits[:1]))
             checks = []
             if self.nonfinite == "raise":
                 # Seen by all, or one alone would stop.
-                checks = [_check_finite(g, hook) for g, hook in split.hooks]
-            parts = [(spread.own_part(g), hook) for g, hook in split.hooks]
+                checks = [_check_finite(g, table) for g, table in split.tables]
+            parts = [(spread.own_part(g), table) for g, table in split.tables]
             with tf.control_dependencies(checks):
                 applied = self._apply_to_tables(parts)
         return applied, [g for g, _ in split.dense]
@@ -336,16 +340,16 @@ class TableOptimizer(
         gradients_lib.check_one_each(grads, variables)
         split = _Split([], [])
         for gradient, variable in zip(grads, variables):
-            hook = as_hook(variable)
-            if hook is None:
+            table = as_table(variable)
+            if table is None:
                 split.dense.append((gradient, variable))
             elif gradient is not None:
-                self._prepare(hook)
-                split.hooks.append(
-                    (gradients_lib.as_applied(gradient, hook), hook)
+                self._prepare(table)
+                split.tables.append(
+                    (gradients_lib.as_applied(gradient, table), table)
                 )
-        for _, hook in split.hooks:
-            strategies.check_can_train(hook)
+        for _, table in split.tables:
+            strategies.check_can_train(table)
         return split
 
     def _unscale_and_clip(self, split: _Split) -> _Split:
@@ -353,9 +357,9 @@ class TableOptimizer(
 
         Only the joint norm of global_clipnorm needs both.
         """
-        if not split.hooks:
+        if not split.tables:
             return split
-        gradients = [g for g, _ in split.hooks]
+        gradients = [g for g, _ in split.tables]
         dense = [g for g, _ in split.dense]
         unscale = self.loss_scale_factor
         if unscale is not None:
@@ -391,31 +395,31 @@ class TableOptimizer(
             # not change them.
             dense = [gradients_lib.scale(g, factor) for g in dense]
         return _Split(
-            [(g, hook) for g, (_, hook) in zip(gradients, split.hooks)],
+            [(g, table) for g, (_, table) in zip(gradients, split.tables)],
             [(g, variable) for g, (_, variable) in zip(dense, split.dense)],
         )
 
     def _apply_to_tables(
-        self, hooks: list[tuple[tf.IndexedSlices, HookVariable]]
+        self, tables: list[tuple[tf.IndexedSlices, TableVariable]]
     ) -> list[Any]:
         """Returns what has run when all tables are updated, in a graph."""
         steps = self.gradient_accumulation_steps
         if not steps:
-            return self._update_tables(hooks)
+            return self._update_tables(tables)
         members = self._gradient_sums.members
         added = apply_updates(
             [
-                next(m for m in members if m.hook is hook).addition(
+                next(m for m in members if m.table is table).addition(
                     gradient, steps
                 )
-                for gradient, hook in hooks
+                for gradient, table in tables
             ],
             self.nonfinite,
         )
 
         def update() -> tf.Tensor:
-            waiting = [m for m in members if m.hook is not None]
-            means = [(m.mean(steps), m.hook) for m in waiting]
+            waiting = [m for m in members if m.table is not None]
+            means = [(m.mean(steps), m.table) for m in waiting]
             sums = [m.sums for m in waiting]
             with tf.control_dependencies(self._update_tables(means, sums)):
                 return tf.constant(True)
@@ -429,15 +433,15 @@ class TableOptimizer(
 
     def _update_tables(
         self,
-        hooks: list[tuple[tf.IndexedSlices, HookVariable]],
+        tables: list[tuple[tf.IndexedSlices, TableVariable]],
         emptied: Sequence[EmbeddingVariable] = (),
     ) -> list[Any]:
         step = tf.cast(tf.convert_to_tensor(self.iterations), tf.int64)
         nadams = {
             id(optimizer): optimizer
-            for hook in self._tables.hooks()
+            for table in self._tables.alive()
             if row_optimizers.has_u_product(
-                optimizer := self._optimizer_of(hook)
+                optimizer := self._optimizer_of(table)
             )
         }
         products = {
@@ -450,9 +454,9 @@ class TableOptimizer(
         update: row_optimizers.RowUpdate | ReplayUpdate
         seen: set[int] = set()
         applies = []
-        for gradient, hook in hooks:
-            optimizer = self._optimizer_of(hook)
-            decays = _private.uses_weight_decay(optimizer, hook)
+        for gradient, table in tables:
+            optimizer = self._optimizer_of(table)
+            decays = _private.uses_weight_decay(optimizer, table)
             if optimizer is not self and id(optimizer) not in seen:
                 # Its schedule follows the steps of this optimizer.
                 optimizer.iterations.assign(_private.raw_iterations(self))
@@ -460,7 +464,7 @@ class TableOptimizer(
             key = (id(optimizer), decays)
             if row_optimizers.is_replayed(optimizer):
                 update = ReplayUpdate(
-                    self._tables.replays.get(optimizer, hook),
+                    self._tables.replays.get(optimizer, table),
                     row_optimizers.current_learning_rate(optimizer),
                     optimizer.weight_decay if decays else None,
                 )
@@ -470,12 +474,12 @@ class TableOptimizer(
                 update = updates[key] = row_optimizers.row_update(
                     optimizer, step, decays, products.get(id(optimizer))
                 )
-            applies.append(TableUpdate(hook.table, gradient, update, step + 1))
+            applies.append(TableUpdate(table, gradient, update, step + 1))
         applied = apply_updates(applies, self.nonfinite, emptied)
         # A step that is refused leaves them as they are, too.
         with tf.control_dependencies(applied):
-            for key, product in products.items():
-                nadams[key].u_product.assign(product)
+            for owner, product in products.items():
+                nadams[owner].u_product.assign(product)
         return applied
 
     def save_own_variables(self, store: Any) -> None:
@@ -484,9 +488,9 @@ class TableOptimizer(
         Warns of tables that no layer writes beside it.
         """
         lost = [
-            repr(hook.table)
-            for hook in self._tables.hooks()
-            if not hook.is_in_file(store)
+            repr(table)
+            for table in self._tables.alive()
+            if not table.is_in_file(store)
         ]
         if lost:
             warnings.warn(
@@ -522,7 +526,7 @@ class TableOptimizer(
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
         """Sets dense variables to their averages, where `use_ema` keeps them."""
         super().finalize_variable_values(
-            [v for v in var_list if as_hook(v) is None]
+            [v for v in var_list if as_table(v) is None]
         )
 
     def get_config(self) -> dict[str, Any]:

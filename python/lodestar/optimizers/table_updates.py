@@ -10,7 +10,7 @@ from lodestar._library import gen_ops
 from lodestar._resource import SharedResource, naming_devices
 from lodestar.embedding.devices import on_gpu
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.hook_variable import HookVariable
+from lodestar.embedding.table_variable import TableVariable
 from lodestar.ops.embedding_partition_ops import partition_rows
 from lodestar.optimizers import update_attempt
 from lodestar.optimizers.gradients import merge_duplicates
@@ -311,22 +311,22 @@ def _operations(results: list[Any]) -> list[tf.Operation]:
 class GradientSum(tf.Module):
     """The sum of one table's gradients over several steps, itself a table."""
 
-    def __init__(self, hook: HookVariable):
+    def __init__(self, table: TableVariable):
         super().__init__()
-        self._hook = weakref.ref(hook)
+        self._table = weakref.ref(table)
         self.sums = EmbeddingVariable(
-            hook.table.output_dim,
+            table.output_dim,
             embeddings_initializer="zeros",
             seed=(0, 0),
-            dtype=hook.table.update_dtype,
-            devices=hook.table.devices,
-            name=f"{hook.table.name}{GRADIENT_SUM}",
+            dtype=table.update_dtype,
+            devices=table.devices,
+            name=f"{table.name}{GRADIENT_SUM}",
         )
 
     @property
-    def hook(self) -> HookVariable | None:
-        """The hook whose gradients are summed; None when it is gone."""
-        return self._hook()
+    def table(self) -> TableVariable | None:
+        """The table whose gradients are summed; None when it is gone."""
+        return self._table()
 
     def addition(self, gradient: tf.IndexedSlices, steps: int) -> TableUpdate:
         """What adds `gradient`, one of `steps`: SGD of learning rate -1."""

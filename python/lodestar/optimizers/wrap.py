@@ -62,7 +62,8 @@ def wrap(optimizer: Any, *, nonfinite: str | None = None) -> TableOptimizer:
             "it trains a model."
         )
     nonfinite = check_nonfinite("raise" if nonfinite is None else nonfinite)
-    optimizer.__class__ = _wrapped(type(optimizer))
+    cls: Any = type(optimizer)
+    optimizer.__class__ = _wrapped(cls)
     optimizer.start(nonfinite)
     return optimizer
 

@@ -6,10 +6,10 @@ docs/snapshot.md describes them.
 
 from lodestar.snapshot.compaction import compact
 from lodestar.snapshot.errors import (
-    CorruptSnapshotError,
-    SnapshotError,
-    SnapshotLockedError,
+    CorruptSnapshotError as CorruptSnapshotError,
 )
+from lodestar.snapshot.errors import SnapshotError
+from lodestar.snapshot.errors import SnapshotLockedError as SnapshotLockedError
 from lodestar.snapshot.info import versions
 from lodestar.snapshot.model import restore, save
 from lodestar.snapshot.restoring import load_dense
@@ -17,10 +17,8 @@ from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.verifying import verify
 
 __all__ = [
-    "CorruptSnapshotError",
     "ResumableDataset",
     "SnapshotError",
-    "SnapshotLockedError",
     "compact",
     "load_dense",
     "restore",

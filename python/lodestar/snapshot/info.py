@@ -72,7 +72,7 @@ def versions(path: StrPath) -> list[SnapshotInfo]:
     """Lists the versions in a folder of snapshots, oldest first.
 
     >>> [info.kind for info in lodestar.snapshot.versions("snapshots")]
-    ['full', 'delta']
+    ['full']
 
     Args:
         path: The folder. One that does not exist has no versions.

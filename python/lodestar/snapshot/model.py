@@ -119,7 +119,8 @@ def save(
 
     Args:
         path: A folder of a local or mounted file system; created if needed.
-        model: A built Keras model, compiled if its optimizer is to be saved.
+        model: A built Keras model, compiled if its optimizer is to be saved,
+            which is built if needed.
             Or tables alone: an EmbeddingVariable, IdTable, IdLookup, layer or
             module that has some, a list of these, or a dict that names them.
             Names must differ. Id tables are written whole each time.
@@ -241,7 +242,7 @@ def restore(
 
     Args:
         path: A folder that `save` wrote to.
-        model: As `save` takes it. Builds the model's optimizer if needed.
+        model: As `save` takes it.
         step: Restore the newest version taken at this step.
         version: Restore this version. Defaults to the newest.
         iterator: An iterator of the dataset that was read, or a

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.hook_variable import as_hook
+from lodestar.embedding.table_variable import as_table
 from lodestar.ops.compile_line import compiled_optimizer
 
 _NUMBER = re.compile(r"_\d+$")
@@ -26,7 +26,7 @@ def weights(model: keras.Model) -> dict[str, Any]:
     return by_path(
         variable
         for variable in model.variables
-        if as_hook(variable) is None and id(variable) not in metrics
+        if as_table(variable) is None and id(variable) not in metrics
     )
 
 
@@ -39,7 +39,7 @@ def optimizer_variables(
         return {}
     found = list(optimizer.variables)
     for table in tables.values():
-        own = table.hook.row_optimizer
+        own = table.optimizer
         if own is not None:
             found += own.variables
     return by_path({id(v): v for v in found}.values())

@@ -350,7 +350,7 @@ class Plan:
         self._loaded = []
         restored = {}
         for there, table in self._embeddings().items():
-            table.hook_for_layer().slots.restored()
+            table.slots.restored()
             note_saved(table, self._base(there), there, self.manifest.time)
             restored[self._names[there]] = sum(rows[there] for rows in loaded)
         for name_there, name_here in self._names.items():

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar.embedding.hook_variable import as_hook
+from lodestar.embedding.table_variable import as_table
 from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.step import TrainingStep, compiled
 
@@ -76,7 +76,7 @@ class ScheduledStep(TrainingStep):
 
         It returns whether it was called. Servers are asked meanwhile.
         """
-        if all(as_hook(v) is None for v in self._model.trainable_variables):
+        if all(as_table(v) is None for v in self._model.trainable_variables):
             return lambda update: [update(), tf.constant(True)][1]
         first, finished = tf.unstack(updates)
         attempt = UpdateLogs.of(self._model.distribute_strategy).begin(
@@ -105,8 +105,10 @@ class ScheduledStep(TrainingStep):
 
     def _push(self, batches: Any, steps: Any, updates: Any) -> State:
         model = self._model
-        hooks = [v for v in model.trainable_variables if as_hook(v) is not None]
-        dense = [v for v in model.trainable_variables if as_hook(v) is None]
+        tables = [
+            v for v in model.trainable_variables if as_table(v) is not None
+        ]
+        dense = [v for v in model.trainable_variables if as_table(v) is None]
         values = [tf.identity(v.value) for v in dense]
         mapping = list(zip(dense, values, strict=True))
 
@@ -117,25 +119,25 @@ class ScheduledStep(TrainingStep):
             ):
                 tape.watch(values)
                 loss, metrics, _ = self.forward(batch, metrics)
-            gradients, of_hooks = tape.gradient(loss, (values, hooks))
+            gradients, of_tables = tape.gradient(loss, (values, tables))
             gradients = [
                 tf.zeros_like(value) if g is None else tf.convert_to_tensor(g)
                 for value, g in zip(values, gradients, strict=True)
             ]
-            return metrics, gradients, of_hooks
+            return metrics, gradients, of_tables
 
-        def update_tables(of_hooks: Any) -> None:
-            if hooks:
+        def update_tables(of_tables: Any) -> None:
+            if tables:
                 with _Counting(model.optimizer, 1):
-                    model.optimizer.apply(of_hooks, hooks)
+                    model.optimizer.apply(of_tables, tables)
 
         def batch_step(read: Read, number: tf.Tensor, state: Any) -> Any:
             metrics, sums, any_made = state
             make = self._once(updates, number)
-            metrics, gradients, of_hooks = _on_replica(
+            metrics, gradients, of_tables = _on_replica(
                 gradients_of, read(), metrics
             )
-            made = make(lambda: _on_replica(update_tables, of_hooks))
+            made = make(lambda: _on_replica(update_tables, of_tables))
             # Where it was made before, so may be what is made of the sums.
             sums = [
                 tf.where(made, total + gradient, total)
@@ -151,7 +153,7 @@ class ScheduledStep(TrainingStep):
         )
 
         def update() -> None:
-            with _Counting(model.optimizer, 0 if hooks else steps):
+            with _Counting(model.optimizer, 0 if tables else steps):
                 # A table's wrapper would miss the gradients of tables here.
                 inner = getattr(
                     model.optimizer, "inner_optimizer", model.optimizer

@@ -14,7 +14,7 @@ import lodestar
 from lodestar import snapshot
 from lodestar.callbacks import Snapshot
 from lodestar.callbacks import snapshot as module
-from lodestar.embedding.hook_variable import as_hook
+from lodestar.embedding.table_variable import as_table
 from lodestar.snapshot import saving
 from lodestar.snapshot.folder import SnapshotFolder
 
@@ -49,7 +49,7 @@ def fit(m, callback, steps=6, epochs=2, data=None, **options):
 def state(m):
     """All that training goes on from, bit by bit."""
     variables = list(m.variables) + list(m.optimizer.variables)
-    variables = [v for v in variables if as_hook(v) is None]
+    variables = [v for v in variables if as_table(v) is None]
     table = m.get_layer("user").table.export_all()
     return [v.numpy().tobytes() for v in variables] + [
         repr(np.array(t.numpy()).tolist())

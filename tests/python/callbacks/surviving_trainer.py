@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar.data import Column, Schema
-from lodestar.embedding.hook_variable import as_hook
+from lodestar.embedding.table_variable import as_table
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SLOTS = Schema(
@@ -98,7 +98,7 @@ def state(m):
     variables = [
         v.numpy().tobytes().hex()
         for v in [*m.variables, *m.optimizer.variables]
-        if as_hook(v) is None and id(v) not in metrics
+        if as_table(v) is None and id(v) not in metrics
     ]
     table = m.get_layer("user").table.export_all()
     del table["counters"]  # of look-ups; those that were lost count, too

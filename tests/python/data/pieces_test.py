@@ -15,7 +15,9 @@ SPEC = Schema([Column.label("y"), Column.sparse("a")])
 
 
 def write(path, ids):
-    with lodestar.paddle.MultiSlotWriter(str(path), SPEC) as writer:
+    with lodestar.paddle.multislot_writer.MultiSlotWriter(
+        str(path), SPEC
+    ) as writer:
         for id in ids:
             writer.write({"y": 1, "a": [id]})
     return str(path)
@@ -90,7 +92,7 @@ def test_folders_and_options(files, tmp_path):
 def test_one_file_is_read_as_by_the_formats_dataset(files, prefetch):
     data = open_dataset(files, SPEC, 2, prefetch=prefetch)
     for file, piece in zip(files, pieces_of(data), strict=True):
-        wanted = lodestar.paddle.MultiSlotDataset(
+        wanted = lodestar.paddle.multislot_dataset.MultiSlotDataset(
             file, SPEC, 2, prefetch=prefetch
         )
         found = piece.open()

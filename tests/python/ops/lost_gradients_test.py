@@ -144,12 +144,12 @@ def loop(look_up, model, optimizer, variables):
 
 @EAGER
 @pytest.mark.parametrize("hidden", HIDDEN)
-def test_an_own_loop_that_leaves_the_hook_out_raises(hidden, eager):
+def test_an_own_loop_that_leaves_the_table_out_raises(hidden, eager):
     t, look_up = hidden()
     dense = keras.layers.Dense(1)
     dense.build((None, 2))
     step = loop(look_up, dense, wrap(), lambda: dense.trainable_variables)
-    with pytest.raises(RuntimeError, match=LOST + ".*Give table"):
+    with pytest.raises(RuntimeError, match=LOST + ".*Give the table"):
         (step if eager else tf.function(step))()
     np.testing.assert_array_equal(dense.bias, [0.0])
     variables = lambda: [*dense.trainable_variables, t]  # noqa: E731

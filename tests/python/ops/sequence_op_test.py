@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 import lodestar
+from lodestar import sequence
 from lodestar.ops.sequence_op import SequenceOp
-from lodestar.ragged import LoDTensor, sequence
+from lodestar.ragged import LoDTensor
 
 # All take one ragged input with rows of one float.
 _CALLS = {

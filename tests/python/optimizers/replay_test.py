@@ -250,8 +250,8 @@ def test_optimizer_of_a_layer():
     for layer in (own, rest):
         layer.table.lookup([1], training=True)
     before = [layer.table.lookup([1]).numpy() for layer in (own, rest)]
-    hooks = [own, rest]
-    wrap(K.SGD(1.0)).apply([slices([1]), slices([1])], hooks)
+    tables = [own.table, rest.table]
+    wrap(K.SGD(1.0)).apply([slices([1]), slices([1])], tables)
     step = 0.5 / (1 + np.sqrt(0.5 + 1 - 0.125))
     np.testing.assert_allclose(own.table.lookup([1]), before[0] - step, 1e-5)
     np.testing.assert_allclose(rest.table.lookup([1]), before[1] - 1.0, 1e-6)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.embedding import dense_view
-from lodestar.embedding.hook_variable import as_hook
+from lodestar.embedding.table_variable import as_table
 
 
 def table(**options):
@@ -54,9 +54,9 @@ def test_watched_variables_lead_back_to_the_table():
     t = table()
     with tf.GradientTape() as tape:
         t.lookup([1], training=True)
-    assert [as_hook(v) for v in tape.watched_variables()] == [t]
-    assert as_hook(tf.Variable(1.0)) is None
-    assert as_hook(keras.Variable(1.0)) is None
+    assert [as_table(v) for v in tape.watched_variables()] == [t]
+    assert as_table(tf.Variable(1.0)) is None
+    assert as_table(keras.Variable(1.0)) is None
 
 
 @pytest.mark.parametrize("eager", [False, True])

@@ -91,7 +91,7 @@ _IN_FILES = np.zeros([0], np.float32)
 
 # Where a table is found again from the raw variable behind it: gradient tapes
 # report raw variables in `watched_variables()`.
-_ATTRIBUTE = "_lodestar_hook"
+_ATTRIBUTE = "_lodestar_table"
 
 
 _NOT_FOLLOWED = (
@@ -133,7 +133,7 @@ class _FormerChild(_private.Saved, tf.Module):
 class _TableType(tf.types.experimental.TraceType):
     """A table as an argument of a tf.function, which takes it as it is."""
 
-    def __init__(self, table: "HookVariable"):
+    def __init__(self, table: "TableVariable"):
         self._table = weakref.ref(table)
 
     def is_subtype_of(self, other: Any) -> bool:
@@ -154,7 +154,7 @@ class _TableType(tf.types.experimental.TraceType):
         return hash(self._table)
 
 
-class HookVariable(SavedState, _private.Variable):
+class TableVariable(SavedState, _private.Variable):
     """A table as Keras sees it: a variable, found wherever Keras finds them.
 
     The value, of shape `[0, D]`, has no elements. Lookups read it, so that its
@@ -202,18 +202,6 @@ class HookVariable(SavedState, _private.Variable):
         lost_gradients.record(self)
         if self.optimizer is not None:
             self.optimizer.build_for_table(self)
-
-    # TRANSITION
-    table = property(lambda self: self)
-    hook = property(lambda self: self)
-    row_optimizer = property(lambda self: self.optimizer)
-
-    def hook_for_layer(self):
-        return self
-
-    def __dir__(self):
-        hidden = ("table", "hook", "row_optimizer")
-        return [n for n in super().__dir__() if n not in hidden]
 
     def _make_variable(self) -> None:
         """Makes what is the table's own, and no copy of it takes over."""
@@ -422,18 +410,18 @@ class HookVariable(SavedState, _private.Variable):
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
     def _train(self, gradient: tf.IndexedSlices) -> None:
-        if self.row_optimizer is None:
+        if self.optimizer is None:
             line = compile_line(self.model())
             raise RuntimeError(
                 _PLAIN_OPTIMIZER.format(path=self.path, line=line)
             )
         self._check_plain(_NOT_FOR_OWN)
-        self.row_optimizer.apply([gradient], [self])
+        self.optimizer.apply([gradient], [self])
 
     def _check_plain(self, options: Iterable[str]) -> None:
         """Refuses a plain optimizer, if one is running, that has an option."""
         for optimizer in _private.running_optimizers():
-            if getattr(optimizer, "takes_hooks", False):
+            if getattr(optimizer, "trains_tables", False):
                 return
             given = [
                 f"{option}={value}"
@@ -476,7 +464,9 @@ class HookVariable(SavedState, _private.Variable):
         if _private.writes_legacy_file():
             return self.numpy()
         if _private.writes_file():
-            return _IN_FILES if _private.walks_hooks() else self.numpy()
+            return (
+                _IN_FILES if _private.files_hold_variables() else self.numpy()
+            )
         if _private.serializes_object():
             raise RuntimeError(_NO_CONFIG.format(table=self))
         return np.asarray(tf.convert_to_tensor(self).numpy(), dtype)
@@ -539,14 +529,14 @@ _OPERATORS = (
 
 
 def _on_rows(name: str) -> Callable[..., Any]:
-    def apply(self: HookVariable, *operands: Any) -> Any:
+    def apply(self: TableVariable, *operands: Any) -> Any:
         return getattr(tf.convert_to_tensor(self), name)(*operands)
 
     return apply
 
 
 for _name in _OPERATORS:
-    setattr(HookVariable, f"__{_name}__", _on_rows(f"__{_name}__"))
+    setattr(TableVariable, f"__{_name}__", _on_rows(f"__{_name}__"))
 
 
 def _refuse_to_make_dense(value: tf.IndexedSlices, *_: Any, **__: Any) -> Any:
@@ -568,9 +558,9 @@ tf.register_tensor_conversion_function(
 )
 
 
-def as_hook(variable: Any) -> HookVariable | None:
-    """Returns the hook that `variable` is or is the value of, or None."""
-    if isinstance(variable, HookVariable):
+def as_table(variable: Any) -> TableVariable | None:
+    """Returns the table that `variable` is or is the value of, or None."""
+    if isinstance(variable, TableVariable):
         return variable
     reference = getattr(variable, _ATTRIBUTE, None)
     return None if reference is None else reference()
