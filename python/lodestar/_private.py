@@ -607,7 +607,6 @@ def anew(function: tf.types.experimental.PolymorphicFunction) -> Any:
     )
 
 
-<<<<<<< HEAD
 class DatasetOver(tf.data.Dataset):
     """A dataset over another one, as which TensorFlow sees it.
 
@@ -634,7 +633,8 @@ class VariableStandIn:
 
     def __init__(self, unique_id: str):
         self._unique_id = unique_id
-=======
+
+
 class _Former(tf.Module):
     """Stands for an object of former checkpoints that is bound a second time.
 
@@ -681,7 +681,6 @@ class _FormerVariable(Saved, tf.Module):
     def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
         variable: Any = self._variable()
         return variable.assign(saved["VARIABLE_VALUE"])
->>>>>>> main
 
 
 class CheckpointedOptimizer:
