@@ -76,7 +76,11 @@ def test_only_one_module_reads_private_attributes_of_others():
             elif isinstance(node, ast.Call):
                 if ast.unparse(node.func) in ("getattr", "hasattr", "setattr"):
                     name = getattr(node.args[1], "value", None)
-            if isinstance(name, str) and _is_private(name) and name not in own | _PUBLIC:
+            if (
+                isinstance(name, str)
+                and _is_private(name)
+                and name not in own | _PUBLIC
+            ):
                 found[name].append(f"{checkout.label(path)}:{node.lineno}")
     # `lodestar._gen_ops` is our own op library.
     found.pop("_gen_ops", None)

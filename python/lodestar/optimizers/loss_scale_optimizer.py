@@ -82,10 +82,12 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
             tf.convert_to_tensor(self.dynamic_scale), tf.float32
         )
         grads = [
-            gradients_lib.scale(gradients_lib.as_applied(g, table), inverse)
-            if (table := as_table(v)) is not None
-            else g
-            for g, v in zip(grads, variables)
+            g
+            if table is None
+            else gradients_lib.scale(
+                gradients_lib.as_applied(g, table), inverse
+            )
+            for g, table in zip(grads, map(as_table, variables))
         ]
         super().apply(grads, trainable_variables)
 

@@ -442,12 +442,11 @@ class TableOptimizer(
         emptied: Sequence[EmbeddingVariable] = (),
     ) -> list[Any]:
         step = tf.cast(tf.convert_to_tensor(self.iterations), tf.int64)
+        optimizers = [self._optimizer_of(t) for t in self._tables.alive()]
         nadams = {
             id(optimizer): optimizer
-            for table in self._tables.alive()
-            if row_optimizers.has_u_product(
-                optimizer := self._optimizer_of(table)
-            )
+            for optimizer in optimizers
+            if row_optimizers.has_u_product(optimizer)
         }
         products = {
             key: row_optimizers.next_u_product(

@@ -1,0 +1,282 @@
+"""lodestar.train.fit in one process: what model.fit does, and where it differs."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar import snapshot
+from lodestar.embedding.hook_variable import as_hook
+from lodestar.train import evaluate, fit
+
+_RNG = np.random.default_rng(5)
+IDS = _RNG.integers(0, 60, (44, 2))
+Y = _RNG.normal(size=(44, 1)).astype(np.float32)
+WEIGHTS = _RNG.uniform(size=44).astype(np.float32)
+
+
+def batches(known=True, anew=True):
+    """Eleven, each time in another order unless `anew` is False."""
+    data = tf.data.Dataset.from_tensor_slices((IDS, Y, WEIGHTS))
+    data = data.shuffle(20, seed=2, reshuffle_each_iteration=anew).batch(4)
+    return data if known else data.filter(lambda ids, y, weight: True)
+
+
+class OwnStep(keras.Model):
+    """Reports a number that is none of its metrics."""
+
+    def train_step(self, data):
+        logs = super().train_step(data)
+        return {"loss": logs["loss"], "own": tf.constant(7.0)}
+
+
+def make_model(kind=keras.Model, **options):
+    keras.utils.set_random_seed(3)
+    ids = keras.Input((2,), dtype="int64")
+    rows = lodestar.layers.DynamicEmbedding(4, combiner="sum", name="e")(ids)
+    x = keras.layers.Dropout(0.3, seed=1)(keras.layers.Dense(3)(rows))
+    model = kind(ids, keras.layers.Dense(1)(x))
+    model.compile(
+        lodestar.optimizers.Adam(0.05), "mse", metrics=["mae"], **options
+    )
+    return model
+
+
+def state(model):
+    """All weights, bit by bit."""
+    variables = [*model.variables, *model.optimizer.variables]
+    table = model.get_layer("e").table.export_all()
+    del table["counters"]
+    return [v.numpy().tobytes() for v in variables if as_hook(v) is None] + [
+        repr(np.asarray(v.numpy()).tolist()) for v in table.values()
+    ]
+
+
+class Calls(keras.callbacks.Callback):
+    """Keeps what it is called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __getattribute__(self, name):
+        if not name.startswith("on_"):
+            return super().__getattribute__(name)
+
+        def call(number=None, logs=None):
+            if isinstance(number, dict):
+                number, logs = None, number
+            self.calls.append((name, number, logs and dict(logs)))
+
+        return call
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"run_eagerly": True},
+        {"steps_per_execution": 4},
+        {"kind": OwnStep},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_it_is_model_fit(options, known):
+    here, there = Calls(), Calls()
+    ours, keras_s = make_model(**options), make_model(**options)
+    arguments = {
+        "epochs": 3,
+        "initial_epoch": 1,
+        "validation_data": (IDS, Y),
+        "validation_freq": 3,
+        "verbose": 0,
+    }
+    # Keras begins one more pass than it trains on where it knows the size.
+    found = fit(ours, batches(known, False), callbacks=[here], **arguments)
+    wanted = keras_s.fit(batches(known, False), callbacks=[there], **arguments)
+    assert found is ours.history
+    assert found.history == wanted.history and found.epoch == [1, 2]
+    assert state(ours) == state(keras_s)
+    if "steps_per_execution" in options and known:
+        # Keras counts steps that the last call does not have.
+        assert ("on_train_batch_end", 11) in [c[:2] for c in there.calls]
+        assert ("on_train_batch_end", 10) in [c[:2] for c in here.calls]
+    else:
+        assert here.calls == there.calls
+
+
+def test_steps_are_counted_exactly():
+    """With `steps_per_execution`, and where the data end within an epoch."""
+    model, seen = make_model(steps_per_execution=4), Calls()
+    fit(
+        *(model, batches()),
+        epochs=2,
+        steps_per_epoch=9,
+        callbacks=[seen],
+        verbose=0,
+    )
+    ends = [c[1] for c in seen.calls if c[0] == "on_train_batch_end"]
+    assert ends == [3, 7, 8] * 2
+    repeated = make_model()
+    fit(repeated, batches().take(4), steps_per_epoch=10, verbose=0)
+    assert int(repeated.optimizer.iterations) == 10
+
+
+def test_keras_restores_an_epoch_that_was_interrupted(tmp_path):
+    def train(*callbacks):
+        model = make_model()
+        model.optimizer.build(model.trainable_variables)
+        backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
+        options = {"epochs": 4, "callbacks": [backup, *callbacks]}
+        return fit(model, batches(), verbose=0, **options)
+
+    class Interrupt(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(Interrupt())
+    assert train().epoch == [2, 3]
+
+
+def test_paths_are_opened(tmp_path):
+    lines = [f"{a} {b},{y > 0:d}" for (a, b), (y,) in zip(IDS, Y, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["ids,y", *lines]))
+    schema = lodestar.data.Schema(
+        [
+            lodestar.data.Column.label("y"),
+            lodestar.data.Column.sparse("ids", encoding="int"),
+        ]
+    )
+    inputs = schema.inputs()
+    rows = lodestar.layers.DynamicEmbedding(4, combiner="sum")(inputs["ids"])
+    model = keras.Model(inputs, keras.layers.Dense(1)(rows))
+    model.compile(lodestar.optimizers.SGD(0.1), "mse")
+    for data in (str(tmp_path / "*.csv"), [tmp_path / "a.csv"]):
+        fit(model, data, schema=schema, batch_size=10, verbose=0)
+    assert int(model.optimizer.iterations) == 10
+
+
+class Died(Exception):
+    pass
+
+
+class Die(keras.callbacks.Callback):
+    """In the second epoch, with every snapshot that is due written."""
+
+    def __init__(self, snapshots):
+        super().__init__()
+        self._snapshots = snapshots
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self._snapshots._writing is not None:
+            self._snapshots._writing.wait()
+        if int(self.model.optimizer.iterations) == 14:
+            raise Died
+
+
+class Subclassed(keras.Model):
+    """Not built before its first batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = lodestar.layers.DynamicEmbedding(
+            4, combiner="sum", name="e"
+        )
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, x):
+        return self.dense(self.embed(x))
+
+
+def make_subclassed():
+    keras.utils.set_random_seed(3)
+    model = Subclassed()
+    model.compile(lodestar.optimizers.Adam(0.05), "mse")
+    return model
+
+
+@pytest.mark.parametrize("make", [make_model, make_subclassed])
+def test_snapshots_resume_bit_by_bit(tmp_path, make):
+    whole = make()
+    wanted = fit(whole, batches(), epochs=3, verbose=0)
+    every_four = lodestar.callbacks.Snapshot(tmp_path, 4)
+    with pytest.raises(Died):
+        fit(
+            *(make(), batches()),
+            epochs=3,
+            callbacks=[Die(every_four)],
+            snapshots=every_four,
+            verbose=0,
+        )
+    assert snapshot.versions(tmp_path)[-1].step == 12
+    resumed = make()
+    found = fit(resumed, batches(), epochs=3, snapshots=tmp_path, verbose=0)
+    assert found.epoch == [1, 2]
+    for name, values in wanted.history.items():
+        assert found.history[name] == values[1:]
+    assert state(resumed) == state(whole)
+    assert snapshot.versions(tmp_path)[-1].step == 33
+
+
+def test_data_that_end_too_soon_are_an_error(tmp_path):
+    with pytest.raises(ValueError, match="`data` ends within an epoch"):
+        fit(
+            *(make_model(), batches()),
+            epochs=3,
+            steps_per_epoch=5,
+            snapshots=tmp_path,
+            verbose=0,
+        )
+
+
+def test_a_reader_begins_anew_after_each_pass():
+    model, reader = make_model(), snapshot.ResumableDataset(batches())
+    fit(model, reader, epochs=3, verbose=0)
+    assert int(model.optimizer.iterations) == 33
+
+
+def test_metrics_of_an_evaluation():
+    model = make_model()
+    wanted = model.evaluate(IDS, Y, return_dict=True, verbose=0)
+    data = tf.data.Dataset.from_tensors((IDS, Y))
+    assert evaluate(model, data, verbose=0) == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "data, options, error, message",
+    [
+        (IDS, {}, TypeError, "`data` must be a tf.data.Dataset, found ndarray"),
+        (lambda context: 1, {}, TypeError, "Dataset, found function"),
+        (batches(), {"epochs": -1}, ValueError, "`epochs` must be an integer"),
+        (batches(), {"steps_per_epoch": 0}, ValueError, "`steps` must be an"),
+        (batches().take(0), {}, ValueError, "there is no batch to train on"),
+        (batches().repeat(), {}, ValueError, "`data` has no end; give the"),
+        (batches(), {"sync_every": 2}, ValueError, "under ParameterServer"),
+        (batches(), {"steps_per_round": 2}, ValueError, "or with `threads`"),
+        (batches(), {"schema": "s.yaml"}, ValueError, "if `data` are paths"),
+    ],
+)
+def test_what_is_wrong_is_named(data, options, error, message):
+    with pytest.raises(error, match=message):
+        fit(make_model(), data, **options)
+
+
+def test_models_that_cannot_be_trained():
+    with pytest.raises(TypeError, match="`model` must be a keras.Model, found"):
+        fit(None, batches())
+    inputs = keras.Input((2,))
+    with pytest.raises(ValueError, match="no optimizer; call model.compile"):
+        fit(keras.Model(inputs, inputs), batches())
+
+
+def test_callbacks_that_lose_rows_are_refused():
+    best = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
+    model = make_model()
+    with pytest.raises(RuntimeError, match="Nothing was trained"):
+        fit(model, batches(), callbacks=[best], verbose=0)
+    assert int(model.optimizer.iterations) == 0
