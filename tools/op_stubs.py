@@ -77,7 +77,7 @@ def stub(gen_ops: types.ModuleType) -> str:
         ValueError: TensorFlow says of an argument what is not known here.
     """
     text = _HEAD
-    for op in sorted(vars(gen_ops)):
+    for op in dir(gen_ops):
         function = getattr(gen_ops, op)
         if not op.startswith("lodestar_") or op.endswith("_eager_fallback"):
             continue

@@ -5,9 +5,11 @@ import os
 import pathlib
 import struct
 import types
+import warnings
 from typing import TYPE_CHECKING
 
 from lodestar._commands import begin
+from lodestar._op_wrappers import OpWrappers
 from lodestar._startup import quiet_tools
 
 _BACKEND = (
@@ -15,6 +17,8 @@ _BACKEND = (
     "KERAS_BACKEND=tensorflow in the environment before Keras is imported"
 )
 _OLDEST_KERAS = (3, 15)
+# The minor releases that the tests were run with; see docs/releases.md.
+_TRIED = {"Keras": ("3.15",), "TensorFlow": ("2.18", "2.19", "2.20", "2.21")}
 _WANTED = ".".join(map(str, _OLDEST_KERAS))
 _KERAS = f"`pip install 'keras>={_WANTED}'`"
 # The same module in both packages, so neither is a dependency of ours.
@@ -36,6 +40,25 @@ def check_keras(version: str) -> None:
         raise ImportError(
             f"lodestar: Keras {version} is installed, wanted {_WANTED} or later. "
             f"Install it with {_KERAS}."
+        )
+
+
+def warn_of_untried(keras_version: str, tensorflow_version: str) -> None:
+    """Warns of a minor release of Keras or TensorFlow that was not tried."""
+    installed = {"Keras": keras_version, "TensorFlow": tensorflow_version}
+    untried = [
+        f"{name} {version}"
+        for name, version in installed.items()
+        if ".".join(version.split(".")[:2]) not in _TRIED[name]
+    ]
+    if untried:
+        tried = " and ".join(
+            f"{name} {', '.join(minors)}" for name, minors in _TRIED.items()
+        )
+        warnings.warn(
+            f"lodestar: {' and '.join(untried)} is installed, which Lodestar "
+            f"was not tried with. It was tried with {tried}.",
+            stacklevel=4,
         )
 
 
@@ -71,6 +94,10 @@ with quiet_tools():
     check_keras(keras.__version__)
     check_backend(keras.config.backend())
     import tensorflow as tf
+
+    from lodestar import _private
+
+warn_of_untried(keras.__version__, tf.__version__)
 
 _NAME = "_lodestar_ops.so"
 _MARKER = b"LODESTAR_BUILT_FOR_TENSORFLOW="
@@ -186,7 +213,10 @@ def load(path: pathlib.Path) -> types.ModuleType:
     """
     check_version(built_for(path), tf.__version__)
     try:
-        return tf.load_op_library(str(path))
+        source = _private.source_of_ops(str(path))
+        if source is None:
+            return tf.load_op_library(str(path))
+        return OpWrappers("lodestar._gen_ops", source)
     except tf.errors.OpError as error:
         raise ImportError(
             f"lodestar: {path} cannot be loaded: {error.message}. "

@@ -186,6 +186,26 @@ def copied_attributes(value: Any) -> dict[str, Any]:
     return {k: v for k, v in vars(value).items() if not k.startswith("_self_")}
 
 
+def source_of_ops(path: str) -> str | None:
+    """Loads a library of ops, and returns the source of their functions.
+
+    `tf.load_op_library` compiles all of it at once. Without the private names
+    None, and nothing was loaded.
+
+    Raises:
+        tf.errors.OpError: TensorFlow cannot load the library.
+    """
+    session = _module("tensorflow.python.client.pywrap_tf_session")
+    writer = _module("tensorflow.python.framework._pywrap_python_op_gen")
+    load = getattr(session, "TF_LoadLibrary", None)
+    list_ops = getattr(session, "TF_GetOpList", None)
+    write = getattr(writer, "GetPythonWrappers", None)
+    if load is None or list_ops is None or write is None:
+        return None
+    source: bytes = write(list_ops(load(path)))
+    return source.decode()
+
+
 def eager_mode() -> contextlib.AbstractContextManager[None]:
     """Runs ops now, whatever graph is being built around.
 

@@ -71,6 +71,51 @@ def test_an_old_keras_is_refused(version):
     _library.check_keras("4.0.0.dev1")
 
 
+def test_an_untried_release_is_warned_of_in_one_line(recwarn):
+    _library.warn_of_untried("3.15.9", "2.18.1")
+    assert not recwarn
+    _library.warn_of_untried("3.16.0", "2.21.0")
+    _library.warn_of_untried("4.0.0.dev1", "2.22.0rc1")
+    messages = [str(warning.message) for warning in recwarn]
+    assert [message.split(" is installed")[0] for message in messages] == [
+        "lodestar: Keras 3.16.0",
+        "lodestar: Keras 4.0.0.dev1 and TensorFlow 2.22.0rc1",
+    ]
+    assert "\n" not in "".join(messages)
+
+
+def test_the_import_takes_no_more_than_it_needs():
+    code = (
+        "import keras, tensorflow\n"
+        "before = set(sys.modules)\n"
+        "import lodestar\n"
+        "new = {n.split('.')[0] for n in set(sys.modules) - before}\n"
+        "ops = vars(lodestar._library.gen_ops)\n"
+        "made = [n for n in ops if n.startswith('lodestar_')]\n"
+        "print(sorted(new), len(made), file=sys.stderr)"
+    )
+    names, _, count = _import(code).rpartition(" ")
+    # TensorFlow's own protocol buffers, and what is small of pyarrow.
+    others = {"google", "lodestar", "pyarrow", "yaml"}
+    found = {name for name in eval(names) if name.isidentifier()}
+    assert {n for n in found if not n.startswith("_cython")} <= others
+    # The functions of an op are compiled when the op is first used.
+    assert int(count) < 60 < len(dir(_library.gen_ops)) // 3
+
+
+def test_functions_of_ops_are_those_that_tensorflow_makes():
+    made = tf.load_op_library(str(_library.path))
+    ours = _library.gen_ops
+    names = [name for name in dir(made) if "odestar" in name]
+    assert set(names) <= set(dir(ours))
+    for name in names:
+        there, here = getattr(made, name), getattr(ours, name)
+        assert there.__doc__ == here.__doc__
+        assert getattr(here, "__module__", None) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'absent'"):
+        _ = ours.absent
+
+
 def test_another_error_of_the_import_stays_as_it_is():
     assert _library.explain_missing(RuntimeError("disk")) is None
 
