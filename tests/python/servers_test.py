@@ -37,7 +37,7 @@ _MAKE = """
 table = lodestar.EmbeddingVariable(2, devices=[server], name="t")
 table.insert_or_assign([1, 2, 3], [[1.0, 1.0]] * 3)
 (part,) = table.parts
-made = (_servers.claim(server + "/device:CPU:0").program, part._shared_name)
+made = (_servers.claim(server + "/device:CPU:0").program, part._unique_name)
 assert rows(*made) == 3
 with open(sys.argv[2], "w") as file:
     json.dump(made, file)
