@@ -95,7 +95,6 @@ def train_alone(options: types.SimpleNamespace) -> None:
         data = lodestar.data.open_dataset(
             files,
             schema,
-            format="multislot",
             **ctr_data.reader_options(options),
         )
         return lodestar.paddle.train_from_dataset(

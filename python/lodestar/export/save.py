@@ -45,7 +45,7 @@ def save(
     `features.json` in the folder lists what each signature takes and gives,
     the inputs, the tables and the weights. `loaded.tables[name]`,
     `loaded.id_tables[name]` and `loaded.model_variables` are these: the rows
-    of a table are those of `loaded.tables[name].rows.resource_handle`.
+    of a table are those of `loaded.tables[name].resource_handle`.
     docs/serving.md has the details.
 
     A model with a schema (`Schema.of`) takes requests of what its training files

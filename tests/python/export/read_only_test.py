@@ -88,7 +88,7 @@ def test_a_served_look_up_never_writes_and_never_varies(options, tmp_path):
     path = str(tmp_path / "s")
     lodestar.export.save(m, path)
     loaded = tf.saved_model.load(path)
-    tables = [t.rows.resource_handle for t in loaded.tables.values()]
+    tables = [t.resource_handle for t in loaded.tables.values()]
     size = lodestar._library.gen_ops.lodestar_embedding_size
     before = [int(size(t)) for t in tables]
     unseen = {

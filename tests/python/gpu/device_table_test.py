@@ -284,7 +284,7 @@ def test_another_optimizer_starts_with_fresh_slots(devices):
         ]
 
     def step(optimizer):
-        optimizer.apply_gradients([(gradient, gpu.trainable_variables[0])])
+        optimizer.apply_gradients([(gradient, gpu)])
 
     sgd, adagrad, adam, again = optimizers
     step(sgd)
@@ -344,7 +344,7 @@ def test_gradients_of_tables_on_the_cpu_stay_there():
     with tf.GradientTape() as tape:
         rows = cpu.lookup([1, 1, 2], training=True)
         loss = tf.reduce_sum(rows)
-    gradient = tape.gradient(loss, cpu.trainable_variables[0])
+    gradient = tape.gradient(loss, cpu)
     assert gradient.values.backing_device.endswith("CPU:0")
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import snapshot
-from lodestar.snapshot.compaction import remove_old
+from lodestar.snapshot.compaction import CompactReport, remove_old
 from lodestar.snapshot.folder import SnapshotFolder
 
 
@@ -55,7 +55,7 @@ def same(path, saved, **options):
 def test_a_chain_becomes_one_full_version(path, saved):
     before = snapshot.versions(path)[-1]
     report = snapshot.compact(path)
-    assert report == snapshot.CompactReport(4, (1, 2, 3))
+    assert report == CompactReport(4, (1, 2, 3))
     (info,) = snapshot.versions(path)
     assert (info.version, info.kind, info.parent, info.same_as) == (
         4,
@@ -80,14 +80,14 @@ def test_a_chain_becomes_one_full_version(path, saved):
 
 def test_a_full_version_stays_and_old_ones_go(path, saved):
     full = snapshot.save(path, list(saved))
-    assert snapshot.compact(path, keep=2) == snapshot.CompactReport(4, ())
-    assert snapshot.compact(path) == snapshot.CompactReport(4, (1, 2, 3))
-    assert snapshot.compact(path) == snapshot.CompactReport(4, ())
+    assert snapshot.compact(path, keep=2) == CompactReport(4, ())
+    assert snapshot.compact(path) == CompactReport(4, (1, 2, 3))
+    assert snapshot.compact(path) == CompactReport(4, ())
     assert [i.version for i in snapshot.versions(path)] == [full.version]
 
 
 def test_kept_versions_keep_what_they_need(path, saved):
-    assert snapshot.compact(path, keep=3) == snapshot.CompactReport(4, ())
+    assert snapshot.compact(path, keep=3) == CompactReport(4, ())
     assert same(path, saved, version=3) and same(path, saved)
     assert snapshot.compact(path, keep=1).removed == (1, 2, 3)
 

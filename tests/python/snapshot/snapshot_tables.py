@@ -69,7 +69,7 @@ def fill(t, ids, scale=1.0):
     """Rows that tell their id."""
     ids = np.asarray(ids, np.int64)
     values = scale * (ids[:, None] + np.arange(t.output_dim) / 8)
-    t.insert_or_assign(ids, values.astype(t.dtype.as_numpy_dtype))
+    t.insert_or_assign(ids, values.astype(t.row_dtype.as_numpy_dtype))
 
 
 class _Died(BaseException):

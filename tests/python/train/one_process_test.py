@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import snapshot
-from lodestar.embedding.hook_variable import as_hook
+from lodestar.embedding.table_variable import as_table
 from lodestar.train import evaluate, fit
 
 _RNG = np.random.default_rng(5)
@@ -48,7 +48,7 @@ def state(model):
     variables = [*model.variables, *model.optimizer.variables]
     table = model.get_layer("e").table.export_all()
     del table["counters"]
-    return [v.numpy().tobytes() for v in variables if as_hook(v) is None] + [
+    return [v.numpy().tobytes() for v in variables if as_table(v) is None] + [
         repr(np.asarray(v.numpy()).tolist()) for v in table.values()
     ]
 
