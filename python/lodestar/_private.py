@@ -36,6 +36,47 @@ KerasSaveable: Any = getattr(
 )
 
 
+# What classes below override, by the class that must call it.
+_OVERRIDDEN = {
+    tf.saved_model.experimental.TrackableResource: (
+        "_create_resource",
+        "_destroy_resource",
+        "_initialize",
+        "_restore_from_tensors",
+        "_serialize_to_tensors",
+    ),
+    keras.Variable: (
+        "_copy_trackable_to_cpu",
+        "_export_to_saved_model_graph",
+        "_initialize",
+        "_restore_from_tensors",
+        "_serialize_to_tensors",
+        "_should_act_as_resource_variable",
+        "_trackable_children",
+    ),
+}
+
+
+def check_overridden() -> None:
+    """Checks that TensorFlow and Keras call what classes here override.
+
+    Raises:
+        ImportError: They do not, so that tables would not be saved.
+    """
+    for cls, names in _OVERRIDDEN.items():
+        missing = [name for name in names if not hasattr(cls, name)]
+        if missing:
+            raise ImportError(
+                f"lodestar: {cls.__name__} has no {', '.join(missing)} in "
+                f"TensorFlow {tf.__version__} with Keras {keras.__version__}, "
+                "without which tables would not be saved. Install releases "
+                "that Lodestar was tried with; see docs/releases.md."
+            )
+
+
+check_overridden()
+
+
 class Resource(tf.saved_model.experimental.TrackableResource):
     """What TensorFlow calls to make, fill and drop a resource.
 
@@ -418,9 +459,25 @@ def set_keras_mask(tensor: Any, mask: Any) -> None:
     """Gives `tensor` the mask that the Keras layers that take it read.
 
     Keras's guide to masking shows the attribute, but only layers can set it by
-    public API, and a layer per call is slow. Without it padding is not skipped.
+    public API, and a layer per call is slow.
+
+    Raises:
+        RuntimeError: Keras's own layers set another one.
     """
+    if not _keras_masks_have_this_name():
+        raise RuntimeError(
+            f"Keras {keras.__version__} does not say under which name layers "
+            "look for a mask. Use keras.layers.Masking, or install a release "
+            "of Keras that Lodestar was tried with."
+        )
     tensor._keras_mask = mask
+
+
+@functools.cache
+def _keras_masks_have_this_name() -> bool:
+    with tf.init_scope():
+        masked = keras.layers.Masking(name="of_lodestar")(tf.zeros([1, 1, 1]))
+    return hasattr(masked, "_keras_mask")
 
 
 def is_symbolic_build() -> bool:
