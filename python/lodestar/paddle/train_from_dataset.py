@@ -152,7 +152,7 @@ class _TimedStep:
             step.forward,
             step.update,
         )
-        self._parts = [
+        self._parts: list[Any] = [
             part if model.run_eagerly else compiled(part) for part in parts
         ]
 
