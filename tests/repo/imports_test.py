@@ -52,14 +52,15 @@ _ROOMS = {
     ),
     "data.open_dataset": ("data", "data.arrow", "data.schema", "data.files"),
     "data.open_writer": ("data", "data.schema", "data.files"),
-    "data.files.file_dataset": (
-        *("data", "data.open_dataset", "data.schema", "data.files", "paddle"),
-    ),
     "_data_tool": (
         *("data", "data.arrow", "data.files", "data.schema"),
         *("hugectr", "paddle"),
     ),
-    "train": ("data.files.file_dataset", "embedding", "optimizers", "paddle"),
+    "train": (
+        *("callbacks", "data", "data.open_dataset", "data.schema"),
+        *("embedding", "optimizers", "snapshot"),
+    ),
+    "paddle.train_from_dataset": ("train",),
     "testing": (),
     "snapshot": (
         "data.schema",
@@ -69,7 +70,7 @@ _ROOMS = {
         "ops",
         "optimizers",
     ),
-    "callbacks": ("embedding", "layers", "snapshot", "train"),
+    "callbacks": ("embedding", "layers", "snapshot"),
     "export.plain": ("embedding", "lookup", "ops"),
     "export": (
         *("data.schema", "embedding", "export.plain", "layers", "lookup"),
