@@ -68,23 +68,28 @@ def zipf(rng, exponent, rows, size):
     return rng.choice(rows, size, p=weights / weights.sum())
 
 
-def our_step(matrix, keys, optimizer="Adagrad", loss=False):
-    """A step of an embedding variable that holds `matrix`."""
+def our_step(matrix, keys, optimizer="Adagrad", loss=False, owns=False):
+    """A step of an embedding variable that holds `matrix`.
+
+    `owns`: the table owns the optimizer, and a plain Keras optimizer hands it
+    the gradient.
+    """
     dim = matrix.shape[1]
-    layer = lodestar.layers.DynamicEmbedding(dim)
-    wrapper = lodestar.optimizers.wrap(optimizer_of(optimizer))
-    variables = layer.table.trainable_variables
-    wrapper.build(variables)
+    given = optimizer_of(optimizer)
+    table = lodestar.EmbeddingVariable(dim, optimizer=given if owns else None)
+    outer = keras.optimizers.SGD() if owns else lodestar.optimizers.wrap(given)
+    variables = [table]
+    outer.build(variables)
     # Rows come after the optimizer, as in training; no id has one yet.
-    wrapper.apply([tf.IndexedSlices(tf.zeros([1, dim]), keys[:1])], variables)
+    outer.apply([tf.IndexedSlices(tf.zeros([1, dim]), keys[:1])], variables)
     for begin in range(0, len(keys), 2**18):
         part = slice(begin, begin + 2**18)
-        layer.table.insert_or_assign(keys[part], matrix[part])
+        table.insert_or_assign(keys[part], matrix[part])
 
     def step(ids, gradient_of):
         with tf.GradientTape() as tape:
-            rows = layer.table.lookup(ids, training=True)
-        wrapper.apply(gradient_of(tape, rows, variables), variables)
+            rows = table.lookup(ids, training=True)
+        outer.apply(gradient_of(tape, rows, variables), variables)
         return rows
 
     return compiled(step, dim, loss)
@@ -208,6 +213,22 @@ def compare_callers(batches, runs):
         )
 
 
+def compare_owner(batches, runs):
+    """A table that owns its optimizer beside one of the joint optimizer."""
+    owned = our_step(batches.matrix, batches.keys, owns=True)
+    joint = our_step(batches.matrix, batches.keys)
+    measure.compare(
+        "training step, optimizer of the table, zipf(1.05) ids",
+        functools.partial(owned, upstream=batches.upstream),
+        functools.partial(joint, upstream=batches.upstream),
+        batches.feeds,
+        against="the optimizer of the model",
+        items=batches.size,
+        wanted=0.95,
+        runs=runs,
+    )
+
+
 def compare_steps(exponent, dim, options, variants):
     """Our step beside a peer's, for each `(optimizer, loss, peer, wanted)`."""
     batches = Batches(exponent, options, dim)
@@ -254,6 +275,7 @@ def main():
                 options,
                 [(o, False, stock, 4) for o in ("Adagrad", "Adam")],
             )
+    compare_owner(Batches(1.05, options), options.runs)
     compare_callers(Batches(1.2, options), options.runs)
 
 

@@ -105,7 +105,7 @@ def main(folder: str) -> tuple[float, float]:
 
     # Another process would do the same, with a new model.
     model = monday()
-    step = lodestar.snapshot.list(folder)[-1].step
+    step = lodestar.snapshot.versions(folder)[-1].step
     print(f"Monday resumes at step {step}")
     train(model, epochs=2)
     before = loss(model, some)

@@ -1,9 +1,12 @@
 """The only module that names private parts of TensorFlow or Keras; says why.
 
-Each is wrapped so that its absence in another release gives a safe answer.
+Each is read with `_module` and `getattr`, so that its absence in another release
+gives a safe answer, and overridden in a class below, whose names are our own.
 """
 
 import contextlib
+import functools
+import importlib
 import sys
 import traceback
 import types
@@ -14,46 +17,23 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-try:
-    from tensorflow.python.eager import record as _record
-except ImportError:
-    _record = None
-try:
-    from tensorflow.python.checkpoint import (
-        checkpoint_context as _checkpoint_context,
-    )
-except ImportError:
-    _checkpoint_context = None
-try:
-    from tensorflow.python.eager import context as _context
-except ImportError:
-    _context = None
-try:
-    from tensorflow.python.saved_model import save_context as _save_context
-except ImportError:
-    _save_context = None
-try:
-    # The class of all that Keras looks for in attributes when it writes files;
-    # public ones that have it as a base are layers, metrics and optimizers.
-    from keras.src.saving.keras_saveable import KerasSaveable as KerasSaveable
-except ImportError:
 
-    class KerasSaveable:  # type: ignore[no-redef]
-        """Stands for Keras's own."""
+@functools.cache
+def _module(name: str) -> types.ModuleType | None:
+    """Returns a module, or None if this release has none of that name."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
 
 
-try:
-    from keras.src.saving import saving_lib as _saving_lib
-except ImportError:
-    _saving_lib = None
-try:
-    from keras.src.saving import serialization_lib as _serialization_lib
-except ImportError:
-    _serialization_lib = None
-try:
-    from keras.src.backend.common import global_state as _global_state
-except ImportError:
-    _global_state = None
+# The class of all that Keras looks for in attributes when it writes files;
+# public ones that have it as a base are layers, metrics and optimizers.
+KerasSaveable: Any = getattr(
+    _module("keras.src.saving.keras_saveable"),
+    "KerasSaveable",
+    type("KerasSaveable", (), {}),
+)
 
 
 class Resource(tf.saved_model.experimental.TrackableResource):
@@ -120,6 +100,13 @@ class Saved:
         self._capture_for_checkpoint(object_map)
 
 
+def _in_save_context() -> bool | None:
+    """Returns whether the graph of a SavedModel is being made, if known."""
+    module = _module("tensorflow.python.saved_model.save_context")
+    inside = getattr(module, "in_save_context", None)
+    return None if inside is None else bool(inside())
+
+
 class Variable(Saved, keras.Variable, KerasSaveable):
     """A `keras.Variable` whose subclasses say what TensorFlow and Keras save.
 
@@ -159,9 +146,7 @@ class Variable(Saved, keras.Variable, KerasSaveable):
     def _trackable_children(
         self, save_type: str = "checkpoint", **kwargs: Any
     ) -> dict[str, Any]:
-        if save_type == "savedmodel" and not hasattr(
-            _save_context, "in_save_context"
-        ):
+        if save_type == "savedmodel" and _in_save_context() is None:
             raise RuntimeError(
                 f"{self!r} cannot be in a SavedModel of TensorFlow "
                 f"{tf.__version__}, which Lodestar was not made for. Use "
@@ -177,10 +162,8 @@ class Variable(Saved, keras.Variable, KerasSaveable):
     def _should_act_as_resource_variable(self) -> bool:
         # In a SavedModel it is an object with content and children; a function
         # that is traced meanwhile may ask for its gradient.
-        in_save_context = getattr(_save_context, "in_save_context", None)
-        if in_save_context is not None and in_save_context():
-            if not tf.inside_function():
-                raise AttributeError
+        if _in_save_context() and not tf.inside_function():
+            raise AttributeError
         return True
 
     def _export_to_saved_model_graph(
@@ -209,9 +192,12 @@ def eager_mode() -> contextlib.AbstractContextManager[None]:
     `tf.init_scope` ends at a `tf.Graph`, and would put the op into it; the
     collector may come anywhere. Without the internal name that is how it is.
     """
+    return getattr(_eager_context(), "eager_mode", tf.init_scope)()
+
+
+def _eager_context() -> Any:
     internal = getattr(tf, "__internal__", None)
-    context = getattr(internal, "eager_context", None)
-    return getattr(context, "eager_mode", tf.init_scope)()
+    return getattr(internal, "eager_context", None)
 
 
 def device_in_scope() -> str:
@@ -221,10 +207,8 @@ def device_in_scope() -> str:
     the GPU though nobody has asked for it. "" where no device was named, and
     without the internal name.
     """
-    internal = getattr(tf, "__internal__", None)
-    module = getattr(internal, "eager_context", None)
-    context = getattr(module, "get_device_name", None)
-    return (context() if context is not None else "") or ""
+    name = getattr(_eager_context(), "get_device_name", None)
+    return (name() if name is not None else "") or ""
 
 
 def addresses_of_cluster() -> dict[tuple[str, int], str]:
@@ -233,7 +217,8 @@ def addresses_of_cluster() -> dict[tuple[str, int], str]:
     TensorFlow does not say publicly what `experimental_connect_to_cluster` has
     connected this program to. Without the private name there are none.
     """
-    get_server_def = getattr(_context, "get_server_def", None)
+    context = _module("tensorflow.python.eager.context")
+    get_server_def = getattr(context, "get_server_def", None)
     server_def = get_server_def() if get_server_def is not None else None
     if server_def is None:
         return {}
@@ -255,8 +240,13 @@ def tape_is_recording() -> bool:
     Without the private name the answer is False: what only reads must add no
     rows. See `tape_may_record`.
     """
-    recording = getattr(_record, "could_possibly_record", None)
+    recording = _could_possibly_record()
     return recording is not None and recording()
+
+
+def _could_possibly_record() -> Any:
+    record = _module("tensorflow.python.eager.record")
+    return getattr(record, "could_possibly_record", None)
 
 
 def tape_may_record() -> bool:
@@ -264,8 +254,8 @@ def tape_may_record() -> bool:
 
     A lookup must then be differentiable.
     """
-    known = hasattr(_record, "could_possibly_record")
-    return tape_is_recording() if known else True
+    recording = _could_possibly_record()
+    return recording is None or recording()
 
 
 def writes_async_checkpoint() -> bool:
@@ -276,7 +266,8 @@ def writes_async_checkpoint() -> bool:
     tells that thread from one that saves in the ordinary way. Without the
     private name the answer is False: ordinary checkpoints must always work.
     """
-    inside = getattr(_checkpoint_context, "in_async_metrics_context", None)
+    context = _module("tensorflow.python.checkpoint.checkpoint_context")
+    inside = getattr(context, "in_async_metrics_context", None)
     return False if inside is None else inside()
 
 
@@ -286,10 +277,22 @@ def uses_weight_decay(
     """Returns whether `optimizer` decays `variable`.
 
     `Optimizer.exclude_from_weight_decay` is public, but what it excluded can be
-    asked only here. Without the private name nothing counts as excluded.
+    asked only here.
+
+    Raises:
+        RuntimeError: There is no such private name.
     """
+    if not optimizer.weight_decay:
+        return False
     asks = getattr(optimizer, "_use_weight_decay", None)
-    return True if asks is None else asks(variable)
+    if asks is None:
+        raise RuntimeError(
+            f"Keras {keras.__version__} does not say which variables "
+            f"'{optimizer.name}' excludes from weight decay. Leave out "
+            "`weight_decay`, or install a release of Keras that Lodestar was "
+            "tried with."
+        )
+    return bool(asks(variable))
 
 
 def loss_tracker(model: keras.Model) -> keras.metrics.Metric | None:
@@ -341,51 +344,53 @@ def files_hold_variables() -> bool:
 def writes_legacy_file() -> bool:
     """Whether Keras writes or reads a legacy .h5 file, which holds no rows.
 
-    It asks for the values of variables as for other files. Without the private
-    name the answer is True: rows must not be lost silently.
+    It asks for the values of variables as for other files. A private option
+    and the name of the module that asks both tell; one is enough.
     """
-    if _global_state is None:
-        return True
-    return bool(_global_state.get_global_attribute("use_legacy_config"))
+    return bool(_global("use_legacy_config")) or any(
+        "legacy" in (name := frame.f_globals.get("__name__", ""))
+        and name.startswith("keras.")
+        for frame, _ in traceback.walk_stack(None)
+    )
+
+
+def _global(name: str) -> Any:
+    """Returns a global attribute of Keras; None: it has none of that name."""
+    module = _module("keras.src.backend.common.global_state")
+    get = getattr(module, "get_global_attribute", None)
+    return None if get is None else get(name)
+
+
+# What tells why Keras reads a variable, in the names of its public functions.
+
+
+def _callers(*names: str) -> Iterator[types.FrameType]:
+    for frame, _ in traceback.walk_stack(None):
+        if frame.f_code.co_name in names:
+            yield frame
 
 
 def writes_file() -> bool:
-    """Returns whether Keras is writing a `.keras` or `.weights.h5` file.
-
-    Its stores convert variables with `np.array`, as any reader does, so only
-    the calling frames tell. Without the private name the answer is True: files
-    must stay loadable.
-    """
-    return _saving_lib is None or _is_called_by(_saving_lib)
+    """Returns whether a `.keras` or `.weights.h5` file is being written."""
+    return any(_callers("save_own_variables"))
 
 
 def serializes_object() -> bool:
     """Returns whether Keras is making the config of an object.
 
-    It takes every variable for a tensor, whose values a config holds. Without
-    the private name the answer is False.
+    It takes every variable for a tensor, whose values a config holds.
     """
-    return _serialization_lib is not None and _is_called_by(_serialization_lib)
+    return any(_callers("serialize_keras_object"))
 
 
-def _is_called_by(module: types.ModuleType) -> bool:
-    return any(
-        frame.f_globals is vars(module)
-        for frame, _ in traceback.walk_stack(None)
-    )
-
-
-def model_in_file() -> Any:
-    """Returns the model that Keras is writing to a file.
-
-    Keras does not tell what it asks for its variables what else the file holds,
-    so only the calling frames tell. Without the private names there is none.
-    """
+def model_in_file() -> keras.Model | None:
+    """Returns the model that Keras is writing to a file, or None."""
     found = None
-    if _saving_lib is not None:
-        for frame, _ in traceback.walk_stack(None):
-            if frame.f_globals is vars(_saving_lib):
-                found = frame.f_locals.get("model", found)
+    for frame in _callers("save", "save_weights", "save_model", "__reduce__"):
+        for name in ("self", "model"):
+            model = frame.f_locals.get(name)
+            if isinstance(model, keras.Model):
+                found = model
     return found
 
 
@@ -448,10 +453,7 @@ def model_that_is_called() -> keras.Model | None:
     What a look-up is a part of, and so its optimizer, is known to Keras alone.
     Without the private name there is none, and errors say less.
     """
-    if _global_state is None:
-        return None
-    call = _global_state.get_global_attribute("current_call_ctx")
-    layer = getattr(call, "entry_layer", None)
+    layer = getattr(_global("current_call_ctx"), "entry_layer", None)
     return layer if isinstance(layer, keras.Model) else None
 
 
@@ -603,6 +605,34 @@ def anew(function: tf.types.experimental.PolymorphicFunction) -> Any:
         function.python_function,
         autograph=getattr(function, "_autograph", True),
     )
+
+
+class DatasetOver(tf.data.Dataset):
+    """A dataset over another one, as which TensorFlow sees it.
+
+    Attributes:
+        dataset: The other one.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset):
+        self.dataset = dataset
+        super().__init__(tf.data.experimental.to_variant(dataset))
+
+    def _inputs(self) -> list[tf.data.Dataset]:
+        return [self.dataset]
+
+
+class VariableStandIn:
+    """What an optimizer takes for a variable.
+
+    Keras tells variables apart by a private attribute.
+
+    Args:
+        unique_id: String that no other variable has.
+    """
+
+    def __init__(self, unique_id: str):
+        self._unique_id = unique_id
 
 
 class _Former(tf.Module):

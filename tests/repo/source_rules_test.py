@@ -106,6 +106,18 @@ def _undocumented(node, where):
             yield from _undocumented(child, where)
 
 
+def test_autograph_can_convert_what_a_step_runs():
+    """AutoGraph warns its user of functions with assignment expressions."""
+    found = [
+        f"{path.relative_to(checkout.ROOT)}:{node.lineno}"
+        for room in ("embedding", "layers", "lookup", "ops", "optimizers")
+        for path in checkout.files(".py", under=f"python/lodestar/{room}")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.NamedExpr)
+    ]
+    assert not found
+
+
 def test_public_names_have_docstrings():
     assert not [
         line

@@ -1,8 +1,7 @@
 """The embedding variable: a table of rows that grows with the ids it sees."""
 
-import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, SupportsIndex
+from typing import Any
 
 import keras
 import numpy as np
@@ -231,29 +230,6 @@ class EmbeddingVariable(TableVariable):
     def _exported(self, exported: Mapping[Any, Any]) -> ExportedTable:
         return ExportedTable(self, exported)
 
-    def __copy__(self) -> "EmbeddingVariable":
-        return self  # the rows, and who trains them, would be shared
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingVariable":
-        memo[id(self)] = copied = object.__new__(type(self))
-        for name in ("output_dim", "row_dtype", "_table_name"):
-            setattr(copied, name, getattr(self, name))
-        copied._make_variable()
-        made = vars(copied)
-        for name, value in _private.copied_attributes(self).items():
-            if name not in made:
-                made[name] = copy.deepcopy(value, memo)
-        copied.trainable = self.trainable
-        copied._finish()
-        return copied
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        raise TypeError(
-            f"{self!r} cannot be pickled: its rows are not Python's. Save it "
-            "with tf.train.Checkpoint or lodestar.snapshot, or pickle the Keras "
-            "model that holds it."
-        )
-
     @property
     def devices(self) -> tuple[str, ...] | None:
         """Those that the rows are spread over; None: they lie here."""
@@ -294,8 +270,6 @@ class EmbeddingVariable(TableVariable):
     def has_admission(self) -> bool:
         """Whether ids may have to wait for a row."""
         return self.admission is not None
-
-    # What Keras calls where a layer's config holds the table.
 
     def get_config(self) -> dict[str, Any]:
         initializer = self._row_initializer
@@ -619,19 +593,9 @@ class EmbeddingVariable(TableVariable):
             reset: Events count from 0 again.
 
         Returns:
-            What is: rows, capacity (rows that fit the memory held), load
-            (rows / capacity), max_rows (None: no cap), pending (ids that wait
-            for admission), bytes and its parts index_bytes, row_bytes (values
-            and metadata), slot_bytes (optimizer slots) and policy_bytes,
-            shards (their number), per_shard (`{"rows": [...], "bytes":
-            [...]}`).
-            Events since the table was made, or the last reset: ids,
-            unique_ids and padding of training look-ups and their ratios
-            unique_ratio and padding_share (0 without ids); hits and misses
-            (distinct ids with and without a row), inserts, admitted, refused,
-            evicted, removed, gradients_dropped (for ids without a row),
-            nonfinite_gradients; read_hits and read_misses (ids but padding,
-            with and without a row, that were only read, as in serving).
+            Sizes of now, such as rows, capacity, pending and bytes with its
+            parts, and counts of events since the table was made or the last
+            reset, such as hits, misses, inserts, evicted and read_misses.
         """
         check_eager("stats")
         values, shards = gen_ops.lodestar_embedding_stats(

@@ -1,10 +1,11 @@
 """The trainable variable that carries a table's gradient to the optimizer."""
 
+import copy
 import re
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 import keras
 import numpy as np
@@ -196,6 +197,29 @@ class TableVariable(SavedState, _private.Variable):
         self._table_name = name
         self._make_variable()
         self._finish()
+
+    def __copy__(self) -> "TableVariable":
+        return self  # the rows, and who trains them, would be shared
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TableVariable":
+        memo[id(self)] = copied = object.__new__(type(self))
+        for name in ("output_dim", "row_dtype", "_table_name"):
+            setattr(copied, name, getattr(self, name))
+        copied._make_variable()
+        made = vars(copied)
+        for name, value in _private.copied_attributes(self).items():
+            if name not in made:
+                made[name] = copy.deepcopy(value, memo)
+        copied.trainable = self.trainable
+        copied._finish()
+        return copied
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        raise TypeError(
+            f"{self!r} cannot be pickled: its rows are not Python's. Save it "
+            "with tf.train.Checkpoint or lodestar.snapshot, or pickle the Keras "
+            "model that holds it."
+        )
 
     def _finish(self) -> None:
         """Tells others of the table, or of a copy, that is complete."""
@@ -424,9 +448,9 @@ class TableVariable(SavedState, _private.Variable):
             if getattr(optimizer, "trains_tables", False):
                 return
             given = [
-                f"{option}={value}"
+                f"{option}={getattr(optimizer, option)}"
                 for option in options
-                if (value := getattr(optimizer, option, None))
+                if getattr(optimizer, option, None)
             ]
             if given:
                 raise RuntimeError(
@@ -461,12 +485,10 @@ class TableVariable(SavedState, _private.Variable):
         return tf.convert_to_tensor(dense_view(self), dtype, name=name)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if _private.writes_legacy_file():
+        if _private.writes_file() and _private.files_hold_variables():
+            return _IN_FILES
+        if _private.writes_file() or _private.writes_legacy_file():
             return self.numpy()
-        if _private.writes_file():
-            return (
-                _IN_FILES if _private.files_hold_variables() else self.numpy()
-            )
         if _private.serializes_object():
             raise RuntimeError(_NO_CONFIG.format(table=self))
         return np.asarray(tf.convert_to_tensor(self).numpy(), dtype)

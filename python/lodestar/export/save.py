@@ -44,8 +44,9 @@ def save(
 
     `features.json` in the folder lists what each signature takes and gives,
     the inputs, the tables and the weights. `loaded.tables[name]`,
-    `loaded.id_tables[name]` and `loaded.model_variables` are these; a table is
-    an object with a `resource_handle`. docs/serving.md has the details.
+    `loaded.id_tables[name]` and `loaded.model_variables` are these: the rows
+    of a table are those of `loaded.tables[name].rows.resource_handle`.
+    docs/serving.md has the details.
 
     A model with a schema (`Schema.of`) takes requests of what its training files
     held. For a column of ids with the encoding `"hash"` or `"hex"`, `serve` and

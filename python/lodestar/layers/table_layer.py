@@ -113,8 +113,8 @@ class TableLayer(keras.layers.Layer):
     def _load_own_weights(self, store: Mapping[str, Any]) -> None:
         weights = self._own_weights()
         saved: list[np.ndarray] = []
-        while (key := _KEY.format(len(saved))) in store.keys():
-            saved.append(np.asarray(store[key]))
+        while _KEY.format(len(saved)) in store.keys():
+            saved.append(np.asarray(store[_KEY.format(len(saved))]))
         shapes = [value.shape for value in saved]
         wanted = [tuple(weight.shape) for weight in weights]
         if weights and not saved:

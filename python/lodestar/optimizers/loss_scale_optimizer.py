@@ -65,7 +65,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         """
         variables = trainable_variables
         if variables is None:
-            variables = self._trainable_variables
+            variables = self.inner_optimizer.built_for()
         elif not self.built and replicas.are_several():
             replicas.in_scope(lambda: self.build(list(variables)))
         elif not self.built:
@@ -82,10 +82,12 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
             tf.convert_to_tensor(self.dynamic_scale), tf.float32
         )
         grads = [
-            gradients_lib.scale(gradients_lib.as_applied(g, table), inverse)
-            if (table := as_table(v)) is not None
-            else g
-            for g, v in zip(grads, variables)
+            g
+            if table is None
+            else gradients_lib.scale(
+                gradients_lib.as_applied(g, table), inverse
+            )
+            for g, table in zip(grads, map(as_table, variables))
         ]
         super().apply(grads, trainable_variables)
 

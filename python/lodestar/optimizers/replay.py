@@ -31,7 +31,7 @@ class NotRowWiseError(Exception):
     """What an optimizer does that cannot be done to the rows of a step."""
 
 
-class RowTensor:
+class RowTensor(_private.VariableStandIn):
     """Stands for a variable of as many rows as a step has.
 
     An optimizer builds its slots for it and updates it. Unlike a variable it
@@ -43,8 +43,7 @@ class RowTensor:
 
     def __init__(self, name: str, dim: int, dtype: tf.DType):
         self.name = self.path = name
-        # By which Keras knows a variable from another one.
-        self._unique_id = f"{name}_{id(self)}"
+        super().__init__(f"{name}_{id(self)}")
         self._outside_of_steps = tf.TensorSpec([None, dim], dtype)
         self._here = threading.local()
 

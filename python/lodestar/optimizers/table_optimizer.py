@@ -140,6 +140,11 @@ class TableOptimizer(
         self._gradient_sums.members = []
         table_optimizers.add(self)
 
+    # No property: Keras's files would hold the tables as a part of the optimizer.
+    def built_for(self) -> list[Any]:
+        """Returns the variables that `build` was called with, tables included."""
+        return self._tables.variables
+
     def build(self, variables: Sequence[Any]) -> None:
         """Creates the optimizer's variables for `variables`.
 
@@ -437,12 +442,11 @@ class TableOptimizer(
         emptied: Sequence[EmbeddingVariable] = (),
     ) -> list[Any]:
         step = tf.cast(tf.convert_to_tensor(self.iterations), tf.int64)
+        optimizers = [self._optimizer_of(t) for t in self._tables.alive()]
         nadams = {
             id(optimizer): optimizer
-            for table in self._tables.alive()
-            if row_optimizers.has_u_product(
-                optimizer := self._optimizer_of(table)
-            )
+            for optimizer in optimizers
+            if row_optimizers.has_u_product(optimizer)
         }
         products = {
             key: row_optimizers.next_u_product(

@@ -15,7 +15,7 @@ from lodestar.data.schema import model_schema
 from lodestar.ops import snapshot_ops
 from lodestar.serving.errors import OtherModelError
 from lodestar.serving.served_id_tables import IdTableUpdate, ServedIdTables
-from lodestar.serving.table_numbers import TableNumbers, of_tables
+from lodestar.serving.table_numbers import TableNumbers, handle_of, of_tables
 from lodestar.snapshot import blobs, model_variables, schema_file
 from lodestar.snapshot.errors import corrupt_files, listed
 from lodestar.snapshot.folder import SnapshotFolder
@@ -82,7 +82,7 @@ class ServedContent:
         self._schema = model_schema.schema_or_none(loaded)
         self.served: Manifest | None = None
         self._tables = {
-            entry["key"]: (loaded.tables[entry["key"]].resource_handle, entry)
+            entry["key"]: (handle_of(loaded.tables[entry["key"]]), entry)
             for entry in document["tables"]
         }
         self._id_tables = ServedIdTables(loaded, document)

@@ -43,7 +43,7 @@ def stats(loaded: Any) -> TableNumbers:
     check_eager("stats")
     tables: Any = getattr(loaded, "tables", None)
     handles = {
-        key: getattr(table, "resource_handle", None)
+        key: handle_of(table)
         for key, table in (
             tables.items() if isinstance(tables, Mapping) else ()
         )
@@ -55,6 +55,12 @@ def stats(loaded: Any) -> TableNumbers:
             "for such a folder (tables of export.save_plain do not count)."
         )
     return of_tables(handles)
+
+
+def handle_of(table: Any) -> tf.Tensor | None:
+    """Returns the handle of the rows of a loaded table; None: it has none."""
+    # Older SavedModels hold a table as its rows alone.
+    return getattr(getattr(table, "rows", table), "resource_handle", None)
 
 
 def of_tables(handles: Mapping[str, tf.Tensor]) -> TableNumbers:

@@ -4,8 +4,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar import _private
 
-class ResumableDataset(tf.data.Dataset):
+
+class ResumableDataset(_private.DatasetOver):
     """A dataset with one iterator at a time, which every `iter` of it returns.
 
     `model.fit` creates an iterator that nobody can ask for its place. From this
@@ -23,22 +25,19 @@ class ResumableDataset(tf.data.Dataset):
 
     Args:
         dataset: A dataset whose iterators TensorFlow can save.
+
+    Attributes:
+        dataset: The dataset that is read.
     """
 
     def __init__(self, dataset: tf.data.Dataset):
-        self._dataset = dataset
+        super().__init__(dataset)
         self._resumed = iter(dataset)
-        super().__init__(tf.data.experimental.to_variant(dataset))
 
     @property
     def element_spec(self) -> Any:
         """That of the dataset."""
-        return self._dataset.element_spec
-
-    @property
-    def dataset(self) -> tf.data.Dataset:
-        """The dataset that is read."""
-        return self._dataset
+        return self.dataset.element_spec
 
     @property
     def iterator(self) -> Any:
@@ -47,10 +46,7 @@ class ResumableDataset(tf.data.Dataset):
 
     def begin_anew(self) -> None:
         """Lets the next `iter` begin another pass over the data."""
-        self._resumed = iter(self._dataset)
+        self._resumed = iter(self.dataset)
 
     def __iter__(self) -> Any:
         return self._resumed
-
-    def _inputs(self) -> list[tf.data.Dataset]:
-        return [self._dataset]

@@ -392,19 +392,20 @@ def test_what_runs_eagerly_only(name):
         tf.function(lambda: getattr(t, name)(*arguments) and 1)()
 
 
-def test_unknown_optimizer_of_the_wrapper():
+def test_unknown_optimizer_to_wrap():
     with pytest.raises(
-        ValueError, match="`inner`='adamm' is not a Keras optimizer, nor the"
+        ValueError,
+        match="`optimizer`='adamm' is not a Keras optimizer, nor the",
     ):
         lodestar.optimizers.wrap("adamm")
     for inner in (3, None):
         with pytest.raises(
-            ValueError, match=f"`inner`={inner} is not a Keras optimizer"
+            ValueError, match=f"`optimizer`={inner} is not a Keras optimizer"
         ):
             lodestar.optimizers.wrap(inner)
     assert isinstance(
         lodestar.optimizers.wrap(
             {"class_name": "SGD", "config": {"learning_rate": 0.1}}
-        ).inner_optimizer,
+        ),
         keras.optimizers.SGD,
     )

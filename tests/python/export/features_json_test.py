@@ -111,7 +111,7 @@ def test_what_it_names_is_found_in_the_loaded_model(model, path):
     loaded = tf.saved_model.load(str(path))
     gen_ops = lodestar._library.gen_ops
     for table in document["tables"]:
-        handle = loaded.tables[table["key"]].resource_handle
+        handle = loaded.tables[table["key"]].rows.resource_handle
         assert gen_ops.lodestar_embedding_size(handle) == table["rows"]
     for table in document["id_tables"]:
         handle = loaded.id_tables[table["key"]].resource_handle
@@ -131,7 +131,7 @@ def test_what_is_changed_through_them_is_served(path):
     x = export_models.collection_inputs()
     before = loaded.serve(x)
     lodestar._library.gen_ops.lodestar_embedding_insert_or_assign(
-        loaded.tables["user"].resource_handle,
+        loaded.tables["user"].rows.resource_handle,
         tf.constant([4], tf.int64),
         tf.ones([1, 8]),
     )

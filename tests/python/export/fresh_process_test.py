@@ -29,7 +29,7 @@ for name, function in loaded.signatures.items():
             results.setdefault(f"{name}/{output}", []).append(value.numpy())
 document = json.load(tf.io.gfile.GFile(path + "/features.json"))
 for table in document["tables"]:
-    assert loaded.tables[table["key"]].resource_handle.dtype == tf.resource
+    assert loaded.tables[table["key"]].rows.resource_handle.dtype == tf.resource
 for said, variable in zip(document["model_variables"], loaded.model_variables):
     assert list(variable.shape) == said["shape"], said
 np.savez(target, **results)

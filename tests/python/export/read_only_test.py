@@ -88,7 +88,7 @@ def test_a_served_look_up_never_writes_and_never_varies(options, tmp_path):
     path = str(tmp_path / "s")
     lodestar.export.save(m, path)
     loaded = tf.saved_model.load(path)
-    tables = [t.resource_handle for t in loaded.tables.values()]
+    tables = [t.rows.resource_handle for t in loaded.tables.values()]
     size = lodestar._library.gen_ops.lodestar_embedding_size
     before = [int(size(t)) for t in tables]
     unseen = {
@@ -126,7 +126,6 @@ def test_the_test_sees_an_op_that_writes(tmp_path):
     m = export_models.ragged_model()
     module = tf.Module()
     module.table = m.get_layer("embed").table
-    module = module.table.value
     module.serve = tf.function(
         lambda ids: module.table.lookup(ids, training=True),
         input_signature=[tf.TensorSpec([None], tf.int64)],

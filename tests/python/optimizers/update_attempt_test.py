@@ -249,7 +249,7 @@ def test_a_replayed_update_is_made_with_the_others(logs):
     assert step(0) == 0
     assert [values(table) for table in tables] == after
     # As another worker has read it.
-    optimizer.inner_optimizer.iterations.assign(0)
+    optimizer.iterations.assign(0)
     assert step(1) == 1
     assert [int(table.step) for table in tables] == [2, 2]
 

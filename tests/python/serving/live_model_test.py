@@ -100,7 +100,7 @@ def test_optimizer_slots_are_left_out(trainer):
     trainer.train()
     trainer.save(delta=True)
     live.poll()
-    handle = live.loaded.tables["clicks"].resource_handle
+    handle = live.loaded.tables["clicks"].rows.resource_handle
     names = lodestar._library.gen_ops.lodestar_embedding_export(
         handle, optimizer_slots=True, dtype=tf.float32, slot_dtype=tf.float32
     )[6]

@@ -23,7 +23,7 @@ THREADS = 8
 def sizes(loaded):
     """The rows of each embedding table of a loaded model."""
     return [
-        int(gen_ops.lodestar_embedding_size(table.resource_handle))
+        int(gen_ops.lodestar_embedding_size(table.rows.resource_handle))
         for table in loaded.tables.values()
     ]
 

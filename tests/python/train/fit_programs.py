@@ -201,14 +201,6 @@ def validation_is_every_nth_epoch():
     np.testing.assert_allclose(first, second, 1e-6)
 
 
-def the_counter_of_a_wrapped_optimizer_counts():
-    """That of the inner optimizer, which is the wrapper's."""
-    inner = keras.optimizers.SGD(0.1)
-    ours = model(lodestar.optimizers.wrap(inner))
-    fit(ours, DATA, epochs=2, verbose=0)
-    assert inner.iterations.numpy() == 24
-
-
 def the_sum_of_gradients_is_pushed():
     """Of `sync_every` steps, by the weights before them; it is clipped."""
     ours = model(keras.optimizers.SGD(0.1, clipvalue=0.3))

@@ -24,7 +24,6 @@ def run():
         "callbacks_are_called_between_rounds",
         "a_callback_stops_training",
         "validation_is_every_nth_epoch",
-        "the_counter_of_a_wrapped_optimizer_counts",
         "the_sum_of_gradients_is_pushed",
         "a_push_that_is_run_again_moves_no_dense_weight",
         "what_layers_keep_is_kept",
