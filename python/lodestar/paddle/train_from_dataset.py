@@ -147,7 +147,7 @@ class _TimedStep:
             ("read", "forward", "gradient", "update"), 0.0
         )
         self._lock = threading.Lock()
-        parts = (
+        parts: tuple[Any, ...] = (
             lambda iterator: iterator.get_next(),
             step.forward,
             step.update,
