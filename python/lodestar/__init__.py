@@ -21,6 +21,7 @@ from lodestar import (
 )
 from lodestar.embedding import (
     CountingBloom,
+    EmbeddingRows,
     EmbeddingVariable,
     MaxAge,
     MaxRows,
@@ -28,13 +29,13 @@ from lodestar.embedding import (
     MinNorm,
     SharedRows,
 )
-from lodestar.embedding import EmbeddingRows as EmbeddingRows
 from lodestar.layers.feature import Feature
 from lodestar.string_ids import hash_ids
 from lodestar.version import __version__
 
 __all__ = [
     "CountingBloom",
+    "EmbeddingRows",
     "EmbeddingVariable",
     "Feature",
     "MaxAge",

@@ -9,10 +9,11 @@ import pytest
 import lodestar
 
 # The most names that a user may have to choose among, not counting modules.
-_MOST = 97
+_MOST = 101
 _NAMES = {
     "lodestar": [
         "CountingBloom",
+        "EmbeddingRows",
         "EmbeddingVariable",
         "Feature",
         "MaxAge",
@@ -40,6 +41,7 @@ _NAMES = {
         "open_writer",
     ],
     "lodestar.export": [
+        "MismatchError",
         "save",
         "save_plain",
         "verify",
@@ -117,8 +119,10 @@ _NAMES = {
         "write_warm_up",
     ],
     "lodestar.snapshot": [
+        "CorruptSnapshotError",
         "ResumableDataset",
         "SnapshotError",
+        "SnapshotLockedError",
         "compact",
         "load_dense",
         "restore",

@@ -206,7 +206,7 @@ class TableVariable(SavedState, _private.Variable):
         for name in ("output_dim", "row_dtype", "_table_name"):
             setattr(copied, name, getattr(self, name))
         copied._make_variable()
-        made = vars(copied)
+        made: dict[str, Any] = vars(copied)  # type: ignore[assignment]
         for name, value in _private.copied_attributes(self).items():
             if name not in made:
                 made[name] = copy.deepcopy(value, memo)
@@ -242,10 +242,12 @@ class TableVariable(SavedState, _private.Variable):
         # Whether a lookup was taken for reading, for want of knowing better.
         self.untold = False
         self._file: weakref.ref[Any] | None = None  # that holds the table
+        # Its first base has none, as far as type checkers see.
+        make: Any = _private.Variable.__init__
         # A path of two parts, as that of a weight of a layer.
         with tf.init_scope(), keras.name_scope(_scope_name(self._table_name)):
             try:
-                _private.Variable.__init__(
+                make(
                     self,
                     initializer="zeros",
                     shape=(0, self.output_dim),

@@ -147,12 +147,12 @@ class _TimedStep:
             ("read", "forward", "gradient", "update"), 0.0
         )
         self._lock = threading.Lock()
-        parts = (
+        parts: tuple[Any, ...] = (
             lambda iterator: iterator.get_next(),
             step.forward,
             step.update,
         )
-        self._parts = [
+        self._parts: list[Any] = [
             part if model.run_eagerly else compiled(part) for part in parts
         ]
 

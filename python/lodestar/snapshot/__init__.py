@@ -6,10 +6,10 @@ docs/snapshot.md describes them.
 
 from lodestar.snapshot.compaction import compact
 from lodestar.snapshot.errors import (
-    CorruptSnapshotError as CorruptSnapshotError,
+    CorruptSnapshotError,
+    SnapshotError,
+    SnapshotLockedError,
 )
-from lodestar.snapshot.errors import SnapshotError
-from lodestar.snapshot.errors import SnapshotLockedError as SnapshotLockedError
 from lodestar.snapshot.info import versions
 from lodestar.snapshot.model import restore, save
 from lodestar.snapshot.restoring import load_dense
@@ -17,8 +17,10 @@ from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.verifying import verify
 
 __all__ = [
+    "CorruptSnapshotError",
     "ResumableDataset",
     "SnapshotError",
+    "SnapshotLockedError",
     "compact",
     "load_dense",
     "restore",

@@ -70,8 +70,7 @@ def fit(
     cover all steps, each once.
 
     >>> with strategy.scope():
-    ...     model = make_model()
-    ...     model.compile("adam", "binary_crossentropy")
+    ...     model = make_model()  # compiled
     >>> lodestar.train.fit(model, dataset, epochs=3)
 
     Args:
@@ -227,8 +226,7 @@ def evaluate(
     """Evaluates a model as `model.evaluate` does, under every strategy of `fit`.
 
     >>> with strategy.scope():
-    ...     model = make_model()
-    ...     model.compile("adam", "binary_crossentropy", metrics=["AUC"])
+    ...     model = make_model()  # compiled
     >>> metrics = lodestar.train.evaluate(model, dataset)
 
     Args:

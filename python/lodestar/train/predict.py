@@ -12,14 +12,14 @@ from lodestar.train.batch_sources import BatchSource, check_dataset
 from lodestar.train.scheduler import errors
 from lodestar.train.step import call_model, check_is_model
 
-# Batches that are in this process at a time, as they are or as outputs.
+# Batches, or their outputs, in this process at a time.
 _BATCHES_PER_ROUND = 256
 
 
 def predict(
     model: keras.Model, data: tf.data.Dataset, *, steps: int | None = None
 ) -> Any:
-    """`model.predict` of a model under a ParameterServerStrategy.
+    """Predicts as `model.predict` does, under a ParameterServerStrategy.
 
     >>> with strategy.scope():
     ...     model = make_model()
@@ -27,20 +27,19 @@ def predict(
 
     Args:
         model: Made in the scope of the strategy, compiled or not.
-        data: Batches, read by this program, each computed by one worker: inputs,
-            or tuples of them and what is left out, as labels.
-        steps: How many; default: all.
+        data: Batches of inputs, or of tuples that begin with them. The program
+            reads them; each is computed by one worker.
+        steps: Number of batches. Defaults to all.
 
     Returns:
-        The outputs of all batches, in their order, as arrays; ragged ones as
-        RaggedTensors.
+        The outputs of all batches in order, as arrays, or RaggedTensors if ragged.
 
     Raises:
-        TypeError: `model` or `data` is none.
-        ValueError: `model` is of another strategy, `steps` is out of range or
-            None where `data` has no end, or there is no batch.
+        TypeError: `model` or `data` has the wrong type.
+        ValueError: `model` has another strategy, `steps` is out of range, or
+            `data` has no batch or no end.
         tf.errors.UnavailableError: A parameter server is gone; names it.
-        tf.errors.OpError: As the dataset and the model.
+        tf.errors.OpError: An error of the data or of the model.
     """
     check_is_model(model, compiled=False)
     strategy = model.distribute_strategy
@@ -91,7 +90,7 @@ def _as_array(*values: Any) -> Any:
     return whole.numpy() if isinstance(whole, tf.Tensor) else whole
 
 
-# By the model, which they do not keep.
+# By model; weak keys, so that models can be freed.
 _OUTPUTS: weakref.WeakKeyDictionary[keras.Model, Any] = (
     weakref.WeakKeyDictionary()
 )

@@ -1,4 +1,4 @@
-"""schedule and join: loops of their own, whose tables take each update once."""
+"""schedule and join: for your own loops, whose tables take each update once."""
 
 import weakref
 from collections.abc import Mapping, Sequence
@@ -17,36 +17,35 @@ def schedule(
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """`coordinator.schedule(step, args, kwargs)`; tables take its update once.
+    """Calls `coordinator.schedule(step, args, kwargs)`; tables take its update once.
 
-    When a worker is lost, TensorFlow runs its step again on another one. If the
-    update of that step had begun to be written to the tables, the other worker
-    writes what is left of it on the servers and does not run the step. So tables
-    take the update once, all of it or none.
+    When a worker is lost, TensorFlow runs its step again on another worker. If the
+    update of that step had begun to be written to tables, the other worker writes
+    the rest of it, and does not run the step. So tables take each update once and
+    atomically.
 
     >>> for _ in range(1000):
     ...     lodestar.train.schedule(coordinator, step, args=(iterator,))
     >>> lodestar.train.join(coordinator)
 
-    After an error, `coordinator.join()` in place of it may leave an update on
-    some servers only.
+    After an error, call `lodestar.train.join`: `coordinator.join()` may leave an
+    update on some servers only.
 
     Args:
-        coordinator: Of a ParameterServerStrategy.
+        coordinator: Coordinator of a ParameterServerStrategy.
         step: A `tf.function` in which one of `lodestar.optimizers` applies
             gradients once, in `strategy.run`, as Keras wants it. It is traced
             anew, without its `input_signature`, by which numbers of Python
             become tensors: give tensors. Functions in it that apply gradients
             are plain ones. What other optimizers apply in it before the one of
             the tables may be applied again.
-        args: Of the step, as `coordinator.schedule` takes them, but no
-            RemoteValue.
-        kwargs: As there.
+        args: Arguments of the step, see `coordinator.schedule`. No RemoteValue.
+        kwargs: Keyword arguments of the step. No RemoteValue.
 
     Returns:
-        As there: a RemoteValue of what the step returns. Of a step that is not
-        run it is zeros and empty strings, of size 0 where the size is not known
-        before: return sums, of losses and examples, to which these add nothing.
+        A RemoteValue of what the step returns. For a step that is not run it is
+        zeros and empty strings, of size 0 in unknown dimensions. So return sums of
+        losses and of examples, to which these add nothing.
 
     Raises:
         TypeError: `step` is no `tf.function`.
@@ -54,8 +53,8 @@ def schedule(
             `tf.function` within that was traced before; or a RemoteValue is
             given.
         NotImplementedError: The optimizer has `gradient_accumulation_steps`.
-        Exception: As `join`, of a step before. Steps that are under way are
-            waited for, also after a KeyboardInterrupt; another one ends that.
+        Exception: See `join`; an error of an earlier step. Waits for running
+            steps first, also after one KeyboardInterrupt.
     """
     if not isinstance(step, tf.types.experimental.PolymorphicFunction):
         raise TypeError(
@@ -73,20 +72,20 @@ def schedule(
 
 
 def join(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
-    """`coordinator.join()`; after an error, too, updates are whole.
+    """Calls `coordinator.join()`; updates are atomic even after an error.
 
-    Call it now and then: until no step is under way, each server keeps some
-    hundred bytes of each.
+    Call it regularly: until no step is running, each server keeps some hundred
+    bytes per step.
 
     Args:
-        coordinator: Of a ParameterServerStrategy.
+        coordinator: Coordinator of a ParameterServerStrategy.
 
     Raises:
-        tf.errors.UnavailableError: A parameter server is gone, and its part of
-            the model with it; names it.
+        tf.errors.UnavailableError: A parameter server is gone, with its part of
+            the model; names it.
         tf.errors.FailedPreconditionError: A step applies gradients in a loop.
-        Exception: As a step that was scheduled; steps that were under way with
-            it are ended, their updates made on all servers or none.
+        Exception: An error of a step. Other running steps are ended, and their
+            updates made on all servers or none.
     """
     with errors(coordinator):
         UpdateLogs.of(coordinator.strategy).join(coordinator)
@@ -100,12 +99,12 @@ def _made_once(step: Any) -> Any:
     ) -> Any:
         update, finished = tf.unstack(updates)
         logs = UpdateLogs.of(tf.distribute.get_strategy())
-        # Not what was traced of it before, which updates in another way.
+        # Earlier traces of the step update in another way.
         anew = _private.anew(step_ref())
         return logs.begin(update, finished).once(lambda: anew(*args, **kwargs))
 
     return tf.function(made_once, autograph=False)
 
 
-# By the step, which they do not keep.
+# By step; weak keys, so that steps can be freed.
 _MADE_ONCE: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

@@ -20,33 +20,31 @@ Read = Callable[[], Any]
 class ScheduledStep(TrainingStep):
     """Functions of a model for a ClusterCoordinator, each run on one worker.
 
-    A function is called with a list of batches and their number, or with an
-    iterator and how many batches to take of it, and with the updates that these
-    are. It gives the state that metrics have then which had seen nothing; it may
-    be run again after a worker was lost, and gives that once. Tables take each
-    update once, dense weights at most once.
+    A function takes a list of batches and their number, or an iterator and how many
+    batches to take from it, and the numbers of their updates. It returns the state
+    of metrics that have seen these batches only. It may run again after a worker
+    was lost: tables take each update once, dense weights at most once.
 
-    `train` updates all weights after each batch. `push` reads dense weights
-    once and updates them once, by the sum of gradients; tables are updated
-    after each batch.
+    `train` updates all weights after each batch. `push` reads dense weights once,
+    and updates them once by the sum of gradients; tables are updated after each
+    batch. `test` updates nothing.
     """
 
     def _build(self, model: keras.Model, batch: Any) -> None:
-        # Of the type of batches: reading one would move the place of a reader
-        # that others share.
+        # `batch` is a spec: reading a batch would move a reader that others share.
         build = super()._build
         function = tf.function(lambda data: build(model, data), autograph=False)
         function.get_concrete_function(batch)
 
     def _compile(self, iterator: Any) -> None:
-        # Constants of the functions, and not tensors of a parameter server.
+        # Constants of the functions, not tensors on a parameter server.
         self._zero = [v.numpy() for v in self._zero]
         self.train = compiled(self._train)
         self.push = compiled(self._push)
         self.test = compiled(self._test)
 
     def metrics(self) -> list[Any]:
-        """The state of metrics that have seen what the model's have."""
+        """Returns the state of the model's metrics."""
         return [v.numpy() for v in self._metrics]
 
     def _train(self, batches: Any, steps: Any, updates: Any) -> State:
@@ -72,9 +70,9 @@ class ScheduledStep(TrainingStep):
     def _once(
         self, updates: tf.Tensor, number: tf.Tensor
     ) -> Callable[[Callable[[], Any]], tf.Tensor]:
-        """What calls a function that updates tables, but where that was done.
+        """Returns what calls a function that updates tables, unless that was done.
 
-        It returns whether it was called. Servers are asked meanwhile.
+        It returns whether it called the function. Asks the servers right away.
         """
         if all(as_table(v) is None for v in self._model.trainable_variables):
             return lambda update: [update(), tf.constant(True)][1]
@@ -138,7 +136,7 @@ class ScheduledStep(TrainingStep):
                 gradients_of, read(), metrics
             )
             made = make(lambda: _on_replica(update_tables, of_tables))
-            # Where it was made before, so may be what is made of the sums.
+            # If the update was made before, the sums may have been applied too.
             sums = [
                 tf.where(made, total + gradient, total)
                 for total, gradient in zip(sums, gradients, strict=True)
@@ -165,13 +163,13 @@ class ScheduledStep(TrainingStep):
             _on_replica(update)
             return tf.constant(True)
 
-        # Zeros would move weights, too, by what an optimizer keeps.
+        # Zeros would also move weights, by the moments of an optimizer.
         tf.cond(any_made, push, lambda: tf.constant(False))
         return metrics
 
 
 def _on_replica(function: Callable[..., Any], *arguments: Any) -> Any:
-    # Where optimizers must be, but for the loops around.
+    # Optimizers must run in a replica, but loops need not.
     return tf.distribute.get_strategy().run(function, arguments)
 
 
@@ -200,19 +198,18 @@ def _each(
 
 
 class _Passing(keras.StatelessScope):
-    """Gives variables other values; updates are made as without the scope."""
+    """Gives variables other values. Updates are made as without the scope."""
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
-        """Makes it at once."""
+        """Makes an update at once."""
         variable, value = update
         variable.value.assign(value)
 
 
 class _Counting(_Passing):
-    """Adds to the counters of an optimizer and of those in it in one piece.
+    """Increments the counters of an optimizer, and of those in it, atomically.
 
-    Keras reads a counter and writes what comes next, by which workers lose
-    counts.
+    Keras reads a counter and then writes it, so workers would lose counts.
     """
 
     def __init__(self, optimizer: keras.optimizers.Optimizer, steps: Any):
@@ -224,7 +221,7 @@ class _Counting(_Passing):
             optimizer = getattr(optimizer, "inner_optimizer", None)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
-        """Makes it at once."""
+        """Makes an update at once."""
         variable, _ = update
         if id(variable) not in self._counters:
             super().add_update(update)

@@ -118,16 +118,16 @@ class ScheduledSteps(Steps):
 def errors(
     coordinator: tf.distribute.coordinator.ClusterCoordinator,
 ) -> Iterator[None]:
-    """Raises what is raised inside when no step is under way any more.
+    """Raises errors of the context after all steps have ended.
 
-    A KeyboardInterrupt waits for the steps, too; another one does not.
+    The first KeyboardInterrupt waits for them as well, a second one does not.
     """
     logs = UpdateLogs.of(coordinator.strategy)
     with logs.servers.naming_lost():
         try:
             yield
         except BaseException:
-            # Steps may have been ended when they had written on one server.
+            # Steps may have ended when they had written to one server only.
             with contextlib.suppress(tf.errors.OpError):
                 logs.settle(coordinator)
             raise
@@ -140,7 +140,7 @@ def _check_model(model: keras.Model) -> None:
     if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
         raise ValueError(
             "a LossScaleOptimizer looks at the gradients of one step after the "
-            "other, which workers do not make; use float32 or bfloat16."
+            "other, but workers run steps concurrently; use float32 or bfloat16."
         )
     if accumulates_gradients(model):
         raise ValueError(
@@ -150,13 +150,12 @@ def _check_model(model: keras.Model) -> None:
 
 
 def _check_ranks(spec: Any) -> None:
-    """Names an element whose shape says too little to build a model by."""
+    """Raises ValueError that names an element of unknown rank."""
     for path, leaf in keras.tree.flatten_with_path(spec):
         shape = getattr(leaf, "shape", None)
         if isinstance(shape, tf.TensorShape) and shape.rank is None:
             name = "".join(f"[{key!r}]" for key in path)
             raise ValueError(
                 f"element{name} of the dataset has an unknown rank, with which "
-                "the model cannot be built; set it in the dataset, by "
-                "tf.ensure_shape."
+                "the model cannot be built; set it with tf.ensure_shape."
             )

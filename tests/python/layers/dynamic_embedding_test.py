@@ -404,7 +404,7 @@ def test_no_xla():
         ({"output_dim": 2, "default_id": 3}, "needs a combiner"),
         (
             {"output_dim": 2, "embeddings_regularizer": "l2"},
-            r"keras.optimizers.Adam\(1e-3, weight_decay=1e-5\)",
+            r"lodestar.optimizers.Adam\(1e-3, weight_decay=1e-5\)",
         ),
         (
             {"output_dim": 2, "embeddings_constraint": "unit_norm"},

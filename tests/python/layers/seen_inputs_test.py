@@ -11,7 +11,7 @@ import lodestar
 from lodestar import layers
 
 IDS = tf.ragged.constant([[1], [2, 77], []], dtype=tf.int64)
-WARNING = "ragged or sparse in the model, but dense.*lodestar.export.saved_mo"
+WARNING = "ragged or sparse in the model, but dense.*lodestar.export.save"
 
 
 def functional(front, **options):

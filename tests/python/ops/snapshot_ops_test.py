@@ -93,7 +93,7 @@ def test_a_snapshot_is_written_and_restored(tables, tmp_path):
     paths, begun, written = save(tables, tmp_path / "v1", "root/1")
     assert [table.whole for table in begun] == [True, True]
     assert [table.step for table in begun] == [2, 2]
-    assert [table.output_dim for table in begun] == [4, 3]
+    assert [table.dim for table in begun] == [4, 3]
     assert [table.dtype for table in begun] == ["float32"] * 2
     assert [table.optimizer for table in begun] == ["adagrad"] * 2
     assert [table.slot_names for table in begun] == [["accumulator"]] * 2

@@ -13,7 +13,7 @@ import tensorflow as tf
 import lodestar
 from lodestar._library import gen_ops
 from lodestar.optimizers.update_attempt import UpdateLogs
-from lodestar.train import evaluate, fit, join, predict, schedule
+from lodestar.train import evaluate, fit, join, schedule
 from lodestar.train.scheduled_step import ScheduledStep
 
 CLUSTER = lodestar.testing.LocalCluster(
@@ -620,76 +620,3 @@ def keras_restores_where_it_was(folder):
     history = fit(again, DATA, epochs=4, callbacks=[backup()], verbose=0)
     assert history.epoch == [2, 3]
     assert again.optimizer.iterations.numpy() == 48
-
-
-def in_the_folder(folder):
-    """Shuffled clicks, and a callback that saves their place."""
-    reader = lodestar.snapshot.ResumableDataset(clicks().shuffle(24, seed=5))
-    return reader, lodestar.callbacks.Snapshot(folder, 8, iterator=reader)
-
-
-def a_lost_parameter_server_is_named(folder):
-    """The last program: its variables are gone."""
-
-    class Kill(keras.callbacks.Callback):
-        """When the newest snapshot is of the middle of an epoch."""
-
-        def on_train_batch_begin(self, batch, logs=None):
-            newest = lodestar.snapshot.versions(folder)[-1:]
-            if newest and not newest[0].metadata["epoch_ended"]:
-                CLUSTER.kill("ps", 1)
-
-    ours = click_model()
-    names = "^The parameter server ps 1 is gone, and its part of the model"
-    with pytest.raises(tf.errors.UnavailableError, match=names):
-        reader, snapshots = in_the_folder(folder)
-        fit(
-            *(ours, reader),
-            epochs=99,
-            callbacks=[Kill()],
-            snapshots=snapshots,
-            steps_per_round=8,
-            verbose=0,
-        )
-    for train in (fit, evaluate, predict):
-        options = {} if train is predict else {"verbose": 0}
-        with pytest.raises(tf.errors.UnavailableError, match=names):
-            train(ours, clicks(), **options)
-    CLUSTER.start("ps", 1)  # another one, in its place
-    with pytest.raises(tf.errors.UnavailableError, match=names):
-        fit(ours, clicks(), verbose=0)
-
-
-def training_goes_on_from_a_snapshot(folder):
-    """In another process, on a cluster of another size; with the next batch."""
-    ours = click_model()
-    seen = Calls()
-    reader, snapshots = in_the_folder(folder)
-    place = snapshots.restore(ours).metadata
-    assert not place["epoch_ended"] and place["batch"] in (7, 15, 23)
-    first, done = place["epoch"], place["batch"] + 1
-    table = ours.get_layer("items").table
-    assert len(table.devices) == 3
-    assert ours.optimizer.iterations.numpy() == 24 * first + done
-    history = fit(
-        *(ours, reader),
-        snapshots=snapshots,
-        epochs=first + 3,
-        callbacks=[seen],
-        steps_per_round=8,
-        validation_data=clicks(),
-        verbose=0,
-    )
-    begun = [number for name, number in seen.calls if "batch_begin" in name]
-    assert begun[:2] == [done % 24, (done + 8) % 24]
-    history = history.history
-    # Each sample of each epoch once, that of the snapshot included.
-    assert history["samples"][-3:] == history["val_samples"][-3:] == [384] * 3
-    np.testing.assert_array_equal(history["clicks"], history["val_clicks"])
-    assert history["AUC"][-1] > 0.9
-    assert ours.optimizer.iterations.numpy() == 24 * (first + 3)
-    alone = click_model(contextlib.nullcontext())
-    lodestar.snapshot.restore(folder, alone)
-    here = alone.get_layer("items").table.export()
-    np.testing.assert_array_equal(table.export().ids, here.ids)
-    np.testing.assert_array_equal(table.export().rows, here.rows)

@@ -60,11 +60,16 @@ def test_keras_restores_where_it_was(run, tmp_path):
 
 
 def test_a_lost_parameter_server_is_named(run, tmp_path, monkeypatch):
-    run("a_lost_parameter_server_is_named", str(tmp_path))  # the last one
+    # The last one.
+    run(
+        "a_lost_parameter_server_is_named",
+        str(tmp_path),
+        of="going_on_programs",
+    )
     monkeypatch.setenv("SERVERS", "3")
     with Interpreter() as process:
         process.run(
-            "import fit_programs, sys\n"
-            "fit_programs.training_goes_on_from_a_snapshot(sys.argv[1])",
+            "import going_on_programs, sys\n"
+            "going_on_programs.training_goes_on_from_a_snapshot(sys.argv[1])",
             tmp_path,
         )

@@ -1,12 +1,15 @@
 """What fit_test.py runs of data and snapshots, in the process of fit_programs.py."""
 
+import contextlib
+
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
-from fit_programs import DATA, click_model, clicks, model
+from fit_programs import CLUSTER, DATA, Calls, click_model, clicks, model
 
 import lodestar
-from lodestar.train import fit
+from lodestar.train import evaluate, fit, predict
 
 
 class Died(Exception):
@@ -74,3 +77,76 @@ def an_epoch_has_no_batch_left(folder):
     assert place() == {"epoch": 1, "batch": 1, "epoch_ended": False}
     assert train()["samples"] == [64]
     assert ours.optimizer.iterations.numpy() == 8
+
+
+def in_the_folder(folder):
+    """Shuffled clicks, and a callback that saves their place."""
+    reader = lodestar.snapshot.ResumableDataset(clicks().shuffle(24, seed=5))
+    return reader, lodestar.callbacks.Snapshot(folder, 8, iterator=reader)
+
+
+def a_lost_parameter_server_is_named(folder):
+    """The last program: its variables are gone."""
+
+    class Kill(keras.callbacks.Callback):
+        """When the newest snapshot is of the middle of an epoch."""
+
+        def on_train_batch_begin(self, batch, logs=None):
+            newest = lodestar.snapshot.versions(folder)[-1:]
+            if newest and not newest[0].metadata["epoch_ended"]:
+                CLUSTER.kill("ps", 1)
+
+    ours = click_model()
+    names = "^The parameter server ps 1 is gone, and its part of the model"
+    with pytest.raises(tf.errors.UnavailableError, match=names):
+        reader, snapshots = in_the_folder(folder)
+        fit(
+            *(ours, reader),
+            epochs=99,
+            callbacks=[Kill()],
+            snapshots=snapshots,
+            steps_per_round=8,
+            verbose=0,
+        )
+    for train in (fit, evaluate, predict):
+        options = {} if train is predict else {"verbose": 0}
+        with pytest.raises(tf.errors.UnavailableError, match=names):
+            train(ours, clicks(), **options)
+    CLUSTER.start("ps", 1)  # another one, in its place
+    with pytest.raises(tf.errors.UnavailableError, match=names):
+        fit(ours, clicks(), verbose=0)
+
+
+def training_goes_on_from_a_snapshot(folder):
+    """In another process, on a cluster of another size; with the next batch."""
+    ours = click_model()
+    seen = Calls()
+    reader, snapshots = in_the_folder(folder)
+    place = snapshots.restore(ours).metadata
+    assert not place["epoch_ended"] and place["batch"] in (7, 15, 23)
+    first, done = place["epoch"], place["batch"] + 1
+    table = ours.get_layer("items").table
+    assert len(table.devices) == 3
+    assert ours.optimizer.iterations.numpy() == 24 * first + done
+    history = fit(
+        *(ours, reader),
+        snapshots=snapshots,
+        epochs=first + 3,
+        callbacks=[seen],
+        steps_per_round=8,
+        validation_data=clicks(),
+        verbose=0,
+    )
+    begun = [number for name, number in seen.calls if "batch_begin" in name]
+    assert begun[:2] == [done % 24, (done + 8) % 24]
+    history = history.history
+    # Each sample of each epoch once, that of the snapshot included.
+    assert history["samples"][-3:] == history["val_samples"][-3:] == [384] * 3
+    np.testing.assert_array_equal(history["clicks"], history["val_clicks"])
+    assert history["AUC"][-1] > 0.9
+    assert ours.optimizer.iterations.numpy() == 24 * (first + 3)
+    alone = click_model(contextlib.nullcontext())
+    lodestar.snapshot.restore(folder, alone)
+    here = alone.get_layer("items").table.export()
+    np.testing.assert_array_equal(table.export().ids, here.ids)
+    np.testing.assert_array_equal(table.export().rows, here.rows)
