@@ -325,9 +325,8 @@ def layer(*arguments, **options):
 LAYERS = {
     "regularizer": (
         {"embeddings_regularizer": "l2"},
-        r"`embeddings_regularizer` is not supported: .*model.compile\(optimizer="
-        r"lodestar.optimizers.wrap\(keras.optimizers.Adam\("
-        r"1e-3, weight_decay=1e-5\)\)\)",
+        r"`embeddings_regularizer` is not supported: .*model.compile\("
+        r"lodestar.optimizers.Adam\(1e-3, weight_decay=1e-5\)\)",
     ),
     "constraint": (
         {"embeddings_constraint": "max_norm"},
