@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar import _private
+from lodestar import _frames, _private
 from lodestar._resource import SavedState
 from lodestar.embedding import table_store
 from lodestar.embedding.dense_view import dense_view
@@ -306,7 +306,7 @@ class TableVariable(SavedState, _private.Variable):
 
         If False, lookups that do not say whether they train add no ids either.
         """
-        layer = _private.layer_that_tracks()
+        layer = _frames.layer_that_tracks()
         if layer is not None:
             # Keras asks no variable whether XLA can compile a model.
             layer.supports_jit = False
@@ -446,7 +446,7 @@ class TableVariable(SavedState, _private.Variable):
 
     def _check_plain(self, options: Iterable[str]) -> None:
         """Refuses a plain optimizer, if one is running, that has an option."""
-        for optimizer in _private.running_optimizers():
+        for optimizer in _frames.running_optimizers():
             if getattr(optimizer, "trains_tables", False):
                 return
             given = [
@@ -487,11 +487,11 @@ class TableVariable(SavedState, _private.Variable):
         return tf.convert_to_tensor(dense_view(self), dtype, name=name)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if _private.writes_file() and _private.files_hold_variables():
+        if _frames.writes_file() and _private.files_hold_variables():
             return _IN_FILES
-        if _private.writes_file() or _private.writes_legacy_file():
+        if _frames.writes_file() or _private.writes_legacy_file():
             return self.numpy()
-        if _private.serializes_object():
+        if _frames.serializes_object():
             raise RuntimeError(_NO_CONFIG.format(table=self))
         return np.asarray(tf.convert_to_tensor(self).numpy(), dtype)
 
@@ -522,7 +522,7 @@ class TableVariable(SavedState, _private.Variable):
 
     def is_in_file(self, store: Any) -> bool:
         """Whether the file that is written holds the table, as far as known."""
-        model = _private.model_in_file() or self.model()
+        model = _frames.model_in_file() or self.model()
         return self.is_known_to(store) or (
             model is not None and any(v is self for v in model.variables)
         )
