@@ -19,9 +19,14 @@ def _callers(*names: str) -> Iterator[types.FrameType]:
             yield frame
 
 
-def writes_file() -> bool:
-    """Returns whether a `.keras` or `.weights.h5` file is being written."""
-    return any(_callers("save_own_variables"))
+def layer_in_file() -> Any:
+    """Returns what writes its variables to a `.keras` or `.weights.h5` file.
+
+    None if no such file is being written.
+    """
+    for frame in _callers("save_own_variables"):
+        return frame.f_locals.get("self")
+    return None
 
 
 def serializes_object() -> bool:

@@ -1,6 +1,8 @@
 """The trainable variable that carries a table's gradient to the optimizer."""
 
+import contextlib
 import copy
+import functools
 import re
 import warnings
 import weakref
@@ -61,6 +63,11 @@ _NO_CONFIG = (
     "table.get_config(), and in from_config "
     "lodestar.EmbeddingVariable.from_config(config)."
 )
+_NOT_WALKED = (
+    "{table!r} is a variable of '{layer}', but in none of its attributes, nor in "
+    "a list, tuple or dict there, which are all that Keras's files look into: "
+    "they would lose its rows. Make it an attribute."
+)
 _ONLY_WEIGHTS = (
     "`{path}` stands for the rows of a table, which Keras does not count among "
     "the weights of a model: get_weights, set_weights and legacy .h5 files "
@@ -113,6 +120,28 @@ def _scope_name(name: str) -> str:
 def _none() -> None:
     """Stands for a weak reference to nothing."""
     return None  # without which AutoGraph cannot convert this
+
+
+@functools.cache
+def _names_of_layers() -> frozenset[str]:
+    return frozenset(dir(keras.layers.Layer()))
+
+
+def _holds(layer: Any, table: Any) -> bool:
+    """Whether Keras's files come to `table` from an attribute of `layer`."""
+    for name in {*dir(layer)} - _names_of_layers():
+        with contextlib.suppress(Exception):  # of a property, as Keras does
+            if _contains(getattr(layer, name), table):
+                return True
+    return False
+
+
+def _contains(value: Any, table: Any) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return any(_contains(part, table) for part in value)
+    return value is table
 
 
 class _FormerChild(_private.Saved, tf.Module):
@@ -487,9 +516,14 @@ class TableVariable(SavedState, _private.Variable):
         return tf.convert_to_tensor(dense_view(self), dtype, name=name)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if _frames.writes_file() and _private.files_hold_variables():
+        layer = _frames.layer_in_file()
+        if layer is not None and _private.files_hold_variables():
+            if not _holds(layer, self):
+                raise RuntimeError(
+                    _NOT_WALKED.format(table=self, layer=layer.name)
+                )
             return _IN_FILES
-        if _frames.writes_file() or _private.writes_legacy_file():
+        if layer is not None or _private.writes_legacy_file():
             return self.numpy()
         if _frames.serializes_object():
             raise RuntimeError(_NO_CONFIG.format(table=self))
