@@ -209,7 +209,10 @@ def open_dataset(
     )
     opened = files.open(paths)
     if split is None and isinstance(paths, list):
-        opened.pieces = functools.partial(files.pieces, paths, opened.schema)
+        # The same for each training, whose threads share what they trace.
+        opened.pieces = functools.cache(
+            functools.partial(files.pieces, paths, opened.schema)
+        )
     return opened
 
 

@@ -310,7 +310,6 @@ def compiled(model):
 
 MODELS = {
     "layer": embedding_model,
-    "variable": lambda: compiled(HoldsTable()),
     "collection": lambda: compiled(Collection()),
 }
 REFUSED = {
@@ -354,6 +353,22 @@ def test_callbacks_that_lose_rows_are_refused_at_once(
     with pytest.raises(RuntimeError, match=message):
         model.fit(X, Y, verbose=0, callbacks=[[begun], callback])
     assert begun.batches == 0
+
+
+# Keras asks a variable nothing when `fit` begins, so its first step refuses the
+# callback, or the callback itself when it asks for weights.
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("name", ["EarlyStopping", "ModelCheckpoint"])
+def test_callbacks_that_lose_rows_of_a_variable_are_refused(
+    name, second, tmp_path
+):
+    make, message = REFUSED[name]
+    model = compiled(HoldsTable())
+    if second:
+        model.fit(X, Y, verbose=0)
+        message = "get_weights, set_weights and legacy .h5 files would lose"
+    with pytest.raises(RuntimeError, match=message):
+        model.fit(X, Y, verbose=0, callbacks=[[make(tmp_path)]])
 
 
 def test_callbacks_that_save_tables_are_not_refused(tmp_path):

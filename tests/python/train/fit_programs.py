@@ -378,6 +378,10 @@ def what_cannot_be_trained_is_named():
         fit(ours, lambda context: DATA)
     with pytest.raises(TypeError, match="`data` must be a tf.data.Data"):
         fit(ours, lambda context: X, steps_per_epoch=1)
+    with pytest.raises(ValueError, match="`snapshots` works only if `data` i"):
+        fit(ours, lambda context: DATA, steps_per_epoch=1, snapshots="unused")
+    with pytest.raises(ValueError, match="ParameterServerStrategy.*, where no"):
+        fit(ours, [DATA], threads=2)
     with pytest.raises(ValueError, match="`data` has no end; give the st"):
         fit(ours, DATA.repeat())
     names = ("steps_per_round", "validation_freq", "steps_per_epoch")
