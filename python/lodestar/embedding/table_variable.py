@@ -93,8 +93,8 @@ _NOT_HONORED = (
     "too:\n{line}"
 )
 
-# What a table is among the weights of a layer in Keras's files, beside which it
-# is written; weights that are copied without the rows have two dimensions.
+# Stands for a table among the weights of a layer in Keras's files, which hold the
+# table itself elsewhere. Weights that are copied have two dimensions instead.
 _IN_FILES = np.zeros([0], np.float32)
 
 # Where a table is found again from the raw variable behind it: gradient tapes
@@ -317,7 +317,8 @@ class TableVariable(SavedState, _private.Variable):
 
     def __getitem__(self, key: Any) -> Any:
         raise TypeError(
-            f"{self!r} has no places. Look rows up by id: table.lookup(ids)."
+            f"{self!r} is not subscriptable: its rows have ids, not positions. "
+            "Use table.lookup(ids)."
         )
 
     def _value_made(self, value: tf.Variable) -> None:
