@@ -11,7 +11,7 @@ import sys
 import traceback
 import types
 import weakref
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import keras
@@ -422,39 +422,6 @@ def _global(name: str) -> Any:
     return None if get is None else get(name)
 
 
-# What tells why Keras reads a variable, in the names of its public functions.
-
-
-def _callers(*names: str) -> Iterator[types.FrameType]:
-    for frame, _ in traceback.walk_stack(None):
-        if frame.f_code.co_name in names:
-            yield frame
-
-
-def writes_file() -> bool:
-    """Returns whether a `.keras` or `.weights.h5` file is being written."""
-    return any(_callers("save_own_variables"))
-
-
-def serializes_object() -> bool:
-    """Returns whether Keras is making the config of an object.
-
-    It takes every variable for a tensor, whose values a config holds.
-    """
-    return any(_callers("serialize_keras_object"))
-
-
-def model_in_file() -> keras.Model | None:
-    """Returns the model that Keras is writing to a file, or None."""
-    found = None
-    for frame in _callers("save", "save_weights", "save_model", "__reduce__"):
-        for name in ("self", "model"):
-            model = frame.f_locals.get(name)
-            if isinstance(model, keras.Model):
-                found = model
-    return found
-
-
 def set_keras_mask(tensor: Any, mask: Any) -> None:
     """Gives `tensor` the mask that the Keras layers that take it read.
 
@@ -507,23 +474,6 @@ def is_onnx_export() -> bool:
     return False
 
 
-def layer_that_tracks() -> keras.layers.Layer | None:
-    """Returns the layer that a variable is being made an attribute of.
-
-    Keras reads `trainable` of the variable then, and tells it nothing, so only
-    the calling frames tell: `__setattr__` of the layer is one of the next few.
-    """
-    frame: types.FrameType | None = sys._getframe(2)
-    for _ in range(12):
-        if frame is None:
-            break
-        if frame.f_code.co_name == "__setattr__":
-            layer = frame.f_locals.get("self")
-            return layer if isinstance(layer, keras.layers.Layer) else None
-        frame = frame.f_back
-    return None
-
-
 def model_that_is_called() -> keras.Model | None:
     """The outermost Keras model whose call is running.
 
@@ -532,34 +482,6 @@ def model_that_is_called() -> keras.Model | None:
     """
     layer = getattr(_global("current_call_ctx"), "entry_layer", None)
     return layer if isinstance(layer, keras.Model) else None
-
-
-def model_that_makes_config() -> keras.Model | None:
-    """Returns the innermost Keras model whose `get_config` is running.
-
-    Keras does not tell a layer on whose behalf it is asked for its config, so
-    only the calling frames tell.
-    """
-    for frame, _ in traceback.walk_stack(None):
-        if frame.f_code.co_name == "get_config":
-            model = frame.f_locals.get("self")
-            if isinstance(model, keras.Model):
-                return model
-    return None
-
-
-def running_optimizers() -> Iterator[keras.optimizers.Optimizer]:
-    """Yields the Keras optimizers whose methods are running, innermost first.
-
-    Keras assigns a gradient to a variable without saying on whose behalf, so
-    only the calling frames tell.
-    """
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:
-        found = frame.f_locals.get("self")
-        if isinstance(found, keras.optimizers.Optimizer):
-            yield found
-        frame = frame.f_back
 
 
 def layers_made_together() -> list[keras.layers.Layer]:
@@ -643,23 +565,6 @@ def set_batch_counters(
     for name in batch_counters(callback):
         if name in counters:
             setattr(callback, name, counters[name])
-
-
-def callbacks_of_fit() -> list[Any]:
-    """Returns the callbacks of the innermost `fit` that calls this, if any.
-
-    A layer is told nothing of callbacks, and they are in no attribute of the
-    model. So this looks for a local variable of `fit`, Keras's or our own.
-    Without that name it finds none.
-    """
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == "fit":
-            callbacks = frame.f_locals.get("callbacks")
-            if isinstance(callbacks, keras.callbacks.CallbackList):
-                return list(callbacks.callbacks)
-        frame = frame.f_back
-    return []
 
 
 def forget_initial_epoch(model: keras.Model) -> None:

@@ -8,7 +8,7 @@ import checkout
 _MODULE = checkout.ROOT / "python" / "lodestar" / "_private.py"
 _PRIVATE_PACKAGES = ("tensorflow.python", "tensorflow.compiler", "keras.src")
 # Of named tuples, and of Python's own modules.
-_PUBLIC = {"_asdict", "_replace", "_fields", "_make", "_exit"}
+_PUBLIC = {"_asdict", "_replace", "_fields", "_make", "_exit", "_getframe"}
 
 
 def _is_private(name):

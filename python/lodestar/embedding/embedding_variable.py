@@ -40,6 +40,10 @@ class EmbeddingVariable(TableVariable):
     that order of arrival, threads and machines do not show. Ids are the whole
     int64 range; narrower integers are widened, uint64 keeps its bits.
 
+    A table is a trainable `keras.Variable`. Make it an attribute of the layer or
+    model that looks it up, or part of a list, tuple or dict there: Keras then
+    trains, freezes and saves it. Its `shape` is (rows, output_dim).
+
     >>> table = lodestar.EmbeddingVariable(4, name="user")
     >>> table.lookup([7, -1], training=True).shape
     TensorShape([2, 4])
@@ -437,7 +441,10 @@ class EmbeddingVariable(TableVariable):
             return embedding_ops.find(*of_ids, **misses)[0]
 
     def collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
-        """What ops that look up take: hook, missing row, kind of the latter."""
+        """What ops that look up take: hook, missing row, kind of the latter.
+
+        The hook is the value `[0, output_dim]`, whose gradient is the table's.
+        """
         recorded = _private.tape_may_record()
         eager = tf.executing_eagerly()
         if recorded or not eager:

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from lodestar import _private
+from lodestar import _frames
 
 _REFUSED = (
     "{what} copies the weights of a model, which do not include the rows of "
@@ -23,7 +23,7 @@ def refuse_callbacks() -> None:
     Raises:
         RuntimeError: One would lose rows, after an epoch or silently.
     """
-    for callback in _flat(_private.callbacks_of_fit()):
+    for callback in _flat(_frames.callbacks_of_fit()):
         found = _problem(callback)
         if found is not None:
             what, instead = found

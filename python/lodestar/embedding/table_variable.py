@@ -1,6 +1,8 @@
 """The trainable variable that carries a table's gradient to the optimizer."""
 
+import contextlib
 import copy
+import functools
 import re
 import warnings
 import weakref
@@ -11,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar import _private
+from lodestar import _frames, _private
 from lodestar._resource import SavedState
 from lodestar.embedding import table_store
 from lodestar.embedding.dense_view import dense_view
@@ -61,6 +63,11 @@ _NO_CONFIG = (
     "table.get_config(), and in from_config "
     "lodestar.EmbeddingVariable.from_config(config)."
 )
+_NOT_WALKED = (
+    "{table!r} is a variable of '{layer}', but in none of its attributes, nor in "
+    "a list, tuple or dict there, which are all that Keras's files look into: "
+    "they would lose its rows. Make it an attribute."
+)
 _ONLY_WEIGHTS = (
     "`{path}` stands for the rows of a table, which Keras does not count among "
     "the weights of a model: get_weights, set_weights and legacy .h5 files "
@@ -86,8 +93,8 @@ _NOT_HONORED = (
     "too:\n{line}"
 )
 
-# What a table is among the weights of a layer in Keras's files, beside which it
-# is written; weights that are copied without the rows have two dimensions.
+# Stands for a table among the weights of a layer in Keras's files, which hold the
+# table itself elsewhere. Weights that are copied have two dimensions instead.
 _IN_FILES = np.zeros([0], np.float32)
 
 # Where a table is found again from the raw variable behind it: gradient tapes
@@ -113,6 +120,28 @@ def _scope_name(name: str) -> str:
 def _none() -> None:
     """Stands for a weak reference to nothing."""
     return None  # without which AutoGraph cannot convert this
+
+
+@functools.cache
+def _names_of_layers() -> frozenset[str]:
+    return frozenset(dir(keras.layers.Layer()))
+
+
+def _holds(layer: Any, table: Any) -> bool:
+    """Whether Keras's files come to `table` from an attribute of `layer`."""
+    for name in {*dir(layer)} - _names_of_layers():
+        with contextlib.suppress(Exception):  # of a property, as Keras does
+            if _contains(getattr(layer, name), table):
+                return True
+    return False
+
+
+def _contains(value: Any, table: Any) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return any(_contains(part, table) for part in value)
+    return value is table
 
 
 class _FormerChild(_private.Saved, tf.Module):
@@ -288,7 +317,8 @@ class TableVariable(SavedState, _private.Variable):
 
     def __getitem__(self, key: Any) -> Any:
         raise TypeError(
-            f"{self!r} has no places. Look rows up by id: table.lookup(ids)."
+            f"{self!r} is not subscriptable: its rows have ids, not positions. "
+            "Use table.lookup(ids)."
         )
 
     def _value_made(self, value: tf.Variable) -> None:
@@ -306,7 +336,7 @@ class TableVariable(SavedState, _private.Variable):
 
         If False, lookups that do not say whether they train add no ids either.
         """
-        layer = _private.layer_that_tracks()
+        layer = _frames.layer_that_tracks()
         if layer is not None:
             # Keras asks no variable whether XLA can compile a model.
             layer.supports_jit = False
@@ -446,7 +476,7 @@ class TableVariable(SavedState, _private.Variable):
 
     def _check_plain(self, options: Iterable[str]) -> None:
         """Refuses a plain optimizer, if one is running, that has an option."""
-        for optimizer in _private.running_optimizers():
+        for optimizer in _frames.running_optimizers():
             if getattr(optimizer, "trains_tables", False):
                 return
             given = [
@@ -487,11 +517,16 @@ class TableVariable(SavedState, _private.Variable):
         return tf.convert_to_tensor(dense_view(self), dtype, name=name)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if _private.writes_file() and _private.files_hold_variables():
+        layer = _frames.layer_in_file()
+        if layer is not None and _private.files_hold_variables():
+            if not _holds(layer, self):
+                raise RuntimeError(
+                    _NOT_WALKED.format(table=self, layer=layer.name)
+                )
             return _IN_FILES
-        if _private.writes_file() or _private.writes_legacy_file():
+        if layer is not None or _private.writes_legacy_file():
             return self.numpy()
-        if _private.serializes_object():
+        if _frames.serializes_object():
             raise RuntimeError(_NO_CONFIG.format(table=self))
         return np.asarray(tf.convert_to_tensor(self).numpy(), dtype)
 
@@ -522,7 +557,7 @@ class TableVariable(SavedState, _private.Variable):
 
     def is_in_file(self, store: Any) -> bool:
         """Whether the file that is written holds the table, as far as known."""
-        model = _private.model_in_file() or self.model()
+        model = _frames.model_in_file() or self.model()
         return self.is_known_to(store) or (
             model is not None and any(v is self for v in model.variables)
         )

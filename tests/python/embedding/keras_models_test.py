@@ -225,6 +225,21 @@ def test_our_export_and_copies_hold_it(way, tmp_path):
     assert copied.table() is not model.table()
 
 
+def test_a_file_that_would_lose_the_rows_is_refused(tmp_path):
+    class Holder(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.held = {lodestar.EmbeddingVariable(2, name="in_a_set")}
+
+        def call(self, ids):
+            (table,) = self.held
+            return table.lookup(ids, combiner="sum")
+
+    model = keras.Sequential([keras.Input((3,), dtype="int64"), Holder()])
+    with pytest.raises(RuntimeError, match="would lose its rows"):
+        model.save_weights(tmp_path / "m.weights.h5")
+
+
 def test_a_file_without_the_table_is_refused(tmp_path):
     model = trained(way=None, beside=True)
     model.save_weights(tmp_path / "m.weights.h5")

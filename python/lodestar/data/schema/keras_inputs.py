@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from lodestar import _private
+from lodestar import _frames
 from lodestar.data.schema.column import Column
 
 _KINDS = ("sparse", "dense", "one_hot")
@@ -126,7 +126,7 @@ class ColumnInput(keras.layers.InputLayer):
         A model may use any subset of the inputs, so no input can store it for all
         models.
         """
-        model = _private.model_that_makes_config()
+        model = _frames.model_that_makes_config()
         inputs = (
             operation
             for operation in getattr(model, "operations", ())
