@@ -111,8 +111,9 @@ def _fetch_and_pool(
 
 
 def _by_id(table: Table, ids: tf.Tensor, of_part: Any) -> list[tf.Tensor]:
-    share_out = by_id if table.workers is None else workers.by_id
-    return share_out(table.parts, ids, of_part)
+    if table.workers is None:
+        return by_id(table.parts, ids, of_part)
+    return workers.by_id(table, ids, of_part)
 
 
 def _read(table: Table, ids: tf.Tensor, missing: str) -> list[tf.Tensor]:

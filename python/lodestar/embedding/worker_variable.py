@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import tensorflow as tf
@@ -103,6 +103,8 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
         """As that of EmbeddingVariable, of all workers, which all call it."""
+        if not tf.executing_eagerly():
+            self._refuse_saved_model()
         own = super().export_all(optimizer_slots, with_rows)
         slots = "optimizer_slots"  # [S, N, D], and are gathered by N
         own[slots] = tf.transpose(own[slots], [1, 0, 2])
@@ -115,13 +117,16 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
             part[slots] = tf.transpose(part[slots], [1, 0, 2])
         return table_parts.merged(parts)
 
+    def _refuse_saved_model(self) -> NoReturn:
+        raise NotImplementedError(
+            f"The rows of {self!r} are not in this process alone, as a "
+            "SavedModel needs them. Restore a snapshot or checkpoint in "
+            "a process without a strategy, and export the model there."
+        )
+
     def _saved_children(self, save_type: str) -> dict[str, Any]:
         if save_type == "savedmodel":
-            raise NotImplementedError(
-                f"The rows of {self!r} are not in this process alone, as a "
-                "SavedModel needs them. Restore a snapshot or checkpoint in "
-                "a process without a strategy, and export the model there."
-            )
+            self._refuse_saved_model()
         return super()._saved_children(save_type)
 
     def _capture_for_checkpoint(self, captures: Any) -> None:

@@ -73,23 +73,23 @@ def gather(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
 
 
 def by_id(
-    parts: Sequence[Any],
+    table: Any,
     ids: tf.Tensor,
     run: Callable[[Any, tf.Tensor], Sequence[tf.Tensor]],
 ) -> list[tf.Tensor]:
     """What `run` gives for each id, in the process that has its row.
 
     Args:
-        parts: The part of a table that is here.
+        table: A table, of which this process has a part.
         ids: int64 `[N]`, another one in each replica.
         run: Returns tensors `[N_p, ...]` for distinct ids `[N_p]`, those of all
             replicas together.
     """
-    (here,) = parts
+    (here,) = table.parts
     workers = of_strategy()
     if workers is None or tf.distribute.in_cross_replica_context():
         raise RuntimeError(
-            f"The rows of {here!r} are spread over {here.workers.count} "
+            f"The rows of {table!r} are spread over {table.workers.count} "
             "workers, which look them up together: call the step by "
             "strategy.run(step)."
         )
