@@ -36,9 +36,8 @@ STATES = ("missing", "pending", "resident")
 class EmbeddingVariable(TableVariable):
     """One row of `output_dim` numbers for each int64 id seen in training.
 
-    A row's first value depends on seed, salt, id and column only, so
-    that order of arrival, threads and machines do not show. Ids are the whole
-    int64 range; narrower integers are widened, uint64 keeps its bits.
+    A row's initial value depends on seed, salt, id and column only. Ids are
+    the whole int64 range; narrower integers are widened, uint64 keeps its bits.
 
     A table is a trainable `keras.Variable`. Make it an attribute of the layer or
     model that looks it up, or part of a list, tuple or dict there: Keras then
@@ -673,24 +672,18 @@ class EmbeddingVariable(TableVariable):
         Raises:
             ValueError: An unknown `mode`, or optimizer slots without the name
                 of their optimizer or their initial values.
-            tf.errors.InvalidArgumentError: Equal ids, or arrays of other
-                shapes.
+            tf.errors.InvalidArgumentError: Equal ids, or wrong shapes.
             tf.errors.FailedPreconditionError: More rows than `MaxRows` allows;
-                optimizer slots of another optimizer than the table has; for
-                `"replace"`, another import or a restore has replaced the table
-                meanwhile, or optimizer steps left no moment between them for a
-                minute. The table is as it was.
-            tf.errors.ResourceExhaustedError: Out of memory; the table is as it
-                was.
+                slots of another optimizer; for `"replace"`, a concurrent import,
+                or optimizer steps without a pause for a minute.
+            tf.errors.ResourceExhaustedError: Out of memory.
         """
         lookup_arguments.check_import(rows, mode)
         self.import_all(saved_state.from_rows(self, rows), mode)
 
     def __repr__(self) -> str:
-        return (
-            f"<EmbeddingVariable {self.name!r} output_dim={self.output_dim} "
-            f"dtype={self.dtype}>"
-        )
+        shape = f"output_dim={self.output_dim} dtype={self.dtype}"
+        return f"<EmbeddingVariable {self.name!r} {shape}>"
 
     def export_all(
         self, optimizer_slots: bool = True, with_rows: bool = True
