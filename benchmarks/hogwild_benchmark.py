@@ -20,7 +20,6 @@ import numpy as np
 import lodestar
 from benchmarks import measure
 from lodestar._data_tool.click_log import generate_click_log
-from lodestar._data_tool.exact_auc import exact_auc
 from lodestar.data import open_dataset
 from lodestar.paddle import train_from_dataset
 
@@ -108,7 +107,8 @@ def report_auc(schema, data, test):
         model = make_model(schema, 8, (64, 32))
         train_from_dataset(model, data, threads, print_period=10**9)
         clicks = model.predict(test, verbose=0)
-        found[threads] = exact_auc(labels, clicks)
+        auc = lodestar.metrics.BatchAUC(dtype="float64")
+        found[threads] = float(auc(labels, clicks))
     measure.print_line(
         work="AUC after one pass of the click log",
         one_thread=round(found[1], 4),

@@ -12,6 +12,7 @@ import tensorflow as tf
 import lodestar
 from lodestar.data import Schema, SharedFileList, open_dataset
 from lodestar.data.__main__ import main as data_tool
+from lodestar.metrics import BatchAUC
 
 _FIRST_DAY = datetime.date(2026, 1, 1)
 _FILES_A_DAY = 8
@@ -126,17 +127,4 @@ def best_auc(files: list[str]) -> float | None:
     if not all(truth.exists() for truth in truths):
         return None
     pairs = np.concatenate([np.load(truth) for truth in truths])
-    return auc(pairs[:, 1], pairs[:, 0])
-
-
-def auc(labels: np.ndarray, scores: np.ndarray) -> float:
-    """The area under the ROC curve, exactly: ties count one half."""
-    positive, scores = np.ravel(labels) > 0.5, np.ravel(scores)
-    _, inverse, counts = np.unique(
-        scores, return_inverse=True, return_counts=True
-    )
-    # Equal scores share the mean of their ranks (Mann-Whitney).
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[np.ravel(inverse)]
-    count = positive.sum()
-    area = ranks[positive].sum() - count * (count + 1) / 2
-    return float(area / (count * (len(scores) - count)))
+    return float(BatchAUC(dtype="float64")(pairs[:, 1], pairs[:, 0]))

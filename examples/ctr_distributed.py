@@ -34,6 +34,7 @@ from ctr_model import make_model  # noqa: E402
 from ctr_options import parse  # noqa: E402
 
 from lodestar.data import FileListServer, open_dataset  # noqa: E402
+from lodestar.metrics import BatchAUC  # noqa: E402
 
 _LOOPBACK = (2, 2)  # parameter servers, trainers
 _ENDLESS = 2**31  # steps
@@ -210,7 +211,9 @@ def score(options: types.SimpleNamespace) -> None:
     results = {
         "model": done.name,
         "day": str(day),
-        "auc": ctr_data.auc(np.concatenate(labels), np.concatenate(scores)),
+        "auc": float(
+            BatchAUC()(np.concatenate(labels), np.concatenate(scores))
+        ),
         "best_auc": ctr_data.best_auc(files),
     }
     print(

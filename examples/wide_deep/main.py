@@ -22,13 +22,13 @@ import keras  # noqa: E402
 import model as models  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from auc import auc  # noqa: E402
 from dense_table import DenseTable, vocabulary  # noqa: E402
 from options import parse  # noqa: E402
 from prepared import PreparedData, prepare  # noqa: E402
 
 from lodestar._command_line import INPUT_ERRORS  # noqa: E402
 from lodestar.data import DataError  # noqa: E402
+from lodestar.metrics import BatchAUC  # noqa: E402
 
 # With others of these it would be another training.
 _SETTINGS = ("batch_size", "keep_order", "learning_rate")
@@ -98,13 +98,14 @@ def run(options: types.SimpleNamespace) -> int:
     results = {"steps": f"{int(model.optimizer.iterations):,}"}
     if speed is not None:
         results["examples a second"] = f"{speed:,.0f}"
-    results["AUC, held-out data"] = f"{auc(labels, scores):.4f}"
+    results["AUC, held-out data"] = f"{float(BatchAUC()(labels, scores)):.4f}"
     if data.best_auc is not None:
         results["  best that any model can have"] = f"{data.best_auc:.4f}"
     if options.baseline:
         dense = baseline(schema, data, batches, options)
         dense_scores = dense.predict(evaluation, verbose=0)
-        results["  with dense tables"] = f"{auc(labels, dense_scores):.4f}"
+        area = float(BatchAUC()(labels, dense_scores))
+        results["  with dense tables"] = f"{area:.4f}"
     good = (scores > 0.5) == (labels > 0.5)
     results["accuracy"] = f"{np.mean(good):.4f}"
     for table in tables:

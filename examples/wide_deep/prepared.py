@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from auc import auc
 
 from lodestar.data import DataError, Schema, open_dataset, open_writer
 from lodestar.data.__main__ import main as data_tool
+from lodestar.metrics import BatchAUC
 
 _ABOUT = "about.json"
 _SCHEMA = "schema.yaml"
@@ -182,7 +182,7 @@ def _generate(
         "train_files": names[0],
         "eval_files": names[1],
         **_numbers(*summaries),
-        "best_auc": auc(clicks, probabilities),
+        "best_auc": float(BatchAUC(dtype="float64")(clicks, probabilities)),
     }
 
 

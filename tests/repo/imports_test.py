@@ -56,7 +56,7 @@ _ROOMS = {
     "data.open_writer": ("data", "data.schema", "data.files"),
     "_data_tool": (
         *("data", "data.arrow", "data.files", "data.schema"),
-        *("hugectr", "paddle"),
+        *("hugectr", "metrics", "paddle"),
     ),
     "train": (
         *("callbacks", "data", "data.open_dataset", "data.schema"),

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from lodestar._data_tool.exact_auc import exact_auc
 from lodestar._files import AtomicFile, as_path, remove_unfinished
 from lodestar._typing import StrPath
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
+from lodestar.metrics import BatchAUC
 from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 NUM_FLOATS = 13
@@ -79,7 +79,8 @@ class ClickLog:
         """The AUC of the true probabilities on files `[first, last)`."""
         pairs = [np.load(p) for p in self.probability_files[first:last]]
         found = np.concatenate(pairs)
-        return exact_auc(found[:, 1], found[:, 0])
+        # All samples as one batch.
+        return float(BatchAUC(dtype="float64")(found[:, 1], found[:, 0]))
 
 
 def generate_click_log(

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 # Optimizers that train tables.
 table_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-_NAMES = (
+# Classes of Keras's that lodestar.optimizers has a subclass of.
+NAMES = (
     *("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion"),
     *("Nadam", "RMSprop", "SGD"),
 )
@@ -49,7 +50,7 @@ def _optimizer_text(optimizer: keras.optimizers.Optimizer) -> str:
     cls = type(optimizer)
     config = optimizer.get_config()
     config.pop("nonfinite", None)
-    if cls.__name__ not in _NAMES or not isinstance(
+    if cls.__name__ not in NAMES or not isinstance(
         optimizer, getattr(keras.optimizers, cls.__name__)
     ):
         return (

@@ -9,11 +9,6 @@ from lodestar.optimizers.table_optimizer import TableOptimizer
 
 _Class = TypeVar("_Class", bound=type[Any])
 
-NAMES = (
-    *("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion"),
-    *("Nadam", "RMSprop", "SGD"),
-)
-
 
 def _optimizer(cls: _Class) -> _Class:
     """Registers a class and gives it Keras's signature plus `nonfinite`."""

@@ -6,13 +6,14 @@ from typing import Any
 import keras
 
 from lodestar.embedding.lookup_arguments import get_optimizer
+from lodestar.ops.compile_line import NAMES
 from lodestar.optimizers import keras_optimizers
 from lodestar.optimizers.table_optimizer import TableOptimizer, check_nonfinite
 
 # Keras's classes and those that derive from them here.
 _KNOWN: dict[type, type[TableOptimizer]] = {
     getattr(keras.optimizers, name): getattr(keras_optimizers, name)
-    for name in keras_optimizers.NAMES
+    for name in NAMES
 }
 
 

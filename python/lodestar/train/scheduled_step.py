@@ -152,12 +152,9 @@ class ScheduledStep(TrainingStep):
 
         def update() -> None:
             with _Counting(model.optimizer, 0 if tables else steps):
-                # A table's wrapper would miss the gradients of tables here.
-                inner = getattr(
-                    model.optimizer, "inner_optimizer", model.optimizer
-                )
                 # Of this replica, and not of the loop.
-                inner.apply([tf.identity(total) for total in sums], dense)
+                totals = [tf.identity(total) for total in sums]
+                model.optimizer.apply(totals, dense)
 
         def push() -> tf.Tensor:
             _on_replica(update)
@@ -207,7 +204,7 @@ class _Passing(keras.StatelessScope):
 
 
 class _Counting(_Passing):
-    """Increments the counters of an optimizer, and of those in it, atomically.
+    """Increments the counter of an optimizer atomically.
 
     Keras reads a counter and then writes it, so workers would lose counts.
     """
@@ -215,15 +212,12 @@ class _Counting(_Passing):
     def __init__(self, optimizer: keras.optimizers.Optimizer, steps: Any):
         super().__init__()
         self._steps = steps
-        self._counters = set()
-        while optimizer is not None:
-            self._counters.add(id(_private.raw_iterations(optimizer)))
-            optimizer = getattr(optimizer, "inner_optimizer", None)
+        self._counter = _private.raw_iterations(optimizer)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         """Makes an update at once."""
         variable, _ = update
-        if id(variable) not in self._counters:
+        if variable is not self._counter:
             super().add_update(update)
         else:
             variable.value.assign_add(tf.cast(self._steps, variable.dtype))

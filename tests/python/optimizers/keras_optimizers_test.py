@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.optimizers.keras_optimizers import NAMES
+from lodestar.ops.compile_line import NAMES
 
 
 def pair(name):
