@@ -7,6 +7,7 @@ import numpy as np
 import own_optimizers
 import pytest
 import tensorflow as tf
+import two_replicas
 
 import lodestar
 
@@ -212,8 +213,7 @@ def test_training_resumes_exactly(tmp_path, name):
 
 
 def test_replicas_apply_it_once():
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    with strategy.scope():
+    with two_replicas.two_replicas().scope():
         several = make("adagrad", K.SGD(0.01))
     one = make("adagrad", K.SGD(0.01))
     for a, b in zip(train(several, 3, 4), train(one, 3, 4), strict=True):

@@ -8,6 +8,7 @@ import numpy as np
 import own_optimizers
 import pytest
 import tensorflow as tf
+import two_replicas
 
 import lodestar
 
@@ -40,7 +41,7 @@ OPTIMIZERS = {
 
 @pytest.fixture(scope="module")
 def two():
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    return two_replicas.two_replicas()
 
 
 @pytest.fixture(scope="module")
