@@ -1,4 +1,4 @@
-// Eight callers of one table beside one, in time of the processor: look-ups
+// Eight callers of one table beside one, in time of the processor: lookups
 // that count, of 4,096 ids of which 64 are new, each followed by the next step,
 // on tables of 1M rows x 32 whose rows go in no order, under a cap, and by age.
 // The median of 9 runs of each side, in turn. Prints one JSON line a policy.
@@ -64,7 +64,7 @@ class Callers {
     for (auto& batch : batches_) batch = MakeBatch(rows, &rng);
   }
 
-  // Processor seconds of `calls` look-ups that `callers` threads share out.
+  // Processor seconds of `calls` lookups that `callers` threads share out.
   double Run(int callers, int calls) {
     std::atomic<int> next{0};
     std::vector<std::thread> threads;
@@ -73,7 +73,7 @@ class Callers {
       threads.emplace_back([&] {
         int call;
         while ((call = next.fetch_add(1)) < calls) {
-          LookUp(batches_[call % kBatches]);
+          Lookup(batches_[call % kBatches]);
         }
       });
     }
@@ -82,7 +82,7 @@ class Callers {
   }
 
  private:
-  void LookUp(std::vector<int64_t> ids) {
+  void Lookup(std::vector<int64_t> ids) {
     const int64_t fresh = fresh_.fetch_add(kNew);
     for (int64_t i = 0; i < kNew; ++i) ids[i] = IdOf(fresh + i);
     std::vector<lodestar::RowRef> refs(ids.size());
@@ -118,7 +118,7 @@ void Measure(const char* name, const TablePolicies& policies, int64_t rows,
   const double our_time = Median(ours) * 1e9 / (calls * kBatch);
   const double baseline_time = Median(baseline) * 1e9 / (calls * kBatch);
   std::printf(
-      "{\"work\": \"look-up that counts, %lld of %lld rows, %s, %d callers\", "
+      "{\"work\": \"lookup that counts, %lld of %lld rows, %s, %d callers\", "
       "\"baseline\": \"one caller\", \"ratio\": %.2f, \"wanted\": 0.9, "
       "\"ns_per_item\": %.1f, \"baseline_ns_per_item\": %.1f, \"runs\": %d, "
       "\"checksum\": \"%016llx\"}\n",

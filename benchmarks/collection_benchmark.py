@@ -1,4 +1,4 @@
-"""26 features in one collection beside one look-up of as many ids."""
+"""26 features in one collection beside one lookup of as many ids."""
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +28,7 @@ def batch(rng, known, bags):
 
 
 def compare_tables(num_tables, known, bags, options):
-    """Compares look-ups and steps of the features over `num_tables` tables."""
+    """Compares lookups and steps of the features over `num_tables` tables."""
     rng = np.random.default_rng(5)
     tables = [
         lodestar.EmbeddingVariable(DIM, name=f"of_{num_tables}_{i}")
@@ -64,10 +64,10 @@ def compare_tables(num_tables, known, bags, options):
     def one_feature(ids):
         return tf.RaggedTensor.from_row_splits(ids, all_splits, validate=False)
 
-    def look_up(ids):
+    def lookup(ids):
         return list(collection(features(ids), training=False).values())
 
-    def look_up_one(ids):
+    def lookup_one(ids):
         return one_table.lookup(one_feature(ids), combiner="mean")
 
     def step(ids):
@@ -86,8 +86,8 @@ def compare_tables(num_tables, known, bags, options):
         return tape.gradient(rows, hook, upstream).values
 
     for work, ours_side, one_side in (
-        ("look-up and gradient in training", step, step_one),
-        ("look-up", look_up, look_up_one),
+        ("lookup and gradient in training", step, step_one),
+        ("lookup", lookup, lookup_one),
     ):
         measure.compare(
             f"{work}, {FEATURES} features over {num_tables} tables",
@@ -95,7 +95,7 @@ def compare_tables(num_tables, known, bags, options):
             tf.function(one_side),
             ours,
             baseline_feeds=theirs,
-            against="one look-up of as many ids in one table",
+            against="one lookup of as many ids in one table",
             items=FEATURES * bags * IDS_IN_A_BAG,
             wanted=WANTED,
             runs=options.runs,

@@ -1,4 +1,4 @@
-"""Embedding variable look-ups beside TensorFlow's: 65,536 resident ids, or 1."""
+"""Embedding variable lookups beside TensorFlow's: 65,536 resident ids, or 1."""
 
 import gc
 
@@ -38,7 +38,7 @@ def filled_with(keys, matrix):
 
 
 def compare_bags(variable, dense, feeds, place_feeds, runs):
-    """Pooled look-ups, four ids a bag, beside TensorFlow's two ways."""
+    """Pooled lookups, four ids a bag, beside TensorFlow's two ways."""
     count = BATCH // IDS_IN_A_BAG
     splits = np.arange(count + 1) * IDS_IN_A_BAG
     bag_of = tf.constant(np.repeat(np.arange(count), IDS_IN_A_BAG))
@@ -67,7 +67,7 @@ def compare_bags(variable, dense, feeds, place_feeds, runs):
     spec = [tf.TensorSpec([BATCH], tf.int64)]
     for against, (peer, wanted) in peers.items():
         measure.compare(
-            f"pooled look-up, mean, {BATCH} ids, {IDS_IN_A_BAG} a bag, of "
+            f"pooled lookup, mean, {BATCH} ids, {IDS_IN_A_BAG} a bag, of "
             f"{dense.shape[0]} x {variable.output_dim}",
             tf.function(
                 lambda ids: variable.lookup(ragged(ids), combiner="mean"),
@@ -139,7 +139,7 @@ def main():
         places = [rng.integers(0, rows, BATCH) for _ in range(BATCHES)]
         feeds = [tf.constant(keys[place]) for place in places]
         place_feeds = [tf.constant(place) for place in places]
-        look_up = tf.function(
+        lookup = tf.function(
             lambda ids, variable=variable: variable.lookup(ids),
             input_signature=spec,
         )
@@ -148,8 +148,8 @@ def main():
             input_signature=spec,
         )
         measure.compare(
-            f"look-up, {BATCH} of {rows} x {dim}",
-            look_up,
+            f"lookup, {BATCH} of {rows} x {dim}",
+            lookup,
             gather,
             feeds,
             against="tf.gather of a dense Variable",
@@ -160,8 +160,8 @@ def main():
         )
         if rows <= 10**6 and dim == 32:
             measure.compare(
-                f"look-up, 1 of {rows} x {dim}",
-                look_up,
+                f"lookup, 1 of {rows} x {dim}",
+                lookup,
                 gather,
                 [feed[:1] for feed in feeds] * 16,
                 against="tf.gather of a dense Variable",
@@ -193,8 +193,8 @@ def main():
             for name, (peer, ratio) in peers.items():
                 peer.insert(keys, matrix)
                 measure.compare(
-                    f"look-up, {BATCH} of {rows} x {dim}",
-                    look_up,
+                    f"lookup, {BATCH} of {rows} x {dim}",
+                    lookup,
                     tf.function(
                         lambda ids, peer=peer: peer.lookup(ids),
                         input_signature=spec,
@@ -206,7 +206,7 @@ def main():
                     runs=options.runs,
                 )
             del peers, peer
-        del variable, matrix, dense, look_up, gather
+        del variable, matrix, dense, lookup, gather
         gc.collect()
 
 

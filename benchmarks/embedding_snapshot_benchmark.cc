@@ -46,7 +46,7 @@ class Table {
     }
   }
 
-  // A look-up and an update.
+  // A lookup and an update.
   void Train(const Ids& ids) {
     std::vector<lodestar::RowRef> refs(ids.size());
     Require(store_->FindOrInsert(ids, lodestar::kTraining, refs, nullptr));

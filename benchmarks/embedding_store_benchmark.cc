@@ -1,4 +1,4 @@
-// Core's look-up beside a plain loop: hash, probe, copy the row. One thread;
+// Core's lookup beside a plain loop: hash, probe, copy the row. One thread;
 // 65,536 resident ids a batch, 16 batches in turn; the median of 9 runs of each
 // side, in turn. Prints one JSON line a size.
 
@@ -115,7 +115,7 @@ void Compare(int64_t count, int dim) {
   const double ours = Median(times[0]);
   const double theirs = Median(times[1]);
   std::printf(
-      "{\"work\": \"look-up, %lld of %lld x %d, one thread\", \"baseline\": "
+      "{\"work\": \"lookup, %lld of %lld x %d, one thread\", \"baseline\": "
       "\"plain C++ loop, hash + row copy\", \"ratio\": %.2f, \"wanted\": 0.85, "
       "\"ns_per_item\": %.1f, \"baseline_ns_per_item\": %.1f, \"runs\": %d, "
       "\"checksum\": \"%016llx\"}\n",

@@ -1,6 +1,6 @@
-// What making room costs: a table at its cap takes look-ups of 4,096 ids that
+// What making room costs: a table at its cap takes lookups of 4,096 ids that
 // are all new, and evicts as many rows, at 0.1 M and 10 M rows; the same
-// look-ups without a cap beside it. One thread, dim 8. Prints one JSON line for
+// lookups without a cap beside it. One thread, dim 8. Prints one JSON line for
 // each policy and size: nanoseconds an id, and the slowest calls.
 
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr int kDim = 8;
 constexpr int64_t kBatch = 4096;
 constexpr int kCalls = 400;
 
-// The seconds of each of kCalls look-ups of new ids, after `rows` other ids,
+// The seconds of each of kCalls lookups of new ids, after `rows` other ids,
 // ascending.
 std::vector<double> Time(const lodestar::TablePolicies& policies, int64_t rows,
                          lodestar::EmbeddingStats* stats) {
@@ -53,7 +53,7 @@ void Measure(const char* name, Order order, int64_t rows) {
   if (stats.rows != rows) std::exit(1);
   const double per_id = 1e9 / kBatch;
   std::printf(
-      "{\"work\": \"look-up of %lld new ids, %s cap of %lld rows\", "
+      "{\"work\": \"lookup of %lld new ids, %s cap of %lld rows\", "
       "\"baseline\": \"the same without a cap\", \"ratio\": %.2f, "
       "\"ns_per_item\": %.1f, \"baseline_ns_per_item\": %.1f, "
       "\"p99_ms\": %.2f, \"slowest_ms\": %.2f, \"order_bytes_per_row\": %.1f, "

@@ -33,9 +33,9 @@ def training_step(schema):
     """A step of the example's model, on (features, label)."""
     numbers = sum(slot.num_values for slot in schema.dense)
     tables = wide_deep.dynamic_tables(seed=0)
-    look_ups = wide_deep.dynamic_look_ups(schema, *tables)
+    lookups = wide_deep.dynamic_lookups(schema, *tables)
     model = wide_deep.wide_and_deep(
-        schema, *look_ups, mean=[0.0] * numbers, variance=[1.0] * numbers
+        schema, *lookups, mean=[0.0] * numbers, variance=[1.0] * numbers
     )
     optimizer = lodestar.optimizers.Adagrad(0.01)
     optimizer.build(model.trainable_variables)

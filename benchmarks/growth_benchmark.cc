@@ -1,6 +1,6 @@
-// A table grows from nothing to 20M rows, 4,096 new ids a look-up, while a
+// A table grows from nothing to 20M rows, 4,096 new ids a lookup, while a
 // second thread looks up ids that are there. Prints one JSON line a table: the
-// longest look-up and quantiles of both threads, in time and in time of the
+// longest lookup and quantiles of both threads, in time and in time of the
 // processor (what else the machine does shows in the first alone), and at sizes
 // 1.2 times apart what a row takes, as stats() says and as the process's memory
 // shows.
@@ -88,7 +88,7 @@ int64_t IdOf(int64_t i) {
                               lodestar::kGoldenGamma);
 }
 
-// Look-ups of ids below *rows until it is negative; sets *ready when it has all
+// Lookups of ids below *rows until it is negative; sets *ready when it has all
 // the memory that it needs.
 void Read(const EmbeddingStore& store, const std::atomic<int64_t>* rows,
           std::atomic<bool>* ready, Times* times) {

@@ -39,9 +39,9 @@ def as_kind(keys, kind):
 
 
 def only_misses_hashed(static):
-    """The look-up with buckets, composed of TensorFlow's ops."""
+    """The lookup with buckets, composed of TensorFlow's ops."""
 
-    def look_up(keys):
+    def lookup(keys):
         ids = static.lookup(keys)
         places = tf.where(tf.equal(ids, -1))
         missing = tf.gather_nd(keys, places)
@@ -50,7 +50,7 @@ def only_misses_hashed(static):
         buckets = tf.strings.to_hash_bucket_fast(missing, BUCKETS)
         return tf.tensor_scatter_nd_update(ids, places, buckets + static.size())
 
-    return look_up
+    return lookup
 
 
 class Comparisons:

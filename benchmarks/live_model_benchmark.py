@@ -2,8 +2,8 @@
 
 Rows and weights of a version are all its number, so a call that has seen two
 versions shows. And a batch of one id, beside tf.gather: both are SavedModels of
-one look-up, called by their signature. There, what counts is the difference: the
-call takes far longer than either look-up.
+one lookup, called by their signature. There, what counts is the difference: the
+call takes far longer than either lookup.
 """
 
 import os

@@ -40,7 +40,7 @@ def _variable(name: str, keys: np.ndarray, matrix: np.ndarray) -> de.Variable:
 
 
 def _step(variable: de.Variable, keys: np.ndarray, upstream: np.ndarray):
-    """Look-up, gradient and Adagrad, every row's slot there already."""
+    """Lookup, gradient and Adagrad, every row's slot there already."""
     dim = upstream.shape[1]
     shadow = de.shadow_ops.ShadowVariable(variable, name="shadow")
     adagrad = Adagrad(0.01, initial_accumulator_value=0.1, epsilon=1e-7)
@@ -72,7 +72,7 @@ def main() -> None:
     keys, matrix = data["keys"], data["matrix"]
     table = _variable("looked_up", keys, matrix)
     works = {
-        "look-up": tf.function(
+        "lookup": tf.function(
             table.lookup, input_signature=[tf.TensorSpec([None], tf.int64)]
         ),
         "step": _step(

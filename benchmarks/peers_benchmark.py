@@ -1,6 +1,6 @@
-"""A training step and a look-up beside other libraries' own.
+"""A training step and a lookup beside other libraries' own.
 
-65,536 zipf(1.05) ids of 1M rows of 32 numbers; training is look-up, gradient
+65,536 zipf(1.05) ids of 1M rows of 32 numbers; training is lookup, gradient
 and Adagrad. The others are TensorFlow's ops and tables, Keras's Embedding and,
 where --tfra-python names an interpreter that has it, TensorFlow Recommenders
 Addons (`pip install tensorflow-recommenders-addons==0.8.1 tensorflow-cpu==2.16.2
@@ -32,7 +32,7 @@ _TFRA = "TFRA"
 _Side = tuple[Callable[..., Any], Sequence[Any]]
 # The least of their time over ours.
 _WANTED: dict[str, dict[str, float]] = {
-    "look-up": {
+    "lookup": {
         "tf.gather": 0.7,
         "keras Embedding": 0.7,
         "DenseHashTable": 1.8,
@@ -118,8 +118,8 @@ def keras_embedding(
     return layer
 
 
-def look_ups(batches: training_benchmark.Batches) -> dict[str, _Side]:
-    """Each side's look-up and its batches."""
+def lookups(batches: training_benchmark.Batches) -> dict[str, _Side]:
+    """Each side's lookup and its batches."""
     keys, matrix = batches.keys, batches.matrix
     of_ids = {
         _OURS: embedding_benchmark.filled_with(keys, matrix).lookup,
@@ -131,12 +131,12 @@ def look_ups(batches: training_benchmark.Batches) -> dict[str, _Side]:
         "keras Embedding": keras_embedding(batches),
     }
     return {
-        name: (tf.function(look_up, input_signature=_IDS), feeds)
+        name: (tf.function(lookup, input_signature=_IDS), feeds)
         for looked_up, feeds in (
             (of_ids, batches.feeds),
             (of_places, batches.place_feeds),
         )
-        for name, look_up in looked_up.items()
+        for name, lookup in looked_up.items()
     }
 
 
@@ -220,8 +220,8 @@ def main() -> None:
         print("without --tfra-python TFRA is left out", file=sys.stderr)
     count, dim = batches.matrix.shape
     of = f"{batches.size:,} zipf(1.05) ids of {count:,} x {dim}"
-    sides = look_ups(batches)
-    compare("look-up", f"look-up, {of}", sides, tfra, options.runs)
+    sides = lookups(batches)
+    compare("lookup", f"lookup, {of}", sides, tfra, options.runs)
     sides.clear()
     gc.collect()
     compare(

@@ -99,7 +99,7 @@ PROGRAMS = {
     "sequence_benchmark": Program(240),
     "sequence_parts_benchmark": Program(180),
     "server_benchmark": Program(
-        300, ("look-up", "step"), ("--small", "look-up", "step")
+        300, ("lookup", "step"), ("--small", "lookup", "step")
     ),
     "snapshot_benchmark": Program(240),
     "snapshot_load_benchmark": Program(

@@ -87,7 +87,7 @@ def _rate(number: float) -> str:
 
 
 def peers(records: Mapping[str, Record]) -> Figure:
-    """Training step and look-up, a bar a library, with its time over ours."""
+    """Training step and lookup, a bar a library, with its time over ours."""
     record = records["peers_benchmark"]
     figure, panels = _figure(11, 3.4, 2, record)
     works = list(dict.fromkeys(line["work"] for line in record["lines"]))
@@ -105,10 +105,10 @@ def peers(records: Mapping[str, Record]) -> Figure:
     return figure
 
 
-_SIZED = re.compile(r"look-up, (\d+) of (\d+) x (\d+)$")
+_SIZED = re.compile(r"lookup, (\d+) of (\d+) x (\d+)$")
 
 
-def look_ups(records: Mapping[str, Record]) -> Figure:
+def lookups(records: Mapping[str, Record]) -> Figure:
     """Ids a second by rows and dim, beside a gather of a dense variable."""
     record = records["embedding_benchmark"]
     rows = []
@@ -140,13 +140,13 @@ def look_ups(records: Mapping[str, Record]) -> Figure:
     axes.invert_yaxis()
     axes.set_xlim(left=0)
     axes.set_xlabel("million ids a second, more is better")
-    axes.set_title("Look-ups of 65,536 resident ids, by rows and dim")
+    axes.set_title("Lookups of 65,536 resident ids, by rows and dim")
     axes.legend(frameon=False, fontsize=9)
     return figure
 
 
 def growth(records: Mapping[str, Record]) -> Figure:
-    """Bytes a row and the longest look-ups while a table grows."""
+    """Bytes a row and the longest lookups while a table grows."""
     record = records["growth_benchmark"]
     figure, (memory, pauses) = _figure(11, 4.4, 2, record)
     for color, line in zip(_COLORS, record["lines"]):
@@ -179,7 +179,7 @@ def growth(records: Mapping[str, Record]) -> Figure:
     pauses.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
     pauses.set_ylabel("milliseconds")
     pauses.set_title(
-        "Longest look-up of 4,096 new ids: solid processor time,\n"
+        "Longest lookup of 4,096 new ids: solid processor time,\n"
         "dotted the time that passed",
         fontsize=10,
     )
@@ -314,7 +314,7 @@ def _ratios(
 # Of each plot: the programs whose files it needs, and what draws it.
 PLOTS: dict[str, tuple[str, Callable[[Mapping[str, Record]], Figure]]] = {
     "readme": ("peers_benchmark", peers),
-    "look_ups": ("embedding_benchmark", look_ups),
+    "lookups": ("embedding_benchmark", lookups),
     "growth": ("growth_benchmark", growth),
     "saving": ("snapshot_benchmark", saving),
     "reading": ("reader_benchmark", reading),

@@ -27,12 +27,12 @@ _WANTED = "1.6, or what tf.gather reaches; of sequences 1.5, or what x + 1 does"
 def find_or_hash(kind, options):
     """Ids of keys, 10 % of them misses."""
     side = id_table_benchmark.Comparisons(kind, options)
-    look_up = tf.function(side.with_buckets.lookup, input_signature=side.spec)
-    return look_up, side.feeds(0.1), side.size
+    lookup = tf.function(side.with_buckets.lookup, input_signature=side.spec)
+    return lookup, side.feeds(0.1), side.size
 
 
 def embedding(work, options):
-    """A look-up, a pooled one, or tf.gather, of 1M x 32."""
+    """A lookup, a pooled one, or tf.gather, of 1M x 32."""
     size = embedding_benchmark.BATCH
     keys = embedding_benchmark.spread_keys(10**4 if options.small else 10**6)
     variable, matrix = embedding_benchmark.filled(keys, 32)
@@ -49,8 +49,8 @@ def embedding(work, options):
         return variable.lookup(bags, combiner="mean")
 
     function = {
-        "look-up": variable.lookup,
-        "pooled look-up": pooled,
+        "lookup": variable.lookup,
+        "pooled lookup": pooled,
         "tf.gather": lambda ids: tf.gather(dense, ids),
     }[work]
     if work != "tf.gather":
@@ -61,7 +61,7 @@ def embedding(work, options):
 
 
 def training_step(options):
-    """Look-up, gradient and Adagrad of zipf(1.05) ids."""
+    """Lookup, gradient and Adagrad of zipf(1.05) ids."""
     batches = training_benchmark.Batches(1.05, options)
     step = training_benchmark.our_step(batches.matrix, batches.keys)
     return (
@@ -95,8 +95,8 @@ def sequences(work, options):
 
 WORKS = {
     "tf.gather": lambda options: embedding("tf.gather", options),
-    "look-up": lambda options: embedding("look-up", options),
-    "pooled look-up": lambda options: embedding("pooled look-up", options),
+    "lookup": lambda options: embedding("lookup", options),
+    "pooled lookup": lambda options: embedding("pooled lookup", options),
     "training step": training_step,
     **{
         f"sequence {work}": functools.partial(sequences, work)

@@ -2,7 +2,7 @@
 
 Each side is a process of its own that trains one model, alone or with a cluster
 on loopback, one worker and some servers; they take turns. Prints a JSON line
-of the bytes that a look-up moves, and lines of training steps. `calibrate`
+of the bytes that a lookup moves, and lines of training steps. `calibrate`
 prints what scale/simulation.py computes with, and what its predictions are held
 against; scale/figures.jsonl is such an output.
 """
@@ -90,7 +90,7 @@ class Side:
             )
         with self._strategy.scope():
             self._model = self._make_model(rng)
-        self._look_up = tf.function(
+        self._lookup = tf.function(
             self._table.lookup,
             input_signature=[tf.TensorSpec([None], tf.int64)],
         )
@@ -156,22 +156,22 @@ class Side:
             },
         }
 
-    def look_up(self):
-        """What a look-up uses, mean of all batches."""
+    def lookup(self):
+        """What a lookup uses, mean of all batches."""
         batches = tf.constant(self._ids.reshape(BATCHES, -1))
         feeds = tf.unstack(batches)
         begin = self.usage()
         for ids in feeds:
-            self._look_up(ids)
+            self._lookup(ids)
         used = growth(begin, self.usage())
         return {name: total / BATCHES for name, total in used.items()}
 
     def empty_calls(self, count):
-        """What look-ups without ids use, and the seconds of each."""
+        """What lookups without ids use, and the seconds of each."""
         no_ids = [tf.zeros([0], tf.int64)] * count
-        self._look_up(no_ids[0])
+        self._lookup(no_ids[0])
         begin = self.usage()
-        seconds = measure.call_seconds(self._look_up, no_ids)
+        seconds = measure.call_seconds(self._lookup, no_ids)
         return growth(begin, self.usage()), seconds
 
     def distinct(self, batch):
@@ -244,12 +244,12 @@ def in_turns(calls, runs):
     }
 
 
-def report_look_up(sides, options):
-    """The bytes of look-ups beside those of distinct ids and their rows."""
-    used = in_turns({2: lambda: sides[2]("look_up")}, options.runs)[2]
+def report_lookup(sides, options):
+    """The bytes of lookups beside those of distinct ids and their rows."""
+    used = in_turns({2: lambda: sides[2]("lookup")}, options.runs)[2]
     distinct = sides[2]("distinct", BATCH)
     measure.print_line(
-        work=f"look-up of {BATCH * IDS_OF_EXAMPLE} zipf({EXPONENT}) ids of "
+        work=f"lookup of {BATCH * IDS_OF_EXAMPLE} zipf({EXPONENT}) ids of "
         f"{DIM} numbers, 2 servers",
         distinct=round(distinct),
         bytes=round(used["bytes"]),
@@ -338,9 +338,9 @@ def report_figures(sides, options):
         slow_ms=round(statistics.mean(late or [0]) * 1e3, 3),
         ps_cpu=rounded(of_calls["ps_cpu"] / count),
     )
-    lookup = in_turns({1: lambda: sides[1]("look_up")}, options.runs)[1]
+    lookup = in_turns({1: lambda: sides[1]("lookup")}, options.runs)[1]
     measure.print_line(
-        kind="look-up",
+        kind="lookup",
         ids=BATCH * IDS_OF_EXAMPLE,
         distinct=round(sides[1]("distinct", BATCH), 1),
         **{name: rounded(value) for name, value in lookup.items()},
@@ -371,7 +371,7 @@ def report_figures(sides, options):
 
 
 WORKS = {
-    "look-up": ((2,), report_look_up),
+    "lookup": ((2,), report_lookup),
     "step": ((0, 1, 2), report_steps),
     "calibrate": ((0, 1, 2, 4), report_figures),
 }

@@ -206,7 +206,7 @@ def _delta(training, folder, runs, size):
 
 
 def _beside(training, folder, runs, size):
-    """Look-ups and steps, at rest and while a snapshot is written."""
+    """Lookups and steps, at rest and while a snapshot is written."""
     files = os.path.join(folder, "beside")
     rng = np.random.default_rng(2)
     feeds = [
@@ -223,7 +223,7 @@ def _beside(training, folder, runs, size):
 
     for work, call, wanted in (
         (
-            "look-up of 4,096 ids",
+            "lookup of 4,096 ids",
             lambda: training.table.lookup(next(batches)),
             "<= 10",
         ),

@@ -48,7 +48,7 @@ inline int64_t IdOf(int64_t k) {
   return static_cast<int64_t>(Mix64(static_cast<uint64_t>(k)));
 }
 
-// What a look-up of training does: makes rows, and counts sightings.
+// What a lookup of training does: makes rows, and counts sightings.
 inline constexpr EmbeddingStore::SightingOptions kTraining = {
     /*insert=*/true,
     /*count_sightings=*/true};

@@ -1,6 +1,6 @@
 """A training step of the embedding variable beside TensorFlow's and Keras's.
 
-Look-up, gradient and update for 65,536 ids of 1M rows: Zipf's law and uniform
+Lookup, gradient and update for 65,536 ids of 1M rows: Zipf's law and uniform
 ids, rows of 8, 32 and 128 numbers, Adagrad and Adam, with a loss and without;
 and eight callers of it beside one.
 """

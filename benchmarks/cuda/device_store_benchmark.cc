@@ -239,7 +239,7 @@ class Benchmark {
     bags.row_splits = device_splits.data();
     bags.size = static_cast<int64_t>(splits.size()) - 1;
     bags.combiner = Combiner::kMean;
-    Line("pooled look-up, bags of 8",
+    Line("pooled lookup, bags of 8",
          kBatch * (kWhere + row_bytes) + bags.size * row_bytes,
          timer_->Median([&](int k) {
            RequireOk(store->Pool(on_, batch(k), bags, {}, out.data()));

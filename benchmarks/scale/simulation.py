@@ -47,8 +47,8 @@ class Figures:
     Attributes:
         dim: Numbers of a row.
         row_bytes: A row with an optimizer slot, index and metadata takes.
-        lookup_ns: Processor time of a server for a look-up of a distinct id.
-        id_ns: The same for its look-up, its gradient and its update.
+        lookup_ns: Processor time of a server for a lookup of a distinct id.
+        id_ns: The same for its lookup, its gradient and its update.
         server_call_us: Processor time of a server for the calls of a step
             beside that of their ids.
         worker_us: Processor time of a worker for a step, whatever is in it.
@@ -99,7 +99,7 @@ def read_lines(path: Path = FIGURES) -> list[dict[str, Any]]:
 def fitted(lines: Sequence[Mapping[str, Any]]) -> Figures:
     """Figures by least squares, of the smaller batches on 1 and 2 servers."""
     of_kind = {line["kind"]: line for line in lines}
-    calls, lookup = of_kind["calls"], of_kind["look-up"]
+    calls, lookup = of_kind["calls"], of_kind["lookup"]
     steps = [
         line
         for line in lines

@@ -35,9 +35,9 @@ def figures_table(figures: scale.Figures) -> list[str]:
             (what, f"{_digits(getattr(figures, name), 3)} {unit}", f"`{name}`")
             for what, unit, name in (
                 ("a row of 32 with a slot", "bytes", "row_bytes"),
-                ("a server's look-up of an id", "ns", "lookup_ns"),
+                ("a server's lookup of an id", "ns", "lookup_ns"),
                 (
-                    "its look-up, gradient and update, with their bytes",
+                    "its lookup, gradient and update, with their bytes",
                     "ns",
                     "id_ns",
                 ),
@@ -93,17 +93,17 @@ def budget_table(figures: scale.Figures) -> list[str]:
                 f"calls, {_digits(figures.step_bytes / 1e6, 1)} of dense weights",
             ),
             (
-                "look-ups a second of a server's core",
+                "lookups a second of a server's core",
                 f"{_digits(1e3 / figures.lookup_ns, 3)} M",
                 "10^9 / `lookup_ns`",
             ),
             (
-                "look-ups and updates a second of it",
+                "lookups and updates a second of it",
                 f"{_digits(1e3 / figures.id_ns, 3)} M",
                 "10^9 / `id_ns`",
             ),
             (
-                "look-ups a second of all servers",
+                "lookups a second of all servers",
                 f"{_digits(p.lookups_per_second / 1e9, 3)} x 10^9",
                 f"{p.servers} x {load.server_cores} cores, over the load of "
                 "the busiest",
@@ -168,7 +168,7 @@ def spread_table(predictions: Sequence[scale.Prediction]) -> list[str]:
             "if equal ids were sent",
             "last answer late by, ms",
             "99th percentile",
-            "look-ups a second, 10^9",
+            "lookups a second, 10^9",
         ),
         [
             (

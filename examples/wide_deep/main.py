@@ -68,8 +68,8 @@ def run(options: types.SimpleNamespace) -> int:
         seed=options.seed,
     )
     tables = models.dynamic_tables(options.seed)
-    look_ups = models.dynamic_look_ups(schema, *tables)
-    model = models.wide_and_deep(schema, *look_ups, data.mean, data.variance)
+    lookups = models.dynamic_lookups(schema, *tables)
+    model = models.wide_and_deep(schema, *lookups, data.mean, data.variance)
     models.compile_model(model, options.learning_rate)
     speed = train(model, batches, data.train_examples, options)
 

@@ -16,13 +16,13 @@ HIDDEN_UNITS = (1024, 512, 256)
 _INITIAL_ACCUMULATOR = 1e-6
 
 # Name of an id slot -> ragged ids [B, None], to name -> pooled rows [B, dim].
-LookUp = Callable[[Mapping[str, keras.KerasTensor]], Mapping]
+Lookup = Callable[[Mapping[str, keras.KerasTensor]], Mapping]
 
 
 def wide_and_deep(
     schema: Schema,
-    deep: LookUp,
-    wide: LookUp,
+    deep: Lookup,
+    wide: Lookup,
     mean: Sequence[float],
     variance: Sequence[float],
 ) -> keras.Model:
@@ -107,12 +107,12 @@ def dynamic_tables(seed: int) -> tuple:
     )
 
 
-def dynamic_look_ups(schema: Schema, deep, wide) -> tuple[LookUp, LookUp]:
-    """The look-ups of `wide_and_deep` in dynamic tables."""
+def dynamic_lookups(schema: Schema, deep, wide) -> tuple[Lookup, Lookup]:
+    """The lookups of `wide_and_deep` in dynamic tables."""
     if not schema.sparse:
         return None, None
 
-    def look_up(table, names, combiner):
+    def lookup(table, names, combiner):
         # The name of a slot salts its ids, so that slots which number their
         # ids alike share a table without sharing rows.
         features = {
@@ -124,8 +124,8 @@ def dynamic_look_ups(schema: Schema, deep, wide) -> tuple[LookUp, LookUp]:
         )
 
     return (
-        look_up(deep, schema.names("sparse"), "mean"),
-        look_up(wide, wide_names(schema), "sum"),
+        lookup(deep, schema.names("sparse"), "mean"),
+        lookup(wide, wide_names(schema), "sum"),
     )
 
 

@@ -477,7 +477,7 @@ def is_onnx_export() -> bool:
 def model_that_is_called() -> keras.Model | None:
     """The outermost Keras model whose call is running.
 
-    What a look-up is a part of, and so its optimizer, is known to Keras alone.
+    What a lookup is a part of, and so its optimizer, is known to Keras alone.
     Without the private name there is none, and errors say less.
     """
     layer = getattr(_global("current_call_ctx"), "entry_layer", None)

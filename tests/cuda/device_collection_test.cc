@@ -229,7 +229,7 @@ class Comparison {
     ExpectOk(device.Unique(), what_);
     FindOnHost(host, insert);
     if (insert) InsertOnDevice(&device);
-    LookUp(host, device, insert, &outputs);
+    Lookup(host, device, insert, &outputs);
     if (insert) {
       Count(host, &device);
       SumGradients(host, device, outputs);
@@ -299,13 +299,13 @@ class Comparison {
     return tables;
   }
 
-  void LookUp(const CollectionBatch& host, const DeviceCollection& device,
+  void Lookup(const CollectionBatch& host, const DeviceCollection& device,
               bool insert, Outputs* outputs) {
-    host.LookUp(HostTables(), insert, outputs->host_row_data,
+    host.Lookup(HostTables(), insert, outputs->host_row_data,
                 outputs->host_winner_data, nullptr);
     for (size_t f = 0; f < batch_.features.size(); ++f) {
       const std::string what = what_ + ": feature " + std::to_string(f);
-      ExpectOk(device.LookUp(static_cast<int>(f), StoreOf(f),
+      ExpectOk(device.Lookup(static_cast<int>(f), StoreOf(f),
                              {DeviceMissing::Kind::kInitial, nullptr},
                              outputs->rows[f]->data(), outputs->winner_data[f]),
                what);
@@ -504,7 +504,7 @@ void TestParts(Random* random) {
         const DeviceBuffer<float> out(bags * kDim);
         if (status.ok()) {
           status =
-              device.LookUp(0, tables.device.get(), {}, out.data(), nullptr);
+              device.Lookup(0, tables.device.get(), {}, out.data(), nullptr);
         }
         REQUIRE_CUDA(cudaStreamSynchronize(tables.on.stream));
         rows[p] = status.ok() ? out.Download() : std::vector<float>();
@@ -512,7 +512,7 @@ void TestParts(Random* random) {
     }
     for (std::thread& caller : callers) caller.join();
     Expect(rows[0].size() == rows[2].size() && rows[1].size() == rows[2].size(),
-           "parts: look-ups");
+           "parts: lookups");
     if (rows[0].size() != rows[2].size()) continue;
     for (size_t i = 0; i < rows[0].size(); ++i) rows[0][i] += rows[1][i];
     Expect(Near(rows[0], rows[2], 1e-5f), "parts: partial sums add up");

@@ -160,7 +160,7 @@ def checkpoint(path):
 def saved_model(path):
     module = tf.Module()
     module.rows = trained().rows
-    module.look_up = tf.function(
+    module.lookup = tf.function(
         lambda ids: module.rows.lookup(ids),
         input_signature=[tf.TensorSpec([None], tf.int64)],
     )
@@ -168,7 +168,7 @@ def saved_model(path):
     loaded = tf.saved_model.load(str(path / "s"))
     ids = tf.constant([1, 2, 99], tf.int64)
     np.testing.assert_array_equal(
-        loaded.look_up(ids), trained().rows.lookup(ids)
+        loaded.lookup(ids), trained().rows.lookup(ids)
     )
 
 

@@ -341,18 +341,18 @@ def test_a_handle_made_again_is_of_the_same_table():
 
 
 def test_an_id_table_made_in_a_traced_function_lives_as_long_as_it():
-    def look_up(x):
+    def lookup(x):
         table = IdTable(["a", "b"])
         return table.lookup(tf.constant(["b", "z"])) + x
 
     def map_fn(x):
-        return tf.cond(x > 1, lambda: look_up(x), lambda: x + [0, 0])
+        return tf.cond(x > 1, lambda: lookup(x), lambda: x + [0, 0])
 
     dataset = tf.data.Dataset.range(3).map(map_fn)
     for _ in range(2):
         got = [ids.tolist() for ids in dataset.as_numpy_iterator()]
         assert got == [[0, 0], [1, 1], [3, 1]]
-    function = tf.function(look_up)
+    function = tf.function(lookup)
     for _ in range(2):
         assert function(tf.constant(5, tf.int64)).numpy().tolist() == [6, 4]
 
@@ -443,5 +443,5 @@ def test_layers_may_have_names_that_begin_with_an_underscore(name):
     model = keras.Model(ids, rows)
     model.compile(lodestar.optimizers.SGD(), "mse")
     model.fit(np.ones((2, 2), int), np.ones((2, 2)), verbose=0)
-    look_up = lodestar.layers.IdLookup(vocabulary=["a"], name=name)
-    assert int(look_up(tf.constant("a"))) == 1
+    lookup = lodestar.layers.IdLookup(vocabulary=["a"], name=name)
+    assert int(lookup(tf.constant("a"))) == 1

@@ -312,7 +312,7 @@ class EmbeddingVariable(TableVariable):
 
     @property
     def step(self) -> tf.Tensor:
-        """int64 scalar; training look-ups at one step see an id once.
+        """int64 scalar; training lookups at one step see an id once.
 
         By `MinCount(unit="occurrence")` they see it as often as it occurs. An
         optimizer's apply advances it by one, or to the optimizer's iterations
@@ -362,11 +362,11 @@ class EmbeddingVariable(TableVariable):
             combiner: `"sum"`, `"mean"` (sum(w x) / sum(w)), `"sqrtn"`
                 (sum(w x) / sqrt(sum w^2)), `"max"`, `"first"`, `"last"`, over
                 the innermost axis of `ids`. An empty bag gives zeros.
-            grow: False: a training look-up adds no ids.
-            count: False: a training look-up counts no sighting.
+            grow: False: a training lookup adds no ids.
+            count: False: a training lookup counts no sighting.
             padding_id: An id that reads zeros; in no row, bag or gradient.
             default_id: With a combiner: the id whose row an empty bag reads.
-            admit: In a training look-up, in place of `admission`. True: every
+            admit: In a training lookup, in place of `admission`. True: every
                 unseen id gets a row at once. False: none does; their sightings
                 are counted. None: as `admission` says.
 
@@ -401,7 +401,7 @@ class EmbeddingVariable(TableVariable):
         options = {**train, "admit": admit}
         if combiner is None:
             return map_flat(
-                lambda flat: self._look_up(
+                lambda flat: self._lookup(
                     feature,
                     collection_ops.FeatureInputs(flat, None, None),
                     **options,
@@ -410,9 +410,9 @@ class EmbeddingVariable(TableVariable):
             )
         bags = bags_lib.to_bags(ids, weights)
         inputs = collection_ops.FeatureInputs(*bags[:3])
-        return bags.restore(self._look_up(feature, inputs, **options))
+        return bags.restore(self._lookup(feature, inputs, **options))
 
-    def _look_up(
+    def _lookup(
         self,
         feature: collection_ops.FeatureAttrs,
         inputs: collection_ops.FeatureInputs,
@@ -454,7 +454,7 @@ class EmbeddingVariable(TableVariable):
             hook = tf.convert_to_tensor(self.value)
             return hook, tf.constant(self._missing_values), self._missing
         hook, missing_row = self._eager_constants
-        # Reading a variable costs as much as a small look-up.
+        # Reading a variable costs as much as a small lookup.
         if recorded:
             hook = tf.convert_to_tensor(self.value)
         return hook, missing_row, self._missing

@@ -1,4 +1,4 @@
-"""Look-ups in tables on GPUs: bags are pooled where their rows lie.
+"""Lookups in tables on GPUs: bags are pooled where their rows lie.
 
 Each GPU does one op for all that the features read of it, and gets its ids in
 one block. A table on one GPU pools bags there. Of one that is spread over
@@ -72,7 +72,7 @@ def features_by_device(
     return places
 
 
-def look_up(
+def lookup(
     tables: Sequence[Table],
     features: Sequence[FeatureAttrs],
     inputs: Sequence[FeatureInputs],

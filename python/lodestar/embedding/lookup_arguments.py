@@ -1,4 +1,4 @@
-"""Checks of what an embedding variable and its look-ups are given."""
+"""Checks of what an embedding variable and its lookups are given."""
 
 import os
 from typing import Any
@@ -100,7 +100,7 @@ def check_training(training: Any) -> None:
         return
     raise ValueError(
         f"`training`={training!r} is not a Python bool or None: whether a "
-        "look-up adds rows is part of the graph, not of its input."
+        "lookup adds rows is part of the graph, not of its input."
     )
 
 

@@ -1,4 +1,4 @@
-"""Look-ups in tables whose rows lie on several devices."""
+"""Lookups in tables whose rows lie on several devices."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 Table = Any
 
 
-def look_up(
+def lookup(
     tables: Sequence[Table],
     features: Sequence[FeatureAttrs],
     inputs: Sequence[FeatureInputs],
@@ -40,13 +40,13 @@ def look_up(
     found: dict[int, tf.Tensor] = {}
     on_gpus = gpu_lookup.taken(tables, features)
     others = sorted({*range(len(features))} - {*on_gpus})
-    for look_up_some, own, some_counters in (
-        (gpu_lookup.look_up, on_gpus, gpu_counters),
+    for lookup_some, own, some_counters in (
+        (gpu_lookup.lookup, on_gpus, gpu_counters),
         (_fetch_and_pool, others, counters),
     ):
         if own:
             used = sorted({features[f].table for f in own})
-            rows = look_up_some(
+            rows = lookup_some(
                 [tables[t] for t in used],
                 [
                     features[f]._replace(table=used.index(features[f].table))
@@ -194,7 +194,7 @@ def _default_rows(
 
 
 def _noticed(rows: tf.Tensor, table: Any, trains: bool) -> tf.Tensor:
-    """`rows`, whose gradient says that it comes to the look-up."""
+    """`rows`, whose gradient says that it comes to the lookup."""
 
     @tf.custom_gradient
     def identity(rows: tf.Tensor) -> Any:

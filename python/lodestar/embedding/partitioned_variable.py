@@ -30,9 +30,9 @@ from lodestar.ops.flat_values import map_flat
 class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
     """What `EmbeddingVariable(devices=...)` makes.
 
-    The row of an id lies on the device that a hash of the id names. A look-up
+    The row of an id lies on the device that a hash of the id names. A lookup
     sends each distinct id to its device once and gets a row back; bags are
-    pooled, and gradients of equal ids summed, where the look-up is. All
+    pooled, and gradients of equal ids summed, where the lookup is. All
     methods are those of EmbeddingVariable.
     """
 
@@ -95,7 +95,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
 
     @property
     def counts_occurrences(self) -> bool:
-        """Whether each occurrence of an id in a look-up is a sighting."""
+        """Whether each occurrence of an id in a lookup is a sighting."""
         return bool(self._attributes().get("count_occurrences"))
 
     def get_config(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]} devices={len(self._devices)}>"
 
-    def _look_up(
+    def _lookup(
         self,
         feature: collection_ops.FeatureAttrs,
         inputs: collection_ops.FeatureInputs,
@@ -118,7 +118,7 @@ class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
             or feature.combiner is not None
             or not on_gpu(self.parts[0].device)
         ):
-            return super()._look_up(feature, inputs, **options)
+            return super()._lookup(feature, inputs, **options)
         # All of it on that GPU: ids need not be made distinct here.
         (part,) = self.parts
         hook, _, missing = self.collection_inputs()

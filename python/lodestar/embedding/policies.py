@@ -47,8 +47,8 @@ class MinCount(_Policy):
     Args:
         n: At least 1, which admits every id.
         unit: What a sighting is, in the frequency of rows too. `"step"`: a step
-            sees an id once, however often and in however many look-ups it
-            occurs. `"occurrence"`: each occurrence of it in a look-up; one that
+            sees an id once, however often and in however many lookups it
+            occurs. `"occurrence"`: each occurrence of it in a lookup; one that
             occurs n times in a batch gets its row at once.
     """
 
@@ -148,7 +148,7 @@ class MaxAge(_Policy):
 class MaxRows(_Policy):
     """A hard cap: the table never holds more than `n` rows.
 
-    A look-up that brings new ids first evicts the rows with the smallest
+    A lookup that brings new ids first evicts the rows with the smallest
     (last-seen step, hash of the id), or (frequency, last-seen step, hash of the
     id), but none of this step; new ids that find no room even so are refused,
     those of the smallest hash first: they read as missing. `stats()` counts

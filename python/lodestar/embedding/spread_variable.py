@@ -14,19 +14,19 @@ from lodestar.ops.flat_values import flat_values, map_flat
 
 
 class SpreadEmbeddingVariable(EmbeddingVariable):
-    """An EmbeddingVariable whose look-ups fetch rows from where they lie."""
+    """An EmbeddingVariable whose lookups fetch rows from where they lie."""
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> EmbeddingVariable:
         return EmbeddingVariable(**config)
 
-    def _look_up(
+    def _lookup(
         self,
         feature: collection_ops.FeatureAttrs,
         inputs: collection_ops.FeatureInputs,
         **options: Any,
     ) -> tf.Tensor:
-        (rows,) = partitioned_lookup.look_up(
+        (rows,) = partitioned_lookup.lookup(
             [self], [feature], [inputs], **options
         )
         return rows

@@ -262,7 +262,7 @@ class TableVariable(SavedState, _private.Variable):
         self.claimed = False
         self.wrapper: Callable[[], Any] = _none  # that takes the gradients
         self.model: Callable[[], Any] = _none  # that looks rows up
-        self._recorded = False  # in a look-up
+        self._recorded = False  # in a lookup
         # Rows before an eager lookup that took a recording tape for training,
         # until an optimizer follows; whether one ever did, or a warning.
         self._rows_before: int | None = None
@@ -428,7 +428,7 @@ class TableVariable(SavedState, _private.Variable):
         self.wrapper = weakref.ref(wrapper)
 
     def record(self) -> None:
-        """Says that a gradient tape records a look-up.
+        """Says that a gradient tape records a lookup.
 
         Raises:
             RuntimeError: Keras's own optimizer and loss scaling wait for the

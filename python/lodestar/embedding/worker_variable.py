@@ -36,7 +36,7 @@ _EQUAL = (
 class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
     """What EmbeddingVariable is under a MultiWorkerMirroredStrategy.
 
-    Each process has the rows of the ids that a hash gives it. Look-ups and
+    Each process has the rows of the ids that a hash gives it. Lookups and
     `find` are those of all replicas together, in `strategy.run`; so are
     `export` and checkpoints, of the whole table, which all workers call. What
     else reads or removes rows does it to those of this process.

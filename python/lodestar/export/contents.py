@@ -20,7 +20,7 @@ class ModelContents(NamedTuple):
         tables: Name -> embedding variable. Where several have one name, the
             later ones get `_1`, `_2`, ... behind it.
         id_tables: The same of id tables.
-        resources: Other resources, such as the look-up tables of Keras's own
+        resources: Other resources, such as the lookup tables of Keras's own
             layers.
         weights: The dense weights.
         state: Other variables: of random numbers and of metrics.

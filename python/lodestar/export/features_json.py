@@ -14,7 +14,7 @@ from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.export import signatures
 from lodestar.export.contents import ModelContents
 from lodestar.export.signatures import PlainTensors, Specs
-from lodestar.export.traces import LookUpCall, RowsSignature, SeenLookUp
+from lodestar.export.traces import LookupCall, RowsSignature, SeenLookup
 from lodestar.ragged import LoDTensor
 from lodestar.version import __version__
 
@@ -67,7 +67,7 @@ def describe(
     plain: PlainTensors,
     outputs: Mapping[str, Any],
     contents: ModelContents,
-    lookups: Sequence[SeenLookUp],
+    lookups: Sequence[SeenLookup],
     rows: RowsSignature | None = None,
     *,
     inputs_given: bool = False,
@@ -182,10 +182,10 @@ def rows_plain_tensors_of(document: Mapping[str, Any]) -> PlainTensors:
     return signatures.plain_tensors(specs_of(document), "ragged")
 
 
-def rows_of(document: Mapping[str, Any]) -> dict[str, LookUpCall]:
-    """Argument of `from_rows` -> the look-up whose rows it takes."""
+def rows_of(document: Mapping[str, Any]) -> dict[str, LookupCall]:
+    """Argument of `from_rows` -> the lookup whose rows it takes."""
     return {
-        entry["name"]: LookUpCall(
+        entry["name"]: LookupCall(
             entry["layer"], entry["feature"], entry["call"]
         )
         for entry in document["signatures"]["from_rows"]["arguments"]
@@ -210,8 +210,8 @@ def _input(name: str, spec: tf.TypeSpec) -> dict[str, Any]:
 def _arguments(
     specs: Mapping[str, tf.TensorSpec],
     plain: PlainTensors,
-    rows: Mapping[str, LookUpCall],
-    row_inputs: Mapping[LookUpCall, list[str] | None],
+    rows: Mapping[str, LookupCall],
+    row_inputs: Mapping[LookupCall, list[str] | None],
 ) -> list[dict[str, Any]]:
     entries = []
     for name, spec in specs.items():
@@ -246,7 +246,7 @@ def _output(name: str, output: Any) -> dict[str, Any]:
 
 
 def _table(
-    key: str, table: EmbeddingVariable, lookups: Sequence[SeenLookUp]
+    key: str, table: EmbeddingVariable, lookups: Sequence[SeenLookup]
 ) -> dict[str, Any]:
     config = table.get_config()
     default_row = config["default_row"]

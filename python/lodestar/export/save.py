@@ -89,7 +89,7 @@ def save(
     Raises:
         ValueError: Another `signature`; the inputs are not known, or one has
             no such form; `padding_id` is missing, or not of an input's type;
-            `from_rows` of a model whose look-ups do not all give dense rows;
+            `from_rows` of a model whose lookups do not all give dense rows;
             the model trains a table even where `training` is False.
     """
     check_choice("signature", signature, signatures.SIGNATURES)

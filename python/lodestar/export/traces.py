@@ -15,16 +15,16 @@ from lodestar.export.signatures import (
     named_outputs,
 )
 from lodestar.layers.feature import Feature
-from lodestar.layers.lookup_observer import LookUp, observe_lookups
+from lodestar.layers.lookup_observer import Lookup, observe_lookups
 
 
-class LookUpCall(NamedTuple):
-    """Which look-up of a model it is.
+class LookupCall(NamedTuple):
+    """Which lookup of a model it is.
 
     Attributes:
         layer: Name of the layer.
         feature: Name of the feature; None for a layer that has but one.
-        call: How many look-ups of that layer and feature came before it.
+        call: How many lookups of that layer and feature came before it.
     """
 
     layer: str
@@ -32,8 +32,8 @@ class LookUpCall(NamedTuple):
     call: int
 
 
-class SeenLookUp(NamedTuple):
-    """A look-up in a graph.
+class SeenLookup(NamedTuple):
+    """A lookup in a graph.
 
     Attributes:
         at: Which it is.
@@ -42,38 +42,38 @@ class SeenLookUp(NamedTuple):
             that cannot be told.
     """
 
-    at: LookUpCall
+    at: LookupCall
     feature: Feature
     inputs: list[str] | None
 
 
 class RowsSignature(NamedTuple):
-    """A model behind its look-ups.
+    """A model behind its lookups.
 
     Attributes:
         function: Takes rows, and such inputs as the outputs depend on.
-        rows: Argument -> the look-up whose rows it takes.
+        rows: Argument -> the lookup whose rows it takes.
         specs: Argument -> type, of rows and inputs.
         plain: What the inputs are as plain tensors.
     """
 
     function: Any
-    rows: dict[str, LookUpCall]
+    rows: dict[str, LookupCall]
     specs: dict[str, tf.TensorSpec]
     plain: PlainTensors
 
 
 class CallCounter:
-    """Numbers the look-ups of one call of a model, in their order."""
+    """Numbers the lookups of one call of a model, in their order."""
 
     def __init__(self) -> None:
         self._calls: Counter[tuple[str, str | None]] = Counter()
 
-    def next(self, lookup: LookUp) -> LookUpCall:
-        """Which look-up the next one is."""
+    def next(self, lookup: Lookup) -> LookupCall:
+        """Which lookup the next one is."""
         key = lookup.layer.name, lookup.name
         self._calls[key] += 1
-        return LookUpCall(*key, self._calls[key] - 1)
+        return LookupCall(*key, self._calls[key] - 1)
 
 
 def served(model: keras.Model, inputs: ModelInputs) -> Callable[..., Any]:
@@ -87,7 +87,7 @@ def served(model: keras.Model, inputs: ModelInputs) -> Callable[..., Any]:
 
 def trace_serve(
     model: keras.Model, inputs: ModelInputs
-) -> tuple[tf.types.experimental.PolymorphicFunction, list[SeenLookUp]]:
+) -> tuple[tf.types.experimental.PolymorphicFunction, list[SeenLookup]]:
     """The model as a traced function, and what it looks up, in order.
 
     Raises:
@@ -115,7 +115,7 @@ def trace_serve(
         for placeholder, name in zip(concrete.inputs, names, strict=False)
     }
     return serve, [
-        SeenLookUp(at, lookup.feature, _sources(lookup.ids, concrete, sources))
+        SeenLookup(at, lookup.feature, _sources(lookup.ids, concrete, sources))
         for at, lookup in seen
     ]
 
@@ -144,7 +144,7 @@ def trace_from_rows(
             or not through a layer, or has an output that is no dense tensor.
     """
     calls = CallCounter()
-    rows: list[tuple[LookUpCall, tf.Tensor]] = []
+    rows: list[tuple[LookupCall, tf.Tensor]] = []
     given: dict[str, tf.Tensor] = {}
     outputs: dict[str, Any] = {}
     refused: list[str] = []
@@ -220,13 +220,13 @@ def _why_no_rows(rows: Any, given: Mapping[str, tf.Tensor]) -> str | None:
     return None
 
 
-def _text(at: LookUpCall) -> str:
+def _text(at: LookupCall) -> str:
     if at.feature is None:
         return f"the layer {at.layer!r}"
     return f"the feature {at.feature!r} of the layer {at.layer!r}"
 
 
-def _row_name(at: LookUpCall) -> str:
+def _row_name(at: LookupCall) -> str:
     name = at.layer if at.feature is None else at.feature
     return name if at.call == 0 else f"{name}_{at.call}"
 

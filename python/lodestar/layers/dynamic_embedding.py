@@ -19,7 +19,7 @@ from lodestar.embedding.lookup_arguments import (
 )
 from lodestar.layers import ragged_rows  # noqa: F401  # for its errors
 from lodestar.layers.feature import Feature, deserialize_table, serialize_table
-from lodestar.layers.lookup_observer import LookUp, observed
+from lodestar.layers.lookup_observer import Lookup, observed
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
 
@@ -256,7 +256,7 @@ class DynamicEmbedding(TableLayer):
             padding_id=feature.table_id(feature.padding_id),
             default_id=feature.table_id(feature.default_id),
         )
-        rows = observed(LookUp(self, None, feature, ids, rows))
+        rows = observed(Lookup(self, None, feature, ids, rows))
         return tf.cast(rows, self.compute_dtype)
 
     def compute_output_spec(

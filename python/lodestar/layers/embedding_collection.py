@@ -29,7 +29,7 @@ from lodestar.layers.dynamic_embedding import (
 )
 from lodestar.layers.feature import Feature, deserialize_table, serialize_table
 from lodestar.layers.lookup_counters import LookupCounters
-from lodestar.layers.lookup_observer import LookUp, observed
+from lodestar.layers.lookup_observer import Lookup, observed
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
 from lodestar.ops import embedding_collection_ops as collection_ops
@@ -243,7 +243,7 @@ class EmbeddingCollection(TableLayer):
         ]
         rows: dict[int, tf.Tensor] = {}
         for lookup, counters in zip(self._lookups, self._counters, strict=True):
-            found = self._look_up(
+            found = self._lookup(
                 lookup,
                 counters,
                 [batches[f].inputs for f in lookup.features],
@@ -254,12 +254,12 @@ class EmbeddingCollection(TableLayer):
         for f, (name, feature) in enumerate(self._features):
             batch, part = batches[f], rows[f]
             restored = observed(
-                LookUp(self, name, feature, inputs[name], batch.restore(part))
+                Lookup(self, name, feature, inputs[name], batch.restore(part))
             )
             results[name] = tf.cast(restored, self.compute_dtype)
         return results
 
-    def _look_up(
+    def _lookup(
         self,
         lookup: "_Lookup",
         counters: tuple["_Counters", ...],
@@ -277,7 +277,7 @@ class EmbeddingCollection(TableLayer):
         options["counters"] = handles.pop(None, None)
         if lookup.on_devices:
             options["gpu_counters"] = handles or None
-            return partitioned_lookup.look_up(
+            return partitioned_lookup.lookup(
                 tables, lookup.attrs, inputs, **options
             )
         hooks, missing_rows, missing = zip(
@@ -304,7 +304,7 @@ class EmbeddingCollection(TableLayer):
 
         Returns:
             name -> ids (padding included, what `max_length` left out not),
-            padding; unique (distinct ids of each look-up, summed); hits and
+            padding; unique (distinct ids of each lookup, summed); hits and
             misses (ids that had a row before, and those that had none);
             unique_ratio = unique / (ids - padding), padding_share =
             padding / ids, each 0 where nothing was looked up.
@@ -493,7 +493,7 @@ class _Counters(NamedTuple):
 def _counters(
     lookup: _Lookup, tables: tuple[EmbeddingVariable, ...]
 ) -> tuple[_Counters, ...]:
-    """Those of a look-up's features: one on each GPU, one on the CPU."""
+    """Those of a lookup's features: one on each GPU, one on the CPU."""
     own = [tables[t] for t in lookup.tables]
     places: dict[str | None, list[int]] = {}
     others = [*range(len(lookup.features))]
@@ -501,7 +501,7 @@ def _counters(
         places.update(gpu_lookup.features_by_device(own, lookup.attrs))
         on_gpus = {*gpu_lookup.taken(own, lookup.attrs)}
         others = [f for f in others if f not in on_gpus]
-    # Workers of servers, where look-ups are, cannot reach any.
+    # Workers of servers, where lookups are, cannot reach any.
     if others and not (lookup.on_devices and strategies.servers()):
         places[None] = others
     return tuple(

@@ -9,7 +9,7 @@ _COUNTS = ("ids", "padding", "unique", "hits")
 
 
 class LookupCounters(SharedResource):
-    """Counts training look-ups of each feature; from 0 where loaded or copied.
+    """Counts training lookups of each feature; from 0 where loaded or copied.
 
     Args:
         num_features: How many there are.

@@ -10,8 +10,8 @@ import keras
 from lodestar.layers.feature import Feature
 
 
-class LookUp(NamedTuple):
-    """One look-up of a layer.
+class Lookup(NamedTuple):
+    """One lookup of a layer.
 
     Attributes:
         layer: The DynamicEmbedding or EmbeddingCollection.
@@ -34,8 +34,8 @@ _observers: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar(
 
 
 @contextlib.contextmanager
-def observe_lookups(observer: Callable[[LookUp], Any]) -> Iterator[None]:
-    """Within, `observer` gets each look-up of a layer and gives its rows."""
+def observe_lookups(observer: Callable[[Lookup], Any]) -> Iterator[None]:
+    """Within, `observer` gets each lookup of a layer and gives its rows."""
     token = _observers.set((*_observers.get(), observer))
     try:
         yield
@@ -43,7 +43,7 @@ def observe_lookups(observer: Callable[[LookUp], Any]) -> Iterator[None]:
         _observers.reset(token)
 
 
-def observed(lookup: LookUp) -> Any:
+def observed(lookup: Lookup) -> Any:
     """The rows of `lookup`, or what observers gave in their place."""
     for observer in _observers.get():
         lookup = lookup._replace(rows=observer(lookup))

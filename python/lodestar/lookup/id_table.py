@@ -23,7 +23,7 @@ from lodestar.ops.flat_values import map_flat
 
 
 def _name_scope(name: str | None) -> contextlib.AbstractContextManager[None]:
-    """The scope of a look-up's `name`; None: that which is there."""
+    """The scope of a lookup's `name`; None: that which is there."""
     return contextlib.nullcontext() if name is None else tf.name_scope(name)
 
 

@@ -1,4 +1,4 @@
-"""The look-up of bags, and of many features at once, and its gradient.
+"""The lookup of bags, and of many features at once, and its gradient.
 
 The gradient with respect to a table's hook is one `tf.IndexedSlices` over the
 ids of all its features, made as `lodestar.ops.embedding_ops` says.
@@ -312,7 +312,7 @@ def weights_gradient_gradient(
     grads: Sequence[tf.Tensor],
     find: Callable[[int, tf.Tensor, tf.Tensor], tf.Tensor],
 ) -> list[tf.Tensor | tf.IndexedSlices | None]:
-    """Of the gradient of weights by plain TensorFlow ops, as of a look-up in one table.
+    """Of the gradient of weights by plain TensorFlow ops, as of a lookup in one table.
 
     Args:
         op: The op that makes it.

@@ -1,17 +1,17 @@
-"""Look-ups of a row for each id and their registered gradients.
+"""Lookups of a row for each id and their registered gradients.
 
-The gradient of a look-up with respect to its `hook` (`[0, D]`, of the table's
+The gradient of a lookup with respect to its `hook` (`[0, D]`, of the table's
 dtype) is
 `tf.IndexedSlices(values=[U, D], indices=[U] ids, dense_shape=[-1, D])`:
 
-- The indices are ids, so that slices of several look-ups can be concatenated.
+- The indices are ids, so that slices of several lookups can be concatenated.
 - `dense_shape` is int32 because the empty slices that `tf.cond` makes for the
   branch not taken carry int32, and -1 so that any attempt to make the gradient
   dense fails instead of allocating 2^63 rows.
 - The values are of the hook's dtype, as TensorFlow and Keras expect. Of 16
   bits, they are summed as float32 and rounded once.
 - Every component is made by an op of the backward graph: TensorFlow refuses a
-  forward tensor where the look-up ran in an inner `tf.function`.
+  forward tensor where the lookup ran in an inner `tf.function`.
 """
 
 import contextlib
@@ -164,7 +164,7 @@ def on_cpu() -> contextlib.AbstractContextManager[None]:
 
 
 def on_cpu_in_graphs() -> contextlib.AbstractContextManager[None]:
-    """Around look-ups in the memory of the host: says so to `beside`.
+    """Around lookups in the memory of the host: says so to `beside`.
 
     In a graph it knows of an op what the scopes around it ask for, which may be
     a GPU. Eagerly it knows where the op ran.

@@ -1,4 +1,4 @@
-"""Look-ups in tables whose rows lie in several places.
+"""Lookups in tables whose rows lie in several places.
 
 Whoever pools makes the ids distinct (`unique_features`), shares them out to the
 parts of the table (`partition`), fetches a row for each, puts the rows in the
@@ -39,7 +39,7 @@ def unique_features(
         out, -1 for padding.
 
     Raises:
-        tf.errors.InvalidArgumentError: As in a look-up, naming the feature.
+        tf.errors.InvalidArgumentError: As in a lookup, naming the feature.
     """
     unique = gen_ops.lodestar_embedding_collection_unique(
         T=num_tables,
@@ -112,7 +112,7 @@ def pool_features(
 
     Args:
         hooks: T `[0, D]`, each of its table's dtype. Their gradients are
-            `tf.IndexedSlices` over unique_ids, as those of a look-up.
+            `tf.IndexedSlices` over unique_ids, as those of a lookup.
         rows: T `[U, D]` of the tables' dtypes, one for each of unique_ids; no
             gradient goes to them.
         unique_ids: T int64 `[U]`, as `unique_features` gave them.
@@ -123,10 +123,10 @@ def pool_features(
             `[D]` that an empty bag reads; no gradient goes to them.
 
     Returns:
-        F tensors, to the bit what a look-up of such rows gives.
+        F tensors, to the bit what a lookup of such rows gives.
 
     Raises:
-        tf.errors.InvalidArgumentError: As in a look-up, naming the feature; a
+        tf.errors.InvalidArgumentError: As in a lookup, naming the feature; a
             shape does not fit; a position is not in [-1, U).
     """
     return gen_ops.lodestar_embedding_collection_pool(
@@ -158,7 +158,7 @@ def partition_bags(
         weighted, add up to what the feature reads; padding is in the first.
 
     Raises:
-        tf.errors.InvalidArgumentError: As in a look-up, naming the feature.
+        tf.errors.InvalidArgumentError: As in a lookup, naming the feature.
     """
     shared = gen_ops.lodestar_embedding_collection_partition_bags(
         T=1 + max(f.table for f in features),

@@ -2,7 +2,7 @@
 
 Keras and TensorFlow leave a variable that they do not find untrained without a
 word, and there is no gradient of it to miss. What can be seen is a backward
-pass that comes to a look-up made in training (it does not behind
+pass that comes to a lookup made in training (it does not behind
 `tf.stop_gradient`), and that nothing has ever asked for the table's
 gradient.
 """
@@ -78,13 +78,13 @@ _EAGER = _Eager()
 
 
 def record(table: Any) -> None:
-    """Says that there may be look-ups of the table."""
+    """Says that there may be lookups of the table."""
     if table.devices is None:
         _by_handle[id(table.resource_handle)] = table
 
 
 def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
-    """Says that a backward pass comes to a look-up, `op`, of some tables.
+    """Says that a backward pass comes to a lookup, `op`, of some tables.
 
     Raises:
         RuntimeError: The step that it is in would lose the gradient.
@@ -95,11 +95,11 @@ def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
 
 
 def reach_tables(tables: Sequence[Any], trains: bool = True) -> None:
-    """Says that a backward pass comes to a look-up in some tables.
+    """Says that a backward pass comes to a lookup in some tables.
 
     Args:
         tables: The tables that are looked up.
-        trains: Whether it is a training look-up.
+        trains: Whether it is a training lookup.
 
     Raises:
         RuntimeError: As `reach`.

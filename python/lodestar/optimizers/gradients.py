@@ -1,6 +1,6 @@
 """Arithmetic on gradients that may be sparse over ids.
 
-Look-ups of one table in one step give slices in which an id can occur several
+Lookups of one table in one step give slices in which an id can occur several
 times. Its gradient is their sum, so norms are taken after merging: the norm of
 the unmerged slices is another number.
 """

@@ -71,7 +71,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         elif not self.built:
             self.build(list(variables))
         gradients_lib.check_one_each(grads, variables)
-        # Replicas go on in other threads, which came to no look-up.
+        # Replicas go on in other threads, which came to no lookup.
         lost_gradients.check(
             self.inner_optimizer,
             [v if as_table(v) is None else as_table(v) for v in variables],

@@ -150,7 +150,7 @@ Batch Plain(const CollectionFeature& feature, const Batch& batch) {
   return plain;
 }
 
-// One feature by the functions of single look-ups.
+// One feature by the functions of single lookups.
 struct Single {
   Single(const CollectionFeature& feature, const Batch& batch)
       : plain(Plain(feature, batch)), positions(plain.ids.size()) {
@@ -172,7 +172,7 @@ struct Single {
   }
   Single(const Single&) = delete;
 
-  std::vector<float> LookUp(EmbeddingStore* store, bool insert,
+  std::vector<float> Lookup(EmbeddingStore* store, bool insert,
                             std::vector<int64_t>* winners) const {
     std::vector<RowRef> refs(unique.size());
     EXPECT_TRUE(
@@ -192,7 +192,7 @@ struct Single {
   Bags bags;
 };
 
-// A look-up of all features together.
+// A lookup of all features together.
 struct Together {
   // default_rows: of features whose tables' rows were fetched.
   explicit Together(const std::vector<CollectionFeature>& features,
@@ -225,7 +225,7 @@ struct Together {
     EXPECT_TRUE(batch.Deduplicate(&unique, spans, parallel).ok());
   }
 
-  void LookUp(const std::vector<EmbeddingStore*>& stores, bool insert,
+  void Lookup(const std::vector<EmbeddingStore*>& stores, bool insert,
               bool found) {
     std::vector<CollectionBatch::Table> tables(kNumTables);
     std::vector<std::vector<RowRef>> refs(kNumTables);
@@ -242,17 +242,17 @@ struct Together {
       tables[t].refs = refs[t];
       tables[t].positions = positions[t];
     }
-    LookUp(tables, found);
+    Lookup(tables, found);
   }
 
-  void LookUp(const std::vector<CollectionBatch::Table>& tables, bool found) {
+  void Lookup(const std::vector<CollectionBatch::Table>& tables, bool found) {
     std::vector<void*> outputs;
     std::vector<int64_t*> winner_outputs;
     for (size_t f = 0; f < rows.size(); ++f) {
       outputs.push_back(rows[f].data());
       winner_outputs.push_back(max[f] ? winners[f].data() : nullptr);
     }
-    batch.LookUp(tables, found, outputs, winner_outputs, parallel);
+    batch.Lookup(tables, found, outputs, winner_outputs, parallel);
   }
 
   std::vector<FeatureTensors> tensors;
@@ -292,12 +292,12 @@ TEST_P(EmbeddingCollectionTest, EqualsFeaturesOneByOne) {
         Together together(features_, batches_,
                           found ? Ids::kByTable : Ids::kRead, parallel);
         if (found) together.Deduplicate();
-        together.LookUp(stores.pointers, insert, found);
+        together.Lookup(stores.pointers, insert, found);
         for (size_t f = 0; f < features_.size(); ++f) {
           const Single single(features_[f], batches_[f]);
           std::vector<int64_t> winners;
           EXPECT_EQ(together.rows[f],
-                    single.LookUp(others.pointers[features_[f].table], insert,
+                    single.Lookup(others.pointers[features_[f].table], insert,
                                   &winners))
               << features_[f].name;
           if (together.max[f]) {
@@ -349,7 +349,7 @@ TEST_P(EmbeddingCollectionTest, SumsGradientsOverTheFeaturesOfATable) {
     Stores stores;
     Together forward(features_, batches_, Ids::kByTable, parallel);
     forward.Deduplicate();
-    forward.LookUp(stores.pointers, true, true);
+    forward.Lookup(stores.pointers, true, true);
     std::mt19937_64 rng(3);
     std::vector<std::vector<float>> gradients;
     std::vector<const void*> gradient_data;
@@ -417,7 +417,7 @@ TEST_P(EmbeddingCollectionTest, WeightGradientsEqualDifferences) {
   Stores stores;
   Together known(features_, batches_, Ids::kByTable, nullptr);
   known.Deduplicate();
-  known.LookUp(stores.pointers, true, true);
+  known.Lookup(stores.pointers, true, true);
   std::vector<CollectionBatch::Table> tables(kNumTables);
   for (int t = 0; t < kNumTables; ++t) tables[t].store = stores.pointers[t];
   std::vector<std::vector<float>> gradients;
@@ -442,11 +442,11 @@ TEST_P(EmbeddingCollectionTest, WeightGradientsEqualDifferences) {
   const auto loss = [&](size_t f, size_t i, float step) {
     std::vector<Batch> changed = batches_;
     changed[f].weights[i] += step;
-    Together look_up(features_, changed, Ids::kRead, nullptr);
-    look_up.LookUp(stores.pointers, false, false);
+    Together lookup(features_, changed, Ids::kRead, nullptr);
+    lookup.Lookup(stores.pointers, false, false);
     double sum = 0;
     for (size_t k = 0; k < gradients[f].size(); ++k) {
-      sum += gradients[f][k] * look_up.rows[f][k];
+      sum += gradients[f][k] * lookup.rows[f][k];
     }
     return sum;
   };
@@ -468,7 +468,7 @@ TEST_P(EmbeddingCollectionTest, FetchedRowsAreAsThoseOfAStore) {
   Stores stores;
   Together near(features_, batches_, Ids::kByTable, nullptr);
   near.Deduplicate();
-  near.LookUp(stores.pointers, true, true);
+  near.Lookup(stores.pointers, true, true);
   const auto fetch = [&](int t, const std::vector<int64_t>& ids) {
     std::vector<float> rows(ids.size() * kDims[t]);
     stores.pointers[t]->Find(ids, nullptr, Missing(), rows.data(), nullptr,
@@ -492,7 +492,7 @@ TEST_P(EmbeddingCollectionTest, FetchedRowsAreAsThoseOfAStore) {
   }
   const ParallelFor threads = Threads();
   Together far(features_, batches_, Ids::kRead, &threads, default_rows);
-  far.LookUp(tables, false);
+  far.Lookup(tables, false);
   EXPECT_EQ(far.rows, near.rows);
   EXPECT_EQ(far.winners, near.winners);
 
@@ -524,11 +524,11 @@ TEST_P(EmbeddingCollectionTest, CountsByFeature) {
   Stores stores;
   Together first(features_, batches_, Ids::kByTable, nullptr);
   first.Deduplicate();
-  first.LookUp(stores.pointers, true, true);
+  first.Lookup(stores.pointers, true, true);
   stores.pointers[0]->Clear().ok();
   Together second(features_, batches_, Ids::kByTable, nullptr);
   second.Deduplicate();
-  second.LookUp(stores.pointers, true, true);
+  second.Lookup(stores.pointers, true, true);
   CollectionBatch::Tally tally;
   std::vector<int64_t> num_unique;
   for (const auto& ids : second.unique) num_unique.push_back(ids.size());
@@ -640,13 +640,13 @@ TEST(EmbeddingCollectionBagsTest, AsManyIdsAsBagsMayBeTwoAndNone) {
   const std::vector<Batch> batches = {none_first, two_first};
   Together together(features, batches, Ids::kByTable, nullptr);
   together.Deduplicate();
-  together.LookUp(stores.pointers, true, true);
+  together.Lookup(stores.pointers, true, true);
   Stores others;
   for (int f = 0; f < 2; ++f) {
     const Single single(features[f], batches[f]);
     std::vector<int64_t> winners;
     EXPECT_EQ(together.rows[f],
-              single.LookUp(others.pointers[f], true, &winners));
+              single.Lookup(others.pointers[f], true, &winners));
   }
 }
 

@@ -47,7 +47,7 @@ TEST(EmbeddingPoliciesTest, TheNthStepThatSeesAnIdMakesItsRow) {
   EXPECT_EQ(Export(*store).frequencies, (std::vector<int64_t>{3}));
 }
 
-// Sees a batch of ids that may repeat, as a look-up does.
+// Sees a batch of ids that may repeat, as a lookup does.
 void SeeBatch(EmbeddingStore* store, const std::vector<int64_t>& batch,
               Admit admit = Admit::kByPolicy, bool count = true,
               const ParallelFor* parallel = nullptr) {
@@ -113,7 +113,7 @@ TEST(EmbeddingPoliciesTest, FrequenciesByOccurrenceStopAtTheirMost) {
   EXPECT_EQ(CountOccurrences(positions, 3), (std::vector<uint32_t>{1, 3, 0}));
 }
 
-TEST(EmbeddingPoliciesTest, ALookUpMayAdmitAllOrNone) {
+TEST(EmbeddingPoliciesTest, ALookupMayAdmitAllOrNone) {
   for (const TablePolicies& policies : {MinCount(2), CountingBloom(2, 5000)}) {
     auto store = MakeStore(policies);
     SeeBatch(store.get(), {7, 7}, Admit::kNone);

@@ -1,4 +1,4 @@
-// Pooled look-ups of wide rows on threads of a small stack, and without memory.
+// Pooled lookups of wide rows on threads of a small stack, and without memory.
 
 #include <gtest/gtest.h>
 
@@ -100,7 +100,7 @@ TEST_P(RowRoomTest, WeightsOfWideRowsGetGradientsOnSmallStacks) {
   }
 }
 
-// A look-up that has made rows may not fail any more.
+// A lookup that has made rows may not fail any more.
 TEST_P(RowRoomTest, WideRowsArePooledWhereNoMemoryIsLeft) {
   const int dim = kDims[2];
   const auto store = MakeStore(dim);

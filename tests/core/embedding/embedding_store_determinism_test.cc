@@ -217,7 +217,7 @@ TEST(EmbeddingStoreDeterminismTest, SoAreAdmissionAndEviction) {
   }
 }
 
-// One look-up or many, growth by one call or by thousands, other rows that came
+// One lookup or many, growth by one call or by thousands, other rows that came
 // and went before: none of it shows.
 TEST(EmbeddingStoreDeterminismTest, HowATableGrewDoesNotShow) {
   std::vector<int64_t> ids(50000);

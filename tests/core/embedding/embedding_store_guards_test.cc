@@ -122,7 +122,7 @@ void ExpectOneSightingAStep(const TablePolicies& policies) {
   }
 }
 
-// An id is counted once a step, however many look-ups it is in.
+// An id is counted once a step, however many lookups it is in.
 TEST(EmbeddingStoreGuardsTest, SightingSet) {
   ExpectOneSightingAStep(TablePolicies());
 }

@@ -130,7 +130,7 @@ void ExportAndCheck(EmbeddingStore* store, EmbeddingRows* rows) {
   Remove(store, full);
 }
 
-// Reads, training look-ups, updates, assignments, removals, evictions, exports,
+// Reads, training lookups, updates, assignments, removals, evictions, exports,
 // imports, clears and compactions: no row that is read or exported is half of
 // one thing and half of another, and a cap is never passed.
 void RowsAreWhole(int dim, double share,

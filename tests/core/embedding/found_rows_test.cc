@@ -90,7 +90,7 @@ Status Update(EmbeddingStore* store, const std::vector<int64_t>& ids,
                       create, -1, parallel, refs);
 }
 
-// All that may come between a look-up and its update.
+// All that may come between a lookup and its update.
 void Disturb(EmbeddingStore* store, const std::vector<int64_t>& ids,
              uint64_t seed) {
   std::mt19937_64 rng(seed);

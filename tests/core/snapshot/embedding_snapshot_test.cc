@@ -471,7 +471,7 @@ TEST(EmbeddingSnapshotTest, ImagesAreBounded) {
   };
   ASSERT_TRUE(gate.Run([](auto call) { call(); }, step, [] {}).ok());
   EXPECT_FALSE(entered);
-  // Look-ups do not wait.
+  // Lookups do not wait.
   See(store.get(), Range(0, 10));
   TableContent content;
   SaveInto(snapshot.get(), &content);

@@ -162,7 +162,7 @@ TEST(SnapshotDeltaTest, AFileThatChangesOnceItIsCheckedIsRefused) {
 
 // Rows hold one number each: none is ever half of one delta and half of
 // another, none that stays is ever missing, and none goes back.
-TEST(SnapshotDeltaTest, LookUpsGoOnWhileRowsSwitch) {
+TEST(SnapshotDeltaTest, LookupsGoOnWhileRowsSwitch) {
   constexpr int64_t kIds = 32;
   constexpr int kDeltas = 300;
   // It takes a while to write a row.

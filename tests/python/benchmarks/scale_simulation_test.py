@@ -140,7 +140,7 @@ MEASURED = [
         "slow_ms": 5.0,
         "ps_cpu": 50e-6,
     },
-    {"kind": "look-up", "distinct": 20_000, "ps_cpu": 50e-6 + 2e-3},
+    {"kind": "lookup", "distinct": 20_000, "ps_cpu": 50e-6 + 2e-3},
     {"kind": "row", "dim": 32, "row_bytes": 300.0},
     *(
         step_line(servers, *batch)

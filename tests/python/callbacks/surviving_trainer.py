@@ -101,7 +101,7 @@ def state(m):
         if as_table(v) is None and id(v) not in metrics
     ]
     table = m.get_layer("user").table.export_all()
-    del table["counters"]  # of look-ups; those that were lost count, too
+    del table["counters"]  # of lookups; those that were lost count, too
     return variables + [
         repr(np.array(t.numpy()).tolist())
         if t.dtype == tf.string

@@ -44,7 +44,7 @@ POLICIES = [
 
 
 def train(num_shards, policies):
-    """Look-ups, bags, gradients, removals and assignments, all seeded."""
+    """Lookups, bags, gradients, removals and assignments, all seeded."""
     table = lodestar.EmbeddingVariable(
         DIM,
         embeddings_initializer="normal",

@@ -253,11 +253,11 @@ def test_graph_with_unknown_shapes():
     t = table()
 
     @tf.function(input_signature=[tf.TensorSpec(None, tf.int64)])
-    def look_up(ids):
+    def lookup(ids):
         return t.lookup(ids, training=True)
 
-    assert look_up([[1, 2]]).shape == (1, 2, 3)
-    assert look_up(3).shape == (3,)
+    assert lookup([[1, 2]]).shape == (1, 2, 3)
+    assert lookup(3).shape == (3,)
     assert int(t.size()) == 3
     known = tf.function(lambda x: t.lookup(x)).get_concrete_function(
         tf.TensorSpec([None, 4], tf.int64)
@@ -311,7 +311,7 @@ def test_stats():
     assert stats["slot_bytes"] == 0
 
 
-def test_look_ups_that_only_read_are_counted():
+def test_lookups_that_only_read_are_counted():
     t = table()
     t.lookup([1, 2], training=True)
     before = t.stats()
@@ -373,7 +373,7 @@ def test_saved_module_reads_the_table_and_stays_apart(tmp_path):
     module = tf.Module()
     module.table = table(default_row=[7.0, 8.0, 9.0])
     want = module.table.lookup([1, 2], training=True).numpy()
-    module.look_up = tf.function(
+    module.lookup = tf.function(
         lambda ids: module.table.lookup(ids),
         input_signature=[tf.TensorSpec([None], tf.int64)],
     )
@@ -389,13 +389,13 @@ def test_saved_module_reads_the_table_and_stays_apart(tmp_path):
     second = tf.saved_model.load(str(tmp_path))
     ids = tf.constant([1, 2, 3], tf.int64)
     for loaded in (first, second):
-        got = loaded.look_up(ids).numpy()
+        got = loaded.lookup(ids).numpy()
         np.testing.assert_array_equal(got[:2], want)
         np.testing.assert_array_equal(got[2], [7, 8, 9])
     module.table.clear()
     second.assign(ids, tf.zeros([3, 3]))
-    np.testing.assert_array_equal(first.look_up(ids)[:2], want)
-    assert not second.look_up(ids).numpy().any()
+    np.testing.assert_array_equal(first.lookup(ids)[:2], want)
+    assert not second.lookup(ids).numpy().any()
     assert int(module.table.size()) == 0
 
 

@@ -154,9 +154,9 @@ def bare():
 @pytest.mark.parametrize("make", [dynamic, collection, bare])
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 def test_nan_in_a_column_for_an_integer_input_trains_nothing(make, dtype):
-    table, look_up = make()
+    table, lookup = make()
     ids = keras.Input((2,), dtype=dtype)
-    model = keras.Model(ids, keras.layers.Dense(1)(look_up(ids)))
+    model = keras.Model(ids, keras.layers.Dense(1)(lookup(ids)))
     model.compile(lodestar.optimizers.SGD(), "mse")
     y = np.ones((2, 1))
     for bad in (np.nan, 2.0**24 + 1):
@@ -176,8 +176,8 @@ def test_nan_in_a_column_for_an_integer_input_trains_nothing(make, dtype):
 
 def test_nan_is_no_key_of_an_integer_vocabulary():
     keys = keras.Input((2,), dtype="int64")
-    look_up = lodestar.layers.IdLookup(vocabulary=[5, 6])
-    model = keras.Model(keys, look_up(keys))
+    lookup = lodestar.layers.IdLookup(vocabulary=[5, 6])
+    model = keras.Model(keys, lookup(keys))
     assert model.predict(np.array([[5.0, 6.0]]), verbose=0).shape == (1, 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match=CAST):
         model.predict(np.array([[5.0, np.nan]]), verbose=0)
@@ -185,8 +185,8 @@ def test_nan_is_no_key_of_an_integer_vocabulary():
 
 @pytest.mark.parametrize("make", [dynamic, collection])
 def test_strings_for_an_integer_input(make):
-    _, look_up = make()
+    _, lookup = make()
     ids = keras.Input((2,), dtype="int64")
-    model = keras.Model(ids, look_up(ids))
+    model = keras.Model(ids, lookup(ids))
     with pytest.raises(ValueError, match="keras.Input.shape, dtype='string'"):
         model.predict(tf.constant([["a", "b"]]), verbose=0)

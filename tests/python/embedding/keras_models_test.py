@@ -70,14 +70,14 @@ class Model(keras.Model):
                 if hasattr(holder, name):
                     setattr(self, name, getattr(holder, name))
         self._find = lambda: holder.table()
-        self._look_up = lambda ids: holder(ids)
+        self._lookup = lambda ids: holder(ids)
         self.dense = keras.layers.Dense(1)
 
     def table(self):  # no attribute: Keras's files walk those
         return self._find()
 
     def call(self, ids):
-        return self.dense(self._look_up(ids))
+        return self.dense(self._lookup(ids))
 
     def get_config(self):
         return self.config

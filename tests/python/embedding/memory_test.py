@@ -107,7 +107,7 @@ def test_a_table_that_finds_no_memory_is_as_it_was():
     assert rows * DIM * 4 > ROOM * 0.75
 
 
-def test_a_look_up_that_finds_no_memory_is_not_counted():
+def test_a_lookup_that_finds_no_memory_is_not_counted():
     run(ask_for_a_filter_that_is_too_large)
 
 

@@ -76,14 +76,14 @@ def test_rows_are_those_of_a_table_here(count, graph):
         f"/device:CPU:{i}" for i in range(count)
     ]
 
-    def look_up(t, ids):
+    def lookup(t, ids):
         return t.lookup(ids, training=True), t.lookup(ids + 1), *t.find(ids)
 
-    of = {id(t): look_up for t in (one, several)}
+    of = {id(t): lookup for t in (one, several)}
     if graph:
         of = {
             id(t): tf.function(
-                functools.partial(look_up, t),
+                functools.partial(lookup, t),
                 input_signature=[tf.TensorSpec(None, tf.int64)],
             )
             for t in (one, several)
@@ -91,7 +91,7 @@ def test_rows_are_those_of_a_table_here(count, graph):
     for ids in (MANY, MANY.reshape(3, 3), MANY[:0], MANY[0]):
         ids = tf.constant(ids, tf.int64)
         for t in (one, several):
-            got = of[id(t)](ids) if graph else look_up(t, ids)
+            got = of[id(t)](ids) if graph else lookup(t, ids)
             if t is one:
                 wanted = got
         for a, b in zip(wanted, got, strict=True):

@@ -77,25 +77,25 @@ def _collection(t):
         }
     )
 
-    def look_up(ids):
+    def lookup(ids):
         ids = tf.cast(ids, tf.int64)
         return layer(
             {"a": ids[:1], "b": tf.concat([ids[1:], [-9]], 0)}, training=True
         )
 
-    return look_up
+    return lookup
 
 
-@pytest.mark.parametrize("look_up_in", [_dense, _bags, _collection])
+@pytest.mark.parametrize("lookup_in", [_dense, _bags, _collection])
 @pytest.mark.parametrize("eviction", [None, lodestar.MaxRows(9, "lfu")])
 @pytest.mark.parametrize("graph", [False, True])
-def test_admission_by_occurrence(look_up_in, eviction, graph):
+def test_admission_by_occurrence(lookup_in, eviction, graph):
     t = table(
         admission=lodestar.MinCount(4, unit="occurrence"),
         eviction=eviction,
         embeddings_initializer="ones",
     )
-    call = look_up_in(t)
+    call = lookup_in(t)
     if graph:
         call = tf.function(call, input_signature=[tf.TensorSpec([3], tf.int64)])
     call([1, 2, 1])  # one step, though
@@ -107,7 +107,7 @@ def test_admission_by_occurrence(look_up_in, eviction, graph):
     assert t.frequency([1, 2, 3]).numpy().tolist() == [6, 0, 0]
     assert t.inspect([2, 3, 5, 7]).frequencies.numpy().tolist() == [3, 2, 1, 0]
     again = lodestar.EmbeddingVariable.from_config(t.get_config())
-    call = look_up_in(again)
+    call = lookup_in(again)
     call([8, 8, 8])
     call([8, 9, 9])
     assert ids_of(again) == [8]
@@ -131,30 +131,30 @@ def test_four_ids_and_a_threshold_of_ten():
 
 @pytest.mark.parametrize("admission", [*ADMISSIONS, None])
 @pytest.mark.parametrize("combiner", [None, "sum"])
-def test_a_look_up_may_admit_all_or_none(admission, combiner):
+def test_a_lookup_may_admit_all_or_none(admission, combiner):
     t = table(admission=admission, embeddings_initializer="ones")
 
-    def look_up(ids, **options):
+    def lookup(ids, **options):
         return t.lookup([ids], training=True, combiner=combiner, **options)
 
     for step in range(3):
         t.set_step(step)
-        assert not look_up([1, 1], admit=False).numpy().any()
+        assert not lookup([1, 1], admit=False).numpy().any()
     assert ids_of(t) == []
-    assert look_up([2], admit=True).numpy().all()
+    assert lookup([2], admit=True).numpy().all()
     assert ids_of(t) == [2]
     assert int(t.frequency([2])[0]) == 1
-    assert look_up([1]).numpy().all()  # seen often enough
+    assert lookup([1]).numpy().all()  # seen often enough
     assert ids_of(t) == [1, 2]
     with tf.GradientTape() as tape:
-        rows = look_up([3], admit=True)
+        rows = lookup([3], admit=True)
     assert tape.gradient(rows, t).indices.numpy().tolist() == [3]
     t.lookup([[4]], training=False, combiner=combiner, admit=True)
     assert ids_of(t) == [1, 2, 3]
     with pytest.raises(ValueError, match="`admit`=True .* `grow`=False"):
-        look_up([5], admit=True, grow=False)
+        lookup([5], admit=True, grow=False)
     with pytest.raises(ValueError, match="`admit`=1.5 is not a Python bool"):
-        look_up([5], admit=1.5)
+        lookup([5], admit=1.5)
 
 
 @pytest.mark.parametrize("admission", ADMISSIONS, ids=["exact", "bloom"])
@@ -185,14 +185,14 @@ def test_four_ids_with_a_threshold_of_ten(wrap):
     t = lodestar.EmbeddingVariable(32, admission=lodestar.MinCount(10))
     ids = tf.constant([828, 12, 2376, 8910], tf.int64)
 
-    def look_up(ids):
+    def lookup(ids):
         return t.lookup(ids, training=True)
 
-    look_up = tf.function(look_up) if wrap else look_up
+    lookup = tf.function(lookup) if wrap else lookup
     for step in range(10):
         assert int(t.size()) == 0
         t.set_step(step)
-        rows = look_up(ids)
+        rows = lookup(ids)
         assert rows.shape == (4, 32)
         assert np.any(rows != 0, axis=1).tolist() == [step == 9] * 4
     assert ids_of(t) == sorted(ids.numpy().tolist())
@@ -269,7 +269,7 @@ def test_max_rows(shards, policy):
     assert ids_of(t) == sorted(want)
     assert t.stats()["refused"] == 2
     np.testing.assert_array_equal(t.lookup(refused, training=True), 0)
-    # They were brought again, within the step; an id of one look-up counts once.
+    # They were brought again, within the step; an id of one lookup counts once.
     assert t.stats()["refused"] == 4
     t.lookup(np.tile(refused, 3), training=True)
     assert t.stats()["refused"] == 6

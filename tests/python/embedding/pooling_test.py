@@ -1,4 +1,4 @@
-"""Tests of pooled look-ups against a NumPy model, for all kinds of ids."""
+"""Tests of pooled lookups against a NumPy model, for all kinds of ids."""
 
 import numpy as np
 import pytest
@@ -50,10 +50,10 @@ def ragged(bags, dtype=tf.int64, **options):
 def test_ragged(combiner, graph, training):
     t = table()
 
-    def look_up(ids):
+    def lookup(ids):
         return t.lookup(ids, combiner=combiner, training=training)
 
-    got = (tf.function(look_up) if graph else look_up)(ragged(BAGS))
+    got = (tf.function(lookup) if graph else lookup)(ragged(BAGS))
     want = expected(t, BAGS, combiner)
     np.testing.assert_allclose(got, want, 1e-6, 1e-7)
     assert int(t.size()) == (10 - (not training))  # id 9 is new
@@ -172,12 +172,12 @@ def sparse(indices, shape=(3, 3)):
 def test_bad_sparse_indices(indices, message, graph):
     t = table()
 
-    def look_up(i):
+    def lookup(i):
         ids = tf.SparseTensor(i, tf.zeros([2], tf.int64), [3, 3])
         return t.lookup(ids, combiner="sum")
 
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        (tf.function(look_up) if graph else look_up)(
+        (tf.function(lookup) if graph else lookup)(
             tf.constant(indices, tf.int64)
         )
 

@@ -1,4 +1,4 @@
-"""Tables of every dtype, through look-ups, gradients, optimizers and files."""
+"""Tables of every dtype, through lookups, gradients, optimizers and files."""
 
 import keras
 import numpy as np

@@ -41,13 +41,13 @@ def test_a_table_is_told_from_others_by_being_itself():
 
 def test_a_tf_function_takes_a_table():
     @tf.function
-    def look_up(tables, ids):
+    def lookup(tables, ids):
         traces.append(1)
         return tables["a"].lookup(ids, training=True)
 
     traces, t, other = [], table(), table()
     for given in (t, other, t):
-        look_up({"a": given}, tf.constant([1, 2]))
+        lookup({"a": given}, tf.constant([1, 2]))
     assert len(traces) == 2 and t.shape == other.shape == (2, 4)
 
 

@@ -65,7 +65,7 @@ def test_side_tables_of_the_optimizer_are_left_out():
     assert list(model_contents(m).tables) == ["e"]
 
 
-def test_look_up_tables_of_keras():
+def test_lookup_tables_of_keras():
     words = keras.Input((), dtype="string")
     m = keras.Model(words, keras.layers.StringLookup(vocabulary=["a"])(words))
     contents = model_contents(m)

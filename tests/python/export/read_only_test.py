@@ -47,7 +47,7 @@ def serving_nodes(path):
 
 
 def writes(node):
-    """Whether a look-up adds ids; one that does is the default of the op."""
+    """Whether a lookup adds ids; one that does is the default of the op."""
     if node.op == "Lodestar>IdTableFind":
         return False
     return any(
@@ -78,7 +78,7 @@ def one_table(**options):
     ],
     ids=str,
 )
-def test_a_served_look_up_never_writes_and_never_varies(options, tmp_path):
+def test_a_served_lookup_never_writes_and_never_varies(options, tmp_path):
     m = one_table(**options)
     x = {
         "x": tf.ragged.constant([[1, 2], [3], []], tf.int64),

@@ -290,7 +290,7 @@ def test_a_folder_that_is_none(tmp_path):
         verify(number_model(), tmp_path / "s", np.ones((1, 2), np.float32))
 
 
-def test_look_ups_that_the_model_has_not(path, model):
+def test_lookups_that_the_model_has_not(path, model):
     file = path / "features.json"
     document = json.loads(file.read_text())
     for argument in document["signatures"]["from_rows"]["arguments"]:

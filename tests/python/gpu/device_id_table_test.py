@@ -26,7 +26,7 @@ def pair(keys, values=None, **kwargs):
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.name)
-def test_look_ups_are_those_of_the_cpu(rng, dtype):
+def test_lookups_are_those_of_the_cpu(rng, dtype):
     keys = np.unique(
         rng.integers(dtype.min, dtype.max, 90, dtype.as_numpy_dtype)
     )
@@ -71,10 +71,10 @@ def test_ragged_keys_and_functions(rng):
     keys = tf.RaggedTensor.from_row_lengths(rng.integers(0, 99, 6), [2, 0, 4])
 
     @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.int64)])
-    def look_up(keys):
+    def lookup(keys):
         return gpu.lookup(keys)
 
-    tf.debugging.assert_equal(look_up(keys).values, cpu.lookup(keys).values)
+    tf.debugging.assert_equal(lookup(keys).values, cpu.lookup(keys).values)
 
 
 def test_it_is_saved_and_restored(tmp_path):

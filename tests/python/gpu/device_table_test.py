@@ -59,7 +59,7 @@ def some_ids(rng, shape):
     "dtype", [tf.float32, tf.float64, tf.float16, tf.bfloat16]
 )
 @pytest.mark.parametrize("initializer", ["uniform", "normal", "zeros"])
-def test_look_ups_are_those_of_the_cpu(devices, rng, dtype, initializer):
+def test_lookups_are_those_of_the_cpu(devices, rng, dtype, initializer):
     cpu, gpu = pair(
         devices, dtype=dtype, embeddings_initializer=initializer, output_dim=5
     )

@@ -43,7 +43,7 @@ def test_a_table_of_more_than_a_device_has_is_spread():
     assert plan["a"] != plan["b"]
 
 
-def test_rows_and_look_ups_are_balanced():
+def test_rows_and_lookups_are_balanced():
     rng = np.random.default_rng(1)
     features = {
         f"f{i}": feature(
@@ -61,7 +61,7 @@ def test_rows_and_look_ups_are_balanced():
     assert load.max() - load.min() < 0.02 * load.sum()
 
 
-def test_look_ups_count_where_rows_are_equal():
+def test_lookups_count_where_rows_are_equal():
     plan = numbers(
         plan_devices(
             {

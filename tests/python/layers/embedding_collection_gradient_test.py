@@ -87,11 +87,11 @@ def test_gradients_of_rows_and_weights(combiner, kind, training, graph):
             t.lookup(salted, **options),
         )
 
-    def gradients(look_up):
+    def gradients(lookup):
         def run():
             with tf.GradientTape() as tape:
                 tape.watch(flat)
-                x, y = look_up(flat)
+                x, y = lookup(flat)
                 loss = tf.reduce_sum(tf.sin(x * 3)) + tf.reduce_sum(y**2)
             return tape.gradient(loss, [t, flat])
 
@@ -237,7 +237,7 @@ def test_loaded_saved_model_is_differentiable(tmp_path, simple):
 @pytest.mark.parametrize("kind", ["ragged", "dense"])
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_rows_behind_the_gradient_of_weights(combiner, kind, graph):
-    """A tape within a tape gives what that of a look-up in one table gives."""
+    """A tape within a tape gives what that of a lookup in one table gives."""
     bags = [[3, 9, 1], [7, 7, 2]]
     weights = [[1.0, -2.0, 0.5], [2.0, 1.0, 3.0]]
     if kind == "ragged":

@@ -35,19 +35,19 @@ def grow_until_it_is_refused():
     }
     layer = lodestar.layers.EmbeddingCollection(features)
 
-    def look_up(ids, training):
+    def lookup(ids, training):
         bags = tf.RaggedTensor.from_row_lengths(ids, [len(ids)])
         layer(dict.fromkeys(features, bags), training=training)
 
-    look_up(np.arange(BATCH), True)  # threads and buffers are made
-    look_up(np.arange(2 * BATCH), False)
+    lookup(np.arange(BATCH), True)  # threads and buffers are made
+    lookup(np.arange(2 * BATCH), False)
     pages = int(open("/proc/self/statm").read().split()[0])
     mapped = pages * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + ROOM, mapped + ROOM))
     rows = BATCH
     for batch in range(1, 1000):
         try:
-            look_up(np.arange(batch * BATCH, (batch + 1) * BATCH), True)
+            lookup(np.arange(batch * BATCH, (batch + 1) * BATCH), True)
         except tf.errors.ResourceExhaustedError as error:
             assert "out of memory" in error.message, error.message
             break
@@ -59,7 +59,7 @@ def grow_until_it_is_refused():
     print("refused after", rows)
 
 
-def test_all_tables_of_a_look_up_that_finds_no_memory_are_as_they_were():
+def test_all_tables_of_a_lookup_that_finds_no_memory_are_as_they_were():
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),

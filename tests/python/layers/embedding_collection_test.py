@@ -621,11 +621,11 @@ def test_errors_known_only_when_the_op_runs():
     )
     good = ragged([[1], [2]])
 
-    def look_up(x, weights=None):
+    def lookup(x, weights=None):
         weights = {} if weights is None else {"x": weights}
         return layer({"x": x, "y": good}, weights, training=True)
 
-    for call in (look_up, tf.function(look_up)):
+    for call in (lookup, tf.function(lookup)):
         for splits, message in (
             ([1, 2], r"`row_splits\[0\]` is 1, wanted 0"),
             ([0, 2, 1, 2], r"`row_splits\[1\]`=2 is greater"),
@@ -641,13 +641,13 @@ def test_errors_known_only_when_the_op_runs():
                 call(bad)
     ids = tf.TensorSpec([None, None], tf.int64)
     weights = tf.TensorSpec([None, None], tf.float32)
-    call = tf.function(look_up, input_signature=[ids, weights])
+    call = tf.function(lookup, input_signature=[ids, weights])
     with pytest.raises(
         tf.errors.InvalidArgumentError,
         match=r"feature 'x': `weights` has shape \[2,1\], but `ids` has shape",
     ):
         call(tf.ones([1, 2], tf.int64), tf.ones([2, 1]))
-    call = tf.function(look_up, input_signature=[tf.TensorSpec(None, tf.int64)])
+    call = tf.function(lookup, input_signature=[tf.TensorSpec(None, tf.int64)])
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="feature 'x': `ids` is a scalar"
     ):

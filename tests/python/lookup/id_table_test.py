@@ -1,4 +1,4 @@
-"""lodestar.lookup.IdTable: look-ups, updates, saving, errors."""
+"""lodestar.lookup.IdTable: lookups, updates, saving, errors."""
 
 import subprocess
 import sys

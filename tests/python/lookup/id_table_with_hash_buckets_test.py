@@ -272,24 +272,24 @@ def test_a_strong_key_of_numpy_is_that_of_python():
 
 
 @pytest.mark.parametrize("buckets", [0, 5])
-def test_a_look_up_has_a_name(buckets):
+def test_a_lookup_has_a_name(buckets):
     table = IdTableWithHashBuckets(IdTable(["a", "b"]), buckets)
     keys = tf.constant(["b", "z"])
 
     @tf.function
-    def look_up(keys):
+    def lookup(keys):
         return (
             table.lookup(keys, name="mine"),
             table.table.lookup(keys, name="inner"),
             table.lookup(tf.RaggedTensor.from_row_lengths(keys, [2]), "ragged"),
         )
 
-    graph = look_up.get_concrete_function(keys).graph
+    graph = lookup.get_concrete_function(keys).graph
     names = [op.name for op in graph.get_operations() if "IdTable" in op.type]
     scopes = [name.split("/")[0] for name in names]
     assert scopes == ["mine", "inner", "ragged"]
     want = table.lookup(keys)
-    for got in (table.lookup(keys, name="mine"), look_up(keys)[0]):
+    for got in (table.lookup(keys, name="mine"), lookup(keys)[0]):
         np.testing.assert_array_equal(got, want)
 
 

@@ -103,7 +103,7 @@ def test_is_what_an_update_of_each_is(create_missing, in_graph):
     assert 7 in tables[0].export().ids.numpy() or not create_missing
 
 
-def test_takes_what_the_look_up_found_also_where_rows_have_gone():
+def test_takes_what_the_lookup_found_also_where_rows_have_gone():
     tables, others = make_tables(), make_tables()
     for table in (*tables[:2], *others[:2]):
         known = tf.constant([2, -1], tf.int64)

@@ -74,7 +74,7 @@ def random_batch(rng, dtypes, num_features):
     )
 
 
-def look_up(batch, missing="initial", insert=False, counters=None):
+def lookup(batch, missing="initial", insert=False, counters=None):
     return collection_ops.collection_lookup(
         [t.resource_handle for t in batch.tables],
         batch.hooks,
@@ -177,11 +177,11 @@ MIXES = [*([dtype] * 3 for dtype in ROW_DTYPES), ROW_DTYPES[:3]]
 
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("dtypes", MIXES, ids=str)
-def test_pooled_rows_are_those_of_a_look_up(graph, dtypes, rng):
+def test_pooled_rows_are_those_of_a_lookup(graph, dtypes, rng):
     for num_features in (1, 2, 7, 12) if graph else (1, 2, 3, 7, 12, 12, 12):
         batch = random_batch(rng, dtypes, num_features)
         for insert in (False, True):
-            want = look_up(batch, insert=insert)
+            want = lookup(batch, insert=insert)
             far = fetched(batch)
             run = in_graph if graph else lambda f, *args: f(*args)
             same(run(pool, batch, far), want)
@@ -232,7 +232,7 @@ def insert(batch, unique_ids, positions, **options):
 
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("dtypes", MIXES[:3], ids=str)
-def test_rows_are_made_and_counted_as_by_a_look_up(graph, dtypes, rng):
+def test_rows_are_made_and_counted_as_by_a_lookup(graph, dtypes, rng):
     batch = random_batch(rng, dtypes, 9)
     near = [
         lodestar.EmbeddingVariable(
@@ -265,7 +265,7 @@ def test_rows_are_made_and_counted_as_by_a_look_up(graph, dtypes, rng):
         features = [f._replace(default_id=None) for f in batch.features]
         inputs = [random_input(rng, f) for f in features]
         batch = batch._replace(features=features, inputs=inputs)
-        want = look_up(
+        want = lookup(
             batch._replace(tables=near), insert=True, counters=near_counts
         )
         got = (step if graph else step.python_function)(inputs)
@@ -337,12 +337,12 @@ def numbers(count):
 
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("dtypes", MIXES, ids=str)
-def test_gradients_are_those_of_a_look_up(graph, dtypes, rng):
+def test_gradients_are_those_of_a_lookup(graph, dtypes, rng):
     for num_features in (1, 6) if graph else (1, 2, 3, 7, 12, 12):
         batch = random_batch(rng, dtypes, num_features)
-        look_up(batch, insert=True)
+        lookup(batch, insert=True)
         far = fetched(batch)
-        want = gradients(lambda b, _: look_up(b), batch, far)
+        want = gradients(lambda b, _: lookup(b), batch, far)
         run = in_graph if graph else lambda f, *args: f(*args)
         got = run(lambda *args: gradients(pool, *args), batch, far)
         # Tables that no feature reads have none in either way.
@@ -380,16 +380,16 @@ def sums_by_id(slices):
 
 
 @pytest.mark.parametrize("dtypes", MIXES[:2], ids=str)
-def test_gradients_of_gradients_of_weights_are_those_of_a_look_up(dtypes, rng):
+def test_gradients_of_gradients_of_weights_are_those_of_a_lookup(dtypes, rng):
     compared = 0
     for _ in range(8):
         batch = random_batch(rng, dtypes, 8)
         if not any(x.weights is not None for x in batch.inputs):
             continue
-        look_up(batch, insert=True)
+        lookup(batch, insert=True)
         far = fetched(batch)
         got = second_order(pool, batch, far)
-        want = second_order(lambda b, _: look_up(b), batch, far)
+        want = second_order(lambda b, _: lookup(b), batch, far)
         for x, y in zip(got, want, strict=True):
             assert (x is None) == (y is None)
             if isinstance(y, tf.IndexedSlices):

@@ -43,10 +43,10 @@ def collection():
 def function():
     t = table()
     # Whether a tape records shows where a function is traced, and not later.
-    look_up = tf.function(
+    lookup = tf.function(
         lambda ids: t.lookup(ids, training=True, combiner="sum")
     )
-    return t, lambda ids: look_up(ids)
+    return t, lambda ids: lookup(ids)
 
 
 def branch():
@@ -61,10 +61,10 @@ def branch():
 HIDDEN = [bare, layer, collection, function, branch]
 
 
-def model_of(look_up, way="lambda"):
+def model_of(lookup, way="lambda"):
     if way == "lambda":
         ids = keras.Input((3,), dtype="int64")
-        rows = keras.layers.Lambda(look_up, output_shape=(2,))(ids)
+        rows = keras.layers.Lambda(lookup, output_shape=(2,))(ids)
         return keras.Model(ids, keras.layers.Dense(1)(rows))
 
     class Plain:  # which Keras does not look into
@@ -75,10 +75,10 @@ def model_of(look_up, way="lambda"):
             super().__init__()
             self.dense = keras.layers.Dense(1)
             self.plain = Plain()
-            self.plain.look_up = look_up
+            self.plain.lookup = lookup
 
         def call(self, ids):
-            return self.dense(self.plain.look_up(ids))
+            return self.dense(self.plain.lookup(ids))
 
     return Model()
 
@@ -93,8 +93,8 @@ def test_fit_raises_at_the_first_step(hidden, way, optimizer, eager):
     known = hidden is not function or way == "lambda"
     if not known and optimizer is not wrap:
         pytest.skip()
-    t, look_up = hidden()
-    model = model_of(look_up, way)
+    t, lookup = hidden()
+    model = model_of(lookup, way)
     model.compile(optimizer(), "mse", run_eagerly=eager)
     dense = model.layers[-1]
     with pytest.raises(RuntimeError, match=LOST) as raised:
@@ -132,10 +132,10 @@ def test_fit_raises_though_another_model_trains_the_table():
     seen.fit(X, Y, verbose=0)
 
 
-def loop(look_up, model, optimizer, variables):
+def loop(lookup, model, optimizer, variables):
     def step():
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(look_up(X)) ** 2)
+            loss = tf.reduce_sum(model(lookup(X)) ** 2)
         gradients = tape.gradient(loss, variables())
         optimizer.apply(gradients, variables())
 
@@ -145,15 +145,15 @@ def loop(look_up, model, optimizer, variables):
 @EAGER
 @pytest.mark.parametrize("hidden", HIDDEN)
 def test_an_own_loop_that_leaves_the_table_out_raises(hidden, eager):
-    t, look_up = hidden()
+    t, lookup = hidden()
     dense = keras.layers.Dense(1)
     dense.build((None, 2))
-    step = loop(look_up, dense, wrap(), lambda: dense.trainable_variables)
+    step = loop(lookup, dense, wrap(), lambda: dense.trainable_variables)
     with pytest.raises(RuntimeError, match=LOST + ".*Give the table"):
         (step if eager else tf.function(step))()
     np.testing.assert_array_equal(dense.bias, [0.0])
     variables = lambda: [*dense.trainable_variables, t]  # noqa: E731
-    step = loop(look_up, dense, wrap(), variables)
+    step = loop(lookup, dense, wrap(), variables)
     (step if eager else tf.function(step))()
     assert t.export().optimizer == "adam"
 
@@ -164,10 +164,10 @@ def test_an_own_loop_of_an_optimizer_that_takes_no_hooks_warns(
 ):
     # Those of other tests may be alive.
     monkeypatch.setattr("lodestar.ops.lost_gradients.table_optimizers", set())
-    _, look_up = bare()
+    _, lookup = bare()
     dense = keras.layers.Dense(1)
     dense.build((None, 2))
-    step = loop(look_up, dense, K.SGD(), lambda: dense.trainable_variables)
+    step = loop(lookup, dense, K.SGD(), lambda: dense.trainable_variables)
     with pytest.warns(UserWarning, match=LOST):
         (step if eager else tf.function(step))()
 
@@ -186,7 +186,7 @@ def test_an_own_loop_of_an_optimizer_that_takes_no_hooks_warns(
     ],
     ids=["training=False", "stop_gradient"],
 )
-def test_look_ups_that_are_not_to_be_trained(used, eager):
+def test_lookups_that_are_not_to_be_trained(used, eager):
     t = table()
     model = model_of(lambda ids: used(t, ids))
     model.compile(wrap(), "mse", run_eagerly=eager)
@@ -197,9 +197,9 @@ def test_look_ups_that_are_not_to_be_trained(used, eager):
 
 @EAGER
 def test_a_frozen_table(eager):
-    t, look_up = bare()
+    t, lookup = bare()
     t.trainable = False
-    model = model_of(look_up)
+    model = model_of(lookup)
     model.compile(wrap(), "mse", run_eagerly=eager)
     model.fit(X, Y, verbose=0)
 
@@ -253,12 +253,12 @@ def test_a_subset_of_the_variables_in_an_own_loop(eager):
 
 @EAGER
 def test_gradients_that_are_only_looked_at(eager):
-    t, look_up = bare()
+    t, lookup = bare()
     w = tf.Variable(tf.ones([8, 2]))
 
     def look():
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(w * look_up(X))
+            loss = tf.reduce_sum(w * lookup(X))
         return tape.gradient(loss, w)
 
     model = Both("a")
@@ -271,14 +271,14 @@ def test_gradients_that_are_only_looked_at(eager):
 
 @EAGER
 def test_the_variables_that_a_tape_watched(eager):
-    t, look_up = bare()
+    t, lookup = bare()
     dense = keras.layers.Dense(1)
     dense.build((None, 2))
     optimizer = wrap()
 
     def step():
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(dense(look_up(X)) ** 2)
+            loss = tf.reduce_sum(dense(lookup(X)) ** 2)
         variables = tape.watched_variables()
         optimizer.apply(tape.gradient(loss, variables), variables)
 
@@ -287,9 +287,9 @@ def test_the_variables_that_a_tape_watched(eager):
 
 
 def test_evaluation_under_a_tape():
-    t, look_up = bare()
+    t, lookup = bare()
     model = Both("a")
     model.compile(wrap(), "mse")
     with tf.GradientTape():
-        look_up(X)
+        lookup(X)
     model.fit(X, Y, verbose=0)

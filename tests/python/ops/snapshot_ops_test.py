@@ -412,7 +412,7 @@ def test_a_restored_table_goes_on_in_functions_made_before(tables, tmp_path):
     np.testing.assert_array_equal(find(ids), tables[0].lookup(ids))
 
 
-def test_look_ups_go_on_while_tables_are_restored(tables, tmp_path):
+def test_lookups_go_on_while_tables_are_restored(tables, tmp_path):
     t = tables[0]
     paths, _, _ = save([t], tmp_path / "v1", "root/1")
     wanted = t.lookup([1, 2, 3, 4]).numpy()

@@ -22,27 +22,27 @@ IDS = tf.ragged.constant([[1], [2, 77], []], dtype=tf.int64)
 class Words(keras.Model):
     """A lookup, and a Dense layer after it."""
 
-    def __init__(self, look_up):
+    def __init__(self, lookup):
         super().__init__()
-        self.look_up = look_up
+        self.lookup = lookup
         self.rows = layers.DynamicEmbedding(4, combiner="sum", name="rows")
         self.dense = keras.layers.Dense(2)
 
     def call(self, inputs):
-        found = self.look_up(inputs)
-        if self.look_up.output_mode == "int":
+        found = self.lookup(inputs)
+        if self.lookup.output_mode == "int":
             found = self.rows(found)
-        elif self.look_up.output_mode == "one_hot":
+        elif self.lookup.output_mode == "one_hot":
             found = tf.reduce_sum(found, 1)
         return self.dense(found)
 
     def get_config(self):
         # Without the vocabulary, which is saved as weights are.
-        return {"look_up": self.look_up.get_config()}
+        return {"lookup": self.lookup.get_config()}
 
     @classmethod
     def from_config(cls, config):
-        return cls(layers.IdLookup.from_config(config["look_up"]))
+        return cls(layers.IdLookup.from_config(config["lookup"]))
 
 
 class Sequences(keras.Model):
@@ -209,20 +209,20 @@ def test_a_lookup_still_needs_the_vocabulary():
 
 def test_floats_are_refused_when_a_traced_function_runs():
     table = IdTable(["a", "b"])
-    for look_up in (
+    for lookup in (
         table.lookup,
         IdTableWithHashBuckets(table, 2).lookup,
         IdTableWithHashBuckets(IdTable([1, 2]), 2, key_dtype="int32").lookup,
         lodestar.hash_ids,
     ):
-        function = tf.function(look_up)
+        function = tf.function(lookup)
         with (
             pytest.warns(UserWarning, match="fails when it runs: .*float32"),
             pytest.raises(tf.errors.InvalidArgumentError, match="float32"),
         ):
             function(tf.constant([1.0]))
         with pytest.raises((TypeError, ValueError), match="float32|no strings"):
-            look_up(tf.constant([1.0]))
+            lookup(tf.constant([1.0]))
 
 
 def test_archives_of_a_subclassed_model_hold_its_vocabulary(tmp_path):

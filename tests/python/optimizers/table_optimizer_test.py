@@ -289,7 +289,7 @@ def test_step_follows_iterations():
     assert int(a.step) == int(b.step) == int(optimizer.iterations) == 11
     optimizer.apply([slices([1]), None, None], variables)
     assert int(a.step) == int(optimizer.iterations) == 12
-    # Frequencies count once a step, however many look-ups.
+    # Frequencies count once a step, however many lookups.
     a.lookup([1, 1], training=True)
     a.lookup([1], training=True)
     assert int(a.frequency(1)) == 2

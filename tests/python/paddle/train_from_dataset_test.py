@@ -52,7 +52,7 @@ def test_threads_lose_no_count_of_steps_and_occurrences(files, unit):
     table = lodestar.EmbeddingVariable(
         4, name="t", admission=lodestar.MinCount(1, unit=unit)
     )
-    # Two look-ups in each step, which steps of other threads may divide.
+    # Two lookups in each step, which steps of other threads may divide.
     rows = [
         lodestar.layers.DynamicEmbedding(table=table, combiner="sum")(inputs[f])
         for f in ("a", "b")

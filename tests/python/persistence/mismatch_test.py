@@ -104,7 +104,7 @@ def test_checkpoint_of_another_optimizer(trained_before, tmp_path):
         before = state(other)
         train(other, optimizer)
     if not trained_before:
-        # The look-up of the step was a sighting; the update was none.
+        # The lookup of the step was a sighting; the update was none.
         for name in ("rows", "optimizer_slots", "counters"):
             np.testing.assert_array_equal(state(other)[name], before[name])
     else:

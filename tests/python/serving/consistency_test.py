@@ -189,7 +189,7 @@ def test_threads_see_one_version_a_call(marked, way, monkeypatch):
         assert all(mine == sorted(mine) for mine in seen), "went back"
 
 
-def test_rows_switch_whole_while_threads_look_up(tmp_path):
+def test_rows_switch_whole_while_threads_lookup(tmp_path):
     trainer = Trainer(tmp_path)
     ids = tf.range(300, dtype=tf.int64)
     features = {"clicks": tf.RaggedTensor.from_row_lengths(ids, [1] * 300)}
@@ -202,7 +202,7 @@ def test_rows_switch_whole_while_threads_look_up(tmp_path):
     failures = []
     done = threading.Event()
 
-    def look_up(live):
+    def lookup(live):
         last = np.zeros(300)
         try:
             while not done.is_set():
@@ -217,7 +217,7 @@ def test_rows_switch_whole_while_threads_look_up(tmp_path):
         trainer.exported, trainer.snapshots, 0.01, consistency="row"
     ) as live:
         threads = [
-            threading.Thread(target=look_up, args=[live]) for _ in range(4)
+            threading.Thread(target=lookup, args=[live]) for _ in range(4)
         ]
         for thread in threads:
             thread.start()

@@ -1,4 +1,4 @@
-"""Tests of what served models count of their look-ups."""
+"""Tests of what served models count of their lookups."""
 
 import concurrent.futures
 

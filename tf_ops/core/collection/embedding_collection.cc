@@ -219,7 +219,7 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
       });
 }
 
-void CollectionBatch::LookUpRows(const Task& task, const Table& table,
+void CollectionBatch::LookupRows(const Task& task, const Table& table,
                                  bool found, void* out,
                                  int64_t* winners) const {
   const Part& part = parts_[task.part];
@@ -263,12 +263,12 @@ int CollectionBatch::WidestOf(const std::vector<Table>& tables) {
   return widest;
 }
 
-void CollectionBatch::LookUp(const std::vector<Table>& tables, bool found,
+void CollectionBatch::Lookup(const std::vector<Table>& tables, bool found,
                              const std::vector<void*>& rows,
                              const std::vector<int64_t*>& winners,
                              const ParallelFor* parallel) const {
   ForEachTask(40 + 2 * WidestOf(tables), parallel, [&](const Task& task) {
-    LookUpRows(task, tables[parts_[task.part].feature->table], found,
+    LookupRows(task, tables[parts_[task.part].feature->table], found,
                rows[task.part], winners[task.part]);
   });
 }

@@ -48,7 +48,7 @@ struct FeatureTensors {
   const void* default_row = nullptr;
 };
 
-// What a feature's look-ups were.
+// What a feature's lookups were.
 struct FeatureCounts {
   int64_t ids = 0;  // padding included, what max_length cuts off not
   int64_t padding = 0;
@@ -124,7 +124,7 @@ class CollectionBatch {
   // positions and refs are given; else rows that were not fetched are looked up
   // on the way.
   // REQUIRES: not Ids::kCount.
-  void LookUp(const std::vector<Table>& tables, bool found,
+  void Lookup(const std::vector<Table>& tables, bool found,
               const std::vector<void*>& rows,
               const std::vector<int64_t*>& winners,
               const ParallelFor* parallel) const;
@@ -142,7 +142,7 @@ class CollectionBatch {
              const ParallelFor* parallel, Tally* tally) const;
 
   // Sums the gradients of equal ids of a table, features in order, each in
-  // batch order. gradients[f]: shaped as the rows that LookUp gave.
+  // batch order. gradients[f]: shaped as the rows that Lookup gave.
   // ResourceExhausted: out of memory.
   // REQUIRES: num_ids(t) positions, each kNoPosition or in [0, num_unique).
   Status SumGradients(const std::vector<const void*>& gradients,
@@ -213,7 +213,7 @@ class CollectionBatch {
                       int64_t* end);
   static void PartitionFeature(const Part& part, PartBags* parts,
                                int64_t num_parts, Span<int64_t> places);
-  void LookUpRows(const Task& task, const Table& table, bool found, void* rows,
+  void LookupRows(const Task& task, const Table& table, bool found, void* rows,
                   int64_t* winners) const;
   // A part of a table's sums (GradientSums). T: the table's type.
   template <typename T>

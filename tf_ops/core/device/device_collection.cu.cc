@@ -138,7 +138,7 @@ Status DeviceCollection::FindOrInsert(
   return Status();
 }
 
-Status DeviceCollection::LookUp(int f, DeviceStore* store,
+Status DeviceCollection::Lookup(int f, DeviceStore* store,
                                 const DeviceMissing& missing, void* rows,
                                 int64_t* winners) const {
   const Part& part = parts_[f];

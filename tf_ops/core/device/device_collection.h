@@ -51,14 +51,14 @@ class DeviceCollection {
   // Makes the ids of each table distinct. Waits.
   Status Unique();
   // Finds or makes the rows of the distinct ids, of store[t] those of table t,
-  // after Unique. It asks for all memory, that of LookUp and Count too, before
+  // after Unique. It asks for all memory, that of Lookup and Count too, before
   // it changes a table; but those with a cap ask for more in their turn.
   Status FindOrInsert(const std::vector<DeviceStore*>& stores,
                       const DeviceStore::InsertOptions& options);
 
   // Rows of feature f, [B, D] or [N, D]; winners as of DeviceStore::Pool. After
   // FindOrInsert they are those that it found, else they are searched.
-  Status LookUp(int f, DeviceStore* store, const DeviceMissing& missing,
+  Status Lookup(int f, DeviceStore* store, const DeviceMissing& missing,
                 void* rows, int64_t* winners) const;
   // As DeviceStore's: weight_gradients [N].
   Status WeightGradients(int f, DeviceStore* store,

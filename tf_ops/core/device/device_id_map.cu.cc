@@ -118,7 +118,7 @@ Status DeviceIdMap::Find(const DeviceStream& on, const int64_t* keys,
                          int64_t* values) const {
   return CudaStatus(Launch(FindKernel, count, on.stream, index(),
                            values_.data(), keys, count, missing, values),
-                    "look-up");
+                    "lookup");
 }
 
 Status DeviceIdMap::FindOrHash(const DeviceStream& on, const int64_t* keys,
@@ -128,7 +128,7 @@ Status DeviceIdMap::FindOrHash(const DeviceStream& on, const int64_t* keys,
   return CudaStatus(
       Launch(FindOrHashKernel, count, on.stream, index(), values_.data(), keys,
              count, hash, num_buckets, first, values),
-      "look-up");
+      "lookup");
 }
 
 }  // namespace lodestar

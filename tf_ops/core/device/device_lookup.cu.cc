@@ -1,4 +1,4 @@
-// Look-ups that only read.
+// Lookups that only read.
 
 #include <cmath>
 
@@ -294,7 +294,7 @@ Status DeviceStore::FindLocked(const DeviceStream& on, FindCall call,
     using Unit = decltype(zero);
     return CudaStatus(Launch(FindKernel<Unit>, call.ids.size, on.stream, call,
                              static_cast<Unit*>(rows)),
-                      "look-up");
+                      "lookup");
   });
 }
 
@@ -348,7 +348,7 @@ Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
   call->dim = dim();
   return CudaStatus(
       Launch(LocateKernel, ids.size, on.stream, call->find, sources),
-      "look-up");
+      "lookup");
 }
 
 Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,

@@ -52,7 +52,7 @@ struct DeviceEvents {
   unsigned long long read_hits = 0;
   unsigned long long read_misses = 0;
   unsigned long long inserts = 0;
-  unsigned long long admitted = 0;  // of these, by a look-up
+  unsigned long long admitted = 0;  // of these, by a lookup
   unsigned long long removed = 0;
   unsigned long long evicted = 0;
   unsigned long long refused = 0;
@@ -144,7 +144,7 @@ class DeviceStore {
     bool insert = true;  // make rows of ids that have none
     bool count_sightings = false;
     bool count_events = true;
-    bool sighted = true;  // it is a look-up that makes the rows
+    bool sighted = true;  // it is a lookup that makes the rows
     // [N], of ids that are passed over; null: none.
     const bool* skipped = nullptr;
   };

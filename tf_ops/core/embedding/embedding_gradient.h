@@ -1,4 +1,4 @@
-// The gradient of a look-up: rows summed by id, in batch order, so that the
+// The gradient of a lookup: rows summed by id, in batch order, so that the
 // sum does not depend on the number of threads.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_GRADIENT_H_

@@ -109,7 +109,7 @@ void Pool(int dim, const Bags& bags, T* pooled, int64_t* winners,
           const Fetch& fetch, const ReadDefault& read_default) {
   constexpr bool kRounds = RowRoom<T>::kRounds;
   RowRoom<T> room(dim);
-  // Enough that the stages of a look-up overlap.
+  // Enough that the stages of a lookup overlap.
   const int64_t run = std::min(room.run(), 8 * kRun);
   Bag<T> bag(bags, dim);
   int64_t fetched = bags.row_splits[0];  // rows [first, fetched)

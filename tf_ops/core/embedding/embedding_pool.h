@@ -1,4 +1,4 @@
-// Pooled look-ups: bags of ids -> one row each, without the unpooled rows.
+// Pooled lookups: bags of ids -> one row each, without the unpooled rows.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_POOL_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_POOL_H_
@@ -20,7 +20,7 @@
 namespace lodestar {
 
 // Where rows are copied to on their way into a bag. Threads may have small
-// stacks, and a look-up may not fail once it has made rows.
+// stacks, and a lookup may not fail once it has made rows.
 
 // Memory for one row and its sum, or, where none is left, a room that is always
 // there, which threads take in turns. `bytes`: at most those of kMaxDim

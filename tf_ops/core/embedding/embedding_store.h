@@ -1,8 +1,8 @@
 // EmbeddingStore: id -> row, growing by itself; made of parts (table_parts.h).
 //
-// Threads: every method may run at the same time as any other. Look-ups and
+// Threads: every method may run at the same time as any other. Lookups and
 // updates of resident rows take no lock of a shard, with one exception: where
-// rows go in an order (a cap, an age), a look-up that counts sightings locks
+// rows go in an order (a cap, an age), a lookup that counts sightings locks
 // all shards once. With these locks it reads the step, makes rows, and puts the
 // rows that it found at their new places in the order. What adds or removes
 // rows plans without a lock, then locks the shards it touches (sharded_rows.h),
@@ -171,7 +171,7 @@ class EmbeddingStore {
                 Span<const RowRef> refs, int64_t begin, int64_t end,
                 const Missing& missing, void* rows) const;
 
-  // What a look-up has found, for the update that follows it.
+  // What a lookup has found, for the update that follows it.
   void KeepFound(FoundBatch batch) { found_.Keep(std::move(batch)); }
   FoundBatch TakeFound(Span<const int64_t> ids) { return found_.Take(ids); }
 

@@ -1,4 +1,4 @@
-// Look-ups, and those that make rows and count sightings.
+// Lookups, and those that make rows and count sightings.
 
 #include <algorithm>
 #include <atomic>

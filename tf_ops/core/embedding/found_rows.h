@@ -1,4 +1,4 @@
-// Where the rows of recent look-ups lie: the update that follows one need not
+// Where the rows of recent lookups lie: the update that follows one need not
 // search for them again, nor make sure that its ids are distinct.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_FOUND_ROWS_H_
@@ -25,7 +25,7 @@ struct FoundBatch {
 class FoundRows {
  public:
   // More callers than this at a time search again, and so do larger batches:
-  // a look-up that no update follows stays here.
+  // a lookup that no update follows stays here.
   static constexpr int kBatches = 8;
   static constexpr int64_t kMostIds = int64_t{1} << 18;
 

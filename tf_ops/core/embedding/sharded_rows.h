@@ -8,7 +8,7 @@
 // the index grew never show in a result. Shared rows, which no id has for its
 // own, lie in a RowStore beside the shards: number r is row r, of id r.
 //
-// A look-up, or a write to a row that is there, takes no lock of a shard. One
+// A lookup, or a write to a row that is there, takes no lock of a shard. One
 // that moves a row within the order in which rows are to go takes all of them.
 //
 // Locks are taken in this order. No one who waits for a snapshot or for

@@ -22,7 +22,7 @@
 
 namespace lodestar {
 
-// What a look-up does with ids that have no row.
+// What a lookup does with ids that have no row.
 struct SightingOptions {
   // Who gets a row.
   enum class Admit {

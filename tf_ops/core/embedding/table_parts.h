@@ -23,9 +23,9 @@
 namespace lodestar {
 
 // What a table counts of what happens to it, in the order in which the op
-// EmbeddingStats gives it out. Of training look-ups: ids, distinct ids of a
+// EmbeddingStats gives it out. Of training lookups: ids, distinct ids of a
 // batch, padding; and distinct ids with and without a row when they were looked
-// up. Of look-ups that only read: each id that is no padding, with and without
+// up. Of lookups that only read: each id that is no padding, with and without
 // a row.
 enum class Event {
   kIds,
@@ -45,7 +45,7 @@ enum class Event {
 };
 constexpr int kNumEvents = 14;
 
-// Ids of a look-up that only reads.
+// Ids of a lookup that only reads.
 struct ReadCounts {
   int64_t hits = 0;
   int64_t misses = 0;

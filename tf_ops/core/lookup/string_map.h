@@ -4,7 +4,7 @@
 //   each records   [length][bytes][value] [length][bytes][value] ...
 //
 // Keys lie in an arena, one after another, with their values behind them: no
-// allocation a key, and a look-up touches one line and one record. A tag is
+// allocation a key, and a lookup touches one line and one record. A tag is
 // some bits of the key's hash, odd where there is a record. A line is filled
 // from the left; a key whose line is full lies in the next that is not. Removal
 // closes the gap, so there are no tombstones. Lengths and values are in base
@@ -278,7 +278,7 @@ class StringMap {
       }
     }
   }
-  // Where a look-up goes on from the hash's line: to the first record there
+  // Where a lookup goes on from the hash's line: to the first record there
   // that has its tag, else to the next line if this one is full.
   const char* NextLine(uint64_t hash) const {
     const uint64_t home = Home(hash);

@@ -7,7 +7,7 @@
 namespace lodestar {
 namespace {
 
-// Few enough that a look-up that rehashes some leaves is no pause.
+// Few enough that a lookup that rehashes some leaves is no pause.
 constexpr uint32_t kMaxLeafEntries = 16384;
 
 // A new leaf is 5/8 full, and grows when it is 3/4 full.

@@ -44,7 +44,7 @@ class LeafIndex {
   LeafIndex(const LeafIndex&) = delete;
   LeafIndex& operator=(const LeafIndex&) = delete;
 
-  // Where a look-up begins. Valid inside the guard it was made in.
+  // Where a lookup begins. Valid inside the guard it was made in.
   struct Cursor {
     const std::atomic<uint64_t>* cells = nullptr;
     uint32_t capacity = 0;
@@ -110,7 +110,7 @@ class LeafIndex {
   static constexpr uint64_t kRemoved = 0xfffffffffffffffeULL;
   static constexpr int kMaxDepth = 20;
 
-  // Headers lie close together, apart from the cells: every look-up reads one.
+  // Headers lie close together, apart from the cells: every lookup reads one.
   struct alignas(8) Leaf : EpochDomain::Retirable {
     uint32_t capacity;
     uint32_t used;      // entries and removed ones

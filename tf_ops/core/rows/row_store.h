@@ -4,7 +4,7 @@
 //                        slots of D numbers each ]...
 //             slot s   [ D numbers ]...   if it came after the segment
 //
-// What a look-up needs of a row is in one place, and so is what an update needs
+// What a lookup needs of a row is in one place, and so is what an update needs
 // of one that is made after the optimizer came. Segments hang in levels, of
 // which each holds as many rows as all before it and one more segment: 1024
 // rows a segment, from 65536 rows on a sixty-fourth of its level. So a row's
@@ -126,7 +126,7 @@ class RowStore {
   // REQUIRES: AttachSlots was called for it at some time.
   void* slot(uint32_t row, int s) { return SlotOf(row, s); }
   const void* slot(uint32_t row, int s) const { return SlotOf(row, s); }
-  // Begins to load what a look-up needs of a row.
+  // Begins to load what a lookup needs of a row.
   void Prefetch(const RowMeta* meta) const {
     PrefetchRow<0>(meta, bare_bytes_);
   }

@@ -18,7 +18,7 @@ struct AdmissionPolicy {
   int64_t min_count = 1;
   int64_t num_counters = 0;  // kCountingBloom
   int64_t num_hashes = 0;
-  // kMinCount: each occurrence in a look-up is a sighting, also in the
+  // kMinCount: each occurrence in a lookup is a sighting, also in the
   // frequency of rows; else an id has one a step.
   bool count_occurrences = false;
 };

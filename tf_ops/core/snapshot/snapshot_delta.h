@@ -38,7 +38,7 @@ class SnapshotDelta {
                      std::unique_ptr<SnapshotDelta>* out);
 
   // Reads the files again and writes them to the table, on this thread, once.
-  // Rows switch one by one, removed ones first; look-ups of the others never
+  // Rows switch one by one, removed ones first; lookups of the others never
   // wait, of a row that is written for no longer than that takes. Where there
   // is a cap, who adds or removes rows waits for the end.
   // FailedPrecondition: rows have come since Open, and the cap has no room.

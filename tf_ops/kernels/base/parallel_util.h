@@ -110,7 +110,7 @@ inline ParallelFor IntraOpParallelFor(tensorflow::OpKernelContext* ctx) {
 }
 
 // Threads of its own, as many as the pool has. Work that waits for a disk would
-// keep the pool's from everyone's look-ups.
+// keep the pool's from everyone's lookups.
 inline ParallelFor OwnThreads(tensorflow::OpKernelContext* ctx) {
   const int64_t count =
       ctx->device()->tensorflow_cpu_worker_threads()->num_threads;

@@ -168,7 +168,7 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
     for (size_t f = 0; f < rows.size(); ++f) {
       const int feature = static_cast<int>(f);
       const int table = static_cast<int>(attributes_.features()[f].table);
-      LODESTAR_TRY(batch.LookUp(feature, stores.store(table),
+      LODESTAR_TRY(batch.Lookup(feature, stores.store(table),
                                 OnDevice(stores.missing(table)), rows[f],
                                 winners[f]));
     }
@@ -178,7 +178,7 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
 
  private:
   // Makes the ids of each table distinct and finds or makes their rows;
-  // nothing of that if this look-up only reads.
+  // nothing of that if this lookup only reads.
   absl::Status See(OpKernelContext* ctx, const DeviceStream& on,
                    const DeviceStores& stores, DeviceCollection* batch) const {
     OpInputList handles;

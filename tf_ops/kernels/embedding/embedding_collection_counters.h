@@ -43,7 +43,7 @@ class CollectionCounters : public tensorflow::ResourceBase {
     }
   }
 
-  // [num_features, kNumbers]; with `reset` every look-up is in one result.
+  // [num_features, kNumbers]; with `reset` every lookup is in one result.
   void Read(bool reset, int64_t* counts) {
     for (size_t i = 0; i < counts_.size(); ++i) {
       counts[i] = reset ? counts_[i].exchange(0, std::memory_order_relaxed)

@@ -79,7 +79,7 @@ class EmbeddingCollectionLookupOp : public Kernel {
     std::vector<FoundBatch> found(attributes_.num_tables());
     LODESTAR_TRY(
         See(ctx, batch, sighting, &tables, &found, counters.get(), &parallel));
-    batch.LookUp(tables.tables(), sighting, rows, winners, &parallel);
+    batch.Lookup(tables.tables(), sighting, rows, winners, &parallel);
     for (size_t t = 0; sighting && t < found.size(); ++t) {
       tables.store(t)->KeepFound(std::move(found[t]));
     }
@@ -88,7 +88,7 @@ class EmbeddingCollectionLookupOp : public Kernel {
 
  private:
   // Makes the ids of each table distinct and finds or makes their rows;
-  // nothing of that if this look-up only reads.
+  // nothing of that if this lookup only reads.
   absl::Status See(OpKernelContext* ctx, const CollectionBatch& batch,
                    bool sighting, CollectionTables* tables,
                    std::vector<FoundBatch>* found, CollectionCounters* counters,

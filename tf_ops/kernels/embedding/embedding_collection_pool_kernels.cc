@@ -41,7 +41,7 @@ class EmbeddingCollectionPoolOp : public Kernel {
     std::vector<int64_t*> winners;
     LODESTAR_TRY(AllocateRowsAndWinners(ctx, attributes_, inputs, "pooled",
                                         tables.dims(), &rows, &winners));
-    batch.LookUp(tables.tables(), false, rows, winners, &parallel);
+    batch.Lookup(tables.tables(), false, rows, winners, &parallel);
     return absl::OkStatus();
   }
 

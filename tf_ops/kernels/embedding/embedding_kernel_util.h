@@ -1,5 +1,5 @@
 // What the kernels of the embedding variable share: the resource, and the
-// inputs and attributes that several look-ups take.
+// inputs and attributes that several lookups take.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_KERNEL_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_KERNEL_UTIL_H_

@@ -197,7 +197,7 @@ struct UpdateTensors {
 // An update that nothing but core may refuse any more.
 class CheckedUpdate {
  public:
-  // `found`: what a look-up of the ids found; may be empty. KeepFinite is next.
+  // `found`: what a lookup of the ids found; may be empty. KeepFinite is next.
   static absl::Status Make(OpKernelContext* ctx, const UpdateTensors& tensors,
                            std::shared_ptr<const UpdateAttributes> attributes,
                            const EmbeddingStore& store, FoundBatch found,

@@ -157,7 +157,7 @@ absl::Status RunIdTableSize(OpKernelContext* ctx) {
   return OutputScalar(ctx, 0, static_cast<int64_t>(table->size()));
 }
 
-// A table on a GPU is on the host, too: there it is changed and saved. Look-ups
+// A table on a GPU is on the host, too: there it is changed and saved. Lookups
 // there are in tf_ops/kernels/device/device_id_table_kernels.cc.
 #define LODESTAR_REGISTER_ON_HOST_OF_GPU(name, kernel, ...)      \
   REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                \

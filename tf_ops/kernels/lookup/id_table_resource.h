@@ -1,4 +1,4 @@
-// The id table as a TensorFlow look-up resource, over
+// The id table as a TensorFlow lookup resource, over
 // tf_ops/core/lookup/id_table.h.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_LOOKUP_ID_TABLE_RESOURCE_H_

@@ -287,7 +287,7 @@ unique_ids: Of each table, the distinct ids of its features in order of first
   occurrence, salted, without padding.
 positions: Of each table, the index in unique_ids of each id of its features,
   after salting and truncation, -1 for padding.
-INVALID_ARGUMENT as the look-up.
+INVALID_ARGUMENT as the lookup.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionPartitionBags")
@@ -315,7 +315,7 @@ part_row_splits: Likewise, [B + 1].
 part_factors: Likewise, what a row counts; 0 for padding.
 places: Of each feature, of each of its ids the index among those of its parts,
   one part after another; -1 for what max_length leaves out.
-INVALID_ARGUMENT as the look-up.
+INVALID_ARGUMENT as the lookup.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionPool")
@@ -343,9 +343,9 @@ rows: Of each table, [U, D], the row of each of unique_ids.
 unique_ids: Of each table, [U]; what the gradient is for.
 positions: As EmbeddingCollectionUnique gave them.
 default_rows: [D], of each feature with use_default, what its empty bags read.
-pooled: As rows of the look-up.
-winners: As of the look-up.
-INVALID_ARGUMENT as the look-up, and if a position is not in [-1, U) or a shape
+pooled: As rows of the lookup.
+winners: As of the lookup.
+INVALID_ARGUMENT as the lookup, and if a position is not in [-1, U) or a shape
 does not fit.
 )doc");
 
@@ -391,7 +391,7 @@ Features in order, each in batch order. The attributes and ids, row_splits and
 weights are those of the EmbeddingCollectionLookup.
 
 gradients: Of each feature, shaped as its rows.
-unique_ids, positions, winners: As the look-up gave them.
+unique_ids, positions, winners: As the lookup gave them.
 summed_ids: Of each table, its distinct ids, [U].
 sums: Of each table, [U, D].
 dims: D of each table.
@@ -416,7 +416,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionWeightsGradient")
     .Doc(R"doc(
 The gradient of EmbeddingCollectionLookup with respect to its weights.
 
-The attributes and inputs are those of the look-up.
+The attributes and inputs are those of the lookup.
 
 hooks: Not read: they are what a gradient of this op goes to.
 gradients: Of each feature, shaped as its rows.
@@ -467,7 +467,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionStats")
 What was looked up in training, by feature.
 
 counts: [F, 4]: ids (padding included, what max_length left out not), padding,
-  distinct ids (summed over look-ups), and ids that had a row before.
+  distinct ids (summed over lookups), and ids that had a row before.
 reset: Counts from 0 afterwards.
 )doc");
 

@@ -99,14 +99,14 @@ seed: With init_salt, id and column it decides a row's first value.
 num_shards: 0 leaves it to the op; never shows in a result.
 admission: What gives an unseen id a row: its first sighting, or its
   min_count-th, counted exactly or in a counting Bloom filter.
-count_occurrences: Each occurrence of an id in a look-up is a sighting, also in
+count_occurrences: Each occurrence of an id in a lookup is a sighting, also in
   the frequency of rows; else an id has one a step.
 num_counters, num_hashes: Of the filter.
 max_rows: Never more rows than this; 0 is no cap.
 max_rows_policy: Which rows make room: those seen longest ago, or least often.
 max_age: EmbeddingEvict removes rows last seen more steps ago; -1: none.
 min_norm: EmbeddingEvict removes rows of a smaller Euclidean norm; 0: none.
-shared_rows: Trained rows that ids without a row share, where a look-up says
+shared_rows: Trained rows that ids without a row share, where a lookup says
   missing='shared'.
 table_name: What errors of updates call it.
 INVALID_ARGUMENT if a variable of this name has another dim or dtype, or a number is out

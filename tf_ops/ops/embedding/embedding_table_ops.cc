@@ -1,5 +1,5 @@
 // Ops that write, read and describe an embedding variable's rows beside
-// look-ups and updates.
+// lookups and updates.
 
 #include "tf_ops/ops/shape_fns.h"
 
@@ -192,9 +192,9 @@ Counters of the variable.
 stats: rows, index_bytes, row_bytes (values and metadata), slot_bytes,
   policy_bytes (of admission and eviction), capacity (rows that fit the memory
   there is), max_rows (0: no cap), pending; then events: ids, unique_ids and
-  padding of training look-ups; hits, misses, inserts, admitted, refused,
+  padding of training lookups; hits, misses, inserts, admitted, refused,
   evicted, removed, gradients_dropped, nonfinite_gradients; read_hits and
-  read_misses: ids, all but padding, that look-ups without sightings found or
+  read_misses: ids, all but padding, that lookups without sightings found or
   did not find.
 shards: [S, 2], rows and bytes of each shard.
 reset: Events count from 0 again.

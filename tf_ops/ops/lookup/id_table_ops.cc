@@ -32,7 +32,7 @@ REGISTER_OP("Lodestar>IdTable")
     .Doc(R"doc(
 Creates a table of keys to int64 ids, or finds the one of this name.
 
-handle: Scalar, of a LookupInterface, which TensorFlow's look-up ops take too.
+handle: Scalar, of a LookupInterface, which TensorFlow's lookup ops take too.
 key_dtype: What the keys are; a uint64 key is taken for the int64 of its bits.
 mutable: Whether insert and remove are allowed after the import.
 INVALID_ARGUMENT if the table of this name has another key_dtype.

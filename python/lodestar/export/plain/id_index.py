@@ -12,7 +12,7 @@ class _HashTable(SharedResource):
 
     It is initialized from a variable, not from constants, which a graph of 2 GB
     would have to hold, and never looked up in the process that exports. The
-    op's table takes every key, and a look-up before the initializer has run is
+    op's table takes every key, and a lookup before the initializer has run is
     an error: other than one that is restored from a checkpoint, it is never
     found empty.
     """

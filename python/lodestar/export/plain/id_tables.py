@@ -1,4 +1,4 @@
-"""What stands in for look-ups of id tables."""
+"""What stands in for lookups of id tables."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -42,11 +42,11 @@ class PlainIdTables:
 
     Args:
         tables: Name -> table; are read now, and are the only ones that
-            look-ups may ask for.
+            lookups may ask for.
         index: A kind of `IdIndex`, of tables of integers.
 
     Attributes:
-        modules: Name -> what look-ups of that table read.
+        modules: Name -> what lookups of that table read.
     """
 
     def __init__(self, tables: Mapping[str, IdTable], index: str):

@@ -1,4 +1,4 @@
-"""What stands in for look-ups of a model's tables while it is traced."""
+"""What stands in for lookups of a model's tables while it is traced."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +20,12 @@ class PlainTables:
 
     Args:
         tables: Name -> table; are read now, one after another, and are the
-            only ones that look-ups may ask for.
+            only ones that lookups may ask for.
         index: A kind of `IdIndex`.
         dtype: As of `StoredRows`.
 
     Attributes:
-        modules: Name -> what look-ups of that table read.
+        modules: Name -> what lookups of that table read.
     """
 
     def __init__(
