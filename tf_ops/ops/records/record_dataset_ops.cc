@@ -10,10 +10,11 @@ namespace lodestar {
 //
 // filenames: [F], of any scheme of TensorFlow's file systems; a name
 //   that ends in ".gz" is decompressed.
-// batch_size: Samples per batch, at least 1. num_parallel_files: Parser
-// threads, at least 1. shuffle_rows: 0, or the size of the shuffle window in
-// samples. seed: Seed of the shuffle. open_command: Unless empty, a command and
-// its arguments, run without a
+// batch_size: Samples per batch, at least 1.
+// num_parallel_files: Parser threads, at least 1.
+// shuffle_rows: 0, or the size of the shuffle window in samples.
+// seed: Seed of the shuffle.
+// open_command: Unless empty, a command and its arguments, run without a
 //   shell for each file, with "{path}" replaced by the path. Its stdout is
 //   the file's contents.
 // num_shards, shard_index: Selects the records whose index in their file
@@ -25,8 +26,9 @@ namespace lodestar {
 // whole_files: Whether to return a file's samples only after all of it is
 //   parsed, so that its errors come first.
 // skip_errors: Whether to skip and log bad records instead of failing.
-// skip_log: The name of the log of skipped records. output_types: The dtypes of
-// a batch's tensors. output_shapes: Their shapes.
+// skip_log: The name of the log of skipped records.
+// output_types: The dtypes of a batch's tensors.
+// output_shapes: Their shapes.
 //
 // A file that is modified while it is read, or whose size has changed since an
 // iterator was saved within it, is FAILED_PRECONDITION, regardless of
@@ -81,9 +83,8 @@ line_fields: The fields that precede the slots of each line, in this order, as
 // The common part of Norm and Raw: labels, dense values and keys, as 64-bit
 // columns, each kind in the declared order.
 //
-// slot_kinds: Per feature slot. A slot of keys has the shape [] or unknown
-// rank. key_type: The type in the file; uint32 and int32 are converted to
-// int64.
+// slot_kinds: Per feature slot. A slot of keys has shape [] or unknown rank.
+// key_type: The type in the file; uint32 and int32 are converted to int64.
 LODESTAR_RECORD_DATASET(REGISTER_OP("Lodestar>NormDataset"))
     .SetShapeFn(ScalarOutputs({1, 0, 0, 0, 0, 0, 0}))
     .Attr("slot_kinds: list({'label', 'dense', 'keys'}) >= 1")
