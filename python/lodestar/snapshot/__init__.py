@@ -5,14 +5,9 @@ docs/snapshot.md describes them.
 """
 
 from lodestar.snapshot.compaction import compact
-from lodestar.snapshot.errors import (
-    CorruptSnapshotError,
-    SnapshotError,
-    SnapshotLockedError,
-)
+from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.info import versions
 from lodestar.snapshot.model import restore, save
-from lodestar.snapshot.restoring import load_dense
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.verifying import verify
 
@@ -20,9 +15,7 @@ __all__ = [
     "CorruptSnapshotError",
     "ResumableDataset",
     "SnapshotError",
-    "SnapshotLockedError",
     "compact",
-    "load_dense",
     "restore",
     "save",
     "verify",

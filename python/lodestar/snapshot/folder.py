@@ -275,8 +275,8 @@ class SnapshotFolder:
         """Keeps other writers out; the folder is made if there is none.
 
         Raises:
-            SnapshotLockedError: Another one writes (names it).
-            SnapshotError: LOCK is no regular file.
+            SnapshotError: Another one writes (names it), or LOCK is no regular
+                file.
         """
         lock = FolderLock(self.path)
         # An interrupt may come between any two calls.

@@ -37,6 +37,7 @@ from lodestar.snapshot.restoring import (
 )
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.saving import (
+    DENSE,
     Content,
     PendingSnapshot,
     begin,
@@ -130,8 +131,8 @@ def save(
         iterator: A ResumableDataset, or an iterator of a `tf.data.Dataset`,
             whose position is saved.
         dense: Name -> variable, tensor or array of numbers, also copied at the
-            tables' point in time, exactly if no step runs meanwhile.
-            `load_dense` reads them.
+            tables' point in time, exactly if no step runs meanwhile. They are
+            the `dense` of the report of `restore`.
         metadata: JSON values by name, stored with the version.
         step: The step of the version. Defaults to the optimizer's iterations,
             without an optimizer to the largest step of the tables.
@@ -143,8 +144,8 @@ def save(
 
     Raises:
         ValueError: An argument is invalid, or the model is not built.
-        SnapshotLockedError: Another process or thread writes to the folder.
-        SnapshotError: The newest version there has a later format.
+        SnapshotError: Another process or thread writes to the folder, or the
+            newest version there has a later format.
         OSError, tf.errors.OpError: A file cannot be written (names it). The
             folder has no new version, and the next delta loses nothing.
     """
@@ -242,7 +243,9 @@ def restore(
 
     Args:
         path: A folder that `save` wrote to.
-        model: As `save` takes it.
+        model: A built Keras model, tables, or what holds tables, as in `save`.
+            `{}` with `on_extra="ignore"` restores nothing and returns the
+            report, so that its `dense` can be read.
         step: Restore the newest version taken at this step.
         version: Restore this version. Defaults to the newest.
         iterator: An iterator of the dataset that was read, or a
@@ -253,14 +256,15 @@ def restore(
         on_extra: How to handle a table or weight of the snapshot that the
             model lacks: `"error"` or `"ignore"`. Weights do not count where
             tables alone are restored, and neither do arrays that `save` took
-            as `dense`, which `load_dense` reads.
+            as `dense`.
         optimizer_slots: `"require"` restores optimizer slots and, of a
             compiled model, the optimizer's variables; those of another
             optimizer are an error. `"reset"` leaves them out: the next
             optimizer starts anew.
 
     Returns:
-        A `RestoreReport` of what was restored, and what was not.
+        A `RestoreReport` of what was restored and what was not; `dense` holds
+        the arrays that `save` took as `dense`.
 
     Raises:
         ValueError: An argument is invalid, or the model is not built.
@@ -282,7 +286,8 @@ def restore(
     if keras_model is not None:
         _built_optimizer(keras_model)
         schema = model_schema.schema_or_none(keras_model)
-    tables = find_tables(model)
+    none = isinstance(model, dict) and not model
+    tables = FoundTables({}, {}) if none else find_tables(model)
     table_options = options
     if options.optimizer_slots == "require":
         tables = _with_optimizer(tables, model)
@@ -295,6 +300,7 @@ def restore(
         if checkpoint is not None:
             _check_reader(folder, manifest)
         plan = Plan(folder, chain, tables, table_options)
+        dense = blobs.read(folder, manifest, DENSE)
         variables = None
         if keras_model is not None:
             schema_file.check(folder, manifest, schema)
@@ -303,7 +309,7 @@ def restore(
             )
 
         def install(loaded: list[Any]) -> RestoreReport:
-            report = plan.install(loaded)
+            report = dataclasses.replace(plan.install(loaded), dense=dense)
             if checkpoint is not None:
                 checkpoint.read(
                     folder.file_path(manifest.version, _READER)

@@ -12,10 +12,9 @@ import tensorflow as tf
 
 from lodestar._checks import check_choice, check_eager, check_least
 from lodestar._errors import describe_error
-from lodestar._typing import StrPath
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops import snapshot_ops
-from lodestar.snapshot import blobs, id_contents, matching
+from lodestar.snapshot import id_contents, matching
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,
     SnapshotError,
@@ -32,7 +31,7 @@ from lodestar.snapshot.places import (
     places_of,
     saved_parts,
 )
-from lodestar.snapshot.saving import DENSE, check_step, note_saved
+from lodestar.snapshot.saving import check_step, note_saved
 from lodestar.snapshot.together import Together
 from lodestar.snapshot.wholeness import with_hint
 
@@ -60,6 +59,7 @@ class RestoreReport:
         matched: Name here -> (name in the snapshot, how it was found: "name",
             "rename", or "structure": by its place among the tables of its dim
             and dtype, where a name is an automatic one).
+        dense: The arrays that `save` took as `dense`, by name.
     """
 
     path: str
@@ -71,6 +71,9 @@ class RestoreReport:
     metadata: Mapping[str, Any]
     matched: Mapping[str, tuple[str, str]] = dataclasses.field(
         default_factory=dict
+    )
+    dense: dict[str, np.ndarray] = dataclasses.field(
+        default_factory=dict, compare=False
     )
 
 
@@ -242,7 +245,7 @@ class Plan:
         self, saved: Mapping[str, str], here: Mapping[str, str]
     ) -> None:
         """Warns of tables that stay as they are where others are not taken."""
-        if saved and not self._names:
+        if saved and here and not self._names:
             text = (
                 f"no table was restored: it has {listed(saved)}, and those "
                 f"here are {listed(here)}"
@@ -430,23 +433,3 @@ def _check_embedding(
                 f"{path}: the table {entry.name!r} has {what} {there}, but "
                 f"{table!r} is to take it; wanted equal {what}s"
             )
-
-
-def load_dense(
-    path: StrPath, version: int | None = None
-) -> dict[str, np.ndarray]:
-    """Reads the arrays that `save` took as `dense`, by their names.
-
-    Args:
-        path: A folder that `save` wrote to.
-        version: Default: the newest.
-
-    Raises:
-        CorruptSnapshotError, SnapshotError: As `restore`.
-    """
-
-    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
-        arrays = blobs.read(folder, chain[-1], DENSE)
-        return None, lambda _: arrays
-
-    return with_version(SnapshotFolder(path), None, version, read, Together(()))

@@ -371,7 +371,7 @@ def test_it_waits_for_another_writer(path, monkeypatch):
 def test_another_writer_that_stays_is_an_error(path, monkeypatch):
     monkeypatch.setattr(module, "_LOCK_SECONDS", 0)
     with SnapshotFolder(path).lock():
-        with pytest.raises(snapshot.SnapshotLockedError, match="is held by"):
+        with pytest.raises(snapshot.SnapshotError, match="is held by"):
             fit(model(), Snapshot(path), epochs=1)
 
 

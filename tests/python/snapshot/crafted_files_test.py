@@ -59,7 +59,7 @@ def read_in_every_way(path, capsys):
     for call in (
         lambda: snapshot.versions(path),
         lambda: snapshot.restore(path, new),
-        lambda: snapshot.load_dense(path),
+        lambda: st.dense(path),
         lambda: snapshot.verify(path),
         lambda: snapshot.compact(path),
     ):

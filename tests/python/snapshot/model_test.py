@@ -313,7 +313,7 @@ def test_a_model_without_tables_is_refused(path):
 def test_arrays_of_your_own_beside_the_model(path):
     m = model()  # compiled, but never trained: the optimizer is not built
     snapshot.save(path, m, dense={"sum": np.arange(3.0)})
-    assert snapshot.load_dense(path)["sum"].tolist() == [0.0, 1.0, 2.0]
+    assert st.dense(path)["sum"].tolist() == [0.0, 1.0, 2.0]
     snapshot.restore(path, m)
     with pytest.raises(ValueError, match="`dense` is no dict of arrays"):
         snapshot.save(path, m, dense=[1.0])

@@ -192,6 +192,37 @@ def test_bad_arguments(path, saved, options, message):
     _refused(path, _two(), message, ValueError, **options)
 
 
+def test_nothing_is_restored_for_dense_arrays_alone(path):
+    t = st.table()
+    st.fill(t, range(3))
+    words = lodestar.lookup.IdTable(["x"], name="words")
+    snapshot.save(path, [t, words], dense={"w": [1, 2]}, metadata={"day": 2})
+    snapshot.save(path, [t, words], delta=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = snapshot.restore(path, {}, version=1, on_extra="ignore")
+    assert report.dense["w"].tolist() == [1, 2]
+    assert (report.version, report.metadata) == (1, {"day": 2})
+    assert (report.restored, report.ignored) == ({}, ("t", "words"))
+    assert snapshot.restore(path, {}, on_extra="ignore").dense == {}
+    with pytest.raises(snapshot.SnapshotError, match="has the table 't', 'wo"):
+        snapshot.restore(path, {})
+    with pytest.raises(ValueError, match="holds no table"):
+        snapshot.restore(path, [])
+    with pytest.raises(ValueError, match="holds no table"):
+        snapshot.save(path, {})
+
+
+def test_dense_arrays_come_with_what_is_restored(path):
+    t = st.table()
+    st.fill(t, range(3))
+    snapshot.save(path, t, dense={"w": [1, 2]})
+    new = st.table()
+    report = snapshot.restore(path, new)
+    assert report.dense["w"].tolist() == [1, 2] and int(new.size()) == 3
+    assert report == snapshot.restore(path, st.table())
+
+
 def test_no_snapshots(tmp_path):
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(
@@ -199,7 +230,7 @@ def test_no_snapshots(tmp_path):
         ):
             snapshot.restore(path, st.table())
         with pytest.raises(snapshot.SnapshotError, match="holds no snapshot"):
-            snapshot.load_dense(path)
+            st.dense(path)
 
 
 def test_a_version_without_manifest_is_none(path, saved):

@@ -247,7 +247,7 @@ def test_dense_arrays_come_back(path):
     t = st.table()
     snapshot.save(path, t, dense=dense)
     dense["a"].assign([[7, 7]])
-    found = snapshot.load_dense(path)
+    found = st.dense(path)
     assert list(found) == list(dense)
     np.testing.assert_array_equal(found["a"], [[1.5, 2]])
     for name in ("b/c", "d", "e", "f", "g"):
@@ -257,14 +257,14 @@ def test_dense_arrays_come_back(path):
         assert found[name].dtype == wanted.dtype
         np.testing.assert_array_equal(found[name], wanted)
     snapshot.save(path, t, delta=True)
-    assert snapshot.load_dense(path) == {}
-    assert list(snapshot.load_dense(path, version=1)) == list(dense)
+    assert st.dense(path) == {}
+    assert list(st.dense(path, version=1)) == list(dense)
 
 
 def test_big_arrays_come_back(path):
     big = np.arange(20 << 20, dtype=np.int32)  # above what a block may hold
     snapshot.save(path, st.table(), dense={"x": 1, "big": big, "y": 2})
-    found = snapshot.load_dense(path)
+    found = st.dense(path)
     assert int(found["x"]) == 1 and int(found["y"]) == 2
     assert (found["big"] == big).all()
     snapshot.verify(path)
@@ -493,7 +493,7 @@ def test_two_at_once_are_refused(path, go_on):
     pending = snapshot.save(path, t, dense={"w": 1}, blocking=False)
     try:
         with pytest.raises(
-            snapshot.SnapshotLockedError,
+            snapshot.SnapshotError,
             match=f"LOCK: is held by process {os.getpid()}",
         ):
             snapshot.save(path, other)

@@ -107,8 +107,8 @@ def test_blobs_of_two_versions(path):
     message = "00000003/blobs: is another file: 'blobs' of version 1 of mark"
     refused(path, message, 3)
     with pytest.raises(snapshot.CorruptSnapshotError, match=message):
-        snapshot.load_dense(path, 3)
-    assert snapshot.load_dense(path)["w"].tolist() == [0, 1, 2, 3]
+        st.dense(path, 3)
+    assert st.dense(path)["w"].tolist() == [0, 1, 2, 3]
 
 
 def test_files_of_two_folders(path, tmp_path):
@@ -133,7 +133,7 @@ def test_a_copied_folder_and_a_compacted_one_are_whole(path, tmp_path):
         snapshot.restore(folder, new)
         states.append([st.content(t) for t in new[:2]])
         assert int(new[2].lookup(tf.constant("3"))) == 1
-        assert snapshot.load_dense(folder)["w"].tolist() == [0, 1, 2, 3]
+        assert st.dense(folder)["w"].tolist() == [0, 1, 2, 3]
     assert states[0] == states[1]
     # What compaction wrote is of the new version, not of those it was made of.
     for name in ("table-00000", "blobs"):
@@ -168,7 +168,7 @@ def holds(path, new, changes=None):
             t.name, {}
         )
     assert new[2].lookup(tf.constant(["x", "yy"])).numpy().tolist() == [0, 1]
-    assert snapshot.load_dense(path)["w"].tolist() == [1, 2, 3]
+    assert st.dense(path)["w"].tolist() == [1, 2, 3]
     snapshot.verify(path)
 
 
