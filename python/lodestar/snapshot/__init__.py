@@ -1,7 +1,7 @@
-"""Snapshots of models and tables: full, or incremental as deltas.
+"""Full and incremental snapshots of models and tables.
 
-A folder of snapshots has one subfolder per version, which appears atomically.
-docs/snapshot.md describes them.
+A snapshot folder has one subfolder per version, which appears atomically.
+docs/training.md describes snapshots.
 """
 
 from lodestar.snapshot.compaction import compact

@@ -418,7 +418,10 @@ def test_errors_of_the_thread(path, monkeypatch):
             {"on_error": "skip"},
             r"`on_error`='skip' is not in \('raise', 'warn'\)",
         ),
-        ({"path": "s3://b"}, "`path` is 's3://b'; wanted a folder of a local"),
+        (
+            {"path": "s3://b"},
+            "`path` must be a folder of a local .* got 's3://b'",
+        ),
     ],
 )
 def test_bad_arguments(path, options, message):

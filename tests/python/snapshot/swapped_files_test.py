@@ -74,8 +74,8 @@ def test_files_of_two_tables(path, capsys):
     refused(
         path,
         "00000003/table-00000: is another file: 'b' of version 3 of mark "
-        "([0-9a-f]{32}), wanted 'a' of version 3 of mark "
-        r"\1, as \S+00000003/MANIFEST has it",
+        "([0-9a-f]{32}) instead of 'a' of version 3 of mark "
+        r"\1, which \S+00000003/MANIFEST lists",
     )
     versions = SnapshotFolder(path).versions()
     with pytest.raises(snapshot.CorruptSnapshotError, match="is another file"):
@@ -97,7 +97,7 @@ def test_files_of_two_versions(path):
         refused(
             path,
             f"0000000{version}/table-00001: is another file: 'b' of version "
-            f"{other} of mark .*, wanted 'b' of version {version} of mark ",
+            f"{other} of mark .* instead of 'b' of version {version} of mark ",
             version,
         )
 
@@ -119,7 +119,7 @@ def test_files_of_two_folders(path, tmp_path):
     st.fill(new[1], range(20), scale=5)
     snapshot.save(other, new)
     shutil.copy(f"{other}/00000001/table-00000", f"{path}/00000001")
-    refused(path, "'a' of version 1 of mark .*, wanted 'a' of version 1", 1)
+    refused(path, "'a' of version 1 of mark .* instead of 'a' of version 1", 1)
 
 
 def test_a_copied_folder_and_a_compacted_one_are_whole(path, tmp_path):
