@@ -109,16 +109,13 @@ _NAMES = {
     "lodestar.serving": [
         "LiveModel",
         "openmetrics",
-        "stats",
         "write_warm_up",
     ],
     "lodestar.snapshot": [
         "CorruptSnapshotError",
         "ResumableDataset",
         "SnapshotError",
-        "SnapshotLockedError",
         "compact",
-        "load_dense",
         "restore",
         "save",
         "verify",
