@@ -14,7 +14,7 @@ from lodestar._data_tool.distinct_ids import (
     unsigned,
 )
 from lodestar._data_tool.progress import Progress
-from lodestar._data_tool.source import Source
+from lodestar._data_tool.sources import Source
 from lodestar._errors import DataError, describe_error
 from lodestar.data.arrow.parquet_file import read_footer
 from lodestar.data.sample_columns import flat, lengths, num_rows
@@ -29,7 +29,8 @@ class Validation:
 
     Attributes:
         num_samples: Number of valid samples so far.
-        num_errors: Number of errors so far, yielded or not; an unreadable part of a file counts as its number of samples.
+        num_errors: Number of errors so far, yielded or not; an unreadable part
+            of a file counts as its number of samples.
     """
 
     def __init__(

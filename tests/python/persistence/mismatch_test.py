@@ -356,7 +356,7 @@ def test_waiting_gradients_without_a_place_are_named(tmp_path):
     first.train_on_batch(X, Y)
     path = saved_weights(tmp_path, first)
     for second, message in (
-        (accumulating(None), "keeps them for 0 tables.*kept them for 1"),
+        (accumulating(None), "has them for 0 tables.*saved optimizer for 1"),
         (accumulating(3), None),
     ):
         if message is None:
