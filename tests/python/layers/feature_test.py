@@ -123,7 +123,7 @@ def test_bad_features():
     ):
         Feature(output_dim=2.5)
     for options in ({"optimizer": "sgd"}, {"embeddings_initializer": "ones"}):
-        with pytest.raises(ValueError, match="given beside `table`; they bel"):
+        with pytest.raises(ValueError, match="cannot be combined with `table`"):
             Feature(two, **options)
     with pytest.raises(ValueError, match=r"`features\['x'\]`=16.0 is not a 64"):
         Collection({"x": 16.0})

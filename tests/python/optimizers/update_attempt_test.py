@@ -208,7 +208,7 @@ def test_a_function_that_another_trace_has_traced(logs):
         return times * begin(logs, update).once(inner)
 
     assert int(once(0, 2)) == 2
-    with pytest.raises(ValueError, match="inner.*traced before; let the step"):
+    with pytest.raises(ValueError, match="inner.*traced before. Call a plain"):
         once(1, 3)
     assert values(table) == [1.0] * 8
 
