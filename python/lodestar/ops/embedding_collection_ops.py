@@ -72,8 +72,8 @@ class FeatureInputs(NamedTuple):
     """
 
     ids: tf.Tensor
-    row_splits: tf.Tensor | None
-    weights: tf.Tensor | None
+    row_splits: tf.Tensor | None = None
+    weights: tf.Tensor | None = None
 
 
 def batch_arguments(

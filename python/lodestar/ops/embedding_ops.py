@@ -15,6 +15,7 @@ dtype) is
 """
 
 import contextlib
+from typing import Any
 
 import tensorflow as tf
 
@@ -103,6 +104,23 @@ def find_or_insert(
         padding_id=padding_id or 0,
     )
     return rows
+
+
+def lookup_rows(
+    *inputs: tf.Tensor,
+    missing: str,
+    padding_id: int | None,
+    insert: bool,
+    count: bool,
+    admit: bool | None,
+) -> tf.Tensor:
+    """Returns the rows of `find_or_insert`, or of `find` if nothing is written."""
+    misses: Any = {"missing": missing, "padding_id": padding_id}
+    if insert or count:
+        return find_or_insert(
+            *inputs, insert=insert, count=count, admit=admit, **misses
+        )
+    return find(*inputs, **misses)[0]
 
 
 def find_or_insert_unique(
