@@ -1,4 +1,4 @@
-// Records of a table's snapshot file (docs/snapshot.md).
+// Records of a table's snapshot file (docs/internals/formats.md).
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_SNAPSHOT_RECORD_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_SNAPSHOT_RECORD_H_
