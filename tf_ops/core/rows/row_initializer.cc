@@ -49,7 +49,7 @@ void RowInitializer::SetSeed(int64_t seed, int64_t salt) {
   seed_ = seed;
   salt_ = salt;
   const uint64_t key = InitialValue::KeyOf(seed, salt);
-  // A lookup may be drawing while a restored table takes its seed.
+  // Atomic because a lookup may draw while a restored table sets its seed.
   __atomic_store_n(&initial_.key, key, __ATOMIC_RELAXED);
 }
 
