@@ -15,7 +15,7 @@ Status CheckDistinct(const char* name, Span<const int64_t> ids) {
   std::vector<int64_t> positions(ids.size());
   BatchUnique(ids, nullptr, &unique, positions);
   for (int64_t i = 0; i < ids.size(); ++i) {
-    // The first repeat is the first place that falls behind.
+    // The first repeated id is the first whose position differs.
     if (positions[i] != i) {
       return InvalidArgument("`", name, "` holds ", ids[i], " twice, at ",
                              positions[i], " and ", i);

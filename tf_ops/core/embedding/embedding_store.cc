@@ -113,12 +113,12 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
   RunParallel(parallel, unique.size(), RowCost(dim()),
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) {
-                  // New, or refused.
+                  // New or refused.
                   if (inserted[i] || !refs[i].found()) continue;
                   RowShard& shard = table_.rows.shard(refs[i].shard);
                   RowStore& store = shard.rows;
                   EpochDomain::Guard guard(table_.rows.epochs());
-                  // Not there any more: removed after this call, in effect.
+                  // If it is gone, it was removed after this call, in effect.
                   if (!store.Lock(refs[i].row, unique[i]) &&
                       !shard.LockAgain(table_.rows.HashOf(unique[i]).tag,
                                        unique[i], &refs[i])) {
@@ -165,8 +165,8 @@ Status EmbeddingStore::RemoveAll() try {
   if (!rows.changes().running()) {
     removed = rows.FreeAll();
   } else {
-    // The images of all rows are no second table here: there are as many rows
-    // as the steps since the last call of this have written.
+    // Copy-on-write images stay small here: only rows written since the last
+    // call are touched.
     for (size_t s = 0; s < rows.num_shards(); ++s) {
       RowShard& shard = rows.shard(s);
       shard.ForEachRow([&](uint32_t row, int64_t id) {
@@ -220,8 +220,8 @@ void EmbeddingStore::MoveStep(int64_t next_step) {
 }
 
 void EmbeddingStore::MoveSteps(Span<const NextStep> steps) {
-  // Steps that end together would leave some tables with the step of one of
-  // them, and some with that of another.
+  // Without this, concurrent steps could leave some tables with the step of one
+  // call and others with that of another.
   static Mutex mutex;
   MutexLock lock(&mutex);
   for (const NextStep& next : steps) next.store->MoveStep(next.step);
@@ -239,12 +239,12 @@ void EmbeddingStore::SetBase(const std::string& base) {
 
 namespace {
 
-// What is done while a shard is locked once: about a millisecond.
+// Rows processed per lock of a shard: about a millisecond.
 constexpr int64_t kRowsAtOnce = 4096;
 constexpr int kSegmentsAtOnce = 16;
 constexpr int kLeavesAtOnce = 8;
 
-// True: there are no more.
+// Returns true when done.
 template <typename Rows>
 bool ReleaseSegments(Rows* rows) {
   for (int i = 0; i < kSegmentsAtOnce; ++i) {
@@ -253,7 +253,7 @@ bool ReleaseSegments(Rows* rows) {
   return false;
 }
 
-// *tag is 0 after the last one.
+// Sets *tag to 0 after the last leaf.
 template <typename Index>
 Status CompactLeaves(Index* index, uint32_t* tag) {
   for (int i = 0; i < kLeavesAtOnce; ++i) {
@@ -274,7 +274,7 @@ Status EmbeddingStore::Compact(int64_t* returned) {
       shard.mutex.AssertHeld();
       return shard.bytes() + table_.sightings.bytes(s);
     };
-    // part(), under the lock, until it says that it was the last.
+    // Calls part() under the lock until it returns true.
     const auto in_parts = [&](const auto& part) {
       while (true) {
         ImageBudget::Global().Wait();
@@ -285,7 +285,7 @@ Status EmbeddingStore::Compact(int64_t* returned) {
           *returned += before - bytes();
           if (last) return;
         }
-        // A mutex goes to who asks first, not to who has waited.
+        // std::mutex is not fair; sleep so that waiters can acquire it.
         std::this_thread::sleep_for(std::chrono::microseconds(20));
       }
     };
@@ -311,7 +311,7 @@ Status EmbeddingStore::Compact(int64_t* returned) {
     compact_leaves([&] { return &shard.index; });
     LODESTAR_RETURN_IF_ERROR(status);
     if (!table_.sightings.uses_admission()) continue;
-    // Asked for under the lock each time: others may have taken their place.
+    // Look it up under the lock each time, because it may have been replaced.
     const auto pending = [&] { return table_.sightings.pending_ids(s); };
     low = 0;
     in_parts([&] { return pending()->Compact(kRowsAtOnce, &low); });

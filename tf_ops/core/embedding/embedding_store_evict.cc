@@ -1,4 +1,4 @@
-// Which rows go when EmbeddingStore::Evict is called, and what decays.
+// EmbeddingStore: eviction and decay.
 
 #include <algorithm>
 #include <atomic>
@@ -12,7 +12,7 @@
 namespace lodestar {
 namespace {
 
-// In column order, so that it is the same everywhere.
+// Sums in column order, so the result is the same everywhere.
 template <typename T>
 bool IsShorter(const T* row, int dim, float norm) {
   double squares = 0.0;
@@ -25,7 +25,7 @@ bool IsShorter(const T* row, int dim, float norm) {
 
 }  // namespace
 
-// False: there is no order to find them by.
+// Returns false if the table has no eviction order to find them by.
 bool EmbeddingStore::FindOldest(int64_t max_age, int64_t now,
                                 RowLists* victims) const {
   const ShardedRows& table = table_.rows;
@@ -157,7 +157,7 @@ Status EmbeddingStore::DecayFrequencies(double rate,
   ShardLocks locks(rows, std::defer_lock);
   rows.LockBetweenSnapshots(&locks);
   const int64_t now = step();
-  // Rows that go by frequency change their places.
+  // Decay changes the order of rows in an LFU table.
   std::vector<OrderRebuild> orders;
   if (rows.ordered_by(EvictionPolicy::Order::kLfu)) {
     orders.resize(rows.num_shards());

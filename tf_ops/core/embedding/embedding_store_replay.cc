@@ -1,4 +1,4 @@
-// Updates of EmbeddingStore that are computed outside of it.
+// EmbeddingStore: updates computed outside of the store (unfused optimizers).
 
 #include <algorithm>
 #include <atomic>
@@ -14,7 +14,7 @@
 namespace lodestar {
 namespace {
 
-// No row has it: there is none of the number kNoRow.
+// No row has this version, because kNoRow is not a row.
 constexpr int64_t kNoVersion = -1;
 
 Status CheckReplayed(const AttachedOptimizer& optimizer) {
@@ -95,7 +95,7 @@ Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
     out.ids[k] = id;
     void* values = number(out.values, k);
     const bool held = row != LeafIndex::kNoRow && rows.Lock(row, id);
-    // Gone since it was found: to be gathered again.
+    // Removed since it was found; gather it again.
     out.versions[k] = held ? VersionOf(rows, row) : kNoVersion;
     if (held) {
       VisitRowType(type(), [&](auto zero) {
@@ -158,9 +158,9 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
   }
   std::vector<RowRef> refs(count);
   FindAll(rows.ids, refs, parallel);
-  // Nothing from here on can fail.
+  // Nothing can fail from here on.
   const int64_t slot_bytes = table_.rows.slot_bytes();
-  // Not: another table has taken the place of that which they come from.
+  // False if another table has replaced the one that the rows come from.
   const bool bound = table_.optimizer.IsBoundTo(optimizer);
   const int64_t num_slots = optimizer.slot_names.size();
   RunParallel(

@@ -5,7 +5,7 @@
 namespace lodestar {
 namespace {
 
-// Sets their first values apart from those of the table's own rows.
+// Gives shared rows other initial values than the table's own rows.
 constexpr int64_t kSaltOfShared = 0x5368617265643a29;
 
 Status CheckNumbers(const char* name, const NumbersView& numbers,
@@ -71,7 +71,7 @@ void SharedRows::Export(EmbeddingRows* out) const {
 }
 
 Status SharedRows::Check(const EmbeddingRowsView& rows) const {
-  // Without shared rows they are left out.
+  // A table without shared rows ignores them.
   if (!any()) return Status();
   const int64_t wanted = count_ * rows_.dim();
   const int64_t num_slots = rows.optimizer.slot_inits.size();

@@ -19,8 +19,8 @@ void KeepSome(const std::vector<char>& kept, std::vector<T>* values) {
 
 }  // namespace
 
-// A row that was seen in a step that has overtaken the call counts as seen.
-// Counting it for the call's own step would date the row back, and the next
+// A row last seen in a step that has overtaken the call counts as seen.
+// Counting it for the call's own step would move its date back, and the next
 // call of the newer step would count it twice.
 bool Sightings::IsToCount(const RowMeta* meta, int64_t now,
                           Span<const uint32_t> occurrences) const {
@@ -120,7 +120,7 @@ void Sightings::TouchInOrder(Span<const int64_t> ids,
         if (!refs[i].found()) continue;
         uint32_t row = refs[i].row;
         if (!shard.rows.Holds(row, ids[i])) {
-          // Evicted since it was found, or moved.
+          // Evicted or moved since it was found.
           row = shard.Find(rows_.HashOf(ids[i]).tag, ids[i]);
           if (row == LeafIndex::kNoRow) continue;
         }
@@ -172,7 +172,7 @@ void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
     pending_[shard].step = call.now;
   }
   if (!call.admission) {
-    // Whoever waits here comes in now.
+    // Pending ids get their row now.
     for (size_t k = 0; k < plan->rows.size(); ++k) {
       PlannedRow& row = plan->rows[k];
       const uint32_t entry = pending.Find(plan->tags[k], ids[row.index]);
@@ -213,7 +213,7 @@ void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
     kept[k] = s.admitted;
     row.frequency = by_occurrence ? before : s.sightings;
     if (sketch != nullptr) {
-      // An estimate may count strangers.
+      // An estimate may include occurrences of other ids.
       row.frequency = static_cast<uint32_t>(
           std::min<int64_t>(row.frequency, policy_.min_count));
     }
@@ -338,7 +338,7 @@ Status Sightings::Check(const EmbeddingRowsView& rows) const {
       CheckSize("pending_sightings", rows.pending_sightings.size(), count));
   LODESTAR_RETURN_IF_ERROR(
       CheckSize("pending_last_seen", rows.pending_last_seen.size(), count));
-  // Without admission there is no one to wait: what is pending is left out.
+  // Without admission there are no pending ids; ignore them.
   if (!uses_admission()) return Status();
   for (int64_t i = 0; i < count; ++i) {
     if (rows.pending_sightings[i] < 0 ||
