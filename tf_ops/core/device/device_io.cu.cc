@@ -1,4 +1,4 @@
-// What a DeviceStore holds: on its way out to host memory, and in.
+// DeviceStore: export to and import from host memory.
 
 #include <algorithm>
 #include <new>
@@ -14,10 +14,10 @@
 namespace lodestar {
 namespace {
 
-// Rows cross in pieces of about so many bytes.
+// Rows are copied in pieces of about this many bytes.
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
 
-// With it flipped, ids ascend as unsigned numbers.
+// Flipping the sign bit makes ids sort as unsigned integers.
 constexpr uint64_t kSignBit = uint64_t{1} << 63;
 
 __global__ void ListRowsKernel(DeviceRows rows, uint32_t high_water,
@@ -34,7 +34,7 @@ __global__ void ListRowsKernel(DeviceRows rows, uint32_t high_water,
   list[place] = row;
 }
 
-// Rows between a table and dense arrays.
+// Copies rows between the table and dense arrays.
 struct PieceCall {
   DeviceRows rows;
   const uint32_t* list;
@@ -44,7 +44,7 @@ struct PieceCall {
   int num_slots;
   char* values;  // [count, row_bytes]
   char* slots;   // [num_slots, count, slot_bytes]
-  int64_t* ids;  // each [count]
+  int64_t* ids;  // this and the following arrays: [count]
   int64_t* frequencies;
   int64_t* last_seen;
 };
@@ -56,7 +56,7 @@ __device__ void CopyWords(const char* from, int64_t bytes, int lane, char* to) {
   }
 }
 
-// A warp a row.
+// One warp per row.
 __global__ void CopyOutKernel(PieceCall call) {
   const int64_t i = ThreadNumber() / kWarp;
   const int lane = threadIdx.x % kWarp;
@@ -116,7 +116,7 @@ __global__ void DecayKernel(DeviceRows rows, uint32_t high_water, double rate,
       meta->last_seen == now && before > 0 && after == 0 ? 1 : after;
 }
 
-// Device memory of a piece.
+// Device memory for one piece.
 struct Piece {
   DeviceArray<char> values;
   DeviceArray<char> slots;
@@ -136,7 +136,7 @@ struct Piece {
     call->last_seen = numbers.data() + 2 * size;
     return Status();
   }
-  // To what is read of ids without a row.
+  // Sets the values reported for missing ids.
   Status Clear(const DeviceStream& on) const {
     LODESTAR_CUDA_TRY(
         cudaMemsetAsync(values.data(), 0, values.bytes(), on.stream));
@@ -343,7 +343,7 @@ Status DeviceStore::Import(const DeviceStream& on,
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   const int64_t n = view.ids.size();
   const int num_slots = static_cast<int>(view.optimizer.slot_inits.size());
-  // All that may fail comes before the first row changes.
+  // Everything that can fail happens before the first row changes.
   DeviceArray<int64_t> ids;
   DeviceArray<uint32_t> refs;
   PieceCall call = {};

@@ -1,4 +1,4 @@
-// Memory of the table, and how it grows.
+// DeviceStore: memory and growth.
 
 #include "tf_ops/core/device/device_store.h"
 
@@ -14,19 +14,18 @@
 namespace lodestar {
 namespace {
 
-// A segment of rows has about so many bytes of values, the first and the
-// largest ones.
+// Bytes of values in the first and in the largest segments.
 constexpr int64_t kFirstSegmentBytes = int64_t{64} << 10;
 constexpr int64_t kLargestSegmentBytes = int64_t{256} << 20;
 constexpr int64_t kFirstSegmentRows = 64;
-// The most rows that a table on one GPU has.
+// Maximum number of rows of a table on one GPU.
 constexpr int64_t kMostRows = int64_t{1} << 31;
 
 int64_t RoundUp(int64_t bytes, int64_t unit) {
   return DivideUp(bytes, unit) * unit;
 }
 
-// The smallest k with 2^k >= n.
+// Returns the smallest k with 2^k >= n.
 int CeilLog2(int64_t n) {
   int bits = 0;
   while ((int64_t{1} << bits) < n) ++bits;
@@ -43,7 +42,7 @@ __global__ void RehashKernel(DeviceIndex from, DeviceIndex to, int64_t cells) {
       mine, entry.key, [&](bool, bool) { return entry.value; }, &value);
 }
 
-// How many of the ids have no row, each time they come.
+// Counts occurrences of ids that have no row.
 __global__ void CountMissingKernel(DeviceIndex index, DeviceStore::Ids ids,
                                    unsigned long long* missing) {
   const int64_t i = ThreadNumber();
@@ -196,7 +195,7 @@ Status DeviceStore::UploadSegments(const DeviceStream& on) try {
         segment_table_.Allocate(allocator_, std::max<int64_t>(64, 2 * count),
                                 "the list of a table's segments"));
   }
-  // The copy has read pageable memory by the time it returns.
+  // cudaMemcpyAsync from pageable memory reads it before it returns.
   return CudaStatus(cudaMemcpyAsync(segment_table_.data(), table.data(),
                                     count * sizeof(DeviceSegment),
                                     cudaMemcpyHostToDevice, on.stream),
@@ -224,7 +223,7 @@ Status DeviceStore::Rehash(const DeviceStream& on, int64_t cells) {
   }
   tags_ = std::move(tags);
   entries_ = std::move(entries);
-  // Cells of removed rows are empty again.
+  // Rehashing drops the cells of removed rows.
   LODESTAR_CUDA_TRY(cudaMemcpyAsync(&state_.data()->cells, &state_.data()->rows,
                                     sizeof(uint32_t), cudaMemcpyDeviceToDevice,
                                     on.stream));
@@ -268,8 +267,8 @@ Status DeviceStore::Grow(const DeviceStream& on, int64_t wanted_rows,
     status = UploadSegments(on);
   }
   if (status.ok() && wanted_cells > MostCells()) {
-    // No more than before where most of them are of removed rows; with some to
-    // spare, or the next call would do it again.
+    // May keep the size if most cells belong to removed rows. Leaves some room,
+    // or the next call would rehash again.
     status = Rehash(on, CellsFor(wanted_rows + wanted_rows / 4));
   }
   if (!status.ok()) segments_.resize(segments);
@@ -298,8 +297,8 @@ Status DeviceStore::ReserveMore(const DeviceStream& on, const Ids& ids) {
   if (fits(ids.size)) return Status();
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   if (fits(ids.size)) return Status();
-  // Few of a large batch may be new; and where memory is short, it is asked for
-  // those alone.
+  // Only a few ids of a large batch may be new. Also, if memory is short,
+  // reserve only what the new ids need.
   if (ids.size <= capacity() / 8) {
     const Status grown =
         Grow(on, rows_bound_ + ids.size, cells_bound_ + ids.size);
@@ -364,8 +363,8 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
                                  AttachedOptimizer optimizer) {
   LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(optimizer));
   if (!optimizer_.name.empty()) return Status();
-  // The table has the optimizer once all of its slots are on the device, or an
-  // update would write to slots that are not there.
+  // Attach the optimizer only once all of its slots are on the device, or an
+  // update would write to slots that do not exist.
   const DeviceRows shape = RowsWith(optimizer);
   std::vector<DeviceArray<char>> slots;
   const auto swap = [&] {
@@ -455,7 +454,7 @@ void DeviceStore::ReleaseStep() {
 
 void DeviceStore::MoveStepLocked(int64_t next_step) {
   if (own_step_ || next_step == kSameStep) return;
-  step_ = std::max(step_ + 1, next_step);  // as TableStep::MoveTo
+  step_ = std::max(step_ + 1, next_step);  // see TableStep::MoveTo
 }
 
 }  // namespace lodestar
