@@ -165,8 +165,8 @@ Status EmbeddingStore::RemoveAll() try {
   if (!rows.changes().running()) {
     removed = rows.FreeAll();
   } else {
-    // Copy-on-write images stay small here: only rows written since the last
-    // call are touched.
+    // Copy-on-write images stay small: the table only has the rows that steps
+    // have created since the last call.
     for (size_t s = 0; s < rows.num_shards(); ++s) {
       RowShard& shard = rows.shard(s);
       shard.ForEachRow([&](uint32_t row, int64_t id) {

@@ -63,7 +63,7 @@ uint64_t Fingerprint64(std::string_view bytes) {
   uint64_t z = ShiftMix(y * kFarm2 + 113) * kFarm2;
   Pair v = {0, 0};
   Pair w = {0, 0};
-  // All blocks of 64 but the last, then the last 64 bytes.
+  // All blocks of 64 bytes except the last, then the last 64 bytes.
   const char* const end = s + (n - 1) / 64 * 64;
   const char* const last = s + n - 64;
   for (; s != end; s += 64) {

@@ -1,5 +1,5 @@
-// Contracts: tf_ops/ops/embedding/embedding_ops.cc. Positions that are none are
-// read as padding, as nobody has checked what is in device memory.
+// Contracts: tf_ops/ops/embedding/embedding_ops.cc. Positions are in device
+// memory and cannot be checked; invalid ones are treated as padding.
 
 #if LODESTAR_CUDA
 
@@ -105,7 +105,7 @@ class EmbeddingFindOnGpuOp : public DeviceKernel {
   LookupAttributes lookup_;
 };
 
-// The distinct ids of a batch as outputs. `unique` is their number.
+// Outputs the unique ids of a batch. `unique` is their number.
 absl::Status OutputBatch(OpKernelContext* ctx, const DeviceStream& on,
                          const DeviceBatch& batch, int64_t num_ids,
                          int unique_output, int64_t* unique, int64_t* padding) {
@@ -181,7 +181,7 @@ class EmbeddingFindOrInsertUniqueOnGpuOp : public DeviceKernel {
     OpKernelContext* const ctx = call.ctx;
     const Tensor& ids = ctx->input(1);
     LODESTAR_TRY(CheckRank(ids, "ids", 1));
-    // Without admission nobody asks how often an id is there.
+    // Occurrences are not used, because there is no admission on GPUs.
     LODESTAR_TRY(CheckRank(ctx->input(2), "occurrences", 1));
     const Tensor& missing_row = ctx->input(3);
     LODESTAR_TRY(

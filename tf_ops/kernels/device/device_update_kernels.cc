@@ -45,10 +45,10 @@ absl::Status RunEmbeddingGradientOnGpu(OpKernelContext* ctx) {
   return sums.Round(stream.on());
 }
 
-// Gradients of distinct ids, as an update takes them.
+// Gradients summed by unique id.
 class SummedOnDevice {
  public:
-  // REQUIRES: CheckGradients.
+  // Requires: CheckGradients.
   Status Sum(const DeviceStream& on, const Tensor& ids, const Tensor& gradients,
              const DeviceStore& store) {
     const int64_t n = ids.NumElements();
@@ -114,7 +114,7 @@ class EmbeddingCheckApplyOnGpuOp : public DeviceKernel {
   AttachedOptimizer optimizer_;
 };
 
-// An update of one variable, once it is checked.
+// A checked update of one variable.
 class DeviceUpdate {
  public:
   absl::Status Make(OpKernelContext* ctx, const DeviceStream& on, int first,
@@ -153,7 +153,7 @@ class DeviceUpdate {
   absl::Status Prepare(const DeviceStream& on, DeviceStore* store) const {
     return ToTensorFlow(store->Prepare(on, update_));
   }
-  // After Prepare.
+  // Call after Prepare.
   absl::Status Write(const DeviceStream& on, DeviceStore* store,
                      DeviceEmbeddingResource* resource) const {
     LODESTAR_TRY(store->UpdateRows(on, update_));
@@ -198,7 +198,7 @@ class EmbeddingApplyOnGpuOp : public DeviceKernel {
   std::string nonfinite_;
 };
 
-// Of several variables: all of them, or none.
+// Updates several variables, all or none of them.
 class EmbeddingApplyAllOnGpuOp : public Kernel {
  public:
   explicit EmbeddingApplyAllOnGpuOp(OpKernelConstruction* ctx) : Kernel(ctx) {

@@ -1,4 +1,4 @@
-// What the kernels of the embedding collection share: the features, which are
+// Helpers for the kernels of embedding collections: features, given as
 // attributes, and their tensors.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_COLLECTION_UTIL_H_
@@ -21,7 +21,7 @@
 
 namespace lodestar {
 
-// An error of a feature, with its name if it has one.
+// Adds the name of the feature, if it has one, to an error.
 inline absl::Status InFeature(const CollectionFeature& feature,
                               const absl::Status& status) {
   if (status.ok() || feature.name.empty()) return status;
@@ -29,8 +29,8 @@ inline absl::Status InFeature(const CollectionFeature& feature,
                                             "': ", status.message()));
 }
 
-// The features of an op. Beside CollectionFeature: which of them have
-// row_splits, weights and winners, whose inputs are lists of only those.
+// Features of an op. In addition to CollectionFeature, tells which features
+// have row_splits, weights and winners; the input lists contain only those.
 class CollectionAttributes {
  public:
   absl::Status Init(OpKernelConstruction* ctx) {
@@ -85,7 +85,7 @@ class CollectionAttributes {
     return ctx->HasAttr("table_dtypes") ? ReadDtypes(ctx) : absl::OkStatus();
   }
 
-  // InvalidArgument unless the attribute M is the number of max features.
+  // Returns InvalidArgument unless attribute M is the number of max features.
   absl::Status CheckWinners(OpKernelConstruction* ctx) const {
     int num_winners = 0;
     LODESTAR_TRY(ctx->GetAttr("M", &num_winners));
@@ -117,7 +117,7 @@ class CollectionAttributes {
   template <typename Resource>
   friend class CollectionStores;
 
-  // Of an op that has rows.
+  // For ops with rows.
   absl::Status ReadDtypes(OpKernelConstruction* ctx) {
     std::vector<DataType> dtypes;
     LODESTAR_TRY(ReadList(ctx, "feature_dtypes", &dtypes));
@@ -156,8 +156,8 @@ class CollectionAttributes {
 // The inputs ids, row_splits and weights of an op.
 class CollectionInputs {
  public:
-  // InvalidArgument, naming the feature: wrong ranks, weights not shaped as
-  // ids.
+  // Returns InvalidArgument with the name of the feature for wrong ranks or
+  // weights not shaped like ids.
   absl::Status Init(OpKernelContext* ctx,
                     const CollectionAttributes& attributes) {
     OpInputList ids, row_splits, weights;
@@ -185,15 +185,15 @@ class CollectionInputs {
   }
 
   const std::vector<FeatureTensors>& tensors() const { return tensors_; }
-  // What a feature's empty bags read, of fetched rows.
+  // Sets the row read by a feature's empty bags, for fetched rows.
   void set_default_row(int f, const void* row) {
     tensors_[f].default_row = row;
   }
-  // The shape of a feature's rows without their last axis.
+  // Shape of a feature's rows without the last axis.
   const TensorShape& lead(int f) const { return leads_[f]; }
 
  private:
-  // row_splits, weights: null where the feature has none.
+  // row_splits and weights are null if the feature has none.
   absl::Status InitFeature(OpKernelContext* ctx, int f, bool pooled,
                            const Tensor& ids, const Tensor* row_splits,
                            const Tensor* weights) {
@@ -247,7 +247,7 @@ class CollectionInputs {
   std::vector<Tensor> uniform_splits_;
 };
 
-// The attribute missing, one item a table.
+// Reads attribute `missing`, with one item per table.
 inline absl::Status ReadMissingKinds(OpKernelConstruction* ctx, int num_tables,
                                      std::vector<std::string>* missing) {
   LODESTAR_TRY(ctx->GetAttr("missing", missing));
@@ -256,17 +256,16 @@ inline absl::Status ReadMissingKinds(OpKernelConstruction* ctx, int num_tables,
                               " items, but there are ", num_tables, " tables");
 }
 
-// The tables of an op, its inputs handles and missing_rows and its attribute
-// missing, as resources of this type. Their stores live at least as long as
-// this.
+// Tables of an op: inputs handles and missing_rows, attribute missing. Keeps
+// their stores alive.
 template <typename Resource>
 class CollectionStores {
  public:
   using Store =
       typename decltype(std::declval<const Resource&>().store())::element_type;
 
-  // InvalidArgument: a table's dtype is not that of the op; a table is there
-  // twice.
+  // Returns InvalidArgument if a table's dtype differs from the op's or a table
+  // is repeated.
   absl::Status Init(OpKernelContext* ctx,
                     const CollectionAttributes& attributes,
                     const std::vector<std::string>& missing) {
@@ -295,7 +294,7 @@ class CollectionStores {
     return absl::OkStatus();
   }
 
-  // InvalidArgument unless the input hooks is that of these tables.
+  // Returns InvalidArgument unless input hooks matches these tables.
   absl::Status CheckHooks(OpKernelContext* ctx) const {
     OpInputList hooks;
     LODESTAR_TRY(ctx->input_list("hooks", &hooks));
@@ -315,7 +314,7 @@ class CollectionStores {
   std::vector<int> dims_;
 };
 
-// Those in host memory, as CollectionBatch takes them.
+// Tables in host memory, for CollectionBatch.
 class CollectionTables : public CollectionStores<EmbeddingResource> {
  public:
   absl::Status Init(OpKernelContext* ctx,
@@ -336,7 +335,7 @@ class CollectionTables : public CollectionStores<EmbeddingResource> {
   std::vector<CollectionBatch::Table> tables_;
 };
 
-// InvalidArgument unless positions of table t are one an id of `batch`.
+// Returns InvalidArgument unless table t has one position per id of `batch`.
 inline absl::Status CheckNumPositions(const CollectionBatch& batch, int t,
                                       int64_t num_positions) {
   if (num_positions == batch.num_ids(t)) return absl::OkStatus();
@@ -345,8 +344,8 @@ inline absl::Status CheckNumPositions(const CollectionBatch& batch, int t,
                               batch.num_ids(t), " ids");
 }
 
-// InvalidArgument unless positions of table t are one an id of `batch`, each
-// kNoPosition or in [0, num_unique).
+// Returns InvalidArgument unless table t has one position per id of `batch`,
+// each kNoPosition or in [0, num_unique).
 inline absl::Status CheckTablePositions(const CollectionBatch& batch, int t,
                                         Span<const int64_t> positions,
                                         int64_t num_unique) {
@@ -354,10 +353,10 @@ inline absl::Status CheckTablePositions(const CollectionBatch& batch, int t,
   return CheckPositions(positions, num_unique);
 }
 
-// The tables of an op whose rows were fetched: its inputs rows and positions.
+// Tables of an op on fetched rows: inputs rows and positions.
 class FetchedTables {
  public:
-  // InvalidArgument: wrong ranks, rows that no table has.
+  // Returns InvalidArgument for wrong ranks and for rows without a table.
   absl::Status Init(OpKernelContext* ctx) {
     OpInputList rows, positions;
     LODESTAR_TRY(ctx->input_list("rows", &rows));
@@ -388,7 +387,7 @@ class FetchedTables {
   std::vector<int> dims_;
 };
 
-// The counters of an op, `handle`, of its features.
+// Finds the counters with input `handle` for the op's features.
 template <typename Counters>
 absl::Status FindCounters(OpKernelContext* ctx,
                           const CollectionAttributes& attributes,
@@ -403,7 +402,7 @@ absl::Status FindCounters(OpKernelContext* ctx,
                               " features, wanted ", num_features);
 }
 
-// As CheckTablePositions of the tables whose rows were fetched.
+// CheckTablePositions for tables whose rows were fetched.
 inline absl::Status CheckFetched(
     const CollectionBatch& batch,
     const std::vector<CollectionBatch::Table>& tables) {
@@ -415,7 +414,7 @@ inline absl::Status CheckFetched(
   return absl::OkStatus();
 }
 
-// The outputs of all features' rows, called `output`, and of the winners.
+// Allocates output `output` for the rows of all features, and the winners.
 // dims: of the tables.
 inline absl::Status AllocateRowsAndWinners(
     OpKernelContext* ctx, const CollectionAttributes& attributes,
@@ -441,8 +440,7 @@ inline absl::Status AllocateRowsAndWinners(
   return absl::OkStatus();
 }
 
-// Checks that `tensor`, of an input called `name`, is shaped as the rows of a
-// feature.
+// Checks that `tensor`, of input `name`, has the shape of a feature's rows.
 inline absl::Status CheckLikeRows(const CollectionFeature& feature,
                                   const char* name, const Tensor& tensor,
                                   TensorShape lead, int dim) {
@@ -470,7 +468,8 @@ inline absl::Status ReadGradients(OpKernelContext* ctx,
   return absl::OkStatus();
 }
 
-// What an EmbeddingCollectionGradient is, and its inputs gradients and winners.
+// Attributes of EmbeddingCollectionGradient and its inputs gradients and
+// winners.
 class CollectionGradientAttributes : public CollectionAttributes {
  public:
   absl::Status Init(OpKernelConstruction* ctx) {
@@ -515,8 +514,8 @@ class CollectionGradientAttributes : public CollectionAttributes {
   bool deduplicated_ = false;
 };
 
-// The whole of an op: its inputs gradients, ids, row_splits and weights -> its
-// output weight_gradients.
+// Computes output weight_gradients from inputs gradients, ids, row_splits and
+// weights.
 inline absl::Status OutputWeightGradients(
     OpKernelContext* ctx, const CollectionAttributes& attributes,
     const std::vector<CollectionBatch::Table>& tables) {

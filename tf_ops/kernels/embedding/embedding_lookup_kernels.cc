@@ -17,7 +17,7 @@
 namespace lodestar {
 namespace {
 
-// Enough that callers who add rows seldom meet in one.
+// Enough that callers adding rows seldom wait for the same shard.
 constexpr int64_t kDefaultShards = 16;
 
 class EmbeddingVariableOp : public Kernel {
@@ -205,7 +205,7 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
     }
     return absl::OkStatus();
   }
-  // Leaves both as they are if there are none.
+  // Leaves both outputs unchanged if the tensor is empty.
   static absl::Status ReadOccurrences(const Tensor& tensor, int64_t count,
                                       std::vector<uint32_t>* occurrences,
                                       int64_t* sum) {

@@ -9,7 +9,7 @@
 namespace lodestar {
 namespace {
 
-// Outputs the rows of `tensor` as those of each part, at the list `output`.
+// Outputs the rows of `tensor` by part, in the list `output`.
 absl::Status OutputParts(OpKernelContext* ctx, const IdParts& parts,
                          const Tensor& tensor, const char* output,
                          const ParallelFor* parallel) {

@@ -111,7 +111,7 @@ class EmbeddingAssignIfUnchangedOp : public EmbeddingKernel {
   explicit EmbeddingAssignIfUnchangedOp(OpKernelConstruction* ctx)
       : EmbeddingKernel(ctx) {
     OP_REQUIRES_OK(ctx, ReadOptimizer(ctx, &optimizer_));
-    // Their number is checked with that of the names; they are attached.
+    // Only their number matters: the slots are attached already.
     optimizer_.slot_inits.resize(optimizer_.slot_names.size());
   }
 

@@ -1,5 +1,5 @@
-// The content of a table as tensors: outputs of EmbeddingExport, and inputs of
-// EmbeddingImport and EmbeddingInsertOrAssign. All in host memory.
+// Converts the content of a table to and from tensors in host memory: outputs
+// of EmbeddingExport, inputs of EmbeddingImport and EmbeddingInsertOrAssign.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_ROWS_TENSORS_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_ROWS_TENSORS_H_
@@ -14,7 +14,7 @@
 
 namespace lodestar {
 
-// The dtype of the output is theirs.
+// Uses the dtype of the output.
 inline absl::Status OutputNumbers(OpKernelContext* ctx, int output,
                                   const TensorShape& shape,
                                   const NumbersView& numbers) {
@@ -27,7 +27,7 @@ inline absl::Status OutputNumbers(OpKernelContext* ctx, int output,
   return absl::OkStatus();
 }
 
-// The attributes dtype and slot_dtype of an op that outputs rows.
+// Attributes dtype and slot_dtype of an op that outputs rows.
 class RowDtypes {
  public:
   absl::Status Init(OpKernelConstruction* ctx) {
@@ -51,7 +51,7 @@ class RowDtypes {
   DataType slot_dtype_;
 };
 
-// InvalidArgument unless `rows` are those of `ids`, [N], for this store.
+// Returns InvalidArgument unless `rows` match `ids` ([N]) and this store.
 template <typename Store>
 absl::Status CheckAssignedRows(const Tensor& ids, const Tensor& rows,
                                const Store& store) {
@@ -66,7 +66,7 @@ absl::Status CheckAssignedRows(const Tensor& ids, const Tensor& rows,
   return CheckDtype(rows.dtype(), "rows", store.type());
 }
 
-// The outputs of EmbeddingExport, of rows of `dim` numbers.
+// Outputs EmbeddingExport's tensors for rows of dimension `dim`.
 inline absl::Status OutputRows(OpKernelContext* ctx, const EmbeddingRows& rows,
                                int64_t dim, bool with_rows) {
   const int64_t n =
@@ -92,7 +92,7 @@ inline absl::Status OutputRows(OpKernelContext* ctx, const EmbeddingRows& rows,
   return OutputNumbers(ctx, 14, {num_slots, shared, dim}, rows.shared_slots);
 }
 
-// The inputs of EmbeddingImport, as long as they live.
+// Views the inputs of EmbeddingImport, which must outlive `rows`.
 inline absl::Status ReadRowsView(OpKernelContext* ctx, int64_t dim,
                                  EmbeddingRowsView* rows) {
   const Tensor& values = ctx->input(2);

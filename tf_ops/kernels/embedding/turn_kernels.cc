@@ -14,8 +14,7 @@ struct Turn {
   int copy = 0;
 };
 
-// Who holds a turn keeps it; the mutex is held for no longer than it takes to
-// copy a pointer.
+// A turn is held by keeping the pointer; the mutex is only held to copy it.
 class Turns {
  public:
   std::shared_ptr<const Turn> Hold() const {
@@ -60,7 +59,7 @@ absl::Status RunHoldTurn(OpKernelContext* ctx) {
   return OutputHandle(ctx, 0, std::move(turn));
 }
 
-// The executor drops the tensor when its last consumer has run.
+// The executor destroys the tensor after its last consumer has run.
 absl::Status RunReleaseTurn(OpKernelContext* ctx) {
   std::shared_ptr<const Turn> turn;
   return ReadHandle(ctx->input(0), "turn", "HoldTurn", &turn);

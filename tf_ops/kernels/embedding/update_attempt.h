@@ -1,4 +1,4 @@
-// Which attempt at which update a kernel is a part of.
+// Identifies an update and the attempt at it, for exactly-once updates.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_ATTEMPT_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_ATTEMPT_H_
@@ -24,7 +24,7 @@ class UpdateLogResource : public tensorflow::ResourceBase {
   UpdateLog log_;
 };
 
-// The log of the input `handle`.
+// Finds the log of input `handle`.
 inline absl::Status FindLog(
     OpKernelContext* ctx, int handle,
     tensorflow::core::RefCountPtr<UpdateLogResource>* resource) {
@@ -32,7 +32,7 @@ inline absl::Status FindLog(
   return FindResource(ctx, ctx->input(handle), resource);
 }
 
-// InvalidArgument unless the input `input`, called `name`, is [2].
+// Returns InvalidArgument unless input `input`, called `name`, is [2].
 inline absl::Status CheckPair(OpKernelContext* ctx, int input,
                               const char* name) {
   LODESTAR_TRY(CheckRank(ctx->input(input), name, 1));
@@ -42,10 +42,9 @@ inline absl::Status CheckPair(OpKernelContext* ctx, int input,
                               " numbers, wanted 2");
 }
 
-// Calls call(log, attempt, name) with the log of the input `first`, and with
-// the attempt and the name that are the next ones. Cancelled if that is over:
-// who makes it is to make another one, which is what a ClusterCoordinator takes
-// a cancelled function for whose error names a task.
+// Calls call(log, attempt, name) with the log of input `first` and the attempt
+// and name of the next two inputs. Returns Cancelled if that attempt is over.
+// The error names a task, so a ClusterCoordinator reschedules the function.
 template <typename Call>
 absl::Status MakeAttempt(OpKernelContext* ctx, int first, const Call& call) {
   tensorflow::core::RefCountPtr<UpdateLogResource> resource;

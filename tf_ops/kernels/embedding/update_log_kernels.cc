@@ -48,7 +48,7 @@ absl::Status RunBeginUpdate(OpKernelContext* ctx) {
   return OutputScalar(ctx, 1, committed);
 }
 
-// One whose writes are a step.
+// A kernel whose writes are an optimizer step.
 class WritingOp : public AsyncOpKernel {
  public:
   using AsyncOpKernel::AsyncOpKernel;

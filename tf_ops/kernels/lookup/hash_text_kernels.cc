@@ -67,10 +67,10 @@ absl::Status RunHashText(OpKernelContext* ctx) {
         hashes[i] = static_cast<int64_t>(Fingerprint64(text));
       }
     } catch (const std::bad_alloc&) {
-      is_out_of_memory = true;  // a body of a parallel loop must not throw
+      is_out_of_memory = true;  // the body of a parallel loop must not throw
     }
   };
-  // FarmHash takes some 10 ns, and 1 ns for each 8 bytes.
+  // FarmHash takes about 10 ns plus 1 ns per 8 bytes.
   const int64_t total = offsets[count] - offsets[0];
   const int64_t length = total / std::max<int64_t>(1, count);
   const int64_t cost = 10 + (prefix.size() + length) / 8;

@@ -17,7 +17,7 @@ class IdTableOp : public Kernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("mutable", &mutable_));
   }
 
-  // Registered as LookupInterface, which TensorFlow's own ops ask for.
+  // Registered as LookupInterface, which TensorFlow's own ops require.
   absl::Status Run(OpKernelContext* ctx) override {
     return OutputResource<LookupInterface>(
         ctx, *this,
@@ -35,7 +35,7 @@ class IdTableOp : public Kernel {
   }
 
  private:
-  // A table whose keys are of the one of these types that key_dtype_ is.
+  // Creates a table for the key type that equals key_dtype_.
   template <typename... Ks>
   IdTableResource* Create() const {
     IdTableResource* table = nullptr;
@@ -50,7 +50,7 @@ class IdTableOp : public Kernel {
   bool mutable_ = false;
 };
 
-// `values` at output 0, of the keys' shape.
+// Allocates output 0 with the shape of the keys.
 absl::Status AllocateValues(OpKernelContext* ctx, Tensor** values) {
   return ctx->allocate_output(0, ctx->input(1).shape(), values);
 }
@@ -157,8 +157,8 @@ absl::Status RunIdTableSize(OpKernelContext* ctx) {
   return OutputScalar(ctx, 0, static_cast<int64_t>(table->size()));
 }
 
-// A table on a GPU is on the host, too: there it is changed and saved. Lookups
-// there are in tf_ops/kernels/device/device_id_table_kernels.cc.
+// A table on a GPU also exists on the host, where it is changed and saved. Its
+// lookups are in tf_ops/kernels/device/device_id_table_kernels.cc.
 #define LODESTAR_REGISTER_ON_HOST_OF_GPU(name, kernel, ...)      \
   REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                \
                               .Device(::tensorflow::DEVICE_GPU)  \

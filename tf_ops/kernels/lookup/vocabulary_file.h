@@ -1,4 +1,4 @@
-// Reads a vocabulary file into the map of an id table, piece by piece.
+// Reads a vocabulary file into the map of an id table, chunk by chunk.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_LOOKUP_VOCABULARY_FILE_H_
 #define LODESTAR_TF_OPS_KERNELS_LOOKUP_VOCABULARY_FILE_H_
@@ -22,12 +22,11 @@
 
 namespace lodestar {
 
-// Adds a file's keys, of type K (an integer or tstring), to an
-// empty map. Errors name the file, and the line if there is one:
-// NotFound and the like: no such file, or no right to read it.
-// InvalidArgument: an empty line, too few columns, a number that is none of its
-//   type, a key with two values, fewer lines than `vocab_size`, no line at all.
-// ResourceExhausted: no memory.
+// Adds the keys of a file, of type K (an integer or tstring), to an empty map.
+// Errors name the file and, if applicable, the line. Returns errors such as
+// NotFound if the file cannot be read; InvalidArgument for an empty line or
+// file, too few columns, an invalid number, a key with two values, or fewer
+// lines than `vocab_size`; and ResourceExhausted if out of memory.
 template <typename K, typename Map>
 absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
                             const VocabularyFormat& format, Map* map) {
@@ -36,7 +35,7 @@ absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
   LODESTAR_TRY(ByteStream::Open(env, path, &stream));
   RecordReader reader(path, std::move(stream), std::make_unique<LineCutter>());
 
-  // The key of a line, from the text of its column.
+  // Parses the key column of a line.
   const auto parse_key = [&](std::string_view text, int64_t number, Key* key) {
     if constexpr (std::is_same_v<K, tstring>) {
       *key = text;
