@@ -1,8 +1,8 @@
 // Times the embedding table in GPU memory: one line per case with the median
 // time of a batch of a million unique ids, compared with a device-to-device
-// copy of as many bytes. Bytes are those that must be read and written, each
-// counted once: ids, rows, and row locations (24 bytes per id).
-// docs/internals/kernels.md has the command line.
+// copy of as many bytes. Counts each byte that must be read or written once:
+// ids, rows, and row locations (24 bytes per id). docs/internals/kernels.md has
+// the command line.
 
 #include <cuda_runtime.h>
 

@@ -1,7 +1,7 @@
 // Times the CUDA kernels of the sequence ops: one line per kernel with its
-// median time, compared with a device-to-device copy of as many bytes. Bytes
-// are those that must be read and written, each counted once.
-// docs/internals/kernels.md has the command line.
+// median time, compared with a device-to-device copy of as many bytes. Counts
+// each byte that must be read or written once. docs/internals/kernels.md has
+// the command line.
 
 #include <cuda_runtime.h>
 

@@ -33,7 +33,7 @@ struct Table {
       : rows(1, RowType::kFloat32, 1, TablePolicies()),
         sightings(policy, &rows, &step) {}
 
-  // Looks up `ids` and returns those that are admitted.
+  // Looks up `ids` and returns the admitted ones.
   std::vector<int64_t> See(const std::vector<int64_t>& ids, int64_t now,
                            std::vector<uint32_t> occurrences = {},
                            Admit admit = Admit::kByPolicy) {

@@ -130,7 +130,7 @@ TEST(RowStoreTest, SlotsLieInRowsThatAreMadeAfterThem) {
   EXPECT_EQ(store.slot_bytes(), store.capacity() * 2 * slot_bytes);
 }
 
-// Removes and adds rows at random; the content equals that of a map. Slots are
+// Removes and adds rows at random; the content equals a map's. Slots are
 // attached in between, so rows move between segments with slots inside the rows
 // and others.
 TEST(RowStoreTest, CompactMovesTheLastRowsToFreePlaces) {

@@ -25,7 +25,7 @@ namespace lodestar {
 // All work is queued on one stream. Methods do not wait unless stated.
 class DeviceCollection {
  public:
-  // Arrays in host memory. Ids are those of the table.
+  // Arrays in host memory. Ids are the table's ids.
   struct Feature {
     int64_t table = 0;
     DeviceCsr::Slot slot;  // without row_splits: one row per id
@@ -51,9 +51,8 @@ class DeviceCollection {
   // Deduplicates the ids of each table. Waits.
   Status Unique();
   // Finds or creates the rows of the unique ids; store[t] holds table t. Call
-  // after Unique. Allocates all memory, including that of Lookup and Count,
-  // before it changes a table, except that tables with a cap allocate more
-  // later.
+  // after Unique. Allocates all memory, also for Lookup and Count, before it
+  // changes a table; tables with a cap allocate more later.
   Status FindOrInsert(const std::vector<DeviceStore*>& stores,
                       const DeviceStore::InsertOptions& options);
 

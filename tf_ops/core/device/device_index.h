@@ -112,10 +112,10 @@ struct DeviceIndex {
   // must call this, and they call `make` together.
   //
   // A thread takes the first free cell on its key's probe sequence, and no cell
-  // becomes free during the call. Of two threads with the same key, the later
-  // one finds the cell that the earlier one took, and retries until it is
-  // filled. No thread waits within a round, and a thread fills its cell in the
-  // round in which it takes it.
+  // becomes free during the call. If two threads have the same key, the later
+  // one finds the cell of the earlier one and retries until it is filled. No
+  // thread waits within a round, and each thread fills its cell in the round in
+  // which it was taken.
   template <typename Make>
   __device__ Outcome FindOrInsert(bool mine, int64_t key, const Make& make,
                                   int64_t* value) const {
@@ -217,7 +217,7 @@ struct DeviceIndex {
 
   // Takes a free cell and returns its previous tag, or kFirstTag if another
   // thread was first. `was`: the expected word; its other three tags may change
-  // meanwhile.
+  // concurrently.
   __device__ uint32_t Take(int64_t cell, uint32_t was, uint32_t tag) const {
     const uint32_t shift = 8 * (cell % 4);
     while ((was >> shift & 0xffu) < kFirstTag) {

@@ -298,7 +298,7 @@ Status DeviceStore::ReserveMore(const DeviceStream& on, const Ids& ids) {
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   if (fits(ids.size)) return Status();
   // Only a few ids of a large batch may be new. Also, if memory is short,
-  // reserve only what the new ids need.
+  // reserve for the new ids only.
   if (ids.size <= capacity() / 8) {
     const Status grown =
         Grow(on, rows_bound_ + ids.size, cells_bound_ + ids.size);

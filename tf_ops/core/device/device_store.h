@@ -9,7 +9,7 @@
 // Thread-safe, on any stream of the device: work that changes the table runs
 // alone, in the order of the calls (StreamOrder). A call that returns an error
 // has queued nothing that changes the table, unless CUDA itself failed. Results
-// equal those of EmbeddingStore and have the same bits on every run.
+// equal EmbeddingStore's and have the same bits on every run.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_STORE_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_STORE_H_
@@ -72,14 +72,14 @@ struct DeviceEvents {
 
 // Counters that kernels maintain in device memory.
 struct DeviceTableState {
-  // Of the running call. All blocks add to these, so they are separate from the
-  // counters that blocks read.
+  // Counters of the running call. All blocks add to these, so they are separate
+  // from the counters that blocks read.
   uint32_t taken = 0;
   uint32_t apart[31] = {};
   uint32_t reused = 0;   // cells of removed ids that were reused
   uint32_t emptied = 0;  // cells that became empty
   uint32_t freed = 0;
-  // Between calls.
+  // Counters between calls.
   uint32_t rows = 0;        // live rows
   uint32_t high_water = 0;  // rows ever allocated
   uint32_t free_rows = 0;   // rows on the free stack
@@ -221,7 +221,7 @@ class DeviceStore {
   Status Evict(const DeviceStream& on, const EvictionPolicy& policy,
                int64_t* evicted);
 
-  // Sets frequencies[i] to that of ids[i]; 0 without a row.
+  // Sets frequencies[i] to the frequency of ids[i]; 0 without a row.
   Status Frequency(const DeviceStream& on, const Ids& ids,
                    int64_t* frequencies);
   // Multiplies frequencies by `rate`, rounding down. Frequencies of rows seen
@@ -239,8 +239,7 @@ class DeviceStore {
                 bool with_values = true);
   // Checks everything that Import checks, except memory and the cap.
   Status CheckImport(const EmbeddingRowsView& rows) const;
-  // Waits. Imports from host memory; adds rows or overwrites those of existing
-  // ids.
+  // Waits. Imports from host memory; adds rows or overwrites existing ones.
   Status Import(const DeviceStream& on, const EmbeddingRowsView& rows);
 
   // Allocates room for `rows` rows in total and at least `cells` cells of the
@@ -262,8 +261,8 @@ class DeviceStore {
   Status CheckOptimizer(const AttachedOptimizer& optimizer) const;
   // Attaches `optimizer` with fresh slots in place of the existing ones, unless
   // it keeps these. *former: the optimizer whose slots were dropped; empty if
-  // there were none or no rows. Returns ResourceExhausted if out of memory; the
-  // slots are unchanged then.
+  // nothing was dropped. Returns ResourceExhausted if out of memory; the slots
+  // are unchanged then.
   Status RestartSlots(const DeviceStream& on,
                       const AttachedOptimizer& optimizer, KeptSlots keep,
                       std::string* former);

@@ -64,8 +64,8 @@ class RemovedIds {
 // Thread-safe.
 class TableChanges {
  public:
-  // The snapshot since which all changes are marked. Empty if there is none;
-  // then the next snapshot is a full one.
+  // The snapshot since which all changes are marked. If empty, the next
+  // snapshot is a full one.
   std::string base() const {
     MutexLock lock(&mutex_);
     return base_;

@@ -16,8 +16,8 @@
 
 namespace lodestar {
 
-// Sums are divided into this many parts, which threads take in turn; a power of
-// 2.
+// Sums are divided into this many parts, which threads process one by one; a
+// power of 2.
 constexpr int64_t kSumParts = 4;
 
 // One part of sums[num_unique, dim], summed by one thread. Parts consist of

@@ -23,8 +23,8 @@ namespace lodestar {
 // Buffers for rows on their way into a bag. Threads may have small stacks, and
 // a lookup must not fail once it has created rows.
 
-// Heap memory for one row and its sum. If none is left, uses a static buffer
-// that threads take in turn. `bytes`: at most the size of kMaxDim doubles.
+// Heap memory for one row and its sum. Out of memory, uses a static buffer, one
+// thread at a time. `bytes`: at most the size of kMaxDim doubles.
 class WideRowRoom {
  public:
   explicit WideRowRoom(int64_t bytes);

@@ -220,8 +220,8 @@ void EmbeddingStore::MoveStep(int64_t next_step) {
 }
 
 void EmbeddingStore::MoveSteps(Span<const NextStep> steps) {
-  // Without this, concurrent steps could leave some tables with the step of one
-  // call and others with that of another.
+  // Without this, concurrent steps could leave the steps of different calls in
+  // different tables.
   static Mutex mutex;
   MutexLock lock(&mutex);
   for (const NextStep& next : steps) next.store->MoveStep(next.step);

@@ -38,7 +38,7 @@ namespace lodestar {
 
 // What a missing id reads.
 struct Missing {
-  // kShared: the id's shared row, or zeros if the table has none.
+  // kShared: the id's shared row, or zeros in a table without shared rows.
   enum class Kind { kZeros, kInitial, kVector, kShared };
   Kind kind = Kind::kZeros;
   const void* vector = nullptr;  // kVector: D values of the table's type
@@ -219,8 +219,8 @@ class EmbeddingStore {
   }
   // Attaches `optimizer` with fresh slots in place of the existing ones, unless
   // it keeps these. *former: the optimizer whose slots were dropped; empty if
-  // there were none or no rows. *done is false, and nothing has changed, while
-  // a snapshot is running. Returns ResourceExhausted if out of memory; nothing
+  // nothing was dropped. *done is false, and nothing has changed, while a
+  // snapshot is running. Returns ResourceExhausted if out of memory; nothing
   // has changed then. Requires: no step is inside StepGate.
   Status RestartSlots(const AttachedOptimizer& optimizer, KeptSlots keep,
                       bool* done, std::string* former);
@@ -327,13 +327,13 @@ class EmbeddingStore {
   // piecewise. Returns ResourceExhausted if out of memory.
   Status Export(bool with_slots, EmbeddingRows* out,
                 const ParallelFor* parallel, bool with_values = true) const;
-  // Adds rows or overwrites those of existing ids. Slots of overwritten rows
-  // are reset if none are given. Pending ids, sketch and shared rows are
-  // checked but not imported. Returns InvalidArgument for repeated ids, sizes
-  // that do not fit, another type than the table's, pending ids or a sketch of
-  // another admission, and another number of shared rows. Returns
-  // FailedPrecondition for slots of another optimizer than the attached one,
-  // and for more rows than the cap.
+  // Adds rows or overwrites existing ones. Slots of overwritten rows are reset
+  // if none are given. Pending ids, sketch and shared rows are checked but not
+  // imported. Returns InvalidArgument for repeated ids, sizes that do not fit,
+  // another type than the table's, pending ids or a sketch of another
+  // admission, and another number of shared rows. Returns FailedPrecondition
+  // for slots of another optimizer than the attached one, and for more rows
+  // than the cap.
   Status Import(const EmbeddingRowsView& rows, const ParallelFor* parallel);
   // Creates a table to replace `like`, with its shards, policies, kind of
   // initializer and events. It holds exactly `rows`, and their counters if
@@ -342,9 +342,9 @@ class EmbeddingStore {
                            const EmbeddingStore& like,
                            const ParallelFor* parallel,
                            std::unique_ptr<EmbeddingStore>* out);
-  // Copies from `like` what it may have changed since CreateFrom: events, and
-  // the step and shared rows where `rows` do not contain them. Requires: this
-  // was created by CreateFrom from the same arguments and is not shared yet.
+  // Copies state that may have changed in `like` since CreateFrom: events, and
+  // the step and shared rows unless `rows` contain them. Requires: this was
+  // created by CreateFrom from the same arguments and is not shared yet.
   void TakeOver(const EmbeddingStore& like, const EmbeddingRowsView& rows);
 
   // Base snapshot of the next incremental one; empty: the next snapshot is a

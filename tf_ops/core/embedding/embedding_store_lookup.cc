@@ -146,7 +146,7 @@ void EmbeddingStore::Frequency(Span<const int64_t> ids,
 struct EmbeddingStore::TableCall {
   TableIds ids;
   int64_t first = 0;  // offset of its ids among those of all tables
-  // One step for the whole call, even if other calls move the step meanwhile.
+  // One step for the whole call, even if other calls move the step.
   int64_t now = 0;
   std::vector<int64_t> missing;
   // For a table with an eviction order: all shards are locked and the step is

@@ -31,8 +31,8 @@ class FoundRows {
 
   // Replaces the oldest batch.
   void Keep(FoundBatch batch);
-  // Removes and returns the newest batch of exactly these ids; empty if there
-  // is none.
+  // Removes and returns the newest batch of exactly these ids; or an empty
+  // batch.
   FoundBatch Take(Span<const int64_t> ids);
 
  private:

@@ -35,16 +35,16 @@ class InsertPlan {
     // Overrides `now`, with one element per id.
     Span<const int64_t> last_seen = {};
     Span<const int64_t> frequencies = {};
-    // Attached together with the new rows if the table has none yet,
-    // atomically.
+    // Attached atomically with the new rows, unless the table has an optimizer
+    // already.
     const AttachedOptimizer* optimizer = nullptr;
   };
   // Writes value and slots of the row of ids[index] before the row becomes
   // visible.
   using Fill = std::function<void(int64_t index, const RowRef& ref)>;
 
-  // Creates rows for the unique `ids` that have none; refs[i] becomes the place
-  // of the row of ids[i]. All arguments must outlive the plan.
+  // Creates rows for unique missing `ids`; refs[i] becomes the place of the row
+  // of ids[i]. All arguments must outlive the plan.
   InsertPlan(Span<const int64_t> ids, Span<RowRef> refs, const Options& options,
              Fill fill, TableParts* table)
       : ids_(ids),

@@ -24,7 +24,7 @@ class OptimizerBinding {
   // Thread-safe methods.
 
   bool bound() const { return current() != nullptr; }
-  // The attached optimizer; its name is empty if there is none. The reference
+  // The attached optimizer; an empty name means no optimizer. The reference
   // stays valid after another optimizer is attached.
   const AttachedOptimizer& optimizer() const {
     static const AttachedOptimizer none;

@@ -4,8 +4,8 @@
 // in a RowStore of their own.
 //
 // Reads and writes of resident rows take no shard lock, except that moving a
-// row within the eviction order takes all of them. Locks must be taken in the
-// order of docs/internals/storage.md.
+// row within the eviction order takes all shard locks.
+// docs/internals/storage.md defines the lock order.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_SHARDED_ROWS_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_SHARDED_ROWS_H_
@@ -210,7 +210,7 @@ class ShardedRows {
   // Insert cannot fail. Returns ResourceExhausted if out of memory.
   Status Reserve(RowShard* shard, Span<const uint32_t> tags)
       LODESTAR_REQUIRES(shard->mutex);
-  // Publishes an allocated and written row as that of `id`.
+  // Publishes an allocated and written row as the row of `id`.
   void Add(RowShard* shard, uint32_t tag, uint32_t row, int64_t id,
            int64_t last_seen, uint32_t frequency)
       LODESTAR_REQUIRES(shard->mutex) {

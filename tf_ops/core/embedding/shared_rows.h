@@ -1,5 +1,4 @@
-// SharedRows: trained rows shared by ids that have none of their own (hash
-// buckets).
+// SharedRows: trained rows shared by missing ids (hash buckets).
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_SHARED_ROWS_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_SHARED_ROWS_H_

@@ -10,8 +10,8 @@
 
 namespace lodestar {
 
-// The optimizer whose slots are stored with the rows. The name is empty if
-// there is none yet.
+// The optimizer whose slots are stored with the rows. An empty name means no
+// optimizer.
 struct AttachedOptimizer {
   std::string name;
   std::vector<std::string> slot_names;
@@ -30,11 +30,12 @@ struct AttachedOptimizer {
   }
 };
 
-// Which existing slots a new optimizer keeps: none, those of an equal
+// Which existing slots a new optimizer keeps: none, the slots of an equal
 // optimizer, or all.
 enum class KeptSlots { kNone, kEqual, kAll };
 
-// Returns true if `next` starts with fresh slots in place of those of `bound`.
+// Returns true if `next` starts with fresh slots in place of the slots of
+// `bound`.
 inline bool Restarts(const AttachedOptimizer& bound,
                      const AttachedOptimizer& next, KeptSlots keep) {
   if (keep == KeptSlots::kNone) return true;

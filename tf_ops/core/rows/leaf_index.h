@@ -90,7 +90,7 @@ class LeafIndex {
   // out of memory; entries are unchanged.
   Status CompactLeaf(uint32_t* tag);
 
-  // Replaces the content of this index with that of `fresh`.
+  // Moves the content of `fresh` here and drops the previous content.
   void Replace(LeafIndex* fresh);
 
   int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }

@@ -96,11 +96,11 @@ class RowStore {
   // called for it at some time.
   void* slot(uint32_t row, int s) { return SlotOf(row, s); }
   const void* slot(uint32_t row, int s) const { return SlotOf(row, s); }
-  // Prefetches what a lookup reads.
+  // Prefetches the parts of a row that a lookup reads.
   void Prefetch(const RowMeta* meta) const {
     PrefetchRow<0>(meta, bare_bytes_);
   }
-  // Prefetches what an update writes.
+  // Prefetches the parts of a row that an update writes.
   void PrefetchWithSlots(uint32_t row, const RowMeta* meta,
                          int num_slots) const {
     PrefetchRow<1>(meta, bare_bytes_);
@@ -125,8 +125,8 @@ class RowStore {
   static bool ReadFrequency(const RowMeta* meta, int64_t id,
                             uint32_t* frequency);
 
-  // Waits for the row lock and takes it. Returns false, without the lock, if
-  // the row does not hold `id`.
+  // Acquires the row lock, waiting if necessary. Returns false, without the
+  // lock, if the row does not hold `id`.
   static bool Lock(const RowMeta* meta, int64_t id) {
     uint32_t word = meta->sequence.load(std::memory_order_acquire);
     if ((word & (kResident | kHeld)) != kResident ||

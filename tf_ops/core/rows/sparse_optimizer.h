@@ -15,10 +15,10 @@ namespace lodestar {
 
 class SparseOptimizer {
  public:
-  // `hyperparameters` are those of the rule with this name in
-  // optimizer_rules.h, in that order. Updates have the same bits with every
-  // instruction set. Returns InvalidArgument for an unknown name or a wrong
-  // number of hyperparameters. Requires: the processor supports `isa`.
+  // `hyperparameters` are in the order of the rule with this name in
+  // optimizer_rules.h. Updates have the same bits with every instruction set.
+  // Returns InvalidArgument for an unknown name or a wrong number of
+  // hyperparameters. Requires: the processor supports `isa`.
   static Status Create(const std::string& name,
                        Span<const float> hyperparameters, SparseOptimizer* out,
                        Isa isa = BestIsa());

@@ -7,7 +7,7 @@
 
 namespace lodestar {
 
-// Which occurrence of a new id gives it a row.
+// Which occurrence of a new id creates its row.
 struct AdmissionPolicy {
   enum class Kind {
     kAll,            // the first

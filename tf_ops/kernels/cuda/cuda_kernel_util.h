@@ -87,7 +87,7 @@ struct DeviceSplits {
   }
 
   // Returns the sequence that contains `row`. With invalid splits, returns any
-  // of those that do, or -1.
+  // such sequence, or -1.
   __device__ int64_t Find(int64_t row) const {
     int64_t low = 0;  // sequences before it start at or before `row`
     int64_t high = batch;

@@ -180,8 +180,8 @@ struct EndMap {
   }
 };
 
-// Source row of the pooled gradient for each row of values: for sum that of its
-// sequence, for first and last only for the selected row.
+// Source row of the pooled gradient for each row of values: the row's sequence
+// for sum, and only for the selected rows for first and last.
 struct GradientMap {
   DeviceSplits splits;
   Combiner combiner;

@@ -91,9 +91,9 @@ __device__ void MergeLanes(int lane_bits, Acc (&accs)[kVec], Acc* shared) {
 
 // Each block reduces `tiles_of_block` consecutive tiles, with as many columns
 // along blockIdx.y as there are lanes. Its threads first look up the long
-// sequences of all its tiles; usually there are none. Then 1 << lane_bits
-// threads span the columns, and the other threads take further rows of the
-// tile.
+// sequences of all its tiles; usually there is no such sequence. Then 1 <<
+// lane_bits threads span the columns, and the other threads take further rows
+// of the tile.
 template <typename Reducer, int kVec>
 __global__ void __launch_bounds__(kBlock)
     ReduceTiles(Reducer reducer, int64_t num_rows, int64_t packs, int lane_bits,

@@ -24,7 +24,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 
-// Emulated kernels take precedence over those of a GPU that is not present.
+// Emulated kernels take precedence over the kernels of an absent GPU.
 #ifdef __DRIVER_TYPES_H__
 #define LODESTAR_GPU_PRIORITY 0
 #else
@@ -86,8 +86,8 @@ class DeviceEmbeddingResource : public tensorflow::ResourceBase {
     return store_;
   }
   // Replaces `expected` with a store of the same dim and type. Events are then
-  // `before` plus those of the new store. Returns FailedPrecondition if the
-  // resource holds another store.
+  // `before` plus the events of the new store. Returns FailedPrecondition if
+  // the resource holds another store.
   Status Replace(const DeviceStore* expected,
                  std::shared_ptr<DeviceStore> store, const DeviceEvents& before,
                  const DeviceEvents& after) {

@@ -198,7 +198,7 @@ class EmbeddingApplyOnGpuOp : public DeviceKernel {
   std::string nonfinite_;
 };
 
-// Updates several variables, all or none of them.
+// Updates several variables atomically.
 class EmbeddingApplyAllOnGpuOp : public Kernel {
  public:
   explicit EmbeddingApplyAllOnGpuOp(OpKernelConstruction* ctx) : Kernel(ctx) {

@@ -193,7 +193,7 @@ class CollectionInputs {
   const TensorShape& lead(int f) const { return leads_[f]; }
 
  private:
-  // row_splits and weights are null if the feature has none.
+  // row_splits and weights may be null.
   absl::Status InitFeature(OpKernelContext* ctx, int f, bool pooled,
                            const Tensor& ids, const Tensor* row_splits,
                            const Tensor* weights) {

@@ -346,7 +346,7 @@ class EmbeddingApplyOp : public StepKernel {
   std::shared_ptr<const UpdateAttributes> attributes_;
 };
 
-// Updates several variables, all or none of them.
+// Updates several variables atomically.
 class EmbeddingApplyAllOp : public AsyncOpKernel {
  public:
   explicit EmbeddingApplyAllOp(OpKernelConstruction* ctx) : AsyncOpKernel(ctx) {
