@@ -29,13 +29,14 @@ class DeviceBlock {
   Status Reserve(int64_t size, Piece<T>* piece) {
     constexpr int64_t kMost = int64_t{1} << 62;
     if (allocated_) {
-      return FailedPrecondition("a block that is allocated, of ", bytes_,
-                                " bytes, takes no further piece");
+      return FailedPrecondition("cannot add a piece to an allocated block of ",
+                                bytes_, " bytes.");
     }
     if (size < 0 || size > (kMost - bytes_) / static_cast<int64_t>(sizeof(T)) -
                                kAlignment) {
-      return InvalidArgument("a piece of a block has ", size,
-                             " items; wanted 0 or more, and all in 2^62 bytes");
+      return InvalidArgument(
+          "a piece of ", size,
+          " elements does not fit into a block of 2^62 bytes.");
     }
     *piece = {bytes_, size};
     const int64_t end = bytes_ + size * static_cast<int64_t>(sizeof(T));
@@ -48,8 +49,8 @@ class DeviceBlock {
   // memory; the call may be repeated then.
   Status Allocate(DeviceAllocator* allocator, const char* what) {
     if (allocated_) {
-      return FailedPrecondition("a block of ", bytes_,
-                                " bytes is allocated twice");
+      return FailedPrecondition("the block of ", bytes_,
+                                " bytes is already allocated.");
     }
     LODESTAR_RETURN_IF_ERROR(memory_.Allocate(allocator, bytes_, what));
     allocated_ = true;

@@ -242,7 +242,7 @@ Status DeviceStore::Export(const DeviceStream& on, bool with_slots,
   *out = std::move(result);
   return turn.End();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while rows are exported");
+  return ResourceExhausted("out of memory while exporting rows.");
 }
 
 Status DeviceStore::Inspect(const DeviceStream& on, Span<const int64_t> ids,
@@ -280,7 +280,7 @@ Status DeviceStore::Inspect(const DeviceStream& on, Span<const int64_t> ids,
   *out = std::move(result);
   return turn.End();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while rows are inspected");
+  return ResourceExhausted("out of memory while inspecting rows.");
 }
 
 Status DeviceStore::Frequency(const DeviceStream& on, const Ids& ids,
@@ -295,7 +295,7 @@ Status DeviceStore::Frequency(const DeviceStream& on, const Ids& ids,
 
 Status DeviceStore::DecayFrequencies(const DeviceStream& on, double rate) {
   if (!(rate >= 0.0 && rate <= 1.0)) {
-    return InvalidArgument("`rate` is ", rate, ", wanted 0 to 1");
+    return InvalidArgument("`rate` must be in [0, 1], got ", rate, ".");
   }
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
@@ -311,17 +311,17 @@ Status DeviceStore::CheckImportLocked(const EmbeddingRowsView& view) const {
   LODESTAR_RETURN_IF_ERROR(CheckRowsView(view, dim(), type()));
   if (!(view.pending_ids.empty() && view.sketch.empty())) {
     return InvalidArgument(
-        "the rows come with ids that wait for a row, but a table on a GPU "
-        "gives each id one");
+        "cannot import pending ids: a table on a GPU has no admission.");
   }
   if (!view.shared_values.empty()) {
     return InvalidArgument(
-        "the rows come with shared rows, which a table on a GPU has none of");
+        "cannot import shared rows: a table on a GPU does not support them.");
   }
   if (num_slots > kMaxDeviceSlots) {
-    return InvalidArgument("optimizer '", view.optimizer.name, "' has ",
-                           num_slots, " optimizer slots, but a table on a GPU ",
-                           "has at most ", kMaxDeviceSlots);
+    return InvalidArgument(
+        "optimizer '", view.optimizer.name, "' has ", num_slots,
+        " optimizer slots, but a table on a GPU supports at most ",
+        kMaxDeviceSlots, ".");
   }
   if (!view.optimizer.name.empty()) {
     LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(view.optimizer));

@@ -18,7 +18,8 @@ inline Status CudaStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return Status();
   const char* const text = cudaGetErrorString(error);
   if (error == cudaErrorMemoryAllocation) {
-    return ResourceExhausted("out of memory on the GPU: ", what, ": ", text);
+    return ResourceExhausted("out of memory on the GPU: ", what, ": ", text,
+                             ".");
   }
   return Status(StatusCode::kInternal, StrCat("CUDA: ", what, ": ", text));
 }
@@ -100,7 +101,7 @@ class DeviceArray {
       array.data_ = static_cast<T*>(allocator->Allocate(bytes));
       if (array.data_ == nullptr) {
         return ResourceExhausted("out of memory on the GPU: ", bytes,
-                                 " bytes for ", what);
+                                 " bytes for ", what, ".");
       }
     }
     Swap(&array);

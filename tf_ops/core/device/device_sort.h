@@ -23,8 +23,8 @@ inline int BitsFor(int64_t n) {
 inline Status CheckBatchSize(const char* what, int64_t count) {
   constexpr int64_t kMost = int64_t{1} << 30;
   if (count <= kMost) return Status();
-  return InvalidArgument("a batch on a GPU has at most 2^30 ", what, ", found ",
-                         count);
+  return InvalidArgument("a batch on a GPU must have at most 2^30 ", what,
+                         ", got ", count, ".");
 }
 
 // Stable sort of `count` pairs by the lowest `bits` bits of their keys. The

@@ -66,19 +66,20 @@ Status DeviceStore::Create(const Options& options, DeviceAllocator* allocator,
                            const DeviceStream& on,
                            std::unique_ptr<DeviceStore>* out) {
   if (options.dim < 1 || options.dim > 65536) {
-    return InvalidArgument("`dim` is ", options.dim, ", wanted 1 to 65536");
+    return InvalidArgument("`dim` must be in [1, 65536], got ", options.dim,
+                           ".");
   }
   if (options.eviction.max_rows < 0) {
-    return InvalidArgument("`max_rows` is ", options.eviction.max_rows,
-                           ", wanted at least 0");
+    return InvalidArgument("`max_rows` must be at least 0, got ",
+                           options.eviction.max_rows, ".");
   }
   if (!(options.max_load > 0.0 && options.max_load <= 0.95)) {
-    return InvalidArgument("`max_load` is ", options.max_load,
-                           ", wanted more than 0 and at most 0.95");
+    return InvalidArgument("`max_load` must be in (0, 0.95], got ",
+                           options.max_load, ".");
   }
   std::unique_ptr<DeviceStore> store(new (std::nothrow)
                                          DeviceStore(options, allocator));
-  if (store == nullptr) return ResourceExhausted("out of memory for a table");
+  if (store == nullptr) return ResourceExhausted("out of memory for a table.");
   LODESTAR_RETURN_IF_ERROR(store->Init(on));
   *out = std::move(store);
   return Status();
@@ -201,7 +202,7 @@ Status DeviceStore::UploadSegments(const DeviceStream& on) try {
                                     cudaMemcpyHostToDevice, on.stream),
                     "copy to the device");
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the segments of a table");
+  return ResourceExhausted("out of memory for the segments of a table.");
 }
 
 Status DeviceStore::Rehash(const DeviceStream& on, int64_t cells) {
@@ -234,8 +235,8 @@ Status DeviceStore::Rehash(const DeviceStream& on, int64_t cells) {
 Status DeviceStore::Grow(const DeviceStream& on, int64_t wanted_rows,
                          int64_t wanted_cells) {
   if (wanted_rows > kMostRows) {
-    return ResourceExhausted("a table on a GPU has at most ", kMostRows,
-                             " rows, wanted ", wanted_rows);
+    return ResourceExhausted("a table on a GPU can have at most ", kMostRows,
+                             " rows, but needs ", wanted_rows, ".");
   }
   const size_t segments = segments_.size();
   const DeviceRows shape = rows();
@@ -261,7 +262,7 @@ Status DeviceStore::Grow(const DeviceStream& on, int64_t wanted_rows,
       fit += rows;
     }
   } catch (const std::bad_alloc&) {
-    status = ResourceExhausted("out of memory for the segments of a table");
+    status = ResourceExhausted("out of memory for the segments of a table.");
   }
   if (status.ok() && segments_.size() > segments) {
     status = UploadSegments(on);
@@ -346,9 +347,9 @@ Status DeviceStore::CheckOptimizerLocked(
     const AttachedOptimizer& optimizer) const {
   if (optimizer.replayed()) {
     return FailedPrecondition(
-        "a table on a GPU takes optimizers that have a "
-        "rule of their own, found '",
-        optimizer.name, "'");
+        "a table on a GPU requires an optimizer with a fused update rule, got "
+        "'",
+        optimizer.name, "'.");
   }
   if (optimizer_.name.empty() || optimizer_.IsLike(optimizer)) return Status();
   return OtherOptimizerError(optimizer_, optimizer);
@@ -395,7 +396,7 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
   try {
     status = attach();
   } catch (const std::bad_alloc&) {
-    status = ResourceExhausted("out of memory for the optimizer of a table");
+    status = ResourceExhausted("out of memory for the optimizer of a table.");
   }
   if (swapped && !status.ok()) swap();
   return status;

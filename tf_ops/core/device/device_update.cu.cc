@@ -151,18 +151,18 @@ Status DeviceStore::PrepareLocked(const DeviceStream& on,
     optimizer.slot_names.assign(Rule::kSlots.begin(), Rule::kSlots.end());
   });
   if (wanted < 0) {
-    return InvalidArgument("unknown optimizer '", update.name, "'");
+    return InvalidArgument("unknown optimizer '", update.name, "'.");
   }
   if (update.hyperparameters.size() != wanted) {
     return InvalidArgument("optimizer '", update.name, "' takes ", wanted,
-                           " hyperparameters, found ",
-                           update.hyperparameters.size());
+                           " hyperparameters, got ",
+                           update.hyperparameters.size(), ".");
   }
   if (update.slot_inits.size() !=
       static_cast<int64_t>(optimizer.slot_names.size())) {
     return InvalidArgument("`slot_inits` has ", update.slot_inits.size(),
-                           " numbers, but '", update.name, "' has ",
-                           optimizer.slot_names.size(), " optimizer slots");
+                           " elements, but '", update.name, "' has ",
+                           optimizer.slot_names.size(), " optimizer slots.");
   }
   optimizer.name = update.name;
   optimizer.slot_inits.assign(update.slot_inits.begin(),

@@ -168,31 +168,33 @@ WideRowRoom::WideRowRoom(int64_t bytes)
 Status CheckBags(const Bags& bags) {
   const Span<const int64_t>& splits = bags.row_splits;
   if (splits.empty()) {
-    return InvalidArgument("`row_splits` is empty, wanted B + 1 offsets");
+    return InvalidArgument("`row_splits` must have B + 1 elements, got none.");
   }
   if (splits[0] != 0) {
-    return InvalidArgument("`row_splits[0]` is ", splits[0], ", wanted 0");
+    return InvalidArgument("`row_splits[0]` must be 0, got ", splits[0], ".");
   }
   for (int64_t b = 0; b < bags.size(); ++b) {
     if (splits[b] > splits[b + 1]) {
-      return InvalidArgument("`row_splits[", b, "]`=", splits[b],
-                             " is greater than `row_splits[", b + 1,
-                             "]`=", splits[b + 1]);
+      return InvalidArgument("`row_splits` must not decrease, but `row_splits[",
+                             b, "]` is ", splits[b], " and `row_splits[", b + 1,
+                             "]` is ", splits[b + 1], ".");
     }
   }
   if (splits[bags.size()] != bags.ids.size()) {
-    return InvalidArgument("`row_splits` ends at ", splits[bags.size()],
-                           ", but there are ", bags.ids.size(), " ids");
+    return InvalidArgument("`row_splits` must end at ", bags.ids.size(),
+                           ", the number of ids, got ", splits[bags.size()],
+                           ".");
   }
   if (bags.weights.empty()) return Status();
   if (bags.weights.size() != bags.ids.size()) {
     return InvalidArgument("`weights` has ", bags.weights.size(),
-                           " numbers, but there are ", bags.ids.size(), " ids");
+                           " elements, but there are ", bags.ids.size(),
+                           " ids.");
   }
   if (bags.combiner != Combiner::kSum && bags.combiner != Combiner::kMean &&
       bags.combiner != Combiner::kSqrtn) {
     return InvalidArgument(
-        "`weights` go with the combiners sum, mean and sqrtn only");
+        "`weights` require the combiner sum, mean or sqrtn.");
   }
   return Status();
 }

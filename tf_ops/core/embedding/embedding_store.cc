@@ -22,25 +22,25 @@ Status CheckPolicies(const TablePolicies& policies) {
   const bool sketch = admission.kind == AdmissionPolicy::Kind::kCountingBloom;
   const int64_t most = sketch ? CountingSketch::kMaxCount : 0xffffffffLL;
   if (admission.min_count < 1 || admission.min_count > most) {
-    return InvalidArgument("`min_count` is ", admission.min_count,
-                           ", wanted 1 to ", most);
+    return InvalidArgument("`min_count` must be in [1, ", most, "], got ",
+                           admission.min_count, ".");
   }
   if (sketch && (admission.num_counters < 1 ||
                  admission.num_counters > (int64_t{1} << 40))) {
-    return InvalidArgument("`num_counters` is ", admission.num_counters,
-                           ", wanted 1 to 2^40");
+    return InvalidArgument("`num_counters` must be in [1, 2^40], got ",
+                           admission.num_counters, ".");
   }
   if (sketch && (admission.num_hashes < 1 || admission.num_hashes > 64)) {
-    return InvalidArgument("`num_hashes` is ", admission.num_hashes,
-                           ", wanted 1 to 64");
+    return InvalidArgument("`num_hashes` must be in [1, 64], got ",
+                           admission.num_hashes, ".");
   }
   if (eviction.max_rows < 0) {
-    return InvalidArgument("`max_rows` is ", eviction.max_rows,
-                           ", wanted at least 0");
+    return InvalidArgument("`max_rows` must be at least 0, got ",
+                           eviction.max_rows, ".");
   }
   if (policies.shared_rows < 0 || policies.shared_rows > kMostSharedRows) {
-    return InvalidArgument("`shared_rows` is ", policies.shared_rows,
-                           ", wanted 0 to 2^30");
+    return InvalidArgument("`shared_rows` must be in [0, 2^30], got ",
+                           policies.shared_rows, ".");
   }
   return Status();
 }
@@ -52,11 +52,12 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
                               std::unique_ptr<EmbeddingStore>* out,
                               const TablePolicies& policies, RowType type) try {
   if (dim < 1 || dim > kMaxDim) {
-    return InvalidArgument("`dim` is ", dim, ", wanted 1 to ", kMaxDim);
+    return InvalidArgument("`dim` must be in [1, ", kMaxDim, "], got ", dim,
+                           ".");
   }
   if (num_shards < 1 || num_shards > 4096) {
-    return InvalidArgument("`num_shards` is ", num_shards,
-                           ", wanted 1 to 4096");
+    return InvalidArgument("`num_shards` must be in [1, 4096], got ",
+                           num_shards, ".");
   }
   LODESTAR_RETURN_IF_ERROR(CheckPolicies(policies));
   std::unique_ptr<EmbeddingStore> store(
@@ -67,7 +68,7 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for a table of ", num_shards,
-                           " shards");
+                           " shards.");
 }
 
 Status EmbeddingStore::CreateEmptyLike(const EmbeddingStore& like, int64_t seed,
@@ -131,7 +132,8 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
               });
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for ", ids.size(), " rows to assign");
+  return ResourceExhausted("out of memory while assigning ", ids.size(),
+                           " rows.");
 }
 
 Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed) try {
@@ -154,8 +156,8 @@ Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed) try {
   table_.events.Add(Event::kRemoved, *removed);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while ", ids.size(),
-                           " rows are removed");
+  return ResourceExhausted("out of memory while removing ", ids.size(),
+                           " rows.");
 }
 
 Status EmbeddingStore::RemoveAll() try {
@@ -180,7 +182,7 @@ Status EmbeddingStore::RemoveAll() try {
   table_.events.Add(Event::kRemoved, removed);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while all rows are removed");
+  return ResourceExhausted("out of memory while removing all rows.");
 }
 
 Status EmbeddingStore::Clear() try {
@@ -191,7 +193,7 @@ Status EmbeddingStore::Clear() try {
   table_.shared.Reset();
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while the table is cleared");
+  return ResourceExhausted("out of memory while clearing the table.");
 }
 
 Status EmbeddingStore::RestartSlots(const AttachedOptimizer& optimizer,
@@ -212,7 +214,7 @@ Status EmbeddingStore::RestartSlots(const AttachedOptimizer& optimizer,
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for the optimizer slots of ", size(),
-                           " rows");
+                           " rows.");
 }
 
 void EmbeddingStore::MoveStep(int64_t next_step) {

@@ -103,8 +103,7 @@ Status EmbeddingStore::FindVictims(const EvictionPolicy& policy, int64_t now,
                 }
               });
   if (exhausted) {
-    return ResourceExhausted(
-        "out of memory while rows to evict are looked for");
+    return ResourceExhausted("out of memory while finding rows to evict.");
   }
   int64_t more = excess;
   for (const auto& rows : *victims) more -= static_cast<int64_t>(rows.size());
@@ -145,13 +144,13 @@ Status EmbeddingStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
   table_.events.Add(Event::kEvicted, *evicted);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while rows are evicted");
+  return ResourceExhausted("out of memory while evicting rows.");
 }
 
 Status EmbeddingStore::DecayFrequencies(double rate,
                                         const ParallelFor* parallel) try {
   if (!(rate >= 0.0 && rate <= 1.0)) {
-    return InvalidArgument("`rate` is ", rate, ", wanted 0 to 1");
+    return InvalidArgument("`rate` must be in [0, 1], got ", rate, ".");
   }
   ShardedRows& rows = table_.rows;
   ShardLocks locks(rows, std::defer_lock);
@@ -177,7 +176,7 @@ Status EmbeddingStore::DecayFrequencies(double rate,
               });
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while frequencies decay");
+  return ResourceExhausted("out of memory while decaying frequencies.");
 }
 
 }  // namespace lodestar

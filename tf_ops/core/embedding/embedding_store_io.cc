@@ -60,8 +60,7 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
   *out = std::move(result);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while ", size(),
-                           " rows are exported");
+  return ResourceExhausted("out of memory while exporting ", size(), " rows.");
 }
 
 Status EmbeddingStore::CheckImport(const EmbeddingRowsView& rows) const {
@@ -97,8 +96,8 @@ Status EmbeddingStore::Import(const EmbeddingRowsView& rows,
   LODESTAR_RETURN_IF_ERROR(CheckImport(rows));
   return Merge(rows, parallel);
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while ", rows.ids.size(),
-                           " rows are imported");
+  return ResourceExhausted("out of memory while importing ", rows.ids.size(),
+                           " rows.");
 }
 
 Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
@@ -127,8 +126,8 @@ Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
   *out = std::move(store);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while ", rows.ids.size(),
-                           " rows are imported");
+  return ResourceExhausted("out of memory while importing ", rows.ids.size(),
+                           " rows.");
 }
 
 void EmbeddingStore::TakeOver(const EmbeddingStore& like,
@@ -286,8 +285,8 @@ Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
   *out = std::move(result);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while ", ids.size(),
-                           " ids are inspected");
+  return ResourceExhausted("out of memory while inspecting ", ids.size(),
+                           " ids.");
 }
 
 }  // namespace lodestar

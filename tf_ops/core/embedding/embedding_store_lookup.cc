@@ -275,7 +275,7 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
   }
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the rows of a batch");
+  return ResourceExhausted("out of memory for the rows of a batch.");
 }
 
 }  // namespace lodestar

@@ -19,8 +19,8 @@ constexpr int64_t kNoVersion = -1;
 
 Status CheckReplayed(const AttachedOptimizer& optimizer) {
   if (!optimizer.replayed()) {
-    return InvalidArgument("`optimizer` is '", optimizer.name,
-                           "', wanted 'replay:' and a name");
+    return InvalidArgument("`optimizer` must be 'replay:' and a name, got '",
+                           optimizer.name, "'.");
   }
   return optimizer.Check();
 }
@@ -142,7 +142,7 @@ Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for the gradients of ", ids.size(),
-                           " ids");
+                           " ids.");
 }
 
 Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
@@ -202,8 +202,8 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
   MoveStep(next_step);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for ", rows.ids.size(),
-                           " rows that are written back");
+  return ResourceExhausted("out of memory while writing back ", rows.ids.size(),
+                           " rows.");
 }
 
 }  // namespace lodestar

@@ -236,7 +236,7 @@ Status EmbeddingStore::Apply(Span<const TableUpdate> updates,
     MoveSteps(steps);
   } catch (const std::bad_alloc&) {
     return fails(ResourceExhausted("out of memory for the gradients of ",
-                                   updates[u].unique_ids.size(), " ids"));
+                                   updates[u].unique_ids.size(), " ids."));
   }
   return Status();
 }
@@ -245,12 +245,12 @@ Status EmbeddingStore::CheckUpdate(const TableUpdate& update,
                                    AttachedOptimizer* attached) const {
   if (update.slot_inits.size() != update.optimizer->num_slots()) {
     return InvalidArgument("`slot_inits` has ", update.slot_inits.size(),
-                           " numbers, but '", update.name, "' has ",
-                           update.optimizer->num_slots(), " optimizer slots");
+                           " elements, but '", update.name, "' has ",
+                           update.optimizer->num_slots(), " optimizer slots.");
   }
   attached->name = update.name;
   if (!SparseOptimizer::SlotNames(update.name, &attached->slot_names)) {
-    return InvalidArgument("unknown optimizer '", update.name, "'");
+    return InvalidArgument("unknown optimizer '", update.name, "'.");
   }
   LODESTAR_RETURN_IF_ERROR(CheckOptimizer(*attached));
   attached->slot_inits.assign(update.slot_inits.begin(),

@@ -49,9 +49,8 @@ void SharedRows::CopyValues(const SharedRows& from) {
 
 Status SharedRows::CheckNumber(int64_t id, int64_t i) const {
   if (id >= 0 && id < count_) return Status();
-  return InvalidArgument("`ids[", i, "]` is ", id,
-                         ", said to be a shared row, of which there are ",
-                         count_);
+  return InvalidArgument("`ids[", i, "]` must be a shared row in [0, ", count_,
+                         "), got ", id, ".");
 }
 
 void SharedRows::Fill(uint32_t row) {

@@ -343,21 +343,21 @@ Status Sightings::Check(const EmbeddingRowsView& rows) const {
   for (int64_t i = 0; i < count; ++i) {
     if (rows.pending_sightings[i] < 0 ||
         rows.pending_sightings[i] > 0xffffffffLL) {
-      return InvalidArgument("`pending_sightings[", i, "]` is ",
-                             rows.pending_sightings[i],
-                             ", wanted 0 to 2^32 - 1");
+      return InvalidArgument("`pending_sightings[", i,
+                             "]` must be in [0, 2^32 - 1], got ",
+                             rows.pending_sightings[i], ".");
     }
   }
   const int64_t wanted = sketch_ == nullptr ? 0 : policy_.num_counters;
   if (!rows.sketch.empty() && rows.sketch.size() != wanted) {
     return InvalidArgument("`sketch` has ", rows.sketch.size(),
-                           " counters, but the variable's admission has ",
-                           wanted);
+                           " counters, but the table's admission has ", wanted,
+                           ".");
   }
   if (sketch_ != nullptr && rows.sketch.empty() && count > 0) {
     return InvalidArgument("`pending_ids` has ", count,
-                           " ids with exact counts, but the variable's "
-                           "admission counts in a sketch");
+                           " ids with exact counts, but the table's admission "
+                           "counts in a sketch.");
   }
   LODESTAR_RETURN_IF_ERROR(CheckDistinct("pending_ids", rows.pending_ids));
   if (count == 0) return Status();
@@ -365,8 +365,7 @@ Status Sightings::Check(const EmbeddingRowsView& rows) const {
   std::sort(resident.begin(), resident.end());
   for (int64_t id : rows.pending_ids) {
     if (std::binary_search(resident.begin(), resident.end(), id)) {
-      return InvalidArgument("`pending_ids` holds ", id,
-                             ", which `ids` holds too");
+      return InvalidArgument("`pending_ids` and `ids` both contain ", id, ".");
     }
   }
   return Status();

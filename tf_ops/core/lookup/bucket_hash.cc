@@ -107,21 +107,20 @@ Status BucketHash::Create(const std::string& name, Span<const int64_t> key,
   if (name == "stronghash") {
     if (key.size() != 2) {
       return InvalidArgument(
-          "the hasher 'stronghash' takes a key of two words, "
-          "found ",
-          key.size());
+          "the hasher 'stronghash' requires a key of two words, got ",
+          key.size(), ".");
     }
     hash.decimal_ = {DecimalHash::Kind::kStrong, static_cast<uint64_t>(key[0]),
                      static_cast<uint64_t>(key[1])};
   } else if (name == "fasthash" || name == "legacy") {
     if (!key.empty()) {
-      return InvalidArgument("the hasher '", name, "' takes no key, found ",
-                             key.size(), " words");
+      return InvalidArgument("the hasher '", name, "' takes no key, got ",
+                             key.size(), " words.");
     }
     if (name == "legacy") hash.decimal_.kind = DecimalHash::Kind::kLegacy;
   } else {
-    return InvalidArgument("unknown hasher '", name,
-                           "', wanted fasthash, stronghash or legacy");
+    return InvalidArgument(
+        "the hasher must be fasthash, stronghash or legacy, got '", name, "'.");
   }
   *out = hash;
   return Status();

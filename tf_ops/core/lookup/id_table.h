@@ -108,7 +108,7 @@ class IdTable {
     if (conflict >= 0) {
       return InvalidArgument("key ", KeyText(key(conflict)),
                              " has two values: ", *map.Find(key(conflict)),
-                             " and ", value(conflict));
+                             " and ", value(conflict), ".");
     }
     return Replace(std::move(map));
   }
@@ -120,7 +120,7 @@ class IdTable {
       std::atomic_store(&content_, std::make_shared<Content>(std::move(map)));
       version_.fetch_add(1, std::memory_order_release);
     } catch (const std::bad_alloc&) {
-      return ResourceExhausted("out of memory for an id table");
+      return ResourceExhausted("out of memory for an id table.");
     }
     return Status();
   }
@@ -146,14 +146,14 @@ class IdTable {
  private:
   static Status NotInitialized() {
     return FailedPrecondition(
-        "the id table was not initialized: nothing was imported into it");
+        "the id table is not initialized: import keys first.");
   }
 
   template <typename Change>
   Status Write(const char* verb, const Change& change) {
     if (!mutable_) {
       return FailedPrecondition("cannot ", verb,
-                                " an id table that is not mutable");
+                                " an id table that is not mutable.");
     }
     const std::shared_ptr<Content> content = std::atomic_load(&content_);
     if (content == nullptr) return NotInitialized();

@@ -21,7 +21,7 @@ Status IntegerMap::Reserve(int64_t count) {
     }
   }
   if (grown.buckets_ == nullptr) {
-    return ResourceExhausted("out of memory for a table of ", count, " keys");
+    return ResourceExhausted("out of memory for a table of ", count, " keys.");
   }
   grown.capacity_ = wanted;
   for (int64_t b = 0; b < num_buckets_; ++b) {

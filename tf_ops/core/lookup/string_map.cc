@@ -49,7 +49,7 @@ Status StringMap::AddRecordMemory(int64_t bytes) {
                            : static_cast<char*>(record_memory_->Allocate(size));
   // Addresses are stored in 48 bits, which user space does not exceed.
   if (memory == nullptr || (reinterpret_cast<uintptr_t>(memory) >> 47) != 0) {
-    return ResourceExhausted("out of memory for ", bytes, " bytes of keys");
+    return ResourceExhausted("out of memory for ", bytes, " bytes of keys.");
   }
   dead_bytes_ += left_;
   next_ = memory;
@@ -71,7 +71,7 @@ Status StringMap::Rebuild(int64_t capacity, int64_t record_bytes) {
   }
   if (grown.buckets_ == nullptr) {
     return ResourceExhausted("out of memory for a table of ", capacity,
-                             " keys");
+                             " keys.");
   }
   grown.capacity_ = capacity;
   const int64_t live_bytes = record_memory_bytes_ - left_ - dead_bytes_;

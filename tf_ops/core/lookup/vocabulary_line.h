@@ -54,7 +54,7 @@ Status ParseInteger(std::string_view text, const char* type, T* number) {
   const char* const end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, *number);
   if (error == std::errc() && stop == end) return Status();
-  return InvalidArgument("'", text, "' is no ", type);
+  return InvalidArgument("'", text, "' is not a valid ", type, ".");
 }
 
 }  // namespace lodestar

@@ -84,8 +84,8 @@ Status CountingSketch::Reserve() {
   try {
     counters_.resize(num_counters_);
   } catch (const std::bad_alloc&) {
-    return ResourceExhausted("out of memory for the ", num_counters_,
-                             " counters of the admission");
+    return ResourceExhausted("out of memory for ", num_counters_,
+                             " admission counters.");
   }
   return Status();
 }

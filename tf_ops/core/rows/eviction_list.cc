@@ -28,8 +28,8 @@ Status EvictionList::Reserve(int64_t capacity) {
     } catch (const std::bad_alloc&) {
     }
     if (links == nullptr || capacity > kNone) {
-      return ResourceExhausted("out of memory for the order of ", capacity,
-                               " rows");
+      return ResourceExhausted("out of memory for the eviction order of ",
+                               capacity, " rows.");
     }
     links_.push_back(links);
     ++reserved_;

@@ -164,8 +164,8 @@ bool LeafIndex::Split(Leaf* leaf) {
 Status LeafIndex::Reserve(Span<const uint32_t> tags) {
   if (tags.empty()) return Status();
   const auto exhausted = [&] {
-    return ResourceExhausted("out of memory while the index grows for ",
-                             tags.size(), " new ids");
+    return ResourceExhausted("out of memory for ", tags.size(),
+                             " new ids in the index.");
   };
   if (directory_.load(std::memory_order_relaxed) == nullptr) {
     Directory* directory = NewDirectory(0);
@@ -222,8 +222,8 @@ Status LeafIndex::ReserveEvenly(int64_t entries) try {
   }
   return Reserve(tags);
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while the index grows for ", entries,
-                           " new ids");
+  return ResourceExhausted("out of memory for ", entries,
+                           " new ids in the index.");
 }
 
 void LeafIndex::Insert(uint32_t tag, uint32_t row) {
@@ -265,8 +265,8 @@ Status LeafIndex::CompactLeaf(uint32_t* tag) {
   const uint64_t wanted = CapacityFor(leaf->live) * sizeof(uint64_t);
   if (wanted * 8 < leaf->pages.bytes * 7) {
     if (!Rebuild(leaf)) {
-      return ResourceExhausted("out of memory while the index shrinks to ",
-                               leaf->live, " ids of a leaf");
+      return ResourceExhausted("out of memory for a smaller index leaf of ",
+                               leaf->live, " ids.");
     }
   }
   *tag = static_cast<uint32_t>(next);

@@ -189,7 +189,7 @@ Status RowStore::ReserveCapacity(int64_t rows) {
   while (capacity() < rows) {
     if (!AddSegment()) {
       return ResourceExhausted("out of memory for ", rows - capacity(),
-                               " more rows of ", dim_, " numbers");
+                               " more rows of dimension ", dim_, ".");
     }
   }
   return Status();
@@ -318,7 +318,7 @@ Status RowStore::ReserveSlots(int64_t count) {
     const Address address = AddressOf(static_cast<uint32_t>(row));
     if (!AddSlots(&segment(address), address.bits, static_cast<int>(count))) {
       return ResourceExhausted("out of memory for ", count,
-                               " optimizer slots of ", capacity_, " rows");
+                               " optimizer slots of ", capacity_, " rows.");
     }
     row += int64_t{1} << address.bits;
   }

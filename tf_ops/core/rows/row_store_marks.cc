@@ -27,8 +27,8 @@ Status RowStore::ReserveMarks() {
     row += int64_t{1} << address.bits;
   }
   if (!reserved) {
-    return ResourceExhausted("out of memory for the marks of ", capacity_,
-                             " rows");
+    return ResourceExhausted("out of memory for the change marks of ",
+                             capacity_, " rows.");
   }
   images_ = std::move(images);
   return Status();

@@ -206,8 +206,8 @@ class NumbersView {
 inline Status CheckType(const char* name, const NumbersView& numbers,
                         RowType wanted) {
   if (numbers.type() == wanted) return Status();
-  return InvalidArgument("`", name, "` holds ", NameOf(numbers.type()),
-                         " numbers, but the table's are ", NameOf(wanted));
+  return InvalidArgument("`", name, "` has dtype ", NameOf(numbers.type()),
+                         ", but the table's rows are ", NameOf(wanted), ".");
 }
 
 // An owning array of values of one type.

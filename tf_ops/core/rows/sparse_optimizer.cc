@@ -102,8 +102,8 @@ Status SparseOptimizer::Create(const std::string& name,
     const std::vector<std::string>& wanted = definition.hyperparameters;
     if (hyperparameters.size() != static_cast<int64_t>(wanted.size())) {
       return InvalidArgument("optimizer '", name, "' takes ", wanted.size(),
-                             " hyperparameters, found ", hyperparameters.size(),
-                             ", wanted ", Join(wanted));
+                             " hyperparameters (", Join(wanted), "), got ",
+                             hyperparameters.size(), ".");
     }
     out->updates_ = definition.updates[static_cast<int>(isa)];
     out->num_slots_ = static_cast<int>(definition.slots.size());
@@ -114,8 +114,8 @@ Status SparseOptimizer::Create(const std::string& name,
   for (const Definition& definition : Definitions()) {
     known.push_back(definition.name);
   }
-  return InvalidArgument("unknown optimizer '", name, "', wanted one of ",
-                         Join(known));
+  return InvalidArgument("unknown optimizer '", name,
+                         "'. Known optimizers: ", Join(known), ".");
 }
 
 bool SparseOptimizer::SlotNames(const std::string& name,

@@ -70,8 +70,8 @@ Status StepGate::Flip(const std::function<Status()>& flip,
   Schedule(admitted);
   if (alone) return status;
   return FailedPrecondition(
-      "no moment between two optimizer steps was found for ", at_most.count(),
-      " ms: ", inside, " were under way all the time");
+      "found no point between two optimizer steps within ", at_most.count(),
+      " ms: ", inside, " steps are still running.");
 }
 
 void StepGate::Close() {

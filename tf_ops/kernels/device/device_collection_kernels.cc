@@ -31,7 +31,7 @@ absl::Status ReadBatchMemory(BatchMemory* memory) {
   const Status parsed =
       ParseBatchMemory(text == nullptr ? "device" : text, memory);
   if (parsed.ok()) return absl::OkStatus();
-  return InvalidArgumentError("LODESTAR_BATCH_MEMORY in the environment: ",
+  return InvalidArgumentError("environment variable LODESTAR_BATCH_MEMORY: ",
                               parsed.message());
 }
 

@@ -94,8 +94,8 @@ class DeviceEmbeddingResource : public tensorflow::ResourceBase {
     MutexLock lock(&mutex_);
     if (store_.get() != expected) {
       return FailedPrecondition(
-          "another import has replaced the table meanwhile; it is as that left "
-          "it");
+          "a concurrent import has replaced the table; this one was "
+          "discarded.");
     }
     store_.swap(store);
     other_events_.Add(before, 1);

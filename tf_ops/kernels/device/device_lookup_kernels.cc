@@ -34,13 +34,12 @@ class EmbeddingVariableOnGpuOp : public Kernel {
     OP_REQUIRES(ctx, admission.kind == AdmissionPolicy::Kind::kAll,
                 absl::UnimplementedError(
                     StrCat("table '", table_name_,
-                           "': on a GPU each id gets a row at once; found an "
-                           "admission")));
-    OP_REQUIRES(
-        ctx, shared_rows == 0,
-        absl::UnimplementedError(StrCat(
-            "table '", table_name_,
-            "': on a GPU there are no shared rows, found ", shared_rows)));
+                           "': a table on a GPU does not support admission.")));
+    OP_REQUIRES(ctx, shared_rows == 0,
+                absl::UnimplementedError(StrCat(
+                    "table '", table_name_,
+                    "': a table on a GPU does not support shared rows, got ",
+                    shared_rows, ".")));
   }
 
   absl::Status Run(OpKernelContext* ctx) override {
@@ -62,13 +61,14 @@ class EmbeddingVariableOnGpuOp : public Kernel {
           const std::shared_ptr<DeviceStore> store = found.store();
           if (store->dim() != options_.dim) {
             return InvalidArgumentError("the embedding variable '", name,
-                                        "' has dim ", store->dim(), ", wanted ",
-                                        options_.dim);
+                                        "' must have dim ", options_.dim,
+                                        ", got ", store->dim(), ".");
           }
           if (store->type() != options_.type) {
-            return InvalidArgumentError(
-                "the embedding variable '", name, "' has ",
-                NameOf(store->type()), " rows, wanted ", NameOf(options_.type));
+            return InvalidArgumentError("the embedding variable '", name,
+                                        "' must have ", NameOf(options_.type),
+                                        " rows, got ", NameOf(store->type()),
+                                        ".");
           }
           return absl::OkStatus();
         });
@@ -193,8 +193,8 @@ class EmbeddingFindOrInsertUniqueOnGpuOp : public DeviceKernel {
     LODESTAR_TRY(batch.Unique(call.on, IdsOf(ids), nullptr));
     LODESTAR_TRY(batch.Count(call.on, &unique));
     if (unique != ids.NumElements()) {
-      return InvalidArgumentError("`ids` holds ", ids.NumElements(),
-                                  " ids, of which ", unique, " are distinct");
+      return InvalidArgumentError("`ids` must be unique, but only ", unique,
+                                  " of ", ids.NumElements(), " ids are.");
     }
     char* rows = nullptr;
     LODESTAR_TRY(AllocateRows(ctx, 0, ids.shape(), call.store->dim(), &rows));

@@ -30,7 +30,7 @@ absl::Status RunEmbeddingGradientOnGpu(OpKernelContext* ctx) {
   if (gradient.dim_size(0) != num_ids) {
     return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
                                 " rows, but `positions` has ", num_ids,
-                                " numbers");
+                                " elements.");
   }
   const int64_t dim = gradient.dim_size(1);
   const RowType type = RowTypeOf(gradient.dtype());
@@ -87,8 +87,8 @@ class EmbeddingCheckApplyOnGpuOp : public DeviceKernel {
     OP_REQUIRES_OK(ctx, ToTensorFlow(optimizer_.Check()));
     OP_REQUIRES(ctx, additions == 0 && !optimizer_.replayed(),
                 absl::UnimplementedError(
-                    "a table on a GPU takes the optimizers that have a rule of "
-                    "their own, and no gradients that wait"));
+                    "a table on a GPU requires an optimizer with a fused "
+                    "update rule and does not support gradient accumulation."));
   }
 
   absl::Status RunOn(const DeviceCall& call) override {
@@ -215,23 +215,23 @@ class EmbeddingApplyAllOnGpuOp : public Kernel {
                 InvalidArgumentError("`optimizers` has ", optimizers_.size(),
                                      " items and `create_missing` ",
                                      create_missing_.size(), ", but there are ",
-                                     num_tables, " variables"));
+                                     num_tables, " variables."));
     auto next = slot_inits.begin();
     for (const std::string& optimizer : optimizers_) {
       std::vector<std::string> slots;
       SparseOptimizer::SlotNames(optimizer, &slots);
-      OP_REQUIRES(ctx,
-                  slot_inits.end() - next >= static_cast<int64_t>(slots.size()),
-                  InvalidArgumentError("`slot_inits` has ", slot_inits.size(),
-                                       " numbers, fewer than `optimizers` have "
-                                       "optimizer slots"));
+      OP_REQUIRES(
+          ctx, slot_inits.end() - next >= static_cast<int64_t>(slots.size()),
+          InvalidArgumentError(
+              "`slot_inits` has ", slot_inits.size(),
+              " elements, fewer than `optimizers` have optimizer slots."));
       slot_inits_.emplace_back(next, next + slots.size());
       next += slots.size();
     }
     OP_REQUIRES(ctx, next == slot_inits.end(),
-                InvalidArgumentError("`slot_inits` has ", slot_inits.size(),
-                                     " numbers, more than `optimizers` have "
-                                     "optimizer slots"));
+                InvalidArgumentError(
+                    "`slot_inits` has ", slot_inits.size(),
+                    " elements, more than `optimizers` have optimizer slots."));
   }
 
  protected:

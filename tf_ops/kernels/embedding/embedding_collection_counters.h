@@ -62,8 +62,8 @@ inline absl::Status ReadNumFeatures(OpKernelConstruction* ctx,
   LODESTAR_TRY(ctx->GetAttr("num_features", num_features));
   constexpr int64_t kMost = int64_t{1} << 20;
   if (*num_features <= kMost) return absl::OkStatus();
-  return InvalidArgumentError("`num_features` is ", *num_features,
-                              ", wanted 1 to ", kMost);
+  return InvalidArgumentError("`num_features` must be in [1, ", kMost,
+                              "], got ", *num_features, ".");
 }
 
 }  // namespace lodestar

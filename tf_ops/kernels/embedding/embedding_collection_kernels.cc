@@ -179,10 +179,10 @@ class EmbeddingCollectionPartitionBagsOp : public Kernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &num_outputs));
     const int64_t num_features =
         static_cast<int64_t>(attributes_.features().size());
-    OP_REQUIRES(
-        ctx, num_outputs == num_features * num_parts_,
-        InvalidArgumentError("`N` is ", num_outputs, ", wanted ", num_parts_,
-                             " parts of ", num_features, " features"));
+    OP_REQUIRES(ctx, num_outputs == num_features * num_parts_,
+                InvalidArgumentError("`N` must be ", num_parts_, " parts x ",
+                                     num_features, " features, got ",
+                                     num_outputs, "."));
     for (size_t f = 0; f < attributes_.features().size(); ++f) {
       const CollectionFeature& feature = attributes_.features()[f];
       OP_REQUIRES_OK(ctx,
@@ -229,8 +229,8 @@ class EmbeddingCollectionPartitionBagsOp : public Kernel {
   static absl::Status Check(const CollectionFeature& feature, bool is_max) {
     if (!feature.pooled || is_max || feature.default_id.has_value()) {
       return InvalidArgumentError(
-          "bags that are shared out want a combiner other than max, and no "
-          "default id");
+          "partitioned bags require a combiner other than max and no default "
+          "id.");
     }
     return absl::OkStatus();
   }

@@ -66,14 +66,14 @@ class CollectionAttributes {
       if (use_default[f]) feature.default_id = default_ids[f];
       feature.max_length = max_lengths[f];
       if (feature.table < 0 || feature.table >= num_tables_) {
-        return InvalidArgumentError("feature '", feature.name, "' has table ",
-                                    feature.table, ", wanted 0 to ",
-                                    num_tables_ - 1);
+        return InvalidArgumentError("feature '", feature.name,
+                                    "' must have a table in [0, ", num_tables_,
+                                    "), got ", feature.table, ".");
       }
       if (!feature.pooled && (ragged_[f] || weighted_[f])) {
         return InvalidArgumentError(
             "feature '", feature.name,
-            "' has row_splits or weights, but no combiner");
+            "' has row_splits or weights, but no combiner.");
       }
     }
     int num_ragged = 0;
@@ -109,7 +109,7 @@ class CollectionAttributes {
     if (list->size() == features_.size()) return absl::OkStatus();
     return InvalidArgumentError("`", name, "` has ", list->size(),
                                 " items, but there are ", features_.size(),
-                                " features");
+                                " features.");
   }
 
  private:
@@ -125,14 +125,14 @@ class CollectionAttributes {
     if (static_cast<int>(table_dtypes_.size()) != num_tables_) {
       return InvalidArgumentError("`table_dtypes` has ", table_dtypes_.size(),
                                   " items, but there are ", num_tables_,
-                                  " tables");
+                                  " tables.");
     }
     for (size_t f = 0; f < features_.size(); ++f) {
       if (dtypes[f] == dtype(f)) continue;
       return InvalidArgumentError(
           "feature '", features_[f].name, "' is ", NameOf(RowTypeOf(dtypes[f])),
           " in `feature_dtypes`, but its table is ",
-          NameOf(RowTypeOf(dtype(f))), " in `table_dtypes`");
+          NameOf(RowTypeOf(dtype(f))), " in `table_dtypes`.");
     }
     return absl::OkStatus();
   }
@@ -142,8 +142,8 @@ class CollectionAttributes {
     int count = 0;
     for (bool flag : flags) count += flag;
     if (count == wanted) return absl::OkStatus();
-    return InvalidArgumentError("`", name, "` names ", count, " features, but ",
-                                attribute, " is ", wanted);
+    return InvalidArgumentError("`", name, "` lists ", count, " features, but ",
+                                attribute, " is ", wanted, ".");
   }
 
   int num_tables_ = 0;
@@ -206,13 +206,13 @@ class CollectionInputs {
       tensors.row_splits = FlatSpan<int64_t>(*row_splits);
       if (tensors.row_splits.empty()) {
         return InvalidArgumentError(
-            "`row_splits` is empty, wanted B + 1 offsets");
+            "`row_splits` must have B + 1 elements, got none.");
       }
       leads_[f] = TensorShape({tensors.row_splits.size() - 1});
     } else if (pooled) {
       if (ids.dims() == 0) {
         return InvalidArgumentError(
-            "`ids` is a scalar; a combiner needs a last axis to pool");
+            "`ids` is a scalar, but a combiner needs a last axis to pool.");
       }
       const int64_t length = ids.dim_size(ids.dims() - 1);
       leads_[f].RemoveLastDims(1);
@@ -220,7 +220,7 @@ class CollectionInputs {
       if (bags == std::numeric_limits<int64_t>::max()) {
         return InvalidArgumentError("`ids` has shape ",
                                     ids.shape().DebugString(),
-                                    ", which makes too many bags");
+                                    ", which gives too many bags.");
       }
       Tensor& splits = uniform_splits_[f];
       tensorflow::AllocatorAttributes on_host;
@@ -236,7 +236,7 @@ class CollectionInputs {
     if (weights->shape() != ids.shape()) {
       return InvalidArgumentError(
           "`weights` has shape ", weights->shape().DebugString(),
-          ", but `ids` has shape ", ids.shape().DebugString());
+          ", but `ids` has shape ", ids.shape().DebugString(), ".");
     }
     tensors.weights = FlatSpan<float>(*weights);
     return absl::OkStatus();
@@ -253,7 +253,7 @@ inline absl::Status ReadMissingKinds(OpKernelConstruction* ctx, int num_tables,
   LODESTAR_TRY(ctx->GetAttr("missing", missing));
   if (static_cast<int>(missing->size()) == num_tables) return absl::OkStatus();
   return InvalidArgumentError("`missing` has ", missing->size(),
-                              " items, but there are ", num_tables, " tables");
+                              " items, but there are ", num_tables, " tables.");
 }
 
 // Tables of an op: inputs handles and missing_rows, attribute missing. Keeps
@@ -288,7 +288,7 @@ class CollectionStores {
       for (int u = 0; u < t; ++u) {
         if (stores_[u] != stores_[t]) continue;
         return InvalidArgumentError("`handles[", u, "]` and `handles[", t,
-                                    "]` are one table");
+                                    "]` are the same table.");
       }
     }
     return absl::OkStatus();
@@ -340,8 +340,8 @@ inline absl::Status CheckNumPositions(const CollectionBatch& batch, int t,
                                       int64_t num_positions) {
   if (num_positions == batch.num_ids(t)) return absl::OkStatus();
   return InvalidArgumentError("`positions[", t, "]` has ", num_positions,
-                              " numbers, but the features have ",
-                              batch.num_ids(t), " ids");
+                              " elements, but the features have ",
+                              batch.num_ids(t), " ids.");
 }
 
 // Returns InvalidArgument unless table t has one position per id of `batch`,
@@ -366,8 +366,9 @@ class FetchedTables {
       LODESTAR_TRY(CheckRank(positions[t], "positions", 1));
       const int64_t dim = rows[t].dim_size(1);
       if (dim < 1 || dim > kMaxDim) {
-        return InvalidArgumentError("`rows[", t, "]` has rows of ", dim,
-                                    " numbers, wanted 1 to ", kMaxDim);
+        return InvalidArgumentError("`rows[", t,
+                                    "]` must have a last axis in [1, ", kMaxDim,
+                                    "], got ", dim, ".");
       }
       CollectionBatch::Table table;
       table.positions = FlatSpan<int64_t>(positions[t]);
@@ -398,8 +399,9 @@ absl::Status FindCounters(OpKernelContext* ctx,
   const int64_t num_features =
       static_cast<int64_t>(attributes.features().size());
   if ((*counters)->num_features() == num_features) return absl::OkStatus();
-  return InvalidArgumentError("`counters` are of ", (*counters)->num_features(),
-                              " features, wanted ", num_features);
+  return InvalidArgumentError("`counters` must count ", num_features,
+                              " features, got ", (*counters)->num_features(),
+                              ".");
 }
 
 // CheckTablePositions for tables whose rows were fetched.
@@ -447,9 +449,9 @@ inline absl::Status CheckLikeRows(const CollectionFeature& feature,
   LODESTAR_TRY(lead.AddDimWithStatus(dim));
   if (tensor.shape() == lead) return absl::OkStatus();
   return InFeature(
-      feature, InvalidArgumentError("`", name, "` has shape ",
-                                    tensor.shape().DebugString(), ", wanted ",
-                                    lead.DebugString()));
+      feature,
+      InvalidArgumentError("`", name, "` must have shape ", lead.DebugString(),
+                           ", got ", tensor.shape().DebugString(), "."));
 }
 
 inline absl::Status ReadGradients(OpKernelContext* ctx,
@@ -481,13 +483,13 @@ class CollectionGradientAttributes : public CollectionAttributes {
     dims_.assign(dims.begin(), dims.end());
     for (int dim : dims_) {
       if (dim >= 1 && dim <= kMaxDim) continue;
-      return InvalidArgumentError("`dims` holds ", dim, ", wanted 1 to ",
-                                  kMaxDim);
+      return InvalidArgumentError("`dims` must be in [1, ", kMaxDim, "], got ",
+                                  dim, ".");
     }
     if (static_cast<int>(dims_.size()) == num_tables()) return absl::OkStatus();
     return InvalidArgumentError("`dims` has ", dims_.size(),
                                 " items, but there are ", num_tables(),
-                                " tables");
+                                " tables.");
   }
 
   const std::vector<int>& dims() const { return dims_; }

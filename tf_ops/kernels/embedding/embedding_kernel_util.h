@@ -130,7 +130,8 @@ inline DataType DataTypeOf(RowType type) {
 inline absl::Status CheckDtype(DataType dtype, const char* name, RowType type) {
   if (dtype == DataTypeOf(type)) return absl::OkStatus();
   return InvalidArgumentError("`", name, "` is ", NameOf(RowTypeOf(dtype)),
-                              ", but the variable's rows are ", NameOf(type));
+                              ", but the variable's rows are ", NameOf(type),
+                              ".");
 }
 
 // The data of a tensor.
@@ -162,7 +163,8 @@ inline absl::Status ReadMissing(Missing::Kind kind, const Tensor& missing_row,
   LODESTAR_TRY(CheckRank(missing_row, "missing_row", 1));
   if (missing_row.NumElements() != dim) {
     return InvalidArgumentError("`missing_row` has ", missing_row.NumElements(),
-                                " numbers, but the variable's dim is ", dim);
+                                " elements, but the variable's dim is ", dim,
+                                ".");
   }
   missing->vector = RowData(missing_row);
   return absl::OkStatus();
@@ -214,8 +216,8 @@ inline absl::Status CheckPositions(Span<const int64_t> positions,
                                    int64_t num_unique) {
   for (int64_t i = 0; i < positions.size(); ++i) {
     if (positions[i] < kNoPosition || positions[i] >= num_unique) {
-      return InvalidArgumentError("`positions[", i, "]` is ", positions[i],
-                                  ", wanted -1 to ", num_unique - 1);
+      return InvalidArgumentError("`positions[", i, "]` must be in [-1, ",
+                                  num_unique, "), got ", positions[i], ".");
     }
   }
   return absl::OkStatus();
@@ -227,8 +229,8 @@ template <typename Store>
 absl::Status CheckHook(const Tensor& hook, const Store& store) {
   const int dim = store.dim();
   if (hook.dims() != 2 || hook.dim_size(0) != 0 || hook.dim_size(1) != dim) {
-    return InvalidArgumentError("`hook` must have shape [0,", dim, "], found ",
-                                hook.shape().DebugString());
+    return InvalidArgumentError("`hook` must have shape [0,", dim, "], got ",
+                                hook.shape().DebugString(), ".");
   }
   return CheckDtype(hook.dtype(), "hook", store.type());
 }

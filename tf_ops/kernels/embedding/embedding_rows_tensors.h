@@ -43,7 +43,7 @@ class RowDtypes {
     return InvalidArgumentError(
         "`slot_dtype` is ", NameOf(RowTypeOf(slot_dtype_)),
         ", but the optimizer slots of ", NameOf(store.type()), " rows are ",
-        NameOf(slots));
+        NameOf(slots), ".");
   }
 
  private:
@@ -59,9 +59,9 @@ absl::Status CheckAssignedRows(const Tensor& ids, const Tensor& rows,
   LODESTAR_TRY(CheckRank(rows, "rows", 2));
   if (!(rows.dim_size(0) == ids.NumElements() &&
         rows.dim_size(1) == store.dim())) {
-    return InvalidArgumentError("`rows` has shape ", rows.shape().DebugString(),
-                                ", wanted [", ids.NumElements(), ",",
-                                store.dim(), "]");
+    return InvalidArgumentError("`rows` must have shape [", ids.NumElements(),
+                                ",", store.dim(), "], got ",
+                                rows.shape().DebugString(), ".");
   }
   return CheckDtype(rows.dtype(), "rows", store.type());
 }
@@ -114,14 +114,13 @@ inline absl::Status ReadRowsView(OpKernelContext* ctx, int64_t dim,
   LODESTAR_TRY(CheckRank(ctx->input(15), "shared_slots", 3));
   const int64_t n = ctx->input(1).NumElements();
   if (!(values.dim_size(0) == n && values.dim_size(1) == dim)) {
-    return InvalidArgumentError("`rows` has shape ",
-                                values.shape().DebugString(), ", wanted [", n,
-                                ",", dim, "]");
+    return InvalidArgumentError("`rows` must have shape [", n, ",", dim,
+                                "], got ", values.shape().DebugString(), ".");
   }
   const int64_t num_counters = ctx->input(9).NumElements();
   if (!(num_counters == 4 || num_counters == 0)) {
-    return InvalidArgumentError("`counters` has ", num_counters,
-                                " numbers, wanted 4 or none");
+    return InvalidArgumentError("`counters` must have 4 elements or none, got ",
+                                num_counters, ".");
   }
   rows->ids = FlatSpan<int64_t>(ctx->input(1));
   rows->values = RowNumbers(values);

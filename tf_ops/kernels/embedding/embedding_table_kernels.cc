@@ -195,8 +195,8 @@ class EmbeddingImportOp : public EmbeddingKernel {
     return ToTensorFlow(StepGate::Global().Flip([&] {
       if (resource->store().get() != store) {
         return FailedPrecondition(
-            "another import or a restore has replaced the table meanwhile; it "
-            "is as that left it");
+            "a concurrent import or restore has replaced the table; this "
+            "import was discarded.");
       }
       table->TakeOver(*store, rows);
       resource->Replace(std::move(table));

@@ -48,8 +48,8 @@ absl::Status RunEmbeddingGradient(OpKernelContext* ctx) {
   const Tensor& gradient = ctx->input(0);
   LODESTAR_TRY(CheckRank(gradient, "gradient", 2));
   if (gradient.dim_size(1) > kMaxDim) {
-    return InvalidArgumentError("`gradient` has rows of ", gradient.dim_size(1),
-                                " numbers, wanted at most ", kMaxDim);
+    return InvalidArgumentError("`gradient` must have a last axis of at most ",
+                                kMaxDim, ", got ", gradient.dim_size(1), ".");
   }
   LODESTAR_TRY(CheckRank(ctx->input(1), "positions", 1));
   LODESTAR_TRY(CheckRank(ctx->input(2), "unique_ids", 1));
@@ -58,7 +58,7 @@ absl::Status RunEmbeddingGradient(OpKernelContext* ctx) {
   if (gradient.dim_size(0) != positions.size()) {
     return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
                                 " rows, but `positions` has ", positions.size(),
-                                " numbers");
+                                " elements.");
   }
   LODESTAR_TRY(CheckPositions(positions, num_unique));
   const int dim = static_cast<int>(gradient.dim_size(1));
@@ -137,9 +137,8 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
       for (int c = 0; c < dim; ++c) row[c] += summed.sums[i * dim + c];
       if (IsWithin(row, dim, std::numeric_limits<C>::max() / 2)) continue;
       return InvalidArgumentError(
-          "the gradients of id ", summed.ids[i],
-          " that wait for an update have a sum beyond half of the largest "
-          "number; no row was changed");
+          "the accumulated gradients of id ", summed.ids[i],
+          " exceed half of the largest number; no row was changed.");
     }
     return absl::OkStatus();
   }
@@ -147,8 +146,8 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
   // Returns InvalidArgument unless rows are computed in their own type.
   static absl::Status CheckUpdateDtypeIsOwn(const EmbeddingStore& store) {
     if (store.type() == ComputeType(store.type())) return absl::OkStatus();
-    return InvalidArgumentError("nothing is added up in rows of ",
-                                NameOf(store.type()));
+    return InvalidArgumentError("rows of ", NameOf(store.type()),
+                                " do not support gradient accumulation.");
   }
 
   AttachedOptimizer optimizer_;
@@ -377,7 +376,7 @@ class EmbeddingApplyAllOp : public AsyncOpKernel {
       return InvalidArgumentError("`optimizers` has ", optimizers.size(),
                                   " items and `create_missing` ",
                                   create_missing.size(), ", but there are ",
-                                  num_tables, " variables");
+                                  num_tables, " variables.");
     }
     size_t used = 0;
     for (int t = 0; t < num_tables; ++t) {
@@ -397,8 +396,8 @@ class EmbeddingApplyAllOp : public AsyncOpKernel {
     }
     if (used == slot_inits.size()) return absl::OkStatus();
     return InvalidArgumentError("`slot_inits` has ", slot_inits.size(),
-                                " numbers, but `optimizers` have ", used,
-                                " optimizer slots");
+                                " elements, but `optimizers` have ", used,
+                                " optimizer slots.");
   }
 
   absl::Status Update(OpKernelContext* ctx) const {

@@ -30,7 +30,7 @@ class BeginStepOp : public AsyncOpKernel {
                                        StepStay(&StepGate::Global()));
     if (stay == nullptr) {
       StepGate::Global().Exit();
-      return ToTensorFlow(ResourceExhausted("out of memory"));
+      return ToTensorFlow(ResourceExhausted("out of memory."));
     }
     return WithoutBadAlloc([&] {
       return OutputHandle(ctx, 0, std::shared_ptr<StepStay>(std::move(stay)));

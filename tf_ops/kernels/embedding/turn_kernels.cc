@@ -29,7 +29,7 @@ class Turns {
     auto turn = std::make_shared<const Turn>(Turn{copy});
     MutexLock lock(&mutex_);
     if (!last_.expired()) {
-      return FailedPrecondition("the turn before this one is still held");
+      return FailedPrecondition("the previous turn is still held.");
     }
     last_ = turn_;
     turn_ = std::move(turn);

@@ -37,9 +37,8 @@ inline absl::Status CheckPair(OpKernelContext* ctx, int input,
                               const char* name) {
   LODESTAR_TRY(CheckRank(ctx->input(input), name, 1));
   if (ctx->input(input).NumElements() == 2) return absl::OkStatus();
-  return InvalidArgumentError("`", name, "` has ",
-                              ctx->input(input).NumElements(),
-                              " numbers, wanted 2");
+  return InvalidArgumentError("`", name, "` must have 2 elements, got ",
+                              ctx->input(input).NumElements(), ".");
 }
 
 // Calls call(log, attempt, name) with the log of input `first` and the attempt
@@ -55,8 +54,8 @@ absl::Status MakeAttempt(OpKernelContext* ctx, int first, const Call& call) {
   LODESTAR_TRY(CheckRank(ctx->input(first + 2), "attempt_name", 0));
   const int64_t name = ctx->input(first + 2).scalar<int64_t>()();
   if (name < 1) {
-    return InvalidArgumentError("`attempt_name` is ", name,
-                                ", wanted 1 or more");
+    return InvalidArgumentError("`attempt_name` must be at least 1, got ", name,
+                                ".");
   }
   UpdateLog& log = resource->log();
   const Status status = call(&log, attempt, name);

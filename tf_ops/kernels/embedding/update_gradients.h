@@ -69,10 +69,9 @@ C LimitOfTerms(int64_t count, int64_t times = 1) {
 
 // End of the errors about non-finite gradients.
 inline constexpr char kWhyNonfinite[] =
-    ". The loss, or a gradient on its way to the table, was NaN or infinite. "
-    "Look for NaN in labels, sample weights and other inputs, and for a "
-    "learning rate that is too high. nonfinite=\"skip\" of the optimizer "
-    "leaves such rows out";
+    ". The loss or a gradient was NaN or infinite. Look for NaN in labels, "
+    "sample weights and other inputs, and for a learning rate that is too "
+    "high. Pass nonfinite=\"skip\" to the optimizer to skip such rows.";
 
 inline absl::Status NonfiniteError(int64_t id) {
   return InvalidArgumentError("the gradient of id ", id,
@@ -112,7 +111,7 @@ absl::Status CheckUpdateDtype(const Tensor& tensor, const char* name,
   if (tensor.dtype() == DataTypeOf(type)) return absl::OkStatus();
   return InvalidArgumentError(
       "`", name, "` is ", NameOf(RowTypeOf(tensor.dtype())), ", but rows of ",
-      NameOf(store.type()), " are updated as ", NameOf(type));
+      NameOf(store.type()), " are updated as ", NameOf(type), ".");
 }
 
 // Calls visit(C()) with the type C in which the store's rows are updated.
@@ -135,9 +134,9 @@ absl::Status CheckGradients(const Tensor& ids, const Tensor& gradients,
   LODESTAR_TRY(CheckRank(gradients, "gradients", 2));
   if (gradients.dim_size(0) != ids.NumElements() ||
       gradients.dim_size(1) != dim) {
-    return InvalidArgumentError("`gradients` has shape ",
-                                gradients.shape().DebugString(), ", wanted [",
-                                ids.NumElements(), ",", dim, "]");
+    return InvalidArgumentError("`gradients` must have shape [",
+                                ids.NumElements(), ",", dim, "], got ",
+                                gradients.shape().DebugString(), ".");
   }
   return CheckUpdateDtype(gradients, "gradients", store);
 }
@@ -182,9 +181,9 @@ absl::Status KeepFinite(const std::string& nonfinite, Span<const int64_t> ids,
     if (IsFinite(sum.data(), dim)) continue;
     if (nonfinite == "raise") {
       return InvalidArgumentError(
-          "the gradients of ids without a row have, for shared row ",
-          readers[first].first,
-          ", a sum that is not finite; no row was changed", kWhyNonfinite);
+          "the gradients of ids without a row have a sum that is not finite "
+          "for shared row ",
+          readers[first].first, "; no row was changed", kWhyNonfinite);
     }
     for (size_t k = first; k < next; ++k) keep[readers[k].second] = 0;
   }

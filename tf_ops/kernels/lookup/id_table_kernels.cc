@@ -28,9 +28,10 @@ class IdTableOp : public Kernel {
         },
         [this](const LookupInterface& found, const std::string& name) {
           if (found.key_dtype() == key_dtype_) return absl::OkStatus();
-          return InvalidArgumentError("the id table '", name, "' has keys of ",
-                                      DataTypeString(found.key_dtype()),
-                                      ", wanted ", DataTypeString(key_dtype_));
+          return InvalidArgumentError("the id table '", name,
+                                      "' must have keys of ",
+                                      DataTypeString(key_dtype_), ", got ",
+                                      DataTypeString(found.key_dtype()), ".");
         });
   }
 
@@ -59,7 +60,7 @@ absl::Status CheckSameShape(OpKernelContext* ctx) {
   if (ctx->input(1).shape() == ctx->input(2).shape()) return absl::OkStatus();
   return InvalidArgumentError(
       "`keys` has shape ", ctx->input(1).shape().DebugString(),
-      ", but `values` has ", ctx->input(2).shape().DebugString());
+      ", but `values` has ", ctx->input(2).shape().DebugString(), ".");
 }
 
 absl::Status RunIdTableFind(OpKernelContext* ctx) {
@@ -117,8 +118,8 @@ class IdTableImportFileOp : public Kernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("vocab_size", &format_.vocab_size));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("delimiter", &delimiter));
     OP_REQUIRES(ctx, delimiter.size() == 1,
-                InvalidArgumentError("`delimiter` is '", delimiter,
-                                     "', wanted one character"));
+                InvalidArgumentError("`delimiter` must be one character, got '",
+                                     delimiter, "'."));
     format_.delimiter = delimiter[0];
   }
   absl::Status Run(OpKernelContext* ctx) override {
@@ -129,7 +130,7 @@ class IdTableImportFileOp : public Kernel {
     if (table->key_dtype() == tensorflow::DT_STRING &&
         format_.key_column == kLineNumber) {
       return InvalidArgumentError(
-          "`key_column` is the line number, but the table's keys are string");
+          "`key_column` is the line number, but the table's keys are strings.");
     }
     return table->ImportFile(ctx->env(), std::string(path.scalar<tstring>()()),
                              format_);
@@ -146,7 +147,7 @@ absl::Status RunIdTableExport(OpKernelContext* ctx) {
   if (wanted != table->key_dtype()) {
     return InvalidArgumentError("`Tkeys` is ", DataTypeString(wanted),
                                 ", but the table's keys are ",
-                                DataTypeString(table->key_dtype()));
+                                DataTypeString(table->key_dtype()), ".");
   }
   return table->ExportValues(ctx);
 }

@@ -39,8 +39,8 @@ struct OovBuckets {
     std::vector<int64_t> key;
     LODESTAR_TRY(ctx->GetAttr("num_oov_buckets", &count));
     if (count < 1) {
-      return InvalidArgumentError("`num_oov_buckets` is ", count,
-                                  ", wanted 1 or more");
+      return InvalidArgumentError("`num_oov_buckets` must be at least 1, got ",
+                                  count, ".");
     }
     remainder = Remainder(count);
     LODESTAR_TRY(ctx->GetAttr("first_bucket", &first));
@@ -194,7 +194,7 @@ class IdTableOf final : public IdTableResource {
       if (imported) entries = SortedEntries(view.map());
     } catch (const std::bad_alloc&) {
       return absl::ResourceExhaustedError(
-          "out of memory for the export of an id table");
+          "out of memory while exporting an id table.");
     }
     const int64_t n = static_cast<int64_t>(entries.size());
     Tensor* keys = nullptr;
@@ -218,7 +218,7 @@ class IdTableOf final : public IdTableResource {
   absl::Status CopyIntegers(std::vector<int64_t>* keys,
                             std::vector<int64_t>* values) const override {
     if constexpr (kIsString) {
-      return absl::InternalError("the keys of the id table are no integers");
+      return absl::InternalError("the keys of the id table are not integers.");
     } else {
       typename IdTable<Map>::View view;
       LODESTAR_TRY(table_.Read(&view));
@@ -278,8 +278,7 @@ inline absl::Status FindTable(OpKernelContext* ctx, IdTablePtr* table) {
   LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
   table->reset(dynamic_cast<IdTableResource*>(resource.get()));
   if (*table == nullptr) {
-    return InvalidArgumentError(
-        "the handle is that of another table than an id table");
+    return InvalidArgumentError("the handle does not refer to an id table.");
   }
   static_cast<void>(resource.release());
   return absl::OkStatus();
@@ -293,7 +292,7 @@ inline absl::Status FindTableOfKeys(OpKernelContext* ctx, IdTablePtr* table) {
   if (found == wanted) return absl::OkStatus();
   return InvalidArgumentError("`keys` has dtype ", DataTypeString(found),
                               ", but the table's keys are ",
-                              DataTypeString(wanted));
+                              DataTypeString(wanted), ".");
 }
 
 }  // namespace lodestar

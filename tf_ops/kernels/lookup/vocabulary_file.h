@@ -47,7 +47,7 @@ absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
             DataTypeString(tensorflow::DataTypeToEnum<K>::v());
         LODESTAR_RETURN_IF_ERROR(ParseInteger(text, type.c_str(), &parsed));
       } else if (static_cast<int64_t>(parsed) != number) {
-        return InvalidArgument("the line's number is beyond the keys' type");
+        return InvalidArgument("the line number does not fit the keys' type.");
       }
       *key = static_cast<Key>(parsed);
       return Status();
@@ -55,7 +55,7 @@ absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
   };
   const auto parse_line = [&](std::string_view line, int64_t number, Key* key,
                               int64_t* value) {
-    if (line.empty()) return InvalidArgument("the line is empty");
+    if (line.empty()) return InvalidArgument("the line is empty.");
     std::string_view text;
     LODESTAR_RETURN_IF_ERROR(
         ColumnOf(line, format.key_column, format.delimiter, &text));
@@ -107,15 +107,15 @@ absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
       return at_line(
           InvalidArgument("key ", KeyText(keys[conflict]),
                           " has two values: ", *map->Find(keys[conflict]),
-                          " and ", values[conflict]),
+                          " and ", values[conflict], "."),
           first + conflict);
     }
     num_lines = first + count;
   }
   if (format.vocab_size >= 0 && num_lines < format.vocab_size) {
     return InvalidArgumentError(path, ": the file has ", num_lines,
-                                " lines, wanted `vocab_size` ",
-                                format.vocab_size);
+                                " lines, but `vocab_size` is ",
+                                format.vocab_size, ".");
   }
   return absl::OkStatus();
 }
