@@ -29,9 +29,8 @@ def program(name):
 
 
 def run(*arguments, name="serve_c"):
-    """Exit code, standard output, and the lines of standard error.
-
-    Without those that TensorFlow logs.
+    """Returns the exit code, stdout, and the lines of stderr without
+    TensorFlow's log.
     """
     done = subprocess.run(
         [program(name), *map(str, arguments)],
@@ -49,7 +48,7 @@ def run(*arguments, name="serve_c"):
 
 
 def text(array):
-    """VALUES of --input for an array."""
+    """Formats an array as VALUES of --input."""
     if array.dtype.kind != "S":
         return ",".join(map(repr, array.reshape(-1).tolist()))
     return ",".join(
@@ -148,7 +147,7 @@ def test_without_inputs_it_says_what_the_signature_takes(start):
 
 
 def changed(arguments, name, values):
-    """The --input arguments with other `values` for one."""
+    """Replaces the `values` of one --input argument."""
     return [
         f"{name}={values}" if argument.startswith(f"{name}=") else argument
         for argument in arguments

@@ -1,4 +1,4 @@
-"""The report: running programs, their files, and what is drawn from them."""
+"""Tests of the report: it runs programs, writes their files and draws plots."""
 
 import json
 import re
@@ -18,7 +18,7 @@ NATIVE = report.Program(1, native=True)
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """An empty checkout; returns what adds a built program to it."""
+    """Yields a function that adds a built program to an empty checkout."""
     monkeypatch.setattr(report, "ROOT", tmp_path)
     programs = tmp_path / "bazel-bin/benchmarks"
     programs.mkdir(parents=True)
@@ -92,7 +92,7 @@ def test_what_a_program_prints_is_kept(checkout, tmp_path):
     assert record["commit"] == "unknown" and not record["small"]
     assert record["arguments"] == ["{folder}"]
     assert report.load(folder) == {"tiny": record}
-    # The old file stays where the program fails.
+    # The old file is kept if the program fails.
     checkout("tiny", "sys.exit(1)")
     with pytest.raises(report.ReportError):
         report.run("tiny", program, folder)
@@ -143,7 +143,7 @@ def test_what_a_program_started_ends_with_it(checkout, tmp_path, end):
         "child = subprocess.Popen(['sleep', '3600'])\n"
         f"pathlib.Path({str(pid)!r}).write_text(str(child.pid))\n{end}",
     )
-    if "print" in end:  # and nobody waits for the other end of its stdout
+    if "print" in end:  # and nobody reads the other end of its stdout
         assert report.run("tiny", NATIVE, tmp_path)["lines"] == [{}]
     else:
         with pytest.raises(report.ReportError, match="did not end within 5 s"):
@@ -152,13 +152,13 @@ def test_what_a_program_started_ends_with_it(checkout, tmp_path, end):
 
 
 def is_running(pid):
-    """Whether a process, that was sent a signal, is none that has ended."""
+    """Returns whether a process is running, after it was sent a signal."""
     for _ in range(600):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()
         except FileNotFoundError:
             return False
-        if state[0] == "Z":  # nobody has asked what became of it
+        if state[0] == "Z":  # a zombie: nobody has waited for it
             return False
         time.sleep(0.05)
     return True
@@ -176,7 +176,7 @@ def test_a_busy_machine_is_told(checkout, tmp_path, monkeypatch, capsys, load):
 
 def test_programs_of_python_run_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # A module that is no program: it is found, and prints nothing.
+    # A module that is no program is found, but prints nothing.
     with pytest.raises(report.ReportError, match="^measure printed no line"):
         report.run("measure", report.Program(1), tmp_path)
 
