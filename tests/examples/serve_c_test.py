@@ -29,9 +29,7 @@ def program(name):
 
 
 def run(*arguments, name="serve_c"):
-    """Returns the exit code, stdout, and the lines of stderr without
-    TensorFlow's log.
-    """
+    """Returns the exit code, stdout, and stderr without TensorFlow's log lines."""
     done = subprocess.run(
         [program(name), *map(str, arguments)],
         capture_output=True,

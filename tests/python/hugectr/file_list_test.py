@@ -1,4 +1,4 @@
-"""lodestar.hugectr.read_file_list and write_file_list."""
+"""Reading and writing of HugeCTR's file lists."""
 
 import os
 

@@ -31,7 +31,7 @@ def test_keys_are_two_integers_of_any_kind():
 
 
 def test_a_spec_of_tensorflow():
-    # tf.lookup's own have no public name.
+    # The types of tf.lookup have no public name.
     spec = collections.namedtuple("HasherSpec", ["hasher", "key"])
     assert buckets(spec("fasthash", None)) == buckets("fasthash")
     assert buckets(spec("stronghash", [1, 2])) == buckets(

@@ -1,4 +1,4 @@
-"""IdTableWithHashBuckets against tf.lookup.StaticVocabularyTable, bit for bit."""
+"""Compares IdTableWithHashBuckets with tf.lookup.StaticVocabularyTable."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ STRINGS = ["emerson", "lake", "palmer"]
 
 @pytest.fixture(scope="module")
 def strings():
-    """Byte strings of every branch of the hashes."""
+    """Returns byte strings that reach every branch of the hashes."""
     rng = np.random.default_rng(1)
     keys = [rng.bytes(n) for n in list(range(300)) * 2]
     return tf.constant([*keys, b"", b"\0" * 9, b"\xff", b"y" * 10**6, b"lake"])
@@ -49,7 +49,7 @@ def test_the_first_example():
 
 
 def test_the_second_example():
-    # Three buckets after three words: 5 is the largest id there is.
+    # Three buckets after three words: 5 is the largest possible id.
     keys = tf.constant(["emerson", "lake", "palmer", "king", "crimnson"])
     stock = tf.lookup.StaticVocabularyTable(
         tf.lookup.KeyValueTensorInitializer(
@@ -63,7 +63,7 @@ def test_the_second_example():
     assert ids[:3] == [0, 1, 2]
     assert set(ids[3:]) <= {3, 4, 5}
     assert int(table.size()) == 6
-    # Without a table there is nothing but buckets.
+    # Without a table there are only buckets.
     table = IdTableWithHashBuckets(None, num_oov_buckets=3)
     wanted = tf.strings.to_hash_bucket_fast(keys, 3)
     np.testing.assert_array_equal(table.lookup(keys), wanted)
@@ -105,12 +105,12 @@ def test_integers_agree_with_tensorflow(dtype, buckets):
     wanted = stock.lookup(keys)
     table = IdTable.from_tensor(vocabulary, buckets, key_dtype=dtype)
     np.testing.assert_array_equal(table[keys], wanted)
-    # A table of int64 keys that takes others, as TensorFlow's.
+    # A table of int64 keys that accepts other types, like TensorFlow's.
     names = IdTable(tf.cast(vocabulary, tf.int64))
     table = IdTableWithHashBuckets(names, buckets, key_dtype=dtype)
     assert table.key_dtype == dtype
     np.testing.assert_array_equal(table[keys], wanted)
-    # No table.
+    # Without a table.
     table = IdTableWithHashBuckets(None, buckets, key_dtype=dtype)
     wanted = tf.strings.to_hash_bucket_fast(tf.strings.as_string(keys), buckets)
     np.testing.assert_array_equal(table[keys], wanted)

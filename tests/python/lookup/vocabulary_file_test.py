@@ -1,4 +1,4 @@
-"""Vocabulary files: what TensorFlow reads, and errors that name the line."""
+"""Vocabulary files: the same as in TensorFlow, with errors that name the line."""
 
 import gzip
 
