@@ -217,9 +217,7 @@ def schema_of_inputs(path):
 
 
 def go_on():
-    """Returns callbacks and functions of a resumed training, the only users of
-    some names.
-    """
+    """Returns callbacks and functions that resume, the only users of some names."""
     callback = keras.callbacks.TensorBoard("unused")
     _private.set_batch_counters(callback, _private.batch_counters(callback))
     model = compiled(layers())

@@ -39,9 +39,7 @@ def _process():
 
 
 def serve_elsewhere(path, plain, folder):
-    """Returns {name: (scores of the TF2 loader, of the TF1 loader)} without
-    Lodestar.
-    """
+    """Returns {name: (the TF2 loader's scores, the TF1 loader's)}, without Lodestar."""
     source, out = str(folder / "x.npz"), str(folder / "out.npz")
     arrays = {k: np.array(v) for k, v in plain.items()}
     for name, array in arrays.items():
