@@ -91,14 +91,14 @@ def without_lodestar(**popen):
 
 
 class Fork:
-    """A process that calls a function, and has done nothing in TensorFlow before.
+    """A process that calls a function before any other use of TensorFlow.
 
     Args:
-        function: of a module that is imported by name.
-        *arguments: of the function.
+        function: A function of a module that can be imported by name.
+        *arguments: Its arguments.
 
     Attributes:
-        stdout: what it prints, a text file.
+        stdout: Its output, as a text file.
     """
 
     def __init__(self, function, *arguments):
@@ -112,18 +112,18 @@ class Fork:
         reader.close()
 
     def wait(self):
-        """Returns what it has ended with; a signal is a negative number."""
+        """Returns the exit code; minus the number of the signal that killed it."""
         self._process.join()
         return self._process.exitcode
 
     def read(self):
-        """Returns all that it prints; it has to end well."""
+        """Returns all output; raises if the exit code is not 0."""
         text = self.stdout.read()
         assert self.wait() == 0
         return text
 
     def kill(self):
-        """Ends the process, whatever it does."""
+        """Kills the process."""
         self._process.kill()
         self._process.join()
         self.stdout.close()

@@ -1,4 +1,4 @@
-"""Every file is as the pinned formatters and linters want it."""
+"""Checks every file with the pinned formatters and linters."""
 
 import subprocess
 

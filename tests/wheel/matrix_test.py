@@ -1,4 +1,4 @@
-"""tools/matrix.sh: what it refuses before it builds for hours."""
+"""tools/matrix.sh refuses wrong options before it builds for hours."""
 
 import pathlib
 import subprocess

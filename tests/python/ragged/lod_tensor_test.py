@@ -1,4 +1,4 @@
-"""lodestar.ragged.LoDTensor: constructors, conversions, what they refuse."""
+"""lodestar.ragged.LoDTensor: constructors, conversions and errors."""
 
 import numpy as np
 import pytest
@@ -151,7 +151,7 @@ def test_constructor_takes_offsets_as_they_are():
     assert LoDTensor([1.0], ()).num_levels == 0
     with pytest.raises(TypeError, match=r"`lod\[0\]` has dtype float32"):
         LoDTensor([1.0], [[0.0, 1.0]])
-    # Not cut to whole numbers, nor wrapped around.
+    # Neither truncated to integers nor wrapped around.
     for dtype in ("float32", "float64", "uint64"):
         with pytest.raises(TypeError, match=rf"`lod\[0\]` has dtype {dtype}"):
             LoDTensor([1.0], [np.array([0, 1], dtype)])
@@ -334,7 +334,7 @@ def test_lengths_of_rows_that_do_not_nest(lengths, message):
 def test_one_level_beside_itself_under_one_more():
     rows = np.arange(6.0)
     one = LoDTensor.from_offsets(rows, [[0, 2, 3, 6]])
-    # Innermost level first; what is above counts rows.
+    # Innermost level first; upper levels count rows.
     two = LoDTensor.from_offsets(
         rows, [[0, 2, 3, 6], [0, 6]], order="inner_first", absolute=True
     )
