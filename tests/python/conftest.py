@@ -49,7 +49,7 @@ def pytest_runtest_protocol(item):
     """Ends a test that waits too long, and reports its name."""
 
     def end(number, frame):
-        raise TimeoutError(f"{item.name} has not ended in {_SECONDS} s")
+        raise TimeoutError(f"{item.name} exceeded {_SECONDS} s")
 
     before = signal.signal(signal.SIGALRM, end)
     signal.alarm(_SECONDS)
@@ -74,7 +74,7 @@ def pytest_collection_finish():
 
 
 def pytest_collection_modifyitems(items):
-    """Skips tests that need a GPU where there is none."""
+    """Skips tests that need a GPU on machines without one."""
     if not any(item.get_closest_marker("gpu") for item in items):
         return
     if tf.config.list_physical_devices("GPU"):

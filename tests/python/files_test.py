@@ -96,7 +96,7 @@ def test_writers_of_one_path_at_a_time(here):
         with AtomicFile("out") as second:
             second.write(b"second")
             assert len(names()) == 2
-        with AtomicFile("out") as third:  # takes over the name of the second
+        with AtomicFile("out") as third:  # reuses the second one's name
             third.write(b"third")
             assert len(names()) == 3
     assert names() == ["out"]

@@ -1,4 +1,4 @@
-"""configure.sh finds a CUDA toolkit, or reports why there is none.
+"""configure.sh finds a CUDA toolkit, or reports why it found no toolkit.
 
 It runs in its own folder, where Python, Bazel and nvcc are scripts. PATH has
 only these and the tools that it calls.

@@ -36,7 +36,7 @@ def whole(files, tmp_path_factory):
     return train
 
 
-def assert_goes_on_as(found, whole):
+def assert_resumed_as(found, whole):
     """Compares `found`, returned by `train` after the last resume, with `whole`."""
     assert found["state"] == whole["state"]
     assert found["early"] == whole["early"]
@@ -64,7 +64,7 @@ def test_killed_with_all_callbacks(tmp_path, files, whole, kind, ends):
         trainer = Fork(surviving_trainer.train, killed, files, kind, order, at)
         assert trainer.wait() == -signal.SIGKILL
     found = surviving_trainer.train(killed, files, kind)
-    assert_goes_on_as(found, wanted)
+    assert_resumed_as(found, wanted)
 
 
 class Died(Exception):
@@ -106,10 +106,10 @@ def test_the_best_epoch_stays_until_it_is_restored(tmp_path, files, whole):
     options = {"keep": 1, "deltas_per_full": 0, "every": "epoch"}
     killed = str(tmp_path)
     die_at(killed, files, "steps", ("train", 3), **options)
-    # The best epoch's snapshot, 1, beside those of epochs 2 and 3.
+    # The best epoch's snapshot, 1, and the snapshots of epochs 2 and 3.
     assert versions(killed) == [2, 3, 4]
     found = surviving_trainer.train(killed, files, "steps", **options)
-    assert_goes_on_as(found, whole("steps")[0])
+    assert_resumed_as(found, whole("steps")[0])
     assert versions(killed) == [5]
 
 
@@ -146,7 +146,7 @@ def test_stopped_in_an_epoch_and_gone_on_with(tmp_path, files, whole):
     newest = snapshot.versions(f"{stopped}/snapshots")[-1]
     assert newest.metadata == {"epoch": 1, "batch": 2, "epoch_ended": False}
     found = surviving_trainer.train(stopped, files, "steps")
-    assert_goes_on_as(found, whole("steps")[0])
+    assert_resumed_as(found, whole("steps")[0])
 
 
 def test_stopped_between_two_batches(tmp_path):
@@ -359,4 +359,4 @@ def test_under_a_strategy(tmp_path, files, devices, kind, at):
         for each in (found, wanted):
             for name in ("logs", "scalars"):
                 each[name] = dict.fromkeys(each[name])
-    assert_goes_on_as(found, wanted)
+    assert_resumed_as(found, wanted)

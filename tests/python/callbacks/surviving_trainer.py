@@ -101,7 +101,7 @@ def state(m):
         if as_table(v) is None and id(v) not in metrics
     ]
     table = m.get_layer("user").table.export_all()
-    del table["counters"]  # of lookups, which include those of lost steps
+    del table["counters"]  # of lookups, lost steps included
     return variables + [
         repr(np.array(t.numpy()).tolist())
         if t.dtype == tf.string

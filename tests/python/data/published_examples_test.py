@@ -210,7 +210,7 @@ SLOT_SIZES = [
 
 @pytest.mark.parametrize("key", ["first", "last"])
 def test_28_slot_sizes(tmp_path, key):
-    """Each slot's keys follow those of the previous slots."""
+    """Each slot's keys follow the keys of the previous slots."""
     assert len(SLOT_SIZES) == 28
     keys = [0 if key == "first" else size - 1 for size in SLOT_SIZES]
     names = [f"S{i}" for i in range(28)]

@@ -60,7 +60,7 @@ def test_pages_have_no_python_that_is_not_run():
     assert "README.md" in _OTHERS and "docs/distributed.md" in _CLUSTERS
     for name, page in _PAGES.items():
         assert len(fence.findall(page)) == len(notebook.blocks(page)), name
-        assert not prompt.findall(page), f"{name}: write a block of python"
+        assert not prompt.findall(page), f"{name}: has no Python block"
 
 
 def test_the_tutorial_comes_to_what_it_says(run, tmp_path):

@@ -48,7 +48,7 @@ def grow_until_it_is_refused():
         before += len(ids)
         counted = events(table)
     else:
-        raise AssertionError("memory never ran out")
+        raise AssertionError("memory did not run out")
     # Room for the arrays of the checks, less than one batch of rows.
     checks = 32 << 20
     resource.setrlimit(resource.RLIMIT_AS, (mapped + ROOM + checks, most))
@@ -77,7 +77,7 @@ def ask_for_a_filter_that_is_too_large():
         except tf.errors.ResourceExhaustedError as error:
             assert "out of memory" in error.message, error.message
         else:
-            raise AssertionError("there was memory")
+            raise AssertionError("memory did not run out")
         assert events(table) == none, (combiner, events(table))
 
 

@@ -261,7 +261,7 @@ def test_max_rows(shards, policy):
     assert ids_of(t) == sorted(left | set(new.tolist()))
     stats = t.stats()
     assert (stats["evicted"], stats["refused"], stats["max_rows"]) == (3, 0, 6)
-    # Of the remaining ids, only `new` was seen in this step.
+    # Only `new` was seen in this step.
     more = np.arange(20, 25)
     t.lookup(more, training=True)
     refused = more[np.argsort(mix64(more))][:2]

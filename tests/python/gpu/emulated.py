@@ -19,7 +19,7 @@ def load():
     """
     if "LODESTAR_EMULATED_GPUS" not in os.environ:
         pytest.skip(
-            "wants a process of its own: bazel test //tests/python/gpu",
+            "needs its own process: bazel test //tests/python/gpu",
             allow_module_level=True,
         )
     _make()

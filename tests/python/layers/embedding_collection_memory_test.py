@@ -53,7 +53,7 @@ def grow_until_it_is_refused():
             break
         rows += BATCH
     else:
-        raise AssertionError("memory never ran out")
+        raise AssertionError("memory did not run out")
     assert [int(table.size()) for table in layer.tables] == [rows] * 3
     assert layer.stats()["small"]["ids"] == rows
     print("refused after", rows)

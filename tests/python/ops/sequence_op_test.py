@@ -52,7 +52,7 @@ def _values(x):
 
 def _skip(kind, levels):
     if levels == 2 and kind in _ONE_LEVEL:
-        pytest.skip("takes one level")
+        pytest.skip("supports one level only")
 
 
 @levels

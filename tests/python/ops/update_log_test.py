@@ -51,7 +51,7 @@ def stage(table, log, attempt, ids=(1, 2), value=1.0, name=None, **attributes):
 
 
 def commit(log, attempt, name=None):
-    """Commits what the attempt staged, or another attempt by its name."""
+    """Commits the updates that the attempt staged, or another one by its name."""
     gen_ops.lodestar_commit_update(
         log, attempt, attempt[1] if name is None else name
     )

@@ -355,7 +355,7 @@ def test_an_error_is_raised_when_updates_are_settled(logs, error):
     coordinator.strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with mock.patch.object(UpdateLogs, "__init__", side_effect=RuntimeError):
         with pytest.raises(RuntimeError), errors(coordinator):
-            pytest.fail("logs are made first")
+            pytest.fail("the logs must be created first")
     update_attempt._LOGS[coordinator.strategy] = logs
     coordinator.join.side_effect = RuntimeError
     logs._next = 1

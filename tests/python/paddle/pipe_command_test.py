@@ -350,7 +350,7 @@ def test_a_process_left_behind_by_a_failing_one_is_killed(tmp_path, path):
             if stat.read_text().rpartition(")")[2].split()[0] == "Z":
                 return
             time.sleep(0.01)
-        pytest.fail("it is still there")
+        pytest.fail("the process is still running")
 
 
 def test_a_slow_command_is_waited_for(path):
@@ -366,7 +366,7 @@ def test_a_slow_command_is_waited_for(path):
 @pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize("take", [1, 3])
 def test_an_abandoned_iterator_kills_its_processes(path, take, deterministic):
-    # Without an end; all its memory is that of the pipes.
+    # Without an end; the command needs no memory but the pipes'.
     code = "while True: print(1, 5, 1, 7)"
     with nothing_left():
         for _ in range(3):

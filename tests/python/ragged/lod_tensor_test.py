@@ -297,7 +297,8 @@ def test_lengths_that_all_count_rows():
         [3, 2, 4, 1, 2, 3],
     ]
     assert x.absolute()[0].numpy().tolist() == [0, 9, 10, 15]
-    # Of one level both are one; empty units belong to the unit after them.
+    # With one level both are the same; empty units belong to the unit after
+    # them.
     x = LoDTensor.from_lengths([1, 2], [np.array([0, 2, 0])], absolute=True)
     assert lod(x) == [[0, 0, 2, 2]]
     x = LoDTensor.from_lengths([1, 2], [[1, 1], [0, 1, 0, 1, 0]], absolute=True)

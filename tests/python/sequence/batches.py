@@ -101,7 +101,7 @@ def gradient_in(dtype, function, values, upstream):
 
 def check_threads(function, rng):
     """Checks that a sequence gives the same bits alone and in a batch."""
-    # Long enough that the work is divided; that of one sequence is not.
+    # Long enough that the work is divided; a single sequence's is not.
     lengths = np.concatenate([rng.integers(0, 9, 9000), [10000]])
     x = ragged_of(
         rng.normal(size=(lengths.sum(), 8)).astype(np.float32), lengths

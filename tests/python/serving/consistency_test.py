@@ -207,8 +207,8 @@ def test_rows_switch_whole_while_threads_lookup(tmp_path):
         try:
             while not done.is_set():
                 rows = live(features)["rows"].numpy()
-                assert (rows == rows[:, :1]).all(), "half a row"
-                assert (rows[:, 0] >= last).all(), "a row went back"
+                assert (rows == rows[:, :1]).all(), "a torn row"
+                assert (rows[:, 0] >= last).all(), "an older row"
                 last = rows[:, 0]
         except BaseException as error:  # noqa: BLE001 (reported below)
             failures.append(error)

@@ -94,5 +94,5 @@ def flip_byte(path):
 def wait_until(condition, seconds=300):
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.005)

@@ -249,7 +249,7 @@ def small_disk(tmp_path):
         text=True,
     )
     if mounted.returncode:
-        pytest.skip(f"no disk can be mounted: {mounted.stderr.strip()}")
+        pytest.skip(f"cannot mount a disk: {mounted.stderr.strip()}")
     try:
         yield str(folder)
     finally:
@@ -283,7 +283,7 @@ def test_a_disk_that_becomes_read_only(small_disk):
     saved.trainer.step()
     remount = ["mount", "-o", "remount,ro", small_disk]
     if subprocess.run(remount).returncode:
-        pytest.skip("a disk cannot be mounted again")
+        pytest.skip("cannot remount a disk")
     text = _fails_and_goes_on(saved, True)
     assert "Read-only file system" in text and path in text
     remount[2] = "remount,rw"
@@ -291,7 +291,7 @@ def test_a_disk_that_becomes_read_only(small_disk):
     _saves_again(saved)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may do anything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root ignores permissions")
 def test_a_folder_that_may_not_be_written(path):
     saved = Saved(path)
     saved.trainer.step()

@@ -1,4 +1,4 @@
-"""Field tables: what they read, and errors that name the field."""
+"""Field tables: reading, and errors that name the field."""
 
 import pytest
 

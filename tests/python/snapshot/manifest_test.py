@@ -1,4 +1,4 @@
-"""Manifests: what is written is read back, and anything else is refused."""
+"""Manifests: writing and reading back; anything else is refused."""
 
 import dataclasses
 import json

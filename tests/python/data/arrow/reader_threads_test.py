@@ -136,7 +136,7 @@ leave_garbage()
 with contextlib.ExitStack() as held:
     for lock in LOCKS:
         held.enter_context(lock)
-    time.sleep(0.5)  # A batch comes to where it waits, if it does.
+    time.sleep(0.5)  # A batch reaches the point where it waits, if it does.
     gc.collect()
 """
 
