@@ -1,4 +1,4 @@
-"""Draws what the simulation predicts of measured steps beside what they took.
+"""Draws the simulation's predictions of steps next to their measurements.
 
 python -m benchmarks.scale.plot > docs/pictures/scale.svg
 """
@@ -38,12 +38,12 @@ def _bar(x: float, y: float, name: str) -> str:
 
 
 def _tick(top: float) -> float:
-    """Between the lines of an axis that goes up to `top`: four to eight."""
+    """Returns the step between lines of an axis up to `top`: four to eight lines."""
     for power in (0.1, 1, 10, 100):
         for step in (1, 2, 5):
             if top / (step * power) <= 8:
                 return step * power
-    raise ValueError(f"{top} is too much for the axis.")
+    raise ValueError(f"{top} exceeds the largest axis.")
 
 
 def _panel(
@@ -69,7 +69,7 @@ def _panel(
 
 
 def draw(pairs: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the SVG of what `held_against` returns."""
+    """Returns the SVG of the pairs that `held_against` returns."""
     out = []
     for i, (name, title) in enumerate(_PANELS.items()):
         left = _LEFT + i * (_WIDTH + _BETWEEN)

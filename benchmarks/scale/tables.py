@@ -1,4 +1,4 @@
-"""Prints the tables of docs/scale.md."""
+"""Prints the tables of docs/internals/scale.md."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -22,13 +22,13 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
 
 
 def _digits(value: float, digits: int = 2) -> str:
-    """A number of so many digits, with commas, and zeros in place of others."""
+    """Formats a number with so many significant digits, commas and zeros."""
     rounded = float(f"{value:.{digits - 1}e}")
     return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
 
 
 def figures_table(figures: scale.Figures) -> list[str]:
-    """What was measured."""
+    """Lists the measured figures."""
     return _table(
         ("what", "measured", "name"),
         [
@@ -61,7 +61,7 @@ def figures_table(figures: scale.Figures) -> list[str]:
 
 
 def budget_table(figures: scale.Figures) -> list[str]:
-    """What 10^10 rows need, and how that is computed."""
+    """Lists the requirements of 10^10 rows, and their computation."""
     load = scale.Load()
     p = scale.predict(_BUDGET_SERVERS, figures, load)
     rows = load.rows * figures.row_bytes
@@ -120,7 +120,7 @@ def budget_table(figures: scale.Figures) -> list[str]:
 def held_table(
     pairs: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]]
 ) -> list[str]:
-    """Predictions beside measured steps."""
+    """Compares predictions with measured steps."""
     (alone,) = (x["seconds"] * 1e3 for x in lines if x.get("servers") == 0)
     head = [f"{pair['servers']} servers" for pair in pairs]
     head[0] = head[0].replace("1 servers", "1 server")
@@ -142,7 +142,7 @@ def held_table(
 
 
 def busy_table(predictions: Sequence[scale.Prediction]) -> list[str]:
-    """What is used how much, and what fails first."""
+    """Lists the utilization of each resource, and which limits first."""
     names = list(predictions[0].busy)
     return _table(
         ["servers", "first", *names, "a step, ms"],
@@ -159,7 +159,7 @@ def busy_table(predictions: Sequence[scale.Prediction]) -> list[str]:
 
 
 def spread_table(predictions: Sequence[scale.Prediction]) -> list[str]:
-    """How a batch falls on servers."""
+    """Lists how a batch is distributed over servers."""
     return _table(
         (
             "servers",
@@ -186,7 +186,7 @@ def spread_table(predictions: Sequence[scale.Prediction]) -> list[str]:
 
 
 def tables() -> list[list[str]]:
-    """All of the page, in its order."""
+    """Returns all tables of the page in order."""
     lines = scale.read_lines()
     figures = scale.fitted(lines)
     predictions = [scale.predict(n, figures) for n in scale.SERVERS]

@@ -110,9 +110,9 @@ def test_slow_calls_of_many_servers():
 
 @pytest.mark.parametrize("servers, steps", [(0, 1), (1, 0)])
 def test_bad_arguments(servers, steps):
-    with pytest.raises(ValueError, match="wanted 1 or more"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         scale.predict(servers, FIGURES, steps=steps)
-    with pytest.raises(ValueError, match="wanted both above 0"):
+    with pytest.raises(ValueError, match="must be above 0"):
         scale.Zipf(0, 1.0)
 
 
