@@ -21,7 +21,7 @@ from benchmarks import (
 _PART = "LODESTAR_BENCHMARK_PART"
 # tf.gather and x + 1 show the machine's limit: one core may use most of the
 # memory bandwidth.
-_WANTED = "1.6, or the ratio of tf.gather; for sequences 1.5, or that of x + 1"
+_WANTED = "1.6, or as tf.gather; for sequences 1.5, or as x + 1"
 
 
 def find_or_hash(kind, options):

@@ -12,8 +12,8 @@ _WIDTH, _HEIGHT = 150, 200  # of a panel, without its margins
 _LEFT, _TOP, _BETWEEN = 50, 40, 60
 _PANELS = {
     "megabytes": "MB on the wire",
-    "worker_ms": "ms of the worker’s core",
-    "servers_ms": "ms of all servers’ cores",
+    "worker_ms": "ms of the worker’s CPU",
+    "servers_ms": "ms of all servers’ CPUs",
     "step_ms": "ms until the next step",
 }
 _COLOR = {"predicted": "#1b6ca8", "measured": "#d1495b"}
@@ -76,7 +76,7 @@ def draw(pairs: Sequence[Mapping[str, Any]]) -> str:
         out += _panel(left, title, [(p["servers"], p[name]) for p in pairs])
     width = _LEFT + len(_PANELS) * (_WIDTH + _BETWEEN) - 20
     y = _TOP + _HEIGHT + 50
-    out.append(_text(_LEFT, y, "by number of servers, a step:", "start"))
+    out.append(_text(_LEFT, y, "per step, by number of servers:", "start"))
     for x, name in ((_LEFT + 200, "predicted"), (_LEFT + 320, "measured")):
         size = 'height="3"' if name == "predicted" else 'height="12"'
         opacity = "1" if name == "predicted" else "0.45"

@@ -42,7 +42,7 @@ _LATE_ROUNDS = 5000
 class Figures:
     """Measurements on one machine, for rows of `dim` float32 values.
 
-    CPU time is of one core; a server's calls are those of one step.
+    CPU time is of one core; `server_call_us` covers one step.
 
     Attributes:
         dim: Embedding dimension.
@@ -325,7 +325,7 @@ def predict(
         + servers * figures.worker_call_us / 1e6
         + load.ids * figures.worker_id_ns / 1e9
     )
-    # Of each server in a step, on one of its cores.
+    # Each server's time in a step, on one of its cores.
     served = figures.server_call_us / 1e6 + counts * figures.id_ns / 1e9
     longest = served.max(axis=1).mean()
     if load.shared_cores:
