@@ -112,5 +112,5 @@ def test_a_folder_that_is_no_site_is_left_alone(tmp_path):
     (tmp_path / "letter.txt").write_text("dear reader")
     result = _build(tmp_path)
     assert result.returncode == 2
-    assert f"{tmp_path} is there, and is no site" in result.stderr
+    assert f"{tmp_path} exists and is not a site" in result.stderr
     assert (tmp_path / "letter.txt").exists()

@@ -32,7 +32,7 @@ def test_the_new_feature_helps(main, tmp_path, capsys):
     assert "; new: item_rows\n" in said
     assert re.search(r"version \d+: delta, step 72, \d+ rows", said)
     assert re.search(
-        "tables alone: {'users': .*new: prices; not taken: item", said
+        "tables alone: {'users': .*new: prices; unused: item", said
     )
 
 

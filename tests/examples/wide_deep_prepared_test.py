@@ -167,10 +167,10 @@ def test_a_folder_is_made_once(prepared, tmp_path, schema):
         {"eval_data": [file]},
         {"read": {"key_type": "uint32"}},
     ):
-        with pytest.raises(DataError, match="name another --output"):
+        with pytest.raises(DataError, match="Choose another --output"):
             prepared.prepare(out, options(file, **{**given, **other}), squash)
     write(tmp_path, "norm", "all", columns(0, 201))
-    with pytest.raises(DataError, match="name another --output"):
+    with pytest.raises(DataError, match="Choose another --output"):
         prepared.prepare(out, options(file, **given), squash)
 
 

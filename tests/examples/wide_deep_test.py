@@ -82,18 +82,18 @@ def test_generated_log_interrupted_and_resumed(main_alone, tmp_path, capsys):
     assert "Training 27 steps of 128 examples." in whole
     for name in ("AUC, held-out data", "accuracy", "steps"):
         assert table(resumed)[name] == table(whole)[name]
-    for name in ("table 'deep', 32 wide", "table 'wide', 1 wide"):
+    for name in ("table 'deep', dimension 32", "table 'wide', dimension 1"):
         rows = [
             table(text)[name].partition(",")[0] for text in (resumed, whole)
         ]
         assert rows[0] == rows[1]
     assert "checkpoint" in table(whole)
-    for name in ("examples a second", "best that any model can have"):
+    for name in ("examples per second", "best possible"):
         assert name in table(whole)
     assert main(*SMALL, "--output", out, "--batch-size", 64) == 2
-    assert "name another --output" in capsys.readouterr().err
+    assert "Choose another --output" in capsys.readouterr().err
     assert main(*SMALL, "--output", out, "--seed", 1) == 2
-    assert "name another --output" in capsys.readouterr().err
+    assert "Choose another --output" in capsys.readouterr().err
 
     newest = lodestar.snapshot.versions(out / "snapshots")[-1]
     assert newest.step == 27
@@ -117,8 +117,8 @@ def test_multislot_files_of_every_kind_of_slot(main, tmp_path, rng, capsys):
     assert main(*command) == 0
     found = table(capsys.readouterr().out)
     assert float(found["AUC, held-out data"]) > 0.75
-    assert found["table 'deep', 32 wide"].startswith("12 ids")
-    assert found["table 'wide', 1 wide"].startswith("3 ids")
+    assert found["table 'deep', dimension 32"].startswith("12 ids")
+    assert found["table 'wide', dimension 1"].startswith("3 ids")
     assert "with dense tables" in found
 
 
@@ -144,7 +144,7 @@ def test_csv_files(main, tmp_path, rng, monkeypatch, capsys):
     assert float(found["AUC, held-out data"]) > 0.95
     assert found["100 served scores"].startswith("differ by at most")
     # Batches of 150, 150 and 100; the first one is not timed.
-    assert found["examples a second"] == f"{(3 * 400 - 150) / 8:,.0f}"
+    assert found["examples per second"] == f"{(3 * 400 - 150) / 8:,.0f}"
 
 
 def test_ids_that_are_whole_numbers(main, tmp_path, rng, capsys):
@@ -166,7 +166,7 @@ def test_ids_that_are_whole_numbers(main, tmp_path, rng, capsys):
     # As a number, a user has no meaning.
     assert float(table(text)["AUC, held-out data"]) > 0.9
     assert main(*arguments[:-1], "page,line") == 2
-    assert "name another --output" in capsys.readouterr().err
+    assert "Choose another --output" in capsys.readouterr().err
 
 
 BAD_FILES = {
@@ -233,7 +233,7 @@ def test_an_output_that_cannot_be_written(main, tmp_path, capsys):
         )
     (tmp_path / "data").mkdir()
     assert main(*SMALL, "--output", tmp_path) == 2
-    assert "holds no data of this program" in capsys.readouterr().err
+    assert "has no data of this program" in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "file"]
 
 

@@ -326,7 +326,7 @@ def test_the_same_libraries_give_the_same_bytes(wheel, libraries, tmp_path):
 
 def test_two_libraries_of_one_release_are_refused(libraries):
     with pytest.raises(
-        build_wheel.WheelError, match=r"is for TensorFlow .*, as"
+        build_wheel.WheelError, match=r"are both for TensorFlow"
     ):
         build_wheel.by_release([*libraries, libraries[0]])
 
@@ -344,7 +344,9 @@ def test_a_library_that_was_cut_is_refused(libraries, tmp_path):
     cut = tmp_path / "cut.so"
     content = libraries[0].read_bytes()
     cut.write_bytes(content[: len(content) // 2])
-    with pytest.raises(build_wheel.WheelError, match="cut.so: is "):
+    with pytest.raises(
+        build_wheel.WheelError, match="cut.so is not a complete"
+    ):
         build_wheel.build_wheel([cut], tmp_path)
 
 
@@ -362,6 +364,8 @@ def test_without_strip_there_is_no_wheel(libraries, tmp_path, monkeypatch):
 
 
 def test_a_wheel_that_is_too_large_is_refused(libraries, tmp_path):
-    with pytest.raises(build_wheel.WheelError, match="wanted 1,000 at most"):
+    with pytest.raises(
+        build_wheel.WheelError, match="must have at most 1,000 bytes"
+    ):
         build_wheel.build_wheel(libraries, tmp_path, 1000)
     assert not list(tmp_path.iterdir())
