@@ -328,7 +328,7 @@ def test_gradients_do_not_wait_on_a_gpu():
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(gpu.lookup([1], training=True))
     gradient = tape.gradient(loss, hook)
-    with pytest.raises(NotImplementedError, match="lies on a GPU"):
+    with pytest.raises(NotImplementedError, match="is on a GPU"):
         optimizer.apply_gradients([(gradient, hook)])
 
 
