@@ -113,8 +113,8 @@ def refused(strategy):
     model, _ = make(strategy, lambda: wrap("adam"))
     table = model.embed.table
     for call, words in (
-        (lambda: table.lookup([1]), "look them up together: call the step by"),
-        (lambda: table.find([1]), "are spread over 2 workers"),
+        (lambda: table.lookup([1]), "look them up together. Call the step by"),
+        (lambda: table.find([1]), "are partitioned over 2 workers"),
         (
             lambda: tf.function(table.export_all, autograph=False)(),
             "process without a strategy, and export the model there",
@@ -126,7 +126,7 @@ def refused(strategy):
                     experimental_enable_async_checkpoint=True
                 ),
             ),
-            "gather its rows together, between two steps",
+            "gather its rows between two steps",
         ),
         (
             lambda: replicas.make(strategy, lambda: wrap("adam")),
@@ -143,7 +143,7 @@ def refused(strategy):
     for options, words in (
         (
             {"default_row": lodestar.SharedRows(2)},
-            f"{under} use default_row='initial'",
+            "Use default_row='initial'",
         ),
         (
             {"admission": lodestar.MinCount(2, unit="occurrence")},
