@@ -258,7 +258,7 @@ check_cuda() {
     say "CUDA: CPU kernels only: this machine has no NVIDIA GPU;" \
       "--cuda on builds CUDA kernels for another machine"
   elif ! find_cuda; then
-    [[ $cuda == auto ]] || stop 1 "--cuda on, but $refused (docs/cuda.md)"
+    [[ $cuda == auto ]] || stop 1 "--cuda on, but $refused (docs/gpus.md)"
     say "CUDA: CPU kernels only: $refused"
   fi
 }

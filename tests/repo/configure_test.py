@@ -177,7 +177,7 @@ def test_packages_of_cuda_12_have_no_nvcc(clone):
     assert clone.error("--cuda=on") == (
         1,
         "configure.sh: --cuda on, but pip's nvidia-cuda-nvcc-cu12 has no nvcc "
-        "program (docs/cuda.md)\n",
+        "program (docs/gpus.md)\n",
     )
 
 
@@ -199,7 +199,7 @@ def test_what_a_toolkit_lacks_is_named(clone, part):
     path = f"{root}/bin:{clone.bin}"
     assert clone.error("--cuda=on", PATH=path) == (
         1,
-        f"configure.sh: --cuda on, but {lacks} (docs/cuda.md)\n",
+        f"configure.sh: --cuda on, but {lacks} (docs/gpus.md)\n",
     )
     assert clone.cuda() == (f"CPU kernels only: {lacks}", "", "")
 
