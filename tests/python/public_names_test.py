@@ -60,9 +60,7 @@ _NAMES = {
         "SequenceConv",
     ],
     "lodestar.lookup": [
-        "HasherSpec",
         "IdTable",
-        "IdTableWithHashBuckets",
     ],
     "lodestar.metrics": [
         "BatchAUC",

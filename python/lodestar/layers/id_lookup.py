@@ -55,8 +55,8 @@ class IdLookup(keras.layers.Layer):
 
     The numbering is that of `keras.layers.StringLookup` and `IntegerLookup`: the
     mask token is 0 if there is one, the ids of unknown keys come next, the
-    vocabulary last. (In `lodestar.lookup.IdTableWithHashBuckets` unknown keys
-    come last, as in TensorFlow.)
+    vocabulary last. (The buckets of `lodestar.lookup.IdTable` come last, as in
+    TensorFlow.)
 
     >>> IdLookup(["a", "b"])(tf.constant(["a", "b", "nobody"])).numpy().tolist()
     [1, 2, 0]
