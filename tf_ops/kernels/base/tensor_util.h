@@ -31,7 +31,8 @@ inline absl::Status CheckRank(const Tensor& tensor, const char* name,
                               int rank) {
   if (tensor.dims() == rank) return absl::OkStatus();
   return InvalidArgumentError("`", name, "` must have rank ", rank,
-                              ", found shape ", tensor.shape().DebugString());
+                              ", got shape ", tensor.shape().DebugString(),
+                              ".");
 }
 
 // Sets *replaced to `shape` with `rows` as its first dimension, and *dim to the
