@@ -31,8 +31,7 @@ inline absl::Status CheckRank(const Tensor& tensor, const char* name,
                               int rank) {
   if (tensor.dims() == rank) return absl::OkStatus();
   return InvalidArgumentError("`", name, "` must have rank ", rank,
-                              ", got shape ", tensor.shape().DebugString(),
-                              ".");
+                              ", found shape ", tensor.shape().DebugString());
 }
 
 // Sets *replaced to `shape` with `rows` as its first dimension, and *dim to the
