@@ -247,7 +247,7 @@ def test_rows_of_another_shape_are_no_rows_of_x():
         (dict(x_shape=[2, 2**62]), r"more than 2\*\*63 - 1 elements"),
         (dict(x_shape=[2, 0]), r"`index\[0\]` must be in \[0, 0\), got 0"),
         (dict(x_shape=[1] * 300), "Too many dimensions"),
-        (dict(index=[0, 2, 2**62]), r"`index\[2\]` is 4611686018427387904"),
+        (dict(index=[0, 2, 2**62]), r"`index\[2\]` must be in \[0, 3\), got 4611686018427387904"),
     ],
 )
 def test_the_op_refuses_what_python_does_not_send(changed, message):
