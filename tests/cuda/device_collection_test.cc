@@ -56,9 +56,9 @@ void TestBlock(Random*) {
   Expect(reinterpret_cast<uintptr_t>(block.at(numbers)) % 32 == 0,
          "pieces begin at sectors");
   ExpectError(block.Allocate(&cuda, "a test"), StatusCode::kFailedPrecondition,
-              "twice");
+              "already allocated");
   ExpectError(block.Reserve(1, &chars), StatusCode::kFailedPrecondition,
-              "no further piece");
+              "cannot add a piece");
 }
 
 void TestStaging(Random*) {

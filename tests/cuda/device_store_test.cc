@@ -230,18 +230,18 @@ void TestOptimizers(Random* random) {
   update.slot_inits = inits;
   ExpectError(tables.device->Apply(tables.on, update),
               StatusCode::kFailedPrecondition,
-              "slots of 'sgd', but 'adagrad' is to be applied");
+              "slots of 'sgd', but the update uses 'adagrad'");
   update.name = "adagrab";
   ExpectError(tables.device->Apply(tables.on, update),
               StatusCode::kInvalidArgument, "unknown optimizer 'adagrab'");
   update.name = "adagrad";
   update.slot_inits = {};
   ExpectError(tables.device->Apply(tables.on, update),
-              StatusCode::kInvalidArgument, "`slot_inits` has 0 numbers");
+              StatusCode::kInvalidArgument, "`slot_inits` has 0 elements");
   update.slot_inits = inits;
   update.hyperparameters = inits;
   ExpectError(tables.device->Apply(tables.on, update),
-              StatusCode::kInvalidArgument, "takes 3 hyperparameters, found 1");
+              StatusCode::kInvalidArgument, "takes 3 hyperparameters, got 1");
 }
 
 void TestPooling(Random* random) {
@@ -392,7 +392,8 @@ void TestCap(Random* random) {
     view.frequencies = numbers;
     view.last_seen = numbers;
     ExpectError(tables.device->Import(tables.on, view),
-                StatusCode::kFailedPrecondition, "but the variable's cap is");
+                StatusCode::kFailedPrecondition,
+                "but `max_rows` of the table is");
     tables.ExpectSameTable("cap, import refused");
   }
 }

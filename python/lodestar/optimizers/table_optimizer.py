@@ -29,10 +29,9 @@ from lodestar.optimizers.table_updates import (
 _NONFINITE = ("raise", "skip", "pass")
 # As the update ops end their error: tf_ops/kernels/embedding/update_gradients.h.
 _WHY_NONFINITE = (
-    "The loss, or a gradient on its way to the table, was NaN or infinite. "
-    "Look for NaN in labels, sample weights and other inputs, and for a "
-    'learning rate that is too high. nonfinite="skip" of the optimizer leaves '
-    "such rows out"
+    "The loss or a gradient was NaN or infinite. Look for NaN in labels, "
+    "sample weights and other inputs, and for a learning rate that is too "
+    'high. Pass nonfinite="skip" to the optimizer to skip such rows.'
 )
 # What names the saved table of gradients that wait, by the table's place.
 _SUM = "gradient_sum_{}_"

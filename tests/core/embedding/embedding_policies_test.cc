@@ -256,12 +256,13 @@ TEST(EmbeddingPoliciesTest, AnImportOfAnotherAdmissionIsRefused) {
   refused(sketch, Export(*exact), "with exact counts");
   EmbeddingRows bad = Export(*exact);
   bad.pending_ids[0] = bad.ids[0];
-  refused(exact, bad, "which `ids` holds too");
+  refused(exact, bad, "and `ids` both contain");
   bad = Export(*exact);
   bad.pending_sightings[0] = -1;
-  refused(exact, bad, "`pending_sightings[0]` is -1");
+  refused(exact, bad,
+          "`pending_sightings[0]` must be in [0, 2^32 - 1], got -1");
   bad.pending_sightings.clear();
-  refused(exact, bad, "`pending_sightings` has 0 numbers, wanted 1");
+  refused(exact, bad, "`pending_sightings` must have 1 elements, got 0");
   auto plain = MakeStore(TablePolicies());
   EXPECT_TRUE(ImportInPlaceOf(&plain, View(Export(*exact))).ok());
 }
@@ -322,7 +323,8 @@ TEST(EmbeddingPoliciesTest, ImportsObeyTheCapOrChangeNothing) {
     const Status status = replace ? ImportInPlaceOf(&to, View(rows))
                                   : to->Import(View(rows), nullptr);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_NE(status.message().find("cap is 4 rows"), std::string::npos);
+    EXPECT_NE(status.message().find("`max_rows` of the table is 4"),
+              std::string::npos);
     EXPECT_EQ(Export(*to).ids, (std::vector<int64_t>{9}));
   }
 }
@@ -414,10 +416,10 @@ TEST(EmbeddingPoliciesTest, BadPoliciesAreRefused) {
     EXPECT_NE(status.message().find(text), std::string::npos)
         << status.message();
   };
-  refused(MinCount(0), "`min_count` is 0");
-  refused(CountingBloom(256, 10), "`min_count` is 256, wanted 1 to 255");
-  refused(CountingBloom(2, 0), "`num_counters` is 0");
-  refused(MaxRows(-1), "`max_rows` is -1");
+  refused(MinCount(0), "`min_count` must be in [1, 4294967295], got 0");
+  refused(CountingBloom(256, 10), "`min_count` must be in [1, 255], got 256");
+  refused(CountingBloom(2, 0), "`num_counters` must be in [1, 2^40], got 0");
+  refused(MaxRows(-1), "`max_rows` must be at least 0, got -1");
 }
 
 TEST(EmbeddingPoliciesTest, TheCapHoldsAtEveryInstantUnderEightCallers) {

@@ -360,8 +360,8 @@ TEST(EmbeddingRowTypeErrorsTest, AnImportOfAnotherTypeIsRefused) {
       }
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
       EXPECT_EQ(status.message(),
-                StrCat("`rows` holds ", NameOf(from),
-                       " numbers, but the table's are ", NameOf(to)));
+                StrCat("`rows` has dtype ", NameOf(from),
+                       ", but the table's rows are ", NameOf(to), "."));
       EXPECT_EQ(store->size(), 1);
     }
   }

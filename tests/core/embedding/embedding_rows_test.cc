@@ -11,7 +11,7 @@ TEST(EmbeddingRowsTest, ASizeThatDoesNotFitIsNamed) {
   EXPECT_TRUE(CheckSize("rows", 6, 6).ok());
   const Status status = CheckSize("rows", 5, 6);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "`rows` has 5 numbers, wanted 6");
+  EXPECT_EQ(status.message(), "`rows` must have 6 elements, got 5.");
 }
 
 TEST(EmbeddingRowsTest, AnIdThatComesTwiceIsNamed) {
@@ -20,7 +20,7 @@ TEST(EmbeddingRowsTest, AnIdThatComesTwiceIsNamed) {
   const Status status =
       CheckDistinct("ids", std::vector<int64_t>{3, 1, 2, 1, 3});
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "`ids` holds 1 twice, at 1 and 3");
+  EXPECT_EQ(status.message(), "`ids` contains 1 twice, at 1 and 3.");
 }
 
 }  // namespace

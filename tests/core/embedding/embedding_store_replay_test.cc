@@ -216,16 +216,16 @@ TEST(EmbeddingStoreReplayTest, WhatIsWrongIsSaidAndChangesNothing) {
   };
   AttachedOptimizer adam;
   adam.name = "adam";
-  refused(adam, "`optimizer` is 'adam', wanted 'replay:' and a name");
+  refused(adam, "`optimizer` must be 'replay:' and a name, got 'adam'");
   refused(Replayed({"m"}, {}), "has 1 slot names, but 0 slot_inits");
-  refused(Replayed({"m", "m"}, {0, 0}), "has two optimizer slots 'm'");
+  refused(Replayed({"m", "m"}, {0, 0}), "has two optimizer slots named 'm'");
   refused(Replayed({"a", "b", "c", "d", "e"}, {0, 0, 0, 0, 0}),
-          "has 5 optimizer slots, wanted 4 at most");
+          "must have at most 4 optimizer slots, got 5");
   const bool shared[] = {true};
   RowsOutside rows(store.get(), Replayed());
   const std::vector<int64_t> ids = {0};
   const Status status = rows.Gather(ids, {shared, 1}, {1, 1});
-  EXPECT_NE(status.message().find("a shared row, of which there are 0"),
+  EXPECT_NE(status.message().find("must be a shared row in [0, 0), got 0"),
             std::string::npos);
   // The same optimizer with other slots.
   ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
@@ -233,8 +233,8 @@ TEST(EmbeddingStoreReplayTest, WhatIsWrongIsSaidAndChangesNothing) {
   EXPECT_NE(
       other.Gather({1}, {1, 1})
           .message()
-          .find("the optimizer slots [] of 'replay:test', but it is to be "
-                "applied with [m]"),
+          .find("the optimizer slots [] of 'replay:test', but the update uses "
+                "[m]"),
       std::string::npos);
 }
 

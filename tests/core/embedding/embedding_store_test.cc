@@ -287,20 +287,20 @@ TEST(EmbeddingStoreTest, ImportRefusesWithoutChangingAnything) {
   };
   EmbeddingRows twice = rows;
   twice.ids = {2, 2};
-  refused(View(twice), "`ids` holds 2 twice, at 0 and 1");
+  refused(View(twice), "`ids` contains 2 twice, at 0 and 1");
   EmbeddingRows cut = rows;
   cut.values.Resize(RowType::kFloat32, 7);
-  refused(View(cut), "`rows` has 7 numbers, wanted 8");
+  refused(View(cut), "`rows` must have 8 elements, got 7");
   EmbeddingRows negative = rows;
   negative.frequencies[1] = -1;
-  refused(View(negative), "`frequencies[1]` is -1");
+  refused(View(negative), "`frequencies[1]` must be in [0, 2^32 - 1], got -1");
   EmbeddingRows other = rows;
   other.optimizer.name = "adam";
-  refused(View(other), "but 'adam' has 2 optimizer slots");
+  refused(View(other), "'adam' has 2 optimizer slots, but got");
   other.optimizer = {"sgd_momentum", {"momentum"}, {0.0f}};
-  refused(View(other), "holds the optimizer slots of 'adagrad'");
+  refused(View(other), "has the optimizer slots of 'adagrad'");
   other.optimizer.name = "lamb";
-  refused(View(other), "'lamb' is unknown");
+  refused(View(other), "unknown optimizer 'lamb'");
 }
 
 TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
@@ -496,11 +496,11 @@ TEST(EmbeddingStoreTest, CreateRefusesSizesOutOfRange) {
   std::unique_ptr<EmbeddingStore> store;
   EXPECT_NE(EmbeddingStore::Create(0, 1, initializer, &store)
                 .message()
-                .find("`dim` is 0"),
+                .find("`dim` must be in [1, 65536], got 0"),
             std::string::npos);
   EXPECT_NE(EmbeddingStore::Create(1, 0, initializer, &store)
                 .message()
-                .find("`num_shards` is 0"),
+                .find("`num_shards` must be in [1, 4096], got 0"),
             std::string::npos);
 }
 

@@ -125,7 +125,7 @@ TEST(InsertPlanTest, SeveralTablesGetTheirRowsOrNoneDoes) {
     if (!fits) {
       EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
       EXPECT_EQ(status.message(),
-                "the import makes 3 rows, but the variable's cap is 2 rows");
+                "the import makes 3 rows, but `max_rows` of the table is 2.");
       continue;
     }
     one.plan.Commit(nullptr);

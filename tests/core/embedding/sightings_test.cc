@@ -191,20 +191,20 @@ TEST(SightingsTest, PendingIdsOfAnotherAdmissionAreRefused) {
   };
   const Table exact(ByCount(3));
   const Table by_sketch(BySketch(3));
-  refused(exact, "`pending_sightings` has 0 numbers, wanted 1");
+  refused(exact, "`pending_sightings` must have 1 elements, got 0.");
   view.pending_sightings = negative;
-  refused(exact, "`pending_sightings[0]` is -1, wanted 0 to 2^32 - 1");
+  refused(exact, "`pending_sightings[0]` must be in [0, 2^32 - 1], got -1.");
   view.pending_sightings = ones;
   EXPECT_TRUE(exact.sightings.Check(view).ok());
   refused(by_sketch,
-          "`pending_ids` has 1 ids with exact counts, but the variable's "
-          "admission counts in a sketch");
+          "`pending_ids` has 1 ids with exact counts, but the table's "
+          "admission counts in a sketch.");
   view.sketch = sketch;
   refused(by_sketch,
-          "`sketch` has 10 counters, but the variable's admission has 1000");
+          "`sketch` has 10 counters, but the table's admission has 1000.");
   view.sketch = {};
   view.ids = ids;
-  refused(exact, "`pending_ids` holds 7, which `ids` holds too");
+  refused(exact, "`pending_ids` and `ids` both contain 7.");
   // Ignored without admission.
   EXPECT_TRUE(Table(AdmissionPolicy()).sightings.Check(view).ok());
 }

@@ -90,11 +90,11 @@ TEST(BucketHashTest, NamesWhatItRefuses) {
   const std::vector<int64_t> one = {1};
   EXPECT_NE(BucketHash::Create("md5", {}, &hash)
                 .message()
-                .find("unknown hasher 'md5'"),
+                .find("or legacy, got 'md5'"),
             std::string::npos);
   EXPECT_NE(BucketHash::Create("stronghash", one, &hash)
                 .message()
-                .find("a key of two words, found 1"),
+                .find("a key of two words, got 1"),
             std::string::npos);
   EXPECT_NE(
       BucketHash::Create("fasthash", one, &hash).message().find("takes no key"),

@@ -31,7 +31,7 @@ TEST(IdTableTest, IsNotInitializedBeforeAnImport) {
   IdTable<IntegerMap>::View view;
   const Status status = table.Read(&view);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("was not initialized"), std::string::npos);
+  EXPECT_NE(status.message().find("is not initialized"), std::string::npos);
   EXPECT_EQ(table.size(), 0);
   ASSERT_TRUE((Import<IntegerMap, int64_t>(&table, {}, {}).ok()));
   EXPECT_TRUE(table.Read(&view).ok());
@@ -44,7 +44,7 @@ TEST(IdTableTest, AKeyWithTwoValuesLeavesItAsItWas) {
   const Status status =
       Import<StringMap, std::string>(&table, {"x", "y", "x"}, {4, 5, 6});
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "key 'x' has two values: 4 and 6");
+  EXPECT_EQ(status.message(), "key 'x' has two values: 4 and 6.");
   IdTable<StringMap>::View view;
   ASSERT_TRUE(table.Read(&view).ok());
   EXPECT_EQ(view.map().size(), 2);

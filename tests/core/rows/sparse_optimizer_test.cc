@@ -284,13 +284,13 @@ TEST(SparseOptimizerTest, NamesWhatItRefuses) {
   const std::vector<float> two = {0.1f, 0.0f};
   EXPECT_NE(SparseOptimizer::Create("lamb", two, &out)
                 .message()
-                .find("unknown optimizer 'lamb', wanted one of sgd, "),
+                .find("unknown optimizer 'lamb'. Known optimizers: sgd, "),
             std::string::npos);
   EXPECT_NE(SparseOptimizer::Create("adam", two, &out)
                 .message()
-                .find("'adam' takes 6 hyperparameters, found 2, wanted "
-                      "learning_rate, weight_decay, 1 - beta_1, 1 - beta_2, "
-                      "epsilon, alpha"),
+                .find("'adam' takes 6 hyperparameters (learning_rate, "
+                      "weight_decay, 1 - beta_1, 1 - beta_2, epsilon, alpha), "
+                      "got 2."),
             std::string::npos);
   std::vector<std::string> slots;
   EXPECT_FALSE(SparseOptimizer::SlotNames("lamb", &slots));

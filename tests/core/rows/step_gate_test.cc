@@ -105,8 +105,8 @@ TEST(StepGate, AFlipGivesUpOnAStepThatDoesNotEnd) {
   EXPECT_FALSE(called);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
-            "no moment between two optimizer steps was found for 20 ms: "
-            "1 were under way all the time");
+            "found no point between two optimizer steps within 20 ms: "
+            "1 steps are still running.");
   // Others enter again.
   EXPECT_TRUE(gate.TryEnter());
   gate.Exit();

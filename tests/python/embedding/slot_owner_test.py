@@ -314,7 +314,7 @@ def test_the_former_optimizer_is_refused(graph):
     for _ in range(2):
         with pytest.raises(
             tf.errors.FailedPreconditionError,
-            match="slots of 'adam', but 'adagrad' is to be applied",
+            match="slots of 'adam', but the update uses 'adagrad'",
         ):
             steps[0]()
     np.testing.assert_array_equal(table.export().rows, before.rows)
