@@ -65,5 +65,6 @@ def snapshots(
     )
     assert_type(lodestar.snapshot.save(folder, model).step, int)
     lodestar.snapshot.save(folder, model, blocking=False).cancel()
-    lodestar.snapshot.restore(folder, {"table": table})
+    report = lodestar.snapshot.restore(folder, {"table": table})
+    assert_type(report.dense, dict[str, np.ndarray])
     lodestar.snapshot.save(folder, table, delta="yes")  # type: ignore[call-overload]
