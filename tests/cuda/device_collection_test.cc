@@ -255,9 +255,9 @@ class Comparison {
       refs_[t].assign(unique_[t].size(), RowRef());
       resident_[t].resize(unique_[t].size());
       if (!insert) continue;
-      SightingOptions options;
+      LookupOptions options;
       options.insert = true;
-      options.count_sightings = true;
+      options.count_frequency = true;
       ExpectOk(tables_[t]->host->FindOrInsert(unique_[t], options, refs_[t],
                                               nullptr, resident_[t].data()),
                what_);
@@ -266,7 +266,7 @@ class Comparison {
 
   void InsertOnDevice(DeviceCollection* device) {
     DeviceStore::InsertOptions options;
-    options.count_sightings = true;
+    options.count_frequency = true;
     ExpectOk(device->FindOrInsert(
                  {tables_[0]->device.get(), tables_[1]->device.get()}, options),
              what_);

@@ -562,7 +562,7 @@ void TestStreams(Random* random) {
     Expect(wrong[c] == 0, "streams: caller " + std::to_string(c) + ": " +
                               std::to_string(wrong[c]) + " wrong");
     std::vector<RowRef> refs(Distinct(all[c]).size());
-    SightingOptions insert;
+    LookupOptions insert;
     insert.insert = true;
     ExpectOk(tables.host->FindOrInsert(Distinct(all[c]), insert, refs, nullptr),
              "streams");

@@ -104,7 +104,7 @@ struct Tables {
                                   count ? 0 : SizeOf(type));
     DeviceStore::InsertOptions options;
     options.insert = insert;
-    options.count_sightings = count;
+    options.count_frequency = count;
     ExpectOk(
         device->FindOrInsert(
             on, {ids.data(), static_cast<int64_t>(unique.size()), nullptr},
@@ -114,10 +114,10 @@ struct Tables {
     REQUIRE_CUDA(cudaStreamSynchronize(stream));
     std::vector<RowRef> host_refs(unique.size());
     std::vector<char> resident(unique.size());
-    SightingOptions sightings;
-    sightings.insert = insert;
-    sightings.count_sightings = count;
-    ExpectOk(host->FindOrInsert(unique, sightings, host_refs, nullptr,
+    LookupOptions host_options;
+    host_options.insert = insert;
+    host_options.count_frequency = count;
+    ExpectOk(host->FindOrInsert(unique, host_options, host_refs, nullptr,
                                 resident.data()),
              what + " on the host");
     Expect(found.Download() == resident, what + ": which ids had rows");

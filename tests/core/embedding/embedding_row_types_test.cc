@@ -119,7 +119,7 @@ TYPED_TEST(EmbeddingRowTypesTest, FirstValuesAreThoseOfFloatRounded) {
     initial.kind = Missing::Kind::kInitial;
     EXPECT_TRUE(this->Same(this->Read(*store, {5}, initial), wanted));
     std::vector<RowRef> refs(1);
-    EmbeddingStore::SightingOptions options;
+    EmbeddingStore::LookupOptions options;
     options.insert = true;
     const std::vector<int64_t> ids = {5};
     ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
@@ -281,8 +281,8 @@ TYPED_TEST(EmbeddingRowTypesTest, ContentIsBitwiseTheSameInEverySetting) {
       std::sort(ids.begin(), ids.end());
       ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
       std::vector<RowRef> refs(ids.size());
-      EmbeddingStore::SightingOptions options;
-      options.insert = options.count_sightings = call % 3 != 0;
+      EmbeddingStore::LookupOptions options;
+      options.insert = options.count_frequency = call % 3 != 0;
       EXPECT_TRUE(store->FindOrInsert(ids, options, refs, &parallel).ok());
       const std::vector<T> random = this->Random(ids.size() * kDim, call);
       std::vector<C> gradients(random.size());

@@ -91,9 +91,9 @@ TEST_F(SharedRowsTest, IdsWithoutARowReadAndTrainTheirShare) {
   ASSERT_TRUE(Adagrad(other.get(), {ids[1]}, {9, 12}).ok());
   EXPECT_EQ(Read(*other, ids[0]), trained);
   // An id with a row trains that row only.
-  See(store.get(), {ids[0]});
+  Lookup(store.get(), {ids[0]});
   ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());
-  See(store.get(), {ids[0]});
+  Lookup(store.get(), {ids[0]});
   const std::vector<float> own = Read(*store, ids[0]);
   EXPECT_NE(own, trained);
   ASSERT_TRUE(Adagrad(store.get(), {ids[0]}, {1, 1}).ok());
@@ -153,7 +153,7 @@ TEST_F(SharedRowsTest, ThoseThatAnImportLeavesAreAsTheyAreWhenItTakesItsPlace) {
   EXPECT_EQ(Export(*table).shared_values, Export(*store).shared_values);
   ASSERT_TRUE(Adagrad(store.get(), ids, gradients).ok());
   EXPECT_FALSE(Export(*table).shared_values == Export(*store).shared_values);
-  table->TakeOver(*store, View(own));
+  table->CopyLiveState(*store, View(own));
   EXPECT_EQ(Export(*table).shared_values, Export(*store).shared_values);
   EXPECT_EQ(Floats(Export(*table).shared_slots),
             std::vector<float>(kShared * kDim, 0.1f));
@@ -187,7 +187,7 @@ TEST(SharedRowsAloneTest, ARowsGradientIsTheSumOfThatOfItsReaders) {
   ShardedRows rows(2, RowType::kFloat32, 1, policies);
   OptimizerBinding binding(&rows);
   SharedRows shared(3, RowInitializer(), &rows, &binding);
-  ASSERT_TRUE(shared.Make().ok());
+  ASSERT_TRUE(shared.CreateRows().ok());
   const SharedRows::Readers readers = {{0, 1}, {0, 2}, {2, 0}};
   const float gradients[] = {1, 2, 3, 4, 5, 6};
   float sum[2];

@@ -14,8 +14,8 @@
 namespace lodestar {
 namespace {
 
-constexpr EmbeddingStore::SightingOptions kTraining = {
-    /*insert=*/true, /*count_sightings=*/true};
+constexpr EmbeddingStore::LookupOptions kTraining = {/*insert=*/true,
+                                                     /*count_frequency=*/true};
 
 // A table and its update.
 struct Table {

@@ -17,8 +17,8 @@ namespace lodestar {
 namespace {
 
 constexpr int kDim = 6;
-constexpr EmbeddingStore::SightingOptions kTraining = {
-    /*insert=*/true, /*count_sightings=*/true};
+constexpr EmbeddingStore::LookupOptions kTraining = {/*insert=*/true,
+                                                     /*count_frequency=*/true};
 
 FoundBatch Batch(const std::vector<int64_t>& ids, uint32_t shard = 0) {
   return {ids, std::vector<RowRef>(ids.size(), RowRef{shard})};
@@ -143,7 +143,7 @@ TEST(FoundRowsTest, AnUpdateIsTheSameHoweverTheRowsHaveMovedSince) {
       for (float& g : gradients) g = static_cast<float>(rng() % 100) / 100;
       std::vector<RowRef> refs(ids.size());
       for (EmbeddingStore* store : {searched.get(), known.get()}) {
-        EmbeddingStore::SightingOptions options = kTraining;
+        EmbeddingStore::LookupOptions options = kTraining;
         options.insert = round % 4 != 3;
         ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
         Disturb(store, ids, round);

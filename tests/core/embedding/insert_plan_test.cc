@@ -139,7 +139,7 @@ TEST(InsertPlanTest, RowsOfThisCallAndThisStepMakeNoRoom) {
   Table table(Cap(4));
   InsertPlan::Options seen;
   // A row that was never counted may be evicted at any time.
-  seen.call.count_sightings = true;
+  seen.call.count_frequency = true;
   ASSERT_TRUE(table.Insert({10, 11}, seen).ok());
   table.parts.step.MoveTo(1);
   ASSERT_TRUE(table.Insert({20, 21}, seen).ok());
@@ -200,7 +200,7 @@ TEST(InsertPlanTest, WhoWaitsComesInOnceItHasBeenSeenOftenEnough) {
   policies.admission.min_count = 2;
   Table table(policies);
   InsertPlan::Options options;
-  options.call.count_sightings = options.call.admission = true;
+  options.call.count_frequency = options.call.admission = true;
   for (int64_t now = 0; now < 2; ++now) {
     EXPECT_EQ(table.parts.rows.size(), 0);
     table.parts.step.MoveTo(now);
@@ -209,7 +209,7 @@ TEST(InsertPlanTest, WhoWaitsComesInOnceItHasBeenSeenOftenEnough) {
   EXPECT_EQ(table.Resident(), (std::vector<int64_t>{5}));
   EXPECT_EQ(table.parts.events.count(Event::kAdmitted), 1);
   const size_t shard = table.parts.rows.HashOf(5).shard;
-  EXPECT_EQ(table.parts.sightings.pending_ids(shard)->size(), 0);
+  EXPECT_EQ(table.parts.occurrence_counter.pending_ids(shard)->size(), 0);
 }
 
 // A step begins between the lookup and the plan of a call. If the call counted
@@ -224,7 +224,7 @@ TEST(InsertPlanTest, ACallCountsForTheStepInWhichItTakesEffect) {
     policies.admission.num_hashes = 3;
     Table table(policies);
     InsertPlan::Options options;
-    options.call.count_sightings = options.call.admission = true;
+    options.call.count_frequency = options.call.admission = true;
     options.call.now = table.parts.step.value();
     {
       Table::Call late(&table, {5, 6}, options);
@@ -236,7 +236,9 @@ TEST(InsertPlanTest, ACallCountsForTheStepInWhichItTakesEffect) {
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(table.Insert({5}, options).ok());
     const ShardedRows::IdHash hash = table.parts.rows.HashOf(5);
     EXPECT_EQ(
-        table.parts.sightings.SeenOf(hash.shard, hash.tag, 5, 1).sightings, 1);
+        table.parts.occurrence_counter.CountsOf(hash.shard, hash.tag, 5, 1)
+            .occurrences,
+        1);
     EXPECT_EQ(table.parts.rows.size(), 0);
   }
 }

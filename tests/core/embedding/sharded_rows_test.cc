@@ -195,7 +195,7 @@ TEST_F(ShardedRowsTest, ARowGoesOutAsItCameIn) {
   Numbers values, slots;
   values.Resize(RowType::kFloat32, 2 * kDim);
   slots.Resize(RowType::kFloat32, 2 * kDim);
-  const ShardedRows::Seen seen =
+  const ShardedRows::Counts seen =
       rows_.CopyOut(store, ref.row, 1, 1, 2, 1, &values, &slots);
   EXPECT_EQ(seen.frequency, 1u);
   EXPECT_EQ(seen.last_seen, 1);

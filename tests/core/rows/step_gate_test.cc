@@ -234,19 +234,19 @@ TEST(StepGate, AStepThatCannotBeQueuedIsRefused) {
   }
 }
 
-TEST(StepStay, EndsOnce) {
+TEST(StepScope, EndsOnce) {
   StepGate gate;
   ASSERT_TRUE(gate.TryEnter());
   ASSERT_TRUE(gate.TryEnter());
   {
-    StepStay stay(&gate);
+    StepScope stay(&gate);
     stay.End();
     stay.End();
   }
   // The other step is still inside.
   EXPECT_FALSE(gate.Flip([] { return Status(); }, kAWhile).ok());
   {
-    StepStay stay(&gate);
+    StepScope stay(&gate);
   }
   EXPECT_TRUE(gate.Flip([] { return Status(); }, kAWhile).ok());
 }

@@ -81,8 +81,8 @@ TEST(SnapshotRestoreTest, ReservesTheIndex) {
 
 TEST(SnapshotRestoreTest, KeepsEventCounts) {
   const auto like = MakeStore();
-  EmbeddingStore::SightingOptions options;
-  options.insert = options.count_sightings = true;
+  EmbeddingStore::LookupOptions options;
+  options.insert = options.count_frequency = true;
   const std::vector<int64_t> ids = {1, 2, 3};
   std::vector<RowRef> refs(3);
   ASSERT_TRUE(like->FindOrInsert(ids, options, refs, nullptr).ok());

@@ -373,7 +373,7 @@ Status DeviceStore::Import(const DeviceStream& on,
   }
   InsertOptions options;
   options.count_events = false;
-  options.sighted = false;
+  options.by_lookup = false;
   LODESTAR_RETURN_IF_ERROR(
       InsertLocked(on, batch, options, {}, {refs.data(), nullptr, nullptr}));
   call.rows = rows();

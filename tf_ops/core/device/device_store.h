@@ -142,9 +142,9 @@ class DeviceStore {
 
   struct InsertOptions {
     bool insert = true;  // create rows for missing ids
-    bool count_sightings = false;
+    bool count_frequency = false;
     bool count_events = true;
-    bool sighted = true;  // rows are created by a lookup
+    bool by_lookup = true;  // rows are created by a lookup
     // [N], ids to ignore; null: none.
     const bool* skipped = nullptr;
   };

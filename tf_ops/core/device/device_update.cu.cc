@@ -175,7 +175,7 @@ Status DeviceStore::PrepareLocked(const DeviceStream& on,
   if (!update.create_missing) return Status();
   InsertOptions options;
   options.count_events = false;
-  options.sighted = false;
+  options.by_lookup = false;
   options.skipped = update.skipped;
   return InsertUnderCap(on, update.distinct_ids, options, {}, {});
 }

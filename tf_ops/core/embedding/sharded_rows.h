@@ -261,13 +261,13 @@ class ShardedRows {
 
   // Copies a row out as number i of `count`, with its first slots [num_slots,
   // count, dim]. Requires: the row stays in place and holds `id`.
-  struct Seen {
+  struct Counts {
     uint32_t frequency;
     int64_t last_seen;
   };
-  Seen CopyOut(const RowStore& rows, uint32_t row, int64_t id, int64_t i,
-               int64_t count, int64_t num_slots, Numbers* values,
-               Numbers* slots) const;
+  Counts CopyOut(const RowStore& rows, uint32_t row, int64_t id, int64_t i,
+                 int64_t count, int64_t num_slots, Numbers* values,
+                 Numbers* slots) const;
   // Copies a row in; empty arrays leave the row as it is. Requires the row
   // lock, unless the row is not visible yet.
   void CopyIn(const NumbersView& values, const NumbersView& slots, int64_t i,

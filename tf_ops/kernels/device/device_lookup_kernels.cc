@@ -125,9 +125,9 @@ class EmbeddingFindOrInsertOnGpuOp : public DeviceKernel {
  public:
   explicit EmbeddingFindOrInsertOnGpuOp(OpKernelConstruction* ctx)
       : DeviceKernel(ctx) {
-    EmbeddingStore::SightingOptions options;
+    EmbeddingStore::LookupOptions options;
     OP_REQUIRES_OK(ctx, lookup_.Init(ctx));
-    OP_REQUIRES_OK(ctx, ReadSightingOptions(ctx, &options));
+    OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options));
     options_ = OnDevice(options);
   }
 
@@ -170,10 +170,10 @@ class EmbeddingFindOrInsertUniqueOnGpuOp : public DeviceKernel {
   explicit EmbeddingFindOrInsertUniqueOnGpuOp(OpKernelConstruction* ctx)
       : DeviceKernel(ctx) {
     std::string missing;
-    EmbeddingStore::SightingOptions options;
+    EmbeddingStore::LookupOptions options;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("missing", &missing));
     kind_ = ParseMissing(missing);
-    OP_REQUIRES_OK(ctx, ReadSightingOptions(ctx, &options));
+    OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options));
     options_ = OnDevice(options);
   }
 

@@ -102,7 +102,7 @@ class EmbeddingFindOrInsertOp : public EmbeddingKernel {
   explicit EmbeddingFindOrInsertOp(OpKernelConstruction* ctx)
       : EmbeddingKernel(ctx) {
     OP_REQUIRES_OK(ctx, lookup_.Init(ctx));
-    OP_REQUIRES_OK(ctx, ReadSightingOptions(ctx, &options_));
+    OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options_));
   }
 
   absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
@@ -145,7 +145,7 @@ class EmbeddingFindOrInsertOp : public EmbeddingKernel {
 
  private:
   LookupAttributes lookup_;
-  EmbeddingStore::SightingOptions options_;
+  EmbeddingStore::LookupOptions options_;
 };
 
 class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
@@ -155,7 +155,7 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
     std::string missing;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("missing", &missing));
     kind_ = ParseMissing(missing);
-    OP_REQUIRES_OK(ctx, ReadSightingOptions(ctx, &options_));
+    OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options_));
   }
 
   absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
@@ -230,7 +230,7 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
   }
 
   Missing::Kind kind_ = Missing::Kind::kZeros;
-  EmbeddingStore::SightingOptions options_;
+  EmbeddingStore::LookupOptions options_;
 };
 
 LODESTAR_REGISTER(EmbeddingVariable);
