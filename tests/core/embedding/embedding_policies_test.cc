@@ -105,7 +105,7 @@ TEST(EmbeddingPoliciesTest, EachOccurrenceCountsWhereThatIsTheUnit) {
   }
 }
 
-TEST(EmbeddingPoliciesTest, FrequenciesByOccurrenceStopAtTheirMost) {
+TEST(EmbeddingPoliciesTest, FrequenciesByOccurrenceSaturate) {
   EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0x10u), 0xffffffffu);
   EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0xfu), 0xffffffffu);
   EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0xeu), 0xfffffffeu);
@@ -134,7 +134,7 @@ TEST(EmbeddingPoliciesTest, ALookupMayAdmitAllOrNone) {
   EXPECT_EQ(open->size(), 1);
 }
 
-TEST(EmbeddingPoliciesTest, AnAssignedIdWaitsNoLonger) {
+TEST(EmbeddingPoliciesTest, AnAssignedIdIsNoLongerPending) {
   auto store = MakeStore(MinCount(3));
   Lookup(store.get(), {7, 8});
   const std::vector<int64_t> ids = {7};
@@ -360,7 +360,7 @@ TEST(EmbeddingPoliciesTest, EvictByAgeAndNorm) {
   }
 }
 
-TEST(EmbeddingPoliciesTest, AgeForgetsPendingIdsToo) {
+TEST(EmbeddingPoliciesTest, MaxAgeDropsPendingIds) {
   auto store = MakeStore(MinCount(2));
   Lookup(store.get(), {1});
   store->SetStep(10);

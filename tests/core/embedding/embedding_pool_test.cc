@@ -137,7 +137,7 @@ TEST(EmbeddingPoolTest, OnlyPoolFindCountsReads) {
   EXPECT_EQ(store->Stats().count(Event::kReadHits), 2);
 }
 
-TEST(EmbeddingPoolTest, AllWaysAgreeWithTheDefinition) {
+TEST(EmbeddingPoolTest, AllVariantsAgreeWithTheDefinition) {
   auto store = MakeStore();
   const int64_t padding = 7;
   for (bool weighted : {false, true}) {
@@ -224,7 +224,7 @@ TEST(EmbeddingPoolTest, MaxKeepsTheFirstOfEqualRows) {
   EXPECT_EQ(winners, (std::vector<int64_t>{0, 2, 0}));
 }
 
-TEST(EmbeddingPoolTest, BadBagsAreNamed) {
+TEST(EmbeddingPoolTest, InvalidBagsAreReported) {
   Batch batch;
   batch.ids = {1, 2, 3};
   const auto message = [&](std::vector<int64_t> splits,

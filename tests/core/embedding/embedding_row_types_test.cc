@@ -73,7 +73,7 @@ class EmbeddingRowTypesTest : public testing::Test {
 using RowTypes = testing::Types<float, double, Float16, BFloat16>;
 TYPED_TEST_SUITE(EmbeddingRowTypesTest, RowTypes);
 
-TYPED_TEST(EmbeddingRowTypesTest, RowsComeOutAsTheyWentIn) {
+TYPED_TEST(EmbeddingRowTypesTest, RowsSurviveARoundTrip) {
   using T = TypeParam;
   for (int dim : kDims) {
     SCOPED_TRACE(dim);
@@ -104,7 +104,7 @@ TYPED_TEST(EmbeddingRowTypesTest, RowsComeOutAsTheyWentIn) {
   }
 }
 
-TYPED_TEST(EmbeddingRowTypesTest, FirstValuesAreThoseOfFloatRounded) {
+TYPED_TEST(EmbeddingRowTypesTest, InitialValuesAreRoundedFloats) {
   using T = TypeParam;
   for (int dim : kDims) {
     auto store = this->Make(dim);
@@ -319,7 +319,7 @@ TYPED_TEST(EmbeddingRowTypesTest, ContentIsBitwiseTheSameInEverySetting) {
   }
 }
 
-TYPED_TEST(EmbeddingRowTypesTest, ARowIsEvictedByTheNormOfItsNumbers) {
+TYPED_TEST(EmbeddingRowTypesTest, ARowIsEvictedByItsNorm) {
   using T = TypeParam;
   using C = ComputeOf<T>;
   auto store = this->Make(2);

@@ -7,14 +7,14 @@
 namespace lodestar {
 namespace {
 
-TEST(EmbeddingRowsTest, ASizeThatDoesNotFitIsNamed) {
+TEST(EmbeddingRowsTest, AWrongSizeIsReported) {
   EXPECT_TRUE(CheckSize("rows", 6, 6).ok());
   const Status status = CheckSize("rows", 5, 6);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "`rows` must have 6 elements, got 5.");
 }
 
-TEST(EmbeddingRowsTest, AnIdThatComesTwiceIsNamed) {
+TEST(EmbeddingRowsTest, ARepeatedIdIsReported) {
   EXPECT_TRUE(CheckDistinct("ids", {}).ok());
   EXPECT_TRUE(CheckDistinct("ids", std::vector<int64_t>{3, 1, 2}).ok());
   const Status status =

@@ -140,7 +140,7 @@ TEST_F(SharedRowsTest, TheyAreSavedWithTheirOptimizerSlots) {
 }
 
 // Updates made while the table is built are not lost.
-TEST_F(SharedRowsTest, ThoseThatAnImportLeavesAreAsTheyAreWhenItTakesItsPlace) {
+TEST_F(SharedRowsTest, AnImportKeepsUpdatesOfRowsItOmits) {
   auto store = Make();
   const std::vector<int64_t> ids = Range(0, 10);
   const std::vector<float> gradients(10 * kDim, 1.0f);
@@ -181,7 +181,7 @@ TEST_F(SharedRowsTest, AGradientOfAnotherOptimizerIsRefused) {
   EXPECT_EQ(Export(*store).shared_slots, rows.shared_slots);
 }
 
-TEST(SharedRowsAloneTest, ARowsGradientIsTheSumOfThatOfItsReaders) {
+TEST(SharedRowsAloneTest, ARowsGradientIsTheSumOverItsReaders) {
   TablePolicies policies;
   policies.shared_rows = 3;
   ShardedRows rows(2, RowType::kFloat32, 1, policies);

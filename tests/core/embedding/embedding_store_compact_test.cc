@@ -83,7 +83,7 @@ TEST(EmbeddingStoreCompactTest, MemoryOfRemovedRowsGoesBack) {
   }
 }
 
-TEST(EmbeddingStoreCompactTest, AnEmptyTableGivesNothing) {
+TEST(EmbeddingStoreCompactTest, AnEmptyTableReturnsNothing) {
   const Store store = MakeStore(TablePolicies());
   EXPECT_EQ(Compact(store.get()), 0);
   Lookup(store.get(), {1});

@@ -30,7 +30,7 @@ void Assign(EmbeddingStore* store, const std::vector<int64_t>& ids,
   ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
 }
 
-TEST(EmbeddingStoreReplayTest, RowsComeWithTheirSlotsAndGoBack) {
+TEST(EmbeddingStoreReplayTest, RowsAreGatheredWithSlotsAndAssigned) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1, 2, 3}, 5.0f);
   RowsOutside rows(store.get(), Replayed({"m", "v"}, {0.5f, 0.0f}));
@@ -62,7 +62,7 @@ TEST(EmbeddingStoreReplayTest, RowsComeWithTheirSlotsAndGoBack) {
   EXPECT_EQ(Export(*other).slots, out.slots);
 }
 
-TEST(EmbeddingStoreReplayTest, AMergedRowWithoutSlotsStartsThemAnew) {
+TEST(EmbeddingStoreReplayTest, AMergedRowWithoutSlotsResetsThem) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1, 2}, 5.0f);
   RowsOutside rows(store.get(), Replayed({"m"}, {0.5f}));
@@ -166,7 +166,7 @@ TEST(EmbeddingStoreReplayTest, AnImportInBetweenChangesEveryRow) {
             std::string::npos);
 }
 
-TEST(EmbeddingStoreReplayTest, SharedRowsTakeWhatHasNoRow) {
+TEST(EmbeddingStoreReplayTest, SharedRowsReplaceMissingRows) {
   TablePolicies policies = MinCount(2);
   policies.shared_rows = 3;
   auto store = MakeStore(policies);
@@ -203,7 +203,7 @@ TEST(EmbeddingStoreReplayTest, SharedRowsTakeWhatHasNoRow) {
             (std::vector<float>{0.5f, 0.5f, 3, 4, 0.5f, 0.5f}));
 }
 
-TEST(EmbeddingStoreReplayTest, WhatIsWrongIsSaidAndChangesNothing) {
+TEST(EmbeddingStoreReplayTest, ErrorsAreReportedAndChangeNothing) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1}, 5.0f);
   const auto refused = [&](AttachedOptimizer optimizer, const char* message) {

@@ -85,7 +85,7 @@ TEST(EmbeddingStoreTest, EveryInt64IsAnOrdinaryId) {
   }
 }
 
-TEST(EmbeddingStoreTest, MissingIdsReadWhatIsAskedFor) {
+TEST(EmbeddingStoreTest, MissingIdsReadTheRequestedValue) {
   auto store = MakeStore();
   const std::vector<float> vector = {1, 2, 3, 4};
   Missing missing;
@@ -258,7 +258,7 @@ TEST(EmbeddingStoreTest, ImportReplacesEverything) {
   EXPECT_EQ(again.slots, rows.slots);
 }
 
-TEST(EmbeddingStoreTest, ImportMergesIntoWhatIsThere) {
+TEST(EmbeddingStoreTest, ImportMergesIntoExistingRows) {
   auto from = MakeStore();
   Lookup(from.get(), {1, 2});
   ASSERT_TRUE(Adagrad(from.get(), {1}, std::vector<float>(kDim, 1.0f)).ok());
@@ -504,7 +504,7 @@ TEST(EmbeddingStoreTest, CreateRefusesSizesOutOfRange) {
             std::string::npos);
 }
 
-TEST(EmbeddingStoreTest, AnEmptyTableIsMadeLikeAnother) {
+TEST(EmbeddingStoreTest, CreateEmptyLikeCopiesTheSettings) {
   RowInitializer initializer;
   ASSERT_TRUE(
       RowInitializer::Create("normal", 0.0f, 1.0f, 1, 2, &initializer).ok());

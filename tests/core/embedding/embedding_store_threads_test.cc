@@ -164,7 +164,7 @@ TEST(EmbeddingStoreThreadsTest, CallersThatInsertTheSameIdsShareRows) {
 
 // Another caller moves the step while this one finds its rows: the rows are
 // ordered by the step that is current when they are moved.
-TEST(EmbeddingStoreThreadsTest, RowsComeToTheirOrderInTheOrderOfSteps) {
+TEST(EmbeddingStoreThreadsTest, RowsAreOrderedByTheCurrentStep) {
   TablePolicies max_rows;
   max_rows.eviction.max_rows = 10;
   TablePolicies max_age;

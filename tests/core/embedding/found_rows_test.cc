@@ -34,7 +34,7 @@ TEST(FoundRowsTest, ABatchIsTakenOnce) {
   EXPECT_TRUE(rows.Take(std::vector<int64_t>{1, 2, 3}).ids.empty());
 }
 
-TEST(FoundRowsTest, OtherIdsAreNotKnown) {
+TEST(FoundRowsTest, OtherIdsAreNotFound) {
   const std::vector<std::vector<int64_t>> others = {
       {}, {1}, {1, 2}, {1, 2, 3, 4}, {1, 3, 2}, {2, 1, 3}, {1, 5, 3}};
   for (const auto& other : others) {
@@ -128,7 +128,7 @@ void Disturb(EmbeddingStore* store, const std::vector<int64_t>& ids,
   }
 }
 
-TEST(FoundRowsTest, AnUpdateIsTheSameHoweverTheRowsHaveMovedSince) {
+TEST(FoundRowsTest, AnUpdateFindsRowsThatMoved) {
   const ParallelFor threads = Threads(3);
   for (const bool create : {false, true}) {
     const auto known = MakeStore();

@@ -70,7 +70,7 @@ struct Table {
   TableParts parts;
 };
 
-TEST(InsertPlanTest, NothingIsThereBeforeItIsCommitted) {
+TEST(InsertPlanTest, NothingIsVisibleBeforeCommit) {
   Table table;
   table.parts.step.MoveTo(3);
   {
@@ -98,7 +98,7 @@ TEST(InsertPlanTest, NothingIsThereBeforeItIsCommitted) {
   }
 }
 
-TEST(InsertPlanTest, AnIdThatHasARowByNowIsFound) {
+TEST(InsertPlanTest, ARowAddedInBetweenIsFound) {
   Table table;
   Table::Call late(&table, {5, 6}, {});
   ASSERT_TRUE(table.Insert({5}).ok());
@@ -109,7 +109,7 @@ TEST(InsertPlanTest, AnIdThatHasARowByNowIsFound) {
   EXPECT_EQ(table.parts.events.count(Event::kInserts), 2);
 }
 
-TEST(InsertPlanTest, SeveralTablesGetTheirRowsOrNoneDoes) {
+TEST(InsertPlanTest, RowsAreAddedToAllTablesOrNone) {
   Table first, second(Cap(2));
   InsertPlan::Options refusing;
   refusing.refuse_excess = true;
@@ -135,7 +135,7 @@ TEST(InsertPlanTest, SeveralTablesGetTheirRowsOrNoneDoes) {
   EXPECT_EQ(second.parts.rows.size(), 2);
 }
 
-TEST(InsertPlanTest, RowsOfThisCallAndThisStepMakeNoRoom) {
+TEST(InsertPlanTest, RowsOfThisCallAndStepAreNotEvicted) {
   Table table(Cap(4));
   InsertPlan::Options seen;
   // A row that was never counted may be evicted at any time.
@@ -156,7 +156,7 @@ TEST(InsertPlanTest, RowsOfThisCallAndThisStepMakeNoRoom) {
   EXPECT_EQ(table.parts.rows.size(), 4);
 }
 
-TEST(InsertPlanTest, AnOptimizerIsBoundWithTheRowsOrNotAtAll) {
+TEST(InsertPlanTest, TheOptimizerIsBoundAtomicallyWithTheRows) {
   AttachedOptimizer optimizer;
   optimizer.name = "replay:mine";
   optimizer.slot_names = {"velocity"};
@@ -179,7 +179,7 @@ TEST(InsertPlanTest, AnOptimizerIsBoundWithTheRowsOrNotAtAll) {
   EXPECT_EQ(empty.parts.rows.size(), 0);
 }
 
-TEST(InsertPlanTest, ACallMaySayWhenAndHowOftenRowsWereSeen) {
+TEST(InsertPlanTest, ACallMaySetLastSeenAndFrequency) {
   Table table;
   const std::vector<int64_t> last_seen = {7, 8};
   const std::vector<int64_t> frequencies = {70, 80};
@@ -194,7 +194,7 @@ TEST(InsertPlanTest, ACallMaySayWhenAndHowOftenRowsWereSeen) {
   EXPECT_EQ(call.refs[1].meta->frequency.load(), 80u);
 }
 
-TEST(InsertPlanTest, WhoWaitsComesInOnceItHasBeenSeenOftenEnough) {
+TEST(InsertPlanTest, PendingIdsAreAdmittedAfterEnoughOccurrences) {
   TablePolicies policies;
   policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
   policies.admission.min_count = 2;

@@ -131,7 +131,7 @@ TEST(OccurrenceCounterTest, ACallMayAdmitAllOrNone) {
   EXPECT_EQ(table.CountsOf(8, 1).occurrences, 2);
 }
 
-TEST(OccurrenceCounterTest, OldOnesAreForgotten) {
+TEST(OccurrenceCounterTest, OldPendingIdsAreDropped) {
   EXPECT_FALSE(IsOlder(3, 5, 2));
   EXPECT_TRUE(IsOlder(2, 5, 2));
   EXPECT_TRUE(IsOlder(std::numeric_limits<int64_t>::min(),
@@ -149,7 +149,7 @@ TEST(OccurrenceCounterTest, OldOnesAreForgotten) {
   EXPECT_EQ(table.counter.pending_ids(0)->size(), 0);
 }
 
-TEST(OccurrenceCounterTest, WhatWaitsGoesOutAndIn) {
+TEST(OccurrenceCounterTest, PendingIdsSurviveARoundTrip) {
   for (const AdmissionPolicy& policy : {ByCount(3), BySketch(3)}) {
     Table from(policy);
     from.Lookup({7, 8}, 4);
@@ -211,7 +211,7 @@ TEST(OccurrenceCounterTest, PendingIdsOfAnotherAdmissionAreRefused) {
 }
 
 // One row, of id 7, at step 3.
-TEST(OccurrenceCounterTest, ARowIsCountedOnceAStep) {
+TEST(OccurrenceCounterTest, ARowIsCountedOncePerStep) {
   Table table(AdmissionPolicy{});
   RowStore& store = table.rows.shard(0).rows;
   ASSERT_TRUE(store.Reserve(1).ok());

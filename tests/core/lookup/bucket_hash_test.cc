@@ -27,7 +27,7 @@ TEST(BucketHashTest, SipHashReferenceVector) {
             0xa129ca6149be45e5ULL);
 }
 
-TEST(BucketHashTest, EveryLengthHashesApart) {
+TEST(BucketHashTest, EveryLengthHashesDifferently) {
   std::vector<uint64_t> seen;
   for (size_t n = 0; n < 300; ++n) {
     for (uint64_t hash :
@@ -48,7 +48,7 @@ TEST(BucketHashTest, ValuesAreFrozen) {
   EXPECT_EQ(hash(INT64_MIN), Fingerprint64("-9223372036854775808"));
 }
 
-TEST(BucketHashTest, FingerprintOfDecimalIsThatOfTheText) {
+TEST(BucketHashTest, FingerprintOfDecimalMatchesTheString) {
   std::mt19937_64 rng(6);
   const auto check = [](int64_t number) {
     ASSERT_EQ(FingerprintOfDecimal(number),
@@ -85,7 +85,7 @@ TEST(BucketHashTest, RemainderIsExact) {
   }
 }
 
-TEST(BucketHashTest, NamesWhatItRefuses) {
+TEST(BucketHashTest, ReportsInvalidArguments) {
   BucketHash hash;
   const std::vector<int64_t> one = {1};
   EXPECT_NE(BucketHash::Create("md5", {}, &hash)

@@ -37,7 +37,7 @@ TEST(IdTableTest, IsNotInitializedBeforeAnImport) {
   EXPECT_TRUE(table.Read(&view).ok());
 }
 
-TEST(IdTableTest, AKeyWithTwoValuesLeavesItAsItWas) {
+TEST(IdTableTest, AKeyWithTwoValuesChangesNothing) {
   IdTable<StringMap> table(/*is_mutable=*/false);
   ASSERT_TRUE(
       (Import<StringMap, std::string>(&table, {"a", "b"}, {0, 1}).ok()));
@@ -51,7 +51,7 @@ TEST(IdTableTest, AKeyWithTwoValuesLeavesItAsItWas) {
   EXPECT_EQ(view.map().Find("b"), 1);
 }
 
-TEST(IdTableTest, LongKeysAreCutInMessages) {
+TEST(IdTableTest, LongKeysAreTruncatedInMessages) {
   EXPECT_EQ(KeyText(std::string_view("ab")), "'ab'");
   EXPECT_EQ(KeyText(std::string(1000, 'k')),
             "'" + std::string(100, 'k') + "...' (1000 bytes)");
@@ -82,7 +82,7 @@ TEST(IdTableTest, EntriesAreSortedByValue) {
 
 // Keys that are never removed are always found with their own values, while
 // other keys are inserted and removed and the table grows or is imported again.
-TEST(IdTableTest, ReadersBesideWriters) {
+TEST(IdTableTest, ConcurrentReadersAndWriters) {
   constexpr int64_t kFixed = 2000;
   IdTable<IntegerMap> table(/*is_mutable=*/true);
   ASSERT_TRUE(InsertRange(&table, 0, kFixed).ok());

@@ -32,7 +32,7 @@ TEST(AttachedOptimizerTest, HasTheSlotsOfItsRule) {
             "unknown optimizer 'adams'.");
 }
 
-TEST(AttachedOptimizerTest, OneComputedOutsideHasSlotsOfAnyNames) {
+TEST(AttachedOptimizerTest, AnUnfusedOneHasSlotsOfAnyNames) {
   EXPECT_TRUE(Make("replay:mine", {}).Check().ok());
   EXPECT_TRUE(Make("replay:mine", {"a", "b"}).Check().ok());
   EXPECT_TRUE(Make("replay:mine", {"a", "b"}).replayed());

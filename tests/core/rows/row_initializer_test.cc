@@ -107,7 +107,7 @@ TEST(RowInitializerTest, DependsOnSeedSaltIdAndColumn) {
   EXPECT_NE(base[0], base[1]);
 }
 
-TEST(RowInitializerTest, RefusesWhatItCannotDraw) {
+TEST(RowInitializerTest, RejectsInvalidParameters) {
   RowInitializer out;
   const float inf = std::numeric_limits<float>::infinity();
   EXPECT_NE(RowInitializer::Create("orthogonal", 0, 0, 0, 0, &out)

@@ -206,7 +206,7 @@ TEST(SparseOptimizerTest, Lion) {
 
 // An update does not depend on the column's position in the row, and so not on
 // its vector lane.
-TEST(SparseOptimizerTest, WidthDoesNotShow) {
+TEST(SparseOptimizerTest, ResultsDoNotDependOnWidth) {
   const std::vector<std::pair<std::string, std::vector<float>>> rules = {
       {"sgd", {0.1f, 0.01f}},
       {"sgd_momentum", {0.1f, 0.01f, 0.9f, 1}},
@@ -279,7 +279,7 @@ TEST(SparseOptimizerTest, Ftrl) {
   }
 }
 
-TEST(SparseOptimizerTest, NamesWhatItRefuses) {
+TEST(SparseOptimizerTest, ReportsInvalidArguments) {
   SparseOptimizer out;
   const std::vector<float> two = {0.1f, 0.0f};
   EXPECT_NE(SparseOptimizer::Create("lamb", two, &out)

@@ -24,7 +24,7 @@ void Enter(StepGate* gate, const Step& step) {
   EXPECT_TRUE(gate->Run(kAtOnce, step, [] {}).ok());
 }
 
-TEST(StepGate, StepsAreInsideTogether) {
+TEST(StepGate, StepsRunConcurrently) {
   StepGate gate;
   EXPECT_TRUE(gate.TryEnter());
   EXPECT_TRUE(gate.TryEnter());
@@ -32,7 +32,7 @@ TEST(StepGate, StepsAreInsideTogether) {
   gate.Exit();
 }
 
-TEST(StepGate, AFlipIsOfAMomentBetweenSteps) {
+TEST(StepGate, AFlipRunsBetweenSteps) {
   StepGate gate;
   // Two counters that every step increments together.
   std::atomic<int64_t> first{0};
@@ -68,7 +68,7 @@ TEST(StepGate, AFlipIsOfAMomentBetweenSteps) {
   EXPECT_EQ(first, second);
 }
 
-TEST(StepGate, NoStepComesInBeforeAFlipThatWaits) {
+TEST(StepGate, NoStepEntersBeforeAWaitingFlip) {
   StepGate gate;
   ASSERT_TRUE(gate.TryEnter());
   std::atomic<bool> flipped{false};
@@ -92,7 +92,7 @@ TEST(StepGate, NoStepComesInBeforeAFlipThatWaits) {
   gate.Exit();
 }
 
-TEST(StepGate, AFlipGivesUpOnAStepThatDoesNotEnd) {
+TEST(StepGate, AFlipTimesOut) {
   StepGate gate;
   ASSERT_TRUE(gate.TryEnter());
   bool called = false;
@@ -113,7 +113,7 @@ TEST(StepGate, AFlipGivesUpOnAStepThatDoesNotEnd) {
   gate.Exit();
 }
 
-TEST(StepGate, AFlipsErrorIsTold) {
+TEST(StepGate, AFlipReturnsItsError) {
   StepGate gate;
   EXPECT_EQ(gate.Flip([] { return ResourceExhausted("full"); }).message(),
             "full");
@@ -121,7 +121,7 @@ TEST(StepGate, AFlipsErrorIsTold) {
   gate.Exit();
 }
 
-TEST(StepGate, AFlipThatFindsNoMemoryIsOver) {
+TEST(StepGate, AFlipOutOfMemoryEnds) {
   StepGate gate;
   const Status status = gate.Flip([]() -> Status { throw std::bad_alloc(); });
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
