@@ -274,16 +274,16 @@ class Comparison {
       Ids unique(unique_[t].size());
       Ids positions(positions_[t].size());
       Expect(device->num_unique(t) == static_cast<int64_t>(unique.size()),
-             what_ + ": how many are distinct");
+             what_ + ": number of unique ids");
       Expect(device->num_padding(t) ==
                  std::count(positions_[t].begin(), positions_[t].end(), -1),
-             what_ + ": how many are padding");
+             what_ + ": number of padding ids");
       if (device->num_unique(t) != static_cast<int64_t>(unique.size())) return;
       REQUIRE_CUDA(cudaMemcpy(unique.data(), device->batch(t).ids().data,
                               unique.size() * 8, cudaMemcpyDeviceToHost));
       REQUIRE_CUDA(cudaMemcpy(positions.data(), device->batch(t).positions(),
                               positions.size() * 8, cudaMemcpyDeviceToHost));
-      Expect(unique == unique_[t], what_ + ": distinct ids");
+      Expect(unique == unique_[t], what_ + ": unique ids");
       Expect(positions == positions_[t], what_ + ": positions");
     }
   }

@@ -227,7 +227,7 @@ struct Tables {
       const DeviceBuffer<int64_t> ids(unique);
       const DeviceBuffer<C> device_gradients(gradients);
       DeviceStore::Update update;
-      update.distinct_ids = {ids.data(), u, nullptr};
+      update.unique_ids = {ids.data(), u, nullptr};
       update.gradients = device_gradients.data();
       update.name = name;
       update.hyperparameters = hyperparameters;
@@ -272,7 +272,7 @@ inline Ids SomeIds(Random* random, int64_t count, int64_t distinct) {
   return ids;
 }
 
-inline Ids Distinct(const Ids& ids) {
+inline Ids UniqueOf(const Ids& ids) {
   Ids unique;
   Ids positions(ids.size());
   BatchUnique(ids, nullptr, &unique, positions);

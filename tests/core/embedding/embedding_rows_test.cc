@@ -15,10 +15,9 @@ TEST(EmbeddingRowsTest, AWrongSizeIsReported) {
 }
 
 TEST(EmbeddingRowsTest, ARepeatedIdIsReported) {
-  EXPECT_TRUE(CheckDistinct("ids", {}).ok());
-  EXPECT_TRUE(CheckDistinct("ids", std::vector<int64_t>{3, 1, 2}).ok());
-  const Status status =
-      CheckDistinct("ids", std::vector<int64_t>{3, 1, 2, 1, 3});
+  EXPECT_TRUE(CheckUnique("ids", {}).ok());
+  EXPECT_TRUE(CheckUnique("ids", std::vector<int64_t>{3, 1, 2}).ok());
+  const Status status = CheckUnique("ids", std::vector<int64_t>{3, 1, 2, 1, 3});
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "`ids` contains 1 twice, at 1 and 3.");
 }

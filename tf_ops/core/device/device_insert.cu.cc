@@ -228,15 +228,14 @@ Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
                     "insert");
 }
 
-Status DeviceStore::FindOrInsert(const DeviceStream& on,
-                                 const Ids& distinct_ids,
+Status DeviceStore::FindOrInsert(const DeviceStream& on, const Ids& unique_ids,
                                  const InsertOptions& options,
                                  const Outputs& outputs) {
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(
-      InsertUnderCap(on, distinct_ids, options, {}, outputs));
+      InsertUnderCap(on, unique_ids, options, {}, outputs));
   return turn.End();
 }
 

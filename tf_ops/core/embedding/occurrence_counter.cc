@@ -360,7 +360,7 @@ Status OccurrenceCounter::Check(const EmbeddingRowsView& rows) const {
                            " ids with exact counts, but the table's admission "
                            "counts in a sketch.");
   }
-  LODESTAR_RETURN_IF_ERROR(CheckDistinct("pending_ids", rows.pending_ids));
+  LODESTAR_RETURN_IF_ERROR(CheckUnique("pending_ids", rows.pending_ids));
   if (count == 0) return Status();
   std::vector<int64_t> resident(rows.ids.begin(), rows.ids.end());
   std::sort(resident.begin(), resident.end());

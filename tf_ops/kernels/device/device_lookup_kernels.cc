@@ -147,7 +147,7 @@ class EmbeddingFindOrInsertOnGpuOp : public DeviceKernel {
     LODESTAR_TRY(OutputBatch(ctx, call.on, batch, ids.NumElements(), 1, &unique,
                              &padding));
     DeviceArray<uint32_t> refs;
-    LODESTAR_TRY(refs.Allocate(call.on.memory, unique, "the places of rows"));
+    LODESTAR_TRY(refs.Allocate(call.on.memory, unique, "row locations"));
     LODESTAR_TRY(
         call.store->FindOrInsert(call.on, {batch.ids().data, unique, nullptr},
                                  options_, {refs.data(), nullptr, nullptr}));
@@ -201,7 +201,7 @@ class EmbeddingFindOrInsertUniqueOnGpuOp : public DeviceKernel {
     Tensor* resident = nullptr;
     LODESTAR_TRY(ctx->allocate_output(1, ids.shape(), &resident));
     DeviceArray<uint32_t> refs;
-    LODESTAR_TRY(refs.Allocate(call.on.memory, unique, "the places of rows"));
+    LODESTAR_TRY(refs.Allocate(call.on.memory, unique, "row locations"));
     LODESTAR_TRY(call.store->FindOrInsert(
         call.on, IdsOf(ids), options_,
         {refs.data(), resident->flat<bool>().data(), nullptr}));

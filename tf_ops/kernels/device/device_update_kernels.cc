@@ -133,7 +133,7 @@ class DeviceUpdate {
         optimizer, FlatSpan<float>(hyperparameters), &checked)));
     LODESTAR_TRY(summed_.Sum(on, ids, gradients, *store));
     slot_inits_ = std::move(slot_inits);
-    update_.distinct_ids = summed_.ids();
+    update_.unique_ids = summed_.ids();
     update_.gradients = summed_.sums();
     update_.name = std::move(optimizer);
     update_.hyperparameters = FlatSpan<float>(hyperparameters);

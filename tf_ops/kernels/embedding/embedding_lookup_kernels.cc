@@ -162,7 +162,7 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
     LODESTAR_TRY(CheckRank(ctx->input(1), "ids", 1));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
     std::vector<int64_t> positions(ids.size());
-    LODESTAR_TRY(CheckDistinct(ids, &positions));
+    LODESTAR_TRY(CheckUnique(ids, &positions));
     std::vector<uint32_t> occurrences;
     int64_t num_ids = ids.size();
     LODESTAR_TRY(
@@ -194,8 +194,8 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
 
  private:
   // Fills `positions` with 0, 1, 2, ...
-  static absl::Status CheckDistinct(Span<const int64_t> ids,
-                                    std::vector<int64_t>* positions) {
+  static absl::Status CheckUnique(Span<const int64_t> ids,
+                                  std::vector<int64_t>* positions) {
     std::vector<int64_t> unique;
     BatchUnique(ids, nullptr, &unique, *positions);
     for (int64_t i = 0; i < ids.size(); ++i) {
