@@ -385,7 +385,7 @@ TEST(EmbeddingStoreThreadsTest, AMergeDoesNotWriteAnotherOptimizersSlots) {
         };
     const Status status = store->Import(rows, &attach_first);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_NE(status.message().find("of 'sgd', but 'adam' is"),
+    EXPECT_NE(status.message().find("of 'sgd', but the update uses 'adam'"),
               std::string::npos)
         << status.message();
     EXPECT_EQ(store->size(), resident ? 1 : 0);

@@ -73,8 +73,9 @@ TEST_F(OptimizerBindingTest, AnotherOneIsRefusedByName) {
   EXPECT_TRUE(binding.Check(again).ok());  // the slots of its first call
   const Status other = binding.Check(Momentum("adam"));
   EXPECT_EQ(other.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(other.message().find("'replay:momentum', but 'adam'"),
-            std::string::npos)
+  EXPECT_NE(
+      other.message().find("'replay:momentum', but the update uses 'adam'"),
+      std::string::npos)
       << other.message();
   AttachedOptimizer fewer = Momentum();
   fewer.slot_names.pop_back();
