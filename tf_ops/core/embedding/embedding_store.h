@@ -295,9 +295,10 @@ class EmbeddingStore {
   void SetStep(int64_t step) { table_.step.Set(step, /*own=*/true); }
   // Lets Apply move the step again.
   void ReleaseStep() { table_.step.Release(); }
+  // Makes MoveStep do nothing.
+  static constexpr int64_t kSameStep = -2;
   // After an update: moves the step to `next_step`, but by at least one. Does
   // nothing if the step is set by SetStep.
-  static constexpr int64_t kSameStep = -2;
   void MoveStep(int64_t next_step);
   // Moves the steps of several tables atomically with respect to other calls of
   // this function.

@@ -255,8 +255,8 @@ class ShardedRows {
 
   TableChanges& changes() { return changes_; }
   const TableChanges& changes() const { return changes_; }
-  // Takes all locks while no snapshot is running. Call before changing every
-  // row: copy-on-write images of all rows would double the memory.
+  // Waits until no snapshot is running, and takes all locks. Call before
+  // changing every row: images of all rows would double the memory.
   void LockBetweenSnapshots(ShardLocks* locks) const;
 
   // Copies a row out as number i of `count`, with its first slots [num_slots,
