@@ -147,7 +147,7 @@ def test_insert_or_assign_remove_clear():
     t.clear()
     assert int(t.size()) == 0
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="wanted \\[1,2\\]"
+        tf.errors.InvalidArgumentError, match=r"must have shape \[1,2\]"
     ):
         t.insert_or_assign([1], [[1.0, 2.0, 3.0]])
 

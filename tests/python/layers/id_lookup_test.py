@@ -170,7 +170,8 @@ def test_vocabulary_files(tmp_path):
         IdLookup(str(tmp_path / "absent"))
     numbers.write_text("7\nx\n")
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"numbers.txt:2: 'x' is no int64"
+        tf.errors.InvalidArgumentError,
+        match=r"numbers.txt:2: 'x' is not a valid int64",
     ):
         IdLookup(str(numbers), vocabulary_dtype="int64")
 

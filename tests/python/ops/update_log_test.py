@@ -219,7 +219,7 @@ def test_what_apply_refuses_is_refused_when_it_is_staged(table, log):
         stage(table, log, attempt, value=np.inf)
     stage(table, log, attempt, ids=[1], value=np.inf, nonfinite="skip")
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="`gradients` has shape"
+        tf.errors.InvalidArgumentError, match="`gradients` must have shape"
     ):
         gen_ops.lodestar_embedding_stage(
             table.resource_handle,
