@@ -134,8 +134,8 @@ def test_a_vocabulary_hashes_what_it_lacks_alike():
             {},
             "`values` have dtype int32, wanted strings: integers are ids as",
         ),
-        ((["a"],), {"column": 1}, "`column`=1 is not None or text"),
-        ((["a"],), {"salt": b"s"}, "`salt`=b's' is not None or text"),
+        ((["a"],), {"column": 1}, "`column` must be a string or None, got 1"),
+        ((["a"],), {"salt": b"s"}, "`salt` must be a string or None, got b's'"),
     ],
 )
 def test_errors(arguments, options, message):

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_integer, check_size
+from lodestar._checks import check_count, check_integer
 from lodestar._typing import AnyTensor
 from lodestar.embedding.policies import SharedRows
 from lodestar.embedding.rows import EmbeddingRows
@@ -151,7 +151,7 @@ def shard_count(num_shards: Any) -> int:
             is None, is invalid.
     """
     if num_shards is not None:
-        return check_size("num_shards", num_shards)
+        return check_count("num_shards", num_shards)
     text = os.environ.get(_NUM_SHARDS)
     if text is None:
         return 0

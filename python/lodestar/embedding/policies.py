@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import keras
 
-from lodestar._checks import check_size, is_number
+from lodestar._checks import check_count, is_number
 
 _MAX_BLOOM_COUNT = 255
 _MAX_BLOOM_COUNTERS = 1 << 40
@@ -55,7 +55,7 @@ class MinCount(_Policy):
     unit: str = "step"
 
     def __post_init__(self) -> None:
-        check_size("n", self.n, 1, owner="MinCount")
+        check_count("n", self.n, 1, owner="MinCount")
         if self.unit not in ("step", "occurrence"):
             raise ValueError(
                 f"`unit`={self.unit!r} of MinCount is not 'step' or "
@@ -92,7 +92,7 @@ class CountingBloom(_Policy):
     expected_ids: int
 
     def __post_init__(self) -> None:
-        check_size("n", self.n, 1, owner="CountingBloom")
+        check_count("n", self.n, 1, owner="CountingBloom")
         if self.n > _MAX_BLOOM_COUNT:
             raise ValueError(
                 f"`n`={self.n} of CountingBloom is above {_MAX_BLOOM_COUNT}, "
@@ -100,7 +100,7 @@ class CountingBloom(_Policy):
             )
         rate = self.false_positive_rate
         _check_between("CountingBloom", "false_positive_rate", rate, 0, 1)
-        check_size("expected_ids", self.expected_ids, 1, owner="CountingBloom")
+        check_count("expected_ids", self.expected_ids, 1, owner="CountingBloom")
 
     def attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""
@@ -135,7 +135,7 @@ class MaxAge(_Policy):
     steps: int
 
     def __post_init__(self) -> None:
-        check_size("steps", self.steps, 0, owner="MaxAge")
+        check_count("steps", self.steps, 0, owner="MaxAge")
 
     def attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
@@ -161,7 +161,7 @@ class MaxRows(_Policy):
     policy: str = "lru"
 
     def __post_init__(self) -> None:
-        check_size("n", self.n, 1, owner="MaxRows")
+        check_count("n", self.n, 1, owner="MaxRows")
         if self.policy not in ("lru", "lfu"):
             raise ValueError(
                 f"`policy`={self.policy!r} of MaxRows is not 'lru' or 'lfu'."
@@ -207,7 +207,7 @@ class SharedRows(_Policy):
     n: int
 
     def __post_init__(self) -> None:
-        check_size("n", self.n, 1, owner="SharedRows")
+        check_count("n", self.n, 1, owner="SharedRows")
 
     def attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_size
+from lodestar._checks import check_count
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import (
     gpu_lookup,
@@ -118,7 +118,7 @@ class EmbeddingCollection(TableLayer):
                     "wanted a lodestar.Feature, or the output_dim of one."
                 )
             if not isinstance(feature, Feature):
-                size = check_size(f"features[{key!r}]", feature)
+                size = check_count(f"features[{key!r}]", feature)
                 feature = Feature(output_dim=size)
             read[key] = feature
         if devices is not None:

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._checks import check_size, check_text, is_number
+from lodestar._checks import check_count, check_text, is_number
 from lodestar._typing import AnyTensor
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -71,7 +71,7 @@ class Feature:
                 "give exactly one of them."
             )
         if self.output_dim is not None:
-            check_size("output_dim", self.output_dim)
+            check_count("output_dim", self.output_dim)
         elif not isinstance(self.table, EmbeddingVariable):
             raise ValueError(
                 f"`table` is a {type(self.table).__name__}, wanted a "
@@ -95,7 +95,7 @@ class Feature:
         check_text("salt", self.salt)
         check_text("column", self.column)
         if self.max_length is not None:
-            check_size("max_length", self.max_length)
+            check_count("max_length", self.max_length)
 
     def with_table(self, name: str) -> "Feature":
         """This feature; where it has no table, with a new one of `name`."""

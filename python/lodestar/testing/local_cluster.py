@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 
 # Imports once, and forks for each task: TensorFlow takes seconds to import. A
 # task ends when the process that made the cluster has gone, whatever ended it:
@@ -76,8 +76,8 @@ class LocalCluster:
     """
 
     def __init__(self, ps: int = 1, workers: int = 1):
-        check_at_least("ps", ps, 1)
-        check_at_least("workers", workers, 1)
+        check_count("ps", ps, 1)
+        check_count("workers", workers, 1)
         # Until the end: a task may be started again.
         self._held = hold_ports(ps + workers)
         ports = [held.getsockname()[1] for held in self._held]

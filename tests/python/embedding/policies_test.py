@@ -487,12 +487,12 @@ def test_config_round_trip():
         (lambda: lodestar.MinNorm(0.0), "`x`=0.0 of MinNorm is not above 0"),
         (lambda: lodestar.MinNorm("a"), "`x`='a' of MinNorm is not above 0"),
         (lambda: lodestar.MinCount(None), "`n`=None of MinCount is not a 64-b"),
-        (lambda: lodestar.MinCount("2"), "`n`='2' of MinCount is not a 64-bit"),
+        (lambda: lodestar.MinCount("2"), "`n` of MinCount must be an integer"),
         (lambda: lodestar.MinCount(2**63), f"`n`={2**63} of MinCount is not"),
         (lambda: lodestar.MaxRows(2**64), f"`n`={2**64} of MaxRows is not a 6"),
         (
             lambda: lodestar.MaxAge(float("nan")),
-            "`steps`=nan of MaxAge is not a 64-bit integer of at least 0",
+            "`steps` of MaxAge must be an integer of at least 0, got nan",
         ),
         (
             lambda: lodestar.CountingBloom(2, "a", 9),

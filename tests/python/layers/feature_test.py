@@ -119,7 +119,7 @@ def test_bad_features():
         with pytest.raises(ValueError, match="give exactly one of them"):
             Feature(**options)
     with pytest.raises(
-        ValueError, match="`output_dim`=2.5 is not a 64-bit integer"
+        ValueError, match="`output_dim` must be an integer .*, got 2.5"
     ):
         Feature(output_dim=2.5)
     for options in ({"optimizer": "sgd"}, {"embeddings_initializer": "ones"}):

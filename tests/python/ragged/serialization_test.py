@@ -45,7 +45,9 @@ def test_components():
     ],
 )
 def test_other_components_are_named(names, found):
-    with pytest.raises(ValueError, match=f"`components` has {found}, wanted"):
+    with pytest.raises(
+        ValueError, match=f"`components` must have .*, got {found}"
+    ):
         LoDTensor.from_components({name: tf.zeros([1]) for name in names})
 
 
@@ -105,7 +107,7 @@ def malformed():
         (
             "one level fewer",
             tf.io.serialize_tensor(tf.stack(parts[:2])).numpy(),
-            "has not the values and 2 levels: wanted 3 parts",
+            "must have 3 parts, the values and 2 levels",
         ),
         (
             "a matrix",

@@ -181,7 +181,7 @@ def test_more_rows_than_the_cap(path, saved):
         ),
         ({"optimizer_slots": ""}, "`optimizer_slots`='' is not in"),
         ({"rename": ["a"]}, r"`rename` is \['a'\], wanted a dict"),
-        ({"version": 0}, "`version` is 0, wanted 1 or more"),
+        ({"version": 0}, "`version` must be an integer of at least 1, got 0"),
         ({"version": "1"}, "`version` is '1'"),
         ({"step": 1, "version": 1}, "`step`=1 and `version`=1: give one"),
         ({"step": 1.5}, "`step` is 1.5"),
