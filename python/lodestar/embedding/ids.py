@@ -198,11 +198,7 @@ def to_dense_int64(ids: Any, what: str) -> tf.Tensor:
 
 
 def to_numbers(values: Any, name: str, dtype: tf.DType) -> tf.Tensor:
-    """Returns `values` cast to `dtype`.
-
-    Raises:
-        ValueError: They are not numbers; the error calls them `name`.
-    """
+    """Returns `values` cast to `dtype`; ValueError unless they are numbers."""
     check_unmasked(name, values)
     try:
         values = tf.convert_to_tensor(values)

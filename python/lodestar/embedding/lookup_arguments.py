@@ -126,11 +126,7 @@ def check_bags(
 
 
 def refuse_sizes(name: str, argument: str, *given: Any) -> None:
-    """Refuses the positional arguments of Keras's Embedding.
-
-    Raises:
-        TypeError: More than one argument in `given`.
-    """
+    """Raises TypeError for the positional arguments of Keras's Embedding."""
     if len(given) == 1:
         return
     sizes = ", ".join(repr(value) for value in given)
@@ -144,11 +140,9 @@ def refuse_sizes(name: str, argument: str, *given: Any) -> None:
 
 
 def shard_count(num_shards: Any) -> int:
-    """Returns the number of a table's shards, or 0 for the default of the op.
+    """Returns the number of shards, or 0 for the default of the op.
 
-    Raises:
-        ValueError: `num_shards`, or LODESTAR_NUM_SHARDS in the environment if it
-            is None, is invalid.
+    If `num_shards` is None, it is read from LODESTAR_NUM_SHARDS.
     """
     if num_shards is not None:
         return check_count("num_shards", num_shards)
@@ -196,11 +190,7 @@ def check_import(rows: Any, mode: str) -> None:
 
 
 def get_optimizer(name: str, value: Any) -> keras.optimizers.Optimizer:
-    """Returns `value`, or the optimizer with that name or config.
-
-    Raises:
-        ValueError: There is no such optimizer.
-    """
+    """Returns `value`, or the optimizer with that name or config."""
     text = (
         f"`{name}`={value!r} is not a Keras optimizer, nor the name or config "
         "of one, such as 'adam'"

@@ -351,11 +351,7 @@ class TableVariable(SavedState, _private.Variable):
 
     @property
     def overwrite_with_gradient(self) -> bool:
-        """Always True, so that Keras assigns the gradient.
-
-        Raises:
-            RuntimeError: As `record`; the step has begun.
-        """
+        """Always True, so that Keras assigns the gradient."""
         # Keras reads this when it builds an optimizer's slots, in or before the
         # first step. It is the last chance to detect its loss scaling, which
         # makes gradients dense.
@@ -423,12 +419,7 @@ class TableVariable(SavedState, _private.Variable):
         self.wrapper = weakref.ref(wrapper)
 
     def record(self) -> None:
-        """Records that a gradient tape records a lookup.
-
-        Raises:
-            RuntimeError: Keras's own optimizer and loss scaling would receive the
-                gradient.
-        """
+        """Records that a tape records a lookup; raises if loss scaling loses it."""
         self._recorded = True
         lost_gradients.record(self)
         if self._scaled_by_keras and self.wrapper() is None:
@@ -489,12 +480,7 @@ class TableVariable(SavedState, _private.Variable):
                 )
 
     def meet_model(self) -> None:
-        """Checks the model whose call looks rows up, if there is one.
-
-        Raises:
-            RuntimeError: `fit` has begun with a callback that loses rows, or XLA
-                compiles the step.
-        """
+        """Checks the model and the running `fit` whose call looks rows up."""
         model = _private.model_that_is_called()
         self.model = _none if model is None else weakref.ref(model)
         if model is None:
@@ -524,11 +510,7 @@ class TableVariable(SavedState, _private.Variable):
         return np.asarray(tf.convert_to_tensor(self).numpy(), dtype)
 
     def numpy(self) -> Any:
-        """Refuses to copy the rows, as `get_weights` would.
-
-        Raises:
-            RuntimeError: Always.
-        """
+        """Raises RuntimeError instead of copying the rows, as `get_weights` would."""
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
     def keep_in(self, store: Any) -> None:
@@ -560,11 +542,7 @@ class TableVariable(SavedState, _private.Variable):
             table_store.save_table(self, store)
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote.
-
-        Raises:
-            ValueError: The file has no such table, or a damaged one.
-        """
+        """Loads what `save_own_variables` wrote."""
         if table_store.holds_table(store) or not self.is_known_to(store):
             table_store.load_table(self, store)
             self.keep_in(store)
