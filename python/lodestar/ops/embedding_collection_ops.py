@@ -411,6 +411,7 @@ def weights_gradient(
     """
     num_bags, bag_of_id, counted = bags
     attrs, weights = feature.attrs, feature.weights
+    assert weights is not None
     if attrs["use_padding"]:
         ids = tf.reshape(feature.ids, [-1])
         counted &= tf.not_equal(ids, attrs["padding_ids"])
