@@ -66,7 +66,7 @@ def check_overridden() -> None:
                 f"lodestar: {cls.__name__} has no {', '.join(missing)} in "
                 f"TensorFlow {tf.__version__} with Keras {keras.__version__}, "
                 "so tables would not be saved. Install tested releases; see "
-                "docs/install.md."
+                "docs/internals/releases.md."
             )
 
 

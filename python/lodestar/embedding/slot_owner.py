@@ -97,7 +97,7 @@ class Claim(NamedTuple):
         made: When the optimizer was made; 0 if it belongs to the table.
         trains_dense: Whether it also trains dense weights.
         kind: Name of the optimizer in the op library.
-        slot_names: Slot names of an unfused optimizer, else empty.
+        slot_names: Names of an unfused optimizer's slots, else empty.
         slot_inits: Initial value of each slot.
     """
 

@@ -1,4 +1,4 @@
-"""Errors of an embedding variable name the thing, what was found and wanted."""
+"""Errors of EmbeddingVariable name the argument, its value and allowed values."""
 
 import keras
 import numpy as np
@@ -344,7 +344,7 @@ LAYERS = {
     "input_dim": ({"input_dim": 9}, "`input_dim` is not supported: .*MaxRows"),
     "input_length": (
         {"input_length": 5},
-        "`input_length` is not supported: ids come in any number",
+        "`input_length` is not supported: inputs may have any length",
     ),
     "output_dim as a float": (
         {"output_dim": 16.0},

@@ -1,4 +1,4 @@
-"""Compaction: the same rows in one full version, and nobody loses theirs."""
+"""Compaction writes the same rows as one full version, without loss."""
 
 import os
 import shutil
@@ -16,19 +16,19 @@ from lodestar.snapshot.folder import SnapshotFolder
 
 @pytest.fixture
 def path(tmp_path):
-    """Where the snapshots are."""
+    """Returns the snapshot directory."""
     return str(tmp_path / "snapshots")
 
 
 @pytest.fixture
 def by():
-    """The optimizer that trains the tables of `saved`."""
+    """Returns the optimizer that trains the tables of `saved`."""
     return st.optimizer()
 
 
 @pytest.fixture
 def saved(path, by):
-    """Two tables, a full snapshot and two deltas."""
+    """Saves two tables: a full snapshot and two deltas."""
     a, b = st.table("a"), st.table("b", dim=2)
     words = lodestar.lookup.IdTable(["x", "y"], name="words")
     st.train([a, b], tf.range(200, dtype=tf.int64), by)
@@ -70,7 +70,7 @@ def test_a_chain_becomes_one_full_version(path, saved):
     )
     assert info.tables["a"].rows == int(saved[0].size())
     assert same(path, saved)
-    assert snapshot.load_dense(path)["w"].tolist() == [1, 2, 3]
+    assert st.dense(path)["w"].tolist() == [1, 2, 3]
     words = lodestar.lookup.IdTable(["q"], name="words")
     snapshot.restore(path, words, on_extra="ignore")
     assert int(words.lookup(tf.constant("y"))) == 1
@@ -98,7 +98,7 @@ def test_the_trainer_goes_on_with_deltas(path, saved, by):
     info = snapshot.save(path, list(saved), delta=True)
     assert (info.kind, info.parent, info.rows) == ("delta", 4, 2)
     assert same(path, saved)
-    # Again, from what another process would restore.
+    # Again, as restored by another process.
     new = [st.table("a"), st.table("b", dim=2)]
     snapshot.restore(path, new)
     assert snapshot.compact(path).version == 6
@@ -122,7 +122,7 @@ def test_it_may_end_at_any_step(path, saved, monkeypatch, tmp_path):
         snapshot.verify(path)
         for version in SnapshotFolder(path).versions():
             assert SnapshotFolder(path).chain(version)
-        # And it can be done again.
+        # It can be repeated.
         report = snapshot.compact(path)
         assert same(path, saved) and report.version >= 4
         assert sorted(os.listdir(path)) == [f"{report.version:08d}", "LOCK"]
@@ -171,7 +171,7 @@ def test_bad_arguments(path, saved):
         snapshot.compact(path + "2")
     assert not os.path.exists(path + "2")
     with SnapshotFolder(path).lock():
-        with pytest.raises(snapshot.SnapshotLockedError):
+        with pytest.raises(snapshot.SnapshotError, match="is held by"):
             snapshot.compact(path)
 
 
@@ -196,19 +196,19 @@ def test_a_broken_newest_version_replaces_nothing(path, saved, damage):
     damage(path, 5)
     with pytest.raises(
         snapshot.CorruptSnapshotError,
-        match="00000005/table-00000.* version=4 is the snapshot before it that",
+        match="00000005/table-00000.* version before it is version=4",
     ):
         snapshot.compact(path, keep=1)
     assert [i.version for i in snapshot.versions(path)] == [1, 2, 3, 4, 5]
-    # What the hint names is another one if that is broken, too.
+    # If the version in the hint is broken as well, it names another.
     damage(path, 4)
     with pytest.raises(
-        snapshot.CorruptSnapshotError, match="version=3 is the snapshot before"
+        snapshot.CorruptSnapshotError, match="before it is version=3"
     ):
         snapshot.restore(path, list(saved), on_extra="ignore")
     damage(path, 1)
     with pytest.raises(
-        snapshot.CorruptSnapshotError, match="No version before it is whole"
+        snapshot.CorruptSnapshotError, match="No version before it is intact"
     ):
         snapshot.restore(path, list(saved), on_extra="ignore")
     assert [st.content(t) for t in saved] != state
@@ -223,7 +223,7 @@ def test_a_version_without_its_parent_names_the_one_that_is_whole(path, saved):
     ):
         with pytest.raises(
             snapshot.CorruptSnapshotError,
-            match="00000002/MANIFEST is missing. version=1 is the snapshot",
+            match="00000002/MANIFEST is missing. .* is version=1",
         ):
             use()
     assert [i.version for i in snapshot.versions(path)] == [1, 3]
@@ -247,7 +247,8 @@ def test_old_versions_stay_until_one_that_stays_is_whole(path, saved):
     snapshot.save(path, list(saved))
     with folder.lock():
         assert remove_old(folder, 2) == [4, 3, 2, 1]
-    # A broken one is warned of, and what a whole one replaces goes.
+    # A broken version causes a warning, and is removed once a complete one
+    # replaces it.
     for _ in range(2):
         snapshot.save(path, list(saved))
     _lose(path, 8)

@@ -1,4 +1,4 @@
-"""Files that no writer made: a snapshot's own error, which names the file."""
+"""Invalid files cause a SnapshotError that names the file."""
 
 import io
 import json
@@ -30,7 +30,7 @@ def tables():
 
 @pytest.fixture
 def path(tmp_path):
-    """A full version and a delta."""
+    """Saves a full version and a delta."""
     path = str(tmp_path / "snapshots")
     made = tables()
     for t in made[:2]:
@@ -53,13 +53,13 @@ def write_manifest(path, version, fields):
 
 
 def read_in_every_way(path, capsys):
-    """The texts of what went wrong, none of which is another kind of error."""
+    """Returns the error messages of all readers; other errors fail the test."""
     new = tables()
     texts = []
     for call in (
         lambda: snapshot.versions(path),
         lambda: snapshot.restore(path, new),
-        lambda: snapshot.load_dense(path),
+        lambda: st.dense(path),
         lambda: snapshot.verify(path),
         lambda: snapshot.compact(path),
     ):
@@ -108,7 +108,7 @@ _ODD = [
 
 
 def mutate(rng, fields):
-    """Puts something odd in place of a field, deep inside."""
+    """Replaces a deeply nested field by an odd value."""
     inside = fields
     while True:
         keys = list(inside if isinstance(inside, dict) else range(len(inside)))
@@ -267,7 +267,7 @@ def test_what_is_no_regular_file(path, tmp_path, capsys):
         os.symlink(target, manifest)
         with pytest.raises(
             snapshot.CorruptSnapshotError,
-            match="00000002/MANIFEST: is no regular file, or a link",
+            match="00000002/MANIFEST: is not a regular file",
         ):
             snapshot.restore(path, tables())
         os.unlink(manifest)
@@ -292,7 +292,7 @@ def test_a_lock_that_is_a_link_is_not_followed(path, tmp_path):
             lambda: snapshot.compact(path),
         ):
             with pytest.raises(
-                snapshot.SnapshotError, match="LOCK: is no regular file"
+                snapshot.SnapshotError, match="LOCK: is not a regular file"
             ):
                 write()
         os.unlink(lock)
@@ -309,13 +309,13 @@ def test_folders_of_many_nines_hide_nothing(path):
     assert snapshot.restore(path, tables()).version == 10**18
     assert snapshot.save(path, made, delta=True).version == 10**18 + 1
     assert len(snapshot.versions(path)) == 4
-    # A number that no manifest can hold is no version.
+    # A number too large for a manifest is not a version.
     os.mkdir(os.path.join(path, "9" * 19))
     os.mkdir(os.path.join(path, "9" * 40))
     assert snapshot.save(path, made).version == 10**18 + 2
     last = os.path.join(path, f"{2**63 - 1}")
     os.mkdir(last)
-    with pytest.raises(snapshot.SnapshotError, match=f"{last}: no number is"):
+    with pytest.raises(snapshot.SnapshotError, match=f"{last}: is the last"):
         snapshot.save(path, made)
     os.rmdir(last)
     snapshot.save(path, made)

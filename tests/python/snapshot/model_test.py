@@ -1,4 +1,4 @@
-"""Snapshots of whole models: training goes on as if it had never stopped."""
+"""Snapshots of whole models: training resumes as if uninterrupted."""
 
 import os
 
@@ -15,7 +15,7 @@ from lodestar.embedding.table_variable import as_table
 
 @pytest.fixture
 def path(tmp_path):
-    """Where the snapshots are."""
+    """Returns the snapshot directory."""
     return str(tmp_path / "snapshots")
 
 
@@ -46,7 +46,7 @@ def batches(window=100):
 
 
 def state(m):
-    """All that training goes on from, bit by bit."""
+    """Returns the complete state of training, for bitwise comparison."""
     variables = list(m.variables) + list(m.optimizer.variables)
     variables = [v for v in variables if as_table(v) is None]
     tables = [layer.table for layer in m.layers if hasattr(layer, "table")]
@@ -81,7 +81,7 @@ def test_resumed_training_is_bitwise_equal(path, options):
     train(whole, reader, 5)
     for version in (1, 2):
         resumed, reader = model(**options), iter(batches())
-        train(resumed, reader, 2)  # what it was does not matter
+        train(resumed, reader, 2)  # its previous state does not matter
         report = snapshot.restore(
             path, resumed, version=version, iterator=reader
         )
@@ -117,7 +117,7 @@ def test_resumable_dataset_in_fit(path):
     snapshot.restore(path, resumed, iterator=reader)
     resumed.fit(reader, steps_per_epoch=8, verbose=0)
     assert state(resumed) == state(whole)
-    # All of it was one run through the data.
+    # Together, the batches cover the data once.
     ids, _ = next(iter(batches(window=1).skip(16)))
     np.testing.assert_array_equal(next(iter(reader))[0], ids)
 
@@ -196,7 +196,7 @@ def test_what_does_not_match_is_named(path):
     _refused(
         path,
         model("adagrad"),
-        "has no reader's place; it was saved without `iterator`",
+        "has no reader position; it was saved without `iterator`",
         iterator=iter(batches()),
     )
     _refused(path, model("adagrad"), "has no version 7", version=7)
@@ -256,7 +256,7 @@ def test_a_model_that_was_never_compiled(path):
     np.testing.assert_array_equal(
         new(ids, training=False), old(ids, training=False)
     )
-    # And what a compiled one has written.
+    # And by a compiled model.
     trained, reader = model(), iter(batches())
     train(trained, reader, 1)
     snapshot.save(path, trained)
@@ -296,9 +296,9 @@ def test_bad_arguments(path, call):
         (
             model(),
             {"iterator": batches()},
-            "`iterator` is <.* wanted a lodestar",
+            "`iterator` must be a lodestar.* got <",
         ),
-        (model(), {"iterator": 3}, "`iterator` is 3, wanted"),
+        (model(), {"iterator": 3}, "`iterator` must be .* got 3"),
     ):
         with pytest.raises(ValueError, match=message):
             call(path, m, **options)
@@ -313,7 +313,7 @@ def test_a_model_without_tables_is_refused(path):
 def test_arrays_of_your_own_beside_the_model(path):
     m = model()  # compiled, but never trained: the optimizer is not built
     snapshot.save(path, m, dense={"sum": np.arange(3.0)})
-    assert snapshot.load_dense(path)["sum"].tolist() == [0.0, 1.0, 2.0]
+    assert st.dense(path)["sum"].tolist() == [0.0, 1.0, 2.0]
     snapshot.restore(path, m)
-    with pytest.raises(ValueError, match="`dense` is no dict of arrays"):
+    with pytest.raises(ValueError, match="`dense` must be a dict"):
         snapshot.save(path, m, dense=[1.0])

@@ -1,4 +1,4 @@
-"""Tables in parts: any number of them is saved, and restored in any other."""
+"""Partitioned tables are saved from and restored to any number of parts."""
 
 import json
 import os
@@ -24,7 +24,7 @@ IDS = [*range(100), 2**62, -5]
 
 
 def in_parts(devices, name="t", **options):
-    """A table on some devices; one alone is a plain table."""
+    """Returns a table on some devices; with one device, a plain table."""
     return st.table(
         name, devices=devices if len(devices) > 1 else None, **options
     )
@@ -37,7 +37,7 @@ def fill(table, ids, scale=1.0):
 
 
 def saved(path, table):
-    """A full version and a delta."""
+    """Saves a full version and a delta."""
     fill(table, IDS)
     snapshot.save(path, table)
     table.remove(IDS[:20])
@@ -52,7 +52,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def two(path):
-    """A table in two parts, saved."""
+    """Returns a saved table in two parts."""
     table = in_parts(DEVICES[:2])
     saved(path, table)
     return table
@@ -71,7 +71,7 @@ def test_any_number_of_parts_is_restored_in_any_other(path, count, others):
     assert (
         st.rows_of(new) == st.rows_of(table) and len(st.rows_of(table)) == 102
     )
-    # Training goes on with deltas where the parts are the same.
+    # Training continues with deltas if the parts are the same.
     fill(new, [3, 4], 5.0)
     new.remove([100])
     info = snapshot.save(path, new, delta=True)
@@ -223,7 +223,7 @@ def exchanged(file):
         (os.unlink, "part-00001-of-00002: is missing"),
         (
             lambda file: os.truncate(file, 100),
-            "part-00001-of-00002: is cut short at byte 100",
+            "part-00001-of-00002: is truncated at byte 100",
         ),
         (damaged, "part-00001-of-00002', byte "),
     ],
@@ -252,7 +252,7 @@ def test_parts_that_were_exchanged_are_not_taken_for_each_other(path):
     with pytest.raises(
         snapshot.CorruptSnapshotError,
         match="part-00001-of-00002: is another file: part 0 of 2 of 't' of "
-        "version 1 of mark .*, wanted part 1 of 2 of 't' of version 1",
+        "version 1 of mark .* instead of part 1 of 2 of 't' of version 1",
     ):
         snapshot.restore(path, table)
 
@@ -325,7 +325,7 @@ def test_a_folder_that_is_not_shared_is_said(path, monkeypatch):
     with pytest.raises(
         snapshot.SnapshotError,
         match="part-00001-of-00002: is missing here, where the manifest is "
-        "written, but not on .*CPU:1, which wrote it; wanted a folder",
+        "written, but not on .*CPU:1, which wrote it. Use a folder",
     ):
         snapshot.save(path, table)
     assert snapshot.versions(path) == []
@@ -345,7 +345,7 @@ def test_who_took_a_version_is_said_where_not_all_could(path, two, monkeypatch):
     monkeypatch.setattr(snapshot_ops, "install", install)
     with pytest.raises(
         snapshot.SnapshotError,
-        match="00000002: .*CPU:0 took what it holds of tables, but .*CPU:1, "
+        match="00000002: .*CPU:0 restored its rows, but .*CPU:1, "
         ".*CPU:2 did not: the task is gone. Restore again",
     ):
         snapshot.restore(path, new)

@@ -1,4 +1,4 @@
-"""Restoring: names, what differs between both sides, and damaged files."""
+"""Restoring: names, differences between both sides, and damaged files."""
 
 import os
 import shutil
@@ -18,13 +18,13 @@ from lodestar.snapshot.folder import SnapshotFolder
 
 @pytest.fixture
 def path(tmp_path):
-    """Where the snapshots are."""
+    """Returns the snapshot directory."""
     return str(tmp_path / "snapshots")
 
 
 @pytest.fixture
 def saved(path):
-    """Two tables, full and a delta."""
+    """Saves two tables: a full snapshot and a delta."""
     a, b, by = st.table("a"), st.table("b", dim=2), st.optimizer()
     st.train([a, b], tf.range(200, dtype=tf.int64), by)
     snapshot.save(path, [a, b], dense={"w": np.arange(1000)})
@@ -56,7 +56,7 @@ def test_by_step_and_version(path, saved):
     assert snapshot.restore(path, new, version=1).step == 1
     assert snapshot.restore(path, new).version == 2
     with pytest.raises(
-        snapshot.SnapshotError, match="step 9; it has those of 1, 2"
+        snapshot.SnapshotError, match="step 9; it has steps 1, 2"
     ):
         snapshot.restore(path, new, 9)
     with pytest.raises(
@@ -92,7 +92,7 @@ def test_new_optimizer_slots(path, saved):
 
 
 def _refused(path, tables, message, kind=snapshot.SnapshotError, **options):
-    """A restore that fails and leaves the tables as they were."""
+    """Checks that a restore fails and leaves the tables unchanged."""
     found = list(tables.values()) if isinstance(tables, dict) else tables
     before = [st.content(t) for t in found]
     with pytest.raises(kind, match=message):
@@ -180,16 +180,47 @@ def test_more_rows_than_the_cap(path, saved):
             r"`on_extra`=True is not in \('error', 'ignore'\)",
         ),
         ({"optimizer_slots": ""}, "`optimizer_slots`='' is not in"),
-        ({"rename": ["a"]}, r"`rename` is \['a'\], wanted a dict"),
+        ({"rename": ["a"]}, r"`rename` must be a dict .* got \['a'\]"),
         ({"version": 0}, "`version` must be an integer of at least 1, got 0"),
         ({"version": "1"}, "`version` is '1'"),
-        ({"step": 1, "version": 1}, "`step`=1 and `version`=1: give one"),
-        ({"step": 1.5}, "`step` is 1.5"),
+        ({"step": 1, "version": 1}, "`step`=1 and `version`=1 cannot be"),
+        ({"step": 1.5}, "`step` must be .* got 1.5"),
     ],
     ids=str,
 )
 def test_bad_arguments(path, saved, options, message):
     _refused(path, _two(), message, ValueError, **options)
+
+
+def test_nothing_is_restored_for_dense_arrays_alone(path):
+    t = st.table()
+    st.fill(t, range(3))
+    words = lodestar.lookup.IdTable(["x"], name="words")
+    snapshot.save(path, [t, words], dense={"w": [1, 2]}, metadata={"day": 2})
+    snapshot.save(path, [t, words], delta=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = snapshot.restore(path, {}, version=1, on_extra="ignore")
+    assert report.dense["w"].tolist() == [1, 2]
+    assert (report.version, report.metadata) == (1, {"day": 2})
+    assert (report.restored, report.ignored) == ({}, ("t", "words"))
+    assert snapshot.restore(path, {}, on_extra="ignore").dense == {}
+    with pytest.raises(snapshot.SnapshotError, match="has the table 't', 'wo"):
+        snapshot.restore(path, {})
+    with pytest.raises(ValueError, match="holds no table"):
+        snapshot.restore(path, [])
+    with pytest.raises(ValueError, match="holds no table"):
+        snapshot.save(path, {})
+
+
+def test_dense_arrays_come_with_what_is_restored(path):
+    t = st.table()
+    st.fill(t, range(3))
+    snapshot.save(path, t, dense={"w": [1, 2]})
+    new = st.table()
+    report = snapshot.restore(path, new)
+    assert report.dense["w"].tolist() == [1, 2] and int(new.size()) == 3
+    assert report == snapshot.restore(path, st.table())
 
 
 def test_no_snapshots(tmp_path):
@@ -199,7 +230,7 @@ def test_no_snapshots(tmp_path):
         ):
             snapshot.restore(path, st.table())
         with pytest.raises(snapshot.SnapshotError, match="holds no snapshot"):
-            snapshot.load_dense(path)
+            st.dense(path)
 
 
 def test_a_version_without_manifest_is_none(path, saved):
@@ -221,7 +252,7 @@ def test_a_damaged_newest_version_names_the_one_before(path, saved):
     _refused(
         path,
         tables,
-        r"00000002/table-00001.*\boffset|byte \d+.*version=1 is the snapshot before",
+        r"00000002/table-00001.*\boffset|byte \d+.*newest intact version before",
         snapshot.CorruptSnapshotError,
     )
     assert snapshot.restore(path, tables, version=1).version == 1
@@ -287,7 +318,7 @@ def test_automatic_names_are_matched_by_structure(path):
     keras.backend.clear_session()
     first, tables = _filled()
     snapshot.save(path, first)
-    # The same cell again: each name is that of the table after it.
+    # The same cell again: each name is the next table's.
     keras.backend.clear_session()
     keras.layers.Dense(1)
     lodestar.layers.DynamicEmbedding(3)
@@ -298,7 +329,7 @@ def test_automatic_names_are_matched_by_structure(path):
     assert report.matched == {
         other.name: (t.name, "structure") for other, t in zip(others, tables)
     }
-    # A delta of theirs does not take one for the other.
+    # A delta of these tables does not mix them up.
     st.fill(others[0], [2], scale=7)
     snapshot.save(path, second, delta=True)
     third, newest = _model()
@@ -321,8 +352,8 @@ def test_a_name_that_was_given_since_is_matched_by_structure(path):
 @pytest.mark.parametrize(
     ("names", "dims"),
     [
-        (("user", "item"), (3, 3)),  # names that were given, and others
-        ((None, None), (3, 2)),  # of another dim
+        (("user", "item"), (3, 3)),  # given names, and others
+        ((None, None), (3, 2)),  # another dimension
         ((None, None, None), (3, 3, 3)),  # one more
         ((None,), (3,)),  # one less
     ],
@@ -368,8 +399,8 @@ def test_a_table_that_is_left_out_for_its_name_is_warned_of(path, saved):
     a, c = st.table("a"), st.table("c", dim=2)
     with pytest.warns(
         RuntimeWarning,
-        match="the table 'c' stays as it is, and 'b' of the snapshot, of the "
-        "same kind, is not taken. Use `rename`",
+        match="the table 'c' stays unchanged, and 'b' of the snapshot, which "
+        "is of the same kind, is ignored. Use `rename`",
     ):
         report = snapshot.restore(
             path, [a, c], on_missing="init", on_extra="ignore"
@@ -377,7 +408,7 @@ def test_a_table_that_is_left_out_for_its_name_is_warned_of(path, saved):
     assert report.initial == ("c",) and report.ignored == ("b",)
     with pytest.warns(
         RuntimeWarning,
-        match="no table was restored: it has 'a', 'b', and those here are 'c'",
+        match="no table was restored: it has 'a', 'b', but the tables here are 'c'",
     ):
         snapshot.restore(path, c, on_missing="init", on_extra="ignore")
     with warnings.catch_warnings():
