@@ -118,8 +118,8 @@ class EmbeddingVariable(TableVariable):
             return super().__new__(cls)
         if cls is not EmbeddingVariable:
             raise TypeError(
-                f"`devices` is not taken by {cls.__name__}, a class of your "
-                "own; wanted lodestar.EmbeddingVariable."
+                f"{cls.__name__}, a custom subclass, does not support "
+                "`devices`. Use lodestar.EmbeddingVariable."
             )
         return super().__new__(EmbeddingVariable.on_devices)
 

@@ -65,9 +65,9 @@ def test_python_lists_are_int64():
 @pytest.mark.parametrize(
     "ids, message",
     [
-        (np.array([1.5]), "`ids` has dtype float64, wanted integers"),
-        (tf.constant(["a"]), "`ids` has dtype string, wanted integers"),
-        (np.array([True]), "`ids` has dtype bool, wanted integers"),
+        (np.array([1.5]), "`ids` has dtype float64, but must be integers"),
+        (tf.constant(["a"]), "`ids` has dtype string, but must be integers"),
+        (np.array([True]), "`ids` has dtype bool, but must be integers"),
     ],
 )
 def test_other_ids_are_refused(ids, message):

@@ -32,10 +32,10 @@ PAIRS = ragged([[1], [2, 3]], dtype=I64)
 LOOKUPS = {
     "floats": (
         {"ids": [1.5]},
-        "`ids` has dtype float64, wanted integers .*dtype='int64'",
+        "`ids` has dtype float64, but must be integers .*dtype='int64'",
     ),
-    "strings": ({"ids": ["a"]}, "`ids` has dtype string, wanted integers"),
-    "bools": ({"ids": [True]}, "`ids` has dtype bool, wanted integers"),
+    "strings": ({"ids": ["a"]}, "`ids` has dtype string, but must be integers"),
+    "bools": ({"ids": [True]}, "`ids` has dtype bool, but must be integers"),
     "none": ({"ids": None}, "`ids`, a NoneType, is not an array of 64-bit"),
     "lists": (
         {"ids": [[1], [2, 3]]},
@@ -110,7 +110,7 @@ LOOKUPS = {
     ),
     "weights as text": (
         {"weights": [["a", "b"]]},
-        "`weights` has dtype string, wanted numbers",
+        "`weights` has dtype string, but must be numbers",
     ),
     "weights with max": (
         {"weights": [[1.0, 2.0]], "combiner": "max"},
@@ -209,7 +209,7 @@ CALLS = {
     ),
     "insert of text": (
         lambda t: t.insert_or_assign([1], [["a", "b"]]),
-        "`rows` has dtype string, wanted numbers",
+        "`rows` has dtype string, but must be numbers",
     ),
     "insert of nothing": (
         lambda t: t.insert_or_assign([1], None),
@@ -283,15 +283,15 @@ CALLS = {
     ),
     "step as text": (
         lambda t: t.set_step("a"),
-        "`step` has dtype string, wanted integers",
+        "`step` has dtype string, but must be integers",
     ),
     "step as a float": (
         lambda t: t.set_step(1.5),
-        "`step` has dtype float64, wanted integers",
+        "`step` has dtype float64, but must be integers",
     ),
     "policy as text": (
         lambda t: t.evict("all"),
-        "`policy` has 'all', which is not MaxAge, MaxRows or MinNorm",
+        "`policy` must be MaxAge, MaxRows or MinNorm, got 'all'",
     ),
     "rate": (
         lambda t: t.decay_frequencies(1.5),

@@ -585,7 +585,7 @@ def test_what_devices_may_be():
     class Mine(lodestar.EmbeddingVariable):
         pass
 
-    with pytest.raises(TypeError, match="not taken by Mine"):
+    with pytest.raises(TypeError, match="Mine, a custom subclass, does not"):
         Mine(2, devices=["/CPU:0"])
 
 
