@@ -210,10 +210,10 @@ def test_import_errors():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"output_dim": 0}, "`output_dim`=0"),
+        ({"output_dim": 0}, "`output_dim` must be .* got 0"),
         ({"output_dim": True}, "`output_dim`=True"),
         ({"dtype": tf.int32}, "`dtype`=int32"),
-        ({"num_shards": 0}, "`num_shards`=0"),
+        ({"num_shards": 0}, "`num_shards` must be .* got 0"),
         ({"default_row": "nan"}, "`default_row`='nan'"),
         (
             {"default_row": [1.0]},

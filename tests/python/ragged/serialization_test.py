@@ -159,7 +159,7 @@ def test_malformed_strings_are_refused(serialized, message):
 
 
 def test_parse_refuses_no_levels_below_zero():
-    with pytest.raises(ValueError, match="`num_levels` is -1"):
+    with pytest.raises(ValueError, match="`num_levels` must be .* got -1"):
         LoDTensor.parse(b"", tf.float32, -1)
 
 

@@ -182,7 +182,7 @@ def test_more_rows_than_the_cap(path, saved):
         ({"optimizer_slots": ""}, "`optimizer_slots`='' is not in"),
         ({"rename": ["a"]}, r"`rename` must be a dict .* got \['a'\]"),
         ({"version": 0}, "`version` must be an integer of at least 1, got 0"),
-        ({"version": "1"}, "`version` is '1'"),
+        ({"version": "1"}, "`version` must be .* got '1'"),
         ({"step": 1, "version": 1}, "`step`=1 and `version`=1 cannot be"),
         ({"step": 1.5}, "`step` must be .* got 1.5"),
     ],
