@@ -19,7 +19,8 @@ def check_level(name: str, level: int, num_levels: int) -> int:
     """Returns the index of a level, where -1 is the last; ValueError if invalid."""
     if not isinstance(level, numbers.Integral) or not -1 <= level < num_levels:
         raise ValueError(
-            f"`{name}` must be in [-1, {num_levels - 1}], got {level!r}."
+            f"`{name}` must be an integer in [-1, {num_levels - 1}], got "
+            f"{level!r}."
         )
     return num_levels - 1 if level == -1 else int(level)
 

@@ -68,7 +68,9 @@ def _start(filter_size: int, start: int | None) -> int:
     if start is None:
         return -(filter_size // 2)
     if not isinstance(start, numbers.Integral) or abs(start) > 2**31:
-        raise ValueError(f"`start` must be in [-2^31, 2^31], got {start!r}.")
+        raise ValueError(
+            f"`start` must be an integer in [-2^31, 2^31], got {start!r}."
+        )
     return start
 
 

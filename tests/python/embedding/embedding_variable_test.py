@@ -211,7 +211,7 @@ def test_import_errors():
     "options, message",
     [
         ({"output_dim": 0}, "`output_dim` must be .* got 0"),
-        ({"output_dim": True}, "`output_dim`=True"),
+        ({"output_dim": True}, "`output_dim` must be .* got True"),
         ({"dtype": tf.int32}, "`dtype`=int32"),
         ({"num_shards": 0}, "`num_shards` must be .* got 0"),
         ({"default_row": "nan"}, "`default_row`='nan'"),

@@ -275,11 +275,11 @@ CALLS = {
     ),
     "remove of sparse": (
         lambda t: t.remove(sparse([[0, 0]], [1])),
-        "`ids` is a SparseTensor .*; remove takes a dense tensor",
+        "`ids` is a SparseTensor .*, but remove takes a dense tensor",
     ),
     "inspect of ragged": (
         lambda t: t.inspect(PAIRS),
-        "`ids` is a RaggedTensor .*; inspect takes a dense tensor",
+        "`ids` is a RaggedTensor .*, but inspect takes a dense tensor",
     ),
     "step as text": (
         lambda t: t.set_step("a"),
@@ -358,7 +358,7 @@ LAYERS = {
         {"optimizer": "adamm"},
         "`optimizer`='adamm' is not a Keras optimizer, nor the name or config",
     ),
-    "padding_id": ({"padding_id": 0.5}, "`padding_id`=0.5 is not an integer"),
+    "padding_id": ({"padding_id": 0.5}, "`padding_id` must be .* got 0.5"),
     "salt": ({"salt": 5}, "`salt` must be a string or None, got 5"),
     "weights": ({"weights": [np.ones([3, 2])]}, "insert_or_assign.ids, matr"),
     "grow": ({"grow": "no"}, "`grow`='no' is not a Python bool"),

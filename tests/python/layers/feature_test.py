@@ -125,7 +125,9 @@ def test_bad_features():
     for options in ({"optimizer": "sgd"}, {"embeddings_initializer": "ones"}):
         with pytest.raises(ValueError, match="cannot be combined with `table`"):
             Feature(two, **options)
-    with pytest.raises(ValueError, match=r"`features\['x'\]`=16.0 is not a 64"):
+    with pytest.raises(
+        ValueError, match=r"`features\['x'\]` must be an integer"
+    ):
         Collection({"x": 16.0})
     with pytest.raises(ValueError, match="`optimizer`='adamm' is not a Keras"):
         Collection({"x": Feature(output_dim=2, optimizer="adamm")})

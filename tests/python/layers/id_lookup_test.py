@@ -299,7 +299,10 @@ def test_strange_vocabularies_round_trip(tmp_path):
 def test_what_is_refused():
     for options, message in (
         ({"num_oov_indices": -1}, "`num_oov_indices` must be .* got -1"),
-        ({"num_oov_indices": 1.5}, "`num_oov_indices` must be an int.* got 1.5"),
+        (
+            {"num_oov_indices": 1.5},
+            "`num_oov_indices` must be an int.* got 1.5",
+        ),
         ({"output_mode": "tf_idf"}, "`output_mode`='tf_idf' is not in"),
         ({"invert": True, "output_mode": "count"}, "`invert` needs"),
         ({"sparse": True}, "`sparse` needs an"),

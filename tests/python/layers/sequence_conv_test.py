@@ -185,7 +185,7 @@ def test_embedded_ids_convolved_and_pooled(tmp_path):
             {"filters": 8.0},
             "`filters` must be an integer of at least 1, got 8.0",
         ),
-        ({"filters": 1, "start": 0.5}, "`start` is 0.5, wanted an integer"),
+        ({"filters": 1, "start": 0.5}, "`start` must be an integer .* got 0.5"),
     ],
 )
 def test_sizes_are_checked(arguments, message):

@@ -190,11 +190,13 @@ def test_what_is_no_stream_of_selected_rows():
         stream[at] = byte
         SelectedRows.from_paddle_stream(bytes(stream))
 
-    with pytest.raises(ValueError, match="the version of the rows is 1, wante"):
+    with pytest.raises(
+        ValueError, match="the version of the rows must be 0, got 1"
+    ):
         read(0, 1)
-    with pytest.raises(ValueError, match="the rows at byte 12 wants 1844674"):
+    with pytest.raises(ValueError, match="the rows at byte 12 needs 1844674"):
         read(11, 32)
-    with pytest.raises(ValueError, match="take 8 bytes, found 9"):
+    with pytest.raises(ValueError, match="take 8 bytes, got 9"):
         SelectedRows.from_paddle_stream(SELECTED + b"x")
     invalid = tf.errors.InvalidArgumentError
     with pytest.raises(invalid, match=r"`rows\[0\]` is 11, wanted 0 to 9"):

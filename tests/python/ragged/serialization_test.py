@@ -37,7 +37,7 @@ def test_components():
 @pytest.mark.parametrize(
     "names, found",
     [
-        ([], "nothing"),
+        ([], "none"),
         (["lod_0"], "lod_0"),
         (["values", "lod_1"], "lod_1, values"),
         (["values", "lod_0", "lod_2"], "lod_0, lod_2, values"),
@@ -112,7 +112,7 @@ def malformed():
         (
             "a matrix",
             tf.io.serialize_tensor(tf.stack([parts, parts, parts])).numpy(),
-            "wanted 3 parts",
+            "must have 3 parts",
         ),
         (
             "a level in the place of the values",

@@ -190,7 +190,7 @@ def test_what_is_refused():
     x = tf.ragged.constant([[1.0]])
     for bad in (-2, 1):
         with pytest.raises(
-            ValueError, match=rf"must be in \[-1, 0\], got {bad}"
+            ValueError, match=rf"an integer in \[-1, 0\], got {bad}"
         ):
             expand(x, x, bad)
     two = lod([[1], [1]])

@@ -442,7 +442,7 @@ def test_levels_in_a_function_of_unknown_sizes():
 def test_levels_that_are_none():
     x = LoDTensor.from_lengths([1.0, 2.0], [[2], [1, 1]])
     for level in (2, -2, 0.0, None):
-        with pytest.raises(ValueError, match="`level` is .*, wanted -1 to 1"):
+        with pytest.raises(ValueError, match="`level` must be .*-1, 1.*, got"):
             lodestar.sequence.pool(x, "sum", level)
     for lod, message in (
         ([[0, 2], [0, 3, 2]], r"`lod\[1\]\[1\]`=3 is greater than"),

@@ -153,7 +153,7 @@ def test_what_is_refused():
         TypeError, match="`offset` has dtype float32, but must be"
     ):
         lodestar.sequence.slice(x, [0.5], [1])
-    with pytest.raises(ValueError, match=r"`length` must have rank 1, found"):
+    with pytest.raises(ValueError, match=r"`length` must have rank 1, got"):
         lodestar.sequence.slice(x, [0], 1)
     with pytest.raises(TypeError, match="RaggedTensor or LoDTensor"):
         lodestar.sequence.slice([[1.0]], [0], [1])
