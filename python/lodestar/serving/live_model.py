@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from lodestar._checks import (
     check_choice,
+    check_count,
     check_eager,
-    check_least,
     is_number,
 )
 from lodestar._errors import describe_error
@@ -213,7 +213,7 @@ class LiveModel(NotCopied):
             tf.errors.OpError: Memory ran out. With any error the model serves,
                 and follows, what it did before.
         """
-        check_least("version", version, 1)
+        check_count("version", version, 1)
         with self._lock:
             try:
                 self._go_to(self._folder.chain(version))

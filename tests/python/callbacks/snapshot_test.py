@@ -414,8 +414,11 @@ def test_errors_of_the_thread(path, monkeypatch):
         ),
         ({"every_n_steps": "batch"}, "`every_n_steps` must .*got 'batch'"),
         ({"every_n_steps": True}, "`every_n_steps` must .*got True"),
-        ({"deltas_per_full": -1}, "`deltas_per_full` is -1, wanted 0 or more"),
-        ({"keep": 0}, "`keep` is 0, wanted 1 or more"),
+        (
+            {"deltas_per_full": -1},
+            "`deltas_per_full` must be an integer of at least 0, got -1",
+        ),
+        ({"keep": 0}, "`keep` must be an integer of at least 1, got 0"),
         (
             {"on_error": "skip"},
             r"`on_error`='skip' is not in \('raise', 'warn'\)",

@@ -87,7 +87,7 @@ def test_a_list_that_is_not_there_is_named(here):
     "files, message",
     [
         ([], "list: a file list needs at least one path"),
-        (["a.data", ""], "a path is empty"),
+        (["a.data", ""], "a path must not be empty"),
         (["a\nb"], r"list: the path 'a\\nb' is blank or has a line break"),
         (["a\r"], r"list: the path 'a\\r' is blank or has a line break"),
         ("a.data", "list: `files` is 'a.data', wanted a list of paths"),

@@ -82,7 +82,9 @@ def test_gradients_are_numeric_ones_to_second_order(rng):
 def test_what_is_refused():
     with pytest.raises(TypeError, match="RaggedTensor or LoDTensor"):
         lodestar.sequence.reverse(tf.ones([2, 2]))
-    with pytest.raises(TypeError, match="dtype qint8, wanted one of float16"):
+    with pytest.raises(
+        TypeError, match="dtype qint8, but must be one of float16"
+    ):
         lodestar.sequence.reverse(
             LoDTensor(tf.zeros([1], tf.qint8), (tf.constant([0, 1], tf.int64),))
         )

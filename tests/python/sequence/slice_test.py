@@ -153,15 +153,17 @@ def test_parts_outside_of_their_sequence_are_named(offset, length, message):
 
 def test_what_is_refused():
     x = tf.ragged.constant([[1.0]])
-    with pytest.raises(TypeError, match="`offset` has dtype float32, wanted"):
+    with pytest.raises(
+        TypeError, match="`offset` has dtype float32, but must be"
+    ):
         lodestar.sequence.slice(x, [0.5], [1])
-    with pytest.raises(ValueError, match=r"`length` must have rank 1, found"):
+    with pytest.raises(ValueError, match=r"`length` must have rank 1, got"):
         lodestar.sequence.slice(x, [0], 1)
     with pytest.raises(TypeError, match="RaggedTensor or LoDTensor"):
         lodestar.sequence.slice([[1.0]], [0], [1])
     with pytest.raises(ValueError, match="`x` has no level"):
         lodestar.sequence.slice(LoDTensor([1.0], ()), [0], [1])
-    with pytest.raises(TypeError, match="dtype complex64, wanted one of"):
+    with pytest.raises(TypeError, match="dtype complex64, but must be one of"):
         lodestar.sequence.slice(tf.cast(x, tf.complex64), [0], [1])
 
 

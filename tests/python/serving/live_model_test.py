@@ -476,7 +476,7 @@ class TestRollback:
         live = follow(trainer)
         with pytest.raises(lodestar.snapshot.SnapshotError, match="version 9"):
             live.rollback(9)
-        with pytest.raises(ValueError, match="`version` is 0, wanted 1"):
+        with pytest.raises(ValueError, match="`version` must be .* got 0"):
             live.rollback(0)
         flip_byte(table_file(trainer.snapshots, 2))
         with pytest.raises(
