@@ -1,4 +1,4 @@
-"""SavedModels for serving."""
+"""Exports models as SavedModels for serving."""
 
 from lodestar.export.compare import MismatchError
 from lodestar.export.save import save

@@ -1,4 +1,4 @@
-"""features.json: what an exported folder takes, gives and reads."""
+"""features.json: the inputs, outputs and contents of an exported folder."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from lodestar.version import __version__
 FILE_NAME = "features.json"
 FORMAT = "lodestar.features"
 FORMAT_VERSION = 1
-# What is read again.
+# Required keys.
 _KEYS = ("signature", "padding_id", "inputs_given", "inputs", "signatures")
 
 
@@ -32,11 +32,11 @@ def write(folder: str, document: Mapping[str, Any]) -> None:
 
 
 def read(folder: StrPath) -> dict[str, Any]:
-    """Reads that of an exported folder.
+    """Reads the file of an exported folder.
 
     Raises:
-        ValueError: It is none, of a newer format, or damaged.
-        tf.errors.NotFoundError: There is none.
+        ValueError: The file has another format or version, or is damaged.
+        tf.errors.NotFoundError: The file does not exist.
     """
     path = os.path.join(os.fspath(folder), FILE_NAME)
     with tf.io.gfile.GFile(path, "rb") as file:
@@ -44,20 +44,21 @@ def read(folder: StrPath) -> dict[str, Any]:
     try:
         document = json.loads(data)
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}.") from None
+        raise ValueError(f"{path} is not JSON: {error}.") from None
     kind = document.get("format") if isinstance(document, dict) else None
     if kind != FORMAT:
-        raise ValueError(f"{path} has the format {kind!r}, wanted {FORMAT!r}.")
+        raise ValueError(
+            f"{path} must have the format {FORMAT!r}, got {kind!r}."
+        )
     if document.get("format_version") != FORMAT_VERSION:
         raise ValueError(
-            f"{path} has the format version "
-            f"{document.get('format_version')!r}, wanted {FORMAT_VERSION}; "
-            f"Lodestar {document.get('lodestar_version')} wrote it, this is "
-            f"{__version__}."
+            f"{path} must have the format version {FORMAT_VERSION}, got "
+            f"{document.get('format_version')!r}. It was written by Lodestar "
+            f"{document.get('lodestar_version')}, and this is {__version__}."
         )
     absent = [key for key in _KEYS if key not in document]
     if absent:
-        raise ValueError(f"{path} is damaged: it has no {absent}.")
+        raise ValueError(f"{path} is damaged: it lacks {absent}.")
     return document
 
 
@@ -72,17 +73,17 @@ def describe(
     *,
     inputs_given: bool = False,
 ) -> dict[str, Any]:
-    """What features.json says of an export.
+    """Returns the content of features.json.
 
     Args:
-        signature: As of `save`.
-        specs: The inputs of the model.
-        plain: What `serving_default` takes.
+        signature: The argument of `save`.
+        specs: Inputs of the model.
+        plain: Arguments of `serving_default`.
         outputs: Name -> symbolic output.
-        contents: What the model reads.
-        lookups: How it reads its tables.
-        rows: The signature `from_rows`, if there is one.
-        inputs_given: Whether `specs` are the caller's, not the model's own.
+        contents: Contents of the model.
+        lookups: Lookups of the model.
+        rows: The signature `from_rows`, if any.
+        inputs_given: Whether the caller passed `specs`.
     """
     given = [_output(name, x) for name, x in sorted(outputs.items())]
     described = {
@@ -136,7 +137,7 @@ def describe(
 
 
 def specs_of(document: Mapping[str, Any]) -> Specs:
-    """The inputs of the model, as `describe` was given them."""
+    """Returns the `specs` argument of `describe`."""
     specs = {}
     for entry in document["inputs"]:
         shape, dtype = entry["shape"], tf.as_dtype(entry["dtype"])
@@ -154,36 +155,34 @@ def specs_of(document: Mapping[str, Any]) -> Specs:
 def plain_tensors_of(
     document: Mapping[str, Any], columns: Mapping[str, Column] = {}
 ) -> PlainTensors:
-    """What `serving_default` takes, as `describe` was given it.
+    """Returns the `plain` argument of `describe`.
 
     Args:
-        document: What `read` returned.
-        columns: As of `signatures.plain_tensors`.
+        document: Result of `read`.
+        columns: Argument of `signatures.plain_tensors`.
     """
     signature = document["signature"]
     specs = specs_of(document)
-    padding = document["padding_id"]
-    if signature != "padded":
-        padding = None
-    else:
+    padding = None
+    if signature == "padded":
         padding = {
             name: value.encode(errors="surrogateescape")
             if isinstance(value, str)
             else value
-            for name, value in padding.items()
+            for name, value in document["padding_id"].items()
         }
     return signatures.plain_tensors(specs, signature, padding, columns)
 
 
 def rows_plain_tensors_of(document: Mapping[str, Any]) -> PlainTensors:
-    """What `from_rows` takes of the inputs that are no rows."""
+    """Returns the inputs of `from_rows` other than rows."""
     if document["signature"] != "examples":
         return plain_tensors_of(document)
     return signatures.plain_tensors(specs_of(document), "ragged")
 
 
 def rows_of(document: Mapping[str, Any]) -> dict[str, LookupCall]:
-    """Argument of `from_rows` -> the lookup whose rows it takes."""
+    """Returns argument of `from_rows` -> the lookup whose rows it takes."""
     return {
         entry["name"]: LookupCall(
             entry["layer"], entry["feature"], entry["call"]
@@ -231,10 +230,7 @@ def _arguments(
 
 def _output(name: str, output: Any) -> dict[str, Any]:
     if isinstance(output, LoDTensor):
-        return {
-            **_output(name, output.values),
-            "lod_levels": output.num_levels,
-        }
+        return {**_output(name, output.values), "lod_levels": output.num_levels}
     entry = {
         "name": name,
         "dtype": output.dtype.name,

@@ -12,12 +12,7 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from lodestar._checks import (
-    check_choice,
-    check_eager,
-    check_least,
-    is_number,
-)
+from lodestar._checks import check_choice, check_eager, check_least, is_number
 from lodestar._errors import describe_error
 from lodestar._resource import NotCopied
 from lodestar._typing import StrPath

@@ -75,9 +75,7 @@ def write(
         )
         offset += size
     written = snapshot_ops.write_blobs(
-        folder.file_path(version, FILE),
-        pieces,
-        make_label(mark, version, FILE),
+        folder.file_path(version, FILE), pieces, make_label(mark, version, FILE)
     )
     return FileEntry(FILE, *written), tuple(entries)
 

@@ -20,12 +20,7 @@ import socket
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 
-from lodestar._files import (
-    errors_name,
-    make_synced_folders,
-    sync,
-    write_synced,
-)
+from lodestar._files import errors_name, make_synced_folders, sync, write_synced
 from lodestar._typing import StrPath
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import manifest as manifest_lib

@@ -42,12 +42,7 @@ from lodestar.snapshot.manifest import (
     now,
 )
 from lodestar.snapshot.outcome import Latch, Outcome
-from lodestar.snapshot.places import (
-    Place,
-    PlacedPart,
-    each,
-    places_of,
-)
+from lodestar.snapshot.places import Place, PlacedPart, each, places_of
 from lodestar.snapshot.together import Together
 from lodestar.snapshot.wholeness import check_parent
 
