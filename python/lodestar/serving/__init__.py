@@ -1,4 +1,4 @@
-"""Served models: that follow training, are watched, and are warm at once."""
+"""Serves models: live updates, metrics and warm-up."""
 
 from lodestar.serving.live_model import LiveModel
 from lodestar.serving.open_metrics import openmetrics
