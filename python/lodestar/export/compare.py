@@ -36,9 +36,8 @@ def compare(
 ) -> OutputDifference:
     """Returns where the output `name` of model and export differs most.
 
-    Raises:
-        MismatchError: The outputs differ by more than `atol`, or in kind, dtype
-            or shape.
+    Raises MismatchError if that is more than `atol`, or if kind, dtype or shape
+    differ.
     """
 
     def check(what: str, of_model: Any, of_export: Any) -> None:

@@ -32,12 +32,7 @@ def write(folder: str, document: Mapping[str, Any]) -> None:
 
 
 def read(folder: StrPath) -> dict[str, Any]:
-    """Reads the file of an exported folder.
-
-    Raises:
-        ValueError: The file has another format or version, or is damaged.
-        tf.errors.NotFoundError: The file does not exist.
-    """
+    """Reads the file of an exported folder."""
     path = os.path.join(os.fspath(folder), FILE_NAME)
     with tf.io.gfile.GFile(path, "rb") as file:
         data = file.read()
@@ -75,15 +70,8 @@ def describe(
 ) -> dict[str, Any]:
     """Returns the content of features.json.
 
-    Args:
-        signature: The argument of `save`.
-        specs: Inputs of the model.
-        plain: Arguments of `serving_default`.
-        outputs: Name -> symbolic output.
-        contents: Contents of the model.
-        lookups: Lookups of the model.
-        rows: The signature `from_rows`, if any.
-        inputs_given: Whether the caller passed `specs`.
+    `plain` has the arguments of `serving_default`, and `rows` is the signature
+    `from_rows`, if any. `inputs_given` is True if the caller passed `specs`.
     """
     given = [_output(name, x) for name, x in sorted(outputs.items())]
     described = {
@@ -155,12 +143,7 @@ def specs_of(document: Mapping[str, Any]) -> Specs:
 def plain_tensors_of(
     document: Mapping[str, Any], columns: Mapping[str, Column] = {}
 ) -> PlainTensors:
-    """Returns the `plain` argument of `describe`.
-
-    Args:
-        document: Result of `read`.
-        columns: Argument of `signatures.plain_tensors`.
-    """
+    """Returns the `plain` argument of `describe`."""
     signature = document["signature"]
     specs = specs_of(document)
     padding = None

@@ -14,12 +14,7 @@ Padding = int | float | str | bytes
 
 
 def check_padding(padding_id: Any, specs: Mapping[str, tf.TypeSpec]) -> Any:
-    """Returns ragged input -> padding, given one value for all or a dict.
-
-    Raises:
-        ValueError: A ragged input has no padding or one of another type, or a
-            name is not a ragged input.
-    """
+    """Returns ragged input -> padding, given one value for all or a dict."""
     ragged = [
         name
         for name, spec in specs.items()

@@ -71,9 +71,6 @@ def model_inputs(
     """Returns the inputs of `model`, or `inputs` of a subclassed model.
 
     A subclassed model with a schema has the schema's columns as inputs.
-
-    Raises:
-        ValueError: The inputs are unknown.
     """
     if inputs is not None:
         specs = dict(inputs)
@@ -147,11 +144,7 @@ def _spec(tensor: keras.KerasTensor, name: str) -> tf.TypeSpec:
 
 
 def named_outputs(outputs: Any) -> dict[str, Any]:
-    """Returns the outputs of a model by name; numbers those without one.
-
-    Raises:
-        ValueError: An output is not a tensor.
-    """
+    """Returns the outputs of a model by name, `output_0`, ... by default."""
     if isinstance(outputs, Mapping):
         named = dict(outputs)
     else:
@@ -177,18 +170,9 @@ def plain_tensors(
     padding_id: Any = None,
     columns: Mapping[str, Column] = {},
 ) -> PlainTensors:
-    """Returns the plain tensors that a signature takes.
+    """Returns the plain tensors that a signature takes; see `save`.
 
-    Args:
-        specs: Inputs of the model.
-        signature: Kind of signature; see `save`.
-        padding_id: Padding; see `save`.
-        columns: Name -> column of an input, which decides about its feature in
-            `"examples"`.
-
-    Raises:
-        ValueError: `signature` or `padding_id` is invalid, or an input cannot
-            be encoded.
+    `columns` maps inputs to the columns whose features `"examples"` hold.
     """
     check_choice("signature", signature, SIGNATURES)
     if signature != "padded" and padding_id is not None:

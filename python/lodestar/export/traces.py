@@ -83,11 +83,7 @@ def served(model: keras.Model, inputs: ModelInputs) -> Callable[..., Any]:
 def trace_serve(
     model: keras.Model, inputs: ModelInputs
 ) -> tuple[tf.types.experimental.PolymorphicFunction, list[SeenLookup]]:
-    """Returns the model as a traced function, and its lookups in order.
-
-    Raises:
-        ValueError: The model would change a table.
-    """
+    """Returns the model as a traced function, and its lookups in order."""
     serve = tf.function(served(model, inputs), input_signature=[inputs.specs])
     calls = CallCounter()
     seen = []
@@ -132,12 +128,7 @@ def trace_from_rows(
     plain: PlainTensors,
     tables: Mapping[str, Any],
 ) -> RowsSignature:
-    """Returns the model as a function of the rows that it looks up.
-
-    Raises:
-        ValueError: The model has no lookup, or one without a layer, or one of
-            rows that are not dense, or an output that is not dense.
-    """
+    """Returns the model as a function of the rows that it looks up."""
     calls = CallCounter()
     rows: list[tuple[LookupCall, tf.Tensor]] = []
     given: dict[str, tf.Tensor] = {}

@@ -28,9 +28,6 @@ class Copies:
     Calls never wait for updates: each holds the turn that it began with, and the
     next update of that copy waits until no call holds it. Graphs hold turns with
     ops. A single copy is updated while calls read it.
-
-    Args:
-        contents: One or two copies. The first one serves.
     """
 
     def __init__(self, contents: Sequence[ServedContent]):
@@ -77,11 +74,7 @@ class Copies:
         return outputs
 
     def idle(self, seconds: float) -> ServedContent:
-        """Waits for calls of the other copy to end, and returns it.
-
-        Raises:
-            TimeoutError: A call still runs after `seconds`.
-        """
+        """Waits for calls of the other copy to end, and returns it."""
         end = time.monotonic() + seconds
         while self._last_turn_is_held():
             if time.monotonic() >= end:

@@ -12,11 +12,8 @@ from lodestar.serving.served_content import ServedContent
 class LiveFunction:
     """A function of a loaded model that runs in the copy that serves.
 
-    A graph contains both copies. Has the attributes of the function itself.
-
-    Args:
-        copies: The copies of the model.
-        find: Returns the function in a copy.
+    A graph contains both copies. `find` returns the function in a copy, whose
+    attributes this object has as well.
     """
 
     def __init__(

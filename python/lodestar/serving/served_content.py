@@ -27,13 +27,7 @@ from lodestar.snapshot.saving import DENSE
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """The result of an update.
-
-    Attributes:
-        written: Number of rows written.
-        removed: Number of rows removed.
-        bytes: Size of the files read.
-    """
+    """Rows written, rows removed and bytes of files read by an update."""
 
     written: int
     removed: int
@@ -59,16 +53,9 @@ class _Others:
 class ServedContent:
     """Tables, id tables and weights of a loaded model.
 
-    Args:
-        loaded: A loaded export.
-        document: Its features.json.
-        rename: Table in the snapshots -> table of the model.
-        weights: The argument of LiveModel.
-
     Attributes:
         loaded: The loaded export.
-        served: Manifest of the loaded version; None for the export's own
-            content.
+        served: Manifest of the served version; None for the export's content.
         torn: Whether an update was interrupted halfway.
     """
 

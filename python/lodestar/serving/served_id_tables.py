@@ -59,10 +59,8 @@ class ServedIdTables:
     ) -> list[IdTableUpdate]:
         """Returns the updates of tables that a version changes.
 
-        Raises:
-            CorruptSnapshotError: Arrays are inconsistent.
-            OtherModelError: A table has keys of another type, or an IdLookup,
-                whose numbering is part of the model, another vocabulary.
+        Raises OtherModelError if a table has keys of another type, or if an
+        IdLookup, whose numbering is part of the model, has another vocabulary.
         """
         path = folder.version_path(manifest.version)
         updates = []

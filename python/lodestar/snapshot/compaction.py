@@ -76,21 +76,11 @@ def compact(path: StrPath, keep: int = 1) -> CompactReport:
 def remove_old(
     folder: SnapshotFolder, keep: int, also: Iterable[int] = ()
 ) -> list[int]:
-    """Removes versions as `compact` does, without merging any.
+    """Removes all but the `keep` newest versions and `also`; returns them.
 
-    Requires the lock. Before, reads the versions that stay, newest first, until
-    one is intact, and warns of the damaged ones.
-
-    Args:
-        folder: The snapshot folder.
-        keep: Number of newest versions to keep.
-        also: Other versions to keep.
-
-    Returns:
-        The versions removed.
-
-    Raises:
-        SnapshotError: No version that would stay is intact; all are kept.
+    Requires the lock. Before, reads the newest versions until one is intact, and
+    warns of damaged ones. If none is intact, raises SnapshotError and removes
+    nothing.
     """
     broken: list[str] = []
     also = list(also)

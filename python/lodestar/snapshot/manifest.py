@@ -152,14 +152,7 @@ class SavedTable:
 class BlobEntry:
     """An array in npy format, inside the payloads of a file's BLOB blocks.
 
-    Attributes:
-        name: Kind and name of the array, such as `dense/kernel`.
-        file: One of the version's `files`.
-        offset: Offset of the array in the concatenated payloads.
-        bytes: Size of the array in npy format.
-        dtype: Data type of the array. A dtype that NumPy lacks is stored as
-            unsigned integers of the same bits.
-        shape: Shape of the array.
+    A dtype that NumPy lacks is stored as unsigned integers of the same bits.
     """
 
     name: str = read_by(text(bool, "a name"))
@@ -174,22 +167,10 @@ class BlobEntry:
 class Manifest:
     """The content of a version.
 
-    Attributes:
-        root: 32 hexadecimal digits that all versions of a folder share.
-        version: Number of the version.
-        parent: Version that the changes of its tables build on.
-        same_as: Version that compaction made this one from.
-        kind: "full" if it needs no other version, else "delta".
-        step: Training step of the version.
-        time: UTC time at which it was taken, in ISO 8601.
-        tables: Files of tables; the files of one table are ordered by part.
-        blobs: Arrays.
-        files: All other files: the blobs' files, the schema, and a reader's
-            position as TensorFlow writes it.
-        metadata: The user's metadata.
-        lodestar: Version of Lodestar that wrote it.
-        mark: Random hexadecimal digits, also in the labels of its files. None
-            in format 1, whose files have no labels.
+    All versions of a folder share the `root`. `parent` is the version that a
+    delta builds on, and `same_as` the one that compaction made this one from.
+    `tables` lists the files of a table by part, and `files` all other files.
+    `mark` is part of the labels of files, which format 1 lacks.
     """
 
     root: str = read_by(_ID)
@@ -265,15 +246,7 @@ _LABEL_PART = struct.Struct("<II")
 def make_label(
     mark: str, version: int, name: str, part: int = 0, parts: int = 1
 ) -> bytes:
-    """Returns the label of a file of blocks.
-
-    Args:
-        mark: Mark of the manifest that lists the file.
-        version: Version of that manifest.
-        name: Name of the table, or of the file of blobs.
-        part: Number of the table's part.
-        parts: Number of parts.
-    """
+    """Returns the label of the file of a table's part, or of blobs, `name`."""
     text = name.encode()
     head = _LABEL.pack(version, bytes.fromhex(mark), len(text))
     place = b"" if parts == 1 else _LABEL_PART.pack(part, parts)
@@ -303,11 +276,7 @@ def now() -> str:
 
 
 def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns `metadata` as it is read back from a manifest.
-
-    Raises:
-        ValueError: `metadata` is not a mapping of strings to JSON values.
-    """
+    """Returns `metadata` as it is read back from a manifest."""
     if metadata is None:
         return {}
     if not isinstance(metadata, Mapping) or not all(
@@ -342,12 +311,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes, path: str) -> Manifest:
-    """Reads a manifest from the content of the file at `path`.
-
-    Raises:
-        CorruptSnapshotError: The manifest is damaged.
-        SnapshotError: The manifest has a later format.
-    """
+    """Reads a manifest from the content of the file at `path`."""
     end = data.find(b"\n")
     if end < 0:
         raise CorruptSnapshotError(

@@ -66,13 +66,10 @@ def with_hint(
 
 
 def check_parent(folder: SnapshotFolder, chain: Sequence[Manifest]) -> None:
-    """Checks that a delta can build on a chain's last version, quickly.
+    """Raises SnapshotError unless a delta can build on a chain's last version.
 
     Checks the sizes and labels of all files that it needs, and reads the files
     that were modified after their manifest.
-
-    Raises:
-        SnapshotError: A file is missing or damaged (names it).
     """
     for manifest, entry in folder.needed_files(chain):
         path = folder.check_file(manifest, entry)

@@ -13,11 +13,7 @@ from lodestar.ops import id_hash
 
 
 class EmbeddingTable(tf.Module):
-    """A copy of the ids and rows of a table.
-
-    Raises:
-        ValueError: `dtype` of StoredRows cannot hold a number.
-    """
+    """A copy of the ids and rows of a table."""
 
     def __init__(self, table: EmbeddingVariable, index: str, dtype: str | None):
         super().__init__()

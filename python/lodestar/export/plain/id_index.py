@@ -42,13 +42,10 @@ class _HashTable(SharedResource):
 
 
 class IdIndex(tf.Module):
-    """Maps keys to their positions.
+    """Maps unique int64 or string keys `[N]` to their positions.
 
-    Args:
-        keys: Unique int64 or string keys `[N]`; ascending if `kind` is
-            `"sorted"`.
-        kind: `"hash"` for a hash table, or `"sorted"` for a binary search of
-            int64 keys, which is slower on a CPU but works with XLA and on GPUs.
+    `"hash"` uses a hash table. `"sorted"` searches ascending int64 keys, which
+    is slower on a CPU but works with XLA and on GPUs.
     """
 
     def __init__(self, keys: tf.Tensor, kind: str):

@@ -38,15 +38,7 @@ class _Table(tf.Module):
 
 
 class PlainIdTables:
-    """Copies of id tables for lookups with plain TensorFlow ops.
-
-    Args:
-        tables: Name -> table. The model may read no other table.
-        index: Kind of `IdIndex` for integer keys.
-
-    Attributes:
-        modules: Name -> copy of the table.
-    """
+    """Copies of all id tables that the model reads, with an `IdIndex` each."""
 
     def __init__(self, tables: Mapping[str, IdTable], index: str):
         self._tables = dict(tables)

@@ -24,9 +24,6 @@ class StoredRows(tf.Module):
             of its largest absolute value / 127. Its errors are at most
             scale / 2, plus float32 rounding.
         what: Description of the table for errors.
-
-    Raises:
-        ValueError: `dtype` cannot hold a number.
     """
 
     def __init__(

@@ -16,16 +16,7 @@ from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 
 
 class PlainTables:
-    """Copies of tables for lookups with plain TensorFlow ops.
-
-    Args:
-        tables: Name -> table. The model may read no other table.
-        index: Kind of `IdIndex`.
-        dtype: Stored dtype of `StoredRows`.
-
-    Attributes:
-        modules: Name -> copy of the table.
-    """
+    """Copies of all tables that the model reads; see `EmbeddingTable`."""
 
     def __init__(
         self,
