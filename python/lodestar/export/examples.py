@@ -239,13 +239,9 @@ def _from_example_dtype(name: str, spec: tf.TypeSpec, value: Any) -> Any:
     cast = tf.cast(value, dtype)
     if dtype.is_floating:
         return cast
-    with tf.control_dependencies(
-        [
-            tf.debugging.assert_equal(
-                flat_values(tf.cast(cast, tf.int64)),
-                flat_values(value),
-                f"The feature {name} has values beyond {dtype.name}.",
-            )
-        ]
-    ):
-        return tf.nest.map_structure(tf.identity, cast, expand_composites=True)
+    check = tf.debugging.assert_equal(
+        flat_values(tf.cast(cast, tf.int64)),
+        flat_values(value),
+        f"The feature {name} has values beyond {dtype.name}.",
+    )
+    return after(check, cast)

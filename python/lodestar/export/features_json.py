@@ -71,25 +71,15 @@ def describe(
     """Returns the content of features.json.
 
     `plain` has the arguments of `serving_default`, and `rows` is the signature
-    `from_rows`, if any. `inputs_given` is True if the caller passed `specs`.
+    `from_rows`, if any. `inputs_given` tells whether the caller passed `specs`.
     """
     given = [_output(name, x) for name, x in sorted(outputs.items())]
-    described = {
-        "serving_default": {
-            "arguments": _arguments(plain.specs, plain, {}, {}),
-            "outputs": given,
-        }
-    }
+    arguments = {"serving_default": _arguments(plain.specs, plain, {}, {})}
     if rows is not None:
-        described["from_rows"] = {
-            "arguments": _arguments(
-                rows.specs,
-                rows.plain,
-                rows.rows,
-                {lookup.at: lookup.inputs for lookup in lookups},
-            ),
-            "outputs": given,
-        }
+        inputs = {lookup.at: lookup.inputs for lookup in lookups}
+        arguments["from_rows"] = _arguments(
+            rows.specs, rows.plain, rows.rows, inputs
+        )
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -98,11 +88,11 @@ def describe(
         "padding_id": {k: _plain(v) for k, v in plain.padding.items()},
         "inputs_given": inputs_given,
         "inputs": [_input(name, spec) for name, spec in specs.items()],
-        "signatures": described,
-        "tables": [
-            _table(key, table, lookups)
-            for key, table in contents.tables.items()
-        ],
+        "signatures": {
+            name: {"arguments": of_signature, "outputs": given}
+            for name, of_signature in arguments.items()
+        },
+        "tables": [_table(k, t, lookups) for k, t in contents.tables.items()],
         "id_tables": [
             {
                 "key": key,
@@ -114,29 +104,26 @@ def describe(
         ],
         "model_variables": [
             {
-                "path": variable.path,
-                "shape": list(variable.shape),
-                "dtype": str(variable.dtype),
-                "trainable": bool(variable.trainable),
+                "path": v.path,
+                "shape": list(v.shape),
+                "dtype": str(v.dtype),
+                "trainable": bool(v.trainable),
             }
-            for variable in contents.weights
+            for v in contents.weights
         ],
     }
 
 
 def specs_of(document: Mapping[str, Any]) -> Specs:
     """Returns the `specs` argument of `describe`."""
+    kinds = {"sparse": tf.SparseTensorSpec, "ragged": tf.RaggedTensorSpec}
     specs = {}
     for entry in document["inputs"]:
-        shape, dtype = entry["shape"], tf.as_dtype(entry["dtype"])
+        shape = [entry["shape"], tf.as_dtype(entry["dtype"])]
         if entry["kind"] == "ragged":
-            specs[entry["name"]] = tf.RaggedTensorSpec(
-                shape, dtype, entry["ragged_rank"]
-            )
-        elif entry["kind"] == "sparse":
-            specs[entry["name"]] = tf.SparseTensorSpec(shape, dtype)
-        else:
-            specs[entry["name"]] = tf.TensorSpec(shape, dtype)
+            shape.append(entry["ragged_rank"])
+        kind = kinds.get(entry["kind"], tf.TensorSpec)
+        specs[entry["name"]] = kind(*shape)
     return specs
 
 

@@ -39,46 +39,26 @@ def plain_parts(spec: tf.TypeSpec) -> InputParts:
     )
 
 
-def row_splits_parts(spec: tf.RaggedTensorSpec) -> InputParts:
-    """Returns a ragged input as values and row splits."""
-    return _ragged_parts(
-        spec,
-        "row_splits",
-        tf.RaggedTensor.from_nested_row_splits,
-        lambda x: x.nested_row_splits,
-    )
+def ragged_parts(spec: tf.RaggedTensorSpec, signature: str) -> InputParts:
+    """Returns a ragged input as values and row splits or lengths."""
+    build: Callable[[tf.Tensor, Sequence[tf.Tensor]], tf.RaggedTensor]
+    if signature == "ragged":
+        name, build = "row_splits", tf.RaggedTensor.from_nested_row_splits
+    else:
+        name, build = "lengths", tf.RaggedTensor.from_nested_row_lengths
 
+    def split(x: Any) -> list[tf.Tensor]:
+        partitions = x.nested_row_splits
+        if signature != "ragged":
+            partitions = x.nested_row_lengths()
+        return [x.flat_values, *(tf.cast(p, tf.int64) for p in partitions)]
 
-def lengths_parts(spec: tf.RaggedTensorSpec) -> InputParts:
-    """Returns a ragged input as values and row lengths."""
-    return _ragged_parts(
-        spec,
-        "lengths",
-        tf.RaggedTensor.from_nested_row_lengths,
-        lambda x: x.nested_row_lengths(),
-    )
-
-
-def _ragged_parts(
-    spec: tf.RaggedTensorSpec,
-    name: str,
-    build: Callable[[tf.Tensor, Sequence[tf.Tensor]], tf.RaggedTensor],
-    partitions: Callable[[tf.RaggedTensor], Iterable[tf.Tensor]],
-) -> InputParts:
     rank = spec.ragged_rank
-    specs = {
-        "values": tf.TensorSpec([None, *spec.shape[rank + 1 :]], spec.dtype)
-    }
-    for part in numbered(name, rank):
-        specs[part] = tf.TensorSpec([None], tf.int64)
-    return InputParts(
-        specs,
-        lambda parts: build(parts[0], parts[1:]),
-        lambda x: [
-            x.flat_values,
-            *(tf.cast(p, tf.int64) for p in partitions(x)),
-        ],
+    values = tf.TensorSpec([None, *spec.shape[rank + 1 :]], spec.dtype)
+    specs = {"values": values} | dict.fromkeys(
+        numbered(name, rank), tf.TensorSpec([None], tf.int64)
     )
+    return InputParts(specs, lambda parts: build(parts[0], parts[1:]), split)
 
 
 def numbered(name: str, count: int) -> list[str]:

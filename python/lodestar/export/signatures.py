@@ -92,28 +92,21 @@ def model_inputs(
             "tf.RaggedTensorSpec([None, None], tf.int64)}), or set its attribute "
             "`schema`."
         )
-    if isinstance(structure, Mapping) and all(
+    flat = isinstance(structure, Mapping) and all(
         isinstance(t, keras.KerasTensor) for t in structure.values()
-    ):
-        names = argument_names(structure)
-        specs = {k: _spec(t, names[k]) for k, t in structure.items()}
-        columns = _columns(structure, schema)
-        return ModelInputs(specs, dict, columns, schema)
-    tensors = keras.tree.flatten(structure)
-    in_order = [t.name for t in tensors]
-    arguments = argument_names(in_order)
-    specs = {
-        n: _spec(t, arguments[n])
-        for n, t in zip(in_order, tensors, strict=True)
-    }
-    return ModelInputs(
-        specs,
-        lambda features: keras.tree.pack_sequence_as(
-            structure, [features[name] for name in in_order]
-        ),
-        _columns(dict(zip(in_order, tensors, strict=True)), schema),
-        schema,
     )
+    in_order = keras.tree.flatten(structure)
+    tensors = dict(structure) if flat else {t.name: t for t in in_order}
+
+    def pack(features: Mapping[str, Any]) -> Any:
+        if flat:
+            return dict(features)
+        values = [features[t.name] for t in in_order]
+        return keras.tree.pack_sequence_as(structure, values)
+
+    arguments = argument_names(tensors)
+    specs = {n: _spec(t, arguments[n]) for n, t in tensors.items()}
+    return ModelInputs(specs, pack, _columns(tensors, schema), schema)
 
 
 def _columns(
@@ -175,7 +168,8 @@ def plain_tensors(
     `columns` maps inputs to the columns whose features `"examples"` hold.
     """
     check_choice("signature", signature, SIGNATURES)
-    if signature != "padded" and padding_id is not None:
+    padded = signature == "padded"
+    if padding_id is not None and not padded:
         raise ValueError(
             f"`padding_id`={padding_id!r} requires signature='padded', got "
             f"{signature!r}."
@@ -189,18 +183,14 @@ def plain_tensors(
             lambda inputs: {"examples": form.serialize(inputs)},
             {},
         )
-    padding = {}
-    if signature == "padded":
-        padding = check_padding(padding_id, specs)
+    padding = check_padding(padding_id, specs) if padded else {}
 
     def parts_of(name: str, spec: tf.TypeSpec) -> Any:
         if not isinstance(spec, tf.RaggedTensorSpec):
             return input_parts.plain_parts(spec)
-        if signature == "padded":
+        if padded:
             return padded_parts(name, spec, padding[name])
-        if signature == "ragged":
-            return input_parts.row_splits_parts(spec)
-        return input_parts.lengths_parts(spec)
+        return input_parts.ragged_parts(spec, signature)
 
     parts: dict[Any, Any] = {
         name: parts_of(name, spec) for name, spec in specs.items()
@@ -213,9 +203,10 @@ def plain_tensors(
             if part:
                 argument = input_parts.unused(f"{names[name]}_{part}", flat)
                 flat[argument] = Argument(name, part)
-    arguments_of: dict[Any, list[str]] = {name: [] for name in specs}
-    for argument, (owner, _) in flat.items():
-        arguments_of[owner].append(argument)
+    arguments_of = {
+        name: [a for a, (owner, _) in flat.items() if owner == name]
+        for name in specs
+    }
 
     def unflatten(tensors: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -232,14 +223,9 @@ def plain_tensors(
             )
         }
 
-    return PlainTensors(
-        {
-            argument: tf.TensorSpec(spec.shape, spec.dtype, name=argument)
-            for argument, (name, part) in flat.items()
-            for spec in (parts[name].specs[part],)
-        },
-        flat,
-        unflatten,
-        flatten,
-        padding,
-    )
+    flat_specs = {
+        argument: tf.TensorSpec(spec.shape, spec.dtype, name=argument)
+        for argument, (name, part) in flat.items()
+        for spec in (parts[name].specs[part],)
+    }
+    return PlainTensors(flat_specs, flat, unflatten, flatten, padding)

@@ -181,15 +181,11 @@ def trace_from_rows(
         name = unused(names[_row_name(at)], arguments)
         arguments[name] = place
         lookups[name] = at
-    return RowsSignature(
-        part.function(arguments),
-        lookups,
-        {
-            name: tf.TensorSpec(t.shape, t.dtype, name=name)
-            for name, t in arguments.items()
-        },
-        plain,
-    )
+    specs = {
+        name: tf.TensorSpec(t.shape, t.dtype, name=name)
+        for name, t in arguments.items()
+    }
+    return RowsSignature(part.function(arguments), lookups, specs, plain)
 
 
 def _why_no_rows(rows: Any, given: Mapping[str, tf.Tensor]) -> str | None:

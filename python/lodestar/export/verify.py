@@ -116,14 +116,10 @@ def verify(
                 f"{sorted(found)} through {signature!r}."
             )
         for name in outputs:
-            difference = compare(
-                name, wanted[name], found[name], signature, atol
-            )
-            if (
-                name not in worst
-                or difference.max_difference > worst[name].max_difference
-            ):
-                worst[name] = difference
+            here = compare(name, wanted[name], found[name], signature, atol)
+            worst.setdefault(name, here)
+            if here.max_difference > worst[name].max_difference:
+                worst[name] = here
     return Verification(
         examples=batches.size(features),
         signatures=tuple(checked),

@@ -146,10 +146,7 @@ class ServedContent:
         self._assign(others)
         self.served = chain[-1]
         read = sum(
-            entry.bytes
-            for parts in files
-            for part in parts
-            for _, entry in part
+            e.bytes for table in files for part in table for _, e in part
         )
         return Taken(sum(rows), 0, read + others.bytes)
 

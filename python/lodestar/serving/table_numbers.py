@@ -24,10 +24,6 @@ def of_loaded(loaded: Any) -> TableNumbers:
 
     They are `rows`, `hits` and `misses` (ids without padding that were looked up
     and had a row or no row) and `memory` in bytes, each table -> integer.
-
-    Raises:
-        TypeError: `loaded` has no tables.
-        ValueError: `loaded` is an export of `export.save_plain`.
     """
     tables = getattr(loaded, "tables", None)
     if not isinstance(tables, Mapping):

@@ -19,7 +19,7 @@ from lodestar.snapshot.manifest import (
     make_label,
     new_mark,
 )
-from lodestar.snapshot.wholeness import check_whole, damage, with_hint
+from lodestar.snapshot.wholeness import damage, with_hint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,9 +66,10 @@ def compact(path: StrPath, keep: int = 1) -> CompactReport:
             chain = folder.chain(newest)
             if len(chain) > 1:
                 newest = _compact_chain(folder, chain)
+            if wrong := damage(folder, folder.chain(newest)):
+                raise CorruptSnapshotError("; ".join(wrong))
         except CorruptSnapshotError as error:
             raise with_hint(folder, newest, error) from None
-        check_whole(folder, newest)
         removed = folder.remove_unneeded(keep)
     return CompactReport(newest, tuple(sorted(removed)))
 
@@ -76,7 +77,7 @@ def compact(path: StrPath, keep: int = 1) -> CompactReport:
 def remove_old(
     folder: SnapshotFolder, keep: int, also: Iterable[int] = ()
 ) -> list[int]:
-    """Removes all but the `keep` newest versions and `also`; returns them.
+    """Removes versions except the `keep` newest and `also`; returns the removed.
 
     Requires the lock. Before, reads the newest versions until one is intact, and
     warns of damaged ones. If none is intact, raises SnapshotError and removes

@@ -84,11 +84,8 @@ def check(
                 f"{what} has keys of {size} bytes, but lengths that add up to "
                 f"{sum(lengths.tolist())}"
             )
-    if (
-        isinstance(table, IdLookup)
-        and number == 0
-        and len(to_arrays(table)["vocabulary"]) > 0
-    ):
+    lookup = isinstance(table, IdLookup)
+    if lookup and number == 0 and len(to_arrays(table)["vocabulary"]) > 0:
         raise SnapshotError(
             f"{what} has no vocabulary in the snapshot, but one here, which "
             "cannot be removed."

@@ -11,7 +11,7 @@ import json
 import re
 import struct
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lodestar.snapshot.crc32c import crc32c
@@ -89,63 +89,40 @@ class TableEntry(FileEntry):
 
 @dataclasses.dataclass(frozen=True)
 class SavedTable:
-    """A table of a version.
+    """A table of a version; see `TableEntry` for its attributes.
 
-    Attributes:
-        files: One file per part, in order.
+    `rows`, `removed` and `bytes` are totals over `files`, one file per part.
+    `whole` is True if all files are.
     """
 
+    name: str
+    dim: int
+    dtype: str
+    optimizer: str
+    slot_names: tuple[str, ...]
+    whole: bool
+    rows: int
+    removed: int
+    bytes: int
     files: tuple[TableEntry, ...]
 
-    @property
-    def name(self) -> str:
-        """Name of the table."""
-        return self.files[0].name
 
-    @property
-    def dim(self) -> int:
-        """Embedding dimension."""
-        return self.files[0].dim
-
-    @property
-    def dtype(self) -> str:
-        """Data type of the rows."""
-        return self.files[0].dtype
-
-    @property
-    def optimizer(self) -> str:
-        """Optimizer whose slots the rows have, or ""."""
-        return self._attached.optimizer
-
-    @property
-    def slot_names(self) -> tuple[str, ...]:
-        """Names of the optimizer's slots."""
-        return self._attached.slot_names
-
-    @property
-    def whole(self) -> bool:
-        """Whether all files hold all rows, rather than changes."""
-        return all(file.whole for file in self.files)
-
-    @property
-    def rows(self) -> int:
-        """Number of rows in the files."""
-        return sum(file.rows for file in self.files)
-
-    @property
-    def removed(self) -> int:
-        """Number of ids that were removed since the parent."""
-        return sum(file.removed for file in self.files)
-
-    @property
-    def bytes(self) -> int:
-        """Size of the files."""
-        return sum(file.bytes for file in self.files)
-
-    @property
-    def _attached(self) -> TableEntry:
-        # A part without any gradient so far has no optimizer yet.
-        return next((f for f in self.files if f.optimizer), self.files[0])
+def _saved_table(files: Sequence[TableEntry]) -> SavedTable:
+    first = files[0]
+    # A part without any gradient so far has no optimizer yet.
+    attached = next((file for file in files if file.optimizer), first)
+    return SavedTable(
+        name=first.name,
+        dim=first.dim,
+        dtype=first.dtype,
+        optimizer=attached.optimizer,
+        slot_names=attached.slot_names,
+        whole=all(file.whole for file in files),
+        rows=sum(file.rows for file in files),
+        removed=sum(file.removed for file in files),
+        bytes=sum(file.bytes for file in files),
+        files=tuple(files),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,12 +178,12 @@ class Manifest:
         files: dict[str, list[TableEntry]] = {}
         for file in self.tables:
             files.setdefault(file.name, []).append(file)
-        return tuple(SavedTable(tuple(parts)) for parts in files.values())
+        return tuple(map(_saved_table, files.values()))
 
     def table(self, name: str) -> SavedTable | None:
         """Returns the table `name`, or None."""
-        parts = tuple(file for file in self.tables if file.name == name)
-        return SavedTable(parts) if parts else None
+        parts = [file for file in self.tables if file.name == name]
+        return _saved_table(parts) if parts else None
 
     def all_files(self) -> tuple[FileEntry, ...]:
         """Returns the files of tables and all others."""

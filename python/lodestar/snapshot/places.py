@@ -31,12 +31,12 @@ class PlacedPart:
     handle: tf.Tensor
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Place:
     """The parts of tables on one device, in the order of tables."""
 
-    def __init__(self, device: str, parts: Sequence[PlacedPart]):
-        self.device = device
-        self.parts = tuple(parts)
+    device: str
+    parts: Sequence[PlacedPart]
 
     @property
     def handles(self) -> list[tf.Tensor]:

@@ -35,13 +35,6 @@ def damage(folder: SnapshotFolder, chain: Sequence[Manifest]) -> list[str]:
     return wrong
 
 
-def check_whole(folder: SnapshotFolder, version: int) -> None:
-    """Raises CorruptSnapshotError, with a hint, unless a version is intact."""
-    wrong = damage(folder, folder.chain(version))
-    if wrong:
-        raise with_hint(folder, version, CorruptSnapshotError("; ".join(wrong)))
-
-
 def with_hint(
     folder: SnapshotFolder, version: int, error: CorruptSnapshotError
 ) -> CorruptSnapshotError:

@@ -15,15 +15,11 @@ _MOST_INT8 = 127
 class StoredRows(tf.Module):
     """Rows `[N, D]` that are gathered by position.
 
-    Args:
-        read: Returns the rows [begin, end) in the table's dtype.
-        shape: Shape (N, D).
-        row_dtype: The table's dtype.
-        dtype: None keeps the dtype, `"float16"` rounds to the nearest number,
-            and `"int8"` stores round(x / scale), with a float32 scale per row
-            of its largest absolute value / 127. Its errors are at most
-            scale / 2, plus float32 rounding.
-        what: Description of the table for errors.
+    `read` returns rows [begin, end) in the table's dtype. `dtype=None` keeps the
+    dtype, `"float16"` rounds to the nearest number, and `"int8"` stores
+    round(x / scale), with a float32 scale per row of its largest absolute value
+    / 127. Its errors are at most scale / 2, plus float32 rounding. Errors name
+    the table `what`.
     """
 
     def __init__(
