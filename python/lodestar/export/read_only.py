@@ -9,21 +9,11 @@ _WRITING_ATTRIBUTES = ("insert", "count")
 _WRITING_OPS = frozenset(
     f"Lodestar>{name}"
     for name in (
-        "EmbeddingApply",
-        "EmbeddingApplyAll",
-        "EmbeddingAssignIfUnchanged",
-        "EmbeddingClear",
-        "EmbeddingCompact",
-        "EmbeddingDecayFrequencies",
-        "EmbeddingEvict",
-        "EmbeddingImport",
-        "EmbeddingInsertOrAssign",
-        "EmbeddingReleaseStep",
-        "EmbeddingRemove",
-        "EmbeddingSetStep",
-        "IdTableImport",
-        "IdTableImportFile",
-        "IdTableInsert",
+        *("EmbeddingApply", "EmbeddingApplyAll", "EmbeddingAssignIfUnchanged"),
+        *("EmbeddingClear", "EmbeddingCompact", "EmbeddingDecayFrequencies"),
+        *("EmbeddingEvict", "EmbeddingImport", "EmbeddingInsertOrAssign"),
+        *("EmbeddingReleaseStep", "EmbeddingRemove", "EmbeddingSetStep"),
+        *("IdTableImport", "IdTableImportFile", "IdTableInsert"),
         "IdTableRemove",
     )
 )

@@ -78,21 +78,18 @@ def plain_tensors(
 
     Strings are padded with "", unless `padding_id` has their input.
     """
-    texts = [
-        name
-        for name in text_columns(inputs)
-        if inputs.specs[name].dtype == tf.string
-    ]
+    columns, specs = text_columns(inputs), inputs.specs
+    texts = [name for name in columns if specs[name].dtype == tf.string]
     if texts and signature == "padded" and padding_id is not None:
         if not isinstance(padding_id, Mapping):
             padding_id = {
                 name: padding_id
-                for name, spec in inputs.specs.items()
+                for name, spec in specs.items()
                 if isinstance(spec, tf.RaggedTensorSpec) and name not in texts
             }
         padding_id = {**dict.fromkeys(texts, ""), **padding_id}
     return signatures.plain_tensors(
-        inputs.specs, signature, padding_id, inputs.columns
+        specs, signature, padding_id, inputs.columns
     )
 
 
