@@ -1,4 +1,4 @@
-"""Paths that no file can have, and what is no file: refused before it is opened."""
+"""Invalid paths and special files are refused before they are opened."""
 
 import os
 import re
@@ -28,7 +28,7 @@ READERS = {
     "parquet": lambda path: read(path, open_dataset),
     "csv": lambda path: read(path, open_dataset, format="csv"),
     "slots": data.Schema.load,
-    "file list": hugectr.read_file_list,
+    "file list": hugectr.file_list.read_file_list,
 }
 WRITERS = {
     "multislot": lambda path: paddle.multislot_writer.MultiSlotWriter(
@@ -37,21 +37,21 @@ WRITERS = {
     "norm": lambda path: hugectr.norm_writer.NormWriter(path, SLOTS),
     "parquet": lambda path: data.open_writer(path, SLOTS, "parquet"),
     "slots": SLOTS.save,
-    "file list": lambda path: hugectr.write_file_list(path, ["a"]),
+    "file list": lambda path: hugectr.file_list.write_file_list(path, ["a"]),
     "click log": lambda path: click_log.generate_click_log(path, 10, 1),
 }
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """The working directory of a test."""
+    """Returns the working directory of a test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_pipe_is_refused_at_once(name):
-    os.mkfifo("pipe.parquet")  # to open it would wait for a writer
+    os.mkfifo("pipe.parquet")  # opening it would wait for a writer
     with pytest.raises((ValueError, tf.errors.OpError)) as error:
         READERS[name]("pipe.parquet")
     text = describe_error(error.value)

@@ -1,4 +1,4 @@
-"""Tests of who owns a resource: copies, functions, exports that fail."""
+"""Tests of resource ownership: copies, functions, and exports that fail."""
 
 import copy
 import dataclasses
@@ -13,13 +13,13 @@ import tensorflow as tf
 
 import lodestar
 from lodestar._library import gen_ops
-from lodestar.lookup import IdTable, IdTableWithHashBuckets
+from lodestar.lookup import IdTable
 
 IDS = [3, 1, 2]
 
 
 def trained():
-    """A table of which everything that can be saved says something."""
+    """Returns a table in which all saved state is non-trivial."""
     table = lodestar.EmbeddingVariable(
         2,
         embeddings_initializer="normal",
@@ -62,7 +62,7 @@ def is_there(handle):
 
 
 def handle_of(table):
-    """With which `is_there` can ask when the table is gone."""
+    """Returns a handle for `is_there`, to ask whether the table is deleted."""
     return table.resource_handle
 
 
@@ -247,10 +247,10 @@ def test_copies_of_id_tables():
     assert copied.lookup(keys).numpy().tolist() == [0, 1, 5, -7]
     del names, copied
     assert shallow.lookup(keys).numpy().tolist() == [0, 1, -7, 6]
-    buckets = IdTableWithHashBuckets(IdTable(["a", "b"]), 5)
+    buckets = IdTable(["a", "b"], num_oov_buckets=5)
     want = buckets.lookup(keys).numpy().tolist()
     copied, shallow = copy.deepcopy(buckets), copy.copy(buckets)
-    assert copied.table is not buckets.table
+    assert copied.resource_handle is not buckets.resource_handle
     del buckets
     assert copied.lookup(keys).numpy().tolist() == want
     del copied
@@ -288,7 +288,7 @@ def test_an_export_that_fails_leaves_the_tables(tmp_path, monkeypatch, error):
             raise error
         return make(**attrs)
 
-    # An export makes each table's op several times, for several ends.
+    # An export creates each table's op several times, for several purposes.
     monkeypatch.setattr(gen_ops, "lodestar_embedding_variable", fails)
     for calls in range(1, 100):
         left = calls
@@ -361,7 +361,7 @@ def test_an_embedding_made_in_a_traced_function_is_refused():
     def map_fn(x):
         return lodestar.EmbeddingVariable(2, name="inside").lookup(x)
 
-    message = "'inside' .* is made inside a tf.function, or a function of a"
+    message = "'inside' .* is made inside a tf.function or a dataset function"
     with pytest.raises(ValueError, match=message):
         tf.data.Dataset.range(3).map(map_fn)
     with pytest.raises(ValueError, match=message):
@@ -399,7 +399,7 @@ def test_tables_are_not_pickled():
     ):
         pickle.dumps(trained())
     with pytest.raises(TypeError, match="IdTable.*cannot be pickled"):
-        pickle.dumps({"names": IdTableWithHashBuckets(IdTable(["a"]), 3)})
+        pickle.dumps({"names": IdTable(["a"], num_oov_buckets=3)})
 
 
 WITH_NAMES = {

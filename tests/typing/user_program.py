@@ -1,4 +1,4 @@
-"""A user's program, as its checker of types sees it; nobody runs it."""
+"""A user's program for the type checker; it is never run."""
 
 from typing import Any, assert_type
 
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.data import Schema
-from lodestar.lookup import IdTable, IdTableWithHashBuckets
+from lodestar.lookup import IdTable
 from lodestar.snapshot.info import SnapshotInfo
 from lodestar.snapshot.saving import PendingSnapshot
 
@@ -46,8 +46,8 @@ def data(folder: str) -> None:
 
 
 def lookups() -> None:
-    table = IdTable.from_tensor(["a", "b"], 1)
-    assert_type(table, IdTable | IdTableWithHashBuckets)
+    table = IdTable.from_file("words.txt", 1)
+    assert_type(table, IdTable)
     table.lookup(np.array(["a"]))
     table.lookup(["a"], nam="x")  # type: ignore[call-arg]
 

@@ -69,7 +69,7 @@ def verify(
         A `Verification` with the largest differences.
 
     Raises:
-        MismatchError: Scores, or names, shapes or dtypes of outputs differ.
+        ValueError: Scores, or names, shapes or dtypes of outputs differ.
         ValueError: `atol` is negative or NaN, an output is unknown, `batch`
             does not fit the model or the export's signature, or the folder has
             an unknown signature or `features.json`.

@@ -26,14 +26,14 @@ TEXT = "1 1 2 0.5 -2 2 7 18446744073709551615\n1 0 2 3 0.1 0\n1 1 2 0 1 1 8\n"
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """The working directory of a test."""
+    """Returns the working directory of a test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def text(here):
-    """A MultiSlot file and its schema file."""
+    """Writes a MultiSlot file and its schema file."""
     (here / "in.txt").write_text(TEXT)
     SPEC.save("in.txt.schema.yaml")
     return here / "in.txt"
@@ -44,7 +44,7 @@ def run(command, code=0):
 
 
 def failure(capsys, command):
-    """The line that a command which fails says."""
+    """Returns the one line that a failing command prints."""
     capsys.readouterr()
     run(command, 2)
     said = capsys.readouterr()
@@ -77,7 +77,7 @@ def test_convert_and_inspect_csv(here, capsys):
         "o.txt: 4 samples; columns: 1 label, 2 dense, 2 sparse; "
         "o.txt.schema.yaml\n"
     )
-    assert said.err == ""  # no progress where stderr is no terminal
+    assert said.err == ""  # no progress if stderr is not a terminal
     run("inspect o.txt")
     assert capsys.readouterr().out.startswith("4 samples in 1 file\ncolumn")
 
@@ -170,7 +170,7 @@ def test_a_folder_of_files(text, here, capsys, to):
         assert (here / "back.txt").read_text() == TEXT[: TEXT.index("1 1 2 0 ")]
     assert failure(
         capsys, f"convert --to {to} --files 2 in.txt out"
-    ).startswith("out: cannot be written: it is there")
+    ).startswith("out: cannot be written: it exists")
 
 
 def test_key_types_of_both_sides(text, here):
@@ -255,7 +255,10 @@ def test_warnings_are_one_line(here, capsys):
 
 
 FAILURES = [
-    ("convert in.txt out", "out: which format? Give --to multislot|norm|raw"),
+    (
+        "convert in.txt out",
+        "out: the format is unknown. Pass --to multislot|norm|raw",
+    ),
     ("convert in.txt in.txt", "in.txt: is both input and output"),
     ("convert no.txt out.txt", "no.txt: No such file or directory"),
     (
@@ -268,7 +271,7 @@ FAILURES = [
     ("convert in.txt folder --to norm", "folder: cannot be written: it is a f"),
     (
         "convert other.txt out.txt",
-        "other.txt: which columns? Give a schema file (--schema); ",
+        "other.txt: the columns are unknown. Pass a schema file",
     ),
     ("convert --schema no in.txt out.txt", "no: No such file or directory"),
     (
@@ -285,11 +288,11 @@ FAILURES = [
     ),
     (
         "convert --files 9 in.txt o --to csv",
-        "o: 3 samples cannot be spread ove",
+        "o: 9 files need at least as many samples, got 3",
     ),
     (
         "convert --to parquet in.txt out",
-        "out: wanted a name that ends in .parqu",
+        "out: the name must end in .parquet",
     ),
     (
         "convert in.csv out.txt",
@@ -308,7 +311,7 @@ FAILURES = [
         "out.raw: sample 1: slot 'C' has 2 keys, wanted",
     ),
     ("inspect cut.txt --schema in.txt.schema.yaml", "cut.txt:1: "),
-    ("generate --samples 3 log", "wanted at least one file and one sample a f"),
+    ("generate --samples 3 log", "`num_files` must be at least 1 and"),
     (
         "generate --format norm --nnz 1 log",
         "--nnz is for raw, but the format is norm",
@@ -340,7 +343,7 @@ def test_slots_of_several_inputs_must_agree(text, here, capsys):
 
 
 def test_formats_are_recognised_by_their_bytes(here, capsys):
-    """Whatever the files are called."""
+    """The format does not depend on the file's name."""
     for check in ("sum", "none"):
         with NormWriter("file", SPEC, check=check) as writer:
             writer.write({"y": 1, "I": [1, 2], "C": [3]})
@@ -398,7 +401,7 @@ def test_unwritable_folder(text, here, capsys, monkeypatch):
 
 
 def process(command, **options):
-    # TensorFlow's log is as it is for a user who has set nothing.
+    # TensorFlow logs as it does for a user who has not changed its settings.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What `validate` finds."""
+"""Tests of `lodestar data validate`."""
 
 import json
 
@@ -20,7 +20,7 @@ GOOD = "1 1 1 0.5 2 7 8\n"
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """The working directory of a test."""
+    """Returns the working directory of a test."""
     monkeypatch.chdir(tmp_path)
     SPEC.save("schema.yaml")
     return tmp_path
@@ -129,7 +129,7 @@ def test_metadata_of_parquet(here, capsys):
     path.write_text(json.dumps(content))
     (here / "pq" / "schema.yaml").write_text((here / "schema.yaml").read_text())
     assert run(capsys, "pq") == [
-        "pq/_metadata.json: conts: column 1 of pq/a.parquet is 'I', wanted 'J'",
+        "pq/_metadata.json: conts: column 1 of pq/a.parquet must be 'J', got 'I'.",
         "pq/a.parquet: found 1 rows, expected 5 as in pq/_metadata.json",
         "1 good samples and 6 errors in 2 files",
     ]

@@ -1,4 +1,4 @@
-"""EmbeddingVariable(devices=...): the same table, with rows in several places."""
+"""EmbeddingVariable(devices=...): the same table, partitioned over devices."""
 
 import copy
 import functools
@@ -31,7 +31,7 @@ def table(count, dim=4, **options):
 
 
 def both(count, **options):
-    """A table without devices, and one with."""
+    """Returns a table without devices, and one with."""
     return table(None, **options), table(count, **options)
 
 
@@ -183,7 +183,7 @@ INNERS = {
 
 @keras.saving.register_keras_serializable(package="partitioned_test")
 class Replayed(keras.optimizers.Optimizer):
-    """No fused update knows it."""
+    """An optimizer without a fused update."""
 
     def build(self, variables):
         if self.built:
@@ -211,7 +211,7 @@ def test_updates_are_the_same(inner, graph, rng):
 
         def step(ids, t=t, dense=dense, optimizer=optimizer):
             with tf.GradientTape() as tape:
-                # Twice, so that slices of an id are several.
+                # Twice, so that an id has several slices.
                 rows = t.lookup(ids, combiner="sum") + t.lookup(
                     ids + 1, combiner="mean"
                 )
@@ -332,14 +332,14 @@ def test_admission_is_the_same(admission, rng):
     for name in ("rows", "pending", "admitted", "misses", "hits", "inserts"):
         assert a[name] == b[name], name
     assert (a["read_hits"], a["read_misses"]) == (2, 1)
-    # Each part is asked for distinct ids.
+    # Each part gets deduplicated ids.
     assert (b["read_hits"], b["read_misses"]) == (1, 1)
     assert (
         one.inspect([500, 99, 1234]).states
         == several.inspect([500, 99, 1234]).states
         == ["pending", "resident", "missing"]
     )
-    # What waits is saved, too.
+    # Ids awaiting admission are saved as well.
     restored = table(2, admission=admission)
     restored.import_all(several.export_all())
     assert restored.stats()["pending"] == b["pending"]
@@ -504,13 +504,13 @@ def test_a_full_table_loads_where_shares_are_smaller():
     assert 30 < len(kept) < 40
     for i, part in enumerate(several.parts):
         assert int(part.call(size_of)) <= [14, 13, 13][i]
-    # The oldest of each part go.
+    # The oldest rows of each part are evicted.
     lost = sorted(set(range(0, 120, 3)) - set(kept.tolist()))
     owners = id_hash.part_of_id(tf.range(0, 120, 3, tf.int64), 3)
     owners = dict(zip(range(0, 120, 3), owners.numpy().tolist()))
     for id_ in lost:
         assert all(id_ < k for k in kept if owners[k] == owners[id_])
-    # Exactly: back on none.
+    # Exact on a table without devices.
     one = table(None, eviction=lodestar.MaxRows(40))
     one.import_all(several.export_all())
     assert_same(several, one)
@@ -571,13 +571,15 @@ def test_config_names_the_devices():
 def test_what_devices_may_be():
     with pytest.raises(ValueError, match="`devices`='/CPU:0' is not a list"):
         lodestar.EmbeddingVariable(2, devices="/CPU:0")
-    with pytest.raises(ValueError, match="`devices` is empty"):
+    with pytest.raises(ValueError, match="`devices` must have at least one"):
         lodestar.EmbeddingVariable(2, devices=[])
-    with pytest.raises(ValueError, match=r"devices\[1\]`=3 is not the name"):
+    with pytest.raises(
+        ValueError, match=r"devices\[1\]`=3 is not a device name"
+    ):
         lodestar.EmbeddingVariable(2, devices=["/CPU:0", 3])
-    with pytest.raises(ValueError, match="is not there; there are .*CPU:0"):
+    with pytest.raises(ValueError, match="does not exist, only .*CPU:0"):
         lodestar.EmbeddingVariable(2, devices=["/job:ps/task:7"])
-    with pytest.raises(ValueError, match=r"'/GPU:0' is not there; there are"):
+    with pytest.raises(ValueError, match="'/GPU:0' does not exist, only"):
         lodestar.EmbeddingVariable(2, devices=["/GPU:0"])
 
     class Mine(lodestar.EmbeddingVariable):
@@ -588,7 +590,7 @@ def test_what_devices_may_be():
 
 
 def test_what_devices_cannot_hold():
-    with pytest.raises(NotImplementedError, match="use default_row='initial'"):
+    with pytest.raises(NotImplementedError, match="Use default_row='initial'"):
         table(2, default_row=lodestar.SharedRows(2))
 
 
@@ -608,7 +610,7 @@ def test_what_does_not_take_devices_says_so(tmp_path):
 def test_another_version_is_refused_by_name():
     with pytest.raises(
         tf.errors.FailedPreconditionError,
-        match="table 't' is to lie on /job:ps/task:1, which runs lodestar 0.9, "
+        match="table 't' needs /job:ps/task:1, which runs lodestar 0.9, "
         "but this process runs lodestar 1.0",
     ):
         devices_lib.check_version("t", "/job:ps/task:1", "0.9", "1.0")

@@ -1,4 +1,4 @@
-"""Tests of pooled lookups against a NumPy model, for all kinds of ids."""
+"""Compares pooled lookups with a NumPy model, for all kinds of ids."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def table(**options):
 
 
 def combine(rows, weights, combiner):
-    """One bag: rows `[L, D]`, weights `[L]`."""
+    """Combines one bag: rows `[L, D]`, weights `[L]`."""
     if len(rows) == 0:
         return np.zeros(3, np.float32)
     if combiner == "max":
@@ -202,7 +202,9 @@ def test_rank_three_sparse_pools_the_last_axis():
     ],
 )
 def test_weights_of_another_kind_are_refused(ids, weights):
-    with pytest.raises(ValueError, match="`weights` is a .*same layout"):
+    with pytest.raises(
+        ValueError, match="`weights` must have the layout of `ids`"
+    ):
         table().lookup(ids, combiner="sum", weights=weights)
 
 

@@ -1,4 +1,4 @@
-"""Exports of models with a schema: requests of what training files held."""
+"""Exports of models with a schema accept the values of training files."""
 
 import os
 import shutil
@@ -11,12 +11,8 @@ import tensorflow as tf
 import lodestar
 from lodestar.data import Column, Schema
 from lodestar.data.schema import as_schema
-from lodestar.export import (
-    MismatchError,
-    save,
-    save_plain,
-    verify,
-)
+from lodestar.export import save, save_plain, verify
+from lodestar.export.compare import MismatchError
 
 SCHEMA = Schema(
     [
@@ -62,7 +58,7 @@ IDS = {
 
 
 def scores(features):
-    """What a model gives for the inputs of the schema, by a table for each."""
+    """Returns a model's outputs for the schema's inputs, with a table for each."""
     parts = [
         lodestar.layers.DynamicEmbedding(4, combiner="sum")(
             features[name], features["w"] if name == "friend" else None
@@ -235,7 +231,7 @@ def test_folder_without_a_schema_is_named(tmp_path):
 
 
 class Own(keras.Model):
-    """A subclassed model that says what its schema is."""
+    """A subclassed model that declares its schema."""
 
     def __init__(self, schema):
         super().__init__()

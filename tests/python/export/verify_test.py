@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.export import MismatchError, verify
-from lodestar.export.compare import OutputDifference
+from lodestar.export import verify
+from lodestar.export.compare import MismatchError, OutputDifference
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def path(tmp_path, model):
 
 
 def own_export(path, function, spec, name="serving_default"):
-    """An export without features.json."""
+    """Writes an export without features.json."""
     module = tf.Module()
     module.serve = tf.function(function, input_signature=[{"x": spec}])
     module.of_signature = tf.function(

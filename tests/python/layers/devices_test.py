@@ -1,4 +1,4 @@
-"""Layers over tables whose rows lie on several devices."""
+"""Layers over tables that are partitioned over several devices."""
 
 import copy
 
@@ -142,9 +142,9 @@ def test_devices_belong_to_a_table():
     table = lodestar.EmbeddingVariable(2, devices=DEVICES)
     layer = lodestar.layers.DynamicEmbedding(table=table)
     assert layer.get_config()["table"]["config"]["devices"] is not None
-    with pytest.raises(ValueError, match="`devices` given beside `table`"):
+    with pytest.raises(ValueError, match="`devices` cannot be combined with"):
         lodestar.layers.DynamicEmbedding(table=table, devices=DEVICES)
-    with pytest.raises(ValueError, match="`devices` given beside `table`"):
+    with pytest.raises(ValueError, match="`devices` cannot be combined with"):
         lodestar.Feature(table, devices=DEVICES)
     embed = lodestar.layers.EmbeddingCollection(
         {"a": lodestar.Feature(output_dim=2, devices=DEVICES)}
@@ -176,7 +176,7 @@ def test_exports_say_what_to_do(tmp_path):
     ):
         with pytest.raises(NotImplementedError, match="made without `devices`"):
             export(model, tmp_path / "s")
-    # The way that the message names.
+    # The path that the message names.
     lodestar.snapshot.save(tmp_path / "n", model)
     plain = model_of()
     lodestar.snapshot.restore(tmp_path / "n", plain)

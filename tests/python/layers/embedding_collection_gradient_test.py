@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar._library import gen_ops
+from lodestar.optimizers.gradients import merge_duplicates
 
 Feature = lodestar.Feature
 COMBINERS = ("sum", "mean", "sqrtn")
@@ -24,14 +25,14 @@ def collection(**features):
 
 
 def by_id(slices):
-    """Id -> row of an IndexedSlices, which names no id twice."""
+    """Returns {id: row} of an IndexedSlices, which has unique ids."""
     ids = slices.indices.numpy().tolist()
     assert len(set(ids)) == len(ids)
     return dict(zip(ids, slices.values.numpy(), strict=True))
 
 
 def summed_by_id(slices):
-    """Id -> sum of the rows of an IndexedSlices, where it is not zeros."""
+    """Returns {id: sum of its rows} of an IndexedSlices, without zeros."""
     rows = {}
     for i, row in zip(slices.indices.numpy().tolist(), slices.values.numpy()):
         rows[i] = rows.get(i, 0) + row
@@ -99,9 +100,7 @@ def test_gradients_of_rows_and_weights(combiner, kind, training, graph):
 
     slices, got = gradients(together)
     both, want = gradients(one_by_one)
-    assert_same(
-        by_id(slices), by_id(lodestar.optimizers.merge_duplicates(both))
-    )
+    assert_same(by_id(slices), by_id(merge_duplicates(both)))
     np.testing.assert_allclose(got, want, 1e-4, 1e-5)
     assert slices.dense_shape.dtype == tf.int32
 
@@ -138,7 +137,7 @@ def test_a_feature_twice_in_a_bag_sums_in_one_row():
 
 @pytest.fixture
 def simple():
-    """A layer of two tables, their hooks, a loss and its gradients by id."""
+    """Returns a layer of two tables, their hooks, a loss and its gradients by id."""
     t, u = table(name="t"), table(2, name="u")
     layer = collection(
         a=Feature(t, combiner="max"),

@@ -1,4 +1,4 @@
-"""Tests of EmbeddingCollection: equal to its features one by one, but fused."""
+"""Tests of EmbeddingCollection: equal to separate features, but fused."""
 
 import collections
 
@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
+from lodestar.optimizers.gradients import merge_duplicates
 
 Collection = lodestar.layers.EmbeddingCollection
 Feature = lodestar.Feature
@@ -149,9 +150,7 @@ def test_gradients_equal_one_layer_a_feature():
                 ]
             )
         gradients = tape.gradient(loss, [two, three])
-        slices.append(
-            [lodestar.optimizers.merge_duplicates(g) for g in gradients]
-        )
+        slices.append([merge_duplicates(g) for g in gradients])
     for a, b in zip(*slices, strict=True):
         order, other = np.argsort(a.indices), np.argsort(b.indices)
         np.testing.assert_array_equal(
@@ -198,7 +197,7 @@ def test_max_length_never_cuts_the_batch():
     model = keras.Model(symbol, layer({"x": symbol})["x"])
     assert model.output_shape == (None, 2)
     np.testing.assert_array_equal(model(x), rows)
-    with pytest.raises(ValueError, match="feature 'x': .* of a known rank"):
+    with pytest.raises(ValueError, match="Feature 'x': .* of known rank"):
         tf.function(layer).get_concrete_function(
             {"x": tf.TensorSpec(None, tf.int64)}
         )
@@ -392,7 +391,7 @@ def test_admission_and_cap():
     x = {"a": ragged([[1, 2]]), "b": np.array([1, 1]), "c": np.array([5, 6, 7])}
     rows = layer(x, training=True)
     assert int(strict.size()) == 0 and not rows["b"].numpy().any()
-    # The id that found no room reads as missing and gets no row.
+    # The id that found no room reads the default row and gets no row.
     assert int(capped.size()) == 2 and rows["c"].numpy().all()
     strict.set_step(1)
     rows = layer({**x, "a": ragged([[1]])}, training=True)
@@ -426,7 +425,8 @@ def test_shared_rows_for_ids_that_wait():
     x = np.array([[1, 2]])
     before = model.predict(x, verbose=0)  # sum of two and mean of two
     model.fit(x, before - 1, verbose=0)
-    # d loss / d output is 1: two ids by the sum, half of two by the mean.
+    # d loss / d output is 1: for two ids of the sum, and half for two of the
+    # mean.
     assert int(table.size()) == 0
     want = before - 3 * 0.1 * 3
     np.testing.assert_allclose(model.predict(x, verbose=0), want, 1e-5)
@@ -465,7 +465,8 @@ def test_a_table_shared_with_another_layer_and_collection():
     )
     two.insert_or_assign([1, 2], [[1.0, 1.0], [3.0, 3.0]])
     model.fit(np.array([[1, 2]]), np.array([[8.0, 8.0]]), verbose=0)
-    # y = 4 + 3 + 2 = 9, d loss / d y = 1: sum and mean reach both, max id 2.
+    # y = 4 + 3 + 2 = 9, d loss / d y = 1: sum and mean reach both ids, max id
+    # 2.
     np.testing.assert_allclose(
         two.lookup([1, 2]), [[-0.5, -0.5], [0.5, 0.5]], 1e-6
     )
@@ -563,32 +564,32 @@ def test_errors():
     w = ragged([[1.0]], tf.float32)
     with pytest.raises(ValueError, match=r"no ids for the features \['y'\]"):
         layer({"x": x["x"]})
-    with pytest.raises(ValueError, match="`weights` names 'z'"):
+    with pytest.raises(ValueError, match="unknown feature 'z'"):
         layer(x, weights={"z": w})
-    with pytest.raises(ValueError, match="given for 'x' with combiner='max'"):
+    with pytest.raises(ValueError, match="combiner of feature 'x' .*'max'"):
         layer(x, weights={"x": w})
-    with pytest.raises(ValueError, match="`features` is empty"):
+    with pytest.raises(ValueError, match="`features` must not be empty"):
         Collection({})
-    with pytest.raises(ValueError, match="`features` is a list, wanted a dict"):
+    with pytest.raises(ValueError, match="`features` must be a dict .* list"):
         Collection([Feature(two, combiner="mean")])
-    with pytest.raises(ValueError, match="the name 1, a int; wanted text"):
+    with pytest.raises(ValueError, match="must be strings, got 1, a int"):
         Collection({1: Feature(two, combiner="mean")})
-    with pytest.raises(ValueError, match="`inputs` is a .*Tensor, wanted a di"):
+    with pytest.raises(ValueError, match="`inputs` must be a dict .*Tensor"):
         layer(np.ones((1, 1), int))
-    with pytest.raises(ValueError, match="`weights` is a .*Tensor, wanted a d"):
+    with pytest.raises(ValueError, match="`weights` must be a dict .*Tensor"):
         layer(x, weights=np.ones((1, 1)))
-    with pytest.raises(ValueError, match=r"`features\['x'\]` is a str"):
+    with pytest.raises(ValueError, match=r"`features\['x'\]` must be .* a str"):
         Collection({"x": "mean"})
     with pytest.raises(ValueError, match=r"`inputs\['x'\]` has dtype float32"):
         layer({"x": keras.Input((3,)), "y": keras.Input((3,), dtype="int64")})
-    with pytest.raises(ValueError, match="the ids of 'x' are sparse"):
+    with pytest.raises(ValueError, match="The ids of feature 'x' are sparse"):
         Collection({"x": Feature(two, combiner=None)})(
             {"x": x["x"].to_sparse()}
         )
     sums = Collection({"x": Feature(two, combiner="sum")})
-    with pytest.raises(ValueError, match="feature 'x': `weights` is a"):
+    with pytest.raises(ValueError, match="Feature 'x': `weights` is a"):
         sums({"x": x["x"]}, weights={"x": np.ones((1, 1), np.float32)})
-    with pytest.raises(ValueError, match="feature 'x': `weights` is a"):
+    with pytest.raises(ValueError, match="Feature 'x': `weights` is a"):
         sums({"x": np.ones((1, 2), int)}, weights={"x": np.ones((2, 1))})
     with pytest.raises(ValueError, match=r"`inputs\['x'\]` has dtype float64"):
         sums({"x": np.ones((1, 2))})
@@ -601,7 +602,7 @@ def test_errors():
         tf.function(sums)({"x": tf.constant(["a", "b"])})
     with pytest.raises(ValueError, match=batch.replace("2", "None")):
         sums({"x": keras.Input((), dtype="int64")})
-    with pytest.raises(ValueError, match="`table` is a int"):
+    with pytest.raises(ValueError, match="`table` must be .* a int"):
         Feature(3, combiner="mean")
     for length in (0, 2.5, True, "a"):
         with pytest.raises(ValueError, match=f"`max_length`={length!r} is not"):
@@ -652,6 +653,6 @@ def test_errors_known_only_when_the_op_runs():
         tf.errors.InvalidArgumentError, match="feature 'x': `ids` is a scalar"
     ):
         call(tf.constant(1, tf.int64))
-    # Nothing of a call that fails is done.
+    # A call that fails has no effect.
     assert int(two.size()) == 0
     assert layer.stats()["y"]["ids"] == 0

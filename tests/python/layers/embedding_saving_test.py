@@ -1,6 +1,6 @@
-"""Saving and resuming: checkpoints, .keras, weights, in fresh processes too.
+"""Saving and resuming by checkpoints, .keras and weights, in fresh processes too.
 
-A resumed model must go on bitwise as the one that was never stopped.
+A resumed model must continue bitwise like one that was not interrupted.
 """
 
 import copy
@@ -270,8 +270,8 @@ def test_own_weights_that_were_not_saved_or_differ():
     layer.save_own_variables(store)
     other = Scaled(4)
     del store["own_weight_1"]
-    with pytest.raises(ValueError, match="own of shapes .*, but those saved"):
+    with pytest.raises(ValueError, match="must have shapes .*, got"):
         other.load_own_variables(store)
     del store["own_weight_0"]
-    with pytest.warns(UserWarning, match="has 2 weights of its own, but none"):
+    with pytest.warns(UserWarning, match="so its 2 other weights"):
         other.load_own_variables(store)

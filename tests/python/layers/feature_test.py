@@ -1,4 +1,4 @@
-"""Tests of features: tables of their own, optimizers, what is refused."""
+"""Tests of features: their own tables, optimizers, and errors."""
 
 import keras
 import numpy as np
@@ -39,7 +39,7 @@ def test_features_make_their_tables():
     assert shapes == {"user": (2, 4), "item": (2, 1, 6), "tags": (2, 3)}
     np.testing.assert_array_equal(rows["tags"], [[2, 2, 2], [0, 0, 0]])
     assert layer.features["tags"].table is layer.tables[2]
-    # The same names, so the same first values, wherever they are made again.
+    # The same names, so the same initial values wherever they are created.
     again = Collection({"user": 4, "item": 6})
     np.testing.assert_array_equal(
         again({"user": x["user"], "item": x["item"]}, training=True)["item"],
@@ -55,11 +55,11 @@ def test_a_described_feature_gives_each_name_a_table():
     layer = Collection({"a": feature, "b": feature})
     assert [t.name for t in layer.tables] == ["a", "b"]
     assert feature.table is None and feature.output_dim == 2
-    with pytest.raises(ValueError, match="has no table yet: the collection"):
-        lodestar.warm_start.from_arrays(feature, [1], np.ones((1, 2)))
+    with pytest.raises(ValueError, match="has no table yet. Use the feature"):
+        lodestar.warm_start.from_embedding(feature, np.ones((1, 2)), [1])
     assert (
-        lodestar.warm_start.from_arrays(
-            layer.features["a"], [1], np.ones((1, 2))
+        lodestar.warm_start.from_embedding(
+            layer.features["a"], np.ones((1, 2)), [1]
         )
         == 1
     )
@@ -123,7 +123,7 @@ def test_bad_features():
     ):
         Feature(output_dim=2.5)
     for options in ({"optimizer": "sgd"}, {"embeddings_initializer": "ones"}):
-        with pytest.raises(ValueError, match="given beside `table`; they bel"):
+        with pytest.raises(ValueError, match="cannot be combined with `table`"):
             Feature(two, **options)
     with pytest.raises(ValueError, match=r"`features\['x'\]`=16.0 is not a 64"):
         Collection({"x": 16.0})

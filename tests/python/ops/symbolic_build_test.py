@@ -1,8 +1,8 @@
-"""Subclassed models around our layers, built from shapes and loaded from files.
+"""Subclassed models around Lodestar's layers, built from shapes, then loaded.
 
 Keras builds such a model before it loads the weights, by running `call` on
-dense float32 placeholders. A layer that raises there leaves the Dense layer
-after it unbuilt, which then starts with new weights.
+dense float32 placeholders. If a layer raises there, the Dense layer after it is
+not built, and starts with new weights.
 """
 
 import keras
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import layers, sequence
-from lodestar.lookup import IdTable, IdTableWithHashBuckets
+from lodestar.lookup import IdTable
 
 WORDS = tf.constant([["a", "b"], ["strange", "b"]])
 RAGGED_WORDS = tf.ragged.constant([["a"], ["b", "strange"], []])
@@ -37,7 +37,7 @@ class Words(keras.Model):
         return self.dense(found)
 
     def get_config(self):
-        # Without the vocabulary, which is saved as weights are.
+        # Without the vocabulary, which is saved like weights.
         return {"lookup": self.lookup.get_config()}
 
     @classmethod
@@ -46,7 +46,7 @@ class Words(keras.Model):
 
 
 class Sequences(keras.Model):
-    """Ragged ids through ops on sequences, and a Dense layer after them."""
+    """Ragged ids, sequence ops, and a Dense layer after them."""
 
     def __init__(self, kind):
         super().__init__()
@@ -81,15 +81,15 @@ class Sequences(keras.Model):
 
 
 class Tables(keras.Model):
-    """Id tables and hashes outside of layers of ours."""
+    """Id tables and hashes outside Lodestar's layers."""
 
     def __init__(self):
         super().__init__()
-        self.table = IdTableWithHashBuckets(IdTable(["a", "b"]), 3)
+        self.table = IdTable(["a", "b"], num_oov_buckets=3)
         self.dense = keras.layers.Dense(2)
 
     def call(self, words):
-        ids = self.table.lookup(words) + self.table.table.lookup(words)
+        ids = self.table.lookup(words) + self.table.lookup(words, -1)
         ids += lodestar.hash_ids(words) % 7
         return self.dense(tf.cast(ids, tf.float32))
 
@@ -211,8 +211,8 @@ def test_floats_are_refused_when_a_traced_function_runs():
     table = IdTable(["a", "b"])
     for lookup in (
         table.lookup,
-        IdTableWithHashBuckets(table, 2).lookup,
-        IdTableWithHashBuckets(IdTable([1, 2]), 2, key_dtype="int32").lookup,
+        IdTable(["a", "b"], num_oov_buckets=2).lookup,
+        IdTable([1, 2], num_oov_buckets=2).lookup,
         lodestar.hash_ids,
     ):
         function = tf.function(lookup)

@@ -1,4 +1,4 @@
-"""Lines of MultiSlot text in tensors, against MultiSlotDataset on files."""
+"""Compares parsing lines in tensors with MultiSlotDataset on files."""
 
 import gzip
 
@@ -31,7 +31,7 @@ LINES = [
 
 
 def flat(element):
-    """The tensors of an element, ragged ones as two."""
+    """Returns the tensors of an element; a ragged tensor becomes two."""
     return [
         np.asarray(part)
         for part in tf.nest.flatten(element, expand_composites=True)
@@ -282,9 +282,9 @@ def test_an_error_of_a_generated_dataset_names_the_line(sources):
 
 
 def test_bad_options_of_a_generated_dataset(sources):
-    with pytest.raises(ValueError, match="a Clicks made with `schema`"):
+    with pytest.raises(ValueError, match="a Clicks created with `schema`"):
         Clicks().dataset(sources, 4)
-    with pytest.raises(ValueError, match="`on_error` is no option here"):
+    with pytest.raises(ValueError, match="`on_error` is not an option here"):
         Clicks(schema=GENERATED).dataset(sources, 4, on_error="skip")
     with pytest.raises(ValueError, match="`files` is empty"):
         Clicks(schema=GENERATED).dataset([], 4)

@@ -62,9 +62,9 @@ def test_indexed_slices_and_back():
     )
     bare = tf.IndexedSlices(slices.values, slices.indices)
     assert SelectedRows.from_indexed_slices(bare, 7).height.numpy() == 7
-    with pytest.raises(ValueError, match="has no `dense_shape`; give the"):
+    with pytest.raises(ValueError, match="has no `dense_shape`. Pass"):
         SelectedRows.from_indexed_slices(bare)
-    with pytest.raises(TypeError, match="must be IndexedSlices, found"):
+    with pytest.raises(TypeError, match="must be tf.IndexedSlices, got"):
         SelectedRows.from_indexed_slices(slices.values)
 
 
@@ -216,7 +216,7 @@ def test_concat_means_the_sum(rng):
 def test_what_concat_refuses():
     x = SelectedRows([0], [[1.0, 2.0]], 9)
     concat = SelectedRows.concat
-    with pytest.raises(ValueError, match="`tensors` is empty"):
+    with pytest.raises(ValueError, match="`tensors` must not be empty"):
         concat([])
     with pytest.raises(TypeError, match=r"`tensors\[1\]` must be SelectedRows"):
         concat([x, x.values])
@@ -273,7 +273,7 @@ def test_rows_are_added_to_what_is_dense(kind, dtype, wrap, rng):
 
 
 def test_many_small_16_bit_values_are_added():
-    # One after another in float16 they end at 2048.
+    # Added one by one in float16, the sum would stop at 2048.
     x = SelectedRows(np.zeros(4096, int), tf.ones([4096], tf.float16), 1)
     assert x.add_to(tf.zeros([1], tf.float16)).numpy() == [4096]
     assert x.add_to(tf.Variable([0.0], dtype=tf.float16)).numpy() == [4096]

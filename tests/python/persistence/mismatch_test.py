@@ -1,4 +1,4 @@
-"""Tests of saved state that does not fit: an error or a warning names both."""
+"""Tests of saved state that does not match: messages name both sides."""
 
 import h5py
 import keras
@@ -104,7 +104,7 @@ def test_checkpoint_of_another_optimizer(trained_before, tmp_path):
         before = state(other)
         train(other, optimizer)
     if not trained_before:
-        # The lookup of the step was a sighting; the update was none.
+        # The step's lookup counted an occurrence; its update did not.
         for name in ("rows", "optimizer_slots", "counters"):
             np.testing.assert_array_equal(state(other)[name], before[name])
     else:
@@ -228,7 +228,7 @@ def embedding(size=2, dim=2, **options):
 
 
 class Pick(keras.layers.Layer):
-    """A collection as a layer of one output."""
+    """A collection as a layer with one output."""
 
     def __init__(self, dims, **options):
         super().__init__()
@@ -356,7 +356,7 @@ def test_waiting_gradients_without_a_place_are_named(tmp_path):
     first.train_on_batch(X, Y)
     path = saved_weights(tmp_path, first)
     for second, message in (
-        (accumulating(None), "keeps them for 0 tables.*kept them for 1"),
+        (accumulating(None), "has them for 0 tables.*saved optimizer for 1"),
         (accumulating(3), None),
     ):
         if message is None:
@@ -371,9 +371,9 @@ def test_waiting_gradients_without_a_place_are_named(tmp_path):
 @pytest.mark.parametrize(
     "saved, other, message",
     [
-        (["a"], [1], "string keys, but other .* `vocabulary_dtype` is int64"),
-        ([1], ["a"], "int64 keys, but other .* `vocabulary_dtype` is string"),
-        (None, ["a"], "vocabulary is empty, but other has one of 1 keys"),
+        (["a"], [1], "string keys, but .* of other is int64"),
+        ([1], ["a"], "int64 keys, but .* of other is string"),
+        (None, ["a"], "vocabulary is empty, but other already has 1 keys"),
     ],
 )
 def test_vocabularies(saved, other, message, tmp_path):

@@ -1,6 +1,6 @@
-"""Tests of Keras's ways that carry `model.weights` alone: they are refused.
+"""Tests of Keras's tools that handle `model.weights` alone.
 
-And of those beside them that must go on working.
+They are refused; related tools must still work.
 """
 
 import keras
@@ -87,9 +87,9 @@ def test_table_held_by_a_model_itself():
 
     model = Direct()
     model(X)
-    with pytest.raises(RuntimeError, match="stands for the rows"):
+    with pytest.raises(RuntimeError, match="represents the rows"):
         model.get_weights()
-    with pytest.raises(RuntimeError, match="stands for the rows"):
+    with pytest.raises(RuntimeError, match="represents the rows"):
         model.set_weights([np.zeros((24, 2), np.float32)])
     with pytest.raises(ValueError, match="is not compatible"):
         model.set_weights([np.zeros((0, 2), np.float32)])
@@ -110,7 +110,7 @@ def test_legacy_h5_file_of_a_layer_with_a_table(tmp_path):
         model.save(tmp_path / "m.h5")
 
 
-# What must go on working.
+# Tools that must still work.
 
 
 def test_dense_layers():
@@ -168,7 +168,7 @@ def test_backup_and_restore_goes_on_after_an_interruption(tmp_path):
 
 
 def test_average_weights_callback_says_that_there_are_none():
-    """Averages of tables are refused by the wrapper and before any swap."""
+    """The wrapper refuses averages of tables before it swaps anything."""
     model = functional(use_ema=True)
     with pytest.raises(NotImplementedError, match="use_ema"):
         model.fit(X, Y, verbose=0)

@@ -1,4 +1,4 @@
-"""Which tables a call is given, and by which names."""
+"""Which tables a call gets, and under which names."""
 
 import keras
 import pytest
@@ -53,9 +53,7 @@ def test_those_of_a_model_once_each():
 def test_those_of_a_module():
     module = tf.Module()
     module.parts = [lodestar.EmbeddingVariable(2, name="t")]
-    module.keys = lodestar.lookup.IdTableWithHashBuckets(
-        lodestar.lookup.IdTable(["k"], name="keys"), 2
-    )
+    module.keys = lodestar.lookup.IdTable(["k"], num_oov_buckets=2, name="keys")
     assert names(module) == (["t"], ["keys"])
 
 
