@@ -1,6 +1,6 @@
 """Replaces the sequence ops of `lodestar.ops` by functions of equal names.
 
-Results are equal bit for bit unless a docstring says otherwise.
+Results are equal bit for bit unless noted otherwise.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,10 +10,7 @@ import tensorflow as tf
 
 from lodestar._checks import after
 from lodestar.export.plain import segments
-from lodestar.ops import (
-    lod_ops,
-    sequence_ops,
-)
+from lodestar.ops import lod_ops, sequence_ops
 
 
 def functions() -> dict[Callable[..., Any], Callable[..., Any]]:
@@ -194,7 +191,7 @@ def sequence_softmax(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
 
 
 def sequence_reverse(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
-    """Replaces `sequence_reverse_ops.sequence_reverse`."""
+    """Replaces `sequence_ops.sequence_reverse`."""
     row_splits, sequences, _ = _rows(values, row_splits)
     begins = tf.gather(row_splits, sequences)
     ends = tf.gather(row_splits, sequences + 1)
@@ -209,7 +206,7 @@ def sequence_context(
     start: int,
     size: int,
 ) -> tf.Tensor:
-    """Replaces `sequence_context_ops.sequence_context`."""
+    """Replaces `sequence_ops.sequence_context`."""
     row_splits, sequences, _ = _rows(values, row_splits)
     begins = tf.gather(row_splits, sequences)[:, tf.newaxis]
     ends = tf.gather(row_splits, sequences + 1)[:, tf.newaxis]
@@ -224,7 +221,7 @@ def sequence_context(
 def sequence_expand(
     values: tf.Tensor, row_splits: tf.Tensor, ref_splits: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Replaces `sequence_expand_ops.sequence_expand`."""
+    """Replaces `sequence_ops.sequence_expand`."""
     row_splits, _, count = _rows(values, row_splits)
     ref_splits = segments.checked(ref_splits, ref_splits[-1], "repetitions")
     units = tf.size(ref_splits, tf.int64) - 1
@@ -247,7 +244,7 @@ def sequence_expand(
 
 
 def sequence_expand_as(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
-    """Replaces `sequence_expand_ops.sequence_expand_as`."""
+    """Replaces `sequence_ops.sequence_expand_as`."""
     size = tf.shape(values, tf.int64)[0]
     row_splits = segments.checked(row_splits, row_splits[-1], "rows")
     check = tf.debugging.Assert(
