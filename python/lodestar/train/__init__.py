@@ -1,4 +1,4 @@
-"""Training with snapshots, by threads that share a model, and on many machines."""
+"""Training with snapshots, by threads, and on several machines."""
 
 from lodestar.train.fit import evaluate, fit
 from lodestar.train.predict import predict

@@ -450,7 +450,7 @@ def test_a_process_that_is_killed_leaves_the_others_as_they_were(
             workers=(2, 1),
             timeout=1.0,
         )
-        with pytest.raises(TimeoutError, match="-sent-0; no sample was exch"):
+        with pytest.raises(TimeoutError, match="-sent-0. No samples were exch"):
             future.result()
     check_unchanged([memory], (2000, 3000))
 
