@@ -308,7 +308,7 @@ FAILURES = [
     ),
     (
         "convert in.txt out.raw",
-        "out.raw: sample 1: slot 'C' has 2 keys, wanted",
+        "out.raw: sample 1: slot 'C' must have 1 keys, got",
     ),
     ("inspect cut.txt --schema in.txt.schema.yaml", "cut.txt:1: "),
     ("generate --samples 3 log", "`num_files` must be at least 1 and"),

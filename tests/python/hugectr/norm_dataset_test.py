@@ -338,11 +338,11 @@ def test_skipping_goes_on_with_the_next_file(tmp_path):
         ({"files": []}, "`files` is empty"),
         (
             {"schema": [Column.sparse("w", dtype="float")]},
-            "slot 'w' holds floats, wanted keys",
+            "slot 'w' must have keys, got floats",
         ),
         (
             {"schema": [Column.dense("I", (-1, 2))]},
-            r"slot 'I' has the shape \[-1, 2\], wanted a fixed number",
+            r"slot 'I' must have a fixed .* shape \[-1, 2\]",
         ),
     ],
 )

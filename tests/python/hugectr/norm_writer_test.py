@@ -226,7 +226,8 @@ def test_a_record_too_long_is_named(tmp_path, monkeypatch):
         monkeypatch.setattr(norm_writer, "_MAX_RECORD", len(payload))
         writer.write(SAMPLE)
         with pytest.raises(
-            ValueError, match="file: sample 3: has 36 bytes, wanted at most 32"
+            ValueError,
+            match="file: sample 3: must have at most 32 bytes, got 36",
         ):
             writer.write({**SAMPLE, "a": [7, 8]})
         assert writer.num_samples == 2
@@ -257,12 +258,12 @@ def test_an_error_leaves_nothing_and_keeps_the_older_file(tmp_path):
         (
             [Column.sparse("w", dtype="float")],
             {},
-            "file: slot 'w' holds floats, wanted keys",
+            "file: slot 'w' must have keys, got floats",
         ),
         (
             [Column.dense("d", (-1, 2))],
             {},
-            r"file: slot 'd' has the shape \[-1, 2\], wanted a fixed number",
+            r"file: slot 'd' must have a fixed .* shape \[-1, 2\]",
         ),
     ],
 )

@@ -162,7 +162,7 @@ def test_two_writers_of_a_directory(tmp_path):
 
 
 def test_metadata_that_changes_meanwhile(tmp_path):
-    with pytest.raises(ValueError, match="is for other columns"):
+    with pytest.raises(ValueError, match="lists other columns"):
         with ParquetWriter(
             tmp_path / "a.parquet", [Column.sparse("C")]
         ) as late:
@@ -199,7 +199,7 @@ def test_metadata_for_other_columns_is_left_alone(tmp_path):
         writer.write({"C": [1]})
     before = (tmp_path / "_metadata.json").read_bytes()
     with pytest.raises(
-        ValueError, match="for other columns .*cats 0 C, expected"
+        ValueError, match="lists other columns .*cats 0 C, expected"
     ):
         ParquetWriter(tmp_path, [Column.sparse("D")])
     assert (tmp_path / "_metadata.json").read_bytes() == before
