@@ -22,7 +22,7 @@ from lodestar.snapshot.found_tables import tables_in
 from lodestar.snapshot.info import versions
 from lodestar.snapshot.manifest import check_metadata
 from lodestar.snapshot.model import restore, restore_values, save
-from lodestar.snapshot.restoring import RestoreReport, load_dense
+from lodestar.snapshot.restoring import RestoreReport
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.together import Together
 
@@ -212,11 +212,7 @@ class Snapshot(keras.callbacks.Callback):
         place = {name: report.metadata.get(name) for name in _START}
         known = all(type(place[name]) is int for name in ("epoch", "batch"))
         self._place = place if known else None
-
-        def read_moment() -> None:
-            self._moment = load_dense(self._folder.path, report.version)
-
-        _together(model).agree(read_moment)
+        self._moment = report.dense
         self.newest = report.version
         self._fresh = self._stopped = False
         return report

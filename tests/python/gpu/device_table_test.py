@@ -365,9 +365,9 @@ def test_a_device_around_says_where_rows_lie(rng):
 def test_what_a_gpu_does_not_have_is_said():
     with pytest.raises(tf.errors.UnimplementedError, match="an admission"):
         table(["/GPU:0"], admission=lodestar.MinCount(2))
-    with pytest.raises(ValueError, match=r"'/GPU:7' is not there; there are"):
+    with pytest.raises(ValueError, match=r"'/GPU:7' does not exist, only"):
         table(["/GPU:7"])
-    with pytest.raises(ValueError, match="is no CPU or GPU"):
+    with pytest.raises(ValueError, match="is not a CPU or GPU"):
         table(["/TPU:0"])
 
 

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
+from lodestar.optimizers.gradients import merge_duplicates
 
 Collection = lodestar.layers.EmbeddingCollection
 Feature = lodestar.Feature
@@ -149,9 +150,7 @@ def test_gradients_equal_one_layer_a_feature():
                 ]
             )
         gradients = tape.gradient(loss, [two, three])
-        slices.append(
-            [lodestar.optimizers.merge_duplicates(g) for g in gradients]
-        )
+        slices.append([merge_duplicates(g) for g in gradients])
     for a, b in zip(*slices, strict=True):
         order, other = np.argsort(a.indices), np.argsort(b.indices)
         np.testing.assert_array_equal(

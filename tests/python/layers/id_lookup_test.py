@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from lodestar.layers import IdLookup
-from lodestar.lookup import IdTable, IdTableWithHashBuckets
+from lodestar.lookup import IdTable
 
 WORDS = ["a", "b", "c", "d"]
 
@@ -77,7 +77,7 @@ def test_no_oov_index():
 def test_unknown_keys_come_first_here_and_last_in_the_table():
     keys = tf.constant(["a", "b", "nobody"])
     assert IdLookup(["a", "b"])(keys).numpy().tolist() == [1, 2, 0]
-    table = IdTableWithHashBuckets(IdTable(["a", "b"]), 1)
+    table = IdTable(["a", "b"], num_oov_buckets=1)
     assert table.lookup(keys).numpy().tolist() == [0, 1, 2]
 
 
