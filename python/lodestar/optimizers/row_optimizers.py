@@ -313,7 +313,8 @@ def check_supported(
             f"{_describe(optimizer)} has gradient_accumulation_steps={steps} "
             f"and {clipping[0]}={getattr(optimizer, clipping[0])}, but tables "
             "accumulate gradients only without clipping. Use a larger batch "
-            "instead of accumulation."
+            "instead of accumulation, or clip each gradient yourself with "
+            "lodestar.optimizers.clip_by_global_norm."
         )
 
 

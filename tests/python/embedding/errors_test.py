@@ -225,7 +225,7 @@ CALLS = {
         lambda t: lodestar.optimizers.SGD().apply(
             [tf.IndexedSlices(tf.ones((1, 2)), [1.5])], [t]
         ),
-        "`indices` of dtype float32, wanted integer ids",
+        "integer `indices`, got float32",
     ),
     "dim as text": (
         lambda _: lodestar.EmbeddingVariable("a"),

@@ -158,7 +158,7 @@ def test_gzip_other_schemes_and_file_lists(tmp_path):
     write_list(RAM + "list.txt", [packed, RAM + "file"])
     for files in ([packed, RAM + "file"], RAM + "list.txt"):
         check(NormDataset(files, SPEC, 16), 2 * samples(0, 20))
-    with pytest.raises(ValueError, match="list.txt:2: there is no file"):
+    with pytest.raises(ValueError, match="list.txt:2: the file"):
         tf.io.gfile.rename(RAM + "file", RAM + "other")
         write_list(tmp_path / "list.txt", [RAM + "file"])
         NormDataset(tmp_path / "list.txt", SPEC, 16)
