@@ -11,12 +11,7 @@ PATH = "{path}"  # in the words of an `open_command`
 def command_words(
     option: str, command: Sequence[StrPath] | None
 ) -> list[bytes]:
-    """The words of a command, none of None; raises ValueError if it is none.
-
-    Args:
-        option: Its name, for errors.
-        command: The words.
-    """
+    """Returns the words of a command, none for None; checks that it is a list."""
     if command is None:
         return []
     if not isinstance(command, (list, tuple)) or not all(

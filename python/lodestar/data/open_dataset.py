@@ -259,12 +259,7 @@ class _Files:
         return _finished(opened, read, self.split, self.verbose)
 
     def pieces(self, paths: list[str], schema: Schema) -> list[Piece]:
-        """Returns the files, each to be opened by itself.
-
-        Args:
-            paths: Paths of the files.
-            schema: Schema of the dataset of all of them.
-        """
+        """Returns the files as pieces, each opened separately."""
         # The schema has what these options say.
         arrow = dataclasses.replace(
             self.arrow,

@@ -168,15 +168,10 @@ class ReadOptions:
 def options_of(
     reader: Callable[..., Any], batch_size: int, options: Mapping[str, Any]
 ) -> ReadOptions:
-    """Returns the reading options among the arguments of a reader.
-
-    Args:
-        reader: The function or class that accepts the options.
-        batch_size: Number of examples per batch.
-        options: Keyword arguments that are not parameters of `reader`.
+    """Returns the reading options in `options`, which `reader` does not have.
 
     Raises:
-        TypeError: `reader` has no such option.
+        TypeError: There is no such option.
         ValueError: An option is out of range.
     """
     known = [field.name for field in dataclasses.fields(ReadOptions)]
@@ -212,16 +207,9 @@ def record_dataset(
 ) -> tf.data.Dataset:
     """Returns the dataset of a format whose op reads files of records.
 
-    Args:
-        op: The op; called with `ReadOptions.op_arguments`.
-        files: One path or several, or a `SharedFileList`.
-        spec: The schema of the files.
-        options: The options.
-        fields: The leading fields of records; see SchemaLayout.
-
-    Raises:
-        ValueError: `files` is empty, or an option does not apply to a
-            `SharedFileList`.
+    The op is called with `ReadOptions.op_arguments`. `fields` are the leading fields
+    of records; see SchemaLayout. Raises ValueError if `files` is empty, or an option
+    does not apply to a `SharedFileList`.
     """
     layout = options.layout(spec, fields)
     num_shards, shard_index = 1, 0

@@ -39,15 +39,9 @@ class SampleWriter(abc.ABC):
         *,
         header_size: int = 0,
     ):
-        """Opens the temporary file.
+        """Opens the temporary file, compressed if `path` ends in `.gz`.
 
-        Args:
-            path: Path of the file; compressed if it ends in `.gz`.
-            schema: A `Schema`, a list of `Column`s or the path of a schema file.
-            header_size: Size in bytes of the header that `_finish` returns.
-
-        Raises:
-            tf.errors.OpError: The file cannot be opened.
+        `header_size` is the size in bytes of the header that `_finish` returns.
         """
         self._path = as_path(path)
         self._spec = as_schema(schema)
@@ -162,10 +156,8 @@ class SampleWriter(abc.ABC):
     def close(self) -> None:
         """Publishes the file; the writer cannot be used afterwards.
 
+        Raises ValueError, and discards the file, if no example was written.
         Further calls have no effect.
-
-        Raises:
-            ValueError: No example was written. The file is discarded.
         """
         if self._file.closed:
             return
@@ -375,12 +367,9 @@ def is_int64(values: np.ndarray) -> np.ndarray:
 
 
 def _as_array(slot: Column, values: Any) -> np.ndarray:
-    """Converts values to an array, and keeps signed and unsigned 64-bit integers.
+    """Converts values to an array, with 64-bit integers of either sign intact.
 
-    NumPy converts a list with both to floats.
-
-    Raises:
-        ValueError: A value is masked.
+    NumPy converts a list with both to floats. Raises ValueError for masked values.
     """
     check_unmasked(slot.name, values)
     if slot.dtype != "uint64" or hasattr(values, "dtype"):

@@ -219,7 +219,7 @@ CALLS = {
     ),
     "gradient without ids": (
         lambda t: lodestar.optimizers.SGD().apply([tf.ones((3, 2))], [t]),
-        "The gradient of <EmbeddingVariable 't' .*> is a EagerTensor, wanted",
+        "The gradient of <EmbeddingVariable 't' .*> must be .* got a EagerTensor",
     ),
     "gradient of floating ids": (
         lambda t: lodestar.optimizers.SGD().apply(

@@ -28,12 +28,7 @@ Part = tuple[Rows, int, int]  # rows [begin, end) of rows
 
 
 class _Piece:
-    """The arrays that are concatenated into a tensor.
-
-    Attributes:
-        num_bytes: Size of the tensor in bytes.
-        rows: First dimension of the tensor.
-    """
+    """The arrays of a tensor, its size in bytes and its first dimension."""
 
     __slots__ = ("_dtype", "_sources", "_splits", "num_bytes", "rows")
 

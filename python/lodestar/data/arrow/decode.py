@@ -70,16 +70,10 @@ def decode_rows(
     na_values: Collection[str],
     faults: Faults,
 ) -> Rows:
-    """Decodes the bound columns of a table, and checks every value.
+    """Decodes the bound columns of a table and checks every value.
 
-    Args:
-        bindings: The columns. Requires: the table has each source exactly once.
-        table: A `pyarrow.Table`.
-        na_values: Strings that mean missing.
-        faults: Receives the bad rows.
-
-    Raises:
-        DataError: A column's type can never be read as declared.
+    Requires: the table has each source exactly once. `faults` receives the bad
+    rows. Raises DataError if a column's type can never be read as declared.
     """
     columns = {}
     for number, binding in enumerate(bindings):

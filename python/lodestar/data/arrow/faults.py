@@ -37,14 +37,7 @@ class Faults:
         describe: Callable[[int], str],
         advice: str = "",
     ) -> None:
-        """Adds rows.
-
-        Args:
-            rows: Indices of the rows.
-            column: Name of the column.
-            describe: Maps a row index to the found and the allowed values.
-            advice: How to fix it.
-        """
+        """Adds rows; `describe` maps a row to the found and the allowed values."""
         for row in np.unique(rows).tolist():
             if row not in self.found:
                 text = f"{self._where(row)}: column {column!r}: {describe(row)}"

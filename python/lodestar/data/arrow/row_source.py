@@ -120,16 +120,8 @@ def good_rows(
 ) -> Rows:
     """Returns the valid rows of a row group.
 
-    Args:
-        source: The source.
-        group: Index of the group.
-        bindings: The columns to read.
-        na_values: Strings that mean missing.
-        skip: Called with a message and a row count for each bad row or row
-            group. None raises an error instead.
-
-    Raises:
-        DataError: A row is bad and `skip` is None.
+    `skip` is called with a message and a row count for each bad row or row group;
+    None raises DataError.
     """
     try:
         rows = read_rows(source, group, bindings, na_values)
@@ -166,13 +158,7 @@ def report_bad(
 def columns_of(
     table: Any, names: Collection[str], partitions: Mapping[str, str | None]
 ) -> Any:
-    """Returns a table of columns, struct fields and partition values.
-
-    Args:
-        table: A `pyarrow.Table`.
-        names: Names of columns, or dotted paths of fields.
-        partitions: Values of partition columns.
-    """
+    """Returns a table of columns, struct fields (dotted) and partition values."""
     places = {name: i for i, name in enumerate(table.schema.names)}
     columns = []
     for name in names:
@@ -248,14 +234,10 @@ class SplitSource(RowSource):
         is_held: bool,
         seed: int,
     ):
-        """Wraps a source.
+        """Wraps a source, of which `held` is the fraction of rows to hold out.
 
-        Args:
-            source: The source.
-            number: Index of the source; varies the choice of rows.
-            held: Fraction of the rows to hold out.
-            is_held: Whether this is the held-out part.
-            seed: Seed of the choice.
+        `is_held` selects the held-out part, and `number` varies the choice of rows
+        between sources.
         """
         self._source = source
         self._key = (number, seed)

@@ -44,11 +44,7 @@ def convert(
 ) -> Values:
     """Returns the values of a column, by the same rules for every source.
 
-    Args:
-        column: The declared column.
-        found: int64, float32 or string `[N]`. ASCII whitespace around strings
-            does not count.
-        na_values: Strings that stand for a missing value.
+    `found` is int64, float32 or string `[N]`; whitespace around strings is ignored.
     """
 
     def shown(place: tf.Tensor) -> tf.Tensor:

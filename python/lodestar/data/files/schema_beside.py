@@ -20,9 +20,7 @@ def schema_path(path: StrPath) -> str:
 def schema_of(paths: Sequence[str]) -> Schema | None:
     """Returns the schema of data files: `PATH.schema.yaml`, or `schema.yaml`.
 
-    Raises:
-        DataError: Two files have different schemas.
-        ValueError: A schema file is not valid.
+    Raises DataError if two files have different schemas.
     """
     first: tuple[str, Schema] | None = None
     read: dict[str, Schema] = {}
@@ -46,12 +44,7 @@ def schema_of(paths: Sequence[str]) -> Schema | None:
 
 
 def check_stored_ids(paths: Sequence[str], schema: Schema) -> None:
-    """Checks that a schema does not hash columns that are stored as ids.
-
-    Raises:
-        DataError: The schema hashes strings, but the schema file of the data
-            declares ids.
-    """
+    """Raises DataError if the schema hashes columns that are stored as ids."""
     beside = schema_of(paths)
     if beside is None:
         return

@@ -76,13 +76,10 @@ _BYTES, _INT, _FLOAT, _STRUCT = 1, 2, 3, 4
 
 
 def parse(text: str) -> list[Column]:
-    """Parses the columns of a schema file.
+    """Parses the columns of a schema file; raises ValueError if it is invalid.
 
     The file does not describe missing values or string labels, so they have the
     defaults.
-
-    Raises:
-        ValueError: The text is not a schema, or the role of a feature is unclear.
     """
     message = text_proto.parse(
         text, _message_class(reads=True)(), allow_unknown=True
@@ -124,11 +121,9 @@ def text_of(columns: Iterable[Column]) -> str:
 
 @functools.cache
 def _message_class(*, reads: bool = False) -> Any:
-    """Returns the message class.
+    """Returns the message class; `reads` supports `extra_metadata` in either form.
 
-    Args:
-        reads: Whether `extra_metadata` may have either form of an `Any`. Write
-            the bytes form, because only parsers with Struct read the other.
+    Write its bytes form, because only parsers with Struct can read the other.
     """
     types = dict(_TYPES)
     if reads:

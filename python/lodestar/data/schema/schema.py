@@ -522,12 +522,7 @@ def label_columns(
     labels: str | Column | Iterable[str | Column],
     dtypes: Mapping[str, str] | None = None,
 ) -> list[Column]:
-    """Returns label columns; names become binary labels.
-
-    Args:
-        labels: Columns or names.
-        dtypes: Dtypes of labels given by name.
-    """
+    """Returns label columns; names become binary labels with these dtypes."""
     if isinstance(labels, (str, Column)):
         labels = [labels]
     columns = [
