@@ -42,15 +42,10 @@ class Validation:
         for_paddle: bool = False,
         progress: Progress,
     ):
-        """Creates a validation.
+        """Creates a validation of `source`, which was opened with `skipped`.
 
-        Args:
-            source: The files, opened with `skipped`.
-            skipped: Receives the invalid records.
-            format_name: Format of the files.
-            for_paddle: Whether a sample that Paddle rejects in MultiSlot text,
-                such as one with an empty slot, is an error.
-            progress: Progress bar.
+        With `for_paddle`, samples that Paddle rejects in MultiSlot text, such as
+        those with an empty slot, are errors.
         """
         self._source = source
         self._skipped = skipped

@@ -70,6 +70,6 @@ def _day(name: str, value: Day) -> datetime.date:
         return datetime.date.fromisoformat(value)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"`{name}`={value!r} is no day, wanted a datetime.date or text like "
-            "'2026-01-30'."
+            f"`{name}` must be a datetime.date or a string like '2026-01-30', "
+            f"got {value!r}."
         ) from error

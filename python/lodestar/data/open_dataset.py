@@ -209,7 +209,7 @@ def open_dataset(
     )
     opened = files.open(paths)
     if split is None and isinstance(paths, list):
-        # The same for each training, whose threads share what they trace.
+        # Cached, so that the threads of all trainings share their traces.
         opened.pieces = functools.cache(
             functools.partial(files.pieces, paths, opened.schema)
         )
@@ -379,8 +379,8 @@ def _open_records(
             print(schema, file=sys.stderr)
     if schema is None:
         raise DataError(
-            f"{paths[0]}: {found.name} files do not say what they contain; give "
-            f"`schema`, or write it to {paths[0]}.schema.yaml"
+            f"{paths[0]}: {found.name} files do not describe their columns. Pass "
+            f"`schema`, or write it to {paths[0]}.schema.yaml."
         )
     if arrow.weights:
         schema = schema.with_weights(arrow.weights)

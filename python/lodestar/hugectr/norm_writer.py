@@ -40,19 +40,11 @@ class NormWriter(KeyRecordWriter):
         key_type: str = "uint32",
         check: str = "sum",
     ):
-        """Opens the temporary file.
+        """Opens the temporary file, compressed if the path ends in `.gz`.
 
-        Args:
-            path: Path of the file; a suffix `.gz` compresses it.
-            schema: A Schema, a list of slots or the path of a schema file.
-            key_type: "uint32" or "int64".
-            check: "sum" adds the length and a checksum to every record; "none"
-                does not.
-
-        Raises:
-            ValueError: If an option is invalid, or a Norm file does not support a
-                slot: sparse floats, dense without a fixed shape.
-            tf.errors.OpError: If the file cannot be opened.
+        `check` "sum" adds the length and a checksum to every record. Raises
+        ValueError for a slot that Norm files do not support: sparse floats, dense
+        without a fixed shape.
         """
         check_choice("check", check, CHECKS)
         self._sum = check == "sum"

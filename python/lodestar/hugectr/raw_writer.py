@@ -45,7 +45,7 @@ class RawWriter(KeyRecordWriter):
     `i64_input_key=False` they are uint32.
 
     HugeCTR reads a dense int32 x as log(x + 1). The dtype of a dense slot determines
-    its values, in the same way as in `RawDataset`:
+    its values, for writing and reading:
 
     - `"float"`: the float32 log(x + 1). The writer stores x, and rejects values
       that are not the logarithm of an integer x + 1 >= 1.
@@ -69,20 +69,12 @@ class RawWriter(KeyRecordWriter):
         key_type: str = "uint32",
         nnz_per_slot: int | Sequence[int] | None = None,
     ):
-        """Opens the temporary file.
+        """Opens the temporary file, compressed if the path ends in `.gz`.
 
-        Args:
-            path: Path of the file; a suffix `.gz` compresses it.
-            schema: A Schema, a list of slots or the path of a schema file.
-            layout: Layout of a record; see above.
-            key_type: "uint32", "int32" or "int64", as `layout` allows.
-            nnz_per_slot: Number of keys of each sparse and one-hot slot in a
-                multi-hot layout, or one number for all; None is 1.
-
-        Raises:
-            ValueError: If options contradict each other, or a Raw file does not
-                support a slot: sparse floats, dense without a fixed shape.
-            tf.errors.OpError: If the file cannot be opened.
+        `nnz_per_slot` is the number of keys of each sparse and one-hot slot in a
+        multi-hot layout, or one number for all; None is 1. Raises ValueError for a
+        slot that Raw files do not support: sparse floats, dense without a fixed
+        shape.
         """
         spec = as_schema(schema)
         key_types = raw_key_types(layout)

@@ -18,11 +18,8 @@ from lodestar.optimizers.unfused import NotRowWiseError, UnfusedOptimizer
 class RowUpdate(NamedTuple):
     """Update rule of one apply.
 
-    Attributes:
-        optimizer: Name of the rule in the op.
-        slot_inits: Initial value of each optimizer slot.
-        hyperparameters: float32 `[K]`: learning rate, weight decay, and the
-            numbers of the rule.
+    `hyperparameters`, float32 `[K]`, has the learning rate, the weight decay and the
+    numbers of the rule.
     """
 
     optimizer: str
@@ -36,12 +33,9 @@ class RowUpdate(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Inputs of a rule besides the optimizer.
+    """Inputs of a rule besides the optimizer, float32 scalars.
 
-    Attributes:
-        rate: Learning rate, a float32 scalar.
-        number: Number of the step from 1, a float32 scalar.
-        u_product: Nadam's product of this step, a float32 scalar, or None.
+    `number` counts steps from 1. `u_product` is Nadam's product of this step.
     """
 
     rate: tf.Tensor
@@ -339,11 +333,8 @@ def row_update(
 ) -> RowUpdate:
     """Returns the update rule of a table after `step` steps.
 
-    It has the current learning rate, the weight decay if `weight_decay` is set,
-    and the result of `next_u_product` if `has_u_product`.
-
-    Raises:
-        NotImplementedError: If there is no row-wise update.
+    It has the current learning rate, the weight decay if `weight_decay` is set, and
+    the result of `next_u_product` if `has_u_product`.
     """
     rule = _RULES[_rule_type(optimizer)]
     rate = current_learning_rate(optimizer)

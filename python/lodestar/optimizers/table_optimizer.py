@@ -238,16 +238,10 @@ class TableOptimizer(
     ) -> None:
         """Updates tables and variables and increments `iterations`.
 
-        Args:
-            grads: Gradients from `tape.gradient` for `trainable_variables`.
-            trainable_variables: Defaults to the variables that the optimizer was
-                built for.
-
-        Raises:
-            ValueError: If all gradients are None, or there is not one per variable.
-            NotImplementedError: If the optimizer has no row-wise update, averages
-                its weights, accumulates gradients and clips them, or accumulates
-                them in several replicas; or if the strategy cannot train tables.
+        `trainable_variables` defaults to the variables that `build` was called with.
+        Raises ValueError if all gradients are None, or there is not one per
+        variable, and NotImplementedError for an optimizer or strategy that cannot
+        train tables.
         """
         if not grads:
             return
@@ -307,11 +301,8 @@ class TableOptimizer(
         """Updates the tables with the gradients of all replicas.
 
         With several workers, each replica already has all gradients, and this
-        worker updates its part of the tables.
-
-        Returns:
-            In a graph, the operations to wait for; and the dense gradients of the
-            first replica, to be applied after them.
+        worker updates its part of the tables. Returns the operations to wait for in
+        a graph, and the dense gradients of the first replica, to apply after them.
         """
         spread = workers.of_strategy()
         if spread is None:

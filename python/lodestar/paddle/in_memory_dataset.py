@@ -99,11 +99,11 @@ class InMemoryDataset:
         Args:
             schema: A `Schema`, the path of a schema file, or a list of `Column`s.
             batch_size: Samples per batch.
-            weights: See `MultiSlotDataset`.
-            pipe_command: See `MultiSlotDataset`.
-            ins_id: See `MultiSlotDataset`.
-            parse_content: See `MultiSlotDataset`.
-            parse_logkey: See `MultiSlotDataset`.
+            weights: See `open_dataset`.
+            pipe_command: See `open_dataset`.
+            ins_id: See `open_dataset`.
+            parse_content: See `open_dataset`.
+            parse_logkey: See `open_dataset`.
             num_queues: Number of parts for `dataset(queue=...)`.
             drop_zeros: Whether to drop sparse zeros, as described above.
             **options: Options of `ReadOptions`: `drop_remainder`,
@@ -147,11 +147,11 @@ class InMemoryDataset:
         """Reads files and appends their samples.
 
         Args:
-            files: One or several paths; see `MultiSlotDataset`.
+            files: One or several paths; see `open_dataset`.
 
         Raises:
             ValueError: If `files` is empty.
-            tf.errors.OpError: As in `MultiSlotDataset` while reading. No sample of
+            tf.errors.OpError: As in `open_dataset` while reading. No sample of
                 these files is added then.
         """
         with self._changing:
@@ -342,7 +342,7 @@ class InMemoryDataset:
         seed: int | None = None,
         repeat: int | None = 1,
     ) -> tf.data.Dataset:
-        """Returns batches of `(features, label)`, as `MultiSlotDataset` does.
+        """Returns batches of `(features, label)`, as `open_dataset` does.
 
         `tf.train.Checkpoint(iterator)` resumes at the next sample, even in another
         process, if the same files were loaded, shuffled and merged with the same

@@ -133,12 +133,7 @@ def _print(steps: int, values: Mapping[str, Any]) -> None:
 
 
 class _TimedStep:
-    """A training step whose parts are compiled separately and timed.
-
-    Args:
-        model: The model.
-        step: The `TrainingStep` that it replaces.
-    """
+    """A `TrainingStep` whose parts are compiled separately and timed."""
 
     def __init__(self, model: keras.Model, step: Any):
         from lodestar.train.step import compiled

@@ -15,11 +15,8 @@ DatasetFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 class BatchSource:
     """Batches that this program reads.
 
-    Args:
-        name: Name of the argument `dataset` in messages.
-        dataset: The batches.
-        steps: Steps per epoch. None makes an epoch of all batches.
-        restarts: Whether every epoch starts with the first batch.
+    `name` is the name of the argument `dataset` in messages. With `steps` None, an
+    epoch has all batches. With `restarts`, every epoch starts with the first batch.
     """
 
     def __init__(

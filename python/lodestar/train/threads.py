@@ -148,10 +148,7 @@ class ThreadSteps(Steps):
 class Crew:
     """Threads that process pieces of work from a shared list.
 
-    Args:
-        pieces: The pieces. Each is processed by one thread.
-        work: Returns an iterator over a piece that runs a step per iteration.
-        threads: Number of threads.
+    `work` returns an iterator over a piece that runs a step per iteration.
     """
 
     def __init__(

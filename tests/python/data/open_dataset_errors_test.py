@@ -83,7 +83,7 @@ CONTRADICTIONS = {
     "user_id": (
         ["7", "u8"],
         "found 'u8', expected an integer of 64 bits; inferred to be ids: "
-        "integers; the name is that of an id (9 rows of {train})",
+        "integers with the name of an id (9 rows of {train})",
     ),
     "price": (
         ["0.5", "free"],

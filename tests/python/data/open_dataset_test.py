@@ -130,7 +130,7 @@ def test_errors(tmp_path):
     norm, text = write(tmp_path, "norm"), write(tmp_path, "multislot")
     with pytest.raises(DataError, match="is multislot, but .* is norm"):
         open_dataset([norm, text], SPEC, 10)
-    with pytest.raises(DataError, match="do not say what they contain"):
+    with pytest.raises(DataError, match="do not describe their columns"):
         open_dataset(norm, batch_size=10)
     with pytest.raises(
         DataError, match="`format` must be one of .*, got 'avro'"

@@ -164,7 +164,7 @@ def _check_compression(name: str) -> None:
         ).close()
     except (TypeError, ValueError, pa.ArrowException) as error:
         raise ValueError(
-            f"`compression`={name!r} is none that pyarrow has: {error}"
+            f"`compression`={name!r} is not supported by pyarrow: {error}"
         ) from error
 
 

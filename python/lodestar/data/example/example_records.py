@@ -125,7 +125,7 @@ def num_batches(
             count = _num_records(path)
             total += len(range(shard_index, count, num_shards))
     except (OSError, ValueError, struct.error):
-        return None  # reading reports what is wrong
+        return None  # Reading will raise the error.
     return total // batch_size if drop_remainder else -(-total // batch_size)
 
 

@@ -30,7 +30,7 @@ class Values(NamedTuple):
         missing: bool `[N]`; None if no value is missing.
         bad: bool `[N]`, the values that contradict the column; None if all
             values are valid.
-        shown: Returns what was found at a position, for errors.
+        shown: Returns the value at a position, for errors.
     """
 
     values: tf.Tensor

@@ -54,8 +54,8 @@ def check_stored_ids(paths: Sequence[str], schema: Schema) -> None:
         stored = beside[column.name]
         if stored.holds_ids and stored.encoding == "int":
             raise DataError(
-                f"{paths[0]}: column {column.name!r}: the schema beside the file "
-                f"declares {stored.describe()}, the given one "
-                f"{column.describe()}; the file stores ids that are hashed "
-                "already, so open it without `schema`"
+                f"{paths[0]}: column {column.name!r}: the schema file of the data "
+                f"declares {stored.describe()}, but the given schema "
+                f"{column.describe()}. The file stores hashed ids. Open it "
+                "without `schema`."
             )

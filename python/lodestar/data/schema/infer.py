@@ -418,7 +418,7 @@ class _Sample:
     def _guess_whole(self) -> _Guess:
         """Infers the kind of integers in any representation."""
         if _ID_NAME.fullmatch(self._name):
-            return self.ids("integers; the name is that of an id")
+            return self.ids("integers with the name of an id")
         numbers = self._whole_numbers()
         count = len(numbers)
         unique = np.unique(numbers)

@@ -234,7 +234,7 @@ class Schema:
             if column.weights_of is not None:
                 raise ValueError(
                     f"`weights`: {weights_name!r} cannot hold the weights of "
-                    f"{name!r}: it holds those of {column.weights_of!r}."
+                    f"{name!r}: it already holds weights of {column.weights_of!r}."
                 )
             if name in paired:
                 raise ValueError(

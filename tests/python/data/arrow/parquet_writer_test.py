@@ -229,7 +229,9 @@ def test_options_are_checked(tmp_path):
     with pytest.raises(ValueError, match="`row_group_size` must be an integer"):
         ParquetWriter(tmp_path / "a.parquet", spec, row_group_size=0)
     for name in ("rar", "lzo", "bz2", 3):
-        with pytest.raises(ValueError, match=f"`compression`={name!r} is none"):
+        with pytest.raises(
+            ValueError, match=f"`compression`={name!r} is not supported"
+        ):
             ParquetWriter(tmp_path / "a.parquet", spec, compression=name)
     assert list(tmp_path.iterdir()) == []
 
