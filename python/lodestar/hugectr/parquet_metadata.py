@@ -1,4 +1,4 @@
-"""HugeCTR's `_metadata.json`, which tells the kinds of Parquet columns."""
+"""HugeCTR's `_metadata.json`, which assigns kinds to Parquet columns."""
 
 import dataclasses
 import json

@@ -97,7 +97,7 @@ class UpdateLogs:
         """Waits for all scheduled functions and ends all attempts.
 
         Updates that are committed on one device are then committed on all; others
-        are dropped. `schedule` blocks meanwhile.
+        are dropped. Until then `schedule` blocks.
         """
         self.servers.run(lambda: self._settle(coordinator))
 
@@ -161,7 +161,7 @@ class UpdateAttempt:
         attempts: Results of BeginUpdate by device.
         name: Name of the attempt's staged updates in all logs, an int64 scalar.
         committed: Name of an attempt that is committed on some device but perhaps
-            not on all, an int64 scalar; 0 if there is none.
+            not on all, an int64 scalar, or 0.
         made: Whether the step commits this attempt.
     """
 

@@ -64,7 +64,7 @@ class DataFeedDesc:
         path: StrPath,
         labels: str | Column | Iterable[str | Column] = (),
     ) -> "DataFeedDesc":
-        """Reads a text file; see `parse`.
+        """Reads and parses a file; see `parse`.
 
         Raises:
             ValueError: As in `parse`, with the path.

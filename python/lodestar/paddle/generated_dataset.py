@@ -32,8 +32,8 @@ def generated_dataset(
 ) -> tf.data.Dataset:
     """Returns batches of `(features, label)` from lines of MultiSlot text.
 
-    `texts` yields the lines for the path of a file. The options are those of
-    `ReadOptions`, except `num_parallel_files`, `deterministic`, `on_error`,
+    `texts` yields the lines for the path of a file. All of `ReadOptions` is
+    supported except `num_parallel_files`, `deterministic`, `on_error`,
     `skipped` and `open_command`.
     """
     for name in _NOT_HERE:

@@ -195,7 +195,7 @@ class InMemoryDataset:
         every worker of a job must call it. The samples of all workers are then in a
         random order, of which worker `index` has the part from `index / num` to
         `(index + 1) / num`. With the same seed, it is the order of one object that
-        has the samples of all workers, those of worker 0 first. Workers may have
+        has the samples of all workers, starting with worker 0. Workers may have
         any number of samples, even 0, and may be processes or threads, each with
         its own object.
 
@@ -205,8 +205,8 @@ class InMemoryDataset:
         the samples wait.
 
         After any error below, the samples of all workers are unchanged, because
-        they change only once every worker has all of its own. The one exception,
-        which a note on the error tells: a worker that stops waiting for worker 0's
+        they change only once every worker has all of its own. There is one exception,
+        with a note on the error: a worker that stops waiting for worker 0's
         commit cannot know whether the others have exchanged theirs.
 
         Args:
@@ -290,7 +290,7 @@ class InMemoryDataset:
           the others are bitwise equal, the result has their value. If they differ,
           `erase_duplicates` drops all samples of this ins_id; otherwise the first
           sample's values are used.
-        - content, search_id, cmatch and rank are those of the first sample.
+        - content, search_id, cmatch and rank are taken from the first sample.
 
         Smaller groups are kept if `keep_unmerged` is set and dropped otherwise.
 

@@ -100,7 +100,7 @@ class MultiSlotGenerator:
                 `lines`; or None in `run_from_memory`.
 
         Returns:
-            An iterable of samples (for example a generator), a callable that
+            An iterable of samples, such as a generator; a callable that
             returns one, or None. Samples that are None are skipped.
         """
         raise NotImplementedError(
@@ -149,7 +149,7 @@ class MultiSlotGenerator:
         return self._texts(self._samples(lines, "line "), "line ")
 
     def write(self, path_in: StrPath, path_out: StrPath) -> int:
-        """Converts a text file to a MultiSlot file; returns the number of samples.
+        """Converts a file of lines to MultiSlot; returns the number of samples.
 
         The file is created atomically; an error leaves nothing. Paths may have any
         `tf.io.gfile` scheme; names that end in `.gz` are compressed.
@@ -374,7 +374,7 @@ class MultiSlotGenerator:
         return None, ""
 
     def _problem(self, name: str, number: int | float | None) -> str:
-        """Returns what the number must be, or "" if it is valid."""
+        """Returns the requirement that a number violates, or ""."""
         slot = None if self._spec is None else self._spec[name]
         if self._types[name] == "float":
             if number is None:

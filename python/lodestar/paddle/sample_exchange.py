@@ -57,7 +57,7 @@ class SampleExchange:
     def run(self, num_samples: int, seed: int | None) -> None:
         """Replaces the samples in memory by this worker's part of all samples.
 
-        The samples must not change meanwhile. `seed` must be equal for all workers.
+        Requires that the samples do not change. `seed` must be equal for all workers.
         See `InMemoryDataset.global_shuffle` for the errors.
         """
         self._announce(num_samples, seed)
@@ -143,7 +143,7 @@ class SampleExchange:
     def _send(
         self, sizes: list[int], bases: np.ndarray, ends: list[int], seed: int
     ) -> np.ndarray:
-        """Writes the samples for others; returns those that stay here."""
+        """Writes the samples for others; returns the own ones."""
         base = int(bases[self._index])
         own = np.zeros(0, np.int64)
         for worker in range(self._num):

@@ -47,7 +47,7 @@ def fit(
     With `snapshots`, training survives the end of its process. Run the same program
     again: it restores the newest snapshot, completes the epoch from the next batch,
     and trains the remaining epochs. Tables, weights, optimizer, callbacks and logs
-    are bitwise equal to those of an uninterrupted training.
+    are bitwise equal to an uninterrupted training.
 
     >>> lodestar.train.fit(model, dataset, epochs=3, snapshots="snapshots")
 

@@ -150,7 +150,7 @@ class _SharedSource(BatchSource):
             )
 
     def _agree(self, own: int, failure: Exception | None) -> None:
-        """Raises in all workers unless all or none have a batch."""
+        """Raises in all workers if some have a batch and others have not."""
         said = workers.numbers(self._strategy, own)
         if failure is not None:
             raise failure

@@ -68,9 +68,9 @@ class ScheduledStep(TrainingStep):
     def _once(
         self, updates: tf.Tensor, number: tf.Tensor
     ) -> Callable[[Callable[[], Any]], tf.Tensor]:
-        """Returns a wrapper that calls a function unless its update was made.
+        """Returns `make`, which calls a function unless its update was made.
 
-        The wrapper returns whether it called the function. The servers are asked
+        `make` returns whether it called the function. The servers are asked
         immediately.
         """
         if all(as_table(v) is None for v in self._model.trainable_variables):
