@@ -25,13 +25,7 @@ _MAX_SHOWN = 3
 
 
 class Validation:
-    """Reads files and yields their errors.
-
-    Attributes:
-        num_samples: Number of valid samples so far.
-        num_errors: Number of errors so far, yielded or not; an unreadable part
-            of a file counts as its number of samples.
-    """
+    """Reads files and yields their errors."""
 
     def __init__(
         self,
@@ -63,7 +57,7 @@ class Validation:
 
     @property
     def num_errors(self) -> int:
-        """Number of errors so far."""
+        """Number of errors so far; an unreadable part counts as its samples."""
         return self._skipped.count + self._others
 
     def shared_ids(self) -> str | None:

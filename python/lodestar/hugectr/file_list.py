@@ -69,12 +69,7 @@ def read_file_list(path: StrPath) -> list[str]:
 
 
 def write_file_list(path: StrPath, files: Iterable[StrPath]) -> None:
-    """Writes a file list atomically; `read_file_list` returns the same paths.
-
-    Raises:
-        ValueError: If there are no paths, or a path does not fit in a line.
-        tf.errors.OpError: If the list cannot be written.
-    """
+    """Writes a file list atomically; `read_file_list` returns the same paths."""
     path = as_path(path)
     if isinstance(files, (str, bytes, os.PathLike)):
         raise ValueError(

@@ -58,11 +58,7 @@ class TableLayer(keras.layers.Layer):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Returns the metrics of the layer.
-
-        Raises:
-            RuntimeError: If `fit` has begun with a callback that loses rows.
-        """
+        """The metrics; RuntimeError if a callback of `fit` would lose rows."""
         refuse_callbacks()
         metrics: list[keras.metrics.Metric] = super().metrics
         return metrics

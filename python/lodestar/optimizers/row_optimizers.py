@@ -247,22 +247,14 @@ def _rule_type(optimizer: keras.optimizers.Optimizer) -> type | None:
 
 
 def is_unfused(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Returns whether the optimizer's own `update_step` updates rows.
-
-    Raises:
-        NotImplementedError: If it has no row-wise update.
-    """
+    """Returns whether the optimizer's own `update_step` updates rows."""
     return _rule_type(optimizer) is None
 
 
 def make_unfused(
     optimizer: keras.optimizers.Optimizer, table: TableVariable
 ) -> UnfusedOptimizer:
-    """Returns `optimizer` for the rows of one table.
-
-    Raises:
-        NotImplementedError: If `optimizer` has no row-wise update.
-    """
+    """Returns `optimizer` for the rows of one table."""
     try:
         return UnfusedOptimizer(optimizer, table)
     except NotRowWiseError as error:
@@ -351,11 +343,7 @@ def row_update(
 def fused_slots(
     optimizer: keras.optimizers.Optimizer,
 ) -> tuple[str, list[float]]:
-    """Returns the name of an optimizer in the op and its initial slot values.
-
-    Raises:
-        NotImplementedError: If it has no row-wise update.
-    """
+    """Returns the name of an optimizer in the op and its initial slot values."""
     # The numbers of the step do not matter here.
     one = tf.constant(1.0)
     rule = _RULES[_rule_type(optimizer)]

@@ -140,11 +140,7 @@ class TableOptimizer(
         return self._tables.variables
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Creates the optimizer's variables.
-
-        Args:
-            variables: Trainable variables, including tables.
-        """
+        """Creates the optimizer's variables for `variables`, which include tables."""
         if self.built:
             return
         self._tables.variables = list(variables)
@@ -162,11 +158,7 @@ class TableOptimizer(
             self._prepare(table)
 
     def build_for_table(self, table: TableVariable) -> None:
-        """Builds the optimizer of one table, so that files can restore it.
-
-        Raises:
-            NotImplementedError: If it cannot train the table.
-        """
+        """Builds the optimizer of one table, so that files can restore it."""
         self._check(table)
         self.build([])
 

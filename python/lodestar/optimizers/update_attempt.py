@@ -156,13 +156,9 @@ class _UpdateLog(SharedResource):
 class UpdateAttempt:
     """An attempt at an update.
 
-    Attributes:
-        logs: Logs by device.
-        attempts: Results of BeginUpdate by device.
-        name: Name of the attempt's staged updates in all logs, an int64 scalar.
-        committed: Name of an attempt that is committed on some device but perhaps
-            not on all, an int64 scalar, or 0.
-        made: Whether the step commits this attempt.
+    All logs call it `name`. `committed` is the name of an attempt that is committed on
+    some device but perhaps not on all, or 0. `made` tells whether the step commits
+    this attempt.
     """
 
     logs: Mapping[str, _UpdateLog]

@@ -37,13 +37,10 @@ _EPOCH_OPTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class MergeCounts:
-    """Result of `InMemoryDataset.merge_by_ins_id`.
+    """Result of `InMemoryDataset.merge_by_ins_id`, in samples.
 
-    Attributes:
-        merged: Number of samples that were merged from several.
-        too_few: Number of samples dropped because fewer than `min_size` had
-            their ins_id.
-        conflicting: Number of samples dropped because their dense slots differ.
+    Samples were `merged` from several, or dropped because `too_few` had their ins_id
+    or because their dense slots were `conflicting`.
     """
 
     merged: int

@@ -40,9 +40,6 @@ def read_task(
     """Reads TF_CONFIG; the arguments override its parts.
 
     `cluster` is JSON, as `cluster` of TF_CONFIG: a list of addresses per job.
-
-    Raises:
-        ValueError: If something is missing or malformed, or there is no such task.
     """
     config: Mapping[str, Any] = {}
     if environment.get("TF_CONFIG"):

@@ -88,11 +88,7 @@ class BatchPacker:
         )
 
     def pack(self, parts: Sequence[Part], rows: int) -> list[np.ndarray]:
-        """Returns the arrays of a batch that joins all parts, `rows` rows in total.
-
-        Raises:
-            DataError: Row sizes differ in a dense column with a -1 dim.
-        """
+        """Returns the arrays of a batch that joins all parts, `rows` rows in total."""
         begins: dict[_Piece, int] = {}
         places = []
         end = 0

@@ -97,12 +97,7 @@ class ArrowOptions:
 
 
 class ArrowData:
-    """Sources of rows with a schema.
-
-    Attributes:
-        schema: The given or inferred schema.
-        sources: The row sources.
-    """
+    """Sources of rows with a given or inferred schema."""
 
     def __init__(
         self,

@@ -68,11 +68,7 @@ class RowSource(abc.ABC):
         return found
 
     def check_names(self, names: Collection[str]) -> None:
-        """Checks that the source has each of these columns exactly once.
-
-        Raises:
-            DataError: A column is missing or duplicated.
-        """
+        """Raises DataError unless the source has each column exactly once."""
         counts: dict[str, int] = {}
         for name in self.schema.names:
             counts[name] = counts.get(name, 0) + 1
@@ -96,11 +92,7 @@ def read_rows(
     bindings: Sequence[Binding],
     na_values: Collection[str],
 ) -> Rows:
-    """Reads and checks the bound columns of a row group.
-
-    Raises:
-        DataError: The group cannot be read, or a type does not fit its column.
-    """
+    """Reads and checks the bound columns of a row group."""
     table, unparsed = source.table(group, bindings)
     faults = Faults(lambda row: source.where(group, row))
     for row, text in unparsed.items():
@@ -141,11 +133,7 @@ def report_bad(
     end: int,
     skip: Callable[[str, int], None] | None,
 ) -> None:
-    """Reports the bad rows in [begin, end).
-
-    Raises:
-        DataError: A row is bad and `skip` is None.
-    """
+    """Reports the bad rows in [begin, end); raises DataError if `skip` is None."""
     for row in sorted(rows.bad):
         if begin <= row < end:
             text, advice = rows.bad[row]

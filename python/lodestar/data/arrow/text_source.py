@@ -312,11 +312,7 @@ class _Blocks:
         self._passed: dict[int, bytes] = {}
 
     def read(self, number: int) -> bytes:
-        """Returns a block.
-
-        Raises:
-            DataError: The file is damaged or has changed.
-        """
+        """Returns a block; raises DataError if the file is damaged or has changed."""
         begin, end = self._offsets[number : number + 2].tolist()
         with reading(self._path):
             if not self._is_packed:

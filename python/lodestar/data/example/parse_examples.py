@@ -46,11 +46,7 @@ def parse_examples(
 
 
 class _Reader:
-    """Reads parsed features, and collects the checks of their values.
-
-    Attributes:
-        checks: Operations that fail if a value is bad.
-    """
+    """Reads parsed features and collects `checks`, which fail for bad values."""
 
     def __init__(self, schema: Schema, names: tf.Tensor):
         self.checks: list[tf.Operation] = []

@@ -98,11 +98,7 @@ def parse(text: str) -> list[Column]:
 
 
 def text_of(columns: Iterable[Column]) -> str:
-    """Returns the schema file text that `parse` reads as `columns`.
-
-    Raises:
-        ValueError: The file cannot express an attribute of a column.
-    """
+    """Returns the schema file text that `parse` reads as `columns`."""
     message = _message_class()()
     for column in columns:
         part = _message_class()()

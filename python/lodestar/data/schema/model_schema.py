@@ -28,11 +28,7 @@ def schema_of(model: Any) -> Any:
 
 
 def schema_or_none(model: Any) -> Any:
-    """Returns the schema of a model, or None.
-
-    Raises:
-        ValueError: The model's inputs have different schemas.
-    """
+    """Returns the schema of a model, or None."""
     return _find(model)
 
 
@@ -48,11 +44,7 @@ def is_saved_model(path: StrPath) -> bool:
 
 
 def schema_of_saved_model(path: StrPath) -> Any:
-    """Returns the schema of a SavedModel folder.
-
-    Raises:
-        ValueError: The folder contains no schema.
-    """
+    """Returns the schema of a SavedModel; raises ValueError without one."""
     file = os.path.join(os.fspath(path), FILE_NAME)
     if not tf.io.gfile.exists(file):
         raise ValueError(
