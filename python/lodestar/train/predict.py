@@ -10,7 +10,7 @@ from lodestar._checks import check_at_least
 from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.batch_sources import BatchSource, check_dataset
 from lodestar.train.scheduled_steps import errors
-from lodestar.train.step import call_model, check_is_model
+from lodestar.train.step import call_model, check_is_model, compiled
 
 # Maximum number of batches, or of their outputs, in this process.
 _BATCHES_PER_ROUND = 256
@@ -82,7 +82,7 @@ def _outputs_of(model: keras.Model) -> Any:
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
         return call_model(model_ref(), inputs, training=False)
 
-    return tf.function(outputs, reduce_retracing=True, autograph=False)
+    return compiled(outputs)
 
 
 def _as_array(*values: Any) -> Any:
