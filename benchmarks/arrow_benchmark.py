@@ -1,9 +1,9 @@
 """Times open_dataset on Parquet and CSV files.
 
-The baseline of Parquet files of Criteo's shape is pyarrow alone, which decodes the
-same columns in batches of as many rows, with all cores, and does nothing with them.
-That of CSV is `pandas.read_csv`, and its DataFrame as batches by `open_dataset`; both
-open the file in each run.
+The baseline of Parquet files with Criteo's columns is pyarrow alone: it decodes
+the same columns in batches of as many rows, with all cores, and discards them.
+The baselines of CSV are `pandas.read_csv`, and its DataFrame as batches by
+`open_dataset`; both open the file in each run.
 """
 
 import pathlib
@@ -23,7 +23,7 @@ BATCH_SIZES = [4096, 16384]
 
 
 def write(path: pathlib.Path, rows: int, lists: bool) -> None:
-    """Writes a label, 13 floats and 26 columns of ids, one or 0 to 2 a row."""
+    """Writes a label, 13 floats, and 26 columns of one id, or of 0 to 2 per row."""
     rng = np.random.default_rng(0)
     writer = None
     for _ in range(0, rows, ROW_GROUP):
@@ -50,7 +50,7 @@ def write(path: pathlib.Path, rows: int, lists: bool) -> None:
 
 
 def ours(dataset: tf.data.Dataset):
-    """Returns a function that counts rows, and all that is made with them."""
+    """Returns a function that reads a whole dataset and counts its rows."""
 
     @tf.function
     def count():
@@ -73,7 +73,7 @@ def baseline(path: pathlib.Path, batch_size: int):
 
 
 def frame(rows: int) -> pandas.DataFrame:
-    """Returns a label, two columns of strings, one of ids and one of numbers."""
+    """Returns a label, two string columns, one of ids and one of floats."""
     rng = np.random.default_rng(0)
     items = np.minimum(rng.zipf(1.2, rows), 10**6)
     return pandas.DataFrame(
@@ -88,7 +88,7 @@ def frame(rows: int) -> pandas.DataFrame:
 
 
 def count(data, schema) -> np.int64:
-    """Returns the number of rows of a dataset, all of which are read."""
+    """Reads a whole dataset; returns its number of rows."""
     dataset = open_dataset(data, schema, BATCH_SIZES[0])
     return np.int64(sum(len(label) for _, label in dataset))
 
@@ -119,7 +119,7 @@ def main():
         for lists in (True, False):
             path = pathlib.Path(directory, f"{lists}.parquet")
             write(path, rows, lists)
-            kind = "lists of ids" if lists else "one id a column"
+            kind = "lists of ids" if lists else "one id per column"
             for batch_size in BATCH_SIZES:
                 compare(
                     f"Parquet, {kind}, batches of {batch_size}",

@@ -1,4 +1,4 @@
-"""26 features in one collection beside one lookup of as many ids."""
+"""Compares 26 features in one collection with one lookup of as many ids."""
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +18,7 @@ NAMES = [f"feature_{i}" for i in range(FEATURES)]
 
 
 def batch(rng, known, bags):
-    """Ids of all features `[F, N]`, and as the table knows them."""
+    """Returns ids of all features `[F, N]`, and as the table stores them."""
     ids = rng.integers(0, known, (FEATURES, bags * IDS_IN_A_BAG))
     salted = [
         id_hash.salted(tf.constant(row), name)
@@ -53,8 +53,8 @@ def compare_tables(num_tables, known, bags, options):
     gradient = tf.constant(rng.random((bags, DIM), np.float32))
     hooks = [table.value for table in tables]
 
-    # Both sides take one tensor: to pass 26 of them from Python costs more
-    # than to look them up, and a model gets them inside its graph.
+    # Both sides take one tensor. Passing 26 from Python costs more than the
+    # lookups, and a model gets them inside its graph.
     def features(ids):
         return {
             name: tf.RaggedTensor.from_row_splits(row, splits, validate=False)
@@ -104,7 +104,7 @@ def compare_tables(num_tables, known, bags, options):
 
 
 def main():
-    """Prints one JSON line a comparison."""
+    """Prints one JSON line per comparison."""
     options = measure.arguments(__doc__)
     known, bags = (1000, 16) if options.small else (40_000, 632)
     for num_tables in (1, 4, FEATURES):

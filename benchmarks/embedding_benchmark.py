@@ -1,4 +1,4 @@
-"""Embedding variable lookups beside TensorFlow's: 65,536 resident ids, or 1."""
+"""Compares lookups of embedding variables with TensorFlow's."""
 
 import gc
 
@@ -14,22 +14,22 @@ IDS_IN_A_BAG = 4
 
 
 def spread_keys(count):
-    """`count` distinct ids from all of int64."""
-    # Odd multiples are distinct modulo 2^64.
+    """Returns `count` different ids from the whole int64 range."""
+    # Odd multiples are different modulo 2^64.
     return (np.arange(count, dtype=np.uint64) * 0x9E3779B97F4A7C15).view(
         np.int64
     )
 
 
 def filled(keys, dim):
-    """An embedding variable and the matrix it was filled from."""
+    """Returns an embedding variable and the matrix it was filled from."""
     rng = np.random.default_rng(2)
     matrix = rng.random((len(keys), dim), np.float32)
     return filled_with(keys, matrix), matrix
 
 
 def filled_with(keys, matrix):
-    """An embedding variable with the rows of a matrix."""
+    """Returns an embedding variable with the rows of a matrix."""
     variable = lodestar.EmbeddingVariable(matrix.shape[1])
     for begin in range(0, len(keys), 2**20):
         part = slice(begin, begin + 2**20)
@@ -38,7 +38,7 @@ def filled_with(keys, matrix):
 
 
 def compare_bags(variable, dense, feeds, place_feeds, runs):
-    """Pooled lookups, four ids a bag, beside TensorFlow's two ways."""
+    """Compares pooled lookups of four ids per bag with two ways of TensorFlow."""
     count = BATCH // IDS_IN_A_BAG
     splits = np.arange(count + 1) * IDS_IN_A_BAG
     bag_of = tf.constant(np.repeat(np.arange(count), IDS_IN_A_BAG))
@@ -67,7 +67,7 @@ def compare_bags(variable, dense, feeds, place_feeds, runs):
     spec = [tf.TensorSpec([BATCH], tf.int64)]
     for against, (peer, wanted) in peers.items():
         measure.compare(
-            f"pooled lookup, mean, {BATCH} ids, {IDS_IN_A_BAG} a bag, of "
+            f"pooled lookup, mean, {BATCH} ids, {IDS_IN_A_BAG} per bag, of "
             f"{dense.shape[0]} x {variable.output_dim}",
             tf.function(
                 lambda ids: variable.lookup(ragged(ids), combiner="mean"),
@@ -84,7 +84,7 @@ def compare_bags(variable, dense, feeds, place_feeds, runs):
 
 
 def compare_inserts(options):
-    """Rows of new ids, from an empty table on."""
+    """Compares adding rows of new ids to an empty table."""
     count, dim = (2 * BATCH, 8) if options.small else (5_000_000, 32)
     keys = tf.constant(spread_keys(count))
     parts = [keys[begin : begin + BATCH] for begin in range(0, count, BATCH)]
@@ -105,7 +105,7 @@ def compare_inserts(options):
         return table.size()
 
     measure.compare(
-        f"{count} new ids, {BATCH} a call, dim {dim}",
+        f"{count} new ids, {BATCH} per call, dim {dim}",
         ours,
         theirs,
         [0],
@@ -117,7 +117,7 @@ def compare_inserts(options):
 
 
 def main():
-    """Prints one JSON line a comparison."""
+    """Prints one JSON line per comparison."""
     options = measure.arguments(__doc__)
     compare_inserts(options)
     sizes = (

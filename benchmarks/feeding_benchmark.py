@@ -1,9 +1,8 @@
-"""Steps of the wide-and-deep example, fed by a reader and by one kept batch.
+"""Times steps of the wide-and-deep example, fed by a reader or from memory.
 
-Prints one JSON line a format: milliseconds of a step with one batch that is
-kept in memory (nothing is read), with the reader at `prefetch=0` (a batch is
-made when the step asks for it) and at `prefetch=1` (while the step before it
-runs), and of reading alone.
+Prints one JSON line per format: milliseconds of a step with one batch in
+memory, with the reader at `prefetch=0` (a batch is made when the step asks for
+it) and at `prefetch=1` (while the previous step runs), and of reading alone.
 """
 
 import functools
@@ -21,16 +20,16 @@ from lodestar._data_tool.click_log import generate_click_log
 from lodestar.data import Schema, open_dataset, open_writer
 
 BATCH_SIZE = 1024
-# At most so much longer may a step with a reader be.
+# Maximum time of a step with a reader, relative to a batch in memory.
 WANTED = 1.05
 
 
-# Raw has one id a slot, so its steps are shorter.
+# Raw has one id per slot, so its steps are shorter.
 FORMATS = ("multislot", "norm", "raw", "parquet")
 
 
 def training_step(schema):
-    """A step of the example's model, on (features, label)."""
+    """Returns a step of the example's model on (features, label)."""
     numbers = sum(slot.num_values for slot in schema.dense)
     tables = wide_deep.dynamic_tables(seed=0)
     lookups = wide_deep.dynamic_lookups(schema, *tables)
@@ -55,7 +54,7 @@ def training_step(schema):
 
 
 def milliseconds(step, elements, steps):
-    """Of each of `steps` steps, the wait for its batch included."""
+    """Returns the time of each of `steps` steps, including the wait for its batch."""
 
     def run():
         for _ in range(steps):
@@ -66,7 +65,7 @@ def milliseconds(step, elements, steps):
 
 
 def report(name, log, steps, runs):
-    """Times the sides in turn, after one round that is not timed."""
+    """Times the sides in turn, after one untimed round."""
     schema = Schema.load(log.schema_file)
     read = functools.partial(
         open_dataset, log.files, schema, BATCH_SIZE, format=name
@@ -84,7 +83,7 @@ def report(name, log, steps, runs):
             iter(read(prefetch=0, **options)),
         ),
     }
-    # All rows are made first: new ids cost time whoever feeds them.
+    # Adds all rows first: new ids cost time on every side.
     for features, label in read(prefetch=1):
         step(features, label)
     times = {side: [] for side in sides}
@@ -107,7 +106,7 @@ def report(name, log, steps, runs):
 
 
 def main():
-    """Prints one JSON line a format."""
+    """Prints one JSON line per format."""
     options = measure.arguments(__doc__, works=list(FORMATS))
     samples, steps = (20_000, 8) if options.small else (200_000, 32)
     for name in options.works:

@@ -1,12 +1,12 @@
-"""Passes over the generated click log: Hogwild's threads beside `model.fit`.
+"""Compares Hogwild threads with `model.fit` on epochs of the click log.
 
-Prints a JSON line a model with the examples a second of one thread, of two, and
-of `model.fit`; reading is part of the work. Beside them is the time an example
-takes of all cores together, and how many of them were in use: where one thread
-leaves less than half a core idle, two cannot be 1.5 times as fast. One model is
-26 tables of dim 32 and a sum of their bags, one a dense tower over small tables.
-A last line has the AUC, on a file that was not trained on, of a pass of two
-threads and of one thread.
+Prints one JSON line per model with the examples per second of one thread, of
+two, and of `model.fit`, reading included. It also prints the time per example
+of all cores together, and how many cores were in use: if one thread leaves less
+than half a core idle, two cannot be 1.5 times as fast. One model has 26 tables
+of dimension 32 and sums their bags, the other a dense tower over small tables.
+A last line has the AUC on a held-out file after an epoch of two threads and of
+one thread.
 """
 
 import functools
@@ -24,11 +24,11 @@ from lodestar.data import open_dataset
 from lodestar.paddle import train_from_dataset
 
 BATCH_SIZE = 1024
-TRAINED = 8  # files; one more is for the AUC
+TRAINED = 8  # number of files; one more is for the AUC
 
 
 def make_model(schema, dim, tower):
-    """Tables of `dim`, and dense layers of `tower` units over their rows."""
+    """Returns a model of tables of `dim` and dense layers of `tower` units."""
     keras.utils.set_random_seed(1)
     inputs = schema.inputs()
     features = {
@@ -58,7 +58,7 @@ def make_model(schema, dim, tower):
 
 
 def report(work, model, data, examples, runs, wanted):
-    """Times the sides in turn, after one pass of each that is not timed."""
+    """Times the sides in turn, after one untimed epoch of each."""
 
     def train(threads):
         train_from_dataset(model, data, threads, print_period=10**9)
@@ -100,7 +100,7 @@ def report(work, model, data, examples, runs, wanted):
 
 
 def report_auc(schema, data, test):
-    """Trains a pass with two threads, and one with one thread."""
+    """Compares the AUC after an epoch of two threads and of one."""
     labels = np.concatenate([label for _, label in test])
     found = {}
     for threads in (1, 2):
@@ -118,9 +118,9 @@ def report_auc(schema, data, test):
 
 
 def main():
-    """Prints one JSON line a model, and one of the AUC."""
+    """Prints one JSON line per model, and one of the AUC."""
     options = measure.arguments(__doc__)
-    batches = 10 if options.small else 100  # of a file
+    batches = 10 if options.small else 100  # per file
     samples = batches * BATCH_SIZE
     with tempfile.TemporaryDirectory() as folder:
         log = generate_click_log(folder, (TRAINED + 1) * samples, TRAINED + 1)

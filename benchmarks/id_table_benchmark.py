@@ -1,4 +1,4 @@
-"""Id tables beside TensorFlow's and Keras's: 262,144 keys a batch, 1M keys."""
+"""Compares id tables with TensorFlow's and Keras's: 262,144 keys of 1M."""
 
 import keras
 import numpy as np
@@ -10,19 +10,19 @@ from benchmarks import measure
 BATCHES = 16
 BUCKETS = 1000
 MISSES = (0.0, 0.1, 1.0)
-# The ratios to reach at these shares of misses.
+# Required ratios at these shares of misses.
 WANTED = {"int64": (5, 4, 2.5), "string": (2, 1.5, 1.5)}
 
 
 def distinct_keys(rng, count):
-    """`count` random int64 keys of up to 19 digits."""
+    """Returns `count` random int64 keys of up to 19 digits."""
     keys = np.unique(rng.integers(0, 2**62, count))
     rng.shuffle(keys)
     return keys
 
 
 def batches(rng, vocabulary, size, misses, kind):
-    """Key batches of which a share is not in the vocabulary."""
+    """Returns batches in which a given share of the keys is not in the vocabulary."""
     result = []
     for _ in range(BATCHES):
         keys = rng.choice(vocabulary, size)
@@ -33,13 +33,13 @@ def batches(rng, vocabulary, size, misses, kind):
 
 
 def as_kind(keys, kind):
-    """Integers as tensors of `kind`."""
+    """Returns integers as tensors of `kind`."""
     keys = tf.constant(keys)
     return tf.strings.as_string(keys) if kind == "string" else keys
 
 
 def only_misses_hashed(static):
-    """The lookup with buckets, composed of TensorFlow's ops."""
+    """Composes the lookup with buckets from TensorFlow's ops."""
 
     def lookup(keys):
         ids = static.lookup(keys)
@@ -54,7 +54,7 @@ def only_misses_hashed(static):
 
 
 class Comparisons:
-    """All lines of one kind of keys."""
+    """All comparisons for one kind of keys."""
 
     def __init__(self, kind, options):
         self.kind = kind
@@ -78,13 +78,13 @@ class Comparisons:
         )
 
     def feeds(self, misses, size=None):
-        """Batches for a comparison."""
+        """Returns batches for a comparison."""
         return batches(
             self.rng, self.vocabulary, size or self.size, misses, self.kind
         )
 
     def compare(self, work, ours, baseline, feeds, against, wanted):
-        """One line, both sides as functions of one signature."""
+        """Prints one line; both sides are functions of one signature."""
         measure.compare(
             f"{work}, {self.kind}, {len(self.vocabulary)} keys",
             tf.function(ours, input_signature=self.spec),
@@ -97,7 +97,7 @@ class Comparisons:
         )
 
     def buckets(self):
-        """Find or hash, at all shares of misses."""
+        """Compares find or hash at all shares of misses."""
         for share, wanted in zip(MISSES, WANTED[self.kind], strict=True):
             feeds = self.feeds(share)
             work = f"find or hash, {share:.0%} misses"
@@ -120,7 +120,7 @@ class Comparisons:
                 )
 
     def plain_find(self):
-        """Find without buckets."""
+        """Compares find without buckets."""
         self.compare(
             "find",
             self.table.lookup,
@@ -131,7 +131,7 @@ class Comparisons:
         )
 
     def one_key(self):
-        """Batches of one key, many calls a run."""
+        """Compares batches of one key, with many calls per run."""
         feeds = self.feeds(0.0, 1) * 200
         self.compare(
             "find, a batch of 1",
@@ -151,7 +151,7 @@ class Comparisons:
         )
 
     def layer(self):
-        """IdLookup beside the layer of Keras for these keys."""
+        """Compares IdLookup with Keras's layer for these keys."""
         stock = (
             keras.layers.StringLookup
             if self.kind == "string"
@@ -170,7 +170,7 @@ class Comparisons:
 
 
 def imports(options):
-    """Tables made of 5M int64 keys."""
+    """Compares creating tables from 5M int64 keys."""
     count = 50_000 if options.small else 5_000_000
     keys = tf.constant(distinct_keys(np.random.default_rng(2), count))
     ids = tf.range(len(keys), dtype=tf.int64)
@@ -191,7 +191,7 @@ def imports(options):
 
 
 def main():
-    """Prints one JSON line a comparison."""
+    """Prints one JSON line per comparison."""
     options = measure.arguments(__doc__)
     for kind in WANTED:
         comparisons = Comparisons(kind, options)

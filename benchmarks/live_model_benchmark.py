@@ -1,9 +1,9 @@
-"""Calls of a LiveModel: alone, and while it takes a version in every so often.
+"""Times calls of a LiveModel, alone and while it loads versions.
 
-Rows and weights of a version are all its number, so a call that has seen two
-versions shows. And a batch of one id, beside tf.gather: both are SavedModels of
-one lookup, called by their signature. There, what counts is the difference: the
-call takes far longer than either lookup.
+The rows and weights of a version equal its number, so a call that has seen two
+versions is detected. Also times a batch of one id and tf.gather: both are
+SavedModels with one lookup, called by their signature. There the difference
+matters, because the call takes far longer than either lookup.
 """
 
 import os
@@ -25,7 +25,7 @@ _CALLS = 1000  # of one id
 
 
 class Versions:
-    """An exported model, and snapshots of it that can be shown one by one."""
+    """An exported model, and snapshots of it to publish one by one."""
 
     def __init__(self, folder, rows, changed, count):
         self.rows = rows
@@ -40,7 +40,7 @@ class Versions:
         model.compile(lodestar.optimizers.SGD())
         lodestar.export.save(model, self.exported)
         rng = np.random.default_rng(0)
-        # What calls look up is written to by each version.
+        # Each version changes the rows that calls look up.
         self.ids = np.arange(min(changed, _BATCH))
         for number in range(1, count + 1):
             ids = np.arange(rows)
@@ -55,7 +55,7 @@ class Versions:
         self.names = [f"{number:08d}" for number in range(1, count + 1)]
 
     def show(self, folder, name):
-        """Puts a version into a folder, all of it at once."""
+        """Puts a version into a folder atomically."""
         os.makedirs(folder, exist_ok=True)
         partial = os.path.join(folder, f"{name}.partial")
         os.makedirs(partial)
@@ -73,7 +73,7 @@ def _resident_bytes():
 
 
 def _seen(outputs):
-    """The numbers of the versions that a call has seen."""
+    """Returns the numbers of the versions that a call has seen."""
     rows = outputs["rows"].numpy()
     weights = outputs["score"].numpy()[:, 0] / (rows[:, 0] * _DIM)
     return {*np.unique(rows).tolist(), *np.unique(weights).tolist()}
@@ -128,7 +128,7 @@ def _measure(versions, folder, consistency, seconds):
 
 
 class Gather(tf.Module):
-    """Rows of a dense variable."""
+    """Gathers rows of a dense variable."""
 
     def __init__(self, matrix):
         super().__init__()
@@ -136,7 +136,7 @@ class Gather(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "ids")])
     def serve(self, ids):
-        """Their rows, by name."""
+        """Returns rows by name."""
         return {"rows": tf.gather(self.matrix, ids)}
 
 
@@ -164,7 +164,7 @@ def _compare_one_id(options):
     places = np.random.default_rng(0).integers(0, rows, [calls, 1])
     with tempfile.TemporaryDirectory() as folder:
         ours, stock = _export_both(folder, keys)
-        # A signature does not keep alive what it reads.
+        # A signature does not keep its model alive.
         models = [tf.saved_model.load(path) for path in (ours, stock)]
         lookup, gather = (
             _rows_of(model.signatures["serving_default"]) for model in models
@@ -182,7 +182,7 @@ def _compare_one_id(options):
                     side,
                     gather,
                     [tf.constant(keys[place]) for place in places],
-                    against="tf.gather by a signature",
+                    against="tf.gather through a signature",
                     items=1,
                     wanted="within 5 us of tf.gather",
                     runs=options.runs,

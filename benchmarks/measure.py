@@ -1,4 +1,4 @@
-"""Times two ways of doing one thing, in turn, and prints their ratio as JSON."""
+"""Times two implementations in turn, and prints their ratio as JSON."""
 
 import argparse
 import functools
@@ -14,15 +14,15 @@ import numpy as np
 def arguments(
     description: str, works: Sequence[str] = (), **options: str
 ) -> argparse.Namespace:
-    """Parses what every benchmark takes: --runs, --small and some of `works`.
+    """Parses the options of every benchmark: --runs, --small and `works`.
 
     Args:
-        description: The program's.
-        works: Names that may be given; without one, all are.
-        **options: Further options that take a string, and the help of each.
+        description: Description of the program.
+        works: Names that can be given; if none is given, all are run.
+        **options: Further string options, with the help of each.
 
     Returns:
-        The values, with one of each option (None without).
+        The parsed values; each further option is None if it is not given.
     """
     parser = argparse.ArgumentParser(description=description)
     for option, meaning in options.items():
@@ -30,7 +30,7 @@ def arguments(
     if works:
         names = ", ".join(works)
         parser.add_argument(
-            "works", nargs="*", help=f"some of {names}; all if none is named"
+            "works", nargs="*", help=f"any of {names}; default: all"
         )
     parser.add_argument(
         "--runs",
@@ -39,20 +39,20 @@ def arguments(
         help="timed runs of each side (7 or more)",
     )
     parser.add_argument(
-        "--small", action="store_true", help="small sizes, to see that it runs"
+        "--small", action="store_true", help="small sizes, to check the program"
     )
     parsed = parser.parse_args()
     if parsed.runs < 7:
-        parser.error(f"--runs is {parsed.runs}, wanted 7 or more")
+        parser.error(f"--runs must be at least 7, got {parsed.runs}")
     if works:
         parsed.works = parsed.works or list(works)
         for unknown in {*parsed.works} - {*works}:
-            parser.error(f"{unknown!r} is none of {names}")
+            parser.error(f"{unknown!r} must be one of {names}")
     return parsed
 
 
 def checksum(x) -> str:
-    """Returns 16 hex digits that depend on every number of an array."""
+    """Returns 16 hex digits that depend on every element of an array."""
     x = np.ascontiguousarray(x)
     words = np.frombuffer(
         x.tobytes().ljust(-(-x.nbytes // 8) * 8, b"\0"), np.uint64
@@ -62,19 +62,19 @@ def checksum(x) -> str:
 
 
 def print_line(**fields) -> None:
-    """Prints one line of JSON at once."""
+    """Prints one line of JSON and flushes it."""
     print(json.dumps(fields), flush=True)
 
 
 def seconds_of(call: Callable) -> float:
-    """Returns how long a call without arguments took."""
+    """Returns the duration of a call without arguments."""
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
 
 
 def call_seconds(function: Callable, feeds: Sequence) -> list[float]:
-    """Returns how long each call of `function` with one of `feeds` took."""
+    """Returns the duration of each call of `function` with one of `feeds`."""
     return [seconds_of(functools.partial(function, feed)) for feed in feeds]
 
 
@@ -99,22 +99,22 @@ def compare(
     that changes its speed changes both.
 
     Args:
-        work: What is done.
+        work: Name of the comparison.
         ours: Called with a feed; returns an array or tensor.
-        baseline: The same by other means.
-        feeds: Batches, each used once a run.
-        against: What the baseline is.
+        baseline: Another implementation of the same function.
+        feeds: Batches, each used once per run.
+        against: Name of the baseline.
         items: Keys or ids in a feed.
-        wanted: The ratio to reach, baseline time over ours; or what else is
-            wanted, in words.
-        runs: Timed runs of each side, after one that is not timed.
-        baseline_feeds: The same batches as the baseline takes them.
-        same_result: Whether both sides must return the same numbers.
+        wanted: The required ratio, baseline time over ours; or another
+            requirement as a string.
+        runs: Timed runs of each side, after one untimed run.
+        baseline_feeds: The same batches in the form that the baseline takes.
+        same_result: Whether both sides must return equal values.
     """
     sides = [(ours, feeds), (baseline, baseline_feeds or feeds)]
     sums = [checksum(np.asarray(side(feed[0]))) for side, feed in sides]
     if same_result and sums[0] != sums[1]:
-        raise AssertionError(f"{work}: {against} gives another result")
+        raise AssertionError(f"{work}: the result differs from {against}.")
     times = ([], [])
     calls = []
     for run, side in itertools.product(range(runs + 1), (0, 1)):

@@ -1,10 +1,11 @@
-"""Training steps of a whole click model, by the way that it embeds its ids.
+"""Compares training steps of a click model with different embeddings.
 
 The baseline, "given rows", is the model after its embeddings: it is fed with
-rows and computes their gradient. "floor" leaves that gradient out, too.
+rows and computes their gradient. "floor" omits that gradient as well.
 
-26 features of 100,000 ids that follow Zipf's law, batches of 2,048, rows of 16
-numbers, a tower of 256 and 128 units, Adagrad; single ids, and bags of four.
+The model has 26 features of 100,000 ids that follow Zipf's law, batches of
+2,048, dimension 16, a tower of 256 and 128 units, and Adagrad. Features are
+single ids, or bags of four.
 """
 
 import itertools
@@ -21,17 +22,17 @@ BATCHES = 16
 DIM = 16
 FEATURES = 26
 NAMES = [f"feature_{i}" for i in range(FEATURES)]
-# Times over those of the model of given rows.
+# Maximum time relative to the model of given rows.
 WANTED = {"collection": 1.1, "layers": 1.15}
 
 
 def single(ids, rows):
-    """Rows `[N, DIM]` of ids `[N, B]`: their mean, where B is above 1."""
+    """Returns rows `[N, DIM]` of ids `[N, B]`: their mean if B is above 1."""
     return keras.ops.mean(rows, axis=1) if ids.shape[1] > 1 else rows[:, 0]
 
 
 class GivenRows(keras.layers.Layer):
-    """Rows that are fed; their gradients are computed, and one is taken."""
+    """Passes fed rows on; their gradients are computed, and one is returned."""
 
     def build(self, shape):
         self.taken = self.add_weight(shape=(), initializer="zeros")
@@ -45,13 +46,13 @@ class GivenRows(keras.layers.Layer):
 
 
 def of_given_rows(rows, known):
-    """What any embedding asks of the model around it."""
+    """Given rows, in the form of the other embeddings."""
     del known
     return [GivenRows()(rows[name]) for name in NAMES]
 
 
 def of_keras(ids, known):
-    """keras.layers.Embedding, which wants ids below its size."""
+    """Uses keras.layers.Embedding, which needs ids below its size."""
     return [
         single(ids[name], keras.layers.Embedding(known, DIM)(ids[name]))
         for name in NAMES
@@ -59,7 +60,7 @@ def of_keras(ids, known):
 
 
 def of_keras_hashed(ids, known):
-    """The same behind keras.layers.Hashing, which takes any ids."""
+    """Adds keras.layers.Hashing, which accepts any ids."""
     rows = []
     for name in NAMES:
         places = keras.layers.Hashing(known)(ids[name])
@@ -70,7 +71,7 @@ def of_keras_hashed(ids, known):
 
 
 def of_layers(ids, known):
-    """A DynamicEmbedding a feature."""
+    """Uses one DynamicEmbedding per feature."""
     del known
     return [
         lodestar.layers.DynamicEmbedding(
@@ -81,7 +82,7 @@ def of_layers(ids, known):
 
 
 def of_collection(ids, known):
-    """One EmbeddingCollection, with a table a feature."""
+    """Uses one EmbeddingCollection, with a table per feature."""
     del known
     collection = lodestar.layers.EmbeddingCollection(
         {
@@ -96,7 +97,7 @@ def of_collection(ids, known):
 
 
 def click_model(embed, known, bag):
-    """A model of ids `[N, bag]` by feature; without `embed`, of its rows."""
+    """Returns a model of ids `[N, bag]` by feature; without `embed`, of its rows."""
     if embed is None:
         inputs = keras.Input((FEATURES * DIM,))
         hidden = inputs
@@ -120,10 +121,10 @@ def click_model(embed, known, bag):
 
 
 def step_of(model):
-    """A training step of `(x, y)`, where x `[FEATURES, N, bag]` are ids."""
+    """Returns a training step of `(x, y)`, where x `[FEATURES, N, bag]` are ids."""
 
-    # One tensor: to pass 26 of them from Python costs more than to embed them,
-    # and `fit` reads them inside the graph.
+    # One tensor, because passing 26 from Python costs more than embedding them.
+    # `fit` reads them inside the graph.
     @tf.function(reduce_retracing=True)
     def step(feed):
         x, y = feed
@@ -135,7 +136,7 @@ def step_of(model):
 
 
 def compare(bag, options):
-    """Times all ways in turn; prints a line for each."""
+    """Times all embeddings in turn; prints a line for each."""
     known, size = (1000, 64) if options.small else (100_000, 2048)
     rng = np.random.default_rng(5)
     feeds: dict[str, list] = {"ids": [], "given rows": [], "floor": []}
@@ -174,7 +175,7 @@ def compare(bag, options):
         wanted = {"wanted": round(1 / WANTED[way], 2)} if way in WANTED else {}
         measure.print_line(
             work=f"click model, {FEATURES} features, bags of {bag}, {way}",
-            baseline="the same model of given rows",
+            baseline="the same model with given rows",
             ratio=round(given / median, 2),
             **wanted,
             added=round(median / given - 1, 3),
@@ -186,7 +187,7 @@ def compare(bag, options):
 
 
 def main():
-    """Prints one JSON line a way."""
+    """Prints one JSON line per embedding."""
     options = measure.arguments(__doc__)
     for bag in (1, 4):
         compare(bag, options)

@@ -1,12 +1,12 @@
-"""TensorFlow Recommenders Addons' side of peers_benchmark.
+"""The side of TensorFlow Recommenders Addons in peers_benchmark.
 
-It needs a TensorFlow that Lodestar's process does not have, so it runs in an
-interpreter of its own, which peers_benchmark starts:
+It needs another version of TensorFlow than Lodestar, so peers_benchmark starts
+it in a separate interpreter:
 
     python -m benchmarks.peer_tfra DATA.npz
 
-It prints one line of JSON when it is ready, and then, for each work that is
-named on a line of its input, the seconds of each call.
+It prints one line of JSON when it is ready. Then it reads names of works, one
+per line, and prints the seconds of each call.
 """
 
 import json
@@ -20,11 +20,11 @@ from tf_keras.optimizers.legacy import Adagrad
 
 from benchmarks import measure
 
-_PART = 2**18  # rows of one call that fills a table
+_PART = 2**18  # rows per call that fills a table
 
 
 def _variable(name: str, keys: np.ndarray, matrix: np.ndarray) -> de.Variable:
-    """A table that holds `matrix`; others' rows are zeros, its fastest way."""
+    """Returns a table that holds `matrix`; constant initial values are its fastest."""
     variable = de.get_variable(
         name,
         key_dtype=tf.int64,
@@ -40,7 +40,7 @@ def _variable(name: str, keys: np.ndarray, matrix: np.ndarray) -> de.Variable:
 
 
 def _step(variable: de.Variable, keys: np.ndarray, upstream: np.ndarray):
-    """Lookup, gradient and Adagrad, every row's slot there already."""
+    """Returns a step of lookup, gradient and Adagrad, with all slots created."""
     dim = upstream.shape[1]
     shadow = de.shadow_ops.ShadowVariable(variable, name="shadow")
     adagrad = Adagrad(0.01, initial_accumulator_value=0.1, epsilon=1e-7)
@@ -54,7 +54,7 @@ def _step(variable: de.Variable, keys: np.ndarray, upstream: np.ndarray):
         optimizer.apply_gradients(zip(gradients, [shadow]))
         return rows
 
-    # The slots' table is made by a step, which must not change the rows.
+    # A step creates the slots' table, and must not change the rows.
     before = variable.lookup(tf.constant(keys[:1]))
     step(tf.fill([len(upstream)], tf.constant(keys[0])))
     variable.upsert(tf.constant(keys[:1]), before)
@@ -67,7 +67,7 @@ def _step(variable: de.Variable, keys: np.ndarray, upstream: np.ndarray):
 
 
 def main() -> None:
-    """Says that it is ready, then times what its input names."""
+    """Reports that it is ready, then times the works named on stdin."""
     data = np.load(sys.argv[1])
     keys, matrix = data["keys"], data["matrix"]
     table = _variable("looked_up", keys, matrix)

@@ -1,10 +1,11 @@
-"""A training step and a lookup beside other libraries' own.
+"""Compares a training step and a lookup with other libraries.
 
-65,536 zipf(1.05) ids of 1M rows of 32 numbers; training is lookup, gradient
-and Adagrad. The others are TensorFlow's ops and tables, Keras's Embedding and,
-where --tfra-python names an interpreter that has it, TensorFlow Recommenders
-Addons (`pip install tensorflow-recommenders-addons==0.8.1 tensorflow-cpu==2.16.2
-tf-keras==2.16.0`), which runs in a process of its own and takes turns, too.
+65,536 zipf(1.05) ids of 1M rows of dimension 32; a training step is lookup,
+gradient and Adagrad. The others are TensorFlow's ops and tables, Keras's
+Embedding and, if --tfra-python names an interpreter that has it, TensorFlow
+Recommenders Addons (`pip install tensorflow-recommenders-addons==0.8.1
+tensorflow-cpu==2.16.2 tf-keras==2.16.0`). It runs in a separate process, and
+takes turns with the others.
 """
 
 import functools
@@ -28,9 +29,9 @@ from benchmarks import embedding_benchmark, measure, training_benchmark
 _IDS = [tf.TensorSpec([None], tf.int64)]
 _OURS = "Lodestar"
 _TFRA = "TFRA"
-# What takes a batch, and the batches.
+# A function of a batch, and the batches.
 _Side = tuple[Callable[..., Any], Sequence[Any]]
-# The least of their time over ours.
+# Minimum ratio of their time to ours.
 _WANTED: dict[str, dict[str, float]] = {
     "lookup": {
         "tf.gather": 0.7,
@@ -70,7 +71,7 @@ class Tfra:
     def _answer(self) -> Any:
         assert self._process.stdout  # a pipe
         for line in self._process.stdout:
-            if line[0] in "{[":  # and not what an import has to say
+            if line[0] in "{[":  # not the output of an import
                 return json.loads(line)
         raise RuntimeError(
             f"{self._python} -m benchmarks.peer_tfra ended with status "
@@ -78,7 +79,7 @@ class Tfra:
         )
 
     def call_seconds(self, work: str) -> list[float]:
-        """Returns how long each call of a work, with each batch, took there."""
+        """Returns the duration of each call of a work there, one per batch."""
         assert self._process.stdin  # a pipe
         self._process.stdin.write(work + "\n")
         self._process.stdin.flush()
@@ -92,7 +93,7 @@ class Tfra:
 def hash_table(
     kind: str, batches: training_benchmark.Batches
 ) -> Callable[[tf.Tensor], tf.Tensor]:
-    """One of TensorFlow's own tables that holds the rows."""
+    """Returns one of TensorFlow's own tables, with the rows."""
     default = tf.zeros([batches.matrix.shape[1]])
     tables = tf.lookup.experimental
     if kind == "DenseHashTable":
@@ -111,7 +112,7 @@ def hash_table(
 def keras_embedding(
     batches: training_benchmark.Batches,
 ) -> keras.layers.Layer:
-    """Keras's layer with the rows."""
+    """Returns Keras's layer with the rows."""
     layer = keras.layers.Embedding(*batches.matrix.shape)
     layer.build(())
     layer.embeddings.assign(batches.matrix)
@@ -119,7 +120,7 @@ def keras_embedding(
 
 
 def lookups(batches: training_benchmark.Batches) -> dict[str, _Side]:
-    """Each side's lookup and its batches."""
+    """Returns each side's lookup and its batches."""
     keys, matrix = batches.keys, batches.matrix
     of_ids = {
         _OURS: embedding_benchmark.filled_with(keys, matrix).lookup,
@@ -141,7 +142,7 @@ def lookups(batches: training_benchmark.Batches) -> dict[str, _Side]:
 
 
 def steps(batches: training_benchmark.Batches) -> dict[str, _Side]:
-    """Each side's training step and its batches."""
+    """Returns each side's training step and its batches."""
     made = {
         _OURS: (
             training_benchmark.our_step(batches.matrix, batches.keys),
@@ -169,7 +170,7 @@ def compare(
     tfra: Tfra | None,
     runs: int,
 ) -> None:
-    """Prints a line for each side but ours; all take turns in each run."""
+    """Prints a line for each side except ours; all take turns in each run."""
     sums = {
         name: measure.checksum(np.asarray(call(feeds[0])))
         for name, (call, feeds) in sides.items()
@@ -183,7 +184,7 @@ def compare(
         calls[_TFRA] = functools.partial(tfra.call_seconds, work)
     for name, found in sums.items():
         if found != sums[_OURS]:
-            raise AssertionError(f"{title}: {name} gives another result")
+            raise AssertionError(f"{title}: the result differs from {name}.")
     times: dict[str, list[float]] = {name: [] for name in calls}
     for run in range(runs + 1):
         for name, call in calls.items():
@@ -207,7 +208,7 @@ def compare(
 
 
 def main() -> None:
-    """Prints one JSON line a comparison."""
+    """Prints one JSON line per comparison."""
     options = measure.arguments(
         __doc__,
         **{"--tfra-python": "an interpreter that has TFRA"},
@@ -217,7 +218,7 @@ def main() -> None:
     if options.tfra_python:
         tfra = Tfra(options.tfra_python, batches)
     else:
-        print("without --tfra-python TFRA is left out", file=sys.stderr)
+        print("TFRA is skipped without --tfra-python.", file=sys.stderr)
     count, dim = batches.matrix.shape
     of = f"{batches.size:,} zipf(1.05) ids of {count:,} x {dim}"
     sides = lookups(batches)

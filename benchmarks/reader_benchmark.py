@@ -1,4 +1,4 @@
-"""Readers of samples: bytes a second from page cache, and of text by others."""
+"""Times readers of samples from page cache, and other readers of text."""
 
 import multiprocessing
 import os
@@ -12,11 +12,11 @@ import tensorflow as tf
 from benchmarks import measure
 from lodestar.data import Column, Schema, open_dataset
 
-# As Criteo's click logs.
+# As in Criteo's click logs.
 DENSE = 13
 SLOTS = 26
 BATCH = 16384
-# So that starting to read weighs little.
+# Enough that startup hardly matters.
 EPOCHS = 4
 GIGABYTE = 1e9
 
@@ -30,7 +30,7 @@ SPEC = Schema(
 
 
 def numbers_of(rng, records: int) -> np.ndarray:
-    """Draws the label and the dense numbers of each record."""
+    """Draws the label and the dense values of each record."""
     return rng.integers(0, 2, (records, 1 + DENSE)).astype(np.float32)
 
 
@@ -40,7 +40,7 @@ def keys_of(rng, records: int, hot: int) -> np.ndarray:
 
 
 def raw_bytes(rng, records: int, hot: int) -> bytes:
-    """A Raw file of float32 numbers and uint32 keys."""
+    """Returns a Raw file of float32 values and uint32 keys."""
     numbers = numbers_of(rng, records)
     if hot > 1:  # the multi-hot layouts have an int32 label
         numbers[:, 0] = numbers[:, 0].astype(np.int32).view(np.float32)
@@ -49,7 +49,7 @@ def raw_bytes(rng, records: int, hot: int) -> bytes:
 
 
 def norm_bytes(rng, records: int, hot: int, check: str) -> bytes:
-    """A Norm file with `hot` uint32 keys in every slot."""
+    """Returns a Norm file with `hot` uint32 keys in every slot."""
     keys = keys_of(rng, records, hot)
     counts = np.full((records, SLOTS, 1), hot, np.uint32)
     samples = np.hstack(
@@ -66,7 +66,7 @@ def norm_bytes(rng, records: int, hot: int, check: str) -> bytes:
 
 
 def framed(payloads: np.ndarray) -> np.ndarray:
-    """Each row behind its length and before the sum of its bytes."""
+    """Adds the length before, and the checksum after each row."""
     count, size = payloads.shape
     length = np.tile(np.array([size], np.int32).view(np.uint8), (count, 1))
     total = payloads.sum(axis=1, dtype=np.uint8)[:, None]
@@ -74,7 +74,7 @@ def framed(payloads: np.ndarray) -> np.ndarray:
 
 
 def multislot_bytes(rng, records: int) -> bytes:
-    """MultiSlot text with one key in every slot."""
+    """Returns MultiSlot text with one key in every slot."""
     numbers = numbers_of(rng, records).astype(int)
     keys = keys_of(rng, records, 1)[:, :, 0]
     return "".join(
@@ -86,12 +86,12 @@ def multislot_bytes(rng, records: int) -> bytes:
 
 
 def seconds_of(read, runs: int) -> list[float]:
-    """Times `runs` calls, after one that is not timed."""
+    """Times `runs` calls, after one untimed call."""
     return [measure.seconds_of(read) for _ in range(runs + 1)][1:]
 
 
 def reading(dataset: tf.data.Dataset, records: int):
-    """Returns what reads all batches, in a graph as model.fit() does."""
+    """Returns a function that reads all batches in a graph, like model.fit()."""
 
     @tf.function
     def count():
@@ -102,7 +102,7 @@ def reading(dataset: tf.data.Dataset, records: int):
 
     def read():
         if int(count()) != EPOCHS * records:
-            raise RuntimeError("a reader lost samples")
+            raise RuntimeError("A reader lost samples.")
 
     return read
 
@@ -121,8 +121,8 @@ def report(work: str, seconds: list[float], size: int, records: int, **more):
 
 
 def split_and_convert(path: str):
-    """Reads MultiSlot text as TensorFlow's own ops do best."""
-    # Where the counts are among a line's tokens; all lines have the same.
+    """Reads MultiSlot text with the fastest ops of TensorFlow."""
+    # Positions of the counts among a line's tokens, equal in all lines.
     counts = np.zeros(2 + 1 + DENSE + 2 * SLOTS, bool)
     counts[[0, 2]] = True
     counts[3 + DENSE :: 2] = True
@@ -140,7 +140,7 @@ def split_and_convert(path: str):
 
 
 def parse_in_python(path: str) -> list[list]:
-    """Reads MultiSlot text by str.split, into lists."""
+    """Reads MultiSlot text with str.split, into lists."""
     schema = [[] for _ in SPEC]
     convert = [int, float] + [int] * SLOTS
     with open(path) as file:
@@ -155,7 +155,7 @@ def parse_in_python(path: str) -> list[list]:
 
 
 def compare_text(path: str, size: int, records: int, runs: int) -> None:
-    """MultiSlot text against two other ways; all in threads yet to start."""
+    """Compares MultiSlot text with two other ways, in threads yet to start."""
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     dataset = open_dataset(
         path,
@@ -196,11 +196,11 @@ def main() -> None:
         "MultiSlot": lambda: multislot_bytes(rng, records // 10),
         "Norm, no checksums": lambda: norm_bytes(rng, records, 1, "none"),
         "Norm, checksums": lambda: norm_bytes(rng, records, 1, "sum"),
-        "Norm of 5 keys a slot": lambda: norm_bytes(
+        "Norm of 5 keys per slot": lambda: norm_bytes(
             rng, records // 4, 5, "none"
         ),
         "Raw": lambda: raw_bytes(rng, records, 1),
-        "Raw of 5 keys a slot": lambda: raw_bytes(rng, records // 4, 5),
+        "Raw of 5 keys per slot": lambda: raw_bytes(rng, records // 4, 5),
     }
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "file")
@@ -217,7 +217,7 @@ def main() -> None:
                     "sparse": "lod",
                     "repeat": EPOCHS,
                 }
-                if work == "Raw of 5 keys a slot":
+                if work == "Raw of 5 keys per slot":
                     shared |= {"layout": "multi_hot_float", "nnz_per_slot": 5}
                 name = re.match(r"\w+", work)[0].lower()
                 dataset = open_dataset(path, SPEC, BATCH, format=name, **shared)

@@ -1,14 +1,14 @@
-"""Runs benchmark programs, keeps what they print, and draws it.
+"""Runs benchmark programs, stores their output, and draws plots.
 
     python -m benchmarks.report list
     python -m benchmarks.report run NAME... [--small]
     python -m benchmarks.report run --all [--budget SECONDS] [--tfra-python P]
     python -m benchmarks.report draw
 
-`run` writes docs/benchmarks/lines/NAME.json: the lines of the program, and on which
-machine, with which versions, commit and load they came. `draw` makes the plots
-and docs/benchmarks/figures.md from these files alone. Programs of core are
-those that `bazel build //benchmarks/...` has built.
+`run` writes docs/benchmarks/lines/NAME.json: the lines of the program, with the
+machine, versions, commit and load. `draw` makes the plots and
+docs/benchmarks/figures.md from these files. `bazel build //benchmarks/...`
+builds the C++ programs.
 """
 
 import argparse
@@ -36,12 +36,12 @@ ROOT = Path(
     )
 )
 FOLDER = ROOT / "docs" / "benchmarks"
-# Within it, what programs have printed.
+# Folder in FOLDER for the output of programs.
 _LINES = "lines"
 
 
 class ReportError(RuntimeError):
-    """A program or a file that is not as it must be."""
+    """A program failed, or a file is invalid."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Program:
     """How a benchmark program is run.
 
     Attributes:
-        seconds: About how long it takes on two cores.
-        arguments: What it gets; "{folder}" is an empty folder.
-        small: What it gets in their place for small sizes.
-        native: Whether it is one of core, built by Bazel.
+        seconds: Approximate duration on two cores.
+        arguments: Its arguments; "{folder}" becomes an empty folder.
+        small: Its arguments for small sizes.
+        native: Whether it is a C++ program, built by Bazel.
         tfra: Whether it takes --tfra-python.
     """
 
@@ -65,7 +65,7 @@ class Program:
     def command(
         self, name: str, small: bool, tfra_python: str | None
     ) -> list[str]:
-        """Returns the command line, "{folder}" still in it."""
+        """Returns the command line; "{folder}" is not yet replaced."""
         start = [sys.executable, "-m", f"benchmarks.{name}"]
         if self.native:
             start = [str(ROOT / "bazel-bin" / "benchmarks" / name)]
@@ -113,7 +113,7 @@ PROGRAMS = {
 
 
 def machine() -> dict[str, Any]:
-    """Returns what this machine is: processor, cores, memory, kernel."""
+    """Returns the processor, cores, memory and kernel of this machine."""
     found = re.search(
         r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M
     )
@@ -136,7 +136,7 @@ def _package_version(*names: str) -> str:
 
 
 def _compiler() -> str:
-    """What built the library, as it says itself."""
+    """Returns the compiler that the library names."""
     library = ROOT / "bazel-bin" / "tf_ops" / "_lodestar_ops.so"
     if not library.exists():
         return "none"
@@ -147,7 +147,7 @@ def _compiler() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of what runs, by name."""
+    """Returns the versions of packages, Python and compiler by name."""
     ours = importlib.util.find_spec("lodestar")  # which imports nothing
     folder = Path(ours.origin).parent if ours and ours.origin else ROOT
     path = folder / "version.py"
@@ -164,7 +164,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Returns the commit of the sources, with + where they differ from it."""
+    """Returns the commit, with + if the sources differ from it."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(
@@ -180,13 +180,13 @@ def commit() -> str:
 
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"
 
 
 def _output(name: str, command: list[str], limit: float) -> str:
-    """Returns what a program prints, and shows what it says beside."""
+    """Runs a program; returns its standard output."""
     path = [str(ROOT), str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
-    # Files, not pipes: what it has started may hold these open for ever.
+    # Files, not pipes, which processes that it started may keep open.
     with (
         tempfile.TemporaryFile("w+") as output,
         tempfile.TemporaryFile("w+") as errors,
@@ -207,39 +207,39 @@ def _output(name: str, command: list[str], limit: float) -> str:
             )
         except FileNotFoundError as error:
             raise ReportError(
-                f"{name}: there is no {command[0]}; build it: "
+                f"{name}: {command[0]} does not exist. Build it: "
                 f".venv/bin/bazel build //benchmarks:{name}"
             ) from error
         try:
             process.wait(limit)
         except subprocess.TimeoutExpired as error:
             raise ReportError(
-                f"{name} did not end within {limit:.0f} seconds."
+                f"{name} took longer than {limit:.0f} seconds."
             ) from error
         finally:
-            with contextlib.suppress(ProcessLookupError):  # none is left
-                os.killpg(process.pid, signal.SIGKILL)  # and what it started
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # and its children
             process.wait()
         output.seek(0)
         errors.seek(0)
         printed, said = output.read(), errors.read()
     if process.returncode:
         raise ReportError(
-            f"{name} ended with status {process.returncode}: "
+            f"{name} failed with status {process.returncode}: "
             f"{_last_line(said or printed)}"
         )
     return printed
 
 
 def lines_of(name: str, printed: str) -> list[dict[str, Any]]:
-    """Returns the lines of JSON of what a program printed.
+    """Parses the JSON lines of a program's output.
 
     Args:
-        name: The program's.
-        printed: All that it printed; lines without JSON are passed over.
+        name: Name of the program.
+        printed: Its output; lines that do not begin with "{" are skipped.
 
     Raises:
-        ReportError: A line begins as JSON and is none, or there is none.
+        ReportError: A line is not valid JSON, or there is no JSON line.
     """
     lines = []
     for number, line in enumerate(printed.splitlines(), 1):
@@ -249,11 +249,11 @@ def lines_of(name: str, printed: str) -> list[dict[str, Any]]:
             lines.append(json.loads(line))
         except ValueError as error:
             raise ReportError(
-                f"{name}: line {number} of what it printed is no JSON: "
+                f"{name}: line {number} of the output is not JSON: "
                 f"{line[:80]!r}"
             ) from error
     if not lines:
-        raise ReportError(f"{name} printed no line of JSON.")
+        raise ReportError(f"{name} printed no JSON line.")
     return lines
 
 
@@ -269,25 +269,27 @@ def run(
     """Runs one program and writes its file.
 
     Args:
-        name: The program's; the file is lines/NAME.json.
+        name: Name of the program; the file is lines/NAME.json.
         program: How to run it.
-        folder: Where the file goes; made if it is not there.
-        small: Small sizes, which show that the program works.
+        folder: Folder of the file; created if it does not exist.
+        small: Whether to use small sizes, to check the program.
         tfra_python: An interpreter that has TensorFlow Recommenders Addons.
-        limit: Seconds after which it is ended; by default five times as many
-            as it should take, and at least 600.
+        limit: Time limit in seconds; by default five times the program's
+            duration, and at least 600.
 
     Returns:
-        What the file holds.
+        The content of the file.
 
     Raises:
-        ReportError: The program is not there, failed, took too long or
-            printed no JSON. The file stays as it was.
+        ReportError: The program does not exist, failed, took too long or
+            printed no JSON. An existing file is kept.
     """
-    try:  # before the program takes its time
+    try:  # before the program runs
         (folder / _LINES).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ReportError(f"There is no folder {folder}: {error}.") from error
+        raise ReportError(
+            f"Cannot create the folder {folder}: {error}."
+        ) from error
     command = program.command(name, small, tfra_python)
     arguments = list(program.small if small else program.arguments)
     load = [round(value, 2) for value in os.getloadavg()]
@@ -318,7 +320,7 @@ def run(
 
 
 def _text(record: Mapping[str, Any]) -> str:
-    """JSON with one line a field and one line a line of the program."""
+    """Formats JSON with one line per field and per line of the program."""
     fields = [
         f" {json.dumps(name)}: {json.dumps(value)}"
         for name, value in record.items()
@@ -329,20 +331,20 @@ def _text(record: Mapping[str, Any]) -> str:
 
 
 def load(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
-    """Returns {program: what its file holds}, sorted by name.
+    """Returns {program: content of its file}, sorted by name.
 
     Raises:
-        ReportError: There is no such folder, a file is no JSON, or it lacks
-            a field.
+        ReportError: The folder does not exist, a file is not JSON, or it
+            lacks a field.
     """
     if not folder.is_dir():
-        raise ReportError(f"{folder} is no folder.")
+        raise ReportError(f"{folder} is not a folder.")
     found = {}
     for path in sorted((folder / _LINES).glob("*.json")):
         try:
             record = json.loads(path.read_text())
         except ValueError as error:
-            raise ReportError(f"{path} is no JSON: {error}.") from error
+            raise ReportError(f"{path} is not JSON: {error}.") from error
         fields = ("program", "machine", "versions", "commit", "date", "lines")
         for field in ("small", "load_before", "seconds", *fields):
             if not isinstance(record, dict) or field not in record:
@@ -354,7 +356,7 @@ def load(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
 def expected_seconds(
     name: str, program: Program, records: Mapping[str, Mapping[str, Any]]
 ) -> float:
-    """Returns what the last whole run took, or else the estimate."""
+    """Returns the duration of the last full run, or the estimate."""
     record = records.get(name)
     return (
         record["seconds"] if record and not record["small"] else program.seconds
@@ -366,10 +368,10 @@ def order(
     records: Mapping[str, Mapping[str, Any]],
     budget: float | None,
 ) -> tuple[list[str], list[str]]:
-    """Returns which programs to run, in order, and which are left out.
+    """Returns the programs to run, in order, and the skipped ones.
 
-    Those without figures come first, then those with the oldest. Within a
-    budget of seconds, one that takes too long is passed over.
+    Programs without figures come first, then those with the oldest figures.
+    A program that exceeds the rest of the budget, in seconds, is skipped.
     """
 
     def age(name: str) -> str:
@@ -389,7 +391,7 @@ def order(
 
 
 def _run_all(names: Iterable[str], options: argparse.Namespace) -> list[str]:
-    """Runs programs one after another; returns the errors."""
+    """Runs programs one after another; returns their errors."""
     errors = []
     for name in names:
         print(f"{name} ...", end=" ", flush=True)
@@ -420,20 +422,20 @@ def _parser() -> argparse.ArgumentParser:
         "--folder", type=Path, default=FOLDER, help="default: %(default)s"
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    runs = commands.add_parser("run", help="run programs, keep their lines")
+    runs = commands.add_parser("run", help="run programs and store their lines")
     runs.add_argument("names", nargs="*", metavar="NAME")
     runs.add_argument("--all", action="store_true", help="every program")
     runs.add_argument(
         "--budget",
         type=float,
-        help="seconds that the programs may take together, by their estimates",
+        help="maximum total duration in seconds, by estimate",
     )
     runs.add_argument("--small", action="store_true", help="small sizes")
     runs.add_argument(
-        "--tfra-python", help="an interpreter that has TFRA, for the peers"
+        "--tfra-python", help="an interpreter with TFRA, for peers_benchmark"
     )
-    commands.add_parser("draw", help="plots and figures.md from the files")
-    commands.add_parser("list", help="programs, and the seconds that they take")
+    commands.add_parser("draw", help="draw plots and write figures.md")
+    commands.add_parser("list", help="list programs and their durations")
     return parser
 
 
@@ -463,9 +465,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     for name in options.names:
         if name not in PROGRAMS:
-            parser.error(f"there is no program {name!r}: `list` names them")
+            parser.error(f"unknown program {name!r}; see `list`")
     if bool(options.names) == options.all:
-        parser.error("name programs, or --all")
+        parser.error("name programs, or use --all")
     names = PROGRAMS if options.all else dict.fromkeys(options.names)
     taken, left = order(
         {name: PROGRAMS[name] for name in names}, records, options.budget
@@ -473,17 +475,17 @@ def main(arguments: list[str] | None = None) -> int:
     load_now = os.getloadavg()[0]
     if load_now > 1:
         print(
-            f"The load is {load_now:.1f}: figures of a busy machine are no "
-            "judgement.",
+            f"The load is {load_now:.1f}; figures of a busy machine are not "
+            "reliable.",
             file=sys.stderr,
         )
     errors = _run_all(taken, options)
     if left:
-        print("left out, for the budget: " + ", ".join(left))
+        print("skipped, over budget: " + ", ".join(left))
     return 1 if errors else 0
 
 
 if __name__ == "__main__":
-    # So that the program under way is ended, too.
+    # Exits normally, so that the running program is killed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Draws the plots of docs/benchmarks from what the programs printed."""
+"""Draws the plots of docs/benchmarks from the programs' output."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +26,9 @@ _STYLE: Any = {
     "figure.facecolor": "white",
     "axes.facecolor": "white",
     "savefig.facecolor": "white",
-    # The same file from the same figures.
+    # Makes the file depend on the figures alone.
     "svg.hashsalt": "lodestar",
-    # As wide as it was laid out, whatever fonts a reader has.
+    # Keeps the layout with any fonts of the reader.
     "svg.fonttype": "path",
 }
 
@@ -36,7 +36,7 @@ _STYLE: Any = {
 def _figure(
     width: float, height: float, panels: int, record: Record
 ) -> tuple[Figure, list[Axes]]:
-    """Panels beside one another, over a line that says where all is from."""
+    """Returns panels side by side, above a line with the origin."""
     below = 0.3 / height
     layout = ConstrainedLayoutEngine(rect=(0, below, 1, 1 - below))
     figure = Figure(figsize=(width, height), layout=layout)
@@ -52,7 +52,7 @@ def _figure(
 
 
 def _label(axes: Axes, x: float, y: float, text: str) -> None:
-    """Text to the right of a mark."""
+    """Adds text to the right of a mark."""
     axes.annotate(
         text,
         (x, y),
@@ -67,7 +67,7 @@ def _label(axes: Axes, x: float, y: float, text: str) -> None:
 def _bars(
     axes: Axes, names: Sequence[str], values: Sequence[float], unit: str
 ) -> None:
-    """Horizontal bars from the top down, the first in our colour."""
+    """Draws horizontal bars from the top down, the first in our color."""
     places = range(len(names))
     colors = [_OURS, *[_OTHERS] * (len(names) - 1)]
     axes.barh(places, values, color=colors)
@@ -82,12 +82,12 @@ def _short(number: float) -> str:
 
 
 def _rate(number: float) -> str:
-    """A number of ids, with its unit of a million."""
+    """Formats a number of ids in millions."""
     return f"{number / 1e6:g}M"
 
 
 def peers(records: Mapping[str, Record]) -> Figure:
-    """Training step and lookup, a bar a library, with its time over ours."""
+    """Draws training step and lookup, with one bar per library."""
     record = records["peers_benchmark"]
     figure, panels = _figure(11, 3.4, 2, record)
     works = list(dict.fromkeys(line["work"] for line in record["lines"]))
@@ -109,7 +109,7 @@ _SIZED = re.compile(r"lookup, (\d+) of (\d+) x (\d+)$")
 
 
 def lookups(records: Mapping[str, Record]) -> Figure:
-    """Ids a second by rows and dim, beside a gather of a dense variable."""
+    """Draws ids per second by rows and dimension, compared with tf.gather."""
     record = records["embedding_benchmark"]
     rows = []
     for line in record["lines"]:
@@ -139,14 +139,14 @@ def lookups(records: Mapping[str, Record]) -> Figure:
     )
     axes.invert_yaxis()
     axes.set_xlim(left=0)
-    axes.set_xlabel("million ids a second, more is better")
-    axes.set_title("Lookups of 65,536 resident ids, by rows and dim")
+    axes.set_xlabel("million ids per second, more is better")
+    axes.set_title("Lookups of 65,536 resident ids, by rows and dimension")
     axes.legend(frameon=False, fontsize=9)
     return figure
 
 
 def growth(records: Mapping[str, Record]) -> Figure:
-    """Bytes a row and the longest lookups while a table grows."""
+    """Draws bytes per row and the longest lookups while a table grows."""
     record = records["growth_benchmark"]
     figure, (memory, pauses) = _figure(11, 4.4, 2, record)
     for color, line in zip(_COLORS, record["lines"]):
@@ -168,10 +168,10 @@ def growth(records: Mapping[str, Record]) -> Figure:
         axes.set_xlabel("rows in the table")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _rate(x)))
     memory.set_ylim(bottom=0)
-    memory.set_ylabel("bytes a row")
+    memory.set_ylabel("bytes per row")
     memory.set_title(
-        "Memory a row: solid stats(), dotted the process's,\n"
-        "dashed the limit of 1.25 x its numbers + 36 bytes",
+        "Memory per row: solid stats(), dotted the process's,\n"
+        "dashed the limit of 1.25 x its values + 36 bytes",
         fontsize=10,
     )
     memory.legend(frameon=False, fontsize=9)
@@ -179,22 +179,21 @@ def growth(records: Mapping[str, Record]) -> Figure:
     pauses.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
     pauses.set_ylabel("milliseconds")
     pauses.set_title(
-        "Longest lookup of 4,096 new ids: solid processor time,\n"
-        "dotted the time that passed",
+        "Longest lookup of 4,096 new ids: solid CPU time,\ndotted elapsed time",
         fontsize=10,
     )
     return figure
 
 
 def saving(records: Mapping[str, Record]) -> Figure:
-    """Megabytes a second of saving and restoring, beside the plain work."""
+    """Draws MB per second of saving and restoring, and of the baselines."""
     record = records["snapshot_benchmark"]
     lines = [line for line in record["lines"] if "MB" in line]
     figure, (axes,) = _figure(9, 1.6 + 0.75 * len(lines), 1, record)
     for i, (field, color, name) in enumerate(
         (
             ("seconds", _OURS, "Lodestar"),
-            ("baseline_seconds", _OTHERS, "what it is compared with"),
+            ("baseline_seconds", _OTHERS, "baseline"),
         )
     ):
         rates = [line["MB"] / line[field] for line in lines]
@@ -209,7 +208,7 @@ def saving(records: Mapping[str, Record]) -> Figure:
     )
     axes.invert_yaxis()
     axes.margins(x=0.1)
-    axes.set_xlabel("MB of the file a second, more is better")
+    axes.set_xlabel("MB of the file per second, more is better")
     axes.legend(frameon=False, fontsize=9)
     rows = lines[0]["work"].split(", ", 1)[1]
     axes.set_title(f"Saving and restoring {rows}")
@@ -217,7 +216,7 @@ def saving(records: Mapping[str, Record]) -> Figure:
 
 
 def reading(records: Mapping[str, Record]) -> Figure:
-    """Gigabytes a second of the readers, by format and threads."""
+    """Draws GB per second of the readers, by format and threads."""
     record = records["reader_benchmark"]
     rates: dict[str, dict[str, float]] = {}
     for line in record["lines"]:
@@ -238,15 +237,13 @@ def reading(records: Mapping[str, Record]) -> Figure:
             _label(axes, value, place, f"{value:.2f}")
     if not record["small"]:
         axes.axvline(
-            1, color=_WANTED, ls="--", lw=1, label="wanted of Norm, Raw"
+            1, color=_WANTED, ls="--", lw=1, label="target of Norm, Raw"
         )
     axes.set_yticks(range(len(rates)), list(rates))
     axes.invert_yaxis()
     axes.margins(x=0.1)
-    axes.set_xlabel("GB of the file a second, more is better")
-    axes.set_title(
-        "Reading samples of 13 numbers and 26 slots, from page cache"
-    )
+    axes.set_xlabel("GB of the file per second, more is better")
+    axes.set_title("Reading samples of 13 floats and 26 slots, from page cache")
     axes.legend(frameon=False, fontsize=9)
     return figure
 
@@ -254,7 +251,7 @@ def reading(records: Mapping[str, Record]) -> Figure:
 def _ratios(
     program: str, title: str
 ) -> Callable[[Mapping[str, Record]], Figure]:
-    """What draws a program's ratios: a dot a line, and what it wants."""
+    """Returns a function that draws a program's ratios and targets."""
 
     def draw(records: Mapping[str, Record]) -> Figure:
         record = records[program]
@@ -262,11 +259,11 @@ def _ratios(
         figure, (axes,) = _figure(11, 1.8 + 0.3 * len(lines), 1, record)
         for place, line in enumerate(lines):
             axes.plot([1, line["ratio"]], [place] * 2, color=_OTHERS, lw=1)
-            # Small sizes are not what is wanted of.
+            # Targets are for full sizes.
             wanted = isinstance(line["wanted"], int | float)
             if wanted and not record["small"]:
                 label = (
-                    None if axes.get_legend_handles_labels()[0] else "wanted"
+                    None if axes.get_legend_handles_labels()[0] else "target"
                 )
                 axes.plot(
                     line["wanted"],
@@ -276,7 +273,7 @@ def _ratios(
                     ms=12,
                     label=label,
                 )
-            # Beside the axes, where no mark stands.
+            # Outside the axes, where no marks are.
             axes.text(
                 1.01,
                 place,
@@ -303,7 +300,9 @@ def _ratios(
             fontsize=8,
         )
         axes.set_ylim(len(lines) - 0.4, -0.6)
-        axes.set_xlabel("baseline's time over Lodestar's; right of 1 is faster")
+        axes.set_xlabel(
+            "baseline's time over Lodestar's; right of 1, Lodestar is faster"
+        )
         axes.set_title(title)
         axes.legend(frameon=False, fontsize=9)
         return figure
@@ -311,7 +310,7 @@ def _ratios(
     return draw
 
 
-# Of each plot: the programs whose files it needs, and what draws it.
+# For each plot: the program whose file it needs, and its function.
 PLOTS: dict[str, tuple[str, Callable[[Mapping[str, Record]], Figure]]] = {
     "readme": ("peers_benchmark", peers),
     "lookups": ("embedding_benchmark", lookups),
@@ -324,12 +323,12 @@ PLOTS: dict[str, tuple[str, Callable[[Mapping[str, Record]], Figure]]] = {
             (
                 "id_tables",
                 "id_table_benchmark",
-                "Id tables beside TensorFlow's and Keras's",
+                "Id tables compared with TensorFlow's and Keras's",
             ),
             (
                 "sequences",
                 "sequence_benchmark",
-                "Sequence ops beside compositions of TensorFlow's",
+                "Sequence ops compared with compositions of TensorFlow's",
             ),
         )
     },
@@ -340,11 +339,11 @@ def write(records: Mapping[str, Record], folder: Path) -> list[Path]:
     """Draws every plot whose program has a file.
 
     Args:
-        records: {program: what its file holds}.
-        folder: Where NAME.svg goes.
+        records: {program: content of its file}.
+        folder: The folder of the files NAME.svg.
 
     Returns:
-        The files that were written.
+        The written files.
     """
     written = []
     with matplotlib.rc_context(_STYLE):
@@ -352,7 +351,7 @@ def write(records: Mapping[str, Record], folder: Path) -> list[Path]:
             if program not in records:
                 continue
             path = folder / f"{name}.svg"
-            # No date: the same figures make the same file.
+            # No date, so that the file depends on the figures alone.
             draw(records).savefig(path, metadata={"Date": None})
             written.append(path)
     return written

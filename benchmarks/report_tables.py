@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks/figures.md: what each program printed, as tables."""
+"""Writes docs/benchmarks/figures.md: each program's output as tables."""
 
 import itertools
 import re
@@ -8,24 +8,24 @@ from typing import Any
 
 _HEAD = """# Figures
 
-`python -m benchmarks.report draw` wrote this page from the JSON files beside it:
-every line that the programs printed, and how each program was run. `ratio` is
-the baseline's median time over ours, so above 1 is faster, unless the baseline
-says otherwise; `wanted` is what we hold it to, of whole sizes, not of small
-ones. What a program measures is in `benchmarks/README.md`.
+`python -m benchmarks.report draw` generates this page from the JSON files in
+`lines`: every line that the programs printed, and how each program was run.
+`ratio` is the baseline's median time over Lodestar's: above 1, Lodestar is
+faster, unless the baseline column differs. `wanted` is the target, for full
+sizes only. `benchmarks/README.md` describes the programs.
 """
-# Of no use in a table.
+# Fields that the tables omit.
 _LEFT_OUT = {"checksum", "runs"}
 _AT_MOST = re.compile(r"(?:(\w+) )?(?:<=?|at most) ([\d.]+)$")
 
 
 def reached(line: Mapping[str, Any]) -> bool | None:
-    """Returns whether a line reaches what it wants; None where none is said.
+    """Returns whether a line reaches its target; None if it has no target.
 
     Args:
-        line: Of a program. A number that is wanted is the least of `ratio`
-            or of `gigabytes_a_second`, and the most of `time_share`; "<= 2",
-            "< 2" or "at most 2" is the most, of the field named before it.
+        line: A program's line. A number in `wanted` is the minimum of `ratio`
+            or `gigabytes_a_second`, or the maximum of `time_share`; "<= 2",
+            "< 2" or "at most 2" is the maximum of the field named before it.
     """
     wanted = line.get("wanted")
     if isinstance(wanted, int | float):
@@ -45,7 +45,7 @@ def reached(line: Mapping[str, Any]) -> bool | None:
 
 
 def origin(record: Mapping[str, Any]) -> str:
-    """Returns in one line where figures come from."""
+    """Returns the machine, versions, commit, date and load in one line."""
     machine, versions = record["machine"], record["versions"]
     load = record["load_before"][0]
     text = (
@@ -69,7 +69,7 @@ def _fields(line: Mapping[str, Any]) -> list[str]:
 
 
 def _table(lines: Sequence[Mapping[str, Any]], judge: bool) -> list[str]:
-    """A table of lines that have the same fields."""
+    """Formats lines with the same fields as a table."""
     names = _fields(lines[0])
     marked = [reached(line) if judge else None for line in lines]
     judged = any(mark is not None for mark in marked)
@@ -84,12 +84,12 @@ def _table(lines: Sequence[Mapping[str, Any]], judge: bool) -> list[str]:
 
 
 def title(line: Mapping[str, Any]) -> str:
-    """Returns what a line is of: the work, and the baseline if it has one."""
+    """Returns the title of a line: work and baseline."""
     return "; ".join(line[x] for x in ("work", "baseline") if x in line)
 
 
 def text(records: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns the page of some programs' records."""
+    """Returns the page for the records of programs."""
     marks = [
         (f"[{name}](#{name}): {title(line)}", reached(line))
         for name, record in records.items()
@@ -100,7 +100,7 @@ def text(records: Mapping[str, Mapping[str, Any]]) -> str:
     count = len([mark for _, mark in marks if mark is not None])
     out = [
         _HEAD,
-        f"{count} lines want something; {len(missed)} of them do not reach it:\n",
+        f"{count} lines have a target; {len(missed)} of them miss it:\n",
         *(f"- {work}" for work in dict.fromkeys(missed)),
         "",
     ]
@@ -113,5 +113,5 @@ def text(records: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def write(records: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
-    """Writes figures.md of `records` into a folder."""
+    """Writes figures.md to a folder."""
     (folder / "figures.md").write_text(text(records))

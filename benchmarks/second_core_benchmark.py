@@ -1,4 +1,4 @@
-"""What a second thread brings: two against one, a process each."""
+"""Compares two threads with one, each in a separate process."""
 
 import functools
 import os
@@ -19,20 +19,20 @@ from benchmarks import (
 )
 
 _PART = "LODESTAR_BENCHMARK_PART"
-# tf.gather and x + 1 show what the machine allows: one core may use up most of
-# what its memory gives.
-_WANTED = "1.6, or what tf.gather reaches; of sequences 1.5, or what x + 1 does"
+# tf.gather and x + 1 show the machine's limit: one core may use most of the
+# memory bandwidth.
+_WANTED = "1.6, or as tf.gather; for sequences 1.5, or as x + 1"
 
 
 def find_or_hash(kind, options):
-    """Ids of keys, 10 % of them misses."""
+    """Looks up ids of keys, 10 % of them misses."""
     side = id_table_benchmark.Comparisons(kind, options)
     lookup = tf.function(side.with_buckets.lookup, input_signature=side.spec)
     return lookup, side.feeds(0.1), side.size
 
 
 def embedding(work, options):
-    """A lookup, a pooled one, or tf.gather, of 1M x 32."""
+    """Does a lookup, a pooled one, or tf.gather, of 1M x 32."""
     size = embedding_benchmark.BATCH
     keys = embedding_benchmark.spread_keys(10**4 if options.small else 10**6)
     variable, matrix = embedding_benchmark.filled(keys, 32)
@@ -61,7 +61,7 @@ def embedding(work, options):
 
 
 def training_step(options):
-    """Lookup, gradient and Adagrad of zipf(1.05) ids."""
+    """Does lookup, gradient and Adagrad of zipf(1.05) ids."""
     batches = training_benchmark.Batches(1.05, options)
     step = training_benchmark.our_step(batches.matrix, batches.keys)
     return (
@@ -72,8 +72,8 @@ def training_step(options):
 
 
 def sequences(work, options):
-    """An op on 65,536 rows of 32 in sequences."""
-    # Of the hot sequence, the padded batch would have 17 GB.
+    """Runs an op on 65,536 rows of 32 in sequences."""
+    # With the hot sequence, the padded batch would have 17 GB.
     batches, size = sequence_benchmark.feeds(
         options, **({"hot": 0} if work == "pad" else {})
     )
@@ -115,8 +115,8 @@ WORKS = {
 }
 
 
-def nanoseconds_an_item(work, options):
-    """The median of `work` in this process."""
+def nanoseconds_per_item(work, options):
+    """Returns the median of `work` in this process."""
     function, feeds, items = WORKS[work](options)
     runs = [
         statistics.mean(measure.call_seconds(function, feeds))
@@ -126,7 +126,7 @@ def nanoseconds_an_item(work, options):
 
 
 def in_process(work, threads, options):
-    """`nanoseconds_an_item` in a process of so many intra-op threads."""
+    """Returns `nanoseconds_per_item` in a process of so many intra-op threads."""
     command = [sys.executable, "-m", "benchmarks.second_core_benchmark"]
     command += ["--runs", str(options.runs)] + ["--small"] * options.small
     environment = {
@@ -141,13 +141,13 @@ def in_process(work, threads, options):
 
 
 def main():
-    """Prints one JSON line a comparison."""
+    """Prints one JSON line per comparison."""
     options = measure.arguments(__doc__)
     part = os.environ.get(_PART)
     if part:
         threads, work = part.split(" ", 1)
         tf.config.threading.set_intra_op_parallelism_threads(int(threads))
-        print(nanoseconds_an_item(work, options))
+        print(nanoseconds_per_item(work, options))
         return
     for work in WORKS:
         one, two = (in_process(work, n, options) for n in (1, 2))

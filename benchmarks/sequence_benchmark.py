@@ -1,4 +1,4 @@
-"""Ops on sequences against the same of TensorFlow's own ops."""
+"""Compares sequence ops with compositions of TensorFlow's ops."""
 
 import itertools
 
@@ -14,7 +14,7 @@ MEAN_LENGTH = 4
 
 
 def lengths_of(rng, num_rows: int, hot: int) -> np.ndarray:
-    """Draws lengths of 1 or more, one of them `hot` if that is not 0."""
+    """Draws lengths of 1 or more; one is `hot` unless that is 0."""
     count = (num_rows - hot) // MEAN_LENGTH
     lengths = 1 + rng.multinomial(
         num_rows - hot - count, np.full(count, 1 / count)
@@ -32,9 +32,9 @@ def feed(rng, num_rows: int, hot: int, dim: int) -> tuple[tf.Tensor, ...]:
 
 
 def with_gradient(function, place=0):
-    """Returns what gives the gradient of half the square of `function`.
+    """Returns a function for the gradient of half the square of `function`.
 
-    `place`: That of the argument, a tensor or a RaggedTensor, that it is in.
+    `place` is the position of the tensor or RaggedTensor argument to derive by.
     """
 
     def gradient(*feed):
@@ -46,14 +46,14 @@ def with_gradient(function, place=0):
             if isinstance(x, tf.RaggedTensor):
                 feed[place] = x.with_flat_values(values)
             y = function(*feed)
-        # A gather's is in slices.
+        # A gather's gradient is IndexedSlices.
         return tf.convert_to_tensor(tape.gradient(y, values, y))
 
     return gradient
 
 
 def feeds(options, hot: int = 10000, dim: int = DIM) -> tuple[list, int]:
-    """Returns batches of `dim` numbers a row, and the rows in each."""
+    """Returns batches of rows of dimension `dim`, and the number of rows in each."""
     rows = 4096 if options.small else 65536
     rng = np.random.default_rng(5)
     hot = min(hot, rows // 7)
@@ -79,7 +79,7 @@ class Comparisons:
     """Compares functions of a RaggedTensor and the sequences of its rows."""
 
     def __init__(self, options, **kwargs):
-        """Makes batches; `kwargs` are those of `feeds`."""
+        """Makes batches; `feeds` takes the `kwargs`."""
         self._runs = options.runs
         self._feeds, self.rows = feeds(options, **kwargs)
         self.sequences = len(self._feeds[0][1]) - 1
@@ -115,7 +115,7 @@ class Comparisons:
 
 
 def pool(options):
-    """Against tf.math.segment_* and ragged reductions."""
+    """Compares with tf.math.segment_* and ragged reductions."""
     comparisons = Comparisons(options)
     for combiner, segment, reduce in (
         ("sum", tf.math.segment_sum, tf.reduce_sum),
@@ -148,7 +148,7 @@ def columns(dim: int) -> str:
 
 
 def composed_softmax(x, ids):
-    """The softmax of each sequence by segments and gathers."""
+    """Computes the softmax of each sequence by segments and gathers."""
     values = x.flat_values
     largest = tf.math.segment_max(values, ids)
     e = tf.exp(values - tf.gather(largest, ids))
@@ -156,7 +156,7 @@ def composed_softmax(x, ids):
 
 
 def softmax(options):
-    """Against a composition of segments and gathers."""
+    """Compares with a composition of segments and gathers."""
     for dim in (DIM, 1):
         Comparisons(options, dim=dim).run(
             f"softmax of {columns(dim)}",
@@ -168,21 +168,21 @@ def softmax(options):
 
 
 def gathered_reverse(x, ids):
-    """The rows of each sequence from its last to its first by a gather."""
+    """Reverses the rows of each sequence by a gather."""
     mirrors = x.row_splits[:-1] + x.row_splits[1:] - 1
     rows = tf.range(tf.size(ids, out_type=tf.int64))
     return tf.gather(x.flat_values, tf.gather(mirrors, ids) - rows)
 
 
 def padded_reverse(x, ids):
-    """The same by way of a padded batch."""
+    """Reverses by way of a padded batch."""
     lengths = x.row_lengths()
     padded = tf.reverse_sequence(x.to_tensor(), lengths, seq_axis=1)
     return tf.RaggedTensor.from_tensor(padded, lengths).flat_values
 
 
 def reverse(options):
-    """Against a gather, a slice and tf.reverse_sequence."""
+    """Compares with a gather, a slice and tf.reverse_sequence."""
 
     def ours(x, ids):
         return lodestar.sequence.reverse(x).flat_values
@@ -215,7 +215,7 @@ def repetitions(count: int, hot: int) -> tf.RaggedTensor:
 
 
 def expand_as(options):
-    """Against gathers, of sequences that are known and of such that are not."""
+    """Compares with gathers, for known and for computed sequence numbers."""
     comparisons = Comparisons(options)
 
     def run(y, gathered, against, wanted):
@@ -245,7 +245,7 @@ def expand_as(options):
         "tf.gather of known value_rowids",
         "no slower",
     )
-    # With the hot sequence tf.repeat would ask for 17 GB.
+    # With the hot sequence tf.repeat would need 17 GB.
     even = repetitions(comparisons.rows, 0)
     run(
         even,
@@ -256,7 +256,7 @@ def expand_as(options):
 
 
 def expand(options):
-    """Against a ragged gather by the sequences of another."""
+    """Compares with a ragged gather by the sequences of another."""
     for dim in (DIM, 1):
         comparisons = Comparisons(options, dim=dim)
         y = repetitions(comparisons.sequences, 0)
@@ -270,7 +270,7 @@ def expand(options):
 
 
 def pad(options):
-    """Against RaggedTensor.to_tensor, lengths up to 64 or as they come."""
+    """Compares with RaggedTensor.to_tensor, with 64 steps or the longest length."""
     for dim, hot in itertools.product((DIM, 1), (64, 0)):
         Comparisons(options, hot=hot, dim=dim).run(
             f"pad of {columns(dim)}, longest {hot or 'a few'}",
@@ -282,13 +282,13 @@ def pad(options):
 
 
 def padded_rows(x):
-    """The rows as if they were padded: 16 steps each, 0 to 16 of them used."""
+    """Returns the rows as if they were padded: 16 steps each, 0 to 16 used."""
     padded = tf.reshape(x.flat_values, [-1, 16, DIM])
     return padded, tf.minimum(x.row_lengths()[: tf.shape(padded)[0]], 16)
 
 
 def unpad(options):
-    """Against RaggedTensor.from_tensor and a mask."""
+    """Compares with RaggedTensor.from_tensor and a mask."""
 
     def masked(x, ids):
         padded, lengths = padded_rows(x)
@@ -314,7 +314,7 @@ def unpad(options):
 
 
 def main() -> None:
-    """Prints one JSON line a comparison."""
+    """Prints one JSON line per comparison."""
     options = arguments(__doc__)
     for works in (pool, softmax, reverse, expand_as, expand, pad, unpad):
         works(options)

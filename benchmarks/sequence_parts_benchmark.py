@@ -1,4 +1,4 @@
-"""Slices, joins, windows, scatters and choices of sequences against TensorFlow.
+"""Compares slice, concat, windows, scatter and top-k ops with TensorFlow.
 
 The baselines are the fastest compositions of TensorFlow's ops that we found.
 """
@@ -58,7 +58,7 @@ def gathered_conv(x, weight):
 
 
 def scattered(matrix, index, updates):
-    """Adds updates into rows of a matrix."""
+    """Adds updates to rows of a matrix."""
     places = tf.stack([owners(index), index.flat_values], 1)
     return tf.tensor_scatter_nd_add(matrix, places, updates.flat_values)
 
@@ -74,7 +74,7 @@ def masked_erase(x):
 
 
 def padded_topk(x, lengths, order):
-    """Averages the largest numbers by tf.math.top_k of padded rows."""
+    """Averages the largest values by tf.math.top_k of padded rows."""
     rows = tf.RaggedTensor.from_row_lengths(
         x.flat_values, lengths, validate=False
     ).to_tensor(-np.inf)
@@ -86,7 +86,7 @@ def padded_topk(x, lengths, order):
 
 
 def matrices(rng, count):
-    """Returns matrices, their row and col, and what padded_topk() needs."""
+    """Returns matrices, their row and col, and the arguments of padded_topk()."""
     rows, cols = rng.integers(1, 40, count), rng.integers(1, 40, count)
     lengths = np.repeat(cols, rows * CHANNELS)
     numbers = rng.normal(size=lengths.sum()).astype(np.float32)

@@ -1,10 +1,10 @@
-"""A table on parameter servers beside the same table in one process.
+"""Compares a table on parameter servers with the same table in one process.
 
-Each side is a process of its own that trains one model, alone or with a cluster
-on loopback, one worker and some servers; they take turns. Prints a JSON line
-of the bytes that a lookup moves, and lines of training steps. `calibrate`
-prints what scale/simulation.py computes with, and what its predictions are held
-against; scale/figures.jsonl is such an output.
+Each side is a process that trains one model, alone or on a loopback cluster of
+one worker and some servers; the sides take turns. Prints one JSON line of the
+bytes that a lookup moves, and lines of training steps. `calibrate` prints the
+input of scale/simulation.py and the measurements that its predictions are
+compared with; scale/figures.jsonl is such an output.
 """
 
 import functools
@@ -30,13 +30,13 @@ IDS_OF_EXAMPLE = 16
 BATCHES = 16
 EXPONENT = 1.05
 _SIDE = "LODESTAR_BENCHMARK_SIDE"
-# What is fitted to measurements, and what is then predicted: (servers, batch).
+# Measurements to fit figures to, and those to predict: (servers, batch).
 FITTED = [(n, batch) for n in (1, 2) for batch in (512, 2048)]
 PREDICTED = [(n, BATCH) for n in (1, 2, 4)]
 
 
 class Meter(keras.callbacks.Callback):
-    """What `usage` grows by from the end of step `first` to that of `last`."""
+    """Measures the growth of `usage` from step `first` to step `last`."""
 
     def __init__(self, usage, first, last):
         super().__init__()
@@ -44,7 +44,7 @@ class Meter(keras.callbacks.Callback):
         self.used = None
 
     def on_train_batch_end(self, batch, logs=None):
-        """Steps are counted as Keras does, whatever is executed at a time."""
+        """Counts steps like Keras, however many are executed at a time."""
         if batch == self._first:
             self._begin = self._usage()
         elif batch == self._last:
@@ -52,18 +52,18 @@ class Meter(keras.callbacks.Callback):
 
 
 def growth(begin, end):
-    """By name, of dicts of numbers."""
+    """Returns the differences of two dicts of dicts, by name."""
     return {name: end[name] - begin[name] for name in end}
 
 
 def processor_seconds(process):
-    """That a process has used, exactly: /proc counts in hundredths."""
-    # As clock_getcpuclockid() names the clock of a process.
+    """Returns a process's CPU time exactly; /proc counts in hundredths."""
+    # Like clock_getcpuclockid(), which names the clock of a process.
     return time.clock_gettime(~process << 3 | 2)
 
 
 def loopback_bytes():
-    """That all processes of this machine have sent over loopback."""
+    """Returns the bytes that all processes have sent over loopback."""
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, counters = line.partition(":")
         if name.strip() == "lo":
@@ -72,7 +72,7 @@ def loopback_bytes():
 
 
 class Side:
-    """A model whose table is on so many servers; 0: in this process."""
+    """A model whose table is on `servers` servers; with 0, in this process."""
 
     def __init__(self, servers, rows):
         self._keys = embedding_benchmark.spread_keys(rows)
@@ -108,7 +108,7 @@ class Side:
         return keras.Model(ids, keras.layers.Dense(1, "sigmoid")(x))
 
     def compile(self, at_once):
-        """Sets how many steps are executed at a time."""
+        """Sets the number of steps per execution."""
         with self._strategy.scope():
             self._model.compile(
                 lodestar.optimizers.Adagrad(0.01),
@@ -117,7 +117,7 @@ class Side:
             )
 
     def train(self, batch, steps):
-        """What a step uses, mean of `steps` after as many others."""
+        """Returns the mean usage per step of `steps`, after as many others."""
         meter = Meter(self.usage, steps - 1, 2 * steps - 1)
         options = {
             "steps_per_epoch": 2 * steps,
@@ -142,7 +142,7 @@ class Side:
         return data.map(lambda x: (x, label)).prefetch(2)
 
     def usage(self):
-        """Seconds, and processor seconds by role; bytes on loopback."""
+        """Returns seconds, CPU seconds by role, and bytes on loopback."""
         roles = {"program": [os.getpid()]}
         if self._cluster is not None:
             for (job, _), process in self._cluster.processes.items():
@@ -157,7 +157,7 @@ class Side:
         }
 
     def lookup(self):
-        """What a lookup uses, mean of all batches."""
+        """Returns the mean usage per lookup of all batches."""
         batches = tf.constant(self._ids.reshape(BATCHES, -1))
         feeds = tf.unstack(batches)
         begin = self.usage()
@@ -167,7 +167,7 @@ class Side:
         return {name: total / BATCHES for name, total in used.items()}
 
     def empty_calls(self, count):
-        """What lookups without ids use, and the seconds of each."""
+        """Returns the usage of lookups without ids, and the seconds of each."""
         no_ids = [tf.zeros([0], tf.int64)] * count
         self._lookup(no_ids[0])
         begin = self.usage()
@@ -175,17 +175,17 @@ class Side:
         return growth(begin, self.usage()), seconds
 
     def distinct(self, batch):
-        """Ids of a batch, equal ones counted once, mean of all."""
+        """Returns the mean number of unique ids of a batch."""
         ids = self._ids[:, :batch].reshape(BATCHES, -1)
         return statistics.mean(len(np.unique(row)) for row in ids)
 
     def row_bytes(self):
-        """Memory that a row takes, with its slot."""
+        """Returns the memory of a row with its slot."""
         return self._table.stats()["bytes"] / len(self._keys)
 
 
 class Process:
-    """A Side in a process; its methods are asked for by name."""
+    """A Side in a process, which runs its methods by name."""
 
     def __init__(self, servers, rows):
         self._process = subprocess.Popen(
@@ -205,17 +205,17 @@ class Process:
         print(request, file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         if not answer:
-            raise RuntimeError(f"The process ended in {method}{arguments}.")
+            raise RuntimeError(f"The process ended during {method}{arguments}.")
         return json.loads(answer)
 
     def close(self):
-        """Ends it, and its cluster with it."""
+        """Ends the process, and its cluster with it."""
         self._process.communicate()
 
 
 def serve():
-    """Answers what a Process asks."""
-    # What the side prints is not an answer.
+    """Answers the requests of a Process."""
+    # The side may print, so replies need another descriptor.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     side = Side(*json.loads(os.environ[_SIDE]))
@@ -226,11 +226,11 @@ def serve():
 
 
 def in_turns(calls, runs):
-    """Medians of what calls return, dicts of numbers by name.
+    """Returns medians of the dicts of numbers that calls return.
 
     Args:
-        calls: By any key; one after the other are called in each run.
-        runs: After one that is not counted.
+        calls: Functions by key, called one after another in each run.
+        runs: Number of runs, after one that is not counted.
     """
     found = [
         {key: call() for key, call in calls.items()} for _ in range(runs + 1)
@@ -245,7 +245,7 @@ def in_turns(calls, runs):
 
 
 def report_lookup(sides, options):
-    """The bytes of lookups beside those of distinct ids and their rows."""
+    """Compares the bytes of lookups with the size of unique ids and rows."""
     used = in_turns({2: lambda: sides[2]("lookup")}, options.runs)[2]
     distinct = sides[2]("distinct", BATCH)
     measure.print_line(
@@ -253,7 +253,7 @@ def report_lookup(sides, options):
         f"{DIM} numbers, 2 servers",
         distinct=round(distinct),
         bytes=round(used["bytes"]),
-        baseline="8 bytes and a row for each distinct id",
+        baseline="8 bytes and a row per unique id",
         ratio=round(used["bytes"] / (distinct * (8 + 4 * DIM)), 3),
         wanted="at most 1.1",
         runs=options.runs,
@@ -261,7 +261,7 @@ def report_lookup(sides, options):
 
 
 def report_steps(sides, options):
-    """Training steps of each side beside one process, and 2 servers beside 1."""
+    """Compares steps of each side with one process, and 2 servers with 1."""
     steps = 8 if options.small else 32
     for at_once in (1, 8):
         for side in sides.values():
@@ -295,29 +295,29 @@ def report_steps(sides, options):
 
 
 def cpu(used):
-    """Processor seconds of all roles."""
+    """Returns the CPU seconds of all roles."""
     return sum(value for name, value in used.items() if name.endswith("cpu"))
 
 
 def rounded(value):
-    """To five digits."""
+    """Rounds to five digits."""
     return float(f"{value:.5g}")
 
 
 def plural(servers):
-    """What a side is, in words."""
+    """Describes a side."""
     if not servers:
         return "one process"
     return f"{servers} server{'s' if servers > 1 else ''}"
 
 
 def report_figures(sides, options):
-    """What the simulation takes, and what it is held against."""
+    """Prints the simulation's input, and measurements to compare it with."""
     measure.print_line(
         kind="machine",
         cores=os.cpu_count(),
         machine=platform.machine(),
-        # The last that changed the library.
+        # The last commit that changed the library.
         commit=subprocess.run(
             ["git", "log", "-1", "--format=%h", "../python", "../tf_ops"],
             cwd=Path(__file__).parent,

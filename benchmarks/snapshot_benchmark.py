@@ -1,6 +1,6 @@
-"""Snapshots: saving, restoring, deltas, and what runs beside them.
+"""Times snapshots: saving, restoring, deltas, and concurrent work.
 
-Files are in a folder of TMPDIR, which says what disk is measured.
+TMPDIR sets the folder of the files, and so the disk.
 """
 
 import itertools
@@ -39,7 +39,7 @@ def _dd(source, target, *options):
 
 
 def _forget(path):
-    """Makes the next read of a file one from the disk."""
+    """Makes the next read of a file come from the disk."""
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -103,7 +103,7 @@ def _save_and_restore(training, folder, runs, size):
         ):
             table = _new_table()
             if work in ("restore", "insert"):
-                # Both take memory that a table has just given back.
+                # Both use memory that a table has just released.
                 restore()
                 table = _new_table()
             if work.endswith("disk"):
@@ -142,7 +142,7 @@ def _save_and_restore(training, folder, runs, size):
 
 
 def _write_alone(folder, version):
-    """Files as large as a version's, brought to the disk as they were."""
+    """Writes and syncs files as large as a version's."""
     sizes = [
         os.path.getsize(os.path.join(version, name))
         for name in ("table-00000", "MANIFEST")
@@ -206,7 +206,7 @@ def _delta(training, folder, runs, size):
 
 
 def _beside(training, folder, runs, size):
-    """Lookups and steps, at rest and while a snapshot is written."""
+    """Times lookups and steps, idle and while a snapshot is written."""
     files = os.path.join(folder, "beside")
     rng = np.random.default_rng(2)
     feeds = [
@@ -240,7 +240,7 @@ def _beside(training, folder, runs, size):
         median = statistics.median(rest)
         p99 = float(np.quantile(during, 0.99))
         _print(
-            f"{work} beside a snapshot of {size}, p99",
+            f"{work} during a snapshot of {size}, p99",
             "the median at rest (time of ours over it)",
             p99 / median,
             wanted,

@@ -1,8 +1,8 @@
-"""A training step of the embedding variable beside TensorFlow's and Keras's.
+"""Compares a training step of embedding variables with TensorFlow and Keras.
 
 Lookup, gradient and update for 65,536 ids of 1M rows: Zipf's law and uniform
-ids, rows of 8, 32 and 128 numbers, Adagrad and Adam, with a loss and without;
-and eight callers of it beside one.
+ids, dimensions 8, 32 and 128, Adagrad and Adam, with a loss and without; and
+eight callers compared with one.
 """
 
 import concurrent.futures
@@ -26,7 +26,7 @@ BETAS = 0.9, 0.999
 
 
 def optimizer_of(name):
-    """Keras's optimizer of this name."""
+    """Returns Keras's optimizer of this name."""
     if name == "Adam":
         return keras.optimizers.Adam(LEARNING_RATE, *BETAS, EPSILON)
     return keras.optimizers.Adagrad(
@@ -35,12 +35,12 @@ def optimizer_of(name):
 
 
 def compiled(step, dim, loss):
-    """A tf.function of ids and what `upstream` is.
+    """Returns a tf.function of ids and `upstream`.
 
-    `step(ids, gradient_of)` looks rows up, has `gradient_of(tape, rows,
-    sources)` give gradients, and applies them. Without a loss, `upstream` is
-    the gradient of the rows, so that the step is all there is; with one, what
-    the rows should be.
+    `step(ids, gradient_of)` looks up rows, calls `gradient_of(tape, rows,
+    sources)` for gradients, and applies them. Without a loss, `upstream` is
+    the gradient of the rows, so nothing but the step is timed; with one, it is
+    the target of the rows.
     """
 
     @tf.function(
@@ -63,16 +63,16 @@ def compiled(step, dim, loss):
 
 
 def zipf(rng, exponent, rows, size):
-    """Places in [0, rows), the k-th as often as k ** -exponent."""
+    """Draws indices in [0, rows); index k has frequency k ** -exponent."""
     weights = np.arange(1, rows + 1) ** -exponent
     return rng.choice(rows, size, p=weights / weights.sum())
 
 
 def our_step(matrix, keys, optimizer="Adagrad", loss=False, owns=False):
-    """A step of an embedding variable that holds `matrix`.
+    """Returns a step of an embedding variable that holds `matrix`.
 
-    `owns`: the table owns the optimizer, and a plain Keras optimizer hands it
-    the gradient.
+    With `owns`, the table owns the optimizer, and a plain Keras optimizer
+    passes it the gradient.
     """
     dim = matrix.shape[1]
     given = optimizer_of(optimizer)
@@ -80,7 +80,7 @@ def our_step(matrix, keys, optimizer="Adagrad", loss=False, owns=False):
     outer = keras.optimizers.SGD() if owns else lodestar.optimizers.wrap(given)
     variables = [table]
     outer.build(variables)
-    # Rows come after the optimizer, as in training; no id has one yet.
+    # As in training, rows follow the optimizer; no id has a row yet.
     outer.apply([tf.IndexedSlices(tf.zeros([1, dim]), keys[:1])], variables)
     for begin in range(0, len(keys), 2**18):
         part = slice(begin, begin + 2**18)
@@ -96,7 +96,7 @@ def our_step(matrix, keys, optimizer="Adagrad", loss=False, owns=False):
 
 
 def stock_step(matrix, optimizer="Adagrad", loss=False):
-    """The same by TensorFlow's raw ops, of a dense matrix."""
+    """Returns the same by TensorFlow's raw ops on a dense matrix."""
     rows = tf.Variable(matrix)
     first = FIRST_ACCUMULATOR if optimizer == "Adagrad" else 0.0
     slots = [
@@ -106,7 +106,7 @@ def stock_step(matrix, optimizer="Adagrad", loss=False):
     steps = tf.Variable(0.0)
 
     def apply_adam(sums, unique):
-        # No op of TensorFlow's does it to some rows.
+        # TensorFlow has no sparse Adam op.
         scatter = functools.partial(
             tf.raw_ops.ResourceScatterUpdate, indices=unique
         )
@@ -149,7 +149,7 @@ def stock_step(matrix, optimizer="Adagrad", loss=False):
 
 
 def keras_step(matrix, optimizer="Adagrad", loss=False):
-    """The same by keras.layers.Embedding and Keras's optimizer."""
+    """Returns the same by keras.layers.Embedding and Keras's optimizer."""
     layer = keras.layers.Embedding(*matrix.shape)
     layer.build(())
     layer.embeddings.assign(matrix)
@@ -167,9 +167,9 @@ def keras_step(matrix, optimizer="Adagrad", loss=False):
 
 
 class Batches:
-    """Ids of a matrix, as a table and as a dense variable take them.
+    """Ids of a matrix, in the forms of a table and a dense variable.
 
-    They follow Zipf's law with this exponent; 0: all are as frequent.
+    They follow Zipf's law with this exponent; with 0, all are equally frequent.
     """
 
     def __init__(self, exponent, options, dim=DIM):
@@ -186,7 +186,7 @@ class Batches:
 
 
 def compare_callers(batches, runs):
-    """Eight threads that share out the batches beside one thread."""
+    """Compares eight threads that divide the batches with one thread."""
     step = our_step(batches.matrix, batches.keys)
     step(batches.feeds[0], batches.upstream)  # traced by one thread
 
@@ -214,7 +214,7 @@ def compare_callers(batches, runs):
 
 
 def compare_owner(batches, runs):
-    """A table that owns its optimizer beside one of the joint optimizer."""
+    """Compares a table that owns its optimizer with a shared optimizer."""
     owned = our_step(batches.matrix, batches.keys, owns=True)
     joint = our_step(batches.matrix, batches.keys)
     measure.compare(
@@ -230,7 +230,7 @@ def compare_owner(batches, runs):
 
 
 def compare_steps(exponent, dim, options, variants):
-    """Our step beside a peer's, for each `(optimizer, loss, peer, wanted)`."""
+    """Compares our step with each peer of `(optimizer, loss, peer, wanted)`."""
     batches = Batches(exponent, options, dim)
     law = f"zipf({exponent})" if exponent else "uniform"
     for optimizer, loss, (against, peer), wanted in variants:
@@ -252,7 +252,7 @@ def compare_steps(exponent, dim, options, variants):
 
 
 def main():
-    """Prints one JSON line a comparison."""
+    """Prints one JSON line per comparison."""
     options = measure.arguments(__doc__)
     stock = "TensorFlow's ops", stock_step
     of_keras = "keras Embedding + optimizer", keras_step

@@ -1,4 +1,4 @@
-"""The processes of ctr_distributed: who is who, servers, the way to them."""
+"""Starts and connects the processes of ctr_distributed."""
 
 import contextlib
 import ctypes
@@ -21,14 +21,14 @@ import lodestar.train.__main__
 from lodestar.testing.local_cluster import hold_ports
 from lodestar.train.cluster_task import ClusterTask
 
-_PATIENCE_S = 300  # with servers that are not there yet
-_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+_PATIENCE_S = 300  # seconds to wait for servers that have not started
+_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
 class Task(ClusterTask):
-    """A place in a cluster, of trainers and servers.
+    """The role of a process in a cluster of trainers and servers.
 
-    With a "chief" in the cluster that one coordinates; else worker 0 does, too.
+    A "chief" coordinates the cluster; without one, worker 0 also coordinates.
     """
 
     __slots__ = ()
@@ -41,52 +41,52 @@ class Task(ClusterTask):
 
     @property
     def host(self) -> str:
-        """By which others reach this machine."""
+        """The host name under which others reach this machine."""
         return _host_and_port(self.address)[0]
 
 
 def find_task(options: types.SimpleNamespace) -> Task | None:
-    """The place that flags or TF_CONFIG give this process; None: it is alone.
+    """Returns the task that flags or TF_CONFIG define; None without a cluster.
 
     Raises:
-        ValueError: They give none.
+        ValueError: The definition is invalid.
     """
     if options.role is not None:
         return _from_flags(options)
     if options.endpoints or options.trainers:
-        raise ValueError("a task of a cluster needs --role")
+        raise ValueError("A task of a cluster needs --role.")
     return _from_environment()
 
 
 def _from_flags(options: types.SimpleNamespace) -> Task:
     servers, trainers = options.endpoints, options.trainer_endpoints
     if not servers or not options.trainers:
-        raise ValueError("--role needs --endpoints and --trainers")
+        raise ValueError("--role needs --endpoints and --trainers.")
     hosts, ports = zip(*map(_host_and_port, servers), strict=True)
     if not trainers:
         if len(set(hosts)) > 1:
             raise ValueError(
-                "--endpoints are of several hosts: give --trainer_endpoints, too"
+                "--endpoints are on several hosts. Set --trainer_endpoints."
             )
         first = ports[-1] + 1
         trainers = [f"{hosts[0]}:{first + i}" for i in range(options.trainers)]
     if options.trainers != len(trainers):
         raise ValueError(
             f"--trainers is {options.trainers}, but --trainer_endpoints has "
-            f"{len(trainers)}"
+            f"{len(trainers)}."
         )
     cluster = {"ps": servers, "worker": trainers}
     if options.role == "TRAINER":
         if options.trainer_id is None or options.trainer_id >= len(trainers):
             raise ValueError(
-                f"--trainer_id is {options.trainer_id}, wanted 0 to "
-                f"{len(trainers) - 1}"
+                f"--trainer_id must be in [0, {len(trainers) - 1}], got "
+                f"{options.trainer_id}."
             )
         return Task(cluster, "worker", options.trainer_id)
     if options.current_endpoint not in servers:
         raise ValueError(
-            f"--current_endpoint is {options.current_endpoint}, wanted one of "
-            "--endpoints"
+            "--current_endpoint must be one of --endpoints, got "
+            f"{options.current_endpoint}."
         )
     return Task(cluster, "ps", servers.index(options.current_endpoint))
 
@@ -95,31 +95,31 @@ def _from_environment() -> Task | None:
     try:
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
     except ValueError as error:
-        raise ValueError(f"TF_CONFIG is no JSON: {error}") from None
+        raise ValueError(f"TF_CONFIG is not JSON: {error}") from None
     if not config.get("cluster"):
         return None
     cluster, task = config["cluster"], config.get("task", {})
     for job in ("ps", "worker"):
         if not cluster.get(job):
-            raise ValueError(f"TF_CONFIG: the cluster has no {job!r}")
+            raise ValueError(f"TF_CONFIG: the cluster has no {job!r}.")
     job, index = task.get("type"), int(task.get("index", -1))
     if not 0 <= index < len(cluster.get(job, ())):
-        raise ValueError(f"TF_CONFIG: the cluster has no task {job} {index}")
+        raise ValueError(f"TF_CONFIG: the cluster has no task {job} {index}.")
     return Task(cluster, job, index)
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal()):
-        raise ValueError(f"{address!r} is no HOST:PORT")
+        raise ValueError(f"Addresses must be HOST:PORT, got {address!r}.")
     return host, int(port)
 
 
 def serve(task: Task, output: pathlib.Path) -> int:
-    """Is a parameter server or worker until the training is over, or SIGTERM.
+    """Runs a parameter server or worker until training ends, or SIGTERM.
 
     Args:
-        task: Which one.
+        task: The task of this process.
         output: Folder that all processes share.
 
     Returns:
@@ -137,12 +137,12 @@ def serve(task: Task, output: pathlib.Path) -> int:
     threading.Thread(target=end, daemon=True).start()
     flags = ["--cluster", json.dumps(task.cluster)]
     flags += ["--job", task.job, "--task", str(task.index)]
-    # What `python -m lodestar.train server` runs.
+    # The same as `python -m lodestar.train server`.
     return lodestar.train.__main__.main(["server", *flags])
 
 
 def _mark(output: pathlib.Path, job: str, index: int) -> pathlib.Path:
-    """The file that tells a server that the training is over."""
+    """Returns the file that tells a server that the training has ended."""
     return output / "ended" / f"{job}-{index}"
 
 
@@ -150,20 +150,20 @@ def _mark(output: pathlib.Path, job: str, index: int) -> pathlib.Path:
 def connected(
     task: Task, output: pathlib.Path
 ) -> Iterator[tf.distribute.Strategy]:
-    """Connects the coordinator to all servers, of which its worker is one.
+    """Connects the coordinator to all servers; its own worker is one of them.
 
-    With the block's end, but not with an error, the servers end.
+    The servers end when the block ends, unless it raises an error.
 
     Args:
-        task: Of this process.
+        task: The task of this process.
         output: Folder that all processes share.
 
     Yields:
-        The strategy to make a model in.
+        The strategy to create a model in.
     """
     worker = None
     if task.job == "worker":
-        # A fork, before TensorFlow has done anything here.
+        # Forks before TensorFlow does anything in this process.
         worker = multiprocessing.get_context("fork").Process(
             target=_serve_parent, args=(task, output), daemon=True
         )
@@ -175,7 +175,7 @@ def connected(
     ]
     for job, index, address in servers:
         _wait(f"{job} {index}", address, worker)
-    # Where servers reach this process.
+    # The port on which servers reach this process.
     (held,) = hold_ports(1)
     chief = [f"{task.host}:{held.getsockname()[1]}"]
     yield tf.distribute.ParameterServerStrategy(
@@ -199,12 +199,12 @@ def _serve_parent(task: Task, output: pathlib.Path) -> None:
 def _wait(
     name: str, address: str, worker: multiprocessing.process.BaseProcess | None
 ) -> None:
-    """Until the server is there, while this process's own worker is."""
+    """Waits until the server responds, while this process's own worker runs."""
     begin = time.monotonic()
     said = 0.0
     while True:
         if worker is not None and not worker.is_alive():
-            raise ValueError("the worker of this process did not start")
+            raise ValueError("The worker of this process did not start.")
         try:
             socket.create_connection(_host_and_port(address), 5).close()
             return
@@ -224,8 +224,8 @@ def run_on_loopback(program: Sequence[str], servers: int, trainers: int) -> int:
 
     Args:
         program: The command and its arguments, without a role.
-        servers: How many parameter servers.
-        trainers: How many.
+        servers: Number of parameter servers.
+        trainers: Number of trainers.
     """
     held = hold_ports(servers + trainers)
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
@@ -248,12 +248,12 @@ def run_on_loopback(program: Sequence[str], servers: int, trainers: int) -> int:
                 [*program, *flags, *role],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
                 preexec_fn=end_with_parent,
-                # Ctrl-C is for this process alone, which ends them.
+                # Only this process receives Ctrl-C, and ends the others.
                 process_group=0,
             )
             processes.append(process)
         *others, first = processes
-        # One that is killed is for trainer 0 to notice.
+        # Trainer 0 notices a process that is killed.
         while first.poll() is None and all(
             (other.poll() or 0) <= 0 for other in others
         ):
@@ -269,5 +269,5 @@ def run_on_loopback(program: Sequence[str], servers: int, trainers: int) -> int:
 
 
 def end_with_parent() -> None:
-    """Has Linux send SIGTERM to this process when its parent has ended."""
+    """Makes Linux send SIGTERM to this process when its parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The data of ctr_distributed: files by day, and how they are read."""
+"""Finds the files of ctr_distributed by day, and reads them."""
 
 import datetime
 import pathlib
@@ -19,7 +19,7 @@ _FILES_A_DAY = 8
 
 
 def prepare(options: types.SimpleNamespace) -> None:
-    """Without --files: generates a click log, once, and points options to it."""
+    """Without --files, generates a click log once, and sets the options to it."""
     if options.files is not None:
         return
     days, examples, seed = options.days, options.examples, options.seed
@@ -52,23 +52,23 @@ def prepare(options: types.SimpleNamespace) -> None:
 
 
 def read_schema(options: types.SimpleNamespace) -> Schema:
-    """The slots that are used: one label, ids, and what else there is."""
+    """Returns the schema of the used slots: one label, ids, and others."""
     schema = Schema.load(options.schema)
     used = Schema(schema.used)
     if len(used.labels) != 1 or not ids_of(used):
         raise lodestar.data.DataError(
-            f"{options.schema}: wanted one label and a sparse slot of ids, used"
+            f"{options.schema}: must use one label and a sparse slot of ids."
         )
     return schema
 
 
 def ids_of(schema: Schema) -> list[str]:
-    """The slots that are looked up."""
+    """Returns the names of the slots to look up."""
     return [slot.name for slot in schema.sparse if slot.dtype == "uint64"]
 
 
 def reader_options(options: types.SimpleNamespace) -> dict[str, Any]:
-    """What all readers of the files take."""
+    """Returns the options of all readers."""
     return {
         "format": "multislot",
         "batch_size": options.batch_size,
@@ -79,19 +79,19 @@ def reader_options(options: types.SimpleNamespace) -> dict[str, Any]:
 def shared_batches(
     address: str, schema: Schema, options: types.SimpleNamespace
 ) -> tf.data.Dataset:
-    """What one of several workers reads in a pass: the files that it draws.
+    """Reads the files that one of several workers draws, for one epoch.
 
-    A worker that is out of files waits for the others with blank examples of
-    weight 0, which train nothing. One comes first, too, so that a model can be
-    built from it before a file is drawn.
+    A worker without files waits for the others with blank examples of weight 0,
+    which train nothing. The first example is blank as well, so that a model can
+    be built from it before a file is drawn.
 
     Args:
-        address: Of the FileListServer.
-        schema: Of the files.
-        options: Of the command line.
+        address: Address of the FileListServer.
+        schema: Schema of the files.
+        options: Options of the command line.
 
     Returns:
-        Batches `(features, label, weight)`, without end.
+        An infinite dataset of batches `(features, label, weight)`.
     """
     batches = open_dataset(
         SharedFileList(address),
@@ -102,7 +102,7 @@ def shared_batches(
     blank = tf.data.Dataset.from_tensors(
         tf.nest.map_structure(_blank, batches.element_spec)
     )
-    # Nothing is drawn before it is asked for.
+    # Nothing is drawn before it is needed.
     as_asked = tf.data.Options()
     as_asked.experimental_optimization.inject_prefetch = False
     return (
@@ -113,7 +113,7 @@ def shared_batches(
 
 
 def _blank(spec: tf.TypeSpec) -> tf.Tensor | tf.RaggedTensor:
-    """A batch of one example without ids, and of zeros."""
+    """Returns a batch of one example, without ids and with zeros."""
     if isinstance(spec, tf.RaggedTensorSpec):
         return tf.RaggedTensor.from_row_splits(
             tf.zeros([0], spec.dtype), tf.zeros([2], spec.row_splits_dtype)
@@ -122,7 +122,7 @@ def _blank(spec: tf.TypeSpec) -> tf.Tensor | tf.RaggedTensor:
 
 
 def best_auc(files: list[str]) -> float | None:
-    """The AUC of the true probabilities; None where they are not known."""
+    """Returns the AUC of the true probabilities, or None if they are unknown."""
     truths = [pathlib.Path(file).with_suffix(".npy") for file in files]
     if not all(truth.exists() for truth in truths):
         return None

@@ -1,17 +1,17 @@
-"""Trains a click model day by day: in one process, or on parameter servers.
+"""Trains a click model day by day, in one process or on parameter servers.
 
 bazel run //examples:ctr_distributed                 one process, a generated log
-bazel run //examples:ctr_distributed -- --loopback   2 + 2 processes beside it
+bazel run //examples:ctr_distributed -- --loopback   compared with 2 + 2 processes
 
-Of a cluster each process runs this program: by --role PSERVER or TRAINER, or by
-TF_CONFIG. Parameter servers hold the model. Trainers, the workers of TensorFlow,
-read files and compute. Trainer 0 is the coordinator, too: it runs what is below,
-and all others end with it.
+Each process of a cluster runs this program, with --role PSERVER or TRAINER, or
+with TF_CONFIG. Parameter servers store the model. Trainers, TensorFlow's
+workers, read files and compute. Trainer 0 also coordinates: it runs the code
+below, and the other processes end with it.
 """
 
 import os
 
-# Before TensorFlow is imported: what its runtime logs is not for users.
+# Before TensorFlow is imported, so that its runtime does not log to users.
 os.environ.setdefault("LODESTAR_QUIET_START", "1")
 
 import lodestar  # noqa: E402
@@ -39,17 +39,17 @@ from lodestar.metrics import BatchAUC  # noqa: E402
 _LOOPBACK = (2, 2)  # parameter servers, trainers
 _ENDLESS = 2**31  # steps
 
-# Trains on files, once on each; returns the metrics.
+# Trains one epoch on files; returns the metrics.
 OnePass = Callable[[list[str]], Mapping[str, float]]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    # `bazel run` starts elsewhere than where the user stands.
+    # `bazel run` changes the working directory.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parse(arguments)
-    # What matters is said by us, and by TensorFlow that a worker is lost.
+    # This program logs what matters, except that a worker is lost.
     tf.get_logger().setLevel("ERROR")
     tf.get_logger().propagate = False
     tf.get_logger().addFilter(of_lost_worker)
@@ -70,14 +70,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: types.SimpleNamespace) -> int:
-    """Is what the command line says in a cluster, or trains alone."""
+    """Runs the process's role in a cluster, or trains alone."""
     task = options.task
     if task is None:
         ctr_data.prepare(options)
         train_alone(options)
         score(options)
     elif task.coordinates:
-        # Before all else, since it forks.
+        # First of all, because it forks.
         with ctr_cluster.connected(task, options.output) as strategy:
             ctr_data.prepare(options)
             train_on_cluster(options, strategy)
@@ -88,7 +88,7 @@ def run(options: types.SimpleNamespace) -> int:
 
 
 def train_alone(options: types.SimpleNamespace) -> None:
-    """Trains by threads of this process, each of which takes files (Hogwild)."""
+    """Trains with threads of this process, each of which draws files (Hogwild)."""
     schema = ctr_data.read_schema(options)
     model = new_model(options)
 
@@ -112,7 +112,7 @@ def train_alone(options: types.SimpleNamespace) -> None:
 def train_on_cluster(
     options: types.SimpleNamespace, strategy: tf.distribute.Strategy
 ) -> None:
-    """Trains by all workers, each of which draws files from a list here."""
+    """Trains with all workers, which draw files from a list in this process."""
     schema = ctr_data.read_schema(options)
     workers = len(options.task.cluster["worker"])
     with strategy.scope():
@@ -127,7 +127,7 @@ def train_on_cluster(
                     server.address, schema, options
                 ),
                 steps_per_epoch=_ENDLESS,
-                # Enough that each worker has some.
+                # Enough that each worker gets some.
                 steps_per_round=max(options.print_period, 10 * workers),
                 callbacks=[until_read],
                 verbose=0,
@@ -138,7 +138,7 @@ def train_on_cluster(
 
 
 class UntilAllIsRead(keras.callbacks.Callback):
-    """Ends a pass with the first round of steps that has no example.
+    """Ends an epoch at the first round of steps without an example.
 
     Attributes:
         values: The metrics.
@@ -165,8 +165,8 @@ def train(
     *days, (held_out, _) = days_of(options).items()
     if done is not None and done.name >= str(held_out):
         raise lodestar.data.DataError(
-            f"{done} was trained on {held_out}, which is to be held out; name "
-            "another --output"
+            f"{done} was trained on the held-out day {held_out}. Choose "
+            "another --output."
         )
     days = [
         (str(day), files)
@@ -175,24 +175,25 @@ def train(
     ]
     if done is None and not days:
         raise lodestar.data.DataError(
-            f"{options.files}: one day is held out; wanted another to train on"
+            f"{options.files}: needs another day to train on besides the "
+            "held-out one."
         )
     if done is not None:
         lodestar.snapshot.restore(done, model)
-        print(f"Going on from the model of {done.name}.", flush=True)
+        print(f"Resuming from the model of {done.name}.", flush=True)
     for number, (day, files) in enumerate(days, 1):
         print(f"{day}: {len(files)} files", flush=True)
         values = one_pass(files)
-        print(f"{day}: AUC {values['auc']:.4f} as it was trained", flush=True)
+        print(f"{day}: AUC {values['auc']:.4f} during training", flush=True)
         if number % options.save_every == 0 or number == len(days):
             lodestar.snapshot.save(folder / day, model)
 
 
 def score(options: types.SimpleNamespace) -> None:
-    """Exports the latest model, and scores the day that was held out."""
+    """Exports the latest model, and scores the held-out day."""
     done = latest_model(options.output / "models")
     exported = options.output / "saved_model"
-    # Here, whole, wherever it was trained.
+    # In this process, even if it was trained on a cluster.
     model = new_model(options)
     lodestar.snapshot.restore(done, model)
     lodestar.export.save(model, exported, from_rows=True)
@@ -217,15 +218,15 @@ def score(options: types.SimpleNamespace) -> None:
         "best_auc": ctr_data.best_auc(files),
     }
     print(
-        f"Exported the model of {done.name} to {exported}; what its signatures "
-        f"({', '.join(checked.signatures)}) take is in features.json."
+        f"Exported the model of {done.name} to {exported}; features.json "
+        f"describes its signatures ({', '.join(checked.signatures)})."
     )
     print(f"{day}, held out: AUC {results['auc']:.4f}", flush=True)
     (options.output / "results.json").write_text(json.dumps(results) + "\n")
 
 
 def compare(options: types.SimpleNamespace, arguments: list[str]) -> int:
-    """Trains on a cluster of this machine, and alone; prints both results."""
+    """Trains on a local cluster and in one process; prints both results."""
     ctr_data.prepare(options)
     servers, trainers = _LOOPBACK
     names = {
@@ -256,7 +257,7 @@ def compare(options: types.SimpleNamespace, arguments: list[str]) -> int:
     }
     rows = {name: results["auc"] for name, results in found.items()}
     if best := found["one process"]["best_auc"]:
-        rows["the best that any model can have"] = best
+        rows["the best possible"] = best
     print(f"\nAUC of {found['one process']['day']}, held out")
     for name, auc in rows.items():
         print(f"  {name:<32}  {auc:.4f}")
@@ -264,7 +265,7 @@ def compare(options: types.SimpleNamespace, arguments: list[str]) -> int:
 
 
 def new_model(options: types.SimpleNamespace) -> keras.Model:
-    """As the options say."""
+    """Returns a new model with the given options."""
     return make_model(
         ctr_data.read_schema(options),
         options.embedding_dim,
@@ -275,26 +276,26 @@ def new_model(options: types.SimpleNamespace) -> keras.Model:
 
 
 def latest_model(folder: pathlib.Path) -> pathlib.Path | None:
-    """The one of the last day, all of which is there."""
+    """Returns the latest complete model, or None."""
     models = sorted(folder.glob("????-??-??"))
     return next(filter(lodestar.snapshot.versions, reversed(models)), None)
 
 
 def days_of(options: types.SimpleNamespace) -> dict:
-    """The files of each day, of which the last is held out."""
+    """Returns the files of each day; the last day is held out."""
     return lodestar.data.files_by_day(
         options.files, options.first_day, options.last_day
     )
 
 
 def of_lost_worker(record: logging.LogRecord) -> bool:
-    """Lets its first line through; other errors are raised, too."""
+    """Shortens the log of a lost worker to its first line, and drops the rest."""
     record.msg, record.args = record.getMessage().partition("\n")[0], ()
     return record.msg.startswith("Worker ")
 
 
 def show(values: Mapping[str, float]) -> None:
-    """Prints how training goes."""
+    """Prints the progress of training."""
     print(
         f"  {values['examples']:>9,.0f} examples: loss {values['loss']:.4f}, "
         f"AUC {values['auc']:.4f}",

@@ -1,4 +1,4 @@
-"""The click model of ctr_distributed: one table of ids under dense layers."""
+"""The click model of ctr_distributed: dense layers over one table of ids."""
 
 import ctr_data
 import keras
@@ -8,12 +8,13 @@ import lodestar
 from lodestar.data import Schema
 
 _HIDDEN_UNITS = (128, 64)
-# Rows get gradients of a few examples of a batch: Keras's 0.1 would drown them.
+# A row's gradient comes from a few examples of a batch; Keras's 0.1 would
+# outweigh it.
 _INITIAL_ACCUMULATOR = 1e-6
 
 
 class Examples(keras.metrics.Sum):
-    """How many examples were trained on, without those of weight 0."""
+    """Counts the examples of training, without those of weight 0."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         super().update_state(ops.ones_like(y_true), sample_weight)
@@ -26,16 +27,16 @@ def make_model(
     learning_rate: float,
     seed: int,
 ) -> keras.Model:
-    """Builds and compiles the model; in a strategy's scope its table is spread.
+    """Builds and compiles the model; a strategy's scope partitions its table.
 
-    All slots of ids share the table: the name of a slot salts its ids.
+    All slots of ids share the table; the name of a slot salts its ids.
 
     Args:
-        schema: What an example holds.
-        dim: Width of a row.
-        padding_id: An id that stands for none; None: each is an id.
-        learning_rate: Of Adagrad.
-        seed: Of first values.
+        schema: Schema of an example.
+        dim: Embedding dimension.
+        padding_id: The id that means no id; None if there is none.
+        learning_rate: Learning rate of Adagrad.
+        seed: Seed of initial values.
     """
     keras.utils.set_random_seed(seed)
     schema = Schema(schema.used)

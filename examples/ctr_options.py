@@ -56,12 +56,12 @@ _COMMAND = _command_line.Command(
         _option("--first-day", "First day, e.g. 2026-01-31.", metavar="DAY"),
         _option(
             "--last-day",
-            "The day after those that are trained on: held out, to score.",
+            "The held-out day, after the training days.",
             metavar="DAY",
         ),
         _option(
             "--pipe-command",
-            "Command through which each file goes, e.g. 'python clean.py'.",
+            "Command that preprocesses each file, e.g. 'python clean.py'.",
             shlex.split,
             metavar="COMMAND",
         ),
@@ -82,7 +82,7 @@ _COMMAND = _command_line.Command(
         _option("--embedding-dim", "Embedding dimension.", _at_least(1), 16),
         _option(
             "--padding-id",
-            "Id that means no id; with a negative number, each id counts.",
+            "Id that means no id; negative: none.",
             int,
             0,
         ),
@@ -94,25 +94,30 @@ _COMMAND = _command_line.Command(
             0.02,
             "X",
         ),
-        # NumPy takes no larger seed.
+        # NumPy's maximum seed.
         _option(
             "--seed", "Seed of initial values.", click.IntRange(0, 2**32 - 1), 0
         ),
-        _option("--print-period", "Steps between two lines.", _at_least(1), 50),
+        _option(
+            "--print-period",
+            "Steps between two progress lines.",
+            _at_least(1),
+            50,
+        ),
         _option(
             "--save-every",
-            "Days between two models that are saved; the last one always is.",
+            "Days between two saved models; the last one is always saved.",
             _at_least(1),
             1,
         ),
         _option(
             "--output",
-            "Folder for models and the export; all processes see it.",
+            "Folder for models and the export, shared by all processes.",
             _command_line.path,
             "ctr_distributed_output",
             "DIR",
         ),
-        # TF_CONFIG in place of these will do.
+        # TF_CONFIG can replace these options.
         click.Option(
             ["--role"],
             type=click.Choice(["PSERVER", "TRAINER"]),
@@ -126,13 +131,13 @@ _COMMAND = _command_line.Command(
         ),
         _option(
             "--current_endpoint",
-            "Which of --endpoints this PSERVER is.",
+            "Endpoint of this PSERVER.",
             metavar="HOST:PORT",
         ),
         _option("--trainers", "Number of trainers.", _at_least(1)),
         _option(
             "--trainer_id",
-            "Which of them this TRAINER is, from 0.",
+            "Index of this TRAINER, from 0.",
             _at_least(0),
         ),
         _option(

@@ -107,10 +107,8 @@ for day in range(DAYS):
         f"{info.kind}, {info.bytes / 1e6:.1f} MB"
     )
 
-# ## Resuming
-#
-# Another process would do the same: make the model, and restore the newest
-# snapshot, which stands for all the versions that it is a delta of.
+# Another process would do the same: build the model, and restore the newest
+# snapshot, which includes the versions that its delta builds on.
 
 again = make_model()
 lodestar.snapshot.restore(path, again)

@@ -1,10 +1,10 @@
-"""A model that is trained, snapshotted, and goes on with one feature more.
+"""Resume training with an additional feature and another optimizer.
 
-Monday's model knows the user of a click and learns with Adagrad. Its training
-is stopped in the middle and goes on from a snapshot as if nothing had been.
-Tuesday's model knows the item, too, and learns with Adam: it takes users and
-dense weights from Monday's snapshot, starts the items and the optimizer anew,
-and beats Monday's from its first epoch on.
+Monday's model knows the user of a click and trains with Adagrad. Its training
+is interrupted, and resumes from a snapshot without loss. Tuesday's model also
+uses the item, and trains with Adam. It restores users and dense weights from
+Monday's snapshot, starts with new items and a new optimizer, and beats Monday's
+model from its first epoch on.
 
     .venv/bin/bazel run //examples:new_feature
 """
@@ -13,7 +13,7 @@ import argparse
 import os
 import tempfile
 
-# Before TensorFlow is imported: what its runtime logs is not for users.
+# Before TensorFlow is imported, so that its runtime does not log to users.
 os.environ.setdefault("LODESTAR_QUIET_START", "1")
 
 import lodestar  # noqa: E402
@@ -28,9 +28,9 @@ STEPS = CLICKS // BATCH
 
 
 def clicks(seed: int, features: list[str]) -> tf.data.Dataset:
-    """Batches of one day's clicks, again and again.
+    """Returns batches of one day's clicks, repeated.
 
-    How likely a click is depends on the user and on the item.
+    The probability of a click depends on the user and on the item.
     """
     tastes = np.random.default_rng(1)
     user_taste = tastes.normal(size=USERS)
@@ -40,7 +40,7 @@ def clicks(seed: int, features: list[str]) -> tf.data.Dataset:
     item = rng.integers(0, ITEMS, CLICKS)
     score = 2 * (user_taste[user] + item_taste[item])
     clicked = rng.random(CLICKS) < 1 / (1 + np.exp(-score))
-    # Ids as they come from a log: any 64 bits.
+    # Ids as in a log: any 64 bits.
     columns = {"user": user * 1_000_003 - 7, "item": item - (1 << 62)}
     data = tf.data.Dataset.from_tensor_slices(
         (
@@ -54,7 +54,10 @@ def clicks(seed: int, features: list[str]) -> tf.data.Dataset:
 def make_model(
     features: list[str], optimizer: keras.optimizers.Optimizer
 ) -> keras.Model:
-    """A sum of embeddings under two dense layers: features do not show there."""
+    """Returns a sum of embeddings under two dense layers.
+
+    The dense layers do not depend on the number of features.
+    """
     inputs = {
         name: keras.Input((), dtype="int64", name=name) for name in features
     }
@@ -76,7 +79,7 @@ def make_model(
 
 
 def monday() -> keras.Model:
-    """The model of the user alone."""
+    """Returns the model with the user as its only feature."""
     keras.utils.set_random_seed(0)
     return make_model(["user"], keras.optimizers.Adagrad(0.1, 1e-4))
 
@@ -99,18 +102,18 @@ def main(folder: str) -> tuple[float, float]:
             verbose=0,
         )
 
-    # Monday, stopped after the first of two epochs. The snapshots also hold the
-    # place in the data.
+    # Monday, interrupted after the first of two epochs. The snapshots also hold
+    # the position in the data.
     train(monday(), epochs=1)
 
-    # Another process would do the same, with a new model.
+    # Another process would do the same with a new model.
     model = monday()
     step = lodestar.snapshot.versions(folder)[-1].step
     print(f"Monday resumes at step {step}")
     train(model, epochs=2)
     before = loss(model, some)
 
-    # Tuesday: a feature more, and Adam in place of Adagrad.
+    # Tuesday: an additional feature, and Adam instead of Adagrad.
     model = make_model(all_, keras.optimizers.Adam(0.01))
     report = lodestar.snapshot.restore(
         folder, model, on_missing="init", optimizer_slots="reset"
@@ -135,7 +138,7 @@ def main(folder: str) -> tuple[float, float]:
             f"{info.rows} rows, {info.bytes} bytes"
         )
 
-    # Tables are restored in the same way without a model around them.
+    # Tables can be restored without a model as well.
     users = lodestar.EmbeddingVariable(8, name="users")
     prices = lodestar.EmbeddingVariable(8, name="prices")
     report = lodestar.snapshot.restore(
@@ -148,7 +151,7 @@ def main(folder: str) -> tuple[float, float]:
     )
     print(
         f"tables alone: {report.restored}; new: {', '.join(report.initial)}; "
-        f"not taken: {', '.join(report.ignored)}"
+        f"unused: {', '.join(report.ignored)}"
     )
     return before, after
 
@@ -156,7 +159,7 @@ def main(folder: str) -> tuple[float, float]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--snapshots", help="folder that stays; default: a temporary one"
+        "--snapshots", help="folder to keep; default: a temporary one"
     )
     chosen = parser.parse_args().snapshots
     if chosen:

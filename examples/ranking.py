@@ -1,4 +1,4 @@
-"""Rank people by the chance that they earn more: CSV in, AUC out, a server next.
+"""Rank people by the probability that they earn more: from CSV to a server.
 
 The file is a sample of the US census of 1994 that comes with Lodestar. Columns
 of words, such as the occupation, become rows of embedding tables. The others
@@ -81,8 +81,8 @@ path = tempfile.mkdtemp()
 lodestar.export.save_plain(model, path)
 served = tf.saved_model.load(path).signatures["serving_default"]
 arguments = served.structured_input_signature[1]
-print(f"\nThe server takes {', '.join(sorted(arguments))}")
+print(f"\nInputs of the server: {', '.join(sorted(arguments))}")
 
 # ## How good is it?
 
-print(f"AUC of {auc:.3f} on people that it was not trained on; 0.5 is chance")
+print(f"AUC of {auc:.3f} on held-out people; 0.5 is chance")

@@ -19,41 +19,42 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
-# Not resolved: under Bazel what the wheel is made of lies beside the link.
+# Not resolved, because under Bazel the wheel's files are next to the link.
 ROOT = pathlib.Path(os.path.abspath(__file__)).parents[1]
 MOST_BYTES = 20_000_000
 _NAME = "_lodestar_ops.so"
 _MARKER = re.compile(rb"LODESTAR_BUILT_FOR_TENSORFLOW=(\d+\.\d+)[^\0]*\0")
-# In pyproject.toml, for all releases that a wheel may be for.
+# In pyproject.toml, for all releases that a wheel may support.
 _EXTRA = re.compile(r'"(tensorflow(?:-cpu)?)>=[^"]*"')
 _METADATA = ("LICENSE", "NOTICE", "README.md", "pyproject.toml", "setup.py")
-# TensorFlow's own package has the first, and loads it before ours; glibc's loader
-# is there where any program is.
+# TensorFlow's package contains the first and loads it before Lodestar; every
+# program needs glibc's loader.
 _ALWAYS_THERE = ("libtensorflow_framework.so.2", "ld-linux-x86-64.so.2")
-# The first day that a zip file can name.
+# The first day that a zip file can represent.
 _EPOCH = "315532800"
 
 
 class WheelError(Exception):
-    """No wheel can be made; the text says of what and why."""
+    """The wheel cannot be built; the message names the file and the reason."""
 
 
 def own_library() -> pathlib.Path:
-    """The library that was built in this checkout."""
+    """Returns the library that was built in this checkout."""
     for folder in ("tf_ops", "bazel-bin/tf_ops"):
         path = ROOT / folder / _NAME
         if path.exists():
             return path
     raise WheelError(
-        f"{_NAME} is not built: `.venv/bin/bazel build //tf_ops:{_NAME}`"
+        f"{_NAME} is not built. Run `.venv/bin/bazel build //tf_ops:{_NAME}`"
     )
 
 
 def by_release(paths: list[pathlib.Path]) -> dict[str, pathlib.Path]:
-    """Returns {minor release of TensorFlow, as "2.21": its library}.
+    """Returns {minor release of TensorFlow, such as "2.21": its library}.
 
     Raises:
-        WheelError: A file is not Lodestar's library, or two are of one release.
+        WheelError: A file is not Lodestar's library, or two are for one
+            release.
     """
     found: dict[str, pathlib.Path] = {}
     for path in paths:
@@ -62,24 +63,24 @@ def by_release(paths: list[pathlib.Path]) -> dict[str, pathlib.Path]:
         except OSError as error:
             raise WheelError(f"{path}: {error.strerror}") from error
         if marker is None:
-            raise WheelError(f"{path}: is not Lodestar's library")
+            raise WheelError(f"{path} is not Lodestar's library.")
         release = marker[1].decode()
         if release in found:
             raise WheelError(
-                f"{path}: is for TensorFlow {release}, as {found[release]} is"
+                f"{path} and {found[release]} are both for TensorFlow {release}."
             )
         found[release] = path
     return found
 
 
 def policy_of(paths: list[pathlib.Path]) -> Policy:
-    """The oldest platform that has all that these libraries need.
+    """Returns the oldest platform that has everything the libraries need.
 
-    Its name is that of the wheel's tag, as "manylinux_2_35_x86_64"; it holds
-    releases of glibc and of libstdc++.
+    Its name is the wheel's tag, such as "manylinux_2_35_x86_64"; it defines
+    versions of glibc and of libstdc++.
 
     Raises:
-        WheelError: No platform promises what a library needs; names it.
+        WheelError: No platform includes a symbol that a library needs.
     """
     needed: dict[str, set[str]] = collections.defaultdict(set)
     libraries: dict[str, pathlib.Path] = {}
@@ -94,7 +95,9 @@ def policy_of(paths: list[pathlib.Path]) -> Policy:
                         for tag in section.iter_tags("DT_NEEDED"):
                             libraries[tag.needed] = path
         except ELFError as error:
-            raise WheelError(f"{path}: is no whole library: {error}") from error
+            raise WheelError(
+                f"{path} is not a complete library: {error}"
+            ) from error
     policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture.x86_64)
     policy = policies.versioned_symbols_policy(needed)
     if policy == policies.linux:
@@ -105,7 +108,7 @@ def policy_of(paths: list[pathlib.Path]) -> Policy:
     for name, path in libraries.items():
         if name not in policy.whitelist and name not in _ALWAYS_THERE:
             raise WheelError(
-                f"{path}: needs {name}, which {policy.name} does not promise"
+                f"{path} needs {name}, which {policy.name} does not include."
             )
     return policy
 
@@ -116,7 +119,7 @@ def _run(command: list[str], **options: object) -> None:
             command, capture_output=True, text=True, **options
         )
     except FileNotFoundError as error:
-        raise WheelError(f"{command[0]} is not installed") from error
+        raise WheelError(f"{command[0]} is not installed.") from error
     if done.returncode:
         raise WheelError(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
 
@@ -124,16 +127,16 @@ def _run(command: list[str], **options: object) -> None:
 def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
-    # A file's mode goes into the wheel.
+    # The wheel stores a file's mode.
     target.chmod(0o644)
 
 
 def offered(releases: Iterable[str]) -> str:
-    """What pip may choose from: ">=2.20,<2.22" for "2.20" and "2.21".
+    """Returns the range for pip: ">=2.20,<2.22" for "2.20" and "2.21".
 
     Args:
-        releases: Minor releases of TensorFlow 2. Those between them that are
-            none of them are left out by name, as "!=2.20.*".
+        releases: Minor releases of TensorFlow 2. Missing releases between them
+            are excluded by name, such as "!=2.20.*".
     """
     minors = {int(release.removeprefix("2.")) for release in releases}
     first, end = min(minors), max(minors) + 1
@@ -144,13 +147,13 @@ def offered(releases: Iterable[str]) -> str:
 
 
 def _stage(folder: pathlib.Path, libraries: dict[str, pathlib.Path]) -> None:
-    """Copies what the wheel is made of."""
+    """Copies the files of the wheel."""
     for name in _METADATA:
         _copy(ROOT / name, folder / name)
     project = folder / "pyproject.toml"
     text, count = _EXTRA.subn(rf'"\1{offered(libraries)}"', project.read_text())
     if count != 2:
-        raise WheelError(f"{project.name}: the extras of TensorFlow are gone")
+        raise WheelError(f"{project.name} has no extras of TensorFlow.")
     project.write_text(text)
     package = ROOT / "python" / "lodestar"
     for suffix in ("*.py", "*.pyi", "*.csv.gz", "py.typed"):
@@ -166,19 +169,19 @@ def _stage(folder: pathlib.Path, libraries: dict[str, pathlib.Path]) -> None:
 def build_wheel(
     paths: list[pathlib.Path], output: pathlib.Path, most: int = MOST_BYTES
 ) -> pathlib.Path:
-    """Writes the wheel; the same libraries give the same bytes.
+    """Writes the wheel; the same libraries produce the same bytes.
 
     Args:
         paths: Libraries, each built for another minor release of TensorFlow.
-        output: The folder, which is made if need be.
-        most: Bytes that the wheel may have.
+        output: The output folder; created if it does not exist.
+        most: Maximum size of the wheel in bytes.
 
     Returns:
-        The wheel.
+        The path of the wheel.
 
     Raises:
-        WheelError: A library is none of ours or cannot be shipped, or the wheel
-            would be too large.
+        WheelError: A library is not Lodestar's or cannot be shipped, or the
+            wheel would be too large.
     """
     libraries = by_release(paths)
     platform = policy_of(paths).name
@@ -202,8 +205,8 @@ def build_wheel(
         size = wheel.stat().st_size
         if size > most:
             raise WheelError(
-                f"{wheel.name} would have {size:,} bytes, wanted {most:,} at "
-                f"most, with libraries for {', '.join(libraries)}"
+                f"{wheel.name} must have at most {most:,} bytes, got {size:,}, "
+                f"with libraries for {', '.join(libraries)}."
             )
         output.mkdir(parents=True, exist_ok=True)
         return pathlib.Path(shutil.copy(wheel, output))
@@ -219,16 +222,16 @@ def main() -> None:
         type=pathlib.Path,
         default=[],
         metavar="PATH",
-        help="libraries that were built for other minor releases of TensorFlow",
+        help="libraries built for other minor releases of TensorFlow",
     )
     parser.add_argument(
         "--output",
         type=pathlib.Path,
         metavar="DIR",
-        help="the folder (default: dist of the checkout, whose older wheel goes)",
+        help="output folder (default: dist of the checkout; replaces an older wheel)",
     )
     options = parser.parse_args()
-    # Where the user is, not where Bazel runs.
+    # The user's working directory, not Bazel's.
     start = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", os.getcwd()))
     checkout = os.environ.get("BUILD_WORKSPACE_DIRECTORY", ROOT)
     output = start / (options.output or pathlib.Path(checkout, "dist"))

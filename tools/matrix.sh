@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
-# Builds and tests the wheel with TensorFlows; `tools/matrix.sh --help` says how.
+# Builds and tests the wheel for several TensorFlows; see --help.
 set -euo pipefail
 
 help() {
   cat <<HELP
 usage: tools/matrix.sh [options] VERSION...
 
-For each VERSION of TensorFlow, as 2.20.0, builds the library in a copy of this
-checkout, then one wheel with all of them. For each VERSION again installs that wheel
-into a new environment, runs the Python tests there, and prints a row of a Markdown
-table; an environment that pip cannot make counts as a test that failed. Ends with 1
-if one did. All it writes is in .matrix; it needs the .venv of ./configure.sh, and
-the network.
+Builds the library for each VERSION of TensorFlow, such as 2.20.0, in a copy of this
+checkout, then one wheel with all libraries. For each VERSION, installs the wheel in
+a new environment, runs the Python tests there, and prints a row of a Markdown table;
+an environment that pip cannot create counts as a failed test. The exit code is 1 if
+a test failed. All output is in .matrix. Needs the .venv of ./configure.sh, and the
+network.
 
-  --package NAME     tensorflow-cpu (default) or tensorflow, which is tested
-  --keras VERSION    Keras to test with (default: the newest that pip takes)
+  --package NAME     package to test: tensorflow-cpu (default) or tensorflow
+  --keras VERSION    Keras to test with (default: the newest)
   --python PATH      interpreter to build and test with (default: python3)
-  --cuda auto|on|off CUDA kernels in the libraries (default: on)
-  --library PATH     a library that is built already for the minor release of a
-                     VERSION, for which no copy is built. May be given again
-  --jobs N           folders of tests that run at a time (default: 1)
-  --tests PATH       these tests alone, as tests/python/lookup of the checkout.
-                     May be given again
+  --cuda auto|on|off whether to build CUDA kernels (default: on)
+  --library PATH     use this library for its minor release instead of building
+                     one; can be repeated
+  --jobs N           number of test folders to run concurrently (default: 1)
+  --tests PATH       run only these tests, such as tests/python/lookup; can be
+                     repeated
   --cache DIR        Bazel's disk cache (default: .matrix/cache)
   --help             print this
 
@@ -29,7 +29,7 @@ The logs are .matrix/results/VERSION/*.log.
 HELP
 }
 
-# stop STATUS MESSAGE...: 2 for a wrong command line, 1 for anything else.
+# stop STATUS MESSAGE...: 2 for a wrong command line, 1 for other errors.
 stop() {
   local status=$1
   shift
@@ -39,7 +39,7 @@ stop() {
 
 say() { echo "matrix: $*" >&2; }
 
-# from_start PATH: absolute, as seen from where the user is.
+# from_start PATH: absolute, relative to the user's folder.
 from_start() { (cd "$start" && realpath -m "$1"); }
 
 parse_options() {
@@ -65,47 +65,47 @@ parse_options() {
         ;;
       *)
         [[ $1 =~ ^[0-9]+\.[0-9]+\.[0-9a-z]+$ ]] ||
-          stop 2 "'$1' is no version of TensorFlow such as 2.20.0"
+          stop 2 "'$1' is not a version of TensorFlow such as 2.20.0"
         versions+=("$1")
         shift
         ;;
     esac
   done
-  [[ ${#versions[@]} -gt 0 ]] || stop 2 "which versions? see --help"
+  [[ ${#versions[@]} -gt 0 ]] || stop 2 "no VERSION given; see --help"
   [[ $package == tensorflow || $package == tensorflow-cpu ]] ||
-    stop 2 "--package is '$package', wanted tensorflow or tensorflow-cpu"
-  [[ $jobs =~ ^[1-9][0-9]*$ ]] || stop 2 "--jobs is '$jobs', wanted a number"
-  # A program in a folder; another is looked for in PATH.
+    stop 2 "--package must be tensorflow or tensorflow-cpu, got '$package'"
+  [[ $jobs =~ ^[1-9][0-9]*$ ]] || stop 2 "--jobs must be a positive number, got '$jobs'"
+  # A path to a program; a bare name is looked up in PATH.
   [[ $python != */* ]] || python=$(cd "$start" && realpath -ms "$python")
   check_releases
   local test
   for test in "${tests[@]}"; do
-    [[ -e $test ]] || stop 2 "--tests: there is no '$test'"
+    [[ -e $test ]] || stop 2 "--tests: '$test' does not exist"
   done
   if [[ ${#tests[@]} -eq 0 ]]; then
     mapfile -t tests < <(tests_by_folder)
   fi
 }
 
-# What the wheel would refuse after hours of building.
+# Errors that would otherwise appear after hours of building.
 check_releases() {
   local version library release known=" "
   for version in "${versions[@]}"; do
     [[ $known != *" ${version%.*} "* ]] ||
-      stop 2 "$version: another version of ${version%.*} is given; a wheel has" \
-        "one library for both"
+      stop 2 "$version: a wheel has one library for all of ${version%.*};" \
+        "give one version"
     known+="${version%.*} "
   done
   for library in "${libraries[@]}"; do
     release=$(release_of "$library") ||
       stop 2 "--library: '$library' is not Lodestar's library"
     [[ $known == *" $release "* ]] ||
-      stop 2 "--library: '$library' is for TensorFlow $release, which no" \
-        "VERSION is"
+      stop 2 "--library: '$library' is for TensorFlow $release, not for a" \
+        "given VERSION"
   done
 }
 
-# A process for each: what one test leaves behind does not reach all others.
+# One process per folder, so that tests do not affect other folders.
 tests_by_folder() {
   local path
   for path in tests/python/*; do
@@ -117,7 +117,7 @@ tests_by_folder() {
   done
 }
 
-# logged NAME COMMAND...: output into .matrix/logs/NAME.log, shown if it fails.
+# logged NAME COMMAND...: logs to .matrix/logs/NAME.log, shown on failure.
 logged() {
   local log=$root/logs/$1.log
   mkdir -p "$root/logs"
@@ -128,7 +128,7 @@ logged() {
   }
 }
 
-# copy_of_checkout FOLDER: what git knows or would take, and nothing older.
+# copy_of_checkout FOLDER: copies tracked and untracked, not ignored files.
 copy_of_checkout() {
   mkdir -p "$1"
   find "$1" -mindepth 1 -maxdepth 1 ! -name .venv ! -name 'bazel-*' \
@@ -178,7 +178,7 @@ except build_wheel.WheelError as error:
 PYTHON
 }
 
-# make_environment VERSION: a new one, with the wheel and what tests import.
+# make_environment VERSION: installs the wheel and the tests' dependencies.
 make_environment() {
   local version=$1 environment=$root/test-$1
   local pins='^(hypothesis|keras-rs|matplotlib|pandas|polars|pytest)=='
@@ -192,7 +192,7 @@ make_environment() {
     ${keras:+"keras==$keras"} -r "$environment/requirements.txt"
 }
 
-# note_failed VERSION: what the table shows of one that cannot be installed.
+# note_failed VERSION: writes the results of a failed installation.
 note_failed() {
   local results=$root/results/$1
   rm -rf "$results"
@@ -218,7 +218,7 @@ print(importlib.metadata.version("keras"))
 print(platform.python_version())
 print(importlib.metadata.version("numpy"))
 PYTHON
-  # The copy has no package that could be taken for the installed one.
+  # The copy has no package that could shadow the installed one.
   (
     cd "$root/tests"
     unset PYTHONPATH KERAS_BACKEND
@@ -236,7 +236,7 @@ start=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD/.matrix
 parse_options "$@"
-[[ -x .venv/bin/python ]] || stop 1 "there is no .venv: run ./configure.sh first"
+[[ -x .venv/bin/python ]] || stop 1 ".venv does not exist; run ./configure.sh first"
 all=()
 for version in "${versions[@]}"; do
   build "$version"
@@ -247,7 +247,7 @@ say "wheel: $wheel, $(stat -c %s "$wheel") bytes"
 copy_of_checkout "$root/tests"
 rm -rf "$root/tests/python"
 for version in "${versions[@]}"; do
-  # In a shell of its own: one that cannot be installed does not end the others.
+  # In a subshell, so that a failed installation does not end the run.
   if (make_environment "$version"); then
     run_tests "$version"
   else

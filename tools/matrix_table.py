@@ -1,10 +1,10 @@
-"""Prints what tools/matrix.sh has tested as a Markdown table.
+"""Prints the results of tools/matrix.sh as a Markdown table.
 
     python tools/matrix_table.py FOLDER...
 
-A folder has `versions`, lines that name TensorFlow, Keras, Python and NumPy, and
-for each run of pytest NAME.status, its exit code, and NAME.xml. Ends with 1 if a
-test failed.
+A folder has `versions`, with lines for TensorFlow, Keras, Python and NumPy, and
+for each run of pytest NAME.status, its exit code, and NAME.xml. The exit code
+is 1 if a test failed.
 """
 
 import collections
@@ -21,14 +21,14 @@ _HEAD = (
     "failed",
     "skipped",
 )
-# Of pytest: all passed, some failed, none was selected.
+# Exit codes of pytest: all passed, some failed, none selected.
 _TOLD = ("0", "1", "5")
 
 
 def counts(folder: pathlib.Path) -> collections.Counter[str]:
-    """Tests that "passed", "failed" and were "skipped".
+    """Counts the tests that passed, failed and were skipped.
 
-    A run that ended otherwise than pytest does counts as a test that failed.
+    A run with another exit code counts as one failed test.
     """
     found: collections.Counter[str] = collections.Counter()
     for status in sorted(folder.glob("*.status")):

@@ -2,9 +2,9 @@
 
     python tools/notebook.py docs/tutorial.md
 
-writes docs/tutorial.ipynb, the page's Python as cells of code, what is between
-as cells of text. With `--pictures` it runs the Python, too, in an empty folder, and
-puts the SVGs that it saves there into docs/tutorial/.
+writes docs/tutorial.ipynb, with the page's Python as code cells and the rest as
+text cells. `--pictures` also runs the Python in an empty folder, and copies the
+SVG files that it saves to docs/tutorial/.
 """
 
 import argparse
@@ -20,14 +20,14 @@ _PYTHON = re.compile(r"^```python\n(.*?)^```$\n?", re.M | re.S)
 
 
 def blocks(page: str) -> list[tuple[int, str]]:
-    """The Python of a page, in order.
+    """Returns the Python of a page, in order.
 
     Args:
-        page: Text of Markdown.
+        page: Markdown source.
 
     Returns:
-        The line of the page, from 1, that stands before each block fenced as
-        `python`, and its text.
+        For each block fenced as `python`: the number of the line before it,
+        from 1, and its text.
     """
     return [
         (page.count("\n", 0, found.start(1)), found[1])
@@ -36,13 +36,13 @@ def blocks(page: str) -> list[tuple[int, str]]:
 
 
 def notebook(page: str) -> str:
-    """A Jupyter notebook of a page.
+    """Returns the Jupyter notebook of a page.
 
     Args:
-        page: Text of Markdown.
+        page: Markdown source.
 
     Returns:
-        JSON, nbformat 4.5: cells without outputs, the same for the same page.
+        JSON in nbformat 4.5: cells without outputs, equal for equal pages.
     """
     # Every second part is the text of a block.
     parts = [part.strip("\n") for part in _PYTHON.split(page)]
@@ -78,10 +78,10 @@ def run(path: pathlib.Path) -> dict[str, Any]:
     """Runs the Python of a page in the working directory, as one program.
 
     Args:
-        path: Of the page; tracebacks show its lines.
+        path: The page; tracebacks show its lines.
 
     Returns:
-        The names that the program has in the end.
+        The names that the program defines.
     """
     names: dict[str, Any] = {"__name__": f"docs_{path.stem}"}
     for line, text in blocks(path.read_text()):
@@ -106,11 +106,13 @@ def _draw(path: pathlib.Path) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("page", type=pathlib.Path, help="a page, as x.md")
+    parser.add_argument("page", type=pathlib.Path, help="page, e.g. x.md")
     parser.add_argument(
-        "--pictures", action="store_true", help="run it for its pictures, too"
+        "--pictures",
+        action="store_true",
+        help="also run the page for its pictures",
     )
     options = parser.parse_args()
     path = options.page.resolve()

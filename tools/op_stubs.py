@@ -1,7 +1,7 @@
 """Writes python/lodestar/_gen_ops.pyi, the types of the library's ops.
 
-TensorFlow makes their Python when it loads the library, so that a checker of
-types cannot see it. `bazel run //tools:op_stubs` writes it anew.
+TensorFlow generates their Python code when it loads the library, so type
+checkers cannot see it. `bazel run //tools:op_stubs` rewrites the file.
 """
 
 import inspect
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 '''
-# What the generated text calls an argument or a result -> its type.
+# From the generated description of an argument or a result to its type.
 _KINDS = {
     r"`Tensor`": "tf.Tensor",
     r"list .*`Tensor` objects.*": "Sequence[tf.Tensor]",
@@ -37,21 +37,21 @@ _KINDS = {
 
 
 def _kind(op: str, text: str) -> str:
-    """The type of an argument or a result, by what its docstring says."""
+    """Returns the type of an argument or a result from its docstring."""
     found = re.match(r"An? (?:optional )?(`[\w.]+`|list .*)", text)
     for pattern, kind in _KINDS.items():
         if found and re.fullmatch(pattern, found[1]):
             return kind
-    raise ValueError(f"{op}: {text!r} is of no kind that is known")
+    raise ValueError(f"{op}: {text!r} has an unknown kind.")
 
 
 def _described(text: str) -> dict[str, str]:
-    """Name -> first line of what is said of it, of a section's text."""
+    """Returns {name: first line of its description} of a section."""
     return dict(re.findall(r"^    (\w+): (.*)$", text, re.MULTILINE))
 
 
 def _result(op: str, text: str) -> tuple[str, str]:
-    """The type of an op's result, and the class that must be made for it."""
+    """Returns the type of an op's result, and the class to define for it."""
     first = text.strip().split("\n")[0]
     if first == "The created Operation.":
         return "tf.Operation | None", ""
@@ -71,10 +71,10 @@ def _as_result(kind: str) -> str:
 
 
 def stub(gen_ops: types.ModuleType) -> str:
-    """The stub of a module of generated ops, formatted.
+    """Returns the formatted stub of a module of generated ops.
 
     Raises:
-        ValueError: TensorFlow says of an argument what is not known here.
+        ValueError: TensorFlow describes an argument in an unknown way.
     """
     text = _HEAD
     for op in dir(gen_ops):

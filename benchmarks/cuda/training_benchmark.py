@@ -1,8 +1,8 @@
-"""Tables on a GPU under TensorFlow, against Keras's Embedding on the same GPU.
+"""Compares tables on a GPU with Keras's Embedding on the same GPU.
 
 Times a lookup, a training step with Adagrad, and the step of a click model with
-26 features, each as a `tf.function`. Without a GPU, `--device /CPU:0 --small`
-checks that the program runs.
+26 features, each as a `tf.function`. To check the program without a GPU, use
+`--device /CPU:0 --small`.
 """
 
 import keras
@@ -14,12 +14,12 @@ import lodestar
 
 
 def zipf(rng, shape, vocabulary):
-    """Ids from [0, vocabulary), of which few are frequent."""
+    """Draws ids from [0, vocabulary); a few are frequent."""
     return (rng.zipf(1.05, shape) - 1) % vocabulary
 
 
 def timed(function, feeds, runs):
-    """Seconds a call, each waited for, after 20 calls to warm up."""
+    """Returns the seconds of each call, after 20 calls to warm up."""
     for feed in feeds[:20]:
         function(feed).numpy()
     return measure.call_seconds(
@@ -28,7 +28,7 @@ def timed(function, feeds, runs):
 
 
 def compare(work, sides, feeds, runs, **fields):
-    """Prints the medians of both sides, and how much faster ours is."""
+    """Prints the medians of both sides, and their ratio."""
     seconds = {name: timed(side, feeds, runs) for name, side in sides.items()}
     medians = {
         name: float(np.median(values)) for name, values in seconds.items()
@@ -45,7 +45,7 @@ def compare(work, sides, feeds, runs, **fields):
 
 
 def step_of(model, optimizer):
-    """A training step of a model whose loss is the mean of its output."""
+    """Returns a training step of a model whose loss is the mean of its output."""
 
     @tf.function(reduce_retracing=True)
     def step(ids):
@@ -59,17 +59,17 @@ def step_of(model, optimizer):
 
 
 def ours(optimizer):
-    """The optimizer, for tables too."""
+    """Wraps an optimizer so that it trains tables."""
     return lodestar.optimizers.wrap(optimizer)
 
 
 def adagrad():
-    """The optimizer of all steps."""
+    """Returns the optimizer of all steps."""
     return keras.optimizers.Adagrad(0.05)
 
 
 def single(args, device):
-    """A lookup and a training step of one table."""
+    """Compares a lookup and a training step of one table."""
     vocabulary, batch = (1000, 256) if args.small else (1_000_000, 65_536)
     dim = 32
     rng = np.random.default_rng(1)
@@ -108,7 +108,7 @@ def single(args, device):
 
 
 def click(args, device):
-    """The step of a model with 26 features of one id each."""
+    """Compares steps of a model with 26 features of one id each."""
     features, dim = 26, 16
     vocabulary, batch = (1000, 64) if args.small else (100_000, 2048)
     rng = np.random.default_rng(2)

@@ -1,4 +1,4 @@
-"""Draws what the simulation predicts of measured steps beside what they took.
+"""Draws the simulation's predictions of steps next to their measurements.
 
 python -m benchmarks.scale.plot > docs/pictures/scale.svg
 """
@@ -12,8 +12,8 @@ _WIDTH, _HEIGHT = 150, 200  # of a panel, without its margins
 _LEFT, _TOP, _BETWEEN = 50, 40, 60
 _PANELS = {
     "megabytes": "MB on the wire",
-    "worker_ms": "ms of the worker’s core",
-    "servers_ms": "ms of all servers’ cores",
+    "worker_ms": "ms of the worker’s CPU",
+    "servers_ms": "ms of all servers’ CPUs",
     "step_ms": "ms until the next step",
 }
 _COLOR = {"predicted": "#1b6ca8", "measured": "#d1495b"}
@@ -38,12 +38,12 @@ def _bar(x: float, y: float, name: str) -> str:
 
 
 def _tick(top: float) -> float:
-    """Between the lines of an axis that goes up to `top`: four to eight."""
+    """Returns the step between lines of an axis up to `top`: four to eight lines."""
     for power in (0.1, 1, 10, 100):
         for step in (1, 2, 5):
             if top / (step * power) <= 8:
                 return step * power
-    raise ValueError(f"{top} is too much for the axis.")
+    raise ValueError(f"{top} exceeds the largest axis.")
 
 
 def _panel(
@@ -69,14 +69,14 @@ def _panel(
 
 
 def draw(pairs: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the SVG of what `held_against` returns."""
+    """Returns the SVG of the pairs that `held_against` returns."""
     out = []
     for i, (name, title) in enumerate(_PANELS.items()):
         left = _LEFT + i * (_WIDTH + _BETWEEN)
         out += _panel(left, title, [(p["servers"], p[name]) for p in pairs])
     width = _LEFT + len(_PANELS) * (_WIDTH + _BETWEEN) - 20
     y = _TOP + _HEIGHT + 50
-    out.append(_text(_LEFT, y, "by number of servers, a step:", "start"))
+    out.append(_text(_LEFT, y, "per step, by number of servers:", "start"))
     for x, name in ((_LEFT + 200, "predicted"), (_LEFT + 320, "measured")):
         size = 'height="3"' if name == "predicted" else 'height="12"'
         opacity = "1" if name == "predicted" else "0.45"

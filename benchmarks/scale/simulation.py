@@ -1,16 +1,16 @@
-"""What a table over many servers costs, predicted from what a few cost.
+"""Predicts the cost of a table on many servers from measurements of a few.
 
-Simulates steps of workers that each look up a batch of ids of Zipf's law and
-send gradients back: how the distinct ids fall on the parts of the table, how
-many servers a step asks, how much busier than the mean the busiest is, and how
-long a step waits for the slowest. Costs are those that `server_benchmark.py
-calibrate` has measured and written to figures.jsonl. Seeded, so that a
-run prints the same again.
+Simulates workers that each look up a batch of ids of Zipf's law and send
+gradients back: how unique ids are partitioned, how many servers a step calls,
+how much more than the mean the busiest server does, and how long a step waits
+for the slowest. The costs were measured by `server_benchmark.py calibrate`,
+which wrote them to figures.jsonl. The simulation is seeded, so a run prints the
+same again.
 
     python -m benchmarks.scale.simulation [FIGURES]
 
-prints one JSON line of the figures, one a number of servers, and one for each
-measured step that none of the figures comes from.
+prints one JSON line of the figures, one per number of servers, and one for each
+measured step to which no figure is fitted.
 """
 
 import argparse
@@ -24,45 +24,45 @@ import numpy as np
 
 FIGURES = Path(__file__).with_name("figures.jsonl")
 SERVERS = (8, 16, 64, 256, 1024)
-_HEAD = 1 << 20  # places whose frequencies are summed one by one
+_HEAD = 1 << 20  # ranks whose frequencies are summed one by one
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# Measured batches of fewer ids are what the figures are fitted to; those of so
-# many are predicted.
+# The figures are fitted to measured batches of fewer ids; larger batches are
+# predicted.
 _PREDICTED_IDS = 65_536
 _MEASURED_ROWS, _MEASURED_EXPONENT = 10**6, 1.05
-# Measured steps were executed so many at a time.
+# Steps in flight per worker in the measurements.
 _MEASURED_AT_ONCE = 8
-# Answers that a step waits for one after the other: rows, "staged", "committed".
+# Replies that a step waits for one after another: rows, "staged", "committed".
 _ROUNDS = 3
-# Simulated; slow calls are rare.
+# Number of simulated rounds; slow calls are rare.
 _LATE_ROUNDS = 5000
 
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """What is measured, on one machine, of rows of `dim` float32 numbers.
+    """Measurements on one machine, for rows of `dim` float32 values.
 
-    Processor time is of one core; calls of a server are all of one step.
+    CPU time is of one core; `server_call_us` covers one step.
 
     Attributes:
-        dim: Numbers of a row.
-        row_bytes: A row with an optimizer slot, index and metadata takes.
-        lookup_ns: Processor time of a server for a lookup of a distinct id.
-        id_ns: The same for its lookup, its gradient and its update.
-        server_call_us: Processor time of a server for the calls of a step
-            beside that of their ids.
-        worker_us: Processor time of a worker for a step, whatever is in it.
-        worker_call_us: What each server adds to it.
-        worker_id_ns: What each id of the batch adds to it, equal ones counted
-            each time.
-        program_us: Processor time of the program that schedules, for what it
-            schedules at a time.
-        step_bytes: Of a step on the wire, beside ids, rows, gradients and what
-            each server adds: dense weights.
-        call_bytes: What each server adds to it.
-        call_us: From a call without ids to its answer.
-        slow_share: Of calls those that take more than three times as long.
-        slow_ms: What these take longer, in the mean.
+        dim: Embedding dimension.
+        row_bytes: Memory of a row with an optimizer slot, index and metadata.
+        lookup_ns: CPU time of a server for looking up one unique id.
+        id_ns: CPU time of a server for the lookup, gradient and update of a
+            unique id.
+        server_call_us: CPU time of a server for the calls of a step, without
+            the time per id.
+        worker_us: Fixed CPU time of a worker per step.
+        worker_call_us: Additional CPU time of the worker per server.
+        worker_id_ns: Additional CPU time of the worker per id of the batch,
+            duplicates included.
+        program_us: CPU time of the scheduling program, per scheduled unit of
+            work.
+        step_bytes: Fixed bytes per step on the wire, for dense weights.
+        call_bytes: Additional bytes per server.
+        call_us: Time from a call without ids to its reply.
+        slow_share: Fraction of calls that take more than three times as long.
+        slow_ms: Mean additional time of these calls.
     """
 
     dim: int
@@ -82,22 +82,22 @@ class Figures:
 
     @property
     def lookup_bytes(self) -> int:
-        """An id and its row take on the wire."""
+        """Bytes on the wire for an id and its row."""
         return 8 + 4 * self.dim
 
     @property
     def id_bytes(self) -> int:
-        """An id, its row, the id again and its gradient take on the wire."""
+        """Bytes on the wire for an id, its row, the id again and its gradient."""
         return 2 * self.lookup_bytes
 
 
 def read_lines(path: Path = FIGURES) -> list[dict[str, Any]]:
-    """What `server_benchmark.py calibrate` has printed."""
+    """Returns the output of `server_benchmark.py calibrate`."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def fitted(lines: Sequence[Mapping[str, Any]]) -> Figures:
-    """Figures by least squares, of the smaller batches on 1 and 2 servers."""
+    """Fits figures by least squares to the smaller batches on 1 and 2 servers."""
     of_kind = {line["kind"]: line for line in lines}
     calls, lookup = of_kind["calls"], of_kind["lookup"]
     steps = [
@@ -148,20 +148,20 @@ def fitted(lines: Sequence[Mapping[str, Any]]) -> Figures:
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What is trained, on which machines.
+    """The workload, and the machines.
 
     Attributes:
-        rows: Of the table.
-        exponent: Of Zipf's law: place k is seen as often as k ** -exponent.
-        ids: Of a batch, equal ones counted each time.
-        workers: Each trains a batch at a time, on one core.
-        at_once: Steps that a worker is given at a time.
-        server_cores: Processors of a server.
-        server_bytes: Memory of a server that rows may take.
-        link_bytes: A second, of a machine's network, in each direction.
-        round_trip_us: Of the network, without the processor time of calls.
-        shared_cores: Of a machine that all servers are on; 0: each has one of
-            its own.
+        rows: Number of rows in the table.
+        exponent: Exponent of Zipf's law: rank k has frequency k ** -exponent.
+        ids: Number of ids in a batch, duplicates included.
+        workers: Number of workers; each trains one batch at a time on one core.
+        at_once: Number of steps that a worker is given at a time.
+        server_cores: Number of cores of a server.
+        server_bytes: Memory of a server that rows may use.
+        link_bytes: Bytes per second of a machine's network in each direction.
+        round_trip_us: Round-trip time of the network, without CPU time.
+        shared_cores: Number of cores of one machine that runs all servers; 0
+            if each server has its own machine.
     """
 
     rows: int = 10**10
@@ -178,28 +178,27 @@ class Load:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What a step of one worker costs, means over the simulated steps.
+    """The cost of one worker's step, as means over the simulated steps.
 
     Attributes:
-        servers: That hold the table.
-        distinct: Ids of a batch, equal ones counted once: those that cross
-            the wire.
-        bytes: On the wire, in both directions.
-        fan_out: Servers that have an id of the batch.
-        skew: Distinct ids of the busiest server over the mean, in one step.
-        skew_of_all: The same if equal ids crossed the wire each time.
-        skew_of_load: The same as `skew` over all steps: what keeps the busiest
-            server busier for good.
-        late_ms: That the last answer of all servers is later than a usual one.
-        late_p99_ms: Its 99th percentile.
-        worker_cpu_ms: Processor time of the worker.
-        servers_cpu_ms: Of all servers together.
-        step_ms: Until the next step of the worker begins.
-        busy: Share of its capacity that each resource is used at, by name;
-            above 1 it limits the steps.
-        first: The name of the one that is used most.
-        lookups_per_second: Distinct ids that all servers look up at most, as
-            the busiest allows.
+        servers: Number of servers that hold the table.
+        distinct: Number of unique ids of a batch, which are sent.
+        bytes: Bytes on the wire, in both directions.
+        fan_out: Number of servers that have an id of the batch.
+        skew: Unique ids of the busiest server over the mean, per step.
+        skew_of_all: The same without deduplication.
+        skew_of_load: The same as `skew` over all steps: a permanent imbalance.
+        late_ms: Delay of the last reply of all servers, relative to a usual
+            one.
+        late_p99_ms: The 99th percentile of that delay.
+        worker_cpu_ms: CPU time of the worker.
+        servers_cpu_ms: CPU time of all servers together.
+        step_ms: Time until the worker's next step begins.
+        busy: Utilization of each resource by name; above 1 it limits the
+            steps.
+        first: Name of the resource with the highest utilization.
+        lookups_per_second: Maximum number of unique ids that all servers look
+            up per second, as the busiest one allows.
     """
 
     servers: int
@@ -220,10 +219,10 @@ class Prediction:
 
 
 class Zipf:
-    """Places 1 to `rows`, the k-th as often as k ** -exponent.
+    """Zipf's law: rank k of 1 to `rows` has frequency k ** -exponent.
 
-    The first million are drawn as they are; those behind, which differ little
-    from their neighbours, from the density of the same law.
+    The first million ranks are drawn exactly. The others differ little from
+    their neighbors, and are drawn from the continuous density of the law.
 
     Raises:
         ValueError: `rows` or `exponent` is not above 0.
@@ -232,17 +231,18 @@ class Zipf:
     def __init__(self, rows: int, exponent: float):
         if rows < 1 or exponent <= 0:
             raise ValueError(
-                f"`rows`={rows} and `exponent`={exponent}, wanted both above 0."
+                "`rows` and `exponent` must be above 0, got "
+                f"{rows} and {exponent}."
             )
         head = min(rows, _HEAD)
         self._cumulated = np.cumsum(np.arange(1.0, head + 1) ** -exponent)
         self._exponent = exponent
-        # The bounds of place k are k - 0.5 and k + 0.5.
+        # The interval of rank k is from k - 0.5 to k + 0.5.
         self._first, self._last = head + 0.5, rows + 0.5
         self._tail = self._integral(self._last) - self._integral(self._first)
 
     def draw(self, rng: np.random.Generator, size: int) -> np.ndarray:
-        """Returns int64 places `[size]`."""
+        """Returns int64 ranks `[size]`."""
         head = self._cumulated[-1]
         u = rng.random(size) * (head + self._tail)
         places = np.searchsorted(self._cumulated, u, side="right") + 1
@@ -263,7 +263,7 @@ class Zipf:
 
 
 def part_of_id(ids: np.ndarray, parts: int) -> np.ndarray:
-    """Which of `parts` has the row of each int64 id (`id_parts.h` of core)."""
+    """Returns the part of `parts` for each int64 id, like core's `id_parts.h`."""
     with np.errstate(over="ignore"):
         word = _mix64(_mix64(ids.astype(np.uint64)) + _GOLDEN)
     return ((word >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(
@@ -289,23 +289,23 @@ def predict(
     """Simulates `steps` steps of a worker over a table on `servers` servers.
 
     Args:
-        servers: At least 1.
-        figures: As measured.
-        load: What is trained; default: that of the class.
-        steps: Simulated.
-        seed: Of the batches and of what is slow.
+        servers: Number of servers, at least 1.
+        figures: The measured figures.
+        load: The workload; defaults to `Load()`.
+        steps: Number of simulated steps.
+        seed: Seed of the batches and of slow calls.
 
     Raises:
         ValueError: `servers` or `steps` is below 1.
     """
     if servers < 1 or steps < 1:
         raise ValueError(
-            f"`servers`={servers} and `steps`={steps}, wanted 1 or more."
+            f"`servers` and `steps` must be at least 1, got {servers} and {steps}."
         )
     load = load or Load()
     rng = np.random.default_rng(seed)
     zipf = Zipf(load.rows, load.exponent)
-    counts = np.zeros((steps, servers))  # of distinct ids
+    counts = np.zeros((steps, servers))  # of unique ids
     all_counts = np.zeros((steps, servers))
     for step in range(steps):
         ids, occurrences = np.unique(
@@ -325,20 +325,20 @@ def predict(
         + servers * figures.worker_call_us / 1e6
         + load.ids * figures.worker_id_ns / 1e9
     )
-    # Of each server in a step, on one of its cores.
+    # Each server's time in a step, on one of its cores.
     served = figures.server_call_us / 1e6 + counts * figures.id_ns / 1e9
     longest = served.max(axis=1).mean()
     if load.shared_cores:
         longest = max(longest, served.sum(axis=1).mean() / load.shared_cores)
-    # Every server is called, also where no id is its own.
+    # Every server is called, even if it has no id of the batch.
     late = _latest(rng, figures, (_LATE_ROUNDS, servers))
     waiting = _ROUNDS * (load.round_trip_us / 1e6 + late.mean())
-    # Ids and gradients go out, and as many rows come in: half of it each way.
+    # Ids and gradients are sent, and as many rows are received: half each way.
     wire = step_bytes / 2 / load.link_bytes
     seconds = worker + longest + waiting + wire
     means = counts.mean(axis=0)
     skew_of_load = means.max() / means.mean()
-    # What the busiest server does, and a program schedules, a second.
+    # The rates of the busiest server and of the scheduling program.
     steps_a_second = load.workers / seconds
     busiest = figures.server_call_us / 1e6 + means.max() * figures.id_ns / 1e9
     busy = {
@@ -375,14 +375,14 @@ def predict(
 
 
 def _skew(counts: np.ndarray) -> float:
-    """The busiest server over the mean, mean of the steps `[steps, servers]`."""
+    """Returns the busiest server over the mean, averaged over `[steps, servers]`."""
     return float((counts.max(axis=1) / counts.mean(axis=1)).mean())
 
 
 def _latest(
     rng: np.random.Generator, figures: Figures, shape: tuple[int, int]
 ) -> np.ndarray:
-    """Seconds that the last of all calls `[steps, servers]` is late by."""
+    """Returns the delay in seconds of the last of all calls `[steps, servers]`."""
     slow = rng.random(shape) < figures.slow_share
     late = rng.exponential(figures.slow_ms / 1e3, shape)
     return (slow * late).max(axis=1)
@@ -391,7 +391,7 @@ def _latest(
 def held_against(
     lines: Sequence[Mapping[str, Any]], figures: Figures
 ) -> list[dict[str, Any]]:
-    """Predictions of the measured steps that no figure is fitted to."""
+    """Predicts the measured steps to which no figure is fitted."""
     machine = next(line for line in lines if line["kind"] == "machine")
     found = []
     for line in lines:
@@ -403,7 +403,7 @@ def held_against(
             rows=_MEASURED_ROWS,
             ids=line["ids"],
             workers=1,
-            # Loopback's copies, and waiting for it, are processor time.
+            # On loopback, copying and waiting are CPU time.
             link_bytes=float("inf"),
             round_trip_us=0.0,
             shared_cores=machine["cores"],

@@ -1,4 +1,4 @@
-"""Prints the tables of docs/scale.md."""
+"""Prints the tables of docs/internals/scale.md."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,10 +8,10 @@ from benchmarks.scale import simulation as scale
 
 _BUDGET_SERVERS = 16
 _HELD = {
-    "distinct": "distinct ids",
+    "distinct": "unique ids",
     "megabytes": "MB on the wire",
-    "worker_ms": "ms of the worker's processor",
-    "servers_ms": "ms of all servers' processors",
+    "worker_ms": "ms of the worker's CPU",
+    "servers_ms": "ms of all servers' CPUs",
     "step_ms": "ms until the next step",
 }
 
@@ -22,46 +22,46 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
 
 
 def _digits(value: float, digits: int = 2) -> str:
-    """A number of so many digits, with commas, and zeros in place of others."""
+    """Formats a number with so many significant digits, commas and zeros."""
     rounded = float(f"{value:.{digits - 1}e}")
     return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
 
 
 def figures_table(figures: scale.Figures) -> list[str]:
-    """What was measured."""
+    """Lists the measured figures."""
     return _table(
         ("what", "measured", "name"),
         [
             (what, f"{_digits(getattr(figures, name), 3)} {unit}", f"`{name}`")
             for what, unit, name in (
-                ("a row of 32 with a slot", "bytes", "row_bytes"),
-                ("a server's lookup of an id", "ns", "lookup_ns"),
+                ("memory of a row of 32 with a slot", "bytes", "row_bytes"),
+                ("server: lookup of an id", "ns", "lookup_ns"),
                 (
-                    "its lookup, gradient and update, with their bytes",
+                    "server: lookup, gradient and update of an id, with their bytes",
                     "ns",
                     "id_ns",
                 ),
-                ("its calls of a step", "µs", "server_call_us"),
-                ("a worker's step", "µs", "worker_us"),
-                ("each id of its batch", "ns", "worker_id_ns"),
-                ("each server that it calls", "µs", "worker_call_us"),
-                ("the program, to schedule once", "µs", "program_us"),
+                ("server: calls of a step", "µs", "server_call_us"),
+                ("worker: fixed part of a step", "µs", "worker_us"),
+                ("worker: each id of its batch", "ns", "worker_id_ns"),
+                ("worker: each server that it calls", "µs", "worker_call_us"),
+                ("program: scheduling once", "µs", "program_us"),
                 (
-                    "bytes of a step beside ids and rows",
+                    "fixed bytes of a step",
                     "bytes",
                     "step_bytes",
                 ),
-                ("and for each server", "bytes", "call_bytes"),
-                ("a call without ids, until its answer", "µs", "call_us"),
-                ("calls that take more than 3 x that", "", "slow_share"),
-                ("which are late by", "ms", "slow_ms"),
+                ("additional bytes per server", "bytes", "call_bytes"),
+                ("round trip of a call without ids", "µs", "call_us"),
+                ("calls slower than 3 x that", "", "slow_share"),
+                ("their mean delay", "ms", "slow_ms"),
             )
         ],
     )
 
 
 def budget_table(figures: scale.Figures) -> list[str]:
-    """What 10^10 rows need, and how that is computed."""
+    """Lists the requirements of 10^10 rows, and their computation."""
     load = scale.Load()
     p = scale.predict(_BUDGET_SERVERS, figures, load)
     rows = load.rows * figures.row_bytes
@@ -78,38 +78,38 @@ def budget_table(figures: scale.Figures) -> list[str]:
             (
                 f"servers with {load.server_bytes / 1e9:g} GB for rows",
                 math.ceil(rows / load.server_bytes),
-                "the least that hold it",
+                "the minimum",
             ),
             (
-                "distinct ids of a batch",
+                "unique ids of a batch",
                 _digits(p.distinct, 3),
                 f"of {load.ids:,} ids of zipf({load.exponent}) over 10^10",
             ),
             (
-                "network a step of a worker",
+                "network per step of a worker",
                 f"{_digits(p.bytes / 1e6, 3)} MB",
                 f"{_digits(ids / 1e6, 3)} of ids, rows and gradients, 2 x "
                 f"{figures.lookup_bytes} each; {_digits(calls / 1e6, 2)} of "
                 f"calls, {_digits(figures.step_bytes / 1e6, 1)} of dense weights",
             ),
             (
-                "lookups a second of a server's core",
+                "lookups per second of a server's core",
                 f"{_digits(1e3 / figures.lookup_ns, 3)} M",
                 "10^9 / `lookup_ns`",
             ),
             (
-                "lookups and updates a second of it",
+                "lookups and updates per second of a core",
                 f"{_digits(1e3 / figures.id_ns, 3)} M",
                 "10^9 / `id_ns`",
             ),
             (
-                "lookups a second of all servers",
+                "lookups per second of all servers",
                 f"{_digits(p.lookups_per_second / 1e9, 3)} x 10^9",
-                f"{p.servers} x {load.server_cores} cores, over the load of "
-                "the busiest",
+                f"{p.servers} x {load.server_cores} cores, limited by the "
+                "busiest",
             ),
             (
-                "steps a second of all workers",
+                "steps per second of all workers",
                 _digits(load.workers * 1e3 / p.step_ms, 3),
                 f"{load.workers} workers, {_digits(p.step_ms, 3)} ms each",
             ),
@@ -120,7 +120,7 @@ def budget_table(figures: scale.Figures) -> list[str]:
 def held_table(
     pairs: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]]
 ) -> list[str]:
-    """Predictions beside measured steps."""
+    """Compares predictions with measured steps."""
     (alone,) = (x["seconds"] * 1e3 for x in lines if x.get("servers") == 0)
     head = [f"{pair['servers']} servers" for pair in pairs]
     head[0] = head[0].replace("1 servers", "1 server")
@@ -134,7 +134,7 @@ def held_table(
         rows.append([what, *values])
     rows.append(
         [
-            f"measured, over {_digits(alone)} ms of a step in one process",
+            f"measured, relative to a step in one process ({_digits(alone)} ms)",
             *(_digits(p["step_ms"]["measured"] / alone) for p in pairs),
         ]
     )
@@ -142,10 +142,10 @@ def held_table(
 
 
 def busy_table(predictions: Sequence[scale.Prediction]) -> list[str]:
-    """What is used how much, and what fails first."""
+    """Lists the utilization of each resource, and which limits first."""
     names = list(predictions[0].busy)
     return _table(
-        ["servers", "first", *names, "a step, ms"],
+        ["servers", "first", *names, "ms per step"],
         [
             (
                 f"{p.servers:,}",
@@ -159,16 +159,16 @@ def busy_table(predictions: Sequence[scale.Prediction]) -> list[str]:
 
 
 def spread_table(predictions: Sequence[scale.Prediction]) -> list[str]:
-    """How a batch falls on servers."""
+    """Lists how a batch is distributed over servers."""
     return _table(
         (
             "servers",
-            "that have an id of a batch",
-            "busiest over mean, distinct ids",
-            "if equal ids were sent",
-            "last answer late by, ms",
+            "servers with an id of a batch",
+            "busiest over mean, unique ids",
+            "without deduplication",
+            "delay of the last reply, ms",
             "99th percentile",
-            "lookups a second, 10^9",
+            "lookups per second, 10^9",
         ),
         [
             (
@@ -186,7 +186,7 @@ def spread_table(predictions: Sequence[scale.Prediction]) -> list[str]:
 
 
 def tables() -> list[list[str]]:
-    """All of the page, in its order."""
+    """Returns all tables of the page in order."""
     lines = scale.read_lines()
     figures = scale.fitted(lines)
     predictions = [scale.predict(n, figures) for n in scale.SERVERS]

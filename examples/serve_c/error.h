@@ -1,4 +1,4 @@
-// How a function of this program fails: it sets a TF_Status.
+// Functions of this program report errors in a TF_Status.
 
 #ifndef EXAMPLES_SERVE_C_ERROR_H_
 #define EXAMPLES_SERVE_C_ERROR_H_
@@ -11,7 +11,7 @@
 bool fail(TF_Status* status, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 
-// Whether `status` is no error.
+// Whether `status` is OK.
 bool is_ok(const TF_Status* status);
 
 #endif  // EXAMPLES_SERVE_C_ERROR_H_

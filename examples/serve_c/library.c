@@ -7,10 +7,10 @@
 
 #include "examples/serve_c/error.h"
 
-// Whether a file that begins as a 64-bit shared object has its last table, too.
+// Whether a 64-bit shared object contains its last table.
 //
-// The loader takes one that was cut, and the process dies of a bus error. What
-// else is wrong with a file it says itself.
+// The loader accepts a truncated file, and the process dies of a bus error. It
+// reports all other errors itself.
 static bool is_whole(const char* path) {
   FILE* file = fopen(path, "rb");
   if (file == NULL) return true;
@@ -29,13 +29,13 @@ static bool is_whole(const char* path) {
 
 TF_Library* load_ops(const char* path, TF_Status* status) {
   if (!is_whole(path)) {
-    fail(status, "%s is only a part of a library", path);
+    fail(status, "%s is truncated", path);
     return NULL;
   }
   TF_Library* library = TF_LoadLibrary(path, status);
   if (!is_ok(status)) return NULL;
   if (TF_GetOpList(library).length == 0) {
-    fail(status, "%s holds no TensorFlow ops", path);
+    fail(status, "%s contains no TensorFlow ops", path);
     TF_DeleteLibraryHandle(library);
     return NULL;
   }

@@ -5,8 +5,9 @@
 
 #include "tensorflow/c/c_api.h"
 
-// Registers the ops and kernels of the shared object at `path`; NULL on error,
-// also where it has no ops. The caller deletes the handle; the ops stay.
+// Registers the ops and kernels of the shared object at `path`. Returns NULL on
+// error, including a library without ops. The caller deletes the handle; the ops
+// stay registered.
 TF_Library* load_ops(const char* path, TF_Status* status);
 
 #endif  // EXAMPLES_SERVE_C_LIBRARY_H_

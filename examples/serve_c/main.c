@@ -1,12 +1,12 @@
-// Serves a model that lodestar.export.save has written, in C.
+// Serves a model of lodestar.export.save with TensorFlow's C API.
 //
 //   serve_c --model DIR --library _lodestar_ops.so
 //       --input ids_values=1,2,3 --input ids_row_splits=0,2,3
 //
-// loads Lodestar's ops and the model, runs a signature once, and prints each
-// output on a line of its own. Nothing in here knows the ops: the library
-// registers them, as any library of custom ops. A model of export.save_plain
-// needs none, nor does one whose ops are linked in, as into serve_c_linked.
+// loads Lodestar's ops and the model, runs a signature once, and prints one line
+// per output. The program does not depend on the ops: the library registers
+// them, like any library of custom ops. Models of export.save_plain need no
+// library, and neither does a program with linked ops, such as serve_c_linked.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,15 +23,15 @@ static const char kUsage[] =
     "               --input NAME=VALUES [--input NAME=VALUES ...]\n"
     "\n"
     "Runs a signature of a SavedModel once and prints its outputs.\n"
-    "  --model DIR      the folder that lodestar.export wrote\n"
-    "  --library SO     Lodestar's ops: _lodestar_ops.so; a plain model, or\n"
-    "                   a program with the ops linked in, needs none\n"
+    "  --model DIR      folder written by lodestar.export\n"
+    "  --library SO     Lodestar's ops: _lodestar_ops.so; not needed for a\n"
+    "                   plain model, or if the ops are linked in\n"
     "  --signature NAME default: serving_default\n"
     "  --input NAME=VALUES\n"
-    "                   values of an input between commas: ids=1,2,3; with\n"
-    "                   the shape if the model leaves it open:\n"
-    "                   ids=[2,2]1,2,3,4; a string's own comma as \\,\n"
-    "Without --input it prints what the signature takes and gives.\n";
+    "                   comma-separated values of an input: ids=1,2,3;\n"
+    "                   with the shape if the model does not fix it:\n"
+    "                   ids=[2,2]1,2,3,4; escape a comma in a string: \\,\n"
+    "Without --input, prints the inputs and outputs of the signature.\n";
 
 typedef struct {
   const char* model;
@@ -65,7 +65,7 @@ static bool parse_options(int argc, char** argv, Options* options,
     } else if (strcmp(argv[i], "--input") == 0) {
       options->inputs[options->num_inputs++] = value;
     } else {
-      return fail(status, "there is no option %s", argv[i]);
+      return fail(status, "unknown option %s", argv[i]);
     }
   }
   if (options->model == NULL) return fail(status, "--model is missing");
@@ -106,7 +106,7 @@ static void unload(Model* model) {
   free_signature(&model->signature);
 }
 
-// The output of a graph that is called operation:number.
+// The output of a graph named operation:number.
 static bool find_output(TF_Graph* graph, const Argument* argument,
                         TF_Output* output, TF_Status* status) {
   const char* colon = strrchr(argument->tensor, ':');
@@ -124,7 +124,7 @@ static bool find_output(TF_Graph* graph, const Argument* argument,
               argument->tensor, argument->name);
 }
 
-// The VALUES of --input NAME=VALUES; NULL if there is none of this name.
+// The VALUES of --input NAME=VALUES; NULL if the name is not given.
 static const char* find_input(const Options* options, const char* name) {
   const size_t length = strlen(name);
   for (size_t i = 0; i < options->num_inputs; ++i) {
@@ -136,7 +136,7 @@ static const char* find_input(const Options* options, const char* name) {
   return NULL;
 }
 
-// Every --input has to be one of the signature, once.
+// Every --input must be in the signature, and must be given once.
 static bool check_inputs(const Options* options, const Arguments* inputs,
                          TF_Status* status) {
   for (size_t i = 0; i < options->num_inputs; ++i) {
@@ -147,7 +147,7 @@ static bool check_inputs(const Options* options, const Arguments* inputs,
       const char* name = inputs->items[a].name;
       known = strlen(name) == length && strncmp(name, input, length) == 0;
       if (known && find_input(options, name) != input + length + 1) {
-        return fail(status, "`%s` is given twice, or without values", name);
+        return fail(status, "`%s` is given twice or without values", name);
       }
     }
     if (!known) {

@@ -14,7 +14,7 @@ typedef struct {
   const unsigned char* end;
 } Bytes;
 
-// A field: a number, or bytes that `number` does not count for.
+// A field: a number, or bytes; `number` is unused for bytes.
 typedef struct {
   uint64_t id;
   uint64_t number;
@@ -31,8 +31,8 @@ static bool read_varint(Bytes* in, uint64_t* value) {
   return false;
 }
 
-// False at the end of `in`, and where it is no protocol buffer; then `in` is
-// not empty.
+// Returns false at the end of `in`, or if it is not a protocol buffer; in that
+// case `in` is not empty.
 static bool next_field(Bytes* in, Field* field) {
   if (in->at == in->end) return false;
   const Bytes before = *in;
@@ -66,7 +66,7 @@ static bool next_field(Bytes* in, Field* field) {
   return true;
 }
 
-// The first of the fields `id`; empty if there is none.
+// The first field `id`; empty if it is missing.
 static Bytes find_bytes(Bytes in, uint64_t id) {
   Field field;
   while (next_field(&in, &field)) {
@@ -148,7 +148,7 @@ static bool read_arguments(Bytes signature, uint64_t id, Arguments* arguments,
     }
   }
   if (signature.at != signature.end) {
-    return fail(status, "the signature is no protocol buffer");
+    return fail(status, "the signature is not a protocol buffer");
   }
   if (arguments->count > 1) {
     qsort(arguments->items, arguments->count, sizeof(Argument), by_name);
@@ -179,7 +179,7 @@ bool read_signature(const TF_Buffer* meta_graph, const char* name,
              (int)length(key), (const char*)key.at);
   }
   if (in.at != in.end) {
-    return fail(status, "the model's MetaGraphDef is no protocol buffer");
+    return fail(status, "the model's MetaGraphDef is not a protocol buffer");
   }
   return fail(status, "the model has no signature `%s`; it has: %s", name,
               names);

@@ -1,8 +1,8 @@
 // The signature of a SavedModel: which tensors of its graph are fed and
 // fetched.
 //
-// The C API hands the model's MetaGraphDef out as bytes of a protocol buffer,
-// and leaves it to its caller to read the signatures in them.
+// The C API returns the model's MetaGraphDef as a serialized protocol buffer,
+// and the caller must parse the signatures.
 
 #ifndef EXAMPLES_SERVE_C_SIGNATURE_H_
 #define EXAMPLES_SERVE_C_SIGNATURE_H_
@@ -17,7 +17,7 @@
 
 #define MAX_RANK 8
 
-// An input or output. `rank` is -1, and a size is -1, where it is not known.
+// An input or output. An unknown `rank` or size is -1.
 typedef struct {
   char* name;    // of the signature: ids_values
   char* tensor;  // of the graph: serving_default_ids_values:0
@@ -38,7 +38,7 @@ typedef struct {
 
 // Reads the signature `name` of a serialized MetaGraphDef.
 //
-// The error for a name that is not there lists those that are.
+// The error for an unknown name lists the known ones.
 bool read_signature(const TF_Buffer* meta_graph, const char* name,
                     Signature* signature, TF_Status* status);
 

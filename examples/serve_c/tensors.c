@@ -8,7 +8,7 @@
 #include "examples/serve_c/error.h"
 #include "tensorflow/c/tf_tstring.h"
 
-// 0 where this program does not know the type.
+// 0 if this program does not support the type.
 static size_t size_of(TF_DataType dtype) {
   switch (dtype) {
     case TF_FLOAT:
@@ -58,8 +58,8 @@ static size_t count_values(const char* text) {
   return count;
 }
 
-// Copies the value at `*text` without its backslashes to `value`, which has
-// room for it, and leaves `*text` behind the comma. Returns its length.
+// Copies the value at `*text` without its backslashes to `value`, which must be
+// large enough, and moves `*text` past the comma. Returns the length.
 static size_t next_value(const char** text, char* value) {
   size_t length = 0;
   while (**text != '\0' && **text != ',') {
@@ -71,7 +71,7 @@ static size_t next_value(const char** text, char* value) {
   return length;
 }
 
-// Whether `value` is one of `dtype`; writes it to element `i` of `data`.
+// Writes `value` to element `i` of `data`; false if it does not fit `dtype`.
 static bool store_value(TF_DataType dtype, const char* value, size_t length,
                         void* data, size_t i) {
   char* end = NULL;
@@ -102,7 +102,7 @@ static bool store_value(TF_DataType dtype, const char* value, size_t length,
   return end != value && *end == '\0' && errno != ERANGE;
 }
 
-// Reads [2,3] at `*text` if there is one, else has `rank` -1.
+// Reads a shape such as [2,3] at `*text`; without one, sets `rank` to -1.
 static bool parse_shape(const char** text, int* rank, int64_t* sizes) {
   *rank = -1;
   if (**text != '[') return true;
@@ -120,7 +120,7 @@ static bool parse_shape(const char** text, int* rank, int64_t* sizes) {
   return true;
 }
 
-// Fills in the unknown sizes, of which there is at most one, from `count`.
+// Computes the unknown size, of which there is at most one, from `count`.
 static bool complete_shape(int rank, int64_t* sizes, size_t count) {
   uint64_t known = 1;
   int unknown = -1;
@@ -140,7 +140,7 @@ static bool complete_shape(int rank, int64_t* sizes, size_t count) {
   return known == count;
 }
 
-// Whether a tensor of these sizes is what the signature asks for.
+// Whether a tensor of these sizes matches the signature.
 static bool fits(const Argument* argument, int rank, const int64_t* sizes) {
   if (argument->rank < 0) return true;
   if (argument->rank != rank) return false;
@@ -155,7 +155,7 @@ static bool find_shape(const Argument* argument, const char** text, int* rank,
                        int64_t* sizes, TF_Status* status) {
   const char* name = argument->name;
   if (!parse_shape(text, rank, sizes)) {
-    return fail(status, "`%s` begins with a shape that is not as in [2,3]",
+    return fail(status, "the shape of `%s` must look like [2,3]",
                 name);
   }
   if (*rank < 0) {
@@ -165,7 +165,7 @@ static bool find_shape(const Argument* argument, const char** text, int* rank,
     }
     if (unknown > 1) {
       return fail(status,
-                  "the model leaves the shape of `%s` open; wanted it before "
+                  "the model does not fix the shape of `%s`; put it before "
                   "the values, as in [2,3]1,2,3,4,5,6",
                   name);
     }
@@ -213,8 +213,8 @@ TF_Tensor* parse_tensor(const Argument* argument, const char* text,
   for (size_t i = 0; i < count; ++i) {
     const size_t length = next_value(&text, value);
     if (store_value(dtype, value, length, data, i)) continue;
-    fail(status, "value %zu of `%s` is '%s', wanted %s", i, argument->name,
-         value, name_of(dtype));
+    fail(status, "value %zu of `%s` must be %s, got '%s'", i, argument->name,
+         name_of(dtype), value);
     free_parsed_tensor(tensor);
     tensor = NULL;
     break;

@@ -1,4 +1,4 @@
-// Tensors from the text of the command line, and back to text.
+// Conversion between strings of the command line and tensors.
 
 #ifndef EXAMPLES_SERVE_C_TENSORS_H_
 #define EXAMPLES_SERVE_C_TENSORS_H_
@@ -10,11 +10,11 @@
 #include "tensorflow/c/tf_status.h"
 #include "tensorflow/c/tf_tensor.h"
 
-// Makes the tensor that `text` says for the input `argument`; NULL on error.
+// Parses `text` into a tensor for the input `argument`; NULL on error.
 //
-// `text` holds values between commas, none if it is empty: 1,2,3. A string's
-// own comma and backslash have a backslash before them. The shape is that of
-// the signature, its one unknown size from the number of values; if more sizes
+// `text` is a comma-separated list of values, such as 1,2,3; it may be empty. In
+// a string value, escape a comma or backslash with a backslash. The shape is the
+// signature's; one unknown size follows from the number of values. If more sizes
 // are unknown, `text` begins with the shape: [2,3]1,2,3,4,5,6.
 TF_Tensor* parse_tensor(const Argument* argument, const char* text,
                         TF_Status* status);
@@ -25,8 +25,8 @@ void free_parsed_tensor(TF_Tensor* tensor);
 // Whether print_tensor can write values of this type.
 bool is_printable(TF_DataType dtype);
 
-// Writes a line to `out`: name [sizes] values. Floating-point numbers have as
-// many digits as it takes to read the same bits again.
+// Writes a line to `out`: name [sizes] values. Floating-point numbers have
+// enough digits to restore the same bits.
 void print_tensor(const char* name, const TF_Tensor* tensor, FILE* out);
 
 #endif  // EXAMPLES_SERVE_C_TENSORS_H_

@@ -1,4 +1,4 @@
-"""The table to compare with: keras.layers.Embedding, all ids known in advance."""
+"""The table to compare with: keras.layers.Embedding with a known vocabulary."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,14 +13,14 @@ import lodestar
 def vocabulary(
     batches: tf.data.Dataset, names: Iterable[str]
 ) -> dict[str, np.ndarray]:
-    """Name of an id slot -> the distinct ids that one pass over batches holds.
+    """Returns the unique ids of each slot in one epoch.
 
     Args:
-        batches: Of `(features, label)`; the slots are ragged.
-        names: Of the slots.
+        batches: Batches of `(features, label)`, with ragged slots.
+        names: Names of the slots.
 
     Returns:
-        int64 `[V]`, in order, by name.
+        {name: sorted ids, int64 `[V]`}.
     """
     found = {name: np.zeros(0, np.int64) for name in names}
     for features, _ in batches:
@@ -30,10 +30,10 @@ def vocabulary(
 
 
 class DenseTable(keras.layers.Layer):
-    """One keras.layers.Embedding in the place of an EmbeddingCollection.
+    """One keras.layers.Embedding that replaces an EmbeddingCollection.
 
-    Pools its rows for many slots. It has to be told every id beforehand; any
-    other id reads zeros.
+    Pools its rows for many slots. All ids must be known in advance; any other
+    id reads zeros.
 
     >>> table = DenseTable({"item": np.array([7, 9])}, 2, "sum", "ones")
     >>> rows = table({"item": tf.ragged.constant([[7, 9, 8], []], tf.int64)})
@@ -41,10 +41,10 @@ class DenseTable(keras.layers.Layer):
     [[2.0, 2.0], [0.0, 0.0]]
 
     Args:
-        vocabulary: Name of the slot -> its ids, int64 `[V]`, distinct.
-        dim: Width of a row.
+        vocabulary: {name of a slot: its unique ids, int64 `[V]`}.
+        dim: Embedding dimension.
         combiner: `"mean"` or `"sum"`.
-        initializer: Of the embedding.
+        initializer: Initializer of the embedding.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class DenseTable(keras.layers.Layer):
     def call(
         self, inputs: Mapping[str, tf.RaggedTensor]
     ) -> dict[str, tf.Tensor]:
-        """Name -> ragged ids `[B, None]` to name -> pooled rows `[B, dim]`."""
+        """Maps ragged ids `[B, None]` by name to pooled rows `[B, dim]` by name."""
         bags = {slot: inputs[slot] for slot in self._indices}
         indices = tf.concat(
             [self._indices[s][bag.values] for s, bag in bags.items()], 0
@@ -96,6 +96,6 @@ class DenseTable(keras.layers.Layer):
         }
 
     def compute_output_spec(self, inputs: Any) -> dict[str, keras.KerasTensor]:
-        """Symbolic rows, one `[B, dim]` a slot."""
+        """Returns symbolic rows, one `[B, dim]` per slot."""
         shape = (None, self.embedding.output_dim)
         return {s: keras.KerasTensor(shape, "float32") for s in self._indices}

@@ -6,7 +6,7 @@ bazel run //examples:wide_deep -- FILES         on your own examples
 
 import os
 
-# Before TensorFlow is imported: what its runtime logs is not for users.
+# Before TensorFlow is imported, so that its runtime does not log to users.
 os.environ.setdefault("LODESTAR_QUIET_START", "1")
 
 import lodestar  # noqa: E402
@@ -30,32 +30,32 @@ from lodestar._command_line import INPUT_ERRORS  # noqa: E402
 from lodestar.data import DataError  # noqa: E402
 from lodestar.metrics import BatchAUC  # noqa: E402
 
-# With others of these it would be another training.
+# Changing one of these would change the training.
 _SETTINGS = ("batch_size", "keep_order", "learning_rate")
 _SHUFFLED_ROWS = 1 << 16
-# Of two ways to run the same arithmetic.
+# For two ways to run the same arithmetic.
 _TOLERANCE = 1e-5
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    # `bazel run` starts elsewhere than where the user stands.
+    # `bazel run` changes the working directory.
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     options = parse(arguments)
 
     return lodestar._command_line.run(
         "wide_deep",
         lambda: run(options),
-        # Another ValueError is a fault of the program.
+        # Any other ValueError is a bug of the program.
         errors=(*INPUT_ERRORS, lodestar.snapshot.SnapshotError),
-        interrupted="\nInterrupted. The same command goes on from the last "
+        interrupted="\nInterrupted. The same command resumes from the last "
         f"checkpoint in {options.output}, if there is one.",
     )
 
 
 def run(options: types.SimpleNamespace) -> int:
-    """Does what the command line asks; returns the exit code."""
-    # As with TensorFlow's other log: what matters is said by us.
+    """Runs the steps that the options select; returns the exit code."""
+    # As with TensorFlow's other log: this program logs what matters.
     tf.get_logger().setLevel("ERROR")
     keras.utils.set_random_seed(options.seed)
     data = data_of(options)
@@ -97,10 +97,10 @@ def run(options: types.SimpleNamespace) -> int:
 
     results = {"steps": f"{int(model.optimizer.iterations):,}"}
     if speed is not None:
-        results["examples a second"] = f"{speed:,.0f}"
+        results["examples per second"] = f"{speed:,.0f}"
     results["AUC, held-out data"] = f"{float(BatchAUC()(labels, scores)):.4f}"
     if data.best_auc is not None:
-        results["  best that any model can have"] = f"{data.best_auc:.4f}"
+        results["  best possible"] = f"{data.best_auc:.4f}"
     if options.baseline:
         dense = baseline(schema, data, batches, options)
         dense_scores = dense.predict(evaluation, verbose=0)
@@ -111,7 +111,7 @@ def run(options: types.SimpleNamespace) -> int:
     for table in tables:
         stats = table.stats()
         used = sum(v for k, v in stats.items() if k.endswith("_bytes"))
-        results[f"table {table.name!r}, {table.output_dim} wide"] = (
+        results[f"table {table.name!r}, dimension {table.output_dim}"] = (
             f"{stats['rows']:,} ids, {used / max(stats['rows'], 1):,.0f} bytes each"
         )
     checkpoint = lodestar.snapshot.verify(options.output / "snapshots")
@@ -126,7 +126,7 @@ def run(options: types.SimpleNamespace) -> int:
     for name, value in results.items():
         print(f"{name:<{width}}  {value}")
     if not difference < _TOLERANCE:
-        print(f"The served scores differ, wanted less than {_TOLERANCE:.0e}.")
+        print(f"The served scores differ by more than {_TOLERANCE:.0e}.")
         return 1
     return 0
 
@@ -145,7 +145,7 @@ def train(
     examples: int,
     options: types.SimpleNamespace,
 ) -> float | None:
-    """Trains on from the last snapshot; returns examples a second."""
+    """Trains or resumes; returns the examples per second."""
     path = options.output / "snapshots"
     settings = {name: getattr(options, name) for name in _SETTINGS}
     reader = lodestar.snapshot.ResumableDataset(batches)
@@ -156,24 +156,24 @@ def train(
         iterator=reader,
         metadata=settings,
     )
-    steps_a_pass = int(batches.cardinality())
-    steps = options.epochs * steps_a_pass
+    steps_per_epoch = int(batches.cardinality())
+    steps = options.epochs * steps_per_epoch
     done = 0
     if versions := lodestar.snapshot.versions(path):
         found = {name: versions[-1].metadata.get(name) for name in settings}
         if found != settings:
             raise DataError(
-                f"{path}: training began with {found}, cannot go on with "
-                f"{settings}; name another --output"
+                f"{path}: training began with {found} and cannot resume with "
+                f"{settings}. Choose another --output."
             )
         done = snapshots.restore(model).step
     if done >= steps:
-        print(f"Training is finished: {done} steps are done. Evaluating again.")
+        print(f"Training is finished: {done} steps. Evaluating again.")
     elif done:
         print(f"Resuming from the checkpoint of step {done} of {steps}.")
     else:
         print(f"Training {steps} steps of {options.batch_size} examples.")
-    # The first step, which holds the tracing, is not timed.
+    # The first step, which includes tracing, is not timed.
     times: list[float] = []
     clock = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: times.append(time.perf_counter())
@@ -189,8 +189,8 @@ def train(
         return None
 
     def examples_until(step: int) -> int:
-        # The last batch of a pass may be a smaller one.
-        passes, rest = divmod(step, steps_a_pass)
+        # The last batch of an epoch may be smaller.
+        passes, rest = divmod(step, steps_per_epoch)
         return passes * examples + rest * options.batch_size
 
     timed = examples_until(steps) - examples_until(done + 1)
@@ -198,7 +198,7 @@ def train(
 
 
 def baseline(schema, data, batches, options) -> keras.Model:
-    """The same model on tables that have to know every id beforehand."""
+    """Trains the same model on tables with a known vocabulary."""
     print("Training the same model on keras.layers.Embedding.")
     keras.utils.set_random_seed(options.seed)
     ids = vocabulary(batches, schema.names("sparse"))

@@ -11,11 +11,11 @@ from lodestar.data import Schema
 
 DEEP_DIM = 32
 HIDDEN_UNITS = (1024, 512, 256)
-# Rows of the tables get gradients of a few examples in a batch of hundreds: a
-# start of Keras's 0.1 would drown them, and rare ids would hardly move.
+# A row's gradient comes from a few examples in a batch of hundreds. Keras's 0.1
+# would outweigh it, and rare ids would hardly change.
 _INITIAL_ACCUMULATOR = 1e-6
 
-# Name of an id slot -> ragged ids [B, None], to name -> pooled rows [B, dim].
+# Maps ragged ids [B, None] by slot name to pooled rows [B, dim] by name.
 Lookup = Callable[[Mapping[str, keras.KerasTensor]], Mapping]
 
 
@@ -29,11 +29,11 @@ def wide_and_deep(
     """Builds the model.
 
     Args:
-        schema: What an example holds.
-        deep: Looks the ids of all id slots up; `output_dim` is DEEP_DIM.
-        wide: Looks the ids of `wide_names(slots)` up; `output_dim` is 1.
-        mean: Of the squashed values of the dense slots, one after another.
-        variance: As `mean`.
+        schema: Schema of an example.
+        deep: Looks up the ids of all id slots; `output_dim` is DEEP_DIM.
+        wide: Looks up the ids of `wide_names(slots)`; `output_dim` is 1.
+        mean: Mean of the squashed values of each dense slot, concatenated.
+        variance: Variance of the same values.
 
     Returns:
         A model from features by slot name to the click probability `[B, 1]`.
@@ -60,7 +60,7 @@ def wide_and_deep(
             units, activation="relu", name=f"hidden_{index}"
         )
         hidden = layer(hidden)
-    # Its bias is the wide part's, too.
+    # Its bias is also the wide part's.
     logit = keras.layers.Dense(1, name="deep_logit")(hidden)
     if ids:
         rows = wide({name: ids[name] for name in wide_names(schema)})
@@ -68,13 +68,13 @@ def wide_and_deep(
         logit = logit + ops.sum(weights, axis=1, keepdims=True)
     click = keras.layers.Activation("sigmoid", name="click")(logit)
     with warnings.catch_warnings():
-        # Features go by their keys, whatever their inputs are called.
+        # Features are matched by key, whatever their inputs are called.
         warnings.filterwarnings("ignore", "When providing `inputs` as a dict")
         return keras.Model(inputs, click, name="wide_deep")
 
 
 def compile_model(model: keras.Model, learning_rate: float) -> None:
-    """Gives the model its optimizer, loss and metrics."""
+    """Compiles the model with its optimizer, loss and metrics."""
     model.compile(
         optimizer=lodestar.optimizers.Adagrad(
             learning_rate, initial_accumulator_value=_INITIAL_ACCUMULATOR
@@ -89,17 +89,17 @@ def compile_model(model: keras.Model, learning_rate: float) -> None:
 
 
 def squash(x, math=ops):
-    """sign(x) log(1 + |x|): counts that span orders of magnitude, tamed."""
+    """Compresses counts of several orders of magnitude: sign(x) log(1 + |x|)."""
     return math.sign(x) * math.log1p(math.abs(x))
 
 
 def wide_names(schema: Schema) -> list[str]:
-    """The id slots of the wide part: those marked, else all."""
+    """Returns the id slots of the wide part: the marked ones, or all."""
     return [slot.name for slot in schema.wide or schema.sparse]
 
 
 def dynamic_tables(seed: int) -> tuple:
-    """The tables of the deep and of the wide part."""
+    """Returns the tables of the deep and of the wide part."""
     table = lodestar.EmbeddingVariable
     return (
         table(DEEP_DIM, seed=seed, name="deep"),
@@ -108,13 +108,13 @@ def dynamic_tables(seed: int) -> tuple:
 
 
 def dynamic_lookups(schema: Schema, deep, wide) -> tuple[Lookup, Lookup]:
-    """The lookups of `wide_and_deep` in dynamic tables."""
+    """Returns the lookups of `wide_and_deep` in dynamic tables."""
     if not schema.sparse:
         return None, None
 
     def lookup(table, names, combiner):
-        # The name of a slot salts its ids, so that slots which number their
-        # ids alike share a table without sharing rows.
+        # The name of a slot salts its ids, so slots with the same ids can share
+        # a table without sharing rows.
         features = {
             name: lodestar.Feature(table, combiner=combiner, salt=name)
             for name in names

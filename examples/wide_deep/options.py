@@ -9,7 +9,7 @@ import click
 from lodestar import _command_line
 
 _INFERENCE = ("label", "categorical", "numeric")
-# Of the files that are given.
+# Options for the given files.
 _OF_DATA = ("schema", "format", *_INFERENCE, "read", "eval_data", "keep_order")
 
 
@@ -129,7 +129,7 @@ _COMMAND = _command_line.Command(
             click.IntRange(1),
             200,
         ),
-        # NumPy takes no larger seed.
+        # NumPy's maximum seed.
         _option(
             "--seed",
             "Seed of everything random.",

@@ -111,8 +111,8 @@ def prepare(
         if folder.exists():
             if _about(folder)["source"] != source:
                 raise DataError(
-                    f"{folder}: was made of other data or with other options; "
-                    "name another --output"
+                    f"{folder} was made from other data or with other options. "
+                    "Choose another --output."
                 )
             return PreparedData.load(folder)
         with _scratch(folder) as scratch:
@@ -123,7 +123,7 @@ def prepare(
 
 
 def _source(options: types.SimpleNamespace) -> Any:
-    """What the prepared data depend on, as JSON holds it."""
+    """Returns the options that the prepared data depend on, as JSON values."""
     if options.data is None:
         return [options.examples, options.seed]
 
@@ -151,7 +151,7 @@ def _about(folder: pathlib.Path) -> Any:
         return json.loads((folder / _ABOUT).read_text())
     except FileNotFoundError as error:
         raise DataError(
-            f"{folder}: holds no data of this program; name another --output"
+            f"{folder} has no data of this program. Choose another --output."
         ) from error
 
 

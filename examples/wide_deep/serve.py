@@ -1,8 +1,8 @@
-"""Serves the exported model in a process of its own: serve.py OUTPUT SCORES.
+"""Serves the exported model in a separate process: serve.py OUTPUT SCORES.
 
-Writes the click probabilities of the examples to evaluate on to SCORES, a NumPy
-file. What serves is the SavedModel, which takes in the snapshots of the
-training; nothing of the training code is imported.
+Writes the click probabilities of the evaluation examples to SCORES, a NumPy
+file. It serves the SavedModel, which loads the training's snapshots; it does
+not import the training code.
 """
 
 import os
@@ -19,7 +19,7 @@ from prepared import PreparedData  # noqa: E402
 
 
 def serve(output: pathlib.Path, scores: pathlib.Path) -> None:
-    """Scores the examples to evaluate on."""
+    """Scores the evaluation examples."""
     data = PreparedData.load(output / "data")
     with lodestar.serving.LiveModel(
         output / "saved_model", output / "snapshots"
@@ -32,4 +32,4 @@ if __name__ == "__main__":
     try:
         serve(*map(pathlib.Path, sys.argv[1:]))
     except KeyboardInterrupt:
-        sys.exit(130)  # the program that started it says so
+        sys.exit(130)  # the parent process reports it

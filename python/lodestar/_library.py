@@ -17,7 +17,7 @@ _BACKEND = (
     "KERAS_BACKEND=tensorflow in the environment before Keras is imported"
 )
 _OLDEST_KERAS = (3, 15)
-# The minor releases that the tests were run with; see docs/releases.md.
+# The minor releases that the tests were run with; see docs/internals/releases.md.
 _TRIED = {"Keras": ("3.15",), "TensorFlow": ("2.18", "2.19", "2.20", "2.21")}
 _WANTED = ".".join(map(str, _OLDEST_KERAS))
 _KERAS = f"`pip install 'keras>={_WANTED}'`"

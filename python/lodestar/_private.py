@@ -70,7 +70,8 @@ def check_overridden() -> None:
                 f"lodestar: {cls.__name__} has no {', '.join(missing)} in "
                 f"TensorFlow {tf.__version__} with Keras {keras.__version__}, "
                 "without which tables would not be saved. Install releases "
-                "that Lodestar was tried with; see docs/releases.md."
+                "that Lodestar was tried with; see "
+                "docs/internals/releases.md."
             )
 
 

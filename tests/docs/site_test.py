@@ -1,4 +1,4 @@
-"""The site builds without a warning, is whole, and asks no other host."""
+"""The site builds without warnings, is complete, and loads from no other host."""
 
 import html.parser
 import pathlib
@@ -17,7 +17,7 @@ from public_api import public_names  # noqa: E402
 
 
 class _Page(html.parser.HTMLParser):
-    """What a page has: anchors, links, and what a browser loads with it."""
+    """The anchors, links and loaded resources of a page."""
 
     def __init__(self, path):
         super().__init__()
@@ -56,7 +56,7 @@ def pages(site):
     return {
         path.resolve(): _Page(path)
         for path in site.rglob("*.html")
-        if path.name != "404.html"  # its links begin at the root of a host
+        if path.name != "404.html"  # its links start at the root of a host
     }
 
 
@@ -97,7 +97,7 @@ def test_nothing_is_loaded_from_another_host(site, pages):
         for path in site.rglob("*.css")
         if re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", path.read_text())
     ]
-    # The theme would load what draws these from elsewhere.
+    # The theme would load Mermaid from another host.
     assert not [path for path, page in pages.items() if "mermaid" in page.text]
 
 
@@ -112,5 +112,5 @@ def test_a_folder_that_is_no_site_is_left_alone(tmp_path):
     (tmp_path / "letter.txt").write_text("dear reader")
     result = _build(tmp_path)
     assert result.returncode == 2
-    assert f"{tmp_path} is there, and is no site" in result.stderr
+    assert f"{tmp_path} exists and is not a site" in result.stderr
     assert (tmp_path / "letter.txt").exists()

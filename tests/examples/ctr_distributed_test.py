@@ -1,4 +1,4 @@
-"""examples/ctr_distributed.py: days of a log, in one process and on a cluster."""
+"""Tests of examples/ctr_distributed.py, in one process and on a cluster."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ CLUSTER = {"ps": ["a:1", "a:2"], "worker": ["a:3", "a:4", "a:5"]}
 
 @pytest.fixture(autouse=True)
 def sources(monkeypatch):
-    """The example's modules can be imported."""
+    """Makes the example's modules importable."""
     monkeypatch.syspath_prepend(FOLDER)
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.delenv("BUILD_WORKING_DIRECTORY", raising=False)
@@ -30,7 +30,7 @@ def sources(monkeypatch):
 
 @pytest.fixture
 def main(monkeypatch):
-    """The example's entry in this process; gives the exit code."""
+    """Returns the example's entry point, which returns the exit code."""
     monkeypatch.setenv("LODESTAR_QUIET_START", "1")
     import ctr_distributed
 
@@ -45,7 +45,7 @@ def main(monkeypatch):
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
-    """Four days of files, and what reads them."""
+    """Writes four days of files; returns the arguments that read them."""
     folder = tmp_path_factory.mktemp("log")
     whole = click_log.generate_click_log(folder, 4000, 8)
     for number, file in enumerate(whole.files):
@@ -83,13 +83,13 @@ def test_days_are_trained_once_from_the_latest_model_on(
         # 2 files of 500 examples are 16 steps.
         assert re.fullmatch(r" +\d{3} examples: loss [0-9., A-UC]+\n", lines)
 
-    (out / "models" / "2026-02-27").mkdir()  # of a crash
+    (out / "models" / "2026-02-27").mkdir()  # left by a crash
     assert main(*command, "--last-day", "2026-02-28") == 0
     said = capsys.readouterr().out
-    assert "Going on from the model of 2026-02-26.\n2026-02-27: 2 fi" in said
+    assert "Resuming from the model of 2026-02-26.\n2026-02-27: 2 fi" in said
     assert models(out) == ["2026-02-26", "2026-02-27"]
     newest = lodestar.snapshot.versions(out / "models" / "2026-02-27")[-1]
-    # 3 days of 2 files of 500 examples, 8 batches each.
+    # 3 days of 2 files of 500 examples: 8 batches per file.
     assert newest.step == 48
     assert newest.tables["ids"].dim == 4
     found = results(out)
@@ -102,13 +102,13 @@ def test_days_are_trained_once_from_the_latest_model_on(
     assert described["tables"][0]["read_by"][0]["padding_id"] is None
     assert main(*command, "--last-day", "2026-02-27") == 2
     assert (
-        "models/2026-02-27 was trained on 2026-02-27, which is to be held out; "
-        "name another --output\n" in capsys.readouterr().err
+        "models/2026-02-27 was trained on the held-out day 2026-02-27. "
+        "Choose another --output.\n" in capsys.readouterr().err
     )
 
 
 def processes_of(folder):
-    """Command lines of processes that have the folder in theirs."""
+    """Returns the command lines of processes whose arguments contain the folder."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -140,17 +140,17 @@ def test_a_cluster_beside_one_process(tmp_path):
     for day in ("2026-01-01", "2026-01-02"):
         of_day = on_cluster.partition(f"{day}: 8 files\n")[2]
         of_day = of_day.partition(f"{day}: AUC")[0]
-        # Each example once, none lost.
+        # Each example once.
         assert "  1,000 examples: " in of_day.splitlines()[-1]
     for name in ("cluster", "alone"):
         assert models(tmp_path / name) == ["2026-01-01", "2026-01-02"]
         found = results(tmp_path / name)
         assert 0.5 < found["auc"] < found["best_auc"] < 0.9
         assert f" {found['auc']:.4f}\n" in alone
-    assert "the best that any model can have" in alone
+    assert "the best possible" in alone
     newest = tmp_path / "cluster" / "models" / "2026-01-02"
     table = lodestar.snapshot.versions(newest)[-1].tables["ids"]
-    assert len(table.files) == 2  # of two servers
+    assert len(table.files) == 2  # one per server
 
 
 def test_no_process_outlives_the_one_that_started_them(tmp_path):
@@ -186,7 +186,7 @@ def test_what_a_worker_reads(log):
         assert (y.shape, weight.numpy().tolist()) == ((1, 1), [0.0])
         assert x["C7"].to_list() == [[]] and x["I1"].numpy().tolist() == [[0.0]]
         weights = [w.numpy().sum() for _, _, w in batches().take(20)]
-    # That drew no file: 2 files of 500 examples.
+    # The rows of the day without a skipped file: 2 files of 500 examples.
     assert weights == [0, *([64] * 7 + [52]) * 2, 0, 0, 0]
 
 
@@ -245,23 +245,23 @@ def test_tf_config_says_who_is_who(monkeypatch, job, index, chief, coordinates):
     [
         (["--role", "PSERVER"], "--role needs --endpoints and --trainers"),
         (["--role", "TRAINER", "--endpoints", "a:1"], "and --trainers"),
-        (ROLES, "a task of a cluster needs --role"),
+        (ROLES, "A task of a cluster needs --role"),
         (["--loopback", "--role", "PSERVER"], "starts processes of all roles"),
         (
             [*ROLES, "--role", "PSERVER"],
-            "--current_endpoint is None, wanted one",
+            "--current_endpoint must be one of --endpoints, got None",
         ),
         (
             [*ROLES, "--role", "TRAINER"],
-            "--trainer_id is None, wanted 0 to 2",
+            "--trainer_id must be in [0, 2], got None.",
         ),
         (
             ["--role", "PSERVER", "--endpoints", "a:1,b:1", "--trainers", "1"],
-            "--endpoints are of several hosts: give --trainer_endpoints, too",
+            "--endpoints are on several hosts. Set --trainer_endpoints.",
         ),
         (
             [*ROLES, "--role", "TRAINER", "--trainer_id", "3"],
-            "--trainer_id is 3, wanted 0 to 2",
+            "--trainer_id must be in [0, 2], got 3.",
         ),
         (
             [*ROLES, "--role", "TRAINER", "--trainer_endpoints", "c:1"],
@@ -269,7 +269,7 @@ def test_tf_config_says_who_is_who(monkeypatch, job, index, chief, coordinates):
         ),
         (
             ["--role", "TRAINER", "--endpoints", "here", "--trainers", "1"],
-            "'here' is no HOST:PORT",
+            "Addresses must be HOST:PORT, got 'here'.",
         ),
         (
             ["--files", "x"],
@@ -288,7 +288,7 @@ def test_a_bad_command_line(main, arguments, message, capsys):
 @pytest.mark.parametrize(
     "config, message",
     [
-        ("{", "TF_CONFIG is no JSON"),
+        ("{", "TF_CONFIG is not JSON"),
         ('{"cluster": {"ps": ["a:1"]}}', "the cluster has no 'worker'"),
         (json.dumps({"cluster": CLUSTER}), "the cluster has no task None -1"),
         (
@@ -311,12 +311,12 @@ def test_bad_data_is_named(main, log, tmp_path, capsys):
     assert main(*log, "--last-day", "2026-03-01", *out) == 2
     assert "no file matches, of 2026-03-01" in capsys.readouterr().err
     assert main(*log, "--last-day", "2026-02-25", *out) == 2
-    assert "wanted another to train on" in capsys.readouterr().err
+    assert "needs another day to train on" in capsys.readouterr().err
     command = [*log, "--last-day", "2026-02-27", *out]
     schema = tmp_path / "schema.yaml"
     Schema([Column.label("click"), Column.dense("x")]).save(schema)
     assert main(*command, "--schema", schema) == 2
-    assert "wanted one label and a sparse slot" in capsys.readouterr().err
+    assert "must use one label and a sparse slot" in capsys.readouterr().err
     assert main(*command, "--pipe-command", "sed 7s/1/x/") == 2
     assert re.search(
         r"2026022\d/part-\d:7 of the output of ", capsys.readouterr().err

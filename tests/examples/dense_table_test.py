@@ -1,4 +1,4 @@
-"""examples/wide_deep/dense_table.py: a Keras table, and the ids it is told."""
+"""Tests of examples/wide_deep/dense_table.py."""
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ BAGS = {
 
 @pytest.fixture
 def module(monkeypatch):
-    """The module of the example."""
+    """Imports the example's module."""
     monkeypatch.syspath_prepend(FOLDER)
     import dense_table
 
@@ -34,7 +34,7 @@ def test_rows_are_those_of_the_embedding(module):
         table = module.DenseTable(vocabularies, 3, combiner)
         found = table(BAGS)
         rows = table.embedding.embeddings.numpy()
-        # Row numbers go on from slot to slot; 7 is not known.
+        # Row numbers continue from slot to slot; 7 is not in the vocabulary.
         assert rows.shape == (4, 3)
         np.testing.assert_allclose(found["a"][0], pool(rows[[0, 1, 0]], axis=0))
         np.testing.assert_array_equal(found["a"][1:], np.zeros((2, 3)))

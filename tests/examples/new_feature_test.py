@@ -1,4 +1,4 @@
-"""examples/new_feature.py: a feature more, and Adam in place of Adagrad."""
+"""Tests of examples/new_feature.py."""
 
 import os
 import pathlib
@@ -13,11 +13,11 @@ FOLDER = pathlib.Path(os.path.abspath(__file__), "../../../examples").resolve()
 
 @pytest.fixture
 def main(monkeypatch):
-    """The example's entry."""
+    """Imports the example's entry point."""
     monkeypatch.syspath_prepend(FOLDER)
     import new_feature
 
-    # A seventh of the clicks.
+    # A seventh of the default, to save time.
     monkeypatch.setattr(new_feature, "CLICKS", 9216)
     monkeypatch.setattr(new_feature, "STEPS", 36)
     return new_feature.main
@@ -32,7 +32,7 @@ def test_the_new_feature_helps(main, tmp_path, capsys):
     assert "; new: item_rows\n" in said
     assert re.search(r"version \d+: delta, step 72, \d+ rows", said)
     assert re.search(
-        "tables alone: {'users': .*new: prices; not taken: item", said
+        "tables alone: {'users': .*new: prices; unused: item", said
     )
 
 

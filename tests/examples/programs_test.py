@@ -1,4 +1,4 @@
-"""Examples that one runs as they are, after installing the wheel."""
+"""Runs the examples that need only the installed wheel."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ FOLDER = pathlib.Path(os.path.abspath(__file__), "../../../examples").resolve()
 
 
 def run(name):
-    """Runs a program as a user does; returns what it prints."""
+    """Runs a program as a user does; returns its output."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for variable in ("TF_CPP_MIN_LOG_LEVEL", "LODESTAR_QUIET_START"):
         environment.pop(variable, None)
@@ -27,7 +27,7 @@ def run(name):
 
 
 def figures(printed):
-    """The numbers of the table at the end, from top to bottom."""
+    """Returns the figures of the table at the end, from top to bottom."""
     return [*map(float, re.findall(r"^  \S.*  (0\.\d+)$", printed, re.M))]
 
 

@@ -29,10 +29,7 @@ def program(name):
 
 
 def run(*arguments, name="serve_c"):
-    """Exit code, standard output, and the lines of standard error.
-
-    Without those that TensorFlow logs.
-    """
+    """Returns the exit code, stdout, and stderr without TensorFlow's log lines."""
     done = subprocess.run(
         [program(name), *map(str, arguments)],
         capture_output=True,
@@ -49,7 +46,7 @@ def run(*arguments, name="serve_c"):
 
 
 def text(array):
-    """VALUES of --input for an array."""
+    """Formats an array as VALUES of --input."""
     if array.dtype.kind != "S":
         return ",".join(map(repr, array.reshape(-1).tolist()))
     return ",".join(
@@ -148,7 +145,7 @@ def test_without_inputs_it_says_what_the_signature_takes(start):
 
 
 def changed(arguments, name, values):
-    """The --input arguments with other `values` for one."""
+    """Replaces the `values` of one --input argument."""
     return [
         f"{name}={values}" if argument.startswith(f"{name}=") else argument
         for argument in arguments
@@ -168,7 +165,7 @@ def changed(arguments, name, values):
         (
             "clicks_values",
             "1,x",
-            "value 1 of `clicks_values` is 'x', wanted an",
+            "value 1 of `clicks_values` must be an",
         ),
     ],
     ids=["splits_of_one_example", "splits_beyond_the_values", "no_number"],
@@ -188,20 +185,20 @@ def test_wrong_values(start, name, input, values, message):
         (
             "clicks_values",
             "9223372036854775808",
-            "is '9223372036854775808', wanted an int64",
+            "must be an int64, got '9223372036854775808'",
         ),
         ("number", "1,2,3,4", "`number` has 4 values, which do not fill"),
         ("number", "[2,2]1,2,3,4", "shape that the signature does not allow"),
         ("number", "[6]1,2,3,4,5,6", "shape that the signature does not allow"),
         ("number", "[2,3]1", "`number` has 1 values, which do not fill"),
-        ("number", "[2,", "begins with a shape that is not as in [2,3]"),
-        ("number", "[-1,3]1", "begins with a shape that is not as in [2,3]"),
+        ("number", "[2,", "the shape of `number` must look like [2,3]"),
+        ("number", "[-1,3]1", "the shape of `number` must look like [2,3]"),
         (
             "number",
             "[9223372036854775807,3]1,2,3",
             "`number` has 3 values, which do not fill",
         ),
-        ("number", "1,2,,4,5,6", "value 2 of `number` is '', wanted a float"),
+        ("number", "1,2,,4,5,6", "value 2 of `number` must be a float"),
     ],
 )
 def test_more_wrong_values(start, input, values, message):
@@ -227,9 +224,9 @@ def test_the_shape_may_be_given(model, start):
         (["--input", "color=red"], "--input clicks_row_splits=... is missing"),
         (
             ["--input", "color=red", "--input", "color=blue"],
-            "`color` is given twice, or without values",
+            "`color` is given twice or without values",
         ),
-        (["--input", "color"], "`color` is given twice, or without values"),
+        (["--input", "color"], "`color` is given twice or without values"),
     ],
 )
 def test_wrong_names(start, more, message):
@@ -248,8 +245,8 @@ def test_wrong_files(path, tmp_path):
         ("/no/model", op_library(), "Could not find SavedModel"),
         (path, "/no/library.so", "/no/library.so: cannot open shared object"),
         (path, text_file, "library.so: file too short"),
-        (path, cut, "cut.so is only a part of a library"),
-        (path, "libm.so.6", "libm.so.6 holds no TensorFlow ops"),
+        (path, cut, "cut.so is truncated"),
+        (path, "libm.so.6", "libm.so.6 contains no TensorFlow ops"),
     ]:
         code, printed, errors = run("--model", model, "--library", library)
         assert (code, printed) == (1, "")
@@ -261,7 +258,7 @@ def test_wrong_files(path, tmp_path):
     [
         ([], "--model is missing"),
         (["--model"], "--model has no value"),
-        (["--modle", "m"], "there is no option --modle"),
+        (["--modle", "m"], "unknown option --modle"),
     ],
 )
 def test_wrong_options(arguments, message):

@@ -1,4 +1,4 @@
-"""How tests run examples/wide_deep, and read what it prints."""
+"""Runs examples/wide_deep for tests, and parses its output."""
 
 import os
 import pathlib
@@ -22,12 +22,12 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def entry(monkeypatch, server=None):
-    """What a fixture yields from: the entry, which gives the exit code.
+    """Yields the example's entry point, which returns the exit code.
 
-    A server, an Interpreter, runs the programs that it would start.
+    `server`, an Interpreter, runs the programs that the example would start.
     """
     monkeypatch.syspath_prepend(FOLDER)
-    monkeypatch.setenv("LODESTAR_QUIET_START", "1")  # as main.py leaves it
+    monkeypatch.setenv("LODESTAR_QUIET_START", "1")  # as main.py sets it
     handler = signal.getsignal(signal.SIGINT)
     import main
 
@@ -52,7 +52,7 @@ def entry(monkeypatch, server=None):
 
 
 def start(*arguments):
-    """The example in a process of its own, as a user starts it."""
+    """Starts the example in its own process, as a user does."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     return subprocess.Popen(
@@ -65,5 +65,5 @@ def start(*arguments):
 
 
 def table(text):
-    """The table that a run ends with."""
+    """Parses the table that a run prints last."""
     return dict(re.findall(r"^ *(\S.*?)  +(\S.*)$", text, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""examples/wide_deep/prepared.py: every format becomes the same files, once."""
+"""Tests of examples/wide_deep/prepared.py: all formats become the same files."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from lodestar._data_tool import click_log
 from lodestar.data import Column, DataError, Schema, open_writer
 from lodestar.hugectr.file_list import write_file_list
 
-# One id in each column, so that Raw files can hold them.
+# One id per column, so that Raw files can store them.
 SCHEMA = Schema(
     [
         Column.label("label"),
@@ -24,7 +24,7 @@ SCHEMA = Schema(
     ]
 )
 KEYS = {"key_type": "int64"}
-# The options of each format's writer, and of its reader.
+# Options of each format's writer and reader.
 FORMATS = {
     "multislot": ({}, {}),
     "norm": (KEYS, KEYS),
@@ -37,7 +37,7 @@ FORMATS = {
 
 @pytest.fixture
 def prepared(monkeypatch):
-    """The module."""
+    """Imports the example's module."""
     monkeypatch.syspath_prepend(FOLDER)
     handler = signal.getsignal(signal.SIGINT)
     import prepared
@@ -48,7 +48,7 @@ def prepared(monkeypatch):
 
 @pytest.fixture
 def schema(tmp_path):
-    """The schema file."""
+    """Writes the schema file."""
     SCHEMA.save(tmp_path / "all.yaml")
     return tmp_path / "all.yaml"
 
@@ -95,7 +95,7 @@ def write(folder, name, stem, data, **more):
 
 
 def contents(data):
-    """The prepared files, and what is known of them."""
+    """Returns the samples and metadata of the prepared files."""
     texts = [
         (data.folder / name).read_text()
         for name in data.train_files + data.eval_files
@@ -167,10 +167,10 @@ def test_a_folder_is_made_once(prepared, tmp_path, schema):
         {"eval_data": [file]},
         {"read": {"key_type": "uint32"}},
     ):
-        with pytest.raises(DataError, match="name another --output"):
+        with pytest.raises(DataError, match="Choose another --output"):
             prepared.prepare(out, options(file, **{**given, **other}), squash)
     write(tmp_path, "norm", "all", columns(0, 201))
-    with pytest.raises(DataError, match="name another --output"):
+    with pytest.raises(DataError, match="Choose another --output"):
         prepared.prepare(out, options(file, **given), squash)
 
 

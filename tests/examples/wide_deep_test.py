@@ -1,4 +1,4 @@
-"""examples/wide_deep, from its command line to the table it ends with."""
+"""Tests of examples/wide_deep, from its command line to its last table."""
 
 import itertools
 import pathlib
@@ -27,26 +27,26 @@ one_hot: {day: 7}
 
 @pytest.fixture
 def rng():
-    """A seeded NumPy generator."""
+    """Returns a seeded NumPy generator."""
     return np.random.default_rng(20240917)
 
 
 @pytest.fixture(scope="module")
 def server():
-    """The process that serves, one for all tests: TensorFlow starts slowly."""
+    """Starts one serving process for all tests, because TensorFlow starts slowly."""
     with Interpreter() as process:
         yield process
 
 
 @pytest.fixture
 def main(monkeypatch, server):
-    """The example's entry in this process; gives the exit code."""
+    """Returns the example's entry point, which returns the exit code."""
     yield from entry(monkeypatch, server)
 
 
 @pytest.fixture
 def main_alone(monkeypatch):
-    """As `main`, but it starts a process to serve, as it does for users."""
+    """Like `main`, but starts a process to serve, as it does for users."""
     yield from entry(monkeypatch)
 
 
@@ -82,18 +82,18 @@ def test_generated_log_interrupted_and_resumed(main_alone, tmp_path, capsys):
     assert "Training 27 steps of 128 examples." in whole
     for name in ("AUC, held-out data", "accuracy", "steps"):
         assert table(resumed)[name] == table(whole)[name]
-    for name in ("table 'deep', 32 wide", "table 'wide', 1 wide"):
+    for name in ("table 'deep', dimension 32", "table 'wide', dimension 1"):
         rows = [
             table(text)[name].partition(",")[0] for text in (resumed, whole)
         ]
         assert rows[0] == rows[1]
     assert "checkpoint" in table(whole)
-    for name in ("examples a second", "best that any model can have"):
+    for name in ("examples per second", "best possible"):
         assert name in table(whole)
     assert main(*SMALL, "--output", out, "--batch-size", 64) == 2
-    assert "name another --output" in capsys.readouterr().err
+    assert "Choose another --output" in capsys.readouterr().err
     assert main(*SMALL, "--output", out, "--seed", 1) == 2
-    assert "name another --output" in capsys.readouterr().err
+    assert "Choose another --output" in capsys.readouterr().err
 
     newest = lodestar.snapshot.versions(out / "snapshots")[-1]
     assert newest.step == 27
@@ -117,13 +117,13 @@ def test_multislot_files_of_every_kind_of_slot(main, tmp_path, rng, capsys):
     assert main(*command) == 0
     found = table(capsys.readouterr().out)
     assert float(found["AUC, held-out data"]) > 0.75
-    assert found["table 'deep', 32 wide"].startswith("12 ids")
-    assert found["table 'wide', 1 wide"].startswith("3 ids")
+    assert found["table 'deep', dimension 32"].startswith("12 ids")
+    assert found["table 'wide', dimension 1"].startswith("3 ids")
     assert "with dense tables" in found
 
 
 def test_csv_files(main, tmp_path, rng, monkeypatch, capsys):
-    # Its clock: each step takes a second.
+    # A clock on which each step takes a second.
     clock = types.SimpleNamespace(perf_counter=itertools.count().__next__)
     monkeypatch.setattr(sys.modules["main"], "time", clock)
 
@@ -143,8 +143,8 @@ def test_csv_files(main, tmp_path, rng, monkeypatch, capsys):
     found = table(capsys.readouterr().out)
     assert float(found["AUC, held-out data"]) > 0.95
     assert found["100 served scores"].startswith("differ by at most")
-    # Batches of 150, 150 and 100, of which the first one is not timed.
-    assert found["examples a second"] == f"{(3 * 400 - 150) / 8:,.0f}"
+    # Batches of 150, 150 and 100; the first one is not timed.
+    assert found["examples per second"] == f"{(3 * 400 - 150) / 8:,.0f}"
 
 
 def test_ids_that_are_whole_numbers(main, tmp_path, rng, capsys):
@@ -163,10 +163,10 @@ def test_ids_that_are_whole_numbers(main, tmp_path, rng, capsys):
     kinds = {row[0]: row[1] for row in re.findall(r"(\w+) +(\w+)", text)}
     assert (kinds["user"], kinds["page"]) == ("ids", "ids")
     assert kinds["line"] == "dense"
-    # As a number, a user says nothing.
+    # As a number, a user has no meaning.
     assert float(table(text)["AUC, held-out data"]) > 0.9
     assert main(*arguments[:-1], "page,line") == 2
-    assert "name another --output" in capsys.readouterr().err
+    assert "Choose another --output" in capsys.readouterr().err
 
 
 BAD_FILES = {
@@ -233,7 +233,7 @@ def test_an_output_that_cannot_be_written(main, tmp_path, capsys):
         )
     (tmp_path / "data").mkdir()
     assert main(*SMALL, "--output", tmp_path) == 2
-    assert "holds no data of this program" in capsys.readouterr().err
+    assert "has no data of this program" in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "file"]
 
 

@@ -1,4 +1,4 @@
-"""Commands that tests run, and what they leave behind."""
+"""Runs commands in tests, and checks that they leave nothing behind."""
 
 import contextlib
 import gc
@@ -9,7 +9,7 @@ import time
 
 
 def python(code):
-    """The command that runs a program, started as fast as Python can."""
+    """Returns the command that runs a program with the fastest Python startup."""
     return [sys.executable, "-ISc", code]
 
 
@@ -18,7 +18,7 @@ def shell(code):
 
 
 def children():
-    """The processes that this one has started and not waited for."""
+    """Returns the child processes that have not been waited for."""
     found = []
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

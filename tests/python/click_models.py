@@ -1,4 +1,4 @@
-"""Small files of samples, models of them, and what a model holds."""
+"""Writes small sample files, builds models for them, and compares their state."""
 
 import keras
 import numpy as np
@@ -60,7 +60,7 @@ def wrap(optimizer="adagrad", rate=0.1):
 def make_model(
     optimizer="adagrad", rate=0.1, layers=(), model=keras.Model, **options
 ):
-    """A compiled model of two features, with `layers` before its last one."""
+    """Returns a compiled model of two features; `layers` precede its last layer."""
     keras.utils.set_random_seed(3)
     inputs = make_inputs()
     features = {
@@ -90,7 +90,7 @@ def make_model(
 
 
 def make_dense_model(optimizer, **options):
-    """A compiled model without tables."""
+    """Returns a compiled model without tables."""
     keras.utils.set_random_seed(3)
     inputs = make_inputs()
     hidden = keras.layers.Dense(4, name="hidden")(inputs["d"])
@@ -100,10 +100,10 @@ def make_dense_model(optimizer, **options):
 
 
 def state(model):
-    """Weights, variables of the optimizer, and rows with their slots.
+    """Returns the weights, optimizer variables, and rows with their slots.
 
-    But the optimizer's count of steps: at the end of the data Keras's fit counts
-    one more where the gradient is not of a table.
+    Leaves out the optimizer's step count: at the end of the data, Keras's fit
+    counts one step more if a gradient is not a table's.
     """
     tables = [
         table

@@ -1,4 +1,4 @@
-"""lodestar._command_line: errors of one line, exit codes, parsing, tables."""
+"""lodestar._command_line: one-line errors, exit codes, parsing and tables."""
 
 import os
 import pathlib

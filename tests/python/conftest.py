@@ -9,30 +9,31 @@ import pytest
 import tensorflow as tf
 from processes import Fork, Interpreter
 
-# In which each test ends, however slow the machine is.
+# Time limit of each test; generous, for slow machines.
 _SECONDS = 480
 
-# What a shell starts in the background ignores Ctrl-C, and so would its tests.
+# A process that a shell starts in the background ignores Ctrl-C, and its
+# children inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
 def rng():
-    """A seeded NumPy generator."""
+    """Returns a seeded NumPy generator."""
     return np.random.default_rng(20240917)
 
 
 @pytest.fixture(scope="module")
 def fresh_process():
-    """A process that has nothing of what this one has made."""
+    """Returns a process that has imported nothing but Python."""
     with Interpreter() as process:
         yield process
 
 
 @pytest.fixture
 def fork():
-    """Makes a Fork that ends with the test."""
+    """Returns a Fork that ends with the test."""
     with contextlib.ExitStack() as stack:
 
         def make(function, *arguments):
@@ -45,10 +46,10 @@ def fork():
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item):
-    """A test that waits for what does not come ends there, with its name."""
+    """Ends a test that waits too long, and reports its name."""
 
     def end(number, frame):
-        raise TimeoutError(f"{item.name} has not ended in {_SECONDS} s")
+        raise TimeoutError(f"{item.name} exceeded {_SECONDS} s")
 
     before = signal.signal(signal.SIGALRM, end)
     signal.alarm(_SECONDS)
@@ -58,7 +59,7 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_configure(config):
-    """Registers the markers, and makes CPUs for replicas before any is used."""
+    """Registers the markers, and creates CPUs for replicas before their first use."""
     config.addinivalue_line("markers", "gpu: runs only where there is a GPU")
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
@@ -67,13 +68,13 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish():
-    """Sets aside what was imported: tests that collect need not look at it."""
+    """Freezes imported objects, so that garbage collection in tests is faster."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_collection_modifyitems(items):
-    """Skips what needs a GPU where there is none."""
+    """Skips tests that need a GPU on machines without one."""
     if not any(item.get_closest_marker("gpu") for item in items):
         return
     if tf.config.list_physical_devices("GPU"):

@@ -1,4 +1,4 @@
-"""describe_error: one line, however deep the error was raised."""
+"""describe_error returns one line, however deeply the error was raised."""
 
 import keras
 import pytest

@@ -1,4 +1,4 @@
-"""lodestar._files: temporaries of writers that live, and of those that died."""
+"""lodestar._files: temporary files of live writers, and of dead ones."""
 
 import errno
 import fcntl
@@ -13,7 +13,7 @@ import tensorflow as tf
 from lodestar import _files
 from lodestar._files import AtomicFile, Temporary, remove_unfinished
 
-# Writes to several paths, says so, and waits to be killed.
+# Writes to several paths, reports it, and waits to be killed.
 WRITER = """
 import sys
 from lodestar._files import AtomicFile, Temporary
@@ -34,7 +34,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def writer(here):
-    """A process in the middle of writing."""
+    """Starts a process that is in the middle of writing."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER],
         stdin=subprocess.PIPE,
@@ -96,7 +96,7 @@ def test_writers_of_one_path_at_a_time(here):
         with AtomicFile("out") as second:
             second.write(b"second")
             assert len(names()) == 2
-        with AtomicFile("out") as third:  # takes the name of the second
+        with AtomicFile("out") as third:  # reuses the second one's name
             third.write(b"third")
             assert len(names()) == 3
     assert names() == ["out"]

@@ -1,4 +1,4 @@
-r"""Every reader of text sees exact bytes, `\r` included, compressed or not."""
+r"""Every text reader sees exact bytes, including `\r`, compressed or not."""
 
 import ast
 import csv
@@ -28,9 +28,9 @@ LINES = [b"a\r\n", b"b\rc\n", b"\r\n", b"\rd\n", b"\n", b" e\r"]
 
 @pytest.fixture(params=NAMES)
 def put(request, tmp_path):
-    """Writes bytes to a file of some name, which is returned."""
+    """Writes bytes to a file with the given name; returns the path."""
     scheme, _, name = request.param.rpartition("://")
-    # A file of TensorFlow's "ram" that is written again keeps its old bytes.
+    # TensorFlow's "ram" file system keeps the old bytes of a rewritten file.
     folder = f"ram://input_bytes_{next(NUMBERS)}" if scheme else str(tmp_path)
     path = f"{folder}/{name}"
 
@@ -106,7 +106,7 @@ def test_what_is_converted_does_not_depend_on_compression(put, tmp_path):
 
 
 class Seen(MultiSlotGenerator):
-    """Keeps the lines that it gets."""
+    """Stores the lines it gets."""
 
     def generate_sample(self, line):
         self.seen.append(line)
@@ -168,7 +168,7 @@ def test_a_damaged_file_is_named(tmp_path):
 
 
 def test_nothing_else_opens_files_to_read_text():
-    """Other modules use `GFile` to write, or to read binary data."""
+    """Other modules use `GFile` only to write, or to read binary data."""
     root = pathlib.Path(lodestar.__file__).parent
     found = {
         path.relative_to(root).as_posix()

@@ -1,4 +1,4 @@
-"""Paths that no file can have, and what is no file: refused before it is opened."""
+"""Invalid paths and special files are refused before they are opened."""
 
 import os
 import re
@@ -44,14 +44,14 @@ WRITERS = {
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """The working directory of a test."""
+    """Returns the working directory of a test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_pipe_is_refused_at_once(name):
-    os.mkfifo("pipe.parquet")  # to open it would wait for a writer
+    os.mkfifo("pipe.parquet")  # opening it would wait for a writer
     with pytest.raises((ValueError, tf.errors.OpError)) as error:
         READERS[name]("pipe.parquet")
     text = describe_error(error.value)

@@ -206,7 +206,7 @@ def test_retrieval_of_ids_in_an_export(rng, tmp_path):
 
 
 def test_what_keras_rs_cannot_do_yet():
-    """docs/keras_rs.md says so; change it where this fails."""
+    """If this fails, change the limits in docs/from_keras_rs.md."""
     search = keras_rs.layers.BruteForceRetrieval(
         tf.eye(2), tf.constant([2**40 + 5, 5], tf.int64), k=1
     )

@@ -1,4 +1,4 @@
-"""lodestar._library: the version check and what it says."""
+"""lodestar._library: the version check and its messages."""
 
 import os
 import pathlib
@@ -33,7 +33,7 @@ def test_another_backend_of_keras_is_refused_at_import(backend):
     line = f"lodestar: Keras runs on the backend '{backend}', wanted"
     assert line in str(error.value)
     assert "Set KERAS_BACKEND=tensorflow in the environment" in str(error.value)
-    # Said as well where the backend is not installed.
+    # Also if the backend is not installed.
     assert f"ImportError: {line}" in _import(KERAS_BACKEND=backend)
 
 
@@ -95,11 +95,11 @@ def test_the_import_takes_no_more_than_it_needs():
         "print(sorted(new), len(made), file=sys.stderr)"
     )
     names, _, count = _import(code).rpartition(" ")
-    # TensorFlow's own protocol buffers, and what is small of pyarrow.
+    # TensorFlow's protocol buffers, and the small parts of pyarrow.
     others = {"google", "lodestar", "pyarrow", "yaml"}
     found = {name for name in eval(names) if name.isidentifier()}
     assert {n for n in found if not n.startswith("_cython")} <= others
-    # The functions of an op are compiled when the op is first used.
+    # The functions of an op are compiled at its first use.
     assert int(count) < 60 < len(dir(_library.gen_ops)) // 3
 
 

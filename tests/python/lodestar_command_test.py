@@ -54,7 +54,7 @@ def test_what_is_no_command_is_said_in_one_line(capsys, arguments):
 
 
 def _with_old_keras(folder, *arguments, **environment):
-    """Runs Python where any import of TensorFlow or Keras is the wrong one."""
+    """Runs Python with another TensorFlow and Keras, which fail on import."""
     (folder / "keras.py").write_text("__version__ = '3.4.1'")
     (folder / "tensorflow.py").write_text("raise ImportError('imported')")
     path = os.pathsep.join([str(folder), *sys.path])
@@ -68,7 +68,7 @@ def _with_old_keras(folder, *arguments, **environment):
 
 
 def _script(folder):
-    """What pip writes."""
+    """Writes the script that pip writes."""
     path = folder / "lodestar"
     path.write_text(
         "import sys\nfrom lodestar.__main__ import main\nsys.exit(main())"
@@ -145,7 +145,7 @@ def test_options_of_reading_are_called_as_those_of_open_dataset():
 
 
 def test_completion_imports_no_tensorflow(tmp_path):
-    """As a shell asks for it."""
+    """As a shell requests it."""
     environment = {
         "_LODESTAR_COMPLETE": "bash_complete",
         "COMP_WORDS": "lodestar data insp",

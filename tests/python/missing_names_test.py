@@ -1,8 +1,8 @@
-"""Without one private name of TensorFlow or Keras, nothing is silently wrong.
+"""A missing private name of TensorFlow or Keras never causes silent errors.
 
-For each name that lodestar._private reads, what depends on it is done while that
-module alone does not find the name: the outcome is the ordinary one, or the error
-that is listed here.
+For each name that lodestar._private reads, the code that depends on it runs
+while that module cannot find the name. The result must be the usual one, or the
+error listed here.
 """
 
 import ast
@@ -26,7 +26,7 @@ Y = np.ones((6, 1))
 
 @keras.saving.register_keras_serializable("missing_names_test")
 class Bare(keras.Model):
-    """Looks a bare table up, and is not told whether it trains."""
+    """Looks up a bare table, without a `training` argument."""
 
     def __init__(self):
         super().__init__()
@@ -71,7 +71,7 @@ def assert_trained(table):
     assert np.all(start.lookup(X) != table.lookup(X))
 
 
-# What is done.
+# The code that runs.
 
 
 def fit_layer():
@@ -217,7 +217,7 @@ def schema_of_inputs(path):
 
 
 def go_on():
-    """Callbacks and functions that begin anew, whose names nothing else reads."""
+    """Returns callbacks and functions that resume, the only users of some names."""
     callback = keras.callbacks.TensorBoard("unused")
     _private.set_batch_counters(callback, _private.batch_counters(callback))
     model = compiled(layers())
@@ -242,7 +242,7 @@ OPS = ([load_ops], {})
 GLOBALS = ([*TRAIN, *SAVE], {})
 OTHERS = ([go_on], {})
 DEVICE = ([device_and_copy], {})
-# By name: what is done without it, and which of that raises what.
+# By name: the code to run without it, and the error each raises.
 WITHOUT = {
     "tensorflow.python.eager.record": RECORD,
     "could_possibly_record": RECORD,
@@ -286,12 +286,12 @@ WITHOUT = {
     "_autograph": OTHERS,
     **{n: OVERRIDDEN for ns in _private._OVERRIDDEN.values() for n in ns},
 }
-# It is a base class, which another process imports without.
+# Base classes; they are tested by an import in another process.
 AT_IMPORT = {"keras.src.saving.keras_saveable", "KerasSaveable"}
 
 
 def names_read():
-    """The private names that the module reads, as it is written."""
+    """Returns the private names that the module reads."""
     tree = ast.parse(pathlib.Path(_private.__file__).read_text())
     documentation = {
         id(node.body[0].value)
@@ -324,7 +324,7 @@ def test_all_names_are_here():
 
 
 def without(monkeypatch, name):
-    """Lets lodestar._private alone not find a name."""
+    """Hides a name from lodestar._private only."""
     module, read = _private._module, _private._global
 
     def get(value, attribute, *default):

@@ -1,4 +1,4 @@
-"""lodestar._optional: a missing package is named, with what to type."""
+"""lodestar._optional: errors name a missing package and how to install it."""
 
 import importlib.util
 import os

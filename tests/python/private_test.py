@@ -1,4 +1,4 @@
-"""Tests of lodestar._private: what it names is named nowhere else."""
+"""Tests that only lodestar._private uses private names."""
 
 import importlib
 import inspect
@@ -27,7 +27,7 @@ def classes():
 
 
 def names_of_others(cls):
-    """The private names that bases of TensorFlow and Keras give a class."""
+    """Returns the private names that bases of TensorFlow and Keras give a class."""
     bases = [
         base
         for base in cls.__mro__

@@ -1,6 +1,6 @@
-"""Processes of tests that start TensorFlow once for many pieces of code.
+"""Processes that start TensorFlow once and run many pieces of code for tests.
 
-It takes seconds to start, more than most of what is run there.
+Starting takes seconds, longer than most of the code they run.
 """
 
 import json
@@ -9,8 +9,8 @@ import os
 import subprocess
 import sys
 
-# Answers have a file of their own: the code may print. To tidy TensorFlow up
-# takes long, and nobody looks at it.
+# Answers are written to a separate file, because the code may print. The
+# process skips TensorFlow's cleanup, which takes long.
 _LOOP = """
 import json, os, sys, traceback
 answers = os.fdopen(os.dup(1), "w")
@@ -32,7 +32,7 @@ _FORKS.set_forkserver_preload(["lodestar"])
 
 
 def environment():
-    """In which a Python process sees the modules which this one sees."""
+    """Returns an environment in which Python finds this process's modules."""
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),
@@ -41,12 +41,12 @@ def environment():
 
 
 class Interpreter:
-    """A Python process that sees the modules which this one sees.
+    """A Python process that finds the modules of this process.
 
     Args:
-        *options: of the interpreter.
-        start: code that runs first.
-        **popen: as those of subprocess.Popen.
+        *options: Options of the interpreter.
+        start: Code that runs first.
+        **popen: Options of subprocess.Popen.
     """
 
     def __init__(self, *options, start="", **popen):
@@ -60,7 +60,7 @@ class Interpreter:
         )
 
     def run(self, code, *arguments):
-        """Runs code as a program with names of its own; raises where it does."""
+        """Runs code as a program with its own names; raises if it raises."""
         line = json.dumps([code, list(map(str, arguments))])
         print(line, file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
@@ -73,7 +73,7 @@ class Interpreter:
         self._process.communicate()
 
     def kill(self):
-        """Ends the process, whatever it does."""
+        """Kills the process."""
         self._process.kill()
         self._process.communicate()
 
@@ -85,20 +85,20 @@ class Interpreter:
 
 
 def without_lodestar(**popen):
-    """An Interpreter that cannot import the package, wherever that is."""
+    """Returns an Interpreter that cannot import the package."""
     blocked = "import sys; sys.modules['lodestar'] = None\n"
     return Interpreter("-E", start=blocked, **popen)
 
 
 class Fork:
-    """A process that calls a function, and has done nothing in TensorFlow before.
+    """A process that calls a function before any other use of TensorFlow.
 
     Args:
-        function: of a module that is imported by name.
-        *arguments: of the function.
+        function: A function of a module that can be imported by name.
+        *arguments: Its arguments.
 
     Attributes:
-        stdout: what it prints, a text file.
+        stdout: Its output, as a text file.
     """
 
     def __init__(self, function, *arguments):
@@ -112,18 +112,18 @@ class Fork:
         reader.close()
 
     def wait(self):
-        """Returns what it has ended with; a signal is a negative number."""
+        """Returns the exit code; minus the number of the signal that killed it."""
         self._process.join()
         return self._process.exitcode
 
     def read(self):
-        """Returns all that it prints; it has to end well."""
+        """Returns all output; raises if the exit code is not 0."""
         text = self.stdout.read()
         assert self.wait() == 0
         return text
 
     def kill(self):
-        """Ends the process, whatever it does."""
+        """Kills the process."""
         self._process.kill()
         self._process.join()
         self.stdout.close()

@@ -1,4 +1,4 @@
-"""Which names are public: this list is all of them, and it does not grow unseen."""
+"""The complete list of public names, so that a new one is a decision."""
 
 import pathlib
 import re
@@ -8,7 +8,7 @@ import pytest
 
 import lodestar
 
-# The most names that a user may have to choose among, not counting modules.
+# The maximum number of public names, not counting modules.
 _MOST = 90
 _NAMES = {
     "lodestar": [

@@ -1,4 +1,4 @@
-"""Tests of who owns a resource: copies, functions, exports that fail."""
+"""Tests of resource ownership: copies, functions, and exports that fail."""
 
 import copy
 import dataclasses
@@ -19,7 +19,7 @@ IDS = [3, 1, 2]
 
 
 def trained():
-    """A table of which everything that can be saved says something."""
+    """Returns a table in which all saved state is non-trivial."""
     table = lodestar.EmbeddingVariable(
         2,
         embeddings_initializer="normal",
@@ -62,7 +62,7 @@ def is_there(handle):
 
 
 def handle_of(table):
-    """With which `is_there` can ask when the table is gone."""
+    """Returns a handle for `is_there`, to ask whether the table is deleted."""
     return table.resource_handle
 
 
@@ -288,7 +288,7 @@ def test_an_export_that_fails_leaves_the_tables(tmp_path, monkeypatch, error):
             raise error
         return make(**attrs)
 
-    # An export makes each table's op several times, for several ends.
+    # An export creates each table's op several times, for several purposes.
     monkeypatch.setattr(gen_ops, "lodestar_embedding_variable", fails)
     for calls in range(1, 100):
         left = calls

@@ -1,4 +1,4 @@
-"""Tests of what programs leave on the servers of a cluster."""
+"""Tests of the tables that programs leave on a cluster's servers."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from processes import Interpreter, environment
 
 import lodestar
 
-# Where the programs below begin, and how they look for a table of another one.
+# Connects the programs below, and checks for another program's table.
 _CONNECT = """
 import __main__, faulthandler, json, sys
 import tensorflow as tf
@@ -32,7 +32,7 @@ def rows(container, shared_name):
         )
         return int(gen_ops.lodestar_embedding_size(table))
 """
-# Makes a table, and writes where it is.
+# Creates a table, and writes its name.
 _MAKE = """
 table = lodestar.EmbeddingVariable(2, devices=[server], name="t")
 table.insert_or_assign([1, 2, 3], [[1.0, 1.0]] * 3)
@@ -57,7 +57,7 @@ except tf.errors.FailedPreconditionError as error:
 
 @pytest.fixture(scope="module")
 def spec():
-    """The cluster that the programs connect to, as JSON."""
+    """Returns the cluster that the programs connect to, as JSON."""
     with lodestar.testing.LocalCluster() as cluster:
         yield json.dumps(cluster.spec)
 
@@ -80,10 +80,10 @@ def test_a_program_removes_its_tables_at_exit(spec, tmp_path):
 
 def test_the_tables_of_a_killed_program_go_with_its_claim(spec, tmp_path):
     killed, running = tmp_path / "killed", tmp_path / "running"
-    with Interpreter() as process:  # ends without an exit of Python
+    with Interpreter() as process:  # ends without Python's cleanup
         process.run(_CONNECT + _MAKE, spec, killed)
     with Interpreter() as process:
-        # It does not wait long for the claim of the killed one.
+        # The lease of the killed program expires soon.
         process.run(_CONNECT + "_servers._LEASE = 1.0\n" + _MAKE, spec, running)
         process.run(
             "import __main__, json, sys\n"

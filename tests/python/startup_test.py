@@ -1,4 +1,4 @@
-"""lodestar._startup: tools are quiet, all other processes as before."""
+"""lodestar._startup quiets tools, and changes no other process."""
 
 import os
 import subprocess

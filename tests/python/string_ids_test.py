@@ -1,4 +1,4 @@
-"""Tests of lodestar.hash_ids, and that all ways from text to ids agree."""
+"""Tests of lodestar.hash_ids, and that all conversions of strings agree."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ WORDS = [["ada", "", "ada"], ["bob", "naïve", "C1"]]
 
 
 def test_frozen_values():
-    # A change here changes the ids of every trained table.
+    # Changing these values would change the ids of every trained table.
     assert lodestar.hash_ids(["", "ada"]).numpy().tolist() == [
         -7286425919675154353,
         -5302328041424411012,
@@ -82,7 +82,7 @@ def test_layers_hold_these_ids(column, salt):
 
 
 def test_trained_on_converted_ids_and_served_text(tmp_path):
-    """Ids that the data tool made, and then the column's own text."""
+    """Trains on ids from the data tool, and serves the column's strings."""
     texts = ["05db9164", "68fd1e64", "05db9164"]
     column = lodestar.layers.DynamicEmbedding(4, column="C1", name="embed")
     rows = column(lodestar.hash_ids(texts, column="C1"), training=True)
@@ -146,6 +146,6 @@ def test_errors(arguments, options, message):
 
 
 def test_the_column_is_named():
-    # The functions of lodestar.data take it first.
+    # The functions of lodestar.data take the column first.
     with pytest.raises(TypeError):
         lodestar.hash_ids("C1", ["a"])

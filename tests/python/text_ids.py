@@ -1,4 +1,4 @@
-"""The ids of strings, as tests write them."""
+"""Computes ids of strings for tests."""
 
 import lodestar
 

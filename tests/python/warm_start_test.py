@@ -1,4 +1,4 @@
-"""Tests of rows from elsewhere: dense embeddings, arrays, TFRA's files."""
+"""Tests of rows from dense embeddings, arrays and TFRA's files."""
 
 import os
 import pathlib
@@ -266,7 +266,7 @@ def test_parts_of_several_processes(tmp_path):
     names = [part("t", i, 2, rank, 2) for rank in (0, 1) for i in (1, 2)]
     for place, name in enumerate(names):
         write(tmp_path, name, IDS[place : place + 1], ROWS[place : place + 1])
-    # Another variable, and what else may lie there.
+    # Another variable, and unrelated files in the folder.
     write(tmp_path, part("t_2", 1, 1), IDS, ROWS)
     (tmp_path / "t.txt").write_text("")
     t = table()

@@ -1,4 +1,4 @@
-"""The C++ targets of this checkout, as its BUILD files say."""
+"""Reads the C++ targets of the BUILD files."""
 
 import dataclasses
 import pathlib
@@ -18,7 +18,7 @@ _KINDS = (
     "lodestar_kernels_test",
     "lodestar_op_library",
 )
-# The last is of what another target has, over emulated CUDA.
+# The last one builds another target's sources with emulated CUDA.
 _OTHERS = (
     "exports_files",
     "filegroup",
@@ -34,12 +34,12 @@ class Target:
     """A target, with paths from the root of the repository."""
 
     label: str
-    files: list[str]  # sources and headers of its own
-    headers: list[str]  # those that other targets include
+    files: list[str]  # its own sources and headers
+    headers: list[str]  # headers that other targets include
     deps: set[str]
 
     def included(self) -> set[str]:
-        """Returns our headers that it includes and does not hold."""
+        """Returns the headers it includes from other targets."""
         return {
             header
             for file in self.files
@@ -49,7 +49,7 @@ class Target:
 
 
 def includes(path: pathlib.Path) -> list[str]:
-    """Returns the headers of ours that a file includes."""
+    """Returns the project headers that a file includes."""
     return re.findall(
         r'^#include "((?:tf_ops|tests|benchmarks)/[\w./]+)"',
         path.read_text(),
@@ -58,7 +58,7 @@ def includes(path: pathlib.Path) -> list[str]:
 
 
 class _Package:
-    """Runs a BUILD file, whose language is a part of Python."""
+    """Runs a BUILD file as Python, of which its language is a subset."""
 
     def __init__(self, path: pathlib.Path):
         self._folder = path.parent
@@ -79,7 +79,7 @@ class _Package:
     def _target(self, name, srcs=None, hdrs=None, deps=(), **others):
         deps = {*deps, *filter(None, [others.get("kernels")])}
         own = [*(srcs or []), *(hdrs or []), *others.get("device_hdrs", [])]
-        # What the macros of build_defs add.
+        # Sources and headers that the macros of build_defs add.
         for suffix, given in (".cc", srcs), (".h", hdrs):
             if given is None or name.endswith("_test"):
                 own += self._glob([name + suffix])

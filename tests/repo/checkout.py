@@ -1,4 +1,4 @@
-"""The files of this checkout, as the tests of the repository see them."""
+"""Finds the files of the checkout for the tests of the repository."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def files(*suffixes: str, under: str = ".") -> list[pathlib.Path]:
-    """Returns our own files below `under` whose names end so, sorted."""
+    """Returns the project's files below `under` with these suffixes, sorted."""
     found = []
     for folder, subfolders, names in os.walk(ROOT / under):
         subfolders[:] = [

@@ -1,7 +1,7 @@
-"""configure.sh finds a CUDA toolkit, or says why there is none.
+"""configure.sh finds a CUDA toolkit, or reports why it found no toolkit.
 
-It runs in a folder of its own, where Python, Bazel and nvcc are scripts, and the
-PATH has nothing else but the tools that it calls.
+It runs in its own folder, where Python, Bazel and nvcc are scripts. PATH has
+only these and the tools that it calls.
 """
 
 import shutil
@@ -14,7 +14,7 @@ _TOOLS = (
     "basename bash cat chmod dirname env grep id mkdir mktemp paste "
     "readlink rm sed tail timeout"
 )
-# Makes a .venv with itself as interpreter, as Python does.
+# Creates a .venv with itself as interpreter, like Python.
 _PYTHON = """
 case "$*" in
   *sys.executable*) echo "$0 3.11" ;;
@@ -25,7 +25,7 @@ case "$*" in
 esac
 """
 _BAZEL = 'echo "bazel 6.5.0"'
-# As the real one, it knows archs that it does not list, and asks for a compiler.
+# Like the real nvcc, it supports unlisted architectures and needs a compiler.
 _NVCC = """
 case "$*" in
   --version) echo "Cuda compilation tools, release 13.0, V{version}" ;;
@@ -53,7 +53,7 @@ def _program(path, text):
 
 
 def _toolkit(root, version="13.0.88", nvcc=_NVCC):
-    """Makes a toolkit, and returns its root."""
+    """Creates a toolkit; returns its root."""
     for part in (*_PARTS, "bin/nvcc.profile"):
         (root / part).parent.mkdir(parents=True, exist_ok=True)
         (root / part).touch()
@@ -87,7 +87,7 @@ class _Clone:
         _program(self.bin / "g++", "echo 12.2.0")
         _program(self.bin / "python3", _PYTHON)
         _program(self.bin / "bazel", _BAZEL)
-        # Nothing is installed on the machine that runs this.
+        # Nothing may be installed on the machine that runs the test.
         _program(self.bin / "apt-get", "exit 1")
 
     def run(self, *options, **environment):
@@ -195,7 +195,7 @@ def test_what_a_toolkit_lacks_is_named(clone, part):
     (root / part).unlink()
     name = part.split("/", 1)[1].removeprefix("bin/").removeprefix("cccl/")
     lacks = f"{root} lacks {name} (pip: {_PARTS[part]})"
-    # On PATH too: it is named once.
+    # Also on PATH; it is listed once.
     path = f"{root}/bin:{clone.bin}"
     assert clone.error("--cuda=on", PATH=path) == (
         1,

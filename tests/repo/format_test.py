@@ -1,4 +1,4 @@
-"""Every file is as the pinned formatters and linters want it."""
+"""Checks every file with the pinned formatters and linters."""
 
 import subprocess
 
@@ -18,6 +18,6 @@ def test_formatted(name):
     if result.returncode:
         pytest.fail(
             f"{result.stdout}{result.stderr}\n"
-            "`bazel run //tests/repo:formatters` rewrites what it can.",
+            "`bazel run //tests/repo:formatters` fixes most of these.",
             pytrace=False,
         )

@@ -1,4 +1,4 @@
-"""The formatters and linters, as the tests check them and as one runs them.
+"""Commands of the formatters and linters, for checks and for fixes.
 
 `bazel run //tests/repo:formatters` rewrites the files of the checkout.
 """
@@ -19,7 +19,7 @@ def _cpp() -> list[str]:
 
 
 def checks() -> dict[str, list[str]]:
-    """Returns the commands that fail where a file is not as it should be."""
+    """Returns the commands that fail if a file needs changes."""
     return {
         "clang-format": [
             _tool("clang-format"),

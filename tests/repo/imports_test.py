@@ -1,4 +1,4 @@
-"""Rooms of the Python package: which module imports which."""
+"""Checks which modules of the Python package import each other."""
 
 import ast
 import collections
@@ -6,7 +6,7 @@ import graphlib
 
 import checkout
 
-# Modules, and a folder, that every room may import, and what each imports.
+# Modules and a folder that every folder may import, with their own imports.
 _BASE = {
     "_checks": (),
     "_commands": ("_formats", "_startup", "version"),
@@ -29,8 +29,8 @@ _BASE = {
     "_command_line": ("_commands", "_errors"),
     "version": (),
 }
-# Folders of the package, and modules that are no part of one, below those that
-# they may import beside the base; a folder in a folder is a room of its own.
+# Folders of the package, and modules outside folders, from bottom to top, with
+# their allowed imports besides the base. Subfolders are listed separately.
 _ROOMS = {
     "metrics": (),
     "ops": (),
@@ -88,9 +88,9 @@ _ROOMS = {
         "snapshot",
     ),
 }
-# Of a folder: what it is to those outside, made of all that is in it.
+# A folder's public modules, which may import all of it.
 _FRONTS = ("__init__", "__main__")
-# What a front imports beside: names and a command that it has of others.
+# Additional imports of public modules.
 _FRONT_ROOMS = {"data": ("_data_tool",)}
 
 
@@ -104,7 +104,7 @@ def _modules():
 
 
 def _imports(path, modules):
-    """Yields the package's modules that a file imports, in functions too."""
+    """Yields the package's modules that a file imports, also in functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -117,7 +117,7 @@ def _imports(path, modules):
 
 
 def _room(name, path):
-    """Returns the room of a module; "" is that of the package's own front."""
+    """Returns the folder of a module; "" is the package's own front."""
     parts = name.split(".")[1:]
     if path.stem == "__main__" or (
         path.stem != "__init__" and ".".join(parts) not in {**_BASE, **_ROOMS}
@@ -127,7 +127,7 @@ def _room(name, path):
 
 
 def _wrong(room, is_front, other):
-    """Whether a module of `room` may not import from the room `other`."""
+    """Returns whether a module of `room` must not import from `other`."""
     if room in _BASE:
         return other not in (room, *_BASE[room])
     if is_front and (

@@ -1,4 +1,4 @@
-"""Names of private API of TensorFlow and Keras are in _private.py alone."""
+"""Only _private.py may use private names of TensorFlow and Keras."""
 
 import ast
 import collections
@@ -24,7 +24,7 @@ def _trees():
 
 
 def _own_names(tree):
-    """Yields the private names that a module gives to something of its own."""
+    """Yields the private names that a module defines itself."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             yield node.name
@@ -39,7 +39,7 @@ def _own_names(tree):
 
 
 def _internal(tree):
-    """Yields line and name of what only the private module may name."""
+    """Yields line and name of private names that only _private.py may use."""
     for node in ast.walk(tree):
         names = []
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md asks of the sources, as far as a program can see it."""
+"""The rules of CONTRIBUTING.md that a program can check."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ import checkout
 _CPP = (".h", ".c", ".cc")
 _SOURCES = (*_CPP, ".py", ".bzl", "BUILD", ".sh", "WORKSPACE")
 
-# Documented by Keras and TensorFlow, which call them.
+# Keras and TensorFlow call and document these.
 _FRAMEWORK_METHODS = {
     "apply",
     "apply_gradients",
@@ -32,7 +32,7 @@ _FRAMEWORK_METHODS = {
 
 
 def _lines(pattern, suffixes, under=".", allowed=()):
-    """Returns `file:line: text` for every line that the pattern is found in."""
+    """Returns `file:line: text` of each line that matches the pattern."""
     return [
         f"{checkout.label(path)}:{number}: {line.strip()}"
         for path in checkout.files(*suffixes, under=under)
@@ -88,7 +88,7 @@ def _undocumented(node, where):
         if not isinstance(child, ast.ClassDef | ast.FunctionDef):
             continue
         method = isinstance(node, ast.ClassDef)
-        # One docstring says it for all that have the name.
+        # The first definition has the docstring.
         others_say_it = {
             getattr(decorator, "attr", getattr(decorator, "id", None))
             for decorator in child.decorator_list
@@ -107,7 +107,7 @@ def _undocumented(node, where):
 
 
 def test_autograph_can_convert_what_a_step_runs():
-    """AutoGraph warns its user of functions with assignment expressions."""
+    """AutoGraph warns about functions with assignment expressions."""
     found = [
         f"{path.relative_to(checkout.ROOT)}:{node.lineno}"
         for room in ("embedding", "layers", "lookup", "ops", "optimizers")
@@ -140,16 +140,16 @@ def test_sections_of_docstrings_are_indented_by_four():
 
 
 def test_every_python_test_is_in_its_build_file():
-    # One that is not would never run, and nothing would say so. (Those in C++:
-    # structure_test.py.)
+    # An unlisted test would never run, and nothing would report it. (For C++
+    # tests, see structure_test.py.)
     missing = []
     for path in checkout.files("_test.py", under="tests"):
         build, below = path.parent / "BUILD", ""
-        if not build.exists():  # a target of the folder above takes it
+        if not build.exists():  # part of a target of the folder above
             build = path.parents[1] / "BUILD"
             below = rf'(?=[^)]*folders = \[[^]]*"{path.parent.name}")'
         text = build.read_text()
-        # Without `tests` it takes all of the folder.
+        # Without `tests`, the target includes the whole folder.
         whole = re.search(rf"lodestar_py_tests\((?![^)]*tests = ){below}", text)
         if not whole and (below or path.stem not in text):
             missing.append(checkout.label(path))
@@ -162,7 +162,7 @@ def test_paths_in_the_pages_exist():
         f"{checkout.label(page)}: {path}"
         for page in checkout.files(".md")
         for path in re.findall(named, page.read_text())
-        # `x` stands for the reader's own file.
+        # `x` is a placeholder for the reader's own file.
         if not re.search(r"/x(_\w+)?\.", path)
         and not (checkout.ROOT / path).exists()
     ]
@@ -177,15 +177,15 @@ def test_files_stay_readable_in_one_sitting():
 
 
 def test_nothing_is_left_for_later():
-    # Written so as not to find itself.
+    # Split, so that this line does not match.
     assert not _lines(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b", _SOURCES)
 
 
 def _text_outside(path):
-    """Texts of a picture that a wide font draws over what is around them.
+    """Yields labels of a picture that a wide font draws outside their box.
 
-    Plain letters are half as wide as high, on an average, bold ones a little
-    wider, and a viewer's font may be wider than that by a quarter.
+    On average, a letter is half as wide as high, and a bold one slightly wider.
+    A viewer's font may be wider by a quarter.
     """
     root = xml.etree.ElementTree.parse(path).getroot()
     rects = [

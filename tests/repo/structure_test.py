@@ -1,4 +1,4 @@
-"""Rooms of the sources: what each may include, and how large it is."""
+"""Checks the includes of each C++ folder, and the sizes of folders."""
 
 import collections
 import re
@@ -6,7 +6,7 @@ import re
 import build_files
 import checkout
 
-# Folders of C++ and, beside folders outside this list, those that they include.
+# Folders of C++ code with the folders of this list that they include.
 _CORE = {
     "base": (),
     "memory": ("base",),
@@ -29,7 +29,7 @@ _KERNELS = {
     "sequence": ("base", "cuda"),
     "snapshot": ("base", "embedding"),
 }
-# The rooms of core that a room of kernels knows, beside the one of its name.
+# Folders of core that kernels include besides the one of the same name.
 _OF_CORE = {
     "cuda": ("base", "device"),
     "device": ("base", "collection", "rows"),
@@ -37,10 +37,10 @@ _OF_CORE = {
     "lookup": ("base", "records"),
     "snapshot": ("base", "embedding", "rows"),
 }
-# The room of core whose code is for a GPU. tests/cuda has its tests.
+# The folder of core with GPU code, which tests/cuda tests.
 _ON_GPU = "device"
 _MOST_FILES = 30
-# Headers of core that a test of another name has for its subject.
+# Headers of core that a test of another name covers.
 _TESTED_BY = {
     "embedding/shared_rows": "embedding/embedding_shared_rows_test",
     "lookup/integer_map": "lookup/id_maps_test",
@@ -116,7 +116,7 @@ def test_targets_list_what_they_include_and_no_more():
     wrong = []
     for target in targets:
         if not target.files:
-            continue  # one that only gathers others
+            continue  # only gathers other headers
         wanted = {owners[header] for header in target.included()}
         wrong += [f"{target.label} lacks {d}" for d in wanted - target.deps]
         wrong += [f"{target.label} has {d}" for d in target.deps - wanted]
@@ -124,7 +124,7 @@ def test_targets_list_what_they_include_and_no_more():
 
 
 def _headers_of_core():
-    """Returns {"room/name": its header}, of all rooms but _ON_GPU."""
+    """Returns {"room/name": its header} of all rooms except _ON_GPU."""
     return {
         f"{path.parent.name}/{path.stem}": checkout.label(path)
         for path in checkout.files(".h", under="tf_ops/core")
@@ -143,7 +143,7 @@ def test_headers_of_core_have_a_test():
 
 
 def test_headers_of_core_compile_by_themselves():
-    # What is included first has nothing before it to rely on.
+    # The first include cannot rely on an earlier one.
     first = {
         re.search(r'^#include ["<]([^">]+)', path.read_text(), re.M).group(1)
         for path in checkout.files(".cc", under="tf_ops/core")
@@ -160,7 +160,7 @@ _TYPE = re.compile(
 
 
 def test_a_type_is_defined_in_one_header():
-    # Two of one name in one shared object would break the one definition rule.
+    # Two definitions of a name in one shared object violate the ODR.
     headers = collections.defaultdict(set)
     for path in checkout.files(".h", under="tf_ops"):
         for name in _TYPE.findall(path.read_text()):
@@ -194,7 +194,7 @@ def test_folders_are_not_larger_than_a_screen():
 
 
 def test_paths_in_comments_exist():
-    # From the root: one that begins with a layer is nowhere.
+    # Relative to the root; a path that begins with a layer does not exist.
     named = (
         r"((?:\b(?:tf_ops|python|tests|examples|benchmarks|build_defs|docs)"
         r"|(?<=[ (`])(?:core|kernels|ops))"

@@ -1,4 +1,4 @@
-"""The types of the package: of its own code, of the ops, and as users see them."""
+"""Checks the types of the package, of the ops, and of a user's program."""
 
 import pathlib
 import subprocess
@@ -13,7 +13,7 @@ from lodestar._library import gen_ops
 # Bazel's copies of this file are links to it.
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PROGRAM = _ROOT / "tests" / "typing" / "user_program.py"
-# As a user's strict project has it, where neither has types.
+# A strict project of a user, for whom TensorFlow and Keras have no types.
 _USERS_SETTINGS = f"""
 [mypy]
 mypy_path = {_ROOT / "python"}
@@ -46,7 +46,7 @@ def test_users_program(tmp_path):
 
 
 def test_stubs_of_the_ops():
-    # Else `bazel run //tools:op_stubs` writes them.
+    # If this fails, `bazel run //tools:op_stubs` rewrites them.
     assert (_ROOT / op_stubs.PATH).read_text() == op_stubs.stub(gen_ops)
 
 

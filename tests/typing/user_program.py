@@ -1,4 +1,4 @@
-"""A user's program, as its checker of types sees it; nobody runs it."""
+"""A user's program for the type checker; it is never run."""
 
 from typing import Any, assert_type
 

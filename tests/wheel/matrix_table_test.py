@@ -1,4 +1,4 @@
-"""tools/matrix_table.py: what is counted, and what fails the run."""
+"""tools/matrix_table.py: its counts, and when a run fails."""
 
 import matrix_table
 import pytest

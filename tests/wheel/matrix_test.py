@@ -1,4 +1,4 @@
-"""tools/matrix.sh: what it refuses before it builds for hours."""
+"""tools/matrix.sh refuses wrong options before it builds for hours."""
 
 import pathlib
 import subprocess
@@ -11,19 +11,25 @@ _SCRIPT = pathlib.Path(__file__).absolute().parents[2] / "tools" / "matrix.sh"
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ([], "which versions? see --help"),
-        (["2.20"], "'2.20' is no version of TensorFlow such as 2.20.0"),
-        (["2.20.0", "2.20.1"], "2.20.1: another version of 2.20 is given"),
-        (["--jobs", "0", "2.20.0"], "--jobs is '0', wanted a number"),
+        ([], "no VERSION given; see --help"),
+        (["2.20"], "'2.20' is not a version of TensorFlow such as 2.20.0"),
+        (
+            ["2.20.0", "2.20.1"],
+            "2.20.1: a wheel has one library for all of 2.20;",
+        ),
+        (
+            ["--jobs", "0", "2.20.0"],
+            "--jobs must be a positive number, got '0'",
+        ),
         (
             ["--library", "none.so", "2.20.0"],
             "--library: '{}/none.so' is not Lodestar's library",
         ),
         (
             ["--library", "old.so", "2.20.0"],
-            "--library: '{}/old.so' is for TensorFlow 2.9, which no VERSION is",
+            "--library: '{}/old.so' is for TensorFlow 2.9, not for a given",
         ),
-        (["--tests", "none", "2.20.0"], "--tests: there is no 'none'"),
+        (["--tests", "none", "2.20.0"], "--tests: 'none' does not exist"),
     ],
 )
 def test_a_wrong_command_line_is_refused(arguments, message, tmp_path):

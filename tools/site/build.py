@@ -10,26 +10,26 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# In every site, and hardly elsewhere.
+# In every site, and rarely elsewhere.
 _MARK = "search/search_index.json"
 
 
 def main() -> None:
-    """Builds the site as the command line says; warnings are errors."""
+    """Builds the site; warnings are errors."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--output",
         type=pathlib.Path,
         default=ROOT / "site",
-        help="the folder, which is emptied first (%(default)s)",
+        help="output folder, emptied first (default: %(default)s)",
     )
     output = parser.parse_args().output
-    # Where the user is, not where Bazel runs.
+    # The user's working directory, not Bazel's.
     start = os.environ.get("BUILD_WORKING_DIRECTORY", os.getcwd())
     output = start / output
     if os.path.exists(output) and not os.path.exists(output / _MARK):
         if not os.path.isdir(output) or os.listdir(output):
-            parser.error(f"{output} is there, and is no site of this program")
+            parser.error(f"{output} exists and is not a site of this program")
     logging.basicConfig(
         level=logging.WARNING, format="%(levelname)s: %(message)s"
     )

@@ -1,4 +1,4 @@
-"""Docstrings as Markdown: an extension of Griffe, which reads the sources."""
+"""Converts docstrings to Markdown, as an extension of Griffe."""
 
 import re
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import griffe
 from public_api import linked_names, public_names
 
-# From a prompt to the next empty line; Markdown would take it for a quotation.
+# From a prompt to the next empty line; Markdown would read it as a quotation.
 _EXAMPLE = re.compile(r"^>>> (?:.+\n?)+", re.M)
 
 
@@ -14,7 +14,7 @@ class Docstrings(griffe.Extension):
     """Fences the examples of docstrings, and links names to the reference."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Rewrites the docstring of an object that was read."""
+        """Rewrites the docstring of an object."""
         del kwargs
         if obj.docstring:
             text = linked_names(obj.docstring.value)
@@ -23,10 +23,10 @@ class Docstrings(griffe.Extension):
             )
 
     def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
-        """Has public names mean what they mean in Python.
+        """Resolves public names as Python does.
 
-        Of a module and a function in it of its name, Python has the one that was
-        imported last, which is the function; Griffe has the module.
+        If a module and a function in it share a name, Python has the one that
+        was imported last, the function; Griffe has the module.
         """
         del kwargs
         meant = []

@@ -1,8 +1,8 @@
-"""The pages of the site, which MkDocs finds in docs/ and this hook elsewhere.
+"""Adds pages outside docs/ to the site, and adapts links.
 
-Pages are written to be read in the repository, so their links name files of it.
-Here a link to a page leads to that page of the site, and one to another file is
-its text alone. Names of the public API in backquotes lead to the reference.
+Pages are written for the repository, so their links name its files. On the
+site, a link to a page leads to that page, and a link to another file becomes
+text. Public names in backquotes link to the reference.
 """
 
 import fnmatch
@@ -17,7 +17,7 @@ from mkdocs.structure.pages import Page
 from public_api import linked_names, public_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Pages that lie outside docs/, and where they are on the site.
+# Pages outside docs/, and their paths on the site.
 _ELSEWHERE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -39,7 +39,7 @@ def _reference(module: str, names: list[str]) -> str:
 
 
 def _expand(nav: object, left: list[str]) -> list:
-    """A navigation with pages for patterns, which takes these from `left`."""
+    """Replaces patterns in a navigation by pages, which it takes from `left`."""
     if isinstance(nav, list):
         return [entry for inner in nav for entry in _expand(inner, left)]
     if isinstance(nav, dict):
@@ -53,7 +53,7 @@ def _expand(nav: object, left: list[str]) -> list:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that are not in docs/, and puts all into the navigation."""
+    """Adds the pages outside docs/, and completes the navigation."""
     for path, place in _ELSEWHERE.items():
         if (ROOT / path).exists():
             text = (ROOT / path).read_text()
@@ -73,7 +73,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:
-    """`text`, changed where it is not fenced."""
+    """Applies `change` to `text` outside fenced blocks."""
     parts = _FENCED.split(text)
     parts[::2] = map(change, parts[::2])
     return "".join(parts)
@@ -82,7 +82,7 @@ def _outside_code(text: str, change: Callable[[str], str]) -> str:
 def on_page_markdown(
     markdown: str, page: Page, config: MkDocsConfig, files: Files
 ) -> str:
-    """Returns the text of a page with links as the site has them."""
+    """Rewrites the links of a page for the site."""
     place = page.file.src_uri
     path = _PLACES.get(place, f"docs/{place}")
 
@@ -101,7 +101,7 @@ def on_page_markdown(
             return f"{image}[{text}]({relative}{end})"
         if (ROOT / named).exists():
             return text
-        return found[0]  # MkDocs says that it is dead
+        return found[0]  # MkDocs reports it as dead
 
     return _outside_code(
         markdown, lambda text: linked_names(_LINK.sub(link, text))

@@ -1,11 +1,11 @@
-"""The names that users may use, read from the sources of the package."""
+"""Finds the public names in the sources of the package."""
 
 import ast
 import pathlib
 import re
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "python/lodestar"
-# A heading or a link, which stay as they are, or a name.
+# A heading or a link, which are not changed, or a name.
 _NAME = re.compile(
     r"^#.*|\[[^][]*\](?:\([^)]*\)|\[[^]]*\])"
     r"|(?<!`)`(lodestar(?:\.[A-Za-z]\w*)+)(?:\([^`\n]*\))?`(?!`)",
@@ -14,7 +14,7 @@ _NAME = re.compile(
 
 
 def public_names() -> dict[str, list[str]]:
-    """Returns the names that each public module offers, without importing any."""
+    """Returns the public names of each module, without importing any."""
     modules = _all_of(_PACKAGE / "__init__.py")
     names = {"lodestar": []}
     for name in modules:
@@ -28,7 +28,7 @@ def public_names() -> dict[str, list[str]]:
 
 
 def _all_of(path: pathlib.Path) -> list[str]:
-    """What `__all__` of a module says; without one, its functions and classes."""
+    """Returns `__all__` of a module; without it, its functions and classes."""
     body = ast.parse(path.read_text()).body
     for node in body:
         if (
@@ -45,9 +45,9 @@ def _all_of(path: pathlib.Path) -> list[str]:
 
 
 def linked_names(text: str) -> str:
-    """Returns Markdown in which public names in backquotes are cross-references.
+    """Replaces public names in backquotes by links to the reference.
 
-    One that the reference does not have becomes a warning of MkDocs.
+    MkDocs warns about a name that the reference does not have.
     """
     return _NAME.sub(
         lambda found: f"[{found[0]}][{found[1]}]" if found[1] else found[0],

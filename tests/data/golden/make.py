@@ -1,18 +1,18 @@
-"""Writes the golden files: one of each saved format, and what is in them.
+"""Writes one golden file of each saved format, and its expected contents.
 
     PYTHONPATH=python .venv/bin/python tests/data/golden/make.py FOLDER
 
-The files in this folder are those of a released layout: a later release must
-load them, so they are never written again. A new layout gets a folder of its
-own beside them, made by this script, and tests that load both.
+Every later release must load the files in this folder, so they are never
+rewritten. When a format changes, write its files to a new folder with this
+script, and let the tests load both.
 
     checkpoint/      tf.train.Checkpoint(objects=objects(), model=model())
     model.keras      model.save of model()
-    model.weights.h5 model.save_weights of the same
+    model.weights.h5 model.save_weights of the same model
     saved_model/     tf.saved_model.save of Module
-    expected.npz     what each of them holds, by name
+    expected.npz     the contents of each file, by name
     tfra/            files of TensorFlow Recommenders Addons 0.8.1, written by
-                     its save_to_file_system, and user.npz, what is in them
+                     its save_to_file_system, and their contents in user.npz
 """
 
 import pathlib
@@ -29,7 +29,7 @@ NAMES = np.array([["ada", "bob", "eve"]] * 3)
 
 
 def tables():
-    """Two tables that differ in all that a table can hold."""
+    """Returns two tables that differ in every option."""
     return {
         "counted": lodestar.EmbeddingVariable(
             2,
@@ -51,7 +51,7 @@ def tables():
 
 
 def objects():
-    """Both kinds of id table."""
+    """Returns an id table of each kind."""
     return {
         "strings": lodestar.lookup.IdTable(["ada", "bob", ""], mutable=True),
         "integers": lodestar.lookup.IdTable([7, -7], [70, -70]),
@@ -59,7 +59,7 @@ def objects():
 
 
 def model():
-    """A compiled model; its dense kernel starts with ones."""
+    """Returns a compiled model whose dense kernel starts with ones."""
     ids = keras.Input((3,), dtype="int64", name="ids")
     names = keras.Input((3,), dtype="string", name="names")
     made = tables()
@@ -82,13 +82,13 @@ def model():
 
 
 def batch():
-    """Features and labels of one step."""
+    """Returns the features and labels of one step."""
     features = {"ids": tf.constant(IDS), "names": tf.constant(NAMES)}
     return features, np.array([[1.0], [-1.0], [0.5]], np.float32)
 
 
 class Module(tf.Module):
-    """Look-ups, of the two kinds of table, as a SavedModel."""
+    """Lookups in both kinds of table, exported as a SavedModel."""
 
     def __init__(self, tables, objects):
         super().__init__()
@@ -97,17 +97,17 @@ class Module(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
     def rows(self, ids):
-        """Rows of both embedding tables, by the table's name."""
+        """Returns rows of both embedding tables, by table name."""
         return {name: t.lookup(ids) for name, t in self.tables.items()}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def ids(self, keys):
-        """The ids of keys."""
+        """Returns the ids of keys."""
         return self.objects["strings"].lookup(keys)
 
 
 def tables_of(trained):
-    """The model's tables by name, those of the optimizer too."""
+    """Returns the model's tables by name, including the optimizer's."""
     return {
         child.name: child
         for child in tf.train.TrackableView(trained).descendants()
@@ -116,7 +116,7 @@ def tables_of(trained):
 
 
 def table_state(table):
-    """All that a table holds, as arrays that every file takes."""
+    """Returns a table's state as arrays that every format stores."""
     found = {}
     for name, value in table.export_all().items():
         value = np.asarray(value)
@@ -129,7 +129,7 @@ def table_state(table):
 
 
 def state(trained):
-    """All that the model's tables, dense weights and optimizer hold."""
+    """Returns the state of the model's tables, dense weights and optimizer."""
     found = {}
     for table in tables_of(trained).values():
         for name, value in table_state(table).items():
@@ -142,12 +142,12 @@ def state(trained):
 
 
 def make(folder):
-    """Writes all but tfra/ below `folder`."""
+    """Writes everything except tfra/ to `folder`."""
     trained, held = model(), objects()
     held["strings"].insert(["cy"], [9])
-    for _ in range(5):  # two updates, and a gradient that waits
+    for _ in range(5):  # two updates, and a gradient not applied yet
         trained.train_on_batch(*batch())
-    for name in tables():  # ids that wait for a row
+    for name in tables():  # ids not admitted yet
         tables_of(trained)[name].lookup([100, 101], training=True)
     path = pathlib.Path(folder)
     path.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The report: running programs, their files, and what is drawn from them."""
+"""Tests of the report: it runs programs, writes their files and draws plots."""
 
 import json
 import re
@@ -18,7 +18,7 @@ NATIVE = report.Program(1, native=True)
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """An empty checkout; returns what adds a built program to it."""
+    """Yields a function that adds a built program to an empty checkout."""
     monkeypatch.setattr(report, "ROOT", tmp_path)
     programs = tmp_path / "bazel-bin/benchmarks"
     programs.mkdir(parents=True)
@@ -92,7 +92,7 @@ def test_what_a_program_prints_is_kept(checkout, tmp_path):
     assert record["commit"] == "unknown" and not record["small"]
     assert record["arguments"] == ["{folder}"]
     assert report.load(folder) == {"tiny": record}
-    # The old file stays where the program fails.
+    # The old file is kept if the program fails.
     checkout("tiny", "sys.exit(1)")
     with pytest.raises(report.ReportError):
         report.run("tiny", program, folder)
@@ -104,13 +104,13 @@ def test_what_a_program_prints_is_kept(checkout, tmp_path):
     [
         (
             "print('{}')\nsys.exit('no such disk')",
-            "tiny ended with status 1: no such disk",
+            "tiny failed with status 1: no such disk",
         ),
-        ("sys.exit(7)", "tiny ended with status 7: it said nothing"),
-        ("print('done')", "tiny printed no line of JSON."),
+        ("sys.exit(7)", "tiny failed with status 7: no output"),
+        ("print('done')", "tiny printed no JSON line."),
         (
             "print('a\\n{\"work\": 1')",
-            "tiny: line 2 of what it printed is no JSON: '{\"work\": 1'",
+            "tiny: line 2 of the output is not JSON: '{\"work\": 1'",
         ),
     ],
 )
@@ -123,14 +123,14 @@ def test_errors_of_programs(checkout, tmp_path, text, message):
 
 
 def test_a_program_that_is_not_built(checkout, tmp_path):
-    message = r"tiny: there is no .*bazel-bin/benchmarks/tiny; build it: "
+    message = r"tiny: .*bazel-bin/benchmarks/tiny does not exist. Build it: "
     with pytest.raises(report.ReportError, match=message):
         report.run("tiny", NATIVE, tmp_path)
 
 
 def test_a_program_that_does_not_end(checkout, tmp_path):
     checkout("tiny", "import time\ntime.sleep(3600)")
-    with pytest.raises(report.ReportError, match="did not end within 1 sec"):
+    with pytest.raises(report.ReportError, match="took longer than 1 sec"):
         report.run("tiny", NATIVE, tmp_path, limit=1)
 
 
@@ -143,22 +143,22 @@ def test_what_a_program_started_ends_with_it(checkout, tmp_path, end):
         "child = subprocess.Popen(['sleep', '3600'])\n"
         f"pathlib.Path({str(pid)!r}).write_text(str(child.pid))\n{end}",
     )
-    if "print" in end:  # and nobody waits for the other end of its stdout
+    if "print" in end:  # and nobody reads the other end of its stdout
         assert report.run("tiny", NATIVE, tmp_path)["lines"] == [{}]
     else:
-        with pytest.raises(report.ReportError, match="did not end within 5 s"):
+        with pytest.raises(report.ReportError, match="took longer than 5 s"):
             report.run("tiny", NATIVE, tmp_path, limit=5)
     assert not is_running(int(pid.read_text()))
 
 
 def is_running(pid):
-    """Whether a process, that was sent a signal, is none that has ended."""
+    """Returns whether a process is running, after it was sent a signal."""
     for _ in range(600):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()
         except FileNotFoundError:
             return False
-        if state[0] == "Z":  # nobody has asked what became of it
+        if state[0] == "Z":  # a zombie: nobody has waited for it
             return False
         time.sleep(0.05)
     return True
@@ -170,14 +170,16 @@ def test_a_busy_machine_is_told(checkout, tmp_path, monkeypatch, capsys, load):
     monkeypatch.setattr(report, "PROGRAMS", {"tiny": NATIVE})
     monkeypatch.setattr(report.os, "getloadavg", lambda: (load, 0.0, 0.0))
     assert not report.main(["--folder", str(tmp_path / "x"), "run", "--all"])
-    warning = "The load is 3.0: figures of a busy machine are no judgement.\n"
+    warning = "The load is 3.0; figures of a busy machine are not reliable.\n"
     assert capsys.readouterr().err == (warning if load > 1 else "")
 
 
 def test_programs_of_python_run_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # A module that is no program: it is found, and prints nothing.
-    with pytest.raises(report.ReportError, match="^measure printed no line"):
+    # A module that is no program is found, but prints nothing.
+    with pytest.raises(
+        report.ReportError, match="^measure printed no JSON line"
+    ):
         report.run("measure", report.Program(1), tmp_path)
 
 
@@ -220,13 +222,13 @@ def test_tables():
         {"work": "d", "ms": 3, "points": [1, 2]},
     ]
     found = report_tables.text({"x_benchmark": record_of(lines)})
-    assert "2 lines want something; 1 of them do not reach it:" in found
+    assert "2 lines have a target; 1 of them miss it:" in found
     assert "- [x_benchmark](#x_benchmark): c\n" in found
     assert "Some CPU, 2 cores, 8 GB; TensorFlow 2.0; commit abc" in found
     assert "load before 0.5.\n" in found
     small = report_tables.text({"x_benchmark": record_of(lines, small=True)})
     assert "load before 0.5; small sizes.\n" in small
-    assert "0 lines want something" in small and "reached" not in small
+    assert "0 lines have a target" in small and "reached" not in small
     assert found.endswith(
         "| work | ratio | wanted | reached |\n"
         "| --- | --- | --- | --- |\n"
@@ -256,7 +258,7 @@ def test_files_that_are_none(tmp_path):
     path.parent.mkdir()
     path.write_text("{")
     with pytest.raises(
-        report.ReportError, match=r"x_benchmark.json is no JSON"
+        report.ReportError, match=r"x_benchmark.json is not JSON"
     ):
         report.load(tmp_path)
     whole = record_of([{"work": "a"}])
@@ -278,18 +280,18 @@ def test_the_command_line(checkout, tmp_path, monkeypatch, capsys):
     at = ["--folder", str(tmp_path / "figures")]
     assert report.main([*at, "run", "--all"]) == 1
     printed = capsys.readouterr().out
-    assert "bad ... failed: bad ended with status 1: broken" in printed
+    assert "bad ... failed: bad failed with status 1: broken" in printed
     assert "tiny ... 1 lines" in printed
     assert report.main([*at, "run", "tiny", "tiny", "--budget", "-1"]) == 0
-    assert "left out, for the budget: tiny" in capsys.readouterr().out
+    assert "skipped, over budget: tiny" in capsys.readouterr().out
     assert report.main([*at, "list"]) == 0
     assert "no figures" in capsys.readouterr().out
     assert report.main([*at, "draw"]) == 0
     assert "| w |" in (tmp_path / "figures/figures.md").read_text()
     for wrong, message in (
-        (["run", "tinny"], "there is no program 'tinny'"),
-        (["run"], "name programs, or --all"),
-        (["run", "--all", "tiny"], "name programs, or --all"),
+        (["run", "tinny"], "unknown program 'tinny'"),
+        (["run"], "name programs, or use --all"),
+        (["run", "--all", "tiny"], "name programs, or use --all"),
     ):
         with pytest.raises(SystemExit):
             report.main([*at, *wrong])
@@ -297,9 +299,9 @@ def test_the_command_line(checkout, tmp_path, monkeypatch, capsys):
     file = str(tmp_path / "figures/lines/tiny.json")
     for command in (["draw"], ["list"], ["run", "tiny"]):
         assert report.main(["--folder", file, *command]) == 1
-        assert capsys.readouterr().err == f"{file} is no folder.\n"
+        assert capsys.readouterr().err == f"{file} is not a folder.\n"
     assert report.main(["--folder", f"{file}/x", "run", "tiny"]) == 1
-    assert "There is no folder" in capsys.readouterr().out
+    assert "Cannot create the folder" in capsys.readouterr().out
     (tmp_path / "figures/lines/tiny.json").write_text("")
     assert report.main([*at, "draw"]) == 1
-    assert "tiny.json is no JSON" in capsys.readouterr().err
+    assert "tiny.json is not JSON" in capsys.readouterr().err

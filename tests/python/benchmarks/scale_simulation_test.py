@@ -1,4 +1,4 @@
-"""The simulation of many servers against what is known of it by other means."""
+"""Compares the simulation of many servers with independent calculations."""
 
 import dataclasses
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_one_server():
     assert found.bytes == pytest.approx(found.distinct * 2 * 136 + 52_000)
     assert found.worker_cpu_ms == pytest.approx(2.5 + 4096 * 80e-6)
     assert found.servers_cpu_ms == pytest.approx(1 + found.distinct * 300e-6)
-    # One after the other, and three round trips; the network takes the rest.
+    # CPU times add up, with three round trips; the network takes the rest.
     both = found.worker_cpu_ms + found.servers_cpu_ms + 0.3
     wire = found.bytes / 2 / 1.25e9 * 1e3
     assert found.step_ms == pytest.approx(both + wire)
@@ -83,17 +83,17 @@ def test_servers_that_share_cores():
         scale.predict(8, figures, load, steps=5) for load in (LOAD, shared)
     )
     waits = together.step_ms - apart.step_ms
-    # Half of all servers' time in place of the longest one's.
+    # Half of the total server time instead of the longest server's time.
     assert waits == pytest.approx(together.servers_cpu_ms / 2 * 3 / 4, rel=0.1)
 
 
 def test_more_servers():
     few, many = (scale.predict(n, FIGURES, LOAD, steps=20) for n in (8, 512))
-    # Ids that cross the wire do not depend on them.
+    # The number of ids sent does not depend on the number of servers.
     assert few.distinct == many.distinct
     assert many.bytes - few.bytes == pytest.approx(504 * 12_000)
     assert few.fan_out == 8 and 400 < many.fan_out <= 512
-    # Distinct ids spread as balls over bins; equal ones would not.
+    # Unique ids are balls in bins; without deduplication the skew is larger.
     assert 1 < few.skew < many.skew < many.skew_of_all
     assert few.late_ms < many.late_ms
     assert few.busy["memory"] == 64 * many.busy["memory"]
@@ -102,7 +102,7 @@ def test_more_servers():
 
 
 def test_slow_calls_of_many_servers():
-    """A round is late where one of n calls is: 1 - (1 - p) ** n of them."""
+    """A step is late if any of its n calls is: 1 - (1 - p) ** n of all steps."""
     for servers, wanted in ((16, 0.15), (128, 0.72)):
         late = scale._latest(np.random.default_rng(0), FIGURES, (2000, servers))
         assert (late > 0).mean() == pytest.approx(wanted, abs=0.03)
@@ -110,14 +110,14 @@ def test_slow_calls_of_many_servers():
 
 @pytest.mark.parametrize("servers, steps", [(0, 1), (1, 0)])
 def test_bad_arguments(servers, steps):
-    with pytest.raises(ValueError, match="wanted 1 or more"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         scale.predict(servers, FIGURES, steps=steps)
-    with pytest.raises(ValueError, match="wanted both above 0"):
+    with pytest.raises(ValueError, match="must be above 0"):
         scale.Zipf(0, 1.0)
 
 
 def step_line(servers, ids, distinct):
-    """A measured step as FIGURES say, exactly."""
+    """A measured step with exactly the numbers of FIGURES."""
     return {
         "kind": "step",
         "servers": servers,

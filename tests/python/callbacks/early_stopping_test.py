@@ -1,4 +1,4 @@
-"""Tests of early stopping with tables, against Keras's on dense weights."""
+"""Compares early stopping with tables to Keras's early stopping."""
 
 import os
 
@@ -24,7 +24,7 @@ VALUES = [0.9, 0.6, 0.7, 0.5, 0.8, 0.95, 0.3, 0.4]
 
 
 class Scripted(keras.callbacks.Callback):
-    """Gives the monitored number; sees what each epoch ends with."""
+    """Reports scripted values of the monitor, and records each epoch's end."""
 
     def __init__(self, look):
         super().__init__()
@@ -37,7 +37,7 @@ class Scripted(keras.callbacks.Callback):
 
 
 class New(keras.callbacks.Callback):
-    """Ids that each epoch adds, and one that it removes."""
+    """Adds ids in each epoch, and removes one."""
 
     def on_epoch_begin(self, epoch, logs=None):
         table = self.model.get_layer("rows").table
@@ -155,10 +155,10 @@ def test_directory_is_used_and_left_empty(tmp_path):
         restore_best_weights=True,
         directory=str(tmp_path),
     )
-    for _ in range(2):  # a callback may serve again
+    for _ in range(2):  # a callback can be used again
         train(model, stop, look)
         assert folders() == []
-    # One epoch at a time: index, data, and which is the latest.
+    # For each epoch: its index, its data, and whether it is the latest.
     assert held[1:6] == [[3]] * 5
 
 
@@ -221,7 +221,7 @@ def test_what_an_optimizer_waits_with_is_its_own():
     )
     states, _ = train(model, stop, table_state)
     assert_equal(table_state(model), states[3])
-    # Of 12 batches none waits; after those of the best epoch, 8, two did.
+    # None of 12 batches waits; two did after the best epoch, number 8.
     assert int(model.optimizer.iterations) == 4
     sums = tf.train.TrackableView(model.optimizer).descendants()
     sums = [t for t in sums if isinstance(t, lodestar.EmbeddingVariable)]
@@ -255,7 +255,7 @@ def test_training_that_fails_leaves_nothing(tmp_path):
 
 
 def test_checkpoint_of_the_model_is_not_disturbed(tmp_path):
-    """What the callback tracks is not part of what the user saves."""
+    """The callback's checkpoint is not part of the user's checkpoint."""
     model = embedding_model()
     saved = tf.train.Checkpoint(model=model)
     before = len(tf.train.list_variables(saved.save(str(tmp_path / "a"))))
@@ -264,7 +264,7 @@ def test_checkpoint_of_the_model_is_not_disturbed(tmp_path):
     )
     train(model, stop, lambda m: None)
     after = len(tf.train.list_variables(saved.save(str(tmp_path / "b"))))
-    # The optimizer has its variables since.
+    # The optimizer has created its variables since.
     assert after - before == len(model.optimizer.variables) - 2
 
 
@@ -328,7 +328,7 @@ REFUSED = {
         "SwapEMAWeights copies .*no moving average",
     ),
     "OrbaxCheckpoint": (
-        # Its constructor needs the package.
+        # The constructor needs the package.
         lambda folder: keras.callbacks.OrbaxCheckpoint.__new__(
             keras.callbacks.OrbaxCheckpoint
         ),
@@ -355,8 +355,8 @@ def test_callbacks_that_lose_rows_are_refused_at_once(
     assert begun.batches == 0
 
 
-# Keras asks a variable nothing when `fit` begins, so its first step refuses the
-# callback, or the callback itself when it asks for weights.
+# Keras does not read a variable when `fit` begins, so the first step refuses
+# the callback. A callback that reads weights is refused when it does.
 @pytest.mark.parametrize("second", [False, True])
 @pytest.mark.parametrize("name", ["EarlyStopping", "ModelCheckpoint"])
 def test_callbacks_that_lose_rows_of_a_variable_are_refused(
@@ -389,5 +389,5 @@ def test_callbacks_that_save_tables_are_not_refused(tmp_path):
             lodestar.callbacks.EarlyStopping("loss", restore_best_weights=True),
         ],
     )
-    # Outside of `fit` nothing is checked.
+    # Outside `fit` nothing is checked.
     assert [m.name for m in model.metrics] == ["loss"]

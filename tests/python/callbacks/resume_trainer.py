@@ -1,4 +1,4 @@
-"""A training with snapshots, which kills its process in an epoch."""
+"""Trains with snapshots and kills its own process during an epoch."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 
 def model():
-    """With rows, dense weights, and a random seed."""
+    """Returns a model with a table, dense weights and a random seed."""
     keras.utils.set_random_seed(3)
     ids = keras.Input((2,), dtype="int64", name="ids")
     rows = lodestar.layers.DynamicEmbedding(4, combiner="sum", name="user")(ids)
@@ -26,7 +26,7 @@ def model():
 
 
 def once():
-    """Five batches, in another order each time."""
+    """Returns a dataset of five batches, in a different order each epoch."""
     rng = np.random.default_rng(5)
     ids = rng.integers(0, 200, (40, 2))
     y = rng.normal(size=(40, 1)).astype(np.float32)
@@ -35,17 +35,17 @@ def once():
 
 
 def repeated():
-    """The same without end, batches across the ends."""
+    """Returns `once` repeated without end; batches cross the epochs."""
     return once().unbatch().repeat().batch(8)
 
 
 def of_unknown_length():
-    """The same, but tf.data does not know how many."""
+    """Returns `once` as a dataset whose cardinality is unknown."""
     return once().filter(lambda ids, y: tf.size(ids) > 0)
 
 
 class _Kill(keras.callbacks.Callback):
-    """Kills the process before a step, with every snapshot due written."""
+    """Kills the process before a step, after all due snapshots are written."""
 
     def __init__(self, snapshots, step):
         super().__init__()
@@ -60,8 +60,8 @@ class _Kill(keras.callbacks.Callback):
 
 
 def train(path, kind, kill_at=None):
-    """Trains four epochs of five steps, or goes on; returns the model."""
-    m = model()  # sets the seed that the data's depends on, too
+    """Trains or resumes four epochs of five steps; returns the model."""
+    m = model()  # sets the seed of the dataset as well
     data = repeated() if kind == "steps" else once()
     snapshots = lodestar.callbacks.Snapshot(path, 3)
     lodestar.train.fit(

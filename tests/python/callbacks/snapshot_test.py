@@ -23,7 +23,7 @@ model = resume_trainer.model
 
 @pytest.fixture
 def path(tmp_path):
-    """Where the snapshots are."""
+    """Returns the snapshot directory."""
     return str(tmp_path / "snapshots")
 
 
@@ -47,7 +47,7 @@ def fit(m, callback, steps=6, epochs=2, data=None, **options):
 
 
 def state(m):
-    """All that training goes on from, bit by bit."""
+    """Returns the complete state of training, for bitwise comparison."""
     variables = list(m.variables) + list(m.optimizer.variables)
     variables = [v for v in variables if as_table(v) is None]
     table = m.get_layer("user").table.export_all()
@@ -84,7 +84,7 @@ def test_every_n_steps_and_at_the_end(path, monkeypatch):
 
 
 def _write_at_once(monkeypatch):
-    """Every snapshot is written before the next batch ends."""
+    """Waits for every snapshot before the next batch ends."""
     save_now = module.save
 
     def save(*args, **options):
@@ -143,7 +143,7 @@ def test_resumed_training_is_bitwise_equal(path, version):
 
 
 class Seen(keras.callbacks.Callback):
-    """Notes what callbacks are called with."""
+    """Records the calls of callbacks."""
 
     def __init__(self, stop_at=None):
         super().__init__()
@@ -187,7 +187,7 @@ OVER = ["over, ['loss', 'val_loss']"]
 @pytest.mark.parametrize(
     "steps, data, at_once",
     [(5, resume_trainer.repeated, False), (None, resume_trainer.once, False)]
-    # The last batch has a snapshot, taken before it shows that it was the last.
+    # The snapshot of the last batch is taken before it is known to be the last.
     + [(None, resume_trainer.of_unknown_length, True)],
 )
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
@@ -230,7 +230,7 @@ def test_fit_goes_on_where_it_was_stopped(
         *OVER,
     ]
     assert history.epoch == [1, 2]
-    # In one process it restores nothing any more.
+    # In the same process it restores nothing.
     resumed.calls.clear()
     lodestar.train.fit(
         m,
@@ -245,14 +245,14 @@ def test_fit_goes_on_where_it_was_stopped(
     assert resumed.calls == ["begin", *whole_epochs(4, 3), *OVER]
     assert int(m.optimizer.iterations) == 20
     assert state(m) == state(trained)
-    # Nothing is left to do.
+    # All epochs are done.
     again = Seen()
     m, _, _ = fit_on(again, 4)
     assert again.calls[:1] == ["begin"] and state(m) == state(trained)
 
 
 def passes(path, epochs, every=2, **options):
-    """Trains `epochs` passes over the data, or goes on."""
+    """Trains or resumes `epochs` epochs."""
     m = model()
     lodestar.train.fit(
         m,
@@ -283,7 +283,7 @@ def test_a_fit_that_was_interrupted_is_called_again(path):
         def on_train_batch_end(self, batch, logs=None):
             self.calls += 1
             if self.calls == 8:
-                raise Interrupted  # before the snapshots see the batch
+                raise Interrupted  # before the Snapshot callback sees the batch
 
     m, data = model(), resume_trainer.once()
     interrupt = Interrupt()
@@ -337,7 +337,7 @@ def test_fit_refuses(path):
 def test_a_killed_training_goes_on_bit_by_bit(tmp_path, kind):
     whole = resume_trainer.train(str(tmp_path / "whole"), kind)
     path = str(tmp_path / "killed")
-    # In the second and the third epoch, some steps after a snapshot.
+    # In the second and the third epoch, a few steps after a snapshot.
     for step, saved in ((8, 6), (14, 12)):
         trainer = Fork(resume_trainer.train, path, kind, step)
         assert trainer.wait() == -signal.SIGKILL
@@ -380,7 +380,7 @@ def test_another_writer_that_stays_is_an_error(path, monkeypatch):
 @pytest.mark.parametrize("every", ["epoch", 2])
 def test_errors(path, every):
     with open(path, "w"):
-        pass  # no folder
+        pass  # creates no folder
     with pytest.raises(OSError, match="snapshots"):
         fit(model(), Snapshot(path, every))
     m = model()

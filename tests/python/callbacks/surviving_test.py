@@ -1,4 +1,4 @@
-"""A `fit` that is killed and begun again is the `fit` that never stopped."""
+"""A `fit` that is killed and resumed ends like one that is not interrupted."""
 
 import functools
 import os
@@ -26,7 +26,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(files, tmp_path_factory):
-    """The training of a kind that never stopped, and its folder."""
+    """Returns the result and folder of an uninterrupted training."""
 
     @functools.cache
     def train(kind):
@@ -36,8 +36,8 @@ def whole(files, tmp_path_factory):
     return train
 
 
-def assert_goes_on_as(found, whole):
-    """`found` is what `train` returns of the last part of a training."""
+def assert_resumed_as(found, whole):
+    """Compares `found`, returned by `train` after the last resume, with `whole`."""
     assert found["state"] == whole["state"]
     assert found["early"] == whole["early"]
     for name in ("logs", "scalars"):
@@ -50,8 +50,8 @@ def assert_goes_on_as(found, whole):
 @pytest.mark.parametrize(
     "kind, ends",
     [
-        # In the second epoch, some steps behind a snapshot, and the third;
-        # between the last step of an epoch and its end; at the very end.
+        # In the second and third epoch, a few steps after a snapshot; between
+        # the last step of an epoch and its end; at the very end.
         ("steps", [("step", 7), ("step", 14), ("test", 3), ("train", 3)]),
         ("passes", [("step", 9), ("epoch", 2)]),
     ],
@@ -64,11 +64,11 @@ def test_killed_with_all_callbacks(tmp_path, files, whole, kind, ends):
         trainer = Fork(surviving_trainer.train, killed, files, kind, order, at)
         assert trainer.wait() == -signal.SIGKILL
     found = surviving_trainer.train(killed, files, kind)
-    assert_goes_on_as(found, wanted)
+    assert_resumed_as(found, wanted)
 
 
 class Died(Exception):
-    """What ends a process here, where it need not be killed."""
+    """Ends a training without killing the process."""
 
 
 def die(model):
@@ -106,10 +106,10 @@ def test_the_best_epoch_stays_until_it_is_restored(tmp_path, files, whole):
     options = {"keep": 1, "deltas_per_full": 0, "every": "epoch"}
     killed = str(tmp_path)
     die_at(killed, files, "steps", ("train", 3), **options)
-    # That of epoch 1, the best, beside those of epoch 2, which went next, and 3.
+    # The best epoch's snapshot, 1, and the snapshots of epochs 2 and 3.
     assert versions(killed) == [2, 3, 4]
     found = surviving_trainer.train(killed, files, "steps", **options)
-    assert_goes_on_as(found, whole("steps")[0])
+    assert_resumed_as(found, whole("steps")[0])
     assert versions(killed) == [5]
 
 
@@ -140,17 +140,17 @@ def test_stopped_in_an_epoch_and_gone_on_with(tmp_path, files, whole):
         model.stop_training = True
 
     stopped = str(tmp_path)
-    # The part of epoch 1 is the best so far, and restored in the end: neither
-    # is what training goes on from.
+    # Epoch 1 is the best so far, and is restored at the end. Training resumes
+    # from neither.
     surviving_trainer.train(stopped, files, "steps", at=("step", 7), end=stop)
     newest = snapshot.versions(f"{stopped}/snapshots")[-1]
     assert newest.metadata == {"epoch": 1, "batch": 2, "epoch_ended": False}
     found = surviving_trainer.train(stopped, files, "steps")
-    assert_goes_on_as(found, whole("steps")[0])
+    assert_resumed_as(found, whole("steps")[0])
 
 
 def test_stopped_between_two_batches(tmp_path):
-    """As by a signal while the last callback of a batch runs."""
+    """A signal arrives while the last callback of a batch runs."""
     m, callback = model(), Snapshot(str(tmp_path))
     m.optimizer.build(m.trainable_variables)
     callback.set_model(m)
@@ -167,7 +167,7 @@ def test_stopped_between_two_batches(tmp_path):
 
 def test_logs_of_an_epoch_of_which_no_batch_is_left(tmp_path, files, whole):
     killed = str(tmp_path)
-    # A snapshot of the last batch, before it shows that it was the last.
+    # The snapshot of the last batch is taken before it is known to be the last.
     die_at(killed, files, "passes", ("test", 0), every=6)
     assert snapshot.versions(f"{killed}/snapshots")[-1].step == 6
     found = surviving_trainer.train(killed, files, "passes")
@@ -175,7 +175,7 @@ def test_logs_of_an_epoch_of_which_no_batch_is_left(tmp_path, files, whole):
 
 
 def fit(path, callbacks, epochs=2, steps=3, m=None):
-    """A few epochs; `callbacks` may be begun again with another list."""
+    """Trains a few epochs; pass other `callbacks` to resume with them."""
     m = m or model()
     ids = np.arange(24).reshape(12, 2)
     data = tf.data.Dataset.from_tensor_slices((ids, ids[:, :1] % 3)).repeat()
@@ -205,7 +205,7 @@ def model(metrics=()):
 
 
 class Counter(keras.callbacks.Callback):
-    """Counts, and says so."""
+    """Counts epochs and prints the count."""
 
     def on_train_begin(self, logs=None):
         self.epochs = 0
@@ -246,7 +246,7 @@ def test_what_other_callbacks_know(tmp_path):
 
     whole, parts = callbacks(), []
     rate = fit(str(tmp_path / "whole"), whole, 5).optimizer.learning_rate
-    for epochs in (2, 2, 5):  # the second has nothing to do
+    for epochs in (2, 2, 5):  # the second call has nothing to do
         parts = callbacks()
         m = fit(str(tmp_path / "parts"), parts[::-1], epochs)
         assert parts[-1].epochs == epochs
@@ -355,8 +355,8 @@ def test_under_a_strategy(tmp_path, files, devices, kind, at):
     die_at(killed, files, kind, at, **options)
     found = surviving_trainer.train(killed, files, kind, **options)
     if devices > 1:
-        # Keras's loss of a validation is not the same in two runs.
+        # Keras's validation loss differs between two runs.
         for each in (found, wanted):
             for name in ("logs", "scalars"):
                 each[name] = dict.fromkeys(each[name])
-    assert_goes_on_as(found, wanted)
+    assert_resumed_as(found, wanted)

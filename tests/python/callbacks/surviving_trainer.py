@@ -1,4 +1,4 @@
-"""A training with all callbacks that know something, killed and begun again."""
+"""Trains with every callback that has state, and can kill itself at any point."""
 
 import contextlib
 import os
@@ -19,12 +19,12 @@ SLOTS = Schema(
     [Column.label("click"), Column.dense("x", [1]), Column.sparse("ids")]
 )
 EPOCHS = 5
-# By epoch: the best is that of epoch 1, and epoch 3 is the last.
+# By epoch. Epoch 1 is the best, and training stops after epoch 3.
 SCORES = [0.5, 0.8, 0.7, 0.6, 0.9]
 
 
 def write_files(folder):
-    """Two files, 41 samples in all: passes of six batches."""
+    """Writes two files with 41 samples in all: six batches per epoch."""
     rng = np.random.default_rng(0)
     paths = []
     for name, samples in (("a", 20), ("b", 21)):
@@ -38,7 +38,7 @@ def write_files(folder):
 
 
 def batches(files, padded, **options):
-    """Of eight samples, ragged, or padded for replicas, which get even parts."""
+    """Reads batches of eight: ragged, or padded so that replicas get equal parts."""
     data = MultiSlotDataset(
         files, SLOTS, batch_size=8, drop_remainder=padded, **options
     )
@@ -51,7 +51,7 @@ def batches(files, padded, **options):
 
 
 def reader(files, kind, padded=False):
-    """Files and samples in another order each time; the size is not known."""
+    """Reads files and samples in a new order each epoch; the size is unknown."""
     return lodestar.snapshot.ResumableDataset(
         batches(
             files,
@@ -65,7 +65,7 @@ def reader(files, kind, padded=False):
 
 
 def model(padded=False):
-    """With rows, dense weights, a random seed and metrics."""
+    """Returns a model with a table, dense weights, a random seed and metrics."""
     keras.utils.set_random_seed(3)
     ids = keras.Input((None,), dtype="int64", ragged=not padded, name="ids")
     x = keras.Input((1,), name="x")
@@ -86,14 +86,14 @@ def model(padded=False):
 
 
 def dense_model():
-    """Without a table."""
+    """Returns a model without tables."""
     m = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     m.compile("sgd", "mse")
     return m
 
 
 def state(m):
-    """All that training goes on from, as what JSON and `==` can hold."""
+    """Returns the state of training as values that JSON and `==` support."""
     metrics = {id(v) for v in m.metrics_variables}
     variables = [
         v.numpy().tobytes().hex()
@@ -101,7 +101,7 @@ def state(m):
         if as_table(v) is None and id(v) not in metrics
     ]
     table = m.get_layer("user").table.export_all()
-    del table["counters"]  # of lookups; those that were lost count, too
+    del table["counters"]  # of lookups, lost steps included
     return variables + [
         repr(np.array(t.numpy()).tolist())
         if t.dtype == tf.string
@@ -111,7 +111,7 @@ def state(m):
 
 
 class Board(keras.callbacks.TensorBoard):
-    """Notes scalars; TensorFlow writes none without TensorBoard's package."""
+    """Records scalars; without its package TensorBoard writes none."""
 
     def __init__(self, folder):
         super().__init__(folder, update_freq=1, write_graph=False)
@@ -130,17 +130,17 @@ class Board(keras.callbacks.TensorBoard):
 
 
 class Script(keras.callbacks.Callback):
-    """Gives the score, notes logs, and ends the process where it is to.
+    """Sets the score, records logs, and ends the process at a given point.
 
     Args:
         snapshots: The Snapshot callback.
-        at: `(what, number)`: "step", before the one of this number; "test",
-            "epoch" or "train": before the validation, the end of the epoch or
-            that of the training after epoch `number`.
-        end: Called with the model, to end the process.
-        punctual: Whether each step waits for the snapshot before it. One that
-            slips behind the last batch of a pass would bring the next pass in
-            another order, as saving.md says.
+        at: `(event, number)`. The event is "step" for the start of that step, or
+            "test", "epoch" or "train" for the start of validation, the end of
+            the epoch or the end of training, after that epoch.
+        end: Called with the model to end the process.
+        punctual: Whether each step waits for the previous snapshot. A snapshot
+            that is written after the last batch of an epoch would change the
+            order of the next epoch.
     """
 
     def __init__(self, snapshots, at=None, end=None, punctual=False):
@@ -180,7 +180,7 @@ class Script(keras.callbacks.Callback):
 
 
 def kill(model):
-    """As the kernel does it, who gives no time to tidy up."""
+    """Kills the process like the kernel does, without cleanup."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -195,7 +195,7 @@ def train(
     strategy=None,
     **options,
 ):
-    """Trains, or goes on; returns what is known in the end."""
+    """Trains or resumes; returns the final state."""
     padded = strategy is not None
     with strategy.scope() if strategy else contextlib.nullcontext():
         m = model(padded)

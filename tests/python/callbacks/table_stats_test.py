@@ -1,4 +1,4 @@
-"""Tests of the TableStats callback: what lies in the event files."""
+"""Tests of the TableStats callback and its event files."""
 
 import csv as csv_lib
 
@@ -12,7 +12,7 @@ from lodestar.callbacks import TableStats
 
 
 def scalars(log_dir):
-    """Step -> {name: value} of the event files in a directory."""
+    """Returns {step: {name: value}} of the event files in a directory."""
     found = {}
     for path in sorted(tf.io.gfile.glob(f"{log_dir}/events*")):
         for record in tf.data.TFRecordDataset(path):
@@ -67,7 +67,7 @@ def test_scalars_of_each_epoch(tmp_path, eager):
     assert sorted(found) == [2, 4]
     first, second = found[2], found[4]
     assert first["table/user/rows"] == 4 and first["table/item/rows"] == 5
-    # Another table of this name comes second.
+    # The second table with the same name.
     assert first["table/user_1/rows"] == 5
     for name, value in m.get_layer("embed").tables[0].stats().items():
         if isinstance(value, int):
@@ -92,7 +92,7 @@ def test_scalars_of_each_epoch(tmp_path, eager):
 def test_scalars_of_every_third_batch(tmp_path):
     callback = TableStats(tmp_path, update_freq=3)
     m = model()
-    for _ in range(2):  # a second fit goes on counting
+    for _ in range(2):  # a second fit continues the count
         m.fit(X, Y, batch_size=1, verbose=0, callbacks=[callback])
     assert sorted(scalars(tmp_path)) == [3, 6]
 

@@ -31,7 +31,7 @@ def fitted(board, name="user", epochs=1):
 
 
 def shown(folder):
-    """Name -> (rows, metadata), as the projector finds them."""
+    """Returns {name: (rows, metadata)} as the projector reads them."""
     config = (folder / "projector_config.pbtxt").read_text()
     found = {}
     for name, rows, metadata in re.findall(
@@ -52,7 +52,7 @@ def board(folder, **options):
 
 @pytest.fixture(autouse=True)
 def histograms(monkeypatch):
-    """Stands for the package tensorboard; name -> what a histogram is of."""
+    """Replaces the tensorboard package; returns histogram arguments by name."""
     written = {}
     writer = types.SimpleNamespace(
         as_default=lambda *_: contextlib.nullcontext(),

@@ -1,4 +1,4 @@
-"""The ops that make a batch's elements, called as no dataset calls them."""
+"""The ops that build batch elements, called with arguments no dataset uses."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from lodestar._library import gen_ops
 
 
 def cut(places, dtype=tf.float32, shape=(None,), size=128):
-    """One tensor of a buffer of `size` bytes: 0, 1, 2, ... as float32."""
+    """Cuts one tensor from a buffer of `size` bytes: 0, 1, 2, ... as float32."""
     numbers = np.arange(size // 4, dtype=np.float32)
     (piece,) = gen_ops.lodestar_cut_buffer(
         buffer=numbers.view(np.uint8),

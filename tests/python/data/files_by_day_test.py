@@ -1,4 +1,4 @@
-"""Tests of the files of each day."""
+"""Tests of files_by_day."""
 
 import datetime
 

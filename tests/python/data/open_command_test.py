@@ -1,4 +1,4 @@
-"""Readers whose files are what a command writes."""
+"""Readers whose files are the output of a command."""
 
 import gzip
 import pathlib
@@ -36,7 +36,7 @@ def lines(begin, end):
 
 @pytest.fixture
 def store(tmp_path):
-    """A folder of files that no path of a test leads to."""
+    """A folder whose files no path in a test names."""
     folder = tmp_path / "store"
     folder.mkdir()
     for i in range(5):
@@ -60,7 +60,7 @@ def clicks(files, command, batch_size=7, **options):
 
 
 def failure(files, command, kind=tf.errors.FailedPreconditionError, **options):
-    """The text of the error that reading ends with."""
+    """Returns the error message that ends reading."""
     with nothing_left():
         with pytest.raises(kind) as error:
             clicks(files, command, **options)
@@ -92,7 +92,7 @@ def test_norm_and_raw_files_come_of_a_command(store):
         iter(NormDataset("norm.txt", KEYS, 2, open_command=cat(store)))
     )
     assert batch[0]["D"].to_list() == [[300, 301], []]
-    # click, two dense values, a key in each of two slots
+    # click, two dense values, one key in each of two slots
     (store / "raw").write_bytes(2 * (bytes(12) + b"\7\0\0\0\1\0\0\0"))
     ((features, _),) = RawDataset("raw", KEYS, 2, open_command=cat(store))
     assert features["C"].to_list() == [[7], [7]]
@@ -121,7 +121,7 @@ def test_open_dataset_takes_paths_as_they_are(store):
 def test_the_path_takes_every_place_and_no_other_word_is_touched():
     command = [*python("import sys; print(*sys.argv[1:])"), "1"]
     assert clicks("7", [*command, "{path}", "0"]) == [7]
-    # A word is not taken apart, and what came of a path not looked at again.
+    # A word is not split again, and a substituted path is not expanded again.
     code = "import sys; print(1, sum(map(len, sys.argv[1:])), 0)"
     words = ["{path}{path}", "a {path}", "$HOME", "{pat}", "{{path}}"]
     assert clicks("{path} *", [*python(code), *words]) == [16 + 10 + 5 + 5 + 10]
@@ -161,7 +161,7 @@ def test_a_pipe_command_reads_what_the_other_writes(store):
     ]
     (store / "a.gz").write_bytes(gzip.compress(lines(0, 3).encode()))
     assert clicks("a.gz", cat(store), pipe_command=["tac"]) == [2, 1, 0]
-    # It need not read to the end, and then nobody waits for the other.
+    # The command need not read to the end, and nothing waits for it.
     with nothing_left():
         endless = shell("while echo 1 {path} 0; do :; done")
         assert clicks("7", endless, pipe_command=["head", "-n", "3"]) == [7] * 3
@@ -302,8 +302,8 @@ def test_a_command_that_does_nothing_can_be_left():
 
 
 def test_a_command_that_is_slow_to_end_does_not_make_the_other_look_stuck():
-    # What has closed its output has ten seconds to end, but not while it waits
-    # for its stdin.
+    # A command has ten seconds to end after it closes its output. It may wait
+    # for stdin longer.
     command = shell("head -c 262144 /dev/zero; sleep 11 # {path}")
     pipe = shell("echo 1 5 0; exec >&-; cat > /dev/null")
     assert clicks("1", command, pipe_command=pipe) == [5]

@@ -1,4 +1,4 @@
-"""open_dataset: data that contradict a schema, and options that are wrong."""
+"""open_dataset: data that contradict a schema, and invalid options."""
 
 import datetime
 
@@ -17,7 +17,7 @@ SOURCES = ["csv", "parquet", "arrow", "pandas", "polars", "pyarrow"]
 
 
 def stored(folder, source, columns):
-    """Returns columns as a source stores them, and its name in errors."""
+    """Stores columns in a source; returns it and its name in errors."""
     table = pa.table(columns)
     path = folder / f"new.{source}"
     if source == "csv":
@@ -38,7 +38,7 @@ def stored(folder, source, columns):
 
 @pytest.fixture
 def schema(tmp_path):
-    """The schema that is inferred from a CSV file."""
+    """Returns the schema inferred from a CSV file."""
     path = tmp_path / "train.csv"
     rows = [f"{i % 2},{i % 7},{i / 2},{'ab'[i % 2]}\n" for i in range(9)]
     path.write_text("label,user_id,price,city\n" + "".join(rows))
@@ -117,7 +117,7 @@ def test_values_that_contradict_an_inferred_schema(
             "declare the column in a schema, or use `on_error='skip'`"
         )
     )
-    # Declared, there is no inference to tell of.
+    # A declared schema has no inference to report.
     declared = Schema([Column.label("label"), Column.sparse("user_id"),
                        Column.dense("price")])  # fmt: skip
     with pytest.raises(tf.errors.InvalidArgumentError) as error:

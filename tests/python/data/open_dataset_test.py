@@ -1,4 +1,4 @@
-"""open_dataset: files of any format, recognized, by one schema."""
+"""open_dataset: detects the format of files and reads them by one schema."""
 
 import inspect
 
@@ -119,7 +119,7 @@ def test_a_pattern_stands_for_its_files(tmp_path):
         (tmp_path / f"day-{i}.csv").write_text(f"user_id\n{i}\n")
     dataset = open_dataset(tmp_path / "day-*.csv")
     assert values(((x, None) for x in dataset), "user_id") == [0, 1, 2]
-    (tmp_path / "a[1].csv").write_text("user_id\n7\n")  # a name like one
+    (tmp_path / "a[1].csv").write_text("user_id\n7\n")  # a name like a pattern
     dataset = open_dataset(tmp_path / "a[1].csv")
     assert values(((x, None) for x in dataset), "user_id") == [7]
     with pytest.raises(DataError, match=r"no-\*: no file matches"):

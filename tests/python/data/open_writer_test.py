@@ -1,4 +1,4 @@
-"""open_writer: the format by the name's end, or as it is given."""
+"""open_writer: the format of the suffix, or as given."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of the pieces of data that training threads share out."""
+"""Tests of the pieces into which data are divided for training threads."""
 
 import pathlib
 

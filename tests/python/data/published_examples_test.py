@@ -1,4 +1,4 @@
-"""The examples in HugeCTR's and Paddle's own pages, read and written here."""
+"""Reads and writes the examples in the documentation of HugeCTR and Paddle."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from lodestar.hugectr.raw_dataset import RawDataset
 from lodestar.paddle import MultiSlotGenerator
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
-# As Paddle's ctr example: 13 scaled numbers and 26 hashed ids of Criteo's text.
+# As in Paddle's ctr example: 13 scaled numbers and 26 hashed ids of Criteo.
 CTR_DENSE_READER = """
 from lodestar import hash_ids
 from lodestar.paddle import MultiSlotGenerator
@@ -117,7 +117,7 @@ def test_ctr_dense_reader_on_stdin(tmp_path):
 
 
 def test_the_bytes_of_ncf(tmp_path):
-    """HugeCTR's NCF sample: a dummy number, and a user and an item a record."""
+    """HugeCTR's NCF sample: a dummy number, a user and an item per record."""
     samples = [(1, 5, 138493 + 7), (0, 138492, 138493)]
     data = struct.pack("<8q", 0, len(samples), 1, 1, 2, 0, 0, 0)
     for label, user, item in samples:
@@ -140,7 +140,7 @@ def test_the_bytes_of_ncf(tmp_path):
 
 
 def test_ten_paths_and_three_reader_parameters(tmp_path, monkeypatch):
-    """Slots come in order over all sparse inputs, the first one's first."""
+    """Slots are numbered over all sparse inputs, in their order."""
     monkeypatch.chdir(tmp_path)
     parameters = {"data1": 2, "data2": 1, "data3": 3}  # name: slots
     names = [
@@ -200,7 +200,7 @@ def test_metadata_of_a_subset_of_criteo(tmp_path):
             assert column.to_list() == [[n], [100 + n]] * 2
 
 
-# Of HugeCTR's wide-and-deep sample: two wide slots, and Criteo's 26.
+# Sizes of HugeCTR's wide-and-deep sample: two wide slots, and Criteo's 26.
 SLOT_SIZES = [
     278899, 355877, 203750, 18573, 14082, 7020, 18966, 4, 6382, 1246, 49, 185920,
     71354, 67346, 11, 2166, 7340, 60, 4, 934, 15, 204208, 141572, 199066, 60940,
@@ -210,7 +210,7 @@ SLOT_SIZES = [
 
 @pytest.mark.parametrize("key", ["first", "last"])
 def test_28_slot_sizes(tmp_path, key):
-    """Each slot's keys lie behind those of the slots before."""
+    """Each slot's keys follow the keys of the previous slots."""
     assert len(SLOT_SIZES) == 28
     keys = [0 if key == "first" else size - 1 for size in SLOT_SIZES]
     names = [f"S{i}" for i in range(28)]

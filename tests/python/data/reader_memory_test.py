@@ -1,4 +1,4 @@
-"""What readers leave behind: nothing, so that a loop over days stays flat."""
+"""Readers free everything, so that a loop over days uses constant memory."""
 
 import gc
 import os
@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
 
 
 class Lines(MultiSlotGenerator):
-    """One sample a line."""
+    """One sample per line."""
 
     def generate_sample(self, line):
         yield [("y", [1]), ("I", [0.5, 0.25]), ("C", [len(line)])]
@@ -116,22 +116,22 @@ def save(dataset):
 
 def objects():
     gc.collect()
-    # TensorFlow leaves an empty list behind some calls.
+    # TensorFlow leaves an empty list behind after some calls.
     return sum(1 for o in gc.get_objects() if type(o) is not list or o)
 
 
 def count_of(kind):
-    """How many objects of a class there are, those of other tests included."""
+    """Returns the number of live objects of a class, from all tests."""
     gc.collect()
     return sum(1 for o in gc.get_objects() if type(o) is kind)
 
 
 def days(make, use, most=10):
-    """Returns the fewest objects that one of several days leaves behind.
+    """Returns the smallest number of objects that any of several days leaves.
 
-    A leak shows on every day. A thread of TensorFlow's pool that runs Python
-    code for the first time leaves a few objects on that day alone, so days
-    go on until one leaves nothing.
+    A leak shows on every day. A thread of TensorFlow's pool leaves a few
+    objects when it runs Python code for the first time, but only once, so days
+    are repeated until one leaves nothing.
     """
     for _ in range(2):
         use(make())
@@ -145,7 +145,7 @@ def days(make, use, most=10):
     return min(left)
 
 
-# The readers that Python code is part of, and of the others the commonest.
+# The readers that involve Python code, and the most common of the others.
 USES = [
     *((read, name) for name in READERS),
     *((leave, name) for name in ("csv", "generator", "multislot", "parquet")),
@@ -182,7 +182,7 @@ def test_what_is_collected_within_a_trace_is_freed_there(make):
 
 
 def test_batches_of_tables_that_are_gone_are_freed():
-    """Tables of 8 MB, of which each is read in one batch."""
+    """Reads tables of 8 MB, each in one batch."""
 
     def resident():
         with open("/proc/self/statm") as file:
@@ -204,7 +204,7 @@ def test_batches_of_tables_that_are_gone_are_freed():
     gc.collect()
     assert not any(held() for held in tables)
     assert count_of(BatchPacker) <= packers
-    # What is freed the allocator may keep for a while.
+    # The allocator may keep freed memory for a while.
     assert resident() - before < 80e6
 
 
@@ -218,6 +218,6 @@ def test_model_fit_leaves_no_reader_behind(folder):
     for _ in range(2):
         for name in ("parquet", "multislot", "generator"):
             model.fit(READERS[name](folder), epochs=2, verbose=0)
-    # Keras holds the last iterator, in garbage.
+    # Keras holds the last iterator in a reference cycle.
     del model
     assert count_of(PythonFunction) <= before

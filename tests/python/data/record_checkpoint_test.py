@@ -56,7 +56,7 @@ def test_what_was_skipped_before_is_not_noted_again(tmp_path):
     options = {"on_error": "skip", "skipped": skipped, "prefetch": 0}
     dataset = MultiSlotDataset(path, SPEC, 49, **options)
     iterator = iter(dataset)
-    # The numbers 0 to 51, all noted when the piece was parsed.
+    # The numbers 0 to 51, all read when the piece was parsed.
     assert numbers([next(iterator)])[-1] == 51
     assert skipped.count == 4
     again = restored(dataset, save(iterator, tmp_path))
@@ -96,7 +96,7 @@ def test_a_free_order_cannot_go_on_from_a_saved_one(tmp_path):
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_window_of_another_dataset_is_refused(tmp_path, count):
-    """Its samples have numbers of values that the slots cannot have."""
+    """The dataset's samples have counts of values that the slots cannot have."""
     path = tmp_path / "file"
     path.write_text(f"{count} {'1 ' * count} 2 5 6\n" * 50)
     sparse = [Column.sparse("a"), Column.sparse("b")]

@@ -1,4 +1,4 @@
-"""The options that every dataset takes, over MultiSlot files."""
+"""The options common to all datasets, tested with MultiSlot files."""
 
 import time
 
@@ -122,14 +122,14 @@ def test_bad_records_are_left_out_and_noted(tmp_path):
     assert [m.split(": ")[0] for m in skipped.messages] == [
         f"{path}:{at + 1}" for at in (0, 7, 8, 99)
     ]
-    # A saved iterator counts records, also those left out.
+    # A saved iterator counts skipped records as well.
     iterator = iter(dataset)
     next(iterator)
     saved = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
     again = iter(dataset)
     tf.train.Checkpoint(iterator=again).restore(saved)
     assert numbers(again) == wanted[8:]
-    # Nor do they move the records of a shard.
+    # They do not shift the records of a shard.
     parts = [
         numbers(MultiSlotDataset(path, SPEC, 8, on_error="skip", shard=(3, i)))
         for i in range(3)

@@ -1,4 +1,4 @@
-"""The ops that read records, called with arguments that no dataset makes."""
+"""The ops that read records, called with arguments that no dataset uses."""
 
 import inspect
 import random
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 
-# Of each op: the file that it reads, and what only it takes.
+# For each op: the file that it reads, and its own arguments.
 OPS = {
     "multi_slot": (b"1 1 2 .5 2 2 7 8\n1 0 2 1 2 0\n", {"pipe_command": []}),
     "norm": (
@@ -48,7 +48,7 @@ SCALARS = {
     "num_shards": 1,
     "shard_index": 0,
 }
-# What stands in for an argument, by the kind of argument.
+# Hostile values, by the kind of argument.
 INTS = [-(2**63), -(2**62), -2, -1, 0, 1, 2, 3, 2**31 - 1, 2**31, 2**62]
 INTS.append(2**63 - 1)
 SHAPES = [None, [], [0], [1], [2], [None], [None, 2], [None, None], [2, 0]]
@@ -85,7 +85,7 @@ def good_arguments(op: str, path: str) -> dict:
 
 
 def change(rng: random.Random, arguments: dict, paths: list[str]) -> None:
-    """Puts something hostile in the place of one argument."""
+    """Replaces one argument by a hostile value."""
 
     def changed(values: list, pool: list) -> list:
         values = list(values)
@@ -110,7 +110,7 @@ def change(rng: random.Random, arguments: dict, paths: list[str]) -> None:
         if rng.randrange(6) == 0:
             value = tf.constant(rng.choice(paths))
     elif name in SCALARS or name in ("num_queues", "queue", "min_size"):
-        # Each of 1024 threads takes its time to start.
+        # 1024 threads take long to start.
         n = rng.choice(INTS + [5] if rng.randrange(50) else [1024])
         value = tf.constant(n, tf.int64)
         if rng.randrange(6) == 0:
@@ -156,7 +156,7 @@ def change(rng: random.Random, arguments: dict, paths: list[str]) -> None:
 
 
 def read(op: str, arguments: dict) -> int:
-    """Batches that a dataset of these arguments has, a few at most."""
+    """Reads a few batches of a dataset with these arguments; returns their number."""
     variant = OP_OF[op](**arguments)
     spec = tuple(
         tf.TensorSpec(shape, dtype)
@@ -179,7 +179,7 @@ def check_batches(dataset: tf.data.Dataset, spec) -> int:
 
 
 def kind_of(error: Exception) -> str:
-    """Its text without what TensorFlow puts around it and without numbers."""
+    """Returns an error's message without TensorFlow's prefix and numbers."""
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*|[0-9]+", "", str(error))
     return text[:80]
 
@@ -214,7 +214,7 @@ def test_no_arguments_end_the_process(tmp_path, op):
         except (tf.errors.OpError, ValueError, TypeError) as error:
             assert not isinstance(error, tf.errors.InternalError), error
             errors.add(kind_of(error))
-    # Many arguments do not matter, and the others are refused for what they are.
+    # Many arguments have no effect, and the others fail with the right error.
     assert good > 60
     assert len(errors) > 40
 

@@ -35,7 +35,7 @@ def test_iterators_at_once_do_not_disturb_each_other(files):
     found = list(zip(dataset, dataset, strict=True))
     assert numbers(a for a, _ in found) == list(range(40))
     assert numbers(b for _, b in found) == list(range(40))
-    # One dataset twice in one graph, and beside one that is equal to it.
+    # One dataset twice in one graph, and next to an equal one.
     beside = tf.data.Dataset.zip(
         dataset, dataset, MultiSlotDataset(files, SPEC, 3)
     )
@@ -96,12 +96,12 @@ def test_a_dataset_as_a_graph(files, shuffle_rows):
 
 
 def samples(count):
-    """Samples whose records have different lengths."""
+    """Returns samples whose records have different lengths."""
     return [([i % 2], [0.5], [[i] * (i % 4)]) for i in range(count)]
 
 
 def norm_places(mixed, check):
-    """Where each record begins, of a file of these samples."""
+    """Writes a file of these samples; returns the offset of each record."""
     at = 64 + (5 if check == "sum" else 0)
     places = []
     for sample in mixed:
@@ -114,7 +114,7 @@ def norm_places(mixed, check):
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("check", ["none", "sum"])
 def test_places_behind_skipped_records(tmp_path, check, suffix, shard):
-    """In every piece of a large file, by bytes that are counted here."""
+    """Offsets in errors are right in every piece of a large file."""
     mixed = samples(60_000)
     bad = [0, 1, 2, 700, 20_001, 20_064, 40_000, 59_998, 59_999]
     for number in bad:

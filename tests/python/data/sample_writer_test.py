@@ -1,4 +1,4 @@
-"""SampleWriter: what the writers of all formats share."""
+"""SampleWriter: the behavior that the writers of all formats share."""
 
 import gc
 import gzip
@@ -69,7 +69,7 @@ def test_labels_as_datasets_yield_them(tmp_path):
 @pytest.mark.parametrize("name", ["file", "file.gz"])
 def test_a_scheme_that_is_not_local(name):
     path = f"ram://sample_writer_test/{name}"
-    for _ in range(2):  # the second time it replaces the first
+    for _ in range(2):  # the second time it replaces the first file
         with MultiSlotWriter(path, SPEC) as writer:
             writer.write_batch(COLUMNS)
     data = read(path)
@@ -134,7 +134,7 @@ def test_a_header_that_is_known_last(tmp_path, scheme, name):
     path = f"{scheme}{tmp_path}/{name}"
     tf.io.gfile.makedirs(f"{scheme}{tmp_path}")
     file = AtomicFile(path, header_size=4)
-    content = bytes(range(256)) * 40_000  # more than one piece of a copy
+    content = bytes(range(256)) * 40_000  # more than one block of a copy
     file.write(content)
     file.commit(b"head")
     data = read(path)

@@ -1,4 +1,4 @@
-"""lodestar.data.slot_layout: the forms that sparse slots come in."""
+"""lodestar.data.slot_layout: the tensors that represent sparse slots."""
 
 import keras
 import numpy as np
@@ -108,7 +108,7 @@ def test_what_cannot_be_laid_out_is_refused(file):
 
 @keras.saving.register_keras_serializable("slot_layout_test")
 class SumOfIds(keras.layers.Layer):
-    """The sum of each sample's ids in both slots, whatever form they come in."""
+    """Sums each sample's ids in both slots, for every kind of tensor."""
 
     def call(self, features):
         if "csr" in features:

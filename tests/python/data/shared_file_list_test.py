@@ -1,4 +1,4 @@
-"""Iterators, of threads and processes, that share one list of files."""
+"""Iterators in threads and processes that share one list of files."""
 
 import collections
 import concurrent.futures
@@ -27,7 +27,7 @@ from lodestar.paddle import InMemoryDataset
 from lodestar.testing import local_cluster
 
 SPEC = Schema([Column.label("n", binary=False), Column.sparse("C")])
-EACH = 10  # samples a file
+EACH = 10  # samples per file
 
 multislot = functools.partial(open_dataset, format="multislot")
 
@@ -65,7 +65,8 @@ def test_one_iterator_gets_all_files_in_their_order(server, files):
 @pytest.mark.parametrize("options", [{}, {"shuffle_rows": 5}, {"prefetch": 0}])
 def test_each_file_is_read_by_one_of_several_iterators(server, options):
     def read(_):
-        # Its own of each thread: an iterator of the same takes the next pass.
+        # One list per thread: a second iterator of the same list starts an
+        # epoch.
         shared = SharedFileList(server.address)
         return numbers(multislot(shared, SPEC, 4, **options))
 
@@ -80,10 +81,11 @@ def test_every_iteration_is_the_next_pass(server):
 
     first = datasets()
     assert numbers(first) == whole()
-    assert numbers(first) == whole()  # pass 1
+    assert numbers(first) == whole()  # epoch 1
     second = datasets(repeat=4)
-    assert numbers(second) == whole() * 2  # 0 and 1 are over; 2 and 3
-    assert numbers(first) == []  # pass 2
+    # the rest of epochs 0 and 1; epochs 2 and 3
+    assert numbers(second) == whole() * 2
+    assert numbers(first) == []  # epoch 2
     third = datasets(repeat=6, shuffle_rows=3)
     found = numbers(third)
     assert sorted(found) == sorted(whole() * 2)
@@ -119,7 +121,7 @@ def test_a_slow_iterator_reads_fewer_files(server):
         for future in [pool.submit(slow), pool.submit(fast)]:
             future.result()
     assert sum(counts.values()) == 12
-    # What it has, and what it may have asked for ahead.
+    # The file it has, and the one it may have requested ahead.
     assert 1 <= counts["slow"] <= 2
 
 
@@ -150,7 +152,7 @@ def test_the_next_pass_may_have_other_files(server, files):
     paths = shared.paths()
     assert next(paths) == str(files[0])
     server.set_files(files[:3])
-    assert len(list(paths)) == 11  # this pass goes on
+    assert len(list(paths)) == 11  # this epoch continues
     assert list(shared.paths()) == [str(path) for path in files[:3]]
     with pytest.raises(ValueError, match="`files` is empty"):
         server.set_files([])
@@ -257,7 +259,7 @@ def test_what_does_not_go_together_is_refused(server, make, options, message):
     shared = SharedFileList(server.address)
     with pytest.raises(ValueError, match=message):
         make(shared, SPEC, 4, **options)
-    assert len(list(shared.paths())) == 12  # none was taken
+    assert len(list(shared.paths())) == 12  # no file is taken yet
 
 
 @pytest.mark.parametrize("address", ["", "chief", "chief:", ":1", "a:b", 5050])
@@ -286,7 +288,7 @@ def test_bad_arguments_of_a_server(arguments, message):
 
 
 def test_ports_may_be_chosen(files):
-    # None of those that the system gives away: it could while none has it.
+    # Not an ephemeral port: the system could give it away while it is free.
     (held,) = local_cluster.hold_ports(1)
     port = held.getsockname()[1]
     held.close()
@@ -340,10 +342,10 @@ def test_a_process_that_is_killed_takes_its_files_of_the_pass_along(
     dataset = multislot(SharedFileList(server.address), SPEC, 5)
     found = numbers(dataset)
     left = sorted({n // EACH for n in found})
-    # The file that it read, and one or two ahead, if it came to ask for them.
+    # The file that it read, and one or two that it requested ahead.
     assert 0 not in left and 12 - len(left) <= 3
     assert found == [n for n in whole() if n // EACH in left]
-    assert numbers(dataset) == whole()  # the next pass has them all
+    assert numbers(dataset) == whole()  # the next epoch has all files
 
 
 def test_workers_of_a_coordinator_share_the_files(schema, fork, files):

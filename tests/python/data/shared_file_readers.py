@@ -1,4 +1,4 @@
-"""What processes of shared_file_list_test.py call."""
+"""Programs that run in the processes of shared_file_list_test.py."""
 
 import os
 import time
@@ -12,7 +12,7 @@ from lodestar.data import FileListServer, SharedFileList, open_dataset
 
 
 def read(address, schema, delay):
-    """Prints the numbers of each batch of two passes, a line a batch."""
+    """Prints the numbers of two epochs, one batch per line."""
     dataset = open_dataset(
         SharedFileList(address), schema, 5, format="multislot", repeat=2
     )
@@ -22,7 +22,7 @@ def read(address, schema, delay):
 
 
 def coordinate(schema, files, count):
-    """Prints the numbers, `count` of them, that a cluster's workers read."""
+    """Prints the `count` numbers that a cluster's workers read."""
     cluster = lodestar.testing.LocalCluster(ps=1, workers=2)
     strategy = tf.distribute.ParameterServerStrategy(cluster.resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -47,11 +47,11 @@ def coordinate(schema, files, count):
         coordinator.join()
         return [int(n) for result in results for n in result.fetch()]
 
-    # One worker may be given all steps while the other has files to read.
+    # One worker may get all steps while the other has files to read.
     found = []
     deadline = time.monotonic() + 240
     while len(found) < count and time.monotonic() < deadline:
         found += steps()
     found += steps()
     print(*sorted(found), flush=True)
-    os._exit(0)  # the cluster ends with it
+    os._exit(0)  # the cluster ends with the process

@@ -1,4 +1,4 @@
-"""The ops for Arrow strings and text files, compared with hash_ids and pyarrow."""
+"""Compares the ops for Arrow strings and text files with hash_ids and pyarrow."""
 
 import gzip
 import io
@@ -23,7 +23,7 @@ def hash_text(data, offsets, prefix=b""):
 
 
 def joined(strings):
-    """The data and offsets of an Arrow array of `strings`."""
+    """Returns the data and offsets of an Arrow array of `strings`."""
     offsets = np.cumsum([0, *map(len, strings)], dtype=np.int64)
     return b"".join(strings), offsets
 
@@ -127,7 +127,7 @@ def index_text(path, block_bytes=1 << 20, delimiter=",", quote='"'):
 
 
 def index(tmp_path, text, *arguments, name="a.csv", call=index_text):
-    """What the op finds of a file that holds `text`."""
+    """Writes `text` to a file and runs the op on it."""
     path = tmp_path / name
     path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     found = call(path, *arguments)
@@ -335,6 +335,6 @@ def test_shapes_of_an_index(tmp_path):
 
     (tmp_path / "a.csv").write_bytes(b"a\n")
     assert shapes().numpy() == 2
-    # Read by every call, not once when the graph is made.
+    # Each call reads the file, not the tracing of the graph.
     (tmp_path / "a.csv").write_bytes(b"a\nbc\n")
     assert shapes().numpy() == 5

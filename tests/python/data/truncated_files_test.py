@@ -1,4 +1,4 @@
-"""Files that are cut short: at every byte, before and while they are read."""
+"""Files truncated at every byte, before and during reading."""
 
 import gzip
 import os
@@ -31,7 +31,7 @@ ROWS = 2
 
 
 class Lines(MultiSlotGenerator):
-    """One sample a line."""
+    """One sample per line."""
 
     def generate_sample(self, line):
         yield [("y", [1]), ("I", [0.5]), ("C", [len(line)])]
@@ -55,7 +55,7 @@ def csv_file(path, rows=ROWS):
 
 
 def opener(make):
-    """Reads a file by a dataset of its path, which is traced once."""
+    """Returns a function that reads a path by a dataset that is traced once."""
     spec = {}
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
@@ -91,7 +91,7 @@ def csv_rows(path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         count = samples(open_dataset)(path)
-    # What may be cut is told in a warning, and is an error to `validate`.
+    # A file that may be truncated causes a warning, and an error of `validate`.
     return None if any("cut short" in str(w.message) for w in caught) else count
 
 
@@ -99,8 +99,8 @@ def generated(path):
     return Lines(schema=SPEC).write(path, path.parent / "out.txt")
 
 
-# What writes a file, what counts its samples, and whether one that ends where a
-# sample does is whole for all that can be known.
+# For each format: its writer, a function that counts its samples, and whether a
+# file that ends at a sample boundary cannot be told from a complete one.
 READERS = {
     "multislot": (
         lambda p: write(p, MultiSlotWriter),
@@ -130,7 +130,7 @@ ERRORS = (
 )
 
 
-# A generator takes any lines.
+# A generator accepts any lines.
 @pytest.mark.parametrize("name", sorted({*READERS} - {"generator"}))
 def test_a_file_that_is_cut_at_any_byte(tmp_path, name):
     make, read, may_end = READERS[name]
@@ -150,12 +150,12 @@ def test_a_file_that_is_cut_at_any_byte(tmp_path, name):
     if not may_end:
         assert not ends
         return
-    # One size for each number of whole samples.
+    # One size for each number of complete samples.
     counts = sorted(count for count, _ in ends)
     assert counts in ([0, 1], [1])
 
 
-# Without compression the bytes of the content are seen as they are.
+# Without compression, the content is the file's bytes.
 @pytest.mark.parametrize(
     "name, level",
     [
@@ -244,7 +244,7 @@ def test_members_of_a_compressed_file_are_read_on(tmp_path):
     assert str(path) in str(error.value)
 
 
-# More than is read ahead, of 300 bytes each.
+# More than is read ahead, at 300 bytes each.
 BIG_ROWS = {MultiSlotWriter: 24_000, ExampleWriter: 6_000, CsvWriter: 6_000}
 
 
@@ -276,7 +276,7 @@ def more(path):
 
 
 def same_size(path):
-    """Another content of the same size."""
+    """Replaces the content by another of the same size."""
     with open(path, "r+b") as file:
         file.write(file.read(1))
     os.utime(path, (1, 1))
@@ -320,7 +320,8 @@ GROWING = {
 def test_a_file_that_changes_while_it_is_read(
     tmp_path, name, change, monkeypatch
 ):
-    # What is in memory does not change: a block of text is less than the file.
+    # Data already in memory do not change, so a block must be smaller than the
+    # file.
     monkeypatch.setattr(text_source, "_BLOCK_BYTES", 4000)
     monkeypatch.setattr(text_source, "_COLUMN_BYTES", 0)
     writer, make, options = GROWING[name]
@@ -391,7 +392,7 @@ def test_reading_does_not_resume_in_a_file_of_another_size(
     again = opened()
     tf.train.Checkpoint(iterator=again).restore(saved)
     with pytest.raises(tf.errors.OpError, match="cannot resume") as error:
-        list(again)  # Some batches may have been saved.
+        list(again)  # some batches may have been saved
     assert f"{path}: has {path.stat().st_size} bytes" in str(error.value)
     assert f"had {size} " in str(error.value)
 

@@ -1,4 +1,4 @@
-"""A small CSV file with what makes census data awkward."""
+"""A small CSV file with the irregularities of census data."""
 
 CENSUS = """\
 age, job, hours, country, Salary

@@ -1,4 +1,4 @@
-"""The generated click log: its shape, and that its probabilities are true."""
+"""The generated click log: its shape, and that its probabilities are right."""
 
 import filecmp
 
@@ -62,7 +62,7 @@ def test_click_rate_and_best_auc(log, pairs):
 
 
 def test_probabilities_are_calibrated(pairs):
-    # In each tenth the clicks are as many as the probabilities say.
+    # In each tenth, the number of clicks matches the probabilities.
     for tenth in np.array_split(pairs[np.argsort(pairs[:, 0])], 10):
         p = tenth[:, 0]
         deviation = np.sqrt((p * (1 - p)).sum())
@@ -79,7 +79,7 @@ def test_ids_are_skewed_and_new_ones_appear_with_time(batches):
         assert np.sort(counts)[-20:].sum() > 0.3 * counts.sum()
         new = ~np.isin(ids(last, name), ids(first, name))
         assert 0.02 < new.mean() < 0.4
-    # Ids of different slots never meet.
+    # Different slots have no id in common.
     seen = [set(ids(first, f"C{s}")) for s in range(1, 27)]
     assert len(set().union(*seen)) == sum(map(len, seen))
 
@@ -115,7 +115,7 @@ def test_a_simple_model_comes_near_the_best_auc(batches, pairs):
     y = pairs[:, 1]
     train, test = slice(0, 30_000), slice(30_000, None)
     weights = np.zeros(x.shape[1])
-    for _ in range(6):  # Newton's method with a ridge
+    for _ in range(6):  # Newton's method with ridge regularization
         p = 1 / (1 + np.exp(-x[train] @ weights))
         hessian = (x[train].T * (p * (1 - p))) @ x[train] + 5 * np.eye(
             len(weights)
@@ -173,7 +173,7 @@ def test_an_interruption_leaves_nothing_and_older_files(tmp_path, exists):
 
 
 def test_nothing_is_left_of_a_file_that_nobody_has_yet(tmp_path):
-    """An interruption may come when it is made, before its block has begun."""
+    """An interrupt can arrive after the file is created, before its block begins."""
     made = []
 
     def interrupted(path, spec):

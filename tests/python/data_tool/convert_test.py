@@ -109,9 +109,9 @@ def test_many_columns_take_time_in_proportion(tmp_path):
         Schema.load(schema_path(tmp_path / "out"))
         return time.process_time() - began
 
-    seconds(10)  # what comes with the first call
-    # 16 times as many; a pass over all names for each would be 70 times it.
-    # Before and after, as a busy machine makes some seconds longer than others.
+    seconds(10)  # warm-up
+    # 16 times the columns; a search over all names for each would take 70 times
+    # as long. Measured twice, because a busy machine delays some runs.
     few = seconds(1000)
     many = seconds(16_000)
     assert many < 35 * max(few, seconds(1000))

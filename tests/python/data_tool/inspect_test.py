@@ -1,4 +1,4 @@
-"""What `inspect` says of files."""
+"""Tests of `lodestar data inspect`."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Progress bars: on a terminal alone, and never in what stdout gets."""
+"""Progress bars: only on a terminal, and never in stdout."""
 
 import os
 import pty
@@ -49,7 +49,7 @@ def test_a_terminal_shows_how_far_it_is():
         try:
             while piece := os.read(leader, 10_000):
                 shown += piece
-        except OSError:  # how Linux tells that the other end has gone
+        except OSError:  # how Linux reports that the other end is closed
             pass
         os.close(leader)
         assert process.stdout.read() == "printed\n" * 2

@@ -1,4 +1,4 @@
-"""Samples come back equal through any two formats that can express them."""
+"""Samples are equal after conversion between any two formats that can hold them."""
 
 import itertools
 import os
@@ -15,21 +15,21 @@ from lodestar.data import Column, DataError, Schema
 from lodestar.data.files.formats import FORMATS
 from lodestar.data.sample_columns import cut, flat, lengths, num_rows
 
-NAMES = [name for name in FORMATS if name != "arrow"]  # is not written
+NAMES = [name for name in FORMATS if name != "arrow"]  # has no writer
 PAIRS = list(itertools.product(NAMES, NAMES))
 SUFFIX = {"parquet": ".parquet"}
 KEYS = {"norm": {"key_type": "int64"}, "raw": {"layout": "multi_hot_float"}}
-# Of each pair; a Parquet dataset takes long to be made.
+# Examples per pair; a Parquet dataset takes long to create.
 EXAMPLES = {False: 6, True: 2}
 FLOATS = st.floats(width=32, allow_subnormal=True)
 WORDS = st.integers(0, 2**64 - 1)
-# What a Norm or Raw file can hold exactly: integers as float32.
+# Integers that float32, as in Norm and Raw files, holds exactly.
 SMALL = st.integers(0, 2**24)
 
 
 @st.composite
 def schema(draw, of):
-    """A slot that the formats `of` can hold."""
+    """Draws a slot that the formats `of` can hold."""
     binary = {"norm", "raw"} & of
     kinds = ["label", "dense", "ids", "one_hot"]
     if not binary:
@@ -69,7 +69,7 @@ def values(draw, slot, count, of):
     elif slot.dtype == "float":
         elements = FLOATS
         if {"csv", "parquet", "tfrecord", "tsv"} & of:
-            # NaN is a missing value, and a label is finite.
+            # NaN is a missing value, and labels are finite.
             elements = st.floats(
                 width=32,
                 allow_subnormal=True,
@@ -90,7 +90,7 @@ def values(draw, slot, count, of):
 
 @st.composite
 def samples(draw, of):
-    """A Schema and columns that all of these formats can hold."""
+    """Draws a Schema and columns that all of these formats can hold."""
     made = draw(st.lists(schema(of), min_size=1, max_size=6))
     spec = [make(f"s{i}") for i, make in enumerate(made)]
     # At least one slot is used; another pair has weights.
@@ -124,7 +124,7 @@ def options(name):
 
 
 def read(name, path, spec):
-    """The samples of a file, sample by sample: slot name -> values."""
+    """Returns the samples of a file as dicts of slot name to values."""
     source = open_source(FORMATS[name], [path], spec, **options(name))
     found = []
     for columns in source.batches(path):
@@ -133,7 +133,7 @@ def read(name, path, spec):
 
 
 def listed(spec, columns):
-    """Samples as dicts of what tells values apart bit by bit."""
+    """Returns samples as dicts of values that compare bit by bit."""
     rows = []
     for row in range(num_rows(columns)):
         sample = {}
@@ -147,7 +147,7 @@ def listed(spec, columns):
 
 def bits(slot, found):
     if slot.dtype == "float":
-        # Zeros of both signs are two floats, all NaN are one.
+        # Zeros of both signs differ; all NaN are equal.
         words = np.asarray(found, np.float32).view(np.uint32)
         return np.where(np.isnan(found), 1, words).tolist()
     return np.asarray(found).astype(np.int64).tolist()

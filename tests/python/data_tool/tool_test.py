@@ -26,14 +26,14 @@ TEXT = "1 1 2 0.5 -2 2 7 18446744073709551615\n1 0 2 3 0.1 0\n1 1 2 0 1 1 8\n"
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """The working directory of a test."""
+    """Returns the working directory of a test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def text(here):
-    """A MultiSlot file and its schema file."""
+    """Writes a MultiSlot file and its schema file."""
     (here / "in.txt").write_text(TEXT)
     SPEC.save("in.txt.schema.yaml")
     return here / "in.txt"
@@ -44,7 +44,7 @@ def run(command, code=0):
 
 
 def failure(capsys, command):
-    """The line that a command which fails says."""
+    """Returns the one line that a failing command prints."""
     capsys.readouterr()
     run(command, 2)
     said = capsys.readouterr()
@@ -77,7 +77,7 @@ def test_convert_and_inspect_csv(here, capsys):
         "o.txt: 4 samples; columns: 1 label, 2 dense, 2 sparse; "
         "o.txt.schema.yaml\n"
     )
-    assert said.err == ""  # no progress where stderr is no terminal
+    assert said.err == ""  # no progress if stderr is not a terminal
     run("inspect o.txt")
     assert capsys.readouterr().out.startswith("4 samples in 1 file\ncolumn")
 
@@ -343,7 +343,7 @@ def test_slots_of_several_inputs_must_agree(text, here, capsys):
 
 
 def test_formats_are_recognised_by_their_bytes(here, capsys):
-    """Whatever the files are called."""
+    """The format does not depend on the file's name."""
     for check in ("sum", "none"):
         with NormWriter("file", SPEC, check=check) as writer:
             writer.write({"y": 1, "I": [1, 2], "C": [3]})
@@ -401,7 +401,7 @@ def test_unwritable_folder(text, here, capsys, monkeypatch):
 
 
 def process(command, **options):
-    # TensorFlow's log is as it is for a user who has set nothing.
+    # TensorFlow logs as it does for a user who has not changed its settings.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     return subprocess.Popen(

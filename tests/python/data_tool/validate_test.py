@@ -1,4 +1,4 @@
-"""What `validate` finds."""
+"""Tests of `lodestar data validate`."""
 
 import json
 
@@ -20,7 +20,7 @@ GOOD = "1 1 1 0.5 2 7 8\n"
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """The working directory of a test."""
+    """Returns the working directory of a test."""
     monkeypatch.chdir(tmp_path)
     SPEC.save("schema.yaml")
     return tmp_path

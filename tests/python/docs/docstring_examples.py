@@ -1,4 +1,4 @@
-"""The examples of docstrings: where they are, and what they take for granted."""
+"""Finds and runs the examples of docstrings."""
 
 import ast
 import contextlib
@@ -26,7 +26,7 @@ _IDS = [[7, 8], [9], [], [2**62, 7]]
 
 @functools.cache
 def _files():
-    """A folder with the files that examples name."""
+    """Returns a folder with the files that examples name."""
     folder = tempfile.TemporaryDirectory()
     with contextlib.chdir(folder.name):
         _write_files()
@@ -137,7 +137,7 @@ def _server():
 
 
 _CLUSTER = ("coordinator", "strategy")
-# Names that examples use without making them.
+# Names that examples use without defining them.
 _NAMES = {
     "batches": _dataset,
     "coordinator": _coordinator,
@@ -184,13 +184,13 @@ _PUBLIC |= {"keras": keras, "lodestar": lodestar, "np": np, "tf": tf}
 
 class _Finder(doctest.DocTestFinder):
     def _from_module(self, module, object):
-        # Where a decorated function is, not where its decorator is.
+        # The line of a decorated function, not of its decorator.
         return super()._from_module(module, inspect.unwrap(object))
 
 
 class _Checker(doctest.OutputChecker):
     def check_output(self, want, got, optionflags):
-        # What an example shows nothing of may be anything.
+        # An example that shows no output may have any.
         return not want or super().check_output(want, got, optionflags)
 
 
@@ -209,13 +209,13 @@ def find():
 
 
 def needs_a_process(test):
-    """Whether an example starts a cluster, which TensorFlow never forgets."""
+    """Returns whether an example starts a cluster, which TensorFlow never forgets."""
     source = "".join(example.source for example in test.examples)
     return any(name in source for name in _CLUSTER)
 
 
 def run(test):
-    """Runs a DocTest in an empty folder; raises AssertionError where it fails."""
+    """Runs a DocTest in an empty folder; raises AssertionError if it fails."""
     source = "".join(example.source for example in test.examples)
     used = {
         node.id
@@ -225,10 +225,11 @@ def run(test):
     report = []
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         shutil.copytree(_files().name, folder, dirs_exist_ok=True)
-        # They resume from what is there.
+        # They would resume from existing snapshots.
         if "callbacks.Snapshot" in source or "snapshots=" in source:
             shutil.rmtree("snapshots")
-        # A cluster comes first: what was made before it is lost to TensorFlow.
+        # The cluster first: TensorFlow loses objects that were created before
+        # it.
         order = sorted(used & _NAMES.keys(), key=lambda n: n not in _CLUSTER)
         given = {name: _NAMES[name]() for name in order}
         test.globs = {**_PUBLIC, **test.globs, **given}

@@ -1,4 +1,4 @@
-"""Every example of every docstring runs, and gives what it shows."""
+"""Every docstring example runs and prints the output it shows."""
 
 import doctest
 

@@ -1,4 +1,4 @@
-"""Notebooks that are made of pages."""
+"""Tests of notebooks generated from pages."""
 
 import json
 import traceback

@@ -1,7 +1,8 @@
-"""The Python of the pages runs as it stands there.
+"""Runs the Python code of the pages.
 
-The blocks fenced as `python` of a page are run from top to bottom, as one
-program, in an empty folder; those of text, sh, yaml and the like are not run.
+The blocks of a page that are fenced as `python` are run from top to bottom, as
+one program, in an empty folder. Blocks of text, sh, yaml and the like are not
+run.
 """
 
 import pathlib
@@ -19,20 +20,19 @@ _PAGES = {
     for folder, pattern in ((_ROOT, "*.md"), (_DOCS, "**/*.md"))
     for path in sorted(folder.glob(pattern))
 }
-# Those that start clusters, which TensorFlow would have in mind until its
-# process ends.
+# Pages that start clusters, which TensorFlow remembers until its process ends.
 _CLUSTERS = [name for name, page in _PAGES.items() if "LocalCluster(" in page]
 _OTHERS = [
     name
     for name, page in _PAGES.items()
     if notebook.blocks(page)
-    and name not in (*_CLUSTERS, "docs/tutorial.md")  # has a test below
+    and name not in (*_CLUSTERS, "docs/tutorial.md")  # has its own test below
 ]
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Runs the Python of a page in an empty folder; returns its names."""
+    """Returns a function that runs a page's Python in an empty folder."""
     monkeypatch.chdir(tmp_path)
     keras.utils.clear_session()
     keras.utils.set_random_seed(1)
@@ -60,7 +60,7 @@ def test_pages_have_no_python_that_is_not_run():
     assert "README.md" in _OTHERS and "docs/distributed.md" in _CLUSTERS
     for name, page in _PAGES.items():
         assert len(fence.findall(page)) == len(notebook.blocks(page)), name
-        assert not prompt.findall(page), f"{name}: write a block of python"
+        assert not prompt.findall(page), f"{name}: has no Python block"
 
 
 def test_the_tutorial_comes_to_what_it_says(run, tmp_path):

@@ -1,4 +1,4 @@
-"""EmbeddingVariable.compact: memory goes back, and nothing else changes."""
+"""EmbeddingVariable.compact releases memory and changes nothing else."""
 
 import resource
 
@@ -54,7 +54,7 @@ def test_memory_of_removed_rows_goes_back():
     for was, now in zip(before, content(table), strict=True):
         np.testing.assert_array_equal(was, now)
     assert int(table.compact()) == 0
-    # Rows come again, the old ones as if they had never been there.
+    # Removed ids return as new rows.
     table.lookup(np.arange(0, ROWS // 10), training=True)
     fresh = lodestar.EmbeddingVariable(8, name="compacted")
     np.testing.assert_array_equal(

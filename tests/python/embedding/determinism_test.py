@@ -1,8 +1,8 @@
 """A table's content does not depend on threads, shards or the process.
 
-The number of intra-op threads is fixed when TensorFlow starts, so each is a
-process of its own; each runs the same training on tables of several numbers of
-shards and prints a hash of all that they hold.
+TensorFlow fixes the number of intra-op threads at startup, so each number has
+its own process. Each process runs the same training on tables with different
+numbers of shards, and prints a hash of their content.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ POLICIES = [
 
 
 def train(num_shards, policies):
-    """Lookups, bags, gradients, removals and assignments, all seeded."""
+    """Runs seeded lookups, bags, gradients, removals and assignments."""
     table = lodestar.EmbeddingVariable(
         DIM,
         embeddings_initializer="normal",
@@ -82,7 +82,7 @@ def train(num_shards, policies):
 
 
 def print_hashes(threads):
-    """What the processes of the test run."""
+    """Runs in the processes of the test."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     first = lodestar.EmbeddingVariable(3, name="ads", default_row="initial")
     print(
@@ -142,7 +142,8 @@ def test_equal_names_start_alike_in_two_processes(processes):
 
 
 def test_first_values_are_frozen():
-    # The name's hash decides them: a change would give every table new rows.
+    # The name's hash decides the rows: changing it would change every new
+    # table.
     table = lodestar.EmbeddingVariable(2, name="ads", seed=5)
     got = table.lookup([-(2**63), -1, 0, 2**63 - 1], training=True)
     frozen = [
@@ -194,7 +195,7 @@ def test_a_cell_that_is_run_again_gives_the_same_rows():
         exec(CELL, run)
     for rows in (run["rows"] for run in runs[1:]):
         np.testing.assert_array_equal(rows, runs[0]["rows"])
-    # Tables of one model differ in name, and are uncorrelated.
+    # Tables of one model have different names, and are uncorrelated.
     assert len({table.name for table in runs[1]["tables"]}) == 5
     correlations = np.corrcoef([np.ravel(rows) for rows in runs[0]["rows"]])
     assert np.abs(correlations - np.eye(5)).max() < 0.025

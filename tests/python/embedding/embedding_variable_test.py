@@ -179,7 +179,7 @@ def test_export_and_import():
     )
     np.testing.assert_array_equal(b.lookup([78, 79]), [[1, 2], [3, 4]])
     assert int(b.size()) == 5
-    # What a row does not bring starts anew, whether it was there or not.
+    # State that a row does not bring is reset, whether it existed or not.
     before = b.inspect([77]).optimizer_slots["accumulator"]
     b.load_rows(lodestar.EmbeddingRows(rows.ids, rows.rows), mode="merge")
     got = b.inspect(rows.ids)
@@ -319,7 +319,7 @@ def test_lookups_that_only_read_are_counted():
     t.lookup([1, 1, 0, 7], training=False, padding_id=0)
     bags = tf.ragged.constant([[1, 0, 2], [], [8, 9]], tf.int64)
     tf.function(lambda ids: t.lookup(ids, combiner="sum", padding_id=0))(bags)
-    t.find([0, 2])  # of which 0 is an id like any other
+    t.find([0, 2])  # in which 0 is a valid id
     stats = t.stats(reset=True)
     assert (stats["read_hits"], stats["read_misses"]) == (2 + 2 + 1, 1 + 2 + 1)
     for name in ("ids", "hits", "misses", "rows"):
@@ -350,7 +350,7 @@ def test_checkpoint_restores_everything_into_any_shard_count(tmp_path):
     assert int(b.step) == 41
     for got, want in zip(b.export()[:2], a.export()[:2], strict=True):
         np.testing.assert_array_equal(got, want)
-    # Seed and salt come with it: new rows agree as well.
+    # Seed and salt are restored, so new rows agree as well.
     np.testing.assert_array_equal(
         a.lookup([5], training=True), b.lookup([5], training=True)
     )

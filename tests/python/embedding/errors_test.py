@@ -1,4 +1,4 @@
-"""Errors of an embedding variable name the thing, what was found and wanted."""
+"""Errors of EmbeddingVariable name the argument, its value and allowed values."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Tests of the registered gradients, in rows and in weights."""
+"""Tests of the registered gradients with respect to rows and weights."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def table(**options):
 
 
 def by_id(slices):
-    """Id -> summed row of an IndexedSlices."""
+    """Returns {id: summed row} of an IndexedSlices."""
     result = {}
     rows = zip(slices.indices.numpy(), slices.values.numpy(), strict=True)
     for i, row in rows:
@@ -27,7 +27,7 @@ def by_id(slices):
 
 
 def numeric(t, loss, step=1e-2):
-    """Id -> d loss / d row, by changing one number of one row at a time."""
+    """Returns {id: d loss / d row}, changing one element of one row at a time."""
     result = {}
     for i in IDS:
         row = t.lookup([i]).numpy()
@@ -67,7 +67,8 @@ def test_rows(training, graph):
         lambda: tf.reduce_sum(tf.sin(t.lookup(ids, training) * 3.0)),
         graph,
     )
-    assert slices.indices.numpy().tolist() == [3, 1, 7]  # first occurrence
+    # in order of first occurrence
+    assert slices.indices.numpy().tolist() == [3, 1, 7]
     assert slices.dense_shape.numpy().tolist() == [-1, 3]
     assert slices.dense_shape.dtype == tf.int32
 
@@ -203,8 +204,8 @@ def test_reading_in_the_middle_of_a_training_step(graph):
         optimizer.apply(tape.gradient(loss, [t]), [t])
 
     (tf.function(step) if graph else step)()
-    # What is read has a gradient, too; but reading makes no row, and the
-    # gradient of an id without one is dropped.
+    # Reads have a gradient as well, but they add no rows, and the gradient of
+    # an id without a row is dropped.
     rows, found = t.find([1, 2, 100, 200])
     assert found.numpy().tolist() == [True, True, True, False]
     np.testing.assert_array_equal(rows.numpy()[:, 0], [-2, -1, 0, 0])
@@ -239,7 +240,7 @@ def test_persistent_tape_applied_twice():
     with tf.GradientTape(persistent=True) as tape:
         rows = t.lookup([1], True)
         one, two = tf.reduce_sum(rows), 3.0 * tf.reduce_sum(rows)
-    tape.gradient(one, t)  # looking at a gradient changes nothing
+    tape.gradient(one, t)  # reading a gradient changes nothing
     np.testing.assert_array_equal(t.lookup([1]), np.ones((1, 3)))
     for loss in (one, two):
         optimizer.apply([tape.gradient(loss, t)], [t])

@@ -166,7 +166,7 @@ def test_nan_in_a_column_for_an_integer_input_trains_nothing(make, dtype):
         with pytest.raises(tf.errors.InvalidArgumentError, match=CAST):
             model.predict(x, verbose=0)
     assert int(table.size()) == 0
-    # The id that Keras would make of NaN is an id like any other.
+    # The id to which Keras casts NaN is valid when given as an integer.
     lowest = tf.as_dtype(dtype).min
     x = np.array([[1, 2], [lowest, 3]], dtype)
     model.fit(x, y, verbose=0)

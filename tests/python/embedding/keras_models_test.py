@@ -32,7 +32,7 @@ def unpacked(held):
 
 @keras.saving.register_keras_serializable("keras_models_test")
 class Holds(keras.layers.Layer):
-    """Holds a bare table."""
+    """A layer with a table as an attribute."""
 
     def __init__(self, way="attribute", beside=False, **kwargs):
         super().__init__(**kwargs)
@@ -44,7 +44,8 @@ class Holds(keras.layers.Layer):
             self.rows = lodestar.layers.DynamicEmbedding(table=table)
         self._find = lambda: table
 
-    def table(self):  # no attribute: Keras's files walk those
+    # not an attribute, because Keras saves attributes recursively
+    def table(self):
         return self._find()
 
     def call(self, ids):
@@ -57,7 +58,7 @@ class Holds(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_models_test")
 class Model(keras.Model):
-    """A layer, or the model itself, with a bare table."""
+    """A model with a table, in a layer or of its own."""
 
     def __init__(self, inside=False, **config):
         super().__init__()
@@ -73,7 +74,8 @@ class Model(keras.Model):
         self._lookup = lambda ids: holder(ids)
         self.dense = keras.layers.Dense(1)
 
-    def table(self):  # no attribute: Keras's files walk those
+    # not an attribute, because Keras saves attributes recursively
+    def table(self):
         return self._find()
 
     def call(self, ids):
@@ -143,7 +145,7 @@ def test_keras_files_hold_it(config, tmp_path):
         names = []
         file.visit(names.append)
     written = [name for name in names if name.endswith("/header")]
-    # The layer beside the table writes it, as each layer does.
+    # The layer next to the table saves it.
     ways = [config.get("way", "attribute"), config.get("beside")]
     assert len(written) == sum(map(bool, ways))
 
@@ -178,7 +180,7 @@ def test_files_hold_the_optimizer_of_a_table(tmp_path):
     status = tf.train.Checkpoint(model=restored).restore(path)
     status.assert_existing_objects_matched()
     for other in (again, restored):
-        assert int(other.rows.optimizer.iterations) == 3  # before the last
+        assert int(other.rows.optimizer.iterations) == 3  # before the last step
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -187,7 +189,7 @@ def test_checkpoints_and_snapshots_hold_it(way, tmp_path):
     again(X)
 
     def checkpoint(model):
-        # Neither do checkpoints hold the Dense layers in a model's list.
+        # Checkpoints do not save the Dense layers in a model's list either.
         beside = (
             {} if way in ("attribute", "tuple") else {"held": model.table()}
         )

@@ -1,4 +1,4 @@
-"""Out of memory for real, in a process whose address space is bounded."""
+"""Tests real memory exhaustion in a process with a bounded address space."""
 
 import os
 import resource
@@ -23,11 +23,11 @@ def events(table):
 
 
 def grow_until_it_is_refused():
-    """Prints how many rows there were by then."""
+    """Prints the number of rows when memory runs out."""
     table = lodestar.EmbeddingVariable(
         DIM, embeddings_initializer="ones", name="big"
     )
-    table.lookup(np.arange(1000), training=True)  # threads and buffers are made
+    table.lookup(np.arange(1000), training=True)  # creates threads and buffers
     bags = tf.RaggedTensor.from_row_lengths(np.arange(20000), [20000])
     table.lookup(bags, combiner="sum")
     pages = int(open("/proc/self/statm").read().split()[0])
@@ -37,7 +37,7 @@ def grow_until_it_is_refused():
     before = 1000
     counted = events(table)
     for batch in range(1, 1000):
-        # Pooled: the output is small, so it is the rows that find no room.
+        # Pooled, so the output is small, and the rows cause the failure.
         ids = np.arange(batch * 10000, (batch + 1) * 10000)
         bags = tf.RaggedTensor.from_row_lengths(ids, [len(ids)])
         try:
@@ -48,8 +48,8 @@ def grow_until_it_is_refused():
         before += len(ids)
         counted = events(table)
     else:
-        raise AssertionError("memory never ran out")
-    # For the arrays of the checks, which are less than one batch of rows.
+        raise AssertionError("memory did not run out")
+    # Room for the arrays of the checks, less than one batch of rows.
     checks = 32 << 20
     resource.setrlimit(resource.RLIMIT_AS, (mapped + ROOM + checks, most))
     assert int(table.size()) == before
@@ -57,7 +57,7 @@ def grow_until_it_is_refused():
     assert not table.find(ids[:100])[1].numpy().any()
     rows, found = table.find(np.arange(1000))
     assert found.numpy().all() and (rows.numpy() == 1).all()
-    # Where there is room it goes on.
+    # With free memory, training continues.
     table.remove(np.arange(500))
     table.lookup(-np.arange(1, 501), training=True)
     assert int(table.size()) == before
@@ -77,17 +77,17 @@ def ask_for_a_filter_that_is_too_large():
         except tf.errors.ResourceExhaustedError as error:
             assert "out of memory" in error.message, error.message
         else:
-            raise AssertionError("there was memory")
+            raise AssertionError("memory did not run out")
         assert events(table) == none, (combiner, events(table))
 
 
 def run(function):
-    """In a process of its own; returns what it prints."""
+    """Runs a function in its own process; returns its output."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        # Else each thread maps 64 MB of its own when it first needs memory.
+        # Otherwise each thread maps 64 MB when it first allocates.
         "MALLOC_ARENA_MAX": "1",
     }
     done = subprocess.run(
@@ -103,7 +103,7 @@ def run(function):
 def test_a_table_that_finds_no_memory_is_as_it_was():
     printed = run(grow_until_it_is_refused)
     rows = int(printed.split("refused after")[1])
-    # All but an eighth of the room has become rows.
+    # All but an eighth of the room holds rows.
     assert rows * DIM * 4 > ROOM * 0.75
 
 

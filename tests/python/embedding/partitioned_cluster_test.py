@@ -1,4 +1,4 @@
-"""Rows on the tasks of a cluster: processes on this machine."""
+"""Tables partitioned over the tasks of a cluster, as processes on this machine."""
 
 from processes import Interpreter
 

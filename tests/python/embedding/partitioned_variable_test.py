@@ -1,4 +1,4 @@
-"""EmbeddingVariable(devices=...): the same table, with rows in several places."""
+"""EmbeddingVariable(devices=...): the same table, partitioned over devices."""
 
 import copy
 import functools
@@ -31,7 +31,7 @@ def table(count, dim=4, **options):
 
 
 def both(count, **options):
-    """A table without devices, and one with."""
+    """Returns a table without devices, and one with."""
     return table(None, **options), table(count, **options)
 
 
@@ -183,7 +183,7 @@ INNERS = {
 
 @keras.saving.register_keras_serializable(package="partitioned_test")
 class Replayed(keras.optimizers.Optimizer):
-    """No fused update knows it."""
+    """An optimizer without a fused update."""
 
     def build(self, variables):
         if self.built:
@@ -211,7 +211,7 @@ def test_updates_are_the_same(inner, graph, rng):
 
         def step(ids, t=t, dense=dense, optimizer=optimizer):
             with tf.GradientTape() as tape:
-                # Twice, so that slices of an id are several.
+                # Twice, so that an id has several slices.
                 rows = t.lookup(ids, combiner="sum") + t.lookup(
                     ids + 1, combiner="mean"
                 )
@@ -332,14 +332,14 @@ def test_admission_is_the_same(admission, rng):
     for name in ("rows", "pending", "admitted", "misses", "hits", "inserts"):
         assert a[name] == b[name], name
     assert (a["read_hits"], a["read_misses"]) == (2, 1)
-    # Each part is asked for distinct ids.
+    # Each part gets deduplicated ids.
     assert (b["read_hits"], b["read_misses"]) == (1, 1)
     assert (
         one.inspect([500, 99, 1234]).states
         == several.inspect([500, 99, 1234]).states
         == ["pending", "resident", "missing"]
     )
-    # What waits is saved, too.
+    # Ids awaiting admission are saved as well.
     restored = table(2, admission=admission)
     restored.import_all(several.export_all())
     assert restored.stats()["pending"] == b["pending"]
@@ -504,13 +504,13 @@ def test_a_full_table_loads_where_shares_are_smaller():
     assert 30 < len(kept) < 40
     for i, part in enumerate(several.parts):
         assert int(part.call(size_of)) <= [14, 13, 13][i]
-    # The oldest of each part go.
+    # The oldest rows of each part are evicted.
     lost = sorted(set(range(0, 120, 3)) - set(kept.tolist()))
     owners = id_hash.part_of_id(tf.range(0, 120, 3, tf.int64), 3)
     owners = dict(zip(range(0, 120, 3), owners.numpy().tolist()))
     for id_ in lost:
         assert all(id_ < k for k in kept if owners[k] == owners[id_])
-    # Exactly: back on none.
+    # Exact on a table without devices.
     one = table(None, eviction=lodestar.MaxRows(40))
     one.import_all(several.export_all())
     assert_same(several, one)

@@ -32,7 +32,7 @@ ADMISSIONS = [lodestar.MinCount(2), lodestar.CountingBloom(2, 0.01, 1000)]
 @pytest.mark.parametrize("admission", ADMISSIONS, ids=["exact", "bloom"])
 def test_admission_counts_steps(admission):
     t = table(admission=admission, default_row=[7.0, 8.0])
-    for _ in range(3):  # one step, one sighting
+    for _ in range(3):  # one step, one occurrence
         rows = t.lookup([[1, 1], [1, 2]], training=True)
         np.testing.assert_array_equal(rows[0, 0], [7, 8])
     assert int(t.size()) == 0
@@ -53,10 +53,10 @@ def test_admission_counts_steps(admission):
     t.lookup([3], training=True)
     t.set_step(2)
     t.lookup([1], training=True)
-    assert int(t.size()) == 0  # cleared: what was pending too
+    assert int(t.size()) == 0  # pending ids were cleared as well
 
 
-# Of a table: a function that looks three ids up.
+# Returns a function that looks up three ids.
 def _dense(t):
     return lambda ids: t.lookup(ids, training=True)
 
@@ -98,10 +98,10 @@ def test_admission_by_occurrence(lookup_in, eviction, graph):
     call = lookup_in(t)
     if graph:
         call = tf.function(call, input_signature=[tf.TensorSpec([3], tf.int64)])
-    call([1, 2, 1])  # one step, though
+    call([1, 2, 1])  # all in one step
     call([1, 2, 3])
     assert ids_of(t) == []
-    call([1, 3, 5])  # the fourth of id 1
+    call([1, 3, 5])  # the fourth occurrence of id 1
     assert ids_of(t) == [1]
     call([1, 1, 2])
     assert t.frequency([1, 2, 3]).numpy().tolist() == [6, 0, 0]
@@ -114,7 +114,7 @@ def test_admission_by_occurrence(lookup_in, eviction, graph):
 
 
 def test_four_ids_and_a_threshold_of_ten():
-    # Read as missing nine times; the tenth occurrence gives each a row.
+    # Nine lookups read the default row; the tenth occurrence adds each row.
     t = lodestar.EmbeddingVariable(
         32,
         embeddings_initializer="ones",
@@ -144,7 +144,7 @@ def test_a_lookup_may_admit_all_or_none(admission, combiner):
     assert lookup([2], admit=True).numpy().all()
     assert ids_of(t) == [2]
     assert int(t.frequency([2])[0]) == 1
-    assert lookup([1]).numpy().all()  # seen often enough
+    assert lookup([1]).numpy().all()  # often enough for admission
     assert ids_of(t) == [1, 2]
     with tf.GradientTape() as tape:
         rows = lookup([3], admit=True)
@@ -254,14 +254,14 @@ def test_max_rows(shards, policy):
     t.set_step(3)
     new = np.array([10, 11, 12])
     t.lookup(new, training=True)
-    # lru: 3 and 4 go, then 1 or 2; lfu: 3 and 4, then 5 or 6.
+    # lru: 3 and 4, then 1 or 2; lfu: 3 and 4, then 5 or 6.
     tied = np.array([1, 2] if policy == "lru" else [5, 6])
     third = tied[np.argmin(mix64(tied))]
     left = {1, 2, 5, 6} - {int(third)}
     assert ids_of(t) == sorted(left | set(new.tolist()))
     stats = t.stats()
     assert (stats["evicted"], stats["refused"], stats["max_rows"]) == (3, 0, 6)
-    # All that is left was not seen in this step but for `new`.
+    # Only `new` was seen in this step.
     more = np.arange(20, 25)
     t.lookup(more, training=True)
     refused = more[np.argsort(mix64(more))][:2]
@@ -269,7 +269,7 @@ def test_max_rows(shards, policy):
     assert ids_of(t) == sorted(want)
     assert t.stats()["refused"] == 2
     np.testing.assert_array_equal(t.lookup(refused, training=True), 0)
-    # They were brought again, within the step; an id of one lookup counts once.
+    # The ids occurred again in the same step; a lookup counts an id once.
     assert t.stats()["refused"] == 4
     t.lookup(np.tile(refused, 3), training=True)
     assert t.stats()["refused"] == 6
@@ -333,7 +333,7 @@ def test_the_step_is_the_users_once_set():
     t.set_step(None)
     train()
     assert int(optimizer.iterations) == 4
-    assert int(t.step) == 20001  # never back
+    assert int(t.step) == 20001  # never decreases
 
 
 def test_decay_frequencies():

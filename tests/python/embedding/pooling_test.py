@@ -1,4 +1,4 @@
-"""Tests of pooled lookups against a NumPy model, for all kinds of ids."""
+"""Compares pooled lookups with a NumPy model, for all kinds of ids."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def table(**options):
 
 
 def combine(rows, weights, combiner):
-    """One bag: rows `[L, D]`, weights `[L]`."""
+    """Combines one bag: rows `[L, D]`, weights `[L]`."""
     if len(rows) == 0:
         return np.zeros(3, np.float32)
     if combiner == "max":

@@ -103,7 +103,7 @@ def test_a_float64_table_is_as_a_dense_matrix_of_float64():
     for inner, options, tolerance in (
         (keras.optimizers.SGD, {}, 1e-12),
         (keras.optimizers.Adagrad, {"initial_accumulator_value": 0.5}, 1e-12),
-        # Its numbers come as float32: 1 - beta, epsilon, alpha.
+        # 1 - beta, epsilon and alpha are float32.
         (keras.optimizers.Adam, {}, 1e-6),
     ):
         t = make("float64")
@@ -123,7 +123,7 @@ def test_a_float64_table_is_as_a_dense_matrix_of_float64():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_sums_are_made_in_float32(dtype):
-    # One at a time, sums of bfloat16 would stop at 256.
+    # Added one by one, a bfloat16 sum would stop at 256.
     t = make(dtype, embeddings_initializer="ones")
     bag = tf.ragged.constant([[1] * 1000, [], [1, 2]], dtype=tf.int64)
     with tf.GradientTape() as tape:
@@ -162,7 +162,7 @@ def test_a_loss_scale_comes_off_before_anything_is_rounded():
     with tf.GradientTape() as tape:
         rows = t.lookup([1], training=True)
         loss = optimizer.scale_loss(tf.reduce_sum(tf.cast(rows, "float32")))
-        loss *= 1e-9  # no float16 is as small
+        loss *= 1e-9  # no float16 is this small
     optimizer.apply(tape.gradient(loss, [t]), [t])
     np.testing.assert_allclose(t.find([1])[0], np.full((1, DIM), -1e-5), 1e-2)
 

@@ -1,4 +1,4 @@
-"""Tests of tables that another optimizer goes on to train."""
+"""Tests of tables that another optimizer continues to train."""
 
 import threading
 import warnings
@@ -23,7 +23,7 @@ wrap = lodestar.optimizers.wrap
 
 
 class Own(keras.optimizers.Optimizer):
-    """An optimizer that is replayed."""
+    """An unfused optimizer."""
 
     def build(self, variables):
         super().build(variables)
@@ -36,7 +36,7 @@ class Own(keras.optimizers.Optimizer):
 
 
 def make(dense=False, **of_table):
-    """A model whose rows are those of a dynamic or of Keras's embedding."""
+    """Returns a model with a dynamic embedding or Keras's Embedding."""
     ids = keras.Input((3,), dtype="int64")
     if dense:
         rows = keras.layers.Embedding(12, 2, "ones", name="rows")(ids)
@@ -73,7 +73,7 @@ def slots_of(model):
 
 @pytest.fixture(autouse=True)
 def no_warning():
-    """Fails where slots are dropped and the test does not expect it."""
+    """Fails if slots are dropped unexpectedly."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", ".*fresh slots")
         yield
@@ -117,7 +117,7 @@ def test_a_new_optimizer_starts_as_it_does_for_a_dense_matrix(before, after):
         0,
         1e-5,
     )
-    assert int(table_of(model).step) == 4  # not back to the first
+    assert int(table_of(model).step) == 4  # the count does not restart
 
 
 def optimizer(name):
@@ -241,7 +241,7 @@ def test_a_checkpoint_with_its_optimizer_resumes(tmp_path):
         str(tmp_path / "c")
     )
     other = make()
-    fit(other, wrap("adam"))  # which is not what goes on
+    fit(other, wrap("adam"))  # but another optimizer resumes
     other.compile(wrap("adam"), "mse")
     tf.train.Checkpoint(model=other, optimizer=other.optimizer).restore(path)
     fit(model)

@@ -1,7 +1,7 @@
-"""Threads run tf.functions on one table at once.
+"""Threads run tf.functions on one table concurrently.
 
-LODESTAR_STRESS_SECONDS says for how long. What is looked for is what
-tests/core/embedding/embedding_store_stress_test.cc looks for: torn rows and
+LODESTAR_STRESS_SECONDS sets the duration. Like
+tests/core/embedding/embedding_store_stress_test.cc, it looks for torn rows and
 lost updates, here through TensorFlow's executor and resources.
 """
 
@@ -20,8 +20,8 @@ from lodestar._library import gen_ops
 
 SECONDS = float(os.environ.get("LODESTAR_STRESS_SECONDS", "4")) / 3
 DIM = 6
-# Ids below COUNTED are only counted; the others are assigned too, and then
-# each column stands off the first by its own number.
+# Ids below COUNTED are only counted. The others are assigned as well; then each
+# column differs from the first by its index.
 COUNTED, IDS = 600, 900
 
 
@@ -42,7 +42,7 @@ def some_ids(rng, first, last, count):
 
 
 def run_until_time_is_up(roles):
-    """Each role in a thread of its own, until one fails or the time is up."""
+    """Runs each role in its own thread until one fails or the time is up."""
     end = time.monotonic() + SECONDS
     failures = []
 
@@ -67,7 +67,7 @@ def run_until_time_is_up(roles):
 
 
 def counter(table, optimizer, numbers, slot_inits):
-    """Returns a tf.function that adds one to (the slot of) each row."""
+    """Returns a tf.function that adds one to each row, or to its slot."""
     ids_spec = tf.TensorSpec([None], tf.int64)
 
     @tf.function(input_signature=[ids_spec])
@@ -141,12 +141,13 @@ def test_rows_are_whole(cap):
         match rng.integers(6):
             case 0:
                 table.clear()
-            case 1 if rows.optimizer:  # slots go with the values, or a merge
-                kept[0] = rows  # would leave those that are there
+            # slots are assigned with values; otherwise a merge
+            case 1 if rows.optimizer:
+                kept[0] = rows  # would keep the existing ones
             case 2 if kept[0] is not None:
                 table.load_rows(kept[0])
             case 3 if kept[0] is not None:
-                # Together they may be more than the cap.
+                # Together they may exceed the maximum.
                 too_many = tf.errors.FailedPreconditionError
                 with contextlib.suppress(too_many if cap else ()):
                     table.load_rows(kept[0], "merge")
@@ -201,7 +202,7 @@ def destroy_while_in_use(threads):
     def use():
         started.wait()
         try:
-            while True:  # until it is gone
+            while True:  # until the table is deleted
                 rows, _, _ = gen_ops.lodestar_embedding_find_or_insert(
                     handle, hook, ids, tf.zeros([0])
                 )
@@ -220,7 +221,8 @@ def destroy_while_in_use(threads):
 
 
 def test_a_table_lives_as_long_as_an_op_uses_it():
-    # Each thread ends its op, and learns at the next that the table is gone.
+    # Each thread finishes its op; its next op reports that the table is
+    # deleted.
     for _ in range(5):
         assert destroy_while_in_use(threads=3) == 3
 

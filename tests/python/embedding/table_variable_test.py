@@ -1,4 +1,4 @@
-"""Tests of a table as the variable that carries its gradient."""
+"""Tests of the variable that represents a table and carries its gradient."""
 
 import contextlib
 import gc
@@ -128,7 +128,7 @@ def test_any_name_of_a_table_can_be_in_a_saved_model(name, tmp_path):
     np.testing.assert_array_equal(rows, module.table.lookup([1]))
 
 
-# What a reader of `layer.weights` gets.
+# A table as users see it in `layer.weights`.
 
 READERS = {
     "convert": tf.convert_to_tensor,
@@ -252,11 +252,11 @@ def test_of_a_huge_table_readers_get_a_sample(devices, monkeypatch):
     assert len({*shown}) == len(shown) and {*shown} <= exported
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert [*map(tuple, np.asarray(t))] == shown  # once a table
+        assert [*map(tuple, np.asarray(t))] == shown  # once per table
 
 
 class Board(keras.callbacks.TensorBoard):
-    """Writes as Keras's does, to `self.written`: without TensorBoard."""
+    """Writes histograms to `self.written`, without TensorBoard."""
 
     def __init__(self, **options):
         super().__init__(write_graph=False, **options)
@@ -305,7 +305,7 @@ def test_tensorboard_of_keras_shows_the_rows(grow, tmp_path):
     assert board.written["rows/embeddings/image", 1].size == np.size(rows)
 
 
-# Lookups under a tape that no optimizer follows.
+# Lookups under a tape that no optimizer step follows.
 
 X = np.arange(12).reshape(6, 2)
 Y = np.ones((6, 1))
@@ -380,7 +380,7 @@ def no_warning():
     ],
 )
 def test_rows_that_no_optimizer_follows_are_told_once(make, look):
-    gc.collect()  # optimizers of other tests, which might follow the lookups
+    gc.collect()  # optimizers of other tests, which could follow the lookups
     model, table = make()
     model.fit(X, Y, verbose=0)
     gradients(model, X + 100)
@@ -433,7 +433,7 @@ def test_loops_of_ones_own_warn_of_nothing(make, steps, graph, no_warning):
         step = tf.function(step, autograph=False)
     for count in range(2 * steps):
         sums.append(step(X + 100 * count))
-        table.size()  # as a loop that prints progress
+        table.size()  # as in a loop that prints progress
         if len(sums) == steps > 1:
             for found in sums:
                 optimizer.apply(found, model.trainable_variables)
@@ -455,7 +455,7 @@ def test_accumulation_by_keras_warns_of_nothing(no_warning):
 def test_who_says_what_a_lookup_is_for_is_not_warned(make, no_warning):
     model, table = make()
     model.fit(X, Y, verbose=0)
-    if make is not subclassed:  # whose call takes no `training`
+    if make is not subclassed:  # whose call has no `training` argument
         gradients(model, X + 100, training=False)
         assert int(table.size()) == 12
         gradients(model, X + 100, training=True)

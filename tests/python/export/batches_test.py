@@ -1,4 +1,4 @@
-"""Tests of batches as users have them."""
+"""Tests of batches in the forms that users have."""
 
 import numpy as np
 import pytest

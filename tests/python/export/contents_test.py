@@ -1,4 +1,4 @@
-"""Tests of finding what a model reads."""
+"""Tests of finding the tables and weights that a model reads."""
 
 import export_models
 import keras
@@ -16,7 +16,7 @@ def test_tables_vocabularies_and_weights():
         "item": "item",
     }
     assert [t.key_dtype for t in contents.id_tables.values()] == [tf.string]
-    # Neither hooks, nor what the optimizer and the metrics hold.
+    # No hooks, and no variables of the optimizer or the metrics.
     assert [v.path.split("/")[0] for v in contents.weights] == [
         "hidden",
         "hidden",

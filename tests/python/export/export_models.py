@@ -1,4 +1,4 @@
-"""Models, trained a little, that tests of exports share."""
+"""Briefly trained models that the export tests share."""
 
 import functools
 
@@ -10,7 +10,7 @@ import lodestar
 
 
 def collection_inputs():
-    """A batch of three examples for `collection_model`."""
+    """Returns a batch of three examples for `collection_model`."""
     return {
         "viewer": tf.ragged.constant([[1, 2, 2**62], [], [-7]], tf.int64),
         "author": tf.constant([3, 4, 5], tf.int64),
@@ -20,7 +20,7 @@ def collection_inputs():
 
 
 def collection_model():
-    """Three features on two tables, a vocabulary, and a dense input."""
+    """Returns a model of three features, two tables, a vocabulary and dense inputs."""
     user = lodestar.EmbeddingVariable(8, name="user", default_row="initial")
     item = lodestar.EmbeddingVariable(
         4,
@@ -72,12 +72,12 @@ def collection_model():
 
 @functools.cache
 def shared_collection_model():
-    """`collection_model`, for tests that only read and export it."""
+    """Returns one `collection_model` for all tests that only read and export it."""
     return collection_model()
 
 
 def ragged_model(**options):
-    """One ragged input `x`, summed rows of dim 2 as they are."""
+    """Returns a model of one ragged input `x`: summed rows of dimension 2."""
     ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
     layer = lodestar.layers.DynamicEmbedding(
         2, combiner="sum", name="embed", **options

@@ -1,4 +1,4 @@
-"""Tests of features.json, and of what it names in a loaded model."""
+"""Tests of features.json, and of the tensors it names in a loaded model."""
 
 import json
 

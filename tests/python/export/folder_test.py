@@ -1,4 +1,4 @@
-"""Tests of folders that are replaced whole."""
+"""Tests of replacing folders atomically."""
 
 import os
 import re
@@ -28,7 +28,7 @@ def fill(partial, text):
 
 
 def read(path):
-    """The text of a folder that is whole."""
+    """Returns the content of a complete folder."""
     assert sorted(os.listdir(path)) == ["saved_model.pb", "variables"]
     text = (path / "saved_model.pb").read_text()
     assert (path / "variables" / "f").read_text() == text
@@ -37,7 +37,7 @@ def read(path):
 
 @pytest.fixture(params=["exchange", "two renames"])
 def system(request, monkeypatch):
-    """Where names can be exchanged, and where they cannot."""
+    """Runs with and without a file system that can exchange names."""
     if request.param == "two renames":
         monkeypatch.setattr(folder, "exchange", lambda one, other: False)
 
@@ -102,7 +102,7 @@ def test_names_are_exchanged_in_one_step(tmp_path):
 
 
 def killed_at(step, run):
-    """Runs in a process that dies at a disk step; whether it came so far."""
+    """Runs in a process that dies at a disk step; returns whether it got there."""
     child = os.fork()
     if child == 0:
         left = step
@@ -136,7 +136,7 @@ class Stop(Exception):
 def test_an_export_that_is_killed_anywhere_leaves_a_model(tmp_path, system):
     exchanges = folder.exchange(str(tmp_path), str(tmp_path))
     path = tmp_path / "x"
-    # As if an older export had died, for the export to clear.
+    # As if an older export had died; the next export removes it.
     dead = tmp_path / "x.partial-0123abcd"
     step, found = 0, set()
     running = True
@@ -149,7 +149,8 @@ def test_an_export_that_is_killed_anywhere_leaves_a_model(tmp_path, system):
         running = killed_at(step, lambda: write_quietly(path, "2"))
         if exchanges or path.exists():
             found.add(read(path))
-        # Brings back what was put away, and clears, though it fails itself.
+        # Restores the folder that was moved away, and cleans up, even after a
+        # failure.
         with pytest.raises(Stop), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with whole_folder(path):
@@ -229,7 +230,7 @@ def test_exports_to_one_path_leave_each_other_alone(tmp_path, system):
         thread.start()
     for thread in threads:
         thread.join()
-    # Between two renames another may come, and is not overwritten.
+    # Between two renames another folder may appear; it is not overwritten.
     assert not errors or not folder.exchange(str(tmp_path), str(tmp_path))
     assert read(path) in "345"
 
@@ -239,7 +240,7 @@ def test_one_that_another_export_replaces_while_it_is_looked_at(
 ):
     path = tmp_path / "x"
     write(path, "1")
-    # What it is about to remove of the one that was there.
+    # What it is about to remove from the old folder.
     monkeypatch.setattr(tf.io.gfile, "listdir", lambda path: ["variables"])
     write(path, "2")
     assert read(path) == "2"

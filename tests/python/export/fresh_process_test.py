@@ -1,4 +1,4 @@
-"""Exports served by processes that have the op library and nothing else."""
+"""Exports served by processes that have only the op library."""
 
 import export_models
 import numpy as np
@@ -8,7 +8,7 @@ import tensorflow as tf
 import lodestar
 from lodestar.export import features_json
 
-# Without the package: TensorFlow, the shared object, the folder.
+# Without the package: TensorFlow, the shared object and the folder.
 _CHILD = """
 import json, sys
 import numpy as np, tensorflow as tf
@@ -37,7 +37,7 @@ np.savez(target, **results)
 
 
 def array(tensor):
-    """What np.savez can hold."""
+    """Converts a tensor to an array that np.savez can store."""
     if tensor.dtype == tf.string:
         return np.array(tensor.numpy().tolist(), object)
     return tensor.numpy()

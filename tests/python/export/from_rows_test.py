@@ -1,4 +1,4 @@
-"""Tests of the signature that takes rows in place of ids."""
+"""Tests of the signature that takes rows instead of ids."""
 
 import json
 import pathlib
@@ -15,14 +15,14 @@ layers = lodestar.layers
 
 
 def export(model, path, signature="ragged", **options):
-    """Returns the loaded folder, and what its features.json says."""
+    """Exports a model; returns the loaded folder and its features.json."""
     lodestar.export.save(model, path, signature, from_rows=True, **options)
     document = json.loads((pathlib.Path(path) / "features.json").read_text())
     return tf.saved_model.load(str(path)), document
 
 
 def assert_close(got, want):
-    """TensorFlow fuses other ops where it has fewer."""
+    """Compares with a tolerance, because TensorFlow fuses different ops."""
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
@@ -32,7 +32,7 @@ def arguments(loaded):
 
 
 def functions(loaded):
-    """Ops by name that `from_rows` runs, those of its functions included."""
+    """Returns the names of the ops in `from_rows`, including its functions."""
     graph_def = loaded.signatures["from_rows"].graph.as_graph_def()
     nodes = list(graph_def.node)
     for function in graph_def.library.function:
@@ -73,7 +73,7 @@ def test_rows_of_a_collection(signature, options, tmp_path):
             "inputs": ["viewer"],
         }
     ]
-    # Nothing of a table is in it.
+    # No table is part of it.
     assert not any(op.startswith("Lodestar>") for op in functions(loaded))
     words = m.get_layer("words")(x["items"])
     rows = m.get_layer("embed")({**x, "items": words})
@@ -81,7 +81,7 @@ def test_rows_of_a_collection(signature, options, tmp_path):
     want = m(x)
     for name in want:
         assert_close(got[name], want[name])
-    # They are the rows given, not those of a table.
+    # The result depends on the given rows, not on a table's.
     zeros = {name: tf.zeros_like(r) for name, r in rows.items()}
     other = loaded.signatures["from_rows"](age=x["age"], **zeros)
     assert not np.allclose(other["score"], want["score"])

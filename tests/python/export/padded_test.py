@@ -20,7 +20,7 @@ def parts(spec, padding):
 
 def same(ragged, want):
     assert ragged.to_list() == want
-    # The op library would refuse what does not fit together.
+    # The op library would refuse inconsistent parts.
     tf.debugging.assert_equal(
         ragged.nested_row_splits[-1][-1],
         tf.shape(ragged.flat_values, tf.int64)[0],
@@ -32,7 +32,7 @@ def same(ragged, want):
     "dense, want",
     [
         ([[1, 2, 0], [0, 0, 0], [3, 4, 5]], [[1, 2], [], [3, 4, 5]]),
-        # Before another value it is an id like any other.
+        # Before another value, 0 is an ordinary id.
         ([[0, 7, 0], [7, 0, 8]], [[0, 7], [7, 0, 8]]),
         (np.zeros((2, 0)), [[], []]),
         (np.zeros((0, 3)), []),
@@ -53,7 +53,7 @@ def test_two_ragged_axes():
     spec = tf.RaggedTensorSpec([None, None, None], tf.int64, ragged_rank=2)
     dense = [
         [[1, 2], [3, 0], [0, 0]],
-        # An empty row before another one stays.
+        # An empty row before a non-empty one is kept.
         [[0, 0], [4, 0], [0, 0]],
         [[0, 0], [0, 0], [0, 0]],
     ]

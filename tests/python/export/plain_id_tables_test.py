@@ -14,7 +14,7 @@ NUMBERS = [5, -(2**63), 2**63 - 1, 0, -1]
 
 
 class Tables(keras.Model):
-    """Every kind of table, as attributes of a model."""
+    """A model with every kind of id table as an attribute."""
 
     def __init__(self):
         super().__init__()

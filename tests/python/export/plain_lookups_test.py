@@ -1,4 +1,4 @@
-"""Tests of plain lookups of tables: the bits of our own ops, eagerly."""
+"""Compares plain lookups, run eagerly, bit by bit with the ops of Lodestar."""
 
 import keras
 import numpy as np
@@ -20,9 +20,9 @@ MISSING = {
 
 
 def check_equal(function, tables):
-    """`function` gives the same bits by our ops and by plain ones."""
+    """Checks that `function` returns the same bits by Lodestar's and plain ops."""
     want = function()
-    # The hash table is filled where a model is loaded.
+    # Loading a model fills the hash table.
     plain = PlainTables(
         {str(i): t for i, t in enumerate(tables)}, "sorted", None
     )

@@ -1,7 +1,7 @@
 """Plain TensorFlow exports that tf2onnx converts.
 
-tf2onnx is not needed here. Its release 1.17 was seen to convert exports of
-these ops for onnxruntime, which gave the scores of the models.
+The tests do not need tf2onnx. Its release 1.17 converted exports of these ops
+for onnxruntime, which returned the models' scores.
 """
 
 import keras
@@ -25,7 +25,7 @@ CONVERTED = {
     "ZerosLike",
     # Variables become constants, and calls are inlined.
     *("ReadVariableOp", "ResourceGather", "StatefulPartitionedCall"),
-    # Checks are left out.
+    # Checks are removed.
     *("Assert", "If", "NoOp"),
 }
 # tf2onnx converts these for floats only.
@@ -45,7 +45,7 @@ def pooled(ids):
     return lodestar.sequence.pool(bags()(ids), "mean")
 
 
-# Ids -> rows.
+# From ids to rows.
 DENSE_FRONTS = {
     "sqrtn": bags(combiner="sqrtn"),
     "first": bags(combiner="first"),

@@ -1,4 +1,4 @@
-"""Tests of what stands in for the ops of sequences."""
+"""Tests of the plain TensorFlow replacements of the sequence ops."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Serving of plain exports, in this process and where Lodestar is not."""
+"""Serves plain exports, in this process and without Lodestar."""
 
 import atexit
 import functools
@@ -9,7 +9,7 @@ import tensorflow as tf
 from processes import without_lodestar
 from tensorflow.core.protobuf import saved_model_pb2
 
-# Both loaders in one process, which costs seconds to start.
+# Both loaders share a process, because each takes seconds to start.
 _CHILD = """
 import importlib.util, sys
 assert importlib.util.find_spec("lodestar") is None
@@ -39,7 +39,7 @@ def _process():
 
 
 def serve_elsewhere(path, plain, folder):
-    """Scores of a process without Lodestar: name -> (TF2 loader's, V1's)."""
+    """Returns {name: (the TF2 loader's scores, the TF1 loader's)}, without Lodestar."""
     source, out = str(folder / "x.npz"), str(folder / "out.npz")
     arrays = {k: np.array(v) for k, v in plain.items()}
     for name, array in arrays.items():
@@ -53,7 +53,7 @@ def serve_elsewhere(path, plain, folder):
 
 
 def ops_of(path):
-    """Names of all ops in the SavedModel."""
+    """Returns the names of all ops in the SavedModel."""
     with open(os.path.join(path, "saved_model.pb"), "rb") as file:
         saved = saved_model_pb2.SavedModel.FromString(file.read())
     ops = set()
@@ -66,7 +66,7 @@ def ops_of(path):
 
 
 def load(path):
-    """Loads a folder that must have plain ops only."""
+    """Loads a folder, and checks that it has only plain ops."""
     ops = ops_of(path)
     assert not [op for op in ops if "Lodestar" in op]
     assert not [op for op in ops if "DenseHashTable" in op]

@@ -1,4 +1,4 @@
-"""Tests that what is exported only reads."""
+"""Tests that exported models do not modify tables."""
 
 import pathlib
 
@@ -14,9 +14,9 @@ layers = lodestar.layers
 
 
 def serving_nodes(path):
-    """The nodes that serving runs, functions included; not save and load.
+    """Returns the nodes that serving runs, with functions, without save and load.
 
-    Of the file itself, as another runtime reads it.
+    They come from the file itself, as another runtime reads it.
     """
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -47,7 +47,7 @@ def serving_nodes(path):
 
 
 def writes(node):
-    """Whether a lookup adds ids; one that does is the default of the op."""
+    """Returns whether a lookup adds ids, which is the op's default."""
     if node.op == "Lodestar>IdTableFind":
         return False
     return any(

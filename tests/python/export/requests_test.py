@@ -1,4 +1,4 @@
-"""Exports of models with a schema: requests of what training files held."""
+"""Exports of models with a schema accept the values of training files."""
 
 import os
 import shutil
@@ -58,7 +58,7 @@ IDS = {
 
 
 def scores(features):
-    """What a model gives for the inputs of the schema, by a table for each."""
+    """Returns a model's outputs for the schema's inputs, with a table for each."""
     parts = [
         lodestar.layers.DynamicEmbedding(4, combiner="sum")(
             features[name], features["w"] if name == "friend" else None
@@ -231,7 +231,7 @@ def test_folder_without_a_schema_is_named(tmp_path):
 
 
 class Own(keras.Model):
-    """A subclassed model that says what its schema is."""
+    """A subclassed model that declares its schema."""
 
     def __init__(self, schema):
         super().__init__()

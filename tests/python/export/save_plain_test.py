@@ -69,7 +69,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def trained():
-    """`model`, for tests that only read and export it."""
+    """Returns one model for all tests that only read and export it."""
     return model()
 
 
@@ -148,7 +148,7 @@ def bag_model(layer):
 
 
 def filled(rows, **options):
-    """A model that gives the rows of its table, whose ids are 0, 1, ..."""
+    """Returns a model whose outputs are the rows of its table, with ids 0, 1, ..."""
     rows = np.asarray(rows)
     table = lodestar.EmbeddingVariable(rows.shape[1], name="t", **options)
     table.insert_or_assign(np.arange(len(rows)), rows)
@@ -287,7 +287,7 @@ def test_a_function_inside_the_model_is_traced_apart(tmp_path):
     x = tf.ragged.constant([[1, 2], [3]], tf.int64)
     table = layer.embed.table
     table.insert_or_assign([1, 2, 3], np.ones((3, 2)))
-    before = m(x).numpy()  # traced, with our op
+    before = m(x).numpy()  # traced, with Lodestar's op
     lodestar.export.save_plain(m, tmp_path / "s")
     table.insert_or_assign([1, 2, 3], np.zeros((3, 2)))
     np.testing.assert_array_equal(m(x), np.zeros((2, 2)))

@@ -52,7 +52,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def trained():
-    """`model`, for tests that only read and export it."""
+    """Returns one model for all tests that only read and export it."""
     return model()
 
 
@@ -146,8 +146,8 @@ def test_nothing_is_added_and_no_optimizer_slot_saved(tmp_path):
     assert [t.stats()["rows"] for t in tables] == before
     shapes = dict(tf.train.list_variables(f"{path}/variables/variables"))
     slots = [s for n, s in shapes.items() if "optimizer_slots" in n]
-    assert slots == [[]] * len(tables)  # scalars stand for what is empty
-    # Those of the live tables are where they were.
+    assert slots == [[]] * len(tables)  # scalars replace empty slots
+    # The live tables keep their slots.
     assert all(t.stats()["slot_bytes"] > 0 for t in tables)
     assert set(tables[0].export().optimizer_slots) == {"momentum", "velocity"}
 
@@ -304,7 +304,7 @@ def test_other_ways_to_save_carry_the_table(how, tmp_path):
 def test_a_checkpoint_of_another_thread_has_the_optimizer_slots(
     trained, tmp_path
 ):
-    """Exports leave them out, but not for those who save meanwhile."""
+    """Exports omit optimizer slots, but a concurrent checkpoint contains them."""
     m = trained
     table = next(x.table for x in m.layers if hasattr(x, "table"))
     saved = []

@@ -26,7 +26,7 @@ def path(tmp_path, model):
 
 
 def own_export(path, function, spec, name="serving_default"):
-    """An export without features.json."""
+    """Writes an export without features.json."""
     module = tf.Module()
     module.serve = tf.function(function, input_signature=[{"x": spec}])
     module.of_signature = tf.function(

@@ -1,4 +1,4 @@
-"""Bags and collections on GPUs against the same on the CPU."""
+"""Compares bags and collections on GPUs with the same on the CPU."""
 
 import emulated
 
@@ -17,24 +17,24 @@ GPUS = ["/GPU:0", "/GPU:1"]
 
 @pytest.fixture(params=[GPUS[:1], GPUS[1:], GPUS], ids=["0", "1", "both"])
 def devices(request):
-    """Where the rows of a table lie."""
+    """Returns the devices of a table."""
     return request.param
 
 
 def table(devices=None, dim=4, **kwargs):
-    """One of many that begin alike."""
+    """Returns a table; all start with the same rows."""
     kwargs = {"seed": (1, 3)} | kwargs
     with tf.device("/CPU:0"):
         return lodestar.EmbeddingVariable(dim, devices=devices, **kwargs)
 
 
 def content(table):
-    """All that a table holds, by name."""
+    """Returns the complete content of a table by name."""
     return {k: np.asarray(v) for k, v in table.export_all().items()}
 
 
 def assert_close(a, b, atol=1e-6):
-    """Both tables hold the same ids, and nearly the same numbers."""
+    """Checks that both tables have the same ids, and nearly the same values."""
     a, b = content(a), content(b)
     for name in a:
         if a[name].dtype.kind == "f":
@@ -46,7 +46,7 @@ def assert_close(a, b, atol=1e-6):
 
 
 def bags(rng, count=9, most=6, ids=15):
-    """Ragged ids with empty bags among them."""
+    """Returns ragged ids with some empty bags."""
     lengths = rng.integers(0, most, count)
     return tf.RaggedTensor.from_row_lengths(
         rng.integers(-ids, ids, lengths.sum()), lengths
@@ -186,12 +186,12 @@ PLANS = {
 }
 
 
-# What GPUs pool of tables that are spread over several.
+# Features that GPUs can pool when their table is partitioned.
 SUMS = ["row", "bag", "weighted", "one_hot"]
 
 
 def collection(plan=None, names=tuple(FEATURES)):
-    """Features over two tables, placed as the plan says."""
+    """Returns features over two tables, placed as the plan says."""
     plan = {} if plan is None else plan
     tables = {}
     for name, dim in (("small", 4), ("large", 8)):
@@ -211,7 +211,7 @@ def collection(plan=None, names=tuple(FEATURES)):
 
 
 def a_batch(rng, size=8):
-    """Ids of all features, and weights."""
+    """Returns ids and weights of all features."""
     ids = {
         "row": tf.constant(rng.integers(-9, 9, (size, 2))),
         "bag": bags(rng, size),
@@ -317,7 +317,7 @@ def test_no_bags(devices):
 @pytest.mark.parametrize("memory", ["device", "pinned", "managed"])
 def test_memory_of_batches(rng, monkeypatch, memory):
     monkeypatch.setenv("LODESTAR_BATCH_MEMORY", memory)
-    # An op of other attributes, so that its kernel is made now.
+    # An op with other attributes, so that its kernel is created here.
     feature = {"combiner": "sum", "padding_id": len(memory)}
     cpu, gpu = table(), table(GPUS)
     ids = bags(rng)
@@ -368,7 +368,7 @@ def test_layer_makes_its_tables_by_a_plan(rng):
 
 
 def small_model(devices):
-    """A click model over a collection, compiled."""
+    """Returns a compiled click model over a collection."""
     keras.utils.set_random_seed(1)
     inputs = {
         "user": keras.Input((1,), dtype="int64"),

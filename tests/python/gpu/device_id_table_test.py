@@ -1,4 +1,4 @@
-"""Id tables of integers on a GPU against those on the CPU."""
+"""Compares id tables of integers on a GPU with those on the CPU."""
 
 import emulated
 
@@ -15,7 +15,7 @@ INTEGERS = [d for d in id_table_ops.KEY_DTYPES if d != tf.string]
 
 
 def pair(keys, values=None, **kwargs):
-    """A table on the CPU and one on a GPU."""
+    """Returns a table on the CPU and one on a GPU."""
     tables = []
     for device in ("/CPU:0", "/GPU:1"):
         with tf.device(device):

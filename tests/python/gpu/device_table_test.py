@@ -1,4 +1,4 @@
-"""Tables in GPU memory against the same tables on the CPU."""
+"""Compares tables in GPU memory with the same tables on the CPU."""
 
 import emulated
 
@@ -18,12 +18,12 @@ GPUS = [["/GPU:0"], ["/GPU:0", "/GPU:1"]]
 
 @pytest.fixture(params=GPUS, ids=["one", "two"])
 def devices(request):
-    """Where the rows of a table lie."""
+    """Returns the devices of a table."""
     return request.param
 
 
 def table(devices=None, **kwargs):
-    """One of many that begin alike."""
+    """Returns a table; all start with the same rows."""
     kwargs = {"output_dim": 4, "seed": (1, 3)} | kwargs
     with tf.device("/CPU:0"):
         return lodestar.EmbeddingVariable(
@@ -32,24 +32,24 @@ def table(devices=None, **kwargs):
 
 
 def pair(devices, **kwargs):
-    """A table on the CPU and one on `devices`."""
+    """Returns a table on the CPU and one on `devices`."""
     return table(**kwargs), table(devices, **kwargs)
 
 
 def content(table):
-    """All that a table holds, by name."""
+    """Returns the complete content of a table by name."""
     return {k: v.numpy() for k, v in table.export_all().items()}
 
 
 def assert_same(a, b):
-    """Both tables hold the same, to the bit."""
+    """Checks that both tables are equal, bit by bit."""
     a, b = content(a), content(b)
     for name in a:
         np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
 def some_ids(rng, shape):
-    """Ids of the whole range, and near ones, some of which repeat."""
+    """Returns ids from the whole range and close ones, with some repeated."""
     near = rng.integers(-20, 20, shape)
     far = rng.choice([2**63 - 1, -(2**63), 2**40], shape)
     return np.where(rng.random(shape) < 0.2, far, near)
@@ -92,7 +92,7 @@ def test_bags(devices, rng, combiner):
         np.testing.assert_allclose(
             cpu.lookup(ids, combiner=combiner, training=training),
             gpu.lookup(ids, combiner=combiner, training=training),
-            # One device has the CPU's bits; several add up their shares.
+            # One device computes the CPU's bits; several add partial sums.
             rtol=0 if len(devices) == 1 else 1e-5,
             atol=0 if len(devices) == 1 else 1e-7,
         )
@@ -195,7 +195,7 @@ def test_rows_go_in_and_out(devices, rng):
     ids=["rows", "age", "norm"],
 )
 def test_eviction(rng, eviction):
-    # On one device, where a cap is the whole table's.
+    # On one device, where the limit is for the whole table.
     cpu, gpu = pair(["/GPU:0"], eviction=eviction)
     for step in range(5):
         ids = rng.integers(0, 60, (25,))
@@ -381,7 +381,7 @@ def test_no_device_memory_is_kept():
     gpu = table(["/GPU:0", "/GPU:1"])
     gpu.lookup(np.arange(1000), training=True)
     del gpu
-    gc.collect()  # what other tests left
+    gc.collect()  # objects of other tests
     before = used()
     for _ in range(3):
         gpu = table(["/GPU:0", "/GPU:1"])

@@ -1,4 +1,4 @@
-"""Two GPUs for the tests of this folder: emulated ones, or parts of a real one."""
+"""Two GPUs for the tests of this folder: emulated, or halves of a real one."""
 
 import functools
 import os
@@ -10,16 +10,16 @@ _PLUGIN = pathlib.Path("tests/cuda/emulation/emulated_gpu.so")
 
 
 def load():
-    """Makes two GPUs, or skips the module if the environment asks for none.
+    """Creates two GPUs, or skips the module if the environment asks for none.
 
     Where TensorFlow has a real GPU, its memory is split into two logical GPUs;
-    elsewhere a plugin emulates two. Either must happen before TensorFlow is
-    first used, so the tests need a process of their own, which the environment
+    elsewhere a plugin emulates two. Either must happen before the first use of
+    TensorFlow, so the tests need their own process, which the environment
     variable LODESTAR_EMULATED_GPUS marks.
     """
     if "LODESTAR_EMULATED_GPUS" not in os.environ:
         pytest.skip(
-            "wants a process of its own: bazel test //tests/python/gpu",
+            "needs its own process: bazel test //tests/python/gpu",
             allow_module_level=True,
         )
     _make()

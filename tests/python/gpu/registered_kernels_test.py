@@ -1,4 +1,4 @@
-"""Which ops have kernels for a GPU: of what nvcc built, and of the emulation."""
+"""The ops that have GPU kernels, in CUDA builds and under emulation."""
 
 import emulated
 
@@ -10,7 +10,7 @@ from tensorflow.python.framework import kernels  # noqa: E402
 
 import lodestar  # noqa: E402
 
-# All that a table in GPU memory takes part in.
+# The ops that a table in GPU memory needs.
 OPS = [
     "Variable",
     "Find",
@@ -47,14 +47,14 @@ OPS = [
 
 
 def on_gpu(name):
-    """The kernels of an op for a GPU, by priority."""
+    """Returns the GPU kernels of an op by priority."""
     found = kernels.get_registered_kernels_for_op(f"Lodestar>Embedding{name}")
     return sorted(k.priority for k in found.kernel if k.device_type == "GPU")
 
 
 @pytest.mark.parametrize("name", OPS)
 def test_an_op_has_its_kernels(name):
-    # Kernels of nvcc have priority 0, those of the emulation 1.
+    # CUDA kernels have priority 0, emulated ones 1.
     wanted = on_gpu("Variable")
     assert wanted in ([0], [1], [0, 1])
     assert on_gpu(name) == wanted

@@ -35,7 +35,7 @@ def test_rolling_back_and_starting_over():
     builder.push_back(2)
     builder.roll_back()
     assert [x.tolist() for x in builder.build()] == [[0, 1], [1]]
-    builder.push_back(3)  # to the row that is the last again
+    builder.push_back(3)  # reopens the last row
     assert [x.tolist() for x in builder.build()] == [[0, 2], [1, 3]]
     builder.reset()
     assert [x.tolist() for x in builder.build()] == [[0], []]
@@ -87,7 +87,7 @@ def test_the_last_call_of_hugectrs_loop_closes_the_last_row():
     ):
         builder.push_back(9)
     assert [x.tolist() for x in builder.build()] == open_
-    builder.roll_back()  # the closing, then the row
+    builder.roll_back()  # the end of the row, then the row
     builder.push_back(9)
     builder.roll_back()
     assert [x.tolist() for x in builder.build()] == [[0, 1, 1, 3], [4, 6, 7]]

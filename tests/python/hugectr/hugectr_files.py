@@ -1,4 +1,4 @@
-"""HugeCTR's Norm and Raw files, made and read value by value with `struct`."""
+"""Writes and reads HugeCTR's Norm and Raw files value by value with `struct`."""
 
 import struct
 from typing import NamedTuple
@@ -44,7 +44,7 @@ class Norm(NamedTuple):
 
 
 class _Bytes:
-    """Takes values off the front of bytes; more than there are is an error."""
+    """Takes values from the front of bytes; raises an error at the end."""
 
     def __init__(self, data):
         self.data, self.at = data, 0
@@ -80,7 +80,7 @@ def _end_of_record(stream, begin, length):
 
 
 def read_norm(data: bytes, key_type: str = "uint32") -> Norm:
-    """What the bytes hold; AssertionError or struct.error if they are wrong."""
+    """Parses bytes; raises AssertionError or struct.error if they are invalid."""
     stream = _Bytes(data)
     check = "none"
     length = None
@@ -100,7 +100,7 @@ def read_norm(data: bytes, key_type: str = "uint32") -> Norm:
 
 
 def norm_record(payload: bytes, check: str) -> bytes:
-    """A header's or sample's bytes, framed if `check` is "sum"."""
+    """Returns a header's or sample's bytes, framed if `check` is "sum"."""
     if check == "none":
         return payload
     return (
@@ -111,7 +111,7 @@ def norm_record(payload: bytes, check: str) -> bytes:
 
 
 def norm_sample(sample, key_type: str = "uint32") -> bytes:
-    """The payload of one (labels, dense, slots)."""
+    """Returns the payload of one sample (labels, dense, slots)."""
     labels, dense, schema = sample
     key = _KEYS[key_type]
     floats = [*labels, *dense]
@@ -124,7 +124,7 @@ def norm_sample(sample, key_type: str = "uint32") -> bytes:
 def make_norm(
     samples, key_type: str = "uint32", check: str = "none", **header
 ) -> bytes:
-    """A Norm file of (labels, dense, slots); `header` overrides its fields."""
+    """Returns a Norm file of (labels, dense, slots); `header` overrides its fields."""
     labels, dense, schema = samples[0] if samples else ([], [], [])
     fields = {
         "error_check": int(check == "sum"),
@@ -162,7 +162,7 @@ def read_raw(
     dense_dim: int,
     nnz_per_slot: list[int],
 ):
-    """The samples (labels, dense values, keys of each slot) as stored.
+    """Returns the stored samples (labels, dense values, keys of each slot).
 
     An int32 dense value is the x of log(x + 1).
     """
@@ -176,7 +176,7 @@ def read_raw(
 
 
 def make_raw(samples, layout: str, key_type: str = "uint32") -> bytes:
-    """A Raw file of (labels, dense, slots) as they are to be stored."""
+    """Returns a Raw file of (labels, dense, slots) as they are stored."""
     parts = []
     for labels, dense, schema in samples:
         nnz = [len(keys) for keys in schema]

@@ -1,4 +1,4 @@
-"""NormDataset against a reader that uses `struct`."""
+"""Compares NormDataset with a reader that uses `struct`."""
 
 import gzip
 import struct
@@ -25,7 +25,7 @@ RAM = "ram://norm_dataset_test/"
 
 
 def samples(begin, end, key_type="uint32"):
-    """Sample i has I = (i, -i / 4), C1 = [i], and i % 4 large keys in C2."""
+    """Returns samples: I = (i, -i / 4), C1 = [i], and i % 4 large keys in C2."""
     top = 2**32 if key_type == "uint32" else -(2**60)
     return [
         ([i % 2], [i, -i / 4], [[i], [top - 1 - k for k in range(i % 4)]])
@@ -34,7 +34,7 @@ def samples(begin, end, key_type="uint32"):
 
 
 def check(batches, wanted):
-    """The batches hold these samples in this order."""
+    """Checks that the batches contain these samples in this order."""
     position = 0
     for features, label in batches:
         rows = wanted[position : position + len(label)]
@@ -51,7 +51,7 @@ def check(batches, wanted):
 
 @pytest.fixture
 def files(tmp_path):
-    """Five files of unequal size, one of no samples, check modes mixed."""
+    """Writes five files of unequal size, one empty, with mixed check modes."""
     bounds = [0, 7, 8, 30, 30, 50]
     paths = []
     for number in range(5):
@@ -201,7 +201,7 @@ def test_shards_shuffling_and_epochs(files):
     assert shuffled[:50] != shuffled[50:]
 
 
-# What is done to a file of 3 samples, and the error.
+# Changes to a file of 3 samples, and their errors.
 BAD = {
     "empty": (b"", "{path}: not a Norm file: it is empty"),
     "text": (

@@ -1,4 +1,4 @@
-"""NormWriter: exact bytes, checks, nothing half-written."""
+"""NormWriter: exact bytes, checks, and no partial files."""
 
 import gzip
 
@@ -28,7 +28,7 @@ SPEC = Schema(
 )
 SAMPLE = {"y": 1, "d": [0.5, -2.0], "a": 7, "b": [300, 301]}
 BYTES = {"none": NORM_NONE, "sum": NORM_SUM}
-# Out of the order of a record.
+# Not in the order of a record.
 MIXED = Schema(
     [
         Column.sparse("a"),
@@ -177,7 +177,7 @@ def test_the_ends_of_the_key_types(tmp_path):
     ):
         data = written(tmp_path, spec, {"a": (keys, [0, 2])}, key_type=key_type)
         assert read_norm(data, key_type).samples == [([], [], [keys])]
-    # Without sign, the same bits.
+    # The same bits as an unsigned key.
     keys = np.uint64([2**64 - 1])
     data = written(tmp_path, spec, {"a": (keys, [0, 1])}, key_type="int64")
     assert read_norm(data, "int64").samples == [([], [], [[-1]])]

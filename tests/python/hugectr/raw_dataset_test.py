@@ -1,4 +1,4 @@
-"""RawDataset against a reader that uses `struct`."""
+"""Compares RawDataset with a reader that uses `struct`."""
 
 import gzip
 
@@ -34,7 +34,7 @@ RAM = "ram://raw_dataset_test/"
 
 
 def samples(begin, end, layout="float", key_type="uint32", nnz=(1, 1)):
-    """Sample i begins C1 with i, and has the largest keys in C2."""
+    """Returns samples: C1 starts with i, and C2 has the largest keys."""
     top = {"uint32": 2**32 - 1, "int32": -1, "int64": -(2**60)}[key_type]
     scale = 1 if layout.endswith("int") else 0.5
     return [
@@ -259,7 +259,7 @@ def test_the_wrong_layout_is_an_error(tmp_path):
     "click", [Column.label("click"), Column.label("click", dtype="float")]
 )
 def test_integers_read_as_floats_are_an_error(tmp_path, click):
-    # As a float, 1 is subnormal, and the reading threads take it for 0.
+    # As a float, 1 is subnormal, and the reader threads flush it to 0.
     path = tmp_path / "file"
     path.write_bytes(reference.make_raw(samples(0, 9, "int"), "int"))
     others = [slot for slot in SPEC if slot.kind != "label"]

@@ -70,7 +70,7 @@ def test_a_batch_equals_the_reference(
     tmp_path, rng, monkeypatch, layout, key_type, rows
 ):
     monkeypatch.setattr(raw_writer, "_BLOCK_WORDS", 1000 * 20)
-    spec = Schema(  # out of the order of a record
+    spec = Schema(  # not in the order of a record
         [
             Column.sparse("a"),
             Column.dense("d", (3,)),

@@ -1,4 +1,4 @@
-"""Columns whose names TensorFlow takes for no resource and no scope."""
+"""Columns with names that TensorFlow accepts for neither resources nor scopes."""
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ IDS = tf.ragged.constant([[1, 2], [3], []], tf.int64)
 
 
 def embedding(name, ids):
-    # A layer of a model cannot have the name of an input.
+    # A layer cannot have the same name as an input.
     table = lodestar.EmbeddingVariable(2, name=name)
     return layers.DynamicEmbedding(table=table, combiner="sum")(ids)
 

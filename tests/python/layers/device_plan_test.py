@@ -1,4 +1,4 @@
-"""Which device has the table of each feature."""
+"""Tests of the plan that places the tables of features on devices."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ DEVICES = ["/CPU:0", "/CPU:1"]
 
 
 def numbers(plan):
-    """Name -> the numbers of its devices."""
+    """Returns {name: the numbers of its devices}."""
     return {
         name: tuple(int(device[-1]) for device in devices)
         for name, devices in plan.items()

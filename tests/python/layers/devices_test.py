@@ -1,4 +1,4 @@
-"""Layers over tables whose rows lie on several devices."""
+"""Layers over tables that are partitioned over several devices."""
 
 import copy
 
@@ -176,7 +176,7 @@ def test_exports_say_what_to_do(tmp_path):
     ):
         with pytest.raises(NotImplementedError, match="made without `devices`"):
             export(model, tmp_path / "s")
-    # The way that the message names.
+    # The path that the message names.
     lodestar.snapshot.save(tmp_path / "n", model)
     plain = model_of()
     lodestar.snapshot.restore(tmp_path / "n", plain)

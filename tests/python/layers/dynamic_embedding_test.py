@@ -122,7 +122,7 @@ def test_float_ids_are_refused():
 
 
 def test_keras_cuts_floats_for_an_integer_input():
-    # docs/layers.md warns of it: no layer can see it.
+    # docs/ranking.md warns of it: no layer can see it.
     ids = keras.Input((1,), dtype="int64")
     model = keras.Model(ids, keras.layers.Lambda(lambda x: x)(ids))
     floats = np.array([[3.9], [16_777_217.0]], np.float32)

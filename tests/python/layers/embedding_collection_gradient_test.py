@@ -25,14 +25,14 @@ def collection(**features):
 
 
 def by_id(slices):
-    """Id -> row of an IndexedSlices, which names no id twice."""
+    """Returns {id: row} of an IndexedSlices, which has unique ids."""
     ids = slices.indices.numpy().tolist()
     assert len(set(ids)) == len(ids)
     return dict(zip(ids, slices.values.numpy(), strict=True))
 
 
 def summed_by_id(slices):
-    """Id -> sum of the rows of an IndexedSlices, where it is not zeros."""
+    """Returns {id: sum of its rows} of an IndexedSlices, without zeros."""
     rows = {}
     for i, row in zip(slices.indices.numpy().tolist(), slices.values.numpy()):
         rows[i] = rows.get(i, 0) + row
@@ -137,7 +137,7 @@ def test_a_feature_twice_in_a_bag_sums_in_one_row():
 
 @pytest.fixture
 def simple():
-    """A layer of two tables, their hooks, a loss and its gradients by id."""
+    """Returns a layer of two tables, their hooks, a loss and its gradients by id."""
     t, u = table(name="t"), table(2, name="u")
     layer = collection(
         a=Feature(t, combiner="max"),

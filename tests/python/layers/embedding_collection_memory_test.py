@@ -1,6 +1,6 @@
-"""A collection that runs out of memory leaves all of its tables as they were.
+"""A collection that runs out of memory leaves all of its tables unchanged.
 
-Run as a program it takes its own address space away.
+Run as a program, it limits its own address space.
 """
 
 import os
@@ -19,7 +19,7 @@ BATCH = 10000
 
 
 def grow_until_it_is_refused():
-    """What the process of the test runs; prints what it has seen."""
+    """Runs in the test's process; prints its observations."""
     small = lodestar.EmbeddingVariable(
         1, embeddings_initializer="ones", name="small"
     )
@@ -39,7 +39,7 @@ def grow_until_it_is_refused():
         bags = tf.RaggedTensor.from_row_lengths(ids, [len(ids)])
         layer(dict.fromkeys(features, bags), training=training)
 
-    lookup(np.arange(BATCH), True)  # threads and buffers are made
+    lookup(np.arange(BATCH), True)  # creates threads and buffers
     lookup(np.arange(2 * BATCH), False)
     pages = int(open("/proc/self/statm").read().split()[0])
     mapped = pages * resource.getpagesize()
@@ -53,7 +53,7 @@ def grow_until_it_is_refused():
             break
         rows += BATCH
     else:
-        raise AssertionError("memory never ran out")
+        raise AssertionError("memory did not run out")
     assert [int(table.size()) for table in layer.tables] == [rows] * 3
     assert layer.stats()["small"]["ids"] == rows
     print("refused after", rows)

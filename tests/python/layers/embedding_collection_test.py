@@ -1,4 +1,4 @@
-"""Tests of EmbeddingCollection: equal to its features one by one, but fused."""
+"""Tests of EmbeddingCollection: equal to separate features, but fused."""
 
 import collections
 
@@ -391,7 +391,7 @@ def test_admission_and_cap():
     x = {"a": ragged([[1, 2]]), "b": np.array([1, 1]), "c": np.array([5, 6, 7])}
     rows = layer(x, training=True)
     assert int(strict.size()) == 0 and not rows["b"].numpy().any()
-    # The id that found no room reads as missing and gets no row.
+    # The id that found no room reads the default row and gets no row.
     assert int(capped.size()) == 2 and rows["c"].numpy().all()
     strict.set_step(1)
     rows = layer({**x, "a": ragged([[1]])}, training=True)
@@ -425,7 +425,8 @@ def test_shared_rows_for_ids_that_wait():
     x = np.array([[1, 2]])
     before = model.predict(x, verbose=0)  # sum of two and mean of two
     model.fit(x, before - 1, verbose=0)
-    # d loss / d output is 1: two ids by the sum, half of two by the mean.
+    # d loss / d output is 1: for two ids of the sum, and half for two of the
+    # mean.
     assert int(table.size()) == 0
     want = before - 3 * 0.1 * 3
     np.testing.assert_allclose(model.predict(x, verbose=0), want, 1e-5)
@@ -464,7 +465,8 @@ def test_a_table_shared_with_another_layer_and_collection():
     )
     two.insert_or_assign([1, 2], [[1.0, 1.0], [3.0, 3.0]])
     model.fit(np.array([[1, 2]]), np.array([[8.0, 8.0]]), verbose=0)
-    # y = 4 + 3 + 2 = 9, d loss / d y = 1: sum and mean reach both, max id 2.
+    # y = 4 + 3 + 2 = 9, d loss / d y = 1: sum and mean reach both ids, max id
+    # 2.
     np.testing.assert_allclose(
         two.lookup([1, 2]), [[-0.5, -0.5], [0.5, 0.5]], 1e-6
     )
@@ -651,6 +653,6 @@ def test_errors_known_only_when_the_op_runs():
         tf.errors.InvalidArgumentError, match="feature 'x': `ids` is a scalar"
     ):
         call(tf.constant(1, tf.int64))
-    # Nothing of a call that fails is done.
+    # A call that fails has no effect.
     assert int(two.size()) == 0
     assert layer.stats()["y"]["ids"] == 0

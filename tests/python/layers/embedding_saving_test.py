@@ -1,6 +1,6 @@
-"""Saving and resuming: checkpoints, .keras, weights, in fresh processes too.
+"""Saving and resuming by checkpoints, .keras and weights, in fresh processes too.
 
-A resumed model must go on bitwise as the one that was never stopped.
+A resumed model must continue bitwise like one that was not interrupted.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Tests of features: tables of their own, optimizers, what is refused."""
+"""Tests of features: their own tables, optimizers, and errors."""
 
 import keras
 import numpy as np
@@ -39,7 +39,7 @@ def test_features_make_their_tables():
     assert shapes == {"user": (2, 4), "item": (2, 1, 6), "tags": (2, 3)}
     np.testing.assert_array_equal(rows["tags"], [[2, 2, 2], [0, 0, 0]])
     assert layer.features["tags"].table is layer.tables[2]
-    # The same names, so the same first values, wherever they are made again.
+    # The same names, so the same initial values wherever they are created.
     again = Collection({"user": 4, "item": 6})
     np.testing.assert_array_equal(
         again({"user": x["user"], "item": x["item"]}, training=True)["item"],

@@ -1,4 +1,4 @@
-"""lodestar.layers.IdLookup beside keras.layers.StringLookup and IntegerLookup."""
+"""Compares IdLookup with keras.layers.StringLookup and IntegerLookup."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ WORDS = ["a", "b", "c", "d"]
 
 
 def same(ours, stock):
-    """Asserts equal numbers, whatever the kinds of tensor."""
+    """Asserts equal values, for any kind of tensor."""
     if isinstance(stock, tf.SparseTensor):
         assert isinstance(ours, tf.SparseTensor)
         ours, stock = tf.sparse.to_dense(ours), tf.sparse.to_dense(stock)
@@ -256,7 +256,7 @@ def test_saved_models_round_trip(options, tmp_path):
     model.export(str(tmp_path / "exported"), verbose=False)
     exported = tf.saved_model.load(str(tmp_path / "exported"))
     same(exported.serve(x), wanted)
-    # Without the vocabulary, which is no part of the configuration.
+    # Without the vocabulary, which the configuration does not contain.
     twin = keras.Model.from_config(model.get_config())
     twin.layers[-1].set_vocabulary(WORDS)
     same(twin(x), wanted)
@@ -290,7 +290,7 @@ def test_strange_vocabularies_round_trip(tmp_path):
     keys = tf.constant([b"\xff\xfe", "", "é\n", b"\0x\0", "x"])
     loaded = keras.saving.load_model(path)
     assert loaded(keys).numpy().tolist() == [4, 3, 2, 1, 0]
-    # What get_vocabulary() gives is a vocabulary.
+    # get_vocabulary() returns a valid vocabulary.
     assert IdLookup(loaded.get_layer(layer.name).get_vocabulary())(
         keys
     ).numpy().tolist() == [4, 3, 2, 1, 0]

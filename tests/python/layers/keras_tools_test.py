@@ -1,4 +1,4 @@
-"""What Keras's tools make of models with Lodestar's layers."""
+"""Keras's tools on models with Lodestar's layers."""
 
 import copy
 import functools
@@ -130,14 +130,14 @@ def recurrent():
 def fitted(model, x):
     own = any(t.get_config()["optimizer"] for t in tables_in(model))
     optimizer = "adam" if own else lodestar.optimizers.Adagrad(0.1)
-    model.compile(optimizer, "mse", run_eagerly=True)  # there is a lot to trace
+    model.compile(optimizer, "mse", run_eagerly=True)  # tracing takes long
     model.fit(x, Y, verbose=0)
     return model
 
 
 @functools.cache
 def trained(make):
-    """A model that no test changes, its inputs and its predictions."""
+    """Returns a model that no test changes, its inputs and its predictions."""
     keras.utils.set_random_seed(1)
     model, x = make()
     fitted(model, x)
@@ -160,7 +160,7 @@ def tables_in(model):
 
 
 def assert_own(other, make):
-    """`other` has as many tables as the model, and they are its own."""
+    """Checks that `other` has as many tables as the model, and shares none."""
     model, x, want = trained(make)
     tables = tables_in(model)
     assert len(tables_in(other)) == len(tables)
@@ -268,7 +268,7 @@ def test_the_summary_counts_rows(make, capsys):
     assert model.count_params() == count
     for layer in model.layers:
         assert f" {layer.count_params():,} " in shown
-    # Nothing else sees them: slots have this shape.
+    # Keras's other tools see none of them: slots have this shape.
     assert all(t.value.shape == (0, t.output_dim) for t in tables_in(model))
 
 
@@ -282,7 +282,7 @@ def test_the_summary_counts_frozen_rows_apart(capsys):
 
 @pytest.mark.parametrize("make", FUNCTIONAL)
 def test_a_plot(make, monkeypatch):
-    # Of pydot itself this needs only that it is there.
+    # Only the presence of pydot is needed.
     pydot = mock.MagicMock(Cluster=type("Cluster", (mock.MagicMock,), {}))
     monkeypatch.setattr(model_visualization, "pydot", pydot)
     model = trained(make)[0]

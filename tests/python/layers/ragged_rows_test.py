@@ -1,4 +1,4 @@
-"""Tests of what ragged rows say where a dense tensor is taken."""
+"""Tests of errors from ragged rows where a dense tensor is needed."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Ragged ids that a graph gets as a dense tensor, as exports by Keras make it."""
+"""Ragged ids that become dense in a graph, as in exports by Keras."""
 
 import warnings
 
@@ -21,7 +21,7 @@ def functional(front, **options):
 
 
 class Subclassed(keras.Model):
-    """Looks ids up, whatever their kind is."""
+    """Looks up ids of any kind."""
 
     def __init__(self):
         super().__init__()
@@ -46,7 +46,7 @@ def words():
 
 
 def warnings_of(call, *args, **kwargs):
-    """Returns the messages of warnings that name an export of ours."""
+    """Returns the warnings that name an export of Lodestar."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call(*args, **kwargs)
@@ -59,7 +59,7 @@ def export(model, path):
 
 
 def archive(model, path, **signature):
-    """Exports `model.call`, or a function that was called, by an archive."""
+    """Exports `model.call`, or a function that was called, with ExportArchive."""
     written = keras.export.ExportArchive()
     written.track(model)
     function = model.call if signature else tf.function(model.call)

@@ -1,4 +1,4 @@
-"""lodestar.layers.SequenceConv against Conv1D on each sequence alone."""
+"""Compares lodestar.layers.SequenceConv with Conv1D on each sequence alone."""
 
 import keras
 import numpy as np
@@ -17,7 +17,7 @@ def _batch(rng, dim=4):
 
 
 def _each_alone(conv, x, before, after):
-    """Rows of what `conv` makes of each sequence, with zeros around it."""
+    """Applies `conv` to each sequence alone, padded with zeros."""
     rows = []
     for sequence in x.to_list():
         if sequence:
@@ -134,7 +134,7 @@ def test_weights_file(tmp_path, rng):
 
 
 def test_embedded_ids_convolved_and_pooled(tmp_path):
-    # Whether 7 comes right after 3, which no bag of ids can tell.
+    # Whether 7 comes right after 3, which a bag of ids does not show.
     keras.utils.set_random_seed(1)
     rng = np.random.default_rng(3)
     lengths = rng.integers(0, 6, 200)
@@ -226,7 +226,7 @@ def test_rows_around_sequences_are_trained(rng):
 
 
 def test_trained_rows_are_saved_and_exported(tmp_path, rng):
-    # Only the ends of a sequence tell 1 0 from 0 1.
+    # Only the ends of a sequence distinguish 1 0 from 0 1.
     inputs = keras.Input((None, 1), ragged=True, name="x")
     rows = SequenceConv(
         4, 2, -1, padding_trainable=True, padding_initializer="glorot_normal"

@@ -12,7 +12,7 @@ STRINGS = ["emerson", "lake", "palmer"]
 
 @pytest.fixture(scope="module")
 def strings():
-    """Byte strings of every branch of the hashes."""
+    """Returns byte strings that reach every branch of the hashes."""
     rng = np.random.default_rng(1)
     keys = [rng.bytes(n) for n in list(range(300)) * 2]
     return tf.constant([*keys, b"", b"\0" * 9, b"\xff", b"y" * 10**6, b"lake"])
@@ -45,7 +45,7 @@ def test_the_first_example():
 
 
 def test_the_second_example():
-    # Three buckets after three words: 5 is the largest id there is.
+    # Three buckets after three words: 5 is the largest possible id.
     keys = tf.constant(["emerson", "lake", "palmer", "king", "crimnson"])
     stock = tf.lookup.StaticVocabularyTable(
         tf.lookup.KeyValueTensorInitializer(

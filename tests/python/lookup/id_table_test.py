@@ -144,7 +144,7 @@ def test_every_integer_type(dtype):
     exported, values = table.export()
     np.testing.assert_array_equal(exported, keys)
     assert values.numpy().tolist() == [0, 1, 2]
-    # Python's integers, and another type's that all fit.
+    # Python integers, and another type whose values all fit.
     table = IdTable([5, 6], key_dtype=dtype)
     assert table.key_dtype == dtype
     assert table[[6, 7]].numpy().tolist() == [1, -1]

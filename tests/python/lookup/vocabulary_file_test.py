@@ -1,4 +1,4 @@
-"""Vocabulary files: what TensorFlow reads, and errors that name the line."""
+"""Vocabulary files: the same as in TensorFlow, with errors that name the line."""
 
 import gzip
 
@@ -35,7 +35,7 @@ def write(tmp_path):
             *(b"+9\n", tf.int64, WHOLE, LINE, "\t"),
             marks=pytest.mark.skipif(
                 tf.__version__.startswith("2.18."),
-                reason="TensorFlow 2.18 takes no plus sign",
+                reason="TensorFlow 2.18 rejects a plus sign",
             ),
         ),
         (b"a\t1\nb\t-2\tmore\n\t3\n", tf.string, 0, 1, "\t"),

@@ -1,4 +1,4 @@
-"""BatchAUC beside a formula of ranks."""
+"""Compares BatchAUC with a formula on ranks."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ from lodestar.metrics import BatchAUC
 
 
 def formula(labels, scores, weights=None):
-    """The share of the pairs that are in order, ties one half."""
+    """Returns the fraction of pairs in order; ties count one half."""
     labels, scores = np.ravel(labels) > 0.5, np.ravel(scores)
     weights = np.ones(len(labels)) if weights is None else np.ravel(weights)
     pairs = np.outer(weights[labels], weights[~labels])
@@ -19,7 +19,7 @@ def formula(labels, scores, weights=None):
 
 
 def batches(count=20, size=64):
-    """Labels, scores with ties, and weights, of which some are 0."""
+    """Returns labels, scores with ties, and weights, some of them 0."""
     rng = np.random.default_rng(3)
     for _ in range(count):
         yield (
@@ -111,7 +111,7 @@ def test_scores_of_any_kind():
 
     assert area([0, 1, 1], [-np.inf, 3.0, np.inf]) == 1.0
     assert np.isnan(area([0, 1], [np.nan, 1.0]))
-    # One ulp of float64 apart, and whole numbers.
+    # One float64 ulp apart, and integers.
     assert area([0, 1], np.array([0.1, np.nextafter(0.1, 1)])) == 1.0
     assert area([True, False], [2, 7]) == 0.0
     assert area([[0.0], [1.0]], tf.constant([[1], [2]], tf.float16)) == 1.0
@@ -125,7 +125,7 @@ def test_a_model_trains_with_it_and_keeps_it(tmp_path):
     rng = np.random.default_rng(1)
     x = rng.normal(size=[256, 4]).astype(np.float32)
     y = (x[:, :1] + x[:, 1:2] > 0).astype(np.float32)
-    # Of some weights two scores are so near that they change places.
+    # With some weights two scores are so close that rounding swaps them.
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
         [keras.Input((4,)), keras.layers.Dense(1, activation="sigmoid")]

@@ -1,4 +1,4 @@
-"""EmbeddingApplyAll: an update of several tables, all of them or none."""
+"""EmbeddingApplyAll updates several tables atomically."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ NUMBERS = [[0.1, 0.0, 1e-7], [0.5, 0.01], [0.1, 0.0, 0.1, 0.001, 1e-7, 0.1]]
 
 
 def make_tables():
-    """Tables that know the ids but 7; the last one is empty."""
+    """Returns tables that contain all ids except 7; the last one is empty."""
     made = []
     for t, (dim, dtype) in enumerate(zip(DIMS, DTYPES)):
         table = lodestar.EmbeddingVariable(
@@ -50,7 +50,7 @@ def arguments(tables):
 
 
 def content(tables):
-    """All that tables hold, by number."""
+    """Returns the complete content of tables by number."""
     found = []
     for table in tables:
         rows = table.export()

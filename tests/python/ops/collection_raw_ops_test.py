@@ -1,4 +1,4 @@
-"""Raw ops of the embedding collection, given what no wrapper would give them."""
+"""Raw ops of the embedding collection, with arguments that no wrapper passes."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ from random_arguments import (
 import lodestar
 from lodestar.embedding.lookup_arguments import ROW_DTYPES
 
-# Four features over two tables: ragged and weighted; dense and pooled by max;
-# one row an id; ragged with all that a feature can have.
+# Four features over two tables: ragged and weighted; dense, pooled by max; one
+# row per id; ragged with every option of a feature.
 FEATURES = {
     "names": ["mean", "max", "ids", "sum"],
     "tables": [0, 1, 0, 1],
@@ -45,7 +45,7 @@ def tensors(values, dtype):
 
 
 def usual_arguments(name, tables):
-    """Returns a call that the op takes."""
+    """Returns valid arguments of the op."""
     missing = {
         "handles": [t.resource_handle for t in tables],
         "missing_rows": [tf.zeros([0])] * 2,
@@ -73,7 +73,7 @@ def usual_arguments(name, tables):
     if name == "EmbeddingCollectionUnique":
         return {**batch, "T": 2}
     if name == PARTITION:
-        # No feature that a sum of shares is not enough for.
+        # Only features that can be pooled from partial sums.
         sums = {
             "combiners": ["mean", "first", "last", "sum"],
             "use_default": [False] * 4,
@@ -135,7 +135,7 @@ def prepared(name):
     arguments = usual_arguments(name, tables)
     taken = {a.name for a in op_def(name).input_arg}
     taken |= {a.name for a in op_def(name).attr}
-    # Where the wrapper cannot count them itself.
+    # If the wrapper cannot count them itself.
     if "M" in arguments and any(
         a.number_attr == "M" for a in op_def(name).input_arg
     ):
@@ -247,7 +247,7 @@ def test_positions_out_of_range_are_refused():
 
 
 def of_one(name):
-    """As `prepared`, of one table and one feature without a name."""
+    """Like `prepared`, for one table and one unnamed feature."""
     tables, arguments = prepared(name)
     count = dict.fromkeys([*FEATURES, "ids", "row_splits", "weights"], 1)
     count |= dict.fromkeys(["gradients", "feature_dtypes"], 1)
@@ -380,7 +380,7 @@ def test_a_feature_without_a_name_is_not_named(name, changed, message):
         arguments[key] = [given]
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         call(name, **arguments)
-    # Behind the name of the op.
+    # After the name of the op.
     assert "}} " + message in raised.value.message
     assert content(table) == before
 

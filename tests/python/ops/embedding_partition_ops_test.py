@@ -1,4 +1,4 @@
-"""Tests of the ops that share ids and rows out to the parts of a table."""
+"""Tests of the ops that partition ids and rows over the parts of a table."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def ids_of(rng, count):
 
 
 def traced(function, graph, *signature):
-    """`function`, traced for tensors without known dims if `graph`."""
+    """Returns `function`, traced for tensors of unknown dimensions if `graph`."""
     if not graph:
         return function
     specs = [tf.TensorSpec(None, dtype) for dtype in signature]
@@ -142,7 +142,7 @@ def test_gradients_go_back_to_the_rows_that_were_shared_out(graph, rng):
         return tape.gradient(loss, rows)
 
     got = traced(gradient, graph, tf.float64)(tf.zeros([50, 3], tf.float64))
-    # Nobody wanted those of part 0.
+    # No id of part 0 was requested.
     used = id_hash.part_of_id(ids, 4)[:, None] > 0
     np.testing.assert_array_equal(
         got, tf.where(used, factors, tf.zeros_like(factors))

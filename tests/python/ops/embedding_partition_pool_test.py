@@ -1,4 +1,4 @@
-"""Tests of pooling rows that were fetched: as if their tables were here."""
+"""Pooling of fetched rows equals pooling with local tables."""
 
 from typing import NamedTuple
 
@@ -151,14 +151,14 @@ def same(got, want):
 
 
 def loose(structure):
-    """Specs of tensors of which nothing is known but their rank."""
+    """Returns specs of tensors of which only the rank is known."""
     return tf.nest.map_structure(
         lambda x: tf.TensorSpec([None] * x.shape.rank, x.dtype), structure
     )
 
 
 def in_graph(function, batch, far):
-    """`function`, traced for tensors without known dims."""
+    """Returns `function`, traced for tensors of unknown dimensions."""
     flat = tf.nest.flatten(list(batch.inputs))
     given = [x for x in flat if x is not None]
 
@@ -195,7 +195,7 @@ def test_unique_ids_are_those_of_the_features():
     ]
     int64 = lambda x: tf.constant(x, tf.int64)  # noqa: E731
     inputs = [
-        # What weights there are makes no difference.
+        # The kind of weights makes no difference.
         FeatureInputs(int64([0, 7, 8, 7, 9]), int64([0, 3, 5]), tf.ones([5])),
         FeatureInputs(int64([[5, 0], [9, 5]]), None, None),
         FeatureInputs(int64([[1, 1]]), None, None),
@@ -215,7 +215,7 @@ def test_unique_ids_are_those_of_the_features():
 
 
 def insert(batch, unique_ids, positions, **options):
-    """Rows and whether they were there, of a table on the other side."""
+    """Returns rows, and whether they exist, from a table on the other side."""
     return [
         embedding_ops.find_or_insert_unique(
             table.resource_handle,
@@ -345,7 +345,7 @@ def test_gradients_are_those_of_a_lookup(graph, dtypes, rng):
         want = gradients(lambda b, _: lookup(b), batch, far)
         run = in_graph if graph else lambda f, *args: f(*args)
         got = run(lambda *args: gradients(pool, *args), batch, far)
-        # Tables that no feature reads have none in either way.
+        # Tables that no feature reads have no gradient in either case.
         same(got, want)
 
 
@@ -395,7 +395,7 @@ def test_gradients_of_gradients_of_weights_are_those_of_a_lookup(dtypes, rng):
             if isinstance(y, tf.IndexedSlices):
                 x, y = sums_by_id(x), sums_by_id(y)
                 for id_ in {**x, **y}:
-                    # Ids of which only padding is left may lack a row.
+                    # Ids that occur only as padding may lack a row.
                     a, b = x.get(id_, 0), y.get(id_, 0)
                     np.testing.assert_allclose(a + 0 * b, b + 0 * a, 1e-4, 1e-4)
                 compared += 1

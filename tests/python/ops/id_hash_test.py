@@ -37,7 +37,7 @@ def test_stable_hash_is_the_same_everywhere():
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_parts_of_ids_are_frozen(graph):
-    # Those of tests/core/base/id_parts_test.cc.
+    # The same values as in tests/core/base/id_parts_test.cc.
     ids = tf.constant([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1], tf.int64)
     function = tf.function(id_hash.part_of_id) if graph else id_hash.part_of_id
     assert function(ids, 1).numpy().tolist() == [0] * 7

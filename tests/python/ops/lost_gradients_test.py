@@ -1,4 +1,4 @@
-"""Tests that no table is left untrained in silence, and none without cause."""
+"""Tests of warnings about lookups that are not trained, and of false alarms."""
 
 import keras
 import numpy as np
@@ -42,7 +42,7 @@ def collection():
 
 def function():
     t = table()
-    # Whether a tape records shows where a function is traced, and not later.
+    # Whether a tape records is visible when a function is traced, not later.
     lookup = tf.function(
         lambda ids: t.lookup(ids, training=True, combiner="sum")
     )
@@ -67,7 +67,7 @@ def model_of(lookup, way="lambda"):
         rows = keras.layers.Lambda(lookup, output_shape=(2,))(ids)
         return keras.Model(ids, keras.layers.Dense(1)(rows))
 
-    class Plain:  # which Keras does not look into
+    class Plain:  # which Keras does not search
         pass
 
     class Model(keras.Model):
@@ -88,8 +88,8 @@ def model_of(lookup, way="lambda"):
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("optimizer", [wrap, K.Adam])
 def test_fit_raises_at_the_first_step(hidden, way, optimizer, eager):
-    # Keras traces a model before it knows the optimizer, and a function that
-    # it calls is not traced again: the error then does not know the model.
+    # Keras traces a model before it knows the optimizer, and does not trace a
+    # function that it calls again, so the error cannot name the model.
     known = hidden is not function or way == "lambda"
     if not known and optimizer is not wrap:
         pytest.skip()
@@ -162,7 +162,7 @@ def test_an_own_loop_that_leaves_the_table_out_raises(hidden, eager):
 def test_an_own_loop_of_an_optimizer_that_takes_no_hooks_warns(
     eager, monkeypatch
 ):
-    # Those of other tests may be alive.
+    # Optimizers of other tests may be alive.
     monkeypatch.setattr("lodestar.ops.lost_gradients.table_optimizers", set())
     _, lookup = bare()
     dense = keras.layers.Dense(1)
@@ -172,7 +172,7 @@ def test_an_own_loop_of_an_optimizer_that_takes_no_hooks_warns(
         (step if eager else tf.function(step))()
 
 
-# What is left out on purpose.
+# Intentional omissions.
 
 
 @EAGER

@@ -1,4 +1,4 @@
-"""Calls of Python in functions of tf.data, and the end of the interpreter."""
+"""Python calls in tf.data functions, and the end of the interpreter."""
 
 import functools
 import gc
@@ -19,7 +19,7 @@ NUMBER, TEXT = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.string)
 
 
 def run(code, *args):
-    """A program that ends as Python does, with all its exit handlers."""
+    """Runs a program that ends normally, with all exit handlers."""
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, args)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -118,7 +118,7 @@ def test_codes_of_errors():
 
 
 class Held:
-    """What a function refers to."""
+    """An object that a function refers to."""
 
     def add(self, x):
         return (x + 1,)
@@ -202,8 +202,8 @@ def test_a_call_is_needed_to_end_one():
         )
 
 
-# What was registered first is run last, behind all that the package does. A call
-# that has failed is to be waited for no more.
+# The first registered function runs last, after those of the package. A call
+# that has failed is not waited for.
 PREFETCHING = """
 import atexit
 import time

@@ -1,4 +1,4 @@
-"""What no wrapper would give an op: the parts of random calls."""
+"""Parts of random calls, with arguments that no wrapper passes to an op."""
 
 import re
 
@@ -35,7 +35,7 @@ def op_def(name):
 
 
 def default_dtype(name, argument):
-    """Returns what `argument` of `Lodestar>name` is, or is if not said."""
+    """Returns the dtype of `argument` of `Lodestar>name`, or its default."""
     if not argument.type_attr:
         return tf.as_dtype(argument.type)
     attrs = {attr.name: attr for attr in op_def(name).attr}
@@ -58,7 +58,7 @@ def table():
 
 
 def content(t):
-    """Returns all that a table holds, to be compared."""
+    """Returns the complete content of a table, for comparison."""
     return [
         repr(x.tolist()) if x.dtype == object else x.tobytes()
         for x in map(np.asarray, t.export_all().values())
@@ -71,7 +71,7 @@ def tensor(value, dtype):
 
 
 def random_tensor(rng, dtype):
-    """Returns a tensor of any shape and of values that are seldom meant."""
+    """Returns a tensor of random shape with unusual values."""
     shape = _SHAPES[rng.integers(len(_SHAPES))]
     values = _VALUES[dtype]
     drawn = rng.integers(len(values), size=shape)

@@ -1,7 +1,7 @@
-"""Raw ops of the embedding variable, given what no wrapper would give them.
+"""Raw ops of the embedding variable, with arguments that no wrapper passes.
 
-Whatever the tensors hold, an op returns or raises an error of TensorFlow; it
-never ends the process, and one that raises has changed no table.
+Whatever the tensors hold, an op returns or raises a TensorFlow error. It never
+ends the process, and if it raises, no table has changed.
 """
 
 import re
@@ -28,8 +28,8 @@ import lodestar
 from lodestar._library import gen_ops
 from lodestar.embedding.lookup_arguments import ROW_DTYPES
 
-# A call that each op takes: inputs by name, and the attributes that have no
-# default. Random calls begin with these.
+# A valid call of each op: its inputs, and attributes without default. Random
+# calls start from these.
 LOOKUP = {"ids": [1, 2, 2], "missing_row": np.zeros(DIM)}
 CALLS = {
     "EmbeddingFind": LOOKUP,
@@ -120,7 +120,7 @@ CALLS = {
 
 
 def new_log():
-    """Returns the handle of one on which update 0 has begun."""
+    """Returns the handle of a log on which update 0 has begun."""
     log = gen_ops.lodestar_update_log(shared_name=uuid.uuid4().hex)
     gen_ops.lodestar_begin_update(log, [0, 0])
     return log
@@ -133,7 +133,7 @@ def op_names():
         for stem in found
         if "eager_fallback" not in stem
     }
-    # Those of lists of tables have a test of their own.
+    # Ops on lists of tables have their own test.
     return sorted(
         name
         for name in names
@@ -142,7 +142,7 @@ def op_names():
 
 
 def usual_arguments(name, t):
-    """Returns a call that the op takes, as far as it is known."""
+    """Returns valid arguments of the op, as far as they are known."""
     known = CALLS.get(name, {})
     arguments = {}
     for argument in op_def(name).input_arg:
@@ -163,7 +163,7 @@ def usual_arguments(name, t):
 
 
 def random_attr(rng, attr):
-    """Returns another value of an attribute, or None to leave it as it is."""
+    """Returns another value of an attribute, or None to keep the value."""
     if attr.type == "type":
         allowed = attr.allowed_values.list.type
         return tf.as_dtype(allowed[rng.integers(len(allowed))])
@@ -179,7 +179,7 @@ def random_attr(rng, attr):
 
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_usual_arguments_are_taken(name):
-    # Else the random calls would be refused for a reason of their own.
+    # Otherwise the random calls would fail for this reason.
     t = table()
     call(name, **usual_arguments(name, t))
 
@@ -201,9 +201,9 @@ def test_random_arguments_are_taken_or_refused(name, rng):
                 dtype = ROW_DTYPES[rng.integers(len(ROW_DTYPES))]
             arguments[changed.name] = random_tensor(rng, dtype)
         fixed = {a.type_attr for a in op_def(name).input_arg}  # inferred
-        # TensorFlow makes room for all outputs before it asks an op.
+        # TensorFlow allocates all outputs before it runs an op.
         fixed |= {a.number_attr for a in op_def(name).output_arg}
-        # With all of them changed few calls would be taken.
+        # If all of them changed, few calls would be valid.
         for attr in op_def(name).attr:
             value = random_attr(rng, attr) if rng.integers(2) else None
             if value is not None and attr.name not in fixed:
@@ -219,7 +219,7 @@ def test_random_arguments_are_taken_or_refused(name, rng):
             before = content(t)
     if name in CALLS:
         assert taken
-    # It still is a table.
+    # The table still works.
     t.lookup([MIN, -1, 0, MAX], training=True)
     assert t.find([MIN, -1, 0, MAX])[1].numpy().all()
 

@@ -42,7 +42,7 @@ def _input(levels=1, dtype="float32", **options):
 
 
 def _values(x):
-    """Nested lists, whatever kind of tensor."""
+    """Returns nested lists for any kind of tensor."""
     if isinstance(x, LoDTensor):
         x = x.to_ragged()
     return (
@@ -52,7 +52,7 @@ def _values(x):
 
 def _skip(kind, levels):
     if levels == 2 and kind in _ONE_LEVEL:
-        pytest.skip("takes one level")
+        pytest.skip("supports one level only")
 
 
 @levels
@@ -93,7 +93,7 @@ def test_saved_loaded_and_exported(kind, levels, tmp_path):
     lodestar.export.save(model, path)
     exported = tf.saved_model.load(path)
     assert _values(exported.serve({"x": x})["output_0"]) == want
-    # A dense signature would take padding for rows.
+    # A dense signature would treat padding as rows.
     with pytest.raises(TypeError, match="must be a RaggedTensor"):
         model.export(str(tmp_path / "dense"), verbose=False)
 
@@ -262,7 +262,7 @@ def test_keras_compiles_no_such_model_with_xla():
 
 
 class _Lengths(keras.layers.Layer):
-    """A layer of a user's own: the lengths of the innermost sequences."""
+    """A user-defined layer: the lengths of the innermost sequences."""
 
     def call(self, *, x):
         assert isinstance(x, LoDTensor)
@@ -297,7 +297,7 @@ def test_gradient_passes_through_conversions():
 
 
 class _Times(keras.layers.Layer):
-    """Keras's own Multiply makes a dense tensor of symbolic ragged ones."""
+    """Keras's Multiply makes a dense tensor of symbolic ragged ones."""
 
     def call(self, inputs):
         return inputs[0] * inputs[1]
@@ -307,7 +307,7 @@ class _Times(keras.layers.Layer):
 
 
 def test_attention_pooling_trains(tmp_path):
-    # The row that counts is marked in its second column.
+    # The second column marks the row that determines the label.
     keras.utils.set_random_seed(1)
     rng = np.random.default_rng(2)
     lengths = rng.integers(1, 5, 64)

@@ -1,7 +1,7 @@
-"""Raw ops of sequences, given what no wrapper would give them.
+"""Raw ops of sequences, with arguments that no wrapper passes.
 
-Whatever the tensors hold, an op returns or raises an error of TensorFlow; it
-never ends the process.
+Whatever the tensors hold, an op returns or raises a TensorFlow error; it never
+ends the process.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import tensorflow as tf
 from random_arguments import MAX, MIN, call, op_def, random_tensor
 
 ROWS = np.ones([3, 4], np.float32)
-# A call that each op takes. Random calls begin with these.
+# A valid call of each op. Random calls start from these.
 SPLITS = [0, 1, 3]
 CALLS = {
     "SequenceConcat": {"values": [ROWS] * 2, "lods": [SPLITS] * 2},
@@ -119,8 +119,8 @@ ATTRIBUTES = {
     ],
 }
 ATTRIBUTES["SequencePoolGradient"] = ATTRIBUTES["SequencePool"]
-# Either small, or beyond any memory; for what a larger machine might have,
-# TensorFlow asks again for ten seconds.
+# Either small or larger than any memory: if a large machine could have enough,
+# TensorFlow retries for ten seconds.
 OFFSETS = [MIN, -1, *(0, 1, 2, 3) * 2, 4, 5, 40, 2**62, MAX - 1, MAX]
 
 
@@ -133,7 +133,7 @@ def usual_tensor(argument, value, dtype):
 
 
 def usual_arguments(name, dtype):
-    """Returns a call that the op takes, with rows of `dtype`."""
+    """Returns valid arguments of the op, with rows of `dtype`."""
     arguments = dict(ATTRIBUTES.get(name, [{}])[0])
     for argument in op_def(name).input_arg:
         value = CALLS[name][argument.name]
@@ -159,7 +159,7 @@ def dtypes(name):
 
 
 def random_offsets(rng):
-    """Returns offsets that are splits, nearly so, or not at all."""
+    """Returns offsets that are valid splits, almost valid, or invalid."""
     count = rng.integers(0, 6)
     kind = rng.integers(5)
     if kind == 0:

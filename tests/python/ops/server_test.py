@@ -5,13 +5,13 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 
-ALWAYS = 1e9  # a lease that never lapses
+ALWAYS = 1e9  # a lease that never expires
 LAPSED = 0.0
 
 
 @pytest.fixture(autouse=True)
 def released():
-    """No program has a claim before or after a test."""
+    """Checks that no program has a claim before or after a test."""
     yield
     for program in ("a", "b"):
         gen_ops.lodestar_release_server(program)
@@ -44,7 +44,7 @@ def fill(container):
 def test_a_running_program_keeps_its_claim_and_its_container():
     assert claim("a") == ""
     fill("a")
-    assert claim("a", LAPSED) == "a"  # its own claim does not lapse
+    assert claim("a", LAPSED) == "a"  # its own claim does not expire
     assert claim("b") == "a"
     assert claim("a") == "a"
     assert size("a") == 2

@@ -1,4 +1,4 @@
-"""Ops of snapshot files: what they give, and what they refuse."""
+"""Ops of snapshot files: their results and errors."""
 
 import os
 import pathlib
@@ -24,7 +24,7 @@ def read_blocks(path):
 
 @pytest.fixture
 def blobs(tmp_path):
-    """A file of two blobs."""
+    """Writes a file of two blobs."""
     path = str(tmp_path / "blobs")
     snapshot_ops.write_blobs(path, [b"abc", b"\0" * 1000])
     return path
@@ -73,7 +73,7 @@ def test_damage_is_found_and_placed(blobs):
         flipped(blobs, at)
         with pytest.raises(tf.errors.OpError) as raised:
             snapshot_ops.verify_file(blobs)
-        # A version from the future is no damage, but its header's checksum is.
+        # A newer version is not data loss, but a wrong header checksum is.
         assert isinstance(raised.value, tf.errors.DataLossError)
         assert f"'{blobs}', byte " in raised.value.message
         pathlib.Path(blobs).write_bytes(good)

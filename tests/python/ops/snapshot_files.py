@@ -1,4 +1,4 @@
-"""Files of snapshots that are damaged, and random arguments of their ops."""
+"""Damages snapshot files, and draws random arguments for their ops."""
 
 import pathlib
 
@@ -8,14 +8,14 @@ from random_arguments import MAX, MIN
 
 
 def flipped(path, at):
-    """Writes `path` anew with a bit of byte `at` flipped."""
+    """Flips a bit of byte `at` of the file `path`."""
     data = bytearray(pathlib.Path(path).read_bytes())
     data[at] ^= 1
     pathlib.Path(path).write_bytes(data)
 
 
 def random_text(rng, paths):
-    """Returns a path that is there, or is not."""
+    """Returns a path that exists, or one that does not."""
     return paths[rng.integers(len(paths))]
 
 

@@ -1,4 +1,4 @@
-"""Ops of snapshots of tables: what they give, and what they refuse."""
+"""Ops of table snapshots: their results and errors."""
 
 import gc
 import threading
@@ -18,7 +18,7 @@ TABLES = ["one", "two"]
 
 @pytest.fixture
 def tables():
-    """Two tables of different dims that were trained for two steps."""
+    """Returns two tables of different dimensions, trained for two steps."""
     made = [
         lodestar.EmbeddingVariable(
             dim, embeddings_initializer="normal", name=name
@@ -32,7 +32,7 @@ def tables():
 
 
 def train(t, ids):
-    """Makes rows of `ids` and takes an Adagrad step with them."""
+    """Adds rows of `ids` and takes an Adagrad step with them."""
     t.lookup(ids, training=True)
     gen_ops.lodestar_embedding_apply(
         t.resource_handle,
@@ -64,7 +64,7 @@ def contents(tables):
 
 
 def save(tables, folder, base, bases=None):
-    """Writes a snapshot; returns the paths and what is said of the files."""
+    """Writes a snapshot; returns the paths and the descriptions of the files."""
     folder.mkdir()
     snapshot, begun = snapshot_ops.begin(
         handles(tables), bases or [""] * len(tables)
@@ -134,7 +134,7 @@ def test_deltas_follow(tables, tmp_path):
     assert restore(handles(restored), chains, "") == [4, 4]
     assert contents(restored) == contents(tables)
     assert [snapshot_ops.base(h) for h in handles(restored)] == ["", ""]
-    # Training goes on alike in all of them.
+    # Training continues equally in all of them.
     for group in (tables, others, restored):
         train(group[0], [5, 6])
     assert contents(others) == contents(restored) == contents(tables)
@@ -193,7 +193,7 @@ def test_one_snapshot_of_a_table_at_a_time(tables, tmp_path):
     snapshot, _ = snapshot_ops.begin(handles(tables[:1]), [""])
     with pytest.raises(tf.errors.FailedPreconditionError):
         snapshot_ops.begin(handles(tables), ["", ""])
-    # None has begun of the other either.
+    # No update of the other table has begun either.
     other, _ = snapshot_ops.begin(handles(tables[1:]), [""])
     snapshot_ops.end(snapshot, "")
     snapshot_ops.end(other, "")
@@ -302,7 +302,7 @@ def test_a_failed_delta_changes_no_table(tables, tmp_path):
 
 
 def load(tables, saved, parts, base=""):
-    """As `snapshot_ops.load`, of parts and files that any table takes."""
+    """Calls `snapshot_ops.load` with parts and files that any table accepts."""
     bases = [base] * len(tables)
     return snapshot_ops.load(handles(tables), saved, parts, bases)
 

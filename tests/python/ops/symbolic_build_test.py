@@ -1,8 +1,8 @@
-"""Subclassed models around our layers, built from shapes and loaded from files.
+"""Subclassed models around Lodestar's layers, built from shapes, then loaded.
 
 Keras builds such a model before it loads the weights, by running `call` on
-dense float32 placeholders. A layer that raises there leaves the Dense layer
-after it unbuilt, which then starts with new weights.
+dense float32 placeholders. If a layer raises there, the Dense layer after it is
+not built, and starts with new weights.
 """
 
 import keras
@@ -37,7 +37,7 @@ class Words(keras.Model):
         return self.dense(found)
 
     def get_config(self):
-        # Without the vocabulary, which is saved as weights are.
+        # Without the vocabulary, which is saved like weights.
         return {"lookup": self.lookup.get_config()}
 
     @classmethod
@@ -46,7 +46,7 @@ class Words(keras.Model):
 
 
 class Sequences(keras.Model):
-    """Ragged ids through ops on sequences, and a Dense layer after them."""
+    """Ragged ids, sequence ops, and a Dense layer after them."""
 
     def __init__(self, kind):
         super().__init__()
@@ -81,7 +81,7 @@ class Sequences(keras.Model):
 
 
 class Tables(keras.Model):
-    """Id tables and hashes outside of layers of ours."""
+    """Id tables and hashes outside Lodestar's layers."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""UpdateLog's ops and EmbeddingStage: updates made whole and once."""
+"""Ops of UpdateLog and EmbeddingStage: updates apply atomically and once."""
 
 import re
 import uuid
@@ -51,7 +51,7 @@ def stage(table, log, attempt, ids=(1, 2), value=1.0, name=None, **attributes):
 
 
 def commit(log, attempt, name=None):
-    """What was staged by the attempt itself, or by the name of another one."""
+    """Commits the updates that the attempt staged, or another one by its name."""
     gen_ops.lodestar_commit_update(
         log, attempt, attempt[1] if name is None else name
     )
@@ -137,7 +137,7 @@ def test_an_attempt_finishes_what_another_has_staged(table, log):
     later, _ = begin(log, 0)
     stage(table, log, later, name=8, value=5.0)
     again, committed = begin(log, 0)
-    assert not committed  # here; another log may say that it is
+    assert not committed  # on this log; another one may have committed it
     commit(log, again, 7)
     assert values(table) == [1.0, 1.0]
     assert begin(log, 0)[1] == 7

@@ -10,14 +10,14 @@ import tensorflow as tf
 import lodestar
 
 DIM = 3
-# Ids from all over the int64 range; row i of the matrix belongs to KEYS[i].
+# Ids from the whole int64 range; row i of the matrix belongs to KEYS[i].
 KEYS = np.array(
     [-(2**63), 2**63 - 1, -1, 0, 1, 4096, 2**40, -(2**40), 7, 2**62 + 1]
 )
 
 
 class OneHotEmbedding(keras.layers.Layer):
-    """Rows of a matrix, by a product, so that its gradient is dense."""
+    """Gathers rows by a matrix product, so that the gradient is dense."""
 
     def __init__(self, rows, **kwargs):
         super().__init__(autocast=False, **kwargs)
@@ -33,7 +33,7 @@ class OneHotEmbedding(keras.layers.Layer):
 
 
 class TwoTower(keras.Model):
-    """One table read twice, by overlapping ids, and a dense layer."""
+    """One table read twice, with overlapping ids, and a dense layer."""
 
     def __init__(self, embed):
         super().__init__()
@@ -50,7 +50,7 @@ class TwoTower(keras.Model):
 
 
 def batches(seed=0, count=5, size=16, all_rows=False):
-    """`(places [size, 7] into KEYS, labels [size, 1])`, `count` of them."""
+    """Yields `count` pairs (indices [size, 7] into KEYS, labels [size, 1])."""
     rng = np.random.default_rng(seed)
     result = []
     for _ in range(count):
@@ -65,7 +65,7 @@ def batches(seed=0, count=5, size=16, all_rows=False):
 
 
 def models(**layer_options):
-    """`(dynamic, dense)`, built, of equal initial values."""
+    """Returns the built models `(dynamic, dense)` with equal initial values."""
     layer = lodestar.layers.DynamicEmbedding(DIM, **layer_options)
     layer.table.lookup(KEYS, training=True)
     rows = layer.table.lookup(KEYS).numpy()
@@ -76,14 +76,14 @@ def models(**layer_options):
 
 
 def rows(model):
-    """`[len(KEYS), DIM]` of either model."""
+    """Returns `[len(KEYS), DIM]` of either model."""
     if isinstance(model.embed, OneHotEmbedding):
         return model.embed.matrix.numpy()
     return model.embed.table.lookup(KEYS).numpy()
 
 
 def fit_both(dynamic_optimizer, dense_optimizer, eager):
-    """`models()` after `fit`, each with its optimizer, on every id a step."""
+    """Returns `models()` after `fit` with their optimizers on every id per step."""
     data = batches(all_rows=True)
     y = np.concatenate([labels for _, labels in data])
     dynamic, dense = models()
@@ -98,7 +98,7 @@ def fit_both(dynamic_optimizer, dense_optimizer, eager):
 
 
 def train(model, optimizer, data, graph=True, clip=None):
-    """A custom loop; `clip` as tf.clip_by_global_norm of the user's own."""
+    """Trains in a custom loop; `clip` applies tf.clip_by_global_norm."""
     dynamic = not isinstance(model.embed, OneHotEmbedding)
 
     def step(x, y):
@@ -123,7 +123,7 @@ def train(model, optimizer, data, graph=True, clip=None):
 
 
 def assert_same(dynamic, dense, tolerance=1e-6):
-    """Rows and dense weights are equal."""
+    """Checks that rows and dense weights are equal."""
     np.testing.assert_allclose(rows(dynamic), rows(dense), 0, tolerance)
     for a, b in zip(dynamic.dense.weights, dense.dense.weights, strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), 0, tolerance)

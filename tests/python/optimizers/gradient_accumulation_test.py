@@ -1,4 +1,4 @@
-"""Tests of gradient accumulation: averages and step rule are Keras's."""
+"""Tests that averages and step rule of gradient accumulation are Keras's."""
 
 import threading
 
@@ -49,7 +49,8 @@ def slices(ids, value=1.0):
 )
 def test_equals_keras_on_a_dense_matrix(name, graph):
     make = {**CASES, **ALL_ROWS}[name]
-    # Seven calls of three: two updates, and one gradient that waits.
+    # Seven batches, accumulated by three: two updates, and one pending
+    # gradient.
     data = reference.batches(count=7, all_rows=name in ALL_ROWS)
     dynamic, dense = reference.models()
     optimizer, expected = wrap(make()), make()
@@ -84,7 +85,7 @@ def test_rows_wait_for_the_update():
         t.lookup([1, 2, 3]), before - [[1.0], [1.0], [0.0]], 1e-6
     )
     assert int(t.step) == int(optimizer.iterations) == 1
-    # Nothing of the first three is in the next update.
+    # The first three batches do not affect the next update.
     before = t.lookup([1, 2, 3]).numpy()
     for _ in range(3):
         optimizer.apply([slices([3])], [t])
@@ -118,7 +119,7 @@ def test_gradient_of_a_row_removed_meanwhile_is_dropped():
 
 
 def waiting(optimizer):
-    """Id -> the sum that waits, for each table."""
+    """Returns {id: pending sum} of each table."""
     sums = [member.sums.export() for member in optimizer._gradient_sums.members]
     return [
         dict(zip(s.ids.numpy().tolist(), s.rows.numpy().tolist(), strict=True))
@@ -152,7 +153,7 @@ def test_a_refused_gradient_leaves_those_that_wait(refused, graph):
     for _ in range(refused - 1):
         step(tf.constant(0.0))
     refuse(np.inf, "'two_gradient_sum': the gradient of id 2 is not finite")
-    # Each is finite, and so is the sum of the step; not what waits then.
+    # Each gradient and the step's sum are finite; the pending sum is not.
     refuse(
         3e38,
         "'two_gradient_sum': the gradients of id 2 that wait for an update "
@@ -221,12 +222,12 @@ def test_a_snapshot_does_not_hold_up_the_update(tmp_path, monkeypatch):
     pending.wait()
     assert went_on and int(optimizer.iterations) == 2
     assert waiting(optimizer) == [{}]
-    # Of the moment that it was taken at.
+    # The state when the checkpoint was taken.
     rows, sums = table("rows"), lodestar.EmbeddingVariable(2, name="sums")
     lodestar.snapshot.restore(path, [rows, sums])
     np.testing.assert_array_equal(rows.lookup([1]), before)
     np.testing.assert_array_equal(sums.export().rows, [[1.0, 1.0]])
-    # And the next one is right, too.
+    # The next step is right as well.
     optimizer.apply([slices([3])], [t])
     lodestar.snapshot.save(path, tables, delta=True)
     lodestar.snapshot.restore(path, [rows, sums])

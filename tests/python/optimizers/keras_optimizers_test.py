@@ -71,7 +71,7 @@ def test_a_model_without_tables_trains_as_with_keras(name):
 
 def test_a_subclass_of_the_users_own_is_trained_by_its_own_rule():
     class Half(lodestar.optimizers.SGD):
-        """SGD of half the rate."""
+        """SGD with half the learning rate."""
 
         def update_step(self, gradient, variable, learning_rate):
             super().update_step(gradient, variable, learning_rate * 0.5)

@@ -100,7 +100,7 @@ def test_loss_scaling_of_keras_raises_the_line_to_paste(
         model.fit(X, Y, verbose=0)
     assert int(layer.table.step) == 0
     model.predict(X, verbose=0)
-    # As the line says.
+    # As the message advises.
     model.compile(Scaled(wrap("adam")), "mse", run_eagerly=eager)
     model.fit(X, Y, verbose=0)
     assert int(layer.table.step) == 1
@@ -113,7 +113,7 @@ def test_a_model_compiled_so_is_loaded_and_read(mixed_policy, tmp_path):
     model.save(tmp_path / "m.keras")
     loaded = keras.saving.load_model(tmp_path / "m.keras")
     loaded.evaluate(X, Y, verbose=0)
-    gc.collect()  # wrappers of other tests, that could take the gradient
+    gc.collect()  # wrappers of other tests, which could take the gradient
     with pytest.raises(RuntimeError, match=LINE):
         loaded.fit(X, Y, verbose=0)
     optimizer = wrap("adagrad")
@@ -127,14 +127,14 @@ def test_a_model_compiled_so_is_loaded_and_read(mixed_policy, tmp_path):
     step()
 
 
-# These ask nothing of ours before the gradient is made dense.
+# These do not call Lodestar before the gradient becomes dense.
 @pytest.mark.parametrize("mixed_policy", ["mixed_float16"], indirect=True)
 @pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize(
     "make", [keras.optimizers.get, wrap], ids=["get", "wrap"]
 )
 def test_loss_scaling_that_asks_nothing_raises_too(mixed_policy, make, eager):
-    gc.collect()  # wrappers of other tests, that could take the gradient
+    gc.collect()  # wrappers of other tests, which could take the gradient
     model, layer = mixed_model()
     model.compile(make("sgd"), "mse", run_eagerly=eager)
     with pytest.raises(RuntimeError, match=LINE):

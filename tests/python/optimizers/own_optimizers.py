@@ -1,4 +1,4 @@
-"""Optimizers as users write them, after the example in Keras's docs."""
+"""User-defined optimizers, modeled on the example in Keras's docs."""
 
 import keras
 import tensorflow as tf
@@ -40,7 +40,7 @@ class Own(keras.optimizers.Optimizer):
 
 
 class OwnVariables(Own):
-    """The same with what tf.Variables have, and a slot by add_variable."""
+    """The same with methods of tf.Variable, and a slot by add_variable."""
 
     def build(self, variables):
         keras.optimizers.Optimizer.build(self, variables)
@@ -69,7 +69,7 @@ class OwnVariables(Own):
 
 
 class Count(keras.optimizers.Optimizer):
-    """Each update adds 1 to a row and to its slot."""
+    """Adds 1 to a row and to its slot in each update."""
 
     def __init__(self, learning_rate=0.0, during=None, **kwargs):
         super().__init__(learning_rate=learning_rate, **kwargs)

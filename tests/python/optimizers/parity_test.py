@@ -15,7 +15,7 @@ Ftrl = keras.optimizers.Ftrl
 RMSprop = keras.optimizers.RMSprop
 wrap = lodestar.optimizers.wrap
 
-# What leaves a row without a gradient as it is.
+# Optimizers that leave a row without a gradient unchanged.
 ROW_WISE = {
     "sgd": lambda: SGD(0.1),
     "adagrad": lambda: Adagrad(0.1),
@@ -34,7 +34,7 @@ ROW_WISE = {
         keras.optimizers.schedules.ExponentialDecay(0.2, 1, 0.5)
     ),
 }
-# What changes every row in every step: equal when every row is in it.
+# Optimizers that change every row in each step: equal if every row occurs.
 ALL_ROWS = {
     "momentum": lambda: SGD(0.1, momentum=0.9),
     "nesterov": lambda: SGD(0.1, momentum=0.9, nesterov=True),
@@ -79,13 +79,13 @@ ALL_ROWS = {
 
 
 FIT = ["adagrad", "adam", "global_clipnorm"]
-# A graph takes longest to trace, and has more to go wrong.
+# Graphs are slower to trace, and cover more.
 EAGER = ["sgd", "adam", "nadam", "global_clipnorm", "loss_scale"]
 
 
 @pytest.mark.parametrize(
     "name, graph",
-    # `fit` below is a graph of these.
+    # `fit` below runs graphs of these.
     [(name, True) for name in {**ROW_WISE, **ALL_ROWS} if name not in FIT]
     + [(name, False) for name in EAGER],
 )

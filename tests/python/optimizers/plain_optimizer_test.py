@@ -1,4 +1,4 @@
-"""Tests that a plain Keras optimizer never trains a table silently wrong."""
+"""Tests that plain Keras optimizers train tables correctly or raise an error."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ import lodestar
 
 @pytest.fixture(autouse=True)
 def same_initial_values():
-    """A step that chance makes too small to change a row would fail."""
+    """Makes tests independent of rows that a step would change too little."""
     keras.utils.set_random_seed(1)
 
 
@@ -25,7 +25,7 @@ PLAIN = {
     "global_clipnorm": lambda: K.SGD(global_clipnorm=1.0),
     "use_ema": lambda: K.SGD(use_ema=True),
 }
-# These look at gradients before they look at variables.
+# These access gradients before variables.
 DENSE = {
     "accumulation": (
         lambda: K.SGD(gradient_accumulation_steps=2),
@@ -83,7 +83,7 @@ def test_gradient_that_is_made_dense_raises(name, graph):
     np.testing.assert_array_equal(t.lookup([1, 2]), before)
 
 
-# The raw variables behind hooks know nothing of hooks.
+# The raw variables behind hooks have no reference to hooks.
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("name", ["sgd", "adam", "global_clipnorm"])
 def test_raw_variables_raise(name, graph):
@@ -163,7 +163,7 @@ def line_of(model):
 
 
 class OwnAdam(K.Adam):
-    """Of a user's module."""
+    """A class of a user's module."""
 
 
 SCHEDULE = K.schedules.ExponentialDecay(0.1, 10, 0.5)

@@ -71,7 +71,7 @@ def test_fit(eager):
     reference.assert_same(dynamic, dense)
 
 
-# Every fused rule but Nadam's, which has a product over steps.
+# Every fused rule but Nadam's, which multiplies over steps.
 FUSED = {
     "sgd": (K.SGD, {}),
     "momentum": (K.SGD, {"momentum": 0.9, "weight_decay": 0.1}),
@@ -124,7 +124,7 @@ def test_a_fused_update_equals_the_replayed_one(name, rng):
         for slot, values in one.optimizer_slots.items()
     ]
     for ours, theirs in pairs:
-        # Ftrl's numbers are differences of larger ones.
+        # Ftrl's values are differences of larger ones.
         largest = max(1.0, np.abs(theirs).max())
         np.testing.assert_allclose(ours, theirs, 1e-6, 1e-6 * largest)
 
@@ -257,7 +257,7 @@ def test_optimizer_of_a_layer():
     np.testing.assert_allclose(rest.table.lookup([1]), before[1] - 1.0, 1e-6)
 
 
-# What someone writes between the reading of rows and their writing.
+# A write between reading and writing of rows.
 
 
 def test_a_row_that_changes_meanwhile_is_updated_as_it_is_then():
@@ -305,7 +305,7 @@ def test_an_update_that_fails_changes_nothing():
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_no_replayed_update_is_lost(graph):
-    ids = list(range(4000))  # so many that callers meet in a step
+    ids = list(range(4000))  # enough for concurrent callers to overlap
     t = table(ids, embeddings_initializer="zeros")
     optimizer = wrap(Count())
     optimizer.build([t])
@@ -335,7 +335,7 @@ def test_no_replayed_update_is_lost(graph):
     )
 
 
-# What is refused, by what it does.
+# Errors, by their cause.
 
 
 class OneVariable(Own):

@@ -46,7 +46,7 @@ def two():
 
 @pytest.fixture(scope="module")
 def three():
-    # TensorFlow's collectives know a device in a group of one size only.
+    # TensorFlow's collectives allow a device in groups of one size only.
     return tf.distribute.MirroredStrategy(
         ["CPU:0", "CPU:1", "CPU:2"],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
@@ -58,7 +58,7 @@ def scope_of(strategy):
 
 
 def parts(strategy, array):
-    """What each replica gets of a batch."""
+    """Returns each replica's part of a batch."""
     pieces = np.array_split(array, strategy.num_replicas_in_sync)
     return strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant(pieces[context.replica_id_in_sync_group])
@@ -84,7 +84,7 @@ def train(strategy, model, optimizer, data, graph=True):
     step = replica
     if strategy:
         step = lambda *batch: strategy.run(replica, args=batch)  # noqa: E731
-    # One replica is what others are held against: no graph, which costs more.
+    # One replica is the reference, and needs no graph, which is slower.
     if graph and strategy:
         step = tf.function(step, reduce_retracing=True)
     for places, labels in data:
@@ -377,13 +377,13 @@ def test_occurrences_are_not_counted_by_several_replicas(missing, two):
         lodestar.EmbeddingVariable(2, name="t", **options)
     with pytest.raises(NotImplementedError, match=message), two.scope():
         lodestar.layers.DynamicEmbedding(2, name="t", **options)([1, 2])
-    # A table that was made without the strategy.
+    # A table that was created without the strategy.
     table = lodestar.EmbeddingVariable(2, name="t", **options)
     step = counting_step(two, lambda: table, wrap("adagrad"))
     with pytest.raises(NotImplementedError, match=message):
         tf.function(step)()
     assert int(table.size()) == 0
-    # One replica counts them as ever.
+    # A strategy of one replica counts them as without a strategy.
     alone = tf.distribute.MirroredStrategy(["CPU:0"])
     with alone.scope():
         table = lodestar.EmbeddingVariable(2, **options)
@@ -537,7 +537,7 @@ def test_training_goes_on_in_other_replicas(way, there, two, tmp_path):
     assert other.optimizer.iterations.numpy() == 4
 
 
-# What is refused
+# Errors
 
 
 def test_gradient_accumulation_is_refused(two):

@@ -1,4 +1,4 @@
-"""Tests of what has a row-wise update, and of what is refused."""
+"""Tests of optimizers with a row-wise update, and of errors."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Tests of saving: training goes on as if nothing had been."""
+"""Tests that training after loading continues as if uninterrupted."""
 
 import warnings
 
@@ -126,7 +126,7 @@ def test_loss_scale_wrapper_in_a_keras_file(tmp_path):
 
 
 class TrainsItsOwnTable(keras.Model):
-    """Trains a table that Keras may not see."""
+    """Trains a table that Keras does not track."""
 
     def __init__(self, held):
         super().__init__()

@@ -151,7 +151,7 @@ def test_a_sum_that_is_not_finite_leaves_all_alone(graph, inner):
         content(tables),
         [v.numpy().tolist() for v in optimizer.variables],
     )
-    # Just not too much.
+    # Large, but not too large.
     step(tf.constant(1.5e38))
     assert [int(t.step) for t in tables] == [2, 2]
 
@@ -289,7 +289,7 @@ def test_step_follows_iterations():
     assert int(a.step) == int(b.step) == int(optimizer.iterations) == 11
     optimizer.apply([slices([1]), None, None], variables)
     assert int(a.step) == int(optimizer.iterations) == 12
-    # Frequencies count once a step, however many lookups.
+    # Frequencies count once per step, however many lookups there are.
     a.lookup([1, 1], training=True)
     a.lookup([1], training=True)
     assert int(a.frequency(1)) == 2
@@ -313,8 +313,8 @@ def test_shared_table_in_two_layers():
     assert model.trainable_variables == [t]
     model.compile(wrap(keras.optimizers.SGD(1.0)), "mse")
     model.fit(np.array([[1, 2]]), np.zeros((1, 4)), verbose=0)
-    # Each output is 1 + 2 = 3; d loss / d output = 2 * 3 / 4; an id is in its
-    # own output once and in every sum once.
+    # Each output is 1 + 2 = 3; d loss / d output = 2 * 3 / 4; an id contributes
+    # to its own output and to every sum once.
     np.testing.assert_allclose(t.lookup([1, 2]), np.full((2, 2), 1 - 4.5))
 
 
@@ -350,7 +350,7 @@ def test_variables_are_the_inner_ones():
     optimizer = wrap("adam")
     optimizer.build(dynamic.trainable_variables)
     dense = dynamic.dense.trainable_variables
-    # iteration, learning rate, and two for each dense variable.
+    # Iteration, learning rate, and two for each dense variable.
     assert len(optimizer.variables) == 2 + 2 * len(dense)
     other = wrap("adam")
     other.build(dynamic.trainable_variables)

@@ -77,7 +77,7 @@ def test_no_update_is_no_step():
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_a_step_that_fails_is_over(in_graph):
     tables = [_table("a"), _table("b")]
-    # Holds the slots of another optimizer by the time of the step.
+    # Has the slots of another optimizer by the time of the step.
     broken = TableUpdate(
         tables[1],
         _update(tables[1]).gradient,
@@ -129,8 +129,8 @@ def test_the_steps_of_tables_move_together():
     gradients = [_update(t).gradient for t in tables]
     optimizer.apply(gradients, tables)
 
-    # Two that apply through one optimizer; the second comes in between the
-    # tables of the first, and goes on from another number.
+    # Two steps apply through one optimizer. The second starts between the
+    # tables of the first, with another step number.
     def apply(update, *arguments, **options):
         applied = original(update, *arguments, **options)
         if update.table is tables[0].parts[0] and not in_between:
@@ -196,7 +196,7 @@ def test_many_callers_of_many_tables():
 
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_steps_that_waited_for_a_snapshot_go_on_together(in_graph):
-    # More than there are threads for their loops, which are long enough to be
+    # More tables than threads for their loops, which are long enough to be
     # shared among threads.
     tables = [_table(f"t{i}") for i in range(os.cpu_count() + 2)]
     gradient = tf.IndexedSlices(
@@ -220,7 +220,8 @@ def test_steps_that_waited_for_a_snapshot_go_on_together(in_graph):
         step(table)
     for _ in range(3):
         held = gen_ops.lodestar_begin_step([tables[0].resource_handle])
-        # It waits for that step, and the others for it; then it is dropped.
+        # It waits for that step, and the others wait for it; then it is
+        # released.
         threads = [start(snapshot_ops.begin, [tables[0].resource_handle], [""])]
         time.sleep(0.1)
         threads += map(start, steps, tables)

@@ -1,9 +1,8 @@
 """One strategy of two replicas for all tests of a process.
 
 TensorFlow numbers the collectives of each `MirroredStrategy` from the same
-first key. Where two strategies of the same devices exist in one process, the
-second one's first sum is refused, because its shape is not that of the first
-one's.
+first key. If a process has two strategies of the same devices, the second one's
+first sum fails, because its shape differs from the first one's.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Updates that are made whole and once, whichever attempt is cut off."""
+"""Updates apply atomically and once, whichever attempt is interrupted."""
 
 import collections
 import concurrent.futures
@@ -44,7 +44,7 @@ def wrap(inner, **options):
 
 
 def step_of(tables, optimizer, logs, value=-1.0):
-    """A step that adds 1 to every row, as update `update`; 1 where it ran."""
+    """Returns the result of a step that adds 1 to every row as update `update`."""
 
     def step():
         gradients = [
@@ -69,7 +69,7 @@ def step_of(tables, optimizer, logs, value=-1.0):
 
 
 def begin(logs, update):
-    """An attempt, of which no more is made."""
+    """Starts an attempt and abandons it."""
     return logs.begin(tf.constant(update, tf.int64), tf.constant(0, tf.int64))
 
 
@@ -98,7 +98,7 @@ def stage(table, attempt, part):
 
 
 def commit_on_one(attempt):
-    """It is cut off then."""
+    """Abandons an attempt after its commit on one log."""
     device, log = next(iter(attempt.logs.items()))
     log.call(
         gen_ops.lodestar_commit_update, attempt.attempts[device], attempt.name
@@ -300,7 +300,7 @@ def test_a_number_of_updates_is_ended_on_all_devices(logs):
         logs.schedule(calls, lambda key: key.numpy().tolist(), (), count)
         for count in (2, 1)
     ]
-    assert keys == [[0, 0], [2, 2]]  # all before was done
+    assert keys == [[0, 0], [2, 2]]  # everything before was done
     calls.done.return_value = False
     assert logs.schedule(calls, lambda key: key[1], (), 1) == 2
     attempts = [begin(logs, update) for update in (2, 3)]
@@ -308,7 +308,7 @@ def test_a_number_of_updates_is_ended_on_all_devices(logs):
         for part in range(3):
             stage(table, attempt, part)
     commit_on_one(attempts[1])
-    # Of an iterator that could not be made again, as TensorFlow raises it.
+    # TensorFlow's error for an iterator that it could not create again.
     calls.join.side_effect = RuntimeError
     logs.settle(calls)
     assert values(table) == [1.0] * 8
@@ -355,7 +355,7 @@ def test_an_error_is_raised_when_updates_are_settled(logs, error):
     coordinator.strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with mock.patch.object(UpdateLogs, "__init__", side_effect=RuntimeError):
         with pytest.raises(RuntimeError), errors(coordinator):
-            pytest.fail("logs are made first")
+            pytest.fail("the logs must be created first")
     update_attempt._LOGS[coordinator.strategy] = logs
     coordinator.join.side_effect = RuntimeError
     logs._next = 1
@@ -369,9 +369,9 @@ def test_an_error_is_raised_when_updates_are_settled(logs, error):
 
 
 def waits_for(nodes):
-    """By node of a graph: all that run before it."""
+    """Returns, for each node of a graph, all nodes that run before it."""
     before = {}
-    for node in nodes:  # each behind its inputs
+    for node in nodes:  # after its inputs
         names = {re.sub(r"^\^|:.*", "", name) for name in node.input}
         before[node.name] = names.union(
             *(before.get(name, ()) for name in names)

@@ -1,7 +1,7 @@
-"""What each of several workers runs, at the same time; workers_test.py.
+"""Programs that several workers run concurrently, for workers_test.py.
 
-Each trains one model with the others, and another one alone on all of the
-batch, and compares them.
+Each worker trains one model together with the others, and another one alone on
+the whole batch, and compares them.
 """
 
 import random
@@ -50,7 +50,7 @@ def clipped(strategy):
     # Each has its part of the ten rows.
     table = model.embed.table
     assert table.workers.count == 2 and 0 < int(table.size()) < 10
-    if table.workers.index == 0:  # alone: nobody else has to read too
+    if table.workers.index == 0:  # alone: the others need not read
         assert np.asarray(table).shape == (int(table.size()), 3)
     assert len(table.export().ids) == 10
 
@@ -94,7 +94,7 @@ def collection(strategy):
 def checkpoint(strategy, folder):
     several = make(strategy, lambda: wrap("adam"))
     replicas.train(strategy, *several, one_step)
-    # All workers save, each to a place of its own.
+    # All workers save, each to its own path.
     saved = tf.train.Checkpoint(model=several[0], optimizer=several[1]).save(
         f"{folder}/{several[0].embed.table.workers.index}"
     )
@@ -174,7 +174,7 @@ def import_and_assign(strategy):
     np.testing.assert_array_equal(table.export().ids, ids)
     capped.insert_or_assign(ids, tf.ones([20, 2]))
     assert int(capped.size()) <= 5
-    # Ten rows, seven of which are of one worker.
+    # Ten rows, seven of which belong to one worker.
     full = lodestar.EmbeddingVariable(2, eviction=lodestar.MaxRows(10))
     full.insert_or_assign(whole.ids[9:19], tf.ones([10, 2]))
     capped.load_rows(full.export())
@@ -207,7 +207,7 @@ def fit_data():
 
 
 def fit(strategy):
-    """Of ragged ids, with a validation and metrics."""
+    """Trains on ragged ids, with validation and metrics."""
     data = fit_data()
     one, several = fit_model(None), fit_model(strategy)
     history = one.fit(data, epochs=2, validation_data=data.take(1), verbose=0)
@@ -259,7 +259,7 @@ def expect(kind, words, call):
 
 
 def unequal(strategy):
-    """What is not alike in both is an error in both."""
+    """Checks that differences between workers are errors on all of them."""
     index = int(strategy.cluster_resolver.task_id)
     model = fit_model(strategy)
     data = fit_data()
@@ -311,12 +311,12 @@ def unequal(strategy):
         "a bad record" if index else "Worker 1 could not read a batch",
         lambda: fit(data.map(fails)),
     )
-    # They are in step all the same.
+    # They stay synchronized.
     assert fit().epoch == [0]
 
 
 def stopped(strategy, folder):
-    """Training that one is told to stop stops in both, with a snapshot."""
+    """If one worker requests a stop, both stop, with a snapshot."""
     index = int(strategy.cluster_resolver.task_id)
 
     def train(told, plain=False):
@@ -348,7 +348,7 @@ def stopped(strategy, folder):
 
 
 def snapshots(strategy, folder):
-    """Each writes and reads its part; a delta, too."""
+    """Each worker writes and reads its part of snapshots, also of a delta."""
 
     def make(strategy, **options):
         with replicas.scope_of(strategy):
@@ -377,7 +377,7 @@ def snapshots(strategy, folder):
     report = lodestar.snapshot.restore(folder, {}, version=1, on_extra="ignore")
     np.testing.assert_array_equal(report.dense["x"], [1.0])
 
-    # From one process, with a cap that leaves each its share.
+    # From one process, with a maximum that leaves each its part.
     one = make(None, eviction=lodestar.MaxRows(19))
     lodestar.snapshot.restore(folder, one)
     alone = f"{folder}/alone"
@@ -388,7 +388,7 @@ def snapshots(strategy, folder):
     lodestar.snapshot.restore(alone, capped)
     assert 10 < len(capped.export().ids) <= 19
 
-    # What fails in one fails in all, and leaves no version.
+    # A failure on one worker is an error on all, and leaves no version.
     try:
         lodestar.snapshot.save(
             folder,
@@ -403,7 +403,7 @@ def snapshots(strategy, folder):
 
 
 def unnamed(strategy, folder):
-    """Tables whose seed each process would draw for itself."""
+    """Checks tables whose seed each process would draw itself."""
 
     def make(strategy):
         with replicas.scope_of(strategy):
@@ -424,11 +424,11 @@ def unnamed(strategy, folder):
 
 
 class Died(Exception):
-    """What ends a training."""
+    """Ends a training."""
 
 
 def goes_on(strategy, folder):
-    """`fit` that dies within an epoch goes on, by two and by one."""
+    """Resumes a `fit` that died within an epoch, on two workers and on one."""
 
     def train(where, name, dies=None):
         model = fit_model(where)

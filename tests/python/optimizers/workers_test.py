@@ -1,4 +1,4 @@
-"""Training by several workers, real processes, equals training by one."""
+"""Training by several workers, as real processes, equals training by one."""
 
 import json
 
@@ -7,8 +7,8 @@ from processes import Interpreter
 
 from lodestar.testing.local_cluster import hold_ports
 
-# One process imports what all need, and forks before TensorFlow runs: each
-# runs all code, the first one also passes it on and answers for both.
+# One process imports what both need, and forks before TensorFlow runs. Each
+# child runs all code; the first one also forwards it and reports for both.
 _START = """
 import json, os, sys, traceback
 import keras, numpy, tensorflow as tf, worker_cases
@@ -52,7 +52,7 @@ worker_cases.both = both
 
 @pytest.fixture(scope="module")
 def two_workers():
-    """Runs a case of worker_cases.py in two processes at once."""
+    """Returns a function that runs a case of worker_cases.py in two processes."""
     held = hold_ports(2)
     ports = [socket.getsockname()[1] for socket in held]
     process = Interpreter(start=_START.format(ports=ports))

@@ -1,4 +1,4 @@
-"""Tests of `wrap`: optimizers of the user's own, and files that hold them."""
+"""Tests of `wrap`: user-defined optimizers, and files that contain them."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def test_it_is_the_same_object_of_a_subclass():
     assert wrap(wrapped) is wrapped and wrapped.nonfinite == "raise"
     assert wrap(wrapped, nonfinite="skip").nonfinite == "skip"
     assert wrap(wrapped).nonfinite == "skip"
-    # One class for each class, so that tf.functions are shared.
+    # One class per wrapped class, so that tf.functions are shared.
     assert type(wrap(own_optimizers.Own())) is type(wrapped)
 
 

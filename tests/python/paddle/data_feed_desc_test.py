@@ -134,7 +134,7 @@ def test_a_schema_is_written_and_read_back(tmp_path):
         64,
         ["python", "gen.py", "a b"],
     )
-    # The message has no place for `wide` and `weights_of`.
+    # The message has no field for `wide` and `weights_of`.
     assert list(found.schema) == [
         *list(schema)[:3],
         Column.sparse("item"),

@@ -34,7 +34,7 @@ def line(i):
 
 
 def loaded(folder, begin, end, spec=SPEC, **options):
-    """Samples `begin` to `end`; as they are in the text, empty slots too."""
+    """Loads the samples `begin` to `end` as written, with empty slots."""
     memory = InMemoryDataset(spec, 500, drop_zeros=False, **options)
     if begin < end:
         path = folder / f"file-{begin}"
@@ -48,7 +48,7 @@ def numbers(memory):
 
 
 def check_whole(memory):
-    """Every slot of a sample is still that of its number."""
+    """Checks that every slot of a sample belongs to its number."""
     for features, label in memory.dataset():
         n = label[:, 0].numpy()
         np.testing.assert_array_equal(features["d"][:, 0], n / 2)
@@ -59,7 +59,7 @@ def check_whole(memory):
 
 
 def together(calls):
-    """Makes the calls at the same time; returns what they return or raise."""
+    """Makes the calls concurrently; returns their results and errors."""
     with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
         futures = [pool.submit(call) for call in calls]
         return [f.exception() or f.result() for f in futures]
@@ -216,19 +216,19 @@ def test_a_worker_that_does_not_come_changes_nothing(tmp_path):
             1, folder=tmp_path / "meet", workers=(2, 0), timeout=0.3
         )
     check_unchanged([memory], (0, 20))
-    # Who comes later learns it at once.
+    # A late worker gets the error at once.
     late = loaded(tmp_path, 20, 30)
     with pytest.raises(
         RuntimeError, match="worker 0 has failed, and no .* waited"
     ):
         late.global_shuffle(1, folder=tmp_path / "meet", workers=(2, 1))
     check_unchanged([memory, late], (0, 20), (20, 30))
-    # In a new folder it goes on.
+    # In a new folder the shuffle works.
     assert shuffle([memory, late], tmp_path / "again") == [None] * 2
 
 
 def check_second_fails(memories, folder):
-    """Both learn that it has no memory, and keep their samples."""
+    """Checks that both report the second's lack of memory and keep their samples."""
     first, second = shuffle(memories, folder)
     assert isinstance(first, RuntimeError)
     assert (

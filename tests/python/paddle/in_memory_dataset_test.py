@@ -1,4 +1,4 @@
-"""lodestar.paddle.InMemoryDataset against samples kept in plain Python."""
+"""Compares lodestar.paddle.InMemoryDataset with samples in plain Python."""
 
 import copy
 import gc
@@ -27,7 +27,7 @@ SPEC = Schema(
 
 
 def make(begin, end):
-    """Samples i = begin, ... with n = i; some values are 0, some slots empty."""
+    """Returns samples with n = begin, ...; some values are 0, some slots empty."""
     samples = []
     for i in range(begin, end):
         count = i % 4
@@ -63,7 +63,7 @@ def write(path, samples, ids=None):
 
 
 def dropped(sample):
-    """The sample without its zeros, as Paddle's in-memory feed has it."""
+    """Returns the sample without zeros, as in Paddle's in-memory feed."""
     pairs = [
         (i, w)
         for i, w in zip(sample["ids"], sample["w"], strict=True)
@@ -175,7 +175,7 @@ def test_a_bad_file_adds_nothing(tmp_path, files, memory):
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{bad}:2"):
         memory.wait_preload()
     assert numbers(memory.dataset()) == list(range(50))
-    memory.preload(files[0])  # the failed one is over
+    memory.preload(files[0])  # the failed preload has ended
     memory.wait_preload()
     assert memory.num_samples == 57
 
@@ -196,7 +196,7 @@ def test_preload_joins_when_it_is_waited_for(files, memory):
     assert numbers(memory.dataset()) == list(range(50))
     with pytest.raises(tf.errors.FailedPreconditionError, match="wait_preload"):
         memory.preload(files)
-    memory.release()  # not what is on its way
+    memory.release()  # not the pending preload
     memory.wait_preload()
     assert numbers(memory.dataset()) == list(range(8))
     with pytest.raises(
@@ -221,7 +221,7 @@ def test_a_copy_has_the_same_samples_as_long_as_it_is_there(memory):
         copy.deepcopy(memory)
     with pytest.raises(TypeError, match="or pickled"):
         pickle.dumps(memory)
-    memory._memory = None  # as where it is gone; the fixture holds it
+    memory._memory = None  # as on a machine without it; the fixture holds it
     gc.collect()
     assert numbers(copied.dataset()) == want
 
@@ -284,7 +284,7 @@ def test_slots_shuffle_moves_whole_values(memory):
 
 
 def merged(samples, ids, min_size, keep, erase):
-    """The model of merge_by_ins_id, of samples whose zeros were dropped."""
+    """Models merge_by_ins_id for samples whose zeros were dropped."""
     groups = {}
     for sample, key in zip(samples, ids, strict=True):
         groups.setdefault(key, []).append(sample)

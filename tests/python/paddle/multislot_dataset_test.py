@@ -1,4 +1,4 @@
-"""MultiSlotDataset against a reader in plain Python."""
+"""Compares MultiSlotDataset with a reader in plain Python."""
 
 import dataclasses
 import gzip
@@ -25,7 +25,7 @@ SPEC = Schema(
 
 
 def lines(begin, end):
-    """Sample i has n = i; its other slots vary with i, C1 and w may be empty."""
+    """Returns lines with n = i; other slots depend on i, C1 and w may be empty."""
     text = []
     for i in range(begin, end):
         ids = [str(1000 * i + k) for k in range(i % 4)]
@@ -41,7 +41,7 @@ def lines(begin, end):
 
 
 def reference(text):
-    """The samples of `text`, parsed by str.split."""
+    """Parses the samples of `text` with str.split."""
     samples = []
     for line in text.splitlines():
         tokens = iter(line.split())
@@ -58,7 +58,7 @@ def number(text):
 
 
 def check(batches, samples):
-    """The batches hold these samples in this order."""
+    """Checks that the batches contain these samples in this order."""
     position = 0
     for features, label in batches:
         rows = len(label)
@@ -94,7 +94,7 @@ def check(batches, samples):
 
 @pytest.fixture
 def files(tmp_path):
-    """Five files of unequal size, one of a single line."""
+    """Writes five files of unequal size, one of a single line."""
     bounds = [0, 7, 8, 30, 33, 50]
     paths = []
     for number, (begin, end) in enumerate(
@@ -123,7 +123,7 @@ def test_batches_straddle_files_in_order(files, batch_size, threads):
 
 
 def test_a_file_of_many_pieces_stays_in_order(tmp_path):
-    # Some 2 MB, so that several pieces are parsed at the same time.
+    # About 2 MB, so that several pieces are parsed concurrently.
     path = tmp_path / "big"
     path.write_text(lines(0, 40_000))
     dataset = MultiSlotDataset(path, SPEC, 1000, num_parallel_files=4)
@@ -343,7 +343,7 @@ def test_a_saved_iterator_goes_on_at_the_next_sample(
     again = iter(dataset)
     tf.train.Checkpoint(iterator=again).restore(path)
     rest = [features["n"].numpy()[:, 0].tolist() for features, _ in again]
-    # Saving has not disturbed the first one.
+    # Saving has not disturbed the first iterator.
     assert rest == [x["n"].numpy()[:, 0].tolist() for x, _ in iterator]
     if not options.get("shuffle_rows"):
         assert rest == numbers(dataset)[taken:]

@@ -1,4 +1,4 @@
-"""What MultiSlotDataset refuses, and in which words."""
+"""The errors of MultiSlotDataset and their messages."""
 
 import gzip
 import re
@@ -151,7 +151,7 @@ def test_bytes_without_a_newline_are_refused(tmp_path):
 
 def test_a_compressed_file_cut_anywhere_is_refused(tmp_path):
     path = tmp_path / "cut.gz"
-    # Uncompressed blocks within, so that some cuts fall between two lines.
+    # Gzip with uncompressed blocks, so that some cuts fall between two lines.
     whole = gzip.compress(GOOD.encode() * 2, compresslevel=0)
     for keep in range(1, len(whole)):
         path.write_bytes(whole[:keep])
@@ -207,7 +207,7 @@ def test_bad_options_are_refused(options, message):
 
 
 TWO = [Column.label("y"), Column.sparse("C")]
-MANY = 10_000_000  # bad records in a row, which are no longer left out
+MANY = 10_000_000  # consecutive bad records, more than may be skipped
 
 
 @pytest.mark.parametrize("options", [{}, {"deterministic": False}])
@@ -244,7 +244,7 @@ def test_many_skipped_lines_are_counted_and_the_first_are_told(tmp_path):
     assert skipped.count == len(bad) * 50_000
     texts = skipped.messages
     assert len(texts) == 100 and all(f"{path}:" in text for text in texts)
-    # An error that ends the reading is told, however many came before.
+    # An error that ends reading is reported, however many came before.
     more = tmp_path / "more"
     more.write_text("1 1 1 x\n")
     with pytest.raises(

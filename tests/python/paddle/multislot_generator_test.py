@@ -1,4 +1,4 @@
-"""MultiSlotGenerator: samples as text, what is refused, scripts and files."""
+"""MultiSlotGenerator: samples as text, errors, scripts and files."""
 
 import gzip
 import io
@@ -38,14 +38,14 @@ GOOD = {
 
 
 class Given(MultiSlotGenerator):
-    """The lines are the samples."""
+    """Yields the lines as samples."""
 
     def generate_sample(self, line):
         yield line
 
 
 class Words(MultiSlotGenerator):
-    """Ids, then what is wanted of one more slot."""
+    """Yields ids, then a given value of one more slot."""
 
     def generate_sample(self, line):
         ids = [int(word) for word in line.split()]
@@ -53,7 +53,7 @@ class Words(MultiSlotGenerator):
 
 
 class Padded(Words):
-    """Batches are padded to their longest sample."""
+    """Pads batches to their longest sample."""
 
     def generate_batch(self, samples):
         longest = max(len(words) for (_, words), _ in samples)

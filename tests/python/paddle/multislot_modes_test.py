@@ -1,4 +1,4 @@
-"""The modes of MultiSlotDataset, and what lines may begin with."""
+"""The modes of MultiSlotDataset, and the optional prefixes of lines."""
 
 import pytest
 import tensorflow as tf
@@ -28,7 +28,7 @@ def numbers_until_error(dataset, match):
 
 @pytest.fixture
 def files(tmp_path):
-    # The second is of several pieces, so that its end is parsed later.
+    # The second has several pieces, so that its end is parsed later.
     bounds = [0, 10, 100_000, 100_003]
     paths = []
     for k in range(3):

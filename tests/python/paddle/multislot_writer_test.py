@@ -1,4 +1,4 @@
-"""MultiSlotWriter: exact text, checks, nothing half-written."""
+"""MultiSlotWriter: exact text, checks, and no partial files."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""Lines of MultiSlot text in tensors, against MultiSlotDataset on files."""
+"""Compares parsing lines in tensors with MultiSlotDataset on files."""
 
 import gzip
 
@@ -31,7 +31,7 @@ LINES = [
 
 
 def flat(element):
-    """The tensors of an element, ragged ones as two."""
+    """Returns the tensors of an element; a ragged tensor becomes two."""
     return [
         np.asarray(part)
         for part in tf.nest.flatten(element, expand_composites=True)

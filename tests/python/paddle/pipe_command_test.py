@@ -1,4 +1,4 @@
-"""MultiSlotDataset with files that go through a command."""
+"""MultiSlotDataset with files that a command preprocesses."""
 
 import contextlib
 import gzip
@@ -39,7 +39,7 @@ def path(tmp_path):
 
 
 def failure(files, command, **options):
-    """The text of the error that reading ends with."""
+    """Returns the error message that ends reading."""
     with nothing_left():
         with pytest.raises(tf.errors.FailedPreconditionError) as error:
             clicks(files, command, **options)
@@ -55,7 +55,7 @@ def test_each_file_goes_through_its_own_process(tmp_path, deterministic):
     for i in range(5):
         files.append(tmp_path / f"part-{i}")
         files[-1].write_text(lines(20 * i, 20 * i + 20))
-    # Only one process a file can begin each with a line of its own.
+    # Only one process per file can prepend a line to each.
     command = shell("echo 1 -1 0; cat")
     with nothing_left():
         found = clicks(files, command, deterministic=deterministic)
@@ -317,7 +317,7 @@ def test_the_command_has_this_environment_and_is_to_start_quietly(
 
 
 def test_the_command_has_signals_and_files_as_a_fresh_one(path):
-    # Python ignores SIGPIPE; `yes` must still die of it.
+    # Python ignores SIGPIPE; `yes` must still be killed by it.
     text = failure(path, shell("yes 2>&1 | true; exit 5"))
     assert "exited with 5" in text
     extra = os.open(os.devnull, os.O_RDONLY)
@@ -342,7 +342,7 @@ def test_a_process_left_behind_by_a_failing_one_is_killed(tmp_path, path):
     number = tmp_path / "number"
     failure(path, shell(f"sleep 100 & echo $! > {number}; exit 1"))
     deadline = time.monotonic() + 60
-    # It may go between the two looks at it.
+    # It may end between the two checks.
     with contextlib.suppress(ProcessLookupError, FileNotFoundError):
         while time.monotonic() < deadline:
             os.kill(int(number.read_text()), 0)
@@ -350,7 +350,7 @@ def test_a_process_left_behind_by_a_failing_one_is_killed(tmp_path, path):
             if stat.read_text().rpartition(")")[2].split()[0] == "Z":
                 return
             time.sleep(0.01)
-        pytest.fail("it is still there")
+        pytest.fail("the process is still running")
 
 
 def test_a_slow_command_is_waited_for(path):
@@ -366,7 +366,7 @@ def test_a_slow_command_is_waited_for(path):
 @pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize("take", [1, 3])
 def test_an_abandoned_iterator_kills_its_processes(path, take, deterministic):
-    # Without an end, and all its memory is the pipes'.
+    # Without an end; the command needs no memory but the pipes'.
     code = "while True: print(1, 5, 1, 7)"
     with nothing_left():
         for _ in range(3):

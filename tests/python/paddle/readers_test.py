@@ -1,4 +1,4 @@
-"""lodestar.paddle.reader: what is in the files, as NumPy arrays."""
+"""lodestar.paddle.reader: the content of files as NumPy arrays."""
 
 import numpy as np
 import pytest

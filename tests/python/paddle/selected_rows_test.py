@@ -273,7 +273,7 @@ def test_rows_are_added_to_what_is_dense(kind, dtype, wrap, rng):
 
 
 def test_many_small_16_bit_values_are_added():
-    # One after another in float16 they end at 2048.
+    # Added one by one in float16, the sum would stop at 2048.
     x = SelectedRows(np.zeros(4096, int), tf.ones([4096], tf.float16), 1)
     assert x.add_to(tf.zeros([1], tf.float16)).numpy() == [4096]
     assert x.add_to(tf.Variable([0.0], dtype=tf.float16)).numpy() == [4096]

@@ -1,10 +1,10 @@
-"""A worker of global_shuffle_test.py that is a process of its own."""
+"""A worker of global_shuffle_test.py in its own process."""
 
 from lodestar.paddle import InMemoryDataset
 
 
 def exchange(schema, part, folder, workers):
-    """Prints whether the samples are as before, and then their numbers."""
+    """Prints whether all samples are intact, and then their numbers."""
     memory = InMemoryDataset(schema, 500, drop_zeros=False)
     memory.load(part)
     before = _numbers(memory)

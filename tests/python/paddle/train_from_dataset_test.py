@@ -1,4 +1,4 @@
-"""Tests of Hogwild training against model.fit."""
+"""Compares Hogwild training with model.fit."""
 
 import gc
 import os
@@ -36,7 +36,7 @@ def files(tmp_path_factory):
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_all_samples_of_all_files_are_counted_once(files, threads):
-    model = make_model(rate=0.0)  # so that the order is nothing
+    model = make_model(rate=0.0)  # so that the order does not matter
     data = open_dataset(files, SPEC, BATCH)
     got = train_from_dataset(model, data, threads=threads)
     wanted = model.evaluate(data, return_dict=True, verbose=0)
@@ -52,7 +52,7 @@ def test_threads_lose_no_count_of_steps_and_occurrences(files, unit):
     table = lodestar.EmbeddingVariable(
         4, name="t", admission=lodestar.MinCount(1, unit=unit)
     )
-    # Two lookups in each step, which steps of other threads may divide.
+    # Two lookups in each step, which steps of other threads can separate.
     rows = [
         lodestar.layers.DynamicEmbedding(table=table, combiner="sum")(inputs[f])
         for f in ("a", "b")
@@ -83,7 +83,7 @@ def test_threads_learn(files):
 
 
 class Traced(keras.layers.Layer):
-    """Notes when it is called."""
+    """Records when it is called."""
 
     def __init__(self):
         super().__init__()
@@ -135,7 +135,7 @@ assert not [text for text in warned if "retracing" in text], warned
 
 
 def test_a_dataset_for_each_pass_warns_of_no_retracing(files, fresh_process):
-    # TensorFlow's count of traces is that of the process.
+    # TensorFlow counts traces per process.
     fresh_process.run(_A_DATASET_FOR_EACH_PASS, *files[:2])
 
 
@@ -303,7 +303,7 @@ except KeyboardInterrupt:
     model = make_model()
     lodestar.snapshot.restore(folder, model)
     restored = int(model.optimizer.iterations)
-    # One that the signal met may be whole, too, without its line.
+    # The version that the signal interrupted may be complete without its line.
     assert saved[-1] <= restored <= int(steps) < saved[-1] + 100
 
 

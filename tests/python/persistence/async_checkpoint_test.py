@@ -1,7 +1,7 @@
 """Asynchronous tf.train.Checkpoints hold the state of the save call.
 
 TensorFlow copies the state when `save` is called, and another thread writes the
-copies. A `Gate` keeps that thread waiting while the program goes on.
+copies. A `Gate` blocks that thread while the program continues.
 """
 
 import threading
@@ -20,7 +20,7 @@ ASYNC = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
 
 
 class Gate(tf.Module):
-    """Holds up the writing of a checkpoint until it is opened."""
+    """Blocks the writing of a checkpoint until it is opened."""
 
     def __init__(self):
         super().__init__()
@@ -91,7 +91,7 @@ def test_a_model_resumes_where_it_was_saved(model, optimizer, tmp_path):
 
 
 class Tables(tf.Module):
-    """A table, an id table and a variable, which change together."""
+    """A table, an id table and a variable that change together."""
 
     def __init__(self, devices=None):
         super().__init__()
@@ -178,7 +178,7 @@ def test_a_manager_saves_in_the_same_way(tmp_path):
 
 
 def test_a_table_made_after_the_first_save_is_refused(tmp_path):
-    """TensorFlow would save it as it is when the thread comes to it."""
+    """TensorFlow would save its state at the time of writing."""
     tables = Tables()
     saver = Saver(tmp_path, tables=tables)
     saver.save(lambda: None)

@@ -1,6 +1,6 @@
-"""Tests of the golden files: every released layout loads, for ever.
+"""Tests that every released layout of the golden files still loads.
 
-tests/data/golden/make.py wrote them, and says what they are.
+tests/data/golden/make.py wrote them and describes them.
 """
 
 import pathlib
@@ -24,7 +24,7 @@ def expected():
 
 
 def assert_holds(found, expected):
-    """Bit for bit."""
+    """Checks for bitwise equality."""
     names = {n for n in expected if n != "score" and not n.startswith("rows:")}
     assert found.keys() == names
     for name, value in found.items():
@@ -44,7 +44,7 @@ def assert_model_holds(model, expected):
 
 def test_files_hold_every_kind_of_state(expected):
     empty = {name for name, value in expected.items() if value.size == 0}
-    # Only exact counts have sightings, only filters counters, ...
+    # Only exact counts have occurrences, only filters counters, ...
     assert not empty & {
         "counted:ids",
         "counted:optimizer_slots",
@@ -114,7 +114,7 @@ def test_saved_model_is_read_into_tables(expected):
             np.testing.assert_array_equal(value, want, f"{name}:{kind}")
 
 
-# What saved files depend on beside their bytes.
+# What saved files depend on besides their bytes.
 
 
 def test_salts_and_fingerprints():

@@ -1,4 +1,4 @@
-"""Tests of saved state that does not fit: an error or a warning names both."""
+"""Tests of saved state that does not match: messages name both sides."""
 
 import h5py
 import keras
@@ -104,7 +104,7 @@ def test_checkpoint_of_another_optimizer(trained_before, tmp_path):
         before = state(other)
         train(other, optimizer)
     if not trained_before:
-        # The lookup of the step was a sighting; the update was none.
+        # The step's lookup counted an occurrence; its update did not.
         for name in ("rows", "optimizer_slots", "counters"):
             np.testing.assert_array_equal(state(other)[name], before[name])
     else:
@@ -228,7 +228,7 @@ def embedding(size=2, dim=2, **options):
 
 
 class Pick(keras.layers.Layer):
-    """A collection as a layer of one output."""
+    """A collection as a layer with one output."""
 
     def __init__(self, dims, **options):
         super().__init__()

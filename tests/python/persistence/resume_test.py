@@ -1,7 +1,8 @@
-"""Tests of resuming: 2k steps straight equal k, a save, new objects, k more.
+"""Tests that 2k steps equal k steps, a save, new objects and k more steps.
 
-Bit for bit: ids, rows, optimizer slots, frequencies, last-seen steps, ids that
-wait for admission, shared rows, steps, dense weights, the optimizer.
+They compare bit by bit: ids, rows, optimizer slots, frequencies, last-seen
+steps, ids awaiting admission, shared rows, steps, dense weights and the
+optimizer.
 """
 
 import functools
@@ -13,7 +14,7 @@ import pytest
 import tensorflow as tf
 import trained_models as models
 
-K = 7  # not a multiple of the steps of the accumulating optimizer
+K = 7  # not a multiple of the accumulation steps
 
 
 def by_checkpoint(model, iterator, folder):
@@ -82,7 +83,7 @@ def by_saved_model(model, iterator, folder):
 
 
 def from_saved_model(path, make):
-    """Its variables are a checkpoint of the same objects."""
+    """Loads the SavedModel's variables, a checkpoint of the same objects."""
     module = tf.Module()
     module.model = make()
     checkpoint = tf.train.Checkpoint(model=module.model)
@@ -109,7 +110,7 @@ def straight(make, steps):
 
 @functools.cache
 def after_k_steps(model, optimizer):
-    """A model and its iterator, which tests save and leave as they are."""
+    """Returns a model and its iterator, which tests save but do not change."""
     return straight(lambda: models.make(model, optimizer), K)
 
 
@@ -139,7 +140,7 @@ def check(model, optimizer, way, folder):
 @pytest.mark.parametrize(
     "optimizer, way",
     [(name, "checkpoint") for name in models.OPTIMIZERS]
-    # A Keras file has the configuration, too.
+    # A Keras file also has the configuration.
     + [
         (name, "keras")
         for name in models.OPTIMIZERS
@@ -148,7 +149,7 @@ def check(model, optimizer, way, folder):
 )
 def test_each_optimizer(optimizer, way, tmp_path):
     state = check("layers", optimizer, way, tmp_path)
-    # The state is worth comparing.
+    # The state has something to compare.
     for name in ("pending_ids", "shared_rows", "frequencies"):
         assert np.any(state[f"counted/{name}"])
     assert np.any(state["capped/sketch"])
@@ -195,7 +196,7 @@ def test_any_number_of_shards(way, tmp_path):
 
 
 def test_a_step_of_ones_own_goes_on(tmp_path):
-    """Steps that `set_step` drives stay where they are, and driven."""
+    """Steps that `set_step` controls keep their value, and stay controlled."""
 
     def make():
         model = models.make("layers", "adam")
@@ -216,7 +217,7 @@ def test_a_step_of_ones_own_goes_on(tmp_path):
 
 
 def test_saved_model_with_a_training_step(tmp_path):
-    """It trains on in a program that has none of the model's code."""
+    """Training continues in a program that has none of the model's code."""
 
     class Trainer(tf.Module):
         def __init__(self):

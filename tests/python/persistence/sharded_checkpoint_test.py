@@ -1,4 +1,4 @@
-"""Checkpoints that TensorFlow cuts into files of a largest size."""
+"""Checkpoints that TensorFlow splits into files of a maximum size."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ FEW_BYTES = POLICIES["by size"]
 
 
 def write(folder, policy, **objects):
-    """Writes a checkpoint; returns its path and how many files hold values."""
+    """Writes a checkpoint; returns its path and the number of files with values."""
     path = tf.train.Checkpoint(**objects).write(
         f"{folder}/c",
         tf.train.CheckpointOptions(experimental_sharding_callback=policy),
@@ -80,7 +80,7 @@ def test_an_empty_table_keeps_its_dim(tmp_path):
 
 
 def test_a_loaded_saved_model_restores_such_a_checkpoint(tmp_path):
-    """Its functions were traced before anything was known of the file."""
+    """Its functions were traced before the file was known."""
 
     class Module(tf.Module):
         def __init__(self):

@@ -1,4 +1,4 @@
-"""Models with every kind of state, their data, and how states are compared."""
+"""Models with every kind of state, their data, and comparisons of states."""
 
 import keras
 import numpy as np
@@ -52,7 +52,7 @@ OPTIMIZERS = {
 
 
 def make_tables(num_shards=None):
-    """Two tables that differ in everything that a table can hold."""
+    """Returns two tables that differ in every option."""
     return [
         lodestar.EmbeddingVariable(
             4,
@@ -74,7 +74,7 @@ def make_tables(num_shards=None):
 
 
 def layers(num_shards=None):
-    """A layer of each table, one of them called twice, and one of strings."""
+    """Returns layers over each table, one called twice, and one of strings."""
     ids = keras.Input((3,), dtype="int64", name="ids")
     names = keras.Input((2,), dtype="string", name="names")
     counted, capped = make_tables(num_shards)
@@ -97,7 +97,7 @@ def layers(num_shards=None):
 
 
 def collection(num_shards=None):
-    """The same tables in one layer."""
+    """Returns the same tables in one layer."""
     ids = keras.Input((3,), dtype="int64", name="ids")
     names = keras.Input((2,), dtype="string", name="names")
     counted, capped = make_tables(num_shards)
@@ -122,7 +122,7 @@ MODELS = {"layers": layers, "collection": collection}
 
 
 def make(model, optimizer, num_shards=None):
-    """A compiled model whose optimizer is built."""
+    """Returns a compiled model whose optimizer is built."""
     keras.utils.set_random_seed(1)
     model = MODELS[model](num_shards)
     model.compile(OPTIMIZERS[optimizer](), "mse")
@@ -131,7 +131,7 @@ def make(model, optimizer, num_shards=None):
 
 
 def dataset():
-    """Batches of which some ids come often and some once, shuffled."""
+    """Returns shuffled batches in which some ids are frequent, and some occur once."""
     tf.random.set_seed(1)  # the shuffle depends on it
     rng = np.random.default_rng(7)
     known = rng.integers(-(2**63), 2**63 - 1, 60)
@@ -150,7 +150,7 @@ def train(model, iterator, steps):
 
 
 def tables(trackable):
-    """All tables below `trackable`, those of the optimizer too, in an order."""
+    """Returns all tables below `trackable`, including the optimizer's, in order."""
     return sorted(
         (
             child
@@ -163,7 +163,7 @@ def tables(trackable):
 
 def table_state(table):
     found = {k: np.asarray(v) for k, v in table.export_all().items()}
-    # Text by its bytes, not by where they lie.
+    # Strings are compared by their bytes, not by address.
     return {
         k: v.astype(bytes) if v.dtype.kind == "O" else v
         for k, v in found.items()
@@ -171,7 +171,7 @@ def table_state(table):
 
 
 def state(model):
-    """Everything of a model that training changes, by name."""
+    """Returns all state of a model that training changes, by name."""
     found = {}
     for table in tables(model):
         for name, value in table_state(table).items():
@@ -189,8 +189,8 @@ def state(model):
 
 
 def assert_equal(found, wanted):
-    """Of one set of names, bit for bit."""
-    # Names of layers count up within a process.
+    """Checks that both have the same names and are bitwise equal."""
+    # Keras counts layer names up within a process.
     for (name, value), (other, want) in zip(
         found.items(), wanted.items(), strict=True
     ):

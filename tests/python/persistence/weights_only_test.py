@@ -1,6 +1,6 @@
-"""Tests of Keras's ways that carry `model.weights` alone: they are refused.
+"""Tests of Keras's tools that handle `model.weights` alone.
 
-And of those beside them that must go on working.
+They are refused; related tools must still work.
 """
 
 import keras
@@ -110,7 +110,7 @@ def test_legacy_h5_file_of_a_layer_with_a_table(tmp_path):
         model.save(tmp_path / "m.h5")
 
 
-# What must go on working.
+# Tools that must still work.
 
 
 def test_dense_layers():
@@ -168,7 +168,7 @@ def test_backup_and_restore_goes_on_after_an_interruption(tmp_path):
 
 
 def test_average_weights_callback_says_that_there_are_none():
-    """Averages of tables are refused by the wrapper and before any swap."""
+    """The wrapper refuses averages of tables before it swaps anything."""
     model = functional(use_ema=True)
     with pytest.raises(NotImplementedError, match="use_ema"):
         model.fit(X, Y, verbose=0)

@@ -1,4 +1,4 @@
-"""What converts without moving a value: it is the same memory."""
+"""Conversions that share memory instead of copying values."""
 
 import numpy as np
 import pytest

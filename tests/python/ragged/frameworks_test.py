@@ -13,7 +13,7 @@ def example(rows=3):
 
 
 class Double(keras.layers.Layer):
-    """Takes and gives a LoDTensor."""
+    """A layer that takes and returns a LoDTensor."""
 
     def call(self, x):
         return LoDTensor(x.values * 2, x.lod)
@@ -119,13 +119,13 @@ def test_datasets_of_other_sizes(tmp_path):
 
 def test_layers_take_it_by_name():
     assert Double()(x=example()).to_list() == [[0.0, 2.0], [4.0]]
-    # Keras says itself what it wants.
+    # Keras's own error names the argument.
     with pytest.raises(ValueError, match="passed as a keyword argument"):
         Double()(example())
 
 
 class Pooled(keras.Model):
-    """Ragged features in; LoDTensors between its layers."""
+    """A model of ragged features, with LoDTensors between its layers."""
 
     def __init__(self):
         super().__init__()

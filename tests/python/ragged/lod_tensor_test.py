@@ -1,4 +1,4 @@
-"""lodestar.ragged.LoDTensor: constructors, conversions, what they refuse."""
+"""lodestar.ragged.LoDTensor: constructors, conversions and errors."""
 
 import numpy as np
 import pytest
@@ -151,7 +151,7 @@ def test_constructor_takes_offsets_as_they_are():
     assert LoDTensor([1.0], ()).num_levels == 0
     with pytest.raises(TypeError, match=r"`lod\[0\]` has dtype float32"):
         LoDTensor([1.0], [[0.0, 1.0]])
-    # Not cut to whole numbers, nor wrapped around.
+    # Neither truncated to integers nor wrapped around.
     for dtype in ("float32", "float64", "uint64"):
         with pytest.raises(TypeError, match=rf"`lod\[0\]` has dtype {dtype}"):
             LoDTensor([1.0], [np.array([0, 1], dtype)])
@@ -297,7 +297,8 @@ def test_lengths_that_all_count_rows():
         [3, 2, 4, 1, 2, 3],
     ]
     assert x.absolute()[0].numpy().tolist() == [0, 9, 10, 15]
-    # Of one level both are one; empty units belong to the unit after them.
+    # With one level both are the same; empty units belong to the unit after
+    # them.
     x = LoDTensor.from_lengths([1, 2], [np.array([0, 2, 0])], absolute=True)
     assert lod(x) == [[0, 0, 2, 2]]
     x = LoDTensor.from_lengths([1, 2], [[1, 1], [0, 1, 0, 1, 0]], absolute=True)
@@ -334,7 +335,7 @@ def test_lengths_of_rows_that_do_not_nest(lengths, message):
 def test_one_level_beside_itself_under_one_more():
     rows = np.arange(6.0)
     one = LoDTensor.from_offsets(rows, [[0, 2, 3, 6]])
-    # Innermost level first; what is above counts rows.
+    # Innermost level first; upper levels count rows.
     two = LoDTensor.from_offsets(
         rows, [[0, 2, 3, 6], [0, 6]], order="inner_first", absolute=True
     )

@@ -1,4 +1,4 @@
-"""LoDTensor from and to Paddle's stream, against its bytes."""
+"""Compares LoDTensor's conversion from and to Paddle's stream with its bytes."""
 
 import numpy as np
 import pytest
@@ -124,7 +124,7 @@ def test_random_bytes_are_refused_or_read(rng):
             taken += 1
         except (ValueError, tf.errors.InvalidArgumentError):
             pass
-    # Those of which only values changed.
+    # Streams in which only values changed.
     assert taken > 50
 
 
@@ -199,7 +199,7 @@ def test_what_is_no_stream_of_selected_rows():
         read(12, 11)
     with pytest.raises(invalid, match=r"`rows\[0\]` is 5, wanted 0 to 3"):
         read(28, 4)
-    # Sixteen bytes fewer of rows are sixteen more of what comes after them.
+    # Sixteen bytes fewer of rows are sixteen more of the following field.
     with pytest.raises(ValueError, match="is no SelectedRows of Paddle"):
         read(4, 0)
     with pytest.raises(TypeError, match="Paddle has no dtype for `values`"):

@@ -1,4 +1,4 @@
-"""Parts of LoDTensors: slices, concat, split, levels reset and appended."""
+"""Parts of LoDTensors: slices, concat, split, and changes of levels."""
 
 import numpy as np
 import pytest
@@ -208,7 +208,7 @@ def test_split_gives_the_remainder_to_the_last_place(units, places, sizes, rng):
     rows = LoDTensor(np.arange(units), ()).split(places)
     assert [part.values.shape[0] for part in rows] == sizes
 
-    # A graph that does not know the units has a part for every place.
+    # A graph that does not know the units has a part for every position.
     @tf.function(input_signature=[LoDTensor.Spec([None], tf.int64)])
     def graph(x):
         return [part.to_ragged() for part in x.split(places)]

@@ -9,7 +9,7 @@ from lodestar.ragged import LoDTensor
 
 
 def random_lists(rng, levels):
-    """Nested lists whose last units at the upper levels are not empty."""
+    """Returns nested lists whose last units at the upper levels are not empty."""
     if levels == 0:
         return float(rng.integers(1000))
     items = [random_lists(rng, levels - 1) for _ in range(rng.integers(4))]
@@ -50,7 +50,7 @@ def test_random_levels_come_back(levels, rng):
 
 
 def test_empty_units_of_an_upper_level():
-    # Units 1 and 3 of the outer level, and what is before index 2 of unit 0.
+    # Units 1 and 3 of the outer level, and indices before 2 of unit 0.
     sparse = tf.SparseTensor(
         [[0, 2, 0], [2, 0, 0], [2, 0, 1]], [1.0, 2.0, 3.0], [4, 5, 2]
     )

@@ -1,16 +1,16 @@
-"""What the tests of several sequence ops share: batches and checks."""
+"""Batches and checks that the tests of several sequence ops share."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 FLOATS = [tf.float16, tf.bfloat16, tf.float32, tf.float64]
-# Of what an op may move: every size, signs and kinds.
+# Dtypes that an op may move: every size, signs and kinds.
 MOVED = [*FLOATS, tf.int8, tf.uint16, tf.int32, tf.int64, tf.bool, tf.string]
-# No sequences, none but empty ones, one row, long ones among short ones.
+# No sequences, only empty ones, one row, long ones between short ones.
 LENGTHS = [[], [0], [0, 0, 0], [1], [3, 0, 1, 7, 0], [4000, 1, 0, 500]]
 HUGE = 2**62
-# No rows, each of more numbers than int64 counts.
+# No rows, each with more elements than int64 counts.
 WIDE = tf.reshape(tf.zeros([0]), [0, 2**40, 2**40])
 
 every_bad_splits = pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def ragged_of(rows, lengths, dtype=None):
 
 
 def random_rows(rng, shape, dtype):
-    """Returns a tensor of whole numbers below 100; or so long texts, or bits."""
+    """Returns a tensor of integers below 100, or strings of that length, or bools."""
     rows = rng.integers(0, 100, size=shape)
     if dtype == tf.string:
         texts = np.vectorize(lambda i: b"x" * i, otypes=[object])(rows)
@@ -52,7 +52,7 @@ def random_rows(rng, shape, dtype):
 
 
 def slope_of(function):
-    """Returns what gives the flat gradient of the sum of cubes of a function."""
+    """Returns a function that computes the gradient of the sum of `function` cubed."""
 
     def slope(*inputs):
         with tf.GradientTape() as tape:
@@ -66,7 +66,7 @@ def slope_of(function):
 
 
 def check_gradients(function, *inputs, atol=1e-4):
-    """Holds gradients, and those of gradients to `atol`, to numeric ones."""
+    """Compares gradients, and second gradients to `atol`, with numeric ones."""
     for f, tolerance in ((function, 1e-6), (slope_of(function), atol)):
         for ours, numeric in zip(
             *tf.test.compute_gradient(f, inputs), strict=True
@@ -75,7 +75,7 @@ def check_gradients(function, *inputs, atol=1e-4):
 
 
 def check_gradients_of_nothing(function, splits, shape):
-    """Asserts the shapes of two gradients where there are no numbers."""
+    """Checks the shapes of two gradients without values."""
     x = tf.zeros(shape, tf.float64)
     with tf.GradientTape() as second:
         second.watch(x)
@@ -100,8 +100,8 @@ def gradient_in(dtype, function, values, upstream):
 
 
 def check_threads(function, rng):
-    """Asserts that a sequence gives the same bits alone and in a batch."""
-    # Long enough that the work is cut; a function of one sequence is not.
+    """Checks that a sequence gives the same bits alone and in a batch."""
+    # Long enough that the work is divided; a single sequence's is not.
     lengths = np.concatenate([rng.integers(0, 9, 9000), [10000]])
     x = ragged_of(
         rng.normal(size=(lengths.sum(), 8)).astype(np.float32), lengths
@@ -113,12 +113,12 @@ def check_threads(function, rng):
 
 
 def check_refusal(op, arguments, message):
-    """Asserts that an op refuses arguments, or, without a message, lives."""
+    """Checks that an op refuses arguments, or without `message` does not crash."""
     if message is not None:
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             op(**arguments)
         return
-    # More than there is memory for, or nothing to do.
+    # More than the memory holds, or nothing to do.
     try:
         op(**arguments)
     except (tf.errors.ResourceExhaustedError, tf.errors.InvalidArgumentError):

@@ -48,7 +48,7 @@ def test_the_documented_example():
     assert isinstance(z, LoDTensor)
     assert z.values.numpy().tolist() == [1, 2, 3, 6, 7, 4, 5, 8, 9]
     assert z.lod[0].numpy().tolist() == [0, 5, 9]
-    # As the first one is, whatever the others are.
+    # The result has the type of the first argument.
     z = lodestar.sequence.concat([x.to_ragged(), y])
     assert z.to_list() == [[1, 2, 3, 6, 7], [4, 5, 8, 9]]
 

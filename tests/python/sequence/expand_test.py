@@ -23,7 +23,7 @@ DTYPES = [tf.bfloat16, tf.float32, tf.float64, tf.int8, tf.bool, tf.string]
 
 
 def lod(lengths, values=None):
-    """Returns a LoDTensor of these lengths, a list a level."""
+    """Returns a LoDTensor of these lengths, one list per level."""
     if values is None:
         values = np.zeros(sum(lengths[-1]), np.float32)
     return LoDTensor.from_lengths(values, lengths)
@@ -34,7 +34,7 @@ def lengths_of(x):
 
 
 def reference(rows, lengths, repeats):
-    """Returns the rows and the lengths of what is repeated."""
+    """Returns the repeated rows and their lengths."""
     splits = splits_of(lengths)
     units = [
         rows[begin:end]
@@ -114,7 +114,7 @@ def test_levels_of_y():
     out = expand_as(x, y)
     assert out.values.numpy().tolist() == [5, 5, 5, 6]
     assert lengths_of(out) == lengths_of(y)
-    # The way back from pooling, whose result has a level left.
+    # The inverse of pooling, whose result has one level left.
     rows = lod([[2, 1], [2, 0, 1]], [[1.0], [2.0], [3.0]])
     back = expand_as(pool(rows, "mean"), rows)
     assert back.values.numpy().tolist() == [[1.5], [1.5], [3.0]]
@@ -157,7 +157,8 @@ def test_gradients_are_numeric_ones_to_second_order(dim, rng):
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 def test_short_floats_are_summed_in_float32(dtype):
-    # 256 + 1 has no bfloat16, 2048 + 1 no float16: sums of ones would stick.
+    # 256 + 1 is no bfloat16, 2048 + 1 no float16: sums of ones would stop
+    # there.
     x = tf.ones([2, 3], dtype)
     for function in (expand, lambda x, y: expand_as(x, y).values):
         with tf.GradientTape() as tape:

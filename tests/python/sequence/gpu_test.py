@@ -1,7 +1,7 @@
-"""The sequence ops on a GPU against themselves on the CPU.
+"""Compares the sequence ops on a GPU with the same ops on the CPU.
 
-Their numbers are checked in the tests of each op; what the CUDA kernels make of
-splits that are none, in tests/cuda.
+The tests of each op check its values; tests/cuda checks how the CUDA kernels
+handle invalid splits.
 """
 
 import numpy as np
@@ -15,25 +15,25 @@ pytestmark = pytest.mark.gpu
 
 NUMBERS = [*FLOATS, tf.int32, tf.int64]
 COMBINERS = ["sum", "mean", "sqrtn", "max", "first", "last"]
-# The widths of rows: numbers that go in packs of 16 bytes and that do not.
+# Widths of rows that divide into packs of 16 bytes, and that do not.
 SHAPES = [(), (3,), (8, 4), (129,)]
-# No sequences, none but empty ones, short ones, a long one among them.
+# No sequences, only empty ones, short ones, a long one between them.
 LENGTHS = [[], [0, 0], [1], [3, 0, 1, 7, 0], [2, 5000, 0, 130, 1]]
 
 
 def ragged(lengths, shape, dtype, rng):
-    """Sequences of small whole numbers: equal ones, and exact sums."""
+    """Returns sequences of small integers, for ties and exact sums."""
     values = rng.integers(-9, 10, size=(sum(lengths), *shape))
     return ragged_of(values, lengths, dtype)
 
 
 def tensors(result):
-    """The components of what an op gives."""
+    """Returns the components of an op's result."""
     return tf.nest.flatten(result, expand_composites=True)
 
 
 def results(device, function, x):
-    """What `function` of x and its gradient are on a device."""
+    """Returns `function` of x and its gradient on a device."""
     with tf.device(device):
         rows = tf.identity(x.flat_values)
         with tf.GradientTape() as tape:
@@ -55,7 +55,7 @@ def results(device, function, x):
 def check(function, x, dtype):
     wanted = results("/CPU:0", function, x)
     got = results("/GPU:0", function, x)
-    # One rounding to 16 bits may go the other way.
+    # Rounding to 16 bits may differ once.
     rtol = {tf.float16: 1e-3, tf.bfloat16: 8e-3}.get(dtype, 1e-6)
     for a, b in zip(got, wanted, strict=True):
         assert a.dtype == b.dtype

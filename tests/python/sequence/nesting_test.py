@@ -1,4 +1,4 @@
-"""What takes the inputs of sequence ops apart and their results together."""
+"""Helpers that flatten the inputs of sequence ops and restore their nesting."""
 
 import pytest
 import tensorflow as tf

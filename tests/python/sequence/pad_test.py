@@ -51,7 +51,7 @@ def test_there_and_back_is_numpys(lengths, dtype, rng):
                     rows.numpy(),
                     splits,
                     zero.numpy(),
-                    # Recurrent layers need a step.
+                    # Recurrent layers need at least one step.
                     max(longest, 1) if maxlen is None else int(maxlen),
                 )
                 assert padded.dtype == dtype
@@ -140,7 +140,7 @@ def test_the_gradient_of_a_gather_of_padded_rows(in_function):
         with tf.GradientTape() as tape:
             tape.watch([values, pad_value])
             padded, _ = pad(x, pad_value)
-            # IndexedSlices, with an index twice.
+            # IndexedSlices, with a repeated index.
             rows = tf.gather(padded, [0, 0])
         return tape.gradient(rows, [values, pad_value])
 

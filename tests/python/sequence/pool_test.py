@@ -342,7 +342,7 @@ def test_static_shapes_of_the_ops():
             shapes(values, row_splits, "sum")
 
 
-# 9 1 5 rows in the units of level 0, of 3 1 2 sequences.
+# 9 1 5 rows in the units of level 0, in 3 1 2 sequences.
 PARAGRAPHS = [[3, 1, 2], [3, 2, 4, 1, 2, 3]]
 
 

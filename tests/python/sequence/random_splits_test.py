@@ -1,6 +1,7 @@
-"""Whatever the splits are, an op gives an error or what NumPy would.
+"""For any splits, an op raises an error or agrees with NumPy.
 
-A LoDTensor and a RaggedTensor made without validation may hold any splits.
+A LoDTensor or RaggedTensor that is created without validation may have invalid
+splits.
 """
 
 import numpy as np
@@ -35,7 +36,7 @@ def ragged(rows, splits):
 
 
 def sound(kind, x):
-    """Returns an input of as many sequences as x has, with one row each."""
+    """Returns an input with as many sequences as x, one row each."""
     count = max(
         int(tf.size(x.lod[0] if kind is lod_tensor else x.row_splits)), 1
     )
@@ -101,7 +102,7 @@ def test_random_splits(name, kind, rng):
         if isinstance(result, LoDTensor):
             result = result.to_ragged()
         if isinstance(result, tf.RaggedTensor):
-            # Reads every row by the splits that were given back.
+            # Reads every row by the returned splits.
             result = tf.RaggedTensor.from_row_splits(
                 result.flat_values, result.row_splits, validate=True
             )

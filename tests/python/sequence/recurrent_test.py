@@ -40,7 +40,7 @@ def _make_recurrent(kind):
 
 
 def _loop(layer, x):
-    """What `layer` makes of each innermost sequence alone, one after another."""
+    """Applies `layer` to each innermost sequence alone."""
     rows, splits = x.flat_values, x.nested_row_splits[-1].numpy()
     outputs = [
         layer(rows[tf.newaxis, begin:end])[0]
@@ -56,7 +56,7 @@ def _steps(layer, x):
 
 
 def _model(kind, levels, inside=lambda x: x):
-    """Pad, recurrent, unpad as a model, and the recurrent layer alone."""
+    """Returns a model of pad, recurrent layer and unpad, and the recurrent layer."""
     inputs = _input(levels)
     layer = _make_recurrent(kind)
     outputs = _steps(layer, inside(inputs))
@@ -64,7 +64,7 @@ def _model(kind, levels, inside=lambda x: x):
 
 
 class Subclassed(keras.Model):
-    """The same with the functions in its `call`."""
+    """The same model, with the functions in `call`."""
 
     def __init__(self, layer):
         super().__init__()
@@ -160,7 +160,7 @@ def test_clone_shares_nothing():
 @pytest.mark.parametrize("run_eagerly", [False, True])
 def test_fit_equals_training_on_a_loop(levels, run_eagerly):
     x = _batch(levels)
-    # One number a sequence, so that Keras's loss is a mean over sequences.
+    # One value per sequence, so that Keras's loss averages over sequences.
     target = np.array([[0.5], [1.0], [-1.0], [2.0], [0.0]], np.float32)
     inputs = _input(levels)
     layer = _make_recurrent("gru")
@@ -237,7 +237,7 @@ def test_dtype_is_that_of_padded():
 
 
 def _average(x, **options):
-    """GlobalAveragePooling1D means over what the mask leaves."""
+    """Returns GlobalAveragePooling1D of the unmasked steps."""
     return keras.layers.GlobalAveragePooling1D()(pad(x, 7.0, **options)[0])
 
 
@@ -262,7 +262,7 @@ def test_mask_reaches_keras_layers(maxlen):
 
 
 def test_mask_reaches_the_loss():
-    # Of a layer that passes a mask on without reading it.
+    # After a layer that passes the mask on without reading it.
     x = _batch()
     inputs = _input()
     outputs = keras.layers.Dropout(0.5)(pad(inputs, 7.0)[0])

@@ -211,7 +211,7 @@ def test_rows_of_another_shape_are_no_rows_of_x():
             x, ragged_of([0, 1], [2], tf.int64), ragged_of(rows, [2])
         )
 
-    # As many numbers, but in columns of x.
+    # The same number of elements, but in columns of x.
     message = r"`updates` has shape \[2,3,2\], which does not fit `x` of shape"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         scattered(tf.zeros([1, 2, 2, 3]), tf.ones([2, 3, 2]))

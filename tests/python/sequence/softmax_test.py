@@ -19,7 +19,7 @@ from lodestar.ragged import LoDTensor
 
 
 def reference(values, splits):
-    """The softmax of each sequence in float64."""
+    """Returns the softmax of each sequence in float64."""
     wanted = np.zeros(values.shape)
     for begin, end in zip(splits[:-1], splits[1:], strict=True):
         rows = values[begin:end].astype(np.float64)

@@ -13,9 +13,9 @@ topk_avg_pooling = lodestar.sequence.topk_avg_pooling
 
 
 def matrices(rows, cols, channels, rng):
-    """Returns x of random numbers, and ragged `row` and `col`."""
+    """Returns x of random values, and ragged `row` and `col`."""
     lengths = np.array(rows, np.int64) * np.array(cols, np.int64) * channels
-    # Few distinct numbers, so that there are equal ones.
+    # Few different values, so that there are ties.
     x = rng.integers(-9, 9, lengths.sum()).astype(np.float64)
 
     return (

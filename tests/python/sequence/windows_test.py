@@ -90,7 +90,7 @@ def test_conv_matches_numpy(lengths, dtype, rng):
 
 
 def padded_windows(rows, lengths, start, size, padding):
-    """As `windows_of`, with rows of `padding` around each sequence."""
+    """Like `windows_of`, with rows of `padding` around each sequence."""
     above = max(-start, 0)
     windows = []
     for b, length in enumerate(lengths):

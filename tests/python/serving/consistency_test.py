@@ -1,6 +1,6 @@
-"""What a call of a LiveModel sees while the model is updated.
+"""A LiveModel's calls see one version while the model is updated.
 
-LODESTAR_STRESS_SECONDS says for how long threads call.
+LODESTAR_STRESS_SECONDS sets how long threads call.
 """
 
 import copy
@@ -29,7 +29,7 @@ IDS = 300
 
 
 class Marked:
-    """A model whose rows and weights are all one number, that of the save."""
+    """A model whose rows and weights all equal the number of the save."""
 
     def __init__(self, folder, **options):
         self.trainer = Trainer(folder, **options)
@@ -49,7 +49,7 @@ class Marked:
         self.trainer.table.insert_or_assign(
             self._ids, tf.fill([IDS, 4], number)
         )
-        # Of a row of ones, these make 4; of a bias, nothing.
+        # With a row of ones these compute 4; the bias adds nothing.
         for variable in self.trainer.model.layers[-1].weights:
             variable.assign(tf.fill(variable.shape, number))
         return self.trainer.save(delta=delta)
@@ -63,7 +63,7 @@ class Marked:
 
 
 def numbers(outputs):
-    """The numbers that a call has seen, those of rows and that of weights."""
+    """Returns the numbers that a call has seen, in rows and in weights."""
     rows = np.unique(outputs["rows"])
     # number x rows x 4 + number
     weights = outputs["score"].numpy()[:, 0] / (
@@ -80,7 +80,7 @@ def marked(tmp_path):
 
 
 class Calls:
-    """A weight that calls the model before it is assigned to."""
+    """A weight that calls the model before it is assigned."""
 
     def __init__(self, variable, call):
         self.shape, self.dtype = variable.shape, variable.dtype
@@ -106,7 +106,7 @@ def test_a_call_in_the_middle_of_an_update(marked, delta, consistency):
     spy = Calls.replace_first(live, lambda: numbers(live(marked.features)))
     marked.save(delta=delta)
     assert live.poll()
-    # With one copy, rows are new by then, and weights are not.
+    # With one copy, rows are updated before weights.
     assert spy.seen[0] == {1.0} if consistency == "call" else {1.0, 2.0}
     assert numbers(live(marked.features)) == {2.0}
     assert live.stats()["full_updates"] == (1 if delta else 2)
@@ -132,7 +132,7 @@ def test_an_id_table_and_its_model_are_of_one_version(tmp_path):
 
 @pytest.mark.parametrize("way", ["call", "signature", "function", "dataset"])
 def test_threads_see_one_version_a_call(marked, way, monkeypatch):
-    # However slow the machine is, no update is put off.
+    # On a slow machine, no update is postponed.
     monkeypatch.setattr(live_model, "_MAX_CALL_SECONDS", 300)
     live = marked.follow(poll_seconds=0.01)
     function = live.signatures["serving_default"]  # before any update
@@ -177,7 +177,7 @@ def test_threads_see_one_version_a_call(marked, way, monkeypatch):
             or min(map(len, seen)) < 8
             or len(versions()) <= 2
         ):
-            # Threads see versions that they skip, too.
+            # Threads see versions that they skip as well.
             marked.save(delta=marked.number % 5 != 0)
         done.set()
         for thread in threads:
@@ -207,8 +207,8 @@ def test_rows_switch_whole_while_threads_lookup(tmp_path):
         try:
             while not done.is_set():
                 rows = live(features)["rows"].numpy()
-                assert (rows == rows[:, :1]).all(), "half a row"
-                assert (rows[:, 0] >= last).all(), "a row went back"
+                assert (rows == rows[:, :1]).all(), "a torn row"
+                assert (rows[:, 0] >= last).all(), "an older row"
                 last = rows[:, 0]
         except BaseException as error:  # noqa: BLE001 (reported below)
             failures.append(error)

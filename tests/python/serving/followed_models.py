@@ -1,4 +1,4 @@
-"""A model that is trained and saved, for what follows its snapshots."""
+"""A model that is trained and saved, for tests that follow its snapshots."""
 
 import pathlib
 import time
@@ -14,9 +14,9 @@ class Trainer:
     """Trains a small model, exported before its first step.
 
     Args:
-        folder: Holds the export and the snapshots.
-        eviction: Of its table.
-        from_rows: Whether the export has that signature.
+        folder: Contains the export and the snapshots.
+        eviction: The eviction policy of its table.
+        from_rows: Whether the export has the `from_rows` signature.
     """
 
     def __init__(self, folder, eviction=None, from_rows=False):
@@ -47,7 +47,7 @@ class Trainer:
         lodestar.export.save(self.model, self.exported, from_rows=from_rows)
 
     def train(self):
-        """A step on half of the ids, some of them new."""
+        """Trains one step on half of the ids, some of them new."""
         ids = self._rng.choice(self.ids, [8, 4], replace=False)
         features = {"clicks": tf.RaggedTensor.from_tensor(ids)}
         self.model.train_on_batch(features, {"score": self._rng.random((8, 1))})
@@ -58,7 +58,7 @@ class Trainer:
         )
 
     def weights(self):
-        """What `dense` of a snapshot takes."""
+        """Returns the variables for `dense` of a snapshot."""
         return {
             variable.path: variable
             for variable in self.model.weights
@@ -70,7 +70,7 @@ class Trainer:
 
 
 class MutableIds(keras.Model):
-    """Looks words up in an id table that can change."""
+    """Looks up words in an id table that can change."""
 
     def __init__(self):
         super().__init__()
@@ -85,7 +85,7 @@ def table_file(snapshots, version):
 
 
 def flip_byte(path):
-    """Flips a byte in the middle of a file; twice, it is as it was."""
+    """Flips a byte in the middle of a file; a second call restores it."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
@@ -94,5 +94,5 @@ def flip_byte(path):
 def wait_until(condition, seconds=300):
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.005)

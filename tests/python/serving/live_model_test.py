@@ -1,4 +1,4 @@
-"""Tests of LiveModel: what it serves while snapshots come, go and break."""
+"""Tests of LiveModel while snapshots appear, disappear and break."""
 
 import copy
 import gc
@@ -39,7 +39,7 @@ def wait_until_served(live, version):
 
 
 def assert_serves(live, trainer):
-    """Fails unless `live` gives what the trained model gives."""
+    """Checks that `live` returns the outputs of the trained model."""
     want = trainer.outputs()
     got = live(trainer.features)
     np.testing.assert_array_equal(got["rows"], want["rows"])
@@ -253,14 +253,14 @@ class TestThread:
             wait_until(lambda: live.stats()["polls"] > 60)
             failures = live.stats()["failures"]
             seconds = time.monotonic() - began
-        # After 2, 6, 14, 30, ... hundredths of a second, or later; once a
-        # minute in the end.
+        # After 2, 6, 14, 30, ... hundredths of a second or later; then every
+        # minute.
         most = math.log2(seconds / 0.01 + 2) + seconds / 60
         assert 2 <= failures <= most < 60
 
 
 class Fails:
-    """A variable that cannot be assigned to the first times.
+    """A variable whose first assignments fail.
 
     As if memory ran out between tables and weights.
     """
@@ -407,7 +407,7 @@ class TestBrokenSnapshots:
         path = table_file(trainer.snapshots, 2)
         flip_byte(path)
         self.assert_left_out(live, trainer, str(path))
-        # A full one needs none of them.
+        # A full snapshot needs none of them.
         trainer.save()
         assert live.poll() and live.version() == 4
         assert_serves(live, trainer)
@@ -429,7 +429,7 @@ class TestBrokenSnapshots:
 class TestRollback:
     @pytest.fixture
     def rows(self, trainer):
-        """Version -> the rows that it looks up."""
+        """Returns {version: the rows of its lookup}."""
         rows = {}
         for version in (1, 2, 3):
             trainer.train()
@@ -456,7 +456,7 @@ class TestRollback:
         live.follow()
         assert live.poll() and live.version() == 4
         assert_serves(live, trainer)
-        # It went there by deltas.
+        # It got there by deltas.
         assert live.stats()["full_updates"] == stats["full_updates"]
         assert not live.stats()["pinned"]
 

@@ -1,4 +1,4 @@
-"""Tests of the OpenMetrics text, by a strict parser of version 1.0."""
+"""Tests of the OpenMetrics text with a strict parser of version 1.0."""
 
 import math
 import re
@@ -26,7 +26,7 @@ def unescaped(text):
 
 
 def parse(text):
-    """{sample: {labels: value}}; fails where the standard forbids something."""
+    """Returns {sample: {labels: value}}; fails if the standard is violated."""
     assert text.endswith("# EOF\n") and text.count("# EOF\n") == 1
     found, families, family = {}, {}, None
     for line in text.split("\n")[:-2]:
@@ -35,7 +35,7 @@ def parse(text):
             if kind == "TYPE":
                 assert name not in families and value in _TYPES, line
                 family = families[name] = {"type": value, "name": name}
-            # All that is said of a family stands together, before samples.
+            # All metadata of a family precedes its samples.
             assert family["name"] == name and not family.get("samples"), line
             assert kind not in family and kind in ("TYPE", "UNIT", "HELP"), line
             family[kind] = value
@@ -90,7 +90,7 @@ def test_a_live_model(tmp_path):
         only(found["lodestar_model_snapshot_time_seconds"])
         == np.datetime64(stats["snapshot_time"][:-1], "ms").astype(int) / 1000
     )
-    # All keys but the one that is no number.
+    # All keys except the non-numeric one.
     assert len(found) == len(stats) - 1
 
 
@@ -126,7 +126,7 @@ def test_names_are_escaped(name):
 
 
 def test_a_name_that_is_no_unicode():
-    # Two names stay two.
+    # Two names stay different.
     text = openmetrics({"rows": dict.fromkeys(["\udcff", "\udcfe"], 1)})
     assert parse(text)["lodestar_table_rows"] == {
         frozenset({("table", name)}): 1 for name in (r"\udcff", r"\udcfe")

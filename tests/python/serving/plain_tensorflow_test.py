@@ -1,6 +1,6 @@
-"""Exported models in fresh processes that have TensorFlow and the op library.
+"""Exported models in fresh processes with TensorFlow and the op library only.
 
-The package cannot be imported there, so nothing of it can help.
+The package cannot be imported there, so serving does not depend on it.
 """
 
 import numpy as np
@@ -58,7 +58,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory):
-    """Loads the op library; so does each script that runs there."""
+    """Starts a process, which loads the op library as each script does."""
     folder = tmp_path_factory.mktemp("elsewhere")
     with without_lodestar(cwd=folder) as process:
         yield process
@@ -98,7 +98,7 @@ else:
 
 
 def test_the_model_is_built_of_our_ops(model, tmp_path):
-    # Else the tests above would show nothing.
+    # Otherwise the tests above would prove nothing.
     lodestar.export.save(model, tmp_path / "model")
     graph = tf.saved_model.load(str(tmp_path / "model")).signatures[
         "serving_default"

@@ -1,4 +1,4 @@
-"""Tests of id tables that snapshots bring: what does not fit is refused."""
+"""Tests of id tables from snapshots, and of errors when they do not match."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ WORDS = {
 
 
 class Version:
-    """Stands for the folder and the manifest of a version."""
+    """Represents the folder and the manifest of a version."""
 
     version = 3
 
@@ -50,7 +50,7 @@ def test_keys_and_ids_take_the_place_of_the_old_ones(read):
     update.assign()
     found = read.table.lookup(["x", "a", "bc"]).numpy().tolist()
     assert found == [-1, 5, 6]
-    # The same once more is no update.
+    # The same content is no update.
     assert read(WORDS) == []
     (update,) = read({**WORDS, "ids": np.array([6, 5])})
     update.assign()

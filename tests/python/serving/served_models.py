@@ -1,4 +1,4 @@
-"""A model that reads tables in several ways, exported, and what it is fed."""
+"""An exported model that reads tables in several ways, and its inputs."""
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ VOCABULARY = ["red", "green", "blue"]
 
 
 def batch(seed, size):
-    """Features of `size` examples; most of the ids were seen in training."""
+    """Returns features of `size` examples; most ids were seen in training."""
     rng = np.random.default_rng(seed)
 
     def ragged(values):
@@ -28,7 +28,7 @@ def batch(seed, size):
 
 
 def trained_model():
-    """A functional model of dicts, after two steps."""
+    """Returns a functional model of dicts, after two steps."""
     ragged = {"shape": (None,), "ragged": True}
     inputs = {
         "clicks": keras.Input(**ragged, dtype="int64", name="clicks"),
@@ -69,7 +69,7 @@ def trained_model():
 
 
 def plain(features, signature="ragged"):
-    """The arguments of `serving_default` for `batch`'s features."""
+    """Returns the arguments of `serving_default` for `batch`'s features."""
     result = {}
     for name, value in features.items():
         if not isinstance(value, tf.RaggedTensor):
@@ -95,10 +95,10 @@ def op_library():
 
 
 def assert_same_outputs(got, want):
-    """Fails unless two models gave the same, maybe by different executors.
+    """Checks that two models gave the same, perhaps by different executors.
 
-    TensorFlow fuses dense layers where it runs them in a graph, so that their
-    last bit differs. What our ops give does not.
+    TensorFlow fuses dense layers when it runs them in a graph, so their last
+    bit may differ. The outputs of Lodestar's ops are equal.
     """
     assert set(got) == set(want) == {"score", "rows", "color_id"}
     for name in ("rows", "color_id"):

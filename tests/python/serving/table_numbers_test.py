@@ -1,4 +1,4 @@
-"""Tests of what served models count of their lookups."""
+"""Tests of the lookup counters of served models."""
 
 import concurrent.futures
 
@@ -25,13 +25,13 @@ def path(model, tmp_path_factory):
 
 
 def known_ids(trainer):
-    """How many of the features' ids have a row, by the table itself."""
+    """Returns how many of the features' ids have a row in the table."""
     _, found = trainer.table.find(trainer.ids)
     return int(tf.reduce_sum(tf.cast(found, tf.int32)))
 
 
 def counted(numbers):
-    """(hits, misses) of the one table."""
+    """Returns (hits, misses) of the only table."""
     (hits,), (misses,) = numbers["hits"].values(), numbers["misses"].values()
     return hits, misses
 
@@ -127,7 +127,7 @@ def test_a_live_model_counts_over_updates(tmp_path, consistency):
         trainer.train()
         trainer.save(delta=delta)
         assert live.poll()
-        # An update looks nothing up, and forgets nothing.
+        # An update counts no lookups, and resets nothing.
         assert counted(live.stats()) == (hits, misses)
     copies = 2 if consistency == "call" else 1
     (memory,) = live.stats()["memory"].values()

@@ -1,6 +1,6 @@
-"""Threads call one served model at once.
+"""Threads call one served model concurrently.
 
-LODESTAR_STRESS_SECONDS says for how long.
+LODESTAR_STRESS_SECONDS sets the duration.
 """
 
 import gc
@@ -21,7 +21,7 @@ THREADS = 8
 
 
 def sizes(loaded):
-    """The rows of each embedding table of a loaded model."""
+    """Returns the number of rows of each embedding table of a loaded model."""
     return [
         int(gen_ops.lodestar_embedding_size(table.resource_handle))
         for table in loaded.tables.values()
@@ -29,9 +29,9 @@ def sizes(loaded):
 
 
 def call_from_threads(serve, cases, more=()):
-    """Calls `serve` on the cases from THREADS threads, beside `more`.
+    """Calls `serve` on the cases from THREADS threads, concurrently with `more`.
 
-    Each thread holds every result against the one that came first.
+    Each thread compares every result with the first.
     """
     end = time.monotonic() + SECONDS
     failures = []
@@ -71,7 +71,7 @@ def path(tmp_path_factory):
 
 
 def cases_of(loaded):
-    """Features of different sizes, and their scores, from one thread."""
+    """Returns features of different sizes, and their scores from one thread."""
     serve = loaded.signatures["serving_default"]
     cases = []
     for seed in range(12):
@@ -88,7 +88,7 @@ def test_scores_are_exact_and_nothing_is_added(path):
     before = sizes(loaded)
     assert len(before) == 3 and min(before) > 0
     cases = cases_of(loaded)
-    # Ids that no row has are among them.
+    # Some ids have no row.
     assert len({scores["score"].tobytes() for _, scores in cases}) == 12
     call_from_threads(loaded.signatures["serving_default"], cases)
     assert sizes(loaded) == before

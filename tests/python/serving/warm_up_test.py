@@ -1,4 +1,4 @@
-"""Tests of warm-up requests, read by messages that protobuf itself makes."""
+"""Tests of warm-up requests, parsed by protobuf."""
 
 import itertools
 import os
@@ -14,7 +14,7 @@ import lodestar
 from lodestar.serving import write_warm_up
 
 _TEXT = descriptor_pb2.FieldDescriptorProto.TYPE_STRING
-# Message -> its fields: (name, number, type, or the message).
+# Message -> its fields: (name, number, type or message).
 _MESSAGES = {
     "ModelSpec": [("name", 1, _TEXT), ("signature_name", 3, _TEXT)],
     "Input": [("key", 1, _TEXT), ("value", 2, ".tensorflow.TensorProto")],
@@ -28,7 +28,7 @@ _MESSAGES = {
 
 
 def prediction_log():
-    """The class of the message, as the server's own files describe it."""
+    """Returns the message class, as defined in the server's own files."""
     file = descriptor_pb2.FileDescriptorProto(
         name="warm_up_test.proto",
         package="test",
@@ -81,7 +81,7 @@ def test_the_requests_are_those_that_were_given(model, path):
     assert len(records) == len(sizes)
     for record, size in zip(records, sizes, strict=True):
         log = log_class.FromString(record)
-        # Nothing but what these messages know.
+        # Only fields that these messages define.
         assert log.SerializeToString(deterministic=True) == record
         request = log.predict_log.request
         assert request.model_spec.name == "ranker"

@@ -1,4 +1,4 @@
-"""The command line: what it prints, and its one-line errors."""
+"""The command line: its output and its one-line errors."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from lodestar.snapshot.folder import SnapshotFolder
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """A full snapshot and a delta of two tables, in the working directory."""
+    """Saves a full snapshot and a delta of two tables in the working directory."""
     monkeypatch.chdir(tmp_path)
     t, other = st.table(), st.table("other", dim=2, dtype="bfloat16")
     by = st.optimizer("sgd")

@@ -1,4 +1,4 @@
-"""Compaction: the same rows in one full version, and nobody loses theirs."""
+"""Compaction writes the same rows as one full version, without loss."""
 
 import os
 import shutil
@@ -16,19 +16,19 @@ from lodestar.snapshot.folder import SnapshotFolder
 
 @pytest.fixture
 def path(tmp_path):
-    """Where the snapshots are."""
+    """Returns the snapshot directory."""
     return str(tmp_path / "snapshots")
 
 
 @pytest.fixture
 def by():
-    """The optimizer that trains the tables of `saved`."""
+    """Returns the optimizer that trains the tables of `saved`."""
     return st.optimizer()
 
 
 @pytest.fixture
 def saved(path, by):
-    """Two tables, a full snapshot and two deltas."""
+    """Saves two tables: a full snapshot and two deltas."""
     a, b = st.table("a"), st.table("b", dim=2)
     words = lodestar.lookup.IdTable(["x", "y"], name="words")
     st.train([a, b], tf.range(200, dtype=tf.int64), by)
@@ -98,7 +98,7 @@ def test_the_trainer_goes_on_with_deltas(path, saved, by):
     info = snapshot.save(path, list(saved), delta=True)
     assert (info.kind, info.parent, info.rows) == ("delta", 4, 2)
     assert same(path, saved)
-    # Again, from what another process would restore.
+    # Again, as restored by another process.
     new = [st.table("a"), st.table("b", dim=2)]
     snapshot.restore(path, new)
     assert snapshot.compact(path).version == 6
@@ -122,7 +122,7 @@ def test_it_may_end_at_any_step(path, saved, monkeypatch, tmp_path):
         snapshot.verify(path)
         for version in SnapshotFolder(path).versions():
             assert SnapshotFolder(path).chain(version)
-        # And it can be done again.
+        # It can be repeated.
         report = snapshot.compact(path)
         assert same(path, saved) and report.version >= 4
         assert sorted(os.listdir(path)) == [f"{report.version:08d}", "LOCK"]
@@ -198,7 +198,7 @@ def test_a_broken_newest_version_replaces_nothing(path, saved, damage):
     ):
         snapshot.compact(path, keep=1)
     assert [i.version for i in snapshot.versions(path)] == [1, 2, 3, 4, 5]
-    # What the hint names is another one if that is broken, too.
+    # If the version in the hint is broken as well, it names another.
     damage(path, 4)
     with pytest.raises(
         snapshot.CorruptSnapshotError, match="before it is version=3"
@@ -245,7 +245,8 @@ def test_old_versions_stay_until_one_that_stays_is_whole(path, saved):
     snapshot.save(path, list(saved))
     with folder.lock():
         assert remove_old(folder, 2) == [4, 3, 2, 1]
-    # A broken one is warned of, and what a whole one replaces goes.
+    # A broken version causes a warning, and is removed once a complete one
+    # replaces it.
     for _ in range(2):
         snapshot.save(path, list(saved))
     _lose(path, 8)

@@ -1,4 +1,4 @@
-"""Files that no writer made: a snapshot's own error, which names the file."""
+"""Invalid files cause a SnapshotError that names the file."""
 
 import io
 import json
@@ -30,7 +30,7 @@ def tables():
 
 @pytest.fixture
 def path(tmp_path):
-    """A full version and a delta."""
+    """Saves a full version and a delta."""
     path = str(tmp_path / "snapshots")
     made = tables()
     for t in made[:2]:
@@ -53,7 +53,7 @@ def write_manifest(path, version, fields):
 
 
 def read_in_every_way(path, capsys):
-    """The texts of what went wrong, none of which is another kind of error."""
+    """Returns the error messages of all readers; other errors fail the test."""
     new = tables()
     texts = []
     for call in (
@@ -108,7 +108,7 @@ _ODD = [
 
 
 def mutate(rng, fields):
-    """Puts something odd in place of a field, deep inside."""
+    """Replaces a deeply nested field by an odd value."""
     inside = fields
     while True:
         keys = list(inside if isinstance(inside, dict) else range(len(inside)))
@@ -309,7 +309,7 @@ def test_folders_of_many_nines_hide_nothing(path):
     assert snapshot.restore(path, tables()).version == 10**18
     assert snapshot.save(path, made, delta=True).version == 10**18 + 1
     assert len(snapshot.versions(path)) == 4
-    # A number that no manifest can hold is no version.
+    # A number too large for a manifest is not a version.
     os.mkdir(os.path.join(path, "9" * 19))
     os.mkdir(os.path.join(path, "9" * 40))
     assert snapshot.save(path, made).version == 10**18 + 2

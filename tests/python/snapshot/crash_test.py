@@ -1,6 +1,6 @@
-"""Crashes: what is restored is a whole state, or an error names the file.
+"""Crashes: restores give a complete state, or an error names the file.
 
-LODESTAR_CRASH_KILLS says how many writers are killed; 200 take some minutes.
+LODESTAR_CRASH_KILLS sets how many writers are killed; 200 take some minutes.
 """
 
 import contextlib
@@ -27,13 +27,13 @@ KILLS = int(os.environ.get("LODESTAR_CRASH_KILLS", "10"))
 
 @pytest.fixture
 def path(tmp_path):
-    """Where the snapshots are."""
+    """Returns the snapshot directory."""
     return str(tmp_path / "snapshots")
 
 
 @contextlib.contextmanager
 def writers(path, log):
-    """Yields what begins a writer and returns its process id."""
+    """Yields a function that starts a writer and returns its process id."""
     script = os.path.join(os.path.dirname(__file__), "crash_writer.py")
     with subprocess.Popen(
         [sys.executable, script, path, log],
@@ -55,7 +55,7 @@ def writers(path, log):
 
 
 def said(log):
-    """The log's lines, as pairs."""
+    """Returns the log's lines as pairs."""
     if not os.path.exists(log):
         return []
     with open(log) as file:
@@ -68,12 +68,12 @@ def test_a_writer_killed_at_any_moment(path, tmp_path):
     unfinished = 0
     state = None
     with writers(path, log) as begin:
-        # Some moments are of the kind that matters: between two versions.
+        # Some kills must happen between the writing of two versions.
         kill = 0
         while kill < KILLS or unfinished <= KILLS // 20:
             before = len(said(log))
             writer = begin(kill)
-            # Its own restore comes first, then a save.
+            # It first restores, then saves.
             while len(said(log)) == before:
                 time.sleep(0.002)
             time.sleep(chance.uniform(0, 0.5))
@@ -85,10 +85,10 @@ def test_a_writer_killed_at_any_moment(path, tmp_path):
 
 
 def _check(path, lines, before):
-    """Returns the checksum of what is restored.
+    """Returns the checksum of the restored state.
 
-    That is what the writer has committed last, or what it was writing; `before`
-    if it came to nothing.
+    It is the last state that the writer committed, or the one it was writing;
+    `before` if it wrote none.
     """
     assert not [line for line in lines if line[0] == "failed"]
     texts = [text for kind, text in lines if kind == "committed"]
@@ -134,7 +134,7 @@ class Saved:
 
 
 def _damaged(chance, file, data):
-    """Changes a file in some way; returns what way."""
+    """Damages a file in some way; returns the way."""
     kind = chance.choice(["flip", "flip", "zero", "cut", "grow", "remove"])
     bad = bytearray(data)
     place = chance.randrange(len(data))
@@ -177,7 +177,7 @@ def test_damaged_files(path, seed):
             assert checksum(tables) == before, case
             outcomes.add("error")
         else:
-            # The file is not needed, or its version is none without it.
+            # The file is not needed, or its version is invalid without it.
             assert checksum(tables) == saved.states[report.version], case
             last = report.version == 3
             assert last or (kind == "remove" and file.endswith("3/MANIFEST"))
@@ -194,7 +194,7 @@ def test_damaged_files(path, seed):
 
 
 def _fails_and_goes_on(saved, delta):
-    """A save that fails; what was there stays, and nothing is lost."""
+    """A save fails; existing versions stay, and the next save loses nothing."""
     versions = SnapshotFolder(saved.path).versions()
     with pytest.raises((OSError, tf.errors.OpError)) as caught:
         saved.save(delta)
@@ -216,7 +216,7 @@ def _saves_again(saved):
 
 @contextlib.contextmanager
 def file_size_limit(size):
-    """Writes behind `size` bytes of a file fail within, as Python has it."""
+    """Makes writes beyond `size` bytes of a file fail, as errors in Python."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -240,7 +240,7 @@ def test_files_that_may_not_grow(path, delta):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A folder on a disk of one megabyte."""
+    """Returns a folder on a disk of one megabyte."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
@@ -249,7 +249,7 @@ def small_disk(tmp_path):
         text=True,
     )
     if mounted.returncode:
-        pytest.skip(f"no disk can be mounted: {mounted.stderr.strip()}")
+        pytest.skip(f"cannot mount a disk: {mounted.stderr.strip()}")
     try:
         yield str(folder)
     finally:
@@ -264,7 +264,7 @@ def test_a_full_disk(small_disk):
     for delta in (False, True):
         text = _fails_and_goes_on(saved, delta)
         assert "No space left on device" in text and path in text
-    # What failed has left the disk as it was.
+    # The failed save has left nothing on the disk.
     t.remove(tf.range(100_000, 140_000, dtype=tf.int64))
     _saves_again(saved)
     filler = os.path.join(small_disk, "filler")
@@ -283,7 +283,7 @@ def test_a_disk_that_becomes_read_only(small_disk):
     saved.trainer.step()
     remount = ["mount", "-o", "remount,ro", small_disk]
     if subprocess.run(remount).returncode:
-        pytest.skip("a disk cannot be mounted again")
+        pytest.skip("cannot remount a disk")
     text = _fails_and_goes_on(saved, True)
     assert "Read-only file system" in text and path in text
     remount[2] = "remount,rw"
@@ -291,7 +291,7 @@ def test_a_disk_that_becomes_read_only(small_disk):
     _saves_again(saved)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may do anything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root ignores permissions")
 def test_a_folder_that_may_not_be_written(path):
     saved = Saved(path)
     saved.trainer.step()

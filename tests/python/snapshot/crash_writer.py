@@ -1,11 +1,10 @@
-"""Trains and saves until it is killed, and says which states it has saved.
+"""Trains and saves until it is killed, and logs the saved states.
 
-A line on stdin begins a writer, a process of its own, and its id comes back;
-forking is what spares each of them TensorFlow's start. What a writer says is
-appended to a log:
+A line on stdin starts a writer in its own process, whose id is printed.
+Forking saves each of them TensorFlow's start. A writer appends to a log:
 
     begun CHECKSUM        a snapshot of this state begins
-    committed CHECKSUM    it is there
+    committed CHECKSUM    the snapshot is complete
     failed TEXT
 """
 
@@ -34,7 +33,7 @@ def make_tables():
 
 
 def checksum(tables):
-    """Of all that the tables hold."""
+    """Returns a checksum of all content of the tables."""
     digest = hashlib.sha1()
     for table in tables:
         for tensor in table.export_all().values():
@@ -69,7 +68,7 @@ class Trainer:
 
 
 def write(path, log, seed):
-    """Never returns, but by an error."""
+    """Returns only by an error."""
     chance = random.Random(seed)
     out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 

@@ -5,7 +5,7 @@ import pytest
 from lodestar.snapshot.crc32c import crc32c
 
 
-# Of RFC 3720, appendix B.4, and the check value of the polynomial.
+# From RFC 3720, appendix B.4, and the check value of the polynomial.
 @pytest.mark.parametrize(
     "data, wanted",
     [

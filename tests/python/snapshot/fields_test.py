@@ -1,4 +1,4 @@
-"""Tables of fields: what they read, and what they refuse by name."""
+"""Field tables: reading, and errors that name the field."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The folder of snapshots: versions, chains, the lock, what a crash leaves."""
+"""The snapshot directory: versions, chains, the lock, and crashes."""
 
 import dataclasses
 import errno
@@ -68,7 +68,7 @@ def add(folder, parent, *tables, root=ROOT, step=0):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder that does not exist yet."""
+    """Returns a folder that does not exist yet."""
     return SnapshotFolder(tmp_path / "a" / "b")
 
 
@@ -183,7 +183,7 @@ def test_remove_unneeded_takes_leftovers_with_it(folder):
         assert folder.numbers() == [2, 3, above]
         os.unlink(folder.manifest_path(2))
         assert folder.remove_unneeded(5) == []
-        # A number above the newest version would come again.
+        # A number above the newest version would be used again.
         assert folder.numbers() == [3, above]
         assert add(folder, None, table("t", True)) == above + 1
 

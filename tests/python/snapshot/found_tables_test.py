@@ -1,4 +1,4 @@
-"""Which tables a call is given, and by which names."""
+"""Which tables a call gets, and under which names."""
 
 import keras
 import pytest

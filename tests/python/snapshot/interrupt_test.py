@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of a save leaves no save or a whole one."""
+"""Ctrl-C at any point of a save leaves no version or a complete one."""
 
 import gc
 import os
@@ -20,15 +20,15 @@ from lodestar.snapshot.folder import SnapshotFolder
 
 @pytest.fixture
 def path(tmp_path):
-    """Where the snapshots are."""
+    """Returns the snapshot directory."""
     return str(tmp_path / "snapshots")
 
 
 class _Interrupter:
-    """Raises KeyboardInterrupt at the n-th line that this thread comes to.
+    """Raises KeyboardInterrupt at the n-th line that this thread executes.
 
-    Of all files but one: an interrupt can break the start of a threading.Thread,
-    which is Python's own.
+    One file is excluded: an interrupt can break the start of a
+    threading.Thread, which is a fault of Python.
     """
 
     def __init__(self, number):
@@ -59,14 +59,14 @@ def _descriptors():
 
 
 def _interrupted(number, call):
-    """Where it was and the error, with all frames; None: there was none."""
+    """Returns the place and the error with all frames, or None without an error."""
     interrupter = _Interrupter(number)
     try:
         with interrupter:
             call()
     except KeyboardInterrupt as error:
         return interrupter.place, error
-    # Python passes over what is raised in __del__.
+    # Python ignores exceptions in __del__.
     return interrupter.place and (interrupter.place, None)
 
 
@@ -85,7 +85,7 @@ def test_at_every_line(path, blocking, lines):
             pending.wait()
 
     before = _descriptors()
-    kept = []  # As IPython keeps the last traceback.
+    kept = []  # as IPython keeps the last traceback
     number = 0
     versions = snapshot.versions(path)
     while True:
@@ -96,12 +96,12 @@ def test_at_every_line(path, blocking, lines):
             break
         kept.append(found[1])
         new = snapshot.versions(path)
-        # One that was to be written in the background may yet come.
+        # A background write may still complete.
         assert len(new) - len(versions) in (0, 1), found[0]
         for thread in threading.enumerate():
             if thread.name == "lodestar-snapshot":
                 thread.join()
-        # The next one works at once, and nothing of the other is left.
+        # The next save works at once, and the first leaves nothing behind.
         info = snapshot.save(path, t, delta=True)
         assert info.kind == "delta", found[0]
         folders = SnapshotFolder(path)
@@ -129,7 +129,7 @@ def test_a_lock_is_released_once(path):
 
 
 def test_ctrl_c_ends_the_writing_of_files(path, monkeypatch):
-    # The signal comes while the thread writes: nobody waits for all of it.
+    # The signal arrives while the thread writes; the write is cut short.
     t = st.table()
     st.fill(t, range(10))
     snapshot.save(path, t)

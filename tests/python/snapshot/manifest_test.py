@@ -1,4 +1,4 @@
-"""Manifests: what is written comes back, and nothing else is taken for one."""
+"""Manifests: writing and reading back; anything else is refused."""
 
 import dataclasses
 import json
@@ -63,7 +63,7 @@ def signed(line):
 
 
 def with_fields(**changes):
-    """The manifest's bytes with other values, or without a field."""
+    """Returns the manifest's bytes with other values, or without a field."""
     fields = json.loads(encode(MANIFEST).split(b"\n")[0])
     for path, value in changes.items():
         *outer, name = path.split("__")
@@ -121,7 +121,7 @@ def test_format_1_has_no_mark():
 
 def test_format_3_has_tables_in_parts():
     assert encode(IN_PARTS).startswith(b'{"format": 3,')
-    # What has none of them is as it was, for those who know none.
+    # Without parts the bytes are the same, so that older readers accept them.
     assert b"part" not in encode(MANIFEST)
     (found,) = decode(encode(IN_PARTS), "MANIFEST").saved_tables()
     assert found == IN_PARTS.table(TABLE.name)
@@ -133,7 +133,7 @@ def test_format_3_has_tables_in_parts():
     )
     assert found.rows == 2 * TABLE.rows and found.bytes == 2 * TABLE.bytes
     assert found.removed == 2 * TABLE.removed
-    # A part that no gradient has come to has no optimizer yet.
+    # A part without any gradient has no optimizer yet.
     assert (found.optimizer, found.slot_names) == (
         TABLE.optimizer,
         TABLE.slot_names,

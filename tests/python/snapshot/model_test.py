@@ -1,4 +1,4 @@
-"""Snapshots of whole models: training goes on as if it had never stopped."""
+"""Snapshots of whole models: training resumes as if uninterrupted."""
 
 import os
 
@@ -15,7 +15,7 @@ from lodestar.embedding.table_variable import as_table
 
 @pytest.fixture
 def path(tmp_path):
-    """Where the snapshots are."""
+    """Returns the snapshot directory."""
     return str(tmp_path / "snapshots")
 
 
@@ -46,7 +46,7 @@ def batches(window=100):
 
 
 def state(m):
-    """All that training goes on from, bit by bit."""
+    """Returns the complete state of training, for bitwise comparison."""
     variables = list(m.variables) + list(m.optimizer.variables)
     variables = [v for v in variables if as_table(v) is None]
     tables = [layer.table for layer in m.layers if hasattr(layer, "table")]
@@ -81,7 +81,7 @@ def test_resumed_training_is_bitwise_equal(path, options):
     train(whole, reader, 5)
     for version in (1, 2):
         resumed, reader = model(**options), iter(batches())
-        train(resumed, reader, 2)  # what it was does not matter
+        train(resumed, reader, 2)  # its previous state does not matter
         report = snapshot.restore(
             path, resumed, version=version, iterator=reader
         )
@@ -117,7 +117,7 @@ def test_resumable_dataset_in_fit(path):
     snapshot.restore(path, resumed, iterator=reader)
     resumed.fit(reader, steps_per_epoch=8, verbose=0)
     assert state(resumed) == state(whole)
-    # All of it was one run through the data.
+    # Together, the batches cover the data once.
     ids, _ = next(iter(batches(window=1).skip(16)))
     np.testing.assert_array_equal(next(iter(reader))[0], ids)
 
@@ -256,7 +256,7 @@ def test_a_model_that_was_never_compiled(path):
     np.testing.assert_array_equal(
         new(ids, training=False), old(ids, training=False)
     )
-    # And what a compiled one has written.
+    # And by a compiled model.
     trained, reader = model(), iter(batches())
     train(trained, reader, 1)
     snapshot.save(path, trained)

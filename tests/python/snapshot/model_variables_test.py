@@ -1,4 +1,4 @@
-"""The variables of a model, by names that the same model has again."""
+"""The names of a model's variables are the same when it is built again."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Tables in parts: any number of them is saved, and restored in any other."""
+"""Partitioned tables are saved from and restored to any number of parts."""
 
 import json
 import os
@@ -24,7 +24,7 @@ IDS = [*range(100), 2**62, -5]
 
 
 def in_parts(devices, name="t", **options):
-    """A table on some devices; one alone is a plain table."""
+    """Returns a table on some devices; with one device, a plain table."""
     return st.table(
         name, devices=devices if len(devices) > 1 else None, **options
     )
@@ -37,7 +37,7 @@ def fill(table, ids, scale=1.0):
 
 
 def saved(path, table):
-    """A full version and a delta."""
+    """Saves a full version and a delta."""
     fill(table, IDS)
     snapshot.save(path, table)
     table.remove(IDS[:20])
@@ -52,7 +52,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def two(path):
-    """A table in two parts, saved."""
+    """Returns a saved table in two parts."""
     table = in_parts(DEVICES[:2])
     saved(path, table)
     return table
@@ -71,7 +71,7 @@ def test_any_number_of_parts_is_restored_in_any_other(path, count, others):
     assert (
         st.rows_of(new) == st.rows_of(table) and len(st.rows_of(table)) == 102
     )
-    # Training goes on with deltas where the parts are the same.
+    # Training continues with deltas if the parts are the same.
     fill(new, [3, 4], 5.0)
     new.remove([100])
     info = snapshot.save(path, new, delta=True)

@@ -1,4 +1,4 @@
-"""Restoring: names, what differs between both sides, and damaged files."""
+"""Restoring: names, differences between both sides, and damaged files."""
 
 import os
 import shutil
@@ -18,13 +18,13 @@ from lodestar.snapshot.folder import SnapshotFolder
 
 @pytest.fixture
 def path(tmp_path):
-    """Where the snapshots are."""
+    """Returns the snapshot directory."""
     return str(tmp_path / "snapshots")
 
 
 @pytest.fixture
 def saved(path):
-    """Two tables, full and a delta."""
+    """Saves two tables: a full snapshot and a delta."""
     a, b, by = st.table("a"), st.table("b", dim=2), st.optimizer()
     st.train([a, b], tf.range(200, dtype=tf.int64), by)
     snapshot.save(path, [a, b], dense={"w": np.arange(1000)})
@@ -92,7 +92,7 @@ def test_new_optimizer_slots(path, saved):
 
 
 def _refused(path, tables, message, kind=snapshot.SnapshotError, **options):
-    """A restore that fails and leaves the tables as they were."""
+    """Checks that a restore fails and leaves the tables unchanged."""
     found = list(tables.values()) if isinstance(tables, dict) else tables
     before = [st.content(t) for t in found]
     with pytest.raises(kind, match=message):
@@ -318,7 +318,7 @@ def test_automatic_names_are_matched_by_structure(path):
     keras.backend.clear_session()
     first, tables = _filled()
     snapshot.save(path, first)
-    # The same cell again: each name is that of the table after it.
+    # The same cell again: each name is the next table's.
     keras.backend.clear_session()
     keras.layers.Dense(1)
     lodestar.layers.DynamicEmbedding(3)
@@ -329,7 +329,7 @@ def test_automatic_names_are_matched_by_structure(path):
     assert report.matched == {
         other.name: (t.name, "structure") for other, t in zip(others, tables)
     }
-    # A delta of theirs does not take one for the other.
+    # A delta of these tables does not mix them up.
     st.fill(others[0], [2], scale=7)
     snapshot.save(path, second, delta=True)
     third, newest = _model()
@@ -352,8 +352,8 @@ def test_a_name_that_was_given_since_is_matched_by_structure(path):
 @pytest.mark.parametrize(
     ("names", "dims"),
     [
-        (("user", "item"), (3, 3)),  # names that were given, and others
-        ((None, None), (3, 2)),  # of another dim
+        (("user", "item"), (3, 3)),  # given names, and others
+        ((None, None), (3, 2)),  # another dimension
         ((None, None, None), (3, 3, 3)),  # one more
         ((None,), (3,)),  # one less
     ],

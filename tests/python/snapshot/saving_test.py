@@ -1,4 +1,4 @@
-"""Saving: full snapshots, deltas, what may run beside, and errors."""
+"""Saving: full snapshots, deltas, concurrent training, and errors."""
 
 import copy
 import dataclasses
@@ -25,12 +25,12 @@ from lodestar.snapshot.saving import Content, begin
 
 @pytest.fixture
 def path(tmp_path):
-    """Where the snapshots are."""
+    """Returns the snapshot directory."""
     return str(tmp_path / "snapshots")
 
 
 def restored(path, like, **options):
-    """What a restore into a new table gives."""
+    """Returns the content of a new table after a restore."""
     new = lodestar.EmbeddingVariable.from_config(
         {**like.get_config(), "num_shards": 3}
     )
@@ -75,7 +75,7 @@ def test_deltas_hold_what_changed_only(path):
     assert (delta.kind, delta.parent, delta.version) == ("delta", 1, 2)
     assert delta.rows == 3 and delta.removed >= 2
     assert delta.bytes < full.bytes / 10
-    # An id that comes again, and nothing at all.
+    # An id that was removed before, and no id at all.
     st.train(t, st.numbers(8), by)
     third = snapshot.save(path, t, delta=True)
     states.append(st.content(t))
@@ -141,7 +141,7 @@ def test_a_delta_elsewhere_is_full(path):
     snapshot.save(path, t)
     other = path + "2"
     assert snapshot.save(other, t, delta=True).kind == "full"
-    # Its changes count from the other folder's version from here on.
+    # From here on, changes are relative to the other folder's version.
     st.fill(t, [4], scale=3)
     assert snapshot.save(path, t, delta=True).kind == "full"
     assert restored(path, t) == st.content(t) == restored(path, t, version=2)
@@ -195,7 +195,7 @@ def test_after_a_restore_deltas_go_on(path):
     info = snapshot.save(path, new, delta=True)
     assert (info.kind, info.parent, info.rows) == ("delta", 2, 1)
     assert restored(path, t) == st.content(new)
-    # The first table's changes count from version 2, which is not the newest.
+    # The first table's changes are relative to version 2, not to the newest.
     assert snapshot.save(path, t, delta=True).kind == "full"
 
 
@@ -262,7 +262,7 @@ def test_dense_arrays_come_back(path):
 
 
 def test_big_arrays_come_back(path):
-    big = np.arange(20 << 20, dtype=np.int32)  # above what a block may hold
+    big = np.arange(20 << 20, dtype=np.int32)  # larger than a block
     snapshot.save(path, st.table(), dense={"x": 1, "big": big, "y": 2})
     found = st.dense(path)
     assert int(found["x"]) == 1 and int(found["y"]) == 2
@@ -288,8 +288,8 @@ def test_a_thread_writes_the_moment_at_which_it_began(path):
 
 
 def test_all_or_nothing_of_a_step_while_another_thread_trains(path):
-    # Both begin with zeros and learn the same, so they differ within a step
-    # only.
+    # Both start with zeros and learn the same, so they differ only within a
+    # step.
     tables = [
         st.table(n, dim=8, embeddings_initializer="zeros") for n in ("a", "b")
     ]
@@ -317,7 +317,7 @@ def test_all_or_nothing_of_a_step_while_another_thread_trains(path):
             assert one["rows"] == other["rows"]
             assert int(new[0].step) == int(new[1].step)
             steps.add(int(new[0].step))
-            # However slow the other thread is.
+            # Also if the other thread is slow.
             if i >= 7 and len(steps) > 1:
                 break
             assert thread.is_alive()
@@ -327,7 +327,7 @@ def test_all_or_nothing_of_a_step_while_another_thread_trains(path):
 
 
 def test_it_may_end_at_any_step(path, monkeypatch):
-    # As a process that dies there: nothing is undone from there on.
+    # Like a process that dies there: nothing is cleaned up.
     t, by = st.table(), st.optimizer()
     st.train(t, tf.range(50, dtype=tf.int64), by)
     states = {snapshot.save(path, t).version: st.content(t)}
@@ -429,7 +429,7 @@ def test_a_version_that_was_seen_stays(path, monkeypatch):
         with pytest.raises(OSError, match="the disk is gone"):
             snapshot.save(path, t, delta=True)
     assert [info.version for info in snapshot.versions(path)] == [1, 2]
-    # Nor is its number given again, nor a change lost.
+    # Its number is not reused, and no change is lost.
     assert snapshot.save(path, t, delta=True).version == 3
     assert restored(path, t) == st.content(t)
 
@@ -465,7 +465,7 @@ def test_a_step_without_end_is_refused(path):
 
 
 def _pending_that_fails(path, t):
-    """A snapshot whose folder goes before it is written."""
+    """Starts a snapshot whose folder is deleted before it is written."""
 
     def write_files(folder):
         os.rmdir(folder)
@@ -477,7 +477,7 @@ def _pending_that_fails(path, t):
 
 @pytest.fixture
 def go_on(monkeypatch):
-    """Set, it lets snapshots write their arrays, and then tables."""
+    """Returns an event; once set, snapshots write their arrays, then tables."""
     go_on, write = threading.Event(), saving.blobs.write
 
     def write_late(*arguments):
@@ -589,7 +589,7 @@ def test_policies(path, options):
         new = lodestar.EmbeddingVariable.from_config(t.get_config())
         snapshot.restore(path, new, version=version)
         assert st.content(new) == state
-        # And goes on as the first one does.
+        # It resumes like the first one.
     other = st.optimizer()
     other.iterations.assign(by.iterations)
     st.train(t, st.numbers(5, 6, 200), by)
@@ -624,7 +624,7 @@ def test_bad_arguments(path, options, message):
     with pytest.raises(ValueError, match=message):
         snapshot.save(**{"path": path, "model": t, **options})
     assert snapshot.versions(path) == []
-    # Nothing keeps the folder or the table.
+    # Nothing keeps the folder or the table alive.
     assert snapshot.save(path, t).kind == "full"
 
 

@@ -19,7 +19,7 @@ IDS = {"item": tf.ragged.constant([[1, 2], [3]], tf.int64)}
 
 @pytest.fixture
 def path(tmp_path):
-    """Where the snapshots are."""
+    """Returns the snapshot directory."""
     return str(tmp_path / "snapshots")
 
 

@@ -1,4 +1,4 @@
-"""Tables that learn, all that they hold, and calls that end in the middle."""
+"""Trains tables, compares their content, and interrupts disk operations."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ def optimizer(name="adagrad"):
 
 
 def train(tables, ids, by, rows=None):
-    """One step: every table's rows of `ids` towards numbers of their own."""
+    """Trains one step: each table's rows of `ids` towards their own values."""
     tables = tables if isinstance(tables, list) else [tables]
     with tf.GradientTape() as tape:
         loss = 0.0
@@ -39,7 +39,7 @@ def train(tables, ids, by, rows=None):
 
 
 def content(t):
-    """Everything that a table holds, bit by bit."""
+    """Returns the complete content of a table, for bitwise comparison."""
     return {
         name: (
             tensor.shape.as_list(),
@@ -72,7 +72,7 @@ def numbers(*values):
 
 
 def fill(t, ids, scale=1.0):
-    """Rows that tell their id."""
+    """Assigns rows that identify their ids."""
     ids = np.asarray(ids, np.int64)
     values = scale * (ids[:, None] + np.arange(t.output_dim) / 8)
     t.insert_or_assign(ids, values.astype(t.row_dtype.as_numpy_dtype))
@@ -83,7 +83,7 @@ class _Died(BaseException):
 
 
 def runs_to_its_end(monkeypatch, steps, call, *args):
-    """Calls; False if it takes so many steps on the disk, and ends there."""
+    """Returns whether a call completes within a number of disk operations."""
     taken = 0
 
     def wrap(owner, name):

@@ -1,4 +1,4 @@
-"""A file is taken for what its version says it is, or for nothing."""
+"""A file is accepted only if it is the one that its version describes."""
 
 import os
 import pathlib
@@ -32,7 +32,7 @@ def tables():
 
 @pytest.fixture
 def path(tmp_path):
-    """Three full versions and a delta; all files are of one size a kind."""
+    """Saves three full versions and a delta; files of a kind have equal sizes."""
     path = str(tmp_path / "snapshots")
     a, b, _ = tables()
     for day in (1, 2, 3):
@@ -55,7 +55,7 @@ def swap(path, first, second):
 
 
 def refused(path, message, version=None):
-    """By every way of reading; nothing is lost."""
+    """Checks that every way of reading raises an error and changes nothing."""
     new = tables()
     st.fill(new[0], [77])
     before = [st.content(t) for t in new[:2]]
@@ -112,7 +112,7 @@ def test_blobs_of_two_versions(path):
 
 
 def test_files_of_two_folders(path, tmp_path):
-    # Of the same tables, versions and sizes; the mark alone differs.
+    # The same tables, versions and sizes; only the mark differs.
     other = str(tmp_path / "other")
     new = tables()
     st.fill(new[0], range(20), scale=5)
@@ -135,13 +135,13 @@ def test_a_copied_folder_and_a_compacted_one_are_whole(path, tmp_path):
         assert int(new[2].lookup(tf.constant("3"))) == 1
         assert st.dense(folder)["w"].tolist() == [0, 1, 2, 3]
     assert states[0] == states[1]
-    # What compaction wrote is of the new version, not of those it was made of.
+    # Compacted files have the new version's number, not the originals'.
     for name in ("table-00000", "blobs"):
         copied = os.path.join(copy, "00000005", name)
         shutil.copy(os.path.join(path, "00000003", name), copied)
         with pytest.raises(snapshot.CorruptSnapshotError, match="00000005"):
             snapshot.verify(copy)
-    # Training goes on in the one that is whole.
+    # Training resumes from the complete version.
     st.fill(new[0], [5], scale=3)
     assert snapshot.save(path, new, delta=True).kind == "full"
 
@@ -177,7 +177,7 @@ def test_a_golden_folder_of_each_format(tmp_path, number):
     path = golden(tmp_path, number)
     new = golden_tables()
     holds(path, new)
-    # Deltas go on from it, by today's format, and a chain of both is one.
+    # Deltas in today's format extend it, and the mixed chain restores.
     st.fill(new[0], [3], scale=4)
     info = snapshot.save(
         path,

@@ -1,4 +1,4 @@
-"""Verifying: every byte of every file that a version needs counts."""
+"""Verifying checks every byte of every file that a version needs."""
 
 import os
 
@@ -13,7 +13,7 @@ from lodestar.snapshot.folder import SnapshotFolder
 
 @pytest.fixture
 def path(tmp_path):
-    """A full snapshot, one that nobody needs, and a delta."""
+    """Saves a full snapshot, one that is not needed, and a delta."""
     path = str(tmp_path / "snapshots")
     t, other = st.table(), st.table("other")
     st.fill(t, range(40))

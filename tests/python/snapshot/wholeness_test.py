@@ -1,4 +1,4 @@
-"""What a delta builds on is looked at, and what was written to is read."""
+"""A delta checks its base, and a file that was modified is read again."""
 
 import os
 import time
@@ -12,7 +12,7 @@ from lodestar import snapshot
 
 @pytest.fixture
 def path(tmp_path):
-    """Where the snapshots are."""
+    """Returns the snapshot directory."""
     return str(tmp_path / "snapshots")
 
 
@@ -52,7 +52,7 @@ def test_a_delta_does_not_build_on_what_is_broken(path, file, damage):
     snapshot.restore(path, new)
     assert st.content(new) == st.content(t)
     assert snapshot.save(path, t, delta=True).kind == "delta"
-    # A full one looks at none of them.
+    # A full snapshot checks none of them.
     os.unlink(os.path.join(path, "00000003", "table-00000"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -64,7 +64,7 @@ def test_a_file_that_is_broken_within_a_step_of_the_clock_is_noticed(path):
     st.fill(t, range(10))
     snapshot.save(path, t)
     file = os.path.join(path, "00000001", "table-00000")
-    # As if it had been written to since its manifest was, a moment ago.
+    # As if it had been modified after its manifest was written, just now.
     now = time.time_ns() + 3600 * 10**9
     os.utime(file, ns=(now, now))
     assert snapshot.save(path, t, delta=True).kind == "delta"

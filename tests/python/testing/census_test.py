@@ -1,4 +1,4 @@
-"""The census rows that come with the package."""
+"""Tests of the census rows in the package."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""LocalCluster: tasks that start, die, come back, and leave nothing behind."""
+"""LocalCluster: tasks start, die and restart, and leave nothing behind."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ def listens(address):
 
 
 def all_end(processes):
-    """Whether none of them is there any more, a while from now."""
+    """Returns whether all of the processes end within a while."""
     for _ in range(600):
         if not any(os.path.exists(f"/proc/{p}") for p in processes):
             return True
@@ -45,7 +45,7 @@ def test_nothing_is_left_of_a_process_that_is_killed():
     maker = os.fork()
     if not maker:
         try:
-            signal.alarm(400)  # ends it if this process has gone
+            signal.alarm(400)  # ends the child if this process is gone
             cluster = LocalCluster(ps=1, workers=1)
             processes = [cluster._forks.pid, *cluster.processes.values()]
             os.write(writer, " ".join(map(str, processes)).encode())

@@ -1,4 +1,4 @@
-"""cluster_task: TF_CONFIG, flags in place of its parts, and their errors."""
+"""cluster_task: TF_CONFIG, flags that replace its parts, and errors."""
 
 import json
 

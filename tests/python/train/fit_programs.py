@@ -1,4 +1,4 @@
-"""What fit_test.py runs in a process that is connected to a cluster."""
+"""Programs of fit_test.py, run in a process that is connected to a cluster."""
 
 import concurrent.futures
 import contextlib
@@ -29,21 +29,21 @@ DATA = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)  # 12 batches
 
 
 class Samples(keras.metrics.Sum):
-    """How many samples were seen."""
+    """Counts samples."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         super().update_state(tf.ones_like(y_true))
 
 
 class Clicks(keras.metrics.Sum):
-    """The sum of labels."""
+    """Sums labels."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         super().update_state(y_true)
 
 
 def model(optimizer=None, scope=None, **options):
-    """A small one of fixed weights, in the strategy's scope."""
+    """Returns a small model with fixed weights, in the strategy's scope."""
     with scope or STRATEGY.scope():
         made = keras.Sequential([keras.Input((4,))])
         for units, activation in ((8, "tanh"), (1, "sigmoid")):
@@ -60,12 +60,12 @@ def model(optimizer=None, scope=None, **options):
 
 
 def weights(of):
-    """The dense ones, by their order."""
+    """Returns the dense weights in order."""
     return [v.numpy() for v in of.trainable_variables]
 
 
 class Calls(keras.callbacks.Callback):
-    """Keeps what it is called with; no step may be under way then."""
+    """Records calls of callbacks, and checks that no step is running."""
 
     def __init__(self):
         super().__init__()
@@ -84,7 +84,7 @@ class Calls(keras.callbacks.Callback):
 
 
 def one_step_a_round_is_model_fit():
-    """Callbacks, history and weights."""
+    """Compares callbacks, history and weights."""
     here, there = Calls(), Calls()
     alone = model(scope=contextlib.nullcontext())
     options = {"epochs": 2, "verbose": 0, "validation_data": DATA.take(3)}
@@ -102,7 +102,7 @@ def one_step_a_round_is_model_fit():
 
 
 def steps_of_all_workers_are_counted():
-    """In `iterations` and in metrics, whoever overtakes whom."""
+    """`iterations` and metrics count all steps, in any order."""
     ours = model(steps_per_execution=3)
     history = fit(ours, DATA, epochs=3, verbose=0).history
     assert history["samples"] == [96, 96, 96]
@@ -119,14 +119,14 @@ def steps_of_all_workers_are_counted():
     loss = tf.reduce_mean(keras.losses.binary_crossentropy(Y, scores))
     found = evaluate(ours, DATA, verbose=0)
     np.testing.assert_allclose(found["loss"], loss, 1e-4)
-    # In other batches a score may lie on the other side of a threshold.
+    # With other batches a score may cross a threshold.
     np.testing.assert_allclose(found["AUC"], float(auc.result()), 0, 0.01)
     assert found["samples"] == 96
     assert evaluate(ours, DATA, steps=5, verbose=0)["samples"] == 40
 
 
 def data_is_read_once_an_epoch():
-    """Nothing of it to build the model with; a function is called once."""
+    """The data do not serve to build the model; a function is called once."""
     begun = []
 
     def read(context=None):
@@ -150,7 +150,7 @@ def data_is_read_once_an_epoch():
 
 
 def callbacks_are_called_between_rounds():
-    """Steps of a dataset that is read again; a last round that is shorter."""
+    """The dataset is repeated, and the last round is shorter."""
     seen = Calls()
     ours = model()
     fit(
@@ -174,7 +174,7 @@ def callbacks_are_called_between_rounds():
 
 
 def a_callback_stops_training():
-    """After the round, or the epoch, in which it says so."""
+    """Training stops after the round or epoch in which the callback asks for it."""
 
     class Stop(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs):
@@ -192,7 +192,7 @@ def a_callback_stops_training():
 
 
 def validation_is_every_nth_epoch():
-    """With as many steps as it is given, of the same batches each time."""
+    """Each validation uses the given number of steps, on the same batches."""
     options = {"validation_data": DATA, "validation_steps": 2, "verbose": 0}
     still = model(keras.optimizers.SGD(0.0))
     found = fit(still, DATA, epochs=4, validation_freq=2, **options)
@@ -202,7 +202,7 @@ def validation_is_every_nth_epoch():
 
 
 def the_sum_of_gradients_is_pushed():
-    """Of `sync_every` steps, by the weights before them; it is clipped."""
+    """Gradients of `sync_every` steps are summed, then clipped."""
     ours = model(keras.optimizers.SGD(0.1, clipvalue=0.3))
     wanted = weights(ours)
     batches = list(DATA)
@@ -227,7 +227,7 @@ def the_sum_of_gradients_is_pushed():
 
 
 def a_push_that_is_run_again_moves_no_dense_weight():
-    """Nor by moments, where its steps were made."""
+    """Moments do not move weights either, on the server that created them."""
     ours = click_model()
     fit(ours, clicks(), steps_per_epoch=4, sync_every=2, verbose=0)
     push = ScheduledStep.of(ours, None, []).push
@@ -245,7 +245,7 @@ def a_push_that_is_run_again_moves_no_dense_weight():
 
 
 def what_layers_keep_is_kept():
-    """Losses of layers, moving averages and seeds, whoever has the weights."""
+    """Layer losses, moving averages and seeds, wherever the weights are stored."""
 
     class Penalty(keras.layers.Layer):
         def call(self, x):
@@ -280,7 +280,7 @@ def what_layers_keep_is_kept():
 
 
 def click_model(scope=None, optimizer=None):
-    """Bags of ids, whose rows lie on the servers in the strategy's scope."""
+    """Returns a model of bags of ids; the servers store the rows in a scope."""
     with scope or STRATEGY.scope():
         ids = keras.Input((None,), dtype="int64", ragged=True)
         embed = lodestar.layers.DynamicEmbedding(
@@ -299,7 +299,7 @@ def click_model(scope=None, optimizer=None):
 
 
 def clicks():
-    """24 batches of ragged ids."""
+    """Returns 24 batches of ragged ids."""
     rng = np.random.default_rng(3)
     lengths = rng.integers(0, 5, 384)
     values = rng.integers(0, 200, lengths.sum())
@@ -310,7 +310,7 @@ def clicks():
 
 
 def rows_of_tables_are_trained_on_the_servers():
-    """As in one process, step by step; and by all workers at once."""
+    """Compares with one process step by step, then uses all workers at once."""
     data = clicks()
     alone = click_model(contextlib.nullcontext())
     alone.fit(data, epochs=2, verbose=0)
@@ -332,13 +332,13 @@ def rows_of_tables_are_trained_on_the_servers():
         assert int(table.step) == 96
         assert len(table.devices) == 2
         counts = table.export().frequencies.numpy().sum()
-        # An id counts once in a step, which two workers may share.
+        # An id counts once per step, and two workers may share a step.
         wanted = 2 * here.frequencies.numpy().sum()
         assert 0.5 * wanted < counts <= wanted
 
 
 def what_cannot_be_trained_is_named():
-    """Before anything is scheduled."""
+    """Errors are raised before any step is scheduled."""
     alone = model(scope=contextlib.nullcontext())
     with pytest.raises(ValueError, match="`sync_every` works only under Param"):
         fit(alone, DATA, sync_every=2)
@@ -409,11 +409,11 @@ def an_error_of_a_step_ends_all_and_is_raised():
 
 
 def training_goes_on_without_a_killed_worker():
-    """And with it when it is there again; no batch counts twice."""
+    """The worker continues after its restart; no batch counts twice."""
     ours = model()
 
     class Kill(keras.callbacks.Callback):
-        """Most often in the middle of the second round."""
+        """Kills a worker, usually in the middle of the second round."""
 
         def on_train_batch_begin(self, batch, logs=None):
             if batch == 100:
@@ -432,13 +432,13 @@ def training_goes_on_without_a_killed_worker():
     ).history
     assert history["samples"] == [3200]
     CLUSTER.start("worker", 1)
-    # A step of the killed worker may have ended but for its answer.
+    # A step of the killed worker may have finished without its reply.
     assert 400 <= ours.optimizer.iterations.numpy() <= 401
     assert fit(ours, DATA, verbose=0).history["samples"] == [96]
 
 
 def training_waits_for_its_workers():
-    """All of them, where none is left."""
+    """All of the workers, where none is left."""
 
     class Restart(keras.callbacks.Callback):
         restarting = False
@@ -451,7 +451,7 @@ def training_waits_for_its_workers():
                 self.timer.start()
 
         def start(self):
-            self.restarting = True  # one may do all that is left
+            self.restarting = True  # one may do all remaining steps
             for worker in range(2):
                 CLUSTER.start("worker", worker)
 
@@ -464,7 +464,7 @@ def training_waits_for_its_workers():
 
 
 def tables_take_each_update_once():
-    """Workers are killed and come back; late calls of lost ones come, too."""
+    """Workers are killed and restarted, and late calls of lost workers arrive."""
     ids = tf.range(64, dtype=tf.int64)  # of both servers
     with STRATEGY.scope():
         inputs = keras.Input((), dtype="int64")
@@ -472,13 +472,13 @@ def tables_take_each_update_once():
             lodestar.layers.DynamicEmbedding(
                 2, embeddings_initializer="zeros", name=name, devices=devices
             )(inputs)
-            # A server by another of its names.
+            # The server under another of its names.
             for name, devices in (("rows", None), ("own", ["/job:ps/task:0"]))
         ]
         ours = keras.Model(inputs, keras.ops.sum(rows[0] + rows[1], -1))
         ours.compile(
             lodestar.optimizers.SGD(-1.0),
-            # Of which every number of every row has the gradient 1.
+            # Each element of each row has the gradient 1.
             lambda y, y_pred: 64.0 * y_pred * (1.0 + y),
             steps_per_execution=2,
         )
@@ -490,9 +490,9 @@ def tables_take_each_update_once():
         return last_log.call(gen_ops.lodestar_close_updates, logs._next).numpy()
 
     def begin_late(update):
-        """As a lost worker would, most often amid another attempt."""
+        """Begins an update late, like a lost worker, usually during another attempt."""
         before = 0
-        # Too late where it is forgotten already.
+        # Too late if the update is already forgotten.
         with contextlib.suppress(tf.errors.FailedPreconditionError):
             while True:
                 (_, attempt), done = last_log.call(
@@ -503,7 +503,7 @@ def tables_take_each_update_once():
                 before = int(attempt)
 
     class Kill(keras.callbacks.Callback):
-        """Kills a worker in the middle of each round but the last."""
+        """Kills a worker in the middle of each round except the last."""
 
         def __init__(self):
             super().__init__()
@@ -543,8 +543,8 @@ def tables_take_each_update_once():
             callbacks=[kill],
             verbose=0,
         )
-        # Those before the last moment at which no step was under way are
-        # forgotten: all of the round before are.
+        # Updates from before the last time without running steps are forgotten,
+        # which includes all of the previous round.
         kept = committed()[:, 0].tolist()
         assert kept == [*range(max(kept[0], first + 600), first + 800)]
         assert not kill.delays and kill.timer is None
@@ -570,7 +570,7 @@ def tables_take_each_update_once():
         steps = [scheduler.schedule(step, (iterator,)) for _ in range(200)]
         scheduler.join()
         assert committed()[-1, 0] == logs._next - 1
-        # That of a killed worker may have been finished for it.
+        # The killed worker's step may have been finished by another.
         assert 199 <= sum(step.fetch() for step in steps) <= 200
     assert_steps(2000)
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
@@ -595,7 +595,7 @@ def tables_take_each_update_once():
             call.result()
     for table in tables:
         assert table.find(ids)[0].numpy().tolist() == [[2104.0] * 2] * 64
-    # An error ends steps anywhere; none is left on one server only.
+    # An error ends steps on all servers; none remains on one server only.
     labels = tf.data.Dataset.range(64).map(
         lambda n: (ids, tf.fill([64], np.inf if n == 41 else 0.0))
     )
@@ -608,7 +608,7 @@ def tables_take_each_update_once():
 
 
 def keras_restores_where_it_was(folder):
-    """BackupAndRestore, from an epoch that was interrupted."""
+    """BackupAndRestore resumes from an interrupted epoch."""
 
     class Interrupt(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):

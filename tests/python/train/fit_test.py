@@ -1,4 +1,4 @@
-"""fit, evaluate, schedule, predict on a cluster: two servers, two workers."""
+"""fit, evaluate, schedule and predict on two servers and two workers."""
 
 import pytest
 from processes import Interpreter
@@ -6,7 +6,7 @@ from processes import Interpreter
 
 @pytest.fixture(scope="module")
 def run():
-    """Runs a function of fit_programs, or another, all in one process."""
+    """Returns a function that runs programs, all in one process."""
     with Interpreter() as process:
 
         def run(name, *arguments, of="fit_programs"):
@@ -60,7 +60,7 @@ def test_keras_restores_where_it_was(run, tmp_path):
 
 
 def test_a_lost_parameter_server_is_named(run, tmp_path, monkeypatch):
-    # The last one.
+    # The last program, because it loses a server.
     run(
         "a_lost_parameter_server_is_named",
         str(tmp_path),

@@ -1,4 +1,4 @@
-"""What fit_test.py runs of data and snapshots, in the process of fit_programs.py."""
+"""Programs of fit_test.py on data and snapshots, in the process of fit_programs."""
 
 import contextlib
 
@@ -13,25 +13,25 @@ from lodestar.train import evaluate, fit, predict
 
 
 class Died(Exception):
-    """What ends a training."""
+    """Ends a training."""
 
 
 class Die(keras.callbacks.Callback):
-    """Behind the last batch of the first epoch."""
+    """Raises after the last batch of the first epoch."""
 
     def on_epoch_end(self, epoch, logs=None):
         raise Died
 
 
 class Stop(keras.callbacks.Callback):
-    """Before the first batch of an epoch."""
+    """Stops before the first batch of an epoch."""
 
     def on_epoch_begin(self, epoch, logs=None):
         self.model.stop_training = epoch == 1
 
 
 def an_element_of_unknown_rank_is_named():
-    """Where the model cannot be built by it."""
+    """The element's rank does not suffice to build the model."""
 
     def unknown(x, y):
         return tf.numpy_function(lambda a: a, [x], tf.float32), y
@@ -46,7 +46,7 @@ def an_element_of_unknown_rank_is_named():
 
 
 def an_epoch_has_no_batch_left(folder):
-    """tf.data does not know how many there are; a stop comes before them."""
+    """tf.data does not know the number of batches; the stop precedes them."""
     data = clicks().take(4).filter(lambda *_: True)
     reader = lodestar.snapshot.ResumableDataset(data)
     snapshots = lodestar.callbacks.Snapshot(folder, 4, iterator=reader)
@@ -72,7 +72,7 @@ def an_epoch_has_no_batch_left(folder):
     assert history["samples"] == [64]
     assert ours.optimizer.iterations.numpy() == 4
     assert place() == {"epoch": 0, "batch": 3, "epoch_ended": True}
-    # A round is trained on, as Keras does a batch.
+    # A round is trained to its end, like a batch in Keras.
     assert train(Stop())["samples"] == [32]
     assert place() == {"epoch": 1, "batch": 1, "epoch_ended": False}
     assert train()["samples"] == [64]
@@ -80,16 +80,16 @@ def an_epoch_has_no_batch_left(folder):
 
 
 def in_the_folder(folder):
-    """Shuffled clicks, and a callback that saves their place."""
+    """Returns shuffled clicks, and a callback that saves their position."""
     reader = lodestar.snapshot.ResumableDataset(clicks().shuffle(24, seed=5))
     return reader, lodestar.callbacks.Snapshot(folder, 8, iterator=reader)
 
 
 def a_lost_parameter_server_is_named(folder):
-    """The last program: its variables are gone."""
+    """Must run last, because its variables are lost."""
 
     class Kill(keras.callbacks.Callback):
-        """When the newest snapshot is of the middle of an epoch."""
+        """Kills a server when the newest snapshot is within an epoch."""
 
         def on_train_batch_begin(self, batch, logs=None):
             newest = lodestar.snapshot.versions(folder)[-1:]
@@ -118,7 +118,7 @@ def a_lost_parameter_server_is_named(folder):
 
 
 def training_goes_on_from_a_snapshot(folder):
-    """In another process, on a cluster of another size; with the next batch."""
+    """In another process, on a cluster of another size, with the next batch."""
     ours = click_model()
     seen = Calls()
     reader, snapshots = in_the_folder(folder)
@@ -140,7 +140,7 @@ def training_goes_on_from_a_snapshot(folder):
     begun = [number for name, number in seen.calls if "batch_begin" in name]
     assert begun[:2] == [done % 24, (done + 8) % 24]
     history = history.history
-    # Each sample of each epoch once, that of the snapshot included.
+    # Each sample of each epoch once, including those before the snapshot.
     assert history["samples"][-3:] == history["val_samples"][-3:] == [384] * 3
     np.testing.assert_array_equal(history["clicks"], history["val_clicks"])
     assert history["AUC"][-1] > 0.9

@@ -1,4 +1,4 @@
-"""What lost_servers_test.py runs in a process that is connected to a cluster."""
+"""Programs of lost_servers_test.py, connected to a cluster."""
 
 import faulthandler
 import os
@@ -12,9 +12,9 @@ import lodestar
 from lodestar import _servers
 from lodestar.train import fit, predict
 
-# Only a test that fails takes so long.
+# Only a failing test takes this long.
 faulthandler.dump_traceback_later(240, exit=True)
-# A server that has stopped is noticed sooner.
+# A stopped server is noticed sooner.
 _servers._DEADLINE, _servers._MISSES = 1.5, 3
 
 CLUSTER = lodestar.testing.LocalCluster(ps=2, workers=2)
@@ -26,7 +26,7 @@ NAMED = "^The parameter server ps 1 is gone, and its part of the model with it"
 
 
 def model():
-    """A table on both servers, and dense weights."""
+    """Returns a model with a table on both servers, and dense weights."""
     with STRATEGY.scope():
         ids = keras.Input((), dtype="int64")
         rows = lodestar.layers.DynamicEmbedding(2, name="items")(ids)
@@ -36,7 +36,7 @@ def model():
 
 
 def all_workers_restart_and_a_server_is_lost():
-    """TensorFlow then waits for the server to come back, forever."""
+    """TensorFlow would wait forever for the server."""
 
     class Restart(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
@@ -59,7 +59,7 @@ def all_workers_restart_and_a_server_is_lost():
 
 
 def a_server_has_stopped():
-    """It keeps its connections, and does not answer an assignment."""
+    """The server keeps its connections, but does not answer an assignment."""
 
     class Stop(keras.callbacks.Callback):
         def on_test_begin(self, logs=None):
@@ -77,7 +77,7 @@ def a_server_has_stopped():
 
 
 def a_server_comes_back_empty():
-    """Another process of the same address, in the middle of a round."""
+    """Another process takes the address in the middle of a round."""
 
     class Restart(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
@@ -99,7 +99,7 @@ def a_server_comes_back_empty():
 
 
 def a_server_is_lost_before_training():
-    """Between the table and the first fit."""
+    """The server is lost between the table's creation and the first fit."""
     ours = model()
     CLUSTER.kill("ps", 1)
     CLUSTER.start("ps", 1)

@@ -1,4 +1,4 @@
-"""fit and predict when a parameter server dies, stops or comes back empty."""
+"""fit and predict when a parameter server dies, stops or restarts empty."""
 
 import pytest
 from processes import Interpreter

@@ -1,4 +1,4 @@
-"""`python -m lodestar.train server`: a process that ends, and its errors."""
+"""`python -m lodestar.train server`: the process, its end, and its errors."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_a_server_runs_until_sigterm(port):
             output, errors = process.communicate()
         finally:
             process.kill()
-    # Some releases of TensorFlow note that the server has started.
+    # Some releases of TensorFlow log that the server has started.
     notes = re.compile(r"I\d{4} |WARNING: All log messages before absl::")
     said = [line for line in errors.splitlines() if not notes.match(line)]
     assert (process.returncode, output, said) == (0, "", [])

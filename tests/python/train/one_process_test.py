@@ -1,4 +1,4 @@
-"""lodestar.train.fit in one process: what model.fit does, and where it differs."""
+"""Compares lodestar.train.fit in one process with model.fit."""
 
 import keras
 import numpy as np
@@ -17,14 +17,14 @@ WEIGHTS = _RNG.uniform(size=44).astype(np.float32)
 
 
 def batches(known=True, anew=True):
-    """Eleven, each time in another order unless `anew` is False."""
+    """Returns eleven batches, in a new order each epoch unless `anew` is False."""
     data = tf.data.Dataset.from_tensor_slices((IDS, Y, WEIGHTS))
     data = data.shuffle(20, seed=2, reshuffle_each_iteration=anew).batch(4)
     return data if known else data.filter(lambda ids, y, weight: True)
 
 
 class OwnStep(keras.Model):
-    """Reports a number that is none of its metrics."""
+    """Reports a value that is not one of its metrics."""
 
     def train_step(self, data):
         logs = super().train_step(data)
@@ -44,7 +44,7 @@ def make_model(kind=keras.Model, **options):
 
 
 def state(model):
-    """All weights, bit by bit."""
+    """Returns all weights, for bitwise comparison."""
     variables = [*model.variables, *model.optimizer.variables]
     table = model.get_layer("e").table.export_all()
     del table["counters"]
@@ -54,7 +54,7 @@ def state(model):
 
 
 class Calls(keras.callbacks.Callback):
-    """Keeps what it is called with."""
+    """Records calls of callbacks."""
 
     def __init__(self):
         super().__init__()
@@ -94,14 +94,14 @@ def test_it_is_model_fit(options, known):
         "validation_freq": 3,
         "verbose": 0,
     }
-    # Keras begins one more pass than it trains on where it knows the size.
+    # Keras begins one more epoch than it trains if it knows the size.
     found = fit(ours, batches(known, False), callbacks=[here], **arguments)
     wanted = keras_s.fit(batches(known, False), callbacks=[there], **arguments)
     assert found is ours.history
     assert found.history == wanted.history and found.epoch == [1, 2]
     assert state(ours) == state(keras_s)
     if "steps_per_execution" in options and known:
-        # Keras counts steps that the last call does not have.
+        # Keras counts steps that the last execution does not have.
         assert ("on_train_batch_end", 11) in [c[:2] for c in there.calls]
         assert ("on_train_batch_end", 10) in [c[:2] for c in here.calls]
     else:
@@ -109,7 +109,7 @@ def test_it_is_model_fit(options, known):
 
 
 def test_steps_are_counted_exactly():
-    """With `steps_per_execution`, and where the data end within an epoch."""
+    """With `steps_per_execution`, and when the data end within an epoch."""
     model, seen = make_model(steps_per_execution=4), Calls()
     fit(
         *(model, batches()),
@@ -166,7 +166,7 @@ class Died(Exception):
 
 
 class Die(keras.callbacks.Callback):
-    """In the second epoch, with every snapshot that is due written."""
+    """Raises in the second epoch, after all due snapshots are written."""
 
     def __init__(self, snapshots):
         super().__init__()
@@ -180,7 +180,7 @@ class Die(keras.callbacks.Callback):
 
 
 class Subclassed(keras.Model):
-    """Not built before its first batch."""
+    """A model that is not built before its first batch."""
 
     def __init__(self):
         super().__init__()

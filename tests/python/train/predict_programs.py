@@ -1,4 +1,4 @@
-"""What fit_test.py runs of predict, in the process of fit_programs.py."""
+"""Programs of fit_test.py on predict, in the process of fit_programs.py."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ from lodestar.train import predict
 
 
 def outputs_are_in_the_order_of_batches():
-    """Dense and ragged ones, of inputs with and without labels."""
+    """Dense and ragged outputs, of inputs with and without labels."""
     ours = model()
     wanted = ours(X).numpy()
     np.testing.assert_allclose(predict(ours, DATA), wanted, 1e-5)

@@ -1,4 +1,4 @@
-"""What fit_test.py runs of schedule, in the process of fit_programs.py."""
+"""Programs of fit_test.py on schedule, in the process of fit_programs.py."""
 
 import pytest
 import tensorflow as tf
@@ -11,7 +11,7 @@ from lodestar.train import Scheduler, fit
 
 
 def steps_are_scheduled_once():
-    """What they take and give; what was traced before is traced again."""
+    """Arguments and results; functions that were traced before are retraced."""
     with STRATEGY.scope():
         table = lodestar.EmbeddingVariable(
             2, embeddings_initializer="zeros", name="own"
@@ -91,7 +91,7 @@ def steps_are_scheduled_once():
 
     @tf.function(autograph=False)
     def by_its_shape(ids):
-        for _ in range(ids.shape[0]):  # unknown, if the trace were of all
+        for _ in range(ids.shape[0]):  # unknown, if all batches shared a trace
             weight.assign_add(1.0)
         with pytest.raises(TypeError, match="symbolic `tf.Tensor` as a Python"):
             if ids[0] > 0:

@@ -1,4 +1,4 @@
-"""Tests of the training step of threads against Keras's."""
+"""Compares the training step of threads with Keras's."""
 
 import keras
 import numpy as np
@@ -26,7 +26,7 @@ def files(tmp_path_factory):
 
 
 def does_what_fit_does(make, files, **options):
-    """Trains two equal models; returns the logs of both."""
+    """Trains two models equally with both steps; returns the logs of both."""
     data = open_dataset(files, SPEC, BATCH)
     fitted, ours = make(), make()
     logs = fitted.fit(data, epochs=1, verbose=0).history
@@ -112,7 +112,7 @@ def test_layers_that_keep_a_state(files):
 
 
 class OwnModel(keras.Model):
-    """Without `training`; a loss that keeps a mean, and a metric of its own."""
+    """A model without `training`, with a mean loss and its own metric."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -132,7 +132,7 @@ class OwnModel(keras.Model):
 
 
 class Greatest(keras.metrics.Metric):
-    """No sum."""
+    """A metric that is not a sum."""
 
     def __init__(self):
         super().__init__(name="greatest")
@@ -156,7 +156,7 @@ def test_a_loss_of_the_models_own(files):
 
 
 class OwnMetrics(keras.Model):
-    """Its metrics are those that it says."""
+    """A model that overrides `metrics`."""
 
     @property
     def metrics(self):
@@ -177,7 +177,7 @@ def test_run_eagerly(files, debug):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_model_without_tables_counts_its_steps(files, optimizer):
     ours = does_what_fit_does(lambda: make_dense_model(optimizer), files)
-    # Three ends of a file are no steps.
+    # The three partial batches at the ends of files are no steps.
     assert int(ours.optimizer.iterations) == len(files) * ROWS // BATCH
 
 
@@ -213,7 +213,7 @@ def test_a_loss_for_each_output(files, tmp_path):
     model = make_model()
     two = keras.layers.Dense(1)(model.get_layer("hidden").output)
     model = keras.Model(model.input, {"one": model.output, "two": two})
-    # Keras counts these two per batch, and one batch more, which is none.
+    # Keras counts these two per batch, and counts an extra empty batch.
     losses = {
         "one": keras.losses.BinaryCrossentropy(),
         "two": keras.losses.MeanSquaredError(),

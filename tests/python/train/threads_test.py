@@ -1,4 +1,4 @@
-"""Tests of training by threads: who works on what, and when all wait."""
+"""Tests of training by threads: how work is divided, and synchronization."""
 
 import threading
 import time
@@ -114,7 +114,7 @@ STEPS = 3 * ROWS // BATCH
 
 
 class Calls(keras.callbacks.Callback):
-    """Keeps what it is called with."""
+    """Records calls of callbacks."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Arrow arrays as decoded columns, in plain Python."""
+"""Decodes Arrow arrays into plain Python values."""
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,7 @@ from lodestar.data.schema.schema import NA_VALUES
 
 
 def decode_table(columns, table, na_values=NA_VALUES):
-    """Returns the decoded columns by name, and the bad rows' texts."""
+    """Returns the decoded columns by name, and the errors of bad rows."""
     bindings = [
         c if isinstance(c, Binding) else Binding(c, c.name) for c in columns
     ]
@@ -25,7 +25,7 @@ def decode_table(columns, table, na_values=NA_VALUES):
 
 
 def decode(column, array, na_values=NA_VALUES):
-    """Returns the rows of a decoded array as lists, and the bad rows' texts."""
+    """Returns the rows of a decoded array as lists, and the errors of bad rows."""
     if not isinstance(array, pa.ChunkedArray):
         array = pa.chunked_array([array])
     table = pa.table({"x": array})

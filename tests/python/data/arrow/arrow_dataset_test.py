@@ -119,7 +119,7 @@ def test_model_fit_knows_the_steps_of_an_epoch():
         on_train_begin=lambda logs: seen.append(steps.params["steps"])
     )
     seen = []
-    # A model that was built on the schema's inputs stands for the schema.
+    # A model that is built on the schema's inputs can replace the schema.
     dataset = open_dataset(table(0, 20), model, 8, shuffle_rows=20)
     assert sorted(sum(read(dataset), [])) == list(range(20))
     history = model.fit(dataset, epochs=2, verbose=0, callbacks=[steps])

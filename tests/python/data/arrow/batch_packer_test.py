@@ -1,4 +1,4 @@
-"""lodestar.data.arrow.batch_packer: rows as one buffer and a table of places."""
+"""lodestar.data.arrow.batch_packer: rows as one buffer and a table of offsets."""
 
 import gc
 
@@ -45,7 +45,7 @@ def test_memory_of_batches_is_used_again():
 def test_lists_of_several_parts():
     packer = BatchPacker(bind([Column.sparse("C")]), None)
     first = Rows(3, {0: lists([[1, 2], [], [3]])})
-    second = Rows(2, {0: np.array([[4], [5]])})  # one value in each row
+    second = Rows(2, {0: np.array([[4], [5]])})  # one value per row
     values, splits = unpacked(packer, [(first, 1, 3), (second, 0, 2)], 4)
     assert values == [3, 4, 5]
     assert splits == [0, 0, 1, 2, 3]

@@ -1,4 +1,4 @@
-"""lodestar.hugectr.bind_metadata: columns as `_metadata.json` lists them."""
+"""lodestar.hugectr.bind_metadata: columns in the order of `_metadata.json`."""
 
 import pyarrow as pa
 import pytest
@@ -11,7 +11,7 @@ FLOATS = pa.list_(pa.float32())
 
 @pytest.fixture
 def example(tmp_path):
-    """The worked example: the JSON lists C2 before C1, the file after it."""
+    """Writes files whose JSON lists C2 before C1, and whose columns are reversed."""
     path = tmp_path / "0.parquet"
     write(
         path,
@@ -112,7 +112,7 @@ def test_columns_in_other_places(tmp_path):
         f"{tmp_path}/1.parquet: column 0 must be 'C', as in "
         f"{tmp_path}/0.parquet, got 'D'."
     )
-    # Names are enough for a schema.
+    # A schema can consist of names.
     (features,) = open_dataset(tmp_path, [Column.sparse("C")], 8)
     assert features["C"].to_list() == [[1], [1]]
 

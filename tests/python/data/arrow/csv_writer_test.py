@@ -1,4 +1,4 @@
-"""lodestar.data.arrow.csv_writer: what it writes, open_dataset reads."""
+"""lodestar.data.arrow.csv_writer: open_dataset reads the written files."""
 
 import csv
 

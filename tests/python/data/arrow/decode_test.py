@@ -26,7 +26,7 @@ LISTS = {
 
 
 def as_chunks(array):
-    """Yields the array behind offsets, in one chunk and in several."""
+    """Yields the array with an offset, in one chunk and in several."""
     padded = pa.concat_arrays([array, array, array])
     n = len(array)
     yield pa.chunked_array([array])
@@ -364,7 +364,7 @@ def test_json_lists_of_lists():
     column = Column.sparse("x", separator="json", depth=2)
     want = [[[1, 2], []], [], [], [[3], []]]
     assert decode(column, array) == (want, {})
-    # Also where no cell of a block shows the depth.
+    # Also if no cell of a block shows the depth.
     assert decode(column, array[1:3]) == ([[], []], {})
     _, bad = decode(Column.sparse("x", separator="json"), array)
     assert list(bad) == [0, 3]

@@ -18,7 +18,7 @@ NUMBERS = Column.dense("x")
 
 
 def read(array, column, na_values=NA_VALUES):
-    """Returns the values; None where missing, a string where bad."""
+    """Returns the values: None if missing, a string if bad."""
     elements = read_elements(array, column, na_values)
     assert len(elements.values) == len(array)
     assert elements.values.dtype in (np.int64, np.float32)
@@ -158,7 +158,7 @@ def test_text(arrow_type):
         *(7, 8, -9, 10, 11, 31, -1),
         *(None, None, None, 7),
     ]
-    # Whitespace around text does not count.
+    # Whitespace around strings is ignored.
     present = ["7", "+8", *texts[2:7], "0007"]
     hashed = hash_ids("x", present).tolist()
     assert read(array, HASHED) == [*hashed[:7], *[None] * 3, hashed[7]]

@@ -78,7 +78,7 @@ def test_truncated_files(tmp_path, suffix, size):
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_mutated_files_raise_or_are_read(tmp_path, rng, suffix):
-    """No crash: offsets that lie outside of their values, say."""
+    """Corrupt files, such as offsets out of range, do not crash the process."""
     whole = write(tmp_path / f"a.{suffix}", table(0, 40), 15).read_bytes()
     path = tmp_path / f"b.{suffix}"
     raised = 0

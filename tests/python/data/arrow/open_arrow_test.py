@@ -1,4 +1,4 @@
-"""lodestar.data.arrow.open_arrow: several files, options, and which columns."""
+"""lodestar.data.arrow.open_arrow: several files, options and chosen columns."""
 
 import gzip
 import warnings
@@ -110,11 +110,11 @@ def test_a_source_without_labels_gives_features_alone(tmp_path):
         (features,) = open_dataset(source, SPEC, 8)
         assert "click" not in features
         assert features["C2"].to_list() == [[7], [8], [9], [10]]
-    # One of two labels is an error.
+    # One of two labels is missing, which is an error.
     schema = [*SPEC, Column.label("other")]
     with pytest.raises(DataError, match="has no column 'other'"):
         open_dataset(data, schema, 8)
-    # What has labels and no features is not a source without labels.
+    # Data with features but no label are not taken for unlabeled data.
     with pytest.raises(DataError, match="has no column 'y'"):
         open_dataset(data, [Column.label("y")], 8)
 
@@ -200,7 +200,7 @@ def test_lod():
 
 
 def partitioned(folder, suffix):
-    """Writes clicks partitioned by day and city, beside what Spark leaves."""
+    """Writes clicks partitioned by day and city, and the files that Spark adds."""
     for i, (day, city) in enumerate(
         [
             ("2026-01-30", "Oslo"),
@@ -241,7 +241,7 @@ def test_hive_partitions(tmp_path, suffix):
         *([], []),
         *([orsta], [orsta]),
     ]
-    # Without a schema a partition is a column of ids.
+    # Without a schema, a partition is a column of ids.
     dataset = open_dataset(folder, batch_size=8, numeric=["n"], verbose=False)
     for name in ("day", "city"):
         assert dataset.schema[name].encoding == "hash"
@@ -436,7 +436,7 @@ def test_inference_looks_at_all_files(tmp_path, suffix):
         data = data.set_column(1, "x", pa.array([0.5] * len(values)))
         return write(tmp_path / f"{number}{suffix}", data)
 
-    # The first one has no rows, and no other has enough to show what n is.
+    # The first file has no rows, and no single file has enough to infer `n`.
     some = [*range(2, 127)] * 2
     files = [file(0, []), *(file(i, some) for i in range(1, 5))]
     dataset = open_dataset(files, batch_size=4, verbose=False)
@@ -470,6 +470,6 @@ def test_partitions_above_the_given_path_are_no_columns_of_a_guess(tmp_path):
     for path in (folder, folder / "a.csv"):
         assert open_dataset(path, verbose=False).schema.names() == ["user_id"]
     assert "lr" in open_dataset(tmp_path, verbose=False).schema
-    # A schema that has the column reads it from any path.
+    # A schema that declares the column reads it from any path.
     ((features),) = open_dataset(folder, [Column.dense("lr")], 1)
     assert features["lr"].numpy().tolist() == [[np.float32(0.1)]]

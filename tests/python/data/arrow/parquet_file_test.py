@@ -1,4 +1,4 @@
-"""lodestar.data.arrow.parquet_file: whole, damaged, changed and remote files."""
+"""lodestar.data.arrow.parquet_file: valid, damaged, changed and remote files."""
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ def small(tmp_path):
 
 
 def first_error(path, schema=None, **options):
-    """Returns the one line that reading all of it ends with."""
+    """Returns the one-line error that reading all of the file raises."""
     with pytest.raises((DataError, tf.errors.OpError)) as error:
         list(open_dataset(path, schema, 8, **options))
     text = describe_error(error.value)
@@ -118,7 +118,7 @@ def test_files_that_are_not_there(small, tmp_path):
         assert describe_error(error.value) == (
             f"{missing}: No such file or directory"
         )
-        # The same where the format is found.
+        # Also when the format is detected.
         with pytest.raises(DataError) as error:
             open_dataset([small, missing], SMALL, 8, on_error=on_error)
         assert str(error.value) == f"{missing}: No such file or directory"
@@ -234,7 +234,7 @@ BAD_ROWS = {
 
 @pytest.fixture(params=BAD_ROWS)
 def bad_row(request, tmp_path):
-    """A file whose row 12, row 2 of its row group 2, is bad."""
+    """Writes a file whose row 12, row 2 of its row group 2, is bad."""
     column, bad, message, advice = BAD_ROWS[request.param]
     good = pa.chunked_array([bad.slice(0, 2)] * 5)
     data = pa.table({"x": pa.chunked_array([*good.chunks, bad, *good.chunks])})
@@ -247,7 +247,7 @@ def test_a_bad_row_is_named(bad_row):
     text = first_error(path, [column])
     where = f"{path}: row 12 (row group 2, its row 2): column 'x': {message}"
     assert text.startswith(where) and text.endswith(advice)
-    # Batches of the row groups before it come first.
+    # Batches of earlier row groups are returned first.
     iterator = iter(open_dataset(path, [column], 5))
     next(iterator), next(iterator)
     with pytest.raises(tf.errors.InvalidArgumentError):
@@ -276,7 +276,7 @@ def test_skipped_rows_without_a_log(tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"write_page_checksum": True}])
 def test_mutated_files_raise_or_are_read(tmp_path, rng, options):
-    """No crash, and with checksums no other numbers than those written."""
+    """Nothing crashes, and with checksums only the written numbers are read."""
     data = table(0, 40)
     path = write(tmp_path / "a.parquet", data, row_group_size=15, **options)
     whole = path.read_bytes()

@@ -1,4 +1,4 @@
-"""lodestar.data.ParquetWriter: its files, as pyarrow and open_dataset read them."""
+"""lodestar.data.ParquetWriter: pyarrow and open_dataset read its files."""
 
 import gc
 import json
@@ -215,7 +215,7 @@ def test_nothing_is_left_of_a_failure(tmp_path):
         with ParquetWriter(path, spec, row_group_size=1) as writer:
             writer.write({"y": 1, "C": [1]})
             writer.write({"y": 2**24 + 1, "C": [1]})
-    del writer  # which ends pyarrow's own, too
+    del writer  # which ends pyarrow's writer as well
     gc.collect()
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="no samples were written"):

@@ -1,4 +1,4 @@
-"""lodestar.ops.reader_threads: memory, threads and the end of Python."""
+"""lodestar.ops.reader_threads: memory, threads and interpreter exit."""
 
 import _thread
 import gc
@@ -69,7 +69,7 @@ def test_nothing_is_left_of_a_dataset(files):
     held = weakref.ref(reader)
     del dataset, reader
     gc.collect()
-    assert read(iterator) == [[3, 4, 5]]  # it holds what it reads
+    assert read(iterator) == [[3, 4, 5]]  # it holds the data it reads
     del iterator
     gc.collect()
     assert held() is None
@@ -80,7 +80,7 @@ def test_nothing_is_left_of_a_dataset(files):
 
 
 def test_a_table_is_freed_with_its_dataset():
-    ids = np.arange(8)  # whose memory the table takes
+    ids = np.arange(8)  # the table shares its memory
     held = weakref.ref(ids)
     dataset = open_dataset(pa.table({"c": ids}), [Column.sparse("c")], 4)
     del ids
@@ -136,7 +136,7 @@ leave_garbage()
 with contextlib.ExitStack() as held:
     for lock in LOCKS:
         held.enter_context(lock)
-    time.sleep(0.5)  # A batch comes to where it waits, if it does.
+    time.sleep(0.5)  # A batch reaches the point where it waits, if it does.
     gc.collect()
 """
 
@@ -156,7 +156,7 @@ def test_an_iterator_may_be_collected_where_threads_are_started(files):
     assert ended.returncode == 0, ended.stderr
 
 
-# What was registered first is run last, after all that the package does.
+# The first registered function runs last, after those of the package.
 PREFETCH = f"""
 import atexit
 import time
@@ -204,7 +204,7 @@ def test_python_ends_while_batches_are_read(files):
 
 
 def test_what_is_done_to_a_batch_stays_in_it(tmp_path):
-    # Rows of whole cache lines, which cross to TensorFlow without a copy.
+    # Rows of whole cache lines, which are passed to TensorFlow without a copy.
     data = pa.table({"x": pa.array([1.0] * 64, pa.float32())})
     path = write(tmp_path / "a.parquet", data)
     dataset = open_dataset(path, [Column.dense("x")], 16, repeat=3)

@@ -1,4 +1,4 @@
-"""Files of every kind, and what open_dataset makes of them, in plain Python."""
+"""Writes files of every format, and reads them with open_dataset."""
 
 import csv
 import json
@@ -24,7 +24,7 @@ SPEC = Schema(
 
 
 def table(begin, end):
-    """Row i has n = i; its other columns vary with i, C1 and w may be empty."""
+    """Row i has n = i and other columns that depend on i; C1 and w may be empty."""
     rows = range(begin, end)
     return pa.table(
         {
@@ -49,7 +49,7 @@ def table(begin, end):
 
 
 def write(path, data, row_group_size=None, **options):
-    """Writes a table to a file of the format that its name ends in."""
+    """Writes a table in the format of the file name's suffix."""
     if path.suffix == ".parquet":
         pq.write_table(data, path, row_group_size=row_group_size, **options)
     elif path.suffix == ".arrow":
@@ -65,7 +65,7 @@ def write(path, data, row_group_size=None, **options):
 
 
 def _write_csv(path, data):
-    """Lists are separated by spaces; I2 is four columns."""
+    """Separates list values by spaces; I2 becomes four columns."""
     names = [n for n in data.schema.names if n != "I2"]
     wide = [f"I2_{i}" for i in range(4)] if "I2" in data.schema.names else []
     with open(path, "w", newline="") as file:
@@ -80,7 +80,7 @@ def _write_csv(path, data):
 
 
 def write_metadata(directory, num_rows, labels=(), conts=(), cats=(), **more):
-    """Each column is a pair of name and index."""
+    """Writes `_metadata.json`; each column is a pair of name and index."""
     content = {
         "file_stats": [
             {"file_name": name, "num_rows": rows}
@@ -96,14 +96,14 @@ def write_metadata(directory, num_rows, labels=(), conts=(), cats=(), **more):
 
 
 def set_block_bytes(monkeypatch, size):
-    """Makes text files consist of blocks of about so many bytes."""
+    """Makes text files consist of blocks of about this size."""
     module = "lodestar.data.arrow.text_source"
     monkeypatch.setattr(f"{module}._BLOCK_BYTES", size)
     monkeypatch.setattr(f"{module}._COLUMN_BYTES", 0)
 
 
 def read(dataset):
-    """All samples of a dataset of SPEC: n, and whatever else must follow it."""
+    """Reads all samples of a dataset of SPEC: n, and the values derived from it."""
     numbers = []
     for features, label in dataset:
         n = features["n"].numpy()[:, 0]

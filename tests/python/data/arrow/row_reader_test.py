@@ -1,4 +1,4 @@
-"""lodestar.data.arrow.row_reader: the order of rows, and how it is resumed."""
+"""lodestar.data.arrow.row_reader: the order of rows, and resuming."""
 
 import os
 import subprocess
@@ -15,13 +15,13 @@ from lodestar.data import Column, SkippedRecords, open_dataset
 BOUNDS = [0, 7, 7, 30, 50]
 
 
-# What depends on rows alone is the same for every source.
+# Tests of rows alone need only one source.
 one_kind = pytest.mark.parametrize("files", ["parquet"], indirect=True)
 
 
 @pytest.fixture(params=["parquet", "arrow", "csv"])
 def files(request, tmp_path, monkeypatch):
-    """Four files of unequal size, one of no rows, and of several row groups."""
+    """Four files of unequal size: one without rows, some with several row groups."""
     set_block_bytes(monkeypatch, 200)
     return [
         write(
@@ -35,7 +35,7 @@ def files(request, tmp_path, monkeypatch):
 
 @pytest.fixture
 def groups(monkeypatch):
-    """A table of several groups of rows."""
+    """A table of several row groups."""
     monkeypatch.setattr("lodestar.data.arrow.table_source._GROUP_ROWS", 6)
     return table(0, 50)
 
@@ -116,7 +116,7 @@ def test_shuffled_rows(files, window):
     if window > 1:
         assert first != second
         assert run(2) != [first, second]
-    # No row is further from its place than a window is wide.
+    # No row moves further than the window's size.
     assert max(abs(n - i) for i, n in enumerate(first)) < window
 
 
@@ -131,7 +131,7 @@ def test_a_window_of_all_rows_shuffles_them_all():
     assert len(set(orders)) == 2
     for order in orders:
         assert sorted(order) == list(range(300))
-        # In two windows one of them would have the upper half alone.
+        # With two windows, one of them would have only the upper half.
         assert {i // 150 for i in order[:20]} == {0, 1}
         assert {i // 150 for i in order[-20:]} == {0, 1}
 

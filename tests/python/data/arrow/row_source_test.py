@@ -1,4 +1,4 @@
-"""lodestar.data.arrow.row_source: fields of structs, partitions and splits."""
+"""lodestar.data.arrow.row_source: struct fields, partitions and splits."""
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from lodestar.data.schema.schema import NA_VALUES
 
 
 def rows_of(source, *columns):
-    """Returns the rows of all groups, a list per column; no row may be bad."""
+    """Returns the rows of all groups, one list per column; no row may be bad."""
     found = [[] for _ in columns]
     for group in range(len(source.row_groups)):
         rows = read_rows(source, group, bind(columns), NA_VALUES)
@@ -64,10 +64,10 @@ def test_fields_of_structs(chunked):
         [[1.5, 2.5], [-1, -1], [-1, -1], [-1, -1]],
         [[6]] * 4,
     ]
-    # A column of the name comes before a field.
+    # A column with this name precedes a field.
     assert rows_of(source, Column.sparse("a.b")) == [[[1], [2], [3], [4]]]
     assert source.types["a.b"] == pa.int64()
-    # What a slice does not contain is not read.
+    # Data outside a slice is not read.
     assert rows_of(TableSource("t", table[2:]), zips) == [[[], []]]
 
 
@@ -102,7 +102,7 @@ def test_partition_values_are_columns():
     partitions = {"day": "7", "city": None, "C": "9"}
     source = TableSource("t", pa.table({"C": [1, 2]}), partitions)
     columns = [Column.sparse(name) for name in ("day", "city", "C")]
-    # A column of the file overrides the value of the path.
+    # A column of the file takes precedence over the path.
     assert rows_of(source, *columns) == [[[7]] * 2, [[], []], [[1], [2]]]
     assert source.types["day"] == pa.string()
     assert source.types["C"] == pa.int64()
@@ -158,7 +158,7 @@ def test_a_split_is_disjoint_and_complete(many, held):
     rest, part = split(many, held)
     assert sorted(rest + part) == list(range(100))
     assert len(part) == int(100 * held)
-    # The order of rows is kept.
+    # Rows keep their order.
     assert rest == sorted(rest) and part == sorted(part)
 
 
@@ -167,7 +167,7 @@ def test_a_split_depends_on_its_seed_and_source(many):
     assert split(many, 0.4) == found
     assert split(many, 0.4, seed=1) != found
     assert split(many, 0.4, number=1) != found
-    # Of each group so many rows, but not the same places.
+    # The same number of rows of each group, at different positions.
     _, part = found
     by_group = [[n % 30 for n in part if n // 30 == g] for g in range(3)]
     assert [len(places) for places in by_group] == [12] * 3

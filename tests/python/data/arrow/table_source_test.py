@@ -1,4 +1,4 @@
-"""lodestar.data.arrow.table_source: what counts as a table in memory."""
+"""lodestar.data.arrow.table_source: which objects are in-memory tables."""
 
 import numpy as np
 import pandas
@@ -89,7 +89,7 @@ def test_missing_values_of_frames():
             "x": [1.5, np.nan, 2.5],
             "c": ["a", None, "?"],
             "i": pandas.array([7, None, 8], "Int64"),
-            "f": [7, None, 8],  # which pandas stores as floats
+            "f": [7, None, 8],  # pandas stores them as floats
             "l": [["a"], None, ["?", "b"]],
             "t": pandas.to_datetime(["2026-01-31", None, "1969-12-31"]),
         }

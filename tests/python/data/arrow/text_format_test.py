@@ -10,7 +10,7 @@ from lodestar.data.arrow.text_format import find_text_format, is_criteo_line
 
 @pytest.fixture
 def found(tmp_path):
-    """Returns a function from a file's content to its format."""
+    """Returns a function that detects the format of a file's content."""
 
     def find(content, name="in.csv", **options):
         path = tmp_path / name
@@ -34,7 +34,7 @@ def test_every_delimiter_is_found(found, delimiter, name):
     assert layout.delimiter == delimiter
     assert layout.has_header
     assert layout.quote == ("" if delimiter == "::" else '"')
-    # Any other one has to be named.
+    # Any other delimiter must be named.
     layout = found(text.replace(delimiter, "~~"), delimiter="~~")
     assert layout.columns == ("user", "item", "rating")
 
@@ -59,7 +59,7 @@ def test_which_delimiter(found, line, options, delimiter):
 def test_names_of_a_file_without_a_header(found):
     layout = found("1,2\n3,4\n", columns=["a", "b"])
     assert layout.columns == ("a", "b") and not layout.has_header
-    # Where the names are in the file too, that line is a header.
+    # If the file contains the names as well, that line is a header.
     layout = found("a, b\n3,4\n", columns=["a", "b"])
     assert layout.columns == ("a", "b") and layout.has_header
 

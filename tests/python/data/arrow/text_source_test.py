@@ -1,4 +1,4 @@
-"""lodestar.data.arrow.text_source: delimited text against Python's csv."""
+"""Compares lodestar.data.arrow.text_source with Python's csv module."""
 
 import csv
 import gzip
@@ -30,7 +30,7 @@ def blocks(monkeypatch):
 
 @pytest.fixture
 def opened(tmp_path):
-    """Returns a function from a file's content to a TextSource."""
+    """Returns a function that opens a file's content as a TextSource."""
 
     def open_text(content, name="in.csv", na_values=NA_VALUES, **options):
         if isinstance(content, str):
@@ -46,11 +46,11 @@ def opened(tmp_path):
 
 
 def rows_of(source, columns, na_values=NA_VALUES):
-    """Returns the good rows of all groups by column, and the bad rows' texts."""
+    """Returns the good rows of all groups by column, and the errors of bad rows."""
     found = {column.name: [] for column in columns}
     bad = []
     for group, num_rows in enumerate(source.row_groups):
-        if not num_rows:  # as a RowReader does not read it
+        if not num_rows:  # a RowReader skips it
             continue
         rows = read_rows(source, group, bind(columns), na_values)
         assert rows.num_rows == num_rows
@@ -66,7 +66,7 @@ def hashed(name):
 
 
 def ids_of(name, texts):
-    """Returns the rows of the ids of strings, whose whitespace is stripped."""
+    """Returns the ids of strings after whitespace is stripped."""
     texts = [text.strip(" \t\n\v\f\r") for text in texts]
     return [[i] for i in hash_ids(name, texts).tolist()]
 
@@ -112,7 +112,7 @@ def test_any_fields_are_those_of_python(opened, blocks, seed, size):
         file,
         delimiter=delimiter,
         lineterminator=end,
-        # By itself it does not quote a "\n" if lines end in "\r".
+        # csv.writer does not quote a "\n" by itself if lines end in "\r".
         quoting=csv.QUOTE_ALL if end == "\r" else csv.QUOTE_MINIMAL,
     )
     writer.writerow(["p", "q", "r"])
@@ -129,7 +129,7 @@ def test_any_fields_are_those_of_python(opened, blocks, seed, size):
     assert not bad
     for i, name in enumerate("pqr"):
         assert found[name] == ids_of(name, [row[i] for row in rows])
-    # A row is named by the line that it begins on.
+    # Errors name the line on which a row begins.
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     lines, ended = [], 0
     for row in reader:
@@ -199,7 +199,7 @@ def test_missing_values(opened):
         Column.sparse("s"),
     ]
     found, bad = rows_of(opened(text), columns)
-    # A quoted string that means missing is missing too.
+    # A quoted string in `na_values` is missing as well.
     assert found["x"] == [[1.5], [-1], [-1], [-1]]
     assert found["s"] == [[7], [], [], []]
     assert len(bad) == 1 and "line 5: column 'x': found '-'" in bad[0]
@@ -217,7 +217,7 @@ def test_missing_values(opened):
 
 
 def test_every_form_of_a_number(opened):
-    """Arrow's CSV reader parses the usual ones, the decoder the others."""
+    """Arrow's CSV reader parses common forms, the decoder the others."""
     forms = ["7", "+7", " 7", "7.0", "7.", '"7"', "0x7", "007"]
     text = "n\n" + "\n".join(forms) + "\n"
     found, bad = rows_of(opened(text), [Column.sparse("n")])

@@ -1,10 +1,10 @@
-"""TFRecord files of tf.Examples for tests."""
+"""Writes TFRecord files of tf.Examples for tests."""
 
 import tensorflow as tf
 
 
 def feature(values):
-    """Returns a feature of bytes, floats or integers, by its values."""
+    """Returns a feature of bytes, floats or integers, depending on the values."""
     values = values if isinstance(values, list) else [values]
     if not values:
         return tf.train.Feature()
@@ -17,7 +17,7 @@ def feature(values):
 
 
 def records(path, *examples):
-    """Writes records, dicts of features or bytes; returns the path."""
+    """Writes records, given as dicts of features or as bytes; returns the path."""
     with tf.io.TFRecordWriter(str(path)) as out:
         for example in examples:
             if not isinstance(example, bytes):

@@ -281,7 +281,7 @@ def test_bad_records_are_left_out(tmp_path):
     "record", [b"\xff\xff\xff", b"\n\x05\n\x03\xff\xff\xff", b"text"]
 )
 def test_a_record_that_is_no_example_is_named(tmp_path, record):
-    # The first records are looked at as the dataset is made.
+    # Opening a dataset reads the first records.
     path = records(tmp_path / "a.tfrecord", *[GOOD] * 1100, record)
     dataset = ExampleDataset(path, SLOTS, 550)
     iterator = iter(dataset)

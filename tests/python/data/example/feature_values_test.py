@@ -23,7 +23,7 @@ def write(tmp_path, column, *values):
 
 
 def read(tmp_path, column, *values, **options):
-    """Returns the values of a column of records."""
+    """Writes records of a column and returns the values read."""
     path = str(write(tmp_path, column, *values))
     schema = Schema([column], **options)
     types = types_of([path], schema)

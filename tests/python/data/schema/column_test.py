@@ -1,4 +1,4 @@
-"""lodestar.data.Column: its attributes, and which combinations are refused."""
+"""lodestar.data.Column: its attributes, and the combinations it refuses."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_a_missing_value_is_an_error():
     nan = Column.dense("I", fill_value=float("nan"))
     assert nan == Column.dense("I", fill_value=float("nan"))
     assert repr(Column.dense("I", fill_value=-1).fill_value) == "-1.0"
-    # Says what is so anyway, and needs no entry in a schema file.
+    # A default that is given explicitly needs no entry in a schema file.
     assert Column.label("y", fill_value="error") == Column.label("y")
     assert Column.one_hot("h", 7, fill_value="error") == Column.one_hot("h", 7)
 

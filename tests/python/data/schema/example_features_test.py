@@ -1,4 +1,4 @@
-"""Schema.example_features: what tf.io.parse_example takes."""
+"""Schema.example_features: the argument of tf.io.parse_example."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""lodestar.data.schema.infer: what columns are, by one rule for every source."""
+"""lodestar.data.schema.infer: one inference rule for every source."""
 
 import datetime
 import decimal
@@ -15,7 +15,7 @@ from lodestar.data.schema.infer import infer_schema, parse_label
 
 
 def infer(values, name="x", **options):
-    """Returns the only column of a sample."""
+    """Infers the only column of a sample."""
     if not isinstance(values, (pa.Array, pa.ChunkedArray)):
         values = pa.array(values)
     (column,) = infer_schema(pa.table({name: values}), "t", **options)
@@ -36,7 +36,7 @@ def kind(values, name="x"):
 
 
 def some(rng, count, rows):
-    """Returns `count` distinct integers from 1 on, in `rows` rows."""
+    """Returns `rows` integers with `count` different values, from 1 on."""
     values = np.concatenate([np.arange(count), rng.integers(0, count, rows)])
     return rng.permutation(values[:rows]) + 1
 
@@ -50,7 +50,7 @@ def forms(values):
     yield pa.array(missing)
     yield pa.array(missing, pa.float64())
     yield pa.array([*map(float, values), np.nan])
-    # As pandas writes integers beside missing values.
+    # As pandas writes integers next to missing values.
     yield pa.array([f"{i}.0" for i in values] + [""])
     yield pa.chunked_array([values[:2], values[2:]], pa.int64())
 
@@ -58,23 +58,23 @@ def forms(values):
 @pytest.mark.parametrize(
     ("name", "make", "wanted"),
     [
-        # As of a log of views: many, and each comes back.
+        # As in a log of views: many values, each repeated.
         ("user", lambda rng: some(rng, 943, 20_000), "ids"),
         ("item", lambda rng: np.minimum(rng.zipf(1.2, 9000), 1682), "ids"),
         ("from_0", lambda rng: rng.zipf(1.2, 50_000) % 4000, "ids"),
         ("few", lambda rng: some(rng, 129, 129 * 4), "ids"),
-        # As of a census.
+        # As in a census.
         ("age", lambda rng: some(rng, 73, 30_000), "number"),
         ("month", lambda rng: some(rng, 10, 1000), "number"),
         ("weight", lambda rng: some(rng, 9000, 13_000), "number"),
         ("row", lambda rng: np.arange(1, 20_000), "number"),
-        # Too few rows to see.
+        # Too few rows to decide.
         ("month", lambda rng: some(rng, 10, 300), "unclear"),
         ("few", lambda rng: some(rng, 128, 128 * 4), "unclear"),
         ("few", lambda rng: some(rng, 129, 129 * 4 - 1), "unclear"),
         ("one", lambda rng: [7] * 999, "unclear"),
         ("one", lambda rng: [7] * 1000, "number"),
-        # Flags and counts, and what may be below zero.
+        # Flags, counts, and numbers that may be negative.
         ("flag", lambda rng: [0, 1, 1], "number"),
         ("count", lambda rng: [0, 0, 0, 9, 4], "number"),
         (
@@ -83,7 +83,7 @@ def forms(values):
             "number",
         ),
         ("change", lambda rng: some(rng, 900, 9000) - 450, "number"),
-        # Names.
+        # Columns whose names indicate ids.
         ("user_id", lambda rng: some(rng, 5, 20), "ids"),
         ("movieId", lambda rng: some(rng, 5, 20), "ids"),
         ("ID", lambda rng: some(rng, 5, 20), "ids"),
@@ -92,7 +92,7 @@ def forms(values):
         ("paid", lambda rng: some(rng, 5, 20), "unclear"),
         ("idle", lambda rng: some(rng, 5, 20), "unclear"),
         ("Druid", lambda rng: some(rng, 5, 20), "unclear"),
-        # Digits that numbers do not have.
+        # Digits that are unlikely in numbers.
         ("hash", lambda rng: [2**50 + 1, -(2**51)], "ids"),
         ("stamp", lambda rng: [10**12, 10**13], "unclear"),
     ],

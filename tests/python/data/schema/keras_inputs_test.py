@@ -1,4 +1,4 @@
-"""Schema.inputs: what a model takes of what datasets of a schema give."""
+"""Schema.inputs: the inputs of a model match the datasets of its schema."""
 
 import json
 import zipfile
@@ -54,7 +54,7 @@ def reloaded(model, path):
 
 
 def written(path):
-    """The schemas in a .keras file, and the number of its inputs."""
+    """Returns the schemas in a .keras file, and the number of its inputs."""
     with zipfile.ZipFile(path / "model.keras") as file:
         text = file.read("config.json").decode()
     json.loads(text)
@@ -111,7 +111,7 @@ def test_model_of_some_inputs_keeps_the_whole_schema(tmp_path):
     assert Schema.of(part) == schema
     loaded = reloaded(part, tmp_path)
     assert Schema.of(loaded) == schema
-    # Of a model that was loaded, only the first input has read the schema.
+    # In a loaded model, only the first input has read the schema.
     whole = reloaded(model, tmp_path)
     last = whole.input["c"]
     part = keras.Model([last], keras.ops.cast(last, "float32"))

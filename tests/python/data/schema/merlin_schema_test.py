@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lodestar.data import Column, Schema
 
 STRUCT = "type.googleapis.com/google.protobuf.Struct"
-# As Merlin writes what NVTabular computed: two of its columns and a list.
+# As Merlin writes the output of NVTabular: two of its columns and a list.
 EXAMPLE = r"""
 feature {
   name: "user_id"

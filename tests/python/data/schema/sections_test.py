@@ -1,4 +1,4 @@
-"""Schema files: read, written, read back, and what is refused."""
+"""Schema files: writing, reading, and errors."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ one_hot: {weekday: 7}
 """
 
 
-# Seven lines that stand for 4 MB.
+# Seven lines that expand to 4 MB.
 BOMB = (
     "a: &a ["
     + "x," * 9
@@ -217,7 +217,7 @@ na_values: ['-', '']
     assert schema.na_values == ("-", "")
     assert Schema.parse("sparse: [a]").na_values == NA_VALUES
     assert Schema.parse("sparse: [a]\nna_values: []").na_values == ()
-    # Only what differs from the defaults is written.
+    # Defaults are not written.
     assert Schema([Column.sparse("a", unit="D")]).yaml() == (
         "sparse:\n  a: {dtype: uint64, unit: D}\n"
     )
