@@ -27,13 +27,11 @@ from lodestar.optimizers.table_updates import (
 from lodestar.optimizers.unfused import UnfusedOptimizer, UnfusedUpdate
 
 _NONFINITE = ("raise", "skip", "pass")
-# Must equal the end of the error in
-# tf_ops/kernels/embedding/update_gradients.h.
+# As in tf_ops/kernels/embedding/update_gradients.h.
 _WHY_NONFINITE = (
-    "The loss, or a gradient on its way to the table, was NaN or infinite. "
-    "Look for NaN in labels, sample weights and other inputs, and for a "
-    'learning rate that is too high. nonfinite="skip" of the optimizer leaves '
-    "such rows out"
+    "The loss or a gradient was NaN or infinite. Look for NaN in labels, sample "
+    "weights and other inputs, and for a learning rate that is too high. Pass "
+    'nonfinite="skip" to the optimizer to skip such rows.'
 )
 # Key prefix of a saved sum of gradients, by the index of its table.
 _SUM = "gradient_sum_{}_"
