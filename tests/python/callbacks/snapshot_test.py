@@ -384,7 +384,7 @@ def test_errors(path, every):
     with pytest.raises(OSError, match="snapshots"):
         fit(model(), Snapshot(path, every))
     m = model()
-    with pytest.warns(RuntimeWarning, match="No snapshot was .*snapshots:  "):
+    with pytest.warns(RuntimeWarning, match="No snapshot was .*snapshots: "):
         fit(m, Snapshot(path, every, on_error="warn"))
     assert int(m.optimizer.iterations) == 12
     os.unlink(path)
