@@ -183,7 +183,7 @@ def open_dataset(
         _refuse(arrow, _TEXT_OPTIONS, "a table")
         for name in ("format", "open_command", "shuffle_files"):
             if {**options, "format": format}.get(name):
-                raise ValueError(f"`{name}` is no option of a table.")
+                raise ValueError(f"`{name}` is not an option of a table.")
         read = options_of(open_dataset, batch_size, options)
         opened = open_table(data, found_schema, arrow, skip_of(read))
         return _finished(opened, read, split, verbose)
@@ -192,7 +192,7 @@ def open_dataset(
             raise ValueError(f"{given} needs `schema` and `format`.")
         name = _format_called(format).name
         if name not in ("multislot", "norm", "raw"):
-            raise ValueError(f"{given} is no option of {name} files.")
+            raise ValueError(f"{given} is not an option of {name} files.")
         # A SharedFileList or a tensor goes to the reader as it is.
         paths = as_paths(data) if given == _BY_COMMAND else data
         where = given
@@ -234,7 +234,7 @@ class _Files:
         if name in ARROW_FORMATS:
             return self._open_rows(paths, options)
         if self.split is not None:
-            raise ValueError(f"`split` is no option of {name} files.")
+            raise ValueError(f"`split` is not an option of {name} files.")
         return _open_records(
             paths,
             FORMATS[name],
@@ -413,7 +413,7 @@ def _finished(
 def _refuse(arrow: ArrowOptions, names: Sequence[str], what: str) -> None:
     for name in names:
         if getattr(arrow, name):
-            raise ValueError(f"`{name}` is no option of {what}.")
+            raise ValueError(f"`{name}` is not an option of {what}.")
 
 
 def _check_options(

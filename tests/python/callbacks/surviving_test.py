@@ -89,7 +89,9 @@ def test_a_strategy_of_which_nothing_is_known(files):
     strategy = tf.distribute.experimental.CentralStorageStrategy(["CPU:0"])
     with strategy.scope():
         m = surviving_trainer.dense_model()
-    with pytest.raises(NotImplementedError, match="CentralStorageStrategy is not"):
+    with pytest.raises(
+        NotImplementedError, match="CentralStorageStrategy is not"
+    ):
         lodestar.train.fit(m, reader, snapshots="unused")
 
 

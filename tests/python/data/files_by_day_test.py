@@ -53,8 +53,8 @@ def test_a_missing_day(log):
     ("pattern", "start", "end", "message"),
     [
         ("log/%Y%m%d", "2024-03-02", "2024-03-01", "`end`=.*is before"),
-        ("log/%Y%m", "2024-03-01", "2024-03-02", "the codes of a day"),
-        ("log/*", "2024-03-01", "2024-03-02", "the codes of a day"),
+        ("log/%Y%m", "2024-03-01", "2024-03-02", "Use codes of a day"),
+        ("log/*", "2024-03-01", "2024-03-02", "Use codes of a day"),
         ("log/%d", "March", "2024-03-02", "`start` must be .* got 'March'"),
         (
             "log/%d",

@@ -164,7 +164,7 @@ OPTIONS = [
     ({"batch_size": 0}, "`batch_size` must be an integer"),
     ({"num_parallel_files": 0}, "`num_parallel_files` must be"),
     ({"shuffle_rows": -1}, "`shuffle_rows` must be"),
-    ({"shard": (2, 2)}, "`shard` must have an index below 2"),
+    ({"shard": (2, 2)}, "`shard` must have an index less than 2"),
     ({"on_error": "ignore"}, "`on_error`='ignore' is not in"),
     ({"sparse": "coo"}, "`sparse`='coo' is not in"),
     ({"label": "b"}, "has no column 'b'; its columns are label, x"),
@@ -194,7 +194,9 @@ def test_options_of_files():
         {"open_command": ["cat", "{path}"]},
     ):
         (name,) = options
-        with pytest.raises(ValueError, match=f"`{name}` is no option of a tab"):
+        with pytest.raises(
+            ValueError, match=f"`{name}` is not an option of a tab"
+        ):
             open_dataset(frame, [Column.dense("x")], 1, **options)
 
 

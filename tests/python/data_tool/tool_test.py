@@ -304,7 +304,7 @@ FAILURES = [
     ),
     (
         "convert in.txt out.norm",
-        "out.norm: sample 1: slot 'C' is -1, wanted a ",
+        "out.norm: sample 1: slot 'C' must be a ",
     ),
     (
         "convert in.txt out.raw",

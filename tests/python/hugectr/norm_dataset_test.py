@@ -335,7 +335,7 @@ def test_skipping_goes_on_with_the_next_file(tmp_path):
         ({"key_type": "int32"}, "`key_type`='int32' is not in"),
         ({"check": "crc"}, "`check`='crc' is not in"),
         ({"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
-        ({"files": []}, "`files` is empty"),
+        ({"files": []}, "`files` must have at least"),
         (
             {"schema": [Column.sparse("w", dtype="float")]},
             "slot 'w' must have keys, got floats",

@@ -156,20 +156,32 @@ def test_any_scheme_and_gzip():
     [
         ({}, {"a": [1, 2]}, "slot 'a' must have 1 keys, got 2"),
         ({}, {"a": []}, "slot 'a' must have 1 keys, got 0"),
-        ({}, {"a": -1}, "slot 'a' is -1, wanted a key from 0 to 4294967295"),
+        ({}, {"a": -1}, "slot 'a' must be a key .* 4294967295, got -1"),
         (
             {"key_type": "int32"},
             {"b": 2**31},
-            "slot 'b' is 2147483648, wanted a key from -2147483648 to 2147483647",
+            "slot 'b' must be a key from -2147483648 to 2147483647",
         ),
-        ({"layout": "int"}, {"d": [0, 0.5]}, "slot 'd' is 0.5, wanted " + INT),
-        ({"layout": "int"}, {"d": [0, 9]}, "slot 'd' is 9, wanted " + INT),
-        ({"layout": "int"}, {"d": [0, 30]}, "slot 'd' is 30, wanted " + INT),
-        ({"layout": "int"}, {"d": [0, 1e30]}, "slot 'd' is 1e[+]30, wanted"),
-        ({"layout": "int"}, {"d": [0, np.nan]}, "slot 'd' is nan, wanted"),
-        ({"layout": "int"}, {"d": [0, -np.inf]}, "slot 'd' is -inf, wanted"),
-        ({"layout": "int"}, {"d": [0, np.inf]}, "slot 'd' is inf, wanted"),
-        ({"layout": "int"}, {"d": [0, -1]}, "slot 'd' is -1, wanted"),
+        ({"layout": "int"}, {"d": [0, 0.5]}, "slot 'd' must be " + INT),
+        ({"layout": "int"}, {"d": [0, 9]}, "slot 'd' must be " + INT),
+        (
+            {"layout": "int"},
+            {"d": [0, 30]},
+            "slot 'd' must be " + INT + ".*got 30",
+        ),
+        (
+            {"layout": "int"},
+            {"d": [0, 1e30]},
+            "slot 'd' must be .* got 1e[+]30",
+        ),
+        ({"layout": "int"}, {"d": [0, np.nan]}, "slot 'd' must be .* got nan"),
+        (
+            {"layout": "int"},
+            {"d": [0, -np.inf]},
+            "slot 'd' must be .* got -inf",
+        ),
+        ({"layout": "int"}, {"d": [0, np.inf]}, "slot 'd' must be .* got inf"),
+        ({"layout": "int"}, {"d": [0, -1]}, "slot 'd' must be .* got -1"),
     ],
 )
 def test_what_no_file_can_hold_is_named(tmp_path, options, change, message):
@@ -187,23 +199,22 @@ def test_what_no_file_can_hold_is_named(tmp_path, options, change, message):
         (
             Column.label("y", dtype="float", binary=False),
             0.5,
-            "slot 'y' is 0.5, wanted a whole number from -2147483648 to "
-            "2147483647",
+            "slot 'y' must be a whole number from -2147483648 to 2147483647",
         ),
         (
             Column.label("y", dtype="float", binary=False),
             np.nan,
-            "slot 'y' is nan, wanted a whole number from",
+            "slot 'y' must be a whole number from",
         ),
         (
             Column.label("y", binary=False),
             2**31,
-            "slot 'y' is 2147483648, wanted a whole number from",
+            "slot 'y' must be a whole number from",
         ),
         (
             Column.dense("n", (), dtype="uint64"),
             -(2**31) - 1,
-            "slot 'n' is -2147483649, wanted a whole number from",
+            "slot 'n' must be a whole number from",
         ),
     ],
 )

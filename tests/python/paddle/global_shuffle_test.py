@@ -372,7 +372,7 @@ def test_a_folder_is_used_once(tmp_path):
     [
         ({}, r"`folder` needs `workers`=\(num, index\)"),
         ({"workers": 3}, r"`workers` must be a pair"),
-        ({"workers": (2, 2)}, "`workers` must have an index below 2"),
+        ({"workers": (2, 2)}, "`workers` must have an index less than 2"),
         ({"workers": (2, 0), "timeout": 0}, "`timeout` must be greater than 0"),
         (
             {"workers": (2, 0), "timeout": "1"},

@@ -79,7 +79,7 @@ def types_of(
     for column in schema.used:
         if column.depth > 1:
             raise DataError(
-                f"{paths[0]}: column {column.name!r}: a tf.Example holds no "
+                f"{paths[0]}: column {column.name!r}: a tf.Example has no "
                 f"lists of lists; `depth` must be 1, got {column.depth}"
             )
     unknown = {column.name for column in schema.used}

@@ -92,8 +92,8 @@ def one_format(paths: Sequence[str]) -> str:
         found = find_format(path)
         if found != first:
             raise DataError(
-                f"{path}: is {found}, but {paths[0]} is {first}; wanted one "
-                "format"
+                f"{path}: is {found}, but {paths[0]} is {first}. Pass files of one "
+                "format."
             )
     return first
 

@@ -48,8 +48,8 @@ def schema_of_saved_model(path: StrPath) -> Any:
     file = os.path.join(os.fspath(path), FILE_NAME)
     if not tf.io.gfile.exists(file):
         raise ValueError(
-            f"The SavedModel {os.fspath(path)!r} has no schema: there is no "
-            f"file {FILE_NAME} in it. Export a model that is built on "
+            f"The SavedModel {os.fspath(path)!r} has no schema file "
+            f"{FILE_NAME}. Export a model that is built on "
             "`schema.inputs()` with lodestar.export.save."
         )
     return schema_class().load(file)
