@@ -25,7 +25,8 @@ def read_file_list(path: StrPath) -> list[str]:
     path is relative to the working directory.
 
     Raises:
-        ValueError: If the list is invalid or a file is missing; has the line.
+        ValueError: If the list is invalid or a file is missing. The error names
+            the line.
         tf.errors.OpError: If the list cannot be read.
     """
     path = as_path(path)

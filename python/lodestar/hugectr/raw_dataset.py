@@ -44,8 +44,8 @@ def RawDataset(
     x is read as the float32 log(x + 1) and must be at least 0; a slot declared
     uint64 is read as x itself.
 
-    A DataError, unless `on_error="skip"`, `open_command` or a `SharedFileList`,
-    tells that the size of a file is not a multiple of a sample's, or less than
+    Raises DataError, unless `on_error="skip"`, `open_command` or a `SharedFileList` is
+    used, if the size of a file is not a multiple of a sample's, or less than
     `num_samples`. In an error while reading ("path: record 7 at byte 1120: slot
     'click': ..."), records and bytes count from 0.
     """

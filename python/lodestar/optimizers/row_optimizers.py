@@ -266,7 +266,7 @@ def check_supported(
 ) -> None:
     """Raises NotImplementedError if `optimizer` cannot update rows.
 
-    `own` tells whether it is the optimizer of one table instead of the model's.
+    `own` is whether it is the optimizer of one table instead of the model's.
     """
     _rule_type(optimizer)
     if optimizer.use_ema:

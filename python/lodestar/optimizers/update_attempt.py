@@ -157,7 +157,7 @@ class UpdateAttempt:
     """An attempt at an update.
 
     All logs call it `name`. `committed` is the name of an attempt that is committed on
-    some device but perhaps not on all, or 0. `made` tells whether the step commits
+    some device but perhaps not on all, or 0. `made` is whether the step commits
     this attempt.
     """
 

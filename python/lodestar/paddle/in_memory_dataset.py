@@ -220,7 +220,7 @@ class InMemoryDataset:
                 disagree about the seed or their number, or files in the folder have
                 other slots or are corrupt.
             TimeoutError: If another worker does not arrive or continue in time.
-            RuntimeError: If another worker has failed; tells why.
+            RuntimeError: If another worker has failed. The error says why.
             tf.errors.OpError: If the folder cannot be written or read.
         """
         if folder is None:

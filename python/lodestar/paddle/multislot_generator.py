@@ -140,7 +140,7 @@ class MultiSlotGenerator:
         Raises:
             TypeError: If `lines` is one string.
             DataError: While iterating, if a sample is invalid or a method raised;
-                has the number of the input line.
+                names the number of the input line.
         """
         if isinstance(lines, (str, bytes)):
             raise TypeError(
@@ -191,7 +191,7 @@ class MultiSlotGenerator:
         Raises:
             ValueError: If the generator has no `schema`, an option is out of range
                 or not allowed, or `files` is empty.
-            tf.errors.OpError: While reading; has the text of the `DataError` that
+            tf.errors.OpError: While reading, with the text of the `DataError` that
                 `write` would raise.
         """
         if self._spec is None:
@@ -212,7 +212,7 @@ class MultiSlotGenerator:
         """Reads lines from stdin and writes MultiSlot text to stdout.
 
         In a script, other prints go to stderr. After an error the process exits
-        with code 2 and one line on stderr, which has the number of the input line.
+        with code 2 and one line on stderr, which names the number of the input line.
         If stdout is closed, it exits silently with code 141.
         """
         lines = _decoded(sys.stdin.buffer, "stdin")

@@ -115,11 +115,11 @@ def fit(
         NotImplementedError: If the strategy is not supported.
         SnapshotError: See `lodestar.snapshot.restore`.
         tf.errors.UnavailableError: If a parameter server, which has a part of the
-            model, is lost; has its name.
+            model, is lost. The error names it.
         tf.errors.FailedPreconditionError: If the servers belong to another running
             program.
         tf.errors.OpError: If reading or a step fails. With threads, all threads
-            finish their current step first; a note tells the file.
+            finish their current step first. A note on the error names the file.
     """
     check_at_least("epochs", epochs, 0)
     check_at_least("initial_epoch", initial_epoch, 0)

@@ -61,8 +61,8 @@ def train(
 ) -> keras.callbacks.History:
     """Trains the model of the callbacks, which are called as in `model.fit`.
 
-    `validate` returns the metrics on the validation data. `resumption` tells where
-    to resume instead of starting with the first epoch.
+    `validate` returns the metrics on the validation data. `resumption` is where to
+    resume instead of starting with the first epoch.
     """
     model = callbacks.model
     model.stop_training = False

@@ -38,7 +38,7 @@ def predict(
         TypeError: If `model` or `data` has the wrong type.
         ValueError: If `model` has another strategy, `steps` is out of range, or
             `data` is empty or endless.
-        tf.errors.UnavailableError: If a parameter server is lost; has its name.
+        tf.errors.UnavailableError: If a parameter server is lost. The error names it.
         tf.errors.OpError: If reading or the model fails.
     """
     check_is_model(model, compiled=False)
