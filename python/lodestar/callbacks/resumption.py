@@ -16,8 +16,11 @@ _METRIC = "fit/metric/"
 
 # Attributes that Keras callbacks reset in `on_train_begin`.
 _ATTRIBUTES: dict[type, tuple[str, ...]] = {
-    keras.callbacks.EarlyStopping: tuple(
-        "wait best best_epoch stopped_epoch".split()
+    keras.callbacks.EarlyStopping: (
+        "wait",
+        "best",
+        "best_epoch",
+        "stopped_epoch",
     ),
     keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
     keras.callbacks.ModelCheckpoint: ("best",),
