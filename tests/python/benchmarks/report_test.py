@@ -176,7 +176,7 @@ def test_a_busy_machine_is_told(checkout, tmp_path, monkeypatch, capsys, load):
 
 def test_programs_of_python_run_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # A module that is no program is found, but prints nothing.
+    # A module that is not a program is found, but prints nothing.
     with pytest.raises(
         report.ReportError, match="^measure printed no JSON line"
     ):

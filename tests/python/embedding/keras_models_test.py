@@ -58,7 +58,7 @@ class Holds(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_models_test")
 class Model(keras.Model):
-    """A model with a table, in a layer or of its own."""
+    """A model with a table, held by a layer or directly."""
 
     def __init__(self, inside=False, **config):
         super().__init__()

@@ -88,7 +88,7 @@ def model_of(lookup, way="lambda"):
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("optimizer", [wrap, K.Adam])
 def test_fit_raises_at_the_first_step(hidden, way, optimizer, eager):
-    # Keras traces a model before it knows the optimizer, and does not trace a
+    # Keras traces a model before the optimizer is known, and does not trace a
     # function that it calls again, so the error cannot name the model.
     known = hidden is not function or way == "lambda"
     if not known and optimizer is not wrap:

@@ -202,7 +202,7 @@ def test_a_call_is_needed_to_end_one():
         )
 
 
-# The first registered function runs last, after those of the package. A call
+# The first registered function runs last, after the package's functions. A call
 # that has failed is not waited for.
 PREFETCHING = """
 import atexit

@@ -217,7 +217,7 @@ def test_a_step_of_ones_own_goes_on(tmp_path):
 
 
 def test_saved_model_with_a_training_step(tmp_path):
-    """Training continues in a program that has none of the model's code."""
+    """Training continues in a program without the model's code."""
 
     class Trainer(tf.Module):
         def __init__(self):

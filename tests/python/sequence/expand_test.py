@@ -157,8 +157,8 @@ def test_gradients_are_numeric_ones_to_second_order(dim, rng):
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 def test_short_floats_are_summed_in_float32(dtype):
-    # 256 + 1 is no bfloat16, 2048 + 1 no float16: sums of ones would stop
-    # there.
+    # bfloat16 cannot represent 256 + 1, nor float16 2048 + 1: sums of ones
+    # would stop there.
     x = tf.ones([2, 3], dtype)
     for function in (expand, lambda x, y: expand_as(x, y).values):
         with tf.GradientTape() as tape:

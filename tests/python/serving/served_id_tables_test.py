@@ -50,7 +50,7 @@ def test_keys_and_ids_take_the_place_of_the_old_ones(read):
     update.assign()
     found = read.table.lookup(["x", "a", "bc"]).numpy().tolist()
     assert found == [-1, 5, 6]
-    # The same content is no update.
+    # The same content does not count as an update.
     assert read(WORDS) == []
     (update,) = read({**WORDS, "ids": np.array([6, 5])})
     update.assign()

@@ -94,7 +94,7 @@ def test_it_is_model_fit(options, known):
         "validation_freq": 3,
         "verbose": 0,
     }
-    # Keras begins one more epoch than it trains if it knows the size.
+    # If the size is known, Keras begins one more epoch than it trains.
     found = fit(ours, batches(known, False), callbacks=[here], **arguments)
     wanted = keras_s.fit(batches(known, False), callbacks=[there], **arguments)
     assert found is ours.history

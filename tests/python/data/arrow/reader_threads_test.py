@@ -156,7 +156,7 @@ def test_an_iterator_may_be_collected_where_threads_are_started(files):
     assert ended.returncode == 0, ended.stderr
 
 
-# The first registered function runs last, after those of the package.
+# The first registered function runs last, after the package's functions.
 PREFETCH = f"""
 import atexit
 import time

@@ -30,7 +30,7 @@ def blocks(monkeypatch):
 
 @pytest.fixture
 def opened(tmp_path):
-    """Returns a function that opens a file's content as a TextSource."""
+    """Returns a function that opens content as a TextSource."""
 
     def open_text(content, name="in.csv", na_values=NA_VALUES, **options):
         if isinstance(content, str):
