@@ -11,31 +11,31 @@ help() {
   cat <<HELP
 usage: ./configure.sh [options]
 
-Makes .venv with the pinned Python packages and a Bazel launcher, .venv/bin/bazel,
-and writes this machine's settings to .lodestar.bazelrc. Asks nothing; run again
-after a change of options or of requirements.txt, it redoes only what differs.
+Creates .venv with the pinned Python packages and a Bazel launcher, .venv/bin/bazel,
+and writes this machine's settings to .lodestar.bazelrc. Not interactive. Run it again
+after changing options or requirements.txt; it only redoes the steps that changed.
 
   --python PATH             interpreter of .venv, 3.11 or later (default: python3)
   --tensorflow PACKAGE      TensorFlow's package (default: $default_package)
   --tensorflow-version V    its version (default: $default_version)
-  --cuda auto|on|off        build CUDA kernels: if this machine has a GPU and a
-                            toolkit, always (an error without a toolkit), never
+  --cuda auto|on|off        build CUDA kernels if this machine has a GPU and a
+                            toolkit, always (an error without a toolkit), or never
                             (default: \$LODESTAR_CUDA, else auto)
   --cuda-archs LIST         GPUs to build for, such as 80,90a,100: machine code for
                             each, PTX of the last for later ones; implies --cuda on
-                            (default: those of $CUDA_ARCHS that nvcc knows)
+                            (default: those of $CUDA_ARCHS that nvcc supports)
   --help                    print this
 
-The CUDA toolkit is taken from \$CUDA_HOME, else nvcc on PATH, else /usr/local/cuda,
-else pip's packages of CUDA 13 in .venv:
+The script uses the CUDA toolkit of \$CUDA_HOME, else nvcc on PATH, else
+/usr/local/cuda, else pip's packages of CUDA 13 in .venv:
 $CUDA_PACKAGES
 
-Bazel $(first_and_last $BAZEL_MAJORS) is taken from \$BAZEL, else bazelisk or bazel on PATH, else bazelisk
-from npm (into .venv), else Debian's bazel-bootstrap.
+Bazel $(first_and_last $BAZEL_MAJORS) is \$BAZEL, else bazelisk or bazel on PATH, else bazelisk from npm (in
+.venv), else Debian's bazel-bootstrap.
 
-Outside this folder it changes nothing but Debian packages that are missing
-(g++, libgtest-dev, pythonX.Y-venv, bazel-bootstrap), which needs root; it names them
-before it installs them. Bazel itself keeps its output in ~/.cache/bazel.
+Outside this folder the script only installs missing Debian packages (g++,
+libgtest-dev, pythonX.Y-venv, bazel-bootstrap), which requires root, and lists them
+first. Bazel itself writes to ~/.cache/bazel.
 HELP
 }
 
@@ -43,7 +43,7 @@ first_and_last() { echo "$1 to ${!#}"; }
 
 say() { echo "configure: $*"; }
 
-# stop STATUS MESSAGE...: 2 for a wrong command line, 1 for anything else.
+# stop STATUS MESSAGE...: status 2 for a wrong command line, 1 for other errors.
 stop() {
   local status=$1
   shift
@@ -51,7 +51,7 @@ stop() {
   exit "$status"
 }
 
-# Runs a command whose output matters only if it fails.
+# Runs a command and prints its output only if it fails.
 quietly() {
   local log status=0
   log=$(mktemp)
@@ -65,7 +65,8 @@ quietly() {
 
 apt_updated=no
 
-# debian_packages WHY PACKAGE...: installs them, or says how and stops.
+# debian_packages WHY PACKAGE...: installs the packages, or stops and explains
+# how.
 debian_packages() {
   local why=$1
   shift
@@ -115,15 +116,15 @@ parse_options() {
   if [[ -z $cuda && -z $cuda_archs ]]; then
     cuda=${LODESTAR_CUDA:-auto}
     [[ $cuda == auto || $cuda == on || $cuda == off ]] ||
-      stop 2 "\$LODESTAR_CUDA is '$cuda', wanted auto, on or off"
+      stop 2 "\$LODESTAR_CUDA must be auto, on or off, got '$cuda'."
   fi
   : "${cuda:=on}"
   [[ $cuda == auto || $cuda == on || $cuda == off ]] ||
-    stop 2 "--cuda is '$cuda', wanted auto, on or off"
+    stop 2 "--cuda must be auto, on or off, got '$cuda'."
   [[ $package =~ ^[A-Za-z0-9._-]+$ ]] ||
-    stop 2 "--tensorflow is '$package', wanted a package name"
+    stop 2 "--tensorflow must be a package name, got '$package'."
   [[ $version =~ ^[0-9]+\.[0-9]+[0-9A-Za-z.]*$ ]] ||
-    stop 2 "--tensorflow-version is '$version', wanted one such as $default_version"
+    stop 2 "--tensorflow-version must be a version such as $default_version, got '$version'."
 }
 
 check_archs() {
@@ -131,11 +132,11 @@ check_archs() {
   while [[ -n $rest ]]; do
     arch=${rest%%,*} rest=${rest#*,}
     [[ $arch =~ ^[1-9][0-9]+[af]?$ ]] ||
-      stop 2 "--cuda-archs has '$arch', wanted numbers such as $CUDA_ARCHS or 90a"
+      stop 2 "--cuda-archs must be numbers such as $CUDA_ARCHS or 90a, got '$arch'."
   done
 }
 
-# An activated .venv must not be taken for the system's Python or Bazel.
+# An activated .venv must not be used as the system's Python or Bazel.
 leave_venv() {
   local entry kept=
   local IFS=:
@@ -160,7 +161,8 @@ check_googletest() {
   say "GoogleTest: /usr/src/googletest"
 }
 
-# Sets `missing` to what the toolkit $1 lacks, with the packages of pip that have it.
+# Sets `missing` to the missing parts of toolkit $1, and the pip packages that
+# have them.
 probe_toolkit() {
   local pip part places place
   missing=
@@ -179,15 +181,15 @@ nvidia-cuda-cccl cub/cub.cuh include/cccl include
 PARTS
 }
 
-# Takes the toolkit of the nvcc $1 if it is whole, else adds to $refused what is
-# wrong with it.
+# Selects the toolkit of nvcc $1 if it is complete. Otherwise appends the reason
+# to $refused.
 try_cuda() {
   local nvcc=$1 root version arch known=
   local wanted=${cuda_archs:-$CUDA_ARCHS}
   local dryrun=(--dryrun -x cu -c /dev/null -o /dev/null)
   root=$(readlink -f "$nvcc") || true
   root=${root%/bin/nvcc}
-  # Without a profile it is a wrapper, which finds a C++ compiler before it answers.
+  # Without a profile it is a wrapper, which needs a C++ compiler to answer.
   if [[ ! -e $root/bin/nvcc.profile ]]; then
     root=$("$nvcc" "${dryrun[@]}" 2>&1 | sed -n 's/^#\$ TOP=\(.*[^ ]\) *$/\1/p') || true
     root=$(readlink -f "$root") || true
@@ -199,23 +201,23 @@ try_cuda() {
   fi
   probe_toolkit "$root"
   if [[ -n $missing ]]; then
-    # nvcc on PATH may be that of /usr/local/cuda.
+    # nvcc on PATH may be the one of /usr/local/cuda.
     [[ $refused == *"$root lacks"* ]] || refused+="; $root lacks $missing"
     return 1
   fi
   for arch in ${wanted//,/ }; do
-    # --list-gpu-code leaves out such as 90a. Without a C++ compiler this fails for
-    # all, but in other words.
+    # --list-gpu-code omits variants such as 90a. Without a C++ compiler this
+    # command fails for all architectures, but with another message.
     if [[ $("$nvcc" "${dryrun[@]}" -gencode "arch=compute_$arch,code=sm_$arch" 2>&1) != \
       *"Unsupported gpu architecture"* ]]; then
       known+=${known:+,}$arch
     elif [[ -n $cuda_archs ]]; then
-      stop 2 "--cuda-archs has '$arch', which nvcc $version ($nvcc) does not know;" \
-        "it has $("$nvcc" --list-gpu-code | paste -sd ' ')"
+      stop 2 "nvcc $version ($nvcc) does not support '$arch' of --cuda-archs;" \
+        "it supports $("$nvcc" --list-gpu-code | paste -sd ' ')."
     fi
   done
   if [[ -z $known ]]; then
-    refused+="; $nvcc is $version, which knows none of $CUDA_ARCHS"
+    refused+="; $nvcc is $version, which supports none of $CUDA_ARCHS"
     return 1
   fi
   cuda_home=$root cuda_archs=$known
@@ -241,7 +243,7 @@ find_cuda() {
   return 1
 }
 
-# A container without access to the host's GPUs has neither.
+# A container without access to the host's GPUs has neither of these.
 gpu_is_here() {
   local device
   for device in /dev/nvidia[0-9]*; do
@@ -258,7 +260,7 @@ check_cuda() {
     say "CUDA: CPU kernels only: this machine has no NVIDIA GPU;" \
       "--cuda on builds CUDA kernels for another machine"
   elif ! find_cuda; then
-    [[ $cuda == auto ]] || stop 1 "--cuda on, but $refused (docs/cuda.md)"
+    [[ $cuda == auto ]] || stop 1 "--cuda on, but $refused (docs/gpus.md)"
     say "CUDA: CPU kernels only: $refused"
   fi
 }
@@ -271,31 +273,31 @@ find_python() {
   local probe='import sys; print(sys.executable, "%d.%d" % sys.version_info[:2])'
   local found
   found=$("$asked" -c "$probe" 2>/dev/null) ||
-    stop 2 "--python is '$asked', which does not run as a Python interpreter"
+    stop 2 "--python is '$asked', which does not run as a Python interpreter."
   [[ $found == *\ 3.* || $found == *\ 2.* ]] ||
-    stop 2 "--python is '$asked', which is no Python interpreter"
+    stop 2 "--python is '$asked', which is not a Python interpreter."
   python=${found% *} python_version=${found##* }
   [[ $python != "$PWD"/.venv/* ]] ||
-    stop 2 "--python is '$asked', which lies in the .venv that this makes"
+    stop 2 "--python is '$asked', which is in the .venv that this script creates."
   [[ ${python_version%.*} -eq 3 && ${python_version#*.} -ge 11 ]] ||
-    stop 1 "$python is Python $python_version, wanted 3.11 or later:" \
-      "give one with --python"
+    stop 1 "$python is Python $python_version, but 3.11 or later is required." \
+      "Use --python to select one."
   if ! "$python" -c "import ensurepip, venv" 2>/dev/null; then
     case $python in
       /usr/bin/*) debian_packages "Python's venv" "python$python_version-venv" ;;
-      *) stop 1 "$python has no venv module: give another with --python" ;;
+      *) stop 1 "$python has no venv module. Use --python to select another one." ;;
     esac
   fi
 }
 
-# requirements.txt, with the TensorFlow that was asked for. Only the pinned
-# release goes with the other pins; another one brings its own dependencies.
+# Prints requirements.txt with the requested TensorFlow. The other pins only
+# apply to the pinned release; other releases bring their own dependencies.
 wanted_packages() {
   local replace="s/^$default_package==.*/$package==$version/"
   if [[ $version == "$default_version" ]]; then
     sed -e "$replace" requirements.txt
   else
-    # Training needs this Keras whatever the TensorFlow.
+    # Training requires this Keras with any TensorFlow.
     sed -e "$replace" -e 's/^keras==.*/keras>=3.15/' -e '/^numpy==/d' \
       requirements.txt
   fi
@@ -313,9 +315,9 @@ make_venv() {
     return
   fi
   say "Python packages: making .venv with $python ($python_version)"
-  # From nothing: two TensorFlow packages would share one folder.
+  # Start with an empty folder, since two TensorFlow packages share files.
   rm -rf .venv
-  quietly "$python" -m venv .venv || stop 1 "$python -m venv failed (above)"
+  quietly "$python" -m venv .venv || stop 1 "$python -m venv failed (above)."
   say "Python packages: installing $package $version and the rest of" \
     "requirements.txt (some minutes)"
   local constraints=()
@@ -324,24 +326,24 @@ make_venv() {
   quietly .venv/bin/python3 -m pip install -q --disable-pip-version-check \
     --no-input --no-cache-dir --only-binary :all: \
     -r .venv/requirements.txt "${constraints[@]}" ||
-    stop 1 "pip could not install the packages (above)"
-  # `import lodestar` from any folder.
+    stop 1 "pip could not install the packages (above)."
+  # Makes `import lodestar` work from any folder.
   echo "$PWD/python" >"$(echo .venv/lib/python3*/site-packages)/lodestar.pth"
   echo "$wanted" >"$stamp"
   [[ -z $cuda_home || -e $cuda_home/bin/nvcc ]] ||
-    stop 1 "the CUDA toolkit was in the .venv that is new now: install it again" \
-      "($CUDA_PACKAGES), then run this again"
+    stop 1 "The CUDA toolkit was in the .venv that has been replaced. Install it again" \
+      "($CUDA_PACKAGES), then run this script again."
 }
 
-# Sets `refused` to what is wrong with the Bazel $1, empty if it can be used.
+# Sets `refused` to the reason why Bazel $1 cannot be used, or to nothing.
 probe_bazel() {
   local bazel=$1 limit=20 answer major
   refused=
-  # Bazelisk may have to download Bazel: give it time if it can, and not if not.
+  # Bazelisk may have to download Bazel, which takes time.
   if [[ $(basename "$bazel") == bazelisk* ]] && downloads_work; then
     limit=300
   fi
-  # Debian's Bazel answers "no_version".
+  # Debian's Bazel prints "no_version".
   if ! answer=$(timeout -k 5 $limit "$bazel" --version 2>/dev/null </dev/null) ||
     [[ $answer != bazel\ * ]]; then
     refused="it does not run here (\`$bazel --version\`)"
@@ -353,7 +355,7 @@ probe_bazel() {
     refused+=" $(first_and_last $BAZEL_MAJORS)"
     return
   fi
-  # The server too: it needs a Java runtime that --version does without.
+  # Also start the server, which needs a Java runtime that --version does not.
   if ! timeout -k 5 120 "$bazel" info release >/dev/null 2>&1 </dev/null; then
     refused="its server does not start here (\`$bazel info release\`)"
   fi
@@ -366,11 +368,11 @@ import sys, urllib.error, urllib.request
 try:
     urllib.request.urlopen(sys.argv[1], timeout=8)
 except urllib.error.HTTPError:
-    pass  # it answers
+    pass  # reachable
 PYTHON
 }
 
-# Makes $1 the launcher if it works; $2 tells where it was found.
+# Uses Bazel $1 if it works; $2 describes where it was found.
 try_bazel() {
   local bazel
   bazel=$(absolute "$1")
@@ -408,7 +410,7 @@ npm_bazelisk() {
 find_bazel() {
   local name path
   if [[ -n ${BAZEL:-} ]]; then
-    path=$(command -v "$BAZEL") || stop 1 "\$BAZEL is '$BAZEL', which is no program"
+    path=$(command -v "$BAZEL") || stop 1 "\$BAZEL is '$BAZEL', which is not a program."
     try_bazel "$path" "\$BAZEL" || stop 1 "\$BAZEL is '$BAZEL': $refused"
     return
   fi
@@ -418,8 +420,8 @@ find_bazel() {
       .venv/bin/bazel)"
     return
   fi
-  # Debian's `bazel` looks for the exact version in .bazelversion beside itself;
-  # the program it means is called bazel-4.
+  # Debian's `bazel` requires the exact version of .bazelversion; the program
+  # that works is bazel-4.
   for name in bazelisk bazel bazel-6 bazel-5 bazel-4; do
     path=$(command -v "$name") || continue
     try_bazel "$path" "on PATH" && return
@@ -429,18 +431,18 @@ find_bazel() {
   for path in /usr/bin/bazel-[456]; do
     [[ -x $path ]] && try_bazel "$path" "Debian" && return
   done
-  stop 1 "no Bazel runs here: install bazelisk, or Bazel" \
-    "$(first_and_last $BAZEL_MAJORS), and set BAZEL to it"
+  stop 1 "No Bazel runs here. Install bazelisk, or Bazel" \
+    "$(first_and_last $BAZEL_MAJORS), and set BAZEL to it."
 }
 
 write_settings() {
   local settings
-  settings="# Written by configure.sh; a change here is lost at its next run.
+  settings="# Written by configure.sh, which overwrites changes.
 build --repo_env=PYTHON_BIN_PATH=$PWD/.venv/bin/python3
 build --repo_env=LODESTAR_TF=$package-$version
 build --repo_env=LODESTAR_CUDA_HOME=$cuda_home
 build --repo_env=LODESTAR_CUDA_ARCHS=$cuda_archs"
-  # Not by default: a newer compiler may warn of more.
+  # Off by default, because newer compilers may have more warnings.
   [[ -z ${LODESTAR_WERROR:-} ]] || settings+=$'\nbuild --config=werror'
   if [[ ! -e .lodestar.bazelrc || $(<.lodestar.bazelrc) != "$settings" ]]; then
     echo "$settings" >.lodestar.bazelrc
@@ -455,10 +457,10 @@ pin=$(grep -m 1 '^tensorflow[a-z-]*==' requirements.txt)
 default_package=${pin%%==*} default_version=$(sed 's/.*==\([^ ]*\).*/\1/' <<<"$pin")
 
 parse_options "$@"
-[[ $PWD != *[[:space:]]* ]] || stop 1 "Bazel cannot build in '$PWD': it has a space"
+[[ $PWD != *[[:space:]]* ]] || stop 1 "Bazel cannot build in '$PWD': the path has a space."
 leave_venv
 say "changes .venv and .lodestar.bazelrc in $PWD," \
-  "and nothing else but Debian packages that are missing"
+  "and installs missing Debian packages"
 check_cuda
 check_compiler
 check_googletest

@@ -1,7 +1,8 @@
-// Eight callers of one table beside one, in time of the processor: lookups
-// that count, of 4,096 ids of which 64 are new, each followed by the next step,
-// on tables of 1M rows x 32 whose rows go in no order, under a cap, and by age.
-// The median of 9 runs of each side, in turn. Prints one JSON line a policy.
+// Compares eight concurrent callers of one table with a single caller, in CPU
+// time. Each call is a counting lookup of 4,096 ids, 64 of them new, followed
+// by the next step, on tables of 1M rows x 32 without an eviction order, with a
+// cap, and with a maximum age. Reports the median of 9 interleaved runs. Prints
+// one JSON line per policy.
 
 #include <time.h>
 
@@ -34,14 +35,14 @@ constexpr int64_t kBatch = 4096;
 constexpr int64_t kNew = 64;
 constexpr int kRuns = 9;
 
-// Of all threads.
+// CPU time of all threads.
 double ProcessorSeconds() {
   timespec time;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return time.tv_sec + time.tv_nsec * 1e-9;
 }
 
-// Distinct ids, of which some, as in a click log, come in most batches.
+// Unique ids; some of them are in most batches, as in a click log.
 std::vector<int64_t> MakeBatch(int64_t rows, std::mt19937_64* rng) {
   std::vector<int64_t> ids;
   while (ids.size() < kBatch) {
@@ -64,7 +65,7 @@ class Callers {
     for (auto& batch : batches_) batch = MakeBatch(rows, &rng);
   }
 
-  // Processor seconds of `calls` lookups that `callers` threads share out.
+  // CPU time of `calls` lookups divided among `callers` threads.
   double Run(int callers, int calls) {
     std::atomic<int> next{0};
     std::vector<std::thread> threads;
@@ -102,7 +103,7 @@ void Measure(const char* name, const TablePolicies& policies, int64_t rows,
   for (int64_t k = 0; k < rows; ++k) ids[k] = IdOf(k);
   const std::vector<float> zeros(rows * kDim);
   Require(store->InsertOrAssign(ids, zeros.data(), nullptr));
-  store->MoveStep(-1);  // rows of this step do not make room
+  store->MoveStep(-1);  // rows of this step cannot be evicted
   Callers callers(rows, store.get());
   std::vector<double> ours;
   std::vector<double> baseline;

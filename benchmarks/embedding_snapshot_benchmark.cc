@@ -1,6 +1,7 @@
-// What snapshots cost in core, one thread: the pause of the flip, a whole one
-// and a delta of 1 % of the rows, written to a folder and synced, and training
-// steps while changes are marked. Prints one JSON line each.
+// Costs of snapshots in core, on one thread: the pause of the flip, a full
+// snapshot and an incremental one of 1 % of the rows, written to a folder and
+// synced, and training steps while changes are marked. Prints one JSON line
+// each.
 //
 //   embedding_snapshot_benchmark [--small] [FOLDER]
 
@@ -135,7 +136,7 @@ void MeasureSteps(int64_t rows) {
   for (int b = 0; b < 16; ++b) batches.push_back(table.Draw(kBatch));
   int64_t items = 0;
   for (const Ids& ids : batches) items += ids.size();
-  // Without marks, with marks that are set for the first time, and again.
+  // Without marks, with marks set for the first time, and with marks set again.
   std::vector<double> times[3];
   for (int run = 0; run <= kRuns; ++run) {
     for (int kind = 0; kind < 3; ++kind) {

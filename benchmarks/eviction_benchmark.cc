@@ -1,7 +1,7 @@
-// What making room costs: a table at its cap takes lookups of 4,096 ids that
-// are all new, and evicts as many rows, at 0.1 M and 10 M rows; the same
-// lookups without a cap beside it. One thread, dim 8. Prints one JSON line for
-// each policy and size: nanoseconds an id, and the slowest calls.
+// Cost of eviction: a table at its cap looks up batches of 4,096 new ids and
+// evicts as many rows, with 0.1M and 10M rows, compared with the same lookups
+// without a cap. One thread, dim 8. Prints one JSON line per policy and size:
+// nanoseconds per id, and the slowest calls.
 
 #include <algorithm>
 #include <cstdint>
@@ -21,8 +21,8 @@ constexpr int kDim = 8;
 constexpr int64_t kBatch = 4096;
 constexpr int kCalls = 400;
 
-// The seconds of each of kCalls lookups of new ids, after `rows` other ids,
-// ascending.
+// Seconds of each of kCalls lookups of new ids after inserting `rows` other
+// ids, ascending.
 std::vector<double> Time(const lodestar::TablePolicies& policies, int64_t rows,
                          lodestar::EmbeddingStats* stats) {
   const auto store = lodestar::NewStore(kDim, "zeros", policies);

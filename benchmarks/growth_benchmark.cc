@@ -1,9 +1,8 @@
-// A table grows from nothing to 20M rows, 4,096 new ids a lookup, while a
-// second thread looks up ids that are there. Prints one JSON line a table: the
-// longest lookup and quantiles of both threads, in time and in time of the
-// processor (what else the machine does shows in the first alone), and at sizes
-// 1.2 times apart what a row takes, as stats() says and as the process's memory
-// shows.
+// Grows a table to 20M rows, with 4,096 new ids per lookup, while a second
+// thread looks up resident ids. Prints one JSON line per table: the slowest
+// lookup and quantiles for both threads, in wall time and in CPU time (other
+// processes affect only the first), and bytes per row at sizes 1.2 times apart,
+// according to stats() and to the process's memory.
 //
 //   growth_benchmark [rows]
 
@@ -88,8 +87,8 @@ int64_t IdOf(int64_t i) {
                               lodestar::kGoldenGamma);
 }
 
-// Lookups of ids below *rows until it is negative; sets *ready when it has all
-// the memory that it needs.
+// Looks up ids below *rows until it is negative. Sets *ready once all memory is
+// allocated.
 void Read(const EmbeddingStore& store, const std::atomic<int64_t>* rows,
           std::atomic<bool>* ready, Times* times) {
   std::mt19937_64 rng(1);
@@ -124,9 +123,9 @@ void Grow(int dim, bool with_slot, int64_t rows) {
   std::string points;
   double most = 0.0;
   inserts.all.reserve(rows / kLookup + 1);
-  reads.all.resize(1 << 20);  // its memory is no row's
+  reads.all.resize(1 << 20);  // allocated before rows are counted
   reads.all.clear();
-  // What a call takes for itself is no row's either.
+  // So are the buffers of a call.
   for (int64_t i = 0; i < kLookup; ++i) ids[i] = IdOf(i);
   Require(lodestar::NewStore(dim, "uniform")
               ->FindOrInsert(ids, lodestar::kTraining, refs, nullptr));
@@ -195,7 +194,7 @@ int main(int argc, char** argv) {
   const int64_t rows = argc > 1 ? std::atoll(argv[1]) : 20000000;
   for (const int dim : {1, 8}) {
     for (const bool with_slot : {false, true}) {
-      // A process each, so that none lives on another's memory.
+      // One process per table, so that none reuses memory of another.
       const pid_t child = fork();
       if (child == 0) {
         Grow(dim, with_slot, rows);

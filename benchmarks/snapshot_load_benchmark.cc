@@ -1,8 +1,8 @@
-// Restoring a table from a snapshot file beside reading the file's bytes and
-// beside inserting its rows; rows of 32 floats with Adagrad's slot, in the
-// order of a hash of their ids. The file lies in the page cache. Arguments: a
-// path for the file, then numbers of rows. The median of 5 runs of each, in
-// turn; prints one JSON line a size, of seconds and megabytes a second.
+// Compares restoring a table from a snapshot file with reading the file and
+// with inserting its rows: rows of 32 floats with Adagrad's slot, ordered by a
+// hash of their ids. The file is in the page cache. Arguments: a path for the
+// file, then numbers of rows. Reports the median of 5 interleaved runs. Prints
+// one JSON line per size, in seconds and megabytes per second.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -77,7 +77,7 @@ void WriteFile(const std::string& path, int64_t rows) {
   Require(file->Finish());
 }
 
-// As dd reads it.
+// Reads in blocks, like dd.
 void ReadFile(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY);
   std::vector<char> part(kBlock);
@@ -108,7 +108,7 @@ void Restore(const std::string& path, int64_t rows, int num_threads) {
   if (store->size() != rows) std::exit(1);
 }
 
-// 65,536 rows a call, whose slots Adagrad makes.
+// 65,536 rows per call; Adagrad creates their slots.
 void Insert(int64_t rows, int num_threads) {
   constexpr int64_t kBatch = 65536;
   const std::unique_ptr<EmbeddingStore> store =

@@ -1,4 +1,4 @@
-// What the benchmarks of core share: clocks, medians, and tables to measure.
+// Shared by the benchmarks of core: clocks, medians and tables.
 
 #ifndef LODESTAR_BENCHMARKS_TIMING_H_
 #define LODESTAR_BENCHMARKS_TIMING_H_
@@ -18,7 +18,7 @@
 
 namespace lodestar {
 
-// Ends the program with the message of an error.
+// Ends the program with the error message.
 inline void Require(const Status& status) {
   if (status.ok()) return;
   std::fprintf(stderr, "%s\n", status.message().c_str());
@@ -31,7 +31,7 @@ inline double Seconds() {
       .count();
 }
 
-// Of this thread alone, so that others of the machine show less.
+// CPU time of this thread, which is less affected by other processes.
 inline double CpuSeconds() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -43,17 +43,17 @@ inline double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The k-th of ids in no order.
+// The k-th id of a scattered sequence.
 inline int64_t IdOf(int64_t k) {
   return static_cast<int64_t>(Mix64(static_cast<uint64_t>(k)));
 }
 
-// What a lookup of training does: makes rows, and counts sightings.
+// A training lookup: creates rows and counts occurrences.
 inline constexpr EmbeddingStore::SightingOptions kTraining = {
     /*insert=*/true,
     /*count_sightings=*/true};
 
-// A table of 16 shards, whose rows begin as zeros or 'uniform'.
+// A table of 16 shards with rows initialized by zeros or 'uniform'.
 inline std::unique_ptr<EmbeddingStore> NewStore(
     int dim, const char* initial, const TablePolicies& policies = {}) {
   RowInitializer initializer;
@@ -63,7 +63,7 @@ inline std::unique_ptr<EmbeddingStore> NewStore(
   return store;
 }
 
-// An update of Adagrad; with no ids it attaches the optimizer.
+// An Adagrad update. Without ids it attaches the optimizer.
 class Adagrad {
  public:
   Adagrad() { Require(SparseOptimizer::Create("adagrad", numbers_, &rule_)); }

@@ -1,7 +1,7 @@
-"""The CUDA toolkit, where there is one, as the repository @local_config_cuda.
+"""The CUDA toolkit, if there is one, as the repository @local_config_cuda.
 
-configure.sh finds it: LODESTAR_CUDA_HOME is its root, empty for none, and
-LODESTAR_CUDA_ARCHS are the GPUs to build for, such as "80,90".
+configure.sh sets LODESTAR_CUDA_HOME to its root, or to nothing if there is
+none, and LODESTAR_CUDA_ARCHS to the GPUs to build for, such as "80,90".
 """
 
 _BUILD_WITH_CUDA = """
@@ -42,18 +42,18 @@ def _cuda_configure_impl(ctx):
         if path.exists
     ]
     if not libraries:
-        fail("%s holds no CUDA toolkit: run ./configure.sh again" % home)
+        fail("There is no CUDA toolkit in %s. Run ./configure.sh again." % home)
     ctx.symlink(home + "/include", "include")
     ctx.symlink(libraries[0], "libcudart_static.a")
     ctx.file("BUILD", _BUILD_WITH_CUDA)
     archs = ctx.os.environ["LODESTAR_CUDA_ARCHS"].split(",")
     codes = ["arch=compute_%s,code=sm_%s" % (arch, arch) for arch in archs]
 
-    # The driver compiles PTX for GPUs that are newer than all of them.
+    # Include PTX, which the driver compiles for newer GPUs.
     codes.append("arch=compute_%s,code=compute_%s" % (archs[-1], archs[-1]))
     nvcc = home + "/bin/nvcc"
 
-    # Half the size of what it does by default; releases before 12.4 have no mode.
+    # Half the default size. Releases before 12.4 have no --compress-mode.
     help = ctx.execute([nvcc, "--help"]).stdout
     smallest = "--compress-mode=size" if "--compress-mode" in help else "-Xfatbin=-compress-all"
     ctx.file("cuda.bzl", "NVCC = %r\nCUDA_GENCODE = %r\n" % (

@@ -42,7 +42,7 @@ cc_library(
 
 def _gtest_configure_impl(ctx):
     if not ctx.path(_SOURCES).exists:
-        fail("GoogleTest is not in %s: run ./configure.sh, or install libgtest-dev" % _SOURCES)
+        fail("GoogleTest is not in %s. Run ./configure.sh, or install libgtest-dev." % _SOURCES)
     ctx.symlink(_SOURCES + "/include", "include")
     ctx.symlink(_SOURCES + "/src", "src")
     ctx.file("BUILD", _BUILD)

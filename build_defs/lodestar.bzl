@@ -1,9 +1,9 @@
-"""The macros that the BUILD files of this repository use."""
+"""Macros for the BUILD files of this repository."""
 
 load("@local_config_cuda//:cuda.bzl", "CUDA_GENCODE", "NVCC")
 load("@local_config_tf//:tf.bzl", "TF_COPTS", "TF_VERSION")
 
-# No contraction to fused multiply-add: every path gives the same bits.
+# No contraction to fused multiply-add, so that every path has the same bits.
 _COPTS = [
     "-std=c++17",
     "-O3",
@@ -20,7 +20,7 @@ _COPTS = [
 _VISIBILITY = ["//:__subpackages__"]
 
 def _files(name, suffix, files):
-    """`files`; where that is None the file `name` + `suffix`, if there is one."""
+    """Returns `files`, by default the file `name` + `suffix` if it exists."""
     if files != None:
         return files
     return native.glob([name + suffix], allow_empty = True)
@@ -29,18 +29,19 @@ def lodestar_core_library(name, srcs = None, hdrs = None, deps = []):
     """A library of tf_ops/core: C++17 and the standard library only.
 
     Args:
-      name: target name.
-      srcs: C++ sources; default: `name`.cc, if there is one.
+      name: Target name.
+      srcs: C++ sources; default: `name`.cc, if it exists.
       hdrs: C++ headers; default: `name`.h.
-      deps: libraries.
+      deps: Libraries.
     """
     native.cc_library(
         name = name,
         srcs = _files(name, ".cc", srcs),
         hdrs = _files(name, ".h", hdrs),
-        # A square root that sets errno would be a call, not a vector of them.
+        # A square root that sets errno is a function call and cannot be
+        # vectorized.
         copts = _COPTS + ["-fno-math-errno"],
-        # Nothing of ours is linked with a shared object for each.
+        # Avoids a shared object per library, which nothing links.
         linkstatic = True,
         deps = deps,
         visibility = _VISIBILITY,
@@ -56,7 +57,7 @@ def _cuda_object(name, src, hdrs):
             NVCC,
             " ".join(CUDA_GENCODE),
             "-c -x cu -std=c++17 -O3 --fmad=false -I.",
-            # Of assignments to a Status, which nvcc takes for its being dropped.
+            # nvcc reports assignments to a Status as discarded values.
             "--diag-suppress=2810",
             "-Xcompiler -fPIC,-fvisibility=hidden",
             "-o $@ $(location %s)" % src,
@@ -71,19 +72,18 @@ def lodestar_cuda_library(
         device_hdrs = [],
         deps = [],
         emulated_srcs = None):
-    """CUDA kernels and what launches them, without TensorFlow.
+    """CUDA kernels and their launchers, without TensorFlow.
 
-    Where no nvcc was found it is empty; else LODESTAR_CUDA is defined for
-    whatever depends on it.
+    Empty without nvcc; otherwise defines LODESTAR_CUDA for its dependents.
 
     Args:
-      name: target name.
+      name: Target name.
       srcs: *.cu.cc files.
-      hdrs: headers for host code, which may include cuda_runtime.h.
-      device_hdrs: the other headers that srcs include.
-      deps: libraries of hdrs.
-      emulated_srcs: what name + "_emulated", for tests, is made of: the same on
-        the CPU (tests/cuda/emulation). Default: there is none.
+      hdrs: Headers for host code, which may include cuda_runtime.h.
+      device_hdrs: Other headers that srcs include.
+      deps: Libraries of hdrs.
+      emulated_srcs: Sources of name + "_emulated", for tests, which runs on the
+        CPU (tests/cuda/emulation). By default there is no such target.
     """
     if emulated_srcs != None:
         native.cc_library(
@@ -116,8 +116,9 @@ def lodestar_cuda_library(
         visibility = _VISIBILITY,
     )
 
-# Rooms of core whose code is in sources. Their tests take longer to compile than
-# to run; those of other rooms hold code under test, of headers, as it ships.
+# Folders of core with most of their code in sources. Their tests take longer to
+# compile than to run. In other folders the tests contain the code under test,
+# in headers, so they are compiled with the shipped options.
 _ROOMS_OF_SOURCES = [
     "tests/core/embedding",
     "tests/core/rows",
@@ -139,28 +140,28 @@ def _cc_test(name, srcs, deps, **kwargs):
     )
 
 def lodestar_cuda_test(name, srcs, deps = [], **kwargs):
-    """A program that tests CUDA kernels; a target only where nvcc was found.
+    """A program that tests CUDA kernels. No target is defined without nvcc.
 
-    It has to pass where there is no device.
+    The test must pass on machines without a GPU.
 
     Args:
-      name: target name.
+      name: Target name.
       srcs: C++ sources and headers, no CUDA sources.
-      deps: libraries.
-      **kwargs: as those of cc_test.
+      deps: Libraries.
+      **kwargs: Arguments of cc_test.
     """
     if NVCC:
         _cc_test(name, srcs, deps, **kwargs)
 
 def lodestar_kernels_test(name, srcs, kernels, deps = []):
-    """The same, and emulated_`name`: of emulated kernels, everywhere.
+    """A lodestar_cuda_test, and emulated_`name` with emulated kernels.
 
     Args:
-      name: target name.
-      srcs: C++ sources and headers, no CUDA sources. A program of them does
-        less with --few, for the emulation.
-      kernels: the lodestar_cuda_library under test, as //folder:name.
-      deps: libraries.
+      name: Target name.
+      srcs: C++ sources and headers, no CUDA sources. The program must support
+        --few, which reduces its work for the emulation.
+      kernels: The lodestar_cuda_library under test, as //folder:name.
+      deps: Libraries.
     """
     lodestar_cuda_test(name, srcs, deps + [kernels])
     _cc_test(
@@ -171,7 +172,7 @@ def lodestar_kernels_test(name, srcs, kernels, deps = []):
     )
 
 def _one_unit(name, srcs):
-    """A source that includes `srcs`: TensorFlow's headers are parsed once."""
+    """Returns a source that includes `srcs`, to parse TensorFlow's headers once."""
     native.genrule(
         name = name + "_unit",
         srcs = srcs,
@@ -181,14 +182,14 @@ def _one_unit(name, srcs):
     return name + ".unit.cc"
 
 def lodestar_op_library(name, srcs = None, hdrs = None, deps = [], **kwargs):
-    """Ops or kernels: may include TensorFlow, always linked into the shared object.
+    """Ops or kernels: may include TensorFlow; always linked into the shared object.
 
     Args:
-      name: target name.
-      srcs: C++ sources, compiled as one; default: `name`.cc, if there is one.
-      hdrs: C++ headers; default: `name`.h, if there is one.
-      deps: libraries.
-      **kwargs: as those of cc_library.
+      name: Target name.
+      srcs: C++ sources, compiled as one unit; default: `name`.cc, if it exists.
+      hdrs: C++ headers; default: `name`.h, if it exists.
+      deps: Libraries.
+      **kwargs: Arguments of cc_library.
     """
     sources = _files(name, ".cc", srcs)
     several = len(sources) > 1
@@ -200,7 +201,8 @@ def lodestar_op_library(name, srcs = None, hdrs = None, deps = [], **kwargs):
         copts = _COPTS + TF_COPTS + [
             "-Wno-unused-parameter",
             "-Wno-attributes",
-            # Names that older supported releases have no successor for.
+            # Older supported releases lack replacements of the deprecated
+            # names.
             "-Wno-deprecated-declarations",
             "-DLODESTAR_TF_VERSION=\\\"%s\\\"" % TF_VERSION,
         ],
@@ -212,25 +214,25 @@ def lodestar_op_library(name, srcs = None, hdrs = None, deps = [], **kwargs):
     )
 
 def lodestar_emulated_op_library(name, srcs, hdrs, deps):
-    """Kernels for a GPU over emulated CUDA, for tests.
+    """GPU kernels with emulated CUDA, for tests.
 
     Args:
-      name: target name.
-      srcs: C++ sources, compiled as one.
+      name: Target name.
+      srcs: C++ sources, compiled as one unit.
       hdrs: C++ headers.
-      deps: libraries.
+      deps: Libraries.
     """
     lodestar_op_library(name, srcs, hdrs, deps, testonly = True)
 
 def lodestar_cc_test(name, srcs = [], deps = [], **kwargs):
-    """GoogleTests of tf_ops/core: `name`.cc, if there is one, and srcs.
+    """GoogleTests of tf_ops/core: `name`.cc, if it exists, and srcs.
 
     Args:
-      name: target name.
-      srcs: other C++ sources and headers. Tests of small headers share a target,
-        which links once.
-      deps: libraries.
-      **kwargs: as those of cc_test.
+      name: Target name.
+      srcs: Other C++ sources and headers. Tests of small headers share a target,
+        so that it is linked once.
+      deps: Libraries.
+      **kwargs: Arguments of cc_test.
     """
     _cc_test(
         name,
@@ -240,19 +242,19 @@ def lodestar_cc_test(name, srcs = [], deps = [], **kwargs):
     )
 
 def lodestar_guards_test(name, broken, deps = [], pauses = False):
-    """A GoogleTest, and for each guard of core that it fails with it broken.
+    """A GoogleTest, and tests that it fails with a broken guard of core.
 
-    For each case, broken_CASE_test passes only if the case then fails.
+    broken_CASE_test passes only if CASE fails with its guard broken.
 
     Args:
-      name: target name; `name`.cc is the GoogleTest, which consults no guard.
-      broken: for each guard of tf_ops/core/base/guards.h, without its k: the
-        source of tf_ops/core that consults it, and the cases of the GoogleTest,
-        by the CASE of their targets. The source's broken object is linked before
-        the libraries, so the sound one that they hold is not.
-      deps: libraries.
-      pauses: build the sources in `broken`, sound or not, to call the PauseAt
-        that the GoogleTest defines.
+      name: Target name. `name`.cc is the GoogleTest, which uses no guard.
+      broken: Maps guards of tf_ops/core/base/guards.h, without their k, to the
+        source of tf_ops/core that uses it, and a dict from the CASE of targets
+        to cases of the GoogleTest. The source is compiled with the broken guard
+        and linked before the libraries, which replaces their object.
+      deps: Libraries.
+      pauses: Whether the sources in `broken`, with and without broken guards,
+        call the PauseAt that the GoogleTest defines.
     """
     cases = name + "_cases"
     defines = ["LODESTAR_PAUSES"] if pauses else []
@@ -297,15 +299,15 @@ def lodestar_guards_test(name, broken, deps = [], pauses = False):
             )
 
 def lodestar_py_tests(name, tests = None, folders = [], deps = [], data = [], **kwargs):
-    """pytest files of a folder in one target, as each process imports TensorFlow.
+    """The pytest files of a folder in one process, which imports TensorFlow once.
 
     Args:
-      name: target name.
-      tests: the files; default: all of the folder, and of `folders`.
-      folders: those below it, without a BUILD file, whose Python files it has.
-      deps: libraries beside the package and the other Python files here.
-      data: what the tests read.
-      **kwargs: as those of py_test. A shard runs every n-th file.
+      name: Target name.
+      tests: The files; default: all of the folder and of `folders`.
+      folders: Subfolders without a BUILD file to include.
+      deps: Libraries other than the package and the Python files here.
+      data: Files that the tests read.
+      **kwargs: Arguments of py_test. A shard runs every n-th file.
     """
     here = ["*.py"] + [folder + "/*.py" for folder in folders]
     if tests == None:

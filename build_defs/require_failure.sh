@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # require_failure.sh BINARY CASE: passes only if this case of the GoogleTest
-# fails: by an expectation or by what a sanitizer finds, not by a crash nor by a
+# fails by an expectation or a finding of a sanitizer, and not by a crash or a
 # sanitizer that cannot run.
 set -u
-unset XML_OUTPUT_FILE # the failure is no result of ours
+unset XML_OUTPUT_FILE # the failure must not be reported as a test result
 output=$("$1" --gtest_filter="*.$2" 2>&1)
 status=$?
 echo "$output"
 if [[ $status -eq 0 ]]; then
-  echo "$2 passes although its guard is broken"
+  echo "$2 passes although its guard is broken."
   exit 1
 fi
 [[ $output == *"[  FAILED  ] "*".$2"* ]] ||

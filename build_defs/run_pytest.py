@@ -1,4 +1,4 @@
-"""The main of every py_test: runs pytest on the files it is given."""
+"""The main program of every py_test: runs pytest on the given files."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ if __name__ == "__main__":
         pathlib.Path(os.environ["TEST_SHARD_STATUS_FILE"]).touch()
         files = files[int(os.environ["TEST_SHARD_INDEX"]) :: shards]
     arguments = ["-p", "no:cacheprovider", "--color=no", "-q", *files]
-    # Says where a test hangs that is not in Python, and so does not end.
+    # Prints where a test hangs outside of Python.
     arguments += ["-o", "faulthandler_timeout=250"]
     only = os.environ.get("TESTBRIDGE_TEST_ONLY")  # bazel test --test_filter
     if only:

@@ -1,5 +1,5 @@
-"""The repository @local_config_tf: the TensorFlow wheel that is installed, and
-the Python that it is installed in as a toolchain.
+"""The repository @local_config_tf: the installed TensorFlow wheel, and the
+Python it is installed in as a toolchain.
 """
 
 _PROBE = """
@@ -46,7 +46,7 @@ cc_import(
     shared_library = "libtensorflow_cc.so.2",
 )
 
-# TensorFlow's C API: for programs, which load the op library themselves.
+# TensorFlow's C API, for programs that load the op library.
 cc_library(
     name = "c_api",
     deps = [
@@ -56,8 +56,8 @@ cc_library(
     ],
 )
 
-# The stub of a py_binary starts with this interpreter too: by default it asks
-# for a `python` on PATH, which Debian does not have.
+# The stub of a py_binary also uses this interpreter. By default it uses the
+# `python` on PATH, which Debian does not have.
 py_runtime(
     name = "python_runtime",
     interpreter_path = "%{python}",
@@ -80,10 +80,10 @@ toolchain(
 def _tf_configure_impl(ctx):
     python = ctx.os.environ.get("PYTHON_BIN_PATH")
     if not python:
-        fail("PYTHON_BIN_PATH is not set: run ./configure.sh first")
+        fail("PYTHON_BIN_PATH is not set. Run ./configure.sh first.")
     result = ctx.execute([python, "-c", _PROBE])
     if result.return_code:
-        fail("%s cannot import tensorflow: run ./configure.sh\n%s" % (python, result.stderr))
+        fail("%s cannot import tensorflow. Run ./configure.sh.\n%s" % (python, result.stderr))
     version, include, lib, flags = result.stdout.strip().split("\n")[-4:]
     ctx.symlink(include, "include")
     for library in ["libtensorflow_cc.so.2", "libtensorflow_framework.so.2"]:
@@ -95,7 +95,7 @@ tf_configure = repository_rule(
     implementation = _tf_configure_impl,
     environ = [
         "PYTHON_BIN_PATH",
-        # Changed by configure.sh when another TensorFlow is installed.
+        # configure.sh changes this when it installs another TensorFlow.
         "LODESTAR_TF",
     ],
     local = True,

@@ -1,8 +1,8 @@
-// Times the embedding table in GPU memory: one line a case, of the median time
-// of a batch of a million distinct ids. Beside it stands what a
-// device-to-device copy of as many bytes reaches; bytes are those that have to
-// be read and written, each counted once: ids, rows, and where rows are (24
-// bytes an id). docs/cuda.md has the command line.
+// Times the embedding table in GPU memory: one line per case with the median
+// time of a batch of a million unique ids, compared with a device-to-device
+// copy of as many bytes. Counts each byte that must be read or written once:
+// ids, rows, and row locations (24 bytes per id). docs/internals/kernels.md has
+// the command line.
 
 #include <cuda_runtime.h>
 
@@ -42,8 +42,7 @@ class Timer {
     REQUIRE_CUDA(cudaEventCreate(&begin_));
     REQUIRE_CUDA(cudaEventCreate(&end_));
   }
-  // The median of the milliseconds of run(k), after each of which comes
-  // after(k), untimed.
+  // Median of the milliseconds of run(k). Calls after(k), untimed, after each.
   template <typename Run, typename After>
   double Median(const Run& run, const After& after) {
     std::vector<float> times;
@@ -54,7 +53,7 @@ class Timer {
       REQUIRE_CUDA(cudaEventSynchronize(end_));
       float milliseconds = 0;
       REQUIRE_CUDA(cudaEventElapsedTime(&milliseconds, begin_, end_));
-      if (k >= 2) times.push_back(milliseconds);  // warm by then
+      if (k >= 2) times.push_back(milliseconds);  // warmed up
       after(k);
     }
     std::sort(times.begin(), times.end());
@@ -71,7 +70,7 @@ class Timer {
   cudaEvent_t end_ = nullptr;
 };
 
-// Distinct ids: Mix64 is a bijection.
+// Unique ids, because Mix64 is a bijection.
 std::vector<int64_t> IdsFrom(int64_t first, int64_t count) {
   std::vector<int64_t> ids(count);
   for (int64_t i = 0; i < count; ++i) {
@@ -120,7 +119,7 @@ class Benchmark {
     dim_ = dim;
     rows_ = rows;
     load_ = load;
-    // The index doubles, so the load is met by the number of rows.
+    // The index doubles in size, so the number of rows sets the load factor.
     int64_t cells = 32;
     while (static_cast<double>(cells) * load < static_cast<double>(rows)) {
       cells *= 2;
@@ -128,7 +127,7 @@ class Benchmark {
     const int64_t resident =
         static_cast<int64_t>(static_cast<double>(cells) * load);
     rows_ = resident;
-    // Room for a batch of new ones, if the load stays below what is allowed.
+    // Room for a batch of new rows, if the maximum load factor allows it.
     const bool fits = static_cast<double>(resident + kBatch) <
                       kMaxLoad * static_cast<double>(cells);
     RequireOk(store->Reserve(on_, resident + (fits ? kBatch : 0), cells));
@@ -141,7 +140,7 @@ class Benchmark {
           store->FindOrInsert(on_, {ids.data(), count, nullptr}, insert, {}));
       REQUIRE_CUDA(cudaStreamSynchronize(stream_));
     }
-    // Batches from all over the table.
+    // Batches sampled from the entire table.
     std::vector<std::unique_ptr<DeviceBuffer<int64_t>>> batches;
     for (int k = 0; k < 4; ++k) {
       std::vector<int64_t> ids(kBatch);
@@ -170,7 +169,7 @@ class Benchmark {
            RequireOk(store->FindOrInsert(on_, batch(k), insert,
                                          {refs.data(), nullptr, out.data()}));
          }));
-    // New ones, which are removed again, so that the load stays.
+    // New rows, removed again so that the load factor stays.
     std::vector<std::unique_ptr<DeviceBuffer<int64_t>>> fresh;
     for (int k = 0; k < kRuns + 2; ++k) {
       fresh.push_back(std::make_unique<DeviceBuffer<int64_t>>(
@@ -207,7 +206,7 @@ class Benchmark {
     Line("adagrad", kBatch * (kWhere + 5 * row_bytes),
          timer_->Median(
              [&](int k) { apply(k, "adagrad", {0.1f, 0.0f, 1e-7f}, init); }));
-    // A batch in which ids repeat: a power law.
+    // A batch with repeated ids: a power law.
     std::vector<int64_t> skewed(kBatch);
     for (int64_t i = 0; i < kBatch; ++i) {
       const double u = static_cast<double>(Mix64(i + 99) >> 11) * 0x1p-53;
@@ -255,7 +254,7 @@ class Benchmark {
            RequireOk(SumSlots(on_, RowType::kFloat32, {slot},
                               unique.positions(), count, dim, sums.data()));
          }));
-    // And as the table grows by them, with slots and memory for more.
+    // While the table grows, with slots and memory for more rows.
     Line("the same, growing", made + kBatch * row_bytes, timer_->Median(make));
   }
 

@@ -1,7 +1,7 @@
-// Times the CUDA kernels of the sequence ops: one line a kernel, of the median
-// of its times. Beside it stands what a device-to-device copy of as many bytes
-// reaches; bytes are those that have to be read and written, each counted once.
-// docs/cuda.md has the command line.
+// Times the CUDA kernels of the sequence ops: one line per kernel with its
+// median time, compared with a device-to-device copy of as many bytes. Counts
+// each byte that must be read or written once. docs/internals/kernels.md has
+// the command line.
 
 #include <cuda_runtime.h>
 
@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kOffsetBytes = sizeof(int64_t);
 
-// The median of the microseconds of `launch`.
+// Median of the microseconds of `launch`.
 template <typename Launch>
 double Microseconds(cudaStream_t stream, const Launch& launch) {
   cudaEvent_t begin, end;
@@ -38,7 +38,7 @@ double Microseconds(cudaStream_t stream, const Launch& launch) {
     REQUIRE_CUDA(cudaEventSynchronize(end));
     float milliseconds = 0;
     REQUIRE_CUDA(cudaEventElapsedTime(&milliseconds, begin, end));
-    if (i >= 3) times.push_back(milliseconds * 1000);  // warm by then
+    if (i >= 3) times.push_back(milliseconds * 1000);  // warmed up
   }
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
@@ -141,7 +141,7 @@ void RunShape(Random* random, int64_t num_rows, int64_t dim) {
                                   splits.data(), batch, num_rows, rows.data());
   });
 
-  // Every row a sequence: its repeats are the rows of a sequence above.
+  // Every row is a sequence; its repeats are the rows of a sequence above.
   std::vector<int64_t> single(batch + 1);
   for (int64_t b = 0; b <= batch; ++b) single[b] = b;
   const DeviceBuffer<int64_t> singles(single);
@@ -162,7 +162,7 @@ void RunShape(Random* random, int64_t num_rows, int64_t dim) {
         });
   }
 
-  // A padded tensor as long as the hot sequence would hold little else.
+  // Padded to the longest sequence, the tensor would be mostly padding.
   std::vector<int64_t> short_lengths = lengths;
   for (int64_t& length : short_lengths) length = std::min(length, steps);
   const std::vector<int64_t> short_offsets = SplitsOf(short_lengths);

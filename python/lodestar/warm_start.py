@@ -1,10 +1,9 @@
-"""Warm start: rows from dense embeddings, arrays and TFRA's files.
+"""Warm start of tables from dense embeddings, arrays and TFRA's files.
 
-Every function adds rows to a table as `EmbeddingVariable.insert_or_assign`
-does: no admission is asked, rows that are new start with frequency 0 and fresh
-optimizer slots, those that are overwritten keep theirs. Rows that
-`EmbeddingVariable.export` gave go back by its `load_rows`, whole; keys of a
-vocabulary go into an id table by `lodestar.lookup.IdTable.load`.
+Each function sets rows as `EmbeddingVariable.insert_or_assign` does: it bypasses
+admission, new rows start with frequency 0 and initial optimizer slots, and
+overwritten rows keep their slots. To restore what `EmbeddingVariable.export`
+returned, use `EmbeddingVariable.load_rows`.
 """
 
 import os
@@ -24,112 +23,92 @@ from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.layers.dynamic_embedding import DynamicEmbedding
 from lodestar.layers.feature import Feature
 
-__all__ = ["from_arrays", "from_embedding", "from_tfra"]
+__all__ = ["from_embedding", "from_tfra"]
 
 _EXISTING = ("overwrite", "keep")
-# Of rows that are held at once.
+# Bytes of rows in memory at once.
 _CHUNK_BYTES = 16 << 20
 _KEY_DTYPES = (tf.int64, tf.int32)
 _VALUE_DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
-# What TFRA puts behind the name of a variable: its part i of n on a device,
-# and its process r of s.
+# TFRA's suffix of a variable's name: part i of n on a device, process r of s.
 _PART = re.compile(r"_mht_(\d+)of(\d+)_rank(\d+)_size(\d+)")
 _KEYS, _VALUES = "-keys", "-values"
 
 Target = EmbeddingVariable | Feature | DynamicEmbedding
 
 
-def from_arrays(
-    table: Target, ids: Any, rows: Any, *, existing: str = "overwrite"
-) -> int:
-    """Sets the rows of `ids`.
-
-    >>> lodestar.warm_start.from_arrays(table, [7, -1], np.zeros([2, 8]))
-    2
-
-    Args:
-        table: Takes the rows: an EmbeddingVariable; or a Feature or
-            DynamicEmbedding layer, whose salt the ids are given.
-        ids: Integers `[N]`; strings too where `table` is a Feature or layer.
-        rows: `[N, dim]`, an array (a `np.memmap` is read in pieces) or tensor;
-            cast to the table's dtype.
-        existing: What happens to an id that has a row: `"overwrite"` sets its
-            values, `"keep"` leaves them. Of equal ids in `ids`, the last counts
-            where rows are overwritten, else the first.
-
-    Returns:
-        The number of rows set.
-
-    Raises:
-        ValueError: Shapes do not fit each other or the table, or there are
-            more rows than its `MaxRows` allows; nothing has been written.
-    """
-    target = _Target.of(table, existing)
-    if not hasattr(rows, "shape"):
-        rows = np.asarray(rows)
-    if not hasattr(ids, "shape"):
-        ids = np.asarray(ids)
-    if len(ids.shape) != 1:
-        raise ValueError(
-            f"`ids` has shape {tuple(ids.shape)}, wanted [N], one id for each "
-            "row."
-        )
-    target.check("rows", tuple(rows.shape), int(ids.shape[0]))
-    return target.write(
-        (ids[part], rows[part])
-        for part in _parts(int(ids.shape[0]), target.table.output_dim, 4)
-    )
-
-
 def from_embedding(
     table: Target,
     embedding: Any,
-    *,
     ids: Any = None,
+    *,
     id_offset: int = 0,
     existing: str = "overwrite",
 ) -> int:
-    """Sets rows from a dense embedding: row i is that of id i.
+    """Sets rows of a table from a dense embedding or an array.
 
     >>> dense = keras.layers.Embedding(1000, 8)
     >>> dense.build()
     >>> lodestar.warm_start.from_embedding(table, dense)
     1000
+    >>> lodestar.warm_start.from_embedding(table, np.zeros([2, 8]), [7, -1])
+    2
 
     Args:
-        table: As for `from_arrays`.
-        embedding: A `keras.layers.Embedding` that is built, or its matrix
-            `[N, dim]`.
-        ids: Integers `[N]`, the ids of the rows, in place of 0 to N - 1.
-        id_offset: Row i is that of id i + `id_offset`.
-        existing: As for `from_arrays`.
+        table: An EmbeddingVariable, or a Feature or DynamicEmbedding layer,
+            which applies its salt to the ids.
+        embedding: A built `keras.layers.Embedding`, or rows `[N, dim]` as a
+            tensor or array (a `np.memmap` is read in pieces). Rows are cast to
+            the table's dtype.
+        ids: The ids of the rows, integers `[N]`, or strings if `table` is a
+            Feature or layer. Defaults to `id_offset` to `id_offset + N - 1`.
+        id_offset: The id of row 0, if `ids` is not given.
+        existing: How to handle an id that has a row: `"overwrite"` sets its
+            values, `"keep"` leaves them. Of equal ids the last one wins if rows
+            are overwritten, otherwise the first one.
 
     Returns:
-        The number of rows set.
+        The number of rows that were set.
 
     Raises:
-        ValueError: As `from_arrays`; or the layer is not built; or `ids` and
-            `id_offset` are given both; or an id is beyond int64.
+        ValueError: The shapes do not fit each other or the table, there are more
+            rows than `MaxRows` allows, the Keras layer is not built, both `ids`
+            and `id_offset` are given, or an id does not fit int64. Nothing is
+            written.
     """
+    target = _Target.of(table, existing)
     if isinstance(embedding, keras.layers.Embedding):
         if not embedding.built:
             raise ValueError(
-                f"The layer `{embedding.name}` has no matrix yet; call it, or "
+                f"The layer `{embedding.name}` has no matrix yet. Call it, or "
                 "`build()`."
             )
         embedding = embedding.embeddings
-    if isinstance(embedding, keras.Variable):
-        embedding = embedding.value
-    if not hasattr(embedding, "shape"):
-        embedding = np.asarray(embedding)
+    rows = (
+        embedding.value if isinstance(embedding, keras.Variable) else embedding
+    )
+    if not hasattr(rows, "shape"):
+        rows = np.asarray(rows)
     if ids is None:
-        count = int(embedding.shape[0]) if len(embedding.shape) else 0
+        count = int(rows.shape[0]) if len(rows.shape) else 0
         ids = _ids_from(id_offset, count)
     elif id_offset:
         raise ValueError(
-            f"`ids` and `id_offset`={id_offset} are given; wanted one of them."
+            f"Only one of `ids` and `id_offset` is allowed, got `id_offset`="
+            f"{id_offset} with `ids`."
         )
-    return from_arrays(table, ids, embedding, existing=existing)
+    if not hasattr(ids, "shape"):
+        ids = np.asarray(ids)
+    if len(ids.shape) != 1:
+        raise ValueError(
+            "`ids` must have the shape [N], one id per row, got "
+            f"{tuple(ids.shape)}."
+        )
+    target.check("embedding", tuple(rows.shape), int(ids.shape[0]))
+    return target.write(
+        (ids[part], rows[part])
+        for part in _parts(int(ids.shape[0]), target.table.output_dim, 4)
+    )
 
 
 def from_tfra(
@@ -143,37 +122,37 @@ def from_tfra(
 ) -> int:
     """Sets rows from the files of a TensorFlow Recommenders Addons table.
 
-    Its `FileSystemSaver` and `save_to_file_system` write for each part of a
-    table raw keys, and beside them raw rows in the same order, without header,
-    dtype or `output_dim`; these are given here, and checked against the sizes
-    of all files before the first row is written. Rows are read in pieces of a bounded
-    size.
+    For each part of a table, TFRA's `FileSystemSaver` and `save_to_file_system`
+    write a file of raw keys and a file of raw rows in the same order, without
+    header, dtype or `output_dim`. You state these, and the sizes of all files
+    are checked before the first row is written. Rows are read in pieces of
+    bounded size.
 
     >>> lodestar.warm_start.from_tfra(table, "saved/user", output_dim=8)
     1000
 
     Args:
-        table: As for `from_arrays`.
-        files: The path of the files without `-keys` and `-values`; or without
-            `_mht_<i>of<n>_rank<r>_size<s>` before it, too: then of all parts,
-            which must be there. Or pairs (file of keys, file of values). Of
-            any `tf.io.gfile` scheme.
-        output_dim: Numbers in a row; must be the table's.
-        key_dtype: Of the keys: int64 or int32.
-        value_dtype: Of the values: float32, float64, float16 or bfloat16; cast
-            to the table's dtype.
-        existing: As for `from_arrays`; an id in several files counts as
-            one that comes several times.
+        table: An EmbeddingVariable, or a Feature or DynamicEmbedding layer.
+        files: Common path of the files, without `-keys` and `-values`. To read
+            all parts, also without `_mht_<i>of<n>_rank<r>_size<s>`; no part may
+            be missing. Or pairs (file of keys, file of values). Any
+            `tf.io.gfile` scheme is supported.
+        output_dim: Embedding dimension of the files, which must be the table's.
+        key_dtype: Dtype of the keys: int64 or int32.
+        value_dtype: Dtype of the values: float32, float64, float16 or bfloat16.
+            Values are cast to the table's dtype.
+        existing: How to handle an id that has a row: `"overwrite"` or `"keep"`,
+            see `from_embedding`. Duplicates across files count as duplicates.
 
     Returns:
-        The number of rows set.
+        The number of rows that were set.
 
     Raises:
-        ValueError: There are no such files, or parts are missing; a file has
-            another size than `output_dim` and the dtypes ask for; or as
-            `from_arrays`. Nothing has been written.
-        tf.errors.DataLossError: A file became shorter while it was read; rows
-            before that place are set.
+        ValueError: Files or parts are missing, a file's size does not match
+            `output_dim` and the dtypes, or the rows do not fit the table.
+            Nothing is written.
+        tf.errors.DataLossError: A file was truncated while it was read. Rows
+            before that offset are set.
         tf.errors.OpError: A file cannot be read.
     """
     target = _Target.of(table, existing)
@@ -186,8 +165,7 @@ def from_tfra(
     )
     if output_dim != target.table.output_dim:
         raise ValueError(
-            f"`output_dim` is {output_dim}, but {target.table!r} is to take "
-            "the rows; wanted equal dims."
+            f"`output_dim` must be that of {target.table!r}, got {output_dim}."
         )
     counts = [
         _count(keys, values, output_dim, key_dtype, value_dtype)
@@ -213,21 +191,21 @@ def from_tfra(
 
 
 def _ids_from(offset: Any, count: int) -> np.ndarray:
-    """`offset`, `offset` + 1, ..."""
+    """Returns `offset`, `offset` + 1, ..."""
     if not is_integer(offset):
-        raise ValueError(f"`id_offset`={offset!r} is no integer.")
+        raise ValueError(f"`id_offset` must be an integer, got {offset!r}.")
     begin, end = int(offset), int(offset) + count
     limits = np.iinfo(np.int64)
     if begin < limits.min or end - 1 > limits.max:
         raise ValueError(
-            f"`id_offset`={begin} gives {count} rows the ids {begin} to "
-            f"{end - 1}, which are beyond int64."
+            f"`id_offset`={begin} gives {count} rows ids from {begin} to "
+            f"{end - 1}, which do not fit int64."
         )
     return np.arange(count, dtype=np.int64) + np.int64(begin)
 
 
 class _Target(NamedTuple):
-    """Where rows go, by which ids, and what becomes of those there."""
+    """A table to write to, its id conversion, and whether rows are kept."""
 
     table: EmbeddingVariable
     to_ids: Callable[[Any], tf.Tensor]
@@ -244,36 +222,37 @@ class _Target(NamedTuple):
             feature = target.feature
         if not isinstance(feature, Feature):
             raise ValueError(
-                f"`table` is a {type(target).__name__}, wanted a "
-                "lodestar.EmbeddingVariable, Feature or DynamicEmbedding layer."
+                "`table` must be a lodestar.EmbeddingVariable, Feature or "
+                f"DynamicEmbedding layer, got {type(target).__name__}."
             )
         if feature.table is None:
             raise ValueError(
-                f"{feature!r} has no table yet: the collection makes it, and "
-                "`collection.features[name]` has it."
+                f"{feature!r} has no table yet. Use the feature of the built "
+                "collection, `collection.features[name]`."
             )
         return cls(feature.table, feature.table_ids, keep)
 
     def check(self, name: str, shape: tuple[int, ...], count: int) -> None:
-        """Raises ValueError unless `count` rows of `shape` can be taken."""
+        """Raises ValueError unless `shape` is `count` rows of the table."""
         if len(shape) != 2 or shape[1] != self.table.output_dim:
             raise ValueError(
-                f"`{name}` has rows of shape {list(shape)}, but {self.table!r} "
-                f"is to take them; wanted [{count}, {self.table.output_dim}]."
+                f"`{name}` must have the shape [{count}, "
+                f"{self.table.output_dim}] for {self.table!r}, got "
+                f"{list(shape)}."
             )
         if shape[0] != count:
             raise ValueError(
-                f"`{name}` has {shape[0]} rows, but `ids` has {count} ids."
+                f"`{name}` has {shape[0]} rows, but there are {count} ids."
             )
         cap = self.table.stats()["max_rows"]
         if cap is not None and count > cap:
             raise ValueError(
-                f"`{name}` has {count} rows, but {self.table!r} may have "
+                f"`{name}` has {count} rows, but {self.table!r} allows at most "
                 f"{cap} (`MaxRows`)."
             )
 
     def write(self, chunks: Iterator[tuple[Any, Any]]) -> int:
-        """Returns how many rows were set."""
+        """Returns the number of rows that were set."""
         written = 0
         for ids, rows in chunks:
             ids = self.to_ids(ids)
@@ -297,15 +276,15 @@ def _dtype(name: str, dtype: Any, allowed: tuple[tf.DType, ...]) -> tf.DType:
     dtype = tf.as_dtype(dtype)
     if dtype not in allowed:
         names = [each.name for each in allowed]
-        raise ValueError(f"`{name}` is {dtype.name}, not in {names}.")
+        raise ValueError(f"`{name}` must be one of {names}, got {dtype.name}.")
     return dtype
 
 
 def _pair(pair: Any) -> tuple[str, str]:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise ValueError(
-            f"`files` has {pair!r}, wanted pairs (file of keys, file of "
-            "values)."
+            "`files` must be pairs (file of keys, file of values), got "
+            f"{pair!r}."
         )
     keys, values = pair
     return os.fspath(keys), os.fspath(values)
@@ -330,16 +309,15 @@ def _pairs_of(prefix: str) -> list[tuple[str, str]]:
                     found[part] = stem
     if not found:
         raise ValueError(
-            f"There are no files of {prefix!r}: wanted {name + _KEYS!r}, or "
-            f"{name}_mht_<i>of<n>_rank<r>_size<s>{_KEYS}, in "
-            f"{folder!r}."
+            f"Found no files of {prefix!r} in {folder!r}: expected "
+            f"{name + _KEYS!r} or {name}_mht_<i>of<n>_rank<r>_size<s>{_KEYS}."
         )
     kinds = sorted({(n, s) for _, n, _, s in found})
     if len(kinds) > 1:
         raise ValueError(
-            f"The files of {prefix!r} are of several saves: "
+            f"The files of {prefix!r} come from several saves: "
             + ", ".join(f"{n} parts in {s} processes" for n, s in kinds)
-            + ". Give the pairs of one of them."
+            + ". Pass the pairs of one of them."
         )
     n, s = kinds[0]
     wanted = [
@@ -360,8 +338,8 @@ def _pairs_of(prefix: str) -> list[tuple[str, str]]:
     others = sorted(name + stem for stem in set(found.values()) - set(wanted))
     if others:
         raise ValueError(
-            f"Files of {prefix!r} have the numbers of no part of {n} in {s} "
-            f"processes: {others}."
+            f"Files of {prefix!r} are not among {n} parts in {s} processes: "
+            f"{others}."
         )
     return [(prefix + stem + _KEYS, prefix + stem + _VALUES) for stem in wanted]
 
@@ -373,24 +351,23 @@ def _count(
     key_dtype: tf.DType,
     value_dtype: tf.DType,
 ) -> int:
-    """Returns the number of rows, or raises ValueError naming the file."""
+    """Returns the number of rows. Raises ValueError that names the file."""
     for path in (keys, values):
         if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-            raise ValueError(f"There is no file {path!r}.")
+            raise ValueError(f"The file {path!r} does not exist.")
     size = tf.io.gfile.stat(keys).length
     if size % key_dtype.size:
         raise ValueError(
-            f"{keys!r} has {size} bytes, which is no whole number of "
-            f"{key_dtype.name} keys of {key_dtype.size} bytes."
+            f"{keys!r} has {size} bytes, which is not a multiple of the "
+            f"{key_dtype.size} bytes of a {key_dtype.name} key."
         )
     count = size // key_dtype.size
     wanted = count * dim * value_dtype.size
     size = tf.io.gfile.stat(values).length
     if size != wanted:
         raise ValueError(
-            f"{values!r} has {size} bytes, wanted {wanted}: {count} rows, as "
-            f"many as {key_dtype.name} keys in {keys!r}, of {dim} "
-            f"{value_dtype.name} numbers."
+            f"{values!r} must have {wanted} bytes, got {size}: {count} rows "
+            f"(the keys in {keys!r}) of {dim} {value_dtype.name} values."
         )
     return count
 
@@ -402,7 +379,8 @@ def _read(file: Any, path: str, count: int, dtype: tf.DType) -> np.ndarray:
         raise tf.errors.DataLossError(
             None,
             None,
-            f"{path!r} ends at byte {begin + len(data)}, wanted "
-            f"{count * dtype.size} bytes at {begin}: it became shorter.",
+            f"{path!r} was truncated while it was read: it ends at byte "
+            f"{begin + len(data)}, expected {count * dtype.size} bytes at "
+            f"{begin}.",
         )
     return np.frombuffer(data, dtype.as_numpy_dtype)

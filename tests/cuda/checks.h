@@ -1,4 +1,4 @@
-// Checks of the programs in this folder, which need no test framework.
+// Minimal checks for the programs in this folder, without a test framework.
 
 #ifndef LODESTAR_TESTS_CUDA_CHECKS_H_
 #define LODESTAR_TESTS_CUDA_CHECKS_H_
@@ -37,7 +37,7 @@ inline void ExpectError(const Status& status, StatusCode code,
       "wanted an error with '" + part + "', got '" + status.message() + "'");
 }
 
-// The exit status of a program, after a line that tells what was checked.
+// Prints a summary and returns the exit status of the program.
 inline int ReportChecks() {
   std::printf("%lld checks, %lld failed\n",
               static_cast<long long>(check_counts.made),

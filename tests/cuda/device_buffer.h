@@ -1,4 +1,4 @@
-// Device memory for tests, between two zones that nothing may write to.
+// Device memory for tests, with guard zones on both sides.
 
 #ifndef LODESTAR_TESTS_CUDA_DEVICE_BUFFER_H_
 #define LODESTAR_TESTS_CUDA_DEVICE_BUFFER_H_
@@ -12,7 +12,7 @@
 
 namespace lodestar {
 
-// Ends the process: after an error of CUDA's nothing can be told.
+// Ends the process, because results are meaningless after a CUDA error.
 inline void Require(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
@@ -23,8 +23,8 @@ inline void Require(cudaError_t error, const char* what) {
 template <typename T>
 class DeviceBuffer {
  public:
-  // `shift` elements behind where an allocation begins, so that wide loads
-  // cannot be used.
+  // Starts `shift` elements after the allocation, so that wide loads are not
+  // possible.
   explicit DeviceBuffer(int64_t size, int64_t shift = 0)
       : size_(size), shift_(shift) {
     REQUIRE_CUDA(cudaMalloc(&memory_, Bytes()));

@@ -1,6 +1,6 @@
-// Checks features that are looked up together in GPU memory against
-// CollectionBatch, on fresh random input. Needs neither Bazel nor TensorFlow:
-// docs/cuda.md has the command line. Without a device it says so and passes.
+// Compares collections of features in GPU memory with CollectionBatch on random
+// input. Needs neither Bazel nor TensorFlow (see docs/internals/kernels.md).
+// Skipped without a device.
 
 #include "tf_ops/core/device/device_collection.h"
 
@@ -163,7 +163,7 @@ Case SomeFeatures(Random* random) {
   return batch;
 }
 
-// Rows or gradients of features, on both sides.
+// Rows or gradients of features on both sides.
 struct Outputs {
   Outputs(const Case& batch, const std::vector<int64_t>& row_bytes,
           const std::vector<int64_t>& dims) {
@@ -192,8 +192,8 @@ struct Outputs {
   std::vector<int64_t*> winner_data;
 };
 
-// `magnitudes`, if any, are the sums of the absolute values whose sums are `b`:
-// addends that cancel each other leave their rounding errors behind.
+// `magnitudes`, if not empty: sums of absolute values for the sums in `b`,
+// because cancellation leaves rounding errors.
 bool Near(const std::vector<float>& a, const std::vector<float>& b,
           float tolerance, const std::vector<float>& magnitudes = {}) {
   for (size_t i = 0; i < a.size(); ++i) {
@@ -340,7 +340,7 @@ class Comparison {
     }
   }
 
-  // Eighths, whose sums are exact in any order; means are not.
+  // Multiples of 1/8, whose sums are exact in any order; means are not.
   std::vector<float> SomeGradients(int64_t count) {
     std::vector<float> gradients(count);
     for (float& g : gradients) {
@@ -359,7 +359,7 @@ class Comparison {
       const int64_t dim = tables_[batch_.features[f].table]->dim;
       gradients.push_back(
           SomeGradients(static_cast<int64_t>(outputs.host_winners[f].size())));
-      // Every other one cannot be loaded in wide packs.
+      // Shifts every other one, so it cannot be loaded in wide packs.
       on_device.push_back(
           std::make_unique<DeviceBuffer<float>>(gradients[f], dim % 2));
       host_data.push_back(gradients[f].data());
@@ -415,7 +415,7 @@ class Comparison {
     host.WeightGradients(HostTables(), host_data, wanted_data, nullptr);
     for (size_t f = 0; f < count; ++f) {
       const Span<const float> weights = host.bags(f).weights;
-      // What max_length has left out is the caller's to fill.
+      // The caller fills the elements removed by max_length.
       if (weights.empty() || batch_.features[f].max_length > 0) continue;
       const DeviceBuffer<float> on_device(gradients[f]);
       const DeviceBuffer<float> got(weights.size());
@@ -460,8 +460,8 @@ void TestFeatures(Random* random) {
   }
 }
 
-// Tables shared out by id's parity, each on a stream of its own: partial sums
-// of bags add up to those of one table.
+// Tables partitioned by the parity of ids, each on its own stream: partial sums
+// of bags add up to the sums of one table.
 void TestParts(Random* random) {
   constexpr int64_t kDim = 16;
   Tables parts[2] = {{kDim, RowType::kFloat32, "uniform"},

@@ -1,7 +1,6 @@
-// Checks the id table in GPU memory against IntegerMap and BucketHash, on fresh
-// random input; with --benchmark it then measures it. Needs neither Bazel nor
-// TensorFlow: docs/cuda.md has the command line. Without a device it says so
-// and passes.
+// Compares the id table in GPU memory with IntegerMap and BucketHash on random
+// input; with --benchmark, also measures it. Needs neither Bazel nor TensorFlow
+// (see docs/internals/kernels.md). Skipped without a device.
 
 #include "tf_ops/core/device/device_id_map.h"
 
@@ -30,7 +29,7 @@ namespace {
 using Random = std::mt19937_64;
 using Numbers = std::vector<int64_t>;
 
-// Of all lengths, as text.
+// Keys of all decimal lengths.
 int64_t DrawKey(Random* random) {
   constexpr int64_t kEnds[] = {0, std::numeric_limits<int64_t>::min(),
                                std::numeric_limits<int64_t>::max()};

@@ -1,6 +1,6 @@
-// Checks the embedding table in GPU memory against EmbeddingStore, on fresh
-// random input. Needs neither Bazel nor TensorFlow: docs/cuda.md has the
-// command line. Without a device it says so and passes.
+// Compares the embedding table in GPU memory with EmbeddingStore on random
+// input. Needs neither Bazel nor TensorFlow (see docs/internals/kernels.md).
+// Skipped without a device.
 
 #include "tf_ops/core/device/device_store.h"
 
@@ -27,7 +27,7 @@
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/rows/optimizer_rules.h"
 
-// Host allocations of this thread until one fails; negative: none fails.
+// Number of host allocations of this thread before one fails; negative: never.
 thread_local int64_t allocations_left = -1;
 
 void* operator new(size_t size) {
@@ -78,7 +78,7 @@ void TestBatches(Random* random) {
 
         for (const int64_t dim : {1, 3, 32, 100}) {
           for (int k = 0; k < 2; ++k) {
-            // Hot positions go over many tiles.
+            // Frequent positions span many tiles.
             Ids at = positions;
             if (k == 1) {
               for (size_t i = 0; i < at.size(); ++i) {
@@ -193,7 +193,7 @@ void TestOptimizers(Random* random) {
         h[1] = Draw(random, 0, 1) == 0 ? 0.0f : 0.1f;
         const bool is_ftrl = std::string(Rule::kName) == "ftrl";
         if (is_ftrl) h[2] = Draw(random, 0, 1) == 0 ? -0.5f : -0.4f;
-        // A centred average that is larger than the square would give NaN.
+        // A centered average that exceeds the square would give NaN.
         if (std::string(Rule::kName).find("centered") != std::string::npos) {
           h[2] = 0.5f, h[3] = 0.5f, h[4] = 1.0f;
         }
@@ -341,7 +341,7 @@ void TestEviction(Random* random) {
   }
 }
 
-// Tables with a cap: rows go as new ones come, and some ids are refused.
+// Tables with a cap evict rows for new ones and refuse some ids.
 void TestCap(Random* random) {
   for (int round = 0; round < 12; ++round) {
     EvictionPolicy policy;
@@ -435,7 +435,7 @@ void TestImport(Random* random) {
   }
 }
 
-// A table without memory to grow is as it was.
+// A table without memory to grow is unchanged.
 void TestOutOfMemory(Random* random) {
   LimitedAllocator limited(int64_t{2} << 20);
   Tables tables(64, RowType::kFloat32, "normal", EvictionPolicy(), &limited);
@@ -454,7 +454,7 @@ void TestOutOfMemory(Random* random) {
               StatusCode::kResourceExhausted, "bytes for rows of a table");
   Expect(limited.used() == used, "a failed call keeps no memory");
   tables.ExpectSameTable("out of memory");
-  // No room for slots.
+  // No memory for slots.
   limited.Allow(used);
   DeviceStore::Update update;
   const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
@@ -474,8 +474,8 @@ void TestOutOfMemory(Random* random) {
   tables.ExpectSameTable("memory again");
 }
 
-// Whichever allocation on the host fails, a first update attaches the optimizer
-// or leaves the table as it was.
+// Whichever host allocation fails, a first update attaches the optimizer or
+// leaves the table unchanged.
 void TestOutOfHostMemory(Random* random) {
   const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
   const std::vector<float> inits = {0.1f};
@@ -514,8 +514,8 @@ void TestOutOfHostMemory(Random* random) {
   Expect(failures > 3, "allocations failed");
 }
 
-// Callers on streams of their own: each sees its own rows, and all of them are
-// there in the end.
+// Callers on their own streams: each reads its own rows, and at the end all
+// rows exist.
 void TestStreams(Random* random) {
   Tables tables(16, RowType::kFloat32, "normal");
   constexpr int kCallers = 4;

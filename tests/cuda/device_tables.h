@@ -1,4 +1,4 @@
-// Tables on a device beside tables on the host, for their tests.
+// Pairs of device and host tables for tests.
 
 #ifndef LODESTAR_TESTS_CUDA_DEVICE_TABLES_H_
 #define LODESTAR_TESTS_CUDA_DEVICE_TABLES_H_
@@ -35,7 +35,7 @@ inline int64_t Draw(Random* random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(*random);
 }
 
-// `allowed` bytes, and no more.
+// Allocates at most `allowed` bytes.
 class LimitedAllocator final : public DeviceAllocator {
  public:
   explicit LimitedAllocator(int64_t allowed) : allowed_(allowed) {}
@@ -62,7 +62,7 @@ class LimitedAllocator final : public DeviceAllocator {
   std::map<void*, int64_t> sizes_;
 };
 
-// A stream, and a table on the device beside one on the host.
+// A stream, a table on the device and a table on the host.
 struct Tables {
   Tables(int64_t dim, RowType type, const std::string& initializer,
          const EvictionPolicy& eviction = EvictionPolicy(),
@@ -137,7 +137,7 @@ struct Tables {
            what + ": writes outside its outputs");
   }
 
-  // Rows of `ids` on both sides are the same bits.
+  // Expects bitwise equal rows of `ids` on both sides.
   void ExpectSameRows(const Ids& ids, const int64_t* padding_id,
                       Missing::Kind kind, const std::string& what,
                       int64_t shift = 0) {
@@ -258,7 +258,7 @@ struct Tables {
 inline constexpr int64_t kLow = std::numeric_limits<int64_t>::min();
 inline constexpr int64_t kHigh = std::numeric_limits<int64_t>::max();
 
-// Ids of which about half repeat, of the whole range or close together.
+// Ids of which about half repeat, from the entire range or close together.
 inline Ids SomeIds(Random* random, int64_t count, int64_t distinct) {
   Ids pool = {0, -1, 1, kLow, kHigh};
   while (static_cast<int64_t>(pool.size()) < distinct) {
@@ -279,8 +279,8 @@ inline Ids Distinct(const Ids& ids) {
   return unique;
 }
 
-// Runs the tests of a program by its arguments: --seed=NUMBER, and --few, which
-// sets *few. Returns its exit status.
+// Runs the tests selected by the arguments of a program: --seed=NUMBER, and
+// --few, which sets *few. Returns its exit status.
 struct NamedTest {
   const char* name;
   void (*run)(Random*);

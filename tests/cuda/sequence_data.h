@@ -1,4 +1,4 @@
-// Random sequences for the tests and benchmarks of the CUDA kernels.
+// Random sequences for tests and benchmarks of the CUDA kernels.
 
 #ifndef LODESTAR_TESTS_CUDA_SEQUENCE_DATA_H_
 #define LODESTAR_TESTS_CUDA_SEQUENCE_DATA_H_
@@ -31,8 +31,8 @@ inline std::vector<int64_t> RandomLengths(Random* random, int64_t batch,
   return lengths;
 }
 
-// Small multiples of 1/8, or whole numbers: every sum of them is exact in any
-// order, and equal ones are common.
+// Small multiples of 1/8, or integers: their sums are exact in any order, and
+// equal values are common.
 template <typename T>
 std::vector<T> ExactNumbers(Random* random, int64_t size) {
   std::vector<T> numbers(size);

@@ -1,6 +1,6 @@
-// Checks the CUDA kernels of the sequence ops against the CPU core, on fresh
-// random input. Needs neither Bazel nor TensorFlow: docs/cuda.md has the
-// command line. Without a device it says so and passes.
+// Compares the CUDA kernels of the sequence ops with the CPU core on random
+// input. Needs neither Bazel nor TensorFlow (see docs/internals/kernels.md).
+// Skipped without a device.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -41,7 +41,7 @@ constexpr int64_t kDims[] = {1, 3, 32, 129};
 // Fewer shapes, for a slow device.
 bool few = false;
 
-// The default stream: a blocking copy waits for what it does.
+// The default stream: blocking copies wait for its work.
 constexpr cudaStream_t kStream = nullptr;
 
 int64_t checks = 0;
@@ -71,8 +71,8 @@ void Expect(bool right, const std::string& what) {
   if (failures <= 20) std::fprintf(stderr, "FAILED %s\n", what.c_str());
 }
 
-// Equal, or NaN both, or off by no more than `tolerance` times the larger of 1
-// and the number; and nothing beside the buffer was written to.
+// Expects values that are equal, both NaN, or different by at most `tolerance`
+// times max(1, value), and intact guard zones.
 template <typename T>
 void ExpectNear(const std::string& what, const DeviceBuffer<T>& buffer,
                 const std::vector<T>& wanted, double tolerance = 0) {
@@ -97,7 +97,7 @@ void ExpectIntact(const std::string& what, const DeviceBuffer<T>& buffer) {
   Expect(buffer.ZonesAreIntact(), what + ": writes outside its output");
 }
 
-// What a result may be off where sums or exponentials are rounded.
+// Allowed error of results with rounded sums or exponentials.
 template <typename T>
 double Tolerance() {
   return std::is_same_v<T, __half>          ? 1e-3
@@ -106,8 +106,8 @@ double Tolerance() {
                                             : 2e-6;
 }
 
-// Batches that a kernel could trip over: sequences of the lengths at which the
-// reduction changes its way, none at all, hot ones.
+// Edge cases: lengths at which the reduction changes its method, empty batches,
+// very long sequences.
 std::vector<std::vector<int64_t>> Batches(Random* random) {
   std::vector<std::vector<int64_t>> batches = {
       {},
@@ -126,7 +126,7 @@ std::vector<std::vector<int64_t>> Batches(Random* random) {
   return batches;
 }
 
-// A shape of rows: the batch, and how far from aligned its numbers lie.
+// The batch, and the alignment of its rows.
 struct Shape {
   std::vector<int64_t> splits;
   int64_t dim;
@@ -183,7 +183,7 @@ void TestPool(Random* random, const char* name) {
                                std::to_string(static_cast<int>(combiner)) +
                                shape.ToString();
       if constexpr (!std::is_integral_v<T>) {
-        // Sums of these would depend on the order.
+        // These sums would depend on the order.
         if (combiner == Combiner::kMax) {
           for (int i = 0; i < 20 && !numbers.empty(); ++i) {
             const float special[] = {NAN, INFINITY, -INFINITY};
@@ -230,7 +230,7 @@ void TestSoftmax(Random* random, const char* name) {
         std::string("softmax ") + name + " " + shape.ToString();
     std::vector<T> numbers =
         ExactNumbers<T>(random, shape.num_rows() * shape.dim);
-    // Far apart: exp of the number itself would overflow.
+    // Large differences: exp of the value itself would overflow.
     for (size_t i = 0; i < numbers.size(); i += 7) {
       numbers[i] = static_cast<T>(static_cast<float>(numbers[i]) * 1000);
     }
@@ -390,8 +390,8 @@ void TestExpand(Random* random, const char* name) {
   }
 }
 
-// Any offsets whatever: what pool makes of them is documented, and nothing may
-// leave its buffer.
+// Arbitrary offsets: the result of pooling is documented, and no kernel may
+// write outside of its buffer.
 template <typename T>
 void TestBadSplits(Random* random, const char* name) {
   constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
@@ -458,8 +458,8 @@ void TestBadSplits(Random* random, const char* name) {
   }
 }
 
-// Enough rows that a block looks up several tiles, and enough sequences that it
-// looks at several of them; numbers whose sums are rounded, twice.
+// Enough rows for a block to look up several tiles, and enough sequences for it
+// to handle several. The sums are rounded; runs twice to compare the bits.
 void TestLargeBatch(Random* random) {
   std::vector<int64_t> lengths = RandomLengths(random, 100000, 4);
   for (const int64_t b : {0, 1, 700, 701, 50000, 99999}) lengths[b] = 30000;

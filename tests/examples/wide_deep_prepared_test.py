@@ -10,7 +10,7 @@ from wide_deep_command import FOLDER
 
 from lodestar._data_tool import click_log
 from lodestar.data import Column, DataError, Schema, open_writer
-from lodestar.hugectr import write_file_list
+from lodestar.hugectr.file_list import write_file_list
 
 # One id per column, so that Raw files can store them.
 SCHEMA = Schema(

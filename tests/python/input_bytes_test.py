@@ -17,7 +17,7 @@ from lodestar._data_tool.command import main
 from lodestar._errors import DataError
 from lodestar._input_bytes import open_input
 from lodestar.data import Column, Schema, open_dataset
-from lodestar.hugectr import read_file_list, write_file_list
+from lodestar.hugectr.file_list import read_file_list, write_file_list
 from lodestar.paddle import MultiSlotGenerator
 
 NAMES = ["text", "text.gz", "ram://text", "ram://text.gz"]

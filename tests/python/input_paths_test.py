@@ -28,7 +28,7 @@ READERS = {
     "parquet": lambda path: read(path, open_dataset),
     "csv": lambda path: read(path, open_dataset, format="csv"),
     "slots": data.Schema.load,
-    "file list": hugectr.read_file_list,
+    "file list": hugectr.file_list.read_file_list,
 }
 WRITERS = {
     "multislot": lambda path: paddle.multislot_writer.MultiSlotWriter(
@@ -37,7 +37,7 @@ WRITERS = {
     "norm": lambda path: hugectr.norm_writer.NormWriter(path, SLOTS),
     "parquet": lambda path: data.open_writer(path, SLOTS, "parquet"),
     "slots": SLOTS.save,
-    "file list": lambda path: hugectr.write_file_list(path, ["a"]),
+    "file list": lambda path: hugectr.file_list.write_file_list(path, ["a"]),
     "click log": lambda path: click_log.generate_click_log(path, 10, 1),
 }
 

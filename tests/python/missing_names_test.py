@@ -178,7 +178,7 @@ def legacy_file(path):
 
 
 def copies_of_weights():
-    with pytest.raises(RuntimeError, match="stands for the rows"):
+    with pytest.raises(RuntimeError, match="represents the rows"):
         trained().get_weights()
 
 
@@ -379,7 +379,7 @@ for save in (checks.files, checks.weights):
     try:
         save(path)
     except RuntimeError as error:
-        assert "stands for the rows" in str(error)
+        assert "represents the rows" in str(error)
     else:
         raise AssertionError(save)
 checks.checkpoint(path)

@@ -45,9 +45,9 @@ def rows_a_piece(request, monkeypatch):
     [ROWS, ROWS.tolist(), tf.constant(ROWS), ROWS.astype(np.float64)],
     ids=["array", "list", "tensor", "float64"],
 )
-def test_from_arrays(ids, rows):
+def test_from_embedding_of_rows(ids, rows):
     t = table()
-    assert warm_start.from_arrays(t, ids, rows) == 5
+    assert warm_start.from_embedding(t, rows, ids) == 5
     np.testing.assert_array_equal(rows_of(t), ROWS)
     assert int(t.size()) == 5 and not np.any(t.frequency(IDS))
 
@@ -56,20 +56,20 @@ def test_from_a_memmap(tmp_path):
     ROWS.tofile(tmp_path / "rows")
     rows = np.memmap(tmp_path / "rows", np.float32, "r", shape=(5, 3))
     t = table()
-    warm_start.from_arrays(t, IDS, rows)
+    warm_start.from_embedding(t, rows, IDS)
     np.testing.assert_array_equal(rows_of(t), ROWS)
 
 
 def test_casts_to_the_dtype_of_the_table():
     t = table(dtype=tf.bfloat16)
-    warm_start.from_arrays(t, IDS, ROWS / 3)
+    warm_start.from_embedding(t, ROWS / 3, IDS)
     want = tf.cast(ROWS / 3, tf.bfloat16).numpy()
     np.testing.assert_array_equal(rows_of(t), want)
 
 
 def test_nothing_from_nothing():
     t = table()
-    assert warm_start.from_arrays(t, np.zeros(0, int), np.zeros((0, 3))) == 0
+    assert warm_start.from_embedding(t, np.zeros((0, 3)), np.zeros(0, int)) == 0
     assert int(t.size()) == 0
 
 
@@ -85,7 +85,7 @@ def trained():
 def test_overwrites_values_and_keeps_the_rest():
     t = trained()
     before = t.export()
-    assert warm_start.from_arrays(t, IDS, ROWS) == 5
+    assert warm_start.from_embedding(t, ROWS, IDS) == 5
     after = t.export()
     np.testing.assert_array_equal(rows_of(t), ROWS)
     place = list(after.ids.numpy()).index(0)
@@ -104,7 +104,7 @@ def test_overwrites_values_and_keeps_the_rest():
 def test_keeps_rows_that_are_there():
     t = trained()
     before = rows_of(t, [0, 99])
-    assert warm_start.from_arrays(t, IDS, ROWS, existing="keep") == 4
+    assert warm_start.from_embedding(t, ROWS, IDS, existing="keep") == 4
     np.testing.assert_array_equal(rows_of(t, [0, 99]), before)
     others = IDS != 0
     np.testing.assert_array_equal(rows_of(t, IDS[others]), ROWS[others])
@@ -113,7 +113,7 @@ def test_keeps_rows_that_are_there():
 @pytest.mark.parametrize("existing, place", [("overwrite", 4), ("keep", 1)])
 def test_equal_ids(existing, place):
     t = table()
-    warm_start.from_arrays(t, [3, 8, 3, 3, 8], ROWS, existing=existing)
+    warm_start.from_embedding(t, ROWS, [3, 8, 3, 3, 8], existing=existing)
     np.testing.assert_array_equal(rows_of(t, [8])[0], ROWS[place])
     np.testing.assert_array_equal(
         rows_of(t, [3])[0], ROWS[0 if existing == "keep" else 3]
@@ -129,11 +129,11 @@ def test_ids_are_salted_for_a_feature_or_layer(of):
     else:
         target = lodestar.layers.DynamicEmbedding(table=t, salt="s")
         ids = target.feature.table_ids(IDS)
-        warm_start.from_arrays(target, IDS, ROWS)
+        warm_start.from_embedding(target, ROWS, IDS)
         np.testing.assert_array_equal(target(IDS), ROWS)
-    warm_start.from_arrays(target, IDS, ROWS)
+    warm_start.from_embedding(target, ROWS, IDS)
     np.testing.assert_array_equal(rows_of(t, ids), ROWS)
-    warm_start.from_arrays(target, ["a", "b"], ROWS[:2])
+    warm_start.from_embedding(target, ROWS[:2], ["a", "b"])
     np.testing.assert_array_equal(
         rows_of(
             t,
@@ -148,10 +148,10 @@ def test_ids_are_salted_for_a_feature_or_layer(of):
 @pytest.mark.parametrize(
     "ids, rows, options, message",
     [
-        (IDS, ROWS[:, :2], {}, r"rows of shape \[5, 2\].*dim=3.*\[5, 3\]"),
-        (IDS, ROWS[0], {}, r"rows of shape \[3\]"),
-        (IDS, ROWS[:4], {}, "has 4 rows, but `ids` has 5 ids"),
-        (IDS[None], ROWS, {}, r"`ids` has shape \(1, 5\), wanted \[N\]"),
+        (IDS, ROWS[:, :2], {}, r"the shape \[5, 3\].*dim=3.*\[5, 2\]"),
+        (IDS, ROWS[0], {}, r"got \[3\]"),
+        (IDS, ROWS[:4], {}, "has 4 rows, but there are 5 ids"),
+        (IDS[None], ROWS, {}, r"`ids` must have the shape \[N\].*got \(1, 5\)"),
         (IDS.astype(float), ROWS, {}, "dtype float64, wanted integers"),
         (IDS, ROWS, {"existing": "merge"}, "`existing`='merge' is not in"),
     ],
@@ -159,20 +159,20 @@ def test_ids_are_salted_for_a_feature_or_layer(of):
 def test_bad_arrays(ids, rows, options, message):
     t = table()
     with pytest.raises(ValueError, match=message):
-        warm_start.from_arrays(t, ids, rows, **options)
+        warm_start.from_embedding(t, rows, ids, **options)
     assert int(t.size()) == 0
 
 
 def test_bad_target():
-    with pytest.raises(ValueError, match="`table` is a str, wanted a lodestar"):
-        warm_start.from_arrays("t", IDS, ROWS)
+    with pytest.raises(ValueError, match="`table` must be a lodestar.*got str"):
+        warm_start.from_embedding("t", ROWS, IDS)
 
 
 def test_more_rows_than_the_cap():
     t = table(eviction=lodestar.MaxRows(4))
-    message = "5 rows, but <EmbeddingVariable .* may have 4 "
+    message = "5 rows, but <EmbeddingVariable .* allows at most 4 "
     with pytest.raises(ValueError, match=message):
-        warm_start.from_arrays(t, IDS, ROWS)
+        warm_start.from_embedding(t, ROWS, IDS)
     assert int(t.size()) == 0
 
 
@@ -209,10 +209,10 @@ def test_from_a_matrix(matrix):
 def test_bad_embeddings():
     t = table()
     for matrix, options, message in (
-        (ROWS[:, :2], {}, r"\[5, 2\].*dim=3"),
-        (np.float32(1.0), {}, r"rows of shape \[\]"),
-        (ROWS, {"ids": IDS[:4]}, "has 5 rows, but `ids` has 4 ids"),
-        (ROWS, {"ids": IDS, "id_offset": 1}, "`id_offset`=1 are given"),
+        (ROWS[:, :2], {}, r"dim=3.*\[5, 2\]"),
+        (np.float32(1.0), {}, r"got \[\]"),
+        (ROWS, {"ids": IDS[:4]}, "has 5 rows, but there are 4 ids"),
+        (ROWS, {"ids": IDS, "id_offset": 1}, "got `id_offset`=1 with"),
     ):
         with pytest.raises(ValueError, match=message):
             warm_start.from_embedding(t, matrix, **options)
@@ -321,15 +321,17 @@ def test_sizes_are_checked_before_the_first_row(tmp_path):
     with open(tmp_path / f"{last}-values", "r+b") as file:
         file.truncate(57)
     refused(
-        f"{last}-values' has 57 bytes, wanted 60: 5 rows, as many as int64 "
-        f"keys in '.*{last}-keys', of 3 float32 numbers",
+        f"{last}-values' must have 60 bytes, got 57: 5 rows .the keys in "
+        f"'.*{last}-keys'. of 3 float32 values",
         files,
     )
-    refused("has 60 bytes, wanted 120.*float64", files, value_dtype="float64")
-    refused("has 60 bytes, wanted 30.*float16", files, value_dtype="float16")
+    refused(
+        "must have 120 bytes, got 60.*float64", files, value_dtype="float64"
+    )
+    refused("must have 30 bytes, got 60.*float16", files, value_dtype="float16")
     with open(tmp_path / f"{last}-keys", "ab") as file:
         file.write(b"1")
-    refused(f"{last}-keys' has 41 bytes, which is no whole number", files)
+    refused(f"{last}-keys' has 41 bytes, which is not a multiple of the 8 bytes", files)
     os.remove(tmp_path / f"{last}-keys")
     refused(rf"missing in .*\['{last}-keys'\]", files)
     os.remove(tmp_path / f"{last}-values")
@@ -340,28 +342,30 @@ def test_bad_arguments(tmp_path):
     write(tmp_path, "t", IDS, ROWS)
     files = tmp_path / "t"
     refused(
-        "`output_dim` is 4, but <EmbeddingVariable 't' output_dim=3",
+        "`output_dim` must be that of <EmbeddingVariable 't' output_dim=3",
         files,
         output_dim=4,
     )
-    refused("`key_dtype` is string, not in", files, key_dtype=tf.string)
-    refused("`value_dtype` is int8, not in", files, value_dtype="int8")
-    refused("There are no files of '.*u'", tmp_path / "u")
-    refused("There are no files of 'no_such/u'", "no_such/u")
-    refused("There is no file '.*x'", [(f"{files}-keys", f"{tmp_path}/x")])
+    refused("`key_dtype` must be one of .*, got string", files, key_dtype=tf.string)
+    refused("`value_dtype` must be one of .*, got int8", files, value_dtype="int8")
+    refused("Found no files of '.*u'", tmp_path / "u")
+    refused("Found no files of 'no_such/u'", "no_such/u")
+    refused(
+        "The file '.*x' does not exist", [(f"{files}-keys", f"{tmp_path}/x")]
+    )
     other = tmp_path / os.fsdecode(b"caf\xe9")
     other.touch()
     refused(r"holds b'caf\\xe9', whose name is not UTF-8", tmp_path / "u")
     other.unlink()
     os.remove(f"{files}-values")
-    refused("There is no file '.*t-values'", files)
+    refused("The file '.*t-values' does not exist", files)
 
 
 def test_parts_of_several_saves(tmp_path):
     write(tmp_path, part("t", 1, 1), IDS, ROWS)
     write(tmp_path, part("t", 1, 2), IDS, ROWS)
     refused(
-        "of several saves: 1 parts in 1 processes, 2 parts in 1 processes",
+        "from several saves: 1 parts in 1 processes, 2 parts in 1 processes",
         tmp_path / "t",
     )
 
@@ -378,19 +382,23 @@ def test_a_file_that_becomes_shorter(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(warm_start, "_count", cut)
-    with pytest.raises(tf.errors.DataLossError, match="ends at byte 100, want"):
+    with pytest.raises(
+        tf.errors.DataLossError, match="ends at byte 100, expected"
+    ):
         warm_start.from_tfra(table(), tmp_path / "tfra" / "user", output_dim=3)
 
 
 def test_ids_beyond_int64():
     t = table()
     for offset, end in ((2**63 - 4, 2**63), (2**63, 2**63 + 4), (2**70, "")):
-        with pytest.raises(ValueError, match=f"{end}, which are beyond int64"):
+        with pytest.raises(ValueError, match=f"{end}, which do not fit int64"):
             warm_start.from_embedding(t, ROWS, id_offset=offset)
-    with pytest.raises(ValueError, match="beyond int64"):
+    with pytest.raises(ValueError, match="do not fit int64"):
         warm_start.from_embedding(t, ROWS, id_offset=-(2**63) - 1)
     for offset in (1.5, True, "x"):
-        with pytest.raises(ValueError, match=f"{offset!r} is no integer"):
+        with pytest.raises(
+            ValueError, match=f"must be an integer, got {offset!r}"
+        ):
             warm_start.from_embedding(t, ROWS, id_offset=offset)
     assert t.size() == 0
     warm_start.from_embedding(t, ROWS, id_offset=2**63 - 5)
@@ -402,12 +410,14 @@ def test_files_that_are_no_part(tmp_path):
         IDS.tofile(tmp_path / f"t_mht_{part}of1_rank0_size1-keys")
         ROWS.tofile(tmp_path / f"t_mht_{part}of1_rank0_size1-values")
     t = table()
-    with pytest.raises(ValueError, match=r"no part of 1 in 1 .*t_mht_2of1"):
+    with pytest.raises(
+        ValueError, match=r"not among 1 parts in 1 .*t_mht_2of1"
+    ):
         warm_start.from_tfra(t, tmp_path / "t", output_dim=3)
     assert t.size() == 0
 
 
 @pytest.mark.parametrize("files", [("a-keys", "a-values"), [("a",)]])
 def test_no_pairs_of_files(files):
-    with pytest.raises(ValueError, match="wanted pairs"):
+    with pytest.raises(ValueError, match="must be pairs"):
         warm_start.from_tfra(table(), files, output_dim=3)

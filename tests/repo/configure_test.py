@@ -177,7 +177,7 @@ def test_packages_of_cuda_12_have_no_nvcc(clone):
     assert clone.error("--cuda=on") == (
         1,
         "configure.sh: --cuda on, but pip's nvidia-cuda-nvcc-cu12 has no nvcc "
-        "program (docs/cuda.md)\n",
+        "program (docs/gpus.md)\n",
     )
 
 
@@ -199,7 +199,7 @@ def test_what_a_toolkit_lacks_is_named(clone, part):
     path = f"{root}/bin:{clone.bin}"
     assert clone.error("--cuda=on", PATH=path) == (
         1,
-        f"configure.sh: --cuda on, but {lacks} (docs/cuda.md)\n",
+        f"configure.sh: --cuda on, but {lacks} (docs/gpus.md)\n",
     )
     assert clone.cuda() == (f"CPU kernels only: {lacks}", "", "")
 
@@ -281,11 +281,11 @@ def test_the_environment_says_whether_to_build_cuda(clone):
 
 
 def test_an_unknown_choice_of_cuda_is_an_error(clone):
-    wanted = "'yes', wanted auto, on or off\n"
-    assert clone.error("--cuda=yes") == (2, f"configure.sh: --cuda is {wanted}")
+    wanted = "must be auto, on or off, got 'yes'.\n"
+    assert clone.error("--cuda=yes") == (2, f"configure.sh: --cuda {wanted}")
     assert clone.error(LODESTAR_CUDA="yes") == (
         2,
-        f"configure.sh: $LODESTAR_CUDA is {wanted}",
+        f"configure.sh: $LODESTAR_CUDA {wanted}",
     )
 
 
@@ -323,8 +323,8 @@ def test_archs_are_those_asked_for(clone, asked, code, ptx):
 def test_an_arch_that_is_no_number_is_an_error(clone, asked, wrong):
     assert clone.error(f"--cuda-archs={asked}") == (
         2,
-        f"configure.sh: --cuda-archs has '{wrong}', wanted numbers such as "
-        "80,90 or 90a\n",
+        "configure.sh: --cuda-archs must be numbers such as 80,90 or 90a, got "
+        f"'{wrong}'.\n",
     )
 
 
@@ -332,8 +332,8 @@ def test_an_arch_that_nvcc_does_not_know_is_an_error(clone):
     root = _toolkit(clone.default_toolkit)
     assert clone.error("--cuda-archs=80,100") == (
         2,
-        "configure.sh: --cuda-archs has '100', which nvcc 13.0.88 "
-        f"({root}/bin/nvcc) does not know; it has sm_80 sm_90\n",
+        f"configure.sh: nvcc 13.0.88 ({root}/bin/nvcc) does not support '100' "
+        "of --cuda-archs; it supports sm_80 sm_90.\n",
     )
 
 
@@ -349,7 +349,7 @@ def test_an_nvcc_that_knows_no_default_arch_is_not_taken(clone):
     older = _NVCC.replace("*compute_80,*|*compute_90,*|", "")
     root = _toolkit(clone.default_toolkit, "10.2.89", older)
     assert clone.cuda() == (
-        f"CPU kernels only: {root}/bin/nvcc is 10.2.89, which knows none of "
+        f"CPU kernels only: {root}/bin/nvcc is 10.2.89, which supports none of "
         "80,90",
         "",
         "",

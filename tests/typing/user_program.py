@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.data import Schema
-from lodestar.lookup import IdTable, IdTableWithHashBuckets
+from lodestar.lookup import IdTable
 from lodestar.snapshot.info import SnapshotInfo
 from lodestar.snapshot.saving import PendingSnapshot
 
@@ -46,8 +46,8 @@ def data(folder: str) -> None:
 
 
 def lookups() -> None:
-    table = IdTable.from_tensor(["a", "b"], 1)
-    assert_type(table, IdTable | IdTableWithHashBuckets)
+    table = IdTable.from_file("words.txt", 1)
+    assert_type(table, IdTable)
     table.lookup(np.array(["a"]))
     table.lookup(["a"], nam="x")  # type: ignore[call-arg]
 
@@ -65,5 +65,6 @@ def snapshots(
     )
     assert_type(lodestar.snapshot.save(folder, model).step, int)
     lodestar.snapshot.save(folder, model, blocking=False).cancel()
-    lodestar.snapshot.restore(folder, {"table": table})
+    report = lodestar.snapshot.restore(folder, {"table": table})
+    assert_type(report.dense, dict[str, np.ndarray])
     lodestar.snapshot.save(folder, table, delta="yes")  # type: ignore[call-overload]

@@ -1,5 +1,5 @@
-// Shape functions and attributes shared by the op registrations. TensorFlow's
-// op.h and shape_inference.h come with it.
+// Shape functions and attributes shared by the op registrations. Includes
+// TensorFlow's op.h and shape_inference.h.
 
 #ifndef LODESTAR_TF_OPS_OPS_SHAPE_FNS_H_
 #define LODESTAR_TF_OPS_OPS_SHAPE_FNS_H_
@@ -19,8 +19,8 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// The dtypes of rows: of ops that compute with floats, with any number, and
-// that move rows as they are.
+// The dtypes of ops that compute with floats, that compute with any number, and
+// that move rows unchanged.
 constexpr char kFloatAttr[] = "T: {half, bfloat16, float, double}";
 constexpr char kNumberAttr[] =
     "T: {half, bfloat16, float, double, int32, int64}";
@@ -28,14 +28,14 @@ constexpr char kMovedAttr[] =
     "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
     "uint16, uint32, uint64, bool, string}";
 
-// The dtypes that rows of tables may have, and those that they are updated as:
-// double for double, else float.
+// The dtypes of table rows, and of their updates: double for double, else
+// float.
 constexpr char kRowDtype[] =
     "dtype: {float, double, half, bfloat16} = DT_FLOAT";
 constexpr char kSlotDtype[] = "slot_dtype: {float, double} = DT_FLOAT";
 
-// Inputs 0, 1, ... have these ranks; one with kAnyRank, and those behind the
-// last, any.
+// Checks that inputs 0, 1, ... have these ranks. kAnyRank, and inputs after the
+// last one, are not checked.
 constexpr int kAnyRank = -1;
 inline absl::Status CheckRanks(InferenceContext* c,
                                const std::vector<int>& ranks) {
@@ -47,8 +47,7 @@ inline absl::Status CheckRanks(InferenceContext* c,
   return absl::OkStatus();
 }
 
-// The shape function of inputs of these ranks, a handle's is 0, and of outputs
-// that are scalars, if there are any.
+// Shape function for inputs of these ranks (0 for handles) and scalar outputs.
 inline tensorflow::OpShapeInferenceFn ScalarOutputs(std::vector<int> ranks) {
   return [ranks = std::move(ranks)](InferenceContext* c) {
     TF_RETURN_IF_ERROR(CheckRanks(c, ranks));
@@ -57,14 +56,14 @@ inline tensorflow::OpShapeInferenceFn ScalarOutputs(std::vector<int> ranks) {
   };
 }
 
-// Gives each output its shape of the attribute `output_shapes`.
+// Sets the shapes of outputs to the attribute `output_shapes`.
 inline absl::Status OutputsOfAttribute(InferenceContext* c) {
   std::vector<tensorflow::PartialTensorShape> shapes;
   TF_RETURN_IF_ERROR(c->GetAttr("output_shapes", &shapes));
   if (static_cast<int>(shapes.size()) != c->num_outputs()) {
     return tensorflow::errors::InvalidArgument(
         "`output_shapes` must have ", c->num_outputs(),
-        " shapes, one for each output, found ", shapes.size());
+        " shapes, one for each output, got ", shapes.size(), ".");
   }
   for (int i = 0; i < c->num_outputs(); ++i) {
     ShapeHandle shape;
@@ -74,7 +73,7 @@ inline absl::Status OutputsOfAttribute(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// Sets output to [count] + the shape of `rows` without its first dimension.
+// Sets the output to [count] + the shape of `rows` without its first dimension.
 inline absl::Status ReplaceFirst(InferenceContext* c, ShapeHandle rows,
                                  DimensionHandle count, int output) {
   ShapeHandle shape;
@@ -84,8 +83,8 @@ inline absl::Status ReplaceFirst(InferenceContext* c, ShapeHandle rows,
   return absl::OkStatus();
 }
 
-// The shape function of inputs of these ranks, the first of them rows, and of
-// output 0, any number of such rows.
+// Shape function for inputs of these ranks. Output 0 has any number of rows of
+// input 0.
 inline tensorflow::OpShapeInferenceFn OtherRows(std::vector<int> ranks) {
   return [ranks = std::move(ranks)](InferenceContext* c) {
     TF_RETURN_IF_ERROR(CheckRanks(c, ranks));
@@ -93,7 +92,7 @@ inline tensorflow::OpShapeInferenceFn OtherRows(std::vector<int> ranks) {
   };
 }
 
-// Output 0 is as input 0, [N, ...], whose sequences are int64 splits [B + 1].
+// Output 0 has the shape of input 0, [N, ...], with int64 splits [B + 1].
 inline absl::Status LikeSequences(InferenceContext* c, int splits = 1) {
   ShapeHandle shape;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(splits), 1, &shape));

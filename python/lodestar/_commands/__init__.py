@@ -9,14 +9,14 @@ from lodestar._startup import tool
 def begin() -> None:
     """Parses the command line of a tool before TensorFlow is imported.
 
-    --help, --version and arguments that are not valid end the process. From
-    then on, an uncaught ImportError of Lodestar is printed as one line on
-    stderr, with exit code 1. In a process that is not a tool, does nothing.
+    --help, --version and invalid arguments end the process. After that, an
+    uncaught ImportError of Lodestar is printed as one line on stderr, with exit
+    code 1. Does nothing in a process that is not a tool.
     """
     module = tool()
     if module is None:
         return
-    # Click takes a while to import, and only a tool needs it.
+    # Click is slow to import, and only tools need it.
     from lodestar._commands.groups import GROUPS
     from lodestar._commands.parsing import parse
 

@@ -63,7 +63,7 @@ def _keys(prefix: str = "", default: str = "") -> list[click.Option]:
     ]
 
 
-# Each parameter is called as the parameter of `open_dataset`.
+# Parameters have the names of the parameters of `open_dataset`.
 READING = [
     option(
         "--format",
@@ -79,8 +79,8 @@ READING = [
     ),
     option(
         "--label",
-        "The label, a column of numbers; or 1 where the column is POSITIVE "
-        "and 0 elsewhere.  [default: label]",
+        "The label: a column of numbers; or with POSITIVE, 1 where the column is "
+        "POSITIVE and 0 elsewhere.  [default: label]",
         metavar="COLUMN[=POSITIVE]",
     ),
     option(
@@ -91,8 +91,8 @@ READING = [
     ),
     option(
         "na_values --na-value",
-        "String that means missing; repeat for several.  [default: those "
-        "of pandas, ? and \\N]",
+        "String that means missing; repeat for several.  [default: the "
+        "defaults of pandas, ? and \\N]",
         metavar="TEXT",
         multiple=True,
     ),
@@ -127,7 +127,7 @@ WRITING = [
         "--compression", "parquet: zstd, snappy, none, ...", metavar="CODEC"
     ),
 ]
-# For options of both sides.
+# For options that apply to both input and output.
 OUT_WRITING = [
     _delimiter("--out-delimiter", "as for reading"),
     *_keys("out-", "as for reading"),
@@ -135,14 +135,11 @@ OUT_WRITING = [
 
 
 def given_options(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options for reading files that a command line has.
+    """Returns the reading options of a command line, as `open_dataset` needs them.
 
     Args:
-        params: The parameters of a command that has `READING`.
-
-    Returns:
-        The values by name, as `open_dataset` takes them.
-        Options that were not given are left out.
+        params: The parameters of a command that has `READING`; absent ones are
+            None or empty, and are omitted from the result.
     """
     values = {option.name: params[option.name] for option in READING}
     return {n: v for n, v in values.items() if v not in (None, ())}

@@ -1,4 +1,4 @@
-"""The command that pip installs, and each of its groups by module."""
+"""The installed command and its groups, by module."""
 
 import click
 
@@ -15,7 +15,7 @@ LODESTAR = click.version_option(
         "lodestar", "Sparse features for TensorFlow 2.", [DATA, SNAPSHOT, TRAIN]
     )
 )
-# What `python -m` runs.
+# The command of each `python -m` module.
 GROUPS = {
     "lodestar": LODESTAR,
     "lodestar.data": DATA,

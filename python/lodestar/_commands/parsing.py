@@ -1,4 +1,4 @@
-"""Click commands that are parsed here and run elsewhere, and their types."""
+"""Parses Click commands that run elsewhere, and defines types of parameters."""
 
 import pathlib
 import sys
@@ -15,10 +15,7 @@ SETTINGS = {
 
 
 class Command(click.Command):
-    """A Click command whose invocation returns its context.
-
-    The context has the values of the parameters, in `params`.
-    """
+    """A Click command whose invocation returns its context with `params`."""
 
     def __init__(
         self, name: str, params: Iterable[click.Parameter], **settings: Any
@@ -28,7 +25,7 @@ class Command(click.Command):
         )
 
     def invoke(self, ctx: click.Context) -> click.Context:
-        """Returns `ctx`, which a callback may check first."""
+        """Returns `ctx`, after an optional callback has checked it."""
         super().invoke(ctx)
         return ctx
 
@@ -40,7 +37,7 @@ def option(
     metavar: str | None = None,
     **settings: Any,
 ) -> click.Option:
-    """Returns a `click.Option`; `names` are a parameter, if any, and flags."""
+    """Returns a `click.Option`; `names` are flags, optionally after a name."""
     return click.Option(
         names.split(), type=type, metavar=metavar, help=help, **settings
     )
@@ -49,13 +46,13 @@ def option(
 def group(
     name: str, help: str, commands: Sequence[click.Command]
 ) -> click.Group:
-    """Returns a command whose first argument names one of `commands`."""
+    """Returns a command whose first argument selects one of `commands`."""
     return click.Group(
         name,
         help=help,
         commands=commands,
         context_settings=SETTINGS,
-        # An error of one line instead.
+        # Print an error of one line instead.
         no_args_is_help=False,
     )
 
@@ -67,12 +64,12 @@ def parse(
 ) -> click.Context:
     """Parses a command line.
 
-    --help, --version and shell completion end the process with exit code 0. An
-    argument that is not valid ends it with exit code 2 and one line on stderr.
+    --help, --version and shell completion end the process with exit code 0, an
+    invalid argument with exit code 2 and one line on stderr.
 
     Args:
         command: A `Command`, or a group of them.
-        arguments: The arguments. Defaults to those of the process.
+        arguments: The arguments. Defaults to `sys.argv[1:]`.
         prog: Name of the program. Defaults to the name of the command.
 
     Returns:
@@ -110,11 +107,7 @@ def positive(text: str) -> float:
 def comma_separated(
     item: Callable[[str], Any] = str,
 ) -> Callable[[str], list[Any]]:
-    """Returns the type of parameters that are lists, e.g. `A,B`.
-
-    Args:
-        item: Type of an item.
-    """
+    """Returns the type of parameters that are lists of `item`, e.g. `A,B`."""
 
     def items(text: str) -> list[Any]:
         parts = [part.strip() for part in text.split(",")]

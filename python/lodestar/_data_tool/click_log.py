@@ -1,15 +1,15 @@
-"""A click log shaped like Criteo's whose click probabilities are known.
+"""A click log shaped like Criteo's, with known click probabilities.
 
-Each sample has 13 floats and 26 id slots, of one or several ids, some empty.
-The click is drawn with probability sigmoid(logit),
+Each sample has 13 floats and 26 id slots, of one or several ids, some empty. It is
+clicked with probability sigmoid(logit), where
 
     logit = bias + sum over floats of a_j x_j
                  + sum over id slots of the mean of w[slot][id] over its ids
-                 + two interactions between the ids of two slots,
+                 + two interactions between the ids of two slots
 
-where w is a fixed function of (seed, slot, id). Ids follow a zipf law, and the
-vocabulary of a slot grows with time: some ids are seen only late in the log.
-As the probabilities are known, so is the best AUC that any model can have.
+and w is a fixed function of (seed, slot, id). Ids have a Zipf distribution, and the
+vocabulary of a slot grows over time, so some ids occur only late in the log. The
+known probabilities determine the best AUC of any model.
 """
 
 import contextlib
@@ -29,30 +29,29 @@ from lodestar.metrics import BatchAUC
 from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 NUM_FLOATS = 13
-# Per id slot: how many ids it starts with.
+# Initial vocabulary size of each id slot.
 _VOCABULARY = (
     1000, 500, 20000, 10000, 200, 50, 8000, 400, 50, 15000, 4000, 20000, 3000,
     60, 6000, 18000, 50, 3500, 1500, 80, 20000, 50, 100, 12000, 120, 9000,
 )  # fmt: skip
-# These slots hold up to four ids, zero included; the others one each.
+# Slots of zero to four ids; the others have one id.
 _SEVERAL = (6, 13, 19, 25)
-# In these a share of the samples has no id.
+# Slots that are empty in a fraction of the samples.
 _OFTEN_EMPTY = {8: 0.05, 18: 0.3, 24: 0.2}
-# An id of a large slot is, with this probability, one of its newest.
+# The probability that an id of a large slot is one of its newest.
 _NEW_SHARE = 0.05
 _LARGE = 1000
-# Slots with exactly one id a sample.
+# Pairs of interacting slots, each with exactly one id per sample.
 _INTERACTIONS = ((4, 5), (15, 16))
 _INTERACTION_SIZE = 8
-# Ids of slot s are (s + 1) * _ID_STRIDE + number: distinct across slots, and
-# still readable.
+# Ids of slot s are (s + 1) * _ID_STRIDE + number: unique across slots and readable.
 _ID_STRIDE = 1_000_000
 _TARGET_RATE = 0.25
 _CHUNK_ROWS = 8192
 
 
 def click_log_schema() -> Schema:
-    """Label `click`, floats `I1`..`I13` of one value, id slots `C1`..`C26`."""
+    """Returns a schema with a label, floats `I1`..`I13` and ids `C1`..`C26`."""
     return Schema(
         [Column.label("click")]
         + [Column.dense(f"I{j + 1}") for j in range(NUM_FLOATS)]
@@ -62,13 +61,13 @@ def click_log_schema() -> Schema:
 
 @dataclasses.dataclass(frozen=True)
 class ClickLog:
-    """What `generate_click_log` wrote.
+    """Result of `generate_click_log`.
 
     Attributes:
         files: MultiSlot files, in the order of time.
-        probability_files: For each of them a `.npy` file with float32
-            `[samples, 2]`: the click's probability and the click.
-        schema_file: The schema file of all of them.
+        probability_files: For each file a `.npy` file with float32
+            `[samples, 2]`: the probability and the click.
+        schema_file: The schema file.
     """
 
     files: list[str]
@@ -76,7 +75,7 @@ class ClickLog:
     schema_file: str
 
     def best_auc(self, first: int = 0, last: int | None = None) -> float:
-        """The AUC of the true probabilities on files `[first, last)`."""
+        """Returns the AUC of the true probabilities on files `[first, last)`."""
         pairs = [np.load(p) for p in self.probability_files[first:last]]
         found = np.concatenate(pairs)
         # All samples as one batch.
@@ -94,36 +93,36 @@ def generate_click_log(
     suffix: str = ".txt",
     on_progress: Callable[[int], None] | None = None,
 ) -> ClickLog:
-    """Writes a click log into `directory`, which is made if needed.
+    """Writes a click log to `directory`, which is created if needed.
 
-    Files: `part-00000.txt`, ... in the order of time, beside each
-    `part-00000.npy`, and `schema.yaml`. Equal arguments give equal bytes. Memory
-    does not grow with `num_samples`, but for the probabilities of one file. If
-    it fails, nothing of the log is left.
+    The files are `part-00000.txt`, ... in the order of time, each with a
+    `part-00000.npy`, and `schema.yaml`. Equal arguments write equal bytes. Memory
+    use depends on the size of a file, not on `num_samples`. A failure leaves no
+    files of the log.
 
     Args:
-        directory: Where to write; files of these names are replaced.
-        num_samples: Samples in all, at least `num_files`.
-        num_files: Files to spread them over, each a stretch of time.
-        seed: Of everything, at least 0.
-        one_id: Whether every id slot has exactly one id a sample, as Raw files
-            need it.
-        writer: Makes the writer of a file.
-        suffix: Of the files.
-        on_progress: Called with the number of samples of each piece written.
+        directory: Directory to write to; files of these names are replaced.
+        num_samples: Total number of samples, at least `num_files`.
+        num_files: Number of files, each an interval of time.
+        seed: Seed of all random numbers, at least 0.
+        one_id: Whether every id slot has exactly one id per sample, as needed for
+            Raw files.
+        writer: Creates the writer of a file.
+        suffix: Suffix of the files.
+        on_progress: Called with the number of samples after each write.
 
     Raises:
-        ValueError: `num_files` < 1, `num_samples` < `num_files` or `seed` < 0,
-            or the format of `writer` cannot hold such samples.
-        OSError, tf.errors.OpError: `directory` cannot be written.
+        ValueError: If `num_files` < 1, `num_samples` < `num_files` or `seed` < 0,
+            or the format of `writer` does not support such samples.
+        OSError, tf.errors.OpError: If `directory` cannot be written.
     """
     if num_files < 1 or num_samples < num_files:
         raise ValueError(
-            "wanted at least one file and one sample a file, found "
-            f"`num_samples`={num_samples} and `num_files`={num_files}"
+            "`num_files` must be at least 1 and `num_samples` at least "
+            f"`num_files`, got {num_files} and {num_samples}."
         )
     if seed < 0:
-        raise ValueError(f"`seed` must be at least 0, found {seed}")
+        raise ValueError(f"`seed` must be at least 0, got {seed}.")
     directory = as_path(directory)
     is_new = not os.path.exists(directory)
     stems = [
@@ -161,7 +160,7 @@ def _write(
     on_progress: Callable[[int], None] | None,
     begun: dict[str, int | None],
 ) -> None:
-    """Writes the log; notes in `begun` what is at a path before it is written."""
+    """Writes the log; records in `begun` the inode of each path before that."""
     spec = click_log_schema()
     begun[log.schema_file] = _inode(log.schema_file)
     spec.save(log.schema_file)
@@ -187,19 +186,19 @@ def _write(
 
 
 def _inode(path: str) -> int | None:
-    """Of the file there; None: there is none."""
+    """Returns the inode of a file, or None if it does not exist."""
     with contextlib.suppress(OSError):
         return os.stat(path).st_ino
     return None
 
 
 class _Model:
-    """The true probabilities, fixed by the seed."""
+    """The true probabilities, determined by the seed."""
 
     def __init__(self, seed: int, one_id: bool):
         self._one_id = one_id
         rng = np.random.default_rng([seed, 0])
-        # Of fixed length, so that the best AUC hardly depends on the seed.
+        # Normalized, so that the best AUC hardly depends on the seed.
         weights = rng.normal(size=NUM_FLOATS)
         self._float_weights = weights / np.linalg.norm(weights)
         self._cumulative, self._weights, self._num_new = [], [], []
@@ -210,8 +209,8 @@ class _Model:
             # Large slots gain a tenth of their ids over the whole log.
             num_new = size // 10 if size >= _LARGE else 0
             self._num_new.append(num_new)
-            # Most of the signal is in frequent ids, so that a few hundred
-            # thousand samples are enough to learn nearly all of it.
+            # Frequent ids have most of the signal, so that a few hundred
+            # thousand samples suffice to learn nearly all of it.
             spread = 0.27 / (1 + np.arange(size + num_new) / 5.0)
             spread[size:] = 0.05
             slot_rng = np.random.default_rng([seed, 2, slot])
@@ -227,7 +226,7 @@ class _Model:
     def sample(
         self, rng: np.random.Generator, time: np.ndarray
     ) -> tuple[dict[str, Any], np.ndarray]:
-        """Columns for `MultiSlotWriter.write_batch`, and probabilities [N]."""
+        """Returns columns for `SampleWriter.write_batch` and probabilities [N]."""
         columns, logits = self._draw(rng, time)
         probability = 1 / (1 + np.exp(-logits))
         clicks = rng.random(len(time)) < probability
@@ -239,7 +238,7 @@ class _Model:
         rows = len(time)
         columns: dict[str, Any] = {}
         logits = np.full(rows, self._bias)
-        # Rounded as they are written, so that the logit belongs to the text.
+        # Rounded as in the text, so that the logit belongs to the written value.
         floats = rng.normal(size=(rows, NUM_FLOATS)).round(4)
         logits += floats @ self._float_weights
         for j in range(NUM_FLOATS):
@@ -249,7 +248,7 @@ class _Model:
             counts = self._counts(rng, slot, rows)
             numbers = self._numbers(rng, slot, np.repeat(time, counts))
             splits = np.concatenate([[0], np.cumsum(counts)])
-            # Prefix sums, since reduceat has no empty segments.
+            # Prefix sums, because reduceat does not support empty segments.
             sums = np.concatenate(
                 [[0], np.cumsum(self._weights[slot][numbers])]
             )
@@ -269,18 +268,16 @@ class _Model:
     def _counts(
         self, rng: np.random.Generator, slot: int, rows: int
     ) -> np.ndarray:
-        if self._one_id:
-            return np.ones(rows, np.int64)
-        if slot in _SEVERAL:
+        if slot in _SEVERAL and not self._one_id:
             return rng.integers(0, 5, rows)
-        if slot in _OFTEN_EMPTY:
+        if slot in _OFTEN_EMPTY and not self._one_id:
             return (rng.random(rows) >= _OFTEN_EMPTY[slot]).astype(np.int64)
         return np.ones(rows, np.int64)
 
     def _numbers(
         self, rng: np.random.Generator, slot: int, time: np.ndarray
     ) -> np.ndarray:
-        """Ids within the slot: zipf over the old ones, now and then a new one."""
+        """Draws ids within a slot: old ones by Zipf, sometimes a new one."""
         cumulative = self._cumulative[slot]
         numbers = np.searchsorted(cumulative, rng.random(len(time)))
         numbers = np.minimum(numbers, len(cumulative) - 1)

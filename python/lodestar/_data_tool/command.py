@@ -1,7 +1,7 @@
 """The data tool: `python -m lodestar.data convert|inspect|validate|generate`.
 
-The exit code is 0, or 2 with one line on stderr that says what is wrong;
-`validate` returns 1 if it finds errors.
+The exit code is 0, or 2 with an error in one line on stderr; `validate` returns 1
+if it finds errors.
 """
 
 import collections
@@ -22,8 +22,7 @@ from lodestar._data_tool.convert import convert
 from lodestar._data_tool.inspect_files import inspect_files, print_found
 from lodestar._data_tool.output import Target, check_target
 from lodestar._data_tool.progress import Progress
-from lodestar._data_tool.source import Source
-from lodestar._data_tool.sources import open_source
+from lodestar._data_tool.sources import Source, open_source
 from lodestar._data_tool.tool_options import read_options, write_options
 from lodestar._data_tool.validate_files import Validation
 from lodestar._errors import DataError
@@ -49,7 +48,7 @@ def main(
 
 
 def run(context: click.Context) -> int:
-    """Runs a command that has been parsed and returns its exit code."""
+    """Runs a parsed command and returns its exit code."""
     commands: dict[str, Callable[..., int]] = {
         "convert": _convert,
         "inspect": _inspect,
@@ -80,8 +79,8 @@ def _convert(
     name = to or format_of_name(target)
     if name is None:
         raise DataError(
-            f"{target}: which format? Give --to {'|'.join(FORMATS)}, or a name "
-            "that ends in .txt, .norm, .raw, .parquet, .csv or .tsv"
+            f"{target}: the format is unknown. Pass --to {'|'.join(FORMATS)}, or a "
+            "name that ends in .txt, .norm, .raw, .parquet, .csv or .tsv."
         )
     target_format = FORMATS[name]
     if (
@@ -90,8 +89,8 @@ def _convert(
         and not target.endswith(target_format.suffixes)
     ):
         raise DataError(
-            f"{target}: wanted a name that ends in .parquet, or --files N for a "
-            "folder"
+            f"{target}: the name must end in .parquet, or pass --files N for a "
+            "folder."
         )
     skipped = SkippedRecords() if on_error == "skip" else None
     check_target(target, files, num_files is not None)
@@ -156,7 +155,7 @@ def _validate(
         except DataError:
             if not skipped.messages:
                 raise
-            # No file can be opened, and `skipped` says why.
+            # No file can be opened; `skipped` has the reasons.
             for line in skipped.messages[:max_errors]:
                 print(line)
             return _print_counts(0, skipped.count, len(files))
@@ -230,7 +229,7 @@ def _open(
     paths = expand_inputs(files)
     name = options["format"]
     if name is None and (options["columns"] or options["encoding"]):
-        name = "csv"  # no other format has these options
+        name = "csv"  # No other format has these options.
     source_format = FORMATS[name or one_format(paths)]
     found = read_options(options, source_format, target_format)
     schema = None
@@ -240,8 +239,8 @@ def _open(
         schema = schema_of(paths)
     if schema is None and not source_format.finds_schema:
         raise DataError(
-            f"{paths[0]}: which columns? Give a schema file (--schema); there is "
-            f"no {schema_path(paths[0])}"
+            f"{paths[0]}: the columns are unknown. Pass a schema file with "
+            f"--schema; {schema_path(paths[0])} does not exist."
         )
     source = open_source(
         source_format, paths, schema, skipped, progress.update, **found

@@ -1,4 +1,4 @@
-"""Conversion of samples from any format to any other, in bounded memory."""
+"""Converts samples between formats in bounded memory."""
 
 import warnings
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import numpy as np
 
 from lodestar._data_tool.output import Output, Target
 from lodestar._data_tool.progress import Progress
-from lodestar._data_tool.source import Source
+from lodestar._data_tool.sources import Source
 from lodestar._errors import DataError
 from lodestar.data.sample_columns import cut, num_rows
 
@@ -22,27 +22,27 @@ def convert(
 ) -> int:
     """Writes the samples of `source`, in order, and their schema file.
 
-    For several files the source is read twice, first to count the samples: each
-    file gets an even stretch of them.
+    For several files the source is read twice, first to count the samples, which
+    are partitioned evenly.
 
     Args:
-        source: What is read.
-        target: What is written; it appears whole or not at all.
-        limit: Samples to stop behind; None for all.
-        progress: Shows how far it is.
+        source: The input.
+        target: The output, which is written atomically.
+        limit: Maximum number of samples; None for all.
+        progress: Progress bar.
 
     Returns:
         The number of samples written.
 
     Raises:
-        DataError: The output cannot be written, or a sample that the target
-            format cannot express; names the sample and the slot.
-        tf.errors.OpError: As the source's format.
+        DataError: If the output cannot be written, or its format does not support
+            a sample (with sample and slot).
+        tf.errors.OpError: If the source cannot be read.
     """
     rows = None
     if target.num_files is not None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # writing warns again
+            warnings.simplefilter("ignore")  # Writing warns again.
             total = sum(
                 num_rows(columns)
                 for columns in _limited(
@@ -51,8 +51,8 @@ def convert(
             )
         if total < target.num_files:
             raise DataError(
-                f"{target.path}: {total} samples cannot be spread over "
-                f"{target.num_files} files"
+                f"{target.path}: {target.num_files} files need at least as many "
+                f"samples, got {total}."
             )
         bounds = np.linspace(0, total, target.num_files + 1).astype(np.int64)
         rows = np.diff(bounds).tolist()
@@ -60,7 +60,9 @@ def convert(
         for columns in _limited(source, limit, "writing", progress):
             output.write_batch(columns)
         if output.num_samples == 0:
-            raise DataError(f"{source.paths[0]}: no samples to write")
+            raise DataError(
+                f"{source.paths[0]}: there are no samples to write."
+            )
     return output.num_samples
 
 

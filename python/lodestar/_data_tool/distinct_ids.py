@@ -1,20 +1,20 @@
-"""Distinct ids of slots, in bounded memory, and those that slots share."""
+"""Unique ids of slots, and ids that slots share, in bounded memory."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-# Distinct ids of a slot are kept up to here.
+# Maximum number of unique ids kept per slot.
 _MAX_DISTINCT = 1_000_000
-# New ids wait until there are so many, since merging costs a pass over all.
+# Number of new ids to collect before merging, which reads all ids.
 _MOST_NEW = 1 << 17
 
 
 class DistinctIds:
-    """The distinct ids of a slot, all of them up to a bound.
+    """The unique ids of a slot, up to a maximum number.
 
     Attributes:
-        exact: False once there are more than are kept.
+        exact: Whether all ids are kept.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class DistinctIds:
         self.exact = True
 
     def add(self, ids: np.ndarray) -> None:
-        """Adds ids, of uint64."""
+        """Adds ids of dtype uint64."""
         if not self.exact or not len(ids):
             return
         self._new.append(np.unique(ids))
@@ -33,7 +33,7 @@ class DistinctIds:
             self._merge()
 
     def ids(self) -> np.ndarray:
-        """Those that are kept, in ascending order."""
+        """Returns the ids that are kept, in ascending order."""
         self._merge()
         return self._ids
 
@@ -47,7 +47,7 @@ class DistinctIds:
 
 
 def unsigned(ids: np.ndarray) -> np.ndarray:
-    """The same 64 bits without sign."""
+    """Reinterprets int64 ids as uint64."""
     if ids.dtype.kind == "i":
         return ids.astype(np.int64, copy=False).view(np.uint64)
     return ids
@@ -56,10 +56,11 @@ def unsigned(ids: np.ndarray) -> np.ndarray:
 def shared_ids(
     schema: Mapping[str, DistinctIds], shown: int
 ) -> tuple[int, dict[int, list[str]]]:
-    """Finds the ids that several slots hold.
+    """Finds the ids that several slots have.
 
     Returns:
-        How many there are, and the names of the slots of the least `shown`.
+        The number of such ids, and for the smallest `shown` of them the names of
+        their slots.
     """
     kept = {name: distinct.ids() for name, distinct in schema.items()}
     if not kept:

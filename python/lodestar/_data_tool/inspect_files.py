@@ -1,4 +1,4 @@
-"""What files of samples hold, in bounded memory."""
+"""Describes the content of files of samples in bounded memory."""
 
 from typing import Any
 
@@ -7,28 +7,28 @@ import numpy as np
 from lodestar._command_line import print_table
 from lodestar._data_tool.distinct_ids import DistinctIds, unsigned
 from lodestar._data_tool.progress import Progress
-from lodestar._data_tool.source import Source
+from lodestar._data_tool.sources import Source
 from lodestar.data.sample_columns import cut, flat, lengths, num_rows
-from lodestar.data.schema import Column, Schema
+from lodestar.data.schema import Column
 
 
 def inspect_files(
     source: Source, *, records: int = 0, progress: Progress
 ) -> dict[str, Any]:
-    """Reads every sample.
+    """Reads every sample and returns statistics.
 
     Args:
-        source: What is read.
-        records: How many samples to return as they are, from the first on.
-        progress: Shows how far it is.
+        source: The input.
+        records: Number of samples to return, from the first.
+        progress: Progress bar.
 
     Returns:
-        A dict that `json.dumps` takes: `files` and `samples`, how many there
-        are; `columns`, a dict per column with its declaration and statistics;
-        `records`, dicts that map columns to values.
+        A dict for `json.dumps`: the numbers of `files` and `samples`; `columns`, a
+        dict per column with its declaration and statistics; and `records`, dicts
+        that map columns to values.
 
     Raises:
-        ValueError, tf.errors.OpError: As the source's format.
+        ValueError, tf.errors.OpError: If the source cannot be read.
     """
     statistics = {column.name: _Statistics(column) for column in source.spec}
     num_samples = 0
@@ -37,7 +37,13 @@ def inspect_files(
         progress.start(f"reading {path}", source.size(path))
         for columns in source.batches(path):
             for row in range(min(records - len(first), num_rows(columns))):
-                first.append(_record(source.spec, cut(columns, row, row + 1)))
+                record = cut(columns, row, row + 1)
+                first.append(
+                    {
+                        slot.name: _listed(slot, flat(record[slot.name]))
+                        for slot in source.spec
+                    }
+                )
             num_samples += num_rows(columns)
             for name, column in columns.items():
                 statistics[name].add(column)
@@ -53,7 +59,7 @@ def inspect_files(
 
 
 def print_found(found: dict[str, Any]) -> None:
-    """Prints what `inspect_files` has returned."""
+    """Prints the result of `inspect_files`."""
     files = "file" if found["files"] == 1 else "files"
     print(f"{found['samples']} samples in {found['files']} {files}")
     rows = [("column", "kind", "why", "values", "values per sample")]
@@ -102,13 +108,9 @@ def _record_text(values: list[Any]) -> str:
     return "[" + ", ".join(map(str, values)) + "]"
 
 
-def _record(spec: Schema, columns: dict[str, Any]) -> dict[str, list[Any]]:
-    return {slot.name: _listed(slot, flat(columns[slot.name])) for slot in spec}
-
-
 def _listed(slot: Column, values: np.ndarray) -> list[Any]:
     if slot.dtype == "float":
-        # The shortest decimal of a float32, and a word where JSON has none.
+        # The shortest decimal of a float32; a string where JSON has no number.
         return [
             float(str(v)) if np.isfinite(v) else str(v)
             for v in values.astype(np.float32)
@@ -117,12 +119,12 @@ def _listed(slot: Column, values: np.ndarray) -> list[Any]:
 
 
 class _Statistics:
-    """Of one slot."""
+    """Statistics of one slot."""
 
     def __init__(self, slot: Column):
         self._slot = slot
         self._is_float = slot.dtype == "float"
-        # What is an id, and no number, has no mean.
+        # The mean of ids is meaningless.
         self._is_id = not self._is_float and slot.kind in ("sparse", "one_hot")
         self._varies = slot.num_values is None
         self._rows = 0
@@ -131,7 +133,7 @@ class _Statistics:
         self._sum = 0.0
         self._least = self._most = None
         self._longest = 0
-        # Samples of 0, 1, 2, 3 to 4, 5 to 8, ... values.
+        # Number of samples with 0, 1, 2, 3 to 4, 5 to 8, ... values.
         self._lengths: dict[int, int] = {}
         self._distinct = DistinctIds()
 
@@ -147,7 +149,7 @@ class _Statistics:
         if self._varies:
             counts = lengths(column)
             self._longest = max(self._longest, int(counts.max(initial=0)))
-            # 0 for none, 1 for one, 2 for two, 3 for up to four, ...
+            # Buckets 0, 1, 2 for 0, 1, 2 values, 3 for up to 4, ...
             buckets = np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
             buckets += counts > 0
             for bucket, samples in enumerate(np.bincount(buckets).tolist()):

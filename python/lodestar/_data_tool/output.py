@@ -1,4 +1,4 @@
-"""Output: samples to a file, or a folder of files, that appears whole."""
+"""Writes samples atomically to a file or a folder of files."""
 
 import contextlib
 import dataclasses
@@ -21,14 +21,14 @@ from lodestar.hugectr.file_list import FILE_LIST, write_file_list
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Where samples go.
+    """Where and how to write samples.
 
     Attributes:
-        path: The file, or the folder where `num_files` is given.
-        format: Of the file or files.
-        options: Of its writer.
-        num_files: How many files to spread the samples over; None for one file
-            at `path` itself.
+        path: The file, or the folder if `num_files` is set.
+        format: Format of the files.
+        options: Options of the writer.
+        num_files: Number of files to partition the samples into; None writes one
+            file, `path`.
     """
 
     path: StrPath
@@ -38,12 +38,12 @@ class Target:
 
 
 class Output:
-    """Writes samples and their schema file; a context manager.
+    """Context manager that writes samples and their schema file atomically.
 
-    A single file gets `target + ".schema.yaml"` beside it. Several are
-    `target/part-00000`, ... with `schema.yaml` and a `file_list.txt` beside them.
-    All take their names when the `with` block ends. If it raises, nothing of
-    them is left, and what was there before is untouched.
+    A single file gets `target + ".schema.yaml"`. Several files are
+    `target/part-00000`, ... with `schema.yaml` and, in some formats,
+    `file_list.txt`. All appear when the `with` block ends. If it raises, nothing
+    is written and existing files are unchanged.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class Output:
         inputs: Sequence[str] = (),
         rows: Sequence[int] | None = None,
     ):
-        """Opens what is to be written.
+        """Opens the output.
 
         Args:
             target: The file or, with `rows`, the folder.
             spec: The slots.
-            inputs: Files that `target` must not be.
-            rows: The samples of each of several files.
+            inputs: Input files, which `target` must not be.
+            rows: The number of samples in each of several files.
 
         Raises:
-            DataError: `target` cannot be written.
+            DataError: If `target` cannot be written.
         """
         self._target = as_path(target.path).rstrip("/")
         self._spec = spec.stored()
@@ -102,7 +102,7 @@ class Output:
             raise
 
     def write_batch(self, columns: Mapping[str, Any]) -> None:
-        """Writes samples as `SampleWriter.write_batch` takes them."""
+        """Writes samples in the form of `SampleWriter.write_batch`."""
         rows = num_rows(columns)
         with self._named():
             if self._folder is None:
@@ -142,7 +142,7 @@ class Output:
                 os.path.join(folder, FILE_LIST),
                 [os.path.join(self._target, name) for name in self._parts],
             )
-        if tf.io.gfile.exists(self._target):  # an empty folder
+        if tf.io.gfile.exists(self._target):  # It is an empty folder.
             tf.io.gfile.rmtree(self._target)
         tf.io.gfile.rename(folder, self._target)
         temporary.release()
@@ -156,12 +156,14 @@ class Output:
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """Errors speak of the target, not of temporary files."""
+        """Makes errors name the target instead of temporary files."""
         try:
             yield
         except (OSError, tf.errors.OpError) as error:
             text = describe_error(error)
-            if text.startswith(self._target):  # with a temporary file's suffix
+            if text.startswith(
+                self._target
+            ):  # Also as part of a temporary name.
                 text = text.partition(": ")[2]
             raise DataError(
                 f"{self._target}: cannot be written: {text}"
@@ -174,26 +176,21 @@ class Output:
 
 
 def check_target(target: str, inputs: Sequence[str], is_folder: bool) -> None:
-    """Raises DataError where an `Output` could not be."""
+    """Raises DataError if an `Output` cannot be created."""
     for path in inputs:
-        if _same(path, target):
-            raise DataError(f"{target}: is both input and output")
+        if path == target or (
+            "://" not in path + target
+            and os.path.realpath(path) == os.path.realpath(target)
+        ):
+            raise DataError(f"{target}: is both input and output.")
     if not is_folder:
         for path in (target, schema_path(target)):
             if tf.io.gfile.isdir(path):
-                raise DataError(f"{path}: cannot be written: it is a folder")
+                raise DataError(f"{path}: cannot be written: it is a folder.")
     elif tf.io.gfile.exists(target) and not (
         tf.io.gfile.isdir(target) and not list_folder(target)
     ):
         raise DataError(
-            f"{target}: cannot be written: it is there, and several files go "
-            "to a new folder"
+            f"{target}: cannot be written: it exists. Several files need a new or "
+            "empty folder."
         )
-
-
-def _same(a: str, b: str) -> bool:
-    return a == b or ("://" not in a + b and _real(a) == _real(b))
-
-
-def _real(path: str) -> str:
-    return os.path.realpath(path)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 
 class Progress(contextlib.AbstractContextManager["Progress"]):
-    """One progress bar at a time; none unless stderr is a terminal."""
+    """Shows one progress bar at a time, if stderr is a terminal."""
 
     def __init__(self) -> None:
         self._bars = progress.Progress(
@@ -18,7 +18,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
             progress.TextColumn("{task.completed:,.0f} samples"),
             progress.TimeRemainingColumn(compact=True),
             console=Console(stderr=True),
-            # Rich would print on stderr what a pipe on stdout should get.
+            # Rich would redirect the output of a pipe on stdout to stderr.
             redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
             transient=True,
             disable=sys.stderr is None or not sys.stderr.isatty(),
@@ -29,7 +29,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         """Replaces the bar by a new one.
 
         Args:
-            text: What is being done, and to which file.
+            text: An action and a path.
             total: Number of samples; None if unknown.
         """
         if self._task is not None:

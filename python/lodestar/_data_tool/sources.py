@@ -1,14 +1,14 @@
-"""Files of any format as sources of columns."""
+"""Opens files of any format as columns."""
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
-from lodestar._data_tool.source import Source
 from lodestar._errors import DataError
 from lodestar._input_bytes import open_input
 from lodestar.data.arrow.open_arrow import ArrowOptions, open_files
@@ -29,6 +29,42 @@ _BATCH = 2048
 _NORM_HEAD_BYTES = 100
 
 
+class Source:
+    """Files of one format, read as columns.
+
+    Attributes:
+        paths: The files.
+        spec: Their slots, including unused ones.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        spec: Schema,
+        skipped: SkippedRecords | None,
+        on_progress: Callable[[int], None] | None,
+    ):
+        self.paths = list(paths)
+        self.spec = spec
+        self._skipped = skipped
+        self._on_progress = on_progress
+
+    def quiet(self) -> Self:
+        """Returns a copy that does not record skipped samples."""
+        source = copy.copy(self)
+        if self._skipped is not None:
+            source._skipped = SkippedRecords()
+        return source
+
+    def size(self, path: str) -> int | None:
+        """Returns the total of the progress of a file, if it is known."""
+        return None
+
+    def batches(self, path: str) -> Iterator[dict[str, Any]]:
+        """Yields columns in the form of `SampleWriter.write_batch`."""
+        raise NotImplementedError
+
+
 def open_source(
     found: Format,
     paths: Sequence[str],
@@ -42,10 +78,10 @@ def open_source(
     Args:
         found: The format.
         paths: The files.
-        schema: Their schema; None infers it, where the format does.
-        skipped: Receives bad records; None raises an error for the first.
-        on_progress: Called with the number of records read since the last call.
-        **options: The format's options of reading.
+        schema: Their schema; None infers it, if the format supports that.
+        skipped: Receives invalid records; None raises an error for the first.
+        on_progress: Called with the number of records since the last call.
+        **options: Reading options of the format.
     """
     if found.dataset is None:
         return _ArrowSource(
@@ -64,7 +100,7 @@ def open_source(
 
 
 class _DatasetSource(Source):
-    """Reads by a dataset of a format."""
+    """Reads files through the dataset of their format."""
 
     def __init__(
         self,
@@ -104,14 +140,14 @@ class _DatasetSource(Source):
     def _good(
         self, path: str, done: int, columns: dict[str, Any]
     ) -> dict[str, Any]:
-        """The samples whose free dims come out even; the others are errors."""
+        """Returns the samples whose free dimensions divide their values evenly."""
         keep = np.ones(num_rows(columns), bool)
         for slot in self._free:
             found = lengths(columns[slot.name])
             for row in np.flatnonzero(found % slot.multiple).tolist():
                 text = (
-                    f"{path}: sample {done + row + 1}: slot {slot.name!r} has "
-                    f"{found[row]} values, wanted a multiple of {slot.multiple}"
+                    f"{path}: sample {done + row + 1}: slot {slot.name!r} must "
+                    f"have a multiple of {slot.multiple} values, got {found[row]}."
                 )
                 if self._skipped is None:
                     raise DataError(text)
@@ -124,7 +160,7 @@ class _DatasetSource(Source):
 
 
 class _NormSource(_DatasetSource):
-    """Reads Norm, whose header says how many samples follow."""
+    """Reads Norm files, whose header has the number of samples."""
 
     def size(self, path: str) -> int | None:
         if path.endswith(".gz"):
@@ -135,7 +171,7 @@ class _NormSource(_DatasetSource):
 
 
 class _ArrowSource(Source):
-    """Reads files that Arrow reads, and finds their schema if none is given."""
+    """Reads files with Arrow; infers their schema if none is given."""
 
     def __init__(
         self,
@@ -192,7 +228,7 @@ class _ArrowSource(Source):
 
 
 def _as_written(column: Column, values: Any) -> Any:
-    """Returns the values of a column as `SampleWriter.write_batch` takes them."""
+    """Returns the values of a column in the form of `SampleWriter.write_batch`."""
     if column.kind == "sparse":
         return as_lists(values)
     if isinstance(values, tuple) or column.kind == "label":
@@ -201,7 +237,7 @@ def _as_written(column: Column, values: Any) -> Any:
 
 
 def _as_read(slot: Column) -> Column:
-    """The slot with which all of its values come, whatever it is used for."""
+    """Returns a slot that reads all values, even of an unused slot."""
     if slot.kind == "dense" and -1 in slot.shape:
         return Column.sparse(slot.name, dtype=slot.dtype)
     return dataclasses.replace(slot, used=True)

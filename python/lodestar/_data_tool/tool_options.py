@@ -1,4 +1,4 @@
-"""Which options of a command line are for which formats."""
+"""Assigns options of the command line to formats."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from lodestar._errors import DataError
 from lodestar.data.files.formats import FORMATS, Format
 
 _OUT = "out_"
-# The spelling of each option.
+# The flag of each option.
 _FLAGS = {o.name: o.opts[0] for o in (*READING, *WRITING, *OUT_WRITING)}
 
 
@@ -23,13 +23,12 @@ def read_options(
     """Returns the options of the reader of `source`.
 
     Args:
-        options: All options of the command line; those not given are None or
-            empty.
-        source: The format that is read.
-        target: The format that is written, if any.
+        options: All options of the command line; absent ones are None or empty.
+        source: The input format.
+        target: The output format, if any.
 
     Raises:
-        DataError: An option is for neither of them.
+        DataError: If an option belongs to neither of them.
     """
     found = {}
     for name, value in given_options(options).items():
@@ -48,16 +47,16 @@ def write_options(
 ) -> dict[str, Any]:
     """Returns the options of the writer of `target`.
 
-    An option of both sides is for the output as well, unless `--out-...`
+    An option of both sides also applies to the output, unless `--out-...`
     overrides it.
 
     Args:
-        options: As for `read_options`.
-        target: The format that is written.
-        source: The format that is read, if any.
+        options: All options of the command line, as for `read_options`.
+        target: The output format.
+        source: The input format, if any.
 
     Raises:
-        DataError: An option is for another format.
+        DataError: If an option belongs to another format.
     """
     found = {}
     for name in dict.fromkeys(n for f in FORMATS.values() for n in f.writes):
@@ -76,5 +75,5 @@ def write_options(
 def _misplaced(name: str, formats: list[str], found: Format) -> DataError:
     return DataError(
         f"{_FLAGS[name]} is for {', '.join(formats)}, but the format is "
-        f"{found.name}"
+        f"{found.name}."
     )

@@ -1,4 +1,4 @@
-"""Every error of files of samples, not only the first."""
+"""Finds all errors in files of samples."""
 
 import os
 import warnings
@@ -14,7 +14,7 @@ from lodestar._data_tool.distinct_ids import (
     unsigned,
 )
 from lodestar._data_tool.progress import Progress
-from lodestar._data_tool.source import Source
+from lodestar._data_tool.sources import Source
 from lodestar._errors import DataError, describe_error
 from lodestar.data.arrow.parquet_file import read_footer
 from lodestar.data.sample_columns import flat, lengths, num_rows
@@ -25,12 +25,12 @@ _MAX_SHOWN = 3
 
 
 class Validation:
-    """What is wrong with files, error by error.
+    """Reads files and yields their errors.
 
     Attributes:
-        num_samples: Good samples seen.
-        num_errors: Errors seen, those that are not told included; a part of a
-            file that cannot be read counts as its samples.
+        num_samples: Number of valid samples so far.
+        num_errors: Number of errors so far, yielded or not; an unreadable part
+            of a file counts as its number of samples.
     """
 
     def __init__(
@@ -42,15 +42,15 @@ class Validation:
         for_paddle: bool = False,
         progress: Progress,
     ):
-        """Takes what is read.
+        """Creates a validation.
 
         Args:
-            source: Opened with `skipped`.
-            skipped: Where it notes bad records.
-            format_name: Of the source.
-            for_paddle: Whether a sample that Paddle would refuse in MultiSlot
-                text, as one with an empty slot, is an error.
-            progress: Shows how far it is.
+            source: The files, opened with `skipped`.
+            skipped: Receives the invalid records.
+            format_name: Format of the files.
+            for_paddle: Whether a sample that Paddle rejects in MultiSlot text,
+                such as one with an empty slot, is an error.
+            progress: Progress bar.
         """
         self._source = source
         self._skipped = skipped
@@ -68,15 +68,14 @@ class Validation:
 
     @property
     def num_errors(self) -> int:
-        """Errors seen so far."""
+        """Number of errors so far."""
         return self._skipped.count + self._others
 
     def shared_ids(self) -> str | None:
-        """A line on the ids that several id slots hold, of those seen so far.
+        """Describes the ids that several slots have, or returns None.
 
-        They are no error; but slots that share a table share the rows of these
-        ids, and HugeCTR's Norm wants slots without common ids. None if there
-        are none.
+        They are not an error, but slots that share a table share the rows of these
+        ids, and HugeCTR's Norm needs slots without common ids.
         """
         count, examples = shared_ids(self._ids, _MAX_SHOWN)
         if not count:
@@ -92,9 +91,9 @@ class Validation:
         )
 
     def errors(self) -> Iterator[str]:
-        """Reads all files and yields a line for each error.
+        """Reads all files and yields a line per error.
 
-        Of bad records only the first 100 are told.
+        Yields at most the first 100 invalid records.
         """
         if self._format == "parquet":
             first_of_folder: dict[str, str] = {}
@@ -114,10 +113,7 @@ class Validation:
     def _file_errors(self, path: str) -> Iterator[str]:
         done = 0
         try:
-            self._progress.start(
-                f"checking {path}",
-                self._source.size(path),
-            )
+            self._progress.start(f"checking {path}", self._source.size(path))
             for columns in self._source.batches(path):
                 yield from self._new()
                 if self._for_paddle:
@@ -130,7 +126,7 @@ class Validation:
             yield from self._new()
             text = describe_error(error)
             if text == f"{path}: no file of 1 can be read":
-                return  # and why has been told
+                return  # The reason has been yielded already.
             yield self._other(text if path in text else f"{path}: {text}")
             return
         yield from self._new()
@@ -146,7 +142,7 @@ class Validation:
                 )
 
     def _new(self) -> list[str]:
-        """The records skipped since the last call."""
+        """Returns the records skipped since the last call."""
         if self._skipped.count == self._num_told:
             return []
         messages = self._skipped.messages
@@ -160,7 +156,7 @@ class Validation:
 
 
 def _metadata_errors(path: str) -> Iterator[str]:
-    """Where the `_metadata.json` beside a file and the data files differ."""
+    """Yields the differences between `_metadata.json` and the data files."""
     where = metadata_path(path)
     try:
         metadata = read_metadata(where)
@@ -173,12 +169,12 @@ def _metadata_errors(path: str) -> Iterator[str]:
     for name in metadata.num_rows:
         listed = os.path.join(os.path.dirname(path), name)
         if not tf.io.gfile.exists(listed):
-            yield f"{where}: file_stats: there is no file {listed}"
+            yield f"{where}: file_stats: the file {listed} does not exist."
     for group, columns in metadata.columns.items():
         for index, name in columns:
             found = schema.names[index] if index < len(schema.names) else None
             if found != name:
                 yield (
-                    f"{where}: {group}: column {index} of {path} is "
-                    f"{found!r}, wanted {name!r}"
+                    f"{where}: {group}: column {index} of {path} must be "
+                    f"{name!r}, got {found!r}."
                 )

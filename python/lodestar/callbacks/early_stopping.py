@@ -3,7 +3,7 @@
 import os
 import tempfile
 import warnings
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -14,31 +14,16 @@ from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.found_tables import tables_in
 
 
-class BestEpochs(Protocol):
-    """Keeps the best epoch among the snapshots of a training.
-
-    Attributes:
-        newest: The last version that was written.
-    """
-
-    newest: int | None
-
-    def keep_best(self, callback: "EarlyStopping") -> None:
-        """Keeps the epoch that ends; sets `kept` of the callback."""
-
-    def restore_best(self, callback: "EarlyStopping") -> None:
-        """Restores what was kept; raises SnapshotError if it is gone."""
-
-
 class EarlyStopping(keras.callbacks.EarlyStopping):
-    """Keras's EarlyStopping, whose `restore_best_weights` restores tables too.
+    """`keras.callbacks.EarlyStopping` that also restores tables.
 
-    Keras's own keeps `model.get_weights()` of the best epoch, which lacks the rows
-    of tables, and is refused. This one writes dense weights, embedding tables and
-    id tables of the best epoch to disk, and restores them when training ends, with
-    optimizer slots, frequencies, last-seen steps, ids that wait for admission, and
-    the table's step. As in Keras, the optimizer's own variables (slots of dense
-    weights, iterations) stay as they are.
+    For `restore_best_weights`, Keras keeps `model.get_weights()` of the best
+    epoch, which lacks the rows of tables; Lodestar rejects it. This callback
+    writes dense weights, embedding tables and id tables of the best epoch to disk
+    and restores them when training ends, including optimizer slots, frequencies,
+    last-seen steps, ids that wait for admission, and the table's step. As in
+    Keras, the optimizer's own variables (slots of dense weights, iterations) are
+    not restored.
 
     >>> model.fit(
     ...     x,
@@ -51,9 +36,10 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
     ...     ],
     ... )
 
-    With `snapshots` of `lodestar.train.fit` the best epoch is one of the snapshots
-    instead. A training that is resumed knows its best epoch and how long it has
-    waited. If it was stopped early, it stays so until `patience` is raised.
+    With `snapshots` of `lodestar.train.fit`, the best epoch is one of the
+    snapshots. A resumed training continues with its best epoch and its number of
+    epochs without improvement. If it was stopped early, it remains stopped until
+    `patience` is raised.
 
     Args:
         monitor: See `keras.callbacks.EarlyStopping`, also for the next ones.
@@ -64,12 +50,11 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         baseline: Value to exceed.
         restore_best_weights: Whether to restore weights and tables.
         start_from_epoch: Epochs before monitoring starts.
-        directory: Local directory with room for the tables twice. The best epoch is
-            kept there while training runs. Defaults to the system's directory for
-            temporary files.
+        directory: Local directory for the best epoch, with room for the tables
+            twice. Defaults to the system's directory for temporary files.
 
     Raises:
-        ValueError: `directory` does not exist.
+        ValueError: If `directory` does not exist.
     """
 
     def __init__(
@@ -96,17 +81,19 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
             start_from_epoch=start_from_epoch,
         )
         if directory is not None and not os.path.isdir(directory):
-            raise ValueError(f"`directory`={str(directory)!r} is no directory.")
+            raise ValueError(
+                f"`directory` must be an existing directory, got {str(directory)!r}."
+            )
         self._restores = restore_best_weights
         self._directory = directory
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._manager: tf.train.CheckpointManager = None
-        # For `lodestar.train.fit` with `snapshots`.
-        self.keeper: BestEpochs | None = None
-        self.kept: int | None = None  # version; 0: the one being written
+        # The Snapshot callback of `lodestar.train.fit`, which keeps the epoch.
+        self.keeper: Any = None
+        self.kept: int | None = None  # Version, or 0 while it is being written.
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Forgets an earlier training."""
+        """Removes the best epoch of an earlier training."""
         super().on_train_begin(logs)
         self.kept = None
         self._remove()
@@ -143,18 +130,18 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
             keeper.restore_best(self)
         except SnapshotError as error:
             warnings.warn(
-                f"The best epoch, {self.best_epoch + 1}, is not there any "
-                f"more, so the model stays that of the last one: {error}",
+                f"The best epoch, {self.best_epoch + 1}, is no longer available, "
+                f"so the model keeps its last state: {error}",
                 RuntimeWarning,
                 stacklevel=2,
             )
 
     def get_state(self) -> dict[str, Any]:
-        """Returns what snapshots save, besides what Keras's has."""
+        """Returns the state that snapshots save in addition to Keras's."""
         return {"kept": self.kept}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` returned."""
+        """Restores the result of `get_state`."""
         self.kept = state["kept"]
         if self.kept == 0 and self.keeper is not None:
             self.kept = self.keeper.newest
@@ -164,7 +151,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
             self._folder = tempfile.TemporaryDirectory(
                 prefix="best_epoch_", dir=self._directory
             )
-            # The manager writes an epoch before it removes the one before.
+            # The manager writes the new epoch before it removes the old one.
             self._manager = tf.train.CheckpointManager(
                 tf.train.Checkpoint(
                     weights=[

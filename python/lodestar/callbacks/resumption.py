@@ -1,4 +1,4 @@
-"""Where a training resumes, and what its callbacks and metrics held there."""
+"""Saves and restores the place of a training, its callbacks and its metrics."""
 
 import json
 import warnings
@@ -14,13 +14,10 @@ from lodestar.snapshot import blobs
 _CALLBACKS = "fit/callbacks"
 _METRIC = "fit/metric/"
 
-# What callbacks of Keras reset in `on_train_begin`, and need to resume.
+# Attributes that Keras callbacks reset in `on_train_begin`.
 _ATTRIBUTES: dict[type, tuple[str, ...]] = {
-    keras.callbacks.EarlyStopping: (
-        "wait",
-        "best",
-        "best_epoch",
-        "stopped_epoch",
+    keras.callbacks.EarlyStopping: tuple(
+        "wait best best_epoch stopped_epoch".split()
     ),
     keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
     keras.callbacks.ModelCheckpoint: ("best",),
@@ -28,19 +25,19 @@ _ATTRIBUTES: dict[type, tuple[str, ...]] = {
 
 
 class Resumption:
-    """Lets several calls of `fit`, in several processes, be one training.
+    """Makes several calls of `fit`, in several processes, one training.
 
     Args:
         callbacks: The callbacks of this call.
-        moment: What `moment()` returned where the training resumes; {}: it begins.
+        moment: Result of `moment()` at the point to resume from, or {} to start.
         epoch: The epoch to resume.
-        batch: Number of batches of that epoch that were trained on.
-        build: Makes the metrics of the model; returns why it failed, or "".
+        batch: Number of batches of that epoch that are trained already.
+        build: Builds the metrics of the model; returns an error message or "".
 
     Attributes:
         callbacks: The callbacks.
         epoch: The epoch to resume.
-        batch: Number of batches of that epoch that were trained on.
+        batch: Number of batches of that epoch that are trained already.
     """
 
     def __init__(
@@ -57,9 +54,9 @@ class Resumption:
         self._build = build
 
     def begin(self) -> None:
-        """Calls `on_train_begin` of the callbacks, and restores what they held."""
+        """Calls `on_train_begin` of the callbacks and restores their states."""
         every = self.callbacks.callbacks
-        # A BackupAndRestore would restore another moment, and does nothing else.
+        # BackupAndRestore would restore another state and does nothing else here.
         self.callbacks.callbacks = [
             callback
             for callback in every
@@ -80,8 +77,8 @@ class Resumption:
         )
 
     def moment(self) -> dict[str, np.ndarray]:
-        """Returns what callbacks and metrics hold now, between two steps."""
-        # Metrics first: workers read them together, and a callback may fail in one.
+        """Returns the states of callbacks and metrics between two steps."""
+        # Metrics first: all workers read them, but a callback may fail in one.
         metrics = {
             f"{_METRIC}{i}": blobs.to_array("a metric", variable)
             for i, variable in enumerate(self.callbacks.model.metrics_variables)
@@ -95,7 +92,7 @@ class Resumption:
         return {_CALLBACKS: np.frombuffer(text, np.uint8), **metrics}
 
     def restore_metrics(self) -> dict[str, Any]:
-        """Restores the metrics of the epoch to resume; returns their results."""
+        """Restores the metrics of the resumed epoch; returns their results."""
         saved = {
             name: array
             for name, array in self._moment.items()
@@ -116,11 +113,11 @@ class Resumption:
                 for variable, array in pairs
             )
         ):
-            problem = "they differ from those of the snapshot"
+            problem = "they differ from the metrics in the snapshot"
         if problem:
             warnings.warn(
-                "The logs of the epoch that is resumed are those of its rest: the "
-                f"metrics begin anew, as {problem}.",
+                "The metrics of the resumed epoch restart, so its logs cover only "
+                f"the rest of the epoch: {problem}.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -130,7 +127,7 @@ class Resumption:
         return dict(model.get_metrics_result())
 
     def _saved_states(self) -> Iterable[tuple[Any, dict[str, Any]]]:
-        """Yields each callback with its state; those of a class in order."""
+        """Yields each callback with its state, in order within a class."""
         if _CALLBACKS not in self._moment:
             return
         left = json.loads(self._moment[_CALLBACKS].tobytes())
@@ -167,11 +164,11 @@ def _attributes(callback: Any) -> tuple[str, ...]:
 
 
 def _number(value: Any) -> Any:
-    """Returns a number of NumPy or TensorFlow as JSON can hold it."""
+    """Converts a number of NumPy or TensorFlow for JSON."""
     array = np.asarray(value)
     if array.ndim or array.dtype.kind not in "biuf":
         raise ValueError(
-            f"The state of a callback holds {value!r}, wanted what JSON can "
-            "hold, or a number."
+            "The state of a callback must have only numbers and JSON values, got "
+            f"{value!r}."
         )
     return array.item()

@@ -1,4 +1,4 @@
-"""Snapshots while a model is trained."""
+"""Saves snapshots while a model is trained."""
 
 import contextlib
 import time
@@ -22,59 +22,59 @@ from lodestar.snapshot.found_tables import tables_in
 from lodestar.snapshot.info import versions
 from lodestar.snapshot.manifest import check_metadata
 from lodestar.snapshot.model import restore, restore_values, save
-from lodestar.snapshot.restoring import RestoreReport, load_dense
+from lodestar.snapshot.restoring import RestoreReport
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.together import Together
 
-# What is saved of the place in training, before the first batch.
+# Metadata of the place in training before the first batch.
 _START = {"epoch": 0, "batch": -1, "epoch_ended": False}
-# How long the end of training waits for another writer of the folder.
+# How long the end of training waits for another writer.
 _LOCK_SECONDS = 60
 
 
 class Snapshot(keras.callbacks.Callback):
-    """Saves snapshots of the whole training, in the background.
+    """Saves snapshots of the whole training in the background.
 
-    A snapshot holds tables, weights, optimizer, random seeds and the place in the
-    data at a consistent point in time between two steps. Most are deltas, which
-    hold only the rows that changed. A step waits for a snapshot only if rows are
-    written faster than the disk takes them; lookups never do.
+    A snapshot has the tables, weights, optimizer, random seeds and position in the
+    data at a consistent point in time between two steps. Most are deltas with only
+    the rows that changed. A step waits for a snapshot only if rows are written
+    faster than the disk can store them; lookups never wait.
 
-    `lodestar.train.fit` takes it to resume training from the newest snapshot:
+    Pass it to `lodestar.train.fit` to resume training from the newest snapshot:
 
     >>> snapshots = lodestar.callbacks.Snapshot("snapshots", 1000, keep=3)
     >>> history = lodestar.train.fit(model, batches, epochs=3, snapshots=snapshots)
 
-    There, snapshots also hold the sums of metrics and the state of other callbacks:
-    EarlyStopping of Keras and of Lodestar, ReduceLROnPlateau, ModelCheckpoint,
-    TensorBoard, TableStats, and each that has `get_state()`, which returns what JSON
-    can hold, and `set_state(state)`, which is called after its `on_train_begin`. A
-    BackupAndRestore among them saves, but restores nothing.
+    Snapshots then also have the sums of metrics and the states of other callbacks:
+    Keras's and Lodestar's EarlyStopping, ReduceLROnPlateau, ModelCheckpoint,
+    TensorBoard, TableStats, and any callback with `get_state()`, which returns JSON
+    values, and `set_state(state)`, which is called after `on_train_begin`. A
+    BackupAndRestore saves, but does not restore.
 
-    As a callback of `model.fit`, it saves, and restores nothing unless `restore` is
-    called. A snapshot that is due while the previous one is being written, or while
-    another process writes to the folder, is taken as soon as that has ended. The
-    end of training takes one more if something was trained since the last, and
-    waits for it.
+    As a callback of `model.fit` it only saves; call `restore` to resume. A
+    snapshot that is due while the previous one is being written, or while another
+    process writes to the folder, is taken as soon as that ends. If any step
+    follows the last snapshot, the end of training takes one more and waits for it.
 
     Args:
-        path: Folder of the snapshots, see `lodestar.snapshot.save`.
-        every_n_steps: Steps between two snapshots, or `"epoch"`: one at the end of
+        path: Folder of the snapshots; see `lodestar.snapshot.save`.
+        every_n_steps: Steps between snapshots, or `"epoch"` for one at the end of
             each epoch.
-        deltas_per_full: Deltas between two full snapshots. 0: all are full.
-        keep: Number of versions to keep, with all that they need. None: all.
-        iterator: What is read, to save its place: a
+        deltas_per_full: Deltas between two full snapshots. 0 writes only full ones.
+        keep: Number of versions to keep, with all that they depend on. None keeps
+            all.
+        iterator: The reader whose position is saved: a
             `lodestar.snapshot.ResumableDataset`, or the iterator of your own loop.
             `lodestar.train.fit` sets it.
-        metadata: Saved with each version, besides `epoch` and `batch`, the last
-            ones that were trained, from 0, and `epoch_ended`; or a function without
-            arguments that returns it.
-        on_error: If a snapshot cannot be written, `"raise"` ends training after
-            the step in which it shows; `"warn"` warns, and tries the next one when
-            it is due.
+        metadata: A dict to save with each version, or a function that returns it.
+            Versions also have `epoch` and `batch`, the last ones that were trained
+            (from 0), and `epoch_ended`.
+        on_error: What to do if a snapshot cannot be written: `"raise"` ends
+            training after the current step; `"warn"` warns and continues with the
+            next snapshot.
 
     Raises:
-        ValueError: An argument is out of range.
+        ValueError: If an argument is out of range.
     """
 
     def __init__(
@@ -101,27 +101,29 @@ class Snapshot(keras.callbacks.Callback):
         self._metadata = metadata
         self._on_error = on_error
         self._writing: Any = None  # PendingSnapshot
-        self._steps = 0  # since the last snapshot
+        self._steps = 0  # Steps since the last snapshot.
         self._due = False
-        # What was trained last; None: unknown.
+        # Place of the last trained batch, or None if it is unknown.
         self._place: Any = dict(_START)
-        self._first_batch = 0  # of the next epoch
-        self._fresh = True  # the model is not where `_place` says
-        self._unsaved = False  # something was trained since the last snapshot
-        self._stopped = False  # the epoch was ended before its last batch
-        self._training: Resumption | None = None  # of `lodestar.train.fit`
-        self._moment: dict[str, Any] = {}  # its `moment()` at `_place`
-        # Those whose best epoch has ended, and whose is being written.
+        self._first_batch = 0  # First batch of the next epoch.
+        self._fresh = True  # The model is not at `_place`.
+        self._unsaved = False  # A step followed the last snapshot.
+        self._stopped = False  # The epoch ended before its last batch.
+        self._training: Resumption | None = None  # During lodestar.train.fit.
+        self._moment: dict[
+            str, Any
+        ] = {}  # Result of its `moment()` at `_place`.
+        # Callbacks whose best epoch has just ended, or is being written.
         self._best: list[EarlyStopping] = []
         self._best_in_writing: list[EarlyStopping] = []
-        self._restored: EarlyStopping | None = None  # whose best is restored
-        # Versions that what is being written refers to.
+        self._restored: EarlyStopping | None = None
+        # Versions that the snapshot being written refers to.
         self._kept_in_writing: list[int] = []
-        # EarlyStopping: the last version that was written or restored.
+        # The last version that was written or restored, for EarlyStopping.
         self.newest: int | None = None
 
     def reader(self, data: tf.data.Dataset) -> ResumableDataset:
-        """Returns the reader of `data`, whose place is saved. For `lodestar.train`."""
+        """Returns the reader of `data` whose position is saved; for `train.fit`."""
         known = self._iterator
         if known is None and self._fresh:
             if not isinstance(data, ResumableDataset):
@@ -131,9 +133,9 @@ class Snapshot(keras.callbacks.Callback):
             data is known or data is known.dataset
         ):
             raise ValueError(
-                f"`snapshots` saves the place of {known!r}, not that of `data`: "
-                "create it with iterator=data, a lodestar.snapshot."
-                "ResumableDataset, or create it anew without `iterator`."
+                f"`snapshots` saves the position of {known!r}, not of `data`. "
+                "Create it with iterator=data, a lodestar.snapshot."
+                "ResumableDataset, or create a new one without `iterator`."
             )
         return known
 
@@ -143,10 +145,10 @@ class Snapshot(keras.callbacks.Callback):
         callbacks: keras.callbacks.CallbackList,
         build: Callable[[], str],
     ) -> Iterator[Resumption]:
-        """Returns a context for training with `callbacks`. For `lodestar.train`.
+        """Returns a context for training with `callbacks`; for `train.fit`.
 
-        Restores the newest snapshot if there is one, unless this callback restored
-        one or trained before, without being interrupted.
+        Restores the newest snapshot, if any, unless this callback restored one or
+        completed a training before.
         """
         model, path = callbacks.model, self._folder.path
         if self._fresh:
@@ -157,8 +159,8 @@ class Snapshot(keras.callbacks.Callback):
                 self.restore(model)
         if self._place is None:
             raise ValueError(
-                f"The snapshot restored from {path} has no `epoch` and `batch` "
-                "in its metadata: this callback did not write it."
+                f"The snapshot restored from {path} was not written by this "
+                "callback: its metadata has no `epoch` and `batch`."
             )
         epoch, done = self._place["epoch"], self._place["batch"] + 1
         steps = callbacks.params["steps"]
@@ -190,15 +192,15 @@ class Snapshot(keras.callbacks.Callback):
     def restore(
         self, model: keras.Model, version: int | None = None, **options: Any
     ) -> RestoreReport:
-        """Restores a model, see `lodestar.snapshot.restore`.
+        """Restores a model; see `lodestar.snapshot.restore`.
 
-        `lodestar.train.fit` resumes after the `epoch` and `batch` in the report's
+        `lodestar.train.fit` then resumes after `epoch` and `batch` of the report's
         `metadata`.
 
         Args:
-            model: Built.
+            model: A built model.
             version: Version to restore. Defaults to the newest.
-            **options: `rename`, `on_missing`, `on_extra`, `optimizer_slots`.
+            **options: `rename`, `on_missing`, `on_extra` and `optimizer_slots`.
         """
         report = restore(
             self._folder.path,
@@ -210,11 +212,7 @@ class Snapshot(keras.callbacks.Callback):
         place = {name: report.metadata.get(name) for name in _START}
         known = all(type(place[name]) is int for name in ("epoch", "batch"))
         self._place = place if known else None
-
-        def read_moment() -> None:
-            self._moment = load_dense(self._folder.path, report.version)
-
-        _together(model).agree(read_moment)
+        self._moment = report.dense
         self.newest = report.version
         self._fresh = self._stopped = False
         return report
@@ -227,34 +225,34 @@ class Snapshot(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Takes a snapshot if one is due."""
-        # A call may stand for several steps (steps_per_execution).
+        # With steps_per_execution a call is several steps.
         self._steps += batch - self._place["batch"]
         self._place["batch"] = batch
         self._unsaved = True
         if self._every_n_steps != "epoch":
             self._due |= self._steps >= self._every_n_steps
         if self._batches_left() == 0:
-            # What is due is taken after the other callbacks saw the epoch end.
+            # on_epoch_end takes it, after the other callbacks saw the epoch end.
             return
         self._stopped = workers.agree_to_stop(self.model)
         if self._stopped:
-            # They see it end now, and again when it is finished.
+            # The epoch ends for them now, and again when it is completed.
             self._take_now()
         elif self._due:
             self._take_if_free()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Takes a snapshot, if one is due, or the epoch is the best."""
+        """Takes a snapshot if one is due or the epoch is the best."""
         if (
             not self._stopped
             and workers.agree_to_stop(self.model)
             and self._batches_left()
         ):
-            # Stopped after the end of the batch.
+            # The stop signal came after the end of the batch.
             self._stopped = True
             self._take_now()
         if self._stopped:
-            # Nothing was trained since there was one.
+            # The last snapshot already has this state.
             self._best_in_writing += self._best
             self._best = []
             return
@@ -270,7 +268,7 @@ class Snapshot(keras.callbacks.Callback):
             self._take_if_free()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Takes the last snapshot, and waits for it."""
+        """Takes the last snapshot and waits for it."""
         self._collect()
         if self._unsaved:
             if self._restored is not None:
@@ -280,25 +278,25 @@ class Snapshot(keras.callbacks.Callback):
         self._collect()
 
     def keep_best(self, callback: EarlyStopping) -> None:
-        """Keeps the epoch that ends as a snapshot."""
+        """Marks the current epoch, of which a snapshot is kept."""
         callback.kept = 0
         self._best.append(callback)
 
     def restore_best(self, callback: EarlyStopping) -> None:
-        """Restores tables and weights of the epoch that was kept."""
+        """Restores the tables and weights of the best epoch."""
         self._collect()
         if callback.kept is None:
-            raise SnapshotError("it could not be written")
+            raise SnapshotError("its snapshot could not be written")
         if callback.kept == self.newest and not self._unsaved:
             return
         restore_values(self._folder.path, self.model, callback.kept)
-        # In the middle of an epoch training resumes from the newest.
+        # An interrupted epoch resumes from the newest snapshot.
         if not self._stopped:
             self._unsaved = True
             self._restored = callback
 
     def _batches_left(self) -> int | None:
-        """Returns how many batches of the epoch are left; None if unknown."""
+        """Returns the number of batches left in the epoch, or None if unknown."""
         batches = (self.params or {}).get("steps")
         if batches is None:
             return None
@@ -311,17 +309,17 @@ class Snapshot(keras.callbacks.Callback):
         return [c for c in callbacks if isinstance(c, EarlyStopping)]
 
     def _take_if_free(self) -> None:
-        """Takes the snapshot that is due, unless one is being written."""
+        """Takes the due snapshot unless one is being written."""
         if self._writing is not None and self._writing.done():
             self._collect()
         if self._writing is None:
             self._take()
 
     def _take_now(self) -> None:
-        """Takes a snapshot; waits for the one before, and for other writers."""
+        """Takes a snapshot, waiting for the previous one and other writers."""
         self._collect()
         self._due = True
-        tries = 10 * _LOCK_SECONDS  # a number, as workers are to agree
+        tries = 10 * _LOCK_SECONDS  # Counted, so that all workers agree.
         while self._due:
             self._take(wait_for_lock=tries > 0)
             if self._due:
@@ -329,7 +327,7 @@ class Snapshot(keras.callbacks.Callback):
                 tries -= 1
 
     def _take(self, wait_for_lock: bool = True) -> None:
-        """Begins a snapshot; stays due while another writer has the folder."""
+        """Starts a snapshot, which stays due while another process writes."""
         try:
             moment, metadata, delta = self._moment_of_all()
             kept = [callback.kept for callback in self._keeping()]
@@ -350,15 +348,15 @@ class Snapshot(keras.callbacks.Callback):
             self._failed(error)
         except Exception as error:
             self._failed(error)
-        # One that failed is tried again when the next is due.
+        # After a failure, wait until the next one is due.
         self._due = False
         self._steps = 0
         self._unsaved = False
 
     def _moment_of_all(self) -> tuple[dict[str, Any], dict[str, Any], bool]:
-        """Returns what is saved besides the model, and whether it is a delta.
+        """Returns the state and metadata to save, and whether to save a delta.
 
-        Raises in all workers if it cannot be told in one of them.
+        Raises in all workers if it fails in one of them.
         """
         together = _together(self.model)
         moment: dict[str, Any] = {}
@@ -372,8 +370,8 @@ class Snapshot(keras.callbacks.Callback):
             taken = sorted(_START.keys() & set(own))
             if taken:
                 raise ValueError(
-                    f"`metadata` has {', '.join(taken)}, under which the "
-                    "callback saves what was trained last."
+                    f"`metadata` must not have the reserved names "
+                    f"{', '.join(taken)}."
                 )
             metadata.update(check_metadata({**self._place, **own}))
             return together.first and self._is_delta()
@@ -387,7 +385,7 @@ class Snapshot(keras.callbacks.Callback):
         return False
 
     def _collect(self) -> None:
-        """Waits for what is being written."""
+        """Waits for the snapshot that is being written."""
         writing, self._writing = self._writing, None
         if writing is None:
             return
@@ -411,7 +409,7 @@ class Snapshot(keras.callbacks.Callback):
             self._failed(error)
 
     def _remove_old(self, keep: int) -> None:
-        # Another writer does so, or the next snapshot will.
+        # If another process is writing, it or the next snapshot removes them.
         with contextlib.suppress(SnapshotLockedError), self._folder.lock():
             remove_old(self._folder, keep, self._kept_in_writing)
 
@@ -419,14 +417,14 @@ class Snapshot(keras.callbacks.Callback):
         if self._on_error == "raise":
             raise error
         warnings.warn(
-            f"A snapshot was not written to {self._folder.path}: {error}",
+            f"No snapshot was written to {self._folder.path}: {error}",
             RuntimeWarning,
             stacklevel=3,
         )
 
 
 def _together(model: keras.Model) -> Together:
-    """Returns the processes that write the snapshots of a model."""
+    """Returns the processes that write snapshots of the model together."""
     return Together(
         table
         for table in tables_in(model)

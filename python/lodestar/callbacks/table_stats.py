@@ -19,24 +19,23 @@ _SCALAR = tf.compat.v1.SummaryMetadata(
 
 
 class TableStats(keras.callbacks.Callback):
-    """Writes the `stats()` of each table as TensorBoard scalars and logs.
+    """Writes the `stats()` of each table as TensorBoard scalars and Keras logs.
 
-    A scalar is named `table/<name of the table>/<name of the number>`; for the
-    features of an EmbeddingCollection
-    `feature/<name of the layer>/<name of the feature>/<name of the number>`.
-    Tables or layers of the same name get `_1`, `_2`, ... in the model's order. If a
-    number is a mapping or a list (by shard), its parts are scalars.
+    Scalars are named `table/<table>/<statistic>`, and for the features of an
+    EmbeddingCollection `feature/<layer>/<feature>/<statistic>`. Further tables or
+    layers of the same name get `_1`, `_2`, ... in the model's order. A statistic
+    that is a dict or a list (by shard) becomes several scalars.
 
     >>> model.fit(x, y, callbacks=[lodestar.callbacks.TableStats("logs")])
 
-    The step of a scalar is the number of batches trained so far, also by the
-    process that was interrupted, with `snapshots` of `lodestar.train.fit`. With
+    The step of a scalar is the number of batches trained so far, including, with
+    `snapshots` of `lodestar.train.fit`, those before an interruption. With
     `steps_per_execution`, if Keras does not know the number of batches, the last
-    call of each epoch counts as full. Nothing is reset.
+    call of each epoch counts as full. Counters are not reset.
 
-    At the end of each epoch the numbers of `logs` are added to Keras's logs under
-    the names of the scalars, for `History`, the progress bar, and callbacks later
-    in the list such as `CSVLogger` and `EarlyStopping`.
+    At the end of each epoch the statistics in `logs` are added to Keras's logs
+    under the names of the scalars, for `History`, the progress bar, and callbacks
+    later in the list, such as `CSVLogger` and `EarlyStopping`.
 
     >>> stats = lodestar.callbacks.TableStats("logs", logs=["rows", "load"])
     >>> history = model.fit(x, y, verbose=0, callbacks=[stats])
@@ -45,13 +44,13 @@ class TableStats(keras.callbacks.Callback):
 
     Args:
         log_dir: Directory of the event files. None writes none.
-        update_freq: Batches from one writing to the next, or `"epoch"`.
-        logs: Numbers for the logs, by the last parts of their names, e.g. `"rows"`
-            for `table/user/rows`, or by whole names; or `"all"`.
+        update_freq: Number of batches between writes, or `"epoch"`.
+        logs: Statistics to add to the logs, by the last part of their names
+            (`"rows"` for `table/user/rows`) or by full names; or `"all"`.
 
     Raises:
-        ValueError: An argument is out of range; or when training begins, no table
-            of the model has a number of a name in `logs`.
+        ValueError: If an argument is out of range or, when training begins, if
+            no table has a statistic in `logs`.
     """
 
     def __init__(
@@ -66,28 +65,25 @@ class TableStats(keras.callbacks.Callback):
             isinstance(logs, str) or not isinstance(logs, Iterable)
         ):
             raise ValueError(
-                f"`logs`={logs!r} is not 'all' or a list of names."
+                f"`logs` must be 'all' or a list of names, got {logs!r}."
             )
         self._log_dir = None if log_dir is None else as_path(log_dir)
         self._update_freq: Any = update_freq
         self._logs = logs if logs == "all" else list(logs)
         self._writer: tf.summary.SummaryWriter | None = None
         self._batches = 0
-        self._first_batch = 0  # of the call that runs
+        self._first_batch = 0  # First batch of the current call.
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Opens the event file, if there is to be one."""
+        """Checks `logs` and opens the event file."""
         numbers = model_stats(self.model)
         for name in self._logs if numbers and self._logs != "all" else ():
             if not any(_is_called(found, name) for found in numbers):
-                known = dict.fromkeys(
-                    last
-                    for last in (n.rpartition("/")[2] for n in numbers)
-                    if not last.isdigit()
-                )
+                last = (n.rpartition("/")[2] for n in numbers)
+                known = dict.fromkeys(n for n in last if not n.isdigit())
                 raise ValueError(
-                    f"`logs`: {name!r} is no number of a table; there are "
-                    f"{', '.join(known)}."
+                    f"`logs` has {name!r}, which is not a statistic of any "
+                    f"table. Allowed: {', '.join(known)}."
                 )
         if self._log_dir is not None:
             self._writer = tf.summary.create_file_writer(self._log_dir)
@@ -98,20 +94,19 @@ class TableStats(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Writes every `update_freq` batches."""
         before = self._batches
-        # A call may stand for several batches (steps_per_execution), the last of
-        # which an epoch may not have.
+        # With steps_per_execution a call is several batches, some of which may be
+        # beyond the end of the epoch.
         steps = (self.params or {}).get("steps")
         last = batch if steps is None else min(batch, steps - 1)
         self._batches += max(last - self._first_batch, 0) + 1
-        if self._update_freq != "epoch":
-            of_each = self._update_freq
-            if before // of_each < self._batches // of_each:
-                self._write(model_stats(self.model))
+        freq = self._update_freq
+        if freq != "epoch" and before // freq < self._batches // freq:
+            self._write(model_stats(self.model))
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        """Adds to the logs; writes, if `update_freq` is `"epoch"`."""
+        """Extends the logs; writes if `update_freq` is `"epoch"`."""
         wants_logs = logs is not None and self._logs
         if self._update_freq != "epoch" and not wants_logs:
             return
@@ -132,11 +127,11 @@ class TableStats(keras.callbacks.Callback):
             self._writer = None
 
     def get_state(self) -> dict[str, int]:
-        """Returns what snapshots save."""
+        """Returns the state that snapshots save."""
         return {"batches": self._batches}
 
     def set_state(self, state: dict[str, int]) -> None:
-        """Restores what `get_state` returned."""
+        """Restores the result of `get_state`."""
         self._batches = state["batches"]
 
     def _write(self, numbers: Mapping[str, float]) -> None:
@@ -144,7 +139,7 @@ class TableStats(keras.callbacks.Callback):
             return
         with self._writer.as_default(step=self._batches):
             for name, value in numbers.items():
-                # As tf.summary.scalar, which needs TensorBoard installed.
+                # tf.summary.scalar needs the tensorboard package.
                 tf.summary.write(
                     name, tf.constant(value, tf.float32), metadata=_SCALAR
                 )
@@ -156,7 +151,7 @@ def _is_called(name: str, wanted: str) -> bool:
 
 
 def model_stats(model: keras.Model) -> dict[str, float]:
-    """Returns the numbers that TableStats writes, by name."""
+    """Returns the scalars that TableStats writes, by name."""
     tables: list[EmbeddingVariable] = []
     collections: list[EmbeddingCollection] = []
     for child in tf.train.TrackableView(model).descendants():
@@ -172,7 +167,7 @@ def model_stats(model: keras.Model) -> dict[str, float]:
 
 
 def by_name(things: Iterable[Any]) -> dict[str, Any]:
-    """Returns name -> thing; those of one name are told apart by `_1`, ..."""
+    """Returns name -> object, with `_1`, ... added to repeated names."""
     named: dict[str, Any] = {}
     seen: dict[str, int] = {}
     for thing in things:

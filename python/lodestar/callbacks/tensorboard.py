@@ -1,4 +1,4 @@
-"""Keras's TensorBoard callback, for models with tables."""
+"""Keras's TensorBoard callback for models with tables."""
 
 import os
 from collections.abc import Mapping
@@ -33,10 +33,10 @@ embeddings {{
 class TensorBoard(keras.callbacks.TensorBoard):
     """`keras.callbacks.TensorBoard` with tables in the embedding projector.
 
-    Keras's own projector shows `keras.layers.Embedding` alone. This callback
-    writes the rows of tables, with their ids as metadata. It also writes a
-    histogram of each table, of at most 2^20 numbers. Keras's own callback
-    writes those of tables in layers, and warns where it takes a sample.
+    Keras's own projector shows only `keras.layers.Embedding`. This callback
+    also writes the rows of tables, with their ids as metadata, and a histogram of
+    each table, of at most 2^20 numbers. (Keras writes the histograms of tables in
+    layers itself; a warning tells when it sees a sample.)
 
     >>> board = lodestar.callbacks.TensorBoard(
     ...     "logs", histogram_freq=1, embeddings_freq=1
@@ -59,7 +59,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
         **kwargs: Other arguments of `keras.callbacks.TensorBoard`.
 
     Raises:
-        ValueError: `embeddings_metadata` names a table that the model does not
+        ValueError: If `embeddings_metadata` has a table that the model does not
             have.
     """
 
@@ -75,7 +75,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
         super().__init__(as_path(log_dir), **kwargs)
         check_count("embeddings_freq", embeddings_freq, 0)
         check_count("embeddings_rows", embeddings_rows)
-        # Keras's own names would make it write its own files.
+        # With Keras's attribute names, Keras would write its own files.
         self._projector_freq = embeddings_freq
         self._metadata = embeddings_metadata
         self._rows = embeddings_rows
@@ -83,7 +83,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
         self._tables_writer: Any = None
 
     def set_model(self, model: keras.Model) -> None:
-        """Reads the metadata; see Keras."""
+        """Sets the model and reads the metadata."""
         super().set_model(model)
         if self.histogram_freq:
             for table in _embeddings(model).values():
@@ -98,8 +98,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
         for name, path in metadata.items():
             if name not in embeddings:
                 raise ValueError(
-                    f"`embeddings_metadata` names {name!r}, but the model has "
-                    f"no such table or Embedding. It has {[*embeddings]}."
+                    f"`embeddings_metadata` has {name!r}, but the model has no "
+                    f"such table or Embedding. It has {[*embeddings]}."
                 )
             path = os.path.join(self.log_dir, as_path(path))
             with open_input(path) as file:
@@ -121,10 +121,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
             self._tables_writer = None
 
     def _write_histograms(self, epoch: int) -> None:
-        """Writes those of tables that the model holds itself.
-
-        Keras writes those of the weights of layers.
-        """
+        """Writes the tables outside of layers; Keras writes the others."""
         shown = {
             id(getattr(weight, "table", weight))
             for layer in self.model.layers
@@ -138,7 +135,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
         if not own:
             return
         if self._tables_writer is None:
-            # Not of "train": TensorBoard reads only the newest file of a run.
+            # TensorBoard reads only the newest file of a run such as "train".
             folder = os.path.join(self.log_dir, "tables")
             self._tables_writer = self.summary.create_file_writer(folder)
         with self._tables_writer.as_default():
@@ -174,14 +171,14 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
 
 def _embeddings(model: keras.Model) -> dict[str, Any]:
-    """Returns name -> table or Embedding layer of `model`."""
+    """Returns the tables and Embedding layers of `model` by name."""
     kinds = (EmbeddingVariable, keras.layers.Embedding)
     children = tf.train.TrackableView(model).descendants()
     return by_name(child for child in children if isinstance(child, kinds))
 
 
 def _metadata(ids: list[int], labels: list[str] | None) -> list[str]:
-    """Returns the lines of a metadata file, which of one column has no names."""
+    """Returns the lines of a metadata file; one column needs no header."""
     if labels is None:
         return [str(i) for i in ids]
     columns = "label"
@@ -195,7 +192,7 @@ def _metadata(ids: list[int], labels: list[str] | None) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """Returns `text` as a protobuf's text format quotes it."""
+    """Escapes `text` for protobuf's text format."""
     return "".join(
         chr(byte)
         if 32 <= byte < 127 and chr(byte) not in '\\"'

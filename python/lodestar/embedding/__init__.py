@@ -1,4 +1,4 @@
-"""The embedding variable: rows that appear when an id is first seen."""
+"""Embedding variables: tables that add a row for each new id."""
 
 from lodestar.embedding.embedding_variable import (
     EmbeddingVariable as EmbeddingVariable,

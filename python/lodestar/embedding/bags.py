@@ -1,4 +1,4 @@
-"""Dense, ragged and sparse ids -> flat ids in bags, and the way back."""
+"""Converts dense, ragged and sparse ids to flat ids in bags, and back."""
 
 import functools
 from collections.abc import Callable
@@ -14,14 +14,14 @@ Pooled = Any  # Tensor or RaggedTensor
 
 
 class Bags(NamedTuple):
-    """Ids in bags, one row of the pooled result each.
+    """Ids in bags, each of which is pooled to one row.
 
     Attributes:
         ids: int64 `[N]`.
         row_splits: int64 `[B + 1]`.
         weights: float32 `[N]`, or None.
-        restore: Pooled rows `[B, D]` -> the shape of the ids without their
-            innermost axis, + `[D]`.
+        restore: Reshapes pooled rows `[B, D]` to the shape of the ids without
+            their innermost axis, + `[D]`.
     """
 
     ids: tf.Tensor
@@ -34,15 +34,15 @@ def to_bags(ids: AnyTensor, weights: Any = None) -> Bags:
     """Makes the innermost axis of `ids` the bags.
 
     Args:
-        ids: int64; dense `[..., L]`, ragged of any depth, or sparse, its
+        ids: int64; dense `[..., L]`, ragged of any depth, or sparse with
             indices in row-major order.
-        weights: None, or numbers laid out as `ids`.
+        weights: None, or numbers in the layout of `ids`.
 
     Raises:
-        ValueError: `weights` is not laid out as `ids`, as far as is known
-            before the op runs, or `ids` has rank 0 or an unknown rank.
-        tf.errors.InvalidArgumentError: The same, known only then, or sparse
-            indices out of order.
+        ValueError: `weights` has another layout, as far as known before the op
+            runs, or `ids` has rank 0 or an unknown rank.
+        tf.errors.InvalidArgumentError: When the op runs: `weights` has another
+            layout, or sparse indices are out of order.
     """
     if isinstance(ids, tf.RaggedTensor):
         return _from_ragged(ids, weights)
@@ -57,17 +57,17 @@ def _as_float(weights: Any) -> tf.Tensor:
 
 def _layout_error(ids: Any, weights: Any) -> ValueError:
     return ValueError(
-        f"`weights` is a {type(weights).__name__} of shape "
-        f"{getattr(weights, 'shape', None)}, but `ids` is a "
-        f"{type(ids).__name__} of shape {ids.shape}; wanted the same layout."
+        f"`weights` must have the layout of `ids`, a {type(ids).__name__} of "
+        f"shape {ids.shape}, got a {type(weights).__name__} of shape "
+        f"{getattr(weights, 'shape', None)}."
     )
 
 
 def dense_weights(ids: tf.Tensor, weights: Any) -> tf.Tensor | None:
-    """Weights of dense `ids` as float32, or None.
+    """Returns the weights of dense `ids` as float32, or None.
 
     Raises:
-        ValueError: They are known to be laid out otherwise.
+        ValueError: They are known to have another layout.
     """
     if weights is None:
         return None
@@ -108,7 +108,7 @@ def _from_dense(ids: tf.Tensor, weights: Any) -> Bags:
 def _by_outer_axes(
     static: tf.TensorShape, outer: tf.Tensor, pooled: tf.Tensor
 ) -> tf.Tensor:
-    """Pooled rows, one a bag, by all axes of ids but the last."""
+    """Reshapes pooled rows to all axes of the ids but the last."""
     dim = pooled.shape[-1]
     if static.rank != 2:
         pooled = tf.reshape(pooled, tf.concat([outer, [dim]], 0))
@@ -165,7 +165,7 @@ def _same_splits(ids: tf.RaggedTensor, weights: tf.RaggedTensor) -> tf.Tensor:
 
 
 def _all_equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """Whether tensors, alike but for their first dimension, are equal."""
+    """Whether tensors with equal inner dimensions are equal."""
     # The shorter of the two, so that the comparison itself never fails.
     shared = tf.minimum(tf.shape(a)[0], tf.shape(b)[0])
     return tf.logical_and(

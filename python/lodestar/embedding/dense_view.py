@@ -1,4 +1,4 @@
-"""The rows of a table as one dense tensor, for readers that have no ids."""
+"""The rows of a table as one dense tensor."""
 
 import math
 import warnings
@@ -10,34 +10,33 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 
-# TensorBoard needs 240 bytes and 0.4 us per number for a histogram, and an
-# image of more than 999,999 pixels in one direction fails.
+# TensorBoard needs 240 bytes and 0.4 us per number for a histogram and fails for
+# images of more than 999,999 pixels in one direction.
 _MOST_NUMBERS = 1 << 20
 _MOST_ROWS = 1 << 19
 
 _SAMPLED = (
     "{table!r} has {rows} rows, of which this reads {shown}, evenly spaced "
-    "over the ids. `table.export().rows` has all of them. This is said once "
-    "for each table."
+    "over the ids. `table.export().rows` has all of them. This warning appears "
+    "once per table."
 )
 
 _warned: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def dense_view(table: Any) -> tf.Tensor:
-    """Returns the rows of `table` that are in this process or on its devices.
+    """Returns the rows of `table` in this process or on its devices.
 
-    Changes nothing, counts nothing, and needs no other worker. Above 2^20
-    numbers or 2^19 rows the rows are a sample, and the first call for a table
-    warns. All ids are read, 8 bytes per row. An empty table reads as one row of
-    zeros, because TensorFlow aborts the process when it encodes an image
-    without pixels.
+    Changes and counts nothing, and needs no other worker. Above 2^20 numbers or 2^19
+    rows it returns a sample, with a warning on the first call for a table. It always
+    reads all ids, 8 bytes each. An empty table is one row of zeros, because
+    TensorFlow aborts the process when it encodes an image without pixels.
 
     Args:
         table: An EmbeddingVariable.
 
     Returns:
-        `[N, dim]`, N >= 1, of the table's dtype.
+        `[N, dim]` with N >= 1, of the table's dtype.
     """
     limit = max(1, min(_MOST_ROWS, _MOST_NUMBERS // table.output_dim))
     ids, rows, count = sampled_rows(table, limit)
@@ -60,8 +59,8 @@ def expect_sample(table: Any) -> None:
 def sampled_rows(table: Any, limit: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Returns ids `[N]`, their rows `[N, dim]`, and the size of the table.
 
-    N is the size or, if that is more, about `limit`: the ids are then evenly
-    spaced. They ascend within each part of the table.
+    If the size exceeds `limit`, N is about `limit` and the ids are evenly spaced.
+    They ascend within each part of the table.
     """
     dtypes = {"dtype": table.row_dtype, "slot_dtype": table.update_dtype}
     ids = []
@@ -88,6 +87,6 @@ def sampled_rows(table: Any, limit: int) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def _spaced(ids: np.ndarray, share: float) -> np.ndarray:
-    """Returns about that share of `ids`, evenly spaced."""
+    """Returns a share of `ids`, evenly spaced."""
     kept = math.ceil(len(ids) * share)
     return ids[np.linspace(0, len(ids) - 1, kept).astype(np.int64)]

@@ -1,4 +1,4 @@
-"""The devices that a table's rows may lie on."""
+"""Checks the devices of a table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,17 +11,17 @@ _FIELDS = ("job", "replica", "task", "device_type", "device_index")
 
 
 def check_devices(devices: Any) -> tuple[str, ...]:
-    """Returns `devices`, each by a name that TensorFlow takes.
+    """Returns `devices` as full TensorFlow names.
 
     Raises:
-        ValueError: They are not a list of CPUs and GPUs that there are.
+        ValueError: They are not a list of available CPUs and GPUs.
     """
     if isinstance(devices, str) or not isinstance(devices, Sequence):
         raise ValueError(
-            f"`devices`={devices!r} is not a list of names of devices."
+            f"`devices`={devices!r} is not a list of device names."
         )
     if not devices:
-        raise ValueError("`devices` is empty; wanted one device at least.")
+        raise ValueError("`devices` must have at least one device, got [].")
     return tuple(_check_device(i, name) for i, name in enumerate(devices))
 
 
@@ -30,25 +30,22 @@ def _check_device(i: int, name: Any) -> str:
         spec = tf.DeviceSpec.from_string(name)
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"`devices[{i}]`={name!r} is not the name of a device, such as "
+            f"`devices[{i}]`={name!r} is not a device name, such as "
             "'/job:ps/replica:0/task:0/device:CPU:0' or '/CPU:0'."
         ) from error
     if spec.device_type is None:
         spec = spec.replace(device_type="CPU")
     if spec.device_type not in ("CPU", "GPU"):
-        raise ValueError(
-            f"`devices[{i}]`={name!r} is no CPU or GPU, in whose memory rows "
-            "lie."
-        )
+        raise ValueError(f"`devices[{i}]`={name!r} is not a CPU or GPU.")
     if spec.device_index is None:
         spec = spec.replace(device_index=0)
     known = [d.name for d in tf.config.list_logical_devices(spec.device_type)]
     if not any(_is(tf.DeviceSpec.from_string(k), spec) for k in known):
         raise ValueError(
-            f"`devices[{i}]`={name!r} is not there; there are {known}. Tasks "
-            "of a cluster are there after tf.config."
-            "experimental_connect_to_cluster, logical devices of this process "
-            "after tf.config.set_logical_device_configuration."
+            f"`devices[{i}]`={name!r} does not exist, only {known}. Call "
+            "tf.config.experimental_connect_to_cluster to add the tasks of a "
+            "cluster, or tf.config.set_logical_device_configuration to add "
+            "logical devices of this process."
         )
     return spec.to_string()
 
@@ -65,8 +62,8 @@ def check_library(table: str, devices: Sequence[str]) -> None:
     """Checks that the processes of all `devices` have loaded this library.
 
     Raises:
-        tf.errors.FailedPreconditionError: Names the one that has not, and both
-            versions.
+        tf.errors.FailedPreconditionError: A process has not loaded it, or has
+            another version.
     """
     here = _version(None)
     for device in dict.fromkeys(map(_cpu_beside, devices)):
@@ -74,23 +71,22 @@ def check_library(table: str, devices: Sequence[str]) -> None:
             there = _version(device)
         except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as e:
             raise _refused(
-                f"The table '{table}' is to lie on {device}, which knows no ops "
-                "of lodestar: import lodestar in that process before its "
-                "server starts, or start it with `python -m lodestar.train "
-                "server`."
+                f"The table '{table}' needs {device}, which has not loaded "
+                "lodestar. Import lodestar in that process before its server "
+                "starts, or start it with `python -m lodestar.train server`."
             ) from e
         check_version(table, device, there, here)
 
 
 def on_gpu(device: str | None) -> bool:
-    """Whether it is a GPU, by its name."""
+    """Whether `device` is a GPU, by its name."""
     if device is None:
         return False
     return tf.DeviceSpec.from_string(device).device_type == "GPU"
 
 
 def _cpu_beside(device: str) -> str:
-    """The CPU of the process that a device is in."""
+    """Returns the CPU in the process of a device."""
     spec = tf.DeviceSpec.from_string(device)
     if spec.device_type == "GPU":
         spec = spec.replace(device_type="CPU", device_index=0)
@@ -101,9 +97,9 @@ def check_version(table: str, device: str, there: str, here: str) -> None:
     """Raises tf.errors.FailedPreconditionError unless versions are equal."""
     if there != here:
         raise _refused(
-            f"The table '{table}' is to lie on {device}, which runs lodestar "
-            f"{there}, but this process runs lodestar {here}: install one "
-            "version in all of them."
+            f"The table '{table}' needs {device}, which runs lodestar {there}, "
+            f"but this process runs lodestar {here}. Install the same version "
+            "in all processes."
         )
 
 

@@ -1,6 +1,6 @@
-"""The embedding variable: a table of rows that grows with the ids it sees."""
+"""A table of embeddings that grows with the ids it sees."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -19,29 +19,33 @@ from lodestar.embedding import (
     policies,
     saved_state,
     strategies,
+    table_parts,
 )
 from lodestar.embedding import stats as stats_lib
 from lodestar.embedding import workers as workers_lib
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.embedding.table_parts import ExportedTable, TablePart
 from lodestar.embedding.table_variable import TableVariable
-from lodestar.ops import embedding_collection_ops as collection_ops
-from lodestar.ops import embedding_ops
+from lodestar.ops import embedding_ops, embedding_partition_ops
+from lodestar.ops.embedding_collection_ops import (
+    FeatureAttrs,
+    FeatureInputs,
+    collection_lookup,
+)
 from lodestar.ops.flat_values import flat_values, map_flat
-
-STATES = ("missing", "pending", "resident")
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class EmbeddingVariable(TableVariable):
-    """One row of `output_dim` numbers for each int64 id seen in training.
+    """An embedding table over int64 ids, which adds a row for each new id.
 
-    A row's initial value depends on seed, salt, id and column only. Ids are
-    the whole int64 range; narrower integers are widened, uint64 keeps its bits.
+    The whole int64 range is valid; narrower integers are widened and uint64 ids
+    keep their bits. The initial value of a row depends only on the seed, the table
+    name, the id and the column.
 
-    A table is a trainable `keras.Variable`. Make it an attribute of the layer or
-    model that looks it up, or part of a list, tuple or dict there: Keras then
-    trains, freezes and saves it. Its `shape` is (rows, output_dim).
+    A table is a trainable `keras.Variable` of shape (rows, output_dim). Make it an
+    attribute of the layer or model that uses it, or an item of a list, tuple or
+    dict there, so that Keras trains, freezes and saves it.
 
     >>> table = lodestar.EmbeddingVariable(4, name="user")
     >>> table.lookup([7, -1], training=True).shape
@@ -50,54 +54,50 @@ class EmbeddingVariable(TableVariable):
     2
 
     Args:
-        output_dim: Numbers in a row, 1 to 65536.
+        output_dim: Embedding dimension, 1 to 65536.
         embeddings_initializer: `"zeros"`, `"ones"`, `"uniform"` (+-0.05),
             `"normal"` (stddev 0.05), `"truncated_normal"`, or a Keras Zeros,
             Ones, Constant, RandomUniform, RandomNormal or TruncatedNormal, whose
-            seed is not used.
-        seed: Integer; tables with different seeds or names have different
-            initial values. Default: 0; without `name` a seed is drawn as Keras
-            draws seeds, which `keras.utils.set_random_seed` repeats. A pair
-            (seed, salt), as `get_config` returns it, also replaces the hash of
-            `name`. Saved with the table.
-        default_row: What an id without a row reads: `"zeros"`, `"initial"` (the
-            value its row would start with), a vector `[output_dim]`, or
-            `SharedRows(n)`: one of n trained rows.
-        dtype: Of the rows and what is looked up: `tf.float32`, `tf.float64`,
-            `tf.float16` or `tf.bfloat16`. Those of 16 bits are pooled and
-            updated in float32 and rounded to the nearest; their optimizer
-            slots are float32.
-        num_shards: Parts that are written independently, 1 to 4096; default:
-            LODESTAR_NUM_SHARDS of the environment, else 16. Never shows in a
-            result.
-        admission: Which sighting of an unseen id gives it a row: `MinCount`,
-            `CountingBloom`; default: the first.
-        eviction: Which rows go: `MaxRows`, `MaxAge`, `MinNorm`, or a list of
-            these, any of which removes a row; default: none.
-        optimizer: Keras optimizer of this table alone, or its name, used inside
-            the wrapper; it keeps its own learning rate and schedule. Default:
-            the wrapper's.
-        devices: CPUs and GPUs that the rows are spread over by a hash of their
-            ids, as `"/job:ps/task:0"` of a TensorFlow cluster, `"/CPU:1"` or
-            `"/GPU:0"`; docs/distributed.md, docs/cuda.md. Default: rows lie in
-            this process; within `with tf.device("/GPU:0"):` on that GPU; under
-            a tf.distribute.ParameterServerStrategy on all of its servers.
-        name: Default: `embedding_variable_<n>`, where Keras counts n.
+            seed is ignored.
+        seed: Integer. Tables with different seeds or names have different
+            initial values. Defaults to 0, or without a `name` to a random seed
+            that `keras.utils.set_random_seed` makes repeatable. A pair
+            (seed, salt), as in `get_config`, also replaces the hash of `name`.
+            Saved with the table.
+        default_row: Value for an id without a row: `"zeros"`, `"initial"` (its
+            initial value), a vector `[output_dim]`, or `SharedRows(n)`, which
+            picks one of n trained rows.
+        dtype: Dtype of the rows and lookups: `tf.float32`, `tf.float64`,
+            `tf.float16` or `tf.bfloat16`. Rows of 16 bits are pooled and updated
+            in float32, with float32 optimizer slots, and rounded to nearest.
+        num_shards: Number of shards with their own locks, 1 to 4096. Results do
+            not depend on it. Defaults to the LODESTAR_NUM_SHARDS environment
+            variable, else 16.
+        admission: When a new id gets a row: `MinCount` or `CountingBloom`.
+            Defaults to its first occurrence.
+        eviction: Which rows are removed: `MaxRows`, `MaxAge`, `MinNorm`, or a
+            list of these, any of which removes a row. Defaults to none.
+        optimizer: Keras optimizer, or its name, that trains this table only,
+            with its own learning rate and schedule. Defaults to the optimizer
+            of the model.
+        devices: CPUs and GPUs to partition the rows over by a hash of the id,
+            such as `"/job:ps/task:0"`, `"/CPU:1"` or `"/GPU:0"`. Defaults to
+            this process; inside `tf.device("/GPU:0")` to that GPU; under a
+            `tf.distribute.ParameterServerStrategy` to all of its servers.
+        name: Name of the table. Defaults to `embedding_variable_<n>`.
 
     Raises:
-        ValueError: An argument is not one of the above.
-        TypeError: A second positional argument.
-        tf.errors.InvalidArgumentError: A number is above what it may be.
-        NotImplementedError: `devices` with SharedRows; or a strategy of
-            `tf.distribute`, or an option under it, that docs/distributed.md
-            lists as refused.
-        tf.errors.FailedPreconditionError: A task of `devices` has not loaded
+        ValueError: An argument is invalid.
+        TypeError: More than one positional argument.
+        tf.errors.InvalidArgumentError: A number exceeds its limit.
+        NotImplementedError: `devices` with `SharedRows`, or an unsupported
+            `tf.distribute` strategy or option (docs/distributed.md lists them).
+        tf.errors.FailedPreconditionError: A task in `devices` has not loaded
             this version of lodestar.
     """
 
-    # What `devices` makes: a class that is built on this one.
+    # The subclasses for `devices` and for several workers.
     on_devices: type["EmbeddingVariable"]
-    # The same, of several workers, and these.
     on_workers: type["EmbeddingVariable"]
     workers: workers_lib.Workers | None = None
 
@@ -129,14 +129,11 @@ class EmbeddingVariable(TableVariable):
         *positional: Any,
         embeddings_initializer: initializers.Initializer = "uniform",
         seed: int | Sequence[int] | None = None,
-        default_row: str
-        | Sequence[float]
-        | np.ndarray
-        | policies.SharedRows = "zeros",
+        default_row: lookup_arguments.DefaultRow = "zeros",
         dtype: Any = tf.float32,
         num_shards: int | None = None,
         admission: policies.Admission | None = None,
-        eviction: policies.Eviction | Sequence[policies.Eviction] | None = None,
+        eviction: policies.Evictions = None,
         optimizer: Any = None,
         devices: Sequence[str] | None = None,
         name: str | None = None,
@@ -161,21 +158,14 @@ class EmbeddingVariable(TableVariable):
         self.admission = policies.check_admission(admission)
         strategies.check_can_hold(name, self.admission)
         self._eviction = policies.check_eviction(eviction)
-        if isinstance(default_row, Mapping):
-            default_row = keras.saving.deserialize_keras_object(default_row)
-        self._shared_rows = None
-        if isinstance(default_row, policies.SharedRows):
-            self._shared_rows = default_row
-            self._missing = "shared"
-            self._missing_values = np.zeros(0, self.row_dtype.as_numpy_dtype)
-        else:
-            self._missing, self._missing_values = lookup_arguments.missing_rows(
+        self._missing, self._missing_values, self._shared_rows = (
+            lookup_arguments.missing_rows(
                 default_row, self.output_dim, self.row_dtype
             )
+        )
         with tf.init_scope():
-            # What `devices` changes is up to a class of its own: __new__.
             self._parts = self._make_parts()
-            # What a lookup reads that no tape records.
+            # Inputs of lookups that no tape records.
             self._eager_constants = (
                 tf.zeros([0, self.output_dim], self.row_dtype),
                 tf.constant(self._missing_values),
@@ -183,22 +173,14 @@ class EmbeddingVariable(TableVariable):
         super().__init__(name, optimizer)
 
     def _make_parts(self) -> tuple[TablePart, ...]:
-        """Makes what holds the rows."""
         return (self._make_part(None, self._attributes()),)
 
-    def _make_part(
-        self, device: str | None, attributes: dict[str, Any]
-    ) -> TablePart:
-        return TablePart(
-            self.name,
-            device,
-            attributes,
-            self._missing_values,
-            self.update_dtype,
-        )
+    def _make_part(self, device: str | None, attributes: Any) -> TablePart:
+        missing, dtype = self._missing_values, self.update_dtype
+        return TablePart(self.name, device, attributes, missing, dtype)
 
     def _attributes(self) -> dict[str, Any]:
-        """Those of the variable op."""
+        """Returns the attributes of the EmbeddingVariable op."""
         return {
             "dim": self.output_dim,
             "dtype": self.row_dtype,
@@ -225,7 +207,7 @@ class EmbeddingVariable(TableVariable):
     def _saved_children(self, save_type: str) -> dict[str, Any]:
         children = super()._saved_children(save_type)
         if save_type == "savedmodel":
-            # What saved lookups read; the content is the table's own.
+            # Saved lookups read these; the table itself saves the rows.
             children["hook"] = self.value
             (children["rows"],) = self._parts
         return children
@@ -235,43 +217,43 @@ class EmbeddingVariable(TableVariable):
 
     @property
     def devices(self) -> tuple[str, ...] | None:
-        """Those that the rows are spread over; None: they lie here."""
+        """The devices that hold the rows, or None for this process."""
         return None
 
     @property
     def parts(self) -> tuple[TablePart, ...]:
-        """What holds the rows: one for each of `devices`, or one."""
+        """The parts of the table: one per device, or a single one."""
         return self._parts
 
     @property
     def resource_handle(self) -> tf.Tensor:
-        """Handle of the rows in this process.
+        """Resource handle of the table in this process.
 
         Raises:
-            NotImplementedError: They are on `devices`.
+            NotImplementedError: The rows are on `devices`.
         """
         return self._parts[0].resource_handle
 
     @property
     def is_spread(self) -> bool:
-        """Whether rows lie elsewhere than in this process alone."""
+        """Whether `devices` or several workers hold the rows."""
         return self.devices is not None or self.workers is not None
 
     @property
     def shared_rows(self) -> int:
-        """The number of rows that `SharedRows` gives; 0 without."""
+        """The number of `SharedRows`, or 0."""
         return 0 if self._shared_rows is None else self._shared_rows.n
 
     @property
     def first_value_words(self) -> tuple[int, int] | None:
-        """Seed and salt; None where all rows start with a constant."""
+        """The seed and the salt, or None if all rows start with a constant."""
         if self._attrs.kind in initializers.CONSTANTS:
             return None
         return self._seed, self._salt
 
     @property
     def has_admission(self) -> bool:
-        """Whether ids may have to wait for a row."""
+        """Whether an admission policy can delay a row."""
         return self.admission is not None
 
     def get_config(self) -> dict[str, Any]:
@@ -304,37 +286,35 @@ class EmbeddingVariable(TableVariable):
 
     @property
     def update_dtype(self) -> tf.DType:
-        """Of optimizer slots, and of gradients that are applied.
+        """Dtype of optimizer slots and of applied gradients.
 
-        float64 for float64 rows, else float32.
+        float64 for float64 rows, otherwise float32.
         """
         return tf.float64 if self.row_dtype == tf.float64 else tf.float32
 
     @property
     def step(self) -> tf.Tensor:
-        """int64 scalar; training lookups at one step see an id once.
+        """The current step, an int64 scalar.
 
-        By `MinCount(unit="occurrence")` they see it as often as it occurs. An
-        optimizer's apply advances it by one, or to the optimizer's iterations
-        if these are higher, unless `set_step` drives it.
+        Several lookups of an id in one step count once, except under
+        `MinCount(unit="occurrence")`. Applying gradients advances the step by one, or
+        to the optimizer's iterations if these are higher, unless `set_step` was called.
         """
-        return gen_ops.lodestar_embedding_step(self.resource_handle)
+        return self._parts[0].call(gen_ops.lodestar_embedding_step)
 
     def set_step(self, step: Any) -> None:
-        """Sets `step` and takes it over: for ages in days, unix time, ...
+        """Sets `step`, such as to a day or a Unix time, the unit of ages.
 
-        From then on applies leave it alone: the next step begins with the next
-        call. Saved with the table.
+        Applying gradients no longer advances the step. Saved with the table.
 
         Args:
-            step: Integer scalar; None: applies advance the step again.
+            step: Integer scalar, or None to let the optimizer advance the step again.
         """
         if step is None:
-            gen_ops.lodestar_embedding_release_step(self.resource_handle)
-        else:
-            gen_ops.lodestar_embedding_set_step(
-                self.resource_handle, ids_lib.to_int64(step, name="step")
-            )
+            self._each(gen_ops.lodestar_embedding_release_step)
+            return
+        step = ids_lib.to_int64(step, name="step")
+        self._each(gen_ops.lodestar_embedding_set_step, step)
 
     def lookup(
         self,
@@ -348,36 +328,34 @@ class EmbeddingVariable(TableVariable):
         default_id: int | None = None,
         admit: bool | None = None,
     ) -> tf.Tensor | tf.RaggedTensor:
-        """Reads rows, or bags of rows combined; differentiable.
+        """Looks up rows, or bags of rows combined into one; differentiable.
 
         Args:
-            ids: Integers: dense, ragged of any depth, or sparse (which needs a
-                combiner, and indices in row-major order).
-            training: True: an unseen id is counted and, once `admission` lets
-                it in, gets a row, and gradients train rows. False: nothing
-                is written; a gradient of an id without a row is dropped.
-                None, as in layers: True while a gradient tape records, unless
-                `table.trainable` is False.
-            weights: Numbers laid out as `ids`, for sum, mean and sqrtn.
+            ids: Integers: dense, ragged of any depth, or sparse. Sparse ids need a
+                combiner and indices in row-major order.
+            training: If True, counts the ids, adds rows for new ids that `admission`
+                accepts, and lets gradients train the rows. If False, writes nothing
+                and drops gradients of ids without a row. Defaults to True while a
+                gradient tape records, unless `table.trainable` is False.
+            weights: Numbers in the layout of `ids`, for sum, mean and sqrtn.
             combiner: `"sum"`, `"mean"` (sum(w x) / sum(w)), `"sqrtn"`
-                (sum(w x) / sqrt(sum w^2)), `"max"`, `"first"`, `"last"`, over
-                the innermost axis of `ids`. An empty bag gives zeros.
-            grow: False: a training lookup adds no ids.
-            count: False: a training lookup counts no sighting.
-            padding_id: An id that reads zeros; in no row, bag or gradient.
-            default_id: With a combiner: the id whose row an empty bag reads.
-            admit: In a training lookup, in place of `admission`. True: every
-                unseen id gets a row at once. False: none does; their sightings
-                are counted. None: as `admission` says.
+                (sum(w x) / sqrt(sum w^2)), `"max"`, `"first"` or `"last"`, over the
+                innermost axis of `ids`. An empty bag is zeros.
+            grow: Whether a training lookup may add rows.
+            count: Whether a training lookup counts ids.
+            padding_id: Id that is read as zeros and has no row and no gradient.
+            default_id: With a combiner, the id whose row replaces an empty bag.
+            admit: Overrides `admission` if training. If True, every new id
+                gets a row; if False, new ids are only counted.
 
         Returns:
-            Of `dtype`, shaped as `ids` + `[D]` (ragged where `ids` is); with a
-            combiner without the innermost axis of `ids`.
+            A tensor of the table's dtype and shape `ids.shape + [D]`, ragged if
+            `ids` is. With a combiner, the innermost axis of `ids` is gone.
 
         Raises:
-            ValueError: A static fact is not as above.
-            tf.errors.InvalidArgumentError: `weights` or sparse indices are not
-                as above, known only when the op runs.
+            ValueError: An argument is invalid.
+            tf.errors.InvalidArgumentError: The layout of `weights` or the order of
+                sparse indices is wrong, which is only known when the op runs.
         """
         ids = ids_lib.to_int64(ids)
         lookup_arguments.check_lookup(
@@ -394,37 +372,31 @@ class EmbeddingVariable(TableVariable):
                 )
         if training is None:
             training = self.infer_training() and self.trainable
-        train = {"insert": training and grow, "count": training and count}
-        feature = collection_ops.FeatureAttrs(
+        feature = FeatureAttrs(
             combiner=combiner, padding_id=padding_id, default_id=default_id
         )
-        options = {**train, "admit": admit}
+        options = {
+            "insert": training and grow,
+            "count": training and count,
+            "admit": admit,
+        }
         if combiner is None:
             return map_flat(
-                lambda flat: self._lookup(
-                    feature,
-                    collection_ops.FeatureInputs(flat, None, None),
-                    **options,
-                ),
+                lambda x: self._lookup(feature, FeatureInputs(x), **options),
                 ids,
             )
         bags = bags_lib.to_bags(ids, weights)
-        inputs = collection_ops.FeatureInputs(*bags[:3])
+        inputs = FeatureInputs(*bags[:3])
         return bags.restore(self._lookup(feature, inputs, **options))
 
     def _lookup(
-        self,
-        feature: collection_ops.FeatureAttrs,
-        inputs: collection_ops.FeatureInputs,
-        **options: Any,
+        self, feature: FeatureAttrs, inputs: FeatureInputs, **options: Any
     ) -> tf.Tensor:
-        """Rows of the ids, or of the bags; options of `find_or_insert`."""
+        """Looks up ids or bags, with options of `find_or_insert`."""
         hook, missing_row, missing = self.collection_inputs()
-        of_ids = (self.resource_handle, hook, inputs.ids, missing_row)
-        misses: Any = {"missing": missing, "padding_id": feature.padding_id}
         with embedding_ops.on_cpu_in_graphs():
             if feature.combiner is not None:
-                return collection_ops.collection_lookup(
+                return collection_lookup(
                     [self.resource_handle],
                     [hook],
                     [missing_row],
@@ -433,16 +405,20 @@ class EmbeddingVariable(TableVariable):
                     [inputs],
                     **options,
                 )[0]
-            if options["insert"] or options["count"]:
-                return embedding_ops.find_or_insert(
-                    *of_ids, **(options | misses)
-                )
-            return embedding_ops.find(*of_ids, **misses)[0]
+            return embedding_ops.lookup_rows(
+                self.resource_handle,
+                hook,
+                inputs.ids,
+                missing_row,
+                missing=missing,
+                padding_id=feature.padding_id,
+                **options,
+            )
 
     def collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
-        """What ops that look up take: hook, missing row, kind of the latter.
+        """Returns the hook, the default row and its kind, for lookup ops.
 
-        The hook is the value `[0, output_dim]`, whose gradient is the table's.
+        The hook is the `[0, output_dim]` value, which receives the table's gradient.
         """
         recorded = _private.tape_may_record()
         eager = tf.executing_eagerly()
@@ -460,222 +436,240 @@ class EmbeddingVariable(TableVariable):
         return hook, missing_row, self._missing
 
     def find(self, ids: Any) -> tuple[Any, Any]:
-        """Reads rows; writes nothing.
+        """Reads rows without writing anything.
 
         Args:
             ids: Integers, dense or ragged.
 
         Returns:
-            rows, shaped as `ids` + `[output_dim]`, zeros where there is no row,
-            whatever `default_row` is; and found, bool, shaped as `ids`.
+            The rows, of shape `ids.shape + [output_dim]` and zeros for ids without a
+            row, whatever `default_row` is; and a bool tensor of shape `ids.shape`
+            that is True for ids with a row.
         """
         ids = ids_lib.to_int64(ids)
         if isinstance(ids, tf.SparseTensor):
             raise ValueError("`ids` is sparse; `find` takes dense or ragged.")
-        hook, missing_row, _ = self.collection_inputs()
-        rows, found = embedding_ops.find(
-            self.resource_handle, hook, flat_values(ids), missing_row
-        )
+        rows, found = self._find(flat_values(ids))
         return map_flat(lambda _: rows, ids), map_flat(lambda _: found, ids)
 
-    def insert_or_assign(self, ids: Any, rows: Any) -> None:
-        """Sets the rows of `ids`, adding those that are not there.
+    def _find(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        hook, missing_row, _ = self.collection_inputs()
+        return embedding_ops.find(self.resource_handle, hook, ids, missing_row)
 
-        The last of equal ids wins; optimizer slots and frequencies stay. New
-        ids ask no admission; under `MaxRows` those that find no room are
-        refused, which `stats()` counts.
+    def _each(
+        self,
+        op: Callable[..., Any],
+        *inputs: Any,
+        of_parts: Sequence[Sequence[Any]] | None = None,
+        **attrs: Any,
+    ) -> list[Any]:
+        """Runs `op` on each part, with its item of `of_parts` as last inputs."""
+        return table_parts.each(
+            op.__name__.removeprefix("lodestar_embedding_"),
+            self._parts,
+            lambda i, part: part.call(
+                op, *inputs, *(of_parts[i] if of_parts else ()), **attrs
+            ),
+        )
+
+    def insert_or_assign(self, ids: Any, rows: Any) -> None:
+        """Sets the rows of `ids`, adding missing ones.
+
+        If an id is repeated, its last row wins. Optimizer slots and frequencies are
+        kept. Admission does not apply. Under `MaxRows`, new ids without room are
+        refused and counted in `stats()`.
 
         Args:
             ids: Integers `[N]`.
-            rows: `[N, dim]`; cast to the table's dtype.
+            rows: `[N, output_dim]`, cast to the table's dtype.
         """
-        gen_ops.lodestar_embedding_insert_or_assign(
-            self.resource_handle,
-            ids_lib.to_dense_int64(ids, "insert_or_assign"),
-            ids_lib.to_numbers(rows, "rows", self.row_dtype),
+        ids = ids_lib.to_dense_int64(ids, "insert_or_assign")
+        rows = ids_lib.to_numbers(rows, "rows", self.row_dtype)
+        divided = [(ids, rows)]
+        if self.devices is not None:
+            divided = embedding_partition_ops.partition_rows(
+                ids, rows, len(self._parts)
+            )
+        self._each(
+            gen_ops.lodestar_embedding_insert_or_assign, of_parts=divided
         )
 
     def remove(self, ids: Any) -> tf.Tensor:
-        """Removes rows of dense `ids`; returns how many there were."""
-        return gen_ops.lodestar_embedding_remove(
-            self.resource_handle, ids_lib.to_dense_int64(ids, "remove")
+        """Removes the rows of dense `ids` and returns how many existed."""
+        divided = [ids_lib.to_dense_int64(ids, "remove")]
+        if self.devices is not None:
+            divided, _ = embedding_partition_ops.partition(
+                tf.reshape(divided[0], [-1]), len(self._parts)
+            )
+        return tf.add_n(
+            self._each(
+                gen_ops.lodestar_embedding_remove, of_parts=[*zip(divided)]
+            )
         )
 
     def size(self) -> tf.Tensor:
-        """The number of rows, an int64 scalar."""
+        """Returns the number of rows, an int64 scalar."""
         self.check_followed()
         return self._count()
 
     def _count(self) -> tf.Tensor:
-        return gen_ops.lodestar_embedding_size(self.resource_handle)
+        return tf.add_n(self._each(gen_ops.lodestar_embedding_size))
 
-    def evict(
-        self,
-        policy: policies.Eviction | Sequence[policies.Eviction] | None = None,
-    ) -> tf.Tensor:
-        """Removes the rows that a policy names, but none seen in this step.
+    def evict(self, policy: policies.Evictions = None) -> tf.Tensor:
+        """Removes the rows that a policy selects, except those used in this step.
 
-        Scans all rows, except where rows go by age alone (`MaxRows` with policy
+        Scans all rows, unless they are evicted by age alone (`MaxRows` with policy
         "lru", or `MaxAge` without a cap).
 
         Args:
-            policy: `MaxAge`, `MinNorm`, `MaxRows` (down to so many rows), or a
-                list of these; default: the table's `eviction`.
+            policy: `MaxAge`, `MinNorm`, `MaxRows` (down to that many rows), or a
+                list of these. Defaults to the table's `eviction`.
 
         Returns:
             The number of rows removed, an int64 scalar.
 
         Raises:
-            ValueError: `policy` is none of these.
+            ValueError: `policy` is invalid.
         """
-        chosen = policies.check_eviction(policy, "policy")
-        return gen_ops.lodestar_embedding_evict(
-            self.resource_handle,
-            own_policy=policy is None,
-            **policies.attributes(chosen),
+        of_parts = table_parts.shares(
+            policies.check_eviction(policy, "policy"), len(self._parts)
+        )
+        return tf.add_n(
+            table_parts.each(
+                "evict",
+                self._parts,
+                lambda i, part: part.call(
+                    gen_ops.lodestar_embedding_evict,
+                    own_policy=policy is None,
+                    **policies.attributes(of_parts[i]),
+                ),
+            )
         )
 
     def decay_frequencies(self, rate: float) -> None:
-        """Multiplies all frequencies with `rate`, rounding down.
+        """Multiplies all frequencies by `rate`, rounding down.
 
-        Those of ids seen in this step stay above 0.
+        The frequencies of ids used in this step stay above 0.
 
         Args:
-            rate: 0 to 1.
+            rate: Factor from 0 to 1.
 
         Raises:
-            tf.errors.InvalidArgumentError: `rate` is not.
+            tf.errors.InvalidArgumentError: `rate` is out of range.
         """
-        gen_ops.lodestar_embedding_decay_frequencies(
-            self.resource_handle, tf.cast(rate, tf.float64)
-        )
+        rate = tf.cast(rate, tf.float64)
+        self._each(gen_ops.lodestar_embedding_decay_frequencies, rate)
 
     def clear(self) -> None:
-        """Removes all rows; waits for the end of a running snapshot.
+        """Removes all rows, after a running snapshot has ended.
 
-        Ids that wait for a row are forgotten, with the filter of
-        `CountingBloom`; `SharedRows` begin anew. `step` and the events of
-        `stats()` stay.
+        Also clears ids that wait for admission and the filter of `CountingBloom`, and
+        resets `SharedRows`. `step` and the event counts of `stats()` are kept.
         """
-        gen_ops.lodestar_embedding_clear(self.resource_handle)
+        self._each(gen_ops.lodestar_embedding_clear)
 
     def compact(self) -> tf.Tensor:
-        """Gives the memory of removed rows back to the system.
+        """Returns the memory of removed rows to the system.
 
-        Rows move into the places of removed ones, and the free end is given
-        back, with excess memory of the index and of ids that wait for a row.
-        Lookups and updates of resident ids continue in other threads; calls
-        that add, remove or order rows wait about a millisecond per shard.
+        Fills the gaps with other rows and frees the end, with excess memory of the
+        index and of ids that wait for admission. Other threads can look up and update
+        resident ids at the same time; calls that add, remove or reorder rows wait about
+        a millisecond per shard.
 
         >>> table.remove(old_ids)
         >>> table.compact()
 
         Returns:
-            The bytes by which `stats()["bytes"]` falls, an int64 scalar.
+            The number of bytes by which `stats()["bytes"]` decreases, an int64
+            scalar.
 
         Raises:
-            tf.errors.ResourceExhaustedError: Out of memory for a smaller piece
-                of the index; rows and counters are as before.
+            tf.errors.ResourceExhaustedError: Out of memory for a smaller index. Rows
+                and counters are unchanged.
         """
-        return gen_ops.lodestar_embedding_compact(self.resource_handle)
+        return tf.add_n(self._each(gen_ops.lodestar_embedding_compact))
 
     def frequency(self, ids: Any) -> Any:
-        """The frequency of each id, int64 as `ids`; 0: no row.
+        """Returns the int64 frequency of each id, 0 without a row.
 
-        Its sightings, as `decay_frequencies` left them: of steps, or under
-        `MinCount(unit="occurrence")` of occurrences.
+        Counts the steps that used the id, or its occurrences under
+        `MinCount(unit="occurrence")`, reduced by `decay_frequencies`.
         """
-        return map_flat(
-            lambda flat: gen_ops.lodestar_embedding_frequency(
-                self.resource_handle, flat
-            ),
-            ids_lib.to_int64(ids),
-        )
+
+        def of_ids(flat: tf.Tensor) -> tf.Tensor:
+            (found,) = table_parts.by_id(
+                self._parts,
+                tf.reshape(flat, [-1]),
+                lambda part, own: [
+                    part.call(gen_ops.lodestar_embedding_frequency, own)
+                ],
+            )
+            return tf.reshape(found, tf.shape(flat))
+
+        return map_flat(of_ids, ids_lib.to_int64(ids))
 
     def stats(self, reset: bool = False) -> dict[str, Any]:
-        """Counters of the table, eagerly; docs/embedding.md has the schema.
+        """Returns counters of the table; eager only.
 
         Args:
-            reset: Events count from 0 again.
+            reset: Whether to reset the event counts to 0.
 
         Returns:
-            Sizes of now, such as rows, capacity, pending and bytes with its
-            parts, and counts of events since the table was made or the last
-            reset, such as hits, misses, inserts, evicted and read_misses.
+            A dict of current sizes (such as rows, capacity, pending and bytes with
+            its parts) and of event counts since the table was made or reset (such
+            as hits, misses, inserts, evicted and read_misses). docs/memory.md lists
+            all keys.
         """
         check_eager("stats")
-        values, shards = gen_ops.lodestar_embedding_stats(
-            self.resource_handle, reset=reset
-        )
-        return stats_lib.by_name(values.numpy(), shards.numpy())
+        of_parts = [
+            (values.numpy(), shards.numpy())
+            for values, shards in self._each(
+                gen_ops.lodestar_embedding_stats, reset=reset
+            )
+        ]
+        return stats_lib.by_name(self.devices, of_parts)
 
     def inspect(self, ids: Any) -> InspectedIds:
-        """Returns everything about some ids, eagerly; changes nothing.
+        """Returns everything the table holds for some ids; eager only. Changes nothing.
 
         Args:
             ids: Integers `[N]`.
         """
         check_eager("inspect")
         ids = ids_lib.to_dense_int64(ids, "inspect")
-        rows, slots, names, frequencies, last_seen, shards, states = (
-            gen_ops.lodestar_embedding_inspect(
-                self.resource_handle,
-                ids,
-                dtype=self.row_dtype,
-                slot_dtype=self.update_dtype,
-            )
-        )
-        names = [name.decode() for name in names.numpy()]
-        return InspectedIds(
-            ids=ids,
-            rows=rows,
-            optimizer_slots=dict(zip(names, slots)),
-            frequencies=frequencies,
-            last_seen=last_seen,
-            shards=shards,
-            states=[STATES[state] for state in states.numpy()],
+        return table_parts.inspect(
+            self._parts, ids, self.row_dtype, self.update_dtype
         )
 
     def export(self, optimizer_slots: bool = True) -> EmbeddingRows:
-        """Returns everything that the rows hold, in ascending id order, eagerly.
+        """Returns all rows and their metadata in ascending id order; eager only.
 
         Args:
-            optimizer_slots: False leaves them out.
+            optimizer_slots: Whether to include the optimizer slots.
         """
         check_eager("export")
-        out = self.export_all(optimizer_slots)
-        names = [name.decode() for name in out["slot_names"].numpy()]
-        return EmbeddingRows(
-            ids=out["ids"],
-            rows=out["rows"],
-            optimizer_slots=dict(zip(names, out["optimizer_slots"])),
-            frequencies=out["frequencies"],
-            last_seen=out["last_seen"],
-            optimizer=out["optimizer"].numpy().decode(),
-            slot_inits=dict(zip(names, out["slot_inits"].numpy().tolist())),
-        )
+        return saved_state.to_rows(self.export_all(optimizer_slots))
 
     def load_rows(self, rows: EmbeddingRows, mode: str = "replace") -> None:
-        """Takes rows as `export` gave them, in any order of ids.
+        """Loads rows, such as the result of `export`.
 
         Args:
-            rows: Ids must differ. Without frequencies they count from 0,
-                without last_seen they were seen now, without optimizer slots
-                these start anew, also where a merge overwrites a row.
-                Rows of another dtype are cast, so this also converts a table.
-            mode: `"replace"` makes this all that the table holds, and takes
-                memory for it beside the old rows until it is there; `"merge"`
-                adds rows and overwrites those of equal ids. The table's step,
-                seed and salt stay; `"replace"` forgets ids that wait for
-                admission.
+            rows: Rows with unique ids in any order, cast to the table's dtype.
+                Without frequencies they count from 0; without last_seen they were
+                last seen in the current step; without optimizer slots these are
+                reset, also for rows that a merge overwrites.
+            mode: `"replace"` replaces the content of the table and needs memory for
+                both until it is done; it clears ids that wait for admission.
+                `"merge"` adds rows and overwrites those with equal ids. The table's
+                step, seed and salt are kept.
 
         Raises:
-            ValueError: An unknown `mode`, or optimizer slots without the name
-                of their optimizer or their initial values.
-            tf.errors.InvalidArgumentError: Equal ids, or wrong shapes.
+            ValueError: `mode` is unknown, or optimizer slots lack the name of their
+                optimizer or their initial values.
+            tf.errors.InvalidArgumentError: Duplicate ids or wrong shapes.
             tf.errors.FailedPreconditionError: More rows than `MaxRows` allows;
                 slots of another optimizer; for `"replace"`, a concurrent import,
-                or optimizer steps without a pause for a minute.
+                or no pause between optimizer steps for a minute.
             tf.errors.ResourceExhaustedError: Out of memory.
         """
         lookup_arguments.check_import(rows, mode)
@@ -688,13 +682,19 @@ class EmbeddingVariable(TableVariable):
     def export_all(
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
-        """What a checkpoint holds, by name; without rows, of these the ids."""
+        """Returns the content by checkpoint name, optionally without rows."""
         self.check_followed()
-        return self._parts[0].export(optimizer_slots, with_rows)
+        return table_parts.merged(
+            table_parts.each(
+                "export",
+                self._parts,
+                lambda _, part: part.export(optimizer_slots, with_rows),
+            )
+        )
 
     def import_all(
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
-        """Takes what `export_all` gave, in one call: whole or not at all."""
+        """Loads what `export_all` returned, atomically on each device."""
         self.slots.restored()
         return self._parts[0].import_(saved, mode)

@@ -1,4 +1,4 @@
-"""Refuses Keras callbacks that would keep a model without its tables."""
+"""Refuses Keras callbacks that would save a model without its tables."""
 
 import os
 from collections.abc import Iterable
@@ -10,18 +10,18 @@ from lodestar import _frames
 
 _REFUSED = (
     "{what} copies the weights of a model, which do not include the rows of "
-    "tables. Nothing was trained. {instead}"
+    "tables. Training has not started. {instead}"
 )
 
 
 def refuse_callbacks() -> None:
-    """Checks the callbacks of the `fit` that is running, if any.
+    """Checks the callbacks of the running `fit`, if any.
 
-    Keras asks layers for their `metrics` when an epoch begins, which is the
-    first that a layer hears of a call of `fit`.
+    Keras reads the `metrics` of layers when an epoch begins; a layer learns of `fit`
+    at that point.
 
     Raises:
-        RuntimeError: One would lose rows, after an epoch or silently.
+        RuntimeError: A callback would lose rows.
     """
     for callback in _flat(_frames.callbacks_of_fit()):
         found = _problem(callback)

@@ -1,10 +1,9 @@
-"""Lookups in tables on GPUs: bags are pooled where their rows lie.
+"""Lookups in tables on GPUs, which pool bags where the rows are.
 
-Each GPU does one op for all that the features read of it, and gets its ids in
-one block. A table on one GPU pools bags there. Of one that is spread over
-several, each GPU pools its share of a bag, and the shares are added up; what
-reads a row for each id, as a slot of one id an example does, gets the row from
-the one GPU that has it.
+Each GPU runs one op for all features and receives its ids in one block. A table
+on one GPU pools bags there. With several GPUs, each pools its share of a bag and
+the shares are added. Features that read one row per id, such as one-hot slots,
+get each row from the one GPU that holds it.
 """
 
 import collections
@@ -29,9 +28,9 @@ Table = Any
 def taken(
     tables: Sequence[Table], features: Sequence[FeatureAttrs]
 ) -> list[int]:
-    """Places of the features whose rows are pooled on GPUs.
+    """Returns the indices of the features that are pooled on GPUs.
 
-    Those of a table go one way, so that its ids are made distinct once.
+    All features of a table take the same path, so that its ids are deduplicated once.
     """
     others = {
         feature.table
@@ -42,11 +41,11 @@ def taken(
 
 
 def _takes(table: Table, feature: FeatureAttrs) -> bool:
-    """Whether GPUs pool what `feature` reads of `table`.
+    """Whether GPUs pool `feature`.
 
-    Shares have to add up: a largest number and what an empty bag reads are no
-    sums, nor is one of a bag's rows, beside one that is infinite. What rows of
-    float64 are divided by is no float32.
+    With several GPUs, the shares of a bag must add up. That excludes max, the row
+    of an empty bag, and single rows of a bag, because another row may be infinite.
+    The divisors of mean and sqrtn are float32, which is too coarse for float64 rows.
     """
     if table.workers is not None:
         return False
@@ -64,7 +63,7 @@ def _takes(table: Table, feature: FeatureAttrs) -> bool:
 def features_by_device(
     tables: Sequence[Table], features: Sequence[FeatureAttrs]
 ) -> dict[str, list[int]]:
-    """Places of the features that each GPU is asked for, in order."""
+    """Returns the indices of the features that each GPU looks up, in order."""
     places: dict[str, list[int]] = {}
     for f in taken(tables, features):
         for part in tables[features[f].table].parts:
@@ -82,23 +81,23 @@ def lookup(
     admit: bool | None = None,
     counters: Mapping[str, tf.Tensor] | None = None,
 ) -> list[tf.Tensor]:
-    """As `embedding_collection_ops.collection_lookup`, of features that are taken.
+    """As `embedding_collection_ops.collection_lookup`, for features that are `taken`.
 
     Args:
         tables: T tables, each of which is read.
         features: F features that are `taken`.
         inputs: F batches.
-        insert: As there, and so are the two that follow.
-        count: Whether sightings are counted.
-        admit: Which ids get a row.
-        counters: Device -> scalar resource that lies there, of the features
-            that `features_by_device` names.
+        insert: Whether a new id gets a row.
+        count: Whether frequencies and last-seen steps are updated.
+        admit: As in `embedding_ops.find_or_insert`.
+        counters: Maps each device to a scalar resource on it, which counts the
+            features of `features_by_device`.
     """
-    shared_out = _share_out(tables, features, inputs)
+    divided = _divide(tables, features, inputs)
     calls: dict[str, _Call] = {}
     for f, feature in enumerate(features):
         table = tables[feature.table]
-        for part, share in zip(table.parts, shared_out[f], strict=True):
+        for part, share in zip(table.parts, divided[f], strict=True):
             call = calls.setdefault(part.device, _Call())
             call.add(table, part, *share)
     of_tables = {id(table): table.collection_inputs() for table in tables}
@@ -117,23 +116,23 @@ def lookup(
         shares = [
             results[part.device].pop(0) for part in tables[feature.table].parts
         ]
-        found.append(_joined(feature, inputs[f], shares, shared_out[f].places))
+        found.append(_joined(feature, inputs[f], shares, divided[f].places))
     return found
 
 
 class _Shares(list[tuple[FeatureAttrs, FeatureInputs]]):
-    """What each part of a feature's table is asked for.
+    """The lookups in each part of a feature's table.
 
     Attributes:
-        places: int64 `[N]`, where the rows of the ids are among those of all
-            parts; None: the parts' rows add up.
+        places: int64 `[N]`, the index of each id's row in the concatenated rows
+            of all parts; None if the rows of the parts are added up.
     """
 
     places: tf.Tensor | None = None
 
 
 class _Call:
-    """What one GPU is asked for."""
+    """A lookup on one GPU."""
 
     def __init__(self) -> None:
         self.parts: dict[int, tuple[Table, TablePart]] = {}
@@ -168,13 +167,13 @@ class _Call:
         )
 
 
-def _share_out(
+def _divide(
     tables: Sequence[Table],
     features: Sequence[FeatureAttrs],
     inputs: Sequence[FeatureInputs],
 ) -> list[_Shares]:
-    """Of each feature."""
-    shared_out = []
+    """Returns the shares of each feature."""
+    divided = []
     bags = collections.defaultdict(list)  # by the number of parts
     for f, (feature, batch) in enumerate(zip(features, inputs, strict=True)):
         num_parts = len(tables[feature.table].parts)
@@ -185,7 +184,7 @@ def _share_out(
             shares = _rows_of_parts(feature, batch, num_parts)
         else:
             bags[num_parts].append(f)
-        shared_out.append(shares)
+        divided.append(shares)
     for num_parts, places in bags.items():
         of_features = embedding_partition_ops.partition_bags(
             [features[f] for f in places],
@@ -198,12 +197,12 @@ def _share_out(
                 combiner="sum",
                 padding_id=features[f].table_id(features[f].padding_id),
             )
-            shared_out[f].extend((share, own) for own in of_parts)
-    return shared_out
+            divided[f].extend((share, own) for own in of_parts)
+    return divided
 
 
 def _is_one_hot(batch: FeatureInputs) -> bool:
-    """Whether every bag is one id, as far as is known before the op runs."""
+    """Whether every bag is known to have exactly one id."""
     return (
         batch.row_splits is None
         and batch.weights is None
@@ -223,9 +222,7 @@ def _rows_of_parts(
     share = FeatureAttrs(
         name=feature.name, padding_id=feature.table_id(feature.padding_id)
     )
-    shares = _Shares(
-        (share, FeatureInputs(own, None, None)) for own in of_parts
-    )
+    shares = _Shares((share, FeatureInputs(own)) for own in of_parts)
     shares.places = places
     return shares
 
@@ -236,7 +233,7 @@ def _joined(
     shares: Sequence[tf.Tensor],
     places: tf.Tensor | None,
 ) -> tf.Tensor:
-    """The rows of a feature, of what each part gave."""
+    """Combines the rows of a feature from the rows of each part."""
     if len(shares) == 1:
         return shares[0]
     rows = (
@@ -258,7 +255,7 @@ def _joined(
 
 @tf.custom_gradient
 def _permuted(rows: tf.Tensor, places: tf.Tensor) -> Any:
-    """rows[places], where places has each row once."""
+    """Returns rows[places], where `places` is a permutation."""
 
     def gradient(grad: tf.Tensor) -> tuple[tf.Tensor, None]:
         shape = tf.shape(grad, tf.int64)

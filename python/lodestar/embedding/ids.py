@@ -1,4 +1,4 @@
-"""Ids as users have them -> int64 tensors, dense, ragged or sparse."""
+"""Converts ids to int64 tensors, dense, ragged or sparse."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,14 +13,14 @@ from lodestar.ops import symbolic_build
 from lodestar.ops.flat_values import flat_values, map_flat
 from lodestar.ops.id_hash import fingerprint
 
-# The largest integer that only itself rounds to.
+# The largest integer below which each dtype is exact.
 _EXACT = {
     tf.float16: 2**11 - 1,
     tf.bfloat16: 2**8 - 1,
     tf.float32: 2**24 - 1,
     tf.float64: 2**53 - 1,
 }
-# Ops that move ids and leave them as they are.
+# Ops that move ids without changing them.
 _MOVES = (
     *("ConcatV2", "ExpandDims", "GatherV2", "Identity", "IdentityN", "Pack"),
     *("Reshape", "Slice", "Split", "Squeeze", "StridedSlice", "Transpose"),
@@ -34,12 +34,12 @@ def _to_tensor(ids: Any, name: str) -> AnyTensor:
         return ids
     if isinstance(ids, keras.KerasTensor):
         raise ValueError(
-            f"`{name}` is symbolic, which a layer takes: "
+            f"`{name}` is symbolic. Look it up with a layer, such as "
             "lodestar.layers.DynamicEmbedding(table=...)."
         )
     check_unmasked(name, ids)
-    # Through NumPy, which makes Python integers int64; TensorFlow would choose
-    # int32, or fail for what does not fit it.
+    # NumPy makes Python integers int64; TensorFlow would choose int32, or fail
+    # for integers that do not fit.
     try:
         array = np.asarray(ids)
     except ValueError:  # lists of different lengths
@@ -48,8 +48,8 @@ def _to_tensor(ids: Any, name: str) -> AnyTensor:
         return tf.convert_to_tensor(ids)
     if array.dtype == object:
         raise ValueError(
-            f"`{name}`, a {type(ids).__name__}, is no array of 64-bit integers; "
-            f"wanted one, or tf.ragged.constant({name}) of lists of different "
+            f"`{name}`, a {type(ids).__name__}, is not an array of 64-bit "
+            f"integers. Use tf.ragged.constant({name}) for lists of different "
             "lengths."
         )
     if array.size == 0 and not isinstance(ids, np.ndarray):
@@ -58,7 +58,7 @@ def _to_tensor(ids: Any, name: str) -> AnyTensor:
 
 
 def float_ids_message(dtype: tf.DType, name: str) -> str:
-    """The text for ids of a floating-point type, which cannot hold all ids."""
+    """Returns the error for floating-point ids, which are not exact."""
     return (
         f"`{name}` has dtype {tf.as_dtype(dtype).name}, wanted integers (or "
         "strings in a layer): a float cannot hold a 64-bit id. Give the input "
@@ -67,16 +67,16 @@ def float_ids_message(dtype: tf.DType, name: str) -> str:
 
 
 def check_casts(ids: AnyTensor, name: str = "ids") -> AnyTensor:
-    """Returns `ids`, checking the floats and strings that a graph casts to them.
+    """Returns `ids`, after checking the floats and strings that a graph casts to them.
 
-    Keras casts its inputs to the dtype of an Input before any layer sees them,
-    which makes NaN the smallest integer. A graph shows the cast; an eager
-    tensor does not.
+    Keras casts its inputs to the dtype of an Input before any layer sees them, which
+    turns NaN into the smallest integer. A graph shows the cast; an eager tensor does
+    not.
 
     Raises:
         ValueError: Strings were cast.
         tf.errors.InvalidArgumentError: When the graph runs: a float is NaN, or
-            so large that its dtype rounds integers.
+            too large to be an exact integer.
     """
     if tf.executing_eagerly():
         return ids
@@ -99,7 +99,7 @@ def _check_casts(ids: tf.Tensor, name: str) -> tf.Tensor:
 
 
 def float_source(ids: Any) -> tf.DType | None:
-    """Returns the dtype of the floats that a graph casts to ids, if any."""
+    """Returns the dtype of floats that a graph casts to `ids`, or None."""
     if not isinstance(ids, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):
         return None
     for source, _ in _casts(flat_values(ids)):
@@ -109,7 +109,7 @@ def float_source(ids: Any) -> tf.DType | None:
 
 
 def _casts(ids: tf.Tensor) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    """Yields the (source, result) of each cast that integers come from."""
+    """Yields the (source, result) of each cast to integers."""
     found = [ids]
     while found:
         tensor = found.pop()
@@ -136,7 +136,7 @@ def _check_cast(floats: tf.Tensor, dtype: tf.DType, name: str) -> Any:
     message = (
         f"`{name}` was cast from {floats.dtype.name} to {dtype.name}, as Keras "
         "casts to the dtype of an Input, and has NaN or a number outside of "
-        f"[{low}, {high}], the range in which that cast is exact. Give ids as "
+        f"[{low}, {high}], the range in which that cast is exact. Pass ids as "
         "integers without missing values, e.g. "
         'frame["id"].fillna(0).astype("int64").'
     )
@@ -153,17 +153,18 @@ def to_int64(
     """Returns `ids` as int64.
 
     Args:
-        ids: Integers, dense, ragged or sparse. uint64 keeps its bits; the
-            others keep their values.
-        strings: Whether strings are taken, by their 64-bit fingerprint.
-        column: That of strings is of `column`, a zero byte and the string.
-        name: What to call `ids` in an error.
+        ids: Integers, dense, ragged or sparse. uint64 keeps its bits; other
+            dtypes keep their values.
+        strings: Whether strings are accepted, by their 64-bit fingerprint.
+        column: If given, strings are fingerprinted as `column`, a zero byte and
+            the string.
+        name: Name of `ids` in errors.
 
     Raises:
-        ValueError: Another dtype. In a graph, floating-point ids fail when the
-            graph runs instead: Keras traces a subclassed model with float
-            inputs in every export, where an exception would be swallowed and
-            its tables left out.
+        ValueError: Unsupported dtype. In a graph, floating-point ids fail when
+            the graph runs instead: Keras traces a subclassed model with float
+            inputs in every export and swallows exceptions, which would leave
+            out its tables.
     """
     ids = _to_tensor(ids, name)
     dtype = ids.dtype
@@ -186,28 +187,28 @@ def to_int64(
 
 
 def to_dense_int64(ids: Any, what: str) -> tf.Tensor:
-    """As `to_int64`, of dense ids only; errors say that `what` takes no others."""
+    """As `to_int64`, for dense ids only; errors name `what`."""
     ids = to_int64(ids)
     if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
         raise ValueError(
-            f"`ids` is a {type(ids).__name__} of shape {ids.shape}; {what} "
+            f"`ids` is a {type(ids).__name__} of shape {ids.shape}, but {what} "
             "takes a dense tensor."
         )
     return ids
 
 
 def to_numbers(values: Any, name: str, dtype: tf.DType) -> tf.Tensor:
-    """Returns `values`, which an error calls `name`, cast to `dtype`.
+    """Returns `values` cast to `dtype`.
 
     Raises:
-        ValueError: They are no numbers.
+        ValueError: They are not numbers; the error calls them `name`.
     """
     check_unmasked(name, values)
     try:
         values = tf.convert_to_tensor(values)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"`{name}`, a {type(values).__name__}, is no array of numbers: "
+            f"`{name}`, a {type(values).__name__}, is not an array of numbers: "
             f"{error}"
         ) from error
     if not (values.dtype.is_floating or values.dtype.is_integer):

@@ -1,4 +1,4 @@
-"""Initializer names and Keras initializers -> attributes of the op."""
+"""Converts initializer names and Keras initializers to op attributes."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ _SUPPORTED = (
     "zeros, ones, constant, uniform, normal, truncated_normal, or a Keras "
     "Zeros, Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal"
 )
-# Kinds whose rows are equal in all tables.
+# Initializers that do not depend on the seed.
 CONSTANTS = ("zeros", "ones", "constant")
-# The op's name of a Keras initializer, and its attributes that are a and b.
+# The op's name for each Keras initializer, and the attributes for `a` and `b`.
 _KINDS = {
     keras.initializers.Zeros: ("zeros",),
     keras.initializers.Ones: ("ones",),
@@ -30,12 +30,12 @@ _KERAS_NAMES = {
 }
 
 
-# A name of Keras, what it serializes one to, or one.
+# A Keras initializer, its name or its config.
 Initializer: TypeAlias = str | dict[str, Any] | keras.initializers.Initializer
 
 
 class InitializerAttrs(NamedTuple):
-    """`initializer`, `initializer_a`, `initializer_b` of the variable op."""
+    """`initializer`, `initializer_a` and `initializer_b` of the variable op."""
 
     kind: str
     a: float
@@ -47,15 +47,15 @@ def initializer_attrs(
 ) -> InitializerAttrs:
     """Returns the op attributes of `initializer`.
 
-    A Keras initializer gives its distribution only: rows are drawn from the
-    table's own seed, by id, so the initializer's seed is not used.
+    Only the distribution of a Keras initializer is used. Rows are drawn by id from the
+    table's own seed.
 
     Args:
-        initializer: A name, a Keras initializer or its config. Defaults of the
-            names are Keras's: uniform in +-0.05, normal with stddev 0.05.
+        initializer: A name, a Keras initializer or its config. Names have the
+            defaults of Keras: uniform in +-0.05, normal with stddev 0.05.
 
     Raises:
-        ValueError: Any other initializer, or parameters that are not scalars.
+        ValueError: Unsupported initializer, or parameters that are not scalars.
     """
     found = initializer
     if isinstance(found, (str, dict)):
@@ -77,17 +77,17 @@ def initializer_attrs(
 def first_value_words(seed: Any, name: str | None) -> tuple[int, int]:
     """Returns the seed and the salt of a table's initial values.
 
-    The salt is a hash of the name, so the same name gives the same values
-    wherever the table is made. A table without a name draws its seed as a Keras
-    initializer does, which `keras.utils.set_random_seed` repeats: a count of
-    tables would change when a notebook cell runs again.
+    The salt is a hash of the name, so equal names give equal values on all machines.
+    A table without a name draws its seed as a Keras initializer does, which
+    `keras.utils.set_random_seed` makes repeatable. A count of tables would change
+    when a notebook cell runs again.
 
     Args:
         seed: An integer, a pair (seed, salt), or None.
         name: The name that the user gave to the table, or None.
 
     Raises:
-        ValueError: `seed` is none of these, or exceeds int64.
+        ValueError: `seed` is invalid or exceeds int64.
     """
     salt = 0 if name is None else stable_hash(name)
     if isinstance(seed, Sequence) and not isinstance(seed, str):
@@ -102,7 +102,7 @@ def first_value_words(seed: Any, name: str | None) -> tuple[int, int]:
     return check_integer("seed", seed), check_integer("seed", salt)
 
 
-# Names of arguments in configs that were stored before they were renamed.
+# Former argument names in stored configs.
 _OLD_NAMES = {
     "dim": "output_dim",
     "initializer": "embeddings_initializer",
@@ -111,7 +111,7 @@ _OLD_NAMES = {
 
 
 def current_names(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the config of a table or its layer with the current names."""
+    """Returns the config of a table or its layer with current argument names."""
     config = {_OLD_NAMES.get(name, name): config[name] for name in config}
     if "init_salt" in config:
         config["seed"] = (config["seed"], config.pop("init_salt"))
@@ -119,7 +119,7 @@ def current_names(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def warn_of_equal_starts(tables: Sequence[Any]) -> None:
-    """Warns of EmbeddingVariables of one model whose rows start alike."""
+    """Warns about tables of one model with equal initial values."""
     seen: dict[tuple[int, int], Any] = {}
     for table in tables:
         words = table.first_value_words
@@ -128,9 +128,9 @@ def warn_of_equal_starts(tables: Sequence[Any]) -> None:
         other = seen.setdefault(words, table)
         if other is not table:
             warnings.warn(
-                f"The rows of {other!r} and {table!r} start with the same "
-                f"numbers for the same id: both have seed={words}. "
-                "Give each a name or a seed of its own.",
+                f"{other!r} and {table!r} have the same initial values for "
+                f"the same id: both have seed={words}. Give each its own name "
+                "or seed.",
                 stacklevel=2,
             )
 
@@ -141,12 +141,12 @@ def _scalar(value: Any, name: str, initializer: Any) -> float:
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"`{name}`={value!r} of the initializer {initializer!r} is not a "
-            "number: every row of a table starts from the same distribution."
+            "number. All rows of a table have the same distribution."
         ) from error
 
 
 def _unsupported(initializer: Any) -> ValueError:
     return ValueError(
-        f"`embeddings_initializer`={initializer!r} is not supported for a "
-        f"table whose rows are made one by one; supported: {_SUPPORTED}."
+        f"`embeddings_initializer`={initializer!r} is not supported. Use "
+        f"{_SUPPORTED}."
     )

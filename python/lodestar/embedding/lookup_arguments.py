@@ -1,7 +1,8 @@
-"""Checks of what an embedding variable and its lookups are given."""
+"""Checks the arguments of embedding variables and their lookups."""
 
 import os
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
@@ -9,16 +10,18 @@ import tensorflow as tf
 
 from lodestar._checks import check_integer, check_size
 from lodestar._typing import AnyTensor
+from lodestar.embedding.policies import SharedRows
 from lodestar.embedding.rows import EmbeddingRows
 from lodestar.ops import embedding_ops
 
 _NUM_SHARDS = "LODESTAR_NUM_SHARDS"
 _MAX_SHARDS = 4096
 ROW_DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
+DefaultRow: TypeAlias = str | Sequence[float] | np.ndarray | SharedRows
 
 
 def row_dtype(dtype: Any) -> tf.DType:
-    """Returns `dtype`, one that rows may have."""
+    """Returns `dtype` as a tf.DType that rows can have."""
     name = dtype
     try:
         found = tf.as_dtype(dtype)
@@ -29,24 +32,24 @@ def row_dtype(dtype: Any) -> tf.DType:
         wanted = ", ".join(known.name for known in ROW_DTYPES)
         raise ValueError(
             f"`dtype`={name} is not one of {wanted}, the dtypes that a "
-            "table's rows may have."
+            "table's rows can have."
         )
     return found
 
 
 def missing_rows(
     default_row: Any, output_dim: int, dtype: tf.DType
-) -> tuple[str, np.ndarray]:
-    """Returns the op's name for `default_row`, and its vector or `[0]`."""
-    if isinstance(default_row, str):
-        if default_row not in ("zeros", "initial"):
-            raise ValueError(
-                f"`default_row`={default_row!r} is not 'zeros', 'initial', "
-                f"SharedRows or a vector of {output_dim} numbers."
-            )
-        return default_row, np.zeros([0], dtype.as_numpy_dtype)
+) -> tuple[str, np.ndarray, SharedRows | None]:
+    """Returns the op's name for `default_row`, its vector or `[0]`, SharedRows."""
+    if isinstance(default_row, Mapping):
+        default_row = keras.saving.deserialize_keras_object(default_row)
+    no_vector = np.zeros([0], dtype.as_numpy_dtype)
+    if isinstance(default_row, SharedRows):
+        return "shared", no_vector, default_row
+    if isinstance(default_row, str) and default_row in ("zeros", "initial"):
+        return default_row, no_vector, None
     try:
-        # What the dtype cannot hold is refused below.
+        # Overflow is refused below.
         with np.errstate(over="ignore"):
             vector = np.asarray(default_row, dtype.as_numpy_dtype)
         overflows = np.isinf(vector) & np.isfinite(default_row)
@@ -62,10 +65,10 @@ def missing_rows(
         )
     if vector.shape != (output_dim,):
         raise ValueError(
-            f"`default_row` has shape {vector.shape}, wanted ({output_dim},), "
-            "or 'zeros' or 'initial'."
+            f"`default_row` must have shape ({output_dim},), or be 'zeros' or "
+            f"'initial', got shape {vector.shape}."
         )
-    return "vector", vector
+    return "vector", vector, None
 
 
 def check_lookup(
@@ -76,19 +79,18 @@ def check_lookup(
     padding_id: int | None,
     default_id: int | None,
 ) -> None:
-    """Raises ValueError for arguments that do not go together."""
+    """Raises ValueError for arguments that exclude each other."""
     check_training(training)
     check_bags(combiner, padding_id, default_id)
     check_bag_axis("ids", ids, combiner)
     if combiner is None and isinstance(ids, tf.SparseTensor):
         raise ValueError(
-            "`ids` is sparse, which needs a combiner: one of "
-            f"{embedding_ops.COMBINERS}."
+            f"Sparse `ids` need a `combiner`, one of {embedding_ops.COMBINERS}."
         )
     if weights is not None and combiner not in embedding_ops.WEIGHTED_COMBINERS:
         raise ValueError(
-            f"`weights` are given with combiner={combiner!r}; they need one of "
-            f"{embedding_ops.WEIGHTED_COMBINERS}."
+            f"`weights` need a `combiner` of {embedding_ops.WEIGHTED_COMBINERS},"
+            f" got {combiner!r}."
         )
 
 
@@ -99,15 +101,15 @@ def check_training(training: Any) -> None:
     if isinstance(training, int) and training in (0, 1):
         return
     raise ValueError(
-        f"`training`={training!r} is not a Python bool or None: whether a "
-        "lookup adds rows is part of the graph, not of its input."
+        f"`training`={training!r} is not a Python bool or None. Whether a "
+        "lookup adds rows is part of the graph, not an input."
     )
 
 
 def check_bags(
     combiner: str | None, padding_id: int | None, default_id: int | None
 ) -> None:
-    """Raises ValueError unless bags can be combined so; ids are int64 or None."""
+    """Raises ValueError unless the options of bags are valid."""
     for name, value in (("padding_id", padding_id), ("default_id", default_id)):
         if value is not None:
             check_integer(name, value)
@@ -118,35 +120,35 @@ def check_bags(
         )
     if default_id is not None and combiner is None:
         raise ValueError(
-            f"`default_id`={default_id} needs a combiner: it is what an empty "
-            "bag reads."
+            f"`default_id`={default_id}, which replaces empty bags, needs a "
+            "`combiner`."
         )
 
 
 def refuse_sizes(name: str, argument: str, *given: Any) -> None:
-    """Raises of `given`, positional arguments as Keras's Embedding takes them.
+    """Refuses the positional arguments of Keras's Embedding.
 
     Raises:
-        TypeError: There are several.
+        TypeError: More than one argument in `given`.
     """
     if len(given) == 1:
         return
     sizes = ", ".join(repr(value) for value in given)
     dim = repr(given[1]) if len(given) == 2 else "D"
     raise TypeError(
-        f"{name.rpartition('.')[2]}({sizes}) has {len(given)} positional "
-        f"arguments, and there is one, `{argument}`, the numbers of a row. Rows "
-        "appear as ids are seen, so no number of ids is given: write "
+        f"{name.rpartition('.')[2]}({sizes}) takes one positional argument, "
+        f"`{argument}` (the embedding dimension), but {len(given)} were given. "
+        "Rows are added as ids are seen, so there is no number of ids: write "
         f"lodestar.{name}({argument}={dim})."
     )
 
 
 def shard_count(num_shards: Any) -> int:
-    """Returns the number of a table's shards; 0: the op's choice.
+    """Returns the number of a table's shards, or 0 for the default of the op.
 
     Raises:
-        ValueError: `num_shards`, or where it is None LODESTAR_NUM_SHARDS in the
-            environment, is not as wanted.
+        ValueError: `num_shards`, or LODESTAR_NUM_SHARDS in the environment if it
+            is None, is invalid.
     """
     if num_shards is not None:
         return check_size("num_shards", num_shards)
@@ -163,26 +165,26 @@ def shard_count(num_shards: Any) -> int:
 
 
 def check_bag_axis(name: str, ids: Any, combiner: str | None) -> None:
-    """Raises ValueError for ids `[B]`, symbolic or not, and a combiner."""
+    """Raises ValueError for ids of shape `[B]` with a combiner."""
     if combiner is None or tf.TensorShape(ids.shape).rank != 1:
         return
     raise ValueError(
         f"`{name}` has shape {tuple(ids.shape)}, and combiner={combiner!r} "
         "pools the last axis, which here is the batch: all examples would "
-        "share one row. Give each example its own bag, [B, L] or [B, 1], as "
-        f"by tf.expand_dims({name}, -1) or keras.Input((1,), dtype='int64'); "
-        "or say combiner=None, which gives the row of each id."
+        "share one row. Give each example its own bag, [B, L] or [B, 1], with "
+        f"tf.expand_dims({name}, -1) or keras.Input((1,), dtype='int64'), or "
+        "use combiner=None to get one row per id."
     )
 
 
 def check_import(rows: Any, mode: str) -> None:
-    """Raises ValueError unless a table may be asked to import `rows`."""
+    """Raises ValueError unless `rows` and `mode` are valid for `load_rows`."""
     if mode not in ("replace", "merge"):
         raise ValueError(f"`mode`={mode!r} is not 'replace' or 'merge'.")
     if not isinstance(rows, EmbeddingRows):
         raise ValueError(
-            f"`rows` is a {type(rows).__name__}, wanted a "
-            "lodestar.EmbeddingRows."
+            "`rows` must be a lodestar.EmbeddingRows, got a "
+            f"{type(rows).__name__}."
         )
     slots = rows.optimizer_slots
     if slots and not (rows.optimizer and set(slots) == set(rows.slot_inits)):
@@ -194,16 +196,16 @@ def check_import(rows: Any, mode: str) -> None:
 
 
 def get_optimizer(name: str, value: Any) -> keras.optimizers.Optimizer:
-    """Returns `value`, or the optimizer of that name or config.
+    """Returns `value`, or the optimizer with that name or config.
 
     Raises:
-        ValueError: It is none of these.
+        ValueError: There is no such optimizer.
     """
     text = (
         f"`{name}`={value!r} is not a Keras optimizer, nor the name or config "
         "of one, such as 'adam'"
     )
-    if value is None:  # for which Keras returns None
+    if value is None:  # Keras returns None for None
         raise ValueError(f"{text}.")
     try:
         return keras.optimizers.get(value)

@@ -1,4 +1,4 @@
-"""Lookups in tables whose rows lie on several devices."""
+"""Lookups in tables with rows on several devices."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from lodestar.ops import (
 )
 from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 
-# A PartitionedEmbeddingVariable, which is built on this module.
+# A PartitionedEmbeddingVariable, which imports this module.
 Table = Any
 
 
@@ -30,11 +30,11 @@ def lookup(
     counters: tf.Tensor | None = None,
     gpu_counters: Mapping[str, tf.Tensor] | None = None,
 ) -> list[tf.Tensor]:
-    """As `embedding_collection_ops.collection_lookup`, of such tables.
+    """Looks up features, as `embedding_collection_ops.collection_lookup` does.
 
-    Features whose bags GPUs pool go there, as `gpu_lookup` says; of the tables
-    of others each distinct id is sent once, to the device of its row. Counters
-    are of the latter, those of GPUs by device.
+    GPUs pool the bags of the features that `gpu_lookup` accepts. For other
+    tables, each unique id is sent once, to the device of its row. `counters` counts
+    the latter; `gpu_counters` has the counters of each GPU.
     """
     options: dict[str, Any] = {"insert": insert, "count": count, "admit": admit}
     found: dict[int, tf.Tensor] = {}
@@ -117,7 +117,7 @@ def _by_id(table: Table, ids: tf.Tensor, of_part: Any) -> list[tf.Tensor]:
 
 
 def _read(table: Table, ids: tf.Tensor, missing: str) -> list[tf.Tensor]:
-    """Rows `[N, dim]` of distinct `ids` `[N]`, and bool, who has one."""
+    """Returns rows `[N, dim]` of unique ids `[N]`, and whether each id has one."""
 
     def of_part(part: TablePart, own: tf.Tensor) -> Sequence[tf.Tensor]:
         hook, missing_row = part.lookup_inputs()
@@ -136,15 +136,15 @@ def _make(
     occurrences: tf.Tensor | None,
     **options: Any,
 ) -> list[tf.Tensor]:
-    """As `_read`, making rows; who had one before."""
+    """As `_read`, adding rows; the second result is from before that."""
     of_parts: dict[int, tf.Tensor] = {}
     if occurrences is not None:
-        shared_out = embedding_partition_ops.partition_rows(
+        divided = embedding_partition_ops.partition_rows(
             ids, occurrences, len(table.parts)
         )
         of_parts = {
             id(part): own
-            for part, (_, own) in zip(table.parts, shared_out, strict=True)
+            for part, (_, own) in zip(table.parts, divided, strict=True)
         }
 
     def of_part(part: TablePart, own: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -163,9 +163,9 @@ def _make(
 
 
 def find(table: Table, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """As `EmbeddingVariable.find`, of ids of any shape."""
+    """As `EmbeddingVariable.find`, for ids of any shape."""
     hook, _, _ = table.collection_inputs()
-    feature, inputs = FeatureAttrs(), FeatureInputs(ids, None, None)
+    feature, inputs = FeatureAttrs(), FeatureInputs(ids)
     unique_ids, positions = embedding_partition_ops.unique_features(
         [feature], [inputs], 1
     )
@@ -182,7 +182,7 @@ def _default_rows(
     missing: Sequence[str],
     features: Sequence[FeatureAttrs],
 ) -> list[tf.Tensor]:
-    """The row `[dim]` of the default id of each feature that has one."""
+    """Returns the row `[dim]` of the default id of each feature with one."""
     rows = []
     for feature in features:
         if feature.default_id is not None:
@@ -194,7 +194,7 @@ def _default_rows(
 
 
 def _noticed(rows: tf.Tensor, table: Any, trains: bool) -> tf.Tensor:
-    """`rows`, whose gradient says that it comes to the lookup."""
+    """Returns `rows`, recording that a gradient reaches the lookup."""
 
     @tf.custom_gradient
     def identity(rows: tf.Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""Which ids get a row, and which rows go: the policies of a table."""
+"""Admission and eviction policies of a table."""
 
 import dataclasses
 import math
@@ -25,7 +25,7 @@ def _check_between(
 
 @dataclasses.dataclass(frozen=True)
 class _Policy:
-    """Serialization of policies, which are frozen dataclasses."""
+    """Base class of policies, which are frozen dataclasses."""
 
     def get_config(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -38,18 +38,17 @@ class _Policy:
 @keras.saving.register_keras_serializable(package="lodestar")
 @dataclasses.dataclass(frozen=True)
 class MinCount(_Policy):
-    """Admission by exact counts: an id's n-th sighting gives it a row.
+    """Admits an id when it is seen for the n-th time, with exact counts.
 
-    The sightings before it read as missing, and their gradients are dropped.
-    An id that waits takes about 40 bytes; `evict` with `MaxAge` forgets those
-    not seen for long.
+    Before that, the id is read as missing and its gradients are dropped. A waiting
+    id takes about 40 bytes; `evict` with `MaxAge` removes old ones.
 
     Args:
-        n: At least 1, which admits every id.
-        unit: What a sighting is, in the frequency of rows too. `"step"`: a step
-            sees an id once, however often and in however many lookups it
-            occurs. `"occurrence"`: each occurrence of it in a lookup; one that
-            occurs n times in a batch gets its row at once.
+        n: Count that admits an id, at least 1, which admits every id.
+        unit: What is counted, also in the frequencies of rows. `"step"` counts
+            an id once per step, however often it is looked up. `"occurrence"`
+            counts each occurrence in a lookup, so an id that occurs n times in
+            a batch gets its row at once.
     """
 
     n: int
@@ -64,7 +63,7 @@ class MinCount(_Policy):
             )
 
     def attributes(self) -> dict[str, Any]:
-        """Attributes of the variable op."""
+        """Returns attributes of the EmbeddingVariable op."""
         return {
             "admission": "min_count",
             "min_count": int(self.n),
@@ -75,17 +74,17 @@ class MinCount(_Policy):
 @keras.saving.register_keras_serializable(package="lodestar")
 @dataclasses.dataclass(frozen=True)
 class CountingBloom(_Policy):
-    """Admission by counts in bounded memory, as `MinCount` otherwise.
+    """Admits an id like `MinCount`, with approximate counts in bounded memory.
 
-    A counting Bloom filter of one byte a counter: an id is never admitted
-    late, and one that was not seen n times is admitted early with the given
-    probability once as many ids as expected were seen. An id that comes back
-    after its row was evicted is admitted at once.
+    A counting Bloom filter with one byte per counter never admits an id late. Once
+    `expected_ids` ids were seen, it admits an id early with probability
+    `false_positive_rate`. An id that returns after its row was evicted is admitted
+    at once.
 
     Args:
-        n: 1 to 255.
-        false_positive_rate: Above 0, below 1.
-        expected_ids: Distinct ids that will be seen, at least 1.
+        n: Count that admits an id, 1 to 255.
+        false_positive_rate: Probability in (0, 1).
+        expected_ids: Number of unique ids that will be seen, at least 1.
     """
 
     n: int
@@ -104,7 +103,7 @@ class CountingBloom(_Policy):
         check_size("expected_ids", self.expected_ids, 1, owner="CountingBloom")
 
     def attributes(self) -> dict[str, Any]:
-        """Attributes of the variable op."""
+        """Returns attributes of the EmbeddingVariable op."""
         bits = -math.log(self.false_positive_rate) / math.log(2) ** 2
         counters = max(1, math.ceil(self.expected_ids * bits))
         if counters > _MAX_BLOOM_COUNTERS:
@@ -124,13 +123,13 @@ class CountingBloom(_Policy):
 @keras.saving.register_keras_serializable(package="lodestar")
 @dataclasses.dataclass(frozen=True)
 class MaxAge(_Policy):
-    """Eviction of rows last seen more than `steps` ago, by `evict()`.
+    """Evicts rows that were not used for more than `steps`, when `evict()` is called.
 
-    Ids that wait for admission by `MinCount` are forgotten at the same age; the
-    filter of `CountingBloom` forgets none.
+    Also removes ids that wait for admission by `MinCount`, but not from the filter
+    of `CountingBloom`.
 
     Args:
-        steps: At least 0, in the unit of the table's `step`.
+        steps: Age in units of the table's `step`, at least 0.
     """
 
     steps: int
@@ -139,23 +138,22 @@ class MaxAge(_Policy):
         check_size("steps", self.steps, 0, owner="MaxAge")
 
     def attributes(self) -> dict[str, Any]:
-        """Attributes of the variable op and the evict op."""
+        """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
         return {"max_age": int(self.steps)}
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
 @dataclasses.dataclass(frozen=True)
 class MaxRows(_Policy):
-    """A hard cap: the table never holds more than `n` rows.
+    """Caps the table at `n` rows.
 
-    A lookup that brings new ids first evicts the rows with the smallest
-    (last-seen step, hash of the id), or (frequency, last-seen step, hash of the
-    id), but none of this step; new ids that find no room even so are refused,
-    those of the smallest hash first: they read as missing. `stats()` counts
-    both.
+    A lookup with new ids first evicts the rows with the smallest (last-seen step,
+    hash of the id) or (frequency, last-seen step, hash of the id), but no row of
+    the current step. If there is still no room, it refuses new ids, those with the
+    smallest hash first: they are read as missing. `stats()` counts both.
 
     Args:
-        n: At least 1.
+        n: Maximum number of rows, at least 1.
         policy: `"lru"` or `"lfu"`.
     """
 
@@ -170,17 +168,17 @@ class MaxRows(_Policy):
             )
 
     def attributes(self) -> dict[str, Any]:
-        """Attributes of the variable op and the evict op."""
+        """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
         return {"max_rows": int(self.n), "max_rows_policy": self.policy}
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
 @dataclasses.dataclass(frozen=True)
 class MinNorm(_Policy):
-    """Eviction of rows whose Euclidean norm is below `x`, by `evict()`.
+    """Evicts rows whose Euclidean norm is below `x`, when `evict()` is called.
 
     Args:
-        x: Above 0.
+        x: Threshold above 0.
     """
 
     x: float
@@ -189,22 +187,21 @@ class MinNorm(_Policy):
         _check_between("MinNorm", "x", self.x, 0, math.inf)
 
     def attributes(self) -> dict[str, Any]:
-        """Attributes of the variable op and the evict op."""
+        """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
         return {"min_norm": float(self.x)}
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
 @dataclasses.dataclass(frozen=True)
 class SharedRows(_Policy):
-    """As `default_row`: `n` trained rows that ids without a row share.
+    """A `default_row` with `n` trained rows that ids without a row share.
 
-    An id without a row reads row `mix64(id) % n` of them, a bag of buckets for
-    cold ids, and its gradient trains that row: gradients of all such ids are
-    summed, in batch order. The rows lie outside the id space and are saved
-    with the table.
+    An id without a row reads row `mix64(id) % n` and trains it: the gradients of all
+    ids of a shared row are summed, in batch order. Shared rows do not use ids of
+    the table and are saved with it.
 
     Args:
-        n: 1 to 2^30.
+        n: Number of shared rows, 1 to 2^30.
     """
 
     n: int
@@ -213,16 +210,17 @@ class SharedRows(_Policy):
         check_size("n", self.n, 1, owner="SharedRows")
 
     def attributes(self) -> dict[str, Any]:
-        """Attributes of the variable op."""
+        """Returns attributes of the EmbeddingVariable op."""
         return {"shared_rows": int(self.n)}
 
 
 Admission = MinCount | CountingBloom
 Eviction = MaxAge | MaxRows | MinNorm
+Evictions = Eviction | Sequence[Eviction] | None
 
 
 def check_admission(admission: Any) -> Admission | None:
-    """Returns `admission`, deserialized if it is a config."""
+    """Returns an admission policy, deserialized if it is a config."""
     if isinstance(admission, Mapping):
         admission = keras.saving.deserialize_keras_object(admission)
     if admission is not None and not isinstance(
@@ -237,7 +235,7 @@ def check_admission(admission: Any) -> Admission | None:
 def check_eviction(
     eviction: Any, name: str = "eviction"
 ) -> tuple[Eviction, ...]:
-    """Returns one policy, several or None as a tuple, configs deserialized."""
+    """Returns eviction policies as a tuple, deserialized if they are configs."""
     if eviction is None:
         return ()
     if isinstance(eviction, str) or not isinstance(eviction, Sequence):
@@ -260,7 +258,7 @@ def check_eviction(
 
 
 def attributes(policies: Sequence[Any]) -> dict[str, Any]:
-    """Attributes of an op for all of `policies`; None is none."""
+    """Returns the op attributes of all `policies` that are not None."""
     merged: dict[str, Any] = {}
     for policy in policies:
         if policy is not None:
@@ -269,7 +267,7 @@ def attributes(policies: Sequence[Any]) -> dict[str, Any]:
 
 
 def serialize(policy: Any) -> Any:
-    """A config of one policy, of several, or None."""
+    """Returns the config of a policy or None, or a list of configs."""
     if isinstance(policy, Sequence):
         return [keras.saving.serialize_keras_object(p) for p in policy]
     return policy and keras.saving.serialize_keras_object(policy)

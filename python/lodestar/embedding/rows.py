@@ -1,4 +1,4 @@
-"""What a table holds, as plain arrays."""
+"""The content of a table as plain arrays."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from lodestar._optional import import_optional
 
 
 def _say_fields(fields: Any, name: str) -> Any:
-    """Raises AttributeError for `name`, which is none of the fields."""
+    """Raises an AttributeError that lists the fields."""
     what = type(fields).__name__
     raise AttributeError(
         f"{what} has no attribute {name!r}. Its fields are "
@@ -21,17 +21,17 @@ def _say_fields(fields: Any, name: str) -> Any:
 
 
 class EmbeddingRows(NamedTuple):
-    """Rows of an EmbeddingVariable with everything that belongs to them.
+    """Rows of an EmbeddingVariable with their metadata.
 
     Attributes:
-        ids: int64 `[N]`; ascending where exported.
+        ids: int64 `[N]`; ascending if exported.
         rows: `[N, D]`, of the table's dtype.
-        optimizer_slots: name -> `[N, D]`, float64 for rows of float64, else
-            float32; empty: no optimizer attached.
+        optimizer_slots: Maps slot names to `[N, D]`, float64 for float64 rows,
+            else float32. Empty without an optimizer.
         frequencies: int64 `[N]`, or None for an import that counts from 0.
         last_seen: int64 `[N]`, steps, or None for an import at the table's step.
-        optimizer: The update rule that the optimizer slots belong to.
-        slot_inits: name -> value that a new row's optimizer slot starts with.
+        optimizer: Name of the update rule that the slots belong to.
+        slot_inits: Maps slot names to their initial value.
     """
 
     ids: Any
@@ -43,7 +43,7 @@ class EmbeddingRows(NamedTuple):
     slot_inits: Mapping[str, float] = {}
 
     def to_pandas(self) -> Any:
-        """The rows as a `pandas.DataFrame`, a row of it for each id.
+        """Returns a `pandas.DataFrame` with one row per id.
 
         >>> table = lodestar.EmbeddingVariable(2, name="user")
         >>> table.lookup(tf.constant([7, 8]))[0].shape
@@ -53,8 +53,8 @@ class EmbeddingRows(NamedTuple):
 
         Returns:
             Columns `id`, int64; `value`, NumPy arrays `[D]`; `frequency` and
-            `last_seen`, int64, where the rows have them; and for each optimizer
-            slot a column of its name, NumPy arrays `[D]`.
+            `last_seen`, int64, if the rows have them; and a column of NumPy arrays
+            `[D]` for each optimizer slot, with its name.
 
         Raises:
             ImportError: pandas is not installed.
@@ -68,9 +68,9 @@ class EmbeddingRows(NamedTuple):
         )
 
     def to_arrow(self) -> Any:
-        """As `to_pandas`, a `pyarrow.Table`, with lists of a fixed size.
+        """Returns a `pyarrow.Table` with the columns of `to_pandas`.
 
-        Values of bfloat16 are float32 in it.
+        Vectors are fixed-size lists; bfloat16 values become float32.
         """
 
         def column(values: np.ndarray) -> Any:
@@ -103,16 +103,16 @@ class EmbeddingRows(NamedTuple):
 
 
 class InspectedIds(NamedTuple):
-    """What `EmbeddingVariable.inspect` tells about N ids.
+    """Result of `EmbeddingVariable.inspect` for N ids.
 
     Attributes:
         ids: int64 `[N]`.
         rows: `[N, D]`, of the table's dtype; zeros without a row.
-        optimizer_slots: name -> `[N, D]`, as those of EmbeddingRows.
-        frequencies: int64 `[N]`, sightings; those of pending ids too.
-        last_seen: int64 `[N]`, steps; -1 where it is not known.
-        shards: int64 `[N]`, where the ids belong.
-        states: `"resident"`, `"pending"` (seen, but not admitted yet) or
+        optimizer_slots: Maps slot names to `[N, D]`, as in EmbeddingRows.
+        frequencies: int64 `[N]`; of pending ids, their counts so far.
+        last_seen: int64 `[N]`, steps; -1 if unknown.
+        shards: int64 `[N]`, the shard of each id.
+        states: `"resident"`, `"pending"` (seen but not admitted yet) or
             `"missing"` for each id.
     """
 
@@ -125,6 +125,6 @@ class InspectedIds(NamedTuple):
     states: list[str]
 
 
-# Not in the classes: type checkers would then allow any attribute.
+# In the classes, it would make type checkers allow any attribute.
 for _fields in (EmbeddingRows, InspectedIds):
     _fields.__getattr__ = _say_fields  # type: ignore[union-attr]

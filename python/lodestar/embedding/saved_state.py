@@ -1,4 +1,4 @@
-"""What is saved of an embedding variable, and what may be restored into one."""
+"""The saved state of an embedding variable."""
 
 import contextlib
 import contextvars
@@ -12,7 +12,7 @@ from lodestar._resource import scalar_if_empty, unless_scalar
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.rows import EmbeddingRows
 
-# What a checkpoint calls the outputs of EmbeddingExport, in their order.
+# Checkpoint names of the outputs of EmbeddingExport, in order.
 NAMES = (
     "ids",
     "rows",
@@ -31,7 +31,7 @@ NAMES = (
     "shared_slots",
 )
 _NEVER_EMPTY = ("rows", "optimizer", "counters")
-# Of this thread: others may save a checkpoint meanwhile.
+# Per thread: others may save a checkpoint at the same time.
 _with_optimizer_slots = contextvars.ContextVar(
     "with_optimizer_slots", default=True
 )
@@ -39,7 +39,7 @@ _with_optimizer_slots = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def without_optimizer_slots() -> Iterator[None]:
-    """Within, this thread saves tables without their optimizer slots."""
+    """Makes this thread save tables without their optimizer slots."""
     token = _with_optimizer_slots.set(False)
     try:
         yield
@@ -53,22 +53,21 @@ def with_optimizer_slots() -> bool:
 
 
 def check_dim(table: Any, dim: int | None) -> None:
-    """Raises ValueError if rows of another `dim` than `table`'s come."""
+    """Raises ValueError if the rows of `table` have another `dim`."""
     if dim not in (None, table.output_dim):
         raise ValueError(
-            f"The saved table has dim {dim}, but {table!r} is to take it; "
-            "wanted equal dims."
+            f"The saved table has dim {dim}, which differs from {table!r}."
         )
 
 
 def check(table: Any, saved: Mapping[str, Any]) -> None:
-    """Checks what `table` is to take; sizes that a graph hides are the op's.
+    """Checks saved tensors before `table` loads them.
 
-    Warns of what only one of the two has, and so is left out or as it was. What
-    is saved has the names of `NAMES`.
+    Warns about content that only one of the two has, which is left out or kept. The
+    op checks sizes that are unknown in a graph.
 
     Raises:
-        ValueError: Rows of another dim.
+        ValueError: The rows have another dim.
     """
     check_dim(table, saved["rows"].shape[-1])
     pending, counters, shared = (
@@ -77,26 +76,26 @@ def check(table: Any, saved: Mapping[str, Any]) -> None:
     )
     if (pending or counters) and not table.has_admission:
         _warn(
-            f"{table!r} has no `admission`. Left out of the saved table: "
-            f"{pending} ids that wait for a row, {counters} counters of a "
+            f"{table!r} has no `admission`. Ignored from the saved table: "
+            f"{pending} ids that wait for admission, {counters} counters of a "
             "filter."
         )
     if shared and not table.shared_rows:
         _warn(
-            f"{table!r} has no `SharedRows`. Left out of the saved table: "
+            f"{table!r} has no `SharedRows`. Ignored from the saved table: "
             f"{shared} shared rows."
         )
     if not shared and table.shared_rows and saved["shared_rows"].shape[0] == 0:
         _warn(
-            f"The saved table has no shared rows: {table!r} keeps the "
-            f"{table.shared_rows} that it has."
+            f"The saved table has no shared rows: {table!r} keeps its "
+            f"{table.shared_rows} shared rows."
         )
 
 
 def to_checkpoint(saved: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns what a checkpoint holds of `saved`: no tensor without elements.
+    """Replaces empty tensors of `saved`, which TensorFlow cannot restore.
 
-    `from_checkpoint` turns it back. Rows keep their dim for its check.
+    `from_checkpoint` reverts this. Rows keep their dim for its check.
     """
     written = {
         name: value if name in _NEVER_EMPTY else scalar_if_empty(value)
@@ -112,9 +111,9 @@ def to_checkpoint(saved: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 def from_checkpoint(
     table: Any, written: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """Returns the saved tensors of a checkpoint, checked as `check` does.
+    """Returns the saved tensors of a checkpoint, checked by `check`.
 
-    Checkpoints that were written with empty tensors are read as well.
+    Also reads older checkpoints with empty tensors.
     """
     saved = {
         name: value if name in _NEVER_EMPTY else unless_scalar(value)
@@ -134,8 +133,22 @@ def from_checkpoint(
     return saved
 
 
+def to_rows(saved: Mapping[str, tf.Tensor]) -> EmbeddingRows:
+    """Returns the rows of saved tensors, eagerly."""
+    names = [name.decode() for name in saved["slot_names"].numpy()]
+    return EmbeddingRows(
+        ids=saved["ids"],
+        rows=saved["rows"],
+        optimizer_slots=dict(zip(names, saved["optimizer_slots"])),
+        frequencies=saved["frequencies"],
+        last_seen=saved["last_seen"],
+        optimizer=saved["optimizer"].numpy().decode(),
+        slot_inits=dict(zip(names, saved["slot_inits"].numpy().tolist())),
+    )
+
+
 def from_rows(table: Any, rows: EmbeddingRows) -> dict[str, tf.Tensor]:
-    """`rows` as if they had been saved of `table`, with nothing beside them."""
+    """Returns `rows` as tensors saved by `table`."""
     slots = rows.optimizer_slots
     ids = ids_lib.to_dense_int64(rows.ids, "load_rows")
     frequencies, last_seen = rows.frequencies, rows.last_seen

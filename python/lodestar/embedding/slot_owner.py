@@ -1,10 +1,10 @@
-"""Which optimizer object a table's optimizer slots belong to.
+"""Tracks which optimizer object owns a table's optimizer slots.
 
-In Keras the slots of a dense weight belong to one optimizer object: a model
-that is compiled with another optimizer starts with fresh slots. A table has one
-set of slots, owned by the optimizer that started to train it last. A new owner
-keeps the slots if it resumes from the same saved state as the table. Otherwise
-it starts with fresh slots.
+In Keras, the slots of a dense weight belong to one optimizer object, and a model
+compiled with another optimizer starts with fresh slots. A table has one set of
+slots, owned by the optimizer that last started to train it. A new owner keeps the
+slots if it resumes from the same saved state as the table; otherwise it starts
+with fresh slots.
 """
 
 import itertools
@@ -28,19 +28,19 @@ _DROPPED = (
     "into a model that is compiled already, or restore its optimizer with it."
 )
 
-# Orders the moments at which optimizers are made and tables are restored.
+# Orders the creation of optimizers and the restoring of tables.
 _moments = itertools.count(1)
-# Threads that train one table meet at the first step of a new optimizer.
+# Several threads may make the first step of a new optimizer.
 _lock = threading.Lock()
 
 
 def now() -> int:
-    """Returns a number that is higher than in every earlier call."""
+    """Returns a higher number on every call."""
     return next(_moments)
 
 
 class SlotOwner:
-    """Which optimizer the slots of one table belong to."""
+    """The optimizer that owns the slots of one table."""
 
     def __init__(self) -> None:
         self._owned = False  # by anyone so far
@@ -48,11 +48,11 @@ class SlotOwner:
         self._restored = 0  # when, since the owner took the slots
 
     def restored(self) -> None:
-        """Records that a checkpoint, file or snapshot was read."""
+        """Records that a checkpoint, file or snapshot was loaded."""
         self._restored = now()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SlotOwner":
-        # Of a copy of the table, whose slots belong to the same optimizers.
+        # The slots of a copied table belong to the same optimizers.
         copied = SlotOwner()
         copied._owned = self._owned
         copied._owners = self._owners.copy()
@@ -60,10 +60,10 @@ class SlotOwner:
         return copied
 
     def is_known_to(self, optimizer: keras.optimizers.Optimizer) -> bool:
-        """Whether `optimizer` is the owner, or was it.
+        """Whether `optimizer` is or was the owner.
 
-        A former owner never takes the slots back. It shares those of an
-        optimizer of its kind, and its updates of others are refused.
+        A former owner never takes the slots back. It shares the slots of an
+        optimizer of its kind, and the op refuses its updates of other slots.
         """
         return optimizer in self._owners
 
@@ -76,8 +76,8 @@ class SlotOwner:
     def kept_by(self, claim: "Claim") -> str:
         """Returns which slots a new owner keeps: "none", "equal" or "all".
 
-        "equal" keeps slots of the same kind of optimizer. "all" keeps others,
-        too, which the update op then refuses, naming both optimizers.
+        "equal" keeps slots of the same kind of optimizer. "all" also keeps other slots,
+        which the update op then refuses with the names of both optimizers.
         """
         steps = _private.raw_iterations(claim.optimizer)
         if self._restored > claim.made or int(tf.convert_to_tensor(steps)) > 0:
@@ -97,7 +97,7 @@ class Claim(NamedTuple):
         made: When the optimizer was made; 0 if it belongs to the table.
         trains_dense: Whether it also trains dense weights.
         kind: Name of the optimizer in the op library.
-        slot_names: Names of a replayed optimizer's slots, else empty.
+        slot_names: Names of an unfused optimizer's slots, else empty.
         slot_inits: Initial value of each slot.
     """
 
@@ -111,14 +111,14 @@ class Claim(NamedTuple):
 
 
 def take_over(claims: Sequence[Claim]) -> None:
-    """Gives tables to the optimizers that are about to train them; eagerly.
+    """Makes optimizers own the slots of the tables they are about to train; eager only.
 
-    Slots that do not belong to the new owner are dropped with one warning.
-    Where it resumes, slots of another kind stay for the update to refuse.
+    Drops slots of other owners with one warning. If an optimizer resumes, slots of
+    another kind stay for the update op to refuse.
 
     Raises:
-        tf.errors.FailedPreconditionError: Steps of other threads left no moment
-            between them for a minute.
+        tf.errors.FailedPreconditionError: Steps of other threads left no pause
+            for a minute.
         tf.errors.ResourceExhaustedError: Out of memory for slots.
     """
     dropped = []
@@ -145,7 +145,7 @@ def take_over(claims: Sequence[Claim]) -> None:
 
 
 def _restart(claim: Claim, keep: str) -> tuple[str, bool]:
-    """Returns whose slots were dropped, and whether those left fit."""
+    """Returns whose slots were dropped, and whether the remaining slots fit."""
     former, all_fit = "", True
     for part in claim.table.parts:
         with part.on_device():

@@ -1,4 +1,4 @@
-"""What tables have in common whose rows lie in several places."""
+"""Base class of tables with rows on several devices or workers."""
 
 import warnings
 from collections.abc import Mapping
@@ -6,43 +6,33 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import partitioned_lookup, policies, table_parts
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.ops import embedding_collection_ops as collection_ops
-from lodestar.ops.flat_values import flat_values, map_flat
+from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 
 
 class SpreadEmbeddingVariable(EmbeddingVariable):
-    """An EmbeddingVariable whose lookups fetch rows from where they lie."""
+    """An EmbeddingVariable whose lookups fetch rows from other places."""
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> EmbeddingVariable:
         return EmbeddingVariable(**config)
 
     def _lookup(
-        self,
-        feature: collection_ops.FeatureAttrs,
-        inputs: collection_ops.FeatureInputs,
-        **options: Any,
+        self, feature: FeatureAttrs, inputs: FeatureInputs, **options: Any
     ) -> tf.Tensor:
         (rows,) = partitioned_lookup.lookup(
             [self], [feature], [inputs], **options
         )
         return rows
 
-    def find(self, ids: Any) -> tuple[Any, Any]:
-        """As that of EmbeddingVariable; among workers, of all together."""
-        ids = ids_lib.to_int64(ids)
-        if isinstance(ids, tf.SparseTensor):
-            raise ValueError("`ids` is sparse; `find` takes dense or ragged.")
-        rows, found = partitioned_lookup.find(self, flat_values(ids))
-        return map_flat(lambda _: rows, ids), map_flat(lambda _: found, ids)
+    def _find(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return partitioned_lookup.find(self, ids)
 
     def _divided(
         self, saved: Mapping[str, Any], count: int, mode: str
     ) -> list[dict[str, tf.Tensor]]:
-        """What is imported, by the parts of which the table has `count`."""
+        """Returns the saved content of each of `count` parts."""
         of_parts = table_parts.divided(saved, count)
         for policy in self._eviction if mode == "replace" else ():
             if isinstance(policy, policies.MaxRows):
@@ -53,14 +43,14 @@ class SpreadEmbeddingVariable(EmbeddingVariable):
         self, cap: policies.MaxRows, saved: list[dict[str, tf.Tensor]]
     ) -> list[dict[str, tf.Tensor]]:
         sizes = [tf.size(part["ids"]) for part in saved]
-        # More than the table may have are refused, as without `devices`.
+        # The op refuses more rows than the cap, as without `devices`.
         fits = tf.add_n(sizes) <= cap.n
         kept = [
             table_parts.within(
                 tf.where(fits, own.n, size), cap.policy == "lfu", part
             )
-            for own, size, part in zip(
-                table_parts.shares(cap, len(saved)), sizes, saved
+            for (own,), size, part in zip(
+                table_parts.shares([cap], len(saved)), sizes, saved
             )
         ]
         left_out = tf.add_n(sizes) - tf.add_n([tf.size(k["ids"]) for k in kept])

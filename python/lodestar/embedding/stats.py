@@ -1,4 +1,4 @@
-"""What the op EmbeddingStats returns, by name."""
+"""Names for the outputs of the EmbeddingStats op."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,23 +31,24 @@ _VALUES = (
 )
 
 
-def of_parts(
-    devices: Sequence[str], parts: Sequence[tuple[np.ndarray, np.ndarray]]
+def by_name(
+    devices: Sequence[str] | None,
+    parts: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> dict[str, Any]:
-    """The same of a table on several devices: sums, and `per_part`."""
+    """Returns the result of `EmbeddingVariable.stats`, summed over parts."""
     values, shards = zip(*parts, strict=True)
-    stats = by_name(np.sum(values, 0), np.concatenate(shards))
-    of_each = [by_name(*part) for part in parts]
-    stats["per_part"] = {
-        "devices": list(devices),
-        "rows": [part["rows"] for part in of_each],
-        "bytes": [part["bytes"] for part in of_each],
-    }
+    stats = _by_name(np.sum(values, 0), np.concatenate(shards))
+    if devices is not None:
+        of_each = [_by_name(*part) for part in parts]
+        stats["per_part"] = {
+            "devices": list(devices),
+            "rows": [part["rows"] for part in of_each],
+            "bytes": [part["bytes"] for part in of_each],
+        }
     return stats
 
 
-def by_name(values: np.ndarray, shards: np.ndarray) -> dict[str, Any]:
-    """The dict that `EmbeddingVariable.stats` describes."""
+def _by_name(values: np.ndarray, shards: np.ndarray) -> dict[str, Any]:
     stats: dict[str, Any] = {
         n: int(v) for n, v in zip(_VALUES, values, strict=True)
     }

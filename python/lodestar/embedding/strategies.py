@@ -1,4 +1,4 @@
-"""Which strategies of `tf.distribute` tables can be made and trained under."""
+"""Checks of `tf.distribute` strategies for tables."""
 
 from typing import Any
 
@@ -19,10 +19,11 @@ _INSTEAD = (
 
 
 def check_can_hold(table: str, admission: Any) -> None:
-    """Refuses a strategy under which no such table can be made.
+    """Refuses strategies that do not support tables.
 
     Raises:
-        NotImplementedError: Names the table and the strategy.
+        NotImplementedError: The strategy, or the admission under it, is not
+            supported.
     """
     if not tf.distribute.has_strategy():
         return
@@ -32,13 +33,13 @@ def check_can_hold(table: str, admission: Any) -> None:
         return
     raise NotImplementedError(
         f"The table '{table}' is made under {type(strategy).__name__}, but "
-        f"a table is in the memory of one process. {_INSTEAD}"
+        f"its rows are in the memory of one process. {_INSTEAD}"
     )
 
 
 def _check_can_count(table: str, admission: Any) -> None:
-    # Each replica looks up its own part of a batch, so an id could be missing in
-    # the first part and have a row in the next.
+    # Each replica looks up its part of a batch, so an id could be missing in the
+    # first part and have a row in the next.
     if getattr(admission, "unit", None) != "occurrence":
         return
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
@@ -51,7 +52,7 @@ def _check_can_count(table: str, admission: Any) -> None:
 
 
 def servers() -> list[str]:
-    """The parameter servers of the strategy that this is under, or none."""
+    """Returns the parameter servers of the strategy in scope, if any."""
     strategy = tf.distribute.get_strategy()
     if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return []
@@ -64,11 +65,11 @@ def servers() -> list[str]:
 
 
 def check_can_train(table: TableVariable) -> None:
-    """Refuses a step that is not one of replicas that can meet.
+    """Refuses steps whose replicas cannot update a table together.
 
     Raises:
-        NotImplementedError: Names the table, the replicas and the strategy.
-        RuntimeError: The step is in no replica.
+        NotImplementedError: The strategy is not supported.
+        RuntimeError: The step does not run in a replica.
     """
     strategy = tf.distribute.get_strategy()
     replicas = strategy.num_replicas_in_sync
@@ -78,7 +79,7 @@ def check_can_train(table: TableVariable) -> None:
     if not isinstance(strategy, _KNOWN):
         raise NotImplementedError(
             f"The table '{table.name}' is trained by {replicas} replicas "
-            f"of {name}, but a table is in the memory of one process. "
+            f"of {name}, but its rows are in the memory of one process. "
             f"{_INSTEAD}"
         )
     _check_can_count(table.name, table.admission)
@@ -90,7 +91,7 @@ def check_can_train(table: TableVariable) -> None:
     if tf.distribute.in_cross_replica_context():
         raise RuntimeError(
             f"The table '{table.name}' is trained in the scope of {name}, "
-            "but not in a replica: call the step by strategy.run(step)."
+            "but not in a replica. Call the step by strategy.run(step)."
         )
     model = table.model()
     if getattr(model, "steps_per_execution", 1) > 1:
@@ -101,15 +102,15 @@ def check_can_train(table: TableVariable) -> None:
 
 
 def check_can_accumulate(optimizer: Any) -> None:
-    """Refuses `gradient_accumulation_steps` in several replicas.
+    """Refuses `gradient_accumulation_steps` with several replicas.
 
     Raises:
-        NotImplementedError: Names the strategy.
+        NotImplementedError: There are several replicas.
     """
     steps = optimizer.gradient_accumulation_steps
     strategy = tf.distribute.get_strategy()
     if steps and strategy.num_replicas_in_sync > 1:
-        # Keras applies in a branch, where replicas cannot meet.
+        # Keras applies gradients in a branch, where replicas cannot communicate.
         raise NotImplementedError(
             f"gradient_accumulation_steps={steps} is not supported in several "
             f"replicas of {type(strategy).__name__}, nor by Keras. Use batches "

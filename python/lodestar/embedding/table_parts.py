@@ -1,4 +1,4 @@
-"""What a table on several devices consists of."""
+"""The parts of a table on several devices."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,9 +9,10 @@ from lodestar import _private
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource, naming_devices
 from lodestar.embedding import policies, saved_state
+from lodestar.embedding.rows import InspectedIds
 from lodestar.ops import embedding_partition_ops, id_hash
 
-# What is saved of each row, of each id that waits, and the axis of these.
+# Saved tensors with one item per row, or per waiting id, and its axis.
 _BY_ROW = {
     "rows": 0,
     "optimizer_slots": 1,
@@ -19,17 +20,19 @@ _BY_ROW = {
     "last_seen": 0,
 }
 _BY_PENDING = {"pending_sightings": 0, "pending_last_seen": 0}
+# States of an id, by the number that EmbeddingInspect returns.
+_STATES = ("missing", "pending", "resident")
 
 
 class TablePart(SharedResource):
-    """The rows of a table that are on one device, or in this process.
+    """The rows of a table on one device, or in this process.
 
     Args:
-        name: The table's.
-        device: Where they are; None: in this process.
-        attributes: Those of the op EmbeddingVariable.
-        missing_row: What an id without a row reads: `[dim]`, or `[0]`.
-        update_dtype: The table's.
+        name: Name of the table.
+        device: Device of the rows, or None for this process.
+        attributes: Attributes of the EmbeddingVariable op.
+        missing_row: Row for an id without one: `[dim]`, or `[0]`.
+        update_dtype: `update_dtype` of the table.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class TablePart(SharedResource):
     def export(
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
-        """Returns the content by the names of a checkpoint."""
+        """Returns the content by checkpoint name."""
         outputs = self.call(
             gen_ops.lodestar_embedding_export,
             optimizer_slots=optimizer_slots,
@@ -72,7 +75,7 @@ class TablePart(SharedResource):
     def import_(
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
-        """Takes what `export` returned, atomically."""
+        """Loads what `export` returned, atomically."""
         result: tf.Operation | None = self.call(
             gen_ops.lodestar_embedding_import,
             *(saved[name] for name in saved_state.NAMES),
@@ -81,12 +84,12 @@ class TablePart(SharedResource):
         return result
 
     def call(self, op: Callable[..., Any], *inputs: Any, **attrs: Any) -> Any:
-        """Runs `op`, whose first input is the handle, where the rows lie."""
+        """Runs `op`, whose first input is the handle, on the part's device."""
         with self.on_device():
             return op(self.resource_handle, *inputs, **attrs)
 
     def lookup_inputs(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """A hook that gets no gradient, and `missing_row`."""
+        """Returns a hook without a gradient, and `missing_row`."""
         if tf.executing_eagerly():
             return self._eager_constants
         return self._constants()
@@ -101,16 +104,16 @@ class TablePart(SharedResource):
 
 
 class ExportedTable(_private.Saved, tf.Module):
-    """What saves a table of one part in the graph of a SavedModel.
+    """Saves a table with one part in the graph of a SavedModel.
 
     Args:
         table: The table.
-        exported: What stands for the part in that graph, when it is saved.
+        exported: Maps the part to its counterpart in that graph.
     """
 
     def __init__(self, table: Any, exported: Mapping[Any, Any]):
         super().__init__()
-        # Not as attributes of a module, which would track them.
+        # As attributes of a module they would be tracked.
         object.__setattr__(self, "_table", table)
         object.__setattr__(self, "_in_graph", exported)
 
@@ -125,18 +128,26 @@ class ExportedTable(_private.Saved, tf.Module):
         return part.import_(saved_state.from_checkpoint(self._table, saved))
 
 
-def shares(policy: Any, count: int) -> list[Any]:
-    """`policy` of a table for each of its parts: those of MaxRows sum to n.
+def shares(
+    of_table: Sequence[policies.Eviction], count: int
+) -> list[tuple[Any, ...]]:
+    """Returns the eviction policies of each of a table's `count` parts.
+
+    The caps of the parts sum to the cap of the table.
 
     Raises:
-        ValueError: There are more parts than rows.
+        ValueError: A cap is below the number of parts.
     """
+    return [*zip(*(_shares(p, count) for p in of_table))] or [()] * count
+
+
+def _shares(policy: policies.Eviction, count: int) -> list[Any]:
     if not isinstance(policy, policies.MaxRows):
         return [policy] * count
     if policy.n < count:
         raise ValueError(
-            f"{policy!r} leaves no row for some of {count} `devices`; wanted "
-            "one for each at least."
+            f"{policy!r} is below the number of parts, {count}. Each part "
+            "needs room for at least one row."
         )
     whole, rest = divmod(policy.n, count)
     return [
@@ -148,7 +159,7 @@ def shares(policy: Any, count: int) -> list[Any]:
 def each(
     what: str, parts: Sequence[TablePart], run: Callable[[int, TablePart], Any]
 ) -> list[Any]:
-    """Runs something on all parts; an error names those where it was done."""
+    """Runs a function on all parts; an error names the devices already done."""
     results = []
     for i, part in enumerate(parts):
         with naming_devices(what, [done.device for done in parts[:i]]):
@@ -161,13 +172,15 @@ def by_id(
     ids: tf.Tensor,
     run: Callable[[TablePart, tf.Tensor], Sequence[tf.Tensor]],
 ) -> list[tf.Tensor]:
-    """What `run` gives for the ids of each part, in the order of `ids`.
+    """Runs a function on each part's ids; returns its results in the order of `ids`.
 
     Args:
-        parts: P.
+        parts: The parts of the table.
         ids: int64 `[N]`.
         run: Returns tensors `[N_p, ...]` for ids `[N_p]`.
     """
+    if parts[0].device is None:
+        return list(run(parts[0], ids))
     of_parts, places = embedding_partition_ops.partition(ids, len(parts))
     results = [run(part, own) for part, own in zip(parts, of_parts)]
     return [
@@ -176,8 +189,51 @@ def by_id(
     ]
 
 
+def inspect(
+    parts: Sequence[TablePart],
+    ids: tf.Tensor,
+    dtype: tf.DType,
+    slot_dtype: tf.DType,
+) -> InspectedIds:
+    """Inspects `ids` in all parts, whose shards are numbered consecutively."""
+    names: list[str] = []
+    first_shards, count = {}, 0
+    for part in parts:
+        first_shards[id(part)] = count
+        if part is not parts[-1]:
+            _, shards = part.call(gen_ops.lodestar_embedding_stats)
+            count += int(shards.shape[0])
+
+    def of_part(part: TablePart, own: tf.Tensor) -> Sequence[tf.Tensor]:
+        rows, slots, slot_names, frequencies, last_seen, shards, states = (
+            part.call(
+                gen_ops.lodestar_embedding_inspect,
+                own,
+                dtype=dtype,
+                slot_dtype=slot_dtype,
+            )
+        )
+        names[:] = [name.decode() for name in slot_names.numpy()]
+        shards += first_shards[id(part)]
+        slots = tf.transpose(slots, [1, 0, 2])
+        return [rows, slots, frequencies, last_seen, shards, states]
+
+    rows, slots, frequencies, last_seen, shards, states = by_id(
+        parts, ids, of_part
+    )
+    return InspectedIds(
+        ids=ids,
+        rows=rows,
+        optimizer_slots=dict(zip(names, tf.unstack(slots, axis=1))),
+        frequencies=frequencies,
+        last_seen=last_seen,
+        shards=shards,
+        states=[_STATES[state] for state in states.numpy()],
+    )
+
+
 def merged(parts: Sequence[Mapping[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
-    """What one table would save, of what its parts save."""
+    """Merges the saved content of all parts, as one table would save it."""
     first = dict(parts[0])
     if len(parts) == 1:
         return first
@@ -188,7 +244,7 @@ def merged(parts: Sequence[Mapping[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
         first[ids] = tf.gather(first[ids], order)
         for name, axis in names.items():
             column = tf.concat([part[name] for part in parts], axis)
-            # Of rows that are left out there are only the ids.
+            # Without rows, only the ids are saved.
             there = order[: tf.shape(column)[axis]]
             first[name] = tf.gather(column, there, axis=axis)
 
@@ -201,13 +257,13 @@ def merged(parts: Sequence[Mapping[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
 
 
 def divided(saved: Mapping[str, Any], count: int) -> list[dict[str, tf.Tensor]]:
-    """What is saved of one table, by the parts of another."""
+    """Divides saved content over `count` parts."""
     parts: list[dict[str, Any]] = [dict(saved) for _ in range(count)]
 
     def divide(names: Mapping[str, int], ids: str) -> None:
         all_ids = tf.convert_to_tensor(saved[ids], tf.int64)
         own_ids, places = embedding_partition_ops.partition(all_ids, count)
-        # Where each part's ids are among all of them.
+        # Indices of each part's ids among all ids.
         order = tf.argsort(places)
         owned = tf.split(order, [tf.size(x) for x in own_ids], num=count)
         for part, own, index in zip(parts, own_ids, owned):
@@ -223,8 +279,8 @@ def divided(saved: Mapping[str, Any], count: int) -> list[dict[str, tf.Tensor]]:
 def within(
     cap: tf.Tensor, lfu: bool, saved: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """What is saved without the rows that `MaxRows(cap)` evicts first."""
-    # Unsigned, as signed numbers.
+    """Drops the rows that `MaxRows(cap)` evicts first from saved content."""
+    # Flipping the sign bit sorts int64 as unsigned.
     order = tf.argsort(
         tf.bitwise.bitwise_xor(id_hash.mixed(saved["ids"]), tf.int64.min)
     )

@@ -1,8 +1,8 @@
 """Tables in the variable store of a Keras file (`.keras`, `.weights.h5`).
 
-A store maps names to arrays. Rows go into it in chunks, because an entry of a
-sharded file must fit one shard; text goes in as JSON bytes, because HDF5 and
-NPZ agree on numbers only.
+A store maps names to arrays. Rows are stored in chunks, because an entry of a
+sharded file must fit one shard. Strings are stored as JSON bytes, because HDF5 and
+NPZ only agree on numbers.
 """
 
 import json
@@ -14,28 +14,27 @@ import tensorflow as tf
 
 from lodestar.embedding import saved_state
 
-# An embedding variable, which is built on this module.
+# An EmbeddingVariable, which imports this module.
 Table = Any
 
 _CHUNK_BYTES = 32 << 20
-# What is cut along the same axis, and so into as many chunks: by the header's
-# name for their number.
+# Arrays with the same number of chunks, by its name in the header.
 _CHUNKED = {
     "chunks": ("ids", "rows", "frequencies", "last_seen", "optimizer_slots"),
     "pending_chunks": ("pending_ids", "pending_sightings", "pending_last_seen"),
     "sketch_chunks": ("sketch",),
     "shared_chunks": ("shared_rows", "shared_slots"),
 }
-# Saved with the axis of rows first, as everything else.
+# Saved with the row axis first, like all others.
 _SLOTS = ("optimizer_slots", "shared_slots")
-# Written as their bits where they are bfloat16, which not every file knows.
+# Written as bits if bfloat16, which not every file format supports.
 _BFLOAT16 = ("rows", "shared_rows")
 
 
 def save_table(
     table: Table, store: MutableMapping[str, Any], prefix: str = ""
 ) -> None:
-    """Writes everything of `table` to `store`, under names with `prefix`."""
+    """Writes `table` to `store`, with names that begin with `prefix`."""
     saved = {k: v.numpy() for k, v in table.export_all().items()}
     for name in _SLOTS:
         saved[name] = saved[name].swapaxes(0, 1)
@@ -70,14 +69,14 @@ def save_table(
 def load_table(
     table: Table, store: Mapping[str, Any], prefix: str = ""
 ) -> None:
-    """Makes what `save_table` wrote all that `table` holds.
+    """Replaces the content of `table` by the result of `save_table`.
 
-    Warns of what only one of the two has, as shared rows.
+    Warns about content that only one of the two has, such as shared rows.
 
     Raises:
-        ValueError: There is no saved table, or one of another dim or dtype.
-        tf.errors.OpError: As `EmbeddingVariable.load_rows`; the table is as it
-            was.
+        ValueError: There is no saved table, or its dim or dtype differs.
+        tf.errors.OpError: As `EmbeddingVariable.load_rows`; the table is
+            unchanged.
     """
     load_tables([table], store, [prefix])
 
@@ -87,7 +86,7 @@ def load_tables(
     store: Mapping[str, Any],
     prefixes: Sequence[str],
 ) -> None:
-    """`load_table` of several: of all, or of none where one cannot take it."""
+    """As `load_table` for several tables, atomically."""
     headers = [
         _read_header(table, store, prefix)
         for table, prefix in zip(tables, prefixes, strict=True)
@@ -96,7 +95,7 @@ def load_tables(
     try:
         for table, prefix, header in zip(tables, prefixes, headers):
             old: Mapping[str, tf.Tensor] = {}
-            if table is not tables[-1]:  # that one is loaded whole or not
+            if table is not tables[-1]:  # loads atomically
                 old = table.export_all()
             try:
                 saved = _read(table, store, prefix, header)
@@ -115,7 +114,7 @@ def load_tables(
 
 
 def holds_table(store: Mapping[str, Any], prefix: str = "") -> bool:
-    """Whether `save_table` has written a table of this prefix."""
+    """Whether `save_table` has written a table with this prefix."""
     return f"{prefix}header" in store.keys()
 
 
@@ -125,8 +124,7 @@ def _read_header(
     if not holds_table(store, prefix):
         raise ValueError(
             f"There is no saved table for {table!r}: no `{prefix}header` among "
-            f"{sorted(store.keys())}. What was saved in its place is not a "
-            "layer of the same tables."
+            f"{sorted(store.keys())}. The file is of a different model."
         )
     try:
         header = json.loads(np.array(store[f"{prefix}header"]).tobytes())
@@ -139,8 +137,7 @@ def _read_header(
     saved_state.check_dim(table, dim)
     if dtype != table.dtype:
         raise ValueError(
-            f"The saved table has rows of {dtype}, but {table!r} is to take "
-            "it; wanted equal dtypes."
+            f"The saved table has rows of {dtype}, which differs from {table!r}."
         )
     return header
 

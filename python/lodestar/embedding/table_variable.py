@@ -1,4 +1,4 @@
-"""The trainable variable that carries a table's gradient to the optimizer."""
+"""The Keras variable behind a table, which carries its gradient to the optimizer."""
 
 import contextlib
 import copy
@@ -33,18 +33,18 @@ _PLAIN_LOSS_SCALING = (
     "`{path}` is a dynamic embedding, whose gradient is sparse over 64-bit "
     "ids. Under the mixed_float16 policy compile puts Keras's "
     "LossScaleOptimizer around the optimizer, which would make the gradient "
-    "dense. Name the optimizers of lodestar.optimizers yourself:\n{line}"
+    "dense. Use the optimizers of lodestar.optimizers instead:\n{line}"
 )
 _DENSE_GRADIENT = (
-    "The gradient of a dynamic embedding is sparse over 64-bit ids, and cannot "
-    "be made a dense tensor, as an optimizer or a loop here does. In a loop "
-    "of your own, use its `values` and `indices`, and "
-    "lodestar.optimizers.clip_by_global_norm. Otherwise use an optimizer of "
-    "lodestar.optimizers; the second line is for the mixed_float16 policy:"
+    "The gradient of a dynamic embedding is sparse over 64-bit ids and cannot "
+    "be converted to a dense tensor. In a custom loop, use its `values` and "
+    "`indices`, and the `global_clipnorm` of lodestar.optimizers. Otherwise use "
+    "an optimizer of lodestar.optimizers; the second line is for the "
+    "mixed_float16 policy:"
     "\n{line}\n{scaled}"
 )
 _NOT_DENSE = (
-    "`{path}` stands for the rows of {table!r}, which are sparse over 64-bit "
+    "`{path}` represents the rows of {table!r}, which are sparse over 64-bit "
     "ids and cannot be read as a dense weight under a gradient tape or in a "
     "tf.function: a penalty on them would train nothing. Penalize the rows "
     "that the step looks up (tf.nn.l2_loss(rows)), or set `weight_decay` of "
@@ -58,24 +58,23 @@ _NO_XLA = (
     "rows. Pass jit_compile=False to model.compile."
 )
 _NO_CONFIG = (
-    "keras.saving.serialize_keras_object makes no config of {table!r}: Keras "
-    "takes a variable for its values. In a get_config of your own use "
-    "table.get_config(), and in from_config "
-    "lodestar.EmbeddingVariable.from_config(config)."
+    "keras.saving.serialize_keras_object cannot serialize {table!r}: Keras "
+    "would save its values. Use table.get_config() in your get_config, and "
+    "lodestar.EmbeddingVariable.from_config(config) in from_config."
 )
 _NOT_WALKED = (
-    "{table!r} is a variable of '{layer}', but in none of its attributes, nor in "
-    "a list, tuple or dict there, which are all that Keras's files look into: "
-    "they would lose its rows. Make it an attribute."
+    "{table!r} is a variable of '{layer}', but not an attribute of it, nor in a "
+    "list, tuple or dict there. Keras's files would lose its rows. Make it an "
+    "attribute."
 )
 _ONLY_WEIGHTS = (
-    "`{path}` stands for the rows of a table, which Keras does not count among "
+    "`{path}` represents the rows of a table, which Keras does not count among "
     "the weights of a model: get_weights, set_weights and legacy .h5 files "
     "would lose them. Use model.save_weights('model.weights.h5') and "
-    "load_weights, model.save('model.keras') or tf.train.Checkpoint, and in "
-    "place of keras.callbacks.EarlyStopping(restore_best_weights=True) "
-    "lodestar.callbacks.EarlyStopping. The dense layers of the model have a "
-    "get_weights and set_weights of their own."
+    "load_weights, model.save('model.keras') or tf.train.Checkpoint, and and "
+    "lodestar.callbacks.EarlyStopping instead of "
+    "keras.callbacks.EarlyStopping(restore_best_weights=True). The dense layers "
+    "of the model have their own get_weights and set_weights."
 )
 
 # Options by which a Keras optimizer acts on all gradients together.
@@ -89,36 +88,36 @@ _NOT_FOR_OWN = (
 _NOT_HONORED = (
     "`{path}` is a dynamic embedding, to which {optimizer}({given}) cannot "
     "apply. Use the optimizer of the same name in lodestar.optimizers, "
-    "which clips, unscales and accumulates the gradients of tables "
-    "too:\n{line}"
+    "which also clips, unscales and accumulates the gradients of "
+    "tables:\n{line}"
 )
 
-# Stands for a table among the weights of a layer in Keras's files, which hold the
-# table itself elsewhere. Weights that are copied have two dimensions instead.
+# Placeholder for a table among the weights of a layer in Keras's files, which hold
+# the table elsewhere. Copied weights have two dimensions.
 _IN_FILES = np.zeros([0], np.float32)
 
-# Where a table is found again from the raw variable behind it: gradient tapes
-# report raw variables in `watched_variables()`.
+# Attribute of the raw variable that refers to its table. Gradient tapes report
+# raw variables in `watched_variables()`.
 _ATTRIBUTE = "_lodestar_table"
 
 
 _NOT_FOLLOWED = (
-    "{table!r} has {added} more rows after lookups under a gradient tape that "
-    "no optimizer followed. Without `training`, a lookup under a tape is taken "
-    "for training and adds unseen ids. Pass training=False to the lookup, layer "
-    "or model to look at gradients only, or training=True if the rows are meant "
-    "to stay. This is said once for each table."
+    "{table!r} has {added} new rows from lookups under a gradient tape that no "
+    "optimizer followed. Without `training`, a lookup under a tape counts as "
+    "training and adds new ids. Pass training=False to the lookup, layer or "
+    "model to only look at gradients, or training=True to keep the rows. This "
+    "warning appears once per table."
 )
 
 
 def _scope_name(name: str) -> str:
-    """Returns `name` as one that a SavedModel may give to a variable."""
+    """Returns `name` in a form that a SavedModel accepts for a variable."""
     name = re.sub("[^A-Za-z0-9_.-]", "_", name)
     return name if name[:1].isalnum() else f"table{name}"
 
 
 def _none() -> None:
-    """Stands for a weak reference to nothing."""
+    """A weak reference to nothing."""
     return None  # without which AutoGraph cannot convert this
 
 
@@ -128,7 +127,7 @@ def _names_of_layers() -> frozenset[str]:
 
 
 def _holds(layer: Any, table: Any) -> bool:
-    """Whether Keras's files come to `table` from an attribute of `layer`."""
+    """Whether Keras's files find `table` through an attribute of `layer`."""
     for name in {*dir(layer)} - _names_of_layers():
         with contextlib.suppress(Exception):  # of a property, as Keras does
             if _contains(getattr(layer, name), table):
@@ -145,7 +144,7 @@ def _contains(value: Any, table: Any) -> bool:
 
 
 class _FormerChild(_private.Saved, tf.Module):
-    """What older checkpoints hold below a table: a variable without elements."""
+    """The child of a table in older checkpoints: a variable without elements."""
 
     def __init__(self) -> None:
         super().__init__(name="former_child")
@@ -161,7 +160,7 @@ class _FormerChild(_private.Saved, tf.Module):
 
 
 class _TableType(tf.types.experimental.TraceType):
-    """A table as an argument of a tf.function, which takes it as it is."""
+    """The trace type of a table, which a tf.function receives as it is."""
 
     def __init__(self, table: "TableVariable"):
         self._table = weakref.ref(table)
@@ -185,17 +184,16 @@ class _TableType(tf.types.experimental.TraceType):
 
 
 class TableVariable(SavedState, _private.Variable):
-    """A table as Keras sees it: a variable, found wherever Keras finds them.
+    """A table as a Keras variable.
 
-    The value, of shape `[0, D]`, has no elements. Lookups read it, so that its
-    gradient is that of the table, and holds rows and ids. Keras assigns the
-    gradient itself to a variable whose `overwrite_with_gradient` is true; an
-    optimizer that does not know about tables therefore ends up in `assign`,
-    which refuses it while the step is traced, unless the table has an
-    optimizer of its own. The optimizers of lodestar.optimizers take tables out
-    before that.
+    Its value, of shape `[0, D]`, has no elements. Lookups read the value, so its
+    gradient is the gradient of the table, with rows and ids. Keras assigns the gradient
+    of a variable with `overwrite_with_gradient` to the variable, so an optimizer
+    that does not know tables ends up in `assign`. `assign` refuses it while the step
+    is traced, unless the table has its own optimizer. The optimizers of
+    lodestar.optimizers handle tables before that.
 
-    What a reader of `layer.weights` gets:
+    Readers of `layer.weights` get:
 
     | reader | gets |
     |---|---|
@@ -207,7 +205,7 @@ class TableVariable(SavedState, _private.Variable):
     | `value` and `handle`, for tapes and exports | `[0, D]` |
     """
 
-    # `lodestar.optimizers.wrap`, which that package sets.
+    # Set by lodestar.optimizers to its `wrap`.
     wrap_optimizer: Callable[[Any], Any]
     output_dim: int
     row_dtype: tf.DType
@@ -219,7 +217,7 @@ class TableVariable(SavedState, _private.Variable):
             )
             # It trains this table alone, so no other table waits for it.
             table_optimizers.discard(optimizer)
-        # Keras's files hold it by this attribute.
+        # Keras's files refer to it by this attribute name.
         self.optimizer: keras.optimizers.Optimizer | None = optimizer
         self.slots = SlotOwner()
         self._former_child = _FormerChild()
@@ -228,7 +226,7 @@ class TableVariable(SavedState, _private.Variable):
         self._finish()
 
     def __copy__(self) -> "TableVariable":
-        return self  # the rows, and who trains them, would be shared
+        return self  # a shallow copy would share everything
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TableVariable":
         memo[id(self)] = copied = object.__new__(type(self))
@@ -251,29 +249,29 @@ class TableVariable(SavedState, _private.Variable):
         )
 
     def _finish(self) -> None:
-        """Tells others of the table, or of a copy, that is complete."""
+        """Registers the complete table or copy with others."""
         lost_gradients.record(self)
         if self.optimizer is not None:
             self.optimizer.build_for_table(self)
 
     def _make_variable(self) -> None:
-        """Makes what is the table's own, and no copy of it takes over."""
-        # Whether anybody has asked for the gradient.
+        """Initializes the state that copies do not inherit."""
+        # Whether the gradient was ever requested.
         self.claimed = False
         self.wrapper: Callable[[], Any] = _none  # that takes the gradients
         self.model: Callable[[], Any] = _none  # that looks rows up
         self._recorded = False  # in a lookup
-        # Rows before an eager lookup that took a recording tape for training,
-        # until an optimizer follows; whether one ever did, or a warning.
+        # Rows before an eager lookup that inferred training from a tape, until
+        # an optimizer follows; whether an optimizer or a warning ever followed.
         self._rows_before: int | None = None
         self._settled = False
         self._scaled_by_keras = False
-        # Whether a lookup was taken for reading, for want of knowing better.
+        # Whether a lookup could not tell if it was in training, and only read.
         self.untold = False
         self._file: weakref.ref[Any] | None = None  # that holds the table
-        # Its first base has none, as far as type checkers see.
+        # Type checkers see no __init__ in the first base.
         make: Any = _private.Variable.__init__
-        # A path of two parts, as that of a weight of a layer.
+        # A path of two parts, like a layer's weight.
         with tf.init_scope(), keras.name_scope(_scope_name(self._table_name)):
             try:
                 make(
@@ -285,11 +283,11 @@ class TableVariable(SavedState, _private.Variable):
                     autocast=False,
                     name="embeddings",
                 )
-            except ValueError as error:  # of a function that is traced again
+            except ValueError as error:  # a function is traced again
                 raise ValueError(
-                    f"{self!r} is made inside a tf.function, or a function of "
-                    "a dataset, which would make another one each time that it "
-                    "is traced. Make it outside, or once."
+                    f"{self!r} is made inside a tf.function or a dataset "
+                    "function, which would make a new one on every trace. Make "
+                    "it outside, or only once."
                 ) from error
 
     @property
@@ -299,15 +297,14 @@ class TableVariable(SavedState, _private.Variable):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """Number of rows, and numbers in a row."""
+        """The number of rows and the embedding dimension."""
         with tf.init_scope():
             return tf.TensorShape([int(self._count()), self.output_dim])
 
     def _count(self) -> tf.Tensor:
-        """The number of rows."""
         raise NotImplementedError
 
-    # A table is one object; what Keras compares is values.
+    # By identity; Keras compares values.
     __eq__ = object.__eq__
     __ne__ = object.__ne__
     __hash__ = object.__hash__
@@ -334,11 +331,11 @@ class TableVariable(SavedState, _private.Variable):
     def trainable(self) -> bool:
         """Whether optimizers train the rows; settable.
 
-        If False, lookups that do not say whether they train add no ids either.
+        If False, lookups without `training` do not add ids either.
         """
         layer = _frames.layer_that_tracks()
         if layer is not None:
-            # Keras asks no variable whether XLA can compile a model.
+            # The only way to tell Keras that XLA cannot compile the model.
             layer.supports_jit = False
         return bool(keras.Variable.trainable.fget(self))
 
@@ -348,35 +345,34 @@ class TableVariable(SavedState, _private.Variable):
 
     @property
     def handle(self) -> tf.Tensor:
-        """Handle of the value: what asks for the gradient reads it."""
+        """Handle of the value. Reading it requests the gradient."""
         self.claimed = True
         return super().handle
 
     @property
     def overwrite_with_gradient(self) -> bool:
-        """Always true; see the class.
+        """Always True, so that Keras assigns the gradient.
 
         Raises:
             RuntimeError: As `record`; the step has begun.
         """
-        # Keras asks when it builds an optimizer's slots, in the first step or
-        # before it: the last that is heard of Keras's loss scaling before it
+        # Keras reads this when it builds an optimizer's slots, in or before the
+        # first step. It is the last chance to detect its loss scaling, which
         # makes gradients dense.
         if self.wrapper() is None:
             policy = keras.config.dtype_policy()
             self._scaled_by_keras |= policy.compute_dtype == "float16"
             if self._scaled_by_keras and self._recorded:
                 self._refuse_loss_scaling()
-        # With this option Keras makes the gradient dense instead of assigning
-        # it.
+        # With this option Keras makes the gradient dense and does not assign it.
         self._check_plain(["gradient_accumulation_steps"])
         return True
 
     def infer_training(self) -> bool:
-        """Returns what `training=None` means: whether a gradient tape records.
+        """Returns the default of `training`: whether a gradient tape records.
 
-        Warns, once, if lookups that meant training this way have added rows and
-        no optimizer has followed.
+        Warns once if lookups with this default have added rows and no optimizer has
+        followed.
         """
         training = _private.tape_is_recording()
         if not training:
@@ -392,24 +388,23 @@ class TableVariable(SavedState, _private.Variable):
         return training
 
     def follow(self) -> None:
-        """Says that an optimizer applies gradients to the table."""
+        """Records that an optimizer applies gradients to the table."""
         if self._rows_before is not None:
             self._rows_before = None
-            # A loop of the user's own, which may accumulate gradients between
-            # any later calls.
+            # A custom loop, which may accumulate gradients between later calls.
             self._settled = True
 
     def check_followed(self) -> None:
-        """Warns if rows were added by lookups that no optimizer followed.
+        """Warns if lookups added rows and no optimizer followed.
 
-        Call where somebody looks at what the table holds.
+        Call before the content of the table is read.
         """
         before = self._rows_before
         if (
             before is None
             or not tf.executing_eagerly()
             or _private.tape_is_recording()
-            # One that may be about to make its first step.
+            # An unbuilt one may be about to make its first step.
             or not all(optimizer.built for optimizer in table_optimizers)
         ):
             return
@@ -423,21 +418,21 @@ class TableVariable(SavedState, _private.Variable):
             )
 
     def manage(self, wrapper: keras.optimizers.Optimizer) -> None:
-        """Records that `wrapper`, which trains tables, takes the gradients."""
+        """Records that `wrapper`, which trains tables, handles the gradients."""
         self.claimed = True
         self.wrapper = weakref.ref(wrapper)
 
     def record(self) -> None:
-        """Says that a gradient tape records a lookup.
+        """Records that a gradient tape records a lookup.
 
         Raises:
-            RuntimeError: Keras's own optimizer and loss scaling wait for the
-                gradient, and no wrapper does.
+            RuntimeError: Keras's own optimizer and loss scaling would receive the
+                gradient.
         """
         self._recorded = True
         lost_gradients.record(self)
         if self._scaled_by_keras and self.wrapper() is None:
-            # A wrapper that is not built may be the one to take it.
+            # An unbuilt wrapper may still handle it.
             if all(optimizer.built for optimizer in table_optimizers):
                 self._refuse_loss_scaling()
 
@@ -448,15 +443,14 @@ class TableVariable(SavedState, _private.Variable):
         )
 
     def assign(self, value: Any) -> Any:
-        """Trains the table by its own optimizer; refuses everything else.
+        """Trains the table with its own optimizer; refuses everything else.
 
-        A plain Keras optimizer assigns the gradient of a variable whose
-        `overwrite_with_gradient` is true to the variable.
+        A plain Keras optimizer calls this with the gradient.
 
         Raises:
-            RuntimeError: The table has no optimizer of its own, the optimizer
-                that assigns the gradient does something to it that cannot be
-                honored here, or `value` is not a gradient.
+            RuntimeError: The table has no optimizer of its own, the calling
+                optimizer has an option that cannot apply here, or `value` is not a
+                gradient.
         """
         if isinstance(value, tf.IndexedSlices):
             self._train(value)
@@ -475,7 +469,7 @@ class TableVariable(SavedState, _private.Variable):
         self.optimizer.apply([gradient], [self])
 
     def _check_plain(self, options: Iterable[str]) -> None:
-        """Refuses a plain optimizer, if one is running, that has an option."""
+        """Raises if a running plain optimizer sets one of `options`."""
         for optimizer in _frames.running_optimizers():
             if getattr(optimizer, "trains_tables", False):
                 return
@@ -495,11 +489,11 @@ class TableVariable(SavedState, _private.Variable):
                 )
 
     def meet_model(self) -> None:
-        """Looks at the model whose call looks rows up, if there is one.
+        """Checks the model whose call looks rows up, if there is one.
 
         Raises:
-            RuntimeError: `fit` has begun with a callback that loses rows, or
-                XLA compiles the step.
+            RuntimeError: `fit` has begun with a callback that loses rows, or XLA
+                compiles the step.
         """
         model = _private.model_that_is_called()
         self.model = _none if model is None else weakref.ref(model)
@@ -510,8 +504,7 @@ class TableVariable(SavedState, _private.Variable):
             raise RuntimeError(_NO_XLA.format(table=self))
 
     def __tf_tensor__(self, dtype: Any = None, name: Any = None) -> tf.Tensor:
-        # Read in a graph, the rows would be those of the time of the trace, or
-        # have no gradient.
+        # A graph would freeze the rows of the trace, or have no gradient.
         if not tf.executing_eagerly() or _private.tape_may_record():
             raise RuntimeError(_NOT_DENSE.format(path=self.path, table=self))
         return tf.convert_to_tensor(dense_view(self), dtype, name=name)
@@ -531,20 +524,18 @@ class TableVariable(SavedState, _private.Variable):
         return np.asarray(tf.convert_to_tensor(self).numpy(), dtype)
 
     def numpy(self) -> Any:
-        """Refuses to be copied: this is what `get_weights` calls.
+        """Refuses to copy the rows, as `get_weights` would.
 
         Raises:
             RuntimeError: Always.
         """
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
-    # What Keras calls for `.keras` and `.weights.h5` files.
-
     def keep_in(self, store: Any) -> None:
-        """Says that the table was written to a file of Keras, or read from it.
+        """Records that a Keras file was written with, or loaded into, the table.
 
-        A layer of Lodestar does so itself; then Keras comes to the table as an
-        attribute. `store` is one object for all that a file holds.
+        A layer of Lodestar calls this; Keras then finds the table as an attribute.
+        `store` is the same object for everything in a file.
         """
         try:
             self._file = weakref.ref(store)
@@ -556,14 +547,14 @@ class TableVariable(SavedState, _private.Variable):
         return self._file is not None and self._file() is store
 
     def is_in_file(self, store: Any) -> bool:
-        """Whether the file that is written holds the table, as far as known."""
+        """Whether the file being written holds the table, as far as known."""
         model = _frames.model_in_file() or self.model()
         return self.is_known_to(store) or (
             model is not None and any(v is self for v in model.variables)
         )
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes the table."""
+        """Writes the table to a Keras file."""
         if not self.is_known_to(store):
             self.keep_in(store)
             table_store.save_table(self, store)
@@ -588,10 +579,9 @@ _OPERATORS = (
 
 
 def _on_rows(name: str) -> Callable[..., Any]:
-    def apply(self: TableVariable, *operands: Any) -> Any:
-        return getattr(tf.convert_to_tensor(self), name)(*operands)
-
-    return apply
+    return lambda self, *operands: getattr(tf.convert_to_tensor(self), name)(
+        *operands
+    )
 
 
 for _name in _OPERATORS:
@@ -599,7 +589,7 @@ for _name in _OPERATORS:
 
 
 def _refuse_to_make_dense(value: tf.IndexedSlices, *_: Any, **__: Any) -> Any:
-    """Says what to do, where TensorFlow would fail on -1 rows."""
+    """Raises where TensorFlow would fail on -1 rows."""
     shape = value.dense_shape
     static = None if shape is None else tf.get_static_value(shape)
     if static is not None and len(static) == 2 and static[0] == -1:
@@ -611,7 +601,7 @@ def _refuse_to_make_dense(value: tf.IndexedSlices, *_: Any, **__: Any) -> Any:
     return NotImplemented
 
 
-# Before TensorFlow's own, of priority 100, which gets all other slices.
+# Runs before TensorFlow's own conversion, which has priority 100.
 tf.register_tensor_conversion_function(
     tf.IndexedSlices, _refuse_to_make_dense, priority=50
 )

@@ -1,4 +1,4 @@
-"""The embedding variable whose rows are spread over workers."""
+"""The embedding variable with rows partitioned over workers."""
 
 import struct
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from lodestar.embedding.workers import Workers
 from lodestar.ops import embedding_partition_ops
 
 _FIRST_VALUES = struct.Struct("<qq")
-# What all parts of a table have alike.
+# Equal in all parts of a table.
 _EQUAL = (
     "optimizer",
     "slot_names",
@@ -34,12 +34,12 @@ _EQUAL = (
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
-    """What EmbeddingVariable is under a MultiWorkerMirroredStrategy.
+    """The EmbeddingVariable under a MultiWorkerMirroredStrategy.
 
-    Each process has the rows of the ids that a hash gives it. Lookups and
-    `find` are those of all replicas together, in `strategy.run`; so are
-    `export` and checkpoints, of the whole table, which all workers call. What
-    else reads or removes rows does it to those of this process.
+    A hash of the id selects the process that holds its row. `lookup` and `find`
+    are collective over all replicas, inside `strategy.run`; `export` and
+    checkpoints cover the whole table and must be called by all workers. Other
+    methods read or remove the rows of this process only.
     """
 
     counts_occurrences = False
@@ -48,46 +48,37 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
     def _make_parts(self) -> tuple[TablePart, ...]:
         if self.shared_rows:
             raise NotImplementedError(
-                f"The table '{self.name}' has {self._shared_rows!r}, whose "
-                "rows are of no one worker. Under MultiWorkerMirroredStrategy "
-                "use default_row='initial' or a vector."
+                f"The table '{self.name}' has {self._shared_rows!r}, which "
+                "MultiWorkerMirroredStrategy does not support. Use "
+                "default_row='initial' or a vector."
             )
         found = workers.of_strategy()
         assert found is not None
         self.workers = found
         if self.workers.replicas > 1:
             raise NotImplementedError(
-                f"The table '{self.name}' is made under workers of "
+                f"The table '{self.name}' is made under workers with "
                 f"{self.workers.replicas} replicas each. Give each worker of "
                 "MultiWorkerMirroredStrategy one device."
             )
         self._strategy = tf.distribute.get_strategy()
-        # Of each policy the share of this worker.
-        self._own_eviction = [
-            table_parts.shares(policy, self.workers.count)[self.workers.index]
-            for policy in self._eviction
-        ]
-        # A table without a name draws a seed in each process.
+        self._own_eviction = table_parts.shares(
+            self._eviction, self.workers.count
+        )[self.workers.index]
+        # A table without a name draws a different seed in each process.
         words = _FIRST_VALUES.pack(self._seed, self._salt)
         self._seed, self._salt = _FIRST_VALUES.unpack(self.exchange(words)[0])
         return super()._make_parts()
 
     def _attributes(self) -> dict[str, Any]:
-        own = getattr(self, "_own_eviction", self._eviction)
-        return {**super()._attributes(), **policies.attributes(own)}
+        own = policies.attributes(self._own_eviction)
+        return {**super()._attributes(), **own}
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]} workers={self.workers.count}>"
 
-    def lookup_inputs(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """A hook that gets no gradient, and what an id without a row reads."""
-        return (
-            tf.zeros([0, self.output_dim], self.row_dtype),
-            tf.constant(self._missing_values),
-        )
-
     def insert_or_assign(self, ids: Any, rows: Any) -> None:
-        """As that of EmbeddingVariable, of those ids that are of this worker."""
+        """Sets the rows of those `ids` that belong to this worker."""
         divided = embedding_partition_ops.partition_rows(
             ids_lib.to_dense_int64(ids, "insert_or_assign"),
             ids_lib.to_numbers(rows, "rows", self.row_dtype),
@@ -96,17 +87,17 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
         super().insert_or_assign(*divided[self.workers.index])
 
     def exchange(self, text: bytes) -> list[bytes]:
-        """What each worker says, to all of them, who all call it."""
+        """Returns the `text` of each worker. All workers must call it."""
         return workers.exchange(self._strategy, text)
 
     def export_all(
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
-        """As that of EmbeddingVariable, of all workers, which all call it."""
+        """Returns the content of all workers. All workers must call it."""
         if not tf.executing_eagerly():
             self._refuse_saved_model()
         own = super().export_all(optimizer_slots, with_rows)
-        slots = "optimizer_slots"  # [S, N, D], and are gathered by N
+        slots = "optimizer_slots"  # [S, N, D], gathered along N
         own[slots] = tf.transpose(own[slots], [1, 0, 2])
         names = [name for name in NAMES if name not in _EQUAL]
         of_workers = workers.of_each(
@@ -119,9 +110,10 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
 
     def _refuse_saved_model(self) -> NoReturn:
         raise NotImplementedError(
-            f"The rows of {self!r} are not in this process alone, as a "
-            "SavedModel needs them. Restore a snapshot or checkpoint in "
-            "a process without a strategy, and export the model there."
+            f"The rows of {self!r} are partitioned over workers, but a "
+            "SavedModel needs them in one process. Restore a snapshot or "
+            "checkpoint in a process without a strategy, and export the model "
+            "there."
         )
 
     def _saved_children(self, save_type: str) -> dict[str, Any]:
@@ -132,7 +124,7 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
     def _capture_for_checkpoint(self, captures: Any) -> None:
         raise RuntimeError(
             f"{self!r} cannot be in an asynchronous checkpoint: the workers of "
-            "MultiWorkerMirroredStrategy gather its rows together, between two "
+            "MultiWorkerMirroredStrategy must gather its rows between two "
             "steps. Save without `experimental_enable_async_checkpoint`, or "
             "write a snapshot (lodestar.snapshot)."
         )
@@ -140,10 +132,10 @@ class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
     def import_all(
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
-        """As that of EmbeddingVariable, of the rows of this worker.
+        """Loads the rows of this worker from what `export_all` returned.
 
-        Rows that a table in fewer processes had under a cap, and that one of
-        these has no room for, are left out, as `MaxRows` evicts them.
+        If the rows of a capped table exceed the share of a worker, `MaxRows` selects
+        the rows that are left out.
         """
         of_workers = self._divided(saved, self.workers.count, mode)
         return super().import_all(of_workers[self.workers.index], mode)

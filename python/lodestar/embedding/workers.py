@@ -1,7 +1,6 @@
-"""What the workers of one strategy do together.
+"""Collective operations of the workers of one strategy.
 
-What goes over the wire goes by `tf.distribute`: each function here is called by
-all replicas, in the same order.
+They communicate by `tf.distribute`. All replicas must call them in the same order.
 """
 
 import functools
@@ -16,7 +15,7 @@ import tensorflow as tf
 
 from lodestar.ops import embedding_partition_ops
 
-# TensorFlow gathers numbers of some dtypes only.
+# TensorFlow cannot gather these dtypes.
 _SENT_AS = {
     tf.bool: tf.int32,
     tf.bfloat16: tf.float32,
@@ -28,9 +27,9 @@ class Workers(NamedTuple):
     """The workers of a `tf.distribute.MultiWorkerMirroredStrategy`.
 
     Attributes:
-        count: How many they are, more than one.
-        index: Of this process among them.
-        replicas: Of each.
+        count: Number of workers, more than one.
+        index: Index of this process.
+        replicas: Number of replicas per worker.
     """
 
     count: int  # type: ignore[assignment]
@@ -38,7 +37,7 @@ class Workers(NamedTuple):
     replicas: int
 
     def own_part(self, gradient: tf.IndexedSlices) -> tf.IndexedSlices:
-        """What of a gradient by id is for the rows that are here."""
+        """Returns the slices of a gradient for the rows of this worker."""
         ids, rows = embedding_partition_ops.partition_rows(
             tf.cast(gradient.indices, tf.int64), gradient.values, self.count
         )[self.index]
@@ -46,12 +45,12 @@ class Workers(NamedTuple):
 
 
 def of_strategy() -> Workers | None:
-    """The workers of the strategy in scope; None where they are not several."""
+    """Returns the workers of the strategy in scope, or None for a single one."""
     return of(tf.distribute.get_strategy())
 
 
 def of(strategy: tf.distribute.Strategy) -> Workers | None:
-    """Those of a strategy; None where they are not several."""
+    """Returns the workers of a strategy, or None for a single one."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return None
     replicas = len(strategy.extended.worker_devices)
@@ -66,7 +65,7 @@ def of(strategy: tf.distribute.Strategy) -> Workers | None:
 
 
 def gather(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
-    """Slices of all replicas, one after another, in each of them."""
+    """Returns the concatenated slices of all replicas, in each of them."""
     sizes, ids = _gather(tf.cast(gradient.indices, tf.int64))
     rows = _gather_of(gradient.values, sizes)
     return tf.IndexedSlices(rows, ids, gradient.dense_shape)
@@ -77,25 +76,25 @@ def by_id(
     ids: tf.Tensor,
     run: Callable[[Any, tf.Tensor], Sequence[tf.Tensor]],
 ) -> list[tf.Tensor]:
-    """What `run` gives for each id, in the process that has its row.
+    """Runs a function on the ids of each process; returns its results for `ids`.
 
     Args:
-        table: A table, of which this process has a part.
-        ids: int64 `[N]`, another one in each replica.
-        run: Returns tensors `[N_p, ...]` for distinct ids `[N_p]`, those of all
-            replicas together.
+        table: A table with one part in this process.
+        ids: int64 `[N]`, different in each replica.
+        run: Returns tensors `[N_p, ...]` for the unique ids `[N_p]` of all
+            replicas together that belong to this process.
     """
     (here,) = table.parts
     workers = of_strategy()
     if workers is None or tf.distribute.in_cross_replica_context():
         raise RuntimeError(
-            f"The rows of {table!r} are spread over {table.workers.count} "
-            "workers, which look them up together: call the step by "
+            f"The rows of {table!r} are partitioned over {table.workers.count} "
+            "workers, which must look them up together. Call the step by "
             "strategy.run(step)."
         )
     context = tf.distribute.get_replica_context()
     replica = int(tf.get_static_value(context.replica_id_in_sync_group))
-    # In the order of replicas, and so of examples, as one replica has them.
+    # In the order of replicas and their examples, as in a single replica.
     sizes, all_ids = _gather(ids)
     distinct, places = tf.unique(all_ids, tf.int64)
     of_workers, order = embedding_partition_ops.partition(
@@ -115,11 +114,11 @@ def by_id(
 def of_each(
     strategy: tf.distribute.Strategy, arrays: Sequence[Any]
 ) -> list[list[np.ndarray]]:
-    """Arrays of each process, in all, eagerly: for each process, its own.
+    """Returns the arrays of each process, in all of them; eager only.
 
     Args:
-        strategy: That of the workers.
-        arrays: Of any shape but for the first dimension equal in all.
+        strategy: The strategy of the workers.
+        arrays: Arrays with equal inner dimensions in all processes.
     """
     own = [np.asarray(array) for array in arrays]
     counts = np.array([len(array) for array in own], np.int64)
@@ -138,14 +137,14 @@ def of_each(
 
 
 def any_of(strategy: tf.distribute.Strategy, flag: bool) -> bool:
-    """Whether a process says so, in all of them, eagerly."""
+    """Whether `flag` is True in any process; eager only."""
     if of(strategy) is None:
         return flag
     return any(numbers(strategy, int(flag)))
 
 
 def agree_to_stop(model: Any) -> bool:
-    """Returns whether training is to stop, in all workers if in one of them."""
+    """Makes all workers stop training if one does; returns whether to stop."""
     stop = any_of(model.distribute_strategy, bool(model.stop_training))
     if stop:
         model.stop_training = True
@@ -155,11 +154,11 @@ def agree_to_stop(model: Any) -> bool:
 def check_alike(
     strategy: tf.distribute.Strategy, given: Mapping[str, Any]
 ) -> None:
-    """Raises ValueError in all processes unless all are given the same.
+    """Raises ValueError in all processes if they pass different values.
 
     Args:
-        strategy: That of the workers, if there are some.
-        given: What JSON can hold, by the name that the error names.
+        strategy: The strategy, with or without workers.
+        given: JSON values by the names used in errors.
     """
     if of(strategy) is None:
         return
@@ -171,13 +170,13 @@ def check_alike(
         values = [found[name] for found in said]
         if any(value != values[0] for value in values):
             raise ValueError(
-                f"The workers have a different `{name}`, in their order "
-                f"{values}; wanted one for all, as they make each step together."
+                f"All workers need the same `{name}`, because they run each step "
+                f"together, got {values}."
             )
 
 
 def numbers(strategy: tf.distribute.Strategy, number: int) -> list[int]:
-    """That of each process, in all of them, eagerly; one small message."""
+    """Returns the number of each process, in all of them; eager only."""
     return _numbers(strategy)(np.array([number])).numpy().tolist()
 
 
@@ -186,7 +185,7 @@ def _numbers(strategy: tf.distribute.Strategy) -> Callable[..., Any]:
     replicas = len(strategy.extended.worker_devices)
 
     def replica(number: tf.Tensor) -> tf.Tensor:
-        # What is made in a replica has its device, which gathering asks for.
+        # Gathering needs a tensor that was made on the device of the replica.
         return tf.distribute.get_replica_context().all_gather(
             tf.identity(number), axis=0
         )
@@ -203,7 +202,7 @@ def _numbers(strategy: tf.distribute.Strategy) -> Callable[..., Any]:
 
 
 def exchange(strategy: tf.distribute.Strategy, text: bytes) -> list[bytes]:
-    """What each process says, to all of them, eagerly."""
+    """Returns the `text` of each process, in all of them; eager only."""
     padded = _LENGTH.pack(len(text)) + text + bytes(-len(text) % 8)
     sizes, whole = _exchange(strategy)(np.frombuffer(padded, np.int64))
     said = np.split(whole.numpy(), np.cumsum(sizes)[:-1])
@@ -217,7 +216,7 @@ def exchange(strategy: tf.distribute.Strategy, text: bytes) -> list[bytes]:
 
 @functools.cache
 def _exchange(strategy: tf.distribute.Strategy) -> Callable[..., Any]:
-    """How many words each process has, and those of all."""
+    """Returns a function for the word counts and the words of all processes."""
 
     def replica(text: tf.Tensor) -> Any:
         workers = of_strategy()
@@ -225,7 +224,7 @@ def _exchange(strategy: tf.distribute.Strategy) -> Callable[..., Any]:
         context = tf.distribute.get_replica_context()
         number = int(tf.get_static_value(context.replica_id_in_sync_group))
         if number % workers.replicas:
-            text = text[:0]  # the first one of the process says it
+            text = text[:0]  # the first replica of the process sends it
         sizes, whole = _gather(text)
         return sizes[:: workers.replicas], whole
 
@@ -242,11 +241,7 @@ def _exchange(strategy: tf.distribute.Strategy) -> Callable[..., Any]:
 
 
 def _gather(tensor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Those of all replicas, one after another along the first axis.
-
-    Returns:
-        How long each is, int64, and all of them.
-    """
+    """Concatenates the tensors of all replicas; returns their lengths, int64, first."""
     sizes = tf.distribute.get_replica_context().all_gather(
         tf.shape(tensor, tf.int64)[:1], axis=0
     )
@@ -254,11 +249,11 @@ def _gather(tensor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _gather_of(tensor: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-    """As `_gather`, of tensors that are known to be so long."""
+    """As `_gather`, with known lengths."""
     if 0 in tensor.shape[1:]:
         size = tf.reduce_sum(sizes)
         return tf.zeros([size, *tensor.shape[1:]], tensor.dtype)
-    # With one row more of each: TensorFlow cannot gather nothing.
+    # With one more row each: TensorFlow cannot gather empty tensors.
     padding = [[0, 1]] + [[0, 0]] * (tensor.shape.rank - 1)
     dtype = _SENT_AS.get(tensor.dtype, tensor.dtype)
     whole = tf.distribute.get_replica_context().all_gather(

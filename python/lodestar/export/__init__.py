@@ -1,8 +1,7 @@
 """SavedModels for serving."""
 
-from lodestar.export.compare import MismatchError
 from lodestar.export.save import save
 from lodestar.export.save_plain import save_plain
 from lodestar.export.verify import verify
 
-__all__ = ["MismatchError", "save", "save_plain", "verify"]
+__all__ = ["save", "save_plain", "verify"]

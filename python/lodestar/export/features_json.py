@@ -119,7 +119,7 @@ def describe(
                 "key": key,
                 "name": table.name,
                 "key_dtype": table.key_dtype.name,
-                "size": int(table.size()),
+                "size": int(table.size()) - table.num_oov_buckets,
             }
             for key, table in contents.id_tables.items()
         ],

@@ -66,7 +66,7 @@ def verify(
             equal scores may change places.
 
     Raises:
-        MismatchError: Scores, or names, shapes or dtypes of outputs differ.
+        ValueError: Scores, or names, shapes or dtypes of outputs differ.
         ValueError: `atol` is negative or NaN, an output is unknown, `batch`
             is not what the model takes or has no form in the export's
             signature, or the folder has a signature or a `features.json` that

@@ -47,7 +47,7 @@ def NormDataset(
 
     Args:
         files: One path or several, of any scheme that `tf.io.gfile` knows. A
-            name that ends in `.txt` is a file list, see `read_file_list`, but
+            name that ends in `.txt` is a file list, but
             not with `open_command`; one that ends in `.gz` is decompressed. Or a
             `SharedFileList`, of files alone.
         schema: A `Schema`, the path of a schema file, or a list of `Column`s.

@@ -1,10 +1,10 @@
-"""Which device has the table of each feature."""
+"""Assigns the tables of features to devices."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lodestar.embedding.devices import check_devices
-from lodestar.layers.feature import Feature
+from lodestar.layers.feature import Feature, to_features
 
 Plan = dict[str, tuple[str, ...]]
 
@@ -14,11 +14,13 @@ def plan_devices(
     devices: Sequence[str],
     plan: Mapping[str, str | Sequence[str]] | None = None,
 ) -> Plan:
-    """Returns what `EmbeddingCollection.plan_devices` says."""
+    """See `EmbeddingCollection.plan_devices`."""
     devices = check_devices(devices)
     if len(set(devices)) < len(devices):
-        raise ValueError(f"`devices`={list(devices)} names a device twice.")
-    tables = _tables(features)
+        raise ValueError(
+            f"`devices` must not repeat a device, got {list(devices)}."
+        )
+    tables = to_features(features)
     decided = _decided(tables, devices, {} if plan is None else plan)
     rows_share, lookups_share = _shares(tables)
     load = dict.fromkeys(devices, 0.0)
@@ -40,26 +42,12 @@ def plan_devices(
         if name in result or tables[name].table is not None:
             continue
         if len(devices) > 1 and rows_share[name] * len(devices) > 1:
-            # What is known of no table's rows is no reason to spread one.
+            # An unknown number of rows is no reason to partition a table.
             if tables[name].expected_rows is not None:
                 place(name, devices)
                 continue
         place(name, [min(devices, key=lambda device: load[device])])
     return {name: result[name] for name in tables if name in result}
-
-
-def _tables(features: Mapping[str, Feature | int]) -> dict[str, Feature]:
-    if not isinstance(features, Mapping):
-        raise ValueError(
-            f"`features` is a {type(features).__name__}, wanted a dict of "
-            "name -> lodestar.Feature, or the output_dim of one."
-        )
-    return {
-        name: feature
-        if isinstance(feature, Feature)
-        else Feature(output_dim=feature)
-        for name, feature in features.items()
-    }
 
 
 def _decided(
@@ -69,8 +57,8 @@ def _decided(
 ) -> Plan:
     if not isinstance(plan, Mapping):
         raise ValueError(
-            f"`plan` is a {type(plan).__name__}, wanted a dict of the name of "
-            "a feature -> its device, or a list of devices."
+            "`plan` must be a dict of feature name -> device or list of "
+            f"devices, got a {type(plan).__name__}."
         )
     decided: Plan = {}
     for name, feature in features.items():
@@ -82,26 +70,22 @@ def _decided(
     for name, chosen in plan.items():
         if name not in features:
             raise ValueError(
-                f"`plan` names {name!r}, which is no feature; features: "
+                f"`plan` has the unknown feature {name!r}; the features are "
                 f"{sorted(features)}."
             )
         feature = features[name]
         if feature.table is not None or feature.devices is not None:
+            reason = "`devices`" if feature.table is None else "a table"
             raise ValueError(
-                f"`plan` names {name!r}, whose "
-                + (
-                    "devices are given"
-                    if feature.table is None
-                    else "table is made"
-                )
-                + " already; leave it out."
+                f"The feature {name!r} already has {reason}. Remove it from "
+                "`plan`."
             )
         found = check_devices([chosen] if isinstance(chosen, str) else chosen)
         others = [device for device in found if device not in devices]
         if others:
             raise ValueError(
-                f"`plan[{name!r}]` names {others}, which are not among "
-                f"`devices`={list(devices)}."
+                f"`plan[{name!r}]` must be among `devices`={list(devices)}, got "
+                f"{others}."
             )
         decided[name] = found
     return decided
@@ -110,13 +94,13 @@ def _decided(
 def _shares(
     features: Mapping[str, Feature],
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Of each feature's table, of all bytes and of all numbers looked up."""
+    """Returns each table's shares of all bytes and of all looked-up numbers."""
     known = [
         f.expected_rows
         for f in features.values()
         if f.expected_rows is not None
     ]
-    # A table of which nothing is known is as large as the others on average.
+    # Tables without `expected_rows` count as average.
     average = sum(known) / len(known) if known else 1.0
     bytes_of: dict[str, float] = {}
     lookups: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""The Keras layer over one embedding variable."""
+"""Keras layer over one embedding table."""
 
 import copy
 import warnings
@@ -25,27 +25,26 @@ from lodestar.layers.table_layer import TableLayer
 
 _REFUSED = {
     "embeddings_regularizer": (
-        "a penalty over a table without bounds has no gradient per step. "
+        "a penalty over an unbounded table has no gradient per step. "
         "Decay the rows that a step reads instead: model.compile("
-        "lodestar.optimizers.Adam(1e-3, weight_decay=1e-5))"
+        "lodestar.optimizers.Adam(1e-3, weight_decay=1e-5))."
     ),
     "embeddings_constraint": (
-        "only the rows that a step reads can be changed. Normalise them where "
-        "they are used instead: keras.layers.UnitNormalization()(rows)"
+        "only the rows that a step reads can be changed. Normalize the results "
+        "instead: keras.layers.UnitNormalization()(rows)."
     ),
     "input_dim": (
-        "a table has a row for each id that it sees. Leave it out, or give a "
-        "cap: eviction=lodestar.MaxRows(n)"
+        "the table grows with the ids that it sees. Remove it, or limit the "
+        "size with eviction=lodestar.MaxRows(n)."
     ),
-    "mask_zero": (
-        "0 is an id like any other. Say which id is padding: padding_id=0"
-    ),
+    "mask_zero": "0 is an id like any other. Pass padding_id=0.",
     "weights": (
-        "a matrix does not say the ids of its rows. Set them by id: "
-        "layer.table.insert_or_assign(ids, matrix)"
+        "the rows of a matrix have no ids. Set them by id: "
+        "layer.table.insert_or_assign(ids, matrix)."
     ),
-    "input_length": "ids come in any number. Leave it out",
+    "input_length": "inputs may have any length. Remove it.",
 }
+# Config entries that come from the layer's own table.
 # Entries of a layer's config that come from its own table.
 _OF_OWN_TABLE = (
     "output_dim",
@@ -56,19 +55,19 @@ _OF_OWN_TABLE = (
     "eviction",
     "devices",
 )
-# Above it a row is more likely meant to be a number of ids.
+# A larger `output_dim` is probably meant as a number of ids.
 _WIDE = 2048
 
 
 def check_symbolic_ids(ids: Any, name: str, combiner: str | None) -> None:
-    """Raises ValueError for symbolic floats, or a batch that would be a bag."""
+    """Raises ValueError for symbolic floats, or a 1-D batch with a combiner."""
     if keras.backend.is_float_dtype(ids.dtype):
         raise ValueError(ids_lib.float_ids_message(ids.dtype, name))
     check_bag_axis(name, ids, combiner)
 
 
 def symbolic_rows(ids: Any, feature: Feature, dtype: str) -> keras.KerasTensor:
-    """The symbolic result of looking `ids` up."""
+    """Returns the symbolic result of looking up `ids`."""
     ragged = bool(getattr(ids, "ragged", False))
     shape = tuple(ids.shape)
     if feature.combiner is not None:
@@ -86,7 +85,7 @@ def symbolic_rows(ids: Any, feature: Feature, dtype: str) -> keras.KerasTensor:
 
 
 def padding_mask(ids: Any, feature: Feature) -> Any:
-    """Where `ids`, cut at `max_length`, are no padding; None for ragged ids."""
+    """Returns True where `ids` are not padding, or None for ragged ids."""
     padding_id = feature.padding_id
     if padding_id is None:
         return None
@@ -105,58 +104,62 @@ def padding_mask(ids: Any, feature: Feature) -> Any:
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class DynamicEmbedding(TableLayer):
-    """Rows that appear when an id is first trained on; no vocabulary, no size.
+    """Embedding layer that creates rows as training sees new ids.
 
-    Train it with one of `lodestar.optimizers`, or give it an `optimizer` of
-    its own, which then works beside any Keras optimizer.
+    It needs no vocabulary and no size. Train it with one of
+    `lodestar.optimizers`, or pass `optimizer` to train its table with that while
+    the model uses any Keras optimizer.
 
     >>> ids = keras.Input((None,), dtype="int64", ragged=True)
     >>> rows = lodestar.layers.DynamicEmbedding(16, combiner="mean")(ids)
 
-    Ids are integers, or strings, which `lodestar.hash_ids` makes ids of:
-    dense, ragged or sparse (which needs a combiner). Give `keras.Input` an
-    integer dtype: its default is float32, which is refused.
+    Ids are integers, or strings, which are hashed as by `lodestar.hash_ids`.
+    They may be dense, ragged or, with a combiner, sparse. Pass an integer dtype
+    to `keras.Input`: its default, float32, is an error.
 
     Args:
-        output_dim: D, the numbers of a row; or give `table`.
-        embeddings_initializer: As that of EmbeddingVariable.
-        combiner: `"sum"`, `"mean"`, `"sqrtn"`, `"max"`, `"first"`, `"last"`
-            over the innermost axis of the ids; None: a row for each id.
-        padding_id: An id that stands for no id: zeros, no row, no part in a
-            bag, and False in the Keras mask.
+        output_dim: Embedding dimension D; required unless `table` is given.
+        embeddings_initializer: Initializer, as in EmbeddingVariable.
+        combiner: `"sum"`, `"mean"`, `"sqrtn"`, `"max"`, `"first"` or `"last"`
+            over the innermost axis of the ids. None returns a row per id.
+        padding_id: An id to ignore: it has no row, reads as zeros, is not part
+            of any bag and is False in the Keras mask.
         default_id: With a combiner: the id whose row an empty bag reads.
-        default_row: As that of EmbeddingVariable.
-        admission: As `admission` of EmbeddingVariable.
-        eviction: As `eviction` of EmbeddingVariable.
-        salt: Text that keeps this layer's ids apart from those of others on
-            the same table.
-        column: Strings are hashed with this name, as `lodestar.hash_ids` does.
-        optimizer: As `optimizer` of EmbeddingVariable.
-        table: An EmbeddingVariable to share, in place of `output_dim`,
-            `embeddings_initializer`, `default_row`, `admission`,
-            `eviction`, `optimizer`, `seed` and `devices`.
-        grow: False: training adds no ids.
-        seed: As `seed` of EmbeddingVariable; `name` counts if it is given.
-        devices: As `devices` of EmbeddingVariable.
-        dtype: Keras dtype policy of the result, which rows are cast to; they
-            are float32, or of the dtype of `table`.
+        default_row: Row of missing ids, as in EmbeddingVariable.
+        admission: Admission policy, as in EmbeddingVariable.
+        eviction: Eviction policy, as in EmbeddingVariable.
+        salt: String that separates this layer's ids from those of other layers
+            on the same table.
+        column: Column name in the hash of strings, as in `lodestar.hash_ids`.
+        optimizer: Optimizer of the table, as in EmbeddingVariable.
+        table: An EmbeddingVariable to share. Excludes `output_dim`,
+            `embeddings_initializer`, `default_row`, `admission`, `eviction`,
+            `optimizer`, `seed` and `devices`.
+        grow: Whether training adds new ids.
+        seed: Seed of the initial values, as in EmbeddingVariable; an explicit
+            `name` also determines them.
+        devices: Devices of the table, as in EmbeddingVariable.
+        dtype: Keras dtype policy of the result. Rows are stored in float32, or
+            in the dtype of `table`.
         name: Name of the layer and of its table.
-        **kwargs: `trainable`: False freezes the table, for all layers on it;
-            this one adds no ids then.
+        **kwargs: `trainable=False` freezes the table for all its layers, and
+            this layer then adds no ids.
 
     Call arguments:
         ids: Integers or strings.
-        weights: Numbers laid out as `ids`, for sum, mean and sqrtn.
-        training: True adds unseen ids. None: whether a gradient tape records.
+        weights: Optional weights with the shape of `ids`, for sum, mean and
+            sqrtn.
+        training: Whether to add new ids. Defaults to whether a gradient tape
+            records.
 
-    Output: shaped as `ids` + `[D]`, with a combiner without the innermost axis.
+    Output: `ids.shape + [D]`, without the innermost axis if there is a combiner.
 
     Raises:
-        ValueError: Bad arguments, ids of a floating-point dtype, or ids `[B]`
-            with a combiner. While `fit`, `evaluate` or `predict` is traced:
-            floats for a column that the model's schema declares as ids; see
-            `Schema.inputs`.
-        TypeError: A second positional argument.
+        ValueError: If an argument is invalid, ids are floats, or ids have shape
+            `[B]` with a combiner. While `fit`, `evaluate` or `predict` is traced:
+            also if a column that the model's schema declares as ids has floats;
+            see `Schema.inputs`.
+        TypeError: If there is a second positional argument.
     """
 
     def __init__(
@@ -185,15 +188,15 @@ class DynamicEmbedding(TableLayer):
             "layers.DynamicEmbedding", "output_dim", output_dim, *positional
         )
         for refused, why in _REFUSED.items():
-            # None and False are what Keras's Embedding is given by default.
+            # None and False are defaults of keras.layers.Embedding.
             given = kwargs.pop(refused, None)
             if given is not None and given is not False:
                 raise ValueError(f"`{refused}` is not supported: {why}")
         super().__init__(dtype=dtype, name=name, **kwargs)
         if (output_dim is None) == (table is None):
             raise ValueError(
-                f"`output_dim`={output_dim} and `table`={table!r}: give "
-                "exactly one of them."
+                "Pass exactly one of `output_dim` and `table`, got "
+                f"output_dim={output_dim} and table={table!r}."
             )
         of_table = {
             "embeddings_initializer": embeddings_initializer,
@@ -209,7 +212,7 @@ class DynamicEmbedding(TableLayer):
             output_dim = check_size("output_dim", output_dim)
             if output_dim > _WIDE:
                 warnings.warn(_wide_rows(output_dim), stacklevel=2)
-            # By the name that was given, which is not the layer's if none was.
+            # Only an explicit name counts, not one that Keras generates.
             of_table["seed"] = first_value_words(seed, name)
             table = EmbeddingVariable(output_dim, name=self.name, **of_table)
         else:
@@ -227,16 +230,16 @@ class DynamicEmbedding(TableLayer):
         self.grow = check_flag("grow", grow)
         self._seen = SeenInputs()
         self.optimizer = self.table.optimizer
-        self.built = True  # the table depends on no input
+        self.built = True  # The table depends on no input.
 
     @property
     def output_dim(self) -> int:
-        """D, the numbers of a row."""
+        """The embedding dimension D."""
         return self.table.output_dim
 
     @property
     def combiner(self) -> str | None:
-        """How the rows of a bag are combined, or None."""
+        """The combiner of the rows of a bag, or None."""
         return self.feature.combiner
 
     def call(
@@ -274,14 +277,14 @@ class DynamicEmbedding(TableLayer):
         )
 
     def compute_output_shape(self, ids_shape: Any) -> tuple[int | None, ...]:
-        """`ids_shape` + `[D]`, with a combiner without the innermost axis."""
+        """Returns the shape of the output."""
         shape = tuple(ids_shape)
         if self.combiner is not None:
             shape = shape[:-1]
         return (*shape, self.output_dim)
 
     def compute_mask(self, ids: Any, previous_mask: Any = None) -> Any:
-        """Where `ids` is not `padding_id`; None for bags and ragged ids."""
+        """Returns True where ids are not padding; None for bags, ragged ids."""
         if self.combiner is not None:
             return None
         return padding_mask(ids, self.feature)
@@ -327,8 +330,8 @@ class DynamicEmbedding(TableLayer):
     def __deepcopy__(self, memo: dict[int, Any]) -> "DynamicEmbedding":
         if type(self) is not DynamicEmbedding:
             return self.copy_through_file(memo)
-        # Keras copies through a file, so that what else is copied with the
-        # layer and holds its table would get another one.
+        # Keras copies a layer through a file, which would give other objects
+        # copied along with the layer another copy of its table.
         config = self.get_config()
         if self._owns_table:
             for name in _OF_OWN_TABLE:
@@ -343,25 +346,25 @@ class DynamicEmbedding(TableLayer):
 
 def _wide_rows(output_dim: int) -> str:
     return (
-        f"DynamicEmbedding(output_dim={output_dim}) makes rows of {output_dim} "
-        "numbers for each id. If that is meant to be a number of ids, leave it "
-        "out: rows appear as ids are seen, and `output_dim` is the numbers of "
-        "a row, as in DynamicEmbedding(output_dim=16)."
+        f"DynamicEmbedding(output_dim={output_dim}) stores {output_dim} numbers "
+        "per id. If you meant a number of ids, remove it: rows are created as "
+        "ids are seen, and `output_dim` is the embedding dimension, as in "
+        "DynamicEmbedding(output_dim=16)."
     )
 
 
 def _refuse_beside_table(options: dict[str, Any]) -> None:
-    """Raises ValueError for options that a table has been made with."""
+    """Raises ValueError for options of a new table."""
     defaults = {"embeddings_initializer": "uniform", "default_row": "zeros"}
     given = []
     for name, value in options.items():
         default = defaults.get(name)
-        # Never == of an array.
+        # An array must not be compared with ==.
         if value is default or (isinstance(value, str) and value == default):
             continue
         given.append(f"`{name}`")
     if given:
         raise ValueError(
-            f"{', '.join(given)} given beside `table`; they belong to the "
-            "table."
+            f"{', '.join(given)} cannot be combined with `table`. Pass them to "
+            "the table instead."
         )

@@ -1,17 +1,15 @@
-"""Many features over few tables, looked up together."""
+"""Keras layer that looks up many features in few tables."""
 
 import collections
 import copy
 import dataclasses
 import itertools
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_size
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import (
     gpu_lookup,
@@ -27,7 +25,12 @@ from lodestar.layers.dynamic_embedding import (
     padding_mask,
     symbolic_rows,
 )
-from lodestar.layers.feature import Feature, deserialize_table, serialize_table
+from lodestar.layers.feature import (
+    Feature,
+    deserialize_table,
+    serialize_table,
+    to_features,
+)
 from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.layers.lookup_observer import Lookup, observed
 from lodestar.layers.seen_inputs import SeenInputs
@@ -38,12 +41,13 @@ from lodestar.ops import embedding_ops
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class EmbeddingCollection(TableLayer):
-    """Looks up all features of a model in one op, forward and back.
+    """Looks up all features of a model in one op, forward and backward.
+
+    This gives each feature a table of its name and returns a row per id:
 
     >>> embed = lodestar.layers.EmbeddingCollection({"user": 8, "item": 16})
 
-    gives each feature a table of its name and a row for each id. Tables that
-    several features share, and other ways to read them, are said by Feature:
+    Pass a Feature to share a table or to pool bags:
 
     >>> user = lodestar.EmbeddingVariable(8, name="user")
     >>> embed = lodestar.layers.EmbeddingCollection({
@@ -52,35 +56,34 @@ class EmbeddingCollection(TableLayer):
     ...     "items": lodestar.Feature(output_dim=16, combiner="sum"),
     ... })
 
-    Tables may differ in dim and dtype, and a table may serve features with different
-    options: its ids are made distinct once over all of them, so that an id
-    counts as seen once a step and gets one gradient row. A step trains the ids
-    of all features, with zeros for features that its loss does not use.
+    Tables may differ in dimension and dtype, and features of one table in their
+    options. The ids of a table are deduplicated over all its features, so an id
+    counts once per step and gets one gradient row. A step trains the ids of all
+    features, with zero gradients for features that the loss does not use.
 
     Args:
-        features: Name -> Feature, or the `output_dim` of one with its own table.
-            Such tables are called `<name>`, or `<layer>_<name>` where the
-            layer is given a name.
-        devices: GPUs, or CPUs, that the tables which the layer makes are shared
-            out to, as `plan_devices` says; docs/cuda.md. Bags are pooled where
-            their rows lie. Default: as `devices` of EmbeddingVariable.
-        plan: With `devices`: name of a feature -> the device of its table, or
-            several that its rows are spread over.
-        dtype: Keras dtype policy of the results, which rows are cast to.
+        features: Name -> Feature, or the `output_dim` of a new table. New tables
+            are named `<name>`, or `<layer>_<name>` if the layer has a `name`.
+        devices: GPUs or CPUs to place the new tables on, as `plan_devices`
+            does; see docs/gpus.md. Bags are pooled on the device of their rows.
+            Default: `devices` of EmbeddingVariable.
+        plan: With `devices`: feature name -> the device of its table, or
+            several devices to partition it over.
+        dtype: Keras dtype policy of the results.
         name: Name of the layer.
-        **kwargs: `trainable`: False freezes the tables; they add no ids then.
+        **kwargs: `trainable=False` freezes the tables, which then add no ids.
 
     Call arguments:
-        inputs: Name -> ids as DynamicEmbedding takes them; names that are no
-            feature are passed over.
-        weights: Name -> numbers laid out as the ids; may leave features out.
-        training: True adds unseen ids. None: whether a gradient tape records.
+        inputs: Name -> ids, as in DynamicEmbedding. Other names are ignored.
+        weights: Optional name -> weights, with the shape of the ids.
+        training: Whether to add new ids. Defaults to whether a gradient tape
+            records.
 
-    Output: name -> rows, as DynamicEmbedding gives them.
+    Output: name -> rows, as in DynamicEmbedding.
 
     Raises:
-        ValueError: Bad arguments, or a feature without ids. Floats as those of
-            DynamicEmbedding.
+        ValueError: If an argument is invalid, a feature has no ids, or ids are
+            floats that DynamicEmbedding rejects.
     """
 
     def __init__(
@@ -94,33 +97,11 @@ class EmbeddingCollection(TableLayer):
         **kwargs: Any,
     ):
         super().__init__(dtype=dtype, name=name, **kwargs)
-        if not isinstance(features, Mapping):
-            raise ValueError(
-                f"`features` is a {type(features).__name__}, wanted a dict of "
-                "name -> lodestar.Feature, or the output_dim of one."
-            )
-        if not features:
-            raise ValueError("`features` is empty.")
+        read = to_features(features)
+        if not read:
+            raise ValueError("`features` must not be empty.")
         if plan is not None and devices is None:
-            raise ValueError(
-                "`plan` is given without `devices`, to which it shares out."
-            )
-        read = {}
-        for key, feature in features.items():
-            if not isinstance(key, str):
-                raise ValueError(
-                    f"`features` has the name {key!r}, a "
-                    f"{type(key).__name__}; wanted text."
-                )
-            if not isinstance(feature, (Feature, numbers.Real)):
-                raise ValueError(
-                    f"`features[{key!r}]` is a {type(feature).__name__}, "
-                    "wanted a lodestar.Feature, or the output_dim of one."
-                )
-            if not isinstance(feature, Feature):
-                size = check_size(f"features[{key!r}]", feature)
-                feature = Feature(output_dim=size)
-            read[key] = feature
+            raise ValueError("`plan` needs `devices`.")
         if devices is not None:
             for key, chosen in self.plan_devices(read, devices, plan).items():
                 if read[key].table is None:
@@ -129,7 +110,7 @@ class EmbeddingCollection(TableLayer):
             read[key] = feature.with_table(
                 key if name is None else f"{name}_{key}"
             )
-        # A tuple, which Keras leaves as it is.
+        # Keras does not track tuples.
         self._features = tuple(read.items())
         tables: list[EmbeddingVariable] = []
         for _, feature in self._features:
@@ -158,7 +139,7 @@ class EmbeddingCollection(TableLayer):
         )
         for index, counted in enumerate(itertools.chain(*self._counters)):
             setattr(self, f"counters_{index}", counted.counters)
-        # Attributes of their own, which Keras and checkpoints track.
+        # Keras and checkpoints track attributes.
         for index, table in enumerate(tables):
             setattr(self, f"table_{index}", self.hold(table))
             setattr(self, f"optimizer_{index}", table.optimizer)
@@ -171,7 +152,7 @@ class EmbeddingCollection(TableLayer):
         devices: Sequence[str],
         plan: Mapping[str, str | Sequence[str]] | None = None,
     ) -> dict[str, tuple[str, ...]]:
-        """Assigns features to devices as a collection does, without making one.
+        """Assigns features to devices as the layer does, without creating it.
 
         >>> plan = lodestar.layers.EmbeddingCollection.plan_devices(
         ...     {"user": lodestar.Feature(output_dim=64, expected_rows=10**9),
@@ -183,31 +164,30 @@ class EmbeddingCollection(TableLayer):
         >>> plan["item"], plan["word"]
         (('/device:CPU:0',), ('/device:CPU:1',))
 
-        The load of a table is its share of all bytes of rows (`expected_rows` x
-        `output_dim` x bytes per number) plus its share of all numbers looked up
-        (`expected_ids` x `output_dim`). A table with more bytes than a device's
-        even share is partitioned over all devices by a hash of its ids. Each other
-        table goes, largest first, to the device with the least load so far (longest
-        processing time first: Graham, 1969).
+        The load of a table is its share of the bytes of all rows
+        (`expected_rows` x `output_dim` x bytes per number) plus its share of the
+        numbers looked up (`expected_ids` x `output_dim`). A table with more bytes
+        than a device's even share is partitioned over all devices by a hash of
+        its ids. The other tables are assigned, largest first, to the device with
+        the least load (longest processing time first: Graham, 1969).
 
         Args:
-            features: Name -> Feature, or the `output_dim` of one. A Feature with a
-                `table` stays where its table is.
+            features: Name -> Feature, or `output_dim`. A Feature with a `table`
+                keeps the devices of that table.
             devices: The devices to assign tables to.
-            plan: Name -> the device of its table, or several for its rows: the
-                assignments of `devices` that are already decided.
+            plan: Name -> device or devices: assignments that are already made.
 
         Returns:
-            Name -> devices, for each feature whose table is on some.
+            Name -> devices, for each feature whose table has devices.
 
         Raises:
-            ValueError: `plan` has an unknown feature or device.
+            ValueError: If `plan` has an unknown feature or device.
         """
         return device_plan.plan_devices(features, devices, plan)
 
     @property
     def features(self) -> dict[str, Feature]:
-        """Name -> Feature."""
+        """The features by name, each with its table."""
         return dict(self._features)
 
     @property
@@ -217,7 +197,7 @@ class EmbeddingCollection(TableLayer):
 
     @property
     def plan(self) -> dict[str, tuple[str, ...]]:
-        """Name -> the devices of its table, of features whose table has some."""
+        """Feature name -> the devices of its table, if it has any."""
         return {
             name: feature.table.devices
             for name, feature in self._features
@@ -295,26 +275,26 @@ class EmbeddingCollection(TableLayer):
             )
 
     def stats(self, reset: bool = False) -> dict[str, dict[str, float]]:
-        """What was looked up in training, by feature, eagerly.
+        """Returns statistics of the training lookups by feature. Runs eagerly.
 
-        Features of tables that lie on servers of a strategy are left out.
+        Features whose table is on parameter servers are omitted.
 
         Args:
-            reset: Counts from 0 afterwards.
+            reset: Whether to reset the counters.
 
         Returns:
-            name -> ids (padding included, what `max_length` left out not),
-            padding; unique (distinct ids of each lookup, summed); hits and
-            misses (ids that had a row before, and those that had none);
-            unique_ratio = unique / (ids - padding), padding_share =
-            padding / ids, each 0 where nothing was looked up.
+            Name -> `ids` (after `max_length`, including padding), `padding`,
+            `unique` (unique ids per lookup, summed), `hits` and `misses` (ids
+            with and without a row before the lookup), `unique_ratio` = unique /
+            (ids - padding) and `padding_share` = padding / ids, or 0 without
+            lookups.
         """
         counted: dict[int, collections.Counter[str]] = {}
         for of_some in itertools.chain(*self._counters):
             for f, counts in zip(
                 of_some.features, of_some.counters.read(reset), strict=True
             ):
-                # Each GPU counts its share of a table that is spread.
+                # Each GPU counts its part of a partitioned table.
                 counted.setdefault(f, collections.Counter()).update(counts)
         stats = {}
         for f, counts in sorted(counted.items()):
@@ -335,8 +315,8 @@ class EmbeddingCollection(TableLayer):
         for name, given in (("inputs", inputs), ("weights", weights)):
             if not isinstance(given, Mapping):
                 raise ValueError(
-                    f"`{name}` is a {type(given).__name__}, wanted a dict by "
-                    f"name of the features {list(features)}."
+                    f"`{name}` must be a dict with names among {list(features)}, "
+                    f"got a {type(given).__name__}."
                 )
         absent = [name for name in features if name not in inputs]
         if absent:
@@ -347,15 +327,15 @@ class EmbeddingCollection(TableLayer):
         for name in weights:
             if name not in features:
                 raise ValueError(
-                    f"`weights` names {name!r}, which is no feature; features: "
-                    f"{sorted(features)}."
+                    f"`weights` has the unknown feature {name!r}; the features "
+                    f"are {sorted(features)}."
                 )
             combiner = features[name].combiner
             if combiner not in embedding_ops.WEIGHTED_COMBINERS:
                 raise ValueError(
-                    f"`weights` are given for {name!r} with combiner="
-                    f"{combiner!r}; they need one of "
-                    f"{embedding_ops.WEIGHTED_COMBINERS}."
+                    f"The combiner of feature {name!r} must be one of "
+                    f"{embedding_ops.WEIGHTED_COMBINERS} to use `weights`, got "
+                    f"{combiner!r}."
                 )
 
     def compute_output_spec(
@@ -384,7 +364,7 @@ class EmbeddingCollection(TableLayer):
     def compute_mask(
         self, inputs: Mapping[str, Any], previous_mask: Any = None
     ) -> dict[str, Any]:
-        """Name -> where the ids are no padding; None for bags and ragged ids."""
+        """Returns True where ids are not padding; None for bags, ragged ids."""
         return {
             name: None
             if feature.combiner is not None
@@ -427,7 +407,7 @@ class EmbeddingCollection(TableLayer):
         return cls(features, **config)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingCollection":
-        # As DynamicEmbedding's.
+        # See DynamicEmbedding.__deepcopy__.
         if type(self) is not EmbeddingCollection:
             return self.copy_through_file(memo)
         config = self.get_config()
@@ -437,24 +417,20 @@ class EmbeddingCollection(TableLayer):
         return copied
 
     def load_own_variables(self, store: Any) -> None:
-        """As TableLayer; ValueError where more tables were saved."""
+        """Loads the tables; ValueError if the file has more of them."""
         count = len(self._tables)
         if table_store.holds_table(store, f"table_{count}_"):
             raise ValueError(
-                f"The layer `{self.name}` has {count} tables, but more were "
-                "saved; wanted as many."
+                f"The layer `{self.name}` must have as many tables as the file, "
+                f"which has more than {count}."
             )
         super().load_own_variables(store)
 
 
 class _Lookup(NamedTuple):
-    """Features that are looked up together.
+    """Features that are looked up together, and their tables, as indices.
 
-    Attributes:
-        on_devices: Whether their tables have `devices`.
-        features: Places in the collection.
-        tables: Places in the collection.
-        attrs: Of the features; their tables are places in `tables`.
+    The `table` of each entry in `attrs` is an index into `tables`.
     """
 
     on_devices: bool
@@ -467,7 +443,7 @@ def _lookups(
     tables: tuple[EmbeddingVariable, ...],
     attrs: tuple[collection_ops.FeatureAttrs, ...],
 ) -> tuple[_Lookup, ...]:
-    """One for the tables that have `devices`, one for the others, if any."""
+    """Groups features by whether their tables have `devices`."""
     lookups = []
     for on_devices in (False, True):
         of_kind = [
@@ -484,7 +460,7 @@ def _lookups(
 
 
 class _Counters(NamedTuple):
-    """What counts some features, by their places in the collection."""
+    """The counters of some features, given as indices."""
 
     features: list[int]
     counters: LookupCounters
@@ -493,7 +469,7 @@ class _Counters(NamedTuple):
 def _counters(
     lookup: _Lookup, tables: tuple[EmbeddingVariable, ...]
 ) -> tuple[_Counters, ...]:
-    """Those of a lookup's features: one on each GPU, one on the CPU."""
+    """Creates counters for a lookup: one on each GPU and one on the CPU."""
     own = [tables[t] for t in lookup.tables]
     places: dict[str | None, list[int]] = {}
     others = [*range(len(lookup.features))]
@@ -501,7 +477,7 @@ def _counters(
         places.update(gpu_lookup.features_by_device(own, lookup.attrs))
         on_gpus = {*gpu_lookup.taken(own, lookup.attrs)}
         others = [f for f in others if f not in on_gpus]
-    # Workers of servers, where lookups are, cannot reach any.
+    # Workers, which do the lookups of parameter servers, cannot reach any.
     if others and not (lookup.on_devices and strategies.servers()):
         places[None] = others
     return tuple(
@@ -514,7 +490,7 @@ def _counters(
 
 
 class _Batch(NamedTuple):
-    """A batch of a feature as the op takes it, and its rows' way back."""
+    """Inputs of the op for one feature, and how to restore the shape of rows."""
 
     inputs: collection_ops.FeatureInputs
     restore: Callable[[tf.Tensor], Any]
@@ -525,8 +501,8 @@ def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
     check_bag_axis(f"inputs[{name!r}]", ids, feature.combiner)
     if feature.combiner is None and isinstance(ids, tf.SparseTensor):
         raise ValueError(
-            f"the ids of {name!r} are sparse, which needs a combiner: one of "
-            f"{embedding_ops.COMBINERS}."
+            f"The ids of feature {name!r} are sparse, which needs a combiner: one "
+            f"of {embedding_ops.COMBINERS}."
         )
     try:
         if feature.combiner is None:
@@ -537,12 +513,10 @@ def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
         elif isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
             *inputs, restore = bags_lib.to_bags(ids, weights)
             return _Batch(collection_ops.FeatureInputs(*inputs), restore)
-        # The op pools the last axis, so no row_splits have to be made.
+        # The op pools the last axis, so no row_splits are needed.
         weights = bags_lib.dense_weights(ids, weights)
     except ValueError as error:
-        raise ValueError(f"feature {name!r}: {error}") from None
-    return _Batch(collection_ops.FeatureInputs(ids, None, weights), _same)
-
-
-def _same(rows: tf.Tensor) -> tf.Tensor:
-    return rows
+        raise ValueError(f"Feature {name!r}: {error}") from None
+    return _Batch(
+        collection_ops.FeatureInputs(ids, None, weights), lambda rows: rows
+    )

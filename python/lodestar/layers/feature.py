@@ -1,6 +1,8 @@
 """One feature of an EmbeddingCollection."""
 
 import dataclasses
+import numbers
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -23,30 +25,29 @@ class Feature:
     >>> lodestar.Feature(output_dim=16, combiner="mean")
 
     Attributes:
-        table: The EmbeddingVariable, which may serve several features; or None
-            with `output_dim`: the collection makes one of the feature's name,
-            which is that of the feature in `collection.features`.
-        combiner: `"sum"`, `"mean"`, `"sqrtn"`, `"max"`, `"first"`, `"last"`
-            over the innermost axis of the ids; None: a row for each id.
-        salt: Text that keeps this feature's ids apart from those of others on
-            the same table: id' = mix64(id xor hash(salt)) is what it holds.
-        padding_id: An id, before salting, that stands for no id.
+        table: EmbeddingVariable, which several features may share. None with
+            `output_dim`: the collection creates a table named after the
+            feature and sets it in `collection.features`.
+        combiner: `"sum"`, `"mean"`, `"sqrtn"`, `"max"`, `"first"` or `"last"`
+            over the innermost axis of the ids. None returns a row per id.
+        salt: String that separates this feature's ids from those of other
+            features on the same table, which stores mix64(id xor hash(salt)).
+        padding_id: An id, before salting, to ignore.
         default_id: With a combiner: the id, before salting, whose row an empty
-            bag reads; None: zeros.
-        max_length: Ids after the first `max_length` of a bag are left out;
-            without a combiner of the innermost axis, unless it is the only one.
-        column: Strings are hashed with this name, as `lodestar.hash_ids` does.
-        output_dim: Numbers in a row of a table of the feature's own.
-        embeddings_initializer: With `output_dim`: as that of EmbeddingVariable.
-        optimizer: With `output_dim`: as `optimizer` of EmbeddingVariable.
-        devices: With `output_dim`: as `devices` of EmbeddingVariable.
-        expected_rows: How many rows the table may come to have; with
-            `expected_ids`, ids an example on average, what `devices` of
-            EmbeddingCollection shares tables out by. Never a limit.
-        expected_ids: See `expected_rows`.
+            bag reads. None reads zeros.
+        max_length: Truncates each bag to its first `max_length` ids. Without a
+            combiner it truncates the innermost axis, unless that is the batch.
+        column: Column name in the hash of strings, as in `lodestar.hash_ids`.
+        output_dim: Embedding dimension of a table for this feature alone.
+        embeddings_initializer: With `output_dim`: initializer of its table.
+        optimizer: With `output_dim`: optimizer of its table.
+        devices: With `output_dim`: devices of its table.
+        expected_rows: Expected number of rows of the table. Like
+            `expected_ids`, it only guides `devices` of EmbeddingCollection.
+        expected_ids: Expected number of ids per example.
 
     Raises:
-        ValueError: An argument is not one of the above.
+        ValueError: If an argument is invalid.
     """
 
     table: EmbeddingVariable | None = None
@@ -74,8 +75,8 @@ class Feature:
             check_size("output_dim", self.output_dim)
         elif not isinstance(self.table, EmbeddingVariable):
             raise ValueError(
-                f"`table` is a {type(self.table).__name__}, wanted a "
-                "lodestar.EmbeddingVariable; `output_dim=` makes one."
+                "`table` must be a lodestar.EmbeddingVariable, got a "
+                f"{type(self.table).__name__}. Pass `output_dim` to create one."
             )
         elif (
             self.embeddings_initializer != "uniform"
@@ -83,22 +84,24 @@ class Feature:
             or self.devices is not None
         ):
             raise ValueError(
-                "`embeddings_initializer`, `optimizer` or `devices` given beside "
-                "`table`; they belong to the table: "
+                "`embeddings_initializer`, `optimizer` and `devices` cannot be "
+                "combined with `table`. Pass them to the table: "
                 "lodestar.EmbeddingVariable(output_dim, optimizer=...)."
             )
         check_bags(self.combiner, self.padding_id, self.default_id)
         for name in ("expected_rows", "expected_ids"):
             value = getattr(self, name)
             if value is not None and not (is_number(value) and value > 0):
-                raise ValueError(f"`{name}`={value!r} is no positive number.")
+                raise ValueError(
+                    f"`{name}` must be a positive number, got {value!r}."
+                )
         check_text("salt", self.salt)
         check_text("column", self.column)
         if self.max_length is not None:
             check_size("max_length", self.max_length)
 
     def with_table(self, name: str) -> "Feature":
-        """This feature; where it has no table, with a new one of `name`."""
+        """Returns the feature with its table, creating it as `name` if needed."""
         if self.table is not None:
             return self
         assert self.output_dim is not None
@@ -119,31 +122,31 @@ class Feature:
         )
 
     def table_id(self, value: int | None) -> int | None:
-        """The id under which the table knows `value`."""
+        """Returns the id under which the table stores `value`."""
         if value is None or self.salt is None:
             return value
         return id_hash.salted_id(value, self.salt)
 
     def to_ids(self, ids: Any, name: str = "ids") -> AnyTensor:
-        """`ids`, which errors call `name`, as int64; strings are hashed."""
+        """Converts `ids` to int64, hashing strings; errors call them `name`."""
         return ids_lib.to_int64(
             ids, strings=True, column=self.column, name=name
         )
 
     def table_ids(self, ids: Any) -> AnyTensor:
-        """The ids under which the table knows `ids`; strings are hashed."""
+        """Returns the ids under which the table stores `ids`."""
         return id_hash.salted(self.to_ids(ids), self.salt)
 
     @property
     def salt_word(self) -> int | None:
-        """hash(salt), the 64 bits that ids are xored with, signed."""
+        """The signed 64-bit hash of `salt`, which is xored with ids."""
         return None if self.salt is None else id_hash.stable_hash(self.salt)
 
     def truncate(self, ids: tf.Tensor | tf.RaggedTensor) -> Any:
-        """Cuts the innermost axis at `max_length`, but never the batch.
+        """Truncates the innermost axis to `max_length`, but never the batch.
 
         Raises:
-            ValueError: The rank of `ids` is unknown.
+            ValueError: If the rank of `ids` is unknown.
         """
         if self.max_length is None:
             return ids
@@ -151,19 +154,48 @@ class Feature:
         if rank is None:
             raise ValueError(
                 f"`max_length`={self.max_length} without a combiner needs ids "
-                f"of a known rank, but their shape is {ids.shape}."
+                f"of known rank, got shape {ids.shape}."
             )
         if rank < 2:
             return ids
         return ids[(*[slice(None)] * (rank - 1), slice(self.max_length))]
 
 
-def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:
-    """The Keras config of `table`, the same table in every layer of a file.
+def to_features(features: Any) -> dict[str, Feature]:
+    """Returns a dict of Features, where an integer is an `output_dim`.
 
-    Keras marks an object that it serializes twice, but only in the dicts it
-    still holds, and a layer's config is copied on the way into the file. So
-    every config of a table carries the mark from the start.
+    Raises:
+        ValueError: If `features` is not a dict by name, or a value is neither.
+    """
+    if not isinstance(features, Mapping):
+        raise ValueError(
+            "`features` must be a dict of name -> lodestar.Feature or "
+            f"output_dim, got a {type(features).__name__}."
+        )
+    result = {}
+    for name, feature in features.items():
+        if not isinstance(name, str):
+            raise ValueError(
+                "The names in `features` must be strings, got "
+                f"{name!r}, a {type(name).__name__}."
+            )
+        if not isinstance(feature, (Feature, numbers.Real)):
+            raise ValueError(
+                f"`features[{name!r}]` must be a lodestar.Feature or an "
+                f"output_dim, got a {type(feature).__name__}."
+            )
+        if not isinstance(feature, Feature):
+            size = check_size(f"features[{name!r}]", feature)
+            feature = Feature(output_dim=size)
+        result[name] = feature
+    return result
+
+
+def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:
+    """Returns the Keras config of `table`, marked as one shared object.
+
+    Keras marks an object that it serializes twice, but a layer's config is
+    copied on its way into the file, so every config carries the mark.
     """
     # Keras's own function would serialize the values of a variable.
     return {
@@ -176,7 +208,7 @@ def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:
 
 
 def deserialize_table(config: dict[str, Any]) -> EmbeddingVariable:
-    """Returns the table of a config, one for all layers of a model.
+    """Returns the table of a config, shared by all layers of a model.
 
     Keras itself shares marked objects only while it loads a file.
     """

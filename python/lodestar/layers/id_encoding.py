@@ -1,4 +1,4 @@
-"""Rows of ids: one-hot, multi-hot and counts, as Keras's lookup layers."""
+"""One-hot, multi-hot and count encodings of ids, as in Keras's lookup layers."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from lodestar._typing import AnyTensor, Shape
 
 
 def encoded_shape(shape: Shape, mode: str, size: int) -> Shape:
-    """Returns the shape of `encode`'s result for ids of a shape."""
+    """Returns the shape of the result of `encode`."""
     if mode != "one_hot":
         return (*shape[:-1], size)
     drops_last = len(shape) > 1 and shape[-1] == 1
@@ -16,25 +16,25 @@ def encoded_shape(shape: Shape, mode: str, size: int) -> Shape:
 def encode(
     ids: AnyTensor, mode: str, size: int, *, dtype: str, sparse: bool
 ) -> tf.Tensor | tf.SparseTensor:
-    """Returns rows of `size` numbers; ids of `size` and above count for nothing.
+    """Encodes ids as rows of `size` numbers; ids >= `size` are ignored.
 
     Args:
-        ids: int64 of any shape; ragged or sparse of rank 2 unless `mode` is
-            "one_hot".
-        mode: "one_hot": a row for each id (a last axis of length 1 goes away);
-            "multi_hot" or "count": a row for each last axis.
-        size: The length of a row.
-        dtype: Of the rows.
-        sparse: Whether they are a SparseTensor.
+        ids: int64 of any shape; ragged or sparse ids need rank 2 and a `mode`
+            other than "one_hot".
+        mode: "one_hot" makes one row per id and drops a last axis of length 1;
+            "multi_hot" and "count" make one row per innermost axis.
+        size: Length of a row.
+        dtype: Dtype of the rows.
+        sparse: Whether to return a SparseTensor.
 
     Raises:
-        ValueError: ragged or sparse ids where they are not taken.
+        ValueError: If ragged or sparse ids do not suit the mode.
     """
     is_dense = isinstance(ids, tf.Tensor)
     if not is_dense and (mode == "one_hot" or ids.shape.rank != 2):
         raise ValueError(
-            f"`output_mode` '{mode}' of ragged or sparse inputs of shape "
-            f"{ids.shape}: wanted rank 2 and 'multi_hot' or 'count'"
+            "Ragged or sparse inputs must have rank 2 and `output_mode` "
+            f"'multi_hot' or 'count', got shape {ids.shape} and '{mode}'."
         )
     shape = encoded_shape(tuple(ids.shape), mode, size)
     if mode == "one_hot":
@@ -57,7 +57,7 @@ def encode(
         rows = tf.cast(tf.sparse.bincount(ids, **options), dtype)
         if leading is not None:
             rows = tf.sparse.reshape(rows, tf.concat([leading, [size]], 0))
-        rows.set_shape(shape or (size,))  # a graph does not infer it
+        rows.set_shape(shape or (size,))  # A graph does not infer it.
         return rows
     rows = tf.math.bincount(ids, dtype=dtype, **options)
     if leading is not None:

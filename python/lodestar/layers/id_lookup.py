@@ -1,4 +1,4 @@
-"""IdLookup: keys to ids as a Keras layer."""
+"""Keras layer that maps keys to ids."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,7 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._checks import after, check_count, check_unmasked
+from lodestar._checks import (
+    after,
+    check_choice,
+    check_count,
+    check_unmasked,
+)
 from lodestar._typing import Shape, TensorLike
 from lodestar.embedding.ids import check_casts
 from lodestar.layers import id_encoding
@@ -32,14 +37,14 @@ def _dtype_of(vocabulary: Any) -> str:
 
 
 def _as_bytes(token: str | bytes) -> bytes:
-    # What get_vocabulary() returns for bytes that are no UTF-8 comes back.
+    # get_vocabulary() escapes bytes that are not UTF-8.
     if isinstance(token, str):
         return token.encode(errors="surrogateescape")
     return bytes(token)
 
 
 def _as_keys(tokens: TensorLike, dtype: str) -> tf.Tensor:
-    """Returns tokens of any kind as keys `[N]`."""
+    """Converts tokens of any kind to keys `[N]`."""
     if isinstance(tokens, tf.Tensor):
         tokens = tf.reshape(tokens, [-1])
         return tf.cast(tokens, tf.int64) if dtype == "int64" else tokens
@@ -51,50 +56,49 @@ def _as_keys(tokens: TensorLike, dtype: str) -> tf.Tensor:
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class IdLookup(keras.layers.Layer):
-    """Turns strings or integers into ids by a vocabulary, or ids back.
+    """Maps strings or integers to ids by a vocabulary, or back.
 
-    The numbering is that of `keras.layers.StringLookup` and `IntegerLookup`: the
-    mask token is 0 if there is one, the ids of unknown keys come next, the
-    vocabulary last. (In `lodestar.lookup.IdTableWithHashBuckets` unknown keys
-    come last, as in TensorFlow.)
+    Ids are numbered as in `keras.layers.StringLookup` and `IntegerLookup`: the
+    mask token (if any) is 0, followed by the out-of-vocabulary (OOV) ids and the
+    vocabulary. (`lodestar.lookup.IdTable` puts OOV ids last, as TensorFlow does.)
 
     >>> IdLookup(["a", "b"])(tf.constant(["a", "b", "nobody"])).numpy().tolist()
     [1, 2, 0]
 
-    Input: strings or integers, dense, ragged or sparse. Output: int64 of that
-    shape and kind; with another `output_mode` than "int" `[..., size]` of the
-    layer's compute dtype, where the mask token counts for nothing.
+    Input: strings or integers, dense, ragged or sparse. Output: int64 of the
+    same shape and kind. With an `output_mode` other than "int": `[..., size]` in
+    the layer's compute dtype, ignoring the mask token.
 
-    The vocabulary is saved as weights are, in checkpoints, SavedModels and
-    `.keras` files; `get_config` does not hold it.
+    The vocabulary is saved with the weights, in checkpoints, SavedModels and
+    `.keras` files; it is not part of `get_config`.
 
     Args:
-        vocabulary: Keys, all different, with or without the special tokens
-            before them; a list, array or tensor, or the path of a file with one
-            key a line; or None, for `adapt` or `set_vocabulary`.
-        num_oov_indices: Ids for unknown keys. With one, all get it; with more,
-            strings are spread by `tf.strings.to_hash_bucket_fast` and integers
-            by their remainder; with 0 an unknown key is an error.
+        vocabulary: Unique keys, optionally preceded by the special tokens, as a
+            list, array or tensor; or the path of a file with one key per line;
+            or None, to call `adapt` or `set_vocabulary` later.
+        num_oov_indices: Number of OOV ids. If it is more than 1, strings are
+            assigned by `tf.strings.to_hash_bucket_fast` and integers by their
+            remainder. If it is 0, an unknown key is an error.
         mask_token: The key with id 0, or None.
-        oov_token: What `invert=True` gives for an unknown key's id; by default
-            "[UNK]", or -1.
-        vocabulary_dtype: "string" or "int64"; by default that of `vocabulary`,
-            or "string".
-        invert: Turns ids into keys instead.
-        output_mode: "int", "one_hot", "multi_hot" or "count": a row of zeros
-            and ones for each key, or for each last axis which keys it has, or
+        oov_token: The key that `invert=True` returns for OOV ids; defaults to
+            "[UNK]" or -1.
+        vocabulary_dtype: "string" or "int64"; defaults to the dtype of
+            `vocabulary`, or "string".
+        invert: Whether to map ids to keys instead.
+        output_mode: "int"; "one_hot", a 0/1 row per key; "multi_hot" or
+            "count", a row per innermost axis that tells which keys it has, or
             how often.
-        max_tokens: The most ids that there may be, special tokens included;
-            `adapt` keeps the most frequent keys.
-        pad_to_max_tokens: Makes the last axis of rows `max_tokens` long.
-        sparse: Whether rows are a SparseTensor.
-        **kwargs: As for every Keras layer.
+        max_tokens: Maximum number of ids, special tokens included; `adapt`
+            keeps the most frequent keys.
+        pad_to_max_tokens: Whether encoded rows have `max_tokens` entries.
+        sparse: Whether encoded rows are a SparseTensor.
+        **kwargs: Arguments of `keras.layers.Layer`.
 
     Raises:
-        ValueError: an option out of range, or a vocabulary that is empty, too
-            large, or has a key twice or a special token among its keys.
-        tf.errors.OpError: a vocabulary file that cannot be read, as
-            `IdTable.load_file` says.
+        ValueError: If an option is out of range, or the vocabulary is empty, too
+            large, has duplicates or has a special token among its keys.
+        tf.errors.OpError: If the vocabulary file cannot be read; see
+            `IdTable.load_file`.
     """
 
     def __init__(
@@ -116,28 +120,20 @@ class IdLookup(keras.layers.Layer):
         kwargs.setdefault("autocast", False)
         super().__init__(**kwargs)
         check_count("num_oov_indices", num_oov_indices, 0)
-        if output_mode not in _OUTPUT_MODES:
-            raise ValueError(
-                f"`output_mode` is {output_mode!r}, wanted one of "
-                + ", ".join(_OUTPUT_MODES)
-            )
+        check_choice("output_mode", output_mode, _OUTPUT_MODES)
         if invert and output_mode != "int":
-            raise ValueError("`invert` goes with `output_mode='int'` only")
+            raise ValueError("`invert` needs `output_mode='int'`.")
         if sparse and output_mode == "int":
             raise ValueError(
-                "`sparse` goes with another `output_mode` than int"
+                "`sparse` needs an `output_mode` other than 'int'."
             )
         if max_tokens is not None:
             check_count("max_tokens", max_tokens, 2)
         if pad_to_max_tokens and max_tokens is None:
-            raise ValueError("`pad_to_max_tokens` needs `max_tokens`")
+            raise ValueError("`pad_to_max_tokens` needs `max_tokens`.")
         if vocabulary_dtype is None:
             vocabulary_dtype = _dtype_of(vocabulary)
-        if vocabulary_dtype not in ("string", "int64"):
-            raise ValueError(
-                f"`vocabulary_dtype` is {vocabulary_dtype!r}, wanted 'string' or "
-                "'int64'"
-            )
+        check_choice("vocabulary_dtype", vocabulary_dtype, ("string", "int64"))
         self.num_oov_indices = int(num_oov_indices)
         self.mask_token = mask_token
         default_oov = "[UNK]" if vocabulary_dtype == "string" else -1
@@ -150,9 +146,9 @@ class IdLookup(keras.layers.Layer):
         self.sparse = bool(sparse)
         self.supports_jit = False
         self._seen = SeenInputs()
-        # Of the rows that the layer's users were told of; None: not known yet.
+        # Length of encoded rows, once it has been used; None before that.
         self._row_size = vocabulary_size
-        # Keys, the mask token among them, to the ids that call() gives.
+        # Maps keys, including the mask token, to the ids that call() returns.
         self._table = IdTable([], key_dtype=vocabulary_dtype, name=self.name)
         self._keys: tf.Variable = None  # unless `invert`
         if self.invert:
@@ -176,16 +172,16 @@ class IdLookup(keras.layers.Layer):
         return _as_keys([token], self.vocabulary_dtype)
 
     def set_vocabulary(self, vocabulary: TensorLike) -> None:
-        """Takes a vocabulary in place of the one there is.
+        """Replaces the vocabulary.
 
         Args:
-            vocabulary: As the layer's argument.
+            vocabulary: As the argument of the layer.
 
         Raises:
-            ValueError: no key, too many, a key twice, or a special token among
-                them; another number of keys than before, where rows have one
-                number for each.
-            tf.errors.OpError: a file that cannot be read.
+            ValueError: If the vocabulary is empty, too large, has duplicates or
+                has a special token among its keys, or if its size changes the
+                length of encoded rows.
+            tf.errors.OpError: If the file cannot be read.
         """
         with tf.init_scope():
             if isinstance(vocabulary, str):
@@ -196,7 +192,7 @@ class IdLookup(keras.layers.Layer):
 
     def _set_keys(self, keys: tf.Tensor) -> None:
         if len(keys) == 0:
-            raise ValueError("`vocabulary` is empty")
+            raise ValueError("`vocabulary` must not be empty.")
         special = [self.mask_token] * self._first_oov
         special = _as_keys(
             special + [self.oov_token] * self.num_oov_indices,
@@ -211,15 +207,15 @@ class IdLookup(keras.layers.Layer):
         size = self._first_key + len(keys)
         if self.max_tokens is not None and size > self.max_tokens:
             raise ValueError(
-                f"`vocabulary` makes {size} ids, but `max_tokens` is "
-                f"{self.max_tokens}"
+                f"`vocabulary` has {size} ids with its special tokens, more than "
+                f"`max_tokens`={self.max_tokens}."
             )
         if self.output_mode != "int" and not self.pad_to_max_tokens:
             if self._row_size not in (None, size):
                 raise ValueError(
-                    f"`vocabulary` makes {size} ids, but rows have "
-                    f"{self._row_size} numbers since the layer was first given "
-                    "one"
+                    f"`vocabulary` must keep the {self._row_size} ids that the "
+                    f"layer was first given, got {size}, because encoded rows "
+                    "have one entry per id."
                 )
             self._row_size = size
         ids = tf.range(self._first_key, size, dtype=tf.int64)
@@ -233,7 +229,7 @@ class IdLookup(keras.layers.Layer):
             unique, _, number = tf.unique_with_counts(keys)
             repeated = tf.boolean_mask(unique, number > 1).numpy().tolist()
             raise ValueError(
-                f"`vocabulary` holds {repeated[0]!r} more than once"
+                f"`vocabulary` has duplicates of {repeated[0]!r}."
             ) from None
         if self._keys is not None:
             self._keys.assign(keys[: size - self._first_key])
@@ -244,18 +240,18 @@ class IdLookup(keras.layers.Layer):
         ):
             return
         raise ValueError(
-            f"`vocabulary` holds the `{option}` {token!r} among its keys"
+            f"`vocabulary` must not have the `{option}` {token!r} among its keys."
         )
 
     def adapt(self, data: Any, steps: int | None = None) -> None:
-        """Learns the vocabulary: keys by falling count, then falling key.
+        """Learns the vocabulary: keys by descending count, then descending key.
 
-        Special tokens are passed over. What was learned before is forgotten.
+        Special tokens are ignored. Replaces the previous vocabulary.
 
         Args:
-            data: An array or tensor, dense, ragged or sparse; a list; a
-                `tf.data.Dataset` or another iterable of such batches.
-            steps: Batches to read; all by default.
+            data: An array or tensor (dense, ragged or sparse), a list, or a
+                `tf.data.Dataset` or other iterable of such batches.
+            steps: Number of batches to read; defaults to all.
         """
         batches: Iterable[Any] = [data]
         if isinstance(data, tf.data.Dataset) or (
@@ -279,26 +275,26 @@ class IdLookup(keras.layers.Layer):
                 counts.remove(self._one_key(token))
         keys, number = (x.numpy() for x in counts.export())
         if len(keys) == 0:
-            raise ValueError("`data` holds no key to learn")
+            raise ValueError("`data` has no keys.")
         order = np.lexsort((keys, number))[::-1]
         if self.max_tokens is not None:
             order = order[: self.max_tokens - self._first_key]
         self.set_vocabulary(tf.constant(keys[order]))
 
     def _exported_keys(self) -> tf.Tensor:
-        """Returns the keys in the order of their ids, no special tokens."""
+        """Returns the keys in the order of their ids, without special tokens."""
         with tf.init_scope():
             keys, ids = self._table.export()
             if self.mask_token is None:
                 return keys
-            # The mask token's id is below all others, or above them.
+            # The mask token's id is below or above all others.
             mask = tf.logical_or(ids < self._first_key, ids == tf.int64.max)
             return tf.boolean_mask(keys, tf.logical_not(mask))
 
     def get_vocabulary(self, include_special_tokens: bool = True) -> list[Any]:
         """Returns the keys in the order of their ids.
 
-        Bytes that are no UTF-8 are escaped as by `surrogateescape`.
+        Bytes that are not UTF-8 are escaped with `surrogateescape`.
         """
         keys = self._exported_keys().numpy().tolist()
         if self.vocabulary_dtype == "string":
@@ -317,7 +313,7 @@ class IdLookup(keras.layers.Layer):
         return self._first_key + size
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls the layer, before which Keras drops the mask of masked arrays."""
+        """Calls the layer; rejects masked arrays, whose mask Keras would drop."""
         check_unmasked("inputs", inputs)
         with scope_for(self.name):
             return super().__call__(inputs, *args, **kwargs)
@@ -329,8 +325,8 @@ class IdLookup(keras.layers.Layer):
             inputs = tf.convert_to_tensor(inputs)
         self._see(inputs)
         if _private.is_symbolic_build():
-            # Before weights are loaded there is no vocabulary to look up in,
-            # and none is needed: all but the values of the result is known.
+            # The vocabulary may not be loaded yet, and only the shape and dtype
+            # of the result matter.
             ids = map_flat(self._unknown, inputs)
         else:
             self._check_vocabulary()
@@ -375,9 +371,9 @@ class IdLookup(keras.layers.Layer):
         size = self.max_tokens if self.pad_to_max_tokens else self._row_size
         if size is None:
             raise ValueError(
-                f"{self.name} has no vocabulary, so the size of its rows is not "
-                "known. Pass `vocabulary`, call adapt() before the layer is "
-                "used, or set `max_tokens` and `pad_to_max_tokens`"
+                f"{self.name} has no vocabulary, so the length of its rows is "
+                "unknown. Pass `vocabulary`, call adapt() before the layer is "
+                "used, or set `max_tokens` and `pad_to_max_tokens`."
             )
         return size
 
@@ -422,7 +418,7 @@ class IdLookup(keras.layers.Layer):
         return tf.where(tf.equal(ids, 0), mask, found)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """Returns the input's shape, with the rows' axis if ids are encoded."""
+        """Returns the input's shape, plus the axis of encoded rows."""
         input_shape = tuple(input_shape)
         if self.output_mode == "int":
             return input_shape
@@ -435,9 +431,9 @@ class IdLookup(keras.layers.Layer):
     ) -> keras.KerasTensor:
         if keras.backend.is_float_dtype(inputs.dtype):
             raise TypeError(
-                f"{self.name} takes strings or integers, but its input has "
-                f"dtype {inputs.dtype}. Give the input a dtype: "
-                "keras.Input(shape, dtype='string')"
+                f"{self.name} needs strings or integers, but its input has "
+                f"dtype {inputs.dtype}. Set the dtype of the input: "
+                "keras.Input(shape, dtype='string')."
             )
         self._see(inputs)
         dtype = "int64" if self.output_mode == "int" else self.compute_dtype
@@ -455,7 +451,7 @@ class IdLookup(keras.layers.Layer):
         )
 
     def save_own_variables(self, store: Any) -> None:
-        """Saves the vocabulary, as bytes and lengths where keys are strings."""
+        """Saves the vocabulary; strings as their bytes and lengths."""
         keys = self._exported_keys().numpy()
         if self.vocabulary_dtype == "int64":
             store["vocabulary"] = keys
@@ -463,24 +459,23 @@ class IdLookup(keras.layers.Layer):
         store["vocabulary"], store["lengths"] = text_arrays.to_arrays(keys)
 
     def load_own_variables(self, store: Any) -> None:
-        """Loads what `save_own_variables` saved.
+        """Loads the output of `save_own_variables`.
 
         Raises:
-            ValueError: nothing was saved, or keys of the other dtype, or none
-                for a layer that has a vocabulary.
+            ValueError: If the vocabulary is absent or of another dtype, or is
+                empty although the layer has one.
         """
         names = sorted(store.keys())
         if "vocabulary" not in names:
             raise ValueError(
-                f"There is no saved vocabulary for {self.name}: no "
-                f"`vocabulary` among {names}"
+                f"The file has no vocabulary for {self.name}: no `vocabulary` "
+                f"among {names}."
             )
         saved_dtype = "string" if "lengths" in names else "int64"
         if saved_dtype != self.vocabulary_dtype:
             raise ValueError(
-                f"The saved vocabulary has {saved_dtype} keys, but {self.name} "
-                f"is to take it, whose `vocabulary_dtype` is "
-                f"{self.vocabulary_dtype}"
+                f"The saved vocabulary has {saved_dtype} keys, but the "
+                f"`vocabulary_dtype` of {self.name} is {self.vocabulary_dtype}."
             )
         keys = np.asarray(store["vocabulary"])
         if self.vocabulary_dtype == "string":
@@ -489,12 +484,12 @@ class IdLookup(keras.layers.Layer):
             self.set_vocabulary(keys)
         elif int(self._table.size()) > 0:
             raise ValueError(
-                f"The saved vocabulary is empty, but {self.name} has one of "
-                f"{int(self._table.size())} keys"
+                f"The saved vocabulary is empty, but {self.name} already has "
+                f"{int(self._table.size())} keys."
             )
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what `from_config` needs; the vocabulary is saved apart."""
+        """Returns the config; the vocabulary is saved with the weights."""
         keys = self.get_vocabulary(False) if _private.is_cloning() else []
         return {
             **({"vocabulary": keys} if keys else {}),

@@ -1,4 +1,4 @@
-"""Counters of what a collection looks up, by feature."""
+"""Lookup counters of a collection, by feature."""
 
 import tensorflow as tf
 
@@ -9,11 +9,11 @@ _COUNTS = ("ids", "padding", "unique", "hits")
 
 
 class LookupCounters(SharedResource):
-    """Counts training lookups of each feature; from 0 where loaded or copied.
+    """Counts the training lookups of each feature; loading and copying reset it.
 
     Args:
-        num_features: How many there are.
-        device: The GPU that counts what it looks up; default: the CPU.
+        num_features: Number of features.
+        device: GPU of the counters; defaults to the CPU.
     """
 
     def __init__(self, num_features: int, device: str | None = None):
@@ -33,7 +33,7 @@ class LookupCounters(SharedResource):
         _ = self.resource_handle
 
     def read(self, reset: bool = False) -> list[dict[str, int]]:
-        """Returns ids, padding, unique and hits of each feature, eagerly."""
+        """Returns ids, padding, unique and hits of each feature. Runs eagerly."""
         with self.on_device():
             counts = gen_ops.lodestar_embedding_collection_stats(
                 self.resource_handle, reset=reset

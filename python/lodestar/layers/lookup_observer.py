@@ -1,4 +1,4 @@
-"""Sees what embedding layers look up, and may put other rows in its place."""
+"""Lets callers observe, and replace, the rows that layers look up."""
 
 import contextlib
 import contextvars
@@ -15,10 +15,10 @@ class Lookup(NamedTuple):
 
     Attributes:
         layer: The DynamicEmbedding or EmbeddingCollection.
-        name: Of the feature; None where the layer has but one.
-        feature: How it is read.
-        ids: As the layer was given them.
-        rows: What was read, of the table's dtype.
+        name: Name of the feature, or None for a DynamicEmbedding.
+        feature: Options of the feature.
+        ids: The ids that were passed to the layer.
+        rows: The rows, in the dtype of the table.
     """
 
     layer: keras.layers.Layer
@@ -35,7 +35,7 @@ _observers: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def observe_lookups(observer: Callable[[Lookup], Any]) -> Iterator[None]:
-    """Within, `observer` gets each lookup of a layer and gives its rows."""
+    """Passes each lookup in the context to `observer`, which returns its rows."""
     token = _observers.set((*_observers.get(), observer))
     try:
         yield
@@ -44,7 +44,7 @@ def observe_lookups(observer: Callable[[Lookup], Any]) -> Iterator[None]:
 
 
 def observed(lookup: Lookup) -> Any:
-    """The rows of `lookup`, or what observers gave in their place."""
+    """Returns the rows of `lookup` after all observers."""
     for observer in _observers.get():
         lookup = lookup._replace(rows=observer(lookup))
     return lookup.rows

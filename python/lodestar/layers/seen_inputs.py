@@ -1,4 +1,4 @@
-"""Notices inputs that differ from those that a layer was built on."""
+"""Detects inputs that differ from those a layer was built on."""
 
 import warnings
 from typing import Any, TypeAlias
@@ -11,45 +11,45 @@ from lodestar.embedding.ids import float_source
 from lodestar.ops import symbolic_build
 from lodestar.ops.flat_values import flat_values
 
-# A shape without the batch.
+# A shape without the batch dimension.
 _Sizes: TypeAlias = tuple[int | None, ...]
 
 
 class SeenInputs:
-    """The kinds of tensors that a layer was given.
+    """Records the kinds of tensors that a layer was called on.
 
     `model.export` and `tf.saved_model.save` trace a model with dense
-    placeholders even where its inputs are ragged or sparse. The layer would
+    placeholders even if its inputs are ragged or sparse. The layer would
     then look up padding like any other id.
 
-    A functional model casts what it is given to the dtype of its inputs, so that
-    floats, such as those of a table that was read without the model's schema,
-    become ids before a layer sees them. Only a graph shows the cast.
+    A functional model casts inputs to the declared dtype, so floats (for
+    example, from a table that was read without the model's schema) become ids
+    before a layer sees them. Only a graph reveals the cast.
     """
 
     def __init__(self) -> None:
-        # The shapes of symbolic inputs, from functional models.
+        # Shapes of symbolic inputs, from functional models.
         self._dense: set[tuple[str, _Sizes]] = set()
         self._not_dense: set[tuple[str, _Sizes]] = set()
-        # The ranks of ragged and sparse tensors in calls.
+        # Ranks of ragged and sparse tensors in calls.
         self._ranks: set[tuple[str, int]] = set()
-        # By name, the layers and operations that symbolic inputs come from.
+        # The layers and operations that produced the symbolic inputs, by name.
         self._sources: dict[str, set[Any]] = {}
         self._warned_of_floats = False
 
     def see(self, name: str, x: Any, *, padding: bool = False) -> None:
         """Records `x`; warns if it is dense and was ragged or sparse before.
 
-        Warns once if `x` was cast from floats by the input of a model.
+        Warns once if the input of a model cast `x` from floats.
 
         Args:
-            name: What to call it in a message.
+            name: Name of the input in messages.
             x: An argument of the layer's call, symbolic or not.
-            padding: Whether the layer knows which values are padding.
+            padding: Whether the layer has a padding id.
 
         Raises:
-            ValueError: `x` was cast from floats, and the schema of the model
-                declares ids.
+            ValueError: If `x` was cast from floats, although the schema of the
+                model declares ids.
         """
         if isinstance(x, keras.KerasTensor):
             source = _private.layer_of(x)
@@ -64,7 +64,7 @@ class SeenInputs:
         sources = self._sources.get(name, set())
         if _private.is_symbolic_build() or not sources:
             return
-        # A cast behind another layer is the model's own.
+        # A cast after another layer is the model's own.
         if not all(isinstance(s, keras.layers.InputLayer) for s in sources):
             return
         dtype = float_source(x)
@@ -76,19 +76,18 @@ class SeenInputs:
             named = " and ".join(sorted({repr(column) for column in columns}))
             raise ValueError(
                 f"{name} are the column {named}, which the schema of the model "
-                f"declares as ids, but the data has {dtype.name} there, which "
-                "Keras cast to integers. Read the data with the schema of the "
+                f"declares as ids, but the data has {dtype.name}, which Keras "
+                "cast to integers. Read the data with the schema of the "
                 "model: lodestar.data.open_dataset(data, schema=model)."
             )
         if not self._warned_of_floats:
             self._warned_of_floats = True
             warnings.warn(
-                f"{name} were cast from {dtype.name} to integers, as Keras "
+                f"{name} were cast from {dtype.name} to integers, because Keras "
                 "casts data to the dtype of an Input. If these are not ids, "
-                "the layer looks up numbers that mean nothing. Give integers; "
-                "or build the model on `schema.inputs()`, and read all data "
-                "with the schema: lodestar.data.open_dataset(data, "
-                "schema=schema).",
+                "the lookup is meaningless. Pass integers, or build the model "
+                "on `schema.inputs()` and read all data with the schema: "
+                "lodestar.data.open_dataset(data, schema=schema).",
                 stacklevel=3,
             )
 
@@ -105,7 +104,7 @@ class SeenInputs:
                 f"{name} are ragged or sparse in the model, but dense, of shape "
                 f"{x.shape}, in the function "
                 f"'{symbolic_build.traced_function()}', which is being traced. "
-                "What fills short rows of a dense tensor is looked up like any "
+                "The padding of a dense tensor is looked up like any "
                 "other id and changes the scores. To export the model with "
                 "ragged and sparse inputs, use lodestar.export.save.",
                 stacklevel=3,
@@ -119,5 +118,5 @@ class SeenInputs:
             return False
         if (name, sizes) in self._not_dense:
             return True
-        # Rows of a known size are not padded for each batch.
+        # An axis of static size is not padded per batch.
         return (name, x.shape.rank) in self._ranks and None in sizes

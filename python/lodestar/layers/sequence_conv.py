@@ -13,9 +13,9 @@ from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 from lodestar.sequence.windows import rows_around
 
-# Arguments that a config holds as they are.
+# Arguments that the config stores unchanged.
 _PLAIN = ("filters", "kernel_size", "start", "use_bias", "padding_trainable")
-# Arguments that Keras serializes, by what does it.
+# Arguments that the config stores serialized, with the module that does it.
 _SERIALIZED = {
     "activation": keras.activations,
     "kernel_initializer": keras.initializers,
@@ -32,41 +32,42 @@ _SERIALIZED = {
 class SequenceConv(keras.layers.Layer):
     """Convolves each innermost sequence of a ragged input.
 
-    Row i of the result is the activation of rows `i + start` to
-    `i + start + kernel_size - 1` of its sequence times the kernel, plus the
-    bias; see `lodestar.sequence.conv`. Around a sequence are zeros, or rows
-    that are trained. With zeros, an odd `kernel_size` and the default `start`
-    it is what `keras.layers.Conv1D` with padding "same" makes of each sequence
-    alone, whose weights fit.
+    Row i of the output is `activation(window @ kernel + bias)`, where the window
+    is rows `i + start` to `i + start + kernel_size - 1` of the same sequence; see
+    `lodestar.sequence.conv`. Sequences are padded with zeros or with trainable
+    rows. With zeros, an odd `kernel_size` and the default `start`, the result
+    equals `keras.layers.Conv1D` with padding "same" on each sequence, and its
+    weights are compatible.
 
-    Input: a RaggedTensor or LoDTensor `[B, None, D]` or deeper, of a static D;
-    symbolic inputs are `keras.Input(..., ragged=True)`. Output: nested as the
-    input is, with rows of `filters` numbers, of the policy's compute dtype, to
-    which rows and weights are cast; 16-bit floats are summed in float32.
+    Input: a RaggedTensor or LoDTensor `[B, None, D]` or deeper with a static D.
+    Declare symbolic inputs with `keras.Input(..., ragged=True)`.
+
+    Output: rows of `filters` numbers, nested as the input. Rows and weights are
+    cast to the compute dtype; 16-bit floats are summed in float32.
 
     Args:
-        filters: Numbers in a row of the result.
-        kernel_size: Rows that a filter sees.
-        start: Where a filter begins, counted from its row; by default
-            `-(kernel_size // 2)`. `1 - kernel_size` looks at no later row.
-        activation: As for Conv1D.
-        use_bias: Whether a bias is added.
-        kernel_initializer: Of the kernel, `[kernel_size, D, filters]`.
-        bias_initializer: Of the bias, `[filters]`.
-        kernel_regularizer: Penalty of the kernel.
-        bias_regularizer: Penalty of the bias.
+        filters: Number of filters (the last dimension of the output).
+        kernel_size: Number of rows in a window.
+        start: Offset of the window from its row. Defaults to
+            `-(kernel_size // 2)`; `1 - kernel_size` is causal.
+        activation: Activation, as in `Conv1D`.
+        use_bias: Whether to add a bias.
+        kernel_initializer: Initializer of the kernel
+            `[kernel_size, D, filters]`.
+        bias_initializer: Initializer of the bias `[filters]`.
+        kernel_regularizer: Regularizer of the kernel.
+        bias_regularizer: Regularizer of the bias.
         kernel_constraint: Constraint of the kernel.
         bias_constraint: Constraint of the bias.
-        padding_trainable: Whether the rows around a sequence are a weight, the
-            same for every sequence, instead of zeros. Paddle's
-            `paddingTrainable`.
-        padding_initializer: Of these rows, `[above + below, D]`: as many as the
-            filters reach above a sequence's first row and below its last.
-        **kwargs: As for every Keras layer.
+        padding_trainable: Whether to pad with trainable rows, shared by all
+            sequences, instead of zeros (`paddingTrainable` in Paddle).
+        padding_initializer: Initializer of the padding `[above + below, D]`:
+            the rows that windows reach before and after a sequence.
+        **kwargs: Arguments of `keras.layers.Layer`.
 
     Raises:
-        ValueError: sizes below 1; an input that is not ragged, has other rows
-            or no static D.
+        ValueError: If a size is less than 1, or an input is not ragged, has
+            another rank or no static D.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class SequenceConv(keras.layers.Layer):
                 "SequenceConv does not support `activity_regularizer`, because "
                 "Keras cannot compute one for ragged outputs."
             )
-        # A cast in Keras would make a symbolic ragged input a dense one.
+        # A cast by Keras would make a symbolic ragged input dense.
         kwargs.pop("autocast", None)
         super().__init__(autocast=False, **kwargs)
         self.supports_jit = False
@@ -152,9 +153,7 @@ class SequenceConv(keras.layers.Layer):
         dtype = self.compute_dtype
 
         def cast(weight: Any) -> Any:
-            if weight is None:
-                return None
-            return keras.ops.cast(weight, dtype)
+            return None if weight is None else keras.ops.cast(weight, dtype)
 
         convolved = sequence.conv(
             inputs.with_flat_values(tf.cast(inputs.flat_values, dtype)),
@@ -168,7 +167,7 @@ class SequenceConv(keras.layers.Layer):
         return nesting.pack_like(convolved, self.activation(rows), splits)
 
     def compute_output_shape(self, input_shape: Any) -> Shape:
-        """Returns the input's shape with `filters` for its last dimension."""
+        """Returns the input's shape with `filters` as its last dimension."""
         self._check_rows(input_shape)
         return (*input_shape[:-1], self.filters)
 
@@ -183,7 +182,7 @@ class SequenceConv(keras.layers.Layer):
         )
 
     def _check_ragged(self, x: Any) -> Any:
-        """Returns a ragged `x`, or the tensor that a placeholder stands for."""
+        """Returns `x` as a ragged tensor, or a ragged KerasTensor unchanged."""
         x = symbolic_build.as_ragged(x)
         if isinstance(x, tf.RaggedTensor) or getattr(x, "ragged", False):
             return x
@@ -198,7 +197,7 @@ class SequenceConv(keras.layers.Layer):
         if len(shape) < 3 or shape[-1] is None:
             raise ValueError(
                 f"{self.name} needs a ragged input [B, None, D] or deeper with "
-                f"a static D, found the shape {tuple(shape)}"
+                f"a static D, got shape {tuple(shape)}."
             )
 
     def get_config(self) -> dict[str, Any]:

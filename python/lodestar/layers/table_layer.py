@@ -1,4 +1,4 @@
-"""What layers over tables share: how they hold, save and copy what is theirs."""
+"""Base class of layers that own tables."""
 
 import contextlib
 import copy
@@ -20,9 +20,9 @@ _KEY = "own_weight_{}"
 
 
 def scope_for(name: str) -> contextlib.AbstractContextManager[Any]:
-    """Returns a scope in which TensorFlow accepts the name of a layer.
+    """Returns a scope in which TensorFlow accepts `name` as a layer's name.
 
-    A layer is often named as its column, such as `_id` of MongoDB, but the
+    Layers are often named after columns, such as `_id` of MongoDB, but the
     outermost scope of a graph must not begin with an underscore.
     """
     if name[:1].isalnum() or tf.get_current_name_scope():
@@ -31,7 +31,7 @@ def scope_for(name: str) -> contextlib.AbstractContextManager[Any]:
 
 
 class TableLayer(keras.layers.Layer):
-    """A layer over tables, which it saves with the weights of a subclass."""
+    """A layer with tables, which are saved together with its other weights."""
 
     def __init__(self, **kwargs: Any):
         kwargs.pop("autocast", None)
@@ -40,39 +40,35 @@ class TableLayer(keras.layers.Layer):
         self.supports_masking = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the layer, before which Keras drops the mask of masked arrays."""
+        """Calls the layer; rejects masked arrays, whose mask Keras would drop."""
         for x in keras.tree.flatten((args, kwargs)):
             check_unmasked("inputs", x)
         with scope_for(self.name):
             return super().__call__(*args, **kwargs)
 
     def tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
-        """The tables, by what their names in Keras's files begin with."""
+        """Returns the tables by the prefix of their names in Keras files."""
         raise NotImplementedError
 
     def hold(self, table: EmbeddingVariable) -> EmbeddingVariable:
-        """Returns `table`, frozen if this layer is."""
+        """Freezes `table` if this layer is frozen, and returns it."""
         if not self.trainable:
             table.trainable = False  # as setting `trainable` later does
         return table
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Metrics of the layer.
+        """Returns the metrics of the layer.
 
         Raises:
-            RuntimeError: `fit` has begun with a callback that loses rows.
+            RuntimeError: If `fit` has begun with a callback that loses rows.
         """
         refuse_callbacks()
         metrics: list[keras.metrics.Metric] = super().metrics
         return metrics
 
     def set_weights(self, weights: Any) -> None:
-        """Refuses arrays, which do not say the ids of their rows.
-
-        Raises:
-            RuntimeError: Always.
-        """
+        """Raises RuntimeError, because arrays have no ids."""
         raise RuntimeError(
             f"set_weights cannot set the rows of the layer '{self.name}': a "
             "list of arrays has no ids. Use `table.insert_or_assign(ids, rows)`, "
@@ -86,7 +82,7 @@ class TableLayer(keras.layers.Layer):
         return config
 
     def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
-        """Writes the tables, for `.keras` and `.weights.h5` files."""
+        """Writes the tables to a `.keras` or `.weights.h5` file."""
         for prefix, table in self.tables_by_prefix().items():
             table.keep_in(store)
             table_store.save_table(table, store, prefix)
@@ -94,10 +90,13 @@ class TableLayer(keras.layers.Layer):
             store[_KEY.format(i)] = keras.ops.convert_to_numpy(weight)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
-        """Reads what `save_own_variables` wrote; warns where weights are not.
+        """Reads the output of `save_own_variables`.
+
+        Warns if the file has no weights besides the tables.
 
         Raises:
-            ValueError: Others were saved, or of other dims, dtypes or shapes.
+            ValueError: If the saved tables or weights differ in number, shape or
+                dtype.
         """
         tables = self.tables_by_prefix()
         table_store.load_tables(list(tables.values()), store, list(tables))
@@ -116,25 +115,25 @@ class TableLayer(keras.layers.Layer):
         while _KEY.format(len(saved)) in store.keys():
             saved.append(np.asarray(store[_KEY.format(len(saved))]))
         shapes = [value.shape for value in saved]
-        wanted = [tuple(weight.shape) for weight in weights]
+        expected = [tuple(weight.shape) for weight in weights]
         if weights and not saved:
-            # A file of a release that saved none.
+            # Older releases saved only the tables.
             warnings.warn(
-                f"The layer `{self.name}` has {len(weights)} weights of its "
-                "own, but none was saved: they stay as they are.",
+                f"The file has no weights for the layer `{self.name}` besides "
+                f"its tables, so its {len(weights)} other weights are unchanged.",
                 stacklevel=2,
             )
             return
-        if shapes != wanted:
+        if shapes != expected:
             raise ValueError(
-                f"The layer `{self.name}` has weights of its own of shapes "
-                f"{wanted}, but those saved have {shapes}; wanted equal ones."
+                f"The other weights of the layer `{self.name}` must have shapes "
+                f"{expected}, got {shapes} in the file."
             )
         for weight, value in zip(weights, saved, strict=True):
             weight.assign(value)
 
     def copy_through_file(self, memo: dict[int, Any]) -> "TableLayer":
-        """A deep copy in Keras's way, which has all that the layer saves."""
+        """Returns a deep copy made by Keras, with everything the layer saves."""
         reduced: Any = self.__reduce__()
         make, arguments = reduced
         memo[id(self)] = copied = make(*copy.deepcopy(arguments))

@@ -1,6 +1,5 @@
-"""Tables of keys to ids."""
+"""Tables that map keys to ids."""
 
-from lodestar.lookup.hasher_spec import HasherSpec
-from lodestar.lookup.id_table import IdTable, IdTableWithHashBuckets
+from lodestar.lookup.id_table import IdTable
 
-__all__ = ["HasherSpec", "IdTable", "IdTableWithHashBuckets"]
+__all__ = ["IdTable"]

@@ -1,13 +1,14 @@
-"""IdTable: keys to int64 ids, and buckets for keys that it does not have."""
+"""IdTable: maps keys to int64 ids, and missing keys to hash buckets."""
 
 import contextlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
+import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from lodestar._checks import check_count, check_name
+from lodestar._checks import check_count, check_name, is_integer
 from lodestar._library import gen_ops
 from lodestar._resource import (
     SavedResource,
@@ -16,51 +17,77 @@ from lodestar._resource import (
     unless_scalar,
 )
 from lodestar._typing import AnyTensor, TensorLike
-from lodestar.lookup.hasher_spec import HasherSpec, hasher_attributes
 from lodestar.lookup.keys import as_keys, contents, int64_values, refuse_keys
 from lodestar.ops import id_table_ops
-from lodestar.ops.flat_values import map_flat
 
 
-def _name_scope(name: str | None) -> contextlib.AbstractContextManager[None]:
-    """The scope of a lookup's `name`; None: that which is there."""
-    return contextlib.nullcontext() if name is None else tf.name_scope(name)
+def _hasher_key(seed: Any) -> list[int]:
+    """Returns the op's `hasher_key`: `seed` as signed 64-bit words."""
+    if seed is None:
+        return []
+    words = (seed, seed) if is_integer(seed) else seed
+    if (
+        not isinstance(words, Sequence | np.ndarray)
+        or len(words) != 2
+        or not all(map(is_integer, words))
+    ):
+        raise TypeError(
+            "`seed` must be None, an integer or a pair of integers, got "
+            f"{seed!r}."
+        )
+    return [
+        (int(word) & (2**64 - 1)) - (2**64 if int(word) & 2**63 else 0)
+        for word in words
+    ]
 
 
 class IdTable(SavedResource):
-    """A table of string or integer keys to int64 ids.
+    """A table that maps string or integer keys to int64 ids.
 
     >>> table = IdTable(["emerson", "lake", "palmer"])
     >>> table.lookup(tf.constant(["lake", "nobody"])).numpy().tolist()
     [1, -1]
 
-    Ids of unknown keys come last in `IdTableWithHashBuckets` over it, as in
-    TensorFlow; in `lodestar.layers.IdLookup` they come first, as in Keras.
+    With `num_oov_buckets`, missing keys are hashed to ids after those of the
+    keys. One op probes the table and hashes only the misses. The result is that
+    of `tf.lookup.StaticVocabularyTable`, bit for bit: `N + hash(key) %
+    num_oov_buckets`, where an integer hashes as its decimal string.
+    (`lodestar.layers.IdLookup` gives missing keys the first ids, as Keras does.)
 
-    The handle is that of a TensorFlow lookup table, so `tf.raw_ops.LookupTable*`
-    take it. The content is saved with checkpoints and SavedModels. A mutable
-    table may be read and written by any number of threads at once. One of
-    integers that is made within `with tf.device("/GPU:0"):` is looked up on
-    that GPU, which has a copy of it; docs/cuda.md.
+    >>> table = IdTable(["emerson", "lake"], num_oov_buckets=10)
+    >>> bool(table.lookup(tf.constant(["king"])) >= 2)
+    True
+
+    The handle works with `tf.raw_ops.LookupTable*`. Checkpoints and SavedModels
+    hold the content. A mutable table is thread-safe. A table of integer keys
+    made within `with tf.device("/GPU:0"):` keeps a copy on that GPU and is
+    looked up there.
 
     Args:
-        keys: `[N]` string or integers; or a `tf.lookup` initializer with int64
-            values.
-        values: `[N]` integers, or None to number the keys 0, 1, 2, ...
-        default_value: The id of a key that is not there.
-        key_dtype: The dtype of keys, string or any integer type; by default
-            that of `keys`. A uint64 key is taken for the int64 of its bits, as
-            in TensorFlow.
-        mutable: Whether `insert` and `remove` are allowed.
+        keys: String or integers of shape `[N]`, or a `tf.lookup` initializer
+            with int64 values.
+        values: Integers of shape `[N]`. Defaults to 0, 1, 2, ...
+        default_value: The id of missing keys if there are no buckets.
+        num_oov_buckets: Number of hash buckets for missing keys.
+        seed: None hashes with FarmHash, as `tf.strings.to_hash_bucket_fast`. An
+            integer `s`, short for `(s, s)`, or a pair of 64-bit integers is the
+            secret key of `tf.strings.to_hash_bucket_strong`: without it nobody
+            can choose keys that share a bucket.
+        key_dtype: String or an integer dtype. Defaults to the dtype of `keys`.
+            uint64 keys are taken as the int64 of the same bits, as in
+            TensorFlow.
+        mutable: Whether to allow `insert` and `remove`. Requires
+            `num_oov_buckets=0`, because bucket ids would move.
         name: A name, which need not be unique.
 
     Raises:
-        TypeError: keys of another dtype; values that are no integers, or of an
-            initializer that are not int64.
-        ValueError: keys that are no vector, or beyond `key_dtype`; values of
-            another number.
-        tf.errors.InvalidArgumentError: a key with two values (names the key).
-        tf.errors.ResourceExhaustedError: no memory.
+        TypeError: `keys` are neither strings nor integers, `values` are not
+            integers, or `seed` is neither an integer nor a pair of them.
+        ValueError: `keys` is not a vector, a key does not fit `key_dtype`,
+            `values` has another shape, or `num_oov_buckets` is negative or
+            given for a mutable table.
+        tf.errors.InvalidArgumentError: A key has two values (names the key).
+        tf.errors.ResourceExhaustedError: Out of memory.
     """
 
     def __init__(
@@ -69,59 +96,31 @@ class IdTable(SavedResource):
         values: TensorLike | None = None,
         *,
         default_value: int = -1,
+        num_oov_buckets: int = 0,
+        seed: Any = None,
         key_dtype: Any = None,
         mutable: bool = False,
         name: str | None = None,
     ):
+        check_count("num_oov_buckets", num_oov_buckets, 0)
+        if mutable and num_oov_buckets:
+            raise ValueError(
+                "`num_oov_buckets` must be 0 for a mutable table, got "
+                f"{num_oov_buckets}: bucket ids would move as it grows."
+            )
         self._name = check_name(name or "id_table")
         device = gpu_in_scope()
         with tf.init_scope(), tf.device("CPU"):
             keys, values = contents(keys, values, key_dtype)
         super().__init__(self._name, device if keys.dtype.is_integer else None)
         self._default_value = int(default_value)
+        self._num_oov_buckets = int(num_oov_buckets)
+        self._hasher_key = _hasher_key(seed)
         self._mutable = bool(mutable)
         with tf.init_scope():
             self._key_dtype = keys.dtype
             self.load(keys, values)
         self.keep_for_graph()
-
-    @classmethod
-    def from_tensor(
-        cls,
-        keys: TensorLike,
-        num_oov_buckets: int = 0,
-        *,
-        key_dtype: Any = None,
-        default_value: int = -1,
-        hasher_spec: HasherSpec | str = "fasthash",
-        name: str | None = None,
-    ) -> "IdTable | IdTableWithHashBuckets":
-        """Numbers a vocabulary, with hash buckets for other keys.
-
-        >>> table = IdTable.from_tensor(["emerson", "lake"], num_oov_buckets=10)
-        >>> bool(table.lookup(tf.constant(["king"])) >= 2)
-        True
-
-        Args:
-            keys: `[N]` string or integers, all different.
-            num_oov_buckets: The number of buckets, whose ids follow the N of the
-                keys. With 0, other keys get `default_value`.
-            key_dtype: The dtype of keys. Defaults to that of `keys`.
-            default_value: The id of other keys if there are no buckets.
-            hasher_spec: The hash of other keys, or its name.
-            name: A name.
-
-        Returns:
-            An IdTable, or with buckets an IdTableWithHashBuckets.
-
-        Raises:
-            TypeError, ValueError, tf.errors.InvalidArgumentError: As the
-                constructors of the two.
-        """
-        table = cls(
-            keys, key_dtype=key_dtype, default_value=default_value, name=name
-        )
-        return _with_buckets(table, num_oov_buckets, hasher_spec, name)
 
     @classmethod
     def from_file(
@@ -135,10 +134,10 @@ class IdTable(SavedResource):
         vocab_size: int | None = None,
         key_dtype: Any = tf.string,
         default_value: int = -1,
-        hasher_spec: HasherSpec | str = "fasthash",
+        seed: Any = None,
         name: str | None = None,
-    ) -> "IdTable | IdTableWithHashBuckets":
-        r"""Reads a vocabulary from a text file, by default one key per line.
+    ) -> Self:
+        r"""Creates a table from a text file, by default of one key per line.
 
         >>> tf.io.write_file("words.txt", "emerson\nlake\n")
         >>> table = IdTable.from_file("words.txt")
@@ -146,27 +145,32 @@ class IdTable(SavedResource):
         [1, -1]
 
         Args:
-            path: The file, as `load_file` reads it.
-            num_oov_buckets: The number of buckets, whose ids follow those of the
-                file. With 0, other keys get `default_value`.
-            key_column: Which column of a line holds the key, counted from 0, or
-                a `tf.lookup.TextFileIndex`.
-            value_column: Which one holds the id.
-            delimiter: One character, between columns.
-            vocab_size: The number of lines to read. Defaults to all.
-            key_dtype: The dtype of keys.
-            default_value: The id of other keys if there are no buckets.
-            hasher_spec: The hash of other keys, or its name.
-            name: A name.
+            path: Path of the file, which `load_file` reads.
+            num_oov_buckets: Number of hash buckets for missing keys.
+            key_column: Column of the key, counted from 0, or a
+                `tf.lookup.TextFileIndex`.
+            value_column: Column of the id, or a `tf.lookup.TextFileIndex`.
+            delimiter: One character that separates columns.
+            vocab_size: Number of lines to read. Defaults to all.
+            key_dtype: String or an integer dtype.
+            default_value: The id of missing keys if there are no buckets.
+            seed: The key of the buckets' hash, see the constructor.
+            name: A name, which need not be unique.
 
         Returns:
-            An IdTable, or with buckets an IdTableWithHashBuckets.
+            An IdTable.
 
         Raises:
-            ValueError, tf.errors.OpError: As `load_file`.
+            ValueError: An option is out of range.
+            tf.errors.OpError: The file is missing or malformed, see `load_file`.
         """
         table = cls(
-            [], key_dtype=key_dtype, default_value=default_value, name=name
+            [],
+            key_dtype=key_dtype,
+            default_value=default_value,
+            num_oov_buckets=num_oov_buckets,
+            seed=seed,
+            name=name,
         )
         with tf.init_scope():
             table.load_file(
@@ -176,10 +180,10 @@ class IdTable(SavedResource):
                 delimiter=delimiter,
                 vocab_size=vocab_size,
             )
-        return _with_buckets(table, num_oov_buckets, hasher_spec, name)
+        return table
 
-    # What TensorFlow calls to make, save and restore the resource; all are
-    # traced into a SavedModel, so that it loads without this class.
+    # TensorFlow calls these to make, save and restore the resource, and traces
+    # them into a SavedModel, which therefore loads without this class.
 
     def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
         return gen_ops.lodestar_id_table(
@@ -217,8 +221,13 @@ class IdTable(SavedResource):
 
     @property
     def default_value(self) -> int:
-        """The id of a key that is not there."""
+        """The id of missing keys if there are no buckets."""
         return self._default_value
+
+    @property
+    def num_oov_buckets(self) -> int:
+        """Number of hash buckets for missing keys."""
+        return self._num_oov_buckets
 
     @property
     def mutable(self) -> bool:
@@ -231,9 +240,9 @@ class IdTable(SavedResource):
         Integers of a narrower type are widened.
 
         Raises:
-            TypeError: keys of another kind, unless they are floats in a graph:
-                these raise an InvalidArgumentError when the graph runs.
-            ValueError: integers of Python or NumPy beyond the key dtype.
+            TypeError: `keys` have another dtype. Floats in a graph raise a
+                tf.errors.InvalidArgumentError when the graph runs instead.
+            ValueError: Integers of Python or NumPy do not fit the key dtype.
         """
         wanted = self._key_dtype
         keys = as_keys(keys, wanted)
@@ -263,22 +272,33 @@ class IdTable(SavedResource):
         """Returns the ids of keys.
 
         Args:
-            keys: Dense of any rank, ragged of any depth, or sparse.
-            default_value: In place of the table's.
-            name: Of the name scope around the ops.
+            keys: A dense tensor of any rank, a RaggedTensor or a SparseTensor.
+            default_value: The id of missing keys for this call, which uses
+                neither the table's default nor its buckets.
+            name: Name scope of the ops.
 
         Returns:
-            int64 ids of the same kind and shape.
+            int64 ids of the same kind and shape as `keys`.
 
         Raises:
-            TypeError: keys of another kind.
+            TypeError: `keys` are not of the table's key dtype.
         """
-        if default_value is None:
-            default_value = self._default_value
-        with _name_scope(name):
-            return id_table_ops.find(
-                self.resource_handle, self.convert_keys(keys), default_value
-            )
+        scope = (
+            contextlib.nullcontext() if name is None else tf.name_scope(name)
+        )
+        with scope:
+            keys = self.convert_keys(keys)
+            if default_value is None and self._num_oov_buckets:
+                return id_table_ops.find_or_hash(
+                    self.resource_handle,
+                    keys,
+                    num_oov_buckets=self._num_oov_buckets,
+                    hasher="stronghash" if self._hasher_key else "fasthash",
+                    hasher_key=self._hasher_key,
+                )
+            if default_value is None:
+                default_value = self._default_value
+            return id_table_ops.find(self.resource_handle, keys, default_value)
 
     def __getitem__(self, keys: AnyTensor | npt.ArrayLike) -> AnyTensor:
         """Returns `lookup(keys)`."""
@@ -287,16 +307,17 @@ class IdTable(SavedResource):
     def insert(
         self, keys: TensorLike, values: TensorLike
     ) -> tf.Operation | None:
-        """Adds keys, or gives them other ids; the last of equal keys wins.
+        """Inserts keys or assigns new ids to them. The last of equal keys wins.
 
         Args:
-            keys: Any shape.
-            values: Integers of that shape.
+            keys: String or integers of any shape.
+            values: Integers of the same shape.
 
         Raises:
-            tf.errors.FailedPreconditionError: the table is not mutable.
-            tf.errors.InvalidArgumentError: shapes that differ.
-            tf.errors.ResourceExhaustedError: no memory; the table is as before.
+            tf.errors.FailedPreconditionError: The table is not mutable.
+            tf.errors.InvalidArgumentError: The shapes differ.
+            tf.errors.ResourceExhaustedError: Out of memory. The table is
+                unchanged.
         """
         return gen_ops.lodestar_id_table_insert(
             handle=self.resource_handle,
@@ -305,25 +326,29 @@ class IdTable(SavedResource):
         )
 
     def remove(self, keys: TensorLike) -> tf.Operation | None:
-        """Removes keys; those that are not there are passed over.
+        """Removes keys. Missing keys are ignored.
+
+        Args:
+            keys: String or integers of any shape.
 
         Raises:
-            tf.errors.FailedPreconditionError: the table is not mutable.
+            tf.errors.FailedPreconditionError: The table is not mutable.
         """
         return gen_ops.lodestar_id_table_remove(
             handle=self.resource_handle, keys=self.convert_keys(keys)
         )
 
     def load(self, keys: TensorLike, values: TensorLike) -> tf.Operation | None:
-        """Makes these keys all that the table holds.
+        """Replaces the content of the table, atomically.
 
         Args:
-            keys: Any shape; a key may repeat with the same id.
-            values: Integers of that shape.
+            keys: String or integers of any shape. A key may repeat with the
+                same id.
+            values: Integers of the same shape.
 
         Raises:
-            tf.errors.InvalidArgumentError: a key with two values (names the
-                key); the table is as before.
+            tf.errors.InvalidArgumentError: A key has two values (names the
+                key). The table is unchanged.
         """
         return gen_ops.lodestar_id_table_import(
             handle=self.resource_handle,
@@ -340,27 +365,27 @@ class IdTable(SavedResource):
         delimiter: str = "\t",
         vocab_size: int | None = None,
     ) -> tf.Operation | None:
-        """Makes the keys of a text file all that the table holds.
+        r"""Replaces the content of the table by that of a text file, atomically.
 
-        A line ends in a newline, or a carriage return and one; none may be
-        empty. The file is read piece by piece, from any file system that
-        `tf.io.gfile` knows; if its name ends in ".gz" it is decompressed.
+        Lines end in `\n` or `\r\n` and may not be empty. The file is read in
+        pieces from any file system that `tf.io.gfile` supports. A file whose
+        name ends in ".gz" is decompressed.
 
         Args:
-            path: The file.
-            key_column: Where in a line the key is: a column from 0, or a
+            path: Path of the file.
+            key_column: Column of the key, counted from 0, or a
                 `tf.lookup.TextFileIndex`.
-            value_column: The same of the id.
-            delimiter: One character, between columns.
-            vocab_size: The number of lines to read; all by default.
+            value_column: Column of the id, or a `tf.lookup.TextFileIndex`.
+            delimiter: One character that separates columns.
+            vocab_size: Number of lines to read. Defaults to all.
 
         Raises:
-            ValueError: an option out of range.
-            tf.errors.NotFoundError: no such file (names it).
-            tf.errors.InvalidArgumentError: an empty line, one with too few
-                columns or a number that is none, a key with two ids (all name
-                the file and the line); too few lines (names the file). The
-                table is as before.
+            ValueError: An option is out of range.
+            tf.errors.NotFoundError: The file does not exist (names it).
+            tf.errors.InvalidArgumentError: A line is empty, has too few columns
+                or an invalid number, or a key has two ids (names the file and
+                the line); or the file has too few lines (names the file). The
+                table is unchanged.
         """
         for option, column in (
             ("key_column", key_column),
@@ -368,14 +393,16 @@ class IdTable(SavedResource):
         ):
             if column < tf.lookup.TextFileIndex.WHOLE_LINE:
                 raise ValueError(
-                    f"`{option}` is {column}, wanted a column from 0, or a "
-                    "TextFileIndex"
+                    f"`{option}` must be a column, counted from 0, or a "
+                    f"tf.lookup.TextFileIndex, got {column}."
                 )
         if vocab_size is not None and vocab_size < 1:
-            raise ValueError(f"`vocab_size` is {vocab_size}, wanted 1 or more")
+            raise ValueError(
+                f"`vocab_size` must be at least 1, got {vocab_size}."
+            )
         if len(delimiter.encode()) != 1:
             raise ValueError(
-                f"`delimiter` is {delimiter!r}, wanted one character"
+                f"`delimiter` must be one character, got {delimiter!r}."
             )
         return gen_ops.lodestar_id_table_import_file(
             handle=self.resource_handle,
@@ -393,166 +420,6 @@ class IdTable(SavedResource):
         )
 
     def size(self) -> tf.Tensor:
-        """Returns the number of keys, an int64 scalar."""
-        return gen_ops.lodestar_id_table_size(handle=self.resource_handle)
-
-
-def _with_buckets(
-    table: IdTable,
-    num_oov_buckets: int,
-    hasher_spec: HasherSpec | str,
-    name: str | None,
-) -> "IdTable | IdTableWithHashBuckets":
-    if num_oov_buckets == 0:
-        return table
-    return IdTableWithHashBuckets(table, num_oov_buckets, hasher_spec, name)
-
-
-class IdTableWithHashBuckets(tf.Module):
-    """Known keys get their ids, other keys one of `num_oov_buckets` after them.
-
-    One op probes the table and hashes the misses only. The results are those of
-    `tf.lookup.StaticVocabularyTable`, bit for bit: a missing key gets
-    `table.size() + hash(key) % num_oov_buckets`, an integer key hashing as its
-    decimal text. (Ids of unknown keys come last here, as in TensorFlow; in
-    `lodestar.layers.IdLookup` they come first, as in Keras.) A key whose id
-    happens to be the table's default value is found, not hashed.
-
-    >>> names = IdTable(["emerson", "lake", "palmer"])
-    >>> table = IdTableWithHashBuckets(names, 10)
-    >>> bool(table.lookup(tf.constant(["king"])) >= 3)
-    True
-
-    Args:
-        table: An immutable IdTable, or None for buckets alone.
-        num_oov_buckets: 0 gives the table's default value to unknown keys.
-        hasher_spec: The hash of unknown keys: a `HasherSpec`, or the name of a
-            hash that needs no key, `"fasthash"` or `"legacy"`.
-        name: A name.
-        key_dtype: The dtype of the keys that are looked up, by default that of
-            `table`, or string. With integer keys in the table, any integer
-            type: a key is cast to that of the table first.
-
-    Raises:
-        TypeError: `table` is another thing; a `key_dtype` that is not of the
-            table's kind; a `hasher_spec` that is none.
-        ValueError: a mutable table (its buckets would move as it grows); a
-            negative number of buckets, or none without a table; a strong hash
-            without a key of two words.
-    """
-
-    def __init__(
-        self,
-        table: IdTable | None,
-        num_oov_buckets: int,
-        hasher_spec: HasherSpec | str = "fasthash",
-        name: str | None = None,
-        key_dtype: Any = None,
-    ):
-        super().__init__(name=name or "id_table_with_hash_buckets")
-        check_count("num_oov_buckets", num_oov_buckets, 0)
-        if table is None:
-            if num_oov_buckets == 0:
-                raise ValueError("`num_oov_buckets` is 0 and there is no table")
-            key_dtype = tf.as_dtype(key_dtype or tf.string)
-            # TensorFlow hashes a uint64 as it is written where there is no
-            # table, but as the int64 of its bits where there is one.
-            self._as_text = key_dtype == tf.uint64
-            table = IdTable(
-                [], key_dtype=tf.string if self._as_text else key_dtype
-            )
-        elif not isinstance(table, IdTable):
-            raise TypeError(
-                f"`table` must be an IdTable or None, found {type(table)}"
-            )
-        elif table.mutable:
-            raise ValueError(
-                "`table` is mutable: bucket numbers would move as it grows"
-            )
-        else:
-            self._as_text = False
-            key_dtype = tf.as_dtype(key_dtype or table.key_dtype)
-            if key_dtype != table.key_dtype and not (
-                key_dtype in id_table_ops.KEY_DTYPES
-                and key_dtype.is_integer
-                and table.key_dtype.is_integer
-            ):
-                raise TypeError(
-                    f"`key_dtype` is {key_dtype.name}, but the table's keys "
-                    f"are {table.key_dtype.name}"
-                )
-        self._key_dtype = key_dtype
-        self._table = table
-        self._num_oov_buckets = int(num_oov_buckets)
-        self._hasher, self._hasher_key = hasher_attributes(hasher_spec)
-
-    @property
-    def table(self) -> IdTable:
-        """The table of known keys."""
-        return self._table
-
-    @property
-    def num_oov_buckets(self) -> int:
-        """The number of buckets."""
-        return self._num_oov_buckets
-
-    @property
-    def key_dtype(self) -> tf.DType:
-        """The dtype of keys."""
-        return self._key_dtype
-
-    @property
-    def resource_handle(self) -> tf.Tensor:
-        """The handle of the table of known keys."""
-        return self._table.resource_handle
-
-    def lookup(
-        self, keys: AnyTensor | npt.ArrayLike, name: str | None = None
-    ) -> AnyTensor:
-        """Returns the ids of keys.
-
-        Args:
-            keys: Dense of any rank, ragged of any depth, or sparse.
-            name: Of the name scope around the ops.
-
-        Returns:
-            int64 ids of the same kind and shape.
-
-        Raises:
-            TypeError: keys of another kind.
-            ValueError: integers of Python or NumPy beyond the key dtype.
-        """
-        with _name_scope(name):
-            if self._key_dtype != self._table.key_dtype:
-                keys = self._cast(keys)
-            if self._num_oov_buckets == 0:
-                return self._table.lookup(keys)
-            return id_table_ops.find_or_hash(
-                self._table.resource_handle,
-                self._table.convert_keys(keys),
-                num_oov_buckets=self._num_oov_buckets,
-                hasher=self._hasher,
-                hasher_key=self._hasher_key,
-            )
-
-    def _cast(self, keys: AnyTensor | npt.ArrayLike) -> AnyTensor:
-        """Returns keys of `key_dtype` as those of the table."""
-        keys = as_keys(keys, self._key_dtype)
-        if keys.dtype != self._key_dtype:
-            keys = refuse_keys(
-                keys,
-                self._key_dtype,
-                f"`keys` have dtype {keys.dtype.name}, wanted "
-                f"{self._key_dtype.name}.",
-            )
-        if self._as_text:
-            return map_flat(tf.strings.as_string, keys)
-        return tf.cast(keys, self._table.key_dtype)
-
-    def __getitem__(self, keys: AnyTensor | npt.ArrayLike) -> AnyTensor:
-        """Returns `lookup(keys)`."""
-        return self.lookup(keys)
-
-    def size(self) -> tf.Tensor:
         """Returns the number of keys and buckets, an int64 scalar."""
-        return self._table.size() + self._num_oov_buckets
+        size = gen_ops.lodestar_id_table_size(handle=self.resource_handle)
+        return size + self._num_oov_buckets

@@ -1,4 +1,4 @@
-"""The line that makes a model's optimizer train tables, for error messages."""
+"""The line that compiles a model with an optimizer for tables, for error messages."""
 
 import weakref
 from typing import Any
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 # Optimizers that train tables.
 table_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-# Classes of Keras's that lodestar.optimizers has a subclass of.
+# Keras optimizers with a subclass in lodestar.optimizers.
 NAMES = (
     *("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion"),
     *("Nadam", "RMSprop", "SGD"),
@@ -24,10 +24,10 @@ def compiled_optimizer(model: Any) -> keras.optimizers.Optimizer | None:
 
 
 def compile_line(model: Any = None, scaled: bool = False) -> str:
-    """Returns Python that compiles `model` with an optimizer for tables.
+    """Returns Python code that compiles `model` with an optimizer for tables.
 
     Args:
-        model: The compiled model, or None if it is not known.
+        model: The compiled model, or None if unknown.
         scaled: Whether the loss is scaled, as under mixed_float16.
     """
     # Configs hold the values of variables, such as the learning rate.
@@ -72,7 +72,7 @@ def _optimizer_text(optimizer: keras.optimizers.Optimizer) -> str:
 
 
 def _value_text(value: Any) -> str:
-    if isinstance(value, float):  # what a float32 variable held
+    if isinstance(value, float):  # from a float32 variable
         return str(np.float32(value))
     if isinstance(value, dict):
         return f"keras.saving.deserialize_keras_object({value!r})"

@@ -1,12 +1,11 @@
-"""The lookup of bags, and of many features at once, and its gradient.
+"""Lookups of bags and of many features at once, and their gradients.
 
-The gradient with respect to a table's hook is one `tf.IndexedSlices` over the
-ids of all its features, made as `lodestar.ops.embedding_ops` says.
+The gradient of a table's hook is one `tf.IndexedSlices` over the ids of all its
+features, in the form that `lodestar.ops.embedding_ops` describes.
 """
 
-import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -15,7 +14,7 @@ from lodestar._library import gen_ops
 from lodestar.ops import embedding_ops, id_hash, lost_gradients
 from lodestar.ops.stand_ins import replaceable
 
-# What each feature is, in all ops of a collection.
+# Attributes of all ops of a collection, with one item per feature.
 _FEATURE_ATTRS = (
     "names",
     "tables",
@@ -33,17 +32,17 @@ _FEATURE_ATTRS = (
 
 
 class FeatureAttrs(NamedTuple):
-    """What the op knows of a feature; ids are before salting.
+    """The attributes of a feature, with ids before salting.
 
     Attributes:
-        name: For errors, if not empty.
-        table: Place of its table.
+        name: Used in errors unless empty.
+        table: Index of its table.
         combiner: One of `embedding_ops.COMBINERS`, or None. mean = sum(w x) /
             sum(w) and sqrtn = sum(w x) / sqrt(sum w^2).
-        salt: A word: the table knows id as mix64(id xor salt); None: as id.
-        padding_id: An id that stands for no id, or None.
-        default_id: The id whose row an empty bag reads, or None.
-        max_length: Ids of a bag after these are left out; None: none.
+        salt: If given, the table uses mix64(id xor salt) as the id.
+        padding_id: An id that means no id, or None.
+        default_id: The id whose row replaces an empty bag, or None.
+        max_length: Maximum number of ids of a bag, or None for no limit.
     """
 
     name: str = ""
@@ -55,7 +54,7 @@ class FeatureAttrs(NamedTuple):
     max_length: int | None = None
 
     def table_id(self, value: int | None) -> int | None:
-        """The id under which the table knows `value`."""
+        """Returns the id that the table uses for `value`."""
         if value is None or self.salt is None:
             return value
         return id_hash.mix64(value ^ self.salt)
@@ -66,20 +65,20 @@ class FeatureInputs(NamedTuple):
 
     Attributes:
         ids: int64 `[N]` with row_splits, else any shape.
-        row_splits: int64 `[B + 1]`, or None: with a combiner the last axis of
-            ids is pooled, without one each id gets its row.
+        row_splits: int64 `[B + 1]`. If None, a combiner pools the last axis of
+            ids; without one, each id gets its row.
         weights: float32, shaped as ids, or None.
     """
 
     ids: tf.Tensor
-    row_splits: tf.Tensor | None
-    weights: tf.Tensor | None
+    row_splits: tf.Tensor | None = None
+    weights: tf.Tensor | None = None
 
 
 def batch_arguments(
     features: Sequence[FeatureAttrs], inputs: Sequence[FeatureInputs]
 ) -> dict[str, Any]:
-    """What each op of a collection takes of its features."""
+    """Returns the arguments of a collection op for its features."""
     return {
         "ids": [x.ids for x in inputs],
         "row_splits": [
@@ -102,7 +101,7 @@ def batch_arguments(
 
 
 def num_max(features: Sequence[FeatureAttrs]) -> int:
-    """How many features have winners."""
+    """Returns the number of features with max, which have winners."""
     return sum(f.combiner == "max" for f in features)
 
 
@@ -125,19 +124,19 @@ def collection_lookup(
     Args:
         handles: T scalar resources, embedding variables.
         hooks: T `[0, D]`, each of its table's dtype.
-        missing_rows: T `[D]`, as the hooks, where missing is `"vector"`, else
-            `[0]`.
+        missing_rows: T tensors of the hooks' dtypes, `[D]` if missing is
+            `"vector"`, else `[0]`.
         missing: T of `embedding_ops.MISSING`.
         features: F features.
         inputs: F batches.
-        insert: Whether an unseen id gets a row.
-        count: Whether frequencies and last-seen steps are written.
+        insert: Whether a new id gets a row.
+        count: Whether frequencies and last-seen steps are updated.
         admit: As in `embedding_ops.find_or_insert`.
-        counters: Scalar resource that counts what was looked up, or None.
+        counters: Scalar resource that counts the lookups, or None.
 
     Returns:
-        F tensors of the tables' dtypes: the shape of the ids + `[D]`, with a combiner
-        without their last axis; `[B, D]` with row_splits.
+        F tensors of the tables' dtypes and shape `ids.shape + [D]`, without the
+        last axis of ids if there is a combiner; `[B, D]` with row_splits.
     """
     return gen_ops.lodestar_embedding_collection_lookup(
         handles=handles,
@@ -155,14 +154,14 @@ def collection_lookup(
 
 
 def feature_attrs(op: tf.Operation) -> dict[str, Any]:
-    """The attributes of an op of a collection that say what its features are."""
+    """Returns the feature attributes of a collection op."""
     return {name: op.get_attr(name) for name in _FEATURE_ATTRS}
 
 
 def split(
     tensors: Sequence[tf.Tensor], lengths: dict[str, int]
 ) -> dict[str, Any]:
-    """Inputs or outputs of an op, list by list."""
+    """Splits the inputs or outputs of an op into named lists."""
     left = iter(tensors)
     return {
         name: list(itertools.islice(left, length))
@@ -171,12 +170,42 @@ def split(
 
 
 def batch_lengths(attrs: dict[str, Any]) -> dict[str, int]:
-    """How many inputs the features of an op with such attributes have."""
+    """Returns the lengths of the batch inputs for feature attributes."""
     return {
         "ids": len(attrs["names"]),
         "row_splits": sum(attrs["ragged"]),
         "weights": sum(attrs["weighted"]),
     }
+
+
+class FeatureOfOp(NamedTuple):
+    """A feature of an op: its place, attributes by name, and batch."""
+
+    place: int
+    attrs: dict[str, Any]
+    ids: tf.Tensor
+    row_splits: tf.Tensor | None
+    weights: tf.Tensor | None
+
+    def bags(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns `bags_of` the feature."""
+        return bags_of(self.ids, self.row_splits, self.attrs["max_lengths"])
+
+
+def features_of(
+    attrs: dict[str, Any], inputs: dict[str, Any]
+) -> Iterator[FeatureOfOp]:
+    """Yields the features of an op with such attributes and inputs."""
+    splits, weights = iter(inputs["row_splits"]), iter(inputs["weights"])
+    for f, ids in enumerate(inputs["ids"]):
+        of_feature = {name: values[f] for name, values in attrs.items()}
+        yield FeatureOfOp(
+            f,
+            of_feature,
+            ids,
+            next(splits) if of_feature["ragged"] else None,
+            next(weights) if of_feature["weighted"] else None,
+        )
 
 
 def hook_gradients(
@@ -187,14 +216,14 @@ def hook_gradients(
     *,
     deduplicated: bool = True,
 ) -> list[tf.IndexedSlices]:
-    """The gradients of all hooks.
+    """Returns the gradients of all hooks.
 
     Args:
         attrs: `feature_attrs` of the op.
-        gradients: Those of the features' rows.
+        gradients: Gradients of the features' rows.
         inputs: The op's hooks, ids, row_splits and weights.
-        uniques: Its unique_ids, positions and winners.
-        deduplicated: False: it made no ids distinct.
+        uniques: The op's unique_ids, positions and winners.
+        deduplicated: Whether the op deduplicated its ids.
     """
     dims = [hook.shape[1] for hook in inputs["hooks"]]
     with embedding_ops.beside(uniques["unique_ids"][0]):
@@ -219,7 +248,7 @@ def hook_gradients(
 
 
 def wants_weights(op: tf.Operation, first: int, count: int) -> bool:
-    """Whether a backward pass wants gradients of inputs [first, first + count)."""
+    """Whether a backward pass needs the gradients of `count` inputs from `first`."""
     unwanted = set(getattr(op, "skip_input_indices", None) or ())
     return not unwanted.issuperset(range(first, first + count))
 
@@ -245,7 +274,7 @@ def _lookup_gradient(
             "rows": features,
             "unique_ids": tables,
             "positions": tables,
-            "winners": len(op.outputs),  # what is left
+            "winners": len(op.outputs),  # the rest
         },
     )
     lost_gradients.reach(op, inputs["handles"])
@@ -312,48 +341,40 @@ def weights_gradient_gradient(
     grads: Sequence[tf.Tensor],
     find: Callable[[int, tf.Tensor, tf.Tensor], tf.Tensor],
 ) -> list[tf.Tensor | tf.IndexedSlices | None]:
-    """Of the gradient of weights by plain TensorFlow ops, as of a lookup in one table.
+    """Differentiates the gradient of weights with plain TensorFlow ops.
 
     Args:
-        op: The op that makes it.
+        op: The op that computes the gradient of weights.
         attrs: `feature_attrs` of the op.
-        inputs: Its gradients, ids, row_splits and weights.
-        grads: Those of the gradients of the weights.
-        find: A feature, its ids `[N]` as the table knows them and which of
-            them max_length leaves, bool `[N]` -> rows `[N, D]`.
+        inputs: The op's gradients, ids, row_splits and weights.
+        grads: Gradients of its outputs.
+        find: Returns rows `[N, D]` for a feature index, its ids `[N]` in the
+            table, and bool `[N]`, False for ids beyond max_length.
 
     Returns:
-        One for each input of the op.
+        A gradient or None for each input of the op.
     """
     with tf.GradientTape() as tape:
         tape.watch([x for x in op.inputs if x.dtype.is_floating])
-        results, splits = [], iter(inputs["row_splits"])
-        weights = iter(inputs["weights"])
-        for f, is_ragged in enumerate(attrs["ragged"]):
-            row_splits = next(splits) if is_ragged else None
-            if attrs["weighted"][f]:
-                results.append(
-                    _feature_weights_gradient(
-                        {name: values[f] for name, values in attrs.items()},
-                        functools.partial(find, f),
-                        grad=inputs["gradients"][f],
-                        ids=inputs["ids"][f],
-                        row_splits=row_splits,
-                        weights=next(weights),
-                    )
-                )
+        results = [
+            _feature_weights_gradient(
+                feature, find, inputs["gradients"][feature.place]
+            )
+            for feature in features_of(attrs, inputs)
+            if feature.weights is not None
+        ]
     return tape.gradient(results, list(op.inputs), output_gradients=grads)
 
 
 def bags_of(
     ids: tf.Tensor, row_splits: tf.Tensor | None, max_length: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Of ids `[N]`, pooled: how many bags, the bag of each, and which are left.
+    """Returns the number of bags, the bag of each id `[N]`, and whether it is used.
 
     Args:
-        ids: Of any shape, if without row_splits.
+        ids: `[N]`, or of any shape without row_splits.
         row_splits: As in `FeatureInputs`.
-        max_length: Ids of a bag after these are left out; 0: none.
+        max_length: Maximum number of ids of a bag, or 0 for no limit.
     """
     shape = tf.shape(ids, tf.int64)
     if row_splits is None:
@@ -369,50 +390,44 @@ def bags_of(
 
 
 def _feature_weights_gradient(
-    attrs: dict[str, Any],
-    find: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-    *,
+    feature: FeatureOfOp,
+    find: Callable[[int, tf.Tensor, tf.Tensor], tf.Tensor],
     grad: tf.Tensor,
-    ids: tf.Tensor,
-    row_splits: tf.Tensor | None,
-    weights: tf.Tensor,
 ) -> tf.Tensor:
-    num_bags, bags, left = bags_of(ids, row_splits, attrs["max_lengths"])
-    table_ids = tf.reshape(ids, [-1])
-    if attrs["salted"]:
+    bags = feature.bags()
+    _, bag_of_id, left = bags
+    table_ids = tf.reshape(feature.ids, [-1])
+    if feature.attrs["salted"]:
         table_ids = id_hash.mixed(
-            tf.bitwise.bitwise_xor(table_ids, attrs["salts"])
+            tf.bitwise.bitwise_xor(table_ids, feature.attrs["salts"])
         )
-    rows = find(table_ids, left)
+    rows = find(feature.place, table_ids, left)
     dtype = tf.float64 if rows.dtype == tf.float64 else tf.float32
     grad = tf.reshape(tf.cast(grad, dtype), [-1, tf.shape(rows)[1]])
-    along = tf.reduce_sum(tf.gather(grad, bags) * tf.cast(rows, dtype), axis=1)
-    return weights_gradient(
-        attrs, along, ids=ids, weights=weights, bags=(num_bags, bags, left)
+    along = tf.reduce_sum(
+        tf.gather(grad, bag_of_id) * tf.cast(rows, dtype), axis=1
     )
+    return weights_gradient(feature, along, bags)
 
 
 def weights_gradient(
-    attrs: dict[str, Any],
+    feature: FeatureOfOp,
     along: tf.Tensor,
-    *,
-    ids: tf.Tensor,
-    weights: tf.Tensor,
     bags: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
 ) -> tf.Tensor:
-    """The gradient of a feature's weights by plain TensorFlow ops.
+    """Returns the gradient of a feature's weights, with plain TensorFlow ops.
 
     Args:
-        attrs: The feature's.
-        along: float32 or float64 `[N]`, the gradient of each id's bag times its
-            row.
-        ids: Before salting.
-        weights: Shaped as `ids`.
-        bags: `bags_of` the feature.
+        feature: A feature with weights.
+        along: float32 or float64 `[N]`, the dot product of each id's row with
+            the gradient of its bag.
+        bags: `feature.bags()`.
     """
     num_bags, bag_of_id, counted = bags
+    attrs, weights = feature.attrs, feature.weights
     if attrs["use_padding"]:
-        counted &= tf.not_equal(tf.reshape(ids, [-1]), attrs["padding_ids"])
+        ids = tf.reshape(feature.ids, [-1])
+        counted &= tf.not_equal(ids, attrs["padding_ids"])
     counted = tf.cast(counted, along.dtype)
     factors = tf.cast(tf.reshape(weights, [-1]), along.dtype)
     used = factors * counted

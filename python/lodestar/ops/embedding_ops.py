@@ -1,4 +1,4 @@
-"""Lookups of a row for each id and their registered gradients.
+"""Lookups of a row per id, and their gradients.
 
 The gradient of a lookup with respect to its `hook` (`[0, D]`, of the table's
 dtype) is
@@ -6,15 +6,16 @@ dtype) is
 
 - The indices are ids, so that slices of several lookups can be concatenated.
 - `dense_shape` is int32 because the empty slices that `tf.cond` makes for the
-  branch not taken carry int32, and -1 so that any attempt to make the gradient
+  branch not taken are int32, and -1 so that any attempt to make the gradient
   dense fails instead of allocating 2^63 rows.
-- The values are of the hook's dtype, as TensorFlow and Keras expect. Of 16
-  bits, they are summed as float32 and rounded once.
+- The values have the hook's dtype, as TensorFlow and Keras expect. 16-bit values
+  are summed in float32 and rounded once.
 - Every component is made by an op of the backward graph: TensorFlow refuses a
-  forward tensor where the lookup ran in an inner `tf.function`.
+  forward tensor if the lookup ran in an inner `tf.function`.
 """
 
 import contextlib
+from typing import Any
 
 import tensorflow as tf
 
@@ -39,19 +40,18 @@ def find(
     missing: str = "zeros",
     padding_id: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Reads rows; writes nothing. Differentiable in `hook`.
+    """Reads rows without writing anything; differentiable in `hook`.
 
     Args:
         handle: Scalar resource, an embedding variable.
         hook: `[0, D]`, of the table's dtype.
         ids: int64, any shape.
-        missing_row: `[D]`, as the hook, where `missing="vector"`, else `[0]`.
-        missing: What an id without a row reads: `"zeros"`, `"initial"` (the
-            value that its row would start with) or `"vector"`.
-        padding_id: Reads zeros and gets no gradient.
+        missing_row: The hook's dtype, `[D]` if `missing="vector"`, else `[0]`.
+        missing: Default row, one of `MISSING`.
+        padding_id: An id that reads zeros and gets no gradient.
 
     Returns:
-        rows, `ids.shape + [D]` as the hook, and found, bool `ids.shape`.
+        rows, `ids.shape + [D]` of the hook's dtype, and found, bool `ids.shape`.
     """
     return gen_ops.lodestar_embedding_find(
         handle,
@@ -76,17 +76,17 @@ def find_or_insert(
     missing: str = "zeros",
     padding_id: int | None = None,
 ) -> tf.Tensor:
-    """As `find`, making rows that are missing; returns rows only.
+    """Reads rows, adding missing ones; differentiable in `hook`.
 
     Args:
-        handle: As in `find`, and so are the ones that follow it.
-        hook: Gets the gradient.
-        ids: Padding among them gets no row.
-        missing_row: What ids read that get no row.
-        insert: Whether an unseen id gets a row.
-        count: Whether frequencies and last-seen steps are written.
-        admit: True: every unseen id gets a row; False: none does, its sighting
-            is counted; None: as the table's admission says.
+        handle: Scalar resource, an embedding variable.
+        hook: `[0, D]`, of the table's dtype.
+        ids: int64, any shape. Padding gets no row.
+        missing_row: As in `find`.
+        insert: Whether a new id gets a row.
+        count: Whether frequencies and last-seen steps are updated.
+        admit: If True, every new id gets a row; if False, new ids are only
+            counted. Defaults to the admission policy of the table.
         missing: As in `find`.
         padding_id: As in `find`.
     """
@@ -105,6 +105,23 @@ def find_or_insert(
     return rows
 
 
+def lookup_rows(
+    *inputs: tf.Tensor,
+    missing: str,
+    padding_id: int | None,
+    insert: bool,
+    count: bool,
+    admit: bool | None,
+) -> tf.Tensor:
+    """Returns the rows of `find_or_insert`, or of `find` if nothing is written."""
+    misses: Any = {"missing": missing, "padding_id": padding_id}
+    if insert or count:
+        return find_or_insert(
+            *inputs, insert=insert, count=count, admit=admit, **misses
+        )
+    return find(*inputs, **misses)[0]
+
+
 def find_or_insert_unique(
     handle: tf.Tensor,
     ids: tf.Tensor,
@@ -116,28 +133,27 @@ def find_or_insert_unique(
     missing: str = "zeros",
     occurrences: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """As `find_or_insert`, of ids that were made distinct elsewhere.
+    """As `find_or_insert`, for ids that are already unique and without a gradient.
 
-    No gradient goes through it: `embedding_partition_ops.pool_features` makes
-    that.
+    `embedding_partition_ops.pool_features` computes the gradient.
 
     Args:
-        handle: As in `find`.
-        ids: int64 `[N]`, distinct.
+        handle: Scalar resource, an embedding variable.
+        ids: int64 `[N]`, unique.
         missing_row: As in `find`.
-        insert: As in `find_or_insert`, and so are the ones that follow it.
-        count: Whether sightings are counted.
-        admit: Which ids get a row.
+        insert: Whether a new id gets a row.
+        count: Whether frequencies and last-seen steps are updated.
+        admit: As in `find_or_insert`.
         missing: As in `find`.
         occurrences: int64 `[N]`, how often each id is in the batch, for tables
-            that count that; None: once.
+            that count occurrences. Defaults to once.
 
     Returns:
         rows `[N, D]`, and resident, bool `[N]`: whether an id had a row before.
 
     Raises:
-        tf.errors.InvalidArgumentError: An id comes twice, or occurrences are
-            not one an id, each in [1, 2^32 - 1].
+        tf.errors.InvalidArgumentError: An id is repeated, or occurrences do not
+            have one number in [1, 2^32 - 1] per id.
     """
     return gen_ops.lodestar_embedding_find_or_insert_unique(
         handle,
@@ -155,28 +171,24 @@ tf.no_gradient("Lodestar>EmbeddingFindOrInsertUnique")
 
 
 def on_cpu() -> contextlib.AbstractContextManager[None]:
-    """Within, ops that know no table run on the CPU, as most tables do.
+    """Runs ops that do not use a table on the CPU, like most tables.
 
-    TensorFlow would choose a GPU wherever there is one, and copy what is on the
-    CPU to it and back.
+    TensorFlow would choose a GPU if there is one, and copy CPU tensors to it and back.
     """
     return tf.device("CPU")
 
 
 def on_cpu_in_graphs() -> contextlib.AbstractContextManager[None]:
-    """Around lookups in the memory of the host: says so to `beside`.
+    """Surrounds lookups in host memory, for `beside`.
 
-    In a graph it knows of an op what the scopes around it ask for, which may be
-    a GPU. Eagerly it knows where the op ran.
+    In a graph, `beside` only sees the device scopes around an op, which may name a
+    GPU. In eager mode it sees where the op ran.
     """
     return contextlib.nullcontext() if tf.executing_eagerly() else on_cpu()
 
 
 def beside(tensor: tf.Tensor) -> contextlib.AbstractContextManager[None]:
-    """Within, ops that know no table run on the GPU that `tensor` is made on.
-
-    Where there is none, `on_cpu`.
-    """
+    """Runs ops that do not use a table on the GPU of `tensor`, or on the CPU."""
     if tensor.device:
         device = tf.DeviceSpec.from_string(tensor.device)
         if device.device_type == "GPU":
@@ -187,9 +199,9 @@ def beside(tensor: tf.Tensor) -> contextlib.AbstractContextManager[None]:
 def table_gradient(
     values: tf.Tensor, ids: tf.Tensor, dim: int
 ) -> tf.IndexedSlices:
-    """The gradient of a hook: `values` `[U, dim]` of `ids` `[U]`."""
-    # Who makes the gradient dense by its shape gets an error that has the
-    # operand's name; by conversion, one of table_variable.py.
+    """Returns the gradient of a hook: `values` `[U, dim]` of `ids` `[U]`."""
+    # If code makes the gradient dense by its shape, the error shows this name.
+    # Conversion fails with an error of table_variable.py.
     shape = tf.constant(
         [-1, dim],
         tf.int32,

@@ -1,10 +1,9 @@
-"""Lookups in tables whose rows lie in several places.
+"""Lookups in tables with rows in several places.
 
-Whoever pools makes the ids distinct (`unique_features`), shares them out to the
-parts of the table (`partition`), fetches a row for each, puts the rows in the
-order of the ids again (`assemble`) and pools them (`pool_features`): what
-`embedding_collection_ops.collection_lookup` does with a table that is here.
-`id_hash.part_of_id` says which part an id is of.
+A lookup deduplicates ids (`unique_features`), divides them among the parts of the
+table (`partition`, by `id_hash.part_of_id`), fetches a row for each, restores the
+order of the ids (`assemble`), and pools the rows (`pool_features`).
+`embedding_collection_ops.collection_lookup` does the same for a local table.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from lodestar._library import gen_ops
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
 
-# The lists of inputs of a pooling op that have one item a table.
+# Inputs of a pooling op with one item per table.
 _TABLES_INPUTS = ("hooks", "rows", "unique_ids", "positions")
 
 
@@ -25,7 +24,7 @@ def unique_features(
     inputs: Sequence[collection_ops.FeatureInputs],
     num_tables: int,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """The distinct ids that features read of their tables.
+    """Deduplicates the ids that features read from their tables.
 
     Args:
         features: F features.
@@ -33,13 +32,13 @@ def unique_features(
         num_tables: T.
 
     Returns:
-        unique_ids, T int64 `[U]`: in order of first occurrence, features in
-        order, salted, without padding. positions, T int64: the index there of
-        each id of the table's features, without those that max_length leaves
-        out, -1 for padding.
+        unique_ids, T int64 `[U]`: salted ids without padding, in order of first
+        occurrence, feature by feature; and positions, T int64: the index in
+        unique_ids of each id of the table's features, -1 for padding, without
+        ids beyond max_length.
 
     Raises:
-        tf.errors.InvalidArgumentError: As in a lookup, naming the feature.
+        tf.errors.InvalidArgumentError: As in a lookup; names the feature.
     """
     unique = gen_ops.lodestar_embedding_collection_unique(
         T=num_tables,
@@ -51,16 +50,16 @@ def unique_features(
 
 
 def occurrences(unique_ids: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """How often each distinct id of a table is in the batch.
+    """Returns how often each unique id of a table is in the batch.
 
     Args:
-        unique_ids: int64 `[U]`, of one table, as `unique_features` gave them.
-        positions: int64, likewise.
+        unique_ids: int64 `[U]`, from `unique_features`.
+        positions: int64, from `unique_features`.
 
     Returns:
         int64 `[U]`, for `embedding_ops.find_or_insert_unique`.
     """
-    return tf.math.unsorted_segment_sum(  # which drops -1
+    return tf.math.unsorted_segment_sum(  # drops -1
         tf.ones_like(positions), positions, tf.size(unique_ids)
     )
 
@@ -72,22 +71,22 @@ def count_features(
     features: Sequence[collection_ops.FeatureAttrs],
     inputs: Sequence[collection_ops.FeatureInputs],
 ) -> tf.Operation | None:
-    """Counts what was looked up, as `collection_lookup` does with counters.
+    """Counts the lookups of features, as `collection_lookup` does.
 
     Args:
-        counters: Scalar resource, of F features.
-        positions: T int64, as `unique_features` gave them.
-        resident: T bool `[U]`, whether each distinct id had a row before: as
-            `embedding_ops.find_or_insert_unique` gives it.
-        features: F features, those of `unique_features`.
-        inputs: F batches, likewise.
+        counters: Scalar resource for F features.
+        positions: T int64, from `unique_features`.
+        resident: T bool `[U]`, whether each unique id had a row before, from
+            `embedding_ops.find_or_insert_unique`.
+        features: F features, as in `unique_features`.
+        inputs: F batches, as in `unique_features`.
 
     Returns:
-        The op; None when called eagerly.
+        The op, or None in eager mode.
 
     Raises:
-        tf.errors.InvalidArgumentError: The counters are of another number of
-            features; a position is not in [-1, U).
+        tf.errors.InvalidArgumentError: The counters are for another number of
+            features, or a position is not in [-1, U).
     """
     return gen_ops.lodestar_embedding_collection_count(
         counters,
@@ -108,26 +107,26 @@ def pool_features(
     inputs: Sequence[collection_ops.FeatureInputs],
     default_rows: Sequence[tf.Tensor] = (),
 ) -> list[tf.Tensor]:
-    """Rows of features, of those of distinct ids; differentiable in hooks and weights.
+    """Pools the rows of unique ids; differentiable in hooks and weights.
 
     Args:
         hooks: T `[0, D]`, each of its table's dtype. Their gradients are
-            `tf.IndexedSlices` over unique_ids, as those of a lookup.
-        rows: T `[U, D]` of the tables' dtypes, one for each of unique_ids; no
-            gradient goes to them.
-        unique_ids: T int64 `[U]`, as `unique_features` gave them.
-        positions: T int64, likewise.
-        features: F features, those of `unique_features`.
-        inputs: F batches, likewise.
-        default_rows: For each feature with a default_id, in order, the row
-            `[D]` that an empty bag reads; no gradient goes to them.
+            `tf.IndexedSlices` over unique_ids, as in a lookup.
+        rows: T `[U, D]` of the tables' dtypes, for unique_ids. They get no
+            gradient.
+        unique_ids: T int64 `[U]`, from `unique_features`.
+        positions: T int64, from `unique_features`.
+        features: F features, as in `unique_features`.
+        inputs: F batches, as in `unique_features`.
+        default_rows: The row `[D]` of an empty bag for each feature with a
+            default_id. They get no gradient.
 
     Returns:
-        F tensors, to the bit what a lookup of such rows gives.
+        F tensors, bitwise equal to a lookup of such rows.
 
     Raises:
-        tf.errors.InvalidArgumentError: As in a lookup, naming the feature; a
-            shape does not fit; a position is not in [-1, U).
+        tf.errors.InvalidArgumentError: As in a lookup (names the feature), a
+            wrong shape, or a position that is not in [-1, U).
     """
     return gen_ops.lodestar_embedding_collection_pool(
         hooks=hooks,
@@ -146,19 +145,19 @@ def partition_bags(
     inputs: Sequence[collection_ops.FeatureInputs],
     num_parts: int,
 ) -> list[list[collection_ops.FeatureInputs]]:
-    """Shares bags out to the parts of tables; differentiable in weights.
+    """Divides bags among the parts of tables; differentiable in weights.
 
     Args:
-        features: F features with a combiner other than max, and no default_id.
+        features: F features with a combiner other than max and no default_id.
         inputs: F batches.
         num_parts: P, of each table.
 
     Returns:
-        For each feature P batches of ids as the table knows them. Their sums,
-        weighted, add up to what the feature reads; padding is in the first.
+        For each feature, P batches of salted ids, whose weighted sums add up to
+        the pooled row. The first contains the padding.
 
     Raises:
-        tf.errors.InvalidArgumentError: As in a lookup, naming the feature.
+        tf.errors.InvalidArgumentError: As in a lookup; names the feature.
     """
     shared = gen_ops.lodestar_embedding_collection_partition_bags(
         T=1 + max(f.table for f in features),
@@ -193,27 +192,21 @@ def _partition_bags_gradient(
     places = op.outputs[3 * num_shares :]
     factor_grads = grads[2 * num_shares : 3 * num_shares]
     result: list[tf.Tensor | None] = [None] * len(op.inputs)
-    splits, weights = iter(inputs["row_splits"]), iter(inputs["weights"])
     at = len(op.inputs) - len(inputs["weights"])
-    for f, is_ragged in enumerate(attrs["ragged"]):
-        row_splits = next(splits) if is_ragged else None
-        if not attrs["weighted"][f]:
+    for feature in collection_ops.features_of(attrs, inputs):
+        if feature.weights is None:
             continue
-        # One more, which what has no place reads. A factor's gradient is that
-        # of the bag times the row.
+        # A factor's gradient is the dot product of the row and the bag's
+        # gradient. The zero at the end is for ids without a place.
+        f = feature.place
         along = tf.concat(
             [*factor_grads[f * num_parts : (f + 1) * num_parts], [0.0]], 0
         )
         last = tf.size(along, tf.int64) - 1
-        ids = inputs["ids"][f]
         result[at] = collection_ops.weights_gradient(
-            {name: values[f] for name, values in attrs.items()},
+            feature,
             tf.gather(along, tf.where(places[f] >= 0, places[f], last)),
-            ids=ids,
-            weights=next(weights),
-            bags=collection_ops.bags_of(
-                ids, row_splits, attrs["max_lengths"][f]
-            ),
+            feature.bags(),
         )
         at += 1
     return result
@@ -222,16 +215,16 @@ def _partition_bags_gradient(
 def partition(
     ids: tf.Tensor, num_parts: int
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Shares ids out to the parts of a table.
+    """Divides ids among the parts of a table.
 
     Args:
         ids: int64 `[N]`.
         num_parts: P, at least 1.
 
     Returns:
-        The ids of each part, P int64 `[N_p]` in the order of `ids`, and places,
-        int64 `[N]`: the index of each id among those of all parts, one part
-        after another. `assemble` takes them.
+        The ids of each part, P int64 `[N_p]` in the order of `ids`; and places,
+        int64 `[N]`, the index of each id in the concatenated parts, for
+        `assemble`.
     """
     parts, places = gen_ops.lodestar_embedding_partition(
         ids, num_parts=num_parts
@@ -242,7 +235,7 @@ def partition(
 def partition_rows(
     ids: tf.Tensor, rows: tf.Tensor, num_parts: int
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Shares ids out as `partition` does, each with its row.
+    """Divides ids with their rows among the parts of a table.
 
     Args:
         ids: int64 `[N]`.
@@ -259,15 +252,15 @@ def partition_rows(
 
 
 def assemble(rows: Sequence[tf.Tensor], places: tf.Tensor) -> tf.Tensor:
-    """Rows of all parts in the order of the ids that were shared out.
+    """Concatenates the rows of all parts in the order of the divided ids.
 
     Args:
         rows: P `[N_p, ...]`, of one dtype: floating, int32, int64 or bool.
-        places: int64 `[N]`, as `partition` gave them.
+        places: int64 `[N]`, from `partition`.
 
     Returns:
-        `[N, ...]`: as `tf.gather(tf.concat(rows, 0), places)`, with one copy;
-        differentiable in rows.
+        `[N, ...]`, equal to `tf.gather(tf.concat(rows, 0), places)`, with one
+        copy; differentiable in rows.
     """
     return gen_ops.lodestar_embedding_assemble(rows, places)
 
@@ -342,7 +335,7 @@ def _weights_gradient_gradient(
     positions = _positions_of_features(attrs, inputs)
 
     def find(f: int, _: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
-        # Zeros first, which padding reads and what max_length leaves out.
+        # Zeros first, for padding and ids beyond max_length.
         rows = inputs["rows"][attrs["tables"][f]]
         rows = tf.pad(rows, [[1, 0], [0, 0]])
         places = tf.scatter_nd(
@@ -367,18 +360,14 @@ def _weights_gradient_gradient(
 def _positions_of_features(
     attrs: dict[str, Any], inputs: dict[str, Any]
 ) -> list[tf.Tensor]:
-    """The positions of each feature, of those of its table."""
-    splits = iter(inputs["row_splits"])
+    """Returns the slice of its table's positions for each feature."""
     begins: dict[int, tf.Tensor] = {}
     result = []
-    for f, table in enumerate(attrs["tables"]):
-        row_splits = next(splits) if attrs["ragged"][f] else None
-        ids = inputs["ids"][f]
-        count = tf.size(ids, tf.int64)
-        if attrs["combiners"][f]:
-            *_, left = collection_ops.bags_of(
-                ids, row_splits, attrs["max_lengths"][f]
-            )
+    for feature in collection_ops.features_of(attrs, inputs):
+        table = feature.attrs["tables"]
+        count = tf.size(feature.ids, tf.int64)
+        if feature.attrs["combiners"]:
+            *_, left = feature.bags()
             count = tf.reduce_sum(tf.cast(left, tf.int64))
         begin = begins.get(table, 0)
         begins[table] = begin + count

@@ -1,4 +1,4 @@
-"""The numbers of, and elementwise functions over, dense, ragged and sparse tensors."""
+"""Elementwise functions over dense, ragged and sparse tensors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 def map_flat(function: Callable[[tf.Tensor], tf.Tensor], x: Any) -> Any:
-    """Returns `x`, of any kind, with its flat values mapped by `function`."""
+    """Applies `function` to the flat values of a tensor of any kind."""
     if isinstance(x, tf.RaggedTensor):
         return x.with_flat_values(function(x.flat_values))
     if isinstance(x, tf.SparseTensor):
@@ -16,7 +16,7 @@ def map_flat(function: Callable[[tf.Tensor], tf.Tensor], x: Any) -> Any:
 
 
 def flat_values(x: Any) -> tf.Tensor:
-    """The values of `x`, of any kind; a dense one as it is."""
+    """Returns the flat values of a tensor of any kind."""
     if isinstance(x, tf.RaggedTensor):
         return x.flat_values
     return x.values if isinstance(x, tf.SparseTensor) else x

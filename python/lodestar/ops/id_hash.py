@@ -1,4 +1,4 @@
-"""64-bit hashes that make ids of strings, and other ids of ids."""
+"""64-bit hashes of strings and ids."""
 
 import hashlib
 from typing import Any
@@ -13,7 +13,7 @@ _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
 
 def fingerprint(strings: tf.Tensor, column: str | None = None) -> tf.Tensor:
-    """The 64-bit fingerprint (FarmHash64) of each string, as int64."""
+    """Returns the 64-bit fingerprint (FarmHash64) of each string, as int64."""
     flat = tf.reshape(strings, [-1])
     if column is not None:
         flat = tf.strings.join([column.encode() + b"\0", flat])
@@ -22,13 +22,13 @@ def fingerprint(strings: tf.Tensor, column: str | None = None) -> tf.Tensor:
 
 
 def stable_hash(text: str) -> int:
-    """A 64-bit hash of `text` as a signed integer, the same everywhere."""
+    """Returns a 64-bit hash of `text`, a signed integer, equal on all machines."""
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
 def mix64(value: int) -> int:
-    """SplitMix64's finalizer on a signed 64-bit integer (tf_ops/core/base/hash.h)."""
+    """Applies SplitMix64's finalizer to an int64 (tf_ops/core/base/hash.h)."""
     x = value & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -37,15 +37,15 @@ def mix64(value: int) -> int:
 
 
 def salted_id(value: int, salt: str) -> int:
-    """As `salted` for one id."""
+    """Returns `salted` of one id."""
     return mix64(value ^ stable_hash(salt))
 
 
 def salted(ids: Any, salt: str | None) -> Any:
     """Returns mix64(id xor hash(salt)) of int64 `ids`, dense, ragged or sparse.
 
-    With plain TensorFlow ops; without a salt the ids. A bijection of all ids; those of
-    different salts do not collide in a table.
+    Uses plain TensorFlow ops. Returns `ids` if `salt` is None. It is a bijection, and
+    ids with different salts do not collide in a table.
     """
     if salt is None:
         return ids
@@ -54,7 +54,7 @@ def salted(ids: Any, salt: str | None) -> Any:
 
 
 def mixed(ids: tf.Tensor) -> tf.Tensor:
-    """Returns `mix64` of int64 `ids` of any shape, with plain ops."""
+    """Returns `mix64` of int64 `ids` of any shape, with plain TensorFlow ops."""
     bits = tf.bitwise
     x = tf.bitcast(ids, tf.uint64)
 
@@ -64,8 +64,8 @@ def mixed(ids: tf.Tensor) -> tf.Tensor:
         )
 
     def times(x: tf.Tensor, factor: int) -> tf.Tensor:
-        # In int64, which TensorFlow multiplies on every device; the low 64
-        # bits of a product do not depend on the sign.
+        # TensorFlow multiplies int64 on every device. The low 64 bits of a
+        # product do not depend on the sign.
         signed = factor - (1 << 64) if factor >> 63 else factor
         product = tf.bitcast(x, tf.int64) * tf.constant(signed, tf.int64)
         return tf.bitcast(product, tf.uint64)
@@ -76,9 +76,9 @@ def mixed(ids: tf.Tensor) -> tf.Tensor:
 
 
 def part_of_id(ids: tf.Tensor, num_parts: int) -> tf.Tensor:
-    """Which of `num_parts` parts of a table has the row of each id.
+    """Returns which of `num_parts` parts of a table holds each id.
 
-    With plain TensorFlow ops; the same in every release (tf_ops/core/base/id_parts.h).
+    Uses plain TensorFlow ops; equal in all releases (tf_ops/core/base/id_parts.h).
 
     Args:
         ids: int64, any shape.

@@ -9,8 +9,7 @@ from lodestar._typing import AnyTensor
 from lodestar.ops.flat_values import map_flat
 from lodestar.ops.stand_ins import replaceable
 
-# What the ops of `Lodestar>IdTable` take as keys: all that TensorFlow's tables
-# look up. The first two are what TensorFlow's tables store.
+# Dtypes of keys in lookups, as in TensorFlow's tables, which store the first two.
 KEY_DTYPES = (
     tf.string,
     tf.int64,
@@ -26,7 +25,7 @@ KEY_DTYPES = (
 
 @replaceable
 def find(handle: tf.Tensor, keys: AnyTensor, default_value: int) -> AnyTensor:
-    """Returns int64 ids of the keys' shape; `default_value` where missing."""
+    """Returns int64 ids in the shape of the keys, `default_value` if missing."""
     return map_flat(
         lambda flat: gen_ops.lodestar_id_table_find(
             handle=handle, keys=flat, default_value=default_value
@@ -39,10 +38,10 @@ def find(handle: tf.Tensor, keys: AnyTensor, default_value: int) -> AnyTensor:
 def find_or_hash(
     handle: tf.Tensor, keys: AnyTensor, **options: Any
 ) -> AnyTensor:
-    """Returns int64 ids of the keys' shape; those of buckets on a miss.
+    """Returns int64 ids in the shape of the keys; hashes missing keys to buckets.
 
-    Options are those of the op: `num_oov_buckets`, `hasher`, `hasher_key` and
-    `first_bucket`, by default the id after the table's.
+    Options of the op are `num_oov_buckets`, `hasher`, `hasher_key` and
+    `first_bucket`, by default the id after the last one of the table.
     """
     return map_flat(
         lambda flat: gen_ops.lodestar_id_table_find_or_hash(

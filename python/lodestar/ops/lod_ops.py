@@ -1,7 +1,4 @@
-"""Ops of level-of-detail offsets.
-
-A level is an int64 vector of offsets; levels come outermost first.
-"""
+"""Ops on level-of-detail offsets: int64 vectors, outermost level first."""
 
 from lodestar._library import gen_ops
 from lodestar.ops.stand_ins import replaceable

@@ -1,10 +1,9 @@
-"""Finds the tables whose gradients a backward pass makes for nobody.
+"""Detects tables whose gradients are computed but never used.
 
-Keras and TensorFlow leave a variable that they do not find untrained without a
-word, and there is no gradient of it to miss. What can be seen is a backward
-pass that comes to a lookup made in training (it does not behind
-`tf.stop_gradient`), and that nothing has ever asked for the table's
-gradient.
+Keras and TensorFlow silently leave a variable untrained if they do not find it, and
+no gradient of it is missing. What is visible is a backward pass that reaches a
+training lookup (it does not behind `tf.stop_gradient`) of a table whose gradient
+was never requested.
 """
 
 import threading
@@ -24,8 +23,8 @@ from lodestar.ops.compile_line import (
 
 _NOBODY = (
     "{table!r} is looked up in training, but the optimizer never gets its "
-    "gradient: the rows would stay as they began. {why} If the table is not "
-    "to be trained, set `table.trainable = False`, or look it up with "
+    "gradient, so its rows would not be trained. {why} If the table should not "
+    "be trained, set `table.trainable = False`, or look it up with "
     "training=False.{wrap}"
 )
 _NOT_FOUND = (
@@ -34,32 +33,32 @@ _NOT_FOUND = (
     "lodestar.layers.DynamicEmbedding(table=table)."
 )
 _NOT_GIVEN = (
-    "Give the table to tape.gradient and to the optimizer beside the other "
-    "variables, or make the table an attribute of the model whose "
+    "Pass the table to tape.gradient and to the optimizer with the other "
+    "variables, or make it an attribute of the model whose "
     "trainable_variables these are."
 )
 _LOSS_SCALING = (
     "{table!r} has a gradient that is sparse over 64-bit ids. Under the "
     "mixed_float16 policy, `compile` puts Keras's LossScaleOptimizer around "
-    "the optimizer, which would make the gradient dense. Name Lodestar's "
-    "yourself:\n{line}"
+    "the optimizer, which would make the gradient dense. Use Lodestar's "
+    "instead:\n{line}"
 )
 
 _UNTOLD = (
-    "{table!r} is looked up without `training` where this release of "
-    "TensorFlow does not say whether a gradient tape records, so the lookup "
+    "{table!r} is looked up without `training`, but this release of "
+    "TensorFlow does not tell whether a gradient tape records, so the lookup "
     "only reads. Pass training=True to train the rows, or training=False, "
     "here and in lookups that only read."
 )
 
-# By the id of a table's handle, which the ops have.
+# Tables by the Python id of their handle, which is an input of the ops.
 _by_handle: weakref.WeakValueDictionary[Any, Any] = (
     weakref.WeakValueDictionary()
 )
 
 
 class _Reached(threading.local):
-    """Tables that backward passes of this thread came to, by their trace."""
+    """Tables reached by backward passes of this thread, by trace."""
 
     def __init__(self) -> None:
         self.by_step: weakref.WeakKeyDictionary[Any, Any] = (
@@ -71,23 +70,23 @@ _reached = _Reached()
 
 
 class _Eager:
-    """Stands for a trace, where there is none."""
+    """The trace of eager steps."""
 
 
 _EAGER = _Eager()
 
 
 def record(table: Any) -> None:
-    """Says that there may be lookups of the table."""
+    """Registers a table that may be looked up."""
     if table.devices is None:
         _by_handle[id(table.resource_handle)] = table
 
 
 def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
-    """Says that a backward pass comes to a lookup, `op`, of some tables.
+    """Records that a backward pass reaches the lookup `op` of some tables.
 
     Raises:
-        RuntimeError: The step that it is in would lose the gradient.
+        RuntimeError: The step would lose the gradient.
     """
     trains = op.get_attr("insert") or op.get_attr("count")
     tables = [_by_handle.get(id(_outermost(handle))) for handle in handles]
@@ -95,14 +94,14 @@ def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
 
 
 def reach_tables(tables: Sequence[Any], trains: bool = True) -> None:
-    """Says that a backward pass comes to a lookup in some tables.
+    """Records that a backward pass reaches a lookup in some tables.
 
     Args:
         tables: The tables that are looked up.
         trains: Whether it is a training lookup.
 
     Raises:
-        RuntimeError: As `reach`.
+        RuntimeError: The step would lose the gradient.
     """
     for table in tables:
         if not table.trainable:
@@ -128,10 +127,10 @@ def reach_tables(tables: Sequence[Any], trains: bool = True) -> None:
 
 
 def check(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
-    """Checks a step in which `optimizer` applies gradients of variables.
+    """Checks a step in which `optimizer` applies the gradients of `variables`.
 
     Raises:
-        RuntimeError: It lacks that of a table which the step trains.
+        RuntimeError: The step trains a table that is not among them.
     """
     for variable in variables:
         if hasattr(variable, "follow"):
@@ -147,7 +146,7 @@ def check(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
             compiled is optimizer
             or getattr(compiled, "inner_optimizer", None) is optimizer
         ) and given == {id(v) for v in model.trainable_variables}
-        # Else it is left out by choice: who asked for it may train others.
+        # Otherwise it is left out on purpose, such as by another optimizer.
         if is_fit or not _is_claimed(table, model):
             why = _NOT_FOUND.format(model=model.name) if is_fit else _NOT_GIVEN
             raise RuntimeError(_nobody(table, why))
@@ -158,7 +157,7 @@ def _nobody(table: Any, why: str, wrap: str = "") -> str:
 
 
 def _is_claimed(table: Any, model: keras.Model | None) -> bool:
-    """Whether somebody has asked for the gradient, or can: `model` has it."""
+    """Whether the gradient was requested, or can be, because `model` has the table."""
     return table.claimed or (
         model is not None and any(v is table for v in model.variables)
     )
@@ -170,7 +169,7 @@ def _check_loss_scaling(table: Any, model: Any, optimizer: Any) -> None:
     ) or _trains_tables(optimizer):
         return
     inner = optimizer.inner_optimizer
-    # Else the model is in a loop of the user's own, with another optimizer.
+    # Otherwise the model is in a custom loop with another optimizer.
     taker = table.wrapper()
     takers = [None if taker is table.optimizer else taker]
     if takers == [None] and not _trains_tables(inner):
@@ -185,7 +184,7 @@ def _trains_tables(optimizer: Any) -> bool:
 
 
 def _outermost(tensor: tf.Tensor) -> tf.Tensor | None:
-    """What a captured `tensor` is outside of all functions."""
+    """Returns the tensor outside of all functions that `tensor` captures."""
     while tensor is not None and tf.is_symbolic_tensor(tensor):
         captures = getattr(tensor.graph, "captures", ())
         tensor = next((t for t, inner in captures if inner is tensor), None)
@@ -193,7 +192,7 @@ def _outermost(tensor: tf.Tensor) -> tf.Tensor | None:
 
 
 def _step() -> Any:
-    """The trace that this is part of."""
+    """Returns the trace of the current step."""
     graph = tf.compat.v1.get_default_graph()
     step = _EAGER
     while hasattr(graph, "outer_graph"):

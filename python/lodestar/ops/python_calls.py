@@ -1,18 +1,17 @@
-"""Python functions that datasets call: owners, errors, and the end of calls.
+"""Python functions that datasets call: ownership, errors and shutdown.
 
-TensorFlow keeps every Python function that a graph calls, and everything it
-refers to, until the process ends. This module therefore registers two functions
-with TensorFlow, once. They look up a `PythonFunction` by its number and call it,
-and the dataset owns the `PythonFunction`.
+TensorFlow keeps every Python function that a graph calls, with everything it refers
+to, until the process ends. This module therefore registers just two functions with
+TensorFlow. They call a `PythonFunction` by its number, which its dataset owns.
 
-TensorFlow reports an exception that leaves such a function inside a traceback of
-its own and of Lodestar's frames. Both functions therefore return an error in the
-data as a value, and the op PythonResult raises it.
+TensorFlow reports an exception from such a function inside its own traceback. Both
+functions therefore return an error in the data as a value, and the op PythonResult
+raises it.
 
-When the interpreter exits, it kills each thread that waits for it, even in the
-middle of TensorFlow's work. An iterator that such a thread prefetches for is never
-destroyed, and the process never ends. Therefore no call begins once Python's exit
-handlers run, and running calls are waited for.
+When the interpreter exits, it kills each thread that waits for it, even inside
+TensorFlow. An iterator that such a thread prefetches for would never be destroyed,
+and the process would not end. Therefore no call begins once Python's exit handlers
+run, and running calls are waited for.
 """
 
 import atexit
@@ -29,16 +28,15 @@ from lodestar._errors import DataError, describe_error
 from lodestar._library import gen_ops
 
 _NUMBERS = itertools.count()
-# Errors in the data. Any other exception is a program's and keeps its traceback.
+# Errors in the data. Any other exception is a bug and keeps its traceback.
 _DATA_ERRORS = (DataError, tf.errors.OpError)
 
 
 class PythonFunction:
     """A Python function that functions of tf.data call.
 
-    A DataError that the function raises reaches the user as a
-    tf.errors.InvalidArgumentError with its message, and a tf.errors.OpError as
-    itself.
+    A DataError in the function becomes a tf.errors.InvalidArgumentError with the same
+    message. A tf.errors.OpError is raised unchanged.
 
     >>> function = PythonFunction(
     ...     lambda x: [x + 1], [tf.TensorSpec([], tf.int64)])
@@ -49,12 +47,12 @@ class PythonFunction:
     def __init__(
         self, function: Callable[..., Any], specs: Iterable[tf.TensorSpec]
     ):
-        """Registers the function, which is freed with this object or its dataset.
+        """Registers the function until this object or its dataset is freed.
 
         Args:
             function: Called with NumPy arrays. Returns a sequence with one array
                 per spec, or is a generator function of such sequences.
-            specs: The dtypes and shapes of the arrays, all of known rank.
+            specs: Dtypes and shapes of the arrays, all of known rank.
         """
         self.function: Callable[..., Any] | None = function
         self.specs = tuple(specs)
@@ -64,24 +62,24 @@ class PythonFunction:
     def belongs_to(self, dataset: tf.data.Dataset) -> None:
         """Makes a dataset, and the datasets derived from it, own the function.
 
-        A function whose dataset is made inside a `tf.function` is kept until the
-        process ends. There is one for each trace.
+        If the dataset is made inside a `tf.function`, the function is kept until the
+        process ends, once per trace.
         """
         if tf.inside_function():
             _kept.append(self)
             return
-        # The variant outlives the Python object where a function captures it.
+        # The variant outlives the Python object if a function captures it.
         variant = tf.data.experimental.to_variant(dataset)
         weakref.finalize(variant, self._free).atexit = False
 
     def call(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
-        """Calls the function, which has no state, as `tf.numpy_function` does.
+        """Calls the stateless function, as `tf.numpy_function` does.
 
         Args:
             *inputs: One or more arguments, not all of them constants.
 
         Raises:
-            tf.errors.CancelledError: The interpreter ends.
+            tf.errors.CancelledError: The interpreter is exiting.
         """
         _stop_at_exit()
         number = tf.constant(self._number, tf.int64)
@@ -98,7 +96,7 @@ class PythonFunction:
         return values
 
     def generate(self, *inputs: tf.Tensor) -> tf.data.Dataset:
-        """Makes a dataset of the tuples that the generator function yields.
+        """Returns a dataset of the tuples that the generator function yields.
 
         Args:
             *inputs: The arguments of the function.
@@ -112,7 +110,7 @@ class PythonFunction:
         )
 
     def error_result(self, error: BaseException) -> tuple[Any, ...]:
-        """Returns an error in the form that PythonResult takes, with empty values."""
+        """Returns an error, and empty values, as inputs of PythonResult."""
         code = tf.errors.INVALID_ARGUMENT
         if isinstance(error, tf.errors.OpError):
             code = error.error_code
@@ -130,7 +128,7 @@ _kept: list[PythonFunction] = []
 
 
 def _call(number: Any, *args: Any) -> tuple[Any, ...]:
-    """Calls a function; returns what PythonResult takes."""
+    """Calls a function; returns inputs of PythonResult."""
     python, function = _find(number)
     try:
         return b"", *function(*args)
@@ -139,7 +137,7 @@ def _call(number: Any, *args: Any) -> tuple[Any, ...]:
 
 
 def _generate(number: Any, *args: Any) -> Iterator[tuple[Any, ...]]:
-    """Calls a generator function; yields what PythonResult takes."""
+    """Calls a generator function; yields inputs of PythonResult."""
     python, function = _find(number)
     try:
         for values in function(*args):
@@ -153,7 +151,7 @@ def _find(number: Any) -> tuple[PythonFunction, Callable[..., Any]]:
     function = None if python is None else python.function
     if python is None or function is None:
         raise RuntimeError(
-            "What this iterator reads was freed with its dataset. Keep the "
+            "The data of this iterator was freed with its dataset. Keep the "
             "dataset as long as its iterators."
         )
     return python, function
@@ -204,7 +202,7 @@ def _generated(
 
 
 def before_calls_stop(function: Callable[[], None]) -> Callable[[], None]:
-    """Has a function run as Python ends, where calls that are under way still are."""
+    """Registers a function to run at exit, while calls still work."""
     _before.append(function)
     return function
 
@@ -214,7 +212,7 @@ _before: list[Callable[[], None]] = []
 
 @functools.cache
 def _stop_at_exit() -> None:
-    """Not before there is a call: to stop them starts TensorFlow's runtime."""
+    """Registers the exit handler on the first call: it starts TensorFlow's runtime."""
     atexit.register(_stop)
 
 

@@ -1,7 +1,7 @@
 """RaggedTensors as elements of datasets, without a check of their row_splits.
 
-tf.data encodes each RaggedTensor that a function returns by an op that reads all
-row_splits once more. `RaggedEncoder` does it by one op for all that reads none.
+tf.data encodes each RaggedTensor that a function returns with an op that reads all
+row_splits again. `RaggedEncoder` uses one op for all, which reads none.
 """
 
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from lodestar._library import gen_ops
 
 
 class RaggedEncoder:
-    """Makes flat tensors of an element, and of a dataset of these elements.
+    """Flattens an element to tensors, and restores a dataset of these elements.
 
-    An element is a structure of tensors, composite ones too. A RaggedTensor with
-    one ragged dimension has valid int64 row splits, and int64 or float32 values.
+    An element is a structure of tensors or composite tensors. RaggedTensors with one
+    ragged dimension must have valid int64 row splits, and int64 or float32 values.
     """
 
     def __init__(self) -> None:
         self._spec: Any = None
 
     def encode(self, element: Any) -> tuple[tf.Tensor, ...]:
-        """The tensors that tf.data passes on for the element."""
+        """Returns the element as tensors that tf.data passes on."""
         self._spec = tf.nest.map_structure(tf.type_spec_from_value, element)
         leaves = tf.nest.flatten(element)
         ragged = [x for x in leaves if _is_flat(x)]
@@ -45,7 +45,7 @@ class RaggedEncoder:
         return tuple(flat)
 
     def elements(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """A dataset of what `encode` has returned as one of the elements."""
+        """Restores the elements of a dataset of `encode` results."""
         variant = tf.data.experimental.to_variant(dataset)
         return tf.data.experimental.from_variant(variant, self._spec)
 
@@ -53,14 +53,14 @@ class RaggedEncoder:
 def map_ragged(
     dataset: tf.data.Dataset, function: Callable[..., Any]
 ) -> tf.data.Dataset:
-    """`dataset.map(function)`, of tuples of tensors to RaggedEncoder's elements."""
+    """As `dataset.map(function)`, from tuples of tensors to elements."""
     encoder = RaggedEncoder()
 
     @tf.autograph.experimental.do_not_convert
     def encoded(*tensors: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return encoder.encode(function(*tensors))
 
-    # Its ops take less time than handing them to other threads.
+    # Its ops are faster than a switch to other threads.
     return encoder.elements(dataset.map(encoded, synchronous=True))
 
 

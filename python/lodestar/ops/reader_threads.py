@@ -1,8 +1,8 @@
-"""Threads of a reader, which are begun without a lock.
+"""Threads of a reader that start without a lock.
 
-Executors, and `threading.Thread`, begin a thread under locks of the process.
-Garbage that is collected under one may be an iterator of tf.data, whose end
-waits for a batch; so a batch must not wait for such a lock.
+Executors and `threading.Thread` start a thread under locks of the process. Garbage
+collected under one may be a tf.data iterator, whose end waits for a batch, so a
+batch must not wait for such a lock.
 """
 
 import _thread
@@ -19,7 +19,7 @@ _ended = threading.Event()
 
 
 class ReaderThreads:
-    """Runs functions, each on a thread of its own, so many at a time."""
+    """Runs functions on their own threads, at most `limit` at a time."""
 
     def __init__(self, limit: int):
         self._places: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -29,7 +29,7 @@ class ReaderThreads:
     def run(
         self, future: Future[Any], function: Callable[..., Any], *args: Any
     ) -> None:
-        """Begins a function, whose result the future gets."""
+        """Starts a function that sets the result of `future`."""
         try:
             _thread.start_new_thread(self._run, (future, function, args))
         except RuntimeError as error:
@@ -51,13 +51,13 @@ class ReaderThreads:
         finally:
             self._places.put(None)
             _running.discard(future)
-            # The traceback of its exception holds this frame.
+            # Its exception's traceback refers to this frame.
             del future
 
 
 @before_calls_stop
 def _end() -> None:
-    """Waits for the threads: what they run must not meet the interpreter's end."""
+    """Waits for the threads, which must not run into the interpreter's exit."""
     _ended.set()
     for future in _running.copy():
         future.exception()

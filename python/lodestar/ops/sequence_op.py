@@ -1,4 +1,4 @@
-"""Functions of sequences as operations of Keras's functional models."""
+"""Sequence functions as operations of Keras functional models."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -11,14 +11,14 @@ from lodestar._checks import check_choice
 from lodestar.ops.symbolic_build import ragged_rank
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-# By the names that saved models hold.
+# By the names in saved models.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
 def takes_keras_tensors(function: _Function) -> _Function:
     """Makes a function of tensors accept KerasTensors, as `keras.ops` do.
 
-    A call with a KerasTensor among its arguments, or in a list of them, adds a
+    A call with a KerasTensor as an argument, or in a list of arguments, adds a
     `SequenceOp` to the functional model and returns KerasTensors.
     """
     operation = function.__name__.lstrip("_")
@@ -44,15 +44,14 @@ def _any_symbolic(arguments: Iterable[Any]) -> bool:
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class SequenceOp(keras.layers.Layer):
-    """Calls a function that `takes_keras_tensors` has registered.
+    """Calls a function registered by `takes_keras_tensors`.
 
-    It has no state. Keras saves the arguments of the call as part of the
-    functional model. It is a layer, not a plain operation, because only a layer
-    can keep Keras from compiling the model with XLA.
+    Keras saves the arguments of the call as part of the functional model. It is a layer
+    because only a layer can prevent Keras from compiling the model with XLA.
 
     Args:
-        function: The name of the function.
-        **kwargs: The arguments of every Keras layer.
+        function: Name of the function.
+        **kwargs: Arguments of every Keras layer.
     """
 
     def __init__(self, function: str, **kwargs: Any):
@@ -81,7 +80,7 @@ class SequenceOp(keras.layers.Layer):
         return _FUNCTIONS[self.function](*args, **kwargs)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Traces the function for the shapes and dtypes of its results."""
+        """Traces the function to get the shapes and dtypes of its results."""
         arguments = (args, kwargs)
         symbolic = [x for x in keras.tree.flatten(arguments) if _is_symbolic(x)]
         outputs: list[Any] = []
@@ -115,7 +114,7 @@ def _type_spec(x: keras.KerasTensor) -> tf.TypeSpec:
 
 
 def _keras_tensor(x: Any) -> keras.KerasTensor:
-    """Returns a KerasTensor like `x`; Keras has none for LoDTensors."""
+    """Returns a KerasTensor like `x`; a LoDTensor becomes ragged."""
     if hasattr(x, "to_ragged"):
         x = x.to_ragged()
     ragged = isinstance(x, tf.RaggedTensor)

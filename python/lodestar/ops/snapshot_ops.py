@@ -1,7 +1,7 @@
-"""Ops that write and read snapshots; what they take is not checked here.
+"""Ops that write and read snapshots. They do not check their arguments.
 
-Paths are text, of local or mounted files. Every error is `tf.errors.OpError`;
-a damaged file is `tf.errors.DataLossError`, which names the file and the byte.
+Paths are strings, of local or mounted files. Every error is a `tf.errors.OpError`;
+a damaged file raises `tf.errors.DataLossError`, which names the file and the byte.
 """
 
 import os
@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 
-# Where the first block of a snapshot file is.
+# Offset of the first block of a snapshot file.
 FIRST_BLOCK = 16
-_LABEL = 9  # the kind of block
+_LABEL = 9  # kind of block
 
 
 class BegunTable(NamedTuple):
-    """What a snapshot that has begun holds of one table."""
+    """The content of a running snapshot for one table."""
 
     whole: bool
     step: int
@@ -36,7 +36,7 @@ class WrittenFile(NamedTuple):
 
 
 class TableFile(NamedTuple):
-    """A snapshot file; one of blobs has no rows."""
+    """A snapshot file; a file of blobs has no rows."""
 
     bytes: int
     crc32c: int
@@ -45,7 +45,7 @@ class TableFile(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A block of a snapshot file; `next` is the offset of the one behind it."""
+    """A block of a snapshot file; `next` is the offset of the following one."""
 
     kind: int
     count: int  # type: ignore[assignment]
@@ -53,12 +53,12 @@ class Block(NamedTuple):
     next: int | None
 
 
-def _texts(values: Sequence[str | bytes]) -> tf.Tensor:
+def _string_tensor(values: Sequence[str | bytes]) -> tf.Tensor:
     return tf.constant(list(values), tf.string, [len(values)])
 
 
 def _paths(paths: Sequence[str]) -> tf.Tensor:
-    return _texts([os.fsencode(path) for path in paths])
+    return _string_tensor([os.fsencode(path) for path in paths])
 
 
 def _strings(tensor: tf.Tensor) -> list[str]:
@@ -68,19 +68,18 @@ def _strings(tensor: tf.Tensor) -> list[str]:
 def begin(
     handles: Sequence[tf.Tensor], bases: Sequence[str]
 ) -> tuple[tf.Tensor, list[BegunTable]]:
-    """Begins a snapshot of tables at one moment between two steps.
+    """Begins a snapshot of tables at a consistent point between two steps.
 
     Args:
-        handles: The tables'.
-        bases: For each, the state that a delta of it begins with; `""` for the
-            whole table.
+        handles: Handles of the tables.
+        bases: For each table, the state that a delta begins with, or `""` for
+            the whole table.
 
     Returns:
-        The snapshot, which ends when it is dropped, and what it holds of each
-        table.
+        The snapshot, which ends when it is freed, and its content per table.
     """
     snapshot, whole, steps, dims, dtypes, optimizers, num_slots, names = (
-        gen_ops.lodestar_snapshot_begin(list(handles), _texts(bases))
+        gen_ops.lodestar_snapshot_begin(list(handles), _string_tensor(bases))
     )
     left = iter(_strings(names))
     tables = [
@@ -103,18 +102,18 @@ def write(
     paths: Sequence[str],
     labels: Sequence[bytes] | None = None,
 ) -> list[TableFile]:
-    """Writes a snapshot, a new file a table, on the calling thread.
+    """Writes a snapshot on the calling thread, one new file per table.
 
     Args:
         snapshot: From `begin`.
-        paths: Of files that do not exist yet.
-        labels: What `read_label` is to find in each; None, or empty: a file of
-            version 1 of the format, which has none.
+        paths: Paths of files that do not exist yet.
+        labels: Label of each file, for `read_label`. Without one, the file has
+            version 1 of the format, which has no label.
     """
     if labels is None:
         labels = [b""] * len(paths)
     rows, removed, sizes, crcs = gen_ops.lodestar_snapshot_write(
-        snapshot, _paths(paths), _texts(labels)
+        snapshot, _paths(paths), _string_tensor(labels)
     )
     columns = (
         column.numpy().tolist() for column in (sizes, crcs, rows, removed)
@@ -123,20 +122,17 @@ def write(
 
 
 def end(snapshot: tf.Tensor, base: str) -> None:
-    """Ends a snapshot: changes count from here as `base`; `""`: it failed."""
+    """Ends a snapshot: tracks changes since `base`, or `""` if it failed."""
     gen_ops.lodestar_snapshot_end(snapshot, base)
 
 
 def base(handle: tf.Tensor) -> str:
-    """Returns the state that a table notes changes since; `""`: it does not."""
+    """Returns the state since which a table tracks changes, or `""`."""
     return gen_ops.lodestar_snapshot_base(handle).numpy().decode()
 
 
 class SavedPart(NamedTuple):
-    """The files of a part of a table: a whole one, then deltas in order.
-
-    The table has the parts 0 to `count` - 1.
-    """
+    """The files of one of `count` parts of a table: a full one, then deltas."""
 
     files: Sequence[str]
     part: int = 0
@@ -151,18 +147,18 @@ def load(
     *,
     optimizer_slots: str = "require",
 ) -> tuple[tf.Tensor, list[int]]:
-    """Reads files beside what tables hold.
+    """Reads files into memory next to the content of tables.
 
     Args:
-        handles: The tables'.
-        saved: What each table was saved to.
-        parts: Which part each takes, and of how many.
-        bases: Of each, the state's name, of which changes are noted once it is
-            installed; `""`: none are.
+        handles: Handles of the tables.
+        saved: The saved parts of each table.
+        parts: The part that each table takes, and the number of parts.
+        bases: For each table, the state since which changes are tracked after
+            `install`, or `""` for none.
         optimizer_slots: `"require"` or `"reset"`.
 
     Returns:
-        What `install` takes, and the tables' numbers of rows.
+        The input of `install`, and the number of rows of each table.
     """
     files = [
         (file, table, part.part, part.count)
@@ -176,14 +172,14 @@ def load(
         tf.constant([table for _, table, *_ in files], tf.int64, [len(files)]),
         tf.constant([part for _, _, *part in files], tf.int64, [len(files), 2]),
         tf.constant(list(parts), tf.int64, [len(handles), 2]),
-        _texts(bases),
+        _string_tensor(bases),
         optimizer_slots=optimizer_slots,
     )
     return loaded, rows.numpy().tolist()
 
 
 def install(loaded: tf.Tensor) -> None:
-    """Puts what `load` has read in place of what the tables hold."""
+    """Replaces the content of tables by the result of `load`."""
     gen_ops.lodestar_snapshot_install(loaded)
 
 
@@ -194,12 +190,12 @@ def apply(
     *,
     optimizer_slots: str = "require",
 ) -> list[tuple[int, int]]:
-    """Takes a delta into each table; returns numbers (written, removed).
+    """Applies a delta to each table; returns the numbers of (written, removed) rows.
 
     Args:
-        handles: The tables'.
-        files: Of each, the files of its delta, one for each part.
-        base: The state's name, of which changes are noted from here on.
+        handles: Handles of the tables.
+        files: For each table, the files of its delta, one per part.
+        base: The state since which changes are tracked from now on.
         optimizer_slots: `"require"` or `"reset"`.
     """
     tables = [t for t, of_table in enumerate(files) for _ in of_table]
@@ -216,13 +212,13 @@ def apply(
 
 
 def verify_file(path: str) -> TableFile:
-    """Reads a snapshot file and checks all that it says of itself."""
+    """Reads a snapshot file and verifies its contents."""
     verified = gen_ops.lodestar_snapshot_verify_file(os.fsencode(path))
     return TableFile(*map(int, verified))
 
 
 def read_block(path: str, offset: int = FIRST_BLOCK) -> Block:
-    """Reads one block of a snapshot file and checks it."""
+    """Reads and verifies one block of a snapshot file."""
     kind, count, payload, next = gen_ops.lodestar_snapshot_read_block(
         os.fsencode(path), offset
     )
@@ -233,13 +229,13 @@ def read_block(path: str, offset: int = FIRST_BLOCK) -> Block:
 
 
 def read_label(path: str) -> bytes | None:
-    """What a snapshot file says that it is a part of; None: nothing."""
+    """Returns the label of a snapshot file, or None."""
     block = read_block(path)
     return block.payload if block.kind == _LABEL else None
 
 
 def compact(files: Sequence[str], out: str, label: bytes = b"") -> TableFile:
-    """Makes one whole table file of a whole one and deltas, in order."""
+    """Merges a full table file and its deltas, in order, into one."""
     rows, size, crc = gen_ops.lodestar_snapshot_merge(
         _paths(files), os.fsencode(out), label
     )
@@ -249,9 +245,9 @@ def compact(files: Sequence[str], out: str, label: bytes = b"") -> TableFile:
 def write_blobs(
     path: str, blobs: Sequence[bytes], label: bytes = b""
 ) -> WrittenFile:
-    """Writes a snapshot file of blobs, one behind the other."""
+    """Writes a snapshot file of consecutive blobs."""
     written = gen_ops.lodestar_snapshot_write_blobs(
-        os.fsencode(path), _texts(blobs), label
+        os.fsencode(path), _string_tensor(blobs), label
     )
     return WrittenFile(*map(int, written))
 

@@ -1,7 +1,7 @@
-"""Other ops in place of ours, in graphs that must do without them.
+"""Replaces our ops by others, in graphs that must not contain them.
 
-A function that wraps one of our ops and is `replaceable` calls, inside
-`stand_ins`, what stands in for it, with the same arguments and results.
+Inside `stand_ins`, a `replaceable` function calls its replacement with the same
+arguments and results.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from lodestar import _private
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-# What is called -> what stands in for it.
+# Maps a replaceable function to its replacement.
 StandIns: TypeAlias = Mapping[Callable[..., Any], Callable[..., Any]]
 
 _stand_ins: contextvars.ContextVar[StandIns | None] = contextvars.ContextVar(
@@ -25,7 +25,7 @@ _stand_ins: contextvars.ContextVar[StandIns | None] = contextvars.ContextVar(
 
 
 def replaceable(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Decorates a function that another may stand in for."""
+    """Decorates a function that `stand_ins` can replace."""
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -43,7 +43,7 @@ def _refuse_onnx() -> None:
         return
     raise NotImplementedError(
         "ONNX lacks Lodestar's ops, so `model.export(format='onnx')` "
-        "cannot convert this model. Write a SavedModel of TensorFlow's ops with "
+        "cannot convert this model. Write a SavedModel of TensorFlow ops with "
         "lodestar.export.save_plain(model, path, index='sorted') and "
         "convert it with `python -m tf2onnx.convert --saved-model path --output "
         "model.onnx`."
@@ -54,11 +54,7 @@ def _refuse_onnx() -> None:
 def stand_ins(
     functions: StandIns,
 ) -> Iterator[None]:
-    """Within, in this thread, calls of replaceable functions go to others.
-
-    Args:
-        functions: Replaceable function -> what stands in for it.
-    """
+    """Replaces functions in this thread, by a dict from each to its replacement."""
     token = _stand_ins.set(functions)
     try:
         yield

@@ -1,10 +1,10 @@
 """Placeholders that Keras passes to `call` to build or export a model.
 
-Keras builds a subclassed model from the shapes that it recorded. It runs `call`
-in a graph that never runs, with a dense float32 placeholder for each input. An
-exception there leaves the layers that follow unbuilt, and `load_model` skips
-the weights of a layer that is not built. So what takes ragged tensors, strings
-or integers only has to accept these placeholders.
+Keras builds a subclassed model from recorded shapes. It runs `call` in a graph
+that never runs, with a dense float32 placeholder for each input. An exception there
+leaves later layers unbuilt, and `load_model` skips the weights of unbuilt layers.
+Code that takes ragged tensors, strings or integers must therefore accept these
+placeholders.
 """
 
 import warnings
@@ -19,16 +19,16 @@ from lodestar.ops.flat_values import map_flat
 
 
 def traced_function() -> str:
-    """Returns the name of the function that is being traced."""
+    """Returns the name of the function being traced."""
     return getattr(tf.compat.v1.get_default_graph(), "name", "graph")
 
 
 def refuse_when_run(x: Any, dtype: tf.DType, message: str) -> Any:
     """Returns `x` as `dtype`, in a graph that fails with `message` when it runs.
 
-    For floats that are no keys or ids. Keras traces a subclassed model with
-    float inputs in every export. If that trace raised, the export would leave
-    tables out, so it warns only.
+    Used for floats in place of keys or ids. Keras traces a subclassed model with float
+    inputs in every export, and an exception there would leave tables out, so this only
+    warns while tracing.
     """
     if not _private.is_symbolic_build():
         warnings.warn(
@@ -45,8 +45,8 @@ def refuse_when_run(x: Any, dtype: tf.DType, message: str) -> Any:
 def as_ragged(x: Any, dtypes: Sequence[tf.DType] | None = None) -> Any:
     """Returns a placeholder as the RaggedTensor that it represents.
 
-    Its dtype is the first of `dtypes` unless it has one of them. Outside of a
-    build `x` is returned as it is, and so is a tensor of rank 0 or 1.
+    Casts it to the first of `dtypes` unless it has one of them. Returns other values,
+    tensors of rank 0 or 1, and everything outside of a build unchanged.
     """
     if not isinstance(x, tf.Tensor) or not _private.is_symbolic_build():
         return x
@@ -58,7 +58,7 @@ def as_ragged(x: Any, dtypes: Sequence[tf.DType] | None = None) -> Any:
 
 
 def as_integers(x: Any) -> Any:
-    """Returns a dense float placeholder as int64, anything else as it is."""
+    """Returns a dense float placeholder as int64, anything else unchanged."""
     if not isinstance(x, tf.Tensor) or not _private.is_symbolic_build():
         return x
     return tf.cast(x, tf.int64) if x.dtype.is_floating else x
@@ -67,8 +67,8 @@ def as_integers(x: Any) -> Any:
 def ragged_rank(shape: Any) -> int:
     """Returns the number of ragged dimensions of a symbolic ragged input.
 
-    Keras does not record which dimensions are ragged. Those after the batch
-    are, up to the last one of unknown size.
+    Keras does not record which dimensions are ragged, so this counts those from the
+    batch to the last one of unknown size.
     """
     unknown = [i for i, d in enumerate(shape) if i > 0 and d is None]
     return unknown[-1] if unknown else 1

@@ -6,10 +6,7 @@ same formula.
 """
 
 from lodestar.embedding.table_variable import TableVariable
-from lodestar.optimizers.gradients import (
-    clip_by_global_norm,
-    merge_duplicates,
-)
+from lodestar.optimizers.gradients import clip_by_global_norm
 from lodestar.optimizers.keras_optimizers import (
     SGD,
     Adadelta,
@@ -41,6 +38,5 @@ __all__ = [
     "Nadam",
     "RMSprop",
     "clip_by_global_norm",
-    "merge_duplicates",
     "wrap",
 ]

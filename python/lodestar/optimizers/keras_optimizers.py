@@ -1,4 +1,7 @@
-"""Keras optimizers that train tables as well as dense weights."""
+"""Keras optimizers that train tables as well as dense weights.
+
+They have the arguments of the Keras classes and `nonfinite`; see `wrap`.
+"""
 
 import inspect
 from typing import Any, TypeVar
@@ -11,14 +14,14 @@ _Class = TypeVar("_Class", bound=type[Any])
 
 
 def _optimizer(cls: _Class) -> _Class:
-    """Registers a class and gives it Keras's signature plus `nonfinite`."""
+    """Registers a class and adds `nonfinite` to Keras's signature."""
     base = getattr(keras.optimizers, cls.__name__)
     signature = inspect.signature(base.__init__)
-    parameters = list(signature.parameters.values())[1:]  # without self
+    parameters = list(signature.parameters.values())[1:]  # Without self.
     nonfinite = inspect.Parameter(
         "nonfinite", inspect.Parameter.KEYWORD_ONLY, default="raise"
     )
-    # Before `**kwargs`, which must be the last.
+    # `**kwargs` must be last.
     parameters.insert(len(parameters) - 1, nonfinite)
     cls.__signature__ = signature.replace(parameters=parameters)
     register = keras.saving.register_keras_serializable(package="lodestar")
@@ -30,14 +33,9 @@ def _optimizer(cls: _Class) -> _Class:
 class Adadelta(TableOptimizer, keras.optimizers.Adadelta):
     """`keras.optimizers.Adadelta` for models with tables.
 
-    >>> model.compile(lodestar.optimizers.Adadelta(1.0), "mse")
+    `wrap` describes `nonfinite`.
 
-    Args:
-        *args: Arguments of `keras.optimizers.Adadelta`.
-        nonfinite: What a NaN or infinity in a table's gradient does:
-            `"raise"` an error before anything is written, `"skip"` the rows
-            that contain it, or `"pass"` it on.
-        **kwargs: Arguments of `keras.optimizers.Adadelta`.
+    >>> model.compile(lodestar.optimizers.Adadelta(1.0), "mse")
     """
 
 
@@ -45,17 +43,10 @@ class Adadelta(TableOptimizer, keras.optimizers.Adadelta):
 class Adagrad(TableOptimizer, keras.optimizers.Adagrad):
     """`keras.optimizers.Adagrad` for models with tables.
 
-    The usual choice for embeddings: the step of each row shrinks with
-    the gradients that the row itself has seen.
+    The step of each row shrinks as its own gradients accumulate, which makes it
+    the usual choice for embeddings. `wrap` describes `nonfinite`.
 
     >>> model.compile(lodestar.optimizers.Adagrad(0.1), "mse")
-
-    Args:
-        *args: Arguments of `keras.optimizers.Adagrad`.
-        nonfinite: What a NaN or infinity in a table's gradient does:
-            `"raise"` an error before anything is written, `"skip"` the rows
-            that contain it, or `"pass"` it on.
-        **kwargs: Arguments of `keras.optimizers.Adagrad`.
     """
 
 
@@ -63,17 +54,10 @@ class Adagrad(TableOptimizer, keras.optimizers.Adagrad):
 class Adam(TableOptimizer, keras.optimizers.Adam):
     """`keras.optimizers.Adam` for models with tables.
 
-    Rows without a gradient keep their moments, as in LazyAdam: the moments
-    of a row decay only in the steps that train it.
+    Rows without a gradient keep their moments, as in LazyAdam: the moments of a
+    row decay only in the steps that train it. `wrap` describes `nonfinite`.
 
     >>> model.compile(lodestar.optimizers.Adam(1e-3), "mse")
-
-    Args:
-        *args: Arguments of `keras.optimizers.Adam`.
-        nonfinite: What a NaN or infinity in a table's gradient does:
-            `"raise"` an error before anything is written, `"skip"` the rows
-            that contain it, or `"pass"` it on.
-        **kwargs: Arguments of `keras.optimizers.Adam`.
     """
 
 
@@ -81,16 +65,9 @@ class Adam(TableOptimizer, keras.optimizers.Adam):
 class AdamW(TableOptimizer, keras.optimizers.AdamW):
     """`keras.optimizers.AdamW` for models with tables.
 
-    Weight decay acts on the rows of the step only.
+    Weight decay affects only the rows of the step. `wrap` describes `nonfinite`.
 
     >>> model.compile(lodestar.optimizers.AdamW(1e-3, weight_decay=1e-4), "mse")
-
-    Args:
-        *args: Arguments of `keras.optimizers.AdamW`.
-        nonfinite: What a NaN or infinity in a table's gradient does:
-            `"raise"` an error before anything is written, `"skip"` the rows
-            that contain it, or `"pass"` it on.
-        **kwargs: Arguments of `keras.optimizers.AdamW`.
     """
 
 
@@ -98,14 +75,9 @@ class AdamW(TableOptimizer, keras.optimizers.AdamW):
 class Adamax(TableOptimizer, keras.optimizers.Adamax):
     """`keras.optimizers.Adamax` for models with tables.
 
-    >>> model.compile(lodestar.optimizers.Adamax(1e-3), "mse")
+    `wrap` describes `nonfinite`.
 
-    Args:
-        *args: Arguments of `keras.optimizers.Adamax`.
-        nonfinite: What a NaN or infinity in a table's gradient does:
-            `"raise"` an error before anything is written, `"skip"` the rows
-            that contain it, or `"pass"` it on.
-        **kwargs: Arguments of `keras.optimizers.Adamax`.
+    >>> model.compile(lodestar.optimizers.Adamax(1e-3), "mse")
     """
 
 
@@ -113,14 +85,9 @@ class Adamax(TableOptimizer, keras.optimizers.Adamax):
 class Ftrl(TableOptimizer, keras.optimizers.Ftrl):
     """`keras.optimizers.Ftrl` for models with tables.
 
-    >>> model.compile(lodestar.optimizers.Ftrl(0.05), "mse")
+    `wrap` describes `nonfinite`.
 
-    Args:
-        *args: Arguments of `keras.optimizers.Ftrl`.
-        nonfinite: What a NaN or infinity in a table's gradient does:
-            `"raise"` an error before anything is written, `"skip"` the rows
-            that contain it, or `"pass"` it on.
-        **kwargs: Arguments of `keras.optimizers.Ftrl`.
+    >>> model.compile(lodestar.optimizers.Ftrl(0.05), "mse")
     """
 
 
@@ -128,14 +95,9 @@ class Ftrl(TableOptimizer, keras.optimizers.Ftrl):
 class Lion(TableOptimizer, keras.optimizers.Lion):
     """`keras.optimizers.Lion` for models with tables.
 
-    >>> model.compile(lodestar.optimizers.Lion(1e-4), "mse")
+    `wrap` describes `nonfinite`.
 
-    Args:
-        *args: Arguments of `keras.optimizers.Lion`.
-        nonfinite: What a NaN or infinity in a table's gradient does:
-            `"raise"` an error before anything is written, `"skip"` the rows
-            that contain it, or `"pass"` it on.
-        **kwargs: Arguments of `keras.optimizers.Lion`.
+    >>> model.compile(lodestar.optimizers.Lion(1e-4), "mse")
     """
 
 
@@ -143,14 +105,9 @@ class Lion(TableOptimizer, keras.optimizers.Lion):
 class Nadam(TableOptimizer, keras.optimizers.Nadam):
     """`keras.optimizers.Nadam` for models with tables.
 
-    >>> model.compile(lodestar.optimizers.Nadam(1e-3), "mse")
+    `wrap` describes `nonfinite`.
 
-    Args:
-        *args: Arguments of `keras.optimizers.Nadam`.
-        nonfinite: What a NaN or infinity in a table's gradient does:
-            `"raise"` an error before anything is written, `"skip"` the rows
-            that contain it, or `"pass"` it on.
-        **kwargs: Arguments of `keras.optimizers.Nadam`.
+    >>> model.compile(lodestar.optimizers.Nadam(1e-3), "mse")
     """
 
 
@@ -158,14 +115,9 @@ class Nadam(TableOptimizer, keras.optimizers.Nadam):
 class RMSprop(TableOptimizer, keras.optimizers.RMSprop):
     """`keras.optimizers.RMSprop` for models with tables.
 
-    >>> model.compile(lodestar.optimizers.RMSprop(1e-3), "mse")
+    `wrap` describes `nonfinite`.
 
-    Args:
-        *args: Arguments of `keras.optimizers.RMSprop`.
-        nonfinite: What a NaN or infinity in a table's gradient does:
-            `"raise"` an error before anything is written, `"skip"` the rows
-            that contain it, or `"pass"` it on.
-        **kwargs: Arguments of `keras.optimizers.RMSprop`.
+    >>> model.compile(lodestar.optimizers.RMSprop(1e-3), "mse")
     """
 
 
@@ -173,12 +125,7 @@ class RMSprop(TableOptimizer, keras.optimizers.RMSprop):
 class SGD(TableOptimizer, keras.optimizers.SGD):
     """`keras.optimizers.SGD` for models with tables.
 
-    >>> model.compile(lodestar.optimizers.SGD(0.1, momentum=0.9), "mse")
+    `wrap` describes `nonfinite`.
 
-    Args:
-        *args: Arguments of `keras.optimizers.SGD`.
-        nonfinite: What a NaN or infinity in a table's gradient does:
-            `"raise"` an error before anything is written, `"skip"` the rows
-            that contain it, or `"pass"` it on.
-        **kwargs: Arguments of `keras.optimizers.SGD`.
+    >>> model.compile(lodestar.optimizers.SGD(0.1, momentum=0.9), "mse")
     """

@@ -1,4 +1,4 @@
-"""Dynamic loss scaling for models with dynamic embeddings."""
+"""Dynamic loss scaling for models with tables."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,10 +18,10 @@ from lodestar.optimizers.table_optimizer import TableOptimizer
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     """`keras.optimizers.LossScaleOptimizer` for models with tables.
 
-    Under the mixed_float16 policy, `compile` puts Keras's class around any
-    other optimizer. Keras's class would make the gradients of tables dense,
-    which fails while the step is traced, so name this one yourself. A step
-    whose gradients are not finite changes neither tables nor weights.
+    Under the mixed_float16 policy, `compile` wraps other optimizers in Keras's
+    class. That would make the gradients of tables dense, which fails when the step
+    is traced, so use this class explicitly. A step with non-finite gradients
+    changes neither tables nor weights.
 
     >>> optimizer = lodestar.optimizers.LossScaleOptimizer(
     ...     lodestar.optimizers.Adagrad(0.1)
@@ -33,7 +33,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         **kwargs: Other arguments of `keras.optimizers.LossScaleOptimizer`.
 
     Raises:
-        ValueError: `inner_optimizer` does not train tables.
+        ValueError: If `inner_optimizer` does not train tables.
     """
 
     trains_tables = True
@@ -47,9 +47,9 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         super().__init__(inner_optimizer, **kwargs)
 
     def build(self, var_list: Sequence[Any]) -> None:
-        """Makes the variables of all optimizers inside, and its own."""
-        # Before Keras does it with tracking switched off, and so would not
-        # save what Nadam keeps beside its slots.
+        """Creates the variables of this and the inner optimizer."""
+        # Keras would build the inner one without tracking, and so not save the
+        # variable that Nadam has besides its slots.
         self.inner_optimizer.build(var_list)
         super().build(var_list)
 
@@ -61,23 +61,22 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         """Unscales the gradients and applies them if all are finite.
 
         Raises:
-            ValueError: There is not one gradient for each variable.
+            ValueError: If there is not one gradient per variable.
         """
         variables = trainable_variables
         if variables is None:
             variables = self.inner_optimizer.built_for()
-        elif not self.built and replicas.are_several():
-            replicas.in_scope(lambda: self.build(list(variables)))
-        elif not self.built:
-            self.build(list(variables))
+        else:
+            replicas.build(self, list(variables))
         gradients_lib.check_one_each(grads, variables)
-        # Replicas go on in other threads, which came to no lookup.
+        # Checked here, because replicas continue in other threads, which have no
+        # lookups.
         lost_gradients.check(
             self.inner_optimizer,
             [v if as_table(v) is None else as_table(v) for v in variables],
         )
-        # Keras leaves the gradient of a variable that it overwrites, as a table
-        # is one, as it is; so it is unscaled here.
+        # Keras does not unscale the gradient of a variable that it overwrites,
+        # such as a table.
         inverse = 1.0 / tf.cast(
             tf.convert_to_tensor(self.dynamic_scale), tf.float32
         )
@@ -92,7 +91,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         super().apply(grads, trainable_variables)
 
     def check_finite(self, grads: Sequence[Gradient]) -> Any:
-        """As Keras, on the rows of a sparse gradient, and in all replicas."""
+        """Returns whether all gradients, of all replicas, are finite."""
         finite = super().check_finite(
             [g.values if isinstance(g, tf.IndexedSlices) else g for g in grads]
         )

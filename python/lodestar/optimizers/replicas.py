@@ -1,8 +1,7 @@
-"""One step of several replicas, as that of one with the whole batch.
+"""Makes one step of several replicas equal to one step on the whole batch.
 
-Replicas of `tf.distribute.MirroredStrategy` hold parts of a batch and read one
-table. What they have of a step's gradients is put together where all of them
-meet, and goes into tables once.
+Replicas of `tf.distribute.MirroredStrategy` have parts of a batch and share the
+tables. Their gradients are combined where all replicas meet, and applied once.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,22 +14,22 @@ from lodestar.optimizers.gradients import Gradient
 
 
 class _Held:
-    """What one replica has; `tf.distribute` looks into lists, but not here."""
+    """A replica's value, opaque to `tf.distribute`, which looks into lists."""
 
     def __init__(self, value: Any):
         self.value = value
 
 
 def are_several() -> bool:
-    """Whether who calls is one of several replicas."""
+    """Returns whether the caller is one of several replicas."""
     context = tf.distribute.get_replica_context()
     return context is not None and context.num_replicas_in_sync > 1
 
 
 def merge(function: Callable[[list[Any]], Any], value: Any) -> Any:
-    """Calls `function` once, with the `value` of each replica, in their order.
+    """Calls `function` once with the `value` of each replica, in order.
 
-    Every replica has to come here; each gets what it returns.
+    Every replica must call it; each gets the result.
     """
 
     def call(strategy: tf.distribute.Strategy, held: Any) -> Any:
@@ -42,7 +41,7 @@ def merge(function: Callable[[list[Any]], Any], value: Any) -> Any:
 
 
 def in_scope(function: Callable[[], Any]) -> None:
-    """Calls `function` once, outside of functions, where variables are made."""
+    """Calls `function` once, outside of graphs, to create variables."""
 
     def call(_: list[Any]) -> None:
         strategy = tf.distribute.get_strategy()
@@ -52,8 +51,18 @@ def in_scope(function: Callable[[], Any]) -> None:
     merge(call, None)
 
 
+def build(optimizer: Any, variables: list[Any]) -> None:
+    """Builds an optimizer for `variables`, once, unless it is built already."""
+    if optimizer.built:
+        return
+    if are_several():
+        in_scope(lambda: optimizer.build(variables))
+    else:
+        optimizer.build(variables)
+
+
 def sums(gradients: Sequence[Gradient]) -> list[Gradient]:
-    """Those of all replicas together, in each of them."""
+    """Returns the sums of the gradients over all replicas."""
     given = [g for g in gradients if g is not None]
     if not given:
         return list(gradients)
@@ -63,9 +72,10 @@ def sums(gradients: Sequence[Gradient]) -> list[Gradient]:
 
 
 def in_first(gradients: Sequence[Gradient]) -> list[Gradient]:
-    """As they are in the first replica, zeros in the others: their sum.
+    """Returns the gradients in the first replica and zeros in the others.
 
-    For an optimizer that sums over replicas, of gradients that each has whole.
+    An optimizer that sums over replicas then gets gradients that are already
+    summed only once.
     """
     context = tf.distribute.get_replica_context()
     first = tf.equal(tf.cast(context.replica_id_in_sync_group, tf.int32), 0)
@@ -78,7 +88,7 @@ def in_first(gradients: Sequence[Gradient]) -> list[Gradient]:
 
 
 def concatenate(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
-    """Slices of several replicas, one after another."""
+    """Concatenates slices of several replicas."""
     if len(parts) == 1:
         return parts[0]
     return tf.IndexedSlices(
@@ -89,7 +99,7 @@ def concatenate(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
 
 
 def any_of(flag: tf.Tensor) -> tf.Tensor:
-    """Whether a bool scalar is true in any replica."""
+    """Returns whether a bool scalar is true in any replica."""
     context = tf.distribute.get_replica_context()
     count = tf.cast(flag, tf.float32)
     return context.all_reduce(tf.distribute.ReduceOp.SUM, count) > 0

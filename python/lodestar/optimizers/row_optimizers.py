@@ -1,9 +1,8 @@
-"""Keras optimizers -> the update rule of the apply op and its numbers.
+"""Translates Keras optimizers to update rules of the apply op.
 
-Optimizers without a rule are replayed, or refused.
-
-The op computes Keras's own formulas, row by row and in float32; what depends
-on the step alone (Adam's bias correction) is computed here, once a step.
+Optimizers without a rule run unfused, or are rejected. The op computes Keras's
+formulas per row in float32. Numbers that depend only on the step, such as Adam's
+bias correction, are computed here once per step.
 """
 
 from collections.abc import Callable
@@ -13,17 +12,17 @@ import keras
 import tensorflow as tf
 
 from lodestar.embedding.table_variable import TableVariable
-from lodestar.optimizers.replay import NotRowWiseError, Replay
+from lodestar.optimizers.unfused import NotRowWiseError, UnfusedOptimizer
 
 
 class RowUpdate(NamedTuple):
-    """Attributes and numbers of one apply.
+    """Update rule of one apply.
 
     Attributes:
-        optimizer: Name of the op's update rule.
-        slot_inits: What each optimizer slot of a new row starts with.
-        hyperparameters: float32 `[K]`: learning rate, weight decay, and what
-            the rule wants after them.
+        optimizer: Name of the rule in the op.
+        slot_inits: Initial value of each optimizer slot.
+        hyperparameters: float32 `[K]`: learning rate, weight decay, and the
+            numbers of the rule.
     """
 
     optimizer: str
@@ -32,17 +31,17 @@ class RowUpdate(NamedTuple):
 
     @property
     def slot_names(self) -> list[str]:
-        """None given: the op knows those of its rules."""
+        """Empty: the op has the names of its own slots."""
         return []
 
 
 class Step(NamedTuple):
-    """What a rule may depend on besides the optimizer.
+    """Inputs of a rule besides the optimizer.
 
     Attributes:
-        rate: float32 scalar, the learning rate.
-        number: float32 scalar, 1 in the first step.
-        u_product: float32 scalar, Nadam's product of this step; else None.
+        rate: Learning rate, a float32 scalar.
+        number: Number of the step from 1, a float32 scalar.
+        u_product: Nadam's product of this step, a float32 scalar, or None.
     """
 
     rate: tf.Tensor
@@ -50,8 +49,8 @@ class Step(NamedTuple):
     u_product: tf.Tensor | None
 
 
-# Rule name, slot initial values, and the hyperparameters after learning rate
-# and weight decay, in the order and by the names of the op's rule.
+# Rule name, initial slot values, and the hyperparameters after learning rate and
+# weight decay, in the order of the op's rule.
 _Rule = tuple[str, list[float], dict[str, Any]]
 
 
@@ -73,7 +72,7 @@ def _adagrad(optimizer: keras.optimizers.Adagrad, step: Step) -> _Rule:
 def _adam(optimizer: keras.optimizers.Adam, step: Step) -> _Rule:
     power_1 = _power(optimizer.beta_1, step.number)
     power_2 = _power(optimizer.beta_2, step.number)
-    # 1 - beta in double, as Keras has it: in float32 it is off by 1e-5.
+    # 1 - beta in float64, as in Keras: float32 has an error of 1e-5.
     numbers = {
         "1 - beta_1": 1.0 - optimizer.beta_1,
         "1 - beta_2": 1.0 - optimizer.beta_2,
@@ -123,7 +122,7 @@ def _nadam(optimizer: keras.optimizers.Nadam, step: Step) -> _Rule:
     beta_1 = tf.constant(optimizer.beta_1, tf.float32)
     beta_2 = tf.constant(optimizer.beta_2, tf.float32)
     numbers = {
-        "1 - beta_1": 1.0 - beta_1,  # in float32, as Keras has it here
+        "1 - beta_1": 1.0 - beta_1,  # In float32, as in Keras's Nadam.
         "1 - beta_2": 1.0 - beta_2,
         "epsilon": optimizer.epsilon,
         "1 - beta_2^t": 1.0 - _power(beta_2, step.number),
@@ -169,7 +168,7 @@ _RULES: dict[type | None, Callable[[Any, Step], _Rule]] = {
     keras.optimizers.Adadelta: _adadelta,
     keras.optimizers.Adagrad: _adagrad,
     keras.optimizers.Adam: _adam,
-    keras.optimizers.AdamW: _adam,  # Adam with a default weight decay
+    keras.optimizers.AdamW: _adam,  # Adam with a default weight decay.
     keras.optimizers.Adamax: _adamax,
     keras.optimizers.Ftrl: _ftrl,
     keras.optimizers.Lion: _lion,
@@ -177,21 +176,21 @@ _RULES: dict[type | None, Callable[[Any, Step], _Rule]] = {
     keras.optimizers.RMSprop: _rmsprop,
     keras.optimizers.SGD: _sgd,
 }
-# Why they are not row-wise. By name: some are not in every Keras release.
+# Reasons, by name, because some are not in every Keras release.
 _NOT_ROW_WISE = {
     "Adafactor": "its second moments are factored over all rows of a matrix",
     "Lamb": "its step is scaled by the norm of the whole matrix",
     "LossScaleOptimizer": "it wraps another optimizer; use lodestar.optimizers."
     "LossScaleOptimizer instead",
-    "MultiOptimizer": "it chooses an optimizer by variable; a layer's own "
-    "`optimizer` does that for tables",
-    "Muon": "it orthogonalises the whole matrix",
+    "MultiOptimizer": "it chooses an optimizer by variable; use `optimizer` of a "
+    "layer for its table instead",
+    "Muon": "it orthogonalizes the whole matrix",
     "ScheduleFreeAdamW": "its momentum starts as a copy of the whole matrix",
 }
-# What a subclass may change and still update rows as its base does.
+# Overrides that keep the fused update of the base class.
 _HARMLESS = {"from_config", "get_config", "learning_rate"}
-# What it may change besides, to be replayed.
-_REPLAYED = {"assign", "assign_add", "assign_sub", "build", "update_step"}
+# Overrides that make an optimizer unfused; others are rejected.
+_UNFUSED = {"assign", "assign_add", "assign_sub", "build", "update_step"}
 
 
 def _describe(optimizer: keras.optimizers.Optimizer) -> str:
@@ -204,20 +203,20 @@ def _refuse(optimizer: keras.optimizers.Optimizer, why: str) -> NoReturn:
     supported = ", ".join(sorted(t.__name__ for t in _RULES if t))
     raise NotImplementedError(
         f"{_describe(optimizer)} has no row-wise update for dynamic "
-        f"embeddings: {why}. Row-wise are {supported}, and optimizers of your "
-        "own that update each row by itself. To keep it for the dense "
-        "weights, give the table an optimizer of its own: "
+        f"embeddings: {why}. Row-wise optimizers are {supported}, and your own "
+        "optimizers that update each row independently. To keep it for the dense "
+        "weights, give the table another optimizer: "
         "DynamicEmbedding(..., optimizer='adagrad')."
     )
 
 
 def _is_ours(cls: type) -> bool:
-    """Whether a class only adds the training of tables to a Keras class."""
+    """Returns whether a class only adds the training of tables to a Keras class."""
     return cls.__module__.startswith("lodestar.")
 
 
 def _rule_type(optimizer: keras.optimizers.Optimizer) -> type | None:
-    """The key of _RULES that `optimizer` updates rows like; None: replay."""
+    """Returns the key of `optimizer` in _RULES, or None if it is unfused."""
     classes = [c for c in type(optimizer).__mro__ if not _is_ours(c)]
     for cls in classes:
         if getattr(keras.optimizers, cls.__name__, None) is cls:
@@ -236,7 +235,7 @@ def _rule_type(optimizer: keras.optimizers.Optimizer) -> type | None:
     }
     lost = [
         name
-        for name in changed - _REPLAYED
+        for name in changed - _UNFUSED
         if hasattr(keras.optimizers.Optimizer, name)
     ] + [
         name
@@ -247,31 +246,31 @@ def _rule_type(optimizer: keras.optimizers.Optimizer) -> type | None:
         names = ", ".join(f"`{name}`" for name in sorted(lost))
         _refuse(
             optimizer,
-            f"it replaces {names} of {base.__name__}, which is for variables "
-            "only; a subclass may replace `build` and `update_step`",
+            f"it overrides {names} of {base.__name__}, which applies to variables "
+            "only; a subclass may override `build` and `update_step`",
         )
     return base if base in _RULES and not changed else None
 
 
-def is_replayed(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Returns whether its own `update_step` runs on the rows of a step.
+def is_unfused(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Returns whether the optimizer's own `update_step` updates rows.
 
     Raises:
-        NotImplementedError: It has no row-wise update.
+        NotImplementedError: If it has no row-wise update.
     """
     return _rule_type(optimizer) is None
 
 
-def make_replay(
+def make_unfused(
     optimizer: keras.optimizers.Optimizer, table: TableVariable
-) -> Replay:
-    """Returns how `optimizer` is replayed on the rows of one table.
+) -> UnfusedOptimizer:
+    """Returns `optimizer` for the rows of one table.
 
     Raises:
-        NotImplementedError: `optimizer` cannot be replayed; says why.
+        NotImplementedError: If `optimizer` has no row-wise update.
     """
     try:
-        return Replay(optimizer, table)
+        return UnfusedOptimizer(optimizer, table)
     except NotRowWiseError as error:
         _refuse(optimizer, str(error))
 
@@ -279,16 +278,16 @@ def make_replay(
 def check_supported(
     optimizer: keras.optimizers.Optimizer, own: bool = False
 ) -> None:
-    """Raises NotImplementedError unless rows can be updated by `optimizer`.
+    """Raises NotImplementedError if `optimizer` cannot update rows.
 
-    `own`: it is the optimizer of one table, not the model's.
+    `own` tells whether it is the optimizer of one table instead of the model's.
     """
     _rule_type(optimizer)
     if optimizer.use_ema:
         raise NotImplementedError(
-            f"{_describe(optimizer)} has use_ema=True: a table keeps no moving "
-            "average of its rows. Set use_ema=False, or give the table an "
-            "optimizer of its own without it."
+            f"{_describe(optimizer)} has use_ema=True, but a table has no moving "
+            "averages of its rows. Set use_ema=False, or give the table another "
+            "optimizer without it."
         )
     clipping = [
         name
@@ -306,29 +305,27 @@ def check_supported(
             raise NotImplementedError(
                 f"{_describe(optimizer)}, the optimizer of a table, has "
                 f"{given[0]}={getattr(optimizer, given[0])}. Set it on the "
-                "optimizer that the model is compiled with, one of "
-                "lodestar.optimizers, which clips, unscales and accumulates "
-                "the gradients of all layers."
+                "model's optimizer, one of lodestar.optimizers, which clips, "
+                "unscales and accumulates the gradients of all layers."
             )
     elif steps and clipping:
         raise NotImplementedError(
             f"{_describe(optimizer)} has gradient_accumulation_steps={steps} "
-            f"and {clipping[0]}={getattr(optimizer, clipping[0])}: tables "
-            "accumulate without clipping only. Use a larger batch in place of "
-            "accumulation, or clip each gradient yourself in a custom loop: "
-            "lodestar.optimizers.clip_by_global_norm."
+            f"and {clipping[0]}={getattr(optimizer, clipping[0])}, but tables "
+            "accumulate gradients only without clipping. Use a larger batch "
+            "instead of accumulation."
         )
 
 
 def has_u_product(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Returns whether `optimizer` keeps a number that each step advances."""
+    """Returns whether `optimizer` has a product that each step advances."""
     return _rule_type(optimizer) is keras.optimizers.Nadam
 
 
 def next_u_product(
     optimizer: keras.optimizers.Nadam, u_product: tf.Tensor, step: Any
 ) -> tf.Tensor:
-    """Returns Nadam's product over all steps, after step number `step` + 1."""
+    """Returns Nadam's product after step number `step` + 1."""
     number = tf.cast(step + 1, tf.float32)
     return u_product * optimizer.beta_1 * _nadam_decay(number)
 
@@ -339,13 +336,13 @@ def row_update(
     weight_decay: bool,
     u_product: tf.Tensor | None = None,
 ) -> RowUpdate:
-    """Returns how `optimizer` updates the rows of a table after `step` steps.
+    """Returns the update rule of a table after `step` steps.
 
-    By its learning rate of now, with its weight decay if that is for this table,
-    and with what `next_u_product` gave, if `has_u_product`.
+    It has the current learning rate, the weight decay if `weight_decay` is set,
+    and the result of `next_u_product` if `has_u_product`.
 
     Raises:
-        NotImplementedError: It has no row-wise update.
+        NotImplementedError: If there is no row-wise update.
     """
     rule = _RULES[_rule_type(optimizer)]
     rate = current_learning_rate(optimizer)
@@ -362,12 +359,12 @@ def row_update(
 def fused_slots(
     optimizer: keras.optimizers.Optimizer,
 ) -> tuple[str, list[float]]:
-    """Returns the op's name of an optimizer, and its slots' initial values.
+    """Returns the name of an optimizer in the op and its initial slot values.
 
     Raises:
-        NotImplementedError: It has no row-wise update.
+        NotImplementedError: If it has no row-wise update.
     """
-    # What a rule computes of the step does not matter here.
+    # The numbers of the step do not matter here.
     one = tf.constant(1.0)
     rule = _RULES[_rule_type(optimizer)]
     name, slot_inits, _ = rule(optimizer, Step(one, one, one))

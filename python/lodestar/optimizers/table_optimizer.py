@@ -1,4 +1,4 @@
-"""The part of an optimizer that sends sparse gradients to tables."""
+"""Mixin that makes Keras optimizers train tables."""
 
 import warnings
 import weakref
@@ -19,52 +19,35 @@ from lodestar.ops.compile_line import table_optimizers
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import replicas, row_optimizers
 from lodestar.optimizers.gradients import Gradient
-from lodestar.optimizers.replay import Replay, ReplayUpdate
 from lodestar.optimizers.table_updates import (
     GradientSum,
     TableUpdate,
     apply_updates,
 )
+from lodestar.optimizers.unfused import UnfusedOptimizer, UnfusedUpdate
 
 _NONFINITE = ("raise", "skip", "pass")
-# As the update ops end their error: tf_ops/kernels/embedding/update_gradients.h.
+# Must equal the end of the error in
+# tf_ops/kernels/embedding/update_gradients.h.
 _WHY_NONFINITE = (
     "The loss, or a gradient on its way to the table, was NaN or infinite. "
     "Look for NaN in labels, sample weights and other inputs, and for a "
     'learning rate that is too high. nonfinite="skip" of the optimizer leaves '
     "such rows out"
 )
-# What names the saved table of gradients that wait, by the table's place.
+# Key prefix of a saved sum of gradients, by the index of its table.
 _SUM = "gradient_sum_{}_"
 
 
-class _Replays:
-    """Replayed optimizers, one for each table; Keras would track a dict."""
-
-    def __init__(self) -> None:
-        self._members: dict[tuple[int, int], Replay] = {}
-
-    def get(
-        self, optimizer: keras.optimizers.Optimizer, table: TableVariable
-    ) -> Replay:
-        """Returns that of `optimizer` on `table`."""
-        key = (id(optimizer), id(table))
-        known = self._members.get(key)
-        if known is None or known.table is not table:
-            known = row_optimizers.make_replay(optimizer, table)
-            self._members[key] = known
-        return known
-
-
 class _Split(NamedTuple):
-    """Gradients of one apply, by where they go."""
+    """Gradients of one apply, by destination."""
 
     tables: list[tuple[tf.IndexedSlices, TableVariable]]
     dense: list[tuple[Gradient, Any]]
 
 
 def _joined(splits: Sequence[_Split]) -> _Split:
-    """Gradients of tables of all `splits`, and dense ones of the first."""
+    """Joins the table gradients of all `splits`; dense ones are the first's."""
     parts: dict[int, list[tuple[tf.IndexedSlices, TableVariable]]] = {}
     for split in splits:
         for gradient, table in split.tables:
@@ -87,29 +70,40 @@ def _check_finite(
 
 
 class _Tables:
-    """What an optimizer knows of its tables; Keras tracks no plain object."""
+    """State of an optimizer about its tables; Keras does not track it."""
 
     def __init__(self) -> None:
         self.made = slot_owner.now()
-        self.variables: list[Any] = []  # those of `build`, tables included
-        self.replays = _Replays()
+        self.variables: list[Any] = []  # Variables of `build`, with tables.
+        self._unfused: dict[tuple[int, int], UnfusedOptimizer] = {}
         self._prepared: dict[int, weakref.ref[TableVariable]] = {}
 
+    def unfused(
+        self, optimizer: keras.optimizers.Optimizer, table: TableVariable
+    ) -> UnfusedOptimizer:
+        """Returns the unfused form of `optimizer` for `table`."""
+        key = (id(optimizer), id(table))
+        known = self._unfused.get(key)
+        if known is None or known.table is not table:
+            known = row_optimizers.make_unfused(optimizer, table)
+            self._unfused[key] = known
+        return known
+
     def add(self, table: TableVariable) -> None:
-        """Adds a table to those that the optimizer trains."""
+        """Adds a table that the optimizer trains."""
         self._prepared[id(table)] = weakref.ref(table)
 
     def alive(self) -> list[TableVariable]:
-        """Returns the tables that are alive, in the order they were added."""
+        """Returns the tables that still exist, in the order of `add`."""
         found = [reference() for reference in self._prepared.values()]
         return [table for table in found if table is not None]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Tables":
-        return _Tables()  # a copy of an optimizer has trained no table
+        return _Tables()  # A copy of an optimizer has trained no table.
 
 
 def check_nonfinite(nonfinite: str) -> str:
-    """Returns `nonfinite`, or raises ValueError if it is not a choice."""
+    """Returns `nonfinite`, or raises ValueError if it is invalid."""
     check_choice("nonfinite", nonfinite, _NONFINITE)
     return nonfinite
 
@@ -117,13 +111,13 @@ def check_nonfinite(nonfinite: str) -> str:
 class TableOptimizer(
     _private.CheckpointedOptimizer, keras.optimizers.Optimizer
 ):
-    """Mixin that makes a Keras optimizer train tables as well.
+    """Mixin that makes a Keras optimizer train tables.
 
-    Put it before the Keras class: `class Adagrad(TableOptimizer,
-    keras.optimizers.Adagrad)`. Gradients of tables go to the tables' own fused
-    update with the hyperparameters, schedule and step of this optimizer, or
-    through its `update_step` where it has no fused one. All other gradients go
-    to the Keras class.
+    It must precede the Keras class: `class Adagrad(TableOptimizer,
+    keras.optimizers.Adagrad)`. Gradients of tables are applied by the tables'
+    fused update with the hyperparameters, schedule and step of this optimizer, or
+    by its `update_step` if there is no fused update. Other gradients are applied
+    by the Keras class.
     """
 
     trains_tables = True
@@ -133,23 +127,23 @@ class TableOptimizer(
         self.start(nonfinite)
 
     def start(self, nonfinite: str) -> None:
-        """Adds what tables need to an initialized Keras optimizer."""
+        """Adds state for tables to an initialized Keras optimizer."""
         self.nonfinite = check_nonfinite(nonfinite)
         self._tables = _Tables()
         self._gradient_sums = tf.Module()
         self._gradient_sums.members = []
         table_optimizers.add(self)
 
-    # No property: Keras's files would hold the tables as a part of the optimizer.
+    # Not a property, which would make Keras save the tables with the optimizer.
     def built_for(self) -> list[Any]:
-        """Returns the variables that `build` was called with, tables included."""
+        """Returns the variables that `build` was called with, including tables."""
         return self._tables.variables
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Creates the optimizer's variables for `variables`.
+        """Creates the optimizer's variables.
 
         Args:
-            variables: Trainable variables, tables included.
+            variables: Trainable variables, including tables.
         """
         if self.built:
             return
@@ -160,7 +154,7 @@ class TableOptimizer(
         warn_of_equal_starts(tables)
         super().build([v for v in variables if as_table(v) is None])
         if isinstance(self, keras.optimizers.Nadam):
-            # Keras keeps its own out of reach.
+            # Keras's own is not accessible.
             self.u_product = self.add_variable(
                 (), "ones", "float32", name="u_product"
             )
@@ -171,21 +165,21 @@ class TableOptimizer(
         """Builds the optimizer of one table, so that files can restore it.
 
         Raises:
-            NotImplementedError: It cannot train the rows of the table.
+            NotImplementedError: If it cannot train the table.
         """
         self._check(table)
         self.build([])
 
     def _check(self, table: TableVariable) -> None:
-        """Raises NotImplementedError unless the table's rows can be trained."""
+        """Raises NotImplementedError if the table's rows cannot be trained."""
         own = table.optimizer is not None
         optimizer = self._optimizer_of(table)
         row_optimizers.check_supported(optimizer, own=own)
-        if row_optimizers.is_replayed(optimizer):
-            self._tables.replays.get(optimizer, table)
+        if row_optimizers.is_unfused(optimizer):
+            self._tables.unfused(optimizer, table)
 
     def _prepare(self, table: TableVariable) -> None:
-        """Checks the table and makes what it needs besides its own rows."""
+        """Checks the table and creates state for it."""
         if table.optimizer is not self:
             table.manage(self)
         self._check(table)
@@ -201,7 +195,7 @@ class TableOptimizer(
     def _take_over(
         self, tables: Sequence[TableVariable], several: bool
     ) -> None:
-        """Makes the slots of tables those of the optimizers that train them."""
+        """Makes the optimizers of tables the owners of their slots."""
         new = [
             table
             for table in tables
@@ -221,9 +215,9 @@ class TableOptimizer(
 
     def _claim(self, table: TableVariable) -> slot_owner.Claim:
         optimizer = self._optimizer_of(table)
-        if row_optimizers.is_replayed(optimizer):
-            replay = self._tables.replays.get(optimizer, table)
-            slots = (replay.name, replay.slot_names, replay.slot_inits)
+        if row_optimizers.is_unfused(optimizer):
+            unfused = self._tables.unfused(optimizer, table)
+            slots = (unfused.name, unfused.slot_names, unfused.slot_inits)
         else:
             name, slot_inits = row_optimizers.fused_slots(optimizer)
             slots = (name, [], slot_inits)
@@ -242,37 +236,31 @@ class TableOptimizer(
         grads: Sequence[Gradient],
         trainable_variables: Sequence[Any] | None = None,
     ) -> None:
-        """Updates tables and variables, and advances `iterations` by one.
+        """Updates tables and variables and increments `iterations`.
 
         Args:
-            grads: Gradients that `tape.gradient` returned for
-                `trainable_variables`.
-            trainable_variables: Defaults to the variables that the optimizer
-                was built with.
+            grads: Gradients from `tape.gradient` for `trainable_variables`.
+            trainable_variables: Defaults to the variables that the optimizer was
+                built for.
 
         Raises:
-            ValueError: All gradients are None, or their number is not that of
-                the variables.
-            NotImplementedError: The optimizer has no row-wise update, averages
-                its weights, or accumulates gradients and clips them, or
-                accumulates them in several replicas; or tables cannot be
-                trained under the strategy.
+            ValueError: If all gradients are None, or there is not one per variable.
+            NotImplementedError: If the optimizer has no row-wise update, averages
+                its weights, accumulates gradients and clips them, or accumulates
+                them in several replicas; or if the strategy cannot train tables.
         """
         if not grads:
             return
         if trainable_variables is None:
             if not self.built:
                 raise ValueError(
-                    "`trainable_variables` is not given and the optimizer is "
-                    "not built; give them, or call build(variables) first."
+                    "The optimizer is not built. Pass `trainable_variables`, or "
+                    "call build(variables) first."
                 )
             trainable_variables = self._tables.variables
         variables = list(trainable_variables)
         several = replicas.are_several()
-        if several and not self.built:
-            replicas.in_scope(lambda: self.build(variables))
-        elif not self.built:
-            self.build(variables)
+        replicas.build(self, variables)
         lost_gradients.check(
             self, [v if as_table(v) is None else as_table(v) for v in variables]
         )
@@ -280,8 +268,8 @@ class TableOptimizer(
         self._take_over([table for _, table in split.tables], several)
         if not split.tables and all(g is None for g, _ in split.dense):
             raise ValueError("No gradients provided for any variable.")
-        # The tables first: Keras's apply advances `iterations`, and a step that
-        # a table refuses must not change the dense variables.
+        # Tables first: Keras's apply increments `iterations`, and a step that a
+        # table rejects must not change dense variables.
         if several:
             applied, dense = self._meet_others(split)
         else:
@@ -293,9 +281,10 @@ class TableOptimizer(
                 _private.raw_iterations(self).assign_add(1)
 
     def _meet_others(self, split: _Split) -> tuple[list[Any], list[Gradient]]:
-        """`_apply_first` of all replicas, once; dense ones are yet to be summed.
+        """Calls `_apply_first` once for all replicas.
 
-        Keras sums dense gradients over replicas, but only after clipping them.
+        The returned dense gradients must still be summed over replicas, which
+        Keras does, but only after clipping them.
         """
         strategies.check_can_accumulate(self)
         spread = workers.of_strategy()
@@ -315,13 +304,14 @@ class TableOptimizer(
     def _apply_first(
         self, splits: list[_Split]
     ) -> tuple[list[Any], list[Gradient]]:
-        """Updates the tables with what all replicas have for them.
+        """Updates the tables with the gradients of all replicas.
 
-        Of several workers each replica has all of it already; this one
-        updates its part.
+        With several workers, each replica already has all gradients, and this
+        worker updates its part of the tables.
 
-        Returns what has then run, in a graph, and the dense gradients of the
-        first replica, to be applied after it.
+        Returns:
+            In a graph, the operations to wait for; and the dense gradients of the
+            first replica, to be applied after them.
         """
         spread = workers.of_strategy()
         if spread is None:
@@ -331,7 +321,7 @@ class TableOptimizer(
             split = self._unscale_and_clip(_joined(splits[:1]))
             checks = []
             if self.nonfinite == "raise":
-                # Seen by all, or one alone would stop.
+                # All workers must see an error, or only one would stop.
                 checks = [_check_finite(g, table) for g, table in split.tables]
             parts = [(spread.own_part(g), table) for g, table in split.tables]
             with tf.control_dependencies(checks):
@@ -358,9 +348,9 @@ class TableOptimizer(
         return split
 
     def _unscale_and_clip(self, split: _Split) -> _Split:
-        """Unscales and clips the tables' gradients as Keras does the others.
+        """Unscales and clips gradients of tables as Keras does dense ones.
 
-        Only the joint norm of global_clipnorm needs both.
+        Dense gradients change only by global_clipnorm, whose norm is joint.
         """
         if not split.tables:
             return split
@@ -387,8 +377,8 @@ class TableOptimizer(
                 for g in gradients
             ]
         elif self.global_clipnorm:
-            # Keras divides the dense gradients by the loss scale later; only
-            # their norm must be free of it here.
+            # Keras unscales the dense gradients later, but the norm must be of
+            # unscaled ones.
             unscaled = [
                 g if unscale is None else gradients_lib.scale(g, 1.0 / unscale)
                 for g in dense
@@ -396,8 +386,8 @@ class TableOptimizer(
             norm = gradients_lib.global_norm(gradients + unscaled)
             factor = gradients_lib.clip_factor(norm, self.global_clipnorm)
             gradients = [gradients_lib.scale(g, factor) for g in gradients]
-            # Their norm is then below the limit, so Keras's own clipping does
-            # not change them.
+            # The norm is now within the limit, so Keras's own clipping has no
+            # effect.
             dense = [gradients_lib.scale(g, factor) for g in dense]
         return _Split(
             [(g, table) for g, (_, table) in zip(gradients, split.tables)],
@@ -407,7 +397,7 @@ class TableOptimizer(
     def _apply_to_tables(
         self, tables: list[tuple[tf.IndexedSlices, TableVariable]]
     ) -> list[Any]:
-        """Returns what has run when all tables are updated, in a graph."""
+        """Updates all tables; in a graph, returns the operations to wait for."""
         steps = self.gradient_accumulation_steps
         if not steps:
             return self._update_tables(tables)
@@ -455,7 +445,7 @@ class TableOptimizer(
             for key, optimizer in nadams.items()
         }
         updates: dict[Any, row_optimizers.RowUpdate] = {}
-        update: row_optimizers.RowUpdate | ReplayUpdate
+        update: row_optimizers.RowUpdate | UnfusedUpdate
         seen: set[int] = set()
         applies = []
         for gradient, table in tables:
@@ -466,9 +456,9 @@ class TableOptimizer(
                 optimizer.iterations.assign(_private.raw_iterations(self))
             seen.add(id(optimizer))
             key = (id(optimizer), decays)
-            if row_optimizers.is_replayed(optimizer):
-                update = ReplayUpdate(
-                    self._tables.replays.get(optimizer, table),
+            if row_optimizers.is_unfused(optimizer):
+                update = UnfusedUpdate(
+                    self._tables.unfused(optimizer, table),
                     row_optimizers.current_learning_rate(optimizer),
                     optimizer.weight_decay if decays else None,
                 )
@@ -480,16 +470,16 @@ class TableOptimizer(
                 )
             applies.append(TableUpdate(table, gradient, update, step + 1))
         applied = apply_updates(applies, self.nonfinite, emptied)
-        # A step that is refused leaves them as they are, too.
+        # A rejected step does not change them either.
         with tf.control_dependencies(applied):
             for owner, product in products.items():
                 nadams[owner].u_product.assign(product)
         return applied
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes `variables`, and gradients that wait for their update.
+        """Writes `variables` and the accumulated gradients of tables.
 
-        Warns of tables that no layer writes beside it.
+        Warns of tables that no layer writes to the same file.
         """
         lost = [
             repr(table)
@@ -498,10 +488,10 @@ class TableOptimizer(
         ]
         if lost:
             warnings.warn(
-                f"Optimizer '{self.name}' trains {', '.join(lost)}, but the "
-                "rows are not in the file that is written: no layer or model "
-                "of Keras holds them. Make each an attribute of the model, or "
-                "save a tf.train.Checkpoint.",
+                f"Optimizer '{self.name}' trains {', '.join(lost)}, but their "
+                "rows are not in the file, because no Keras layer or model "
+                "tracks them. Make each an attribute of the model, or save a "
+                "tf.train.Checkpoint.",
                 stacklevel=2,
             )
         super().save_own_variables(store)
@@ -517,9 +507,9 @@ class TableOptimizer(
             saved += 1
         if saved != len(sums):
             warnings.warn(
-                f"Skipping the gradients that wait for an update: optimizer "
-                f"'{self.name}' keeps them for {len(sums)} tables, whereas the "
-                f"saved optimizer kept them for {saved}.",
+                f"Accumulated gradients are not loaded: optimizer '{self.name}' "
+                f"has them for {len(sums)} tables, but the saved optimizer for "
+                f"{saved}.",
                 stacklevel=2,
             )
             return
@@ -528,7 +518,7 @@ class TableOptimizer(
         )
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
-        """Sets dense variables to their averages, where `use_ema` keeps them."""
+        """Sets dense variables to their moving averages if `use_ema` is set."""
         super().finalize_variable_values(
             [v for v in var_list if as_table(v) is None]
         )

@@ -1,4 +1,4 @@
-"""Gradients of one step, into the tables that they belong to."""
+"""Applies the gradients of one step to tables."""
 
 import weakref
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ from lodestar.embedding.table_variable import TableVariable
 from lodestar.ops.embedding_partition_ops import partition_rows
 from lodestar.optimizers import update_attempt
 from lodestar.optimizers.gradients import merge_duplicates
-from lodestar.optimizers.replay import ReplayUpdate
 from lodestar.optimizers.row_optimizers import RowUpdate
+from lodestar.optimizers.unfused import UnfusedUpdate
 from lodestar.optimizers.update_attempt import UpdateAttempt
 
-# As EmbeddingApply takes it: the table's step stays as it is.
+# Value of `next_step` that keeps the table's step.
 _SAME_STEP = -2
-# Behind the name of a table: that of the table of its sums.
+# Suffix of the name of a table of gradient sums.
 GRADIENT_SUM = "_gradient_sum"
 
 
@@ -28,19 +28,19 @@ class TableUpdate(NamedTuple):
     """One update of a table.
 
     Attributes:
-        table: What is updated; for an op, one of its parts.
-        gradient: Rows `[N, dim]` by id; those of equal ids are summed.
-        update: How.
+        table: The table, or in the input of an op one of its parts.
+        gradient: Rows `[N, dim]` by id; rows of equal ids are summed.
+        update: The update rule.
         next_step: The table's step afterwards; -1 advances it.
-        create_missing: Makes rows of ids without one, in place of dropping
-            their gradients; not where the update is replayed.
-        additions: The rows are sums to which so many such updates are added
-            before they start again; 0: they are not.
+        create_missing: Whether to create rows of missing ids instead of dropping
+            their gradients. Not supported for unfused optimizers.
+        additions: Number of such updates in a sum of gradients before it restarts;
+            0 if the rows are no sums.
     """
 
     table: Any
     gradient: tf.IndexedSlices
-    update: RowUpdate | ReplayUpdate
+    update: RowUpdate | UnfusedUpdate
     next_step: Any = -1
     create_missing: bool = False
     additions: int = 0
@@ -51,10 +51,10 @@ def apply_updates(
     nonfinite: str,
     emptied: Sequence[EmbeddingVariable] = (),
 ) -> list[tf.Operation]:
-    """Applies `updates` of several tables, or none where `nonfinite` is "raise".
+    """Applies updates of several tables, atomically if `nonfinite` is "raise".
 
-    Tables that are `emptied` lose all their rows in the same step. Returns, in a
-    graph, the operations that have then run.
+    Tables in `emptied` lose all rows in the same step. In a graph, returns the
+    operations to wait for.
     """
     if not updates and not emptied:
         return []
@@ -64,8 +64,8 @@ def apply_updates(
     if attempt is not None:
         if emptied or any(u.additions for u in updates):
             raise NotImplementedError(
-                "gradient_accumulation_steps is not supported where a lost "
-                "worker's step is run again. Use larger batches."
+                "gradient_accumulation_steps is not supported if a lost worker's "
+                "step may run again. Use larger batches."
             )
         return _stage_and_commit(updates, nonfinite, attempt)
     by_device: dict[str | None, _Group] = {}
@@ -80,8 +80,8 @@ def apply_updates(
         or not next(iter(by_device.values())).is_one_op
         or any(u.additions for u in updates)
     ):
-        # An op looks at its own sums before it writes; what another one would
-        # refuse, or what a later one would, must be known before, too.
+        # An op checks its own sums before it writes; errors of other ops and of
+        # later updates must be found before that.
         checks = [_check(u) for u in updates]
     with tf.control_dependencies(_operations(checks)):
         return _on_each_device(by_device, nonfinite)
@@ -90,19 +90,19 @@ def apply_updates(
 def _check_gpus(
     updates: Sequence[TableUpdate], emptied: Sequence[EmbeddingVariable]
 ) -> None:
-    """Refuses what tables in the memory of GPUs do not take."""
+    """Rejects updates that tables on GPUs do not support."""
     for u in updates:
-        replayed = isinstance(u.update, ReplayUpdate)
-        if (replayed or u.additions) and on_gpu(u.table.parts[0].device):
+        if not on_gpu(u.table.parts[0].device):
+            continue
+        if isinstance(u.update, UnfusedUpdate):
             raise NotImplementedError(
-                f"{u.table!r} lies on a GPU, where "
-                + (
-                    "only optimizers with a rule of the op library train rows; "
-                    f"found {u.update.optimizer!r}."
-                    if replayed
-                    else "gradients are not added up over steps; found "
-                    "gradient_accumulation_steps."
-                )
+                f"{u.table!r} is on a GPU, where rows need an optimizer with a "
+                f"fused update, got {u.update.optimizer!r}."
+            )
+        if u.additions:
+            raise NotImplementedError(
+                f"{u.table!r} is on a GPU, where gradient_accumulation_steps is "
+                "not supported."
             )
     if any(on_gpu(table.parts[0].device) for table in emptied):
         raise NotImplementedError(
@@ -113,10 +113,10 @@ def _check_gpus(
 def _stage_and_commit(
     updates: Sequence[TableUpdate], nonfinite: str, attempt: UpdateAttempt
 ) -> list[tf.Operation]:
-    """All tasks have checked what they are to write before the first writes.
+    """Lets all tasks check their updates before the first one writes.
 
-    What is replayed, or lies where no log is, is not staged, and is written
-    last.
+    Updates of unfused optimizers, or without a log on their device, are not staged
+    and are written last.
     """
     staged = []
     others: dict[str | None, _Group] = {}
@@ -125,11 +125,11 @@ def _stage_and_commit(
         if log_inputs is not None and isinstance(u.update, RowUpdate):
             staged.append(_stage(u, u.update, nonfinite, log_inputs))
             continue
-        # One more, whatever the steps of other workers have made of it.
+        # Advances the step, whatever the steps of other workers made it.
         _group(others, u.table).updates.append(u._replace(next_step=-1))
         if nonfinite == "raise":
             staged.append(_check(u))
-    # All meet here, and not each task with each other one.
+    # A single meeting point, instead of edges between all pairs of tasks.
     with tf.control_dependencies(staged):
         all_staged = tf.no_op()
     with tf.control_dependencies([all_staged]):
@@ -162,7 +162,7 @@ def _stage(
 
 
 def _of_parts(u: TableUpdate) -> list[TableUpdate]:
-    """The updates of a table's parts, which all take its next step."""
+    """Returns the updates of a table's parts, which all get its next step."""
     parts = u.table.parts
     if len(parts) == 1:
         return [u._replace(table=parts[0])]
@@ -180,14 +180,14 @@ def _of_parts(u: TableUpdate) -> list[TableUpdate]:
 
 
 class _Group(NamedTuple):
-    """What is done on one device, as one step of it."""
+    """Updates and removals on one device, which are one step of it."""
 
     updates: list[TableUpdate]
     emptied: list[SharedResource]
 
     @property
     def is_one_op(self) -> bool:
-        """Whether nothing is done but updates by rules of the op."""
+        """Whether there are only fused updates."""
         return not self.emptied and all(
             isinstance(u.update, RowUpdate) for u in self.updates
         )
@@ -200,8 +200,8 @@ def _group(by_device: dict[str | None, _Group], part: SharedResource) -> _Group:
 def _on_each_device(
     by_device: Mapping[str | None, _Group], nonfinite: str
 ) -> list[tf.Operation]:
-    # No device's step waits for another's, so that steps that snapshots hold
-    # up on several devices never wait for each other.
+    # No device's step waits for another's, so that steps that are held up by
+    # snapshots on several devices cannot deadlock.
     applied: list[tf.Operation] = []
     for i, group in enumerate(by_device.values()):
         updates, emptied = group
@@ -227,7 +227,7 @@ def _apply_as_one_step(
     emptied: Sequence[SharedResource],
     nonfinite: str,
 ) -> list[tf.Operation]:
-    """A snapshot that is taken meanwhile has all of them or none."""
+    """Applies all in one step, so that a snapshot has all of it or nothing."""
     handles = [u.table.resource_handle for u in updates]
     step = gen_ops.lodestar_begin_step(
         handles or [part.resource_handle for part in emptied]
@@ -237,7 +237,7 @@ def _apply_as_one_step(
             applied = _operations(
                 [_apply(u, nonfinite, inside_step=True) for u in updates]
             )
-        # Last, so that what waits is not lost where an update fails.
+        # Last, so that waiting gradients are not lost if an update fails.
         with tf.control_dependencies(applied):
             applied += _operations(
                 [
@@ -269,10 +269,10 @@ def _check(u: TableUpdate) -> Any:
 
 
 def _apply(u: TableUpdate, nonfinite: str, inside_step: bool = False) -> Any:
-    # The steps of all tables move at the end of what they are updated in.
+    # Inside a step, its end sets the steps of all tables.
     next_step = tf.cast(_SAME_STEP if inside_step else u.next_step, tf.int64)
-    if isinstance(u.update, ReplayUpdate):
-        return u.update.replay.apply(
+    if isinstance(u.update, UnfusedUpdate):
+        return u.update.unfused.apply(
             u.table, u.update, u.gradient, next_step, nonfinite
         )
     return gen_ops.lodestar_embedding_apply(
@@ -309,7 +309,7 @@ def _operations(results: list[Any]) -> list[tf.Operation]:
 
 
 class GradientSum(tf.Module):
-    """The sum of one table's gradients over several steps, itself a table."""
+    """The sum of a table's gradients over several steps, itself a table."""
 
     def __init__(self, table: TableVariable):
         super().__init__()
@@ -325,11 +325,11 @@ class GradientSum(tf.Module):
 
     @property
     def table(self) -> TableVariable | None:
-        """The table whose gradients are summed; None when it is gone."""
+        """The table whose gradients are summed, or None once it is deleted."""
         return self._table()
 
     def addition(self, gradient: tf.IndexedSlices, steps: int) -> TableUpdate:
-        """What adds `gradient`, one of `steps`: SGD of learning rate -1."""
+        """Returns the update that adds `gradient`: SGD with learning rate -1."""
         add = RowUpdate("sgd", [], tf.constant([-1.0, 0.0]))
         return TableUpdate(
             self.sums, gradient, add, create_missing=True, additions=steps

@@ -1,8 +1,8 @@
-"""Updates of tables on several tasks that are made whole and once.
+"""Makes updates of tables on several tasks exactly once and atomically.
 
-A worker may be lost in the middle of a step, and what it ran is run again by
-another one. The ops of tf_ops/ops/embedding/update_log_ops.cc see to it that
-the tables take such an update once, and all of them or none.
+A worker may be lost in the middle of a step, which another worker then runs again.
+The ops of tf_ops/ops/embedding/update_log_ops.cc make tables apply such an update
+once, and all of them or none.
 """
 
 import contextlib
@@ -22,23 +22,23 @@ from lodestar.embedding import strategies
 
 
 class UpdateLogs:
-    """The logs of updates of tables, one on each device that they lie on.
+    """The logs of table updates, one per device.
 
     Args:
-        devices: Of parts of tables.
+        devices: Devices of parts of tables.
 
     Attributes:
-        servers: The servers that the devices belong to.
+        servers: The servers of the devices.
     """
 
     def __init__(self, devices: Iterable[str | None]):
         self._next = 0
         self._finished = 0
-        # Numbers that are taken are not finished before they are scheduled.
+        # A number must be scheduled before it may count as finished.
         self._lock = threading.Lock()
         devices = dict.fromkeys(devices)
         self.servers = _servers.Servers(map(_servers.claim, devices))
-        # By the names that TensorFlow gives them: a device has several.
+        # Keyed by TensorFlow's name, because a device has several names.
         with self.servers.naming_lost():
             self._logs = {
                 log.device_name: log for log in map(_UpdateLog, devices)
@@ -48,8 +48,8 @@ class UpdateLogs:
     def of(
         cls, strategy: tf.distribute.ParameterServerStrategy
     ) -> "UpdateLogs":
-        """Those on its parameter servers."""
-        # Two threads with two logs would number their updates alike.
+        """Returns the logs on the parameter servers of `strategy`."""
+        # Two sets of logs would number their updates alike.
         with _LOGS_LOCK:
             if strategy not in _LOGS:
                 with strategy.scope():
@@ -66,18 +66,18 @@ class UpdateLogs:
         """Schedules a function that makes updates.
 
         Args:
-            coordinator: Of all such functions.
-            function: A `tf.function` of the arguments and of an int64 vector:
-                the number of its first update, and one below which no update is
-                run again.
-            arguments: Of the function.
-            count: Of its updates.
+            coordinator: The coordinator of all such functions.
+            function: A `tf.function` of `arguments` and an int64 vector: the number
+                of its first update, and a number below which all updates are
+                finished.
+            arguments: Arguments of the function.
+            count: Number of updates of the function.
 
         Returns:
-            As `coordinator.schedule`.
+            The result of `coordinator.schedule`.
         """
         with self._lock:
-            # It raises the error of a step, but first waits for all others.
+            # It raises the error of a step, but only after all others are done.
             if self.servers.run(coordinator.done):
                 self._finished = self._next
             updates = tf.constant([self._next, self._finished], tf.int64)
@@ -85,27 +85,27 @@ class UpdateLogs:
             return coordinator.schedule(function, (*arguments, updates))
 
     def begin(self, update: Any, finished: Any) -> "UpdateAttempt":
-        """Begins an attempt at an update; in a `tf.function`.
+        """Starts an attempt at an update, in a `tf.function`.
 
-        All logs are asked at once, while that is computed of the step which
-        does not wait for the answer.
+        All logs are asked at once, concurrently with the parts of the step that do
+        not depend on the answer.
 
         Args:
-            update: int64 scalar, the update's number.
-            finished: int64 scalar: no update below it is run again.
+            update: Number of the update, an int64 scalar.
+            finished: Number below which all updates are finished, an int64 scalar.
         """
         key = tf.stack([update, finished])
         begun = {}
         for device, log in self._logs.items():
             log.keep_for_graph()
-            # Each takes its own handle: TensorFlow runs stateful ops without
-            # one after another.
+            # Each op has its own handle: TensorFlow serializes stateful ops
+            # without one.
             begun[device] = log.call(gen_ops.lodestar_begin_update, key)
         attempts = {device: attempt for device, (attempt, _) in begun.items()}
         return UpdateAttempt(
             self._logs,
             attempts,
-            # The number that one log gave it.
+            # The number that the first log gave it.
             name=next(iter(attempts.values()))[1],
             committed=tf.reduce_max([there for _, there in begun.values()]),
         )
@@ -113,15 +113,16 @@ class UpdateLogs:
     def settle(
         self, coordinator: tf.distribute.coordinator.ClusterCoordinator
     ) -> None:
-        """Waits for all that is scheduled, and ends all attempts at updates.
+        """Waits for all scheduled functions and ends all attempts.
 
-        What is committed on one device is then on all; the rest is forgotten.
+        Updates that are committed on one device are then committed on all; others
+        are dropped.
 
         Args:
-            coordinator: As for `schedule`, which waits meanwhile.
+            coordinator: As in `schedule`, which blocks until this returns.
 
         Raises:
-            tf.errors.OpError: A device is gone.
+            tf.errors.OpError: If a device is lost.
         """
         self.servers.run(lambda: self._settle(coordinator))
 
@@ -130,7 +131,7 @@ class UpdateLogs:
     ) -> None:
         logs = self._logs.values()
         with self._lock:
-            # What a step raises is not always an OpError.
+            # Steps may raise errors other than OpError.
             with contextlib.suppress(Exception):
                 coordinator.join()
             below = self._next
@@ -146,7 +147,7 @@ class UpdateLogs:
     def join(
         self, coordinator: tf.distribute.coordinator.ClusterCoordinator
     ) -> None:
-        """Waits for all that is scheduled, or until a server is lost."""
+        """Waits for all scheduled functions, or until a server is lost."""
         self.servers.run(coordinator.join)
 
 
@@ -155,7 +156,7 @@ _LOGS_LOCK = threading.Lock()
 
 
 class _UpdateLog(SharedResource):
-    """That of one device."""
+    """The log on one device."""
 
     def __init__(self, device: str | None):
         super().__init__("update_log", device)
@@ -168,9 +169,9 @@ class _UpdateLog(SharedResource):
         )
 
     def call(self, op: Callable[..., Any], *inputs: Any, **attrs: Any) -> Any:
-        """Runs `op`, whose first input is the handle, where the log is."""
-        # Made on the server, an input would wait for it with the lock of the
-        # interpreter held, so that no thread could notice that it is lost.
+        """Runs `op` on the device of the log, with its handle as first input."""
+        # Creating an input on the server would block while holding the GIL, so
+        # that no thread could detect the loss of the server.
         tensors = [tf.convert_to_tensor(v, tf.int64) for v in inputs]
         with tf.device(self.device_name):
             return op(self.resource_handle, *tensors, **attrs)
@@ -178,15 +179,15 @@ class _UpdateLog(SharedResource):
 
 @dataclasses.dataclass
 class UpdateAttempt:
-    """What makes an update.
+    """An attempt at an update.
 
     Attributes:
-        logs: By device.
-        attempts: By device, as BeginUpdate gave them.
-        name: int64 scalar, by which all logs know what it has staged.
-        committed: int64 scalar: the name of an attempt that was committed
-            somewhere, and may have been cut off then; 0: there is none.
-        made: Whether the step commits it.
+        logs: Logs by device.
+        attempts: Results of BeginUpdate by device.
+        name: Name of the attempt's staged updates in all logs, an int64 scalar.
+        committed: Name of an attempt that is committed on some device but perhaps
+            not on all, an int64 scalar; 0 if there is none.
+        made: Whether the step commits this attempt.
     """
 
     logs: Mapping[str, _UpdateLog]
@@ -198,7 +199,7 @@ class UpdateAttempt:
     def stage_inputs(
         self, part: SharedResource
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None:
-        """Of EmbeddingStage, to update a part; None: no log is where it lies."""
+        """Returns inputs of EmbeddingStage, or None if the device has no log."""
         device = part.resource_handle.device
         if device not in self.logs:
             return None
@@ -206,19 +207,20 @@ class UpdateAttempt:
         return log, self.attempts[device], self.name
 
     def commit(self, name: tf.Tensor | None = None) -> list[Any]:
-        """Makes what was staged everywhere; returns what has then run.
+        """Commits staged updates on all devices; returns operations to wait for.
 
         Args:
-            name: Of the attempt that has staged it; default: of this one.
+            name: Name of the attempt to commit. Defaults to this one.
 
         Raises:
-            ValueError: The step has done so before.
+            ValueError: If the step has committed this attempt before.
         """
         if name is None:
             if self.made:
                 raise ValueError(
-                    "a step whose update is made once applies gradients of "
-                    "tables twice; wanted one `apply`, of all variables."
+                    "A step that may run again must call `apply` of the optimizer "
+                    "once, with the gradients of all variables, but it applies "
+                    "gradients of tables twice."
                 )
             self.made = True
             name = self.name
@@ -234,22 +236,22 @@ class UpdateAttempt:
         step: Callable[[], Any],
         otherwise: Callable[[], Any] | None = None,
     ) -> Any:
-        """Runs a step of which tables take the update, once.
+        """Runs a step whose update of tables must be made exactly once.
 
-        If it is committed somewhere, it is committed everywhere, and the step
-        is not run.
+        If the update is committed on any device, it is committed on all, and the
+        step is not run.
 
         Args:
-            step: Has an optimizer apply gradients once.
-            otherwise: Gives what `step` would, where it is not run; default:
-                zeros, of size 0 where the size is not known.
+            step: Calls `apply` of an optimizer once.
+            otherwise: Returns the result if the step is not run. Defaults to zeros,
+                of size 0 where a size is unknown.
 
         Returns:
-            What `step` or `otherwise` does.
+            The result of `step` or `otherwise`.
 
         Raises:
-            ValueError: The step applies gradients twice, or where the attempt
-                is not known.
+            ValueError: If the step applies gradients twice, or in a function that
+                was traced before.
         """
         results = []
 
@@ -268,11 +270,11 @@ class UpdateAttempt:
                     tf.identity, otherwise(), expand_composites=True
                 )
 
-        # Traced in this order.
+        # tf.cond traces `make` first.
         return tf.cond(self.committed <= 0, make, finish)
 
 
-# The last two where it was traced in another trace of the step.
+# The last two are of a function that was traced in another trace of the step.
 _UPDATES = (
     "Lodestar>EmbeddingApply",
     "Lodestar>EmbeddingApplyAll",
@@ -286,9 +288,9 @@ def _check_makes_no_other_update() -> None:
     for function in library.function:
         if any(n.op in _UPDATES for n in function.node_def):
             raise ValueError(
-                "a step whose update is made once applies gradients of tables "
-                f"in the tf.function {function.signature.name}, which was "
-                "traced before; let the step call a plain function."
+                "A step that may run again applies gradients of tables in the "
+                f"tf.function {function.signature.name}, which was traced before. "
+                "Call a plain Python function instead."
             )
 
 
@@ -296,7 +298,7 @@ def _zeros(like: Any) -> Any:
     if like is None:
         return None
     if isinstance(like, tf.RaggedTensor):
-        # Splits of no rows are [0].
+        # The splits of no rows are [0].
         return tf.RaggedTensor.from_nested_row_splits(
             _zeros(like.flat_values),
             [
@@ -318,14 +320,14 @@ def _zeros(like: Any) -> Any:
     return tf.zeros(sizes, like.dtype)
 
 
-# By the graph of the step: threads of replicas trace into graphs in it, too.
+# By graph, because threads of replicas trace into inner graphs of the step.
 _ATTEMPTS: weakref.WeakKeyDictionary[tf.Graph, UpdateAttempt] = (
     weakref.WeakKeyDictionary()
 )
 
 
 def current() -> UpdateAttempt | None:
-    """What makes the updates of the step that is traced, if anything does."""
+    """Returns the attempt of the step that is being traced, if any."""
     if tf.executing_eagerly():
         return None
     graph = tf.compat.v1.get_default_graph()

@@ -1,4 +1,4 @@
-"""Makes an optimizer of the user's own train tables."""
+"""Makes custom Keras optimizers train tables."""
 
 import functools
 from typing import Any
@@ -10,7 +10,7 @@ from lodestar.ops.compile_line import NAMES
 from lodestar.optimizers import keras_optimizers
 from lodestar.optimizers.table_optimizer import TableOptimizer, check_nonfinite
 
-# Keras's classes and those that derive from them here.
+# Keras's classes and the classes that derive from them here.
 _KNOWN: dict[type, type[TableOptimizer]] = {
     getattr(keras.optimizers, name): getattr(keras_optimizers, name)
     for name in NAMES
@@ -20,9 +20,9 @@ _KNOWN: dict[type, type[TableOptimizer]] = {
 def wrap(optimizer: Any, *, nonfinite: str | None = None) -> TableOptimizer:
     """Makes a Keras optimizer train tables as well as dense weights.
 
-    Use it for an optimizer class of your own. The optimizers of
-    `lodestar.optimizers` need no wrapping. The optimizer updates the rows of a
-    step through its own `update_step`, if that treats each row by itself.
+    Use it for your own optimizer classes; the optimizers of `lodestar.optimizers`
+    need no wrapping. Its `update_step` updates the rows of a step, which requires
+    that it treats each row independently.
 
     >>> class SignSGD(keras.optimizers.Optimizer):
     ...     def update_step(self, gradient, variable, learning_rate):
@@ -33,17 +33,17 @@ def wrap(optimizer: Any, *, nonfinite: str | None = None) -> TableOptimizer:
 
     Args:
         optimizer: A Keras optimizer, its name, or its config.
-        nonfinite: What a NaN or infinity in a table's gradient does: `"raise"`
-            an error before any table or variable is written, `"skip"` the rows
-            that contain it, or `"pass"` it on. Defaults to `"raise"`, or to
-            what an optimizer that trains tables already does.
+        nonfinite: What to do with NaN and infinity in a table's gradient:
+            `"raise"` an error before any table or variable is written, `"skip"`
+            the rows that contain it, or `"pass"` it on. Defaults to `"raise"`, or
+            to the current setting of an optimizer that trains tables.
 
     Returns:
-        `optimizer` itself, which keeps its variables and hyperparameters; its
-        class is now a subclass of its former class.
+        `optimizer` itself, with its variables and hyperparameters; its class is
+        now a subclass of its former class.
 
     Raises:
-        ValueError: `optimizer` is not an optimizer, is already built, or is a
+        ValueError: If `optimizer` is not an optimizer, is already built, or is a
             `LossScaleOptimizer`.
     """
     optimizer = get_optimizer("optimizer", optimizer)
@@ -69,8 +69,8 @@ def wrap(optimizer: Any, *, nonfinite: str | None = None) -> TableOptimizer:
     return optimizer
 
 
-# Files of earlier releases have this name. A config holds the class that was
-# wrapped, so that one name serves the subclasses of all.
+# The name in files of earlier releases. A config has the wrapped class, so one
+# name serves all subclasses.
 _register = keras.saving.register_keras_serializable(
     package="lodestar", name="DynamicEmbeddingOptimizer"
 )
@@ -97,11 +97,7 @@ def _wrapped(cls: type[keras.optimizers.Optimizer]) -> type[TableOptimizer]:
 
 @_register
 class Wrapped(TableOptimizer):
-    """An optimizer that `wrap` made.
-
-    Attributes:
-        wrapped_class: Its former class.
-    """
+    """An optimizer made by `wrap`; `wrapped_class` is its former class."""
 
     wrapped_class: type[keras.optimizers.Optimizer]
 

@@ -1,4 +1,4 @@
-"""MultiSlot text, other formats of Paddle, and training by threads."""
+"""Paddle's file formats, datasets and training by threads."""
 
 from lodestar.paddle.data_feed_desc import DataFeedDesc
 from lodestar.paddle.in_memory_dataset import InMemoryDataset

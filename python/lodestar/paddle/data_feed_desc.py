@@ -1,4 +1,4 @@
-"""DataFeedDesc: Paddle's description of MultiSlot files."""
+"""Paddle's description of MultiSlot files."""
 
 import dataclasses
 import os
@@ -14,7 +14,7 @@ from lodestar.data.schema import Column, Schema, label_columns
 from lodestar.data.schema.column import DTYPES
 
 _PACKAGE = "lodestar.data_feed"
-# Fields in the order of Paddle's numbers; see `text_proto.message_class`.
+# Fields in the order of Paddle's field numbers; see `text_proto.message_class`.
 _MESSAGES = {
     "Slot": {
         "name": "string",
@@ -50,8 +50,8 @@ class DataFeedDesc:
     Attributes:
         schema: The columns, in their order in a line.
         batch_size: Samples per batch.
-        pipe_command: The words of the command that each file is piped through.
-            None if there is none, or it is `cat`.
+        pipe_command: Command, as words, that each file is piped through; None if
+            there is none or it is `cat`.
     """
 
     schema: Schema
@@ -64,38 +64,38 @@ class DataFeedDesc:
         path: StrPath,
         labels: str | Column | Iterable[str | Column] = (),
     ) -> "DataFeedDesc":
-        """Reads a file with the text form; see `parse`.
+        """Reads a text file; see `parse`.
 
         Raises:
-            ValueError: As `parse`, with the path.
-            tf.errors.OpError: The file cannot be read.
+            ValueError: As in `parse`, with the path.
+            tf.errors.OpError: If the file cannot be read.
         """
         with open_input(path) as file:
             data = file.read()
         try:
             return cls.parse(data.decode(), labels)
-        except ValueError as error:  # UnicodeDecodeError is one
+        except ValueError as error:  # Includes UnicodeDecodeError.
             raise ValueError(f"{os.fspath(path)}: {error}") from error
 
     @classmethod
     def parse(
         cls, text: str, labels: str | Column | Iterable[str | Column] = ()
     ) -> "DataFeedDesc":
-        """Reads the text form of the protobuf message `DataFeedDesc`.
+        """Parses the text form of the protobuf message `DataFeedDesc`.
 
-        The message gives the shape of a whole batch. Its -1, the batch size, is
-        left out of the column's shape. A slot without `is_used: true` becomes an
-        unused column. The message does not say which slots are labels.
+        Shapes in the message are of a whole batch; their -1, the batch size, is
+        removed. A slot without `is_used: true` becomes an unused column. The
+        message does not tell which slots are labels.
 
         Args:
-            text: As Paddle writes it: `multi_slot_desc { slots { name: "C1"
+            text: Text as written by Paddle: `multi_slot_desc { slots { name: "C1"
                 type: "uint64" is_used: true } ... }`.
-            labels: The labels: Columns, or the names of binary ones, which get
+            labels: The labels, as Columns or as names of binary labels, which get
                 the type in the text.
 
         Raises:
-            ValueError: The text is not such a message (names line and column),
-                or a slot, a label or a number in it is not valid.
+            ValueError: If the text is not such a message (tells line and column),
+                or a slot, label or number is invalid.
         """
         message = text_proto.parse(text, _message_class()())
         batch_size = (
@@ -121,13 +121,13 @@ class DataFeedDesc:
             columns.append(label or _column(slot))
         if found:
             raise ValueError(
-                f"`labels`: {next(iter(found))!r} is not a column; the columns "
-                f"are {', '.join(dtypes)}."
+                f"`labels` has {next(iter(found))!r}, which is not a column; the "
+                f"columns are {', '.join(dtypes)}."
             )
         return cls(Schema(columns), batch_size, _command(message.pipe_command))
 
     def save(self, path: StrPath) -> None:
-        """Writes a file with the text form, for Paddle; see `text`."""
+        """Writes the text form to a file, for Paddle; see `text`."""
         text = self.text()
         with AtomicFile(path) as file:
             file.write(text.encode())
@@ -135,13 +135,12 @@ class DataFeedDesc:
     def text(self) -> str:
         """Returns the text form of the protobuf message.
 
-        A label becomes a dense slot. The text has no place for `binary`,
-        `weights_of` and `wide`, which do not change how a line is read.
+        A label becomes a dense slot. `binary`, `weights_of` and `wide`, which do not
+        affect how a line is read, are lost.
 
         Raises:
-            ValueError: A column is declared in a way that the message cannot
-                express: one-hot, `encoding`, `depth`, `positive`, `separator`,
-                `unit`, or a free dim.
+            ValueError: If the message cannot express a column: one-hot, `encoding`,
+                `depth`, `positive`, `separator`, `unit`, or a free dimension.
         """
         message = _message_class()(
             name="MultiSlotDataFeed",
@@ -212,5 +211,5 @@ def _command(text: str) -> list[str] | None:
 
 
 def _message_class() -> Any:
-    """Returns the class of DataFeedDesc, with the fields that Paddle gives it."""
+    """Returns the class of DataFeedDesc, with Paddle's fields."""
     return text_proto.message_class(_PACKAGE, _MESSAGES)

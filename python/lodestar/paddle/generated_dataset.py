@@ -1,4 +1,4 @@
-"""Datasets of text that Python code makes of files, without text files between."""
+"""Datasets of MultiSlot lines that Python code generates from files."""
 
 import itertools
 import os
@@ -13,7 +13,7 @@ from lodestar.data.schema import Schema
 from lodestar.ops.python_calls import PythonFunction
 from lodestar.paddle.parse_multislot import parse_flat
 
-# Lines go through Python, one after another.
+# One Python thread generates the lines.
 _NOT_HERE = (
     "num_parallel_files",
     "deterministic",
@@ -30,25 +30,25 @@ def generated_dataset(
     batch_size: int,
     **options: Any,
 ) -> tf.data.Dataset:
-    """Batches of `(features, label)` of the lines that `texts` makes.
+    """Returns batches of `(features, label)` from the lines that `texts` generates.
 
     Args:
-        texts: Called with the path of a file; yields lines of MultiSlot text.
-        files: One path or several.
+        texts: Yields the lines of MultiSlot text for the path of a file.
+        files: One or several paths.
         spec: The slots of the lines.
-        batch_size: Samples a batch.
-        **options: Those of `ReadOptions` but for `num_parallel_files`,
+        batch_size: Samples per batch.
+        **options: Options of `ReadOptions` except `num_parallel_files`,
             `deterministic`, `on_error`, `skipped` and `open_command`.
 
     Raises:
-        ValueError: An option is out of range or not one of these, or `files` is
+        ValueError: If an option is out of range or not allowed, or `files` is
             empty.
     """
     for name in _NOT_HERE:
         if name in options:
             raise ValueError(
-                f"`{name}` is no option here: one thread runs the generator, "
-                "which opens the files, and its errors are raised."
+                f"`{name}` is not an option here: the generator opens the files "
+                "in one thread, and its errors are raised."
             )
     read = options_of(generated_dataset, batch_size, options)
     layout = read.layout(spec)
@@ -67,7 +67,7 @@ def generated_dataset(
     generator = PythonFunction(batches, [tf.TensorSpec([None], tf.string)])
 
     def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
-        # Also makes the number of lines of a batch known where it is fixed.
+        # unbatch().batch() also makes the batch size static if it is fixed.
         lines = generator.generate(files).unbatch()
         if read.shuffle_rows:
             lines = lines.shuffle(read.shuffle_rows, seed=seed)

@@ -1,4 +1,4 @@
-"""InMemoryDataset: MultiSlot samples that are held in memory."""
+"""MultiSlot samples in memory."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.schema_layout import line_fields
 from lodestar.paddle.sample_exchange import SampleExchange
 
-# Those that say how epochs go; the others say how files are read and batched.
+# Options of epochs; the others tell how to read files and make batches.
 _EPOCH_OPTIONS = (
     "deterministic",
     "shuffle_files",
@@ -37,12 +37,13 @@ _EPOCH_OPTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class MergeCounts:
-    """What `InMemoryDataset.merge_by_ins_id` has done.
+    """Result of `InMemoryDataset.merge_by_ins_id`.
 
     Attributes:
-        merged: Samples that were made of several.
-        too_few: Samples dropped, since fewer than `min_size` had their ins_id.
-        conflicting: Samples dropped, since their dense slots disagree.
+        merged: Number of samples that were merged from several.
+        too_few: Number of samples dropped because fewer than `min_size` had
+            their ins_id.
+        conflicting: Number of samples dropped because their dense slots differ.
     """
 
     merged: int
@@ -51,7 +52,7 @@ class MergeCounts:
 
 
 class InMemoryDataset:
-    """Loads MultiSlot files, to be shuffled and read any number of times.
+    """Loads MultiSlot files into memory, to shuffle and read them repeatedly.
 
     >>> memory = InMemoryDataset("schema.yaml", 1024)
     >>> memory.load(files_of_today)
@@ -61,24 +62,22 @@ class InMemoryDataset:
     >>> memory.release()
     >>> memory.wait_preload()
 
-    As in Paddle, of a sparse slot ids of 0, and floats below 1e-6 in magnitude,
-    are dropped (an id and its weight both, if either is), and a slot that has no
-    value left, or had none in the text, gets one 0 (with a weight of 0). So
-    every sample has a value in every slot. `drop_zeros=False` keeps samples as
-    they are in the text. Other slots keep their zeros anyway.
+    As in Paddle, sparse ids of 0 and sparse floats below 1e-6 in magnitude are
+    dropped (an id with its weight, if either is), and an empty sparse slot gets one
+    0 (with weight 0), so every slot of every sample has a value. `drop_zeros=False`
+    keeps samples as they are in the text. Other slots always keep their zeros.
 
-    Samples take 8 bytes an id and a sparse slot, 4 a float, and 8 a sample
-    for its place. `global_shuffle` moves none of them, but takes another 8 bytes
-    a sample while it runs; `slots_shuffle` and `merge_by_ins_id` make all of
-    them anew before the old ones go.
+    Samples use 8 bytes per id and per sparse slot, 4 per float, and 8 per sample
+    for its position. `global_shuffle` moves no samples, but uses another 8 bytes
+    per sample while it runs; `slots_shuffle` and `merge_by_ins_id` copy all samples
+    before they free the old ones.
 
-    Any thread may call any method. An iterator reads the samples, in the order,
-    that were there when it was made, that is at the beginning of an epoch;
-    nothing that is done meanwhile disturbs it. So the memory of released samples
-    is free once the last iterator over them is gone.
+    Thread-safe. An iterator reads the samples and the order from the beginning of
+    its epoch and is not affected by later changes, so released samples are freed
+    when their last iterator is.
 
-    Workers share the data by `shard=(workers, index)`: each loads its part, and
-    `global_shuffle` exchanges their samples through a folder.
+    Workers partition the data with `shard=(workers, index)`: each loads its part,
+    and `global_shuffle` exchanges samples through a folder.
     """
 
     def __init__(
@@ -95,32 +94,32 @@ class InMemoryDataset:
         drop_zeros: bool = True,
         **options: Any,
     ):
-        """Holds no samples yet.
+        """Creates an empty memory.
 
         Args:
             schema: A `Schema`, the path of a schema file, or a list of `Column`s.
-            batch_size: Samples a batch.
-            weights: As those of `open_dataset`.
-            pipe_command: As that of `open_dataset`.
-            ins_id: As that of `open_dataset`.
-            parse_content: As that of `open_dataset`.
-            parse_logkey: As that of `open_dataset`.
-            num_queues: Parts that `dataset(queue=...)` reads one of.
-            drop_zeros: Whether to drop sparse zeros, as said above.
-            **options: Of `ReadOptions`: `drop_remainder`, `num_parallel_files`,
-                `shard`, `prefetch`, `sparse`, `on_error`, `skipped`,
-                `open_command`.
+            batch_size: Samples per batch.
+            weights: See `MultiSlotDataset`.
+            pipe_command: See `MultiSlotDataset`.
+            ins_id: See `MultiSlotDataset`.
+            parse_content: See `MultiSlotDataset`.
+            parse_logkey: See `MultiSlotDataset`.
+            num_queues: Number of parts for `dataset(queue=...)`.
+            drop_zeros: Whether to drop sparse zeros, as described above.
+            **options: Options of `ReadOptions`: `drop_remainder`,
+                `num_parallel_files`, `shard`, `prefetch`, `sparse`, `on_error`,
+                `skipped` and `open_command`.
 
         Raises:
-            ValueError: An option is out of range, is one that does not apply
-                here, or a schema file is not valid.
+            ValueError: If an option is out of range or does not apply here, or a
+                schema file is invalid.
         """
         for name in _EPOCH_OPTIONS:
             if name in options:
                 raise ValueError(
-                    f"`{name}` is no option of InMemoryDataset: samples are "
-                    "loaded in the order of files and lines, and dataset() has "
-                    "`shuffle`, `seed` and `repeat`."
+                    f"`{name}` is not an option of InMemoryDataset, which loads "
+                    "samples in the order of files and lines. Use `shuffle`, "
+                    "`seed` and `repeat` of dataset()."
                 )
         check_at_least("num_queues", num_queues, 1)
         spec = as_schema(schema, weights)
@@ -130,7 +129,7 @@ class InMemoryDataset:
         self._fields = line_fields(ins_id, parse_content, parse_logkey)
         self._layout = self._options.layout(spec, self._fields)
         self._memory = OwnedName("InMemoryDataset", _forget)
-        # Held by what changes the samples: an exchange takes long.
+        # Must be held to change the samples; an exchange takes long.
         self._changing = threading.Lock()
         attributes = self._layout.op_attributes()
         gen_ops.lodestar_record_memory_create(
@@ -145,37 +144,37 @@ class InMemoryDataset:
         )
 
     def load(self, files: StrPaths) -> None:
-        """Reads files and adds their samples behind those that are there.
+        """Reads files and appends their samples.
 
         Args:
-            files: As those of `open_dataset`.
+            files: One or several paths; see `MultiSlotDataset`.
 
         Raises:
-            ValueError: `files` is empty.
-            tf.errors.OpError: As while `open_dataset` reads. No sample of
+            ValueError: If `files` is empty.
+            tf.errors.OpError: As in `MultiSlotDataset` while reading. No sample of
                 these files is added then.
         """
         with self._changing:
             self._read(files, preload=False)
 
     def preload(self, files: StrPaths) -> None:
-        """Begins to read files in the background; `wait_preload` ends it.
+        """Starts to read files in the background, for `wait_preload`.
 
-        What is in memory does not change meanwhile.
+        The samples in memory do not change.
 
         Raises:
-            ValueError: `files` is empty.
-            tf.errors.FailedPreconditionError: A preload was begun before and not
-                waited for.
+            ValueError: If `files` is empty.
+            tf.errors.FailedPreconditionError: If `wait_preload` was not called
+                after an earlier preload.
         """
         self._read(files, preload=True)
 
     def wait_preload(self) -> None:
-        """Waits for the preload, then adds its samples behind those there.
+        """Waits for the preload and appends its samples.
 
         Raises:
-            tf.errors.FailedPreconditionError: None was begun.
-            tf.errors.OpError: As `load`; the preload is over then.
+            tf.errors.FailedPreconditionError: If there is no preload.
+            tf.errors.OpError: As in `load`; this ends the preload.
         """
         with self._changing:
             gen_ops.lodestar_record_memory_wait_preload(
@@ -190,44 +189,42 @@ class InMemoryDataset:
         workers: tuple[int, int] | None = None,
         timeout: float = 600.0,
     ) -> None:
-        """Puts the samples in a random order: this worker's, or those of all.
+        """Shuffles the samples of this worker or of all workers.
 
-        Without `folder`, the samples of this object. With it, every worker of a
-        job calls this, and then the samples of all are in a random order of
-        which worker `index` has the part from `index / num` to
-        `(index + 1) / num`. That order is the one that one object with all
-        samples, those of worker 0 first, would have of the same seed. Workers
-        may have any numbers of samples, none too, and may be processes or
-        threads, each with an object of its own.
+        Without `folder`, this shuffles the samples of this object. With `folder`,
+        every worker of a job must call it. The samples of all workers are then in a
+        random order, of which worker `index` has the part from `index / num` to
+        `(index + 1) / num`. With the same seed, it is the order of one object that
+        has the samples of all workers, those of worker 0 first. Workers may have
+        any number of samples, even 0, and may be processes or threads, each with
+        its own object.
 
-        Samples go as checked files, in pieces of 1,024, through the folder,
-        which needs the room of all of them and is cleared of them in the end;
-        while that lasts, memory holds the old samples and the new ones. Other
-        methods that change the samples wait until it is over.
+        Samples are sent through the folder as checksummed files in pieces of 1,024.
+        The folder needs room for all samples and is cleaned at the end. Until then
+        memory has both the old and the new samples, and other methods that change
+        the samples wait.
 
-        On every error below the samples are as they were, on all workers: they
-        change only once each has all of its own. One case is left, which a note
-        on the error tells: a worker that stops waiting for worker 0's commit
-        cannot know whether the others have exchanged theirs.
+        After any error below, the samples of all workers are unchanged, because
+        they change only once every worker has all of its own. The one exception,
+        which a note on the error tells: a worker that stops waiting for worker 0's
+        commit cannot know whether the others have exchanged theirs.
 
         Args:
-            seed: Fixes the order of equally many samples; None draws one. The
-                same for all workers.
-            folder: Where the workers meet: a path that all see, of any
-                `tf.io.gfile` scheme, and that no exchange, failed or not, has
-                used before.
-            workers: `(num, index)`; None takes `shard`.
-            timeout: Seconds to wait for the others, each time.
+            seed: Seed of the order, the same for all workers. None draws one.
+            folder: Folder to exchange samples in, of any `tf.io.gfile` scheme, which
+                all workers can access and no exchange, failed or not, has used.
+            workers: `(num, index)`; defaults to `shard`.
+            timeout: Seconds to wait for the other workers, each time.
 
         Raises:
-            ValueError: An argument is out of range, or there is a `folder` but
+            ValueError: If an argument is out of range, or there is a `folder` but
                 neither `workers` nor `shard`.
-            DataError: A ValueError: the folder was used before, the workers do
-                not agree about the seed or their number, or samples in the
-                folder are of other slots or not as they were written.
-            TimeoutError: Others did not come, or did not go on.
-            RuntimeError: Another worker has failed; says why.
-            tf.errors.OpError: The folder cannot be written or read.
+            DataError: A ValueError, if the folder was used before, the workers
+                disagree about the seed or their number, or files in the folder have
+                other slots or are corrupt.
+            TimeoutError: If another worker does not arrive or continue in time.
+            RuntimeError: If another worker has failed; tells why.
+            tf.errors.OpError: If the folder cannot be written or read.
         """
         if folder is None:
             with self._changing:
@@ -238,12 +235,13 @@ class InMemoryDataset:
         workers = workers or self._options.shard
         if workers is None:
             raise ValueError(
-                "`folder` needs `workers`=(num, index) where there is no "
-                "`shard`."
+                "`folder` needs `workers`=(num, index) or the option `shard`."
             )
         check_shard("workers", workers)
         if not is_number(timeout) or not timeout > 0:
-            raise ValueError(f"`timeout` must be above 0, found {timeout!r}.")
+            raise ValueError(
+                f"`timeout` must be greater than 0, got {timeout!r}."
+            )
         if seed is not None:
             seed = int(_seed(seed))
         with self._changing:
@@ -255,18 +253,17 @@ class InMemoryDataset:
     def slots_shuffle(
         self, names: str | Iterable[str], seed: int | None = None
     ) -> None:
-        """Gives each sample the values that another one has in these slots.
+        """Gives each sample another sample's values in these slots.
 
-        What a model loses by it is what the slots are worth to it. A sample gets
-        all these slots from the same other sample, ids with their weights.
+        The loss in model quality then shows the importance of the slots. A sample
+        gets all these slots, with weights, from the same other sample.
 
         Args:
-            names: Sparse slots.
-            seed: Fixes which sample is which one's; None draws one.
+            names: Names of sparse slots.
+            seed: Seed of the permutation; None draws one.
 
         Raises:
-            tf.errors.InvalidArgumentError: A name is not that of a sparse slot
-                that is used.
+            tf.errors.InvalidArgumentError: If a name is not a used sparse slot.
         """
         names = [names] if isinstance(names, str) else list(names)
         with self._changing:
@@ -282,32 +279,30 @@ class InMemoryDataset:
         keep_unmerged: bool = True,
         erase_duplicates: bool = True,
     ) -> MergeCounts:
-        """Makes one sample of all samples that have the same ins_id.
+        """Merges samples with the same ins_id.
 
-        Where `min_size` or more have it, they become one, where the first of
-        them stands:
+        `min_size` or more samples become one, at the position of the first:
 
-        - A sparse slot has the values of all, in the order of the samples. With
-          `erase_duplicates`, each value only once, an id with its first weight.
-          The 0 that stands for an empty slot is none of them.
-        - In a label, dense or one-hot slot, a sample whose values there are all
-          0 gives way. If the others are equal bit by bit, that is the value. If
-          not, `erase_duplicates` drops all samples of this ins_id; without it
-          the first one's values stay.
-        - content, search_id, cmatch and rank are those of the first one.
+        - Sparse slots get the values of all, in the order of the samples. With
+          `erase_duplicates` values are unique, and an id has its first weight. The 0
+          of an empty slot is not a value.
+        - In label, dense and one-hot slots, samples that are all 0 are ignored. If
+          the others are bitwise equal, the result has their value. If they differ,
+          `erase_duplicates` drops all samples of this ins_id; otherwise the first
+          sample's values are used.
+        - content, search_id, cmatch and rank are those of the first sample.
 
-        Where fewer have it, `keep_unmerged` keeps them as they are, else they
-        are dropped.
+        Smaller groups are kept if `keep_unmerged` is set and dropped otherwise.
 
         Args:
-            min_size: At least 2.
-            keep_unmerged: Whether samples that are not merged stay.
-            erase_duplicates: Whether repeated values, and samples that
-                disagree, are dropped.
+            min_size: Minimum number of samples to merge, at least 2.
+            keep_unmerged: Whether to keep samples that are not merged.
+            erase_duplicates: Whether to drop repeated values, and samples that
+                differ in dense slots.
 
         Raises:
-            ValueError: `min_size` is below 2.
-            tf.errors.FailedPreconditionError: Made without `ins_id=True`.
+            ValueError: If `min_size` is less than 2.
+            tf.errors.FailedPreconditionError: If `ins_id` is not True.
         """
         check_at_least("min_size", min_size, 2)
         with self._changing:
@@ -320,26 +315,23 @@ class InMemoryDataset:
         return MergeCounts(*(int(count) for count in counts))
 
     def release(self) -> None:
-        """Drops all samples but those of a preload.
-
-        Iterators that are under way read on to their end.
-        """
+        """Drops all samples except a preload's; iterators keep theirs."""
         with self._changing:
             gen_ops.lodestar_record_memory_release(memory=self._memory.text)
 
     @property
     def num_queues(self) -> int:
-        """The parts that `dataset(queue=...)` reads one of."""
+        """Number of parts for `dataset(queue=...)`."""
         return self._num_queues
 
     @property
     def num_samples(self) -> int:
-        """Samples in memory, without those of a preload."""
+        """Number of samples in memory, without a preload's."""
         return int(self._size()[0])
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes that these samples take."""
+        """Size of these samples in bytes."""
         return int(self._size()[1])
 
     def dataset(
@@ -350,25 +342,25 @@ class InMemoryDataset:
         seed: int | None = None,
         repeat: int | None = 1,
     ) -> tf.data.Dataset:
-        """Batches of `(features, label)`, as `open_dataset` has them.
+        """Returns batches of `(features, label)`, as `MultiSlotDataset` does.
 
-        `tf.train.Checkpoint(iterator)` resumes at the next sample, in another
-        process too, where the same was loaded, shuffled and merged with the same
-        seeds; over other samples it raises `tf.errors.FailedPreconditionError`.
+        `tf.train.Checkpoint(iterator)` resumes at the next sample, even in another
+        process, if the same files were loaded, shuffled and merged with the same
+        seeds. With other samples it raises `tf.errors.FailedPreconditionError`.
 
-        Inside a `tf.function` keep this object while the function is used.
+        Inside a `tf.function`, keep this object as long as the function is used.
 
         Args:
-            queue: Reads only samples whose number is `queue` modulo `num_queues`,
-                so that each of as many threads has its own; None reads all.
-            shuffle: Whether every epoch has an order of its own. Takes no
-                memory, and leaves that of `global_shuffle` as it is.
-            seed: Fixes these orders.
-            repeat: Epochs; None for no end.
+            queue: Reads only samples whose number modulo `num_queues` is `queue`,
+                so that each of `num_queues` threads has its own. None reads all.
+            shuffle: Whether to shuffle each epoch differently. Needs no memory and
+                does not change the order of `global_shuffle`.
+            seed: Seed of these orders.
+            repeat: Number of epochs; None repeats without end.
 
         Raises:
-            ValueError: `queue` is not from 0 to `num_queues` - 1, or `repeat` is
-                out of range.
+            ValueError: If `queue` is not in [0, num_queues) or `repeat` is out of
+                range.
         """
         num_queues = self._num_queues
         if queue is None:
@@ -376,7 +368,7 @@ class InMemoryDataset:
         check_at_least("queue", queue, 0)
         if queue >= num_queues:
             raise ValueError(
-                f"`queue` must be below `num_queues`={num_queues}, found "
+                f"`queue` must be less than `num_queues`={num_queues}, got "
                 f"{queue}."
             )
 
@@ -404,13 +396,12 @@ class InMemoryDataset:
         dataset = epochs([""], epoch, finish, options)
         if not shuffle:
             return dataset
-        # Without a sample of its own, but it holds the memory: the epochs only
-        # name it.
+        # An empty dataset that owns the memory, which the epochs only name.
         holder = epoch(None, 0).take(0).map(finish, synchronous=True)
         return holder.concatenate(dataset)
 
     def pieces(self) -> list[Piece]:
-        """Returns the queues, for training by threads."""
+        """Returns the queues as pieces for training by threads."""
         return [
             Piece(f"queue {queue}", functools.partial(self.dataset, queue))
             for queue in range(self._num_queues)

@@ -1,4 +1,4 @@
-"""MultiSlotDataset: MultiSlot text files as a tf.data.Dataset."""
+"""MultiSlot text files as a tf.data.Dataset."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -32,70 +32,69 @@ def MultiSlotDataset(
     parse_logkey: bool = False,
     **options: Any,
 ) -> tf.data.Dataset:
-    """Batches of `(features, label)` from MultiSlot text files.
+    """Returns batches of `(features, label)` from MultiSlot text files.
 
-    `features` maps each slot's name to
+    `features` maps the name of each slot to
 
     - sparse: a `tf.RaggedTensor` `[B, None]`, int64 (float32 for a float slot);
     - dense: `[B, *shape]`, float32 (int64 for a uint64 slot);
     - one-hot: `[B, size]`, float32.
 
-    `label` is float32 `[B, 1]`; with several label slots a dict of such; without
-    one, the elements are `features` alone. Batches straddle files: only the last
-    one of an epoch may be smaller.
+    `label` is float32 `[B, 1]`, or a dict if there are several label slots. Without
+    a label slot, the elements are `features` alone. Batches span files: only the
+    last one of an epoch may be smaller.
 
-    The lines are parsed in C++ by threads that run ahead of the training. With
-    `deterministic=True`, samples come in the order of files and lines whatever
-    the number of threads, and `tf.train.Checkpoint(iterator)` resumes at the
-    next sample.
+    C++ threads parse the lines ahead of training. With `deterministic=True`,
+    samples are in the order of files and lines for any number of threads, and
+    `tf.train.Checkpoint(iterator)` resumes at the next sample.
 
-    Mode `"queue"` streams: samples before a bad line come out before its error.
-    `"file_instant"` reads a whole file before its first sample comes out, so a
-    bad file gives none; it takes the memory of a file (with
-    `deterministic=False`, of one for each thread). `"in_memory"` loads all files
-    in this call, as `InMemoryDataset`: sparse zeros are dropped, an empty sparse
-    slot gets one 0, and epochs read memory; `shuffle_rows` is 0 or -1, which
-    draws from all samples.
+    Modes:
+
+    - `"queue"` streams; samples before an invalid line are returned before its
+      error.
+    - `"file_instant"` reads a whole file before it returns its first sample, so an
+      invalid file returns none. It needs memory for a file (with
+      `deterministic=False`, for one file per thread).
+    - `"in_memory"` loads all files in this call, as `InMemoryDataset`: sparse
+      zeros are dropped, an empty sparse slot gets one 0, and epochs read memory.
+      `shuffle_rows` must be 0 or -1, which shuffles all samples.
 
     >>> dataset = MultiSlotDataset(files, "schema.yaml", 1024)
     >>> model.fit(dataset)
 
     Args:
-        files: One path or several, of any scheme that `tf.io.gfile` knows; a
-            name that ends in `.gz` is decompressed. Or a `SharedFileList`, but
-            not `"in_memory"`.
+        files: One or several paths of any `tf.io.gfile` scheme; names that end in
+            `.gz` are decompressed. Or a `SharedFileList`, except `"in_memory"`.
         schema: A `Schema`, the path of a schema file, or a list of `Column`s.
-        batch_size: Samples a batch.
-        mode: `"queue"`, `"file_instant"` or `"in_memory"`, as said above.
-        weights: Id slot -> the float slot that holds one weight for each of its
-            ids, as `Schema.with_weights`; both stay features of their own.
-        pipe_command: A command and its arguments, as `["python", "gen.py"]`.
-            Each file goes through a process of its own: the file's bytes,
-            decompressed if its name ends in `.gz`, are its stdin, and its
-            stdout is the text that is read. No shell sees it.
+        batch_size: Samples per batch.
+        mode: `"queue"`, `"file_instant"` or `"in_memory"`.
+        weights: Id slot -> the float slot with one weight per id, as in
+            `Schema.with_weights`. Both also remain features.
+        pipe_command: A command and its arguments, such as `["python", "gen.py"]`,
+            which runs without a shell, once per file. Its stdin is the file,
+            decompressed if its name ends in `.gz`; its stdout is parsed.
         ins_id: Whether each line begins with `1 <ins_id>`, a string without
             blanks: the feature `"ins_id"`, `tf.string` `[B]`.
-        parse_content: Whether `1 <content>` follows: `"content"`, the same.
-        parse_logkey: Whether `1 <logkey>` follows, of whose characters 11 to 13,
-            14 to 15 and 16 to 31 are hexadecimal: `"cmatch"`, `"rank"` and
+        parse_content: Whether `1 <content>` follows: the string feature
+            `"content"`.
+        parse_logkey: Whether `1 <logkey>` follows, with hexadecimal numbers in
+            characters 11 to 13, 14 to 15 and 16 to 31: `"cmatch"`, `"rank"` and
             `"search_id"`, int64 `[B]`.
-        **options: Those of every dataset: `drop_remainder`, `shuffle_rows`,
-            `repeat`, `shard`, ...; see `ReadOptions`.
+        **options: Options of every dataset, such as `drop_remainder`,
+            `shuffle_rows`, `repeat` and `shard`; see `ReadOptions`.
 
     Raises:
-        ValueError: An option is out of range, `files` is empty, or a schema file
-            is not valid.
+        ValueError: If an option is out of range, `files` is empty, or a schema
+            file is invalid.
         tf.errors.InvalidArgumentError: While reading (`"in_memory"`: in this
-            call): a line is not as declared
-            ("path:line: slot 'C3' at byte 17: ..."), a file is empty or ends
-            without a newline. Samples before that line have come first.
-        tf.errors.NotFoundError: While reading: a file is missing.
-        tf.errors.FailedPreconditionError: While reading, whatever `on_error`
-            says: a file was written to meanwhile, or has another size than when
-            the iterator was saved; `open_command` or `pipe_command` cannot be
-            run, or does not end with exit code 0. The end of its stderr is in
-            the error.
-        RuntimeError: `"in_memory"` inside a `tf.function`.
+            call), if a line does not match the schema ("path:line: slot 'C3' at
+            byte 17: ..."), or a file is empty or ends without a newline.
+        tf.errors.NotFoundError: While reading, if a file is missing.
+        tf.errors.FailedPreconditionError: While reading, for any `on_error`, if a
+            file changed during or since the reading that is resumed, or
+            `open_command` or `pipe_command` cannot be run or fails. The error has
+            the end of its stderr.
+        RuntimeError: If `"in_memory"` is used inside a `tf.function`.
     """
     check_choice("mode", mode, MODES)
     spec = as_schema(schema, weights)
@@ -117,13 +116,8 @@ def MultiSlotDataset(
         line_fields=fields,
         whole_files=mode == "file_instant",
     )
-    return record_dataset(
-        op,
-        files,
-        spec,
-        options_of(MultiSlotDataset, batch_size, options),
-        fields,
-    )
+    read = options_of(MultiSlotDataset, batch_size, options)
+    return record_dataset(op, files, spec, read, fields)
 
 
 def _in_memory(
@@ -135,15 +129,15 @@ def _in_memory(
 ) -> tf.data.Dataset:
     if tf.inside_function():
         raise RuntimeError(
-            "`mode`='in_memory' loads the files once, so it cannot be inside a "
-            "tf.function: make the dataset outside."
+            "`mode`='in_memory' loads the files once and cannot be used inside a "
+            "tf.function. Create the dataset outside."
         )
     options = dict(options)
     shuffle_rows = options.pop("shuffle_rows", 0)
     if shuffle_rows not in (0, -1):
         raise ValueError(
-            "`shuffle_rows` must be 0 or, for all samples, -1 with "
-            f"`mode`='in_memory', found {shuffle_rows!r}."
+            "`shuffle_rows` must be 0 or -1 (shuffle all samples) with "
+            f"`mode`='in_memory', got {shuffle_rows!r}."
         )
     epochs = {
         "shuffle": shuffle_rows == -1,

@@ -1,4 +1,4 @@
-"""MultiSlotGenerator: the base of scripts that turn lines into MultiSlot text."""
+"""Base class of scripts that convert lines to MultiSlot text."""
 
 import contextlib
 import math
@@ -20,11 +20,11 @@ from lodestar._typing import StrPath, StrPaths
 from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.paddle.generated_dataset import generated_dataset
 
-# A shell's word for a program whose reader has gone: 128 + SIGPIPE.
+# Exit code of a program whose reader has gone in a shell: 128 + SIGPIPE.
 _READER_GONE = 141
-# The least that rounds to an infinite float32.
+# The smallest number that rounds to an infinite float32.
 _FLOAT32_END = float(2**128 - 2**103)
-# Python converts no more than 4300 digits.
+# Python converts at most 4300 digits.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 _FLOAT = re.compile(
     r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?|nan)",
@@ -37,10 +37,10 @@ _HEX_FLOAT = re.compile(
 
 
 class MultiSlotGenerator:
-    r"""Makes MultiSlot text of lines of any other text.
+    r"""Converts lines of any text to MultiSlot text.
 
-    A subclass says, in `generate_sample`, what samples a line stands for. As the
-    last line of a script, `run_from_stdin()` makes it a command for
+    A subclass returns the samples of a line in `generate_sample`. With
+    `run_from_stdin()` as its last line, a script becomes a command for
     `pipe_command`; `lines` and `write` do the same in process.
 
     >>> class Words(MultiSlotGenerator):
@@ -50,11 +50,11 @@ class MultiSlotGenerator:
     >>> list(Words().lines(["1 1926 8 17", "0 5"]))
     ['3 1926 8 17 1 1\n', '1 5 1 0\n']
 
-    A sample is a list of `(name, values)`, one a slot; `values` is a list, tuple
-    or rank-1 array of integers and floats. All samples must have the slots of
-    the first one, in its order; with `schema`, those of the Schema, and values
-    as it declares them. A number reads back as the same: integers have 64 bits
-    (-1 has the bits of 18446744073709551615), floats are float32.
+    A sample is a list of `(name, values)`, one per slot, where `values` is a list,
+    tuple or rank-1 array of integers and floats. All samples must have the slots
+    of the first one, in its order, or, with `schema`, the slots and values of the
+    schema. Numbers are written without loss: integers have 64 bits (-1 has the
+    bits of 18446744073709551615), floats are float32.
 
     The semantics are those of Paddle's `MultiSlotDataGenerator`.
     """
@@ -66,16 +66,16 @@ class MultiSlotGenerator:
         allow_empty: bool = True,
         strings: bool = False,
     ):
-        r"""Makes a generator; a subclass with its own `__init__` calls this.
+        r"""Creates a generator; call this if a subclass has its own `__init__`.
 
         Args:
-            schema: What a sample must be: a Schema, a list of slots or the path
-                of a schema file. None: what the first sample is.
-            allow_empty: Whether a slot may have no value. Lodestar reads such
-                text, Paddle does not.
-            strings: Whether values are strings, written as they are, as in
-                Paddle's `MultiSlotStringDataGenerator`. They must still be numbers
-                as MultiSlot text has them.
+            schema: A Schema, a list of slots or the path of a schema file that
+                samples must match. None infers it from the first sample.
+            allow_empty: Whether a slot may have no values, which Lodestar can read
+                but Paddle cannot.
+            strings: Whether values are strings to write unchanged, as in Paddle's
+                `MultiSlotStringDataGenerator`. They must still be valid numbers
+                of MultiSlot text.
 
         >>> class Words(MultiSlotGenerator):
         ...     def generate_sample(self, line):
@@ -93,70 +93,71 @@ class MultiSlotGenerator:
             self._types = {slot.name: slot.dtype for slot in self._spec}
 
     def generate_sample(self, line: Any) -> Any:
-        r"""Returns the samples of one line; to be overridden.
+        r"""Returns the samples of one line. Override this method.
 
         Args:
-            line: A line with its end, `\n` or `\r\n`, if it had one; from
-                `lines`, an item; from `run_from_memory`, None.
+            line: A line including its end (`\n` or `\r\n`), if any; an item of
+                `lines`; or None in `run_from_memory`.
 
         Returns:
-            An iterable of samples (so it may be a generator), a callable that
-            returns one, or None. A sample that is None is skipped.
+            An iterable of samples (for example a generator), a callable that
+            returns one, or None. Samples that are None are skipped.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} does not override generate_sample()."
+            f"{type(self).__name__} must override generate_sample()."
         )
 
     def generate_batch(self, samples: list[Any]) -> Any:
-        """Returns the samples to write for a batch of them.
+        """Returns the samples to write for a batch.
 
-        To be overridden where samples depend on each other, as in padding.
+        Override this method if samples depend on each other, as in padding.
 
         Args:
-            samples: As many as `set_batch` says; the last batch may be smaller.
+            samples: As many samples as set by `set_batch`, fewer in the last batch.
 
         Returns:
-            As `generate_sample`.
+            The same as `generate_sample`.
         """
         return samples
 
     def set_batch(self, batch_size: int) -> None:
-        """Sets how many samples `generate_batch` gets; 32 unless set."""
+        """Sets the batch size of `generate_batch`, which is 32 by default."""
         check_at_least("batch_size", batch_size, 1)
         self._batch_size = batch_size
 
     @property
     def slot_types(self) -> dict[str, str]:
-        """From each slot's name to `"uint64"` or `"float"`, in order.
+        """Slot name -> `"uint64"` or `"float"`, in order.
 
-        Without `schema`: a slot is float once it had a float; empty before the
-        first sample.
+        Without `schema`, a slot is a float once it had a float, and this is empty
+        before the first sample.
         """
         return dict(self._types)
 
     def lines(self, lines: Iterable[Any]) -> Iterator[str]:
-        """Yields the MultiSlot lines, each with its newline, of input lines.
+        """Yields the MultiSlot lines of input lines, each with its newline.
 
         Raises:
-            TypeError: `lines` is one string.
-            DataError: While iterating: a sample is not as it must be, or one of
-                the methods raised; names the number of the input line.
+            TypeError: If `lines` is one string.
+            DataError: While iterating, if a sample is invalid or a method raised;
+                has the number of the input line.
         """
         if isinstance(lines, (str, bytes)):
-            raise TypeError(f"`lines` must be several, found {lines!r}.")
+            raise TypeError(
+                f"`lines` must be an iterable of lines, got {lines!r}."
+            )
         return self._texts(self._samples(lines, "line "), "line ")
 
     def write(self, path_in: StrPath, path_out: StrPath) -> int:
-        """Makes a MultiSlot file of a text file; returns its samples' number.
+        """Converts a text file to a MultiSlot file; returns the number of samples.
 
-        The file takes its name at the end; on an error nothing is left. Paths
-        are of any scheme that `tf.io.gfile` knows; one that ends in `.gz` is
-        compressed.
+        The file is created atomically; an error leaves nothing. Paths may have any
+        `tf.io.gfile` scheme; names that end in `.gz` are compressed.
 
         Raises:
-            DataError: As `lines`, the line as `path:number`; or there was no
-                sample.
-            tf.errors.OpError: A file cannot be read or written.
+            DataError: As in `lines`, with the line as `path:number`, or if there
+                were no samples.
+            tf.errors.OpError: If a file cannot be read or written.
         """
         path = as_path(path_in)
         count = 0
@@ -165,7 +166,7 @@ class MultiSlotGenerator:
                 out.write(text.encode())
                 count += 1
             if not count:
-                raise DataError(f"{path}: no samples were made")
+                raise DataError(f"{path}: the generator returned no samples.")
         return count
 
     def dataset(
@@ -174,28 +175,28 @@ class MultiSlotGenerator:
         batch_size: int,
         **options: Any,
     ) -> tf.data.Dataset:
-        """The samples of files of input lines, as `open_dataset` has them.
+        """Returns the samples of input files as `open_dataset` would.
 
-        The generator runs in this process, in one thread, so that no text file
-        and no command is needed. It must have been made with `schema`. Such a
-        dataset can neither be saved in a graph nor its iterator in a checkpoint.
+        The generator runs in this process, in one thread, so no text file and no
+        command is needed. It must have a `schema`. Neither a graph nor a checkpoint
+        of an iterator can save such a dataset.
 
         Args:
-            files: One path or several, of any scheme that `tf.io.gfile` knows;
-                a name that ends in `.gz` is decompressed.
-            batch_size: Samples a batch.
-            **options: As those of `open_dataset`, but for
-                `num_parallel_files`, `deterministic`, `on_error` and `skipped`.
+            files: One or several paths of any `tf.io.gfile` scheme; names that end
+                in `.gz` are decompressed.
+            batch_size: Samples per batch.
+            **options: Options of `open_dataset` except `num_parallel_files`,
+                `deterministic`, `on_error`, `skipped` and `open_command`.
 
         Raises:
-            ValueError: The generator has no `schema`, an option is out of range
-                or not one of these, or `files` is empty.
-            tf.errors.OpError: While reading: the text of a `DataError`, as that
-                of `write`, is in it.
+            ValueError: If the generator has no `schema`, an option is out of range
+                or not allowed, or `files` is empty.
+            tf.errors.OpError: While reading; has the text of the `DataError` that
+                `write` would raise.
         """
         if self._spec is None:
             raise ValueError(
-                f"dataset() needs a {type(self).__name__} made with `schema`."
+                f"dataset() needs a {type(self).__name__} created with `schema`."
             )
         return generated_dataset(
             self._file_texts, files, self._spec, batch_size, **options
@@ -208,17 +209,17 @@ class MultiSlotGenerator:
             yield from self._texts(self._samples(lines, where), where)
 
     def run_from_stdin(self) -> None:
-        """Reads lines from stdin, writes MultiSlot text to stdout.
+        """Reads lines from stdin and writes MultiSlot text to stdout.
 
-        For scripts. What else they print goes to stderr. On an error the
-        process ends with code 2 after one line on stderr that names the line of
-        input; where nobody reads stdout any more, silently with code 141.
+        In a script, other prints go to stderr. After an error the process exits
+        with code 2 and one line on stderr, which has the number of the input line.
+        If stdout is closed, it exits silently with code 141.
         """
         lines = _decoded(sys.stdin.buffer, "stdin")
         self._run(self._samples(lines, "stdin:"), "stdin:")
 
     def run_from_memory(self) -> None:
-        """As `run_from_stdin`, of the samples of `generate_sample(None)`."""
+        """Like `run_from_stdin`, with the samples of `generate_sample(None)`."""
         samples = _results("run_from_memory", self.generate_sample, None)
         self._run(enumerate(samples, 1), "sample ")
 
@@ -232,7 +233,7 @@ class MultiSlotGenerator:
             finally:
                 out.flush()
         except BrokenPipeError:
-            # Python flushes stdout again as it ends, and would complain.
+            # Python flushes stdout again at exit, which would print an error.
             os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
             sys.exit(_READER_GONE)
         except DataError as error:
@@ -242,7 +243,7 @@ class MultiSlotGenerator:
     def _samples(
         self, lines: Iterable[Any], where: str
     ) -> Iterator[tuple[int, Any]]:
-        """(number of its line, sample), one after another."""
+        """Yields (line number, sample)."""
         for number, line in enumerate(lines, 1):
             place = f"{where}{number}"
             for sample in _results(place, self.generate_sample, line):
@@ -275,13 +276,13 @@ class MultiSlotGenerator:
             yield self._text(sample, place)
 
     def _text(self, sample: Any, place: str) -> str:
-        """The line of a sample, or DataError."""
+        """Returns the line of a sample."""
         if isinstance(sample, zip):
             sample = list(sample)
         if not isinstance(sample, (list, tuple)):
             raise DataError(
-                f"{place}: a sample is {_shown(sample)}, wanted a list of "
-                "(name, values)"
+                f"{place}: a sample must be a list of (name, values), got "
+                f"{_shown(sample)}."
             )
         for slot in sample:
             if (
@@ -290,7 +291,7 @@ class MultiSlotGenerator:
                 or not isinstance(slot[0], str)
             ):
                 raise DataError(
-                    f"{place}: a slot is {_shown(slot)}, wanted (name, values)"
+                    f"{place}: a slot must be (name, values), got {_shown(slot)}."
                 )
         self._check_names([name for name, _ in sample], place)
         words: list[str] = []
@@ -304,8 +305,8 @@ class MultiSlotGenerator:
         for ids, weights in self._spec.weights.items() if self._spec else ():
             if counts[ids] != counts[weights]:
                 raise DataError(
-                    f"{place}: slot {weights!r} has {counts[weights]} values, "
-                    f"wanted {counts[ids]}, one for each id of slot {ids!r}"
+                    f"{place}: slot {weights!r} must have {counts[ids]} values, "
+                    f"one per id of slot {ids!r}, got {counts[weights]}."
                 )
         return " ".join(words) + "\n"
 
@@ -313,9 +314,9 @@ class MultiSlotGenerator:
         if not self._types:
             for name in names:
                 if names.count(name) > 1:
-                    raise DataError(f"{place}: slot {name!r} occurs twice")
+                    raise DataError(f"{place}: slot {name!r} is repeated.")
             if not names:
-                raise DataError(f"{place}: the sample has no slots")
+                raise DataError(f"{place}: the sample has no slots.")
             self._types = dict.fromkeys(names, "uint64")
         wanted = list(self._types)
         if names == wanted:
@@ -323,24 +324,25 @@ class MultiSlotGenerator:
         origin = "the first sample" if self._spec is None else "the schema file"
         if len(names) != len(wanted):
             raise DataError(
-                f"{place}: the sample has {len(names)} slots, wanted "
-                f"{len(wanted)} as in {origin}"
+                f"{place}: the sample must have {len(wanted)} slots, as in "
+                f"{origin}, got {len(names)}."
             )
         found, name = next(
             pair for pair in zip(names, wanted) if len({*pair}) > 1
         )
         raise DataError(
-            f"{place}: found slot {found!r} in the place of {name!r}, the order "
-            f"of {origin}"
+            f"{place}: slot {found!r} is in the position of {name!r}; slots must be "
+            f"in the order of {origin}."
         )
 
     def _value_texts(self, name: str, values: Any, place: str) -> list[str]:
         if not isinstance(values, (list, tuple)) and (
             not isinstance(values, np.ndarray) or values.ndim != 1
         ):
+            kind = "strings" if self._strings else "integers and floats"
             raise DataError(
-                f"{place}: slot {name!r} is {_shown(values)}, wanted a list of "
-                + ("strings" if self._strings else "integers and floats")
+                f"{place}: slot {name!r} must be a list of {kind}, got "
+                f"{_shown(values)}."
             )
         texts = []
         for index, value in enumerate(values):
@@ -350,14 +352,14 @@ class MultiSlotGenerator:
             problem = self._problem(name, number)
             if problem:
                 raise DataError(
-                    f"{place}: slot {name!r}: value {index + 1} of "
-                    f"{len(values)} is {_shown(value)}, wanted {problem}"
+                    f"{place}: slot {name!r}: value {index + 1} of {len(values)} "
+                    f"must be {problem}, got {_shown(value)}."
                 )
             texts.append(text)
         return texts
 
     def _number(self, value: Any) -> tuple[int | float | None, str]:
-        """The value as a number, None if it is none, and its text."""
+        """Returns the value as a number (None if it is not one) and its text."""
         if self._strings:
             if isinstance(value, str):
                 return parse_number(value), value
@@ -365,14 +367,14 @@ class MultiSlotGenerator:
         if isinstance(value, (int, np.integer, np.bool_)):
             return int(value), str(int(value))
         if isinstance(value, np.float32):
-            return float(value), str(value)  # shorter than as a double
+            return float(value), str(value)  # Shorter than as a double.
         if isinstance(value, (float, np.floating)):
             number = float(value)
             return number, repr(number)
         return None, ""
 
     def _problem(self, name: str, number: int | float | None) -> str:
-        """What is wanted in the place of a number, empty if it is right."""
+        """Returns what the number must be, or "" if it is valid."""
         slot = None if self._spec is None else self._spec[name]
         if self._types[name] == "float":
             if number is None:
@@ -405,14 +407,15 @@ class MultiSlotGenerator:
             wanted = "at least one"
         if wanted:
             raise DataError(
-                f"{place}: slot {name!r} has {count} values, wanted {wanted}"
+                f"{place}: the number of values of slot {name!r} must be "
+                f"{wanted}, got {count}."
             )
 
 
 def parse_number(text: str) -> int | float | None:
-    """The number that a word of MultiSlot text is, None if it is none.
+    """Returns the number that a word of MultiSlot text represents, or None.
 
-    One that no float32 holds is the least of these.
+    A number beyond float32 becomes the smallest such number.
     """
     if _INTEGER.fullmatch(text):
         return int(text)
@@ -431,7 +434,7 @@ def parse_number(text: str) -> int | float | None:
 def _results(
     place: str, method: Callable[..., Any], argument: Any
 ) -> Iterator[Any]:
-    """What a subclass's method gives; what it raises, as DataError."""
+    """Yields the results of a subclass's method; wraps its errors."""
     try:
         results = method(argument)
         if callable(results):
@@ -440,7 +443,7 @@ def _results(
             if result is not None:
                 yield result
     except Exception as error:
-        # The first frame is this one, the second the subclass's.
+        # The first frame is this one, the second is in the subclass.
         frame = traceback.extract_tb(error.__traceback__)[:2][-1]
         raise DataError(
             f"{place}: {method.__name__}() raised {type(error).__name__} at "
@@ -456,7 +459,7 @@ def _decoded(file: IO[bytes], path: str) -> Iterator[str]:
             yield line.decode()
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}:{number}: byte {error.start + 1} is not UTF-8"
+            f"{path}:{number}: byte {error.start + 1} is not UTF-8."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""MultiSlotWriter: samples to MultiSlot text."""
+"""Writer of MultiSlot text."""
 
 import itertools
 
@@ -12,7 +12,7 @@ _SMALL = np.array([str(i) for i in range(256)], dtype=object)
 
 
 class MultiSlotWriter(SampleWriter):
-    """Writes MultiSlot text (docs/internals/formats.md); a context manager.
+    """Context manager that writes MultiSlot text (docs/internals/formats.md).
 
     >>> spec = Schema([Column.label("click"), Column.sparse("C1")])
     >>> with MultiSlotWriter("clicks.txt", spec) as writer:
@@ -24,7 +24,7 @@ class MultiSlotWriter(SampleWriter):
 
 
 def number_texts(slot: Column, values: np.ndarray) -> list[str]:
-    """The texts that read back as exactly these values of a slot."""
+    """Returns the texts that read back as exactly these values of a slot."""
     if slot.dtype == "uint64":
         if values.dtype.kind == "i":
             values = values.astype(np.int64).view(np.uint64)
@@ -43,10 +43,10 @@ def _format(
     begin: int,
     end: int,
 ) -> bytes:
-    """The lines of samples [begin, end)."""
+    """Formats the samples [begin, end) as lines."""
     counts = np.stack([np.diff(s[begin : end + 1]) for _, s in columns])
-    # A slot's tokens are its count and its values; where each slot of each
-    # sample begins in the sequence of all tokens, sample by sample:
+    # The tokens of a slot are its count and its values. Find where each slot of
+    # each sample begins in the sequence of all tokens:
     sizes = counts.T + 1
     starts = np.cumsum(sizes.reshape(-1)).reshape(sizes.shape) - sizes
     tokens = np.empty(int(sizes.sum()), dtype=object)

@@ -1,4 +1,4 @@
-"""parse_multislot: lines of MultiSlot text, already in a tensor, as features."""
+"""Parser of MultiSlot lines that are already in a tensor."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -20,8 +20,8 @@ def parse_multislot(
 ) -> Any:
     r"""Parses lines of MultiSlot text, one sample each.
 
-    For text that comes from elsewhere than files: in a serving signature, or in
-    `map` behind a `tf.data.Dataset` of batches of lines.
+    Use it for lines that do not come from files: in a serving signature, or in
+    `map` of a `tf.data.Dataset` of batches of lines.
 
     >>> from lodestar.data import Column
     >>> features, click = parse_multislot(
@@ -30,20 +30,20 @@ def parse_multislot(
     [[7, 8], []]
 
     Args:
-        lines: string `[B]`, each a line with or without its newline.
+        lines: Lines, with or without their newlines: string `[B]`.
         schema: A `Schema`, the path of a schema file, or a list of `Column`s.
-        weights: As those of `open_dataset`.
-        sparse: As that of `ReadOptions`.
-        name: Of the operation.
+        weights: Id slot -> slot of its weights, as in `MultiSlotDataset`.
+        sparse: Form of sparse slots, as in `ReadOptions`.
+        name: Name of the operation.
 
     Returns:
-        What `open_dataset` yields for a batch of these lines:
-        `(features, label)`, or `features` where there is no label.
+        The element that `open_dataset` returns for a batch of these lines:
+        `(features, label)`, or `features` without a label slot.
 
     Raises:
-        ValueError: `lines` is no string vector, or `schema`, `weights` or
-            `sparse` are not valid.
-        tf.errors.InvalidArgumentError: A line is not as declared
+        ValueError: If `lines` is not a string vector, or `schema`, `weights` or
+            `sparse` is invalid.
+        tf.errors.InvalidArgumentError: If a line does not match the schema
             ("`text[3]`: slot 'C1' at byte 5: ..."; 3 is its index, from 0).
     """
     spec = as_schema(schema, weights)
@@ -54,7 +54,7 @@ def parse_multislot(
             text = tf.constant(lines if one else list(lines), tf.string)
         if text.dtype != tf.string or text.shape.rank not in (None, 1):
             raise ValueError(
-                "`lines` must be a string tensor of shape [B], found "
+                "`lines` must be a string tensor of shape [B], got "
                 f"{text.dtype.name} {text.shape}."
             )
         rows = None if text.shape.rank is None else text.shape[0]
@@ -63,7 +63,7 @@ def parse_multislot(
 
 
 def parse_flat(lines: tf.Tensor, layout: SchemaLayout) -> list[tf.Tensor]:
-    """The flat tensors of a layout, of lines of MultiSlot text."""
+    """Parses lines of MultiSlot text to the flat tensors of a layout."""
     return gen_ops.lodestar_parse_multi_slot(
         text=lines, **layout.op_attributes()
     )

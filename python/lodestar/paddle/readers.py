@@ -1,4 +1,4 @@
-"""Readers of Paddle: a dataset's content as NumPy arrays."""
+"""Paddle's readers: the content of a dataset as NumPy arrays."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -10,14 +10,14 @@ import tensorflow as tf
 from lodestar.data.sample_columns import ColumnValues
 from lodestar.ragged import LoDTensor
 
-# What an element has in the place of one of its tensors.
+# The NumPy form of a tensor.
 _Leaf = np.ndarray | ColumnValues
 
 
 def reader(
     dataset: tf.data.Dataset, *, batches: bool = False
 ) -> Callable[[], Iterator[Any]]:
-    """Returns a reader of Paddle: a callable that starts a new epoch.
+    """Returns a Paddle reader: a callable that starts a new epoch.
 
     >>> dataset = tf.data.Dataset.from_tensors({"x": [[1.0], [2.0]]})
     >>> [sample["x"].tolist() for sample in reader(dataset)()]
@@ -26,30 +26,29 @@ def reader(
     ...     print(batch["x"].shape)
     (2, 1)
 
-    Each call returns an independent iterator, so epochs may overlap. An iterator
-    that is dropped before its end stops reading.
+    Each call returns an independent iterator, so epochs may overlap. Dropping an
+    iterator stops its reading.
 
     Args:
-        dataset: A dataset of `(features, label)` or `features`, as
-            `lodestar.data.open_dataset` returns them. With `prefetch=0`, a batch is
-            made when the iterator needs it, with `prefetch=1` ahead of that.
+        dataset: A dataset of `(features, label)` or `features`, as returned by
+            `lodestar.data.open_dataset`. With `prefetch=0` a batch is read when the
+            iterator needs it, with `prefetch=1` ahead of that.
         batches: Whether the iterators yield batches instead of samples.
 
     Returns:
         A callable. Its iterators yield elements of the dataset with NumPy arrays
-        in place of tensors, as `write_batch` (or `write`) of a writer accepts
-        them. In a batch, a RaggedTensor or LoDTensor becomes a pair `(values,
+        instead of tensors, in the form that `write_batch` (or `write`) of a writer
+        accepts. In a batch, a RaggedTensor or LoDTensor becomes a pair `(values,
         splits)`. A sample has no batch dimension: a label is `[1]`, a dense column
         has its shape, a one-hot column is `[size]`, and a sparse column is its
         values `[N]`. The arrays of samples are views of the batch's.
 
         The iterators raise the errors of the dataset. For samples, they raise
-        ValueError if the tensors of a batch disagree on the number of samples, or
-        the dataset has `sparse="csr"`, which does not tell how many columns the
-        CSR holds.
+        ValueError if the tensors of a batch differ in the number of samples, or if
+        the dataset has `sparse="csr"`, which lacks the number of columns.
 
     Raises:
-        TypeError: `dataset` is not a tf.data.Dataset.
+        TypeError: If `dataset` is not a tf.data.Dataset.
     """
     if not isinstance(dataset, tf.data.Dataset):
         raise TypeError(
@@ -68,7 +67,7 @@ def reader(
 
 
 def _mapped(function: Callable[..., Any], element: Any) -> Any:
-    """The element with `function(leaf)` in the place of each leaf."""
+    """Returns the element with `function` applied to each leaf."""
     if isinstance(element, Mapping):
         return {name: _mapped(function, x) for name, x in element.items()}
     if isinstance(element, (tuple, list)) and not isinstance(
@@ -86,7 +85,7 @@ def _leaf(tensor: Any) -> _Leaf:
     if isinstance(tensor, tf.Tensor):
         return tensor.numpy()
     raise ValueError(
-        "A reader takes tensors, and ragged ones of one level, found "
+        "A reader supports tensors and ragged tensors of one level, got "
         f"{type(tensor).__name__} {getattr(tensor, 'shape', '')}."
     )
 
@@ -97,14 +96,14 @@ def _samples(batch: Any) -> Iterator[Any]:
         features.get("csr"), Mapping
     ):
         raise ValueError(
-            "A sample reader takes no `sparse`='csr', which does not say how "
-            "many slots it holds; wanted 'ragged' or 'lod'."
+            "A sample reader does not support `sparse`='csr', which lacks the "
+            "number of slots. Use 'ragged' or 'lod'."
         )
     sizes: list[int] = []
     _mapped(lambda leaf: sizes.append(_num_samples(leaf)), batch)
     if len(set(sizes)) != 1:
         raise ValueError(
-            "A sample reader takes tensors of one number of samples, found "
+            "A sample reader needs tensors with equal numbers of samples, got "
             f"{sorted(set(sizes))}."
         )
     for index in range(sizes[0]):
@@ -115,7 +114,7 @@ def _num_samples(leaf: _Leaf) -> int:
     if isinstance(leaf, ColumnValues):
         return len(leaf.splits) - 1
     if leaf.ndim == 0:
-        raise ValueError("A sample reader takes no scalar.")
+        raise ValueError("A sample reader does not support scalars.")
     return len(leaf)
 
 

@@ -1,17 +1,17 @@
-"""The exchange of samples by which workers shuffle together what they hold.
+"""Exchange of samples, by which workers shuffle all their samples together.
 
-Files in a folder that all workers see, in the order in which they appear; N is a
-worker's number and K the digest of all that workers say of themselves:
+Workers write files to a shared folder, in this order. N is a worker's number and
+K a digest of all worker-N.json:
 
-    worker-N.json      how many samples it has, its seed
-    K-N-to-M.samples   what it sends: pieces, each behind its length in 8 bytes
-    K-sent-N           all of these are there
-    K-ready-N          all that is for it was read and found good
-    K-commit           by worker 0, when all are ready: memories change now
-    failed-N           instead of any of them: why
+    worker-N.json      number of samples and seed of the worker
+    K-N-to-M.samples   samples for worker M: pieces, each after its 8-byte length
+    K-sent-N           all of these are written
+    K-ready-N          the worker has read and checked all samples for it
+    K-commit           written by worker 0 when all are ready: memories change now
+    failed-N           error message, instead of any of them
 
-Nobody's memory changes before K-commit, so one that is missing, or has failed,
-leaves all as they were.
+No memory changes before K-commit, so a missing or failed worker leaves all
+memories unchanged.
 """
 
 import contextlib
@@ -32,14 +32,21 @@ from lodestar._typing import StrPath
 
 PIECE_SAMPLES = 1024
 _LENGTH_BYTES = 8
-_RECEIVED_BYTES = 16 << 20  # at a time
-_NUMBERS = 1 << 20  # at a time
+_RECEIVED_BYTES = 16 << 20  # Bytes per call.
+_NUMBERS = 1 << 20  # Numbers per call.
 _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 1.0
 
 
 class SampleExchange:
-    """One worker's part in one exchange."""
+    """One worker's part in one exchange.
+
+    Args:
+        memory: Name of the samples in memory.
+        folder: Folder shared by the workers, of any `tf.io.gfile` scheme.
+        workers: `(num, index)`.
+        timeout: Seconds to wait for the other workers, each time.
+    """
 
     def __init__(
         self,
@@ -48,14 +55,6 @@ class SampleExchange:
         workers: tuple[int, int],
         timeout: float,
     ):
-        """Does nothing yet.
-
-        Args:
-            memory: The name of the samples.
-            folder: Where the workers meet, of any `tf.io.gfile` scheme.
-            workers: `(num, index)`.
-            timeout: Seconds to wait for the others, each time.
-        """
         self._memory = memory
         self._folder = as_path(folder)
         self._num, self._index = workers
@@ -63,19 +62,17 @@ class SampleExchange:
         self._digest = ""
 
     def run(self, num_samples: int, seed: int | None) -> None:
-        """Replaces the samples in memory by this worker's part of all.
+        """Replaces the samples in memory by this worker's part of all samples.
 
         Args:
-            num_samples: In memory; they must not change meanwhile.
-            seed: Of the order; that of all workers.
+            num_samples: Number of samples in memory, which must not change.
+            seed: Seed of the order, equal for all workers.
 
         Raises:
-            DataError: Another exchange was in this folder, or the workers do
-                not agree.
-            TimeoutError: A worker did not come.
-            RuntimeError: A worker has failed.
-            tf.errors.OpError: A file cannot be written or read, or is not as it
-                was written.
+            DataError: If the folder was used before, or the workers disagree.
+            TimeoutError: If a worker is missing.
+            RuntimeError: If a worker has failed.
+            tf.errors.OpError: If a file cannot be written or read, or is corrupt.
         """
         self._announce(num_samples, seed)
         try:
@@ -83,8 +80,7 @@ class SampleExchange:
         except BaseException as error:
             with contextlib.suppress(OSError, tf.errors.OpError):
                 self._write(
-                    f"failed-{self._index}",
-                    describe_error(error).encode(),
+                    f"failed-{self._index}", describe_error(error).encode()
                 )
             self._clean(range(self._num), [self._index])
             raise
@@ -97,16 +93,15 @@ class SampleExchange:
         name = f"worker-{self._index}.json"
         if tf.io.gfile.exists(self._path(name)):
             raise DataError(
-                f"{self._path(name)}: worker {self._index} has exchanged samples "
-                "in this folder before; each exchange needs a new one"
+                f"{self._path(name)}: worker {self._index} has already exchanged "
+                "samples in this folder. Each exchange needs a new folder."
             )
-        drawn = int(np.random.default_rng().integers(2**63))
         text = json.dumps(
             {
                 "workers": self._num,
                 "samples": num_samples,
                 "seed": seed,
-                "drawn": drawn,
+                "drawn": int(np.random.default_rng().integers(2**63)),
             }
         )
         self._write(name, text.encode())
@@ -127,7 +122,7 @@ class SampleExchange:
                 try:
                     self._read(worker, int(counts[worker]))
                 except (DataError, tf.errors.OpError):
-                    # One that fails removes what it has sent.
+                    # A worker that fails removes the samples it has sent.
                     self._check_failed(self._there())
                     raise
         first = np.cumsum(counts) - counts
@@ -153,19 +148,16 @@ class SampleExchange:
                 if one[what] != said[0][what]:
                     raise DataError(
                         f"{self._folder}: worker {worker} has {what} "
-                        f"{one[what]}, but worker 0 has {said[0][what]}"
+                        f"{one[what]}, but worker 0 has {said[0][what]}."
                     )
         self._digest = hashlib.sha256(b"\n".join(texts)).hexdigest()[:16]
-        seed = said[0]["seed"]
-        return (
-            [one["samples"] for one in said],
-            said[0]["drawn"] if seed is None else seed,
-        )
+        seed = said[0]["drawn" if said[0]["seed"] is None else "seed"]
+        return [one["samples"] for one in said], seed
 
     def _send(
         self, sizes: list[int], bases: np.ndarray, ends: list[int], seed: int
     ) -> np.ndarray:
-        """Writes what others get; returns the samples that stay here."""
+        """Writes the samples for others; returns those that stay here."""
         base = int(bases[self._index])
         own = np.zeros(0, np.int64)
         for worker in range(self._num):
@@ -198,10 +190,11 @@ class SampleExchange:
     def _places(
         self, bases: np.ndarray, ends: list[int], seed: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of each sample to be here: its worker, and which one of that's it is.
+        """Finds the source of each sample that this worker receives.
 
         Returns:
-            Both, and how many come of each worker.
+            The worker of each sample, its position among the samples of that
+            worker, and the number of samples from each worker.
         """
         counts = np.zeros(self._num, np.int64)
         owners = [np.zeros(0, np.int64)]
@@ -220,7 +213,7 @@ class SampleExchange:
         return np.concatenate(owners), np.concatenate(ranks), counts
 
     def _read(self, worker: int, count: int) -> None:
-        """Receives what a worker has sent."""
+        """Receives the samples from a worker."""
         path = self._path(self._samples_of(worker, self._index))
         left = -(-count // PIECE_SAMPLES)
         pieces: list[bytes] = []
@@ -234,10 +227,9 @@ class SampleExchange:
             left -= len(pieces)
             self._receive(pieces)
         if left:
+            difference = "missing" if left > 0 else "unexpected"
             raise DataError(
-                f"{path}: found {left} pieces too "
-                f"{'few' if left > 0 else 'many'}, wanted those of {count} "
-                "samples"
+                f"{path}: {abs(left)} pieces are {difference} for {count} samples."
             )
 
     def _receive(self, pieces: list[bytes]) -> None:
@@ -253,14 +245,14 @@ class SampleExchange:
             self._wait_for([f"{self._digest}-commit"])
         except BaseException as error:
             error.add_note(
-                "All samples of this worker are as they were. If worker 0 has "
-                f"written {self._path(f'{self._digest}-commit')}, others have "
-                "exchanged theirs: load anew on all workers then."
+                "The samples of this worker are unchanged. If worker 0 has "
+                f"written {self._path(f'{self._digest}-commit')}, other workers "
+                "have exchanged theirs: reload the samples on all workers then."
             )
             raise
 
     def _wait_for(self, names: list[str]) -> None:
-        """Waits until files of all workers, in their order, are there."""
+        """Waits until the files, one per worker or the commit, exist."""
         wait = _FIRST_WAIT
         deadline = time.monotonic() + self._timeout
         while True:
@@ -275,7 +267,7 @@ class SampleExchange:
             if late:
                 raise TimeoutError(
                     f"{self._folder}: waited {self._timeout:g} s for "
-                    f"{', '.join(missing)}; no sample was exchanged"
+                    f"{', '.join(missing)}. No samples were exchanged."
                 )
             time.sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT)
@@ -289,12 +281,12 @@ class SampleExchange:
             if name in there:
                 text = self._load(name).decode(errors="replace")
                 raise RuntimeError(
-                    f"{self._folder}: worker {worker} has failed, no sample "
-                    f"was exchanged: {text}"
+                    f"{self._folder}: worker {worker} has failed, and no samples "
+                    f"were exchanged: {text}"
                 )
 
     def _clean(self, receivers: Iterable[int], senders: Iterable[int]) -> None:
-        """Removes samples in the folder, if that can be done."""
+        """Removes sample files, ignoring errors."""
         for sender in senders:
             for receiver in receivers:
                 path = self._path(self._samples_of(sender, receiver))
@@ -320,7 +312,7 @@ class SampleExchange:
 def _shuffled(
     count: int, seed: int, begin: int, end: int
 ) -> Iterator[np.ndarray]:
-    """The numbers at places of the order of `count` samples."""
+    """Yields positions [begin, end) of the shuffled order of `count` samples."""
     for i in range(begin, end, _NUMBERS):
         yield gen_ops.lodestar_shuffled_numbers(
             count=count, seed=seed, begin=i, end=min(i + _NUMBERS, end)

@@ -1,4 +1,4 @@
-"""SelectedRows: some rows of a tall tensor, as sparse gradients are."""
+"""Sparse rows of a tall tensor, as in sparse gradients."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,21 +18,21 @@ from lodestar.ragged.arguments import (
 
 
 class SelectedRows(tf.experimental.ExtensionType):
-    """Values of some rows of a tensor of `height` rows, all others being zero.
+    """Values of some rows of a tensor with `height` rows; other rows are zero.
 
-    Paddle's type of that name, and what TensorFlow calls `tf.IndexedSlices`:
-    rows may repeat and are in any order; a row that is there more than once
-    means the sum of its values. Paddle's `get_tensor_from_selected_rows` is
-    `values`, its `merge_selected_rows` is `merge`.
+    This is Paddle's SelectedRows, similar to `tf.IndexedSlices`. Rows may repeat
+    and be in any order; the values of repeated rows are summed. Paddle's
+    `get_tensor_from_selected_rows` is `values` and `merge_selected_rows` is
+    `merge`.
 
     >>> x = SelectedRows([5, 3, 5], [[1.0], [2.0], [3.0]], 10).merge()
     >>> x.rows.numpy().tolist(), x.values.numpy().tolist()
     ([3, 5], [[2.0], [4.0]])
 
     Attributes:
-        rows: int64 `[n]`.
-        values: `[n, ...]`, any dtype; `values[i]` is of row `rows[i]`.
-        height: An int64 scalar.
+        rows: Row numbers, int64 `[n]`.
+        values: `[n, ...]` of any dtype; `values[i]` belongs to row `rows[i]`.
+        height: Number of rows, an int64 scalar.
     """
 
     __name__ = "lodestar.SelectedRows"
@@ -44,14 +44,14 @@ class SelectedRows(tf.experimental.ExtensionType):
     def __init__(
         self, rows: TensorLike, values: TensorLike, height: TensorLike
     ):
-        """Takes rows and height, int64 or int32, and values over them.
+        """Creates SelectedRows from int32 or int64 rows and height, and values.
 
         Raises:
-            TypeError: rows or a height that are no integers.
-            ValueError: rows that are no vector, values or a height of another
-                rank.
-            tf.errors.InvalidArgumentError: another number of rows than values,
-                a row outside of the height (names index and value).
+            TypeError: If rows or height are not integers.
+            ValueError: If rows are not a vector, or the rank of values or height
+                is wrong.
+            tf.errors.InvalidArgumentError: If there are not as many rows as
+                values, or a row is not below the height (with index and value).
         """
         self.values = as_values(values)
         self.height = as_int64("height", height, 0)
@@ -65,25 +65,25 @@ class SelectedRows(tf.experimental.ExtensionType):
     def from_indexed_slices(
         cls, slices: tf.IndexedSlices, height: TensorLike | None = None
     ) -> "SelectedRows":
-        """Takes the buffers of IndexedSlices.
+        """Wraps the buffers of IndexedSlices.
 
         Args:
-            slices: With `dense_shape`, or given `height`.
-            height: How many rows there are; None takes the first dimension of
+            slices: IndexedSlices with `dense_shape`, unless `height` is given.
+            height: Number of rows; defaults to the first dimension of
                 `dense_shape`.
 
         Raises:
-            TypeError: no IndexedSlices.
-            ValueError: neither `dense_shape` nor `height`.
+            TypeError: If `slices` is not a `tf.IndexedSlices`.
+            ValueError: If there is neither `dense_shape` nor `height`.
         """
         if not isinstance(slices, tf.IndexedSlices):
             raise TypeError(
-                f"`slices` must be IndexedSlices, found {type(slices)}"
+                f"`slices` must be tf.IndexedSlices, got {type(slices)}."
             )
         if height is None:
             if slices.dense_shape is None:
                 raise ValueError(
-                    "`slices` has no `dense_shape`; give the `height`"
+                    "`slices` has no `dense_shape`. Pass `height`."
                 )
             height = slices.dense_shape[0]
         return cls(slices.indices, slices.values, height)
@@ -94,28 +94,28 @@ class SelectedRows(tf.experimental.ExtensionType):
 
     @property
     def dense_shape(self) -> tf.Tensor:
-        """The complete shape: int64, `height` and the shape of a row."""
+        """The shape of the dense tensor, int64: `height` and the row shape."""
         row_shape = tf.shape(self.values, out_type=tf.int64)[1:]
         return tf.concat([[self.height], row_shape], 0)
 
     @staticmethod
     def concat(tensors: Sequence["SelectedRows"]) -> "SelectedRows":
-        """Appends rows and values; it means the sum of all.
+        """Concatenates rows and values, which represents the sum of all tensors.
 
-        Paddle's sum of SelectedRows. `merge` adds up what is there twice.
+        This is Paddle's sum of SelectedRows. Call `merge` to sum repeated rows.
 
         Raises:
-            TypeError: one is no SelectedRows; different dtypes.
-            ValueError: no tensor, rows of different shapes.
-            tf.errors.InvalidArgumentError: different heights.
+            TypeError: If an element is not SelectedRows, or dtypes differ.
+            ValueError: If there is no tensor, or row shapes differ.
+            tf.errors.InvalidArgumentError: If heights differ.
         """
         tensors = list(tensors)
         if not tensors:
-            raise ValueError("`tensors` is empty, wanted one or more")
+            raise ValueError("`tensors` must not be empty.")
         for i, x in enumerate(tensors):
             if not isinstance(x, SelectedRows):
                 raise TypeError(
-                    f"`tensors[{i}]` must be SelectedRows, found {type(x)}"
+                    f"`tensors[{i}]` must be SelectedRows, got {type(x)}."
                 )
             check_rows_like(
                 f"tensors[{i}]", x.values, "`tensors[0]`", tensors[0].values
@@ -135,13 +135,13 @@ class SelectedRows(tf.experimental.ExtensionType):
         )
 
     def index(self, keys: TensorLike) -> tf.Tensor:
-        """Returns where each key first is in `rows`: int64, -1 where it is not.
+        """Returns the first index of each key in `rows` as int64, or -1.
 
         Args:
-            keys: int64 or int32, of any shape, which the result has.
+            keys: int64 or int32 of any shape, which is the shape of the result.
 
         Raises:
-            TypeError: keys that are no integers.
+            TypeError: If keys are not integers.
         """
         keys = as_int64("keys", keys)
         order = tf.argsort(self.rows, stable=True)
@@ -150,28 +150,28 @@ class SelectedRows(tf.experimental.ExtensionType):
             ascending, tf.reshape(keys, [-1]), out_type=tf.int64
         )
         places = tf.reshape(places, tf.shape(keys))
-        # One more, for a key beyond all rows, which no key is.
+        # Sentinel for keys beyond all rows; no valid key equals it.
         ascending = tf.concat([ascending, [-1]], 0)
         order = tf.concat([tf.cast(order, tf.int64), [-1]], 0)
         found = (tf.gather(ascending, places) == keys) & (keys >= 0)
         return tf.where(found, tf.gather(order, places), -1)
 
     def has_key(self, keys: TensorLike) -> tf.Tensor:
-        """Returns whether `rows` have each of the keys, of any shape."""
+        """Returns whether `rows` has each of the keys, of any shape."""
         return self.index(keys) >= 0
 
     def find(self, keys: TensorLike) -> tf.Tensor:
-        """Returns the rows `keys` of the dense tensor, which is not made.
+        """Returns the rows `keys` of the dense tensor without creating it.
 
-        The sum of what is there more than once, zero where nothing is. 16-bit
-        floats are summed in float32. Differentiable in `values`.
+        Repeated rows are summed (16-bit floats in float32); missing rows are
+        zero. Differentiable in `values`.
 
         Args:
-            keys: int64 or int32, of any shape, which the result has before the
-                shape of a row.
+            keys: int64 or int32 of any shape. The result has this shape followed
+                by the row shape.
 
         Raises:
-            TypeError: keys that are no integers.
+            TypeError: If keys are not integers.
         """
         merged = self.merge()
         places = merged.index(keys)
@@ -183,20 +183,19 @@ class SelectedRows(tf.experimental.ExtensionType):
     def add_to(self, dense: Any) -> Any:
         """Adds the values to the rows of a dense tensor or variable.
 
-        A row that is there more than once is added as often; 16-bit floats are
-        summed in float32 first.
+        Repeated rows are summed first, 16-bit floats in float32.
 
         Args:
-            dense: `dense_shape`, of the dtype of `values`: a Tensor, or a
-                variable of TensorFlow or Keras, which is changed in place.
+            dense: A tensor of shape `dense_shape` and the dtype of `values`, or a
+                TensorFlow or Keras variable, which is updated in place.
 
         Returns:
             The sum, differentiable in both; or the variable itself.
 
         Raises:
-            TypeError: another dtype.
-            ValueError: another static shape.
-            tf.errors.InvalidArgumentError: another shape at run time.
+            TypeError: If the dtype differs.
+            ValueError: If the static shape differs.
+            tf.errors.InvalidArgumentError: If the shape differs at run time.
         """
         variable = dense.value if isinstance(dense, keras.Variable) else dense
         in_place = isinstance(variable, tf.Variable)
@@ -218,11 +217,11 @@ class SelectedRows(tf.experimental.ExtensionType):
         )
 
     def to_paddle_stream(self) -> bytes:
-        """Returns the bytes in which Paddle saves SelectedRows.
+        """Serializes to bytes in Paddle's format.
 
         Raises:
-            ValueError: in a graph, which has no values.
-            TypeError: a dtype that Paddle does not have, such as string.
+            ValueError: If called in a graph, which has no values.
+            TypeError: If Paddle does not support the dtype, such as string.
         """
         check_has_values("to_paddle_stream", self.values)
         return paddle_stream.write_selected_rows(
@@ -231,17 +230,17 @@ class SelectedRows(tf.experimental.ExtensionType):
 
     @classmethod
     def from_paddle_stream(cls, stream: bytes) -> "SelectedRows":
-        """Reads SelectedRows that Paddle saved.
+        """Reads SelectedRows saved by Paddle.
 
         Raises:
-            ValueError: bytes that are none, or more (says what and where).
-            tf.errors.InvalidArgumentError: another number of rows than values,
-                a row outside of the height (names index and value).
+            ValueError: If the bytes are invalid (tells what and where).
+            tf.errors.InvalidArgumentError: If there are not as many rows as
+                values, or a row is not below the height (with index and value).
         """
         return cls(*paddle_stream.read_selected_rows(stream))
 
     def merge(self) -> "SelectedRows":
-        """Returns each row once, in ascending order, with the sum of its values.
+        """Returns unique rows in ascending order, with their values summed.
 
         16-bit floats are summed in float32.
         """
@@ -252,7 +251,7 @@ class SelectedRows(tf.experimental.ExtensionType):
         return SelectedRows(tf.gather(rows, order), sums, self.height)
 
     def to_dense(self) -> tf.Tensor:
-        """Returns `[height, ...]`, zero where no row is.
+        """Returns the dense tensor `[height, ...]`.
 
         16-bit floats are summed in float32.
         """

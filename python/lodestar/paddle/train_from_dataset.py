@@ -1,4 +1,4 @@
-"""train_from_dataset: Paddle's name and printed lines for training by threads."""
+"""Paddle's train_from_dataset: training by threads that prints metrics."""
 
 import collections
 import threading
@@ -25,38 +25,41 @@ def train_from_dataset(
     *,
     on_period: OnPeriod | None = None,
 ) -> dict[str, Any]:
-    """Trains one epoch over files with threads, as Paddle's function does.
+    """Trains one epoch over files with threads, like Paddle's function.
 
-    This is `lodestar.train.fit` with `threads`, which prints metrics periodically.
+    This is `lodestar.train.fit` with `threads`, and it prints metrics
+    periodically.
 
     >>> data = lodestar.data.open_dataset("log/20260130/*.txt", "schema.yaml")
     >>> metrics = lodestar.paddle.train_from_dataset(model, data, fetch=["loss", "auc"])
 
     Args:
-        model: Compiled, see `lodestar.train.fit`.
+        model: A compiled model; see `lodestar.train.fit`.
         dataset: The result of `lodestar.data.open_dataset` for files, a list of
             datasets, or an `InMemoryDataset`.
-        threads: Number of threads; 0 starts one per core. There are never more
-            than files or queues; a line says so if these are fewer.
-        fetch: What is printed: names of metrics, and of layers of a functional
-            model, of whose outputs the mean over the steps of the period is taken.
-            None is all metrics.
-        fetch_info: What is printed in place of each name.
+        threads: Number of threads; 0 starts one per core. There are at most as many
+            as files or queues; a printed line tells if these are fewer.
+        fetch: Names to print: metrics, and layers of a functional model, whose
+            outputs are averaged over the steps of the period. None prints all
+            metrics.
+        fetch_info: Labels to print instead of the names.
         print_period: Steps of all threads between two lines.
-        debug: Whether to print the ops of the step and, at the end, the time that
-            its parts took. The parts are compiled one by one then.
+        debug: Whether to print the ops of the step and, at the end, the time of its
+            parts, which are compiled separately then.
         on_period: Called instead of printing, with the number of steps and the
-            values by label. No step runs meanwhile, so that it can save a snapshot.
+            values by label. No step runs during the call, so it can save a
+            snapshot.
 
     Returns:
         All metrics of the epoch by name.
 
     Raises:
-        TypeError: `dataset` or `model` has the wrong type.
-        ValueError: An argument is out of range, the model cannot be trained by
-            threads, or `fetch` names neither a metric nor a layer with one output.
-        tf.errors.OpError: An error of the data or of a step. All threads end after
-            the step they are in; a note names the file.
+        TypeError: If `dataset` or `model` has the wrong type.
+        ValueError: If an argument is out of range, the model cannot be trained by
+            threads, or `fetch` has a name that is neither a metric nor a layer with
+            one output.
+        tf.errors.OpError: If reading or a step fails. All threads end after their
+            current step; a note tells the file.
     """
     # `lodestar.train` imports the readers of this package.
     from lodestar.train import loop
@@ -73,8 +76,8 @@ def train_from_dataset(
     if steps.threads < steps.wanted:
         print(
             f"train_from_dataset: {steps.threads} thread"
-            f"{'' if steps.threads == 1 else 's'} and not {steps.wanted}, "
-            "one a file or queue",
+            f"{'' if steps.threads == 1 else 's'} instead of {steps.wanted}, "
+            "one per file or queue",
             flush=True,
         )
     labels = _labels(steps.step.fetch, fetch_info)
@@ -85,7 +88,7 @@ def train_from_dataset(
     def show(batch: int, logs: dict[str, Any]) -> None:
         number = batch + 1
         if number % print_period:
-            return  # the rest of the last period
+            return  # This is the rest of the last period.
         values = logs | steps.means()
         shown = {
             label: values[name]
@@ -130,11 +133,11 @@ def _print(steps: int, values: Mapping[str, Any]) -> None:
 
 
 class _TimedStep:
-    """A training step in parts, each of which is compiled by itself and timed.
+    """A training step whose parts are compiled separately and timed.
 
     Args:
         model: The model.
-        step: Its `TrainingStep`, whose place this takes.
+        step: The `TrainingStep` that it replaces.
     """
 
     def __init__(self, model: keras.Model, step: Any):
@@ -174,7 +177,7 @@ class _TimedStep:
         return metrics, outputs
 
     def print_operations(self, iterator: Any) -> None:
-        """Prints how many ops of each type the whole step has."""
+        """Prints the number of ops of each type in the step."""
         function = self._whole.get_concrete_function(
             iterator, self.new_metrics()
         )
@@ -186,11 +189,11 @@ class _TimedStep:
             print(f"{count:7} {name}")
 
     def print_times(self, steps: int) -> None:
-        """Prints the time that each part took in so many steps."""
+        """Prints the time of each part per step."""
         total = sum(self._seconds.values())
         for part, seconds in self._seconds.items():
             print(
-                f"{part:>9} {1e3 * seconds / max(steps, 1):9.3f} ms a step "
+                f"{part:>9} {1e3 * seconds / max(steps, 1):9.3f} ms per step "
                 f"{100 * seconds / (total or 1):5.1f} %",
                 flush=True,
             )

@@ -12,7 +12,7 @@ from lodestar._checks import (
     check_dtype,
 )
 from lodestar._typing import TensorLike
-from lodestar.ops import sequence_pad_ops
+from lodestar.ops import sequence_ops
 
 
 def as_maxlen(maxlen: TensorLike) -> tf.Tensor:
@@ -32,7 +32,7 @@ def to_padded(
     """Returns the padded rows and the lengths, as `lodestar.sequence.pad`."""
     if pad_value is None:
         pad_value = tf.zeros([], rows.dtype)
-    return sequence_pad_ops.sequence_pad(
+    return sequence_ops.sequence_pad(
         rows,
         splits,
         as_dtype_of("pad_value", pad_value, rows.dtype, "`x`"),
@@ -49,6 +49,4 @@ def from_padded(
         raise ValueError(
             f"`padded` must have rank 2 or more, found shape {padded.shape}"
         )
-    return sequence_pad_ops.sequence_unpad(
-        padded, as_int64("lengths", lengths, 1)
-    )
+    return sequence_ops.sequence_unpad(padded, as_int64("lengths", lengths, 1))

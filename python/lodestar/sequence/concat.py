@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES
-from lodestar.ops import sequence_concat_ops
+from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
@@ -62,7 +62,7 @@ def concat(
                 "`xs[0]` has"
             )
     with tf.name_scope(name or "sequence_concat"):
-        joined, joined_splits = sequence_concat_ops.sequence_concat(
+        joined, joined_splits = sequence_ops.sequence_concat(
             values, [level for lod in lods for level in lod]
         )
         return nesting.pack_like(xs[0], joined, (*lods[0][:-1], joined_splits))

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES, check_dtype
-from lodestar.ops import sequence_expand_ops
+from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
@@ -72,7 +72,7 @@ def expand(
         raise ValueError(f"`x` has {len(splits)} levels, wanted one")
     with tf.name_scope(name or "sequence_expand"):
         units = splits or [tf.range(tf.shape(rows, tf.int64)[0] + 1)]
-        expanded, expanded_splits = sequence_expand_ops.sequence_expand(
+        expanded, expanded_splits = sequence_ops.sequence_expand(
             rows, units[0], levels[ref_level]
         )
         return nesting.pack_like(
@@ -117,5 +117,5 @@ def expand_as(
     _, splits = nesting.flatten("y", y)
     rows, _ = _flatten(x)
     with tf.name_scope(name or "sequence_expand_as"):
-        expanded = sequence_expand_ops.sequence_expand_as(rows, splits[-1])
+        expanded = sequence_ops.sequence_expand_as(rows, splits[-1])
         return nesting.pack_like(y, expanded, splits)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of
 from lodestar._typing import TensorLike
-from lodestar.ops import lod_ops, sequence_pool_ops
+from lodestar.ops import lod_ops, sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
@@ -110,7 +110,7 @@ def pool(
         above, row_splits = splits[:level], splits[level]
         if level + 1 < len(splits):
             row_splits = lod_ops.lod_to_absolute(splits)[level]
-        pooled, index = sequence_pool_ops.sequence_pool(
+        pooled, index = sequence_ops.sequence_pool(
             values,
             row_splits,
             as_dtype_of("pad_value", pad_value, values.dtype, "`x`"),

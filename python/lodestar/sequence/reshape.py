@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from lodestar._checks import check_count
-from lodestar.ops import sequence_reshape_ops
+from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
@@ -43,7 +43,7 @@ def reshape(
     check_count("new_dim", new_dim)
     rows, splits = nesting.flatten("x", x)
     with tf.name_scope(name or "sequence_reshape"):
-        reshaped, reshaped_splits = sequence_reshape_ops.sequence_reshape(
+        reshaped, reshaped_splits = sequence_ops.sequence_reshape(
             rows, splits[-1], new_dim
         )
         return nesting.pack_like(x, reshaped, (*splits[:-1], reshaped_splits))

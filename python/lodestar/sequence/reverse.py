@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES
-from lodestar.ops import sequence_reverse_ops
+from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
@@ -35,5 +35,5 @@ def reverse(x: Nested, *, name: str | None = None) -> Nested:
     """
     values, splits = nesting.flatten("x", x, _DTYPES)
     with tf.name_scope(name or "sequence_reverse"):
-        rows = sequence_reverse_ops.sequence_reverse(values, splits[-1])
+        rows = sequence_ops.sequence_reverse(values, splits[-1])
         return nesting.pack_like(x, rows, splits)

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from lodestar._checks import MOVED_DTYPES, as_vector
 from lodestar._typing import TensorLike
-from lodestar.ops import sequence_slice_ops
+from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
@@ -46,7 +46,7 @@ def slice(
     """
     rows, splits = nesting.flatten("x", x, MOVED_DTYPES)
     with tf.name_scope(name or "sequence_slice"):
-        sliced, sliced_splits = sequence_slice_ops.sequence_slice(
+        sliced, sliced_splits = sequence_ops.sequence_slice(
             rows,
             splits[-1],
             as_vector("offset", offset),

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from lodestar._checks import FLOAT_DTYPES
-from lodestar.ops import sequence_softmax_ops
+from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
@@ -37,5 +37,5 @@ def softmax(x: Nested, *, name: str | None = None) -> Nested:
     """
     values, splits = nesting.flatten("x", x, FLOAT_DTYPES)
     with tf.name_scope(name or "sequence_softmax"):
-        rows = sequence_softmax_ops.sequence_softmax(values, splits[-1])
+        rows = sequence_ops.sequence_softmax(values, splits[-1])
         return nesting.pack_like(x, rows, splits)

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of, check_count
-from lodestar.ops import sequence_context_ops, sequence_expand_ops
+from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
@@ -49,7 +49,7 @@ def enumerate(
     ids, splits = nesting.flatten("x", x, INT_DTYPES)
     nesting.check_one_a_row("x", ids, "id")
     with tf.name_scope(name or "sequence_enumerate"):
-        windows = sequence_context_ops.sequence_context(
+        windows = sequence_ops.sequence_context(
             nesting.one_a_row("x", ids, "id"),
             splits[-1],
             as_dtype_of("pad_value", pad_value, ids.dtype, "`x`"),
@@ -82,7 +82,7 @@ def _convolve(
     filter_size: int,
 ) -> tf.Tensor:
     """Returns windows of the rows times `weight`, of its dtype."""
-    windows = sequence_context_ops.sequence_context(
+    windows = sequence_ops.sequence_context(
         rows, splits, tf.zeros([], rows.dtype), start, filter_size
     )
     # Not -1, which is nothing's size where there are no rows.
@@ -118,7 +118,7 @@ def _convolved_padding(
 
     rows = tf.range(splits[-1])
     begins, ends = (
-        sequence_expand_ops.sequence_expand_as(ends, splits)
+        sequence_ops.sequence_expand_as(ends, splits)
         for ends in (splits[:-1], splits[1:])
     )
     # A filter i rows after the first one has the rows above from their i-th on.

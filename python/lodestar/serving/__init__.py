@@ -2,12 +2,10 @@
 
 from lodestar.serving.live_model import LiveModel
 from lodestar.serving.open_metrics import openmetrics
-from lodestar.serving.table_numbers import stats
 from lodestar.serving.warm_up import write_warm_up
 
 __all__ = [
     "LiveModel",
     "openmetrics",
-    "stats",
     "write_warm_up",
 ]

@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lodestar._checks import check_eager
+from lodestar.serving.live_model import LiveModel
+from lodestar.serving.table_numbers import of_loaded
+
 
 class _Metric(NamedTuple):
     name: str
@@ -88,12 +92,10 @@ _LEFT_OUT = ("metadata",)
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
-def openmetrics(
-    stats: Mapping[str, Any], labels: Mapping[str, str] | None = None
-) -> str:
-    r"""Writes `LiveModel.stats()`, or `stats(loaded)`, as OpenMetrics text.
+def openmetrics(source: Any, labels: Mapping[str, str] | None = None) -> str:
+    r"""Writes the statistics of a served model as OpenMetrics text.
 
-    Serve it as the content type
+    Serve it with the content type
     `application/openmetrics-text; version=1.0.0; charset=utf-8`.
 
     >>> print(lodestar.serving.openmetrics({"hits": {"user": 3}}), end="")
@@ -103,32 +105,33 @@ def openmetrics(
     # EOF
 
     Args:
-        stats: Of these functions, or some keys of it. What is None has no
-            sample. `last_error` becomes 1, or 0 for None; its text, and
-            `metadata`, are left out.
-        labels: Name -> value, of each sample: `{"model": "ranker"}`.
+        source: A `LiveModel`; what `tf.saved_model.load` returns for a folder
+            of `export.save`, of which rows, hits, misses and memory of the
+            tables are written; or some or all keys of the dict that
+            `LiveModel.stats()` returns. Values that are None are omitted, as
+            is `metadata`. `last_error` becomes 1, or 0 if it is None.
+        labels: Label name -> value, added to each sample: `{"model": "ranker"}`.
 
     Returns:
-        Lines, the last one `# EOF`. A table's name is the label `table`.
+        Lines, the last of which is `# EOF`. A table's name is the label `table`.
 
     Raises:
-        ValueError: A key is none of theirs, a counter is negative or no finite
-            number, `snapshot_time` no time, or a label's name is not as
+        TypeError: `source` is none of these, `labels` is not a mapping, a value
+            is not a number (of `rows`, `hits`, `misses` and `memory`, not a
+            mapping), or a label is not a string.
+        ValueError: `source` is an export of `export.save_plain`, a key is not
+            one of `LiveModel.stats()`, a counter is negative or not finite,
+            `snapshot_time` is not a time, or a label's name does not match
             `[a-zA-Z_][a-zA-Z0-9_]*`, begins with `__`, or is `table`.
-        TypeError: An argument is no mapping, a value is no number (of `rows`,
-            `hits`, `misses` and `memory`, no mapping), or a label's no text.
+        RuntimeError: `source` is a model, and this is a `tf.function`.
     """
     own = _checked_labels(labels or {})
-    if not isinstance(stats, Mapping):
-        raise TypeError(
-            f"`stats` is a {type(stats).__name__}; wanted what "
-            "LiveModel.stats() or lodestar.serving.stats(loaded) gives."
-        )
+    stats = _stats(source)
     unknown = [k for k in stats if k not in _METRICS and k not in _LEFT_OUT]
     if unknown:
         raise ValueError(
-            f"`stats` has {unknown}, for which there is no metric; wanted keys "
-            "of LiveModel.stats()."
+            f"`source` has {unknown}, for which there is no metric. The keys "
+            "must be those of LiveModel.stats()."
         )
     lines = []
     for key, metric in _METRICS.items():
@@ -144,13 +147,23 @@ def openmetrics(
     return "\n".join([*lines, "# EOF\n"])
 
 
+def _stats(source: Any) -> Mapping[str, Any]:
+    """Returns the statistics of what `openmetrics` takes."""
+    if isinstance(source, Mapping):
+        return source
+    check_eager("openmetrics")
+    if isinstance(source, LiveModel):
+        return source.stats()
+    return of_loaded(source)
+
+
 def _samples(
     key: str, metric: _Metric, value: Any, labels: Mapping[str, str]
 ) -> Iterator[str]:
     if metric.name.startswith("table_"):
         if not isinstance(value, Mapping):
             raise TypeError(
-                f"`stats[{key!r}]` is {value!r}; wanted table -> number."
+                f"`source[{key!r}]` is {value!r}; wanted table -> number."
             )
         for table, number in value.items():
             of_table = {**labels, "table": str(table)}
@@ -170,7 +183,7 @@ def _seconds(time: Any) -> float:
         return datetime.datetime.fromisoformat(time).timestamp()
     except (TypeError, ValueError):
         raise ValueError(
-            f"`stats['snapshot_time']` is {time!r}, wanted ISO 8601 text."
+            f"`source['snapshot_time']` is {time!r}, wanted ISO 8601 text."
         ) from None
 
 
@@ -190,12 +203,12 @@ def _number(key: str, value: Any, counts: bool) -> str:
         value = value.item()
     if not isinstance(value, (bool, int, float)):
         raise TypeError(
-            f"`stats[{key!r}]` is {value!r}, of {type(value).__name__}; wanted "
+            f"`source[{key!r}]` is {value!r}, of {type(value).__name__}; wanted "
             "a number."
         )
     if counts and not 0 <= value < float("inf"):
         raise ValueError(
-            f"`stats[{key!r}]` is {value}; a counter is 0 or more, and finite."
+            f"`source[{key!r}]` is {value}; a counter is 0 or more, and finite."
         )
     if value != value:
         return "NaN"

@@ -103,7 +103,7 @@ class ServedContent:
         self.torn = False
 
     def table_stats(self) -> TableNumbers:
-        """What `lodestar.serving.stats` gives."""
+        """Returns the numbers of the tables; see `of_loaded`."""
         return of_tables(
             {key: handle for key, (handle, _) in self._tables.items()}
         )

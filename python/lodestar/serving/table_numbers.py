@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import check_eager
 from lodestar._library import gen_ops
 from lodestar.embedding.stats import by_name
 
@@ -20,40 +19,36 @@ _NAMES = {
 TableNumbers = dict[str, dict[str, int]]
 
 
-def stats(loaded: Any) -> TableNumbers:
-    """Counts what an exported model's tables have found since it was loaded.
-
-    >>> loaded = tf.saved_model.load("served")
-    >>> print(lodestar.serving.openmetrics(lodestar.serving.stats(loaded)))
+def of_loaded(loaded: Any) -> TableNumbers:
+    """Returns what an exported model's tables have counted since it was loaded.
 
     Args:
-        loaded: What `tf.saved_model.load` gave for a folder of
-            `lodestar.export.save`. A LiveModel has `stats()` itself.
+        loaded: A folder of `export.save`, as `tf.saved_model.load` returns it.
 
     Returns:
-        `rows`, `hits`, `misses` and `memory`, each table -> integer: its rows;
-        ids (padding aside) that were looked up and had a row, or had none;
-        bytes in memory.
+        `rows`, `hits`, `misses` and `memory`, each table -> integer: its rows,
+        the ids (without padding) that were looked up and had a row or had
+        none, and its bytes in memory.
 
     Raises:
-        ValueError: `loaded` has no tables that count: it is another object, or
-            an export of `export.save_plain`.
-        RuntimeError: In a `tf.function`.
+        TypeError: `loaded` has no tables.
+        ValueError: `loaded` is an export of `export.save_plain`.
     """
-    check_eager("stats")
-    tables: Any = getattr(loaded, "tables", None)
-    handles = {
-        key: handle_of(table)
-        for key, table in (
-            tables.items() if isinstance(tables, Mapping) else ()
+    tables = getattr(loaded, "tables", None)
+    if not isinstance(tables, Mapping):
+        raise TypeError(
+            "`source` must be a LiveModel, what tf.saved_model.load returns "
+            "for a folder of export.save, or a mapping as LiveModel.stats() "
+            f"returns, got {type(loaded).__name__}."
         )
-    }
-    if tables is None or None in handles.values():
-        raise ValueError(
-            f"`loaded` is {type(loaded).__name__} without tables of "
-            "lodestar.export.save; wanted what tf.saved_model.load gives "
-            "for such a folder (tables of export.save_plain do not count)."
-        )
+    handles = {}
+    for key, table in tables.items():
+        handles[key] = handle_of(table)
+        if handles[key] is None:
+            raise ValueError(
+                f"The table {key!r} of `source` counts no lookups: the model "
+                "was written by export.save_plain. Export it with export.save."
+            )
     return of_tables(handles)
 
 

@@ -1,18 +1,13 @@
-"""Snapshots of models and tables: full, or incremental as deltas.
+"""Full and incremental snapshots of models and tables.
 
-A folder of snapshots has one subfolder per version, which appears atomically.
-docs/snapshot.md describes them.
+A snapshot folder has one subfolder per version, which appears atomically.
+docs/training.md describes snapshots.
 """
 
 from lodestar.snapshot.compaction import compact
-from lodestar.snapshot.errors import (
-    CorruptSnapshotError,
-    SnapshotError,
-    SnapshotLockedError,
-)
+from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.info import versions
 from lodestar.snapshot.model import restore, save
-from lodestar.snapshot.restoring import load_dense
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.verifying import verify
 
@@ -20,9 +15,7 @@ __all__ = [
     "CorruptSnapshotError",
     "ResumableDataset",
     "SnapshotError",
-    "SnapshotLockedError",
     "compact",
-    "load_dense",
     "restore",
     "save",
     "verify",

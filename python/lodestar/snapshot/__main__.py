@@ -1,7 +1,7 @@
 """The command line: `python -m lodestar.snapshot list|verify|inspect|compact`.
 
-The exit code is 0; 1 with one line on stderr that says what is wrong; or 2 if
-the command line is not valid.
+The exit code is 0, or 1 with an error on one line of stderr, or 2 if the command
+line is invalid.
 """
 
 import json
@@ -21,7 +21,7 @@ from lodestar.snapshot.manifest import Manifest, SavedTable
 from lodestar.snapshot.restoring import choose
 
 _NAME = "lodestar.snapshot"
-# Each a line, or the rows of a table.
+# Lines, and tables as sequences of rows.
 _Printed: TypeAlias = Iterator[str | Sequence[tuple[str, ...]]]
 
 
@@ -33,7 +33,7 @@ def main(
 
 
 def run(context: click.Context) -> int:
-    """Runs a command that has been parsed and returns its exit code."""
+    """Runs a parsed command and returns its exit code."""
     commands: dict[str, Callable[..., _Printed]] = {
         "list": _list,
         "verify": _verify,
@@ -61,16 +61,9 @@ def _list(path: str) -> _Printed:
             kind += f" on {found.parent}"
         if found.same_as is not None:
             kind += f", as {found.same_as}"
+        numbers = str(found.rows), str(found.removed), _size(found.bytes)
         rows.append(
-            (
-                str(found.version),
-                kind,
-                str(found.step),
-                found.time,
-                str(found.rows),
-                str(found.removed),
-                _size(found.bytes),
-            )
+            (str(found.version), kind, str(found.step), found.time, *numbers)
         )
     if len(rows) == 1:
         raise SnapshotError(f"{path}: holds no snapshot")
@@ -80,8 +73,8 @@ def _list(path: str) -> _Printed:
 def _verify(path: str, version: int | None) -> _Printed:
     report = verifying.verify(path, version)
     yield (
-        f"version {report.version} is whole: {_plural(report.files, 'file')} of "
-        f"{_plural(len(report.versions), 'version')}, {_size(report.bytes)}"
+        f"version {report.version} is intact: {_plural(report.files, 'file')} "
+        f"of {_plural(len(report.versions), 'version')}, {_size(report.bytes)}"
     )
 
 
@@ -102,7 +95,15 @@ def _inspect(
 ) -> _Printed:
     folder = SnapshotFolder(path)
     chain = folder.chain(choose(folder, None, version))
-    tables = _tables(chain[-1], table, folder)
+    tables: Sequence[SavedTable] = chain[-1].saved_tables()
+    if table is not None:
+        tables = [t for t in tables if t.name == table]
+        if not tables:
+            raise SnapshotError(
+                f"{folder.version_path(chain[-1].version)}: has no table "
+                f"{table!r}; it has "
+                f"{listed(t.name for t in chain[-1].saved_tables())}"
+            )
     if diff is not None:
         yield from _diff_lines(folder, chain, tables, diff)
         return
@@ -120,28 +121,13 @@ def _inspect(
         yield [("frequency", "id", "last seen"), *lines]
 
 
-def _tables(
-    manifest: Manifest, name: str | None, folder: SnapshotFolder
-) -> Sequence[SavedTable]:
-    if name is None:
-        return manifest.saved_tables()
-    table = manifest.table(name)
-    if table is None:
-        raise SnapshotError(
-            f"{folder.version_path(manifest.version)}: has no table {name!r}; "
-            f"it has {listed(t.name for t in manifest.saved_tables())}"
-        )
-    return [table]
-
-
 def _version_lines(
     chain: Sequence[Manifest], tables: Sequence[SavedTable]
 ) -> Iterator[str]:
     last = chain[-1]
     needs = ", ".join(str(m.version) for m in chain[:-1])
-    yield f"version {last.version}: {last.kind}" + (
-        f", needs {needs}" if needs else ""
-    )
+    needed = f", needs {needs}" if needs else ""
+    yield f"version {last.version}: {last.kind}{needed}"
     if last.same_as is not None:
         yield f"same as version {last.same_as}"
     yield f"step {last.step}, {last.time}, by Lodestar {last.lodestar}"
@@ -149,9 +135,9 @@ def _version_lines(
         yield f"metadata {json.dumps(last.metadata)}"
     for table in tables:
         slots = ", ".join(table.slot_names)
-        optimizer = (
-            f"{table.optimizer} ({slots})" if slots else table.optimizer
-        ) or "no optimizer"
+        optimizer = table.optimizer or "no optimizer"
+        if table.optimizer and slots:
+            optimizer += f" ({slots})"
         parts = len(table.files)
         divided = "" if parts == 1 else f", in {parts} parts"
         yield (
@@ -160,8 +146,8 @@ def _version_lines(
         )
         for manifest in reversed(chain):
             found = manifest.table(table.name)
-            assert found is not None  # as all of the chain have
-            changes = f"{_plural(found.rows, 'row')}"
+            assert found is not None  # every manifest of a chain has the table
+            changes = _plural(found.rows, "row")
             if not found.whole:
                 changes += f" changed, {found.removed} removed"
             yield (
@@ -176,25 +162,19 @@ def _version_lines(
 
 
 def _id_lines(table: SavedTable, found: records.IdState) -> Iterator[str]:
+    name, version = f"table {table.name}", f"version {found.version}"
     if found.state == "missing":
-        ended = (
-            ""
-            if found.version is None
-            else f"; version {found.version} removed it"
-        )
-        yield f"table {table.name}: missing{ended}"
+        removed = "" if found.version is None else f"; {version} removed it"
+        yield f"{name}: missing{removed}"
         return
-    yield (
-        f"table {table.name}: {found.state}, last written in version "
-        f"{found.version}"
-    )
+    yield f"{name}: {found.state}, last written in {version}"
     if found.state == "pending":
-        yield f"  sightings {found.frequency}, last seen {found.last_seen}"
+        yield f"  occurrences {found.frequency}, last seen {found.last_seen}"
         return
     assert found.values is not None
     yield f"  values {_numbers(found.values)}"
-    for name, slot in found.slots.items():
-        yield f"  slot {name} {_numbers(slot)}"
+    for slot, values in found.slots.items():
+        yield f"  slot {slot} {_numbers(values)}"
     yield f"  frequency {found.frequency}, last seen {found.last_seen}"
 
 

@@ -1,4 +1,4 @@
-"""Arrays in files of BLOB blocks: dense weights, optimizers, id tables."""
+"""Files of arrays: dense weights, optimizer variables and id tables."""
 
 import io
 import math
@@ -21,27 +21,29 @@ from lodestar.snapshot.manifest import (
 )
 
 FILE = "blobs"
-_BLOB = 7  # the kind of block
+_BLOB = 7  # kind of block
 
 
 def to_array(name: str, value: object) -> np.ndarray:
     """Copies a variable, tensor or array.
 
     Raises:
-        ValueError: It holds no numbers.
+        ValueError: `value` does not hold numbers or booleans.
     """
     try:
         if isinstance(value, keras.Variable):
             value = value.value
         if tf.is_tensor(value) or isinstance(value, tf.Variable):
-            # NumPy itself cannot make an array of a bfloat16 scalar.
+            # NumPy itself cannot convert a bfloat16 scalar.
             value = tf.convert_to_tensor(value).numpy()
         array = np.array(value)
         dtype = tf.as_dtype(array.dtype)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} is no array of numbers: {error}") from None
+        raise ValueError(
+            f"{name} must be an array of numbers: {error}"
+        ) from None
     if dtype == tf.string:
-        raise ValueError(f"{name} holds text, wanted numbers or booleans.")
+        raise ValueError(f"{name} must hold numbers or booleans, got strings.")
     return array
 
 
@@ -51,12 +53,16 @@ def write(
     mark: str,
     arrays: Mapping[str, np.ndarray],
 ) -> tuple[FileEntry, tuple[BlobEntry, ...]]:
-    """Writes `arrays`, by the names of their blobs, to `FILE` of a version.
+    """Writes arrays to the file `FILE` of a version and syncs it.
 
-    Brings it to the disk. `mark` is that of the manifest that is to be.
+    Args:
+        folder: The snapshot folder.
+        version: Number of the version.
+        mark: Mark of the version's manifest.
+        arrays: Blob name -> array.
 
     Raises:
-        tf.errors.OpError: It cannot be written (names it).
+        tf.errors.OpError: The file cannot be written (names it).
     """
     pieces: list[bytes] = []
     entries = []
@@ -77,11 +83,11 @@ def write(
 
 
 def copy(source: str, target: str, label: bytes) -> FileEntry:
-    """Writes what a file of blobs holds to a new one with a label of its own.
+    """Copies a file of blobs, with another label.
 
     Raises:
-        CorruptSnapshotError: `source` is not what was written.
-        tf.errors.OpError: It cannot be written (names it).
+        CorruptSnapshotError: `source` is damaged.
+        tf.errors.OpError: `target` cannot be written (names it).
     """
     written = snapshot_ops.write_blobs(target, [_payloads(source)], label)
     return FileEntry(os.path.basename(target), *written)
@@ -90,10 +96,10 @@ def copy(source: str, target: str, label: bytes) -> FileEntry:
 def read(
     folder: SnapshotFolder, manifest: Manifest, prefix: str
 ) -> dict[str, np.ndarray]:
-    """The arrays whose names begin with `prefix`, by the rest of the name.
+    """Returns the arrays whose names begin with `prefix`, without the prefix.
 
     Raises:
-        CorruptSnapshotError: A file is not what was written.
+        CorruptSnapshotError: A file is damaged.
     """
     wanted = [b for b in manifest.blobs if b.name.startswith(prefix)]
     streams: dict[str, bytes] = {}
@@ -111,10 +117,10 @@ def read(
 
 
 def blocks(path: str) -> Iterator[snapshot_ops.Block]:
-    """All blocks of a file, each checked.
+    """Reads and checks the blocks of a file.
 
     Raises:
-        CorruptSnapshotError: One is not what was written.
+        CorruptSnapshotError: A block is damaged.
     """
     offset: int | None = snapshot_ops.FIRST_BLOCK
     while offset is not None:
@@ -131,7 +137,7 @@ def _payloads(path: str) -> bytes:
 def _npy(array: np.ndarray) -> bytes:
     out = io.BytesIO()
     if array.dtype.kind not in "biufc":
-        # NumPy's files do not know the dtype: its bits.
+        # npy files do not support the dtype, so store its bits.
         array = array.view(np.dtype(f"u{array.dtype.itemsize}"))
     np.lib.format.write_array(out, array, allow_pickle=False)
     return out.getvalue()
@@ -140,7 +146,7 @@ def _npy(array: np.ndarray) -> bytes:
 def _array(path: str, blob: BlobEntry, data: bytes) -> np.ndarray:
     def wrong(found: object) -> CorruptSnapshotError:
         return CorruptSnapshotError(
-            f"{path}: the blob {blob.name!r} is no array of {blob.dtype}: "
+            f"{path}: the blob {blob.name!r} is not an array of {blob.dtype}: "
             f"{found}"
         )
 
@@ -153,15 +159,15 @@ def _array(path: str, blob: BlobEntry, data: bytes) -> np.ndarray:
         else:
             header = np.lib.format.read_array_header_2_0(stream)
     except Exception as error:
-        # NumPy reads the header as Python: there is no end of what that raises.
+        # NumPy evaluates the header as Python, which may raise anything.
         raise wrong(describe_error(error)) from None
     shape, in_columns, stored = header
     if stored != dtype and stored != np.dtype(f"u{dtype.itemsize}"):
         raise wrong(f"its items are {stored}")
     if shape != blob.shape:
         raise CorruptSnapshotError(
-            f"{path}: the blob {blob.name!r} has shape {shape}, wanted "
-            f"{blob.shape} as the manifest has it"
+            f"{path}: the blob {blob.name!r} has shape {shape}, but "
+            f"{blob.shape} in the manifest"
         )
     body = data[stream.tell() :]
     if dtype.hasobject or len(body) != math.prod(shape) * dtype.itemsize:

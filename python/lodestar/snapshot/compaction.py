@@ -1,9 +1,9 @@
-"""Compaction: a chain merged into one full version, old versions removed."""
+"""Merges a chain of versions into one and removes old versions."""
 
 import dataclasses
 import shutil
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lodestar._checks import check_least
 from lodestar._files import sync
@@ -24,11 +24,11 @@ from lodestar.snapshot.wholeness import check_whole, damage, with_hint
 
 @dataclasses.dataclass(frozen=True)
 class CompactReport:
-    """What compaction did.
+    """The result of `compact`.
 
     Attributes:
         version: The newest version, which is full.
-        removed: The versions that are gone.
+        removed: Versions that were removed.
     """
 
     version: int
@@ -36,24 +36,25 @@ class CompactReport:
 
 
 def compact(path: StrPath, keep: int = 1) -> CompactReport:
-    """Merges the newest version and all that it builds on into a full one.
+    """Merges the newest version and all that it builds on into a full version.
 
-    The new version is the newest then; only after it is there, and every byte
-    of it was read and is right, versions that nobody needs are removed. A
-    trainer whose tables were saved or restored
-    before goes on with deltas. One that dies in the middle leaves all versions
-    as they were, or the new one and some that are to go.
+    The result becomes the newest version. Once every byte of it has been read
+    back and verified, versions that are no longer needed are removed. Training
+    can continue to save deltas. If the process dies, all versions are as they
+    were, or the new one exists and some old ones are not removed yet.
 
     Args:
-        path: A folder that `save` wrote to.
-        keep: The newest versions to keep, the new one among them, with all
-            that they need.
+        path: Path to the snapshot folder.
+        keep: Number of newest versions to keep, including the new one, with
+            all that they need.
+
+    Returns:
+        A `CompactReport` with the new and the removed versions.
 
     Raises:
-        ValueError: `keep` is not 1 or more.
-        SnapshotError: There is no version, another process writes to the
-            folder, or a version cannot be read (names what is wrong); no
-            version is removed.
+        ValueError: `keep` is less than 1.
+        SnapshotError: The folder has no version, another process writes to it,
+            or a version cannot be read (names the file). No version is removed.
         OSError, tf.errors.OpError: A file cannot be written (names it).
     """
     keep = check_least("keep", keep, 1)
@@ -75,18 +76,21 @@ def compact(path: StrPath, keep: int = 1) -> CompactReport:
 def remove_old(
     folder: SnapshotFolder, keep: int, also: Iterable[int] = ()
 ) -> list[int]:
-    """Removes versions as `compact` does, under the lock, and merges none.
+    """Removes versions as `compact` does, without merging any.
 
-    Versions of `also` stay, too.
+    Requires the lock. Before, reads the versions that stay, newest first, until
+    one is intact, and warns of the damaged ones.
 
-    Of the versions that stay one is read first; broken ones newer than that are
-    warned about.
+    Args:
+        folder: The snapshot folder.
+        keep: Number of newest versions to keep.
+        also: Other versions to keep.
 
     Returns:
         The versions removed.
 
     Raises:
-        SnapshotError: None of those that stay is whole; all versions stay.
+        SnapshotError: No version that would stay is intact; all are kept.
     """
     broken: list[str] = []
     also = list(also)
@@ -98,11 +102,11 @@ def remove_old(
             broken += wrong
         else:
             raise CorruptSnapshotError(
-                f"{'; '.join(broken)}. No version was removed"
+                f"{'; '.join(broken)}. No version was removed."
             )
     if broken:
         warnings.warn(
-            f"A snapshot is not what was written: {'; '.join(broken)}",
+            f"A snapshot is damaged: {'; '.join(broken)}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -115,13 +119,7 @@ def _compact_chain(folder: SnapshotFolder, chain: list[Manifest]) -> int:
     mark = new_mark()
     try:
         tables = tuple(
-            _compact_table(
-                folder,
-                [path for path, _ in files],
-                table,
-                version,
-                mark,
-            )
+            _compact_table(folder, files, table, version, mark)
             for saved in last.saved_tables()
             for table, files in zip(
                 saved.files, folder.table_files(chain, saved.name), strict=True
@@ -150,14 +148,14 @@ def _compact_chain(folder: SnapshotFolder, chain: list[Manifest]) -> int:
 
 def _compact_table(
     folder: SnapshotFolder,
-    files: list[str],
+    files: Sequence[tuple[str, TableEntry]],
     table: TableEntry,
     version: int,
     mark: str,
 ) -> TableEntry:
     with corrupt_files():
         compacted = snapshot_ops.compact(
-            files,
+            [path for path, _ in files],
             folder.file_path(version, table.file),
             make_label(mark, version, table.name, table.part, table.parts),
         )
@@ -171,16 +169,9 @@ def _copy(
     version: int,
     mark: str,
 ) -> FileEntry:
-    """Copies a file that is what was written once; says what it is then."""
-    source = folder.check_file(manifest, entry)
+    """Copies an intact file to a new version and returns its entry there."""
+    source = folder.intact_file(manifest, entry)
     target = folder.file_path(version, entry.file)
-    found = snapshot_ops.file_crc(source)
-    if (found.bytes, found.crc32c) != (entry.bytes, entry.crc32c):
-        raise CorruptSnapshotError(
-            f"{source}: has {found.bytes} bytes with checksum "
-            f"{found.crc32c:08x}, wanted {entry.bytes} and "
-            f"{entry.crc32c:08x} as the manifest has it"
-        )
     if manifest.has_blocks(entry):
         label = make_label(mark, version, entry.file)
         return blobs.copy(source, target, label)

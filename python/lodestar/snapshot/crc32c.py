@@ -1,17 +1,13 @@
-"""CRC32C (Castagnoli) of a few kilobytes; the ops do it for files."""
+"""CRC32C (Castagnoli) of a few kilobytes; ops compute it for whole files."""
 
 
-def _table() -> list[int]:
-    table = []
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-        table.append(crc)
-    return table
+def _entry(crc: int) -> int:
+    for _ in range(8):
+        crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc
 
 
-_TABLE = _table()
+_TABLE = [_entry(byte) for byte in range(256)]
 
 
 def crc32c(data: bytes) -> int:

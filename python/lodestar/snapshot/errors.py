@@ -1,4 +1,4 @@
-"""What is wrong with snapshots."""
+"""Errors of snapshots."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -9,28 +9,28 @@ from lodestar._errors import describe_error
 
 
 class SnapshotError(RuntimeError):
-    """A snapshot cannot be written, found or taken; the text says why."""
+    """A snapshot cannot be written, found or restored."""
 
 
 class CorruptSnapshotError(SnapshotError):
-    """A file of a snapshot is not what was written; the text names the file.
+    """A file of a snapshot is damaged.
 
-    Where bytes are wrong it gives their offset, too.
+    The message names the file and, where bytes are wrong, their offset.
     """
 
 
 class SnapshotLockedError(SnapshotError):
-    """Another process or thread writes to the folder of snapshots."""
+    """Another process or thread is writing to the snapshot folder."""
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names as errors show them."""
+    """Formats names for an error message."""
     return ", ".join(map(repr, names)) or "none"
 
 
 @contextlib.contextmanager
 def corrupt_files() -> Iterator[None]:
-    """Makes the ops' errors of what a file holds ours."""
+    """Converts the errors of ops that read files to SnapshotErrors."""
     try:
         yield
     except tf.errors.DataLossError as error:
@@ -39,5 +39,5 @@ def corrupt_files() -> Iterator[None]:
         tf.errors.UnimplementedError,
         tf.errors.InvalidArgumentError,
     ) as error:
-        # A later format, no regular file, files that are not of one table.
+        # A later format, not a regular file, or files of different tables.
         raise SnapshotError(describe_error(error)) from None

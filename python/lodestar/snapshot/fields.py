@@ -1,7 +1,7 @@
-"""Records of named fields, as JSON has them, read by tables.
+"""Readers of JSON objects with named fields.
 
-A table has for each field what reads it, by its name and what was found; raises
-ValueError where that is not as it must be.
+A table maps each field to its reader, which takes the field's name and value
+and raises ValueError if the value is invalid.
 
     read_fields("a file", {"file": text(), "bytes": integer(0)}, found)
 """
@@ -16,9 +16,9 @@ Reader = Callable[[str, Any], Any]
 def read_fields(
     what: str, table: Mapping[str, Reader], found: Any
 ) -> dict[str, Any]:
-    """The values of the table's fields of a record; others are passed over."""
+    """Returns the values of the table's fields; ignores other fields."""
     if not isinstance(found, dict):
-        raise ValueError(f"{what} is {found!r:.60}, wanted an object")
+        raise ValueError(f"{what} must be an object, got {found!r:.60}")
     for name in table:
         if name not in found:
             raise ValueError(f"has no `{name}`")
@@ -26,35 +26,35 @@ def read_fields(
 
 
 def value(accepts: Callable[[Any], Any], wanted: str) -> Reader:
-    """Reads what is accepted, as it is."""
+    """Reads accepted values unchanged."""
 
     def read(name: str, found: Any) -> Any:
         if not accepts(found):
-            raise ValueError(f"`{name}` is {found!r:.60}, wanted {wanted}")
+            raise ValueError(f"`{name}` must be {wanted}, got {found!r:.60}")
         return found
 
     return read
 
 
 def integer(low: int, high: int = 2**63 - 1) -> Reader:
-    """Reads integers of a range."""
+    """Reads integers in [low, high]."""
     return value(
         lambda found: type(found) is int and low <= found <= high,
-        f"an integer from {low} to {high}",
+        f"an integer in [{low}, {high}]",
     )
 
 
 def text(
-    accepts: Callable[[str], Any] = lambda _: True, wanted: str = "text"
+    accepts: Callable[[str], Any] = lambda _: True, wanted: str = "a string"
 ) -> Reader:
-    """Reads strings, of which some may be refused."""
+    """Reads accepted strings."""
     return value(
         lambda found: isinstance(found, str) and accepts(found), wanted
     )
 
 
 def or_none(read: Reader) -> Reader:
-    """Reads None, too."""
+    """Also reads None."""
     return lambda name, found: None if found is None else read(name, found)
 
 
@@ -67,22 +67,22 @@ def list_of(read: Reader) -> Reader:
 
 
 def read_by(reader: Reader, **options: Any) -> Any:
-    """A field of a dataclass that is read so; options as of any other."""
+    """Returns a dataclass field with a reader; takes the options of `field`."""
     return dataclasses.field(metadata={"reader": reader}, **options)
 
 
 def table_of(cls: type) -> dict[str, Reader]:
-    """The table of a dataclass, of whose fields each is `read_by` something."""
+    """Returns the table of a dataclass whose fields are all `read_by`."""
     return {f.name: f.metadata["reader"] for f in dataclasses.fields(cls)}
 
 
 def records(what: str, cls: type) -> Reader:
-    """Reads lists of records of such a dataclass."""
+    """Reads lists of objects of such a dataclass."""
     return list_of(record(what, table_of(cls), cls))
 
 
 def record(
     what: str, table: Mapping[str, Reader], make: Callable[..., Any]
 ) -> Reader:
-    """Reads records, of whose fields `make` makes something."""
+    """Reads objects and passes their fields to `make`."""
     return lambda _, found: make(**read_fields(what, table, found))

@@ -1,12 +1,12 @@
-"""The folder of snapshots: its versions, its lock, and what a crash leaves.
+"""The snapshot folder: its versions and its lock.
 
-    PATH/LOCK                held by who writes
-    PATH/00000001/MANIFEST   makes a version of the folder it is in
-    PATH/00000001/...        the files that it lists
-    PATH/00000002/...        without MANIFEST: left by a writer that died
+    PATH/LOCK                held by the process that writes
+    PATH/00000001/MANIFEST   makes its folder a version
+    PATH/00000001/...        the files that the manifest lists
+    PATH/00000002/...        left by a writer that died: it has no MANIFEST
 
-A manifest gets its name when all that it lists is on the disk, so a version is
-there whole or not at all. Numbers only rise.
+A manifest gets its name when all files that it lists are on disk, so versions
+appear atomically. Version numbers only increase.
 """
 
 import contextlib
@@ -50,19 +50,19 @@ _PARTIAL = f"{manifest_lib.NAME}.partial"
 
 
 def local_path(path: StrPath) -> str:
-    """Returns `path` as text.
+    """Returns `path` as a string.
 
     Raises:
-        ValueError: It is empty, or of a file system that has neither fsync nor
-            an atomic rename.
+        ValueError: `path` is empty, or on a file system without fsync and
+            atomic renames.
     """
     text = os.fspath(path)
     if not isinstance(text, str) or not text:
-        raise ValueError(f"`path` is {path!r}, wanted a folder's path.")
+        raise ValueError(f"`path` must be the path of a folder, got {path!r}.")
     if "://" in text:
         raise ValueError(
-            f"`path` is {text!r}; wanted a folder of a local or mounted file "
-            "system, as snapshots need fsync and an atomic rename."
+            "`path` must be a folder of a local or mounted file system, since "
+            f"snapshots need fsync and an atomic rename, got {text!r}."
         )
     return text
 
@@ -71,38 +71,38 @@ class SnapshotFolder:
     """The versions in a folder, which need not exist yet.
 
     Raises:
-        ValueError: As `local_path`.
+        ValueError: `path` is not on a local or mounted file system.
     """
 
     def __init__(self, path: StrPath):
         self.path = local_path(path)
 
     def version_path(self, version: int) -> str:
-        """The folder of a version."""
+        """Returns the path of a version's folder."""
         return os.path.join(self.path, f"{version:08d}")
 
     def file_path(self, version: int, file: str) -> str:
-        """The path of a file of a version."""
+        """Returns the path of a version's file."""
         return os.path.join(self.version_path(version), file)
 
     def manifest_path(self, version: int) -> str:
-        """The path of the manifest of a version."""
+        """Returns the path of a version's manifest."""
         return self.file_path(version, manifest_lib.NAME)
 
     def numbers(self) -> list[int]:
-        """The numbers of all folders of versions, with manifest or not."""
+        """Returns the numbers of all folders, with or without a manifest."""
         try:
             names = os.listdir(self.path)
         except FileNotFoundError:
             return []
         numbers = [int(name) for name in names if _VERSION.fullmatch(name)]
-        # One number has one name.
+        # Only the canonical name of a number counts.
         return sorted(
             n for n in numbers if f"{n:08d}" in names and n <= _MAX_VERSION
         )
 
     def versions(self) -> list[int]:
-        """The versions, in ascending order."""
+        """Returns the versions in ascending order."""
         return [
             number
             for number in self.numbers()
@@ -113,8 +113,8 @@ class SnapshotFolder:
         """Reads a version's manifest.
 
         Raises:
-            CorruptSnapshotError: It is not what was written.
-            SnapshotError: There is no such version, or it is of a later format.
+            CorruptSnapshotError: The manifest is damaged.
+            SnapshotError: The version does not exist or has a later format.
         """
         path = self.manifest_path(version)
         try:
@@ -127,16 +127,16 @@ class SnapshotFolder:
         found = manifest_lib.decode(data, path)
         if found.version != version:
             raise CorruptSnapshotError(
-                f"{path}: `version` is {found.version}, wanted {version} as "
-                "its folder has it"
+                f"{path}: `version` must be {version}, as in the folder's "
+                f"name, got {found.version}"
             )
         return found
 
     def newest_version(self) -> int:
-        """The newest version's number.
+        """Returns the newest version.
 
         Raises:
-            SnapshotError: There is none.
+            SnapshotError: The folder has no version.
         """
         versions = self.versions()
         if not versions:
@@ -144,10 +144,10 @@ class SnapshotFolder:
         return versions[-1]
 
     def at_step(self, step: int) -> int:
-        """The newest version that was taken at `step`.
+        """Returns the newest version of step `step`.
 
         Raises:
-            SnapshotError: There is none.
+            SnapshotError: The folder has no version of this step.
         """
         steps = []
         for version in reversed(self.versions()):
@@ -156,17 +156,17 @@ class SnapshotFolder:
                 return version
             steps.append(found)
         raise SnapshotError(
-            f"{self.path}: has no snapshot of step {step}; it has those of "
+            f"{self.path}: has no snapshot of step {step}; it has steps "
             f"{_numbers(sorted(set(steps)))}"
         )
 
     def chain(self, version: int) -> list[Manifest]:
-        """The manifests of all that a version needs, itself last.
+        """Returns the manifests that a version needs, its own last.
 
         Raises:
-            CorruptSnapshotError: As `manifest`, or one is missing (names it), or
-                they do not fit together.
-            SnapshotError: As `manifest`.
+            CorruptSnapshotError: A manifest is damaged or missing (names it),
+                or the manifests do not belong together.
+            SnapshotError: The version does not exist or has a later format.
         """
         found = [self.manifest(version)]
         while (parent_version := found[-1].parent) is not None:
@@ -181,9 +181,8 @@ class SnapshotFolder:
             if parent.root != child.root:
                 raise CorruptSnapshotError(
                     f"{path}: is a delta on version {parent.version} of "
-                    f"another folder: `root` is {child.root}, wanted "
-                    f"{parent.root} as "
-                    f"{self.manifest_path(parent.version)} has it"
+                    f"another folder: `root` is {child.root}, but "
+                    f"{parent.root} in {self.manifest_path(parent.version)}"
                 )
             self._check_tables(child, parent)
             found.append(parent)
@@ -209,12 +208,12 @@ class SnapshotFolder:
     def table_files(
         self, chain: Sequence[Manifest], name: str
     ) -> list[list[tuple[str, TableEntry]]]:
-        """Paths and entries of a table's files in a chain, part by part.
+        """Returns the paths and entries of a table's files, part by part.
 
-        Those of a part begin with the whole one.
+        The files of a part begin with the whole one, followed by its changes.
 
         Raises:
-            CorruptSnapshotError: As `check_file`.
+            CorruptSnapshotError: A file fails `check_file`.
         """
         return [
             [
@@ -227,7 +226,7 @@ class SnapshotFolder:
     def needed_files(
         self, chain: Sequence[Manifest]
     ) -> list[tuple[Manifest, FileEntry]]:
-        """All files that the last of a chain needs, and whose they are."""
+        """Returns all files that a chain's last version needs, with owners."""
         last = chain[-1]
         found: list[tuple[Manifest, FileEntry]] = [
             file for part in last.tables for file in _part_entries(chain, part)
@@ -235,12 +234,12 @@ class SnapshotFolder:
         return found + [(last, file) for file in last.files]
 
     def check_file(self, manifest: Manifest, entry: FileEntry) -> str:
-        """The path of a file, which is that of the version, by what it says.
+        """Returns the path of a version's file; checks its size and label.
 
         Raises:
-            CorruptSnapshotError: It is missing, of another size, or the file of
-                another table, version or manifest (names both).
-            SnapshotError: It is of a later format.
+            CorruptSnapshotError: The file is missing, has another size, or
+                belongs to another table, version or manifest (names both).
+            SnapshotError: The file has a later format.
         """
         path = self.file_path(manifest.version, entry.file)
         self.check_size(path, entry)
@@ -251,35 +250,45 @@ class SnapshotFolder:
             found = snapshot_ops.read_label(path)
         if found != wanted:
             raise CorruptSnapshotError(
-                f"{path}: is another file: {manifest_lib.label_text(found)}, "
-                f"wanted {manifest_lib.label_text(wanted)}, as "
-                f"{self.manifest_path(manifest.version)} has it"
+                f"{path}: is another file: {manifest_lib.label_text(found)} "
+                f"instead of {manifest_lib.label_text(wanted)}, which "
+                f"{self.manifest_path(manifest.version)} lists"
             )
         return path
 
+    def intact_file(self, manifest: Manifest, entry: FileEntry) -> str:
+        """Returns the path of a version's file; also checks its checksum.
+
+        Raises:
+            CorruptSnapshotError: The file fails `check_file` or is damaged.
+        """
+        path = self.check_file(manifest, entry)
+        check_crc(path, entry, snapshot_ops.file_crc(path).crc32c)
+        return path
+
     def check_size(self, path: str, entry: FileEntry) -> None:
-        """Raises CorruptSnapshotError unless a file has its size."""
+        """Raises CorruptSnapshotError if a file is missing or has another size."""
         try:
             size = os.stat(path).st_size
         except (FileNotFoundError, NotADirectoryError):
             raise CorruptSnapshotError(f"{path}: is missing") from None
         if size != entry.bytes:
-            what = "is cut short" if size < entry.bytes else "goes on"
+            what = "is truncated" if size < entry.bytes else "continues"
             raise CorruptSnapshotError(
-                f"{path}: {what} at byte {min(size, entry.bytes)}: has {size} "
-                f"bytes, wanted {entry.bytes}"
+                f"{path}: {what} at byte {min(size, entry.bytes)}: must have "
+                f"{entry.bytes} bytes, got {size}"
             )
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps other writers out; the folder is made if there is none.
+        """Locks the folder for writing; creates it if needed.
 
         Raises:
-            SnapshotLockedError: Another one writes (names it).
-            SnapshotError: LOCK is no regular file.
+            SnapshotLockedError: Another writer holds the lock (names it).
+            CorruptSnapshotError: LOCK is not a regular file.
         """
         lock = FolderLock(self.path)
-        # An interrupt may come between any two calls.
+        # An interrupt may arrive between any two calls.
         try:
             lock.acquire()
             yield
@@ -287,7 +296,7 @@ class SnapshotFolder:
             lock.release()
 
     def acquire(self) -> "FolderLock":
-        """As `lock`, until the `release` of what it returns."""
+        """Locks the folder as `lock`, until the returned lock is released."""
         lock = FolderLock(self.path)
         try:
             lock.acquire()
@@ -297,17 +306,17 @@ class SnapshotFolder:
         return lock
 
     def begin_version(self, at_least: int = 1) -> int:
-        """Makes the folder of a new version, of `at_least` this number.
+        """Creates the folder of a new version, numbered `at_least` or higher.
 
-        Under the lock. What writers that died have left goes; its numbers are
-        not used again.
+        Requires the lock. Removes folders that dead writers left; their numbers
+        are not reused.
         """
         numbers = self.numbers()
         version = max([at_least, *(n + 1 for n in numbers)])
         if version > _MAX_VERSION:
             raise SnapshotError(
-                f"{self.version_path(version - 1)}: no number is left for a "
-                "version after it; remove the folder if it is none"
+                f"{self.version_path(version - 1)}: is the last possible "
+                "version. Remove the folder if it is not a version."
             )
         os.mkdir(self.version_path(version))
         self._remove_leftovers(version)
@@ -320,11 +329,10 @@ class SnapshotFolder:
                 shutil.rmtree(self.version_path(number), ignore_errors=True)
 
     def commit(self, manifest: Manifest) -> None:
-        """Makes the folder with the manifest's files a version.
+        """Writes the manifest, which makes its folder a version.
 
-        The files are on the disk already; their names are brought there, and
-        the folder's, which file systems with a journal have then taken there
-        with the files.
+        Requires the files to be on disk. Syncs the names of the files and of
+        the folder.
         """
         sync(self.path)
         path = self.version_path(manifest.version)
@@ -335,15 +343,15 @@ class SnapshotFolder:
         )
 
     def discard(self, version: int) -> None:
-        """Removes what was to become a version; one that is seen stays."""
+        """Removes an uncommitted version; a committed one stays."""
         with contextlib.suppress(OSError):
             if not _exists(self.manifest_path(version)):
                 self.remove(version)
 
     def remove(self, version: int) -> None:
-        """Removes a version, or what was to become one; no error if it cannot.
+        """Removes a committed or uncommitted version, ignoring errors.
 
-        It is no version from the first thing that goes.
+        Removes the manifest first, so that no partial version is visible.
         """
         with contextlib.suppress(OSError):
             os.unlink(self.manifest_path(version))
@@ -355,25 +363,24 @@ class SnapshotFolder:
     def remove_unneeded(self, keep: int, also: Iterable[int] = ()) -> list[int]:
         """Removes all but the `keep` newest versions and what those need.
 
-        Those of `also` that are there stay, too. Under the lock. A version
-        goes before those that it builds on, so that at no moment one is there
-        that cannot be restored.
+        Requires the lock. Also keeps the versions `also`. Removes a version
+        before its parents, so that each version can be restored at any time.
 
         Returns:
             The versions removed.
 
         Raises:
-            SnapshotError: What is needed cannot be told; nothing is removed.
+            SnapshotError: A manifest cannot be read. Nothing is removed.
         """
         unneeded = self.unneeded(keep, also)
         for version in unneeded:
             self.remove(version)
-        # Not those above the newest version, whose numbers would come again.
+        # Numbers above the newest version must not be reused.
         self._remove_leftovers(max(self.versions(), default=0))
         return unneeded
 
     def unneeded(self, keep: int, also: Iterable[int] = ()) -> list[int]:
-        """What `remove_unneeded` removes, the newest first."""
+        """Returns the versions that `remove_unneeded` removes, newest first."""
         versions = self.versions()
         stay = {*versions[-keep:], *also} & set(versions)
         needed = {
@@ -385,14 +392,14 @@ class SnapshotFolder:
 
 
 class FolderLock:
-    """The lock of a folder of snapshots; see `SnapshotFolder.lock`."""
+    """The lock of a snapshot folder; see `SnapshotFolder.lock`."""
 
     def __init__(self, path: str):
         self._folder = path
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Raises as `SnapshotFolder.lock`; `release` is to follow anyway."""
+        """Raises as `SnapshotFolder.lock`. Call `release` even after an error."""
         make_synced_folders(os.path.abspath(self._folder))
         path = os.path.join(self._folder, LOCK)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -402,28 +409,36 @@ class FolderLock:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SnapshotLockedError(
-                f"{path}: is held by {_holder(self._descriptor)}; wanted one "
-                "writer at a time"
+                f"{path}: is held by {_holder(self._descriptor)}. Only one "
+                "writer at a time is possible."
             ) from None
         _note_holder(self._descriptor)
 
     def release(self) -> None:
-        """Any number of times."""
+        """Releases the lock. May be called repeatedly."""
         if self._descriptor is None:
             return
-        # A process forked meanwhile holds the file open; it must not hold the
-        # lock.
+        # A forked process may hold the file open, but must not hold the lock.
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         descriptor, self._descriptor = self._descriptor, None
         os.close(descriptor)
 
 
+def check_crc(path: str, entry: FileEntry, found: int) -> None:
+    """Raises CorruptSnapshotError unless `found` is the checksum of `entry`."""
+    if found != entry.crc32c:
+        raise CorruptSnapshotError(
+            f"{path}: bytes 0 to {entry.bytes} have the checksum {found:08x}, "
+            f"but the manifest has {entry.crc32c:08x}"
+        )
+
+
 def _open_regular(path: str, flags: int) -> int:
-    """Opens a regular file: no link, and nothing that would be waited for.
+    """Opens a regular file without following links or blocking.
 
     Raises:
-        CorruptSnapshotError: It is no regular file.
-        OSError: It cannot be opened (names it).
+        CorruptSnapshotError: The file is not a regular file.
+        OSError: The file cannot be opened (names it).
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -441,7 +456,7 @@ def _open_regular(path: str, flags: int) -> int:
 
 
 def _no_regular_file(path: str) -> CorruptSnapshotError:
-    return CorruptSnapshotError(f"{path}: is no regular file, or a link")
+    return CorruptSnapshotError(f"{path}: is not a regular file")
 
 
 def _read_regular(path: str) -> bytes:
@@ -450,8 +465,8 @@ def _read_regular(path: str) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > _MAX_MANIFEST_BYTES:
             raise CorruptSnapshotError(
-                f"{path}: has {size} bytes, wanted {_MAX_MANIFEST_BYTES} at "
-                "most"
+                f"{path}: must have at most {_MAX_MANIFEST_BYTES} bytes, got "
+                f"{size}"
             )
         return file.read()
 
@@ -459,9 +474,9 @@ def _read_regular(path: str) -> bytes:
 def _part_entries(
     chain: Sequence[Manifest], last: TableEntry
 ) -> list[tuple[Manifest, TableEntry]]:
-    """The files of a table's part, of which `last` is that of the last version.
+    """Returns the files of a table's part with their owners, whole one first.
 
-    The whole one first, and whose they are.
+    `last` is the part's file in the chain's last version.
     """
     found: list[tuple[Manifest, TableEntry]] = []
     for manifest in reversed(chain):
@@ -473,7 +488,7 @@ def _part_entries(
 
 
 def _table(manifest: Manifest, name: str) -> SavedTable:
-    """One that is known to be there."""
+    """Returns a table that the manifest is known to have."""
     table = manifest.table(name)
     assert table is not None
     return table
@@ -485,10 +500,10 @@ def _kind(table: TableEntry) -> str:
 
 
 def _exists(path: str) -> bool:
-    """Whether there is such a file; OSError if that cannot be told.
+    """Returns whether a file exists; raises OSError if that is unknown.
 
-    `os.path.exists` takes any error for a no, and a version whose manifest a
-    network file system fails to show for a moment for a leftover.
+    `os.path.exists` returns False on any error, and a version whose manifest a
+    network file system briefly fails to show would be removed as a leftover.
     """
     try:
         os.lstat(path)
@@ -506,7 +521,7 @@ def _numbers(numbers: Sequence[int]) -> str:
 def _note_holder(descriptor: int) -> None:
     holder = {"process": os.getpid(), "host": socket.gethostname()}
     note = json.dumps(holder).encode()
-    # A full disk must not keep one from removing versions.
+    # Removing versions must remain possible on a full disk.
     with contextlib.suppress(OSError):
         if os.pread(descriptor, 4096, 0) != note:
             os.ftruncate(descriptor, 0)

@@ -1,4 +1,4 @@
-"""The tables that a call is given, by name."""
+"""Finds the tables in the argument of a call."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,11 +17,11 @@ IdKeys = IdTable | IdLookup
 
 @dataclasses.dataclass(frozen=True)
 class FoundTables:
-    """Tables by name; a name stands for one table of either kind.
+    """Tables by name; names are unique over both kinds.
 
     Attributes:
-        embeddings: Written row by row.
-        id_tables: Written whole.
+        embeddings: Embedding variables, whose rows are written one by one.
+        id_tables: Id tables, which are written whole.
     """
 
     embeddings: dict[str, EmbeddingVariable]
@@ -29,17 +29,16 @@ class FoundTables:
 
 
 def find_tables(tables: Any) -> FoundTables:
-    """Finds the tables in what a user gives.
+    """Finds the tables in the `model` argument of `save` and `restore`.
 
     Args:
-        tables: EmbeddingVariable, IdTable, IdLookup; a layer, a Keras model or
-            a tf.Module that holds some; a list of these; or a dict of a name of
-            your own to something with one table. Of a model those of the
-            optimizer do not count.
+        tables: An EmbeddingVariable, IdTable or IdLookup; a layer, Keras model
+            or tf.Module that holds some; a list of these; or a dict of names to
+            objects with one table each. Tables of optimizers are left out.
 
     Raises:
-        ValueError: There are none, or two of one name, or one under two names
-            (names them).
+        ValueError: There is no table, two tables have one name, or one table
+            has two names (names them).
     """
     named: list[tuple[str, Any]] = []
     if isinstance(tables, Mapping):
@@ -47,12 +46,12 @@ def find_tables(tables: Any) -> FoundTables:
             inside = list(tables_in(value))
             if not isinstance(name, str) or not name:
                 raise ValueError(
-                    f"`model` has the key {name!r}, wanted a table's name."
+                    f"The keys of `model` must be table names, got {name!r}."
                 )
             if len(inside) != 1:
                 raise ValueError(
-                    f"`tables[{name!r}]` holds {len(inside)} tables"
-                    f"{_names(inside)}; wanted one."
+                    f"`model[{name!r}]` must hold one table, got {len(inside)}"
+                    f"{_names(inside)}."
                 )
             named.append((name, inside[0]))
     else:
@@ -63,7 +62,7 @@ def find_tables(tables: Any) -> FoundTables:
 
 
 def tables_of_optimizer(model: Any) -> dict[str, EmbeddingVariable]:
-    """The tables that the optimizer of `model` keeps for itself, by name."""
+    """Returns name -> table that the optimizer of `model` created."""
     found = _tables_of_optimizer(model)
     return _by_name((table.name, table) for table in found).embeddings
 
@@ -75,14 +74,14 @@ def _by_name(named: Iterable[tuple[str, Any]]) -> FoundTables:
     for name, table in named:
         if names.get(id(table), name) != name:
             raise ValueError(
-                f"`model` has one table as {names[id(table)]!r} and as "
-                f"{name!r}; wanted one name."
+                f"`model` has one table under two names, {names[id(table)]!r} "
+                f"and {name!r}."
             )
         if tables.get(name, table) is not table:
             raise ValueError(
-                f"`model` has two of the name {name!r}: {tables[name]!r} and "
-                f"{table!r}; give a dict with names that differ, or the tables "
-                "names of their own."
+                f"`model` has two tables of the name {name!r}: "
+                f"{tables[name]!r} and {table!r}. Pass a dict with unique names, "
+                "or name the tables."
             )
         names[id(table)] = name
         tables[name] = table
@@ -94,7 +93,7 @@ def _by_name(named: Iterable[tuple[str, Any]]) -> FoundTables:
 
 
 def tables_in(value: Any) -> Iterator[Any]:
-    """Each table in what `find_tables` takes once, in the order of tracking."""
+    """Yields each table in the argument of `find_tables` once, as tracked."""
     if isinstance(value, (EmbeddingVariable, IdTable, IdLookup)):
         yield value
         return
@@ -102,18 +101,17 @@ def tables_in(value: Any) -> Iterator[Any]:
         for part in value:
             yield from tables_in(part)
         return
-    # What a layer or module tracks; its own tables are attributes.
     if not isinstance(
         value, (keras.layers.Layer, keras.optimizers.Optimizer, tf.Module)
     ):
         raise ValueError(
-            f"`model` holds {value!r}; wanted an EmbeddingVariable, an "
-            "IdTable, an IdLookup, a layer, a model or a tf.Module, a list of "
-            "these, or a dict by name."
+            "`model` must be an EmbeddingVariable, an IdTable, an IdLookup, a "
+            "layer, a model, a tf.Module, a list of these or a dict of these "
+            f"by name, got {value!r}."
         )
     members = list(tf.train.TrackableView(value).descendants())
     if isinstance(value, keras.layers.Layer):
-        # TensorFlow does not look into lists and dicts of a Keras layer.
+        # TensorFlow does not track lists and dicts of a Keras layer.
         known = {id(member) for member in members}
         members += [v for v in value.variables if id(v) not in known]
     hidden = {id(table) for table in _tables_of_optimizer(value)}

@@ -1,4 +1,4 @@
-"""What an id table holds, as arrays of numbers."""
+"""The content of an id table as arrays of numbers."""
 
 from collections.abc import Mapping
 
@@ -12,12 +12,12 @@ from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest
 
-# What the names of an id table's arrays begin with, before its own.
+# Prefix of the names of all arrays of id tables.
 PREFIX = "id_table/"
 
 
 def to_arrays(table: IdTable | IdLookup) -> dict[str, np.ndarray]:
-    """Copies the content; keys that are text as bytes and their lengths."""
+    """Copies the content; string keys become bytes and their lengths."""
     if isinstance(table, IdLookup):
         arrays: dict[str, np.ndarray] = {}
         table.save_own_variables(arrays)
@@ -32,10 +32,10 @@ def to_arrays(table: IdTable | IdLookup) -> dict[str, np.ndarray]:
 def read(
     folder: SnapshotFolder, manifest: Manifest
 ) -> dict[str, dict[str, np.ndarray]]:
-    """What a version has of id tables: name -> arrays, as `to_arrays` gives them.
+    """Returns name -> arrays of `to_arrays`, for the id tables of a version.
 
     Raises:
-        CorruptSnapshotError: A file is not what was written.
+        CorruptSnapshotError: A file is damaged.
     """
     tables: dict[str, dict[str, np.ndarray]] = {}
     for path, array in blobs.read(folder, manifest, PREFIX).items():
@@ -45,7 +45,7 @@ def read(
 
 
 def count(arrays: Mapping[str, np.ndarray]) -> int:
-    """The number of keys."""
+    """Returns the number of keys."""
     parts = ("lengths", "keys", "vocabulary")
     return len(next(arrays[part] for part in parts if part in arrays))
 
@@ -56,28 +56,34 @@ def check(
     table: IdTable | IdLookup,
     arrays: Mapping[str, np.ndarray],
 ) -> None:
-    """Raises unless a table, `name` of the version at `path`, can take `arrays`.
+    """Checks that `table`, called `name` here, can take `arrays`.
+
+    Args:
+        path: Path to the version, for error messages.
+        name: Name of the table, for error messages.
+        table: The table to restore.
+        arrays: The table's arrays in the snapshot.
 
     Raises:
-        SnapshotError: They are of another kind of table.
-        CorruptSnapshotError: They do not fit together.
+        SnapshotError: The arrays are of another kind of table.
+        CorruptSnapshotError: The arrays are inconsistent.
     """
     what = f"{path}: the table {name!r}"
     wanted = kind_of_table(table)
     found = kind_of_arrays(arrays)
     if found != wanted:
         raise SnapshotError(
-            f"{what} is {found} in the snapshot, but {wanted} here; wanted the "
-            "same"
+            f"{what} is {found} in the snapshot, but {wanted} here."
         )
     for part, array in arrays.items():
         if array.ndim != 1:
             raise CorruptSnapshotError(
-                f"{what} has an array of shape {array.shape}; wanted vectors"
+                f"{what} has an array of shape {array.shape} instead of a "
+                "vector"
             )
         if part in ("ids", "lengths") and array.dtype != np.int64:
             raise CorruptSnapshotError(
-                f"{what} has {part} of {array.dtype}, wanted int64"
+                f"{what} has {part} of {array.dtype} instead of int64"
             )
     number = count(arrays)
     if "lengths" in arrays:
@@ -95,8 +101,8 @@ def check(
         and len(to_arrays(table)["vocabulary"]) > 0
     ):
         raise SnapshotError(
-            f"{what} has no vocabulary in the snapshot, but one here, which it "
-            "keeps"
+            f"{what} has no vocabulary in the snapshot, but one here, which "
+            "cannot be removed."
         )
     if "ids" in arrays and len(arrays["ids"]) != number:
         raise CorruptSnapshotError(
@@ -105,7 +111,7 @@ def check(
 
 
 def assign(table: IdTable | IdLookup, arrays: Mapping[str, np.ndarray]) -> None:
-    """Makes checked `arrays` all that `table` holds."""
+    """Replaces the content of `table` by checked `arrays`."""
     if isinstance(table, IdLookup):
         table.load_own_variables(arrays)
         return
@@ -116,14 +122,14 @@ def assign(table: IdTable | IdLookup, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def kind_of_table(table: IdTable | IdLookup) -> str:
-    """What a table has to find in a snapshot, in words."""
+    """Describes a table in the words of `kind_of_arrays`."""
     if isinstance(table, IdLookup):
         return f"an IdLookup of {table.vocabulary_dtype} keys"
     return f"an IdTable of {table.key_dtype.name} keys"
 
 
 def kind_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
-    """What a snapshot has of a table, in words."""
+    """Describes the kind of table that a snapshot has arrays of."""
     text = {"lengths"} & set(arrays)
     if set(arrays) == {"vocabulary"} | text:
         kind, keys = "an IdLookup", arrays["vocabulary"]

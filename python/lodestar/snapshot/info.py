@@ -1,4 +1,4 @@
-"""What is known of a version, as calls return it."""
+"""Descriptions of versions, as the public functions return them."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,24 +12,23 @@ from lodestar.snapshot.manifest import Manifest, SavedTable
 
 @dataclasses.dataclass(frozen=True)
 class SnapshotInfo:
-    """A version of a folder of snapshots.
+    """A version in a snapshot folder.
 
     Attributes:
-        path: Its own folder.
-        version: Its number.
-        kind: `"full"`, or `"delta"`: restoring it needs its parent, too.
-        parent: The version that a delta builds on, else None.
-        same_as: The version whose content it has, else None; `compact` makes
-            such.
-        step: The step that it was taken at.
-        time: When, UTC, ISO 8601.
-        tables: Name -> what is known of it, as rows, removed, bytes, dim,
-            dtype, optimizer, slot_names, and the `files` of its parts.
-        rows: Rows in its files.
-        removed: Removed ids in its files.
-        bytes: Of its files, without the manifest.
-        metadata: What the user gave.
-        seconds: Saving took; None where it is listed.
+        path: Path to the version's folder.
+        version: Number of the version.
+        kind: `"full"` or `"delta"`, which also needs its parent.
+        parent: Version that a delta builds on, else None.
+        same_as: Version that `compact` made this one from, else None.
+        step: Training step of the version.
+        time: UTC time at which it was taken, in ISO 8601.
+        tables: Table name -> its rows, removed, bytes, dim, dtype, optimizer,
+            slot_names, and the `files` of its parts.
+        rows: Number of rows in its files.
+        removed: Number of removed ids in its files.
+        bytes: Size of its files without the manifest.
+        metadata: Metadata passed to `save`.
+        seconds: Duration of the save; None if the version is listed.
     """
 
     path: str
@@ -50,49 +49,43 @@ class SnapshotInfo:
 def make_info(
     folder: SnapshotFolder, manifest: Manifest, seconds: float | None = None
 ) -> SnapshotInfo:
-    """What a manifest says."""
+    """Describes the version of a manifest."""
+    same = ("version", "kind", "parent", "same_as", "step", "time", "metadata")
     return SnapshotInfo(
         path=folder.version_path(manifest.version),
-        version=manifest.version,
-        kind=manifest.kind,
-        parent=manifest.parent,
-        same_as=manifest.same_as,
-        step=manifest.step,
-        time=manifest.time,
         tables={table.name: table for table in manifest.saved_tables()},
         rows=sum(table.rows for table in manifest.tables),
         removed=sum(table.removed for table in manifest.tables),
         bytes=sum(file.bytes for file in manifest.all_files()),
-        metadata=manifest.metadata,
         seconds=seconds,
+        **{name: getattr(manifest, name) for name in same},
     )
 
 
 def versions(path: StrPath) -> list[SnapshotInfo]:
-    """Lists the versions in a folder of snapshots, oldest first.
+    """Lists the versions in a snapshot folder, oldest first.
 
     >>> [info.kind for info in lodestar.snapshot.versions("snapshots")]
     ['full']
 
     Args:
-        path: The folder. One that does not exist has no versions.
+        path: Path to the snapshot folder. A missing folder has no versions.
 
     Returns:
         A `SnapshotInfo` per version: its number, step, time, tables and sizes.
 
     Raises:
-        CorruptSnapshotError: A manifest is not what was written (names it).
-        SnapshotError: One is of a later format.
-        ValueError: `path` is of no local file system.
+        CorruptSnapshotError: A manifest is damaged (names it).
+        SnapshotError: A manifest has a later format.
+        ValueError: `path` is not on a local or mounted file system.
     """
     folder = SnapshotFolder(path)
     infos = []
     for version in folder.versions():
         try:
-            manifest = folder.manifest(version)
+            infos.append(make_info(folder, folder.manifest(version)))
         except SnapshotError:
             if version in folder.versions():
                 raise
-            continue  # Another process has removed it meanwhile.
-        infos.append(make_info(folder, manifest))
+            # Another process has removed the version.
     return infos

@@ -1,7 +1,7 @@
-"""The manifest of a version: what its files are, and which version it is on.
+"""The manifest of a version, which lists its files and names its parent.
 
-Two lines: JSON, and the CRC32C of the first line's bytes in 8 hex digits.
-docs/snapshot.md describes the fields, and the labels of files.
+It has two lines: JSON, and the CRC32C of the first line in 8 hex digits.
+docs/internals/formats.md describes the fields and the labels of files.
 """
 
 import collections
@@ -38,7 +38,7 @@ _MAX_DIM = 1 << 16
 _MAX_PARTS = 2**31 - 1
 _ID = text(re.compile(r"[0-9a-f]{32}").fullmatch, "32 hex digits")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-# Never a path that leads out of the version's folder.
+# Not a path, which might lead out of the version's folder.
 _PLAIN_NAME = text(
     lambda name: _FILE_NAME.fullmatch(name) and name != NAME,
     "the plain name of a file",
@@ -48,7 +48,7 @@ _CHECKSUM = re.compile(rb"[0-9a-f]{8}\n")
 
 @dataclasses.dataclass(frozen=True)
 class FileEntry:
-    """A file of a version: its name, bytes and CRC32C."""
+    """A file of a version: its name, size in bytes and CRC32C."""
 
     file: str = read_by(_PLAIN_NAME)
     bytes: int = read_by(integer(0))
@@ -57,22 +57,20 @@ class FileEntry:
 
 @dataclasses.dataclass(frozen=True)
 class TableEntry(FileEntry):
-    """A file of blocks that holds a table, or what changed in it.
-
-    A table whose rows lie in several places is in as many files.
+    """A file with the rows of a table, or of a part of it, or their changes.
 
     Attributes:
-        name: Of the table.
-        whole: Whether it holds all rows, rather than those changed since the
-            parent.
-        dim: Numbers in a row.
-        dtype: Of the rows.
-        optimizer: Whose slots the rows have; "" for none.
-        slot_names: Of the optimizer's slots.
-        rows: In this file.
-        removed: Ids in this file that the table has lost since the parent.
-        part: Which part of the table this is; 0 if there is one.
-        parts: How many parts the table has.
+        name: Name of the table.
+        whole: Whether the file holds all rows, rather than those changed since
+            the parent.
+        dim: Embedding dimension.
+        dtype: Data type of the rows.
+        optimizer: Optimizer whose slots the rows have, or "".
+        slot_names: Names of the optimizer's slots.
+        rows: Number of rows in this file.
+        removed: Number of ids that were removed since the parent.
+        part: Number of this part of the table.
+        parts: Number of parts, each in a file of its own.
     """
 
     name: str = read_by(text(bool, "a name"))
@@ -91,77 +89,77 @@ class TableEntry(FileEntry):
 
 @dataclasses.dataclass(frozen=True)
 class SavedTable:
-    """What a version has of one table.
+    """A table of a version.
 
     Attributes:
-        files: Of its parts, in their order.
+        files: One file per part, in order.
     """
 
     files: tuple[TableEntry, ...]
 
     @property
     def name(self) -> str:
-        """Of the table."""
+        """Name of the table."""
         return self.files[0].name
 
     @property
     def dim(self) -> int:
-        """Numbers in a row."""
+        """Embedding dimension."""
         return self.files[0].dim
 
     @property
     def dtype(self) -> str:
-        """Of the rows."""
+        """Data type of the rows."""
         return self.files[0].dtype
 
     @property
     def optimizer(self) -> str:
-        """Whose slots the rows have; "" for none."""
+        """Optimizer whose slots the rows have, or ""."""
         return self._attached.optimizer
 
     @property
     def slot_names(self) -> tuple[str, ...]:
-        """Of the optimizer's slots."""
+        """Names of the optimizer's slots."""
         return self._attached.slot_names
 
     @property
     def whole(self) -> bool:
-        """Whether all files hold all rows, rather than those changed since."""
+        """Whether all files hold all rows, rather than changes."""
         return all(file.whole for file in self.files)
 
     @property
     def rows(self) -> int:
-        """In the files."""
+        """Number of rows in the files."""
         return sum(file.rows for file in self.files)
 
     @property
     def removed(self) -> int:
-        """Ids in the files that the table has lost since the parent."""
+        """Number of ids that were removed since the parent."""
         return sum(file.removed for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """Of the files."""
+        """Size of the files."""
         return sum(file.bytes for file in self.files)
 
     @property
     def _attached(self) -> TableEntry:
-        # A part that no gradient has come to has no optimizer yet.
+        # A part without any gradient so far has no optimizer yet.
         return next((f for f in self.files if f.optimizer), self.files[0])
 
 
 @dataclasses.dataclass(frozen=True)
 class BlobEntry:
-    """An array, in npy format, among the payloads of a file's BLOB blocks.
+    """An array in npy format, inside the payloads of a file's BLOB blocks.
 
     Attributes:
-        name: What it belongs to and its name there, as `dense/kernel`.
+        name: Kind and name of the array, such as `dense/kernel`.
         file: One of the version's `files`.
-        offset: Of its first byte in all payloads, one after another.
-        bytes: How many it has.
-        dtype: Of the array. A dtype that NumPy does not have is stored as
+        offset: Offset of the array in the concatenated payloads.
+        bytes: Size of the array in npy format.
+        dtype: Data type of the array. A dtype that NumPy lacks is stored as
             unsigned integers of the same bits.
-        shape: Of the array.
+        shape: Shape of the array.
     """
 
     name: str = read_by(text(bool, "a name"))
@@ -174,24 +172,24 @@ class BlobEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What a version holds.
+    """The content of a version.
 
     Attributes:
-        root: Hexadecimal digits that all versions of a folder share.
-        version: Its number.
-        parent: The version that its tables which are not whole build on.
-        same_as: The version whose content it has; compaction makes such.
+        root: 32 hexadecimal digits that all versions of a folder share.
+        version: Number of the version.
+        parent: Version that the changes of its tables build on.
+        same_as: Version that compaction made this one from.
         kind: "full" if it needs no other version, else "delta".
-        step: The step of its tables, or what the user gave.
-        time: When it was taken, UTC, ISO 8601.
-        tables: Their files, those of a table part by part.
+        step: Training step of the version.
+        time: UTC time at which it was taken, in ISO 8601.
+        tables: Files of tables; the files of one table are ordered by part.
         blobs: Arrays.
-        files: All other files: those that hold the blobs, and the position of
-            a reader as TensorFlow writes it.
-        metadata: The user's.
-        lodestar: The version of Lodestar that wrote it.
-        mark: Random hexadecimal digits, which the labels of its files hold,
-            too. None: it is of format 1, whose files have no labels.
+        files: All other files: the blobs' files, the schema, and a reader's
+            position as TensorFlow writes it.
+        metadata: The user's metadata.
+        lodestar: Version of Lodestar that wrote it.
+        mark: Random hexadecimal digits, also in the labels of its files. None
+            in format 1, whose files have no labels.
     """
 
     root: str = read_by(_ID)
@@ -218,29 +216,29 @@ class Manifest:
     mark: str | None = read_by(_ID, default=None)
 
     def saved_tables(self) -> tuple[SavedTable, ...]:
-        """The tables."""
+        """Returns the tables."""
         files: dict[str, list[TableEntry]] = {}
         for file in self.tables:
             files.setdefault(file.name, []).append(file)
         return tuple(SavedTable(tuple(parts)) for parts in files.values())
 
     def table(self, name: str) -> SavedTable | None:
-        """The table `name`, if there is one."""
+        """Returns the table `name`, or None."""
         parts = tuple(file for file in self.tables if file.name == name)
         return SavedTable(parts) if parts else None
 
     def all_files(self) -> tuple[FileEntry, ...]:
-        """The files of tables and all others."""
+        """Returns the files of tables and all others."""
         return (*self.tables, *self.files)
 
     def has_blocks(self, entry: FileEntry) -> bool:
-        """Whether a file of this version is a file of blocks."""
+        """Returns whether a file of this version consists of blocks."""
         return isinstance(entry, TableEntry) or any(
             blob.file == entry.file for blob in self.blobs
         )
 
     def label(self, entry: FileEntry) -> bytes | None:
-        """What a file of this version has to say that it is; None: nothing."""
+        """Returns the label that a file must hold, or None."""
         if self.mark is None or not self.has_blocks(entry):
             return None
         if not isinstance(entry, TableEntry):
@@ -251,12 +249,12 @@ class Manifest:
 
     @property
     def base(self) -> str:
-        """What a table's changes count from, once this is committed."""
+        """Name of this version as the base of a table's changes."""
         return f"{self.root}/{self.version}"
 
 
 def new_mark() -> str:
-    """The mark of a new manifest."""
+    """Returns the mark of a new manifest."""
     return uuid.uuid4().hex
 
 
@@ -267,9 +265,14 @@ _LABEL_PART = struct.Struct("<II")
 def make_label(
     mark: str, version: int, name: str, part: int = 0, parts: int = 1
 ) -> bytes:
-    """The label of a file of blocks: of a table, or of a file of blobs, `name`.
+    """Returns the label of a file of blocks.
 
-    `mark` and `version` are those of the manifest that lists it.
+    Args:
+        mark: Mark of the manifest that lists the file.
+        version: Version of that manifest.
+        name: Name of the table, or of the file of blobs.
+        part: Number of the table's part.
+        parts: Number of parts.
     """
     text = name.encode()
     head = _LABEL.pack(version, bytes.fromhex(mark), len(text))
@@ -278,34 +281,32 @@ def make_label(
 
 
 def label_text(label: bytes | None) -> str:
-    """A label in words."""
+    """Describes a label in words."""
     if label is None:
-        return "of no version, as before format 2"
+        return "without a label, as before format 2"
     try:
         version, mark, size = _LABEL.unpack_from(label)
         name = label[_LABEL.size : _LABEL.size + size].decode()
         place = label[_LABEL.size + size + -size % 4 :]
-        part = (
-            ""
-            if not place
-            else "part {} of {} of ".format(*_LABEL_PART.unpack(place))
-        )
+        part = ""
+        if place:
+            part = "part {} of {} of ".format(*_LABEL_PART.unpack(place))
     except (struct.error, UnicodeDecodeError):
         return f"labelled {label!r:.60}"
     return f"{part}{name!r} of version {version} of mark {mark.hex()}"
 
 
 def now() -> str:
-    """The time as manifests have it."""
+    """Returns the current time in the format of manifests."""
     time = datetime.datetime.now(datetime.UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns `metadata` as it comes back from a manifest.
+    """Returns `metadata` as it is read back from a manifest.
 
     Raises:
-        ValueError: It is no mapping by strings of what JSON can hold.
+        ValueError: `metadata` is not a mapping of strings to JSON values.
     """
     if metadata is None:
         return {}
@@ -313,7 +314,7 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         isinstance(key, str) for key in metadata
     ):
         raise ValueError(
-            f"`metadata` is {metadata!r}, wanted a dict with strings as keys."
+            f"`metadata` must be a dict with strings as keys, got {metadata!r}."
         )
     try:
         return json.loads(json.dumps(dict(metadata), allow_nan=False))
@@ -324,8 +325,8 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The bytes of the file."""
-    # The first that has what it holds, so that as many as can read it do.
+    """Returns the content of the manifest's file."""
+    # The oldest sufficient format, so that older versions can read it.
     in_parts = any(table.parts > 1 for table in manifest.tables)
     fields = {"format": FORMAT if in_parts else 2 if manifest.mark else 1}
     for field in dataclasses.fields(manifest):
@@ -336,49 +337,46 @@ def encode(manifest: Manifest) -> bytes:
             for entry in value:
                 del entry["part"], entry["parts"]
         fields[field.name] = value
-    line = json.dumps(fields)
-    data = line.encode()
+    data = json.dumps(fields).encode()
     return data + b"\n%08x\n" % crc32c(data)
 
 
 def decode(data: bytes, path: str) -> Manifest:
-    """Reads the bytes of the file at `path`.
+    """Reads a manifest from the content of the file at `path`.
 
     Raises:
-        CorruptSnapshotError: They are not a manifest, whole and unchanged.
-        SnapshotError: It is of a later format.
+        CorruptSnapshotError: The manifest is damaged.
+        SnapshotError: The manifest has a later format.
     """
     end = data.find(b"\n")
     if end < 0:
         raise CorruptSnapshotError(
-            f"{path}: ends at byte {len(data)}, inside its first line; wanted "
-            "a line of JSON and a checksum"
+            f"{path}: ends at byte {len(data)}, inside its first line of JSON"
         )
     line, checksum = data[:end], data[end + 1 :]
     if not _CHECKSUM.fullmatch(checksum):
         raise CorruptSnapshotError(
-            f"{path}: byte {end + 1}: found {checksum[:16]!r}, wanted a "
-            "checksum of 8 hex digits and the end of the line and file"
+            f"{path}: byte {end + 1} must be a checksum of 8 hex digits and "
+            f"the end of the line and file, got {checksum[:16]!r}"
         )
     found = crc32c(line)
     if found != int(checksum, 16):
         raise CorruptSnapshotError(
-            f"{path}: bytes 0 to {end}: the checksum is {found:08x}, wanted "
-            f"{checksum[:8].decode()} as byte {end + 1} has it"
+            f"{path}: bytes 0 to {end} have the checksum {found:08x}, but "
+            f"byte {end + 1} has {checksum[:8].decode()}"
         )
     try:
         fields = json.loads(line, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise CorruptSnapshotError(f"{path}: is no JSON: {error}") from None
+        raise CorruptSnapshotError(f"{path}: is not JSON: {error}") from None
     try:
-        number = read_fields("the manifest", {"format": integer(1)}, fields)[
-            "format"
-        ]
+        head = read_fields("the manifest", {"format": integer(1)}, fields)
+        number = head["format"]
         if number > FORMAT:
             raise SnapshotError(
                 f"{path}: has format {number}, but Lodestar {__version__} "
-                f"reads formats up to {FORMAT}; use a later Lodestar (it was "
-                f"written by {fields.get('lodestar')!r})"
+                f"reads formats up to {FORMAT}. Use a later Lodestar; the "
+                f"manifest was written by {fields.get('lodestar')!r}."
             )
         table = table_of(Manifest)
         if number < 3:
@@ -395,11 +393,11 @@ def decode(data: bytes, path: str) -> Manifest:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def _check(found: Manifest) -> None:
-    """Raises ValueError unless the fields fit together."""
+    """Raises ValueError unless the fields are consistent."""
     for what, names in (
         ("table", [t.name for t in found.tables if t.part == 0]),
         ("file", [f.file for f in found.all_files()]),
@@ -407,51 +405,48 @@ def _check(found: Manifest) -> None:
     ):
         for name, count in collections.Counter(names).items():
             if count > 1:
-                raise ValueError(
-                    f"has {count} entries of the {what} {name!r}, wanted one"
-                )
+                raise ValueError(f"has {count} entries of the {what} {name!r}")
     for saved in found.saved_tables():
         _check_parts(saved)
     files = {f.file for f in found.files}
     for blob in found.blobs:
         if blob.file not in files:
             raise ValueError(
-                f"the blob {blob.name!r} is in {blob.file!r}, which is none of "
+                f"the blob {blob.name!r} is in {blob.file!r}, which is not in "
                 "`files`"
             )
     for name in ("parent", "same_as"):
         other = getattr(found, name)
         if other is not None and other >= found.version:
             raise ValueError(
-                f"`{name}` is {other}, wanted a version before {found.version}"
+                f"`{name}` must be a version before {found.version}, got "
+                f"{other}"
             )
     if (found.kind == "full") != (found.parent is None):
         raise ValueError(
             f"`kind` is {found.kind!r}, but `parent` is {found.parent}"
         )
-    if found.kind == "full":
-        for table in found.tables:
-            if not table.whole:
-                raise ValueError(
-                    f"`kind` is 'full', but the table {table.name!r} is not "
-                    "whole"
-                )
+    for table in found.tables:
+        if found.kind == "full" and not table.whole:
+            raise ValueError(
+                f"`kind` is 'full', but the table {table.name!r} is not whole"
+            )
 
 
 def _check_parts(saved: SavedTable) -> None:
-    """Raises ValueError unless the files of a table are all that it has."""
+    """Raises ValueError unless a table has exactly one file per part."""
     count = saved.files[0].parts
     found = [(file.part, file.parts) for file in saved.files]
     if found != [(part, count) for part in range(count)]:
         raise ValueError(
-            f"the table {saved.name!r} is in the parts "
-            f"{', '.join(f'{part} of {parts}' for part, parts in found)}; "
-            f"wanted 0 to {count - 1} of {count}, in their order"
+            f"the table {saved.name!r} must have the parts 0 to {count - 1} of "
+            f"{count} in order, got "
+            f"{', '.join(f'{part} of {parts}' for part, parts in found)}"
         )
     for what in ("dim", "dtype"):
         values = {getattr(file, what) for file in saved.files}
         if len(values) > 1:
             raise ValueError(
                 f"the table {saved.name!r} has parts of {what} "
-                f"{' and '.join(map(str, sorted(values)))}; wanted one"
+                f"{' and '.join(map(str, sorted(values)))}"
             )

@@ -1,9 +1,9 @@
-"""Which table of a snapshot is which here: by name, then by structure.
+"""Matches the tables of a snapshot with the tables of a model.
 
-Names that nobody gave are numbered, `dynamic_embedding_3`, and the number is
-another one where the same model is made a second time. So where the two sides
-have different ones of them, such tables are matched by their order in the model,
-among those of one dim and dtype, if there are equally many on both sides.
+Automatic names are numbered (`dynamic_embedding_3`), and the numbers change when
+a model is built again. If such names differ between the two sides, tables of
+one dim and dtype are matched by their order in the model instead, provided that
+both sides have equally many.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from lodestar.optimizers.table_updates import GRADIENT_SUM
 
-# Names of our classes, as Keras and EmbeddingVariable make them.
+# Names that Keras and EmbeddingVariable derive from our classes.
 _AUTOMATIC = re.compile(
     r"(embedding_variable|dynamic_embedding|id_table|id_lookup)(_\d+)?"
 )
@@ -20,17 +20,17 @@ _AUTOMATIC = re.compile(
 def match(
     saved: Mapping[str, str], here: Mapping[str, str], rename: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """Finds for tables of a snapshot those here.
+    """Matches the tables of a snapshot with the tables of a model.
 
     Args:
-        saved: Name -> kind, in the order of the model, of those in the snapshot;
-            those of one kind can take each other's rows.
-        here: The same, of those here.
+        saved: Name -> kind of the tables in the snapshot, in the order of the
+            model. Tables of one kind can take each other's rows.
+        here: Name -> kind of the model's tables, in order.
         rename: Name in the snapshot -> name here.
 
     Returns:
         Name in the snapshot -> (name here, "name", "rename" or "structure").
-        What has no match is left out; two may have the same.
+        Tables without a match are left out. Two may share a name here.
     """
     found: dict[str, tuple[str, str]] = {}
     chosen = set(rename.values())
@@ -38,7 +38,7 @@ def match(
         {name for name in names if _is_automatic(name) and name not in used}
         for names, used in ((saved, rename), (here, chosen))
     ]
-    # In part the same: a name is not that of the same table on both sides.
+    # If the names overlap only in part, they name different tables.
     shifted = not (automatic[0] <= automatic[1] or automatic[1] <= automatic[0])
     for name in saved:
         if name in rename:
@@ -48,13 +48,13 @@ def match(
     taken = {new for new, _ in found.values()}
     for kind in dict.fromkeys(saved.values()):
         left = _rest(saved, kind, found)
-        wanting = _rest(here, kind, taken)
-        if len(left) == len(wanting) and all(
-            _is_automatic(a) or _is_automatic(b) for a, b in zip(left, wanting)
+        wanted = _rest(here, kind, taken)
+        if len(left) == len(wanted) and all(
+            _is_automatic(a) or _is_automatic(b) for a, b in zip(left, wanted)
         ):
-            for name, new in zip(left, wanting):
+            for name, new in zip(left, wanted):
                 found[name] = (new, "structure")
-    # What an optimizer keeps for a table goes with the table.
+    # The table of an optimizer's gradient sums follows its own table.
     for name in saved:
         table = name.removesuffix(GRADIENT_SUM)
         if table != name and table in found:

@@ -1,4 +1,4 @@
-"""Saves and restores a model, its reader's position included, or tables."""
+"""Saves and restores models, reader positions and tables."""
 
 import dataclasses
 import os
@@ -11,14 +11,9 @@ import tensorflow as tf
 
 from lodestar._typing import StrPath
 from lodestar.data.schema import model_schema
-from lodestar.ops import snapshot_ops
 from lodestar.ops.compile_line import compiled_optimizer
 from lodestar.snapshot import blobs, model_variables, schema_file
-from lodestar.snapshot.errors import (
-    CorruptSnapshotError,
-    SnapshotError,
-    listed,
-)
+from lodestar.snapshot.errors import SnapshotError, listed
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.found_tables import (
     FoundTables,
@@ -37,6 +32,7 @@ from lodestar.snapshot.restoring import (
 )
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.saving import (
+    DENSE,
     Content,
     PendingSnapshot,
     begin,
@@ -102,49 +98,48 @@ def save(
     step: int | None = None,
     blocking: bool = True,
 ) -> SnapshotInfo | PendingSnapshot:
-    """Writes a model or tables to a new version in a folder of snapshots.
+    """Writes a model or tables to a new version in a snapshot folder.
 
-    Of a Keras model it saves everything that training resumes from: tables,
-    weights, random seeds, the optimizer's variables, gradients that it
-    accumulates, and the schema if the model has one (`Schema.of`).
+    For a Keras model, saves everything that training resumes from: tables,
+    weights, random seeds, the optimizer's variables, accumulated gradients, and
+    the schema if the model has one (`Schema.of`).
 
     All tables are copied at one point in time between two optimizer steps;
     tables on several devices at one point per device. Training and lookups
-    continue while files are written. A version appears when all of it is on
-    disk, so a crash never leaves a partial one. Save models between two steps,
-    as callbacks do.
+    continue while files are written. A version appears atomically, so a crash
+    never leaves a partial one. Save models between two steps, as callbacks do.
 
     >>> info = lodestar.snapshot.save("snapshots", model)
     >>> info = lodestar.snapshot.save("snapshots", model, delta=True)
 
     Args:
-        path: A folder of a local or mounted file system; created if needed.
-        model: A built Keras model, compiled if its optimizer is to be saved,
-            which is built if needed.
-            Or tables alone: an EmbeddingVariable, IdTable, IdLookup, layer or
+        path: Path to a folder on a local or mounted file system; created if
+            needed.
+        model: A built Keras model, compiled if its optimizer is to be saved.
+            Or only tables: an EmbeddingVariable, IdTable, IdLookup, layer or
             module that has some, a list of these, or a dict that names them.
-            Names must differ. Id tables are written whole each time.
-        delta: Write only the rows that changed since the newest version. A
-            table that the newest version lacks, or whose changes since then
-            are unknown, is written whole, as are weights.
+            Names must be unique. Id tables are always written whole.
+        delta: If True, writes only the rows that changed since the newest
+            version. A table that the newest version lacks, or whose changes
+            since then are unknown, is written whole, as are weights.
         iterator: A ResumableDataset, or an iterator of a `tf.data.Dataset`,
             whose position is saved.
-        dense: Name -> variable, tensor or array of numbers, also copied at the
-            tables' point in time, exactly if no step runs meanwhile.
-            `load_dense` reads them.
+        dense: Name -> variable, tensor or array of numbers. Copied right after
+            the tables, so consistent with them if no step runs at that time.
+            `restore` returns them as `dense` of its report.
         metadata: JSON values by name, stored with the version.
-        step: The step of the version. Defaults to the optimizer's iterations,
+        step: Step of the version. Defaults to the optimizer's iterations, or
             without an optimizer to the largest step of the tables.
-        blocking: If False, returns at once and a thread writes. With several
-            workers, each must call this; all wait until it is written.
+        blocking: If False, returns at once and a thread writes the files. With
+            several workers, each must call `save`, and all wait for the files.
 
     Returns:
-        A `SnapshotInfo`, or with `blocking=False` a `PendingSnapshot`.
+        A `SnapshotInfo`, or a `PendingSnapshot` if `blocking` is False.
 
     Raises:
         ValueError: An argument is invalid, or the model is not built.
-        SnapshotLockedError: Another process or thread writes to the folder.
-        SnapshotError: The newest version there has a later format.
+        SnapshotError: Another process or thread writes to the folder, or the
+            newest version there has a later format.
         OSError, tf.errors.OpError: A file cannot be written (names it). The
             folder has no new version, and the next delta loses nothing.
     """
@@ -189,11 +184,8 @@ def save(
 
 
 def restore_values(path: StrPath, model: keras.Model, version: int) -> None:
-    """As `restore`, of tables and weights alone.
-
-    The optimizer's own variables stay as they are.
-    """
-    # What the optimizer keeps in tables is its own, too.
+    """Restores tables and weights, but not the optimizer's own variables."""
+    # The optimizer's own tables are not restored either.
     of_tables = check_options(None, "error", "ignore", "require")
     of_weights = check_options(None, "error", "error", "reset")
     tables = find_tables(model)
@@ -226,53 +218,54 @@ def restore(
     on_extra: str = "error",
     optimizer_slots: str = "require",
 ) -> RestoreReport:
-    """Replaces the content of a model or of tables by that of a snapshot.
+    """Restores the content of a model or of tables from a snapshot.
 
-    Everything is checked first: either all of it is restored or, with an
-    error, nothing. Shards, devices and eviction are those of the tables here
-    and need not match those that were saved. A table without admission drops
-    the ids that wait for it. Training that resumes here may save deltas.
+    Everything is checked first, so that an error leaves the model unchanged.
+    Shards, devices and eviction may differ from the saved tables. A table without
+    admission drops ids that wait for admission. Training that
+    resumes from here can save deltas.
 
-    Tables are found by name. Automatic names such as `dynamic_embedding_3`
-    change when a model is made again, so those tables are matched by their
+    Tables are matched by name. Automatic names such as `dynamic_embedding_3`
+    change when a model is built again, so those tables are matched by their
     order in the model instead, if both sides have equally many of the same
-    dimension and dtype; the report says how each was found.
+    dimension and dtype. The report lists how each table was matched.
 
     >>> report = lodestar.snapshot.restore("snapshots", model)
 
     Args:
-        path: A folder that `save` wrote to.
-        model: As `save` takes it.
-        step: Restore the newest version taken at this step.
-        version: Restore this version. Defaults to the newest.
-        iterator: An iterator of the dataset that was read, or a
-            ResumableDataset; it resumes after the last batch that was trained.
+        path: Path to the snapshot folder.
+        model: A built Keras model, tables, or objects with tables; see `save`.
+            `{}` with `on_extra="ignore"` restores nothing, for a report with
+            the `dense` arrays alone.
+        step: Restores the newest version of this step.
+        version: Restores this version. Defaults to the newest.
+        iterator: An iterator of the same dataset, or a ResumableDataset. It
+            resumes after the last batch that was trained.
         rename: Name of a table in the snapshot -> its name here.
         on_missing: How to handle a table or weight that the snapshot lacks:
-            `"error"`, or `"init"`, which leaves it as it is.
+            `"error"`, or `"init"`, which leaves it unchanged.
         on_extra: How to handle a table or weight of the snapshot that the
-            model lacks: `"error"` or `"ignore"`. Weights do not count where
-            tables alone are restored, and neither do arrays that `save` took
-            as `dense`, which `load_dense` reads.
-        optimizer_slots: `"require"` restores optimizer slots and, of a
-            compiled model, the optimizer's variables; those of another
-            optimizer are an error. `"reset"` leaves them out: the next
-            optimizer starts anew.
+            model lacks: `"error"` or `"ignore"`. Weights are ignored if
+            `model` is not a Keras model, and `dense` arrays always are.
+        optimizer_slots: `"require"` restores optimizer slots and a compiled
+            model's optimizer variables, which must be of the same optimizer.
+            `"reset"` omits them, so that the next optimizer starts fresh.
 
     Returns:
-        A `RestoreReport` of what was restored, and what was not.
+        A `RestoreReport` of what was restored and what was not, with the
+        `dense` arrays of `save`.
 
     Raises:
         ValueError: An argument is invalid, or the model is not built.
-        CorruptSnapshotError: A file is not as it was written; names it, and
-            the offset where bytes are wrong. `version` restores another one.
-        SnapshotError: There is no such version; a table or weight is missing,
+        CorruptSnapshotError: A file is damaged; names it, the offset where
+            bytes are wrong, and an intact version.
+        SnapshotError: The version does not exist; a table or weight is missing,
             unexpected, or of another shape, dtype or optimizer (names both
-            sides); a table has more rows than the cap of the one here, or ids
-            that wait for another kind of admission or a filter of another
-            size; the snapshot has no reader position; a column has different
-            schemas in the model and the snapshot; or a device was lost while
-            another had its rows (names both).
+            sides); a table has more rows than its cap here, or ids that wait
+            for another kind of admission or a filter of another size; the
+            snapshot has no reader position; a column has different schemas in
+            the model and the snapshot; or a device was lost after another had
+            its rows (names both).
         tf.errors.OpError: A file cannot be read, or memory ran out.
     """
     options = check_options(rename, on_missing, on_extra, optimizer_slots)
@@ -282,12 +275,13 @@ def restore(
     if keras_model is not None:
         _built_optimizer(keras_model)
         schema = model_schema.schema_or_none(keras_model)
-    tables = find_tables(model)
+    none = isinstance(model, dict) and not model
+    tables = FoundTables({}, {}) if none else find_tables(model)
     table_options = options
     if options.optimizer_slots == "require":
         tables = _with_optimizer(tables, model)
     elif keras_model is not None:
-        # What the optimizer keeps in tables goes with the optimizer.
+        # The optimizer's own tables are reset with the optimizer.
         table_options = dataclasses.replace(options, on_extra="ignore")
 
     def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
@@ -295,6 +289,7 @@ def restore(
         if checkpoint is not None:
             _check_reader(folder, manifest)
         plan = Plan(folder, chain, tables, table_options)
+        dense = blobs.read(folder, manifest, DENSE)
         variables = None
         if keras_model is not None:
             schema_file.check(folder, manifest, schema)
@@ -303,7 +298,7 @@ def restore(
             )
 
         def install(loaded: list[Any]) -> RestoreReport:
-            report = plan.install(loaded)
+            report = dataclasses.replace(plan.install(loaded), dense=dense)
             if checkpoint is not None:
                 checkpoint.read(
                     folder.file_path(manifest.version, _READER)
@@ -324,7 +319,7 @@ def restore(
 
 
 class _Variables:
-    """Weights and the optimizer's variables, with what they are to take."""
+    """Weights and optimizer variables, matched with their saved values."""
 
     def __init__(
         self,
@@ -356,7 +351,7 @@ class _Variables:
             )
 
     def assign(self) -> None:
-        """Gives the variables their values."""
+        """Assigns the saved values."""
         for variable, array in self._pairs:
             variable.assign(array)
 
@@ -374,14 +369,14 @@ class _Variables:
         if self.initial and options.on_missing == "error":
             raise SnapshotError(
                 f"{self._path}: has no weights {listed(self.initial)}; it has "
-                f"{listed(saved)}. Use on_missing='init' to leave them as they "
-                "are"
+                f"{listed(saved)}. Use on_missing='init' to leave them "
+                "unchanged."
             )
         if self.ignored and options.on_extra == "error":
             raise SnapshotError(
                 f"{self._path}: has the weights {listed(self.ignored)}, which "
                 f"are not among those here, {listed(here)}. Use "
-                "on_extra='ignore'"
+                "on_extra='ignore' to leave them out."
             )
         self._add(names, saved, here)
 
@@ -392,8 +387,8 @@ class _Variables:
         if names is None:
             raise SnapshotError(
                 f"{self._path}: the optimizer has the variables "
-                f"{listed(saved)} in the snapshot, but {listed(here)} here; use "
-                "optimizer_slots='reset' to start anew"
+                f"{listed(saved)} in the snapshot, but {listed(here)} here. Use "
+                "optimizer_slots='reset' to start with a fresh optimizer."
             )
         self._add(names, saved, here)
 
@@ -406,7 +401,7 @@ class _Variables:
         for name, there in names.items():
             wrong = model_variables.difference(saved[there], here[name])
             if wrong:
-                raise SnapshotError(f"{self._path}: {name!r} has {wrong}")
+                raise SnapshotError(f"{self._path}: {name!r} has {wrong}.")
             self._pairs.append((here[name], saved[there]))
 
 
@@ -424,7 +419,7 @@ def _built_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:
 
 
 def _with_optimizer(tables: FoundTables, model: Any) -> FoundTables:
-    """Adds the tables of gradients that a model's optimizer accumulates."""
+    """Adds the tables in which a model's optimizer accumulates gradients."""
     own = tables_of_optimizer(model)
     return FoundTables({**tables.embeddings, **own}, tables.id_tables)
 
@@ -438,23 +433,18 @@ def _checkpoint(iterator: Any) -> tf.train.Checkpoint | None:
         iterator, tf.data.Iterator
     ):
         raise ValueError(
-            f"`iterator` is {iterator!r}, wanted a lodestar.snapshot."
-            "ResumableDataset or the iterator of a tf.data.Dataset."
+            "`iterator` must be a lodestar.snapshot.ResumableDataset or the "
+            f"iterator of a tf.data.Dataset, got {iterator!r}."
         )
     return tf.train.Checkpoint(iterator=iterator)
 
 
 def _check_reader(folder: SnapshotFolder, manifest: Manifest) -> None:
-    path = folder.version_path(manifest.version)
     files = [f for f in manifest.files if f.file.startswith(_READER)]
     if not files:
         raise SnapshotError(
-            f"{path}: has no reader's place; it was saved without `iterator`"
+            f"{folder.version_path(manifest.version)}: has no reader position; "
+            "it was saved without `iterator`."
         )
     for file in files:
-        file_path = folder.check_file(manifest, file)
-        if snapshot_ops.file_crc(file_path).crc32c != file.crc32c:
-            raise CorruptSnapshotError(
-                f"{file_path}: bytes 0 to {file.bytes}: the checksum is not "
-                f"{file.crc32c:08x}, as the manifest has it"
-            )
+        folder.intact_file(manifest, file)

@@ -1,8 +1,8 @@
-"""The variables of a model that are no tables, by names that come again.
+"""The dense variables of a model, matched by path.
 
-Keras numbers the layers of a process, `dense`, `dense_1`, ...: the same model
-made a second time has other paths. So paths are matched as they are where one
-side has all of the other's, and by their order otherwise, numbers left out.
+Keras numbers the layers of a process (`dense`, `dense_1`, ...), so a model that
+is built a second time has other paths. Paths are matched exactly where one side
+has all paths of the other, and otherwise by their order without the numbers.
 """
 
 import collections
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"_\d+$")
 
 
 def weights(model: keras.Model) -> dict[str, Any]:
-    """Path -> variable: weights and random seeds, without tables and metrics."""
+    """Returns path -> weight or random seed, without tables and metrics."""
     metrics = {id(v) for v in model.metrics_variables}
     return by_path(
         variable
@@ -33,20 +33,19 @@ def weights(model: keras.Model) -> dict[str, Any]:
 def optimizer_variables(
     model: keras.Model, tables: Mapping[str, EmbeddingVariable]
 ) -> dict[str, Any]:
-    """Path -> variable, of the optimizer and of those of single tables."""
+    """Returns path -> variable of all optimizers, including tables' own."""
     optimizer = compiled_optimizer(model)
     if optimizer is None:
         return {}
     found = list(optimizer.variables)
     for table in tables.values():
-        own = table.optimizer
-        if own is not None:
-            found += own.variables
+        if table.optimizer is not None:
+            found += table.optimizer.variables
     return by_path({id(v): v for v in found}.values())
 
 
 def by_path(variables: Iterable[Any]) -> dict[str, Any]:
-    """Path -> variable; equal paths are numbered."""
+    """Returns path -> variable; equal paths are numbered."""
     found: dict[str, Any] = {}
     seen: collections.Counter[str] = collections.Counter()
     for variable in variables:
@@ -59,7 +58,7 @@ def by_path(variables: Iterable[Any]) -> dict[str, Any]:
 
 
 def match(saved: Sequence[str], here: Sequence[str]) -> dict[str, str]:
-    """Path here -> saved path, of what both sides have."""
+    """Returns path here -> saved path, for paths that both sides have."""
     if set(saved) <= set(here) or set(here) <= set(saved):
         return {path: path for path in here if path in set(saved)}
     names = dict(zip(_unnumbered(saved), saved))
@@ -73,9 +72,9 @@ def match(saved: Sequence[str], here: Sequence[str]) -> dict[str, str]:
 def match_in_order(
     saved: Mapping[str, np.ndarray], here: Mapping[str, Any]
 ) -> dict[str, str] | None:
-    """Path here -> saved path; None unless all of both are of a kind.
+    """Returns path here -> saved path; None unless all of them match.
 
-    An optimizer's names hold those of layers with their numbers inside.
+    The paths of an optimizer contain numbered names of layers.
     """
     if set(saved) == set(here):
         return {path: path for path in here}
@@ -90,7 +89,7 @@ def match_in_order(
 
 
 def difference(array: np.ndarray, variable: Any) -> str | None:
-    """How a saved array and the variable to take it differ, or None."""
+    """Describes how a saved array differs from its variable, or returns None."""
     sides = [
         f"shape {tuple(v.shape)} and dtype {_dtype(v)}"
         for v in (array, variable)

@@ -1,4 +1,4 @@
-"""What becomes of a snapshot that a thread writes, for those who wait."""
+"""The result of a snapshot that a thread writes."""
 
 import contextlib
 import queue
@@ -11,27 +11,26 @@ from lodestar.snapshot.info import SnapshotInfo
 
 
 class Latch:
-    """As threading.Event, which an interrupt of `wait` can leave locked."""
+    """A threading.Event that an interrupt of `wait` cannot leave locked."""
 
     def __init__(self) -> None:
         self._set = False
         self._wakers: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def set(self) -> None:
-        """Lets all go on who wait."""
+        """Wakes all waiting threads."""
         self._set = True
         self._wakers.put(None)
 
     def is_set(self) -> bool:
-        """Whether `set` was called."""
+        """Returns whether `set` was called."""
         return self._set
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for `set`; returns `is_set()`."""
+        """Waits for `set` and returns `is_set()`."""
         end = None if timeout is None else time.monotonic() + timeout
         while not self._set:
-            # One whom an interrupt keeps from waking the next is not waited
-            # for for ever.
+            # An interrupted thread may not wake the next one, so poll as well.
             left = 1.0 if end is None else min(1.0, end - time.monotonic())
             if left <= 0.0:
                 break
@@ -42,32 +41,33 @@ class Latch:
 
 
 class Outcome:
-    """What became of a snapshot."""
+    """The result or the error of a snapshot."""
 
     def __init__(self) -> None:
         self.ended = Latch()
         self.info: Any = None  # SnapshotInfo
         self.error: BaseException | None = None
         self.told = False
-        # The collector may drop it on the thread that ends it.
+        # Reentrant: the garbage collector may call `drop` on the thread that
+        # calls `end`.
         self._lock = threading.RLock()
         self._dropped = False
 
     def result(self) -> SnapshotInfo:
-        """What was written; raises what went wrong."""
+        """Returns the description of the version, or raises the error."""
         self.told = True
         if self.error is not None:
             raise self.error
         return self.info
 
     def end(self) -> None:
-        """Nothing more comes of it."""
+        """Marks the outcome as final."""
         with self._lock:
             self.ended.set()
             self._warn_if_lost()
 
     def drop(self) -> None:
-        """Nobody can wait for it any more."""
+        """Notes that nobody can wait for the snapshot any more."""
         with self._lock:
             self._dropped = True
             self._warn_if_lost()

@@ -1,7 +1,7 @@
-"""Where the rows of tables lie: on a device, or in parts on several.
+"""The devices of tables and of their parts.
 
-Ops of snapshots take tables of one device at a time. They run where the tables
-lie, so paths are of folders that all tasks share.
+Snapshot ops process the tables of one device at a time and run there, so paths
+must be in folders that all tasks share.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PlacedPart:
-    """A part of a table; of one that lies on one device, all of it.
+    """A part of a table, or all of a table on one device.
 
     Attributes:
-        name: Of the table.
-        part: Its number.
-        parts: How many there are.
-        handle: Of its resource.
+        name: Name of the table.
+        part: Number of the part.
+        parts: Number of parts.
+        handle: Handle of the part's resource.
     """
 
     name: str
@@ -39,11 +39,11 @@ class PlacedPart:
 
 
 class Place:
-    """The parts of tables that lie on one device.
+    """The parts of tables on one device.
 
     Attributes:
-        device: Its name.
-        parts: In the order of tables.
+        device: Name of the device.
+        parts: The parts, in the order of tables.
     """
 
     def __init__(self, device: str, parts: Sequence[PlacedPart]):
@@ -52,24 +52,24 @@ class Place:
 
     @property
     def handles(self) -> list[tf.Tensor]:
-        """Of the parts."""
+        """Resource handles of the parts."""
         return [part.handle for part in self.parts]
 
     def on(self) -> contextlib.AbstractContextManager[None]:
-        """Ops run there."""
+        """Returns a context in which ops run on the device."""
         return tf.device(self.device)
 
     def path(self, path: str) -> str:
-        """As the task there, which has a working directory of its own, has it."""
+        """Makes a path absolute for tasks with another working directory."""
         here = tf.DeviceSpec.from_string(self.device).job == "localhost"
         return path if here else os.path.abspath(path)
 
 
 def places_of(tables: Mapping[str, EmbeddingVariable]) -> list[Place]:
-    """What tables have here, by device; in an order that is always the same.
+    """Returns the places of this process's rows, sorted by device.
 
     Raises:
-        NotImplementedError: A table lies on a GPU.
+        NotImplementedError: A table is on a GPU.
     """
     by_device: dict[str, list[PlacedPart]] = {}
     for name, table in tables.items():
@@ -79,9 +79,9 @@ def places_of(tables: Mapping[str, EmbeddingVariable]) -> list[Place]:
         for number, part in enumerate(table.parts, first):
             if on_gpu(part.device):
                 raise NotImplementedError(
-                    f"{table!r} lies on a GPU, of which there are no snapshots: "
-                    "use tf.train.Checkpoint, save_weights, or export() and "
-                    "load_rows() into a table on the CPU."
+                    f"{table!r} is on a GPU, and snapshots support tables on "
+                    "CPUs only. Use tf.train.Checkpoint, save_weights, or "
+                    "export() and load_rows() into a table on the CPU."
                 )
             handle = part.resource_handle
             by_device.setdefault(handle.device, []).append(
@@ -91,7 +91,7 @@ def places_of(tables: Mapping[str, EmbeddingVariable]) -> list[Place]:
 
 
 def part_count(table: EmbeddingVariable) -> int:
-    """How many parts a table has, here and in other workers."""
+    """Returns the number of parts of a table over all workers."""
     if table.workers is not None:
         return table.workers.count
     return len(table.parts)
@@ -102,15 +102,18 @@ def each(
     call: Callable[[Place], _T],
     give_up: Callable[[], Any] = lambda: None,
 ) -> list[_T]:
-    """What `call` gives of each place, of all at once, on their devices.
+    """Calls `call` for all places in parallel, each on its device.
 
     Args:
-        places: Where.
-        call: What; takes the place.
-        give_up: Makes the other calls end soon when one has failed.
+        places: The places.
+        call: Function to call with each place.
+        give_up: Called after a failure, to make the other calls end soon.
+
+    Returns:
+        The results in the order of `places`.
 
     Raises:
-        Exception: The first that was raised; all have ended then.
+        Exception: The first one raised, after all calls have ended.
     """
     results: list[Any] = [None] * len(places)
     errors: list[BaseException] = []
@@ -129,7 +132,7 @@ def each(
         try:
             thread.start()
         except RuntimeError:
-            # None is to be had, as at the end of the interpreter.
+            # No thread can start, as during interpreter shutdown.
             run(number)
         else:
             threads.append(thread)
@@ -146,7 +149,7 @@ def saved_parts(
     files: Sequence[Sequence[tuple[str, TableEntry]]],
     place: Place | None = None,
 ) -> list[snapshot_ops.SavedPart]:
-    """What `SnapshotFolder.table_files` gives, as the ops there take it."""
+    """Converts `SnapshotFolder.table_files` for the ops of a place."""
     return [
         snapshot_ops.SavedPart(
             [path if place is None else place.path(path) for path, _ in part],

@@ -1,8 +1,7 @@
-"""The records of a table's files, read block by block.
+"""Reads the records of a table's files, block by block.
 
-What a table holds is in its newest file first: a row there is the row, an id
-that is removed there is gone, and all others are as the file before has them.
-The files of a table in parts are those of each part, which share no id.
+The newest file that contains an id, as a row or as removed, decides about it.
+A partitioned table has files per part, and no id is in two parts.
 """
 
 import dataclasses
@@ -19,31 +18,31 @@ from lodestar.snapshot.manifest import Manifest, TableEntry
 
 _ROWS, _REMOVED, _PENDING = 2, 3, 4
 _PENDING_RECORD = np.dtype(
-    [("id", "<i8"), ("last_seen", "<i8"), ("sightings", "<u4"), ("zero", "<u4")]
+    [("id", "<i8"), ("last_seen", "<i8"), ("count", "<u4"), ("zero", "<u4")]
 )
-# Rows of a table that `difference` holds at a time.
+# Bytes of a table's rows that `difference` holds at a time.
 _SHARE_BYTES = 256 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class TableFile:
-    """A file of a table, and the version that it is of."""
+    """A file of a table and its version."""
 
     path: str
     entry: TableEntry
     version: int
 
     def row_type(self) -> np.dtype:
-        """Of a record: id, last_seen, frequency, values, slot_0, slot_1, ..."""
+        """Returns the dtype of a record: id, last_seen, frequency, values, slots."""
         dtype = np.dtype(tf.as_dtype(self.entry.dtype).as_numpy_dtype)
         slot = np.dtype("f8" if dtype == np.float64 else "f4")
-        # bfloat16 as its bits: NumPy cannot hold it inside of a record.
+        # NumPy records cannot hold bfloat16, so use its bits.
         value = dtype if dtype.kind == "f" else np.dtype(np.uint16)
         fields: list[tuple[str, Any, int]] = [
             ("id", "<i8", 0),
             ("last_seen", "<i8", 8),
+            ("frequency", "<u4", 16),
         ]
-        fields += [("frequency", "<u4", 16)]
         offset = 24
         columns = [("values", value)]
         columns += [
@@ -63,12 +62,12 @@ class TableFile:
         )
 
     def values(self, rows: np.ndarray) -> np.ndarray:
-        """The values of records, of the table's dtype `[N, dim]`."""
+        """Returns the values `[N, dim]` of records, in the table's dtype."""
         dtype = tf.as_dtype(self.entry.dtype).as_numpy_dtype
         return np.ascontiguousarray(rows["values"]).view(dtype)
 
     def contents(self) -> Iterator[tuple[str, np.ndarray]]:
-        """("rows" | "removed" | "pending", records), in the file's order."""
+        """Yields ("rows" | "removed" | "pending", records) in the file's order."""
         types = {
             _ROWS: ("rows", self.row_type()),
             _REMOVED: ("removed", np.dtype("<i8")),
@@ -80,21 +79,21 @@ class TableFile:
             name, dtype = types[block.kind]
             if len(block.payload) != block.count * dtype.itemsize:
                 raise CorruptSnapshotError(
-                    f"{self.path}: a block of {block.count} {name} has "
-                    f"{len(block.payload)} bytes, wanted "
-                    f"{block.count * dtype.itemsize}"
+                    f"{self.path}: a block of {block.count} {name} must have "
+                    f"{block.count * dtype.itemsize} bytes, got "
+                    f"{len(block.payload)}"
                 )
             yield name, np.frombuffer(block.payload, dtype)
 
 
-# Those of a part, the newest first.
+# The files of one part, newest first.
 PartFiles = Sequence[TableFile]
 
 
 def files_of(
     folder: SnapshotFolder, chain: Sequence[Manifest], name: str
 ) -> list[PartFiles]:
-    """A table's files, part by part, each checked for what it is."""
+    """Returns a table's files, part by part; checks their sizes and labels."""
     versions = [manifest.version for manifest in reversed(chain)]
     return [
         [
@@ -107,15 +106,15 @@ def files_of(
 
 @dataclasses.dataclass(frozen=True)
 class IdState:
-    """What a snapshot has of one id.
+    """The state of one id in a snapshot.
 
     Attributes:
         state: "resident", "pending" (waits for admission) or "missing".
-        version: In which it was last written or removed; None if never.
-        values: Of its row, `[dim]`.
-        slots: Name -> values of the optimizer slot.
-        frequency: Its sightings, by which a pending id waits for a row.
-        last_seen: The step of the last one.
+        version: Version that last wrote or removed it, or None.
+        values: Its row, `[dim]`.
+        slots: Name of an optimizer slot -> its values.
+        frequency: Number of occurrences; decides the admission of pending ids.
+        last_seen: Step of the last occurrence.
     """
 
     state: str
@@ -127,7 +126,7 @@ class IdState:
 
 
 def find_id(parts: Sequence[PartFiles], id_: int) -> IdState:
-    """Looks one id up in a table's files."""
+    """Looks up one id in a table's files."""
     states = [_find_in_part(files, id_) for files in parts]
     known = [state for state in states if state.version is not None]
     return (known or states)[0]
@@ -157,12 +156,12 @@ def _find_in_part(files: PartFiles, id_: int) -> IdState:
                     int(record["frequency"]),
                     int(record["last_seen"]),
                 )
-            # All that wait are in every file.
+            # Each file lists all pending ids.
             if file is files[0]:
                 waiting = IdState(
                     "pending",
                     file.version,
-                    frequency=int(record["sightings"]),
+                    frequency=int(record["count"]),
                     last_seen=int(record["last_seen"]),
                 )
         if removed and waiting.state == "missing":
@@ -175,35 +174,29 @@ def _find_in_part(files: PartFiles, id_: int) -> IdState:
 def rows_of(
     parts: Sequence[PartFiles],
 ) -> Iterator[tuple[TableFile, np.ndarray]]:
-    """The rows of a table, block by block; each id once.
+    """Yields the rows of a table, block by block, and each id once.
 
-    Memory: the ids of all files of a part but the oldest, and a block.
+    Holds a block, and the ids of all files of a part except the oldest.
     """
     for files in parts:
-        yield from _rows_of_part(files)
-
-
-def _rows_of_part(
-    files: PartFiles,
-) -> Iterator[tuple[TableFile, np.ndarray]]:
-    seen = np.zeros(0, np.int64)  # ids that newer files have said all of
-    for number, file in enumerate(files):
-        ids = []
-        for name, records in file.contents():
-            if name == "rows":
-                yield file, records[~np.isin(records["id"], seen)]
-                records = records["id"]
-            if name != "pending" and number + 1 < len(files):
-                ids.append(records)
-        seen = np.unique(np.concatenate([seen, *ids]))
+        seen = np.zeros(0, np.int64)  # ids that newer files decide about
+        for number, file in enumerate(files):
+            ids = []
+            for name, records in file.contents():
+                if name == "rows":
+                    yield file, records[~np.isin(records["id"], seen)]
+                    records = records["id"]
+                if name != "pending" and number + 1 < len(files):
+                    ids.append(records)
+            seen = np.unique(np.concatenate([seen, *ids]))
 
 
 def top(
     parts: Sequence[PartFiles], n: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids, frequencies and last-seen steps of the `n` most frequent rows.
+    """Returns ids, frequencies and last-seen steps of the most frequent rows.
 
-    Equal ones by ascending id.
+    Rows of equal frequency are in ascending order of ids.
     """
     best = np.zeros(
         0, [("id", "<i8"), ("last_seen", "<i8"), ("frequency", "<u4")]
@@ -223,12 +216,12 @@ class Difference:
     """How the rows of a table differ between two snapshots.
 
     Attributes:
-        added: Rows that only the second has.
-        removed: Rows that only the first has.
-        changed: Rows of both with other values.
-        equal: Rows of both with the same values.
-        largest: The largest |difference| of two values.
-        largest_id: Whose it is; None without a changed row.
+        added: Number of rows that only the second has.
+        removed: Number of rows that only the first has.
+        changed: Number of common rows with different values.
+        equal: Number of common rows with equal values.
+        largest: Largest absolute difference of two values.
+        largest_id: Id of its row; None if no row changed.
     """
 
     added: int
@@ -244,8 +237,8 @@ def difference(
 ) -> Difference:
     """Compares the values of two tables of one dim and dtype.
 
-    A share of the ids at a time, so that memory stays bounded; the files are
-    read once for each share.
+    To bound memory, compares one share of the ids at a time and reads the files
+    once per share.
     """
     size = sum(
         file.entry.bytes for files in (*first, *second) for file in files
@@ -285,7 +278,7 @@ def difference(
 def _share(
     parts: Sequence[PartFiles], share: int, shares: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and values of a share of the rows."""
+    """Returns the ids and values of a share of the rows."""
     entry = parts[0][0].entry
     dim = entry.dim
     dtype = tf.as_dtype(entry.dtype).as_numpy_dtype

@@ -1,4 +1,4 @@
-"""Restoring: a version's content in place of what tables hold."""
+"""Restores the content of tables from a version."""
 
 import contextlib
 import dataclasses
@@ -12,10 +12,9 @@ import tensorflow as tf
 
 from lodestar._checks import check_choice, check_eager, check_least
 from lodestar._errors import describe_error
-from lodestar._typing import StrPath
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops import snapshot_ops
-from lodestar.snapshot import blobs, id_contents, matching
+from lodestar.snapshot import id_contents, matching
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,
     SnapshotError,
@@ -32,34 +31,35 @@ from lodestar.snapshot.places import (
     places_of,
     saved_parts,
 )
-from lodestar.snapshot.saving import DENSE, check_step, note_saved
+from lodestar.snapshot.saving import check_step, note_saved
 from lodestar.snapshot.together import Together
 from lodestar.snapshot.wholeness import with_hint
 
 _T = TypeVar("_T")
-# What other workers are told, as JSON has it, and what installs it here, from
-# what all told.
+# A JSON value for the other workers, and a function that takes the values of all
+# workers and installs the content.
 Read = tuple[Any, Callable[[list[Any]], _T]]
-# How many versions may go away one after another while they are read.
+# How many versions may vanish one after another while they are read.
 ATTEMPTS = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class RestoreReport:
-    """What a restore did.
+    """The result of `restore`.
 
     Attributes:
-        path: The folder of the version.
-        version: Its number.
-        step: The step that it was taken at.
-        restored: Name here -> rows, or keys of an id table.
-        initial: Names of tables, and of weights, that the snapshot does not
-            have; they are as they were.
-        ignored: Names of what the snapshot has and nothing here took.
-        metadata: What was saved with it.
-        matched: Name here -> (name in the snapshot, how it was found: "name",
-            "rename", or "structure": by its place among the tables of its dim
-            and dtype, where a name is an automatic one).
+        path: Path to the version's folder.
+        version: Number of the version.
+        step: Training step of the version.
+        restored: Name here -> number of rows, or of an id table's keys.
+        initial: Names of tables and weights that the snapshot lacks and that
+            are unchanged.
+        ignored: Names in the snapshot that were not restored.
+        metadata: Metadata passed to `save`.
+        matched: Name here -> (name in the snapshot, "name", "rename" or
+            "structure"). Tables with automatic names are matched by structure:
+            their order among tables of the same dim and dtype.
+        dense: Arrays that were passed to `save` as `dense`, by name.
     """
 
     path: str
@@ -72,11 +72,14 @@ class RestoreReport:
     matched: Mapping[str, tuple[str, str]] = dataclasses.field(
         default_factory=dict
     )
+    dense: dict[str, np.ndarray] = dataclasses.field(
+        default_factory=dict, compare=False
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class RestoreOptions:
-    """How saved and wanted content may differ; see `snapshot.restore`."""
+    """The options of `snapshot.restore` about differing content."""
 
     rename: Mapping[str, str]
     on_missing: str
@@ -90,7 +93,7 @@ def check_options(
     on_extra: str,
     optimizer_slots: str,
 ) -> RestoreOptions:
-    """Raises ValueError unless each is one of its choices."""
+    """Returns the options; raises ValueError if one is invalid."""
     for name, value, choices in (
         ("on_missing", on_missing, ("error", "init")),
         ("on_extra", on_extra, ("error", "ignore")),
@@ -100,8 +103,8 @@ def check_options(
     rename = {} if rename is None else rename
     if not isinstance(rename, Mapping):
         raise ValueError(
-            f"`rename` is {rename!r}, wanted a dict of a name in the snapshot "
-            "to the name here."
+            "`rename` must be a dict of names in the snapshot to names here, "
+            f"got {rename!r}."
         )
     return RestoreOptions(dict(rename), on_missing, on_extra, optimizer_slots)
 
@@ -113,16 +116,16 @@ def with_version(
     read: Callable[[SnapshotFolder, list[Manifest]], Read[_T]],
     together: Together,
 ) -> _T:
-    """Reads a version's chain, touching nothing, then installs it.
+    """Reads a version's chain without side effects, then installs it.
 
-    What goes wrong in one worker is raised in all. If the newest version goes
-    away meanwhile, as it does when another process compacts, the next newest
-    one takes its place.
+    An error in one worker is raised in all. If another process compacts the
+    newest version away, uses the version that replaced it.
     """
     check_eager("snapshot.restore")
     if step is not None and version is not None:
         raise ValueError(
-            f"`step`={step} and `version`={version}: give one of them."
+            f"`step`={step} and `version`={version} cannot be combined. Pass "
+            "only one."
         )
     newest = version is None and step is None
     for _ in range(ATTEMPTS):
@@ -136,13 +139,18 @@ def with_version(
             if isinstance(error, CorruptSnapshotError) and version is None:
                 raise with_hint(folder, chosen, error) from None
             raise
-    raise SnapshotError(
-        f"{folder.path}: {ATTEMPTS} versions went away while they were read"
+    raise versions_vanished(folder)
+
+
+def versions_vanished(folder: SnapshotFolder) -> SnapshotError:
+    """Returns the error after the last attempt to read a newest version."""
+    return SnapshotError(
+        f"{folder.path}: {ATTEMPTS} versions vanished while they were read."
     )
 
 
 def _is_gone(folder: SnapshotFolder, version: int, error: Exception) -> bool:
-    """Whether an error is that the version went away."""
+    """Returns whether an error means that the version has vanished."""
     missing = isinstance(error, (SnapshotError, tf.errors.NotFoundError))
     return missing and version not in folder.versions()
 
@@ -164,8 +172,8 @@ def _use(
     found = together.agree(read_here)
     if any(time != found[0][0] for time, _ in found):
         raise SnapshotError(
-            f"{folder.version_path(version)}: is not what all workers read; "
-            "wanted a folder that they share, and to which nobody writes now"
+            f"{folder.version_path(version)}: differs between the workers. "
+            "Use a shared folder that no process writes to."
         )
     install = result
 
@@ -180,7 +188,7 @@ def _use(
 def choose(
     folder: SnapshotFolder, step: int | None, version: int | None
 ) -> int:
-    """The version that is meant; the newest by default."""
+    """Returns the version to read; the newest by default."""
     if step is not None:
         return folder.at_step(check_step(step))
     if version is None:
@@ -189,10 +197,10 @@ def choose(
 
 
 class Plan:
-    """A restore of the last of a chain, checked before anything is touched.
+    """A checked restore of a chain's last version.
 
     Raises:
-        SnapshotError: As `restore`.
+        SnapshotError: The tables do not fit; see `restore`.
     """
 
     def __init__(
@@ -241,11 +249,11 @@ class Plan:
     def _warn_of_names(
         self, saved: Mapping[str, str], here: Mapping[str, str]
     ) -> None:
-        """Warns of tables that stay as they are where others are not taken."""
-        if saved and not self._names:
+        """Warns of tables that stay unchanged while similar ones are ignored."""
+        if saved and here and not self._names:
             text = (
-                f"no table was restored: it has {listed(saved)}, and those "
-                f"here are {listed(here)}"
+                f"no table was restored: it has {listed(saved)}, but the "
+                f"tables here are {listed(here)}."
             )
         else:
             kinds = {here[name] for name in self.initial}
@@ -255,50 +263,50 @@ class Plan:
             if not left:
                 return
             text = (
-                f"the table {listed(stay)} stays as it is, and {listed(left)} "
-                "of the snapshot, of the same kind, is not taken. Use `rename` "
-                "if they are the same"
+                f"the table {listed(stay)} stays unchanged, and {listed(left)} "
+                "of the snapshot, which is of the same kind, is ignored. Use "
+                "`rename` if they are the same."
             )
         warnings.warn(f"{self._path}: {text}", RuntimeWarning, stacklevel=9)
 
     def _match(
         self, kinds: Mapping[str, str], kinds_here: Mapping[str, str]
     ) -> dict[str, tuple[str, str]]:
-        """Name in the snapshot -> (name here, how), of what both have."""
+        """Returns name in the snapshot -> (name here, how it was matched)."""
         options = self._options
         saved, here = list(kinds), list(kinds_here)
         for name, new in options.rename.items():
             if name not in saved:
                 raise SnapshotError(
                     f"{self._path}: `rename` has {name!r}, but the snapshot's "
-                    f"tables are {saved}"
+                    f"tables are {saved}."
                 )
             if new not in here:
                 raise SnapshotError(
-                    f"`rename` makes {name!r} {new!r}, but the tables here "
-                    f"are {here}"
+                    f"`rename` maps {name!r} to {new!r}, but the tables here "
+                    f"are {here}."
                 )
         names = matching.match(kinds, kinds_here, options.rename)
         taken = [new for new, _ in names.values()]
         for new in taken:
             if taken.count(new) > 1:
                 raise SnapshotError(
-                    f"{self._path}: two tables of the snapshot are {new!r} "
-                    "here; wanted one (see `rename`)"
+                    f"{self._path}: two tables of the snapshot match {new!r} "
+                    "here. Map them with `rename`."
                 )
         absent = [n for n in here if n not in taken]
         if absent and options.on_missing == "error":
             raise SnapshotError(
                 f"{self._path}: has no table {listed(absent)}; it has "
                 f"{listed(saved)}. Use `rename`, or on_missing='init' to leave "
-                "them as they are"
+                "them unchanged."
             )
         surplus = [n for n in saved if n not in names]
         if surplus and options.on_extra == "error":
             raise SnapshotError(
                 f"{self._path}: has the table {listed(surplus)}, which is not "
                 f"among those here, {listed(here)}. Use `rename`, or "
-                "on_extra='ignore'"
+                "on_extra='ignore' to leave it out."
             )
         return names
 
@@ -309,19 +317,19 @@ class Plan:
             if entry is None:
                 raise SnapshotError(
                     f"{self._path}: the table {name_there!r} is an id table, "
-                    f"but {name_here!r} here is {table!r}"
+                    f"but {name_here!r} here is {table!r}."
                 )
             _check_embedding(self._path, entry, table)
         elif arrays is None:
             raise SnapshotError(
                 f"{self._path}: the table {name_there!r} is an embedding, but "
-                f"{name_here!r} here is {type(table).__name__}"
+                f"{name_here!r} here is {type(table).__name__}."
             )
         else:
             id_contents.check(self._path, name_here, table, arrays)
 
     def load(self) -> dict[str, int]:
-        """Reads the rows that are of this process; how many, by table."""
+        """Reads this process's rows; returns their number by table."""
         tables = self._embeddings()
 
         def load(place: Place) -> tuple[tf.Tensor, list[int]]:
@@ -344,7 +352,7 @@ class Plan:
         return counts
 
     def install(self, loaded: list[dict[str, int]]) -> RestoreReport:
-        """Gives the tables what was loaded: so many rows in each worker."""
+        """Installs the loaded rows, given each worker's numbers of rows."""
         with _as_snapshot_error():
             self._install_embeddings()
         self._loaded = []
@@ -372,17 +380,17 @@ class Plan:
         )
 
     def _embeddings(self) -> dict[str, EmbeddingVariable]:
-        """By their names in the snapshot."""
+        """Returns name in the snapshot -> table to restore."""
         return {
             there: self._tables.embeddings[self._names[there]]
             for there in self._files
         }
 
     def _base(self, there: str) -> str:
-        """What a delta of the table begins with.
+        """Returns the base for the table's next delta, or "".
 
-        Without the snapshot's optimizer slots, or in other parts, a table is
-        not that.
+        A table without the snapshot's optimizer slots, or with other parts,
+        differs from the snapshot.
         """
         table = self._tables.embeddings[self._names[there]]
         same = self._options.optimizer_slots == "require" and part_count(
@@ -404,14 +412,14 @@ class Plan:
                     for some in (places[:number], places[number:])
                 )
                 raise SnapshotError(
-                    f"{self._path}: {done} took what it holds of tables, but "
-                    f"{left} did not: {describe_error(error)}. Restore again"
+                    f"{self._path}: {done} restored its rows, but {left} did "
+                    f"not: {describe_error(error)}. Restore again."
                 ) from None
 
 
 @contextlib.contextmanager
 def _as_snapshot_error() -> Iterator[None]:
-    """Another optimizer, a cap: what only the op can see."""
+    """Converts errors that only ops detect: another optimizer, a cap."""
     try:
         yield
     except tf.errors.FailedPreconditionError as error:
@@ -428,25 +436,5 @@ def _check_embedding(
         if there != here:
             raise SnapshotError(
                 f"{path}: the table {entry.name!r} has {what} {there}, but "
-                f"{table!r} is to take it; wanted equal {what}s"
+                f"{table!r} has {what} {here}."
             )
-
-
-def load_dense(
-    path: StrPath, version: int | None = None
-) -> dict[str, np.ndarray]:
-    """Reads the arrays that `save` took as `dense`, by their names.
-
-    Args:
-        path: A folder that `save` wrote to.
-        version: Default: the newest.
-
-    Raises:
-        CorruptSnapshotError, SnapshotError: As `restore`.
-    """
-
-    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
-        arrays = blobs.read(folder, chain[-1], DENSE)
-        return None, lambda _: arrays
-
-    return with_version(SnapshotFolder(path), None, version, read, Together(()))

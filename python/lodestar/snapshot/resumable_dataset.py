@@ -1,4 +1,4 @@
-"""A dataset that is read from where it was left, and whose place can be saved."""
+"""A dataset whose read position a snapshot can save."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from lodestar import _private
 
 
 class ResumableDataset(_private.DatasetOver):
-    """A dataset with one iterator at a time, which every `iter` of it returns.
+    """A dataset with a single iterator, which every `iter` of it returns.
 
-    `model.fit` creates an iterator that nobody can ask for its place. From this
-    dataset it reads on, and a snapshot holds the exact place. `lodestar.train.fit`
-    with `snapshots` needs no such dataset: it creates one.
+    `model.fit` creates an iterator that is not accessible. With this dataset,
+    reading continues across calls and a snapshot holds the exact position.
+    `lodestar.train.fit` with `snapshots` creates one by itself.
 
     >>> reader = lodestar.snapshot.ResumableDataset(batches.repeat())
     >>> snapshots = lodestar.callbacks.Snapshot("snapshots", 1000, iterator=reader)
@@ -20,7 +20,7 @@ class ResumableDataset(_private.DatasetOver):
     ...     reader, epochs=2, steps_per_epoch=50, callbacks=[snapshots]
     ... )
 
-    Give `model.fit` its `steps_per_epoch`, and a dataset that repeats: its second
+    Pass `steps_per_epoch` to `model.fit`, and a dataset that repeats: its second
     epoch would find no data left.
 
     Args:
@@ -32,20 +32,20 @@ class ResumableDataset(_private.DatasetOver):
 
     def __init__(self, dataset: tf.data.Dataset):
         super().__init__(dataset)
-        self._resumed = iter(dataset)
+        self.begin_anew()
 
     @property
     def element_spec(self) -> Any:
-        """That of the dataset."""
+        """The element spec of the dataset."""
         return self.dataset.element_spec
 
     @property
     def iterator(self) -> Any:
-        """The one iterator."""
+        """The current iterator."""
         return self._resumed
 
     def begin_anew(self) -> None:
-        """Lets the next `iter` begin another pass over the data."""
+        """Starts another epoch with the next `iter`."""
         self._resumed = iter(self.dataset)
 
     def __iter__(self) -> Any:

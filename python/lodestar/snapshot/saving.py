@@ -1,6 +1,6 @@
-"""Saving: one moment of all tables, written while training goes on.
+"""Copies tables at one point in time and writes them while training continues.
 
-Tables on several devices, or in parts there, are taken and written by each.
+Each device copies and writes its own tables and parts of tables.
 """
 
 import _thread
@@ -54,9 +54,9 @@ from lodestar.snapshot.wholeness import check_parent
 DENSE = "dense/"
 _MIN_STEP, _MAX_STEP = -(2**63), 2**63 - 1
 
-# Under which name, in which version of which time, each table's content is
-# known to be: the changes that it notes are of no use to a table of another
-# name, or to a version of the same number in a copy of the folder.
+# The base version, name and time that each table was last saved under. A delta
+# is invalid under another name, or on a version of the same number in a copy of
+# the folder.
 _saved_as: weakref.WeakKeyDictionary[
     EmbeddingVariable, tuple[str, str, str]
 ] = weakref.WeakKeyDictionary()
@@ -65,9 +65,9 @@ _saved_as: weakref.WeakKeyDictionary[
 def note_saved(
     table: EmbeddingVariable, base: str, name: str, time: str
 ) -> None:
-    """Says that the table is, but for what it notes, `name` in `base`.
+    """Notes that a table equals `name` in the version `base` of that time.
 
-    `base` is the version, of that time; "" if the table notes no changes.
+    `base` is "" if the table does not track its changes since.
     """
     _saved_as[table] = (base, name, time)
 
@@ -75,12 +75,15 @@ def note_saved(
 def dense_arrays(
     dense: Mapping[str, Any] | None,
 ) -> Callable[[], dict[str, np.ndarray]]:
-    """What copies `dense` for a Content; ValueError if it is no such thing."""
+    """Returns a function that copies `dense`; checks `dense` first."""
     if dense is not None and not (
         isinstance(dense, Mapping)
         and all(isinstance(name, str) and name for name in dense)
     ):
-        raise ValueError("`dense` is no dict of arrays by their names.")
+        raise ValueError(
+            "`dense` must be a dict of arrays with non-empty strings as keys, "
+            f"got {dense!r:.60}."
+        )
     return lambda: {
         f"{DENSE}{name}": blobs.to_array(f"dense[{name!r}]", value)
         for name, value in (dense or {}).items()
@@ -89,14 +92,13 @@ def dense_arrays(
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """What a snapshot is to hold.
+    """The content of a new snapshot.
 
     Attributes:
-        tables: As found.
-        arrays: Copies arrays, by the names of their blobs; called at the
-            tables' moment.
-        write_files: Writes files into a folder and returns their names; called
-            then, too.
+        tables: The tables.
+        arrays: Copies arrays, by blob name. Called when the tables are copied.
+        write_files: Writes files into a folder and returns their names. Called
+            when the tables are copied.
     """
 
     tables: FoundTables
@@ -113,29 +115,29 @@ def begin(
     step: int | None,
     blocking: bool,
 ) -> "SnapshotInfo | PendingSnapshot":
-    """Writes `content` to a folder; see `lodestar.snapshot.save`."""
+    """Writes `content` to a snapshot folder; see `lodestar.snapshot.save`."""
     check_eager("snapshot.save")
     for name, flag in (("delta", delta), ("blocking", blocking)):
         if not isinstance(flag, (bool, np.bool_)):
-            raise ValueError(f"`{name}` is {flag!r}, wanted True or False.")
+            raise ValueError(f"`{name}` must be True or False, got {flag!r}.")
     if step is not None:
         step = check_step(step)
     folder = SnapshotFolder(path)
     if not blocking:
-        # The working directory may change meanwhile.
+        # The working directory may change before the files are written.
         folder = SnapshotFolder(os.path.abspath(folder.path))
     saving = _Saving(folder, content, delta, check_metadata(metadata), step)
-    # An interrupt may come between any two lines.
+    # An interrupt may arrive between any two lines.
     try:
         if not blocking:
             pending = PendingSnapshot(saving)
             saving.warn()
             return pending
         try:
-            # Not a threading.Thread, whose start an interrupt can break.
+            # An interrupt can break the start of a threading.Thread.
             _thread.start_new_thread(saving.run, ())
         except RuntimeError:
-            # None is to be had, as at the end of the interpreter.
+            # No thread can start, as during interpreter shutdown.
             saving.run()
         saving.outcome.ended.wait()
         saving.warn()
@@ -146,28 +148,28 @@ def begin(
 
 
 def check_step(step: Any) -> int:
-    """Returns `step` as an int; ValueError if it is no int64."""
+    """Returns `step` as an int; raises ValueError unless it is an int64."""
     try:
         number = int(step)
         exact = number == step
     except (TypeError, ValueError, OverflowError):
         exact = False
     if not exact or not _MIN_STEP <= number <= _MAX_STEP:
-        raise ValueError(f"`step` is {step!r}, wanted a 64-bit integer.")
+        raise ValueError(f"`step` must be a 64-bit integer, got {step!r}.")
     return number
 
 
 class _Saving:
-    """One snapshot, taken and written by `run` on a thread of its own.
+    """One snapshot, which `run` copies and writes on its own thread.
 
-    An interrupt comes to the main thread alone. So whatever has to be given back
-    is taken and given back here, where nothing comes between.
+    Only the main thread receives interrupts, so all resources are acquired and
+    released on this other thread.
 
     Attributes:
-        taken: The moment is past, or there was none: `began` says which.
-        outcome: What becomes of it.
-        warning: What is worth one; known when `taken` is set.
-        cancelled: It is given up.
+        taken: Set when the tables are copied (`began`) or copying has failed.
+        outcome: Result of the snapshot.
+        warning: Text of a warning for the caller; final when `taken` is set.
+        cancelled: Whether the snapshot was cancelled.
     """
 
     def __init__(
@@ -189,12 +191,11 @@ class _Saving:
         self._places = places_of(self._tables)
         self._together = Together(self._tables.values())
         self._lock: FolderLock | None = None
-        # Of the places where it has begun.
         self._snapshots: dict[Place, tf.Tensor] = {}
         self._begun: dict[PlacedPart, snapshot_ops.BegunTable] = {}
-        self._version: Any = None  # until it is begun
+        self._version: Any = None  # until `_begin`
         self._file_names: Sequence[str] = ()
-        self._files: list[FileEntry] = []  # beside those of tables
+        self._files: list[FileEntry] = []  # without tables' files
         self._blobs: tuple[Any, ...] = ()
         self._cancelling = threading.Lock()
         self._running = False
@@ -206,40 +207,41 @@ class _Saving:
         self.cancelled = False
 
     def run(self) -> None:
-        """Does all of it; `outcome` has what came of it."""
+        """Saves the snapshot and sets `outcome`."""
         try:
             with self._cancelling:
-                # Given up before the thread began: nobody waits for it.
+                # Cancelled before the thread began: nobody waits for it.
                 if self.cancelled:
                     return
                 self._running = True
             self._begin()
             self.began = True
             if not self._together.several:
-                # Else nothing that workers do together may come between.
+                # With several workers, no other collective call may interleave
+                # with `_finish`.
                 self.taken.set()
             self.outcome.info = self._finish()
         except BaseException as error:
             self.outcome.error = error
         finally:
-            # First: workers who go on find it done, all of them.
+            # Before `taken`, so that `done()` is True in all workers.
             self.outcome.end()
             self.taken.set()
 
     def warn(self) -> None:
-        """Tells the caller of `save` what he should know."""
+        """Warns the caller of `save`."""
         if self.warning:
             warnings.warn(self.warning, RuntimeWarning, stacklevel=4)
 
     def give_up(self) -> None:
-        """Cancels it, and waits until nothing is left of it, or all is there."""
+        """Cancels the snapshot and waits until it is removed or complete."""
         self.outcome.told = True
         self.cancel()
         if self._running:
             self.outcome.ended.wait()
 
     def _begin(self) -> None:
-        """Up to and with the moment."""
+        """Plans the snapshot and copies the tables."""
         try:
             plan = self._together.of_first(self._make_plan)
             if not self._together.first:
@@ -254,7 +256,7 @@ class _Saving:
             raise
 
     def _make_plan(self) -> dict[str, Any]:
-        """Takes the folder; what all workers are to know of the version."""
+        """Locks the folder and returns the plan for all workers."""
         self._lock = self._folder.acquire()
         self._parent, self._root = self._find_parent()
         self._version = self._folder.begin_version(self._least_version())
@@ -267,7 +269,7 @@ class _Saving:
         }
 
     def _find_parent(self) -> tuple[Any, str]:
-        """The newest version, if it can be built on, and the folder's name."""
+        """Returns the newest version if a delta can build on it, and the root."""
         root = None
         versions = self._folder.versions()
         for version in reversed(versions):
@@ -279,26 +281,23 @@ class _Saving:
                     check_parent(self._folder, self._folder.chain(version))
                 return manifest if newest else None, root
             except (SnapshotError, OSError, tf.errors.OpError) as error:
-                # One that cannot be read is no parent, and no reason not to
-                # save; one of a later format is.
+                # Saving continues after damaged versions, but fails on a later
+                # format.
                 corrupt = isinstance(error, CorruptSnapshotError)
                 if root is None and not corrupt:
                     raise
                 if newest and self._delta:
                     self.warning = (
                         f"No delta can build on version {version} of "
-                        f"{self._folder.path}, so all is written: "
+                        f"{self._folder.path}, so a full snapshot is written: "
                         f"{describe_error(error)}"
                     )
             if root is not None:
                 break
         return None, root or uuid.uuid4().hex
 
-    def _bases(self, place: Place) -> list[str]:
-        return [self._base(part) for part in place.parts]
-
     def _base(self, part: PlacedPart) -> str:
-        """The state that a delta of the part can begin with, or ""."""
+        """Returns the base of a delta of the part, or ""."""
         parent = self._parent
         if not self._delta or parent is None or not parent.table(part.name):
             return ""
@@ -313,7 +312,7 @@ class _Saving:
         return base if known else ""
 
     def _least_version(self) -> int:
-        """Above all that the tables know, should someone have removed some."""
+        """Returns a number above the tables' versions, even if those are removed."""
         least = 1
         for table in self._tables.values():
             root, _, version = _saved_as.get(table, ("",))[0].partition("/")
@@ -322,11 +321,12 @@ class _Saving:
         return least
 
     def _take(self, parent: int | None) -> None:
-        """The moment: nothing below may wait for the disk but small files."""
+        """Copies the tables; waits for the disk only for small files."""
         content = self._content
         if not self._together.first:
             self._parent = parent and self._folder.manifest(parent)
-        bases = dict(zip(self._places, each(self._places, self._bases)))
+        found = each(self._places, lambda p: [self._base(x) for x in p.parts])
+        bases = dict(zip(self._places, found))
 
         def take(place: Place) -> None:
             snapshot, begun = snapshot_ops.begin(place.handles, bases[place])
@@ -340,7 +340,7 @@ class _Saving:
             for part, array in id_contents.to_arrays(table).items():
                 self._arrays[f"{id_contents.PREFIX}{name}/{part}"] = array
         if not self._together.first:
-            # Who has part in what replicas know together, but writes nothing.
+            # Copying may be collective, but only the first worker writes.
             self._arrays = {}
             return
         self._file_names = content.write_files(
@@ -348,7 +348,7 @@ class _Saving:
         )
 
     def _finish(self) -> SnapshotInfo:
-        """Writes the files and commits, or leaves nothing."""
+        """Writes the files and commits, or removes everything."""
         try:
             written = self._together.agree(self._write)
             tables = [table for part in written for table in part]
@@ -360,7 +360,7 @@ class _Saving:
             self._abort()
             if self.cancelled:
                 raise SnapshotError(
-                    f"{self._folder.path}: the snapshot was cancelled"
+                    f"{self._folder.path}: the snapshot was cancelled."
                 ) from None
             raise
         try:
@@ -373,7 +373,7 @@ class _Saving:
         return make_info(self._folder, manifest, seconds)
 
     def _write(self) -> list[dict[str, Any]]:
-        """Writes what is of this process; its tables' entries."""
+        """Writes this process's files; returns the entries of its tables."""
         if self.cancelled:
             raise SnapshotError("cancelled")
         folder, version = self._folder, self._version
@@ -391,14 +391,28 @@ class _Saving:
         return [dataclasses.asdict(table) for of in written for table in of]
 
     def _commit(self, written: list[dict[str, Any]]) -> Manifest | str:
-        """Makes it a version; the manifest, as text if it is sent."""
+        """Commits the version; returns the manifest, encoded for other workers."""
         numbers = {name: number for number, name in enumerate(self._tables)}
         tables = [
             TableEntry(**{**table, "slot_names": tuple(table["slot_names"])})
             for table in written
         ]
         tables.sort(key=lambda entry: (numbers[entry.name], entry.part))
-        manifest = self._manifest(tuple(tables))
+        full = all(table.whole for table in tables)
+        manifest = Manifest(
+            root=self._root,
+            version=self._version,
+            parent=None if full else self._parent.version,
+            same_as=None,
+            kind="full" if full else "delta",
+            step=self._step,
+            time=self._time,
+            tables=tuple(tables),
+            blobs=self._blobs,
+            files=tuple(self._files),
+            metadata=self._metadata,
+            mark=self._mark,
+        )
         with self._cancelling:
             if self.cancelled:
                 raise SnapshotError("cancelled")
@@ -407,23 +421,6 @@ class _Saving:
         if self._together.several:
             return encode(manifest).decode()
         return manifest
-
-    def _manifest(self, tables: tuple[TableEntry, ...]) -> Manifest:
-        full = all(table.whole for table in tables)
-        return Manifest(
-            root=self._root,
-            version=self._version,
-            parent=None if full else self._parent.version,
-            same_as=None,
-            kind="full" if full else "delta",
-            step=self._step,
-            time=self._time,
-            tables=tables,
-            blobs=self._blobs,
-            files=tuple(self._files),
-            metadata=self._metadata,
-            mark=self._mark,
-        )
 
     def _write_place(self, place: Place) -> list[TableEntry]:
         folder, version = self._folder, self._version
@@ -462,8 +459,8 @@ class _Saving:
             except CorruptSnapshotError as error:
                 raise SnapshotError(
                     f"{error} here, where the manifest is written, but not on "
-                    f"{place.device}, which wrote it; wanted a folder that all "
-                    "tasks share"
+                    f"{place.device}, which wrote it. Use a folder that all "
+                    "tasks share."
                 ) from None
         return entries
 
@@ -474,7 +471,7 @@ class _Saving:
         return f"{name}-part-{part.part:05d}-of-{part.parts:05d}"
 
     def cancel(self) -> None:
-        """Makes the writing, on another thread, fail soon."""
+        """Makes `run` fail soon, unless the version is committed."""
         with self._cancelling:
             if self._committed:
                 return
@@ -482,19 +479,19 @@ class _Saving:
         self._give_back()
 
     def _end(self, base: str) -> None:
-        """Ends what has begun; see `snapshot_ops.end`."""
+        """Ends the copies of all places; see `snapshot_ops.end`."""
         begun = dict(self._snapshots)
         each(list(begun), lambda place: snapshot_ops.end(begun[place], base))
 
     def _give_back(self) -> None:
-        """Ends what has begun, as if it had not."""
+        """Ends the copies of all places as failed."""
         with contextlib.suppress(tf.errors.OpError):
             self._end("")
 
     def _abort(self) -> None:
-        """Ends it; nothing is left of it that is no version."""
+        """Ends the snapshot and removes its files."""
         try:
-            # Not dropped: an error may hold on to it.
+            # Explicitly, since an error may still reference the copies.
             self._give_back()
             if self._version is not None and self._together.first:
                 self._folder.discard(self._version)
@@ -508,17 +505,17 @@ class _Saving:
 
 
 class PendingSnapshot(NotCopied):
-    """A snapshot whose moment is past, and which a thread writes.
+    """A snapshot of copied tables that a thread is writing.
 
-    The thread ends with the writing; a process that ends waits for it.
+    A process waits for the thread before it exits.
     """
 
-    _instead_of_copy = "hand on the one there is."
+    _instead_of_copy = "pass the same object instead."
 
     def __init__(self, saving: _Saving):
         self._saving = saving
         self._outcome = saving.outcome
-        # Without `self`, so that dropping it is noticed.
+        # Must not reference `self`, so that `__del__` runs when it is dropped.
         self._thread = threading.Thread(
             target=saving.run, name="lodestar-snapshot"
         )
@@ -528,19 +525,22 @@ class PendingSnapshot(NotCopied):
             self.wait()
 
     def done(self) -> bool:
-        """Whether it has been written, or has failed."""
+        """Returns whether the snapshot is written or has failed."""
         return self._outcome.ended.is_set()
 
     def wait(self, timeout: float | None = None) -> SnapshotInfo:
-        """Waits until it is written.
+        """Waits until the snapshot is written.
 
         Args:
-            timeout: Seconds; None: as long as it takes.
+            timeout: Maximum time to wait in seconds. None waits without limit.
+
+        Returns:
+            The `SnapshotInfo` of the version.
 
         Raises:
-            TimeoutError: It is not written by then; it goes on.
-            Exception: What kept it from being written, as `save` raises it, or
-                SnapshotError if it was cancelled.
+            TimeoutError: The snapshot is not written yet; writing continues.
+            SnapshotError: The snapshot was cancelled.
+            Exception: Any error that `save` raises.
         """
         if not self._outcome.ended.wait(timeout):
             raise TimeoutError(
@@ -550,11 +550,11 @@ class PendingSnapshot(NotCopied):
         return self._outcome.result()
 
     def cancel(self) -> bool:
-        """Gives it up, and waits until nothing of it is left.
+        """Cancels the snapshot and waits until its files are removed.
 
         Returns:
-            Whether it was given up, now or before; False if it has been
-            written, or failed.
+            Whether the snapshot is cancelled; False if it was written or has
+            failed.
         """
         if not self.done():
             self._saving.cancel()

@@ -1,35 +1,32 @@
-"""The schema of a model in a snapshot of it."""
+"""The schema of a model as a file in its snapshots."""
 
 import dataclasses
 import functools
 import os
 
 from lodestar.data.schema import Schema
-from lodestar.ops import snapshot_ops
-from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
+from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
-from lodestar.snapshot.manifest import FileEntry, Manifest
+from lodestar.snapshot.manifest import Manifest
 
 NAME = "schema.yaml"
-# These do not change what a value means.
+# Fields that do not change the meaning of a value.
 _IGNORED = ("used", "wide", "why")
 _MOST_SHOWN = 10
 
 
 def write(schema: Schema | None, folder: str) -> list[str]:
-    """Writes the schema of a model into a folder; returns the names of files."""
+    """Writes the schema into a folder; returns the names of files written."""
     if schema is None:
         return []
-    text = _text(schema)
     with open(os.path.join(folder, NAME), "w", encoding="utf-8") as file:
-        file.write(text)
+        file.write(_yaml(schema))
     return [NAME]
 
 
-# Training waits while the files of a snapshot are written, and the text of many
-# columns takes a second.
+# Cached, since many columns take a second, for which training waits.
 @functools.lru_cache(maxsize=1)
-def _text(schema: Schema) -> str:
+def _yaml(schema: Schema) -> str:
     return schema.yaml()
 
 
@@ -39,36 +36,37 @@ def check(
     here: Schema | None,
     error: type[SnapshotError] = SnapshotError,
 ) -> None:
-    """Checks that a snapshot was saved of a model with a certain schema.
+    """Checks that the schemas of a snapshot and of a model agree.
 
-    Columns that one of the schemas does not have, or does not use, are ignored.
-    So is the schema if the model, or the snapshot, has none.
+    Ignores columns that either schema lacks or does not use. Does nothing if
+    either side has no schema.
 
     Args:
-        folder: The folder of snapshots.
-        manifest: The snapshot.
-        here: The schema of the model that takes it.
-        error: What to raise if a column is declared differently.
+        folder: The snapshot folder.
+        manifest: Manifest of the version.
+        here: Schema of the model.
+        error: Class of the error to raise if a column is declared differently.
 
     Raises:
         SnapshotError: A column is declared differently.
-        CorruptSnapshotError: The file of the schema is damaged.
+        CorruptSnapshotError: The schema file is damaged.
     """
     entry = next((f for f in manifest.files if f.file == NAME), None)
     if here is None or entry is None:
         return
-    differences = _differences(_read(folder, manifest, entry), here)
+    saved = Schema.load(folder.intact_file(manifest, entry))
+    differences = _differences(saved, here)
     if differences:
         more = len(differences) - _MOST_SHOWN
         shown = differences[:_MOST_SHOWN]
         if more > 0:
             shown.append(f"and {more} more differences")
         raise error(
-            f"{folder.version_path(manifest.version)}: was saved of a model "
+            f"{folder.version_path(manifest.version)}: was saved from a model "
             f"with another schema: {'; '.join(shown)}. The rows of its tables "
-            "belong to values that were read as that schema declares. Build "
-            "the model on the schema of the snapshot, lodestar.data.Schema."
-            f"load({folder.file_path(manifest.version, NAME)!r})"
+            "belong to values that were read with that schema. Build the model "
+            "on the snapshot's schema, lodestar.data.Schema.load("
+            f"{folder.file_path(manifest.version, NAME)!r})."
         )
 
 
@@ -91,15 +89,3 @@ def _differences(saved: Schema, here: Schema) -> list[str]:
             f"{list(here.na_values)} here"
         )
     return found
-
-
-def _read(
-    folder: SnapshotFolder, manifest: Manifest, entry: FileEntry
-) -> Schema:
-    path = folder.check_file(manifest, entry)
-    if snapshot_ops.file_crc(path).crc32c != entry.crc32c:
-        raise CorruptSnapshotError(
-            f"{path}: bytes 0 to {entry.bytes}: the checksum is not "
-            f"{entry.crc32c:08x}, as the manifest has it"
-        )
-    return Schema.load(path)

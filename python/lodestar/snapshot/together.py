@@ -1,4 +1,4 @@
-"""What the processes that write or read one snapshot do together."""
+"""Agreement between the processes that write or read one snapshot."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -10,14 +10,15 @@ from lodestar.snapshot.errors import SnapshotError, SnapshotLockedError
 
 
 class Together:
-    """This process, or the workers of the strategy that tables are made under.
+    """This process, or all workers of the tables' strategy.
 
     Args:
-        tables: All, of which each worker has its rows.
+        tables: All tables of the snapshot. Each worker holds its own rows.
 
     Attributes:
-        several: Whether others take part. Each calls `agree` as often then.
-        first: Whether this process does what is done once.
+        several: Whether other processes take part. All of them must call
+            `agree` equally often.
+        first: Whether this process does what must be done once.
     """
 
     def __init__(self, tables: Iterable[EmbeddingVariable]):
@@ -27,12 +28,12 @@ class Together:
         self.first = self._table is None or self._table.workers.index == 0
 
     def agree(self, call: Callable[[], Any]) -> list[Any]:
-        """What `call` gives in each process, in all of them, as JSON has it.
+        """Returns the JSON results of `call` in every process, to all of them.
 
         Raises:
-            Exception: What `call` raised, here.
-            SnapshotLockedError: What it raised in another process.
-            SnapshotError: It raised something else there.
+            Exception: What `call` raised in this process.
+            SnapshotLockedError: `call` raised it in another process.
+            SnapshotError: `call` raised another error there.
         """
         if self._table is None:
             return [call()]
@@ -44,10 +45,10 @@ class Together:
             own = error
             answer["error"] = describe_error(error)
             answer["locked"] = isinstance(error, SnapshotLockedError)
-        said = self._table.exchange(json.dumps(answer).encode())
+        gathered = self._table.exchange(json.dumps(answer).encode())
         if own is not None:
             raise own
-        answers = [json.loads(text) for text in said]
+        answers = [json.loads(data) for data in gathered]
         for worker, found in enumerate(answers):
             if "error" in found:
                 kind = SnapshotLockedError if found["locked"] else SnapshotError
@@ -55,5 +56,5 @@ class Together:
         return [found["value"] for found in answers]
 
     def of_first(self, call: Callable[[], Any]) -> Any:
-        """What `call` gives in the first process alone; as `agree`."""
+        """Returns the result of `call` in the first process; see `agree`."""
         return self.agree(lambda: call() if self.first else None)[0]

@@ -1,23 +1,23 @@
-"""Verifying: every byte of a version against its checksums."""
+"""Verification of a version's checksums."""
 
 import dataclasses
 
 from lodestar._typing import StrPath
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
-from lodestar.snapshot.restoring import ATTEMPTS, choose
+from lodestar.snapshot.restoring import ATTEMPTS, choose, versions_vanished
 from lodestar.snapshot.wholeness import damage
 
 
 @dataclasses.dataclass(frozen=True)
 class VerifyReport:
-    """What was read, all of it as it was written.
+    """What `verify` read and found intact.
 
     Attributes:
-        version: The version.
-        versions: It and those that it needs, the oldest first.
-        files: How many files, manifests not among them.
-        bytes: Of those files.
+        version: Number of the version.
+        versions: The version and all that it needs, oldest first.
+        files: Number of files without manifests.
+        bytes: Size of these files.
     """
 
     version: int
@@ -27,20 +27,22 @@ class VerifyReport:
 
 
 def verify(path: StrPath, version: int | None = None) -> VerifyReport:
-    """Reads all files that a version needs, and checks every byte.
+    """Reads all files that a version needs and checks every byte.
 
-    If the newest version goes away meanwhile, as it does when another process
-    compacts, the next newest one takes its place.
+    If another process compacts the newest version away, the version that
+    replaced it is verified.
 
     Args:
-        path: A folder that `save` wrote to.
-        version: Default: the newest.
+        path: Path to the snapshot folder.
+        version: Version to verify. Defaults to the newest.
+
+    Returns:
+        A `VerifyReport` of the files read.
 
     Raises:
-        CorruptSnapshotError: Files are not what was written; names each, and
-            the offset where bytes are wrong.
-        SnapshotError: There is no such version, or one that it needs is
-            missing.
+        CorruptSnapshotError: Files are damaged; names each, and the offset
+            where bytes are wrong.
+        SnapshotError: The version, or one that it needs, does not exist.
     """
     folder = SnapshotFolder(path)
     for _ in range(ATTEMPTS):
@@ -50,9 +52,7 @@ def verify(path: StrPath, version: int | None = None) -> VerifyReport:
         except SnapshotError:
             if version is not None or chosen in folder.versions():
                 raise
-    raise SnapshotError(
-        f"{folder.path}: {ATTEMPTS} versions went away while they were read"
-    )
+    raise versions_vanished(folder)
 
 
 def _verify(folder: SnapshotFolder, version: int) -> VerifyReport:
@@ -62,7 +62,7 @@ def _verify(folder: SnapshotFolder, version: int) -> VerifyReport:
         raise CorruptSnapshotError("; ".join(wrong))
     files = folder.needed_files(chain)
     return VerifyReport(
-        version=chain[-1].version,
+        version=version,
         versions=tuple(manifest.version for manifest in chain),
         files=len(files),
         bytes=sum(entry.bytes for _, entry in files),

@@ -1,4 +1,4 @@
-"""Whether versions are whole: each byte that they need, against checksums."""
+"""Checks that versions are intact, by the checksums of all files they need."""
 
 import os
 import time
@@ -14,18 +14,18 @@ from lodestar.snapshot.errors import (
     SnapshotError,
     corrupt_files,
 )
-from lodestar.snapshot.folder import SnapshotFolder
+from lodestar.snapshot.folder import SnapshotFolder, check_crc
 from lodestar.snapshot.manifest import FileEntry, Manifest, TableEntry
 
-# Files that were read since they were last written to: (path, inode, time).
+# Files that were read since they were last written: (path, inode, time).
 _read: set[tuple[str, int, int]] = set()
-# Who writes again so soon may leave the time as it is: clocks of file systems
-# have steps, of up to 2 seconds.
+# File systems have clocks of up to 2 seconds per tick, so a second write in that
+# time may leave the modification time unchanged.
 _STEP_NS = 2 * 10**9
 
 
 def damage(folder: SnapshotFolder, chain: Sequence[Manifest]) -> list[str]:
-    """Reads all files that the last of a chain needs; says what is wrong."""
+    """Reads all files that a chain's last version needs; returns the errors."""
     wrong = []
     for manifest, entry in folder.needed_files(chain):
         try:
@@ -36,7 +36,7 @@ def damage(folder: SnapshotFolder, chain: Sequence[Manifest]) -> list[str]:
 
 
 def check_whole(folder: SnapshotFolder, version: int) -> None:
-    """Raises CorruptSnapshotError, with a hint, unless a version is whole."""
+    """Raises CorruptSnapshotError, with a hint, unless a version is intact."""
     wrong = damage(folder, folder.chain(version))
     if wrong:
         raise with_hint(folder, version, CorruptSnapshotError("; ".join(wrong)))
@@ -45,9 +45,9 @@ def check_whole(folder: SnapshotFolder, version: int) -> None:
 def with_hint(
     folder: SnapshotFolder, version: int, error: CorruptSnapshotError
 ) -> CorruptSnapshotError:
-    """The error of a version; says which one is to be had instead.
+    """Adds the newest older version that is intact to the error of a version.
 
-    Reads the files of older versions until one of them is whole.
+    Reads the files of older versions until one of them is intact.
     """
     before = [v for v in folder.versions() if v < version]
     for other in reversed(before):
@@ -57,22 +57,22 @@ def with_hint(
             whole = False
         if whole:
             return CorruptSnapshotError(
-                f"{error}. version={other} is the snapshot before it that is "
-                "whole"
+                f"{error}. The newest intact version before it is "
+                f"version={other}."
             )
     if before:
-        return CorruptSnapshotError(f"{error}. No version before it is whole")
+        return CorruptSnapshotError(f"{error}. No version before it is intact.")
     return error
 
 
 def check_parent(folder: SnapshotFolder, chain: Sequence[Manifest]) -> None:
-    """Checks that a delta can build on the last of a chain, and soon.
+    """Checks that a delta can build on a chain's last version, quickly.
 
-    Sizes and labels of all files that it needs, and the bytes of those that
-    were written to since their manifest was.
+    Checks the sizes and labels of all files that it needs, and reads the files
+    that were modified after their manifest.
 
     Raises:
-        SnapshotError: It cannot (names the file).
+        SnapshotError: A file is missing or damaged (names it).
     """
     for manifest, entry in folder.needed_files(chain):
         path = folder.check_file(manifest, entry)
@@ -96,17 +96,12 @@ def _read_file(
             if manifest.has_blocks(entry)
             else snapshot_ops.file_crc(path)
         )
-    if found.crc32c != entry.crc32c:
-        raise CorruptSnapshotError(
-            f"{path}: bytes 0 to {entry.bytes}: the checksum is "
-            f"{found.crc32c:08x}, wanted {entry.crc32c:08x} as the manifest "
-            "has it"
-        )
+    check_crc(path, entry, found.crc32c)
     if isinstance(entry, TableEntry) and (found.rows, found.removed) != (
         entry.rows,
         entry.removed,
     ):
         raise CorruptSnapshotError(
             f"{path}: has {found.rows} rows and {found.removed} removed ids, "
-            f"wanted {entry.rows} and {entry.removed} as the manifest has it"
+            f"but {entry.rows} and {entry.removed} in the manifest"
         )

@@ -1,4 +1,4 @@
-"""A data set and clusters to test models on."""
+"""A small data set and local clusters for tests."""
 
 from lodestar.testing.census import census_file
 from lodestar.testing.local_cluster import LocalCluster

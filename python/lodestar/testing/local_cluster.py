@@ -1,4 +1,4 @@
-"""A cluster of processes on this machine."""
+"""A cluster of local processes."""
 
 import json
 import os
@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from lodestar._checks import check_at_least
 
-# Imports once, and forks for each task: TensorFlow takes seconds to import. A
-# task ends when the process that made the cluster has gone, whatever ended it:
-# nobody holds the other end of its standard input then. Ends when all have.
+# This process imports TensorFlow, which takes seconds, once and forks every task.
+# A task ends when the process that created the cluster ends in any way, because
+# that closes its standard input. The fork server ends after all tasks.
 _FORKS = """
 import contextlib, json, os, select, sys, threading
 from lodestar.train.__main__ import main
@@ -48,37 +48,36 @@ with contextlib.suppress(ChildProcessError):
     while True:
         os.wait()
 """
-# Of ports that the kernel gives to nobody by itself.
+# Ports that the kernel does not assign by itself.
 _PORTS = range(10000, 32000)
 
 
 class LocalCluster:
-    """Parameter servers and workers on this machine, each a process.
+    """Parameter servers and workers on this machine, one process each.
 
-    To try a training, and to test it: tasks may be killed and started again.
-    All end when the cluster is closed, and when this process ends, however it
-    does.
+    Use it to try or test distributed training: tasks may be killed and restarted.
+    All tasks end when the cluster is closed or this process ends in any way.
 
     >>> with LocalCluster(ps=2, workers=2) as cluster:
     ...     strategy = tf.distribute.ParameterServerStrategy(cluster.resolver)
 
     Args:
-        ps: How many parameter servers.
-        workers: How many workers.
+        ps: Number of parameter servers.
+        workers: Number of workers.
 
     Attributes:
         spec: Job -> addresses of its tasks.
-        processes: (job, index) of a task -> the number of its process.
+        processes: (job, index) of a task -> its process id.
 
     Raises:
-        ValueError: There is no worker, or no parameter server.
-        RuntimeError: A task did not start; its stderr has said why.
+        ValueError: If there is no worker or no parameter server.
+        RuntimeError: If a task does not start; its stderr has the reason.
     """
 
     def __init__(self, ps: int = 1, workers: int = 1):
         check_at_least("ps", ps, 1)
         check_at_least("workers", workers, 1)
-        # Until the end: a task may be started again.
+        # Held until `close`, because tasks may be restarted.
         self._held = hold_ports(ps + workers)
         ports = [held.getsockname()[1] for held in self._held]
         addresses = [f"127.0.0.1:{port}" for port in ports]
@@ -108,17 +107,17 @@ class LocalCluster:
 
     @property
     def resolver(self) -> tf.distribute.cluster_resolver.ClusterResolver:
-        """Of the program that trains, for `tf.distribute`."""
+        """The resolver for `tf.distribute` in the training program."""
         return tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(self.spec), rpc_layer="grpc"
         )
 
     def start(self, job: str, index: int) -> None:
-        """Starts a task, or one again that was killed, with nothing in it.
+        """Starts or restarts a task with empty state.
 
         Args:
             job: "ps" or "worker".
-            index: From 0.
+            index: Index of the task in its job.
         """
         flags = ["--cluster", json.dumps(self.spec)]
         flags += ["--job", job, "--task", str(index)]
@@ -128,13 +127,13 @@ class LocalCluster:
         self.processes[job, index] = process
 
     def kill(self, job: str, index: int) -> None:
-        """Ends a task at once, as a machine that fails; returns when it has."""
+        """Kills a task, as if its machine had failed, and waits for its end."""
         process = self.processes.pop((job, index))
         os.kill(process, signal.SIGKILL)
         self._ask(process)
 
     def close(self) -> None:
-        """Ends all tasks; returns when they have ended."""
+        """Kills all tasks and waits for their end."""
         for process in self.processes.values():
             os.kill(process, signal.SIGKILL)
         self.processes.clear()
@@ -158,9 +157,9 @@ class LocalCluster:
 
 
 def hold_ports(count: int) -> list[socket.socket]:
-    """Sockets of free ports, which nobody else finds free until they are closed.
+    """Binds sockets to free ports, which stay reserved until they are closed.
 
-    They do not listen. A server may, that sets SO_REUSEADDR, as TensorFlow's do.
+    They do not listen. A server that sets SO_REUSEADDR, as TensorFlow's does, can.
     """
     held: list[socket.socket] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
@@ -172,6 +171,6 @@ def hold_ports(count: int) -> list[socket.socket]:
         except OSError:
             held.pop().close()
         else:
-            # Not before: two that have it may be bound to one port.
+            # Set after bind: two sockets that have it may share a port.
             held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return held

@@ -1,7 +1,7 @@
-"""Training with snapshots, by threads that share a model, and on many machines."""
+"""Training with snapshots, in threads that share a model, and on clusters."""
 
 from lodestar.train.fit import evaluate, fit
 from lodestar.train.predict import predict
-from lodestar.train.schedule import join, schedule
+from lodestar.train.scheduler import Scheduler
 
-__all__ = ["evaluate", "fit", "join", "predict", "schedule"]
+__all__ = ["Scheduler", "evaluate", "fit", "predict"]

@@ -18,7 +18,7 @@ from lodestar.train import loop
 from lodestar.train.batch_sources import DatasetFn, check_dataset
 from lodestar.train.keras_steps import KerasSteps, has_strategy
 from lodestar.train.loop import Logs, Steps
-from lodestar.train.scheduler import ScheduledSteps
+from lodestar.train.scheduled_steps import ScheduledSteps
 from lodestar.train.step import check_is_model
 from lodestar.train.threads import ThreadSteps
 

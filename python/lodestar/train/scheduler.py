@@ -1,161 +1,121 @@
-"""Rounds of steps on the workers of a cluster."""
+"""Scheduler: runs steps of custom loops, whose tables take each update once."""
 
-import contextlib
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar import _private
 from lodestar.optimizers.update_attempt import UpdateLogs
-from lodestar.train.batch_sources import (
-    BatchSource,
-    WorkerSource,
-    check_dataset,
-)
-from lodestar.train.loop import Steps
-from lodestar.train.scheduled_step import ScheduledStep
-from lodestar.train.step import accumulates_gradients, check_train_step
-
-# Default of the steps between two calls of callbacks, per worker or thread.
-STEPS_PER_ROUND = 100
+from lodestar.train.scheduled_steps import errors
 
 
-class ScheduledSteps(Steps):
-    """Runs rounds of steps on the workers of a model's cluster.
+class Scheduler:
+    """Schedules the steps of a custom loop on the workers of a cluster.
+
+    Use it in place of the coordinator's own `schedule` and `join`. When a worker
+    is lost, TensorFlow runs its step again on another worker. If the update of
+    that step had begun to be written to tables, the other worker writes the rest
+    of it and does not run the step. Tables therefore take each update once and
+    atomically.
+
+    >>> scheduler = lodestar.train.Scheduler(coordinator)
+    >>> for _ in range(1000):
+    ...     scheduler.schedule(step, args=(iterator,))
+    >>> scheduler.join()
 
     Args:
-        model: See `fit`.
-        name: Name of the argument `data`, for error messages.
-        data: A dataset, or a function that returns the one of each worker.
-        steps: Steps per epoch. None: an epoch is one pass over the data.
-        kind: `"train"` or `"test"`.
-        steps_per_round: See `fit`.
-        sync_every: See `fit`.
-
-    Raises:
-        TypeError: `data` is neither.
-        ValueError: Workers cannot train the model, elements have an unknown rank,
-            or an argument is out of range.
+        coordinator: A `tf.distribute.coordinator.ClusterCoordinator`.
     """
 
     def __init__(
-        self,
-        model: keras.Model,
-        name: str,
-        data: Any,
-        steps: int | None,
-        kind: str = "train",
-        steps_per_round: int | None = None,
-        sync_every: int = 1,
+        self, coordinator: tf.distribute.coordinator.ClusterCoordinator
     ):
-        _check_model(model)
-        strategy = model.distribute_strategy
-        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(
-            strategy
-        )
-        self._logs = UpdateLogs.of(strategy)
-        if steps_per_round is None:
-            workers = {
-                device.name.partition("/device:")[0]
-                for device in tf.config.list_logical_devices("CPU")
-                if "/job:worker/" in device.name
-            }
-            steps_per_round = STEPS_PER_ROUND * len(workers)
-        check_at_least("steps_per_round", steps_per_round, 1)
-        by_workers = callable(data) and kind == "train"
-        if by_workers:
-            data = data(tf.distribute.InputContext())
-        check_dataset(name, data)
-        with strategy.scope(), self.errors():
-            spec = data.element_spec
-            try:
-                self._step = ScheduledStep.of(model, lambda: (None, spec), [])
-            except (TypeError, ValueError):
-                _check_ranks(spec)
-                raise
-        self._function = getattr(self._step, kind)
-        self._steps_per_call = model.steps_per_execution
-        if sync_every > 1:
-            self._function = self._step.push
-            self._steps_per_call = sync_every
-        super().__init__(
-            WorkerSource(self._coordinator, data, steps)
-            if by_workers
-            else BatchSource(name, data, steps, restarts=kind == "test"),
-            steps_per_round,
+        self._coordinator = coordinator
+        self._logs = UpdateLogs.of(coordinator.strategy)
+        # Weak keys, so that steps can be freed.
+        self._functions: weakref.WeakKeyDictionary[Any, Any] = (
+            weakref.WeakKeyDictionary()
         )
 
-    def errors(self) -> contextlib.AbstractContextManager[None]:
-        """Returns `errors` of the coordinator."""
-        return errors(self._coordinator)
+    def schedule(
+        self,
+        step: Any,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Schedules a step. Tables take its update once.
 
-    def run(self, steps: int) -> tuple[int, Mapping[str, Any]]:
-        """Runs a round, and waits for all workers."""
-        calls, done = [], 0
-        while done < steps:
-            batches, taken = self._source.take(
-                min(self._steps_per_call, steps - done)
+        Args:
+            step: A `tf.function` in which an optimizer of `lodestar.optimizers`
+                applies gradients once, inside `strategy.run`. It is traced
+                again without its `input_signature`, so pass tensors instead of
+                Python numbers. Functions that it calls to apply gradients must
+                be plain functions. Updates that other optimizers apply before
+                that of the tables may be applied again.
+            args: Positional arguments of the step. RemoteValues are not
+                supported.
+            kwargs: Keyword arguments of the step. RemoteValues are not
+                supported.
+
+        Returns:
+            A RemoteValue of what the step returns. For a step that does not run
+            it holds zeros and empty strings, with size 0 in unknown dimensions.
+            Return sums of losses and of examples, to which these add nothing.
+
+        Raises:
+            TypeError: `step` is not a `tf.function`.
+            ValueError: The step applies gradients of tables twice, or in an
+                inner `tf.function` that was traced before; or an argument is a
+                RemoteValue.
+            NotImplementedError: The optimizer has `gradient_accumulation_steps`.
+            Exception: An earlier step failed, see `join`. Waits for running
+                steps first, also after one KeyboardInterrupt.
+        """
+        if not isinstance(step, tf.types.experimental.PolymorphicFunction):
+            raise TypeError(
+                f"`step` must be a tf.function, got {type(step).__name__}."
             )
-            if not taken:
-                break
-            calls.append(
-                self._logs.schedule(
-                    self._coordinator,
-                    self._function,
-                    (batches, tf.constant(taken)),
-                    taken,
-                )
+        if step not in self._functions:
+            self._functions[step] = _made_once(step)
+        with errors(self._coordinator):
+            return self._logs.schedule(
+                self._coordinator,
+                self._functions[step],
+                (tuple(args or ()), dict(kwargs or {})),
+                count=1,
             )
-            done += taken
-        self._logs.join(self._coordinator)
-        states = [call.fetch() for call in calls]
-        return done, self._step.merge([self._step.metrics(), *states])
+
+    def join(self) -> None:
+        """Waits for all steps. Updates are atomic even after an error.
+
+        Call it regularly: until no step is running, each server keeps some
+        hundred bytes per step. Call it after an error as well, because
+        `coordinator.join()` may leave an update on some servers only.
+
+        Raises:
+            tf.errors.UnavailableError: A parameter server was lost, with its
+                part of the model (names it).
+            tf.errors.FailedPreconditionError: A step applies gradients in a
+                loop.
+            Exception: A step failed. Other running steps are ended, and their
+                updates are made on all servers or none.
+        """
+        with errors(self._coordinator):
+            self._logs.join(self._coordinator)
 
 
-@contextlib.contextmanager
-def errors(
-    coordinator: tf.distribute.coordinator.ClusterCoordinator,
-) -> Iterator[None]:
-    """Raises errors of the context after all steps have ended.
+def _made_once(step: Any) -> Any:
+    step_ref = weakref.ref(step)
 
-    The first KeyboardInterrupt waits for them as well, a second one does not.
-    """
-    logs = UpdateLogs.of(coordinator.strategy)
-    with logs.servers.naming_lost():
-        try:
-            yield
-        except BaseException:
-            # Steps may have ended when they had written to one server only.
-            with contextlib.suppress(tf.errors.OpError):
-                logs.settle(coordinator)
-            raise
+    def made_once(
+        args: Sequence[Any], kwargs: Mapping[str, Any], updates: tf.Tensor
+    ) -> Any:
+        update, finished = tf.unstack(updates)
+        logs = UpdateLogs.of(tf.distribute.get_strategy())
+        # Earlier traces of the step update without the log.
+        anew = _private.anew(step_ref())
+        return logs.begin(update, finished).once(lambda: anew(*args, **kwargs))
 
-
-def _check_model(model: keras.Model) -> None:
-    check_train_step(model, "workers")
-    if model.run_eagerly:
-        raise ValueError("with `run_eagerly` no worker could run a step.")
-    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
-        raise ValueError(
-            "a LossScaleOptimizer looks at the gradients of one step after the "
-            "other, but workers run steps concurrently; use float32 or bfloat16."
-        )
-    if accumulates_gradients(model):
-        raise ValueError(
-            "`gradient_accumulation_steps` adds up gradients of steps that "
-            "follow each other, which those of several workers do not."
-        )
-
-
-def _check_ranks(spec: Any) -> None:
-    """Raises ValueError that names an element of unknown rank."""
-    for path, leaf in keras.tree.flatten_with_path(spec):
-        shape = getattr(leaf, "shape", None)
-        if isinstance(shape, tf.TensorShape) and shape.rank is None:
-            name = "".join(f"[{key!r}]" for key in path)
-            raise ValueError(
-                f"element{name} of the dataset has an unknown rank, with which "
-                "the model cannot be built; set it with tf.ensure_shape."
-            )
+    return tf.function(made_once, autograph=False)

@@ -14,7 +14,7 @@ from lodestar._checks import check_at_least
 from lodestar.data.pieces import Piece, pieces_of
 from lodestar.train.keras_steps import ended, has_strategy
 from lodestar.train.loop import NO_BATCH, Steps
-from lodestar.train.scheduler import STEPS_PER_ROUND
+from lodestar.train.scheduled_steps import STEPS_PER_ROUND
 from lodestar.train.step import (
     TrainingStep,
     accumulates_gradients,

@@ -5,7 +5,7 @@
 namespace lodestar {
 namespace {
 
-TEST(CombinerTest, HasAName) {
+TEST(CombinerTest, ParsesNames) {
   const std::pair<const char*, Combiner> names[] = {
       {"sum", Combiner::kSum},   {"mean", Combiner::kMean},
       {"max", Combiner::kMax},   {"sqrtn", Combiner::kSqrtn},
@@ -18,13 +18,13 @@ TEST(CombinerTest, HasAName) {
   }
 }
 
-TEST(CombinerTest, AnotherNameIsRefused) {
+TEST(CombinerTest, RejectsUnknownNames) {
   Combiner found = Combiner::kMax;
   const Status status = ParseCombiner("Sum", &found);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(),
-            "unknown combiner 'Sum', wanted sum, mean, sqrtn, max, first or "
-            "last");
+  EXPECT_EQ(
+      status.message(),
+      "unknown combiner 'Sum'. Use sum, mean, sqrtn, max, first or last.");
   EXPECT_EQ(found, Combiner::kMax);
 }
 

@@ -20,7 +20,7 @@ std::string RandomBytes(int64_t size) {
   return bytes;
 }
 
-// One bit at a time, as the polynomial is divided by on paper.
+// Bitwise polynomial division.
 uint32_t Reference(const std::string& bytes) {
   uint32_t crc = ~0u;
   for (const char byte : bytes) {
@@ -32,7 +32,7 @@ uint32_t Reference(const std::string& bytes) {
   return ~crc;
 }
 
-TEST(Crc32cTest, TheExamplesOfRfc3720) {
+TEST(Crc32cTest, MatchesRfc3720) {
   std::string ascending;
   std::string descending;
   for (int i = 0; i < 32; ++i) {
@@ -55,9 +55,8 @@ TEST(Crc32cTest, TheExamplesOfRfc3720) {
   }
 }
 
-// Sizes about those where a way of summing gives place to another; addresses
-// that no word begins at.
-TEST(Crc32cTest, EveryWayGivesTheSame) {
+// Sizes around those where the algorithm changes, at unaligned addresses.
+TEST(Crc32cTest, AllImplementationsAgree) {
   for (const int64_t around : {0, 16, 4096, 12288, 24576, 100000}) {
     for (int64_t size = std::max<int64_t>(0, around - 9); size < around + 9;
          ++size) {
@@ -75,7 +74,7 @@ TEST(Crc32cTest, EveryWayGivesTheSame) {
   }
 }
 
-TEST(Crc32cTest, TwoAreJoined) {
+TEST(Crc32cTest, JoinsTwoChecksums) {
   const std::string bytes = RandomBytes(70001);
   const uint32_t whole = Crc32c(bytes.data(), bytes.size());
   for (const int64_t cut : {0, 1, 7, 8, 4096, 65536, 70000, 70001}) {

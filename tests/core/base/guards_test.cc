@@ -5,7 +5,7 @@
 namespace lodestar {
 namespace {
 
-TEST(GuardsTest, AllHoldWhereNoneIsBroken) {
+TEST(GuardsTest, AllHoldInARegularBuild) {
   for (const StoreGuard guard :
        {StoreGuard::kSequenceWord, StoreGuard::kReservePhase,
         StoreGuard::kSightingSet, StoreGuard::kEpochs, StoreGuard::kRowVersion,

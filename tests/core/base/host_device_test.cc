@@ -10,7 +10,7 @@ struct Doubled {
   LODESTAR_HOST_DEVICE int Value() const { return 2 * x; }
 };
 
-TEST(HostDeviceTest, IsNothingForTheHost) { EXPECT_EQ(Doubled{3}.Value(), 6); }
+TEST(HostDeviceTest, IsEmptyForTheHost) { EXPECT_EQ(Doubled{3}.Value(), 6); }
 
 }  // namespace
 }  // namespace lodestar

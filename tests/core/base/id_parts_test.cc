@@ -15,7 +15,7 @@ namespace lodestar {
 namespace {
 
 TEST(IdPartsTest, PartsAreFrozen) {
-  // Those of tests/python/ops/id_hash_test.py.
+  // The same values as in tests/python/ops/id_hash_test.py.
   const std::vector<int64_t> ids = {INT64_MIN, -1, 0, 1, 2, 3, INT64_MAX};
   const auto parts = [&](uint32_t num_parts) {
     std::vector<uint32_t> parts;
@@ -28,7 +28,7 @@ TEST(IdPartsTest, PartsAreFrozen) {
             (std::vector<uint32_t>{410, 646, 883, 749, 254, 815, 557}));
 }
 
-// The largest and the smallest count are near `count` / num_parts.
+// Expects the largest and smallest part to be near count / num_parts.
 void ExpectEven(const std::vector<int64_t>& ids, int num_parts) {
   std::vector<int64_t> sizes(num_parts);
   for (int64_t id : ids) ++sizes[PartOfId(id, num_parts)];
@@ -39,14 +39,14 @@ void ExpectEven(const std::vector<int64_t>& ids, int num_parts) {
   EXPECT_LT(*most, mean + 5 * std::sqrt(mean));
 }
 
-TEST(IdPartsTest, PartsAreEvenOverIdsThatLookAlike) {
+TEST(IdPartsTest, PartsAreEvenForSimilarIds) {
   std::vector<int64_t> counting, strided, salted, one_shard, one_tag;
   for (int64_t i = 0; i < 100000; ++i) {
     counting.push_back(i);
     strided.push_back(i * (int64_t{1} << 44));
     salted.push_back(Mix64(i ^ 0x1234567));
   }
-  // What tables choose by Mix64(id): the first of 64 shards, or of 64 tags.
+  // Ids that a table would put into the first of 64 shards, or of 64 tags.
   for (int64_t i = 0; one_shard.size() < 20000; ++i) {
     if (Mix64(i) >> 58 == 0) one_shard.push_back(i);
     if (Mix64(i) % 64 == 0) one_tag.push_back(i);
@@ -74,7 +74,7 @@ TEST(IdPartsTest, ShardsOfAPartAreEven) {
 
 class IdPartsOfWidthTest : public testing::TestWithParam<int64_t> {};
 
-TEST_P(IdPartsOfWidthTest, RowsAreSplitAndAssembledAgain) {
+TEST_P(IdPartsOfWidthTest, AssembleRowsInvertsSplitRows) {
   const int64_t width = GetParam();
   const ParallelFor threads = Threads(7);
   for (const ParallelFor* parallel : {(const ParallelFor*)nullptr, &threads}) {
@@ -87,7 +87,7 @@ TEST_P(IdPartsOfWidthTest, RowsAreSplitAndAssembledAgain) {
         std::vector<int64_t> places(count, -9);
         const IdParts split(ids, num_parts, places, parallel);
 
-        // By the definition.
+        // Expected parts, by definition.
         std::vector<std::vector<char>> want(num_parts);
         for (int64_t i = 0; i < count; ++i) {
           std::vector<char>& part = want[PartOfId(ids[i], num_parts)];
@@ -119,7 +119,7 @@ TEST_P(IdPartsOfWidthTest, RowsAreSplitAndAssembledAgain) {
 INSTANTIATE_TEST_SUITE_P(Widths, IdPartsOfWidthTest,
                          testing::Values(0, 2, 8, 12, 128, 1000));
 
-TEST(IdPartsTest, RowsAreAssembledByAnyPlaces) {
+TEST(IdPartsTest, AssembleRowsAcceptsAnyPlaces) {
   const std::vector<char> first = {'a', 'b'};
   const std::vector<char> third = {'c'};
   std::vector<char> out(5);

@@ -9,7 +9,7 @@ LODESTAR_INLINE int Twice(int x) { return 2 * x; }
 
 LODESTAR_TARGET_AVX2 int TwiceWithAvx2(int x) { return Twice(x); }
 
-TEST(IsaTest, TheBestIsOneThatTheProcessorHas) {
+TEST(IsaTest, BestIsaIsSupported) {
   const Isa best = BestIsa();
   EXPECT_LT(static_cast<int>(best), kIsas);
   EXPECT_EQ(best, BestIsa());

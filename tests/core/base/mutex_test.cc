@@ -12,7 +12,7 @@ namespace {
 static_assert(sizeof(Mutex) == sizeof(std::mutex));
 static_assert(sizeof(SharedMutex) == sizeof(std::shared_mutex));
 
-TEST(MutexTest, OneThreadAtATimeHoldsIt) {
+TEST(MutexTest, ExcludesOtherThreads) {
   Mutex mutex;
   int count = 0;
   std::vector<std::thread> threads;
@@ -28,7 +28,7 @@ TEST(MutexTest, OneThreadAtATimeHoldsIt) {
   EXPECT_EQ(count, 4000);
 }
 
-TEST(MutexTest, IsFreeBehindTheScopeOfItsLock) {
+TEST(MutexTest, IsReleasedAtTheEndOfTheScope) {
   Mutex mutex;
   const auto is_free = [&] {
     if (!mutex.try_lock()) return false;
@@ -42,7 +42,7 @@ TEST(MutexTest, IsFreeBehindTheScopeOfItsLock) {
   EXPECT_TRUE(is_free());
 }
 
-TEST(SharedMutexTest, ReadersHoldItTogether) {
+TEST(SharedMutexTest, ReadersShareIt) {
   SharedMutex mutex;
   std::shared_lock<SharedMutex> first(mutex);
   std::thread([&] { std::shared_lock<SharedMutex> second(mutex); }).join();
@@ -50,7 +50,7 @@ TEST(SharedMutexTest, ReadersHoldItTogether) {
   WriterLock alone(&mutex);
 }
 
-TEST(ConditionVariableTest, WakesWhoWaits) {
+TEST(ConditionVariableTest, NotifyWakesWaiters) {
   Mutex mutex;
   ConditionVariable changed;
   bool ready = false;
@@ -67,7 +67,7 @@ TEST(ConditionVariableTest, WakesWhoWaits) {
   EXPECT_TRUE(ready);
 }
 
-TEST(ConditionVariableTest, WaitsNoLongerThanItMay) {
+TEST(ConditionVariableTest, WaitUntilTimesOut) {
   Mutex mutex;
   ConditionVariable changed;
   MutexLock lock(&mutex);

@@ -7,7 +7,7 @@
 namespace lodestar {
 namespace {
 
-TEST(ParallelTest, WithoutThreadsItIsOneRangeHere) {
+TEST(ParallelTest, WithoutThreadsRunsOneRangeInline) {
   const ParallelFor none;
   for (const ParallelFor* parallel :
        std::initializer_list<const ParallelFor*>{nullptr, &none}) {
@@ -19,7 +19,7 @@ TEST(ParallelTest, WithoutThreadsItIsOneRangeHere) {
   }
 }
 
-TEST(ParallelTest, TheRangesAreThoseOfTheCaller) {
+TEST(ParallelTest, UsesTheCallersRanges) {
   int64_t given_cost = 0;
   const ParallelFor halves =
       [&](int64_t total, int64_t cost,
@@ -36,7 +36,7 @@ TEST(ParallelTest, TheRangesAreThoseOfTheCaller) {
   EXPECT_EQ(given_cost, 42);
 }
 
-TEST(ParallelTest, NothingIsCalledForNothing) {
+TEST(ParallelTest, EmptyRangeCallsNothing) {
   for (const int64_t total : {0, -1}) {
     RunParallel(nullptr, total, 1, [](int64_t, int64_t) { FAIL(); });
   }

@@ -16,7 +16,7 @@ std::vector<int64_t> All(int64_t n, uint64_t seed) {
   return all;
 }
 
-TEST(PermutationTest, EveryPlaceOccursOnce) {
+TEST(PermutationTest, IsABijection) {
   for (const int64_t n : {0, 1, 2, 3, 255, 256, 257, 1000, 4097, 100'000}) {
     const std::vector<int64_t> all = All(n, 7);
     const std::set<int64_t> set(all.begin(), all.end());
@@ -28,12 +28,12 @@ TEST(PermutationTest, EveryPlaceOccursOnce) {
   }
 }
 
-TEST(PermutationTest, TheSeedFixesIt) {
+TEST(PermutationTest, DependsOnTheSeedOnly) {
   EXPECT_EQ(All(1000, 1), All(1000, 1));
   EXPECT_NE(All(1000, 1), All(1000, 2));
 }
 
-TEST(PermutationTest, AllOrdersOfFewAreAsLikely) {
+TEST(PermutationTest, OrdersAreEquallyLikely) {
   std::vector<int64_t> counts(6);
   for (uint64_t seed = 0; seed < 6000; ++seed) {
     const std::vector<int64_t> all = All(3, seed);
@@ -42,7 +42,7 @@ TEST(PermutationTest, AllOrdersOfFewAreAsLikely) {
   for (const int64_t count : counts) EXPECT_NEAR(count, 1000, 150);
 }
 
-TEST(PermutationTest, EveryPlaceIsAsLikely) {
+TEST(PermutationTest, PlacesAreEquallyLikely) {
   constexpr int64_t kPlaces = 10;
   std::vector<int64_t> counts(kPlaces * kPlaces);
   for (uint64_t seed = 0; seed < 10'000; ++seed) {

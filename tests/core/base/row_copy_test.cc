@@ -16,7 +16,7 @@ std::vector<char> Counting(int64_t size) {
   return bytes;
 }
 
-TEST(RowCopyTest, CopiesRowsAndNotAByteMore) {
+TEST(RowCopyTest, CopiesExactlyTheRows) {
   for (const int64_t width : kWidths) {
     for (const int64_t count : {0, 1, 5, 100}) {
       const std::vector<char> rows = Counting(width * count);

@@ -7,13 +7,13 @@
 namespace lodestar {
 namespace {
 
-TEST(SpanTest, IsOfNothingByDefault) {
+TEST(SpanTest, IsEmptyByDefault) {
   const Span<int> none;
   EXPECT_TRUE(none.empty());
   EXPECT_EQ(none.begin(), none.end());
 }
 
-TEST(SpanTest, IsOfTheNumbersOfAVector) {
+TEST(SpanTest, ViewsAVector) {
   std::vector<int> numbers = {1, 2, 3, 4};
   const Span<int> all = numbers;
   all[1] = 7;
@@ -25,7 +25,7 @@ TEST(SpanTest, IsOfTheNumbersOfAVector) {
   EXPECT_EQ(Span<const int>(same).data(), numbers.data());
 }
 
-TEST(SpanTest, APartIsOfTheSameNumbers) {
+TEST(SpanTest, SubspanViewsTheSameElements) {
   std::vector<int> numbers = {1, 2, 3, 4};
   const Span<const int> part = Span<const int>(numbers).subspan(1, 2);
   EXPECT_EQ(std::vector<int>(part.begin(), part.end()),

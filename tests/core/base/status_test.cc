@@ -15,7 +15,7 @@ TEST(StatusTest, IsOkByDefault) {
   EXPECT_EQ(status.message(), "");
 }
 
-TEST(StatusTest, ErrorsHaveACodeAndAMessageOfTheirParts) {
+TEST(StatusTest, ErrorsHaveACodeAndAMessage) {
   const std::pair<Status, StatusCode> errors[] = {
       {InvalidArgument("row ", 3, " of ", 2.5), StatusCode::kInvalidArgument},
       {FailedPrecondition("row ", 3, " of ", 2.5),
@@ -31,14 +31,14 @@ TEST(StatusTest, ErrorsHaveACodeAndAMessageOfTheirParts) {
   }
 }
 
-TEST(StatusTest, ItemsOfAListAreJoined) {
+TEST(StatusTest, JoinSeparatesItemsByCommas) {
   EXPECT_EQ(Join(std::vector<std::string>()), "");
   EXPECT_EQ(Join(std::vector<std::string>{"a"}), "a");
   EXPECT_EQ(Join(std::vector<std::string>{"a", "", "b"}), "a, , b");
   EXPECT_EQ(Join(std::vector<int>{1, -2}), "1, -2");
 }
 
-TEST(StatusTest, TheFirstErrorIsReturned) {
+TEST(StatusTest, ReturnIfErrorReturnsTheFirstError) {
   int calls = 0;
   const auto call = [&](Status status) {
     ++calls;

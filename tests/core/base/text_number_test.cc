@@ -77,7 +77,7 @@ TEST(ReadUint64Test, Boundaries) {
   EXPECT_EQ(value, UINT64_MAX);
 }
 
-TEST(ReadUint64Test, NoDigitIsNotANumber) {
+TEST(ReadUint64Test, NoDigitsIsNotANumber) {
   uint64_t value = 0;
   for (const char* text : {"", "-", "+", "x1", " 1", "+-1", "--1"}) {
     const Read read = ReadAll(text, &value);
@@ -118,7 +118,7 @@ TEST(ReadFloatTest, AgreesWithStrtofOnRandomDecimals) {
     }
     const char* const tails[] = {"", "", " 7", "\t", "e2", "e-3", "x", "."};
     text += tails[random() % 8];
-    // Blanks are strtof's to skip, not ours.
+    // Only strtof skips leading blanks.
     if (text[0] == ' ' || text[0] == '\t') continue;
     char* end = nullptr;
     const float wanted = std::strtof(text.c_str(), &end);
@@ -134,7 +134,8 @@ TEST(ReadFloatTest, AgreesWithStrtofOnRandomDecimals) {
   }
 }
 
-// What follows leaves room to read ahead, as in all of a file but its end.
+// The text that follows allows reading ahead, as everywhere but at the end of a
+// file.
 TEST(ReadFloatTest, AgreesWithStrtofWithinLongerText) {
   std::mt19937_64 random(13);
   for (int i = 0; i < 400000; ++i) {
@@ -142,7 +143,7 @@ TEST(ReadFloatTest, AgreesWithStrtofWithinLongerText) {
     const int before = random() % 11;
     const int behind = random() % 11;
     if (i % 4 == 0) {
-      // The middle of two floats, or next to it: the hardest to round.
+      // The midpoint of two floats, or next to it: the hardest cases to round.
       const uint64_t odd = (uint64_t{1} << 24) | (random() % (1 << 24)) | 1;
       const int shift = static_cast<int>(random() % 12) - 8;
       const uint64_t unit = 100000000;
@@ -178,7 +179,7 @@ TEST(ReadFloatTest, AgreesWithStrtofWithinLongerText) {
   }
 }
 
-// The text of any float, and of any double, reads back as the nearest float.
+// The decimal form of any float or double reads back as the nearest float.
 TEST(ReadFloatTest, AgreesWithStrtofOnAnyBits) {
   std::mt19937_64 random(17);
   for (int i = 0; i < 200000; ++i) {
@@ -190,7 +191,7 @@ TEST(ReadFloatTest, AgreesWithStrtofOnAnyBits) {
       std::memcpy(&number, &word, sizeof(number));
       std::snprintf(text, sizeof(text), i % 3 ? "%.9g" : "%a", number);
     } else {
-      // Around 1, where no exponent is written.
+      // Around 1, where %g prints no exponent.
       const double number =
           std::ldexp(static_cast<double>(bits >> 11), -53 + int(bits % 20));
       std::snprintf(text, sizeof(text), "%.*g", 1 + int(bits % 17), number);

@@ -31,7 +31,7 @@ UpdateLog::Attempt MustBegin(UpdateLog* log, int64_t update,
   return attempt;
 }
 
-TEST(UpdateLog, WritesWhatWasStagedInOrder) {
+TEST(UpdateLog, WritesInTheOrderOfStaging) {
   UpdateLog log;
   std::vector<int> written;
   const auto attempt = MustBegin(&log, 0);
@@ -54,11 +54,11 @@ TEST(UpdateLog, CommitsOnce) {
   EXPECT_EQ(written, std::vector<int>{1});
   const Status staged = log.Stage(next, next.number, Adding(&written, 2));
   EXPECT_EQ(staged.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(staged.message(), "update 0 is committed");
+  EXPECT_EQ(staged.message(), "update 0 is already committed.");
   EXPECT_TRUE(log.IsLast(next));
 }
 
-TEST(UpdateLog, AnAttemptShutsOutThoseBeforeIt) {
+TEST(UpdateLog, AnAttemptSupersedesEarlierOnes) {
   UpdateLog log;
   std::vector<int> written;
   const auto first = MustBegin(&log, 3);
@@ -67,7 +67,7 @@ TEST(UpdateLog, AnAttemptShutsOutThoseBeforeIt) {
   const auto second = MustBegin(&log, 3);
   EXPECT_FALSE(log.IsLast(first));
   const std::string message =
-      "attempt 1 at update 3 is over: a later one has begun";
+      "attempt 1 at update 3 is superseded: a later attempt has begun.";
   EXPECT_EQ(log.Stage(first, first.number, Adding(&written, 2)).message(),
             message);
   EXPECT_EQ(log.Commit(first, first.number, nullptr).message(), message);
@@ -77,7 +77,7 @@ TEST(UpdateLog, AnAttemptShutsOutThoseBeforeIt) {
   EXPECT_EQ(written, std::vector<int>{3});
 }
 
-TEST(UpdateLog, ACommitWritesNothingThatAnAttemptBeforeHasStaged) {
+TEST(UpdateLog, CommitIgnoresWritesOfEarlierAttempts) {
   UpdateLog log;
   std::vector<int> written;
   ASSERT_TRUE(log.Stage(MustBegin(&log, 0), 1, Adding(&written, 1)).ok());
@@ -85,7 +85,7 @@ TEST(UpdateLog, ACommitWritesNothingThatAnAttemptBeforeHasStaged) {
   EXPECT_TRUE(written.empty());
 }
 
-TEST(UpdateLog, ACommitWritesWhatTheNamedAttemptBeforeHasStaged) {
+TEST(UpdateLog, CommitWritesTheNamedEarlierAttempt) {
   UpdateLog log;
   std::vector<int> written;
   ASSERT_TRUE(log.Stage(MustBegin(&log, 0), 1, Adding(&written, 1)).ok());
@@ -111,11 +111,12 @@ TEST(UpdateLog, ForgetsFinishedUpdates) {
   EXPECT_FALSE(log.Commit(attempt, attempt.number, nullptr).ok());
   const Status status = log.Begin(2, 0, &next, &committed);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(), "update 2 is finished, as are all below 5");
+  EXPECT_EQ(status.message(),
+            "update 2 is finished, like all updates below 5.");
   EXPECT_TRUE(written.empty());
 }
 
-TEST(UpdateLog, AFailedWriteIsReportedAndTheOthersAreMade) {
+TEST(UpdateLog, AFailedWriteIsReportedAndTheOthersRun) {
   UpdateLog log;
   std::vector<int> written;
   for (const bool throws : {false, true}) {
@@ -129,13 +130,13 @@ TEST(UpdateLog, AFailedWriteIsReportedAndTheOthersAreMade) {
     ASSERT_TRUE(
         log.Stage(attempt, attempt.number, Adding(&written, throws)).ok());
     EXPECT_EQ(log.Commit(attempt, attempt.number, nullptr).message(),
-              throws ? "out of memory" : "full");
+              throws ? "out of memory." : "full");
     EXPECT_TRUE(log.Commit(attempt, attempt.number, nullptr).ok());
   }
   EXPECT_EQ(written, (std::vector<int>{0, 1}));
 }
 
-TEST(UpdateLog, ClosedUpdatesBeginNoMoreAndAreSettled) {
+TEST(UpdateLog, ClosedUpdatesCannotBeginAndAreSettled) {
   UpdateLog log;
   std::vector<int> written;
   std::vector<UpdateLog::Attempt> attempts;
@@ -159,7 +160,7 @@ TEST(UpdateLog, ClosedUpdatesBeginNoMoreAndAreSettled) {
     EXPECT_EQ(log.Begin(update, 0, &next, &committed).code(),
               StatusCode::kFailedPrecondition);
   }
-  // Of those that are not closed, none; an unknown one is passed over.
+  // Settles no update that is open, and ignores an unknown one.
   ASSERT_TRUE(
       log.Settle({{-1, 1}, {1, 1}, {2, 1}, {4, 1}, {9, 1}}, nullptr).ok());
   EXPECT_EQ(written, (std::vector<int>{1, 2}));
@@ -171,7 +172,7 @@ TEST(UpdateLog, ClosedUpdatesBeginNoMoreAndAreSettled) {
   EXPECT_EQ(log.size(), 1);
 }
 
-TEST(UpdateLog, WhoNeedNotWriteWaitsForWhoDoes) {
+TEST(UpdateLog, CommitWaitsForRunningWrites) {
   UpdateLog log;
   std::atomic<bool> begun{false};
   std::atomic<bool> end{false};
@@ -212,7 +213,7 @@ TEST(UpdateLog, WhoNeedNotWriteWaitsForWhoDoes) {
 
 constexpr int kLogs = 3;
 
-// Updates of tables beside several logs; who makes one may be lost anywhere.
+// Updates of several logs. A worker may be lost at any call.
 class Updates {
  public:
   explicit Updates(int count) {
@@ -222,8 +223,8 @@ class Updates {
     }
   }
 
-  // Returns whether the update is committed everywhere; makes no more than
-  // `calls` calls, those of a phase in any order.
+  // Makes at most `calls` calls, those of a phase in random order. Returns
+  // whether the update is committed on every log.
   bool Attempt(int64_t update, int calls, std::mt19937* random) {
     const int token = next_token_.fetch_add(1);
     std::array<UpdateLog::Attempt, kLogs> attempts;
@@ -263,7 +264,7 @@ class Updates {
            on_all(commit);
   }
 
-  // Ends those that are under way.
+  // Settles the updates below `below`.
   void Settle(int64_t below) {
     std::vector<UpdateLog::Committed> committed;
     for (UpdateLog& log : logs_) {
@@ -273,7 +274,7 @@ class Updates {
       ASSERT_TRUE(log.Settle(committed, nullptr).ok());
   }
 
-  // How often each was written, by all logs from the same attempt.
+  // Number of writes per update, all from the same attempt on every log.
   std::vector<int> Times() const {
     std::vector<int> times;
     for (size_t update = 0; update < times_[0].size(); ++update) {
@@ -288,14 +289,14 @@ class Updates {
 
  private:
   std::array<UpdateLog, kLogs> logs_;
-  // By log and update: which attempt wrote it, and how often.
+  // By log and update: which attempt wrote it, and how many times.
   std::array<std::vector<std::atomic<int>>, kLogs> tokens_;
   std::array<std::vector<std::atomic<int>>, kLogs> times_;
   std::atomic<int> next_token_{1};
 };
 
-// Workers that are lost, and go on as if they were not.
-TEST(UpdateLog, EachUpdateIsWrittenOnceWhoeverIsLost) {
+// Lost workers may continue as if they were not lost.
+TEST(UpdateLog, EachUpdateIsWrittenOnceIfWorkersAreLost) {
   constexpr int kUpdates = 2000;
   Updates updates(kUpdates);
   std::atomic<int64_t> next_update{0};
@@ -308,7 +309,7 @@ TEST(UpdateLog, EachUpdateIsWrittenOnceWhoeverIsLost) {
         if (update >= kUpdates) return;
         std::thread lost;
         for (bool done = false; !done;) {
-          // One that is thought to be lost may still be at work.
+          // A worker that is assumed to be lost may still be running.
           if (random() % 4 == 0 && !lost.joinable()) {
             lost = std::thread([&updates, update, seed = random()] {
               std::mt19937 own(seed);
@@ -325,8 +326,8 @@ TEST(UpdateLog, EachUpdateIsWrittenOnceWhoeverIsLost) {
   EXPECT_EQ(updates.Times(), std::vector<int>(kUpdates, 1));
 }
 
-// Updates that are given up anywhere: each is written by all logs or none.
-TEST(UpdateLog, WhatIsSettledIsWrittenByAllOrNone) {
+// Updates abandoned at any call are written by all logs or by none.
+TEST(UpdateLog, SettledUpdatesAreAtomic) {
   constexpr int kRounds = 100;
   constexpr int kUpdates = 10;
   Updates updates(kRounds * kUpdates);
@@ -338,7 +339,7 @@ TEST(UpdateLog, WhatIsSettledIsWrittenByAllOrNone) {
         std::mt19937 random(round * 3 + w);
         for (int u = 0; u < kUpdates; ++u) {
           const int update = round * kUpdates + u;
-          // The last one goes on while others settle.
+          // The last update continues while others settle.
           const bool all =
               updates.Attempt(update, random() % (4 * kLogs), &random);
           if (w == 0) done[update] = all;

@@ -7,14 +7,14 @@
 namespace lodestar {
 namespace {
 
-TEST(ValueLimitTest, IntegersFromZeroToBelowIt) {
+TEST(ValueLimitTest, AcceptsIntegersBelowTheLimit) {
   EXPECT_TRUE(WithinLimit(int64_t{0}, 3));
   EXPECT_TRUE(WithinLimit(int64_t{2}, 3));
   EXPECT_FALSE(WithinLimit(int64_t{3}, 3));
   EXPECT_FALSE(WithinLimit(int64_t{-1}, 3));
 }
 
-TEST(ValueLimitTest, FloatsThatAreWholeNumbers) {
+TEST(ValueLimitTest, AcceptsIntegralFloats) {
   EXPECT_TRUE(WithinLimit(0.0f, 3));
   EXPECT_TRUE(WithinLimit(2.0f, 3));
   for (const float bad :
@@ -25,16 +25,16 @@ TEST(ValueLimitTest, FloatsThatAreWholeNumbers) {
   }
 }
 
-TEST(ValueLimitTest, SubnormalsAreToldByTheirBits) {
+TEST(ValueLimitTest, DetectsSubnormals) {
   EXPECT_TRUE(IsSubnormal(std::numeric_limits<float>::denorm_min()));
   EXPECT_TRUE(IsSubnormal(-std::numeric_limits<float>::denorm_min()));
   EXPECT_FALSE(IsSubnormal(0.0f));
   EXPECT_FALSE(IsSubnormal(std::numeric_limits<float>::min()));
 }
 
-TEST(ValueLimitTest, SaysWhatIsWanted) {
+TEST(ValueLimitTest, DescribesTheLimit) {
   EXPECT_EQ(WantedByLimit(2), "0 or 1");
-  EXPECT_EQ(WantedByLimit(10), "a whole number from 0 to 9");
+  EXPECT_EQ(WantedByLimit(10), "an integer in [0, 10)");
 }
 
 }  // namespace

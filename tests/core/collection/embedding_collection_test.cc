@@ -33,7 +33,7 @@ std::unique_ptr<EmbeddingStore> MakeStore(int dim) {
   return store;
 }
 
-// Ranges of 3 items on as many threads.
+// Splits into ranges of 3 items, one thread each.
 ParallelFor Threads() {
   return [](int64_t total, int64_t,
             const std::function<void(int64_t, int64_t)>& body) {
@@ -59,7 +59,7 @@ struct Batch {
   }
 };
 
-// Every option, over two tables of different dims.
+// All options, over two tables with different dimensions.
 std::vector<CollectionFeature> MakeFeatures() {
   std::vector<CollectionFeature> features;
   const auto add = [&](int64_t table, bool pooled, Combiner combiner) {
@@ -132,7 +132,7 @@ std::vector<FeatureTensors> Tensors(
   return tensors;
 }
 
-// What the table sees of a feature, made by the definition: salted and cut.
+// The bags that the table sees, by definition: salted and truncated.
 Batch Plain(const CollectionFeature& feature, const Batch& batch) {
   Batch plain;
   for (size_t b = 0; b + 1 < batch.splits.size(); ++b) {
@@ -150,7 +150,7 @@ Batch Plain(const CollectionFeature& feature, const Batch& batch) {
   return plain;
 }
 
-// One feature by the functions of single lookups.
+// One feature, looked up by the functions for single lookups.
 struct Single {
   Single(const CollectionFeature& feature, const Batch& batch)
       : plain(Plain(feature, batch)), positions(plain.ids.size()) {
@@ -194,7 +194,7 @@ struct Single {
 
 // A lookup of all features together.
 struct Together {
-  // default_rows: of features whose tables' rows were fetched.
+  // default_rows: for features whose tables' rows were fetched.
   explicit Together(const std::vector<CollectionFeature>& features,
                     const std::vector<Batch>& batches, Ids ids,
                     const ParallelFor* threads,
@@ -281,7 +281,7 @@ class EmbeddingCollectionTest : public testing::TestWithParam<Lengths> {
   const std::vector<Batch> batches_ = MakeBatches(features_, GetParam());
 };
 
-TEST_P(EmbeddingCollectionTest, EqualsFeaturesOneByOne) {
+TEST_P(EmbeddingCollectionTest, EqualsSingleLookups) {
   const ParallelFor threads = Threads();
   for (const ParallelFor* parallel : {(const ParallelFor*)nullptr, &threads}) {
     Stores stores;
@@ -312,7 +312,7 @@ TEST_P(EmbeddingCollectionTest, EqualsFeaturesOneByOne) {
       ASSERT_TRUE(others.pointers[t]->Export(true, &b, nullptr).ok());
       EXPECT_EQ(a.ids, b.ids);
       EXPECT_EQ(a.values, b.values);
-      // One sighting an id, however many features have it.
+      // One occurrence per id, however many features contain it.
       EXPECT_EQ(a.frequencies, b.frequencies);
     }
   }
@@ -372,7 +372,7 @@ TEST_P(EmbeddingCollectionTest, SumsGradientsOverTheFeaturesOfATable) {
       tables[t].dim = kDims[t];
     }
     for (int t = 0; t < kNumTables; ++t) tables[t].sums = sums[t].data();
-    // As the gradient op does: the ids themselves are not read.
+    // The gradient op uses only the number of ids.
     Together backward(features_, batches_, Ids::kCount, parallel);
     ASSERT_TRUE(backward.batch
                     .SumGradients(gradient_data, winner_data, tables, parallel)
@@ -409,7 +409,7 @@ TEST_P(EmbeddingCollectionTest, SumsGradientsOverTheFeaturesOfATable) {
       }
     }
     if (first.empty()) first = sums;
-    EXPECT_EQ(sums, first);  // to the bit, for any number of threads
+    EXPECT_EQ(sums, first);  // bitwise, for any number of threads
   }
 }
 
@@ -456,7 +456,7 @@ TEST_P(EmbeddingCollectionTest, WeightGradientsEqualDifferences) {
     for (size_t i = 0; i < count; ++i) {
       const double slope =
           (loss(f, i, kStep) - loss(f, i, -kStep)) / (2 * kStep);
-      // A bag of weights that sum to 0 is zeros, and has no slope.
+      // Weights that sum to 0 give a zero row without a slope.
       if (std::abs(slope) > 8) continue;
       EXPECT_NEAR(weight_gradients[f][i], slope, 0.02 + 0.02 * std::abs(slope))
           << features_[f].name << " " << i;
@@ -464,7 +464,7 @@ TEST_P(EmbeddingCollectionTest, WeightGradientsEqualDifferences) {
   }
 }
 
-TEST_P(EmbeddingCollectionTest, FetchedRowsAreAsThoseOfAStore) {
+TEST_P(EmbeddingCollectionTest, FetchedRowsEqualThoseOfAStore) {
   Stores stores;
   Together near(features_, batches_, Ids::kByTable, nullptr);
   near.Deduplicate();
@@ -555,7 +555,7 @@ INSTANTIATE_TEST_SUITE_P(Batches, EmbeddingCollectionTest,
                                          Lengths{20, 0, 6}, Lengths{60, 0, 90},
                                          Lengths{50, 1, 1}, Lengths{50, 1, 2}));
 
-TEST_P(EmbeddingCollectionTest, SharesOfPartsAddUp) {
+TEST_P(EmbeddingCollectionTest, PartitionedBagsAddUp) {
   std::vector<CollectionFeature> features;
   std::vector<Batch> batches;
   for (size_t f = 0; f < features_.size(); ++f) {
@@ -584,7 +584,7 @@ TEST_P(EmbeddingCollectionTest, SharesOfPartsAddUp) {
         BagFactors(single.bags, single.positions, b,
                    factors.data() + single.plain.splits[b]);
       }
-      // By the definition, of each bag: id, factor -> how often.
+      // Expected multiset of (id, factor) of each bag.
       using Bag = std::map<std::pair<int64_t, float>, int>;
       std::vector<Bag> wanted(single.bags.size());
       std::vector<Bag> got(single.bags.size());
@@ -628,7 +628,7 @@ TEST_P(EmbeddingCollectionTest, SharesOfPartsAddUp) {
   }
 }
 
-TEST(EmbeddingCollectionBagsTest, AsManyIdsAsBagsMayBeTwoAndNone) {
+TEST(EmbeddingCollectionBagsTest, AsManyIdsAsBagsIsNotOneIdPerBag) {
   Stores stores;
   std::vector<CollectionFeature> features(2);
   features[1].table = 1;

@@ -26,9 +26,9 @@ TEST(RemovedIdsTest, TooManyAreForgottenAtOnce) {
   ids.Take();
   for (int64_t id = 0; id < 1024; ++id) ASSERT_TRUE(ids.Add(id, 10));
   EXPECT_FALSE(ids.Add(1024, 10));
-  EXPECT_TRUE(ids.Add(1025, 10));  // said once
+  EXPECT_TRUE(ids.Add(1025, 10));  // reported once only
   EXPECT_EQ(ids.Take(), std::vector<int64_t>());
-  // Half of the rows are not too many.
+  // Removing half of the rows is not too many.
   for (int64_t id = 0; id < 2000; ++id) ASSERT_TRUE(ids.Add(id, 4000));
   EXPECT_FALSE(ids.Add(2000, 4000));
 }
@@ -43,7 +43,7 @@ TEST(RemovedIdsTest, ThoseOfAFailedSnapshotComeBack) {
   std::vector<int64_t> all = ids.Take();
   std::sort(all.begin(), all.end());
   EXPECT_EQ(all, (std::vector<int64_t>{1, 2}));
-  // Unless some were forgotten meanwhile.
+  // Unless ids were forgotten in between.
   ids.Forget();
   EXPECT_TRUE(ids.Restore({1}));
   EXPECT_EQ(ids.Take(), std::vector<int64_t>());
@@ -85,7 +85,7 @@ TEST(TableChangesTest, OneThatLostAChangeIsNoBase) {
 
 TEST(TableChangesTest, TheEndOfASnapshotIsWaitedFor) {
   TableChanges changes;
-  changes.WaitForEnd();  // of none
+  changes.WaitForEnd();  // no snapshot is running
   changes.BeginSnapshot();
   std::atomic<bool> ended{false};
   std::thread waiting([&] {

@@ -12,7 +12,8 @@
 namespace lodestar {
 namespace {
 
-// Positions in any order, some never, some padding; sums begin as garbage.
+// Positions are in any order; some are unused, some are padding. Sums are not
+// initialized.
 TEST(EmbeddingGradientTest, SumsByPositionsInAnyOrder) {
   std::mt19937 random(3);
   const auto draw = [&](int n) { return static_cast<int>(random() % n); };
@@ -43,7 +44,7 @@ TEST(EmbeddingGradientTest, SumsByPositionsInAnyOrder) {
   }
 }
 
-// Each position is of just one part.
+// Each position belongs to exactly one part.
 TEST(EmbeddingGradientTest, PartsShareOutAllPositions) {
   for (int64_t dim : {1, 8, 64, 100}) {
     for (int64_t position = 0; position < 1000; ++position) {
@@ -58,7 +59,7 @@ TEST(EmbeddingGradientTest, PartsShareOutAllPositions) {
   }
 }
 
-// More ids than a thread takes at a time.
+// More ids than a thread collects at a time.
 TEST(EmbeddingGradientTest, SumsOfLongBatchesAreTheSameInParts) {
   const int64_t num_unique = 700;
   const int dim = 12;
@@ -78,7 +79,7 @@ TEST(EmbeddingGradientTest, SumsOfLongBatchesAreTheSameInParts) {
 }
 
 TEST(EmbeddingGradientTest, SumsDuplicatesInBatchOrder) {
-  // In another order these sums differ in the last bits.
+  // The order of addition changes the last bits of these sums.
   const std::vector<float> gradients = {1e8f, 1.0f, -1e8f, 1.0f};
   const std::vector<int64_t> positions = {0, 0, 0, kNoPosition};
   std::vector<float> sum(1);

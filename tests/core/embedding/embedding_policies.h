@@ -1,4 +1,4 @@
-// Tables with admission and eviction, and calls of them, for tests.
+// Test helpers for tables with admission and eviction.
 
 #ifndef LODESTAR_TESTS_CORE_EMBEDDING_EMBEDDING_POLICIES_H_
 #define LODESTAR_TESTS_CORE_EMBEDDING_EMBEDDING_POLICIES_H_
@@ -53,7 +53,7 @@ inline TablePolicies MaxRows(int64_t n, Order order = Order::kLru) {
   return policies;
 }
 
-// Which of `ids` have a row afterwards.
+// Looks up `ids` and returns which of them have a row afterwards.
 inline std::vector<bool> See(EmbeddingStore* store,
                              const std::vector<int64_t>& ids,
                              bool insert = true, bool count = true,

@@ -1,4 +1,4 @@
-// Admission and eviction against a plain model that knows of no shards.
+// Compares admission and eviction with a simple model without shards.
 
 #include "tests/core/embedding/embedding_policies.h"
 
@@ -29,15 +29,15 @@ using Admit = EmbeddingStore::SightingOptions::Admit;
 TEST(EmbeddingPoliciesTest, TheNthStepThatSeesAnIdMakesItsRow) {
   auto store = MakeStore(MinCount(3));
   for (int step = 0; step < 2; ++step) {
-    // However often it comes in a step.
+    // However often it occurs in a step.
     for (int i = 0; i < 5; ++i) EXPECT_FALSE(See(store.get(), {7})[0]);
     Advance(store.get(), {7});
   }
   EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 2);
   EXPECT_EQ(store->Stats().pending, 1);
-  See(store.get(), {7}, true, false);  // no sighting
+  See(store.get(), {7}, true, false);  // does not count
   EXPECT_EQ(store->size(), 0);
-  See(store.get(), {7}, false, true);  // not for the table
+  See(store.get(), {7}, false, true);  // does not create rows
   EXPECT_EQ(store->size(), 0);
   EXPECT_TRUE(See(store.get(), {7})[0]);
   const EmbeddingStats stats = store->Stats();
@@ -47,7 +47,7 @@ TEST(EmbeddingPoliciesTest, TheNthStepThatSeesAnIdMakesItsRow) {
   EXPECT_EQ(Export(*store).frequencies, (std::vector<int64_t>{3}));
 }
 
-// Sees a batch of ids that may repeat, as a lookup does.
+// Looks up a batch of ids that may repeat.
 void SeeBatch(EmbeddingStore* store, const std::vector<int64_t>& batch,
               Admit admit = Admit::kByPolicy, bool count = true,
               const ParallelFor* parallel = nullptr) {
@@ -119,7 +119,7 @@ TEST(EmbeddingPoliciesTest, ALookupMayAdmitAllOrNone) {
     SeeBatch(store.get(), {7, 7}, Admit::kNone);
     Advance(store.get());
     SeeBatch(store.get(), {7}, Admit::kNone);
-    EXPECT_EQ(store->size(), 0);  // though seen often enough
+    EXPECT_EQ(store->size(), 0);  // though it occurred often enough
     SeeBatch(store.get(), {8}, Admit::kAll);
     SeeBatch(store.get(), {7}, Admit::kByPolicy, false);
     const EmbeddingRows rows = Export(*store);
@@ -163,7 +163,7 @@ TEST(EmbeddingPoliciesTest, ASketchIsNeverLateAndSeldomEarly) {
   }
   EXPECT_LE(early.size(), 400u);
   EXPECT_EQ(store->size(), 10000);
-  // Bounded memory, but for the ids of one step.
+  // Bounded memory, except for the ids of one step.
   EXPECT_EQ(Export(*store).sketch.size(), 100000u);
   ASSERT_TRUE(store->Clear().ok());
   EXPECT_FALSE(See(store.get(), {5})[0]);
@@ -193,7 +193,7 @@ TEST(EmbeddingPoliciesTest, TheSketchDoesNotDependOnShardsThreadsOrOrder) {
       EXPECT_FALSE(rows.pending_ids.empty());
       EXPECT_EQ(store->Stats().pending, rows.pending_ids.size());
       Advance(store.get());
-      EXPECT_EQ(store->Stats().pending, 0);  // of the next step
+      EXPECT_EQ(store->Stats().pending, 0);  // in the next step
     }
   }
 }
@@ -208,7 +208,7 @@ TEST(EmbeddingPoliciesTest, AdmissionIsSavedAndRestored) {
     See(to.get(), {4});
     const EmbeddingRows rows = Export(*from);
     ASSERT_TRUE(ImportInPlaceOf(&to, View(rows)).ok());
-    // 3 was seen in this step already, 4 was never seen by `from`.
+    // 3 was counted in this step already; `from` never counted 4.
     EXPECT_EQ(See(to.get(), {1, 2, 3, 4}),
               (std::vector<bool>{true, true, false, false}));
     Advance(to.get());
@@ -225,7 +225,7 @@ TEST(EmbeddingPoliciesTest, AnImportLeavesTheSightingsOfItsStep) {
     Advance(store.get());
     EXPECT_FALSE(See(store.get(), {7})[0]);
     ASSERT_TRUE(store->Import(View(rows), nullptr).ok());
-    EXPECT_FALSE(See(store.get(), {7})[0]);  // still the first step of two
+    EXPECT_FALSE(See(store.get(), {7})[0]);  // still the first of two steps
     Advance(store.get());
     EXPECT_TRUE(See(store.get(), {7})[0]);
   }
@@ -340,7 +340,7 @@ TEST(EmbeddingPoliciesTest, EvictByAgeAndNorm) {
     age.max_age = 2;
     int64_t evicted = 0;
     ASSERT_TRUE(store->Evict(age, &evicted, nullptr).ok());
-    EXPECT_EQ(evicted, 4);  // step 6 now: last seen at 0 to 3
+    EXPECT_EQ(evicted, 4);  // now step 6: last seen at 0 to 3
     EXPECT_EQ(Export(*store).ids, (std::vector<int64_t>{4, 5, 100}));
     const std::vector<int64_t> ids = {4, 100};
     const std::vector<float> rows = {0.3f, 0.4f, 0.3f, 0.41f};
@@ -454,7 +454,7 @@ TEST(EmbeddingPoliciesTest, TheCapHoldsAtEveryInstantUnderEightCallers) {
   }
 }
 
-// A table without shards, threads or lists.
+// The model has no shards, threads or lists.
 class Model {
  public:
   Model(int64_t min_count, int64_t max_rows, Order order)
@@ -548,7 +548,7 @@ class Model {
     rows[id] = row;
     order_of_rows_.insert(KeyOf(id, row));
   }
-  // The ids that find room.
+  // Returns the ids that find room.
   std::vector<int64_t> MakeRoom(const std::vector<int64_t>& ids,
                                 const std::vector<int64_t>& fresh) {
     int64_t excess =
@@ -609,7 +609,7 @@ struct Case {
 
 class EmbeddingPoliciesModelTest : public testing::TestWithParam<Case> {};
 
-// A million sightings, among everything else.
+// About a million occurrences, mixed with other operations.
 TEST_P(EmbeddingPoliciesModelTest, RandomEventsAgreeWithAModel) {
   const Case c = GetParam();
   TablePolicies policies = MaxRows(c.max_rows, c.order);
@@ -627,7 +627,7 @@ TEST_P(EmbeddingPoliciesModelTest, RandomEventsAgreeWithAModel) {
     std::vector<int64_t> ids;
     const int64_t size = rng() % 200;
     for (int64_t i = 0; i < size; ++i) {
-      // Small ids come often, and every so often all are new.
+      // Small ids are frequent; in some rounds all ids are new.
       const int64_t range = round % 97 == 0 ? int64_t{1} << 50 : c.id_range;
       ids.push_back(rng() % (1 + rng() % range));
     }
@@ -665,7 +665,7 @@ TEST_P(EmbeddingPoliciesModelTest, RandomEventsAgreeWithAModel) {
       ASSERT_EQ(evicted, model.EvictOlder(age.max_age));
       evicted_by_age += evicted;
     } else if (kind < 98) {
-      // Time may jump, back too.
+      // The step may jump, also backwards.
       model.step = std::max<int64_t>(
           0, model.step + static_cast<int64_t>(rng() % 40) - 20);
       store->SetStep(model.step);

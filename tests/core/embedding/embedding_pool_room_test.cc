@@ -1,4 +1,4 @@
-// Pooled lookups of wide rows on threads of a small stack, and without memory.
+// Pooled lookups of wide rows on threads with small stacks, and out of memory.
 
 #include <gtest/gtest.h>
 
@@ -16,12 +16,12 @@
 namespace lodestar {
 namespace {
 
-// On the stack the widest, beside it the narrowest and the widest.
+// The widest on the stack; the narrowest and the widest on the heap.
 constexpr int kDims[] = {16384, 16385, 65536};
 
 class RowRoomTest : public testing::TestWithParam<RowType> {
  protected:
-  // Ids 0, 1, 2 have rows of 1s, 2s, 3s.
+  // Rows of ids 0, 1, 2 contain 1s, 2s, 3s.
   std::unique_ptr<EmbeddingStore> MakeStore(int dim) {
     std::unique_ptr<EmbeddingStore> store;
     EXPECT_TRUE(EmbeddingStore::Create(dim, 1, RowInitializer(), &store,
@@ -44,7 +44,7 @@ class RowRoomTest : public testing::TestWithParam<RowType> {
     bags.row_splits = splits_;
     return bags;
   }
-  // {1s, 5s}.
+  // Expects {1s, 5s}.
   void ExpectPooled(const std::vector<double>& pooled, int dim) {
     VisitRowType(GetParam(), [&](auto zero) {
       using T = decltype(zero);
@@ -100,7 +100,7 @@ TEST_P(RowRoomTest, WeightsOfWideRowsGetGradientsOnSmallStacks) {
   }
 }
 
-// A lookup that has made rows may not fail any more.
+// A lookup that has created rows must not fail any more.
 TEST_P(RowRoomTest, WideRowsArePooledWhereNoMemoryIsLeft) {
   const int dim = kDims[2];
   const auto store = MakeStore(dim);
@@ -124,7 +124,7 @@ TEST(WideRowRoomTest, ThreadsTakeTurnsInTheRoomThatIsAlwaysThere) {
   std::unique_ptr<WideRowRoom> first;
   char* shared = nullptr;
   {
-    FailAllocation fail(1);  // after that of the object itself
+    FailAllocation fail(1);  // after the allocation of the object itself
     first = std::make_unique<WideRowRoom>(kBytes);
     EXPECT_TRUE(fail.failed());
     shared = first->data();

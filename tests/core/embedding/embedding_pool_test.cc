@@ -18,7 +18,7 @@ constexpr Combiner kCombiners[] = {Combiner::kSum,   Combiner::kMean,
                                    Combiner::kSqrtn, Combiner::kMax,
                                    Combiner::kFirst, Combiner::kLast};
 
-// A table whose row of id i is {i, -i, i * i}, for i in [0, 50).
+// A table where the row of id i in [0, 50) is {i, -i, i * i}.
 std::unique_ptr<EmbeddingStore> MakeStore() {
   RowInitializer initializer;
   EXPECT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &initializer).ok());
@@ -63,7 +63,7 @@ Bags MakeBags(const Batch& batch, Combiner combiner) {
   return bags;
 }
 
-// The definition, in float64, over unpooled rows.
+// The definition in float64 on unpooled rows.
 std::vector<double> Reference(const Bags& bags, const std::vector<float>& rows,
                               int64_t padding) {
   std::vector<double> pooled;
@@ -249,7 +249,7 @@ TEST(EmbeddingPoolTest, BadBagsAreNamed) {
             std::string::npos);
 }
 
-// Central differences of sum(pooled * gradient) in the rows of each id.
+// Central differences of sum(pooled * gradient) for the row of each id.
 TEST(EmbeddingGradientTest, AgreesWithNumericDifferences) {
   auto store = MakeStore();
   for (bool weighted : {false, true}) {

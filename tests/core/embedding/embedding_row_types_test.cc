@@ -1,5 +1,5 @@
-// Tables whose rows are of every type: what goes in comes out, and what is
-// computed is computed as float or double and rounded once.
+// Tables of every row type: values survive a round trip, and results are
+// computed in float or double and rounded once.
 
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ class EmbeddingRowTypesTest : public testing::Test {
                     .ok());
     return store;
   }
-  // Numbers that all types round, but float and double.
+  // Values that every type rounds, except float and double.
   static std::vector<T> Random(int64_t count, uint64_t seed) {
     std::mt19937_64 rng(seed);
     std::normal_distribution<double> normal;
@@ -127,7 +127,7 @@ TYPED_TEST(EmbeddingRowTypesTest, FirstValuesAreThoseOfFloatRounded) {
   }
 }
 
-// Adam keeps two slots, whose first steps no 16 bits would hold.
+// Adam's slots after the first step do not fit 16 bits.
 TYPED_TEST(EmbeddingRowTypesTest, UpdatesAreComputedWideAndRoundedOnce) {
   using T = TypeParam;
   using C = ComputeOf<T>;
@@ -177,7 +177,7 @@ TYPED_TEST(EmbeddingRowTypesTest, UpdatesAreComputedWideAndRoundedOnce) {
 TYPED_TEST(EmbeddingRowTypesTest, BagsAreSummedWideAndRoundedOnce) {
   using T = TypeParam;
   using C = ComputeOf<T>;
-  // 1000 ones: sums of bfloat16 would stop at 256.
+  // 1000 ones: a bfloat16 sum would stop at 256.
   constexpr int64_t kLong = 1000;
   for (int dim : {1, 3, 40}) {
     auto store = this->Make(dim);
@@ -259,7 +259,8 @@ TYPED_TEST(EmbeddingRowTypesTest, GradientsAreSummedWide) {
   }
 }
 
-// The same calls whatever the shards and threads, in growth and eviction.
+// The same calls with any number of shards and threads, with growth and
+// eviction.
 TYPED_TEST(EmbeddingRowTypesTest, ContentIsBitwiseTheSameInEverySetting) {
   using T = TypeParam;
   using C = ComputeOf<T>;

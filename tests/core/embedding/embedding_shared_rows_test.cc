@@ -1,4 +1,4 @@
-// Shared rows: what ids without a row read and train.
+// Shared rows: read and trained by ids without a row.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 namespace lodestar {
 namespace {
 
-// What ids without a row read, and where their gradients go.
+// Calls for ids without a row.
 class SharedRowsTest : public testing::Test {
  protected:
   static constexpr int64_t kShared = 3;
@@ -71,7 +71,7 @@ TEST_F(SharedRowsTest, IdsWithoutARowReadAndTrainTheirShare) {
   EXPECT_EQ(first.size(), 3u);
   EXPECT_NE(first[0], first[1]);
   EXPECT_EQ(store->size(), 0);
-  // Sums in batch order: 1e8 + 1 - 1e8 in floats is 0, in another order 1.
+  // Sums in batch order: 1e8 + 1 - 1e8 in float is 0; in another order it is 1.
   std::vector<int64_t> ids;
   for (int64_t id = 0; ids.size() < 3; ++id) {
     if (Mixed(id) % kShared == 1) ids.push_back(id);
@@ -85,12 +85,12 @@ TEST_F(SharedRowsTest, IdsWithoutARowReadAndTrainTheirShare) {
   EXPECT_LT(trained[0], first[1][0] - 0.1f);
   EXPECT_EQ(Read(*store, ids[2]), trained);
   EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 0);
-  // The same as one gradient that is the sum.
+  // Equals one gradient that is their sum.
   auto other = Make(7);
   ASSERT_TRUE(Adagrad(other.get(), {ids[1]}, {0, 0}).ok());
   ASSERT_TRUE(Adagrad(other.get(), {ids[1]}, {9, 12}).ok());
   EXPECT_EQ(Read(*other, ids[0]), trained);
-  // An id with a row trains that alone.
+  // An id with a row trains that row only.
   See(store.get(), {ids[0]});
   ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());
   See(store.get(), {ids[0]});
@@ -129,7 +129,7 @@ TEST_F(SharedRowsTest, TheyAreSavedWithTheirOptimizerSlots) {
   auto none = MakeStore(TablePolicies());
   EXPECT_TRUE(ImportInPlaceOf(&none, View(rows)).ok());
   EXPECT_EQ(Read(*none, 5), std::vector<float>(kDim, 0.0f));
-  // An import that does not have them leaves them, but for their slots.
+  // An import without shared rows keeps them and resets their slots.
   const EmbeddingRows trained = Export(*to);
   EmbeddingRows own = trained;
   own.shared_values = own.shared_slots = Numbers();
@@ -139,7 +139,7 @@ TEST_F(SharedRowsTest, TheyAreSavedWithTheirOptimizerSlots) {
             std::vector<float>(kShared * kDim, 0.1f));
 }
 
-// What is trained while the table is built is not lost.
+// Updates made while the table is built are not lost.
 TEST_F(SharedRowsTest, ThoseThatAnImportLeavesAreAsTheyAreWhenItTakesItsPlace) {
   auto store = Make();
   const std::vector<int64_t> ids = Range(0, 10);
@@ -159,7 +159,7 @@ TEST_F(SharedRowsTest, ThoseThatAnImportLeavesAreAsTheyAreWhenItTakesItsPlace) {
             std::vector<float>(kShared * kDim, 0.1f));
 }
 
-// Another optimizer comes while gradients are on their way.
+// Another optimizer is attached while gradients are being computed.
 TEST_F(SharedRowsTest, AGradientOfAnotherOptimizerIsRefused) {
   const std::vector<int64_t> ids = Range(0, 10);
   const std::vector<float> gradients(10 * kDim, 1.0f);
@@ -202,7 +202,7 @@ TEST(SharedRowsAloneTest, ARowsGradientIsTheSumOfThatOfItsReaders) {
   EXPECT_NE(status.message().find("`ids[7]` is 3"), std::string::npos);
 }
 
-// Run it under --config=tsan.
+// Run it with --config=tsan.
 TEST_F(SharedRowsTest, AnOptimizerMayComeWhileTheyAreReset) {
   const std::vector<int64_t> ids = Range(0, 10);
   const std::vector<float> gradients(10 * kDim, 1.0f);

@@ -1,4 +1,4 @@
-// Updates on threads of a small stack, such as other runtimes start.
+// Updates on threads with small stacks, as other runtimes start them.
 
 #include <gtest/gtest.h>
 
@@ -14,8 +14,7 @@ namespace {
 
 class EmbeddingSmallStackTest : public testing::TestWithParam<RowType> {};
 
-// Adam's first step, with a rate of 1 and both moments half of what they
-// become.
+// Adam's first step, with rate 1 and both moments half of their final value.
 TEST_P(EmbeddingSmallStackTest, WideRowsAreMadeAndUpdated) {
   constexpr int kDim = 65536;
   RowInitializer initializer;

@@ -1,4 +1,4 @@
-// Updates of several tables at once.
+// Updates of several tables in one call.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 constexpr EmbeddingStore::SightingOptions kTraining = {
     /*insert=*/true, /*count_sightings=*/true};
 
-// A table and an update of it.
+// A table and its update.
 struct Table {
   Table(int dim, int64_t count, RowType type = RowType::kFloat32)
       : ids(count), gradients(count * dim), wide(count * dim) {

@@ -1,4 +1,4 @@
-// Compact: what it gives back, and that nothing else shows.
+// Compact returns memory and has no other effect.
 
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ auto ContentOf(const EmbeddingStore& store) {
 
 TEST(EmbeddingStoreCompactTest, MemoryOfRemovedRowsGoesBack) {
   constexpr int64_t kRows = 1000000;
-  // Elsewhere ids stay in the order in which they came.
+  // Otherwise ids are in insertion order.
   for (bool at_random : {false, true}) {
     const Store store = MakeStore(TablePolicies(), 16);
     for (int64_t first = 0; first < kRows; first += 50000) {
@@ -73,7 +73,7 @@ TEST(EmbeddingStoreCompactTest, MemoryOfRemovedRowsGoesBack) {
     EXPECT_EQ(BytesOf(*store), bytes - returned);
     EXPECT_GT(returned, bytes * 8 / 10);
     EXPECT_EQ(Compact(store.get()), 0);
-    // And it grows again.
+    // The table grows again.
     See(store.get(), Range(kRows, 2 * kRows));
     EXPECT_EQ(store->size(),
               kRows + static_cast<int64_t>(std::get<0>(before).size()));
@@ -90,8 +90,8 @@ TEST(EmbeddingStoreCompactTest, AnEmptyTableGivesNothing) {
   EXPECT_EQ(Compact(store.get()), 0);
 }
 
-// Of two tables of one history one is compacted now and then: they agree in
-// everything, also in which rows go.
+// Compacts one of two tables with the same history now and then: they agree in
+// everything, including which rows are evicted.
 TEST(EmbeddingStoreCompactTest, NothingElseShows) {
   for (Order order : {Order::kLru, Order::kLfu}) {
     for (bool sketch : {false, true}) {
@@ -135,8 +135,8 @@ TEST(EmbeddingStoreCompactTest, NothingElseShows) {
   }
 }
 
-// Rows that stay are moved again and again while threads look them up, update
-// them, assign to them and count them: not one call misses one.
+// Rows are moved repeatedly while threads look them up, update, assign and
+// count them: no call misses a row.
 TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
   for (bool in_order : {false, true}) {
     TablePolicies policies;
@@ -145,7 +145,7 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
       const Store store = MakeStore(policies, 2);
       constexpr int64_t kStay = 600;
       constexpr int64_t kGo = 12000;
-      // Those that stay come last, so they are the first to be moved.
+      // The remaining rows are inserted last, so they are moved first.
       See(store.get(), Range(kStay, kGo));
       const std::vector<int64_t> ids = Range(0, kStay);
       See(store.get(), ids);
@@ -183,7 +183,7 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
       threads.push_back(until_stopped([&] {
         Advance(store.get(), ids);
         store->SetStep(++steps);
-        // Counted once, whether it is moved before, meanwhile or after.
+        // Counted exactly once, whether moved before, during or after the call.
         std::vector<bool> there = See(store.get(), ids, false);
         for (bool found : there) {
           if (!found) ++wrong;
@@ -192,7 +192,7 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
       for (int64_t first = kStay; first < kGo; first += 300) {
         Remove(store.get(), Range(first, first + 300));
         EXPECT_GE(Compact(store.get()), 0);
-        // Steps lie between the moves, however threads take their turns.
+        // Forces steps between the moves, however threads are scheduled.
         while (steps < first / 1000) std::this_thread::yield();
       }
       stop = true;

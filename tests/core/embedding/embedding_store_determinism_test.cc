@@ -1,6 +1,6 @@
-// What a table holds is a function of the calls made on it, one after another:
-// not of threads, shards, the order of first sight, or how it grew. All
-// comparisons are of bits.
+// The content of a table depends only on the sequence of calls: not on threads,
+// shards, the order of new ids, or how the table grew. All comparisons are
+// bitwise.
 
 #include <gtest/gtest.h>
 
@@ -74,8 +74,8 @@ void ExpectSameContent(const EmbeddingRows& a, const EmbeddingRows& b) {
   EXPECT_EQ(a.sketch, b.sketch);
 }
 
-// Ids that differ in their high bits only, in their low bits only, and the ends
-// of the range.
+// Ids that differ only in their high bits, only in their low bits, and the
+// limits of the range.
 std::vector<int64_t> RandomIds(std::mt19937_64* rng, int count) {
   const int64_t ends[] = {kMin, -1, 0, kMax};
   std::vector<int64_t> ids;
@@ -103,10 +103,10 @@ std::vector<int64_t> RandomIds(std::mt19937_64* rng, int count) {
 struct Setting {
   int64_t shards;
   int threads;
-  uint64_t order;  // of the ids within a call
+  uint64_t order;  // permutation of the ids within a call
 };
 
-// The same random calls in every setting.
+// Runs the same random calls in every setting.
 EmbeddingRows RunProgram(const Setting& setting, const std::string& optimizer,
                          const std::vector<float>& hyperparameters,
                          const std::vector<float>& inits,
@@ -123,7 +123,7 @@ EmbeddingRows RunProgram(const Setting& setting, const std::string& optimizer,
     const float scale = static_cast<float>(rng() % 1000) * 0.013f;
     const uint64_t kind = rng() % 10;
     std::shuffle(ids.begin(), ids.end(), order);
-    std::vector<float> numbers;  // of an id, wherever it stands in the call
+    std::vector<float> numbers;  // by id, in any order of ids
     for (int64_t id : ids) {
       for (int c = 0; c < kDim; ++c) {
         const uint64_t word = Mix64(static_cast<uint64_t>(id) + 77 * c);
@@ -217,8 +217,8 @@ TEST(EmbeddingStoreDeterminismTest, SoAreAdmissionAndEviction) {
   }
 }
 
-// One lookup or many, growth by one call or by thousands, other rows that came
-// and went before: none of it shows.
+// One lookup or many, growth in one call or in thousands, other rows added and
+// removed before: the result is the same.
 TEST(EmbeddingStoreDeterminismTest, HowATableGrewDoesNotShow) {
   std::vector<int64_t> ids(50000);
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -260,8 +260,8 @@ std::vector<uint32_t> FirstBits(const std::string& kind, int64_t seed,
   return bits;
 }
 
-// A row that training would make tomorrow must be the row that it made today:
-// a change of these numbers breaks every table that people have.
+// A row created by a future version must equal the row created today. Changing
+// these values breaks existing tables.
 TEST(EmbeddingStoreDeterminismTest, FirstValuesAreFrozen) {
   EXPECT_EQ(
       FirstBits("uniform", 1, 2),
@@ -302,7 +302,7 @@ double Correlation(const RowInitializer& a, const RowInitializer& b) {
   return products / squares;
 }
 
-// 32,000 numbers: a correlation of 0.03 would be five standard deviations.
+// 32,000 values: a correlation of 0.03 is five standard deviations.
 TEST(EmbeddingStoreDeterminismTest, SaltsAndSeedsAreUncorrelated) {
   for (const std::string kind : {"uniform", "normal", "truncated_normal"}) {
     const RowInitializer one = Initializer(kind, 1, 2);
@@ -311,7 +311,7 @@ TEST(EmbeddingStoreDeterminismTest, SaltsAndSeedsAreUncorrelated) {
       EXPECT_LT(std::abs(Correlation(one, Initializer(kind, 1, other))), 0.03);
       EXPECT_LT(std::abs(Correlation(one, Initializer(kind, other, 2))), 0.03);
     }
-    // Seed and salt do not stand in for one another.
+    // Seed and salt are not interchangeable.
     EXPECT_LT(std::abs(Correlation(one, Initializer(kind, 2, 1))), 0.03);
   }
 }
@@ -336,8 +336,8 @@ TEST(EmbeddingStoreDeterminismTest, IdsEqualModuloAPowerOfTwoAreDifferent) {
   }
 }
 
-// Chi-square over 64 shards: the mean is 63, the standard deviation 11.2; 130
-// is six of them away.
+// Chi-square over 64 shards has mean 63 and standard deviation 11.2; 130 is six
+// standard deviations away.
 TEST(EmbeddingStoreDeterminismTest, SkewedIdsSpreadEvenlyOverShards) {
   constexpr int kShards = 64;
   constexpr int kIds = 64000;

@@ -1,5 +1,5 @@
-// One test for each guard of tf_ops/core/base/guards.h. They leave nothing to
-// luck: with its guard broken, a test fails.
+// One test for each guard of tf_ops/core/base/guards.h. Each test fails
+// deterministically if its guard is broken.
 
 #include <gtest/gtest.h>
 
@@ -32,8 +32,7 @@ std::unique_ptr<EmbeddingStore> MakeStore(
   return store;
 }
 
-// Where the rows are goes to `refs`, made by the caller so that no allocation
-// is the test's own.
+// The caller owns `refs`, so that only the store allocates.
 Status See(EmbeddingStore* store, const std::vector<int64_t>& ids,
            std::vector<RowRef>* refs) {
   refs->resize(ids.size());
@@ -43,7 +42,7 @@ Status See(EmbeddingStore* store, const std::vector<int64_t>& ids,
   return store->FindOrInsert(ids, options, *refs, nullptr);
 }
 
-// A reader that comes while a row is half written waits until it is whole.
+// A reader that meets a half-written row waits until it is complete.
 TEST(EmbeddingStoreGuardsTest, SequenceWord) {
   constexpr int kDim = 8;
   Arena arena;
@@ -53,7 +52,7 @@ TEST(EmbeddingStoreGuardsTest, SequenceWord) {
   std::vector<float> written(kDim, 0.0f);
   CopyRowIn(written.data(), kDim * sizeof(float), rows.values(row));
   rows.Publish(row, 7, 0, 0);
-  // Once would do, were it not for a reader that the machine holds back.
+  // Repeated, because a reader may be delayed by the scheduler.
   for (float round = 1.0f; round <= 20.0f; ++round) {
     ASSERT_TRUE(rows.Lock(row, 7));
     std::fill_n(written.begin(), kDim / 2, round);
@@ -74,8 +73,8 @@ TEST(EmbeddingStoreGuardsTest, SequenceWord) {
   }
 }
 
-// Whichever allocation fails, a call that makes rows in all shards makes all of
-// them or none.
+// Whichever allocation fails, a call that creates rows in all shards creates
+// all of them or none.
 TEST(EmbeddingStoreGuardsTest, ReservePhase) {
   std::vector<int64_t> ids(4000);
   std::vector<RowRef> refs;
@@ -96,7 +95,7 @@ TEST(EmbeddingStoreGuardsTest, ReservePhase) {
     if (!failed) {
       ASSERT_TRUE(status.ok());
       ASSERT_EQ(rows.ids.size(), ids.size() + 1);
-      ASSERT_GT(allocation, 8);  // more than one a shard
+      ASSERT_GT(allocation, 8);  // more than one per shard
       return;
     }
     ASSERT_EQ(status.code(), StatusCode::kResourceExhausted);
@@ -122,7 +121,7 @@ void ExpectOneSightingAStep(const TablePolicies& policies) {
   }
 }
 
-// An id is counted once a step, however many lookups it is in.
+// An id is counted once per step, however many lookups contain it.
 TEST(EmbeddingStoreGuardsTest, SightingSet) {
   ExpectOneSightingAStep(TablePolicies());
 }
@@ -140,7 +139,7 @@ TEST(EmbeddingStoreGuardsTest, SightingSetOfPendingIds) {
   ExpectOneSightingAStep(policies);
 }
 
-// What was computed from a row is not written to it once it is another.
+// An update computed from a row is not written once the row has changed.
 TEST(EmbeddingStoreGuardsTest, RowVersion) {
   const auto store = MakeStore(1);
   std::vector<RowRef> refs;
@@ -155,7 +154,7 @@ TEST(EmbeddingStoreGuardsTest, RowVersion) {
   ASSERT_EQ(rows.values, row);
 }
 
-// A delta has what was written to a row, and to it alone.
+// An incremental snapshot contains exactly the rows that were written.
 TEST(EmbeddingStoreGuardsTest, ChangeMarks) {
   const std::shared_ptr<EmbeddingStore> store = MakeStore(2);
   std::vector<RowRef> refs;
@@ -172,7 +171,7 @@ TEST(EmbeddingStoreGuardsTest, ChangeMarks) {
   ASSERT_TRUE(content == ContentOf(*store));
 }
 
-// What is written to a row after a snapshot has begun is not in it.
+// Writes after a snapshot has begun are not part of it.
 TEST(EmbeddingStoreGuardsTest, CopyOnWrite) {
   const std::shared_ptr<EmbeddingStore> store = MakeStore(2);
   std::vector<RowRef> refs;
@@ -187,8 +186,8 @@ TEST(EmbeddingStoreGuardsTest, CopyOnWrite) {
   ASSERT_TRUE(content == before);
 }
 
-// A leaf that a reader is in stays as it is, however often the index grows past
-// it. (Freed memory is overwritten here.)
+// A leaf that a reader uses stays valid, however often the index replaces it.
+// (Freed memory is overwritten here.)
 TEST(EmbeddingStoreGuardsTest, Epochs) {
   EpochDomain epochs;
   LeafIndex index(&epochs);

@@ -1,5 +1,5 @@
-// Every allocation of every call that changes a table fails in turn: the call
-// says so, and the table, its counters included, is as it was.
+// Fails every allocation of every mutating call in turn: the call reports the
+// error, and the table and its counters are unchanged.
 
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ SparseOptimizer Adam() {
   return optimizer;
 }
 
-// A table of rows [0, count), some of them removed again.
+// A table of rows [0, count), some of which were removed again.
 Store MakeStore(int64_t shards, int64_t count, bool with_optimizer) {
   Store store;
   EXPECT_TRUE(EmbeddingStore::Create(kDim, shards, Uniform(), &store).ok());
@@ -64,7 +64,7 @@ Store MakeStore(int64_t shards, int64_t count, bool with_optimizer) {
   return store;
 }
 
-// All that can be seen of a table.
+// Everything observable of a table.
 auto ContentOf(const EmbeddingStore& store) {
   EmbeddingRows rows;
   EXPECT_TRUE(store.Export(true, &rows, nullptr).ok());
@@ -103,7 +103,7 @@ void FailEachAllocation(const std::function<Store()>& make,
     ASSERT_EQ(status.code(), StatusCode::kResourceExhausted) << allocation;
     ASSERT_NE(status.message().find("out of memory"), std::string::npos);
     ASSERT_TRUE(ContentOf(*store) == before) << allocation;
-    // Nothing hidden is left behind either.
+    // The failed call left no hidden state behind either.
     ASSERT_TRUE(call(store.get()).ok()) << allocation;
     ASSERT_TRUE(ContentOf(*store) == wanted) << allocation;
   }
@@ -123,7 +123,7 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsert) {
   }
 }
 
-// Rows are made in both tables, in whichever order they are given, or in none.
+// Rows are created in both tables or in none, in either order of the tables.
 TEST(EmbeddingStoreMemoryTest, FindOrInsertInTwoTables) {
   const std::vector<int64_t> ids = Ids(1000, 3500);
   std::vector<RowRef> refs[2] = {std::vector<RowRef>(ids.size()),
@@ -163,7 +163,7 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertInTwoTables) {
   }
 }
 
-// A table under a cap, and under each admission, with ids that wait.
+// Tables with a cap and with each admission, with pending ids.
 TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
   using Kind = AdmissionPolicy::Kind;
   for (Kind kind : {Kind::kAll, Kind::kMinCount, Kind::kCountingBloom}) {
@@ -191,7 +191,7 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
     };
     FailEachAllocation(
         make, [&](EmbeddingStore* store) { return see(store, 3000); }, 10);
-    // Room is found by a scan, which takes memory.
+    // Finds room by a scan, which allocates memory.
     EvictionPolicy policy;
     policy.max_age = 5;
     policy.min_norm = 0.5f;
@@ -214,7 +214,7 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
   }
 }
 
-// Leaves that split, and the directory over them.
+// Splits leaves and doubles the directory.
 TEST(EmbeddingStoreMemoryTest, FindOrInsertThatSplitsLeaves) {
   const std::vector<int64_t> ids = Ids(50, 33500);
   std::vector<RowRef> refs(ids.size());
@@ -227,8 +227,8 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertThatSplitsLeaves) {
                      10);
 }
 
-// The first call attaches the optimizer: its slots and the new rows come
-// together or not at all.
+// The first call attaches the optimizer: its slots and the new rows are created
+// atomically.
 TEST(EmbeddingStoreMemoryTest, Apply) {
   const std::vector<int64_t> ids = Ids(1000, 3500);
   const std::vector<float> gradients(ids.size() * kDim, 0.5f);
@@ -243,7 +243,7 @@ TEST(EmbeddingStoreMemoryTest, Apply) {
   }
 }
 
-// Rows that go out for an update and come back; their memory is the caller's.
+// Rows gathered for an update and assigned; the caller owns their memory.
 TEST(EmbeddingStoreMemoryTest, GatherForUpdateAndAssignIfUnchanged) {
   constexpr int64_t kCount = 500;
   const std::vector<int64_t> ids = Ids(0, kCount);
@@ -307,8 +307,7 @@ TEST(EmbeddingStoreMemoryTest, GatherForUpdateAndAssignIfUnchanged) {
   }
 }
 
-// After an attempt to attach that ran out of memory half-way, another optimizer
-// finds no trace of it.
+// A failed attempt to attach an optimizer leaves no trace for another one.
 TEST(EmbeddingStoreMemoryTest, ApplyToSharedRows) {
   TablePolicies policies;
   policies.shared_rows = 7;
@@ -397,7 +396,7 @@ TEST(EmbeddingStoreMemoryTest, Compact) {
       8);
 }
 
-// What was compacted grows again, or says that it cannot.
+// A compacted table grows again, or reports that it cannot.
 TEST(EmbeddingStoreMemoryTest, FindOrInsertAfterCompact) {
   const std::vector<int64_t> ids = Ids(1000, 9000);
   std::vector<RowRef> refs(ids.size());

@@ -1,4 +1,4 @@
-// Rows that are updated outside of the store.
+// Rows updated outside of the store (unfused optimizers).
 
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ TEST(EmbeddingStoreReplayTest, RowsComeWithTheirSlotsAndGoBack) {
   EXPECT_EQ(Find(*store, {1, 2, 3}),
             (std::vector<float>{12, 13, 5, 5, 10, 11}));
   EXPECT_EQ(store->step(), 7);
-  // A row that comes later starts with the inits.
+  // A row created later starts with the initial slot values.
   Assign(store.get(), {4}, 1.0f);
   const EmbeddingRows out = Export(*store);
   EXPECT_EQ(out.optimizer.name, "replay:test");
@@ -56,7 +56,7 @@ TEST(EmbeddingStoreReplayTest, RowsComeWithTheirSlotsAndGoBack) {
   EXPECT_EQ(Floats(out.slots),
             (std::vector<float>{3, 4, 0.5f, 0.5f, 1, 2, 0.5f, 0.5f,  //
                                 7, 8, 0, 0, 5, 6, 0, 0}));
-  // What is exported goes into another table, and on there.
+  // An export is imported into another table, where training resumes.
   auto other = MakeStore(TablePolicies(), 1);
   ASSERT_TRUE(ImportInPlaceOf(&other, View(out)).ok());
   EXPECT_EQ(Export(*other).slots, out.slots);
@@ -92,7 +92,7 @@ TEST(EmbeddingStoreReplayTest, AChangedRowStaysAsItIsAndComesAgain) {
   ASSERT_TRUE(rows.Assign().ok());
   EXPECT_EQ(rows.changed_ids, (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(Find(*store, {1, 2}), (std::vector<float>{6, 6, 100, 100}));
-  // Again without the row that is gone, whose gradient is dropped now.
+  // Gathers again without the removed row, whose gradient is dropped now.
   EXPECT_EQ(rows.ids, (std::vector<int64_t>{2}));
   EXPECT_EQ(rows.values, std::vector<float>(2, 100.0f));
   EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 1);
@@ -115,7 +115,7 @@ TEST(EmbeddingStoreReplayTest, ARowMadeAgainIsAnotherRow) {
   EXPECT_EQ(Find(*store, {1}), (std::vector<float>{7, 7}));
 }
 
-// Rows of one shard are written alike often.
+// Rows of one shard are often written equally many times.
 TEST(EmbeddingStoreReplayTest, ARowMadeAgainElsewhereIsAnotherRow) {
   auto store = MakeStore(TablePolicies(), 1);
   Assign(store.get(), {1}, 5.0f);
@@ -123,7 +123,7 @@ TEST(EmbeddingStoreReplayTest, ARowMadeAgainElsewhereIsAnotherRow) {
   ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
   int64_t removed;
   ASSERT_TRUE(store->Remove(std::vector<int64_t>{1}, &removed).ok());
-  Assign(store.get(), {2}, 3.0f);  // takes its place
+  Assign(store.get(), {2}, 3.0f);  // reuses its slot
   Assign(store.get(), {1}, 7.0f);
   rows.values = {6, 6};
   ASSERT_TRUE(rows.Assign().ok());
@@ -144,7 +144,7 @@ TEST(EmbeddingStoreReplayTest, AnImportInBetweenChangesEveryRow) {
   ASSERT_TRUE(rows.Assign().ok());
   EXPECT_EQ(rows.changed_ids, (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(rows.slots, std::vector<float>(4, 0.25f));  // attached again
-  // One that has the optimizer, and rows that were written to as often.
+  // A table with the same optimizer, whose rows have as many writes.
   ASSERT_TRUE(ImportInPlaceOf(&store, View(bound)).ok());
   auto twin = MakeStore(TablePolicies());
   ASSERT_TRUE(ImportInPlaceOf(&twin, View(bound)).ok());
@@ -182,7 +182,7 @@ TEST(EmbeddingStoreReplayTest, SharedRowsTakeWhatHasNoRow) {
   EXPECT_TRUE(rows.shared[1]);
   EXPECT_EQ(rows.gradients, (std::vector<float>{3, 4, 51, 62}));
   EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 0);
-  // Another caller is first.
+  // Another caller writes first.
   RowsOutside first(store.get(), Replayed({"m"}, {0.5f}));
   ASSERT_TRUE(first.Gather({cold[0]}, {1, 1}).ok());
   first.values = {7, 8};
@@ -238,8 +238,8 @@ TEST(EmbeddingStoreReplayTest, WhatIsWrongIsSaidAndChangesNothing) {
       std::string::npos);
 }
 
-// Value and slot of a row count the updates, so that a lost one shows. Beside
-// them rows are moved into the places of removed ones.
+// Value and slot of a row count its updates, so a lost update is detected.
+// Concurrently, rows are moved into the places of removed ones.
 TEST(EmbeddingStoreReplayTest, NoUpdateOfManyCallersIsLost) {
   auto store = MakeStore(TablePolicies());
   const std::vector<int64_t> ids = Range(0, 32);
@@ -258,7 +258,7 @@ TEST(EmbeddingStoreReplayTest, NoUpdateOfManyCallersIsLost) {
         ASSERT_TRUE(rows.Gather(ids, gradients, &threads).ok());
         do {
           for (size_t i = 0; i < rows.values.size(); ++i) {
-            ASSERT_EQ(rows.values[i], rows.slots[i]);  // never torn apart
+            ASSERT_EQ(rows.values[i], rows.slots[i]);  // never torn
             rows.values[i] += rows.gradients[i];
             rows.slots[i] += 1.0f;
           }

@@ -1,6 +1,6 @@
-// Threads do everything to one table at once. LODESTAR_STRESS_SECONDS says for
-// how long (a few seconds unless set); run it under --config=tsan and
-// --config=asan too.
+// Threads run all operations on one table concurrently. LODESTAR_STRESS_SECONDS
+// sets the duration (default: a few seconds). Also run it with --config=tsan
+// and --config=asan.
 
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ void Remove(EmbeddingStore* store, const std::vector<int64_t>& ids) {
 }
 
 // The optimizer adds one to the slot, and the slot to the value: after n
-// updates of a row that began with zeros they are n and n (n + 1) / 2.
+// updates of a zero row they are n and n (n + 1) / 2.
 constexpr char kCounter[] = "sgd_momentum";
 void Count(EmbeddingStore* store, const std::vector<int64_t>& ids,
            bool create_missing) {
@@ -72,10 +72,10 @@ void Count(EmbeddingStore* store, const std::vector<int64_t>& ids,
                   .ok());
 }
 float ValueAfter(float n) { return n * (n + 1) / 2; }
-constexpr float kMostUpdates = 5000.0f;  // their value is an exact float
+constexpr float kMostUpdates = 5000.0f;  // the value is an exact float
 
-// Ids below kCounted are only counted; those above are assigned too, and then
-// each column stands off the first by its own number.
+// Ids below kCounted are only updated. Ids above are also assigned, and then
+// column c differs from column 0 by c.
 constexpr int64_t kCounted = 2000;
 constexpr int64_t kIds = 3000;
 float Checksum(int64_t id, int column) {
@@ -84,7 +84,7 @@ float Checksum(int64_t id, int column) {
 }
 
 bool IsWhole(int64_t id, const float* row, int dim) {
-  // Zeros: not there, or no longer.
+  // Zeros: never created, or removed.
   if (std::all_of(row, row + dim, [](float x) { return x == 0.0f; })) {
     return true;
   }
@@ -100,14 +100,14 @@ std::string Show(int64_t id, const float* row, int dim) {
   return text;
 }
 
-// The step goes on.
+// Keeps the step.
 EmbeddingRowsView ViewWithoutStep(const EmbeddingRows& rows) {
   EmbeddingRowsView view = View(rows);
   view.with_counters = false;
   return view;
 }
 
-// Values, and slots beside values, agree in everything that is exported.
+// Values, and slots with values, are consistent in everything exported.
 void ExportAndCheck(EmbeddingStore* store, EmbeddingRows* rows) {
   ASSERT_TRUE(store->Export(true, rows, nullptr).ok());
   ASSERT_TRUE(std::is_sorted(rows->ids.begin(), rows->ids.end()));
@@ -131,12 +131,12 @@ void ExportAndCheck(EmbeddingStore* store, EmbeddingRows* rows) {
 }
 
 // Reads, training lookups, updates, assignments, removals, evictions, exports,
-// imports, clears and compactions: no row that is read or exported is half of
-// one thing and half of another, and a cap is never passed.
+// imports, clears and compactions: no row is ever torn, and the cap is never
+// exceeded.
 void RowsAreWhole(int dim, double share,
                   const TablePolicies& policies = TablePolicies()) {
   Store current = MakeStore(dim, policies);
-  // Who has taken a table goes on with it when another takes its place.
+  // A thread keeps using its table when another one replaces it.
   const auto take = [&] { return std::atomic_load(&current); };
   const int64_t cap = policies.eviction.max_rows;
   const auto read = [&](Rng* rng) {
@@ -185,7 +185,7 @@ void RowsAreWhole(int dim, double share,
         ASSERT_TRUE(store->Clear().ok());
         break;
       case 1:
-        // Rows without slots would be merged beside the slots that are there.
+        // Rows without slots would reset the slots of existing rows.
         if (!rows.optimizer.name.empty()) kept = std::move(rows);
         break;
       case 2: {
@@ -198,7 +198,7 @@ void RowsAreWhole(int dim, double share,
       }
       case 3: {
         const Status status = store->Import(ViewWithoutStep(kept), nullptr);
-        // Together they may be too many.
+        // The merged rows may exceed the cap.
         ASSERT_TRUE(
             status.ok() ||
             (cap > 0 && status.code() == StatusCode::kFailedPrecondition));
@@ -237,8 +237,8 @@ TEST(EmbeddingStoreStressTest, RowsAreWholeUnderACapWhichIsNeverPassed) {
   }
 }
 
-// Eight threads see the same ids; an id gets its row in its third step, in
-// whatever thread that step's first sighting is.
+// Eight threads look up the same ids. An id gets its row in its third step, on
+// whichever thread looks it up first in that step.
 TEST(EmbeddingStoreStressTest, AdmissionCountsStepsNotThreads) {
   TablePolicies policies;
   policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
@@ -270,8 +270,8 @@ TEST(EmbeddingStoreStressTest, AdmissionCountsStepsNotThreads) {
   }
 }
 
-// Other rows come and go beside, and the index grows and shrinks; of the
-// increments that threads send to a few rows, none is missing at the end.
+// Other rows are added and removed, and the index grows and shrinks. No
+// increment that threads send to a few rows is lost.
 TEST(EmbeddingStoreStressTest, NoUpdateIsLost) {
   constexpr int kDim = 3;
   constexpr int kRows = 40;
@@ -284,7 +284,7 @@ TEST(EmbeddingStoreStressTest, NoUpdateIsLost) {
   ASSERT_TRUE(SparseOptimizer::Create("sgd", numbers, &sgd).ok());
   std::atomic<int64_t> sent{0};
   const auto count = [&](Rng* rng) {
-    if (sent > (1 << 24) - 100) return;  // floats count no further
+    if (sent > (1 << 24) - 100) return;  // the limit of exact floats
     const std::vector<float> gradients(ids.size() * kDim, -1.0f);
     std::vector<int64_t> shuffled = ids;
     std::shuffle(shuffled.begin(), shuffled.end(), *rng);
@@ -319,7 +319,7 @@ TEST(EmbeddingStoreStressTest, NoUpdateIsLost) {
   EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 0);
 }
 
-// Threads see the same ids in every step; each step counts once.
+// Threads look up the same ids in every step; each step counts once.
 TEST(EmbeddingStoreStressTest, EverySightingCountsOnceAStep) {
   const Store store = MakeStore(2);
   std::vector<int64_t> ids(500);

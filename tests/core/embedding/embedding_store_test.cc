@@ -116,7 +116,7 @@ TEST(EmbeddingStoreTest, RemovedRowsAreMissingAndTheirMemoryIsUsedAgain) {
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = round * 10000 + i;
     See(store.get(), ids);
     int64_t removed = 0;
-    ids.push_back(ids[0]);  // a duplicate and a stranger count once and never
+    ids.push_back(ids[0]);  // duplicates count once, missing ids never
     ids.push_back(-5);
     ASSERT_TRUE(store->Remove(ids, &removed).ok());
     EXPECT_EQ(removed, 5000);
@@ -134,7 +134,7 @@ TEST(EmbeddingStoreTest, OneSightingAStep) {
   const std::vector<int64_t> ids = {1, 2, 3};
   store->Frequency(ids, frequencies, nullptr);
   EXPECT_EQ(frequencies, (std::vector<int64_t>{1, 1, 0}));
-  ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());  // a step
+  ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());  // moves the step
   EXPECT_EQ(store->step(), 1);
   See(store.get(), {1});
   store->Frequency(ids, frequencies, nullptr);
@@ -169,8 +169,8 @@ TEST(EmbeddingStoreTest, AnotherOptimizerIsRefusedByName) {
   EXPECT_EQ(store->step(), 1);
 }
 
-// The map id -> everything of a row is the same, bit for bit, for any number
-// of shards and threads and any order of arrival.
+// The content is bitwise the same for any number of shards and threads and any
+// order of arrival.
 TEST(EmbeddingStoreTest, ContentDoesNotDependOnShardsThreadsOrOrder) {
   EmbeddingRows first;
   for (int64_t shards : {1, 3, 16, 64}) {
@@ -246,7 +246,7 @@ TEST(EmbeddingStoreTest, ImportReplacesEverything) {
   bool found = true;
   Row(*to, 7, &found);
   EXPECT_FALSE(found);
-  // Training goes on the same in both, new rows included.
+  // Training resumes identically in both, including new rows.
   for (EmbeddingStore* store : {from.get(), to.get()}) {
     See(store, {1, 50});
     ASSERT_TRUE(
@@ -324,7 +324,7 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
     EXPECT_TRUE(store->Export(true, &rows, nullptr).ok());
     return *reinterpret_cast<const float*>(rows.slots.at(0));
   };
-  // The first update makes slots, not this.
+  // The first update creates slots, not this.
   restart(adam);
   EXPECT_TRUE(done);
   EXPECT_EQ(former, "");
@@ -342,7 +342,7 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
   EXPECT_EQ(store->CheckOptimizer(adam).code(),
             StatusCode::kFailedPrecondition);
 
-  // Not while a snapshot wants the slots as they are.
+  // Not while a snapshot needs the slots.
   TableChanges& changes = store->parts().rows.changes();
   changes.BeginSnapshot();
   restart(adam);
@@ -362,13 +362,13 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
             StatusCode::kFailedPrecondition);
   restart(sgd);
   EXPECT_EQ(former, "adam");
-  // Nothing is lost of one without slots, whatever is to be kept.
+  // An optimizer without slots loses nothing, whatever is kept.
   restart(adagrad, KeptSlots::kAll);
   EXPECT_EQ(former, "");
   EXPECT_EQ(bound(), "adagrad");
   EXPECT_EQ(first_slot(), 0.5f);
   EXPECT_EQ(Row(*store, 1), value);
-  // Nor where there are no rows.
+  // The same without rows.
   ASSERT_TRUE(store->Clear().ok());
   restart(adam);
   EXPECT_EQ(former, "");
@@ -390,11 +390,11 @@ TEST(EmbeddingStoreTest, ClearForgetsRowsAndKeepsMemory) {
   EXPECT_EQ(store->Stats().capacity, capacity);
 }
 
-// Against std::map, over every operation.
+// Compares every operation with std::map.
 TEST(EmbeddingStoreTest, RandomOperationsAgreeWithAModel) {
   for (int dim : {1, 3, 8}) {
     auto store = MakeStore(3, dim, "zeros");
-    std::map<int64_t, float> model;  // every column holds the same number
+    std::map<int64_t, float> model;  // all columns hold the same value
     std::mt19937_64 rng(dim);
     for (int round = 0; round < 400; ++round) {
       std::vector<int64_t> ids(rng() % 200);
@@ -443,7 +443,7 @@ TEST(EmbeddingStoreTest, RandomOperationsAgreeWithAModel) {
   }
 }
 
-// The budget of the design: 1.25 x (8 + 4 D (1 + slots)) + 36 bytes a row.
+// The budget of the design: 1.25 x (8 + 4 D (1 + slots)) + 36 bytes per row.
 TEST(EmbeddingStoreTest, BytesPerRowStayInTheBudget) {
   for (int dim : {1, 32}) {
     for (bool slots : {false, true}) {
@@ -466,7 +466,7 @@ TEST(EmbeddingStoreTest, BytesPerRowStayInTheBudget) {
   }
 }
 
-// A sanitizer keeps memory of its own.
+// Sanitizers allocate memory of their own.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(EmbeddingStoreTest, SoDoesTheMemoryOfTheProcess) {
   for (int dim : {1, 8}) {
@@ -475,7 +475,7 @@ TEST(EmbeddingStoreTest, SoDoesTheMemoryOfTheProcess) {
       for (size_t i = 0; i < ids.size(); ++i) ids[i] = first + i;
       See(store, ids);
     };
-    see(MakeStore(16, dim).get(), 0);  // what a call takes for itself
+    see(MakeStore(16, dim).get(), 0);  // allocations of a call itself
     const int64_t before = ResidentBytes();
     const auto store = MakeStore(16, dim);
     double most = 0.0;

@@ -1,4 +1,4 @@
-// Many callers at once; run it under --config=tsan too.
+// Many concurrent callers. Also run it with --config=tsan.
 
 #include <gtest/gtest.h>
 
@@ -109,7 +109,7 @@ TEST(EmbeddingStoreThreadsTest, NoUpdateIsLost) {
   EXPECT_EQ(store->step(), kRounds * kCallers);
 }
 
-// Whichever comes first stays, though the other has looked before it came.
+// The first one stays attached, even if the other checked before that.
 TEST(EmbeddingStoreThreadsTest, OfTwoFirstOptimizersOneIsRefused) {
   const std::vector<int64_t> ids = {1, 2, 3};
   const std::vector<float> ones(ids.size() * kDim, 1.0f);
@@ -162,8 +162,8 @@ TEST(EmbeddingStoreThreadsTest, CallersThatInsertTheSameIdsShareRows) {
   EXPECT_EQ(rows.ids, ids);
 }
 
-// Another caller moves the step while this one looks for its rows: they come to
-// the order in which rows go with the step that there is by then.
+// Another caller moves the step while this one finds its rows: the rows are
+// ordered by the step that is current when they are moved.
 TEST(EmbeddingStoreThreadsTest, RowsComeToTheirOrderInTheOrderOfSteps) {
   TablePolicies max_rows;
   max_rows.eviction.max_rows = 10;
@@ -192,9 +192,9 @@ TEST(EmbeddingStoreThreadsTest, RowsComeToTheirOrderInTheOrderOfSteps) {
   }
 }
 
-// Everything at once. Whoever writes a row writes one number in all columns,
-// so a torn or foreign row shows; rows of id i hold numbers that are i modulo
-// 64, so a row that was given to another id shows too.
+// All operations at once. A write sets all columns of a row to one value, so a
+// torn row is detected. Rows of id i hold values that are i modulo 64, so a row
+// assigned to another id is detected as well.
 TEST(EmbeddingStoreThreadsTest, RowsAreWholeUnderEverything) {
   auto store = MakeStore();
   constexpr int kIds = 64 * 40;
@@ -239,7 +239,7 @@ TEST(EmbeddingStoreThreadsTest, RowsAreWholeUnderEverything) {
         case 2: {
           std::sort(ids.begin(), ids.end());
           ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-          // Multiples of 64 keep the class of a row that holds a number.
+          // Multiples of 64 keep the value modulo 64.
           std::vector<float> gradients(ids.size() * kDim, -64.0f);
           std::vector<int64_t> resident;
           for (int64_t id : ids) {
@@ -266,7 +266,7 @@ TEST(EmbeddingStoreThreadsTest, RowsAreWholeUnderEverything) {
   EXPECT_EQ(static_cast<int64_t>(rows.ids.size()), store->size());
 }
 
-// A pool of one thread, which takes its tasks in turn.
+// A pool of one thread, which runs its tasks in order.
 class OneThread {
  public:
   OneThread() : thread_([this] { Run(); }) {}
@@ -279,7 +279,7 @@ class OneThread {
     tasks_.push_back(std::move(task));
     changed_.notify_one();
   }
-  // The caller's thread does the first half of a loop.
+  // The calling thread runs the first half of a loop.
   ParallelFor Halves() {
     return [this](int64_t total, int64_t,
                   const std::function<void(int64_t, int64_t)>& body) {
@@ -312,8 +312,8 @@ class OneThread {
   std::thread thread_;
 };
 
-// Who holds shards over a loop waits for the pool; so no task of the pool may
-// wait for shards.
+// A caller that holds shards during a loop waits for the pool. Therefore no
+// task of the pool may wait for shards.
 TEST(EmbeddingStoreThreadsTest, NoTaskOfAPoolWaitsForAShard) {
   TablePolicies capped;
   capped.eviction.max_rows = 1000;
@@ -339,8 +339,8 @@ TEST(EmbeddingStoreThreadsTest, NoTaskOfAPoolWaitsForAShard) {
     for (const std::function<void()>& call :
          {std::function<void()>(see), std::function<void()>(merge)}) {
       std::thread caller;
-      // Under all locks: has the caller come as far as he can, is the pool
-      // free?
+      // Under all locks: wait until the caller cannot proceed further and the
+      // pool is idle.
       const ParallelFor with_locks =
           [&](int64_t total, int64_t,
               const std::function<void(int64_t, int64_t)>& body) {
@@ -359,7 +359,8 @@ TEST(EmbeddingStoreThreadsTest, NoTaskOfAPoolWaitsForAShard) {
   }
 }
 
-// An optimizer comes between an import's look at the table and its locks.
+// An optimizer is attached after an import has checked the table and before it
+// locks it.
 TEST(EmbeddingStoreThreadsTest, AMergeDoesNotWriteAnotherOptimizersSlots) {
   for (const bool resident : {false, true}) {
     auto store = MakeStore();

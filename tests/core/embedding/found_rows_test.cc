@@ -90,7 +90,7 @@ Status Update(EmbeddingStore* store, const std::vector<int64_t>& ids,
                       create, -1, parallel, refs);
 }
 
-// All that may come between a lookup and its update.
+// Everything that may happen between a lookup and its update.
 void Disturb(EmbeddingStore* store, const std::vector<int64_t>& ids,
              uint64_t seed) {
   std::mt19937_64 rng(seed);
@@ -197,7 +197,7 @@ TEST(FoundRowsTest, NoUpdateIsLostWhileRowsMove) {
       --left;
     });
   }
-  // Rows between theirs come and go, and theirs move to the places.
+  // Other rows between these are added and removed, and these are moved.
   std::vector<int64_t> others(1000);
   for (size_t i = 0; i < others.size(); ++i) others[i] = 1000 + i;
   const std::vector<float> rows(others.size() * kDim);

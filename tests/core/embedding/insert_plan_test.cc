@@ -20,7 +20,7 @@ struct Table {
   explicit Table(const TablePolicies& policies = TablePolicies())
       : parts(kDim, 2, RowInitializer(), policies, RowType::kFloat32) {}
 
-  // Rows of [id, id] for ids that have none. Begins the call, too.
+  // Creates rows [id, id] for ids without one. Also starts the call.
   struct Call {
     Call(Table* table, std::vector<int64_t> of_ids,
          const InsertPlan::Options& options)
@@ -56,7 +56,7 @@ struct Table {
     call.plan.Commit(nullptr);
     return Status();
   }
-  // Those of [0, 100) that have a row.
+  // Ids in [0, 100) with a row.
   std::vector<int64_t> Resident() const {
     std::vector<int64_t> resident;
     for (int64_t id = 0; id < 100; ++id) {
@@ -77,7 +77,7 @@ TEST(InsertPlanTest, NothingIsThereBeforeItIsCommitted) {
     Table::Call call(&table, {5, 6, 7}, {});
     ASSERT_TRUE(call.Prepare().ok());
     EXPECT_EQ(table.Resident(), std::vector<int64_t>());
-    // And it need not be.
+    // Destroyed without Commit.
   }
   EXPECT_EQ(table.parts.rows.size(), 0);
   Table::Call call(&table, {5, 6, 7}, {});
@@ -138,16 +138,16 @@ TEST(InsertPlanTest, SeveralTablesGetTheirRowsOrNoneDoes) {
 TEST(InsertPlanTest, RowsOfThisCallAndThisStepMakeNoRoom) {
   Table table(Cap(4));
   InsertPlan::Options seen;
-  // A row without a sighting may go at any time.
+  // A row that was never counted may be evicted at any time.
   seen.call.count_sightings = true;
   ASSERT_TRUE(table.Insert({10, 11}, seen).ok());
   table.parts.step.MoveTo(1);
   ASSERT_TRUE(table.Insert({20, 21}, seen).ok());
-  // 10 is asked for; 20 and 21 are of this step.
+  // 10 is requested; 20 and 21 were seen in this step.
   ASSERT_TRUE(table.Insert({10, 30}, seen).ok());
   EXPECT_EQ(table.Resident(), (std::vector<int64_t>{10, 20, 21, 30}));
   EXPECT_EQ(table.parts.events.count(Event::kEvicted), 1);
-  // Nothing may go: what comes is refused.
+  // No row may be evicted, so new ids are refused.
   Table::Call refused(&table, {10, 40}, seen);
   ASSERT_TRUE(refused.Prepare().ok());
   refused.plan.Commit(nullptr);
@@ -169,7 +169,7 @@ TEST(InsertPlanTest, AnOptimizerIsBoundWithTheRowsOrNotAtAll) {
   EXPECT_FALSE(table.parts.optimizer.bound());
   ASSERT_TRUE(table.Insert({1}, options).ok());
   EXPECT_TRUE(table.parts.optimizer.IsBoundTo(optimizer));
-  // Without rows, too.
+  // The same without rows.
   Table empty;
   ASSERT_TRUE(empty.Insert({}, options).ok());
   EXPECT_TRUE(empty.parts.optimizer.bound());
@@ -212,8 +212,8 @@ TEST(InsertPlanTest, WhoWaitsComesInOnceItHasBeenSeenOftenEnough) {
   EXPECT_EQ(table.parts.sightings.pending_ids(shard)->size(), 0);
 }
 
-// A step begins between the lookup of a call and its plan. Were the call to
-// count for the old step, it would forget what the new step has counted.
+// A step begins between the lookup and the plan of a call. If the call counted
+// for the old step, it would drop the counts of the new step.
 TEST(InsertPlanTest, ACallCountsForTheStepInWhichItTakesEffect) {
   for (const auto kind : {AdmissionPolicy::Kind::kMinCount,
                           AdmissionPolicy::Kind::kCountingBloom}) {

@@ -12,7 +12,7 @@ namespace lodestar {
 namespace {
 
 constexpr int kDim = 2;
-constexpr uint32_t kRow = 0;  // of id 0
+constexpr uint32_t kRow = 0;  // row of id 0
 
 AttachedOptimizer Momentum(const std::string& name = "replay:momentum") {
   AttachedOptimizer optimizer;
@@ -70,7 +70,7 @@ TEST_F(OptimizerBindingTest, AnotherOneIsRefusedByName) {
   EXPECT_TRUE(binding.IsBoundTo(Momentum()));
   AttachedOptimizer again = Momentum();
   again.slot_inits = {0, 0};
-  EXPECT_TRUE(binding.Check(again).ok());  // these are of its first call
+  EXPECT_TRUE(binding.Check(again).ok());  // the slots of its first call
   const Status other = binding.Check(Momentum("adam"));
   EXPECT_EQ(other.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(other.message().find("'replay:momentum', but 'adam'"),
@@ -109,11 +109,12 @@ TEST_F(OptimizerBindingTest, AnotherOneTakesThePlaceOfTheFirst) {
   EXPECT_EQ(binding.optimizer().name, "adam");
   EXPECT_EQ(Slot(0), std::vector<float>(kDim, 0.5f));
   EXPECT_EQ(Slot(1), std::vector<float>(kDim, 2.0f));
-  // A reader may still be looking at it.
+  // A reader may still use it.
   EXPECT_EQ(first.name, "replay:momentum");
 }
 
-// Of a row that no one has written to since, a delta would not hold them.
+// An incremental snapshot would miss the slots of rows that are not written
+// afterwards.
 TEST_F(OptimizerBindingTest, ATableWithNewSlotsFollowsNoBase) {
   {
     const ShardLocks locks(rows);
@@ -125,7 +126,7 @@ TEST_F(OptimizerBindingTest, ATableWithNewSlotsFollowsNoBase) {
 }
 
 TEST_F(OptimizerBindingTest, SlotsBeginAnew) {
-  binding.FillSlots(shared(), kRow);  // of no optimizer
+  binding.FillSlots(shared(), kRow);  // no optimizer attached
   Bind(Momentum());
   ASSERT_TRUE(shared()->Lock(kRow, 0));
   static_cast<float*>(shared()->slot(kRow, 1))[1] = 7;
@@ -135,7 +136,7 @@ TEST_F(OptimizerBindingTest, SlotsBeginAnew) {
   EXPECT_EQ(Slot(1), std::vector<float>(kDim, 2.0f));
 }
 
-// Run it under --config=tsan: who writes to a shared row holds that alone.
+// Run it with --config=tsan: a write to a shared row requires the row lock.
 TEST(OptimizerBindingThreadsTest, OneMayComeWhileSlotsBeginAnew) {
   for (int round = 0; round < 200; ++round) {
     Table table;

@@ -1,4 +1,4 @@
-// The memory of this process that is resident.
+// Resident memory of this process.
 
 #ifndef LODESTAR_TESTS_CORE_EMBEDDING_RESIDENT_BYTES_H_
 #define LODESTAR_TESTS_CORE_EMBEDDING_RESIDENT_BYTES_H_

@@ -60,7 +60,7 @@ class ShardedRowsTest : public testing::Test {
   }
   std::vector<bool> Locked() {
     std::vector<bool> locked;
-    // A mutex that this thread holds is not tried by it.
+    // std::mutex must not be tried by the thread that holds it.
     std::thread([&] {
       for (size_t s = 0; s < rows_.num_shards(); ++s) {
         std::unique_lock<Mutex> lock(rows_.shard(s).mutex, std::try_to_lock);
@@ -163,7 +163,7 @@ TEST_F(ShardedRowsTest, RemovedIdsAreToldSinceTheBase) {
   }
   std::sort(removed.begin(), removed.end());
   EXPECT_EQ(removed, (std::vector<int64_t>{2, 3}));
-  // All of them are too many to tell.
+  // Removing all rows is too many to list.
   const ShardLocks locks(rows_);
   EXPECT_EQ(rows_.FreeAll(), 27);
   EXPECT_EQ(rows_.size(), 0);
@@ -250,7 +250,7 @@ TEST_F(ShardedRowsTest, AListIsBuiltAgainInTheOrderOfItsKeys) {
   EXPECT_EQ(listed, shard.rows.live());
 }
 
-// However many parts a row is drawn in.
+// Independent of how many parts the row is drawn in.
 TEST(ShardedRowsOfWideRowsTest, ARowBeginsWithItsIdsFirstValue) {
   constexpr int kWide = 2 * kPart + 5;
   for (const RowType type :

@@ -27,13 +27,13 @@ AdmissionPolicy BySketch(int64_t min_count) {
   return policy;
 }
 
-// A table of one shard whose ids wait for a row.
+// A table of one shard with admission.
 struct Table {
   explicit Table(const AdmissionPolicy& policy)
       : rows(1, RowType::kFloat32, 1, TablePolicies()),
         sightings(policy, &rows, &step) {}
 
-  // Which of `ids` a call of theirs admits.
+  // Looks up `ids` and returns the admitted ones.
   std::vector<int64_t> See(const std::vector<int64_t>& ids, int64_t now,
                            std::vector<uint32_t> occurrences = {},
                            Admit admit = Admit::kByPolicy) {
@@ -76,7 +76,7 @@ struct Table {
   ShardedRows rows;
   TableStep step;
   Sightings sightings;
-  std::vector<uint32_t> frequencies;  // of those that See admitted
+  std::vector<uint32_t> frequencies;  // of the admitted ids
 };
 
 const std::vector<int64_t> kNone;
@@ -99,12 +99,12 @@ TEST(SightingsTest, AnIdIsAdmittedByItsNthStep) {
   exact.See({7}, 1);
   exact.See({7}, 2);
   EXPECT_EQ(exact.Pending(2), (std::vector<int64_t>{8}));  // 7 has its row
-  // Of another step than its ids a sketch knows the counts alone.
+  // For ids of an earlier step, a sketch only has the counts.
   Table sketch(BySketch(3));
   sketch.See({7}, 0);
   EXPECT_EQ(sketch.sightings.num_pending(0, 0), 1);
   EXPECT_EQ(sketch.sightings.num_pending(0, 1), 0);
-  EXPECT_EQ(sketch.SeenOf(7, 1).last_seen, -1);  // before another id is seen
+  EXPECT_EQ(sketch.SeenOf(7, 1).last_seen, -1);  // before another id is counted
   sketch.See({8}, 1);
   EXPECT_EQ(sketch.Pending(1), (std::vector<int64_t>{8}));
   EXPECT_EQ(sketch.sightings.num_pending(0, 1), 1);
@@ -117,7 +117,7 @@ TEST(SightingsTest, OccurrencesCountByThemselves) {
   Table table(ByCount(5));
   EXPECT_EQ(table.See({7, 8}, 0, {4, 1}), kNone);
   EXPECT_EQ(table.See({7, 8}, 0, {1, 1}), (std::vector<int64_t>{7}));
-  // The row itself is still to be counted by this call's.
+  // The row itself is counted later in this call.
   EXPECT_EQ(table.frequencies, (std::vector<uint32_t>{4}));
   EXPECT_EQ(table.SeenOf(8, 1).sightings, 2);
 }
@@ -170,7 +170,7 @@ TEST(SightingsTest, WhatWaitsGoesOutAndIn) {
     ASSERT_TRUE(to.sightings.Build(view, &state).ok());
     to.sightings.Install(&state);
     EXPECT_EQ(to.Pending(5), from.Pending(5));
-    // 8 was seen in this step already.
+    // 8 was counted in this step already.
     EXPECT_EQ(to.See({7, 8}, 5), kNone);
     EXPECT_EQ(to.See({7, 8}, 6), (std::vector<int64_t>{7, 8}));
   }
@@ -205,7 +205,7 @@ TEST(SightingsTest, PendingIdsOfAnotherAdmissionAreRefused) {
   view.sketch = {};
   view.ids = ids;
   refused(exact, "`pending_ids` holds 7, which `ids` holds too");
-  // Where every id has a row they are left out.
+  // Ignored without admission.
   EXPECT_TRUE(Table(AdmissionPolicy()).sightings.Check(view).ok());
 }
 
@@ -233,7 +233,7 @@ TEST(SightingsTest, ARowIsCountedOnceAStep) {
   EXPECT_EQ(store.meta(row)->last_seen.load(), 4);
 }
 
-// A lookup of step 3 comes to the row after one of step 4.
+// A lookup of step 3 reaches the row after one of step 4.
 TEST(SightingsTest, ARowIsNotCountedAgainForAStepThatIsOver) {
   Table table(AdmissionPolicy{});
   RowStore& store = table.rows.shard(0).rows;
@@ -250,11 +250,11 @@ TEST(SightingsTest, ARowIsNotCountedAgainForAStepThatIsOver) {
     EXPECT_EQ(meta->frequency.load(), 2u);
     EXPECT_EQ(meta->last_seen.load(), 4);
   }
-  // Occurrences count whenever they come, but do not date the row back.
+  // Occurrences always count, but do not move last_seen back.
   table.sightings.Touch(ids, refs, 3, occurrences);
   EXPECT_EQ(meta->frequency.load(), 7u);
   EXPECT_EQ(meta->last_seen.load(), 4);
-  // The step was set back: the row was last seen in no step that is over.
+  // The step was set back: the row's last_seen is not a step that has begun.
   table.step.Set(1, /*own=*/true);
   table.sightings.Touch(ids, refs, 1, {});
   EXPECT_EQ(meta->frequency.load(), 8u);

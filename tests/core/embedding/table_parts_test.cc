@@ -23,7 +23,7 @@ TEST(TableEventsTest, EachIsCountedForItself) {
 
 TEST(TableEventsTest, ReadsOfAllThreadsAreSummed) {
   TableEvents events;
-  constexpr int kReaders = 20;  // more than there are lines
+  constexpr int kReaders = 20;  // more than there are cache lines
   std::vector<std::thread> readers;
   for (int r = 0; r < kReaders; ++r) {
     readers.emplace_back([&] {
@@ -44,7 +44,7 @@ TEST(TableEventsTest, WhoTakesAPlaceMissesNoReadOfWhoHadIt) {
     TableEvents events;
     events.AddReads({2, 3});
     successor.Share(events);
-    events.AddReads({4, 5});  // a call that holds the old table
+    events.AddReads({4, 5});  // a call that uses the old table
     events.Add(Event::kInserts, 1);
   }
   successor.AddReads({1, 1});

@@ -11,7 +11,7 @@ TEST(TableStepTest, AnOptimizerMovesItUnlessSomeoneElseDoes) {
   EXPECT_EQ(step.value(), 1);
   step.MoveTo(7);
   EXPECT_EQ(step.value(), 7);
-  // An overlapping step has counted the same; a new optimizer counts from 0.
+  // An overlapping step counted the same value; a new optimizer counts from 0.
   step.MoveTo(7);
   EXPECT_EQ(step.value(), 8);
   step.MoveTo(1);

@@ -10,7 +10,7 @@
 namespace lodestar {
 namespace {
 
-// The first n letters of a fixed text, longer than every branch needs.
+// The first n letters of a fixed string, longer than every branch needs.
 std::string Text(size_t n) {
   std::string text;
   while (text.size() < n) {
@@ -38,7 +38,7 @@ TEST(BucketHashTest, EveryLengthHashesApart) {
   }
 }
 
-// Buckets of saved models depend on these.
+// Saved models depend on these buckets.
 TEST(BucketHashTest, ValuesAreFrozen) {
   EXPECT_EQ(Fingerprint64(""), 0x9ae16a3b2f90404fULL);
   EXPECT_EQ(MurmurHash64A(0, ""), 0u);

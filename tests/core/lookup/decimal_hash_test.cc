@@ -18,7 +18,7 @@ TEST(DecimalHashTest, IsThatOfTheText) {
   const DecimalHash legacy = {DecimalHash::Kind::kLegacy};
   std::mt19937_64 random(1);
   for (int i = 0; i < 5000; ++i) {
-    // Of all lengths.
+    // Numbers of all lengths.
     const int64_t number = i == 0   ? std::numeric_limits<int64_t>::min()
                            : i == 1 ? std::numeric_limits<int64_t>::max()
                            : i == 2 ? 0

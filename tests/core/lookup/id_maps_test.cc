@@ -1,4 +1,4 @@
-// IntegerMap and StringMap against std::map.
+// Compares IntegerMap and StringMap with std::map.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ void ExpectSame(const Map& map, const Model& model) {
   }
 }
 
-// One key.
+// Inserts one key.
 template <typename Map>
 Status Put(Map* map, const typename Map::Key& key, int64_t value) {
   return map->Insert(
@@ -67,7 +67,7 @@ TEST(IntegerMapTest, AgreesWithAModel) {
   ExpectSame(map, model);
 }
 
-// Lines overflow and gaps close across lines, also around the array's end.
+// Lines overflow and gaps close across lines, including at the array's end.
 TEST(IntegerMapTest, RemovalFromAFullMap) {
   for (uint64_t seed = 1; seed < 40; ++seed) {
     std::mt19937_64 rng(seed);
@@ -160,7 +160,7 @@ TEST(StringMapTest, AgreesWithAModel) {
   EXPECT_FALSE(map.Remove("a"));
   for (int i = 0; i < 40000; ++i) {
     const uint64_t word = rng() % 3000;
-    // Keys of every small length, with NULs, and the empty key.
+    // Keys of every small length, with NUL bytes, and the empty key.
     std::string key(reinterpret_cast<const char*>(&word), word % 8);
     key += std::string(word % 40, static_cast<char>(word));
     if (word == 77) key.clear();
@@ -250,7 +250,7 @@ TEST(StringMapTest, WithoutMemoryItIsAsBefore) {
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // memory is not what it is otherwise
+constexpr bool kSanitized = true;  // sanitizers change memory use
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -265,7 +265,7 @@ int64_t ResidentBytes() {
 TEST(StringMapTest, BytesOfTenMillionShortKeys) {
   constexpr int64_t kKeys = kSanitized ? 100000 : 10000000;
   int64_t key_bytes = 0;
-  // The keys are made as they are asked for, so that the map is all that grows.
+  // Keys are generated on demand, so that only the map grows.
   char text[24];
   const auto key = [&](int64_t i) {
     const int n = std::snprintf(text, sizeof(text), "%llx",

@@ -1,4 +1,4 @@
-// IdTable: imports, updates, and readers beside writers.
+// IdTable: imports, updates, and concurrent readers and writers.
 
 #include "tf_ops/core/lookup/id_table.h"
 
@@ -80,8 +80,8 @@ TEST(IdTableTest, EntriesAreSortedByValue) {
   EXPECT_EQ(SortedEntries(view.map()), wanted);
 }
 
-// Every key that was there stays found, with its own value, while others come,
-// go, and while the table grows or is imported anew.
+// Keys that are never removed are always found with their own values, while
+// other keys are inserted and removed and the table grows or is imported again.
 TEST(IdTableTest, ReadersBesideWriters) {
   constexpr int64_t kFixed = 2000;
   IdTable<IntegerMap> table(/*is_mutable=*/true);
@@ -106,7 +106,7 @@ TEST(IdTableTest, ReadersBesideWriters) {
     threads.emplace_back([&, t] {
       for (int64_t round = 0; round < 50; ++round) {
         if (t == 2 && round % 10 == 0) {
-          // The keys of the other writers go, the fixed ones stay.
+          // Removes the keys of the other writers and keeps the fixed ones.
           if (!table
                    .Import(
                        kFixed, [](int64_t i) { return i; },

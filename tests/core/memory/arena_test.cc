@@ -14,7 +14,7 @@ bool AllZero(const char* bytes, int64_t count) {
   return std::all_of(bytes, bytes + count, [](char c) { return c == 0; });
 }
 
-TEST(ArenaTest, BlocksAreZeroAlignedAndApart) {
+TEST(ArenaTest, BlocksAreZeroAlignedAndDisjoint) {
   Arena arena;
   std::vector<std::pair<char*, int64_t>> blocks;
   for (const int64_t bytes : {1, 64, 100, 4095, 4096, 10000, 3 << 20, 8}) {
@@ -32,7 +32,7 @@ TEST(ArenaTest, BlocksAreZeroAlignedAndApart) {
   }
 }
 
-TEST(ArenaTest, WhatIsReleasedReadsZero) {
+TEST(ArenaTest, ReleasedPagesReadZero) {
   Arena arena;
   constexpr int64_t kBytes = 1 << 20;
   char* const block = static_cast<char*>(arena.Allocate(kBytes));
@@ -40,13 +40,13 @@ TEST(ArenaTest, WhatIsReleasedReadsZero) {
   std::memset(block, 1, kBytes);
   ASSERT_TRUE(Arena::Release(block, kBytes));
   EXPECT_TRUE(AllZero(block, kBytes));
-  // No whole page lies in it.
+  // Contains no whole page.
   block[0] = 1;
   EXPECT_TRUE(Arena::Release(block, 4095));
   EXPECT_EQ(block[0], 1);
 }
 
-TEST(ArenaTest, ThreadsGetBlocksOfTheirOwn) {
+TEST(ArenaTest, ThreadsGetDisjointBlocks) {
   Arena arena;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

@@ -12,21 +12,21 @@
 namespace lodestar {
 namespace {
 
-// A number that readers follow a pointer to. Where it is freed, the address
-// sanitizer sees who reads on.
+// A number behind a pointer. The address sanitizer detects a reader of a freed
+// object.
 struct Object : EpochDomain::Retirable {
   std::atomic<int> number{0};
 };
 
-Object* Make(int number) {
+Object* NewObject(int number) {
   Object* const object = new (std::malloc(sizeof(Object))) Object();
   object->number = number;
   return object;
 }
 
-TEST(EpochTest, WhatAReaderSeesStaysUntilItsGuardGoes) {
+TEST(EpochTest, ObjectsOutliveTheGuardsThatSeeThem) {
   EpochDomain domain;
-  Object* const object = Make(7);
+  Object* const object = NewObject(7);
   auto guard = std::make_unique<EpochDomain::Guard>(&domain);
   domain.Retire(object);
   domain.Collect();
@@ -35,9 +35,9 @@ TEST(EpochTest, WhatAReaderSeesStaysUntilItsGuardGoes) {
   domain.Collect();
 }
 
-TEST(EpochTest, GuardsOfOneThreadMayLieInOneAnother) {
+TEST(EpochTest, GuardsOfOneThreadMayNest) {
   EpochDomain domain;
-  Object* const object = Make(7);
+  Object* const object = NewObject(7);
   auto outer = std::make_unique<EpochDomain::Guard>(&domain);
   {
     const EpochDomain::Guard inner(&domain);
@@ -48,9 +48,9 @@ TEST(EpochTest, GuardsOfOneThreadMayLieInOneAnother) {
   outer.reset();
 }
 
-TEST(EpochTest, ReadersNeverSeeWhatWasFreed) {
+TEST(EpochTest, ReadersNeverSeeFreedObjects) {
   EpochDomain domain;
-  std::atomic<Object*> shared(Make(1));
+  std::atomic<Object*> shared(NewObject(1));
   std::atomic<bool> done{false};
   std::vector<std::thread> readers;
   for (int t = 0; t < 3; ++t) {
@@ -62,7 +62,7 @@ TEST(EpochTest, ReadersNeverSeeWhatWasFreed) {
     });
   }
   for (int i = 2; i < 2000; ++i) {
-    domain.Retire(shared.exchange(Make(i)));
+    domain.Retire(shared.exchange(NewObject(i)));
   }
   done = true;
   for (std::thread& reader : readers) reader.join();

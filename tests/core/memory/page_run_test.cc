@@ -7,7 +7,7 @@
 namespace lodestar {
 namespace {
 
-TEST(PageRunTest, HoldsWhatWasAskedForAndWholePagesOfMore) {
+TEST(PageRunTest, RoundsLargeSizesUpToPages) {
   for (const size_t bytes :
        {size_t{1}, size_t{8191}, size_t{8192}, size_t{8193}, size_t{1} << 20}) {
     const PageRun pages = AllocatePages(bytes);
@@ -18,10 +18,11 @@ TEST(PageRunTest, HoldsWhatWasAskedForAndWholePagesOfMore) {
   }
 }
 
-TEST(PageRunTest, NothingIsFreedToo) { FreePages(PageRun()); }
+TEST(PageRunTest, FreesAnEmptyRun) { FreePages(PageRun()); }
 
-TEST(PageRunTest, WithoutMemoryItHasNoAddress) {
-  // More than any address space holds, but for what rounding adds.
+TEST(PageRunTest, FailedAllocationHasNoAddress) {
+  // Larger than any address space, but small enough not to overflow when
+  // rounded.
   const PageRun pages = AllocatePages(size_t{1} << 62);
   EXPECT_EQ(pages.address, nullptr);
   EXPECT_EQ(pages.bytes, 0u);

@@ -20,23 +20,23 @@ const std::string kFeature = Field(3, Field(1, "\x05"));
 const std::string kEntry = Field(1, "id") + Field(2, kFeature);
 const std::string kExample = Field(1, Field(1, kEntry) + Field(1, kEntry));
 
-TEST(ExampleFormatTest, ExamplesAreExamples) {
+TEST(ExampleFormatTest, AcceptsExamples) {
   EXPECT_TRUE(IsExample(""));
   EXPECT_TRUE(IsExample(Field(1, "")));
   EXPECT_TRUE(IsExample(kExample));
-  // Two messages one after the other are merged.
+  // Two concatenated messages are merged.
   EXPECT_TRUE(IsExample(kExample + kExample));
-  // A map entry has its fields in any order, and may lack one.
+  // A map entry has its fields in any order; both are optional.
   EXPECT_TRUE(IsExample(
       Field(1, Field(1, Field(2, kFeature) + Field(1, "id")) + Field(1, ""))));
-  // Fields of later versions are skipped: bytes, a varint, 8 and 4 bytes.
+  // Unknown fields are skipped: bytes, a varint, 8 and 4 bytes.
   EXPECT_TRUE(IsExample(kExample + Field(7, "\xff")));
   EXPECT_TRUE(IsExample(std::string("\x38\xff\x01", 3) + kExample));
   EXPECT_TRUE(IsExample(std::string("\x39", 1) + std::string(8, '\xff')));
   EXPECT_TRUE(IsExample(std::string("\x3d", 1) + std::string(4, '\xff')));
 }
 
-TEST(ExampleFormatTest, OtherBytesAreNot) {
+TEST(ExampleFormatTest, RejectsOtherBytes) {
   for (const std::string bytes :
        {"\xff\xff\xff", "\n\x05", "text", "\x03\x04", "\x08"}) {
     EXPECT_FALSE(IsExample(bytes)) << bytes;
@@ -44,13 +44,13 @@ TEST(ExampleFormatTest, OtherBytesAreNot) {
   EXPECT_FALSE(IsExample(std::string(1, '\0')));
   EXPECT_FALSE(IsExample(std::string(11, '\xff')));
   EXPECT_FALSE(IsExample(std::string("\x39", 1) + std::string(7, '\1')));
-  // Inside: features, a map entry, and its key.
+  // Damage in features, a map entry, and its key.
   EXPECT_FALSE(IsExample(Field(1, "\xff\xff")));
   EXPECT_FALSE(IsExample(Field(1, Field(1, "\xff\xff"))));
   EXPECT_FALSE(IsExample(Field(1, Field(1, Field(3, "id")))));
 }
 
-TEST(ExampleFormatTest, NoPartOfAnExampleIsReadBeyondItsEnd) {
+TEST(ExampleFormatTest, NeverReadsBeyondTheEnd) {
   for (size_t size = 1; size < kExample.size(); ++size) {
     EXPECT_FALSE(IsExample(kExample.substr(0, size))) << size;
   }

@@ -17,7 +17,7 @@ struct Cuts {
   Status status;
 };
 
-// Cuts `text` as a reader does that has `step` more bytes each time.
+// Cuts `text` like a reader that gets `step` more bytes each time.
 Cuts CutAll(const std::string& text, size_t step) {
   Cuts cuts;
   LineCutter cutter;
@@ -38,7 +38,7 @@ Cuts CutAll(const std::string& text, size_t step) {
   }
 }
 
-TEST(LineCutterTest, CutsBehindTheLastWholeLine) {
+TEST(LineCutterTest, CutsAfterTheLastCompleteLine) {
   const Cuts cuts = CutAll("a\nbc\ndefgh\n", 6);
   EXPECT_EQ(cuts.bytes, (std::vector<int64_t>{5, 6}));
   EXPECT_EQ(cuts.records, (std::vector<int64_t>{2, 1}));
@@ -51,12 +51,12 @@ TEST(LineCutterTest, TheLastLineMayLackItsNewline) {
   EXPECT_EQ(cuts.records, (std::vector<int64_t>{2}));
 }
 
-TEST(LineCutterTest, AFileWithoutBytesIsRefused) {
+TEST(LineCutterTest, RejectsAnEmptyFile) {
   EXPECT_EQ(CutAll("", 8).status.message(), "the file has no records");
   EXPECT_TRUE(CutAll("\n", 8).status.ok());
 }
 
-TEST(LineCutterTest, ALineWithoutEndIsRefusedByItsNumber) {
+TEST(LineCutterTest, RejectsALineThatIsTooLong) {
   const std::string text = "a\nb\n" + std::string((64 << 20) + 1, 'x');
   EXPECT_EQ(CutAll(text, text.size()).status.message(),
             "line 3: not text: no newline within 67108864 bytes");

@@ -27,7 +27,7 @@ Status Parse(const MultiSlotFormat& format, const std::string& line,
   return ParseText(format, line + "\n", rows, &bad);
 }
 
-// words, label: the slots of the format's worked examples.
+// The slots of the format's documented examples.
 std::vector<ColumnSpec> WordsAndLabel() {
   return {Ids("words"), Label("label")};
 }
@@ -84,7 +84,7 @@ struct BadLine {
   std::string message;
 };
 
-TEST(MultiSlotFormatTest, ErrorsNameSlotByteFoundAndWanted) {
+TEST(MultiSlotFormatTest, ErrorsDescribeSlotAndPosition) {
   const MultiSlotFormat format(
       {Label("click"), Floats("I", 2), Ids("C1"), {"color", false, 1, 5}});
   const BadLine cases[] = {
@@ -94,7 +94,7 @@ TEST(MultiSlotFormatTest, ErrorsNameSlotByteFoundAndWanted) {
        "slot 'C1' at byte 11: the line ends where its count should be"},
       {"1 1 2 .5 1 3 7 8",
        "slot 'C1' at byte 17: the line ends after 2 of 3 values"},
-      // The format's own trap: the missing last value must not read as 0.
+      // A missing last value must not be parsed as 0.
       {"1 1 2 .5 1 2 7 1 1",
        "slot 'color' at byte 19: the line ends after 0 of 1 values"},
       {"-1 1", "slot 'click' at byte 1: count is '-1', wanted 0 or more"},
@@ -155,7 +155,7 @@ TEST(MultiSlotFormatTest, AFloatLabelMustBeZeroOrOne) {
   }
 }
 
-TEST(MultiSlotFormatTest, ALyingCountAllocatesNoMoreThanTheLineIsWorth) {
+TEST(MultiSlotFormatTest, AWrongCountDoesNotAllocate) {
   const MultiSlotFormat format({Ids("a")});
   SlotRows rows(format.specs());
   const Status status = Parse(format, "9000000000000000000 1 2", &rows);
@@ -165,7 +165,7 @@ TEST(MultiSlotFormatTest, ALyingCountAllocatesNoMoreThanTheLineIsWorth) {
   EXPECT_LT(rows.columns()[0].ints.capacity(), 100u);
 }
 
-TEST(MultiSlotFormatTest, TextStopsAtTheFirstBadLine) {
+TEST(MultiSlotFormatTest, StopsAtTheFirstBadLine) {
   const MultiSlotFormat format(WordsAndLabel());
   SlotRows rows(format.specs());
   const std::string text = "1 5 1 0\n1 6 1 1\n1 7 1 3\n1 8 1 1\n";
@@ -191,8 +191,8 @@ TEST(MultiSlotFormatTest, TheLastLineNeedsItsNewline) {
   EXPECT_EQ(rows.columns()[1].ints, (std::vector<int64_t>{5}));
 }
 
-// Mutated lines: an error or a sample, never a read beyond the line (run under
-// --config=asan), and never a change to the rows before.
+// Mutated lines yield an error or a sample, never read beyond the line (run
+// under --config=asan), and never change earlier rows.
 TEST(MultiSlotFormatTest, SurvivesMutatedLines) {
   const MultiSlotFormat format(
       {Label("click"), Floats("I", 3), Ids("C1"), Ids("C2")});
@@ -220,7 +220,7 @@ TEST(MultiSlotFormatTest, SurvivesMutatedLines) {
     }
     line += '\n';
     if (line.find('\n') + 1 != line.size()) continue;
-    // A copy of exactly this size, so that a read past it is seen.
+    // A copy of the exact size, so that a sanitizer detects reads beyond it.
     const std::vector<char> exact(line.begin(), line.end());
     SlotRows rows(format.specs());
     BadRecord bad;
@@ -270,7 +270,7 @@ TEST(MultiSlotFormatTest, FieldsBeforeTheSlots) {
   EXPECT_EQ(rows.FindUnfit(format.specs()), -1);
 }
 
-TEST(MultiSlotFormatTest, CutLinesWithFieldsAddNothing) {
+TEST(MultiSlotFormatTest, TruncatedLinesWithFieldsAddNothing) {
   const MultiSlotFormat format = WithFields();
   const std::string whole = kFields;
   for (size_t size = 0; size + 1 < whole.size(); ++size) {
@@ -282,7 +282,7 @@ TEST(MultiSlotFormatTest, CutLinesWithFieldsAddNothing) {
   }
 }
 
-TEST(MultiSlotFormatTest, ALogkeyOfOneCharacterTooFewIsRefused) {
+TEST(MultiSlotFormatTest, RejectsAShortLogkey) {
   const MultiSlotFormat format = WithFields();
   const std::string digits(32, 'a');
   for (const size_t size : {32, 31, 1}) {

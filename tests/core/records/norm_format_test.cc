@@ -18,7 +18,7 @@ constexpr FieldKind kLabel = FieldKind::kLabel;
 constexpr FieldKind kDense = FieldKind::kDense;
 constexpr FieldKind kKeys = FieldKind::kKeys;
 
-// The format's worked example, without and with checksums.
+// The format's documented example, without and with checksums.
 const char kNone[] =
     "00 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 "
     "01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 "
@@ -65,13 +65,13 @@ std::string Keys(const std::vector<Key>& keys) {
   return BytesOf(static_cast<int32_t>(keys.size())) + BytesOf(keys);
 }
 
-// One click and the keys of C1 and C2.
+// A click and the keys of C1 and C2.
 std::string Sample(float click, const std::vector<uint32_t>& c1,
                    const std::vector<uint32_t>& c2) {
   return BytesOf(click) + BytesOf(Floats{.5, 2}) + Keys(c1) + Keys(c2);
 }
 
-// Of three good samples of Example().
+// The samples of a valid file of Example().
 std::vector<std::string> Samples() {
   return {Sample(1, {7}, {300, 301}), Sample(0, {8}, {}), Sample(1, {}, {9})};
 }
@@ -193,7 +193,7 @@ void ExpectMessages(const NormFormat& format,
     for (const int64_t chunk : {1, 50, 1 << 20}) {
       const ReadFile read = ReadRecords(format, bad.file, chunk);
       ASSERT_EQ(read.messages.size(), 1u) << bad.message;
-      // How many bytes follow is not known before they are read.
+      // The number of following bytes is unknown until they are read.
       const std::string& found = read.messages[0];
       if (chunk < 1 << 20 && found.find("or more bytes") < found.size()) {
         continue;
@@ -203,7 +203,7 @@ void ExpectMessages(const NormFormat& format,
   }
 }
 
-TEST(NormFormatTest, ErrorsOfTheHeader) {
+TEST(NormFormatTest, HeaderErrors) {
   const std::string good = File(false, Samples());
   std::string bad_sum = File(true, Samples());
   bad_sum[68] ^= 1;
@@ -239,7 +239,7 @@ TEST(NormFormatTest, ErrorsOfTheHeader) {
         "368934881474191032"}});
 }
 
-TEST(NormFormatTest, ErrorsOfTheNumberOfRecords) {
+TEST(NormFormatTest, RecordCountErrors) {
   ExpectMessages(
       Example(),
       {{File(false, Samples(), 4),
@@ -262,7 +262,7 @@ TEST(NormFormatTest, ErrorsOfTheNumberOfRecords) {
         "end of the file"}});
 }
 
-TEST(NormFormatTest, ErrorsOfRecordsWithoutChecksums) {
+TEST(NormFormatTest, RecordErrorsWithoutChecksums) {
   const auto with = [](const std::string& bad) {
     return File(false, {Sample(1, {7}, {300, 301}), bad, Sample(0, {8}, {})});
   };
@@ -293,7 +293,7 @@ TEST(NormFormatTest, ErrorsOfRecordsWithoutChecksums) {
         "are left; check the key type and that the file is whole"}});
 }
 
-TEST(NormFormatTest, ErrorsOfRecordsWithChecksums) {
+TEST(NormFormatTest, RecordErrorsWithChecksums) {
   const auto with = [](const std::string& bad) {
     return File(true, {Sample(1, {7}, {300, 301})}, 3) + bad +
            Framed(Sample(0, {8}, {}));
@@ -332,7 +332,7 @@ TEST(NormFormatTest, ErrorsOfRecordsWithChecksums) {
         "24 says: the file is cut short"}});
 }
 
-TEST(NormFormatTest, AWrongKeyTypeIsNamed) {
+TEST(NormFormatTest, ErrorsSuggestAWrongKeyType) {
   const NormFormat wide({Label(), Dense(2), Ids("C1"), Ids("C2")},
                         {{kLabel, kDense, kKeys, kKeys}, KeyType::kInt64});
   EXPECT_EQ(ReadRecords(wide, FromHex(kNone)).messages,
@@ -345,7 +345,7 @@ TEST(NormFormatTest, AWrongKeyTypeIsNamed) {
                     "the file is whole"});
 }
 
-TEST(NormFormatTest, ACheckModeMayBeWanted) {
+TEST(NormFormatTest, ACheckModeMayBeRequired) {
   NormOptions options = {{kLabel, kDense, kKeys, kKeys}};
   options.wants_check = true;
   const std::vector<ColumnSpec> specs = {Label(), Dense(2), Ids("C1"),
@@ -361,7 +361,7 @@ TEST(NormFormatTest, ACheckModeMayBeWanted) {
             Strings{"f: the header says no checksums, wanted checksums"});
 }
 
-TEST(NormFormatTest, GoesOnBehindABadRecordWhereItCan) {
+TEST(NormFormatTest, ContinuesAfterABadRecord) {
   for (const bool framed : {false, true}) {
     const std::string file = File(
         framed, {Sample(1, {1}, {}), Sample(7, {2}, {}), Sample(0, {3}, {}),
@@ -369,7 +369,7 @@ TEST(NormFormatTest, GoesOnBehindABadRecordWhereItCan) {
     for (const int64_t chunk : {1, 90, 1000}) {
       const ReadFile read = ReadRecords(Example(), file, chunk, true);
       EXPECT_EQ(read.rows.columns()[2].ints, (Ints{1, 3, 6}));
-      EXPECT_EQ(read.num_refused, 2);
+      EXPECT_EQ(read.num_rejected, 2);
       EXPECT_EQ(read.num_cut, 5);
     }
   }
@@ -377,7 +377,7 @@ TEST(NormFormatTest, GoesOnBehindABadRecordWhereItCan) {
 
 TEST(NormFormatTest, ABadChecksumCostsOneRecord) {
   std::string file = File(true, Samples());
-  file[69 + 4 + 16] ^= 1;  // the key of the first one
+  file[69 + 4 + 16] ^= 1;  // the key of the first sample
   const ReadFile read = ReadRecords(Example(), file, 1000, true);
   EXPECT_EQ(read.messages.size(), 1u);
   EXPECT_EQ(read.rows.columns()[2].ints, (Ints{8}));
@@ -429,7 +429,7 @@ TEST(NormFormatTest, IntegersMustBeWhole) {
         "whole number"}});
 }
 
-TEST(NormFormatTest, LengthsAsDeclared) {
+TEST(NormFormatTest, LengthsMatchTheDeclaration) {
   ColumnSpec pairs = Ids("C1");
   pairs.multiple = 2;
   ColumnSpec twin = Ids("C2");
@@ -450,7 +450,7 @@ TEST(NormFormatTest, LengthsAsDeclared) {
         "each of the 2 ids of slot 'C1'"}});
 }
 
-TEST(NormFormatTest, ALyingNnzAllocatesNothing) {
+TEST(NormFormatTest, AWrongNnzDoesNotAllocate) {
   const std::string lie = BytesOf(Floats{1, 0, 0}) + BytesOf(INT32_MAX);
   const ReadFile read = ReadRecords(Example(), File(false, {lie}, 1 << 30));
   ASSERT_EQ(read.messages.size(), 1u);
@@ -459,7 +459,7 @@ TEST(NormFormatTest, ALyingNnzAllocatesNothing) {
   }
 }
 
-TEST(NormFormatTest, RefusesSlotsThatItCannotHold) {
+TEST(NormFormatTest, RejectsUnsupportedSlots) {
   const auto message = [](ColumnSpec spec, FieldKind kind) {
     return NormFormat::Check({spec}, {{kind}}).message();
   };
@@ -480,7 +480,7 @@ TEST(NormFormatTest, RefusesSlotsThatItCannotHold) {
             "found the kinds of 0 slots, wanted 1");
 }
 
-TEST(NormFormatTest, TheRestThatIsLostCountsAsTheHeaderSays) {
+TEST(NormFormatTest, LostRecordsAreCountedFromTheHeader) {
   std::string file = Header(0, 100, 1, 2, 2);
   for (int i = 0; i < 3; ++i) file += Sample(1, {7}, {});
   file += BytesOf(Floats{1, .5, 2}) + BytesOf(int32_t{-1}) + std::string(50, 0);
@@ -488,12 +488,12 @@ TEST(NormFormatTest, TheRestThatIsLostCountsAsTheHeaderSays) {
     const ReadFile read = ReadRecords(Example(), file, chunk, /*skip=*/true);
     EXPECT_EQ(read.rows.num_rows(), 3);
     EXPECT_EQ(read.num_cut, 100);
-    EXPECT_EQ(read.num_refused, 97);
+    EXPECT_EQ(read.num_rejected, 97);
     EXPECT_EQ(read.messages.size(), 1u);
   }
 }
 
-TEST(NormFormatTest, PlacesBehindManySamples) {
+TEST(NormFormatTest, PositionsAfterManySamples) {
   std::string file = Header(0, 200, 1, 2, 2);
   size_t place = 0;
   for (int i = 0; i < 200; ++i) {
@@ -508,8 +508,8 @@ TEST(NormFormatTest, PlacesBehindManySamples) {
             0u);
 }
 
-TEST(NormFormatTest, AnNnzBeyondItsFrameReadsNothingThere) {
-  // The last key would be the checksum and three bytes behind the file.
+TEST(NormFormatTest, AnNnzBeyondItsFrameReadsNothing) {
+  // The last key would be the checksum and three bytes after the file.
   const std::string file =
       Framed(Header(1, 1, 1, 2, 2)) +
       Framed(BytesOf(Floats{1, .5, 2}) + Keys<uint32_t>({}) +

@@ -9,7 +9,8 @@
 namespace lodestar {
 namespace {
 
-// Records of one label each; one of 13 is badly framed, one of 2 is no label.
+// Records of one label each. One in 13 is badly framed, one in 2 is not a
+// label.
 class ParseSamplesTest : public testing::Test {
  protected:
   ParseSamplesTest() : specs_{{"click", true, 1, 2}}, fields_(&specs_, Of()) {}
@@ -39,7 +40,7 @@ class ParseSamplesTest : public testing::Test {
   BadRecord bad_;
 };
 
-TEST_F(ParseSamplesTest, MoreSamplesThanAreReadAtOnce) {
+TEST_F(ParseSamplesTest, ReadsMoreSamplesThanOneBlock) {
   const std::vector<float> labels(3 * SampleFields::kSamplesAtOnce + 5, 1);
   EXPECT_TRUE(Parse(labels).ok());
   EXPECT_EQ(rows_.columns()[0].floats, labels);

@@ -16,7 +16,7 @@ using Ints = std::vector<int64_t>;
 using Floats = std::vector<float>;
 using Words = std::vector<int32_t>;
 
-// A label, dense numbers and the keys of as many slots as nnz has.
+// A label, dense values and the keys of as many slots as nnz has entries.
 std::vector<ColumnSpec> Specs(int64_t dense, const Ints& nnz) {
   std::vector<ColumnSpec> specs = {{"click", false, 1, 2},
                                    {"I", true, dense, 0}};
@@ -99,7 +99,7 @@ TEST(RawFormatTest, Int64Keys) {
   EXPECT_EQ(read.rows.columns()[2].ints, (Ints{int64_t{1} << 40, -2}));
 }
 
-TEST(RawFormatTest, LogarithmsAreThoseOfTheFloat32Sum) {
+TEST(RawFormatTest, LogarithmsUseTheFloat32Sum) {
   const RawFormat format(
       Specs(1, {}),
       Options(NumberType::kInt, NumberType::kLogOfInt, KeyType::kUint32, {}));
@@ -175,7 +175,7 @@ TEST(RawFormatTest, NumSamplesOfALongerFile) {
   }
 }
 
-TEST(RawFormatTest, ErrorsNamePlaceFoundAndWanted) {
+TEST(RawFormatTest, ErrorsDescribePositionAndValue) {
   RawOptions three = IntOptions();
   three.num_samples = 3;
   const std::vector<ColumnSpec> specs = Specs(2, {1, 1, 1});
@@ -198,7 +198,7 @@ TEST(RawFormatTest, ErrorsNamePlaceFoundAndWanted) {
       {IntOptions(), good + BytesOf(Words{2, 3, 1, 5, 6, 7}) + good,
        "f: record 1 at byte 24: slot 'click': value 1 of 1 is 2, wanted 0 or "
        "1"},
-      // A float label where integers are wanted.
+      // A float label instead of an integer.
       {IntOptions(), BytesOf(1.0f) + good.substr(4),
        "f: record 0 at byte 0: slot 'click': value 1 of 1 is 1065353216, "
        "wanted 0 or 1"},
@@ -212,19 +212,19 @@ TEST(RawFormatTest, ErrorsNamePlaceFoundAndWanted) {
   }
 }
 
-TEST(RawFormatTest, GoesOnBehindABadRecord) {
+TEST(RawFormatTest, ContinuesAfterABadRecord) {
   std::string file;
   for (int32_t i = 0; i < 150; ++i) {
     file += BytesOf(Words{i % 50 == 3 ? 9 : 1, 0, 0, i, i, i});
   }
   const ReadFile read = ReadRecords(
       RawFormat(Specs(2, {1, 1, 1}), IntOptions()), file, 1 << 20, true);
-  EXPECT_EQ(read.num_refused, 3);
+  EXPECT_EQ(read.num_rejected, 3);
   EXPECT_EQ(read.rows.num_rows(), 147);
   EXPECT_EQ(read.rows.columns()[2].ints[146], 149);
 }
 
-TEST(RawFormatTest, RefusesSlotsThatItCannotHold) {
+TEST(RawFormatTest, RejectsUnsupportedSlots) {
   const auto message = [](const RawOptions& options, const Ints& nnz) {
     return RawFormat::Check(Specs(2, nnz), options).message();
   };

@@ -1,5 +1,4 @@
-// Files of records in memory, put together and read as RecordReader and
-// RecordSource do.
+// Files of records in memory, read as RecordReader and RecordSource read them.
 
 #ifndef LODESTAR_TESTS_CORE_RECORDS_RECORD_FILES_H_
 #define LODESTAR_TESTS_CORE_RECORDS_RECORD_FILES_H_
@@ -25,7 +24,7 @@ std::string BytesOf(const std::vector<T>& values) {
   return bytes;
 }
 
-// "01 ff" as two bytes.
+// "01 ff" becomes two bytes.
 inline std::string FromHex(const std::string& hex) {
   std::string bytes;
   for (size_t i = 0; i + 1 < hex.size(); i += 2) {
@@ -41,13 +40,13 @@ struct ReadFile {
 
   SlotRows rows;
   int64_t num_cut = 0;                // records
-  int64_t num_refused = 0;            // of them
-  std::vector<std::string> messages;  // each behind its place, as of file "f"
+  int64_t num_rejected = 0;           // rejected records
+  std::vector<std::string> messages;  // with their positions, for a file "f"
 };
 
-// Reads `file`, `chunk` more bytes at a time. An error ends it, unless `skip`
-// and the next record is known. Every call has its bytes in a buffer of exactly
-// their size, so that a sanitizer sees a read beyond.
+// Reads `file`, growing the buffer by `chunk` bytes per call. Stops at the
+// first error, unless `skip` is set and the next record is known. Each buffer
+// has exactly the needed size, so that a sanitizer detects reads beyond it.
 inline ReadFile ReadRecords(const RecordFormat& format, const std::string& file,
                             int64_t chunk = 1 << 20, bool skip = false) {
   ReadFile result(format.specs());
@@ -93,7 +92,7 @@ inline ReadFile ReadRecords(const RecordFormat& format, const std::string& file,
           format.Describe(first_record + number,
                           piece_offset + at + bad.offset) +
           ": " + parsed.message());
-      result.num_refused += bad.next < 0 ? cut.records - number : 1;
+      result.num_rejected += bad.next < 0 ? cut.records - number : 1;
       if (!skip) return result;
       if (bad.next < 0) break;
       ++number;

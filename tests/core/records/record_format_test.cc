@@ -15,14 +15,14 @@ class NoRecords : public RecordFormat {
   }
 };
 
-TEST(RecordFormatTest, KnowsItsColumnsAndNamesARecordByNumberAndByte) {
+TEST(RecordFormatTest, DescribesARecordByIndexAndByte) {
   const NoRecords format({{"click", false, 1, 2}});
   ASSERT_EQ(format.specs().size(), 1u);
   EXPECT_EQ(format.specs()[0].name, "click");
   EXPECT_EQ(format.Describe(3, 1000), ": record 3 at byte 1000");
 }
 
-TEST(RecordFormatTest, ByDefaultNothingIsKnownBehindABadRecord) {
+TEST(RecordFormatTest, DefaultsOfBadRecordAndCut) {
   EXPECT_EQ(BadRecord().next, -1);
   EXPECT_TRUE(BadRecord().wants_message);
   EXPECT_EQ(RecordCut().records, 0);

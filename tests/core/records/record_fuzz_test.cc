@@ -1,6 +1,6 @@
-// Mutated valid files of every format of records, read in pieces of any size:
-// an error or samples, never a read out of bounds (run under --config=asan) and
-// never a column that is not whole.
+// Reads mutated files of every record format in pieces of any size. Expects an
+// error or samples, no reads out of bounds (run under --config=asan), and no
+// partial columns.
 
 #include <algorithm>
 #include <cstdint>
@@ -23,16 +23,16 @@ namespace lodestar {
 namespace {
 
 constexpr int kInputsOfOneCase = 12000;
-// From the root of the checkout, where Bazel runs tests.
+// Relative to the root of the checkout, where Bazel runs tests.
 constexpr char kCorpus[] = "tests/core/records/corpus";
 
 // A format and a valid file of it.
 struct Case {
   std::string name;
   std::shared_ptr<RecordFormat> format;
-  // What the file is made of: text lines, samples or a header before them.
+  // The parts of the file: lines, or samples after a header.
   std::vector<std::string> parts;
-  bool framed = false;  // each part with its length and checksum
+  bool framed = false;  // whether each part has its length and checksum
 };
 
 std::string Join(const Case& c, const std::vector<std::string>& parts) {
@@ -49,7 +49,7 @@ std::string Join(const Case& c, const std::vector<std::string>& parts) {
   return file;
 }
 
-// A label, two dense numbers, one-hot C1, and C2, C3 with any number of values.
+// A label, two dense values, one-hot C1, and C2, C3 with any number of values.
 std::vector<ColumnSpec> Plain(bool with_limits) {
   return {{"click", false, 1, with_limits ? 2 : 0},
           {"I", true, 2, 0},
@@ -58,7 +58,7 @@ std::vector<ColumnSpec> Plain(bool with_limits) {
           {"C3", false, -1, 0}};
 }
 
-// The same with C2 in pairs, as many values in C3, and slots left out.
+// The same with C2 in pairs, equally many values in C3, and unused slots.
 std::vector<ColumnSpec> Bound() {
   std::vector<ColumnSpec> specs = Plain(false);
   specs[1].used = false;
@@ -104,7 +104,7 @@ Case NormCase(const std::string& name, std::vector<ColumnSpec> specs,
             std::make_shared<NormFormat>(specs, options),
             {BytesOf(std::vector<int64_t>{framed, 70, 1, 2, 3, 0, 0, 0})},
             framed};
-  // More than are parsed at a time.
+  // More than one block of samples.
   for (int i = 0; i < 70; ++i) {
     const std::vector<Key> keys(i % 3 == 0 ? 2 * (i % 5) : 2, i);
     c.parts.push_back(
@@ -202,7 +202,7 @@ void Mutate(std::mt19937* random, std::string* bytes) {
   }
 }
 
-// Invariants of what was read, whatever the bytes were.
+// Checks invariants of the result, whatever the bytes were.
 void CheckRead(const RecordFormat& format, const ReadFile& read, bool skip) {
   const int64_t rows = read.rows.num_rows();
   for (size_t c = 0; c < format.specs().size(); ++c) {
@@ -230,7 +230,7 @@ void CheckRead(const RecordFormat& format, const ReadFile& read, bool skip) {
     }
   }
   if (skip) {
-    ASSERT_EQ(rows + read.num_refused, read.num_cut);
+    ASSERT_EQ(rows + read.num_rejected, read.num_cut);
   } else {
     ASSERT_LE(read.messages.size(), 1u);
     ASSERT_LE(rows, read.num_cut);
@@ -247,7 +247,7 @@ void CheckFile(const RecordFormat& format, const std::string& file,
                int64_t chunk) {
   const ReadFile whole = ReadRecords(format, file);
   CheckRead(format, whole, false);
-  // That pieces are cut elsewhere changes nothing.
+  // Other piece boundaries do not change the result.
   const ReadFile pieces = ReadRecords(format, file, chunk);
   CheckRead(format, pieces, false);
   ASSERT_EQ(pieces.messages.size(), whole.messages.size());
@@ -260,7 +260,7 @@ void CheckFile(const RecordFormat& format, const std::string& file,
   }
 }
 
-TEST(RecordFuzzTest, TheFilesToMutateAreGood) {
+TEST(RecordFuzzTest, UnmutatedFilesAreGood) {
   for (const Case& c : Cases()) {
     for (const int64_t chunk : {1, 5, 100, 1 << 20}) {
       const ReadFile read = ReadRecords(*c.format, Join(c, c.parts), chunk);
@@ -279,10 +279,10 @@ TEST(RecordFuzzTest, SurvivesMutatedFiles) {
     std::set<std::string> kinds_of_error;
     for (int i = 0; i < kInputsOfOneCase; ++i) {
       std::vector<std::string> parts = c.parts;
-      // Mostly the few samples that a fault stands among.
+      // Usually only a few samples around the damage.
       if (random() % 8 != 0) parts.resize(std::min<size_t>(parts.size(), 6));
       const int edits = random() % 3;
-      // With its checksum right, so that what is behind it is reached.
+      // With a valid checksum, so that the code behind the check is reached.
       for (int e = 0; e < edits; ++e) {
         Mutate(&random, &parts[random() % parts.size()]);
       }
@@ -313,14 +313,14 @@ TEST(RecordFuzzTest, SurvivesMutatedFiles) {
         kinds_of_error.insert(kind);
       }
     }
-    // Neither all refused at the first byte nor all accepted.
+    // Neither all rejected at the first byte nor all accepted.
     EXPECT_GT(good, kInputsOfOneCase / 100);
     EXPECT_LT(good, kInputsOfOneCase * 9 / 10);
     EXPECT_GT(kinds_of_error.size(), 3u);
   }
 }
 
-// Files are called <case>.good-* or <case>.bad-*.
+// Files are named <case>.good-* or <case>.bad-*.
 TEST(RecordFuzzTest, Corpus) {
   const std::vector<Case> cases = Cases();
   int num_files = 0;

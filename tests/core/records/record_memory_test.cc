@@ -1,4 +1,4 @@
-// RecordMemory against a model: samples as a vector of plain structs.
+// RecordMemory against a model: a vector of plain structs.
 
 #include "tf_ops/core/records/record_memory.h"
 
@@ -27,7 +27,7 @@ struct Sample {
   int64_t label = 0;
   std::vector<float> dense;  // any number
   std::vector<int64_t> ids;
-  std::vector<float> weights;  // one an id
+  std::vector<float> weights;  // one per id
   std::vector<float> floats;
 
   bool operator==(const Sample& other) const {
@@ -114,7 +114,7 @@ Samples Read(const RecordMemory::Contents& contents) {
 
 Samples Read(const RecordMemory& memory) { return Read(*memory.Current()); }
 
-// In chunks of `chunk` samples.
+// Loads in chunks of `chunk` samples.
 void Load(const Samples& samples, size_t chunk, RecordMemory* memory) {
   RecordMemory::Load load(memory);
   for (size_t i = 0; i < samples.size(); i += chunk) {
@@ -125,7 +125,7 @@ void Load(const Samples& samples, size_t chunk, RecordMemory* memory) {
   memory->Join(load);
 }
 
-// Zeros, repeated values and repeated ids abound.
+// Contains many zeros, repeated values and repeated ids.
 Samples Random(int64_t count, uint64_t seed) {
   std::mt19937_64 random(seed);
   const float floats[] = {0.0f, -0.0f, 5e-7f, 1.5f, -2.0f, NAN};
@@ -174,7 +174,7 @@ Samples Dropped(Samples samples) {
   return samples;
 }
 
-TEST(RecordMemoryTest, HoldsWhatWasLoadedInOrder) {
+TEST(RecordMemoryTest, KeepsTheOrderOfLoading) {
   const Samples samples = Random(1000, 1);
   for (const size_t chunk : {1, 7, 1000}) {
     RecordMemory memory(Options(false));
@@ -196,7 +196,7 @@ TEST(RecordMemoryTest, DropsZerosAndFillsEmptySlots) {
   EXPECT_EQ(Read(memory), Dropped(samples));
 }
 
-TEST(RecordMemoryTest, KeepsWhatIsNotANumber) {
+TEST(RecordMemoryTest, KeepsNan) {
   RecordMemory memory(Options());
   Sample sample;
   sample.floats = {NAN, 0};
@@ -206,7 +206,7 @@ TEST(RecordMemoryTest, KeepsWhatIsNotANumber) {
   EXPECT_TRUE(std::isnan(got[0].floats[0]));
 }
 
-TEST(RecordMemoryTest, TakesFewBytesBesideTheValues) {
+TEST(RecordMemoryTest, HasLittleMemoryOverhead) {
   RecordMemory memory(Options(false));
   Samples samples(100'000);
   for (Sample& sample : samples) {
@@ -215,12 +215,12 @@ TEST(RecordMemoryTest, TakesFewBytesBesideTheValues) {
     sample.weights = {1, 2};
   }
   Load(samples, 4000, &memory);
-  // Its place, a label, the id's bytes, 2 ids and weights, 5 splits.
+  // Its position, a label, the id's bytes, 2 ids and weights, 5 splits.
   const int64_t sample_bytes = 8 + 8 + 4 + 2 * 12 + 5 * 8;
   EXPECT_LE(memory.Current()->Bytes(), samples.size() * (sample_bytes + 1));
 }
 
-TEST(RecordMemoryTest, GlobalShuffleIsAnOrderFixedBySeed) {
+TEST(RecordMemoryTest, GlobalShuffleIsFixedBySeed) {
   const Samples samples = Random(500, 3);
   const auto run = [&](uint64_t seed, size_t chunk) {
     RecordMemory memory(Options(false));
@@ -236,7 +236,7 @@ TEST(RecordMemoryTest, GlobalShuffleIsAnOrderFixedBySeed) {
   EXPECT_FALSE(run(10, 13) == want);
 }
 
-TEST(RecordMemoryTest, ArrangedSamplesTakeThePlaceOfOthers) {
+TEST(RecordMemoryTest, ReplaceInstallsArrangedSamples) {
   const Samples samples = Random(50, 7);
   RecordMemory memory(Options(false));
   Load(Random(9, 8), 4, &memory);
@@ -289,7 +289,7 @@ TEST(RecordMemoryTest, SlotsShuffleMovesASlotAndItsWeights) {
   }
 }
 
-// The model of merging, of samples that may have passed Dropped().
+// The model of merging. The samples may have passed Dropped().
 Samples Merged(const Samples& samples, int64_t min_size, bool keep, bool erase,
                bool drop_zeros, RecordMemory::MergeCounts* counts) {
   std::map<std::string, Samples> by_id;
@@ -398,7 +398,7 @@ TEST(RecordMemoryTest, MergingKeepsZerosThatAreNotDropped) {
   EXPECT_TRUE(got[0].floats.empty());
 }
 
-TEST(RecordMemoryTest, TheFingerprintTellsSamplesAndOrderApart) {
+TEST(RecordMemoryTest, TheFingerprintDependsOnSamplesAndOrder) {
   const Samples samples = Random(300, 8);
   std::set<uint64_t> seen;
   const auto run = [&](Samples loaded, size_t chunk, const auto& change) {
@@ -427,8 +427,8 @@ TEST(RecordMemoryTest, TheFingerprintTellsSamplesAndOrderApart) {
             different.size());
 }
 
-// Readers see whole states only, and what they hold outlives its release.
-TEST(RecordMemoryTest, ChangesBesideReaders) {
+// Readers see consistent states only, and keep them alive after Release().
+TEST(RecordMemoryTest, ChangesDuringReads) {
   constexpr int64_t kLoad = 200;
   RecordMemory memory(Options(false));
   const Samples samples = Random(kLoad, 9);

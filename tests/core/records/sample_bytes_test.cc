@@ -18,24 +18,24 @@ Status Decode(const std::string& bytes, SlotRows* rows,
                        rows);
 }
 
-// With the checksum that the bytes should have.
-std::string Signed(std::string bytes) {
+// Returns `bytes` with the correct checksum.
+std::string WithChecksum(std::string bytes) {
   const uint32_t crc =
       Crc32c(bytes.data() + 12, static_cast<int64_t>(bytes.size()) - 12);
   std::memcpy(&bytes[8], &crc, sizeof(crc));
   return bytes;
 }
 
-TEST(SampleBytesTest, SamplesComeBack) {
+TEST(SampleBytesTest, RoundTripsSamples) {
   for (const int64_t count : {0, 1, 2, 1024, 3000}) {
-    const SlotRows rows = Make(0, count);
+    const SlotRows rows = MakeRows(0, count);
     SlotRows decoded;
     ASSERT_TRUE(Decode(EncodeSamples(Specs(), rows), &decoded).ok());
     ExpectEqual(decoded, rows);
   }
 }
 
-TEST(SampleBytesTest, TextAndUnusedColumnsComeBack) {
+TEST(SampleBytesTest, RoundTripsStringsAndUnusedColumns) {
   std::vector<ColumnSpec> specs(2);
   specs[0].is_text = true;
   specs[1].used = false;
@@ -49,8 +49,8 @@ TEST(SampleBytesTest, TextAndUnusedColumnsComeBack) {
   EXPECT_EQ(decoded.columns()[0].text, rows.columns()[0].text);
 }
 
-TEST(SampleBytesTest, EveryChangedOrMissingByteIsSeen) {
-  const std::string bytes = EncodeSamples(Specs(), Make(0, 5));
+TEST(SampleBytesTest, DetectsEveryChangedOrMissingByte) {
+  const std::string bytes = EncodeSamples(Specs(), MakeRows(0, 5));
   SlotRows rows;
   for (size_t i = 0; i < bytes.size(); ++i) {
     std::string changed = bytes;
@@ -62,8 +62,8 @@ TEST(SampleBytesTest, EveryChangedOrMissingByteIsSeen) {
   EXPECT_EQ(Decode("", &rows).code(), StatusCode::kInvalidArgument);
 }
 
-TEST(SampleBytesTest, OtherSlotsAreRefused) {
-  const std::string bytes = EncodeSamples(Specs(), Make(0, 5));
+TEST(SampleBytesTest, RejectsOtherSlots) {
+  const std::string bytes = EncodeSamples(Specs(), MakeRows(0, 5));
   for (int change = 0; change < 4; ++change) {
     std::vector<ColumnSpec> specs = Specs();
     if (change == 0) specs[0].name = "m";
@@ -77,16 +77,16 @@ TEST(SampleBytesTest, OtherSlotsAreRefused) {
   }
 }
 
-TEST(SampleBytesTest, NoNumbersMakeItReadBeyondTheBytes) {
-  const std::string bytes = EncodeSamples(Specs(), Make(0, 5));
+TEST(SampleBytesTest, NeverReadsBeyondTheBytes) {
+  const std::string bytes = EncodeSamples(Specs(), MakeRows(0, 5));
   SlotRows rows;
-  ASSERT_TRUE(Decode(Signed(bytes), &rows).ok());
+  ASSERT_TRUE(Decode(WithChecksum(bytes), &rows).ok());
   for (size_t at = 16; at + 8 <= bytes.size(); at += 8) {
     for (const int64_t value : {INT64_MIN, int64_t{-1}, int64_t{1} << 40,
                                 int64_t{1} << 62, INT64_MAX}) {
       std::string changed = bytes;
       std::memcpy(&changed[at], &value, sizeof(value));
-      const Status status = Decode(Signed(changed), &rows);
+      const Status status = Decode(WithChecksum(changed), &rows);
       if (at == 16) {
         EXPECT_EQ(status.code(), StatusCode::kDataLoss);
       }
@@ -95,7 +95,8 @@ TEST(SampleBytesTest, NoNumbersMakeItReadBeyondTheBytes) {
       }
     }
   }
-  EXPECT_EQ(Decode(Signed(bytes + "x"), &rows).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(Decode(WithChecksum(bytes + "x"), &rows).code(),
+            StatusCode::kDataLoss);
 }
 
 }  // namespace

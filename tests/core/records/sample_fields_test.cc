@@ -25,7 +25,7 @@ SampleLayout Layout() {
   return layout;
 }
 
-// A label, two numbers, and keys from `key` on.
+// A label, two values, and keys from `key` on.
 std::string Sample(float label, int32_t nnz, uint32_t key) {
   std::string bytes;
   for (const float number : {label, 0.5f, -2.0f}) Put(number, &bytes);
@@ -60,7 +60,7 @@ TEST(SampleFieldsTest, ReadsABlockByColumns) {
   EXPECT_EQ(rows.columns()[2].floats, (std::vector<float>{0.5f, -2, 0.5f, -2}));
 }
 
-TEST(SampleFieldsTest, ABadSampleAddsNoneOfItsBlockAndIsExplained) {
+TEST(SampleFieldsTest, ABadSampleRejectsItsBlockAndIsExplained) {
   const SampleFields fields(&Specs(), Layout());
   const std::string samples[] = {Sample(1, 1, 7), Sample(5, 1, 7)};
   const char* begins[] = {samples[0].data(), samples[1].data()};
@@ -76,7 +76,7 @@ TEST(SampleFieldsTest, ABadSampleAddsNoneOfItsBlockAndIsExplained) {
       << status.message();
 }
 
-TEST(SampleFieldsTest, SizesOfWhatIsCutOffOrNegative) {
+TEST(SampleFieldsTest, SizeOfTruncatedOrNegativeSamples) {
   const SampleFields fields(&Specs(), Layout());
   const std::string whole = Sample(1, 3, 7);
   for (size_t size = 0; size < whole.size(); ++size) {
@@ -88,7 +88,7 @@ TEST(SampleFieldsTest, SizesOfWhatIsCutOffOrNegative) {
             -1);
 }
 
-TEST(SampleFieldsTest, LayoutsThatSamplesCannotHoldAreRefused) {
+TEST(SampleFieldsTest, RejectsUnsupportedLayouts) {
   std::vector<ColumnSpec> specs = Specs();
   specs[1].size = 2;
   EXPECT_NE(SampleFields::Check(specs, Layout()).message().find("click"),

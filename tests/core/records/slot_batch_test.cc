@@ -11,7 +11,7 @@
 namespace lodestar {
 namespace {
 
-// Every column of the batch, copied out, against the rows it was made of.
+// Compares every column of the batch with the rows it was made of.
 void ExpectColumns(const SlotBatch& batch, const SlotRows& wanted) {
   ASSERT_EQ(batch.num_rows(), wanted.num_rows());
   const std::vector<ColumnSpec> specs = Specs();
@@ -39,8 +39,8 @@ void ExpectColumns(const SlotBatch& batch, const SlotRows& wanted) {
 }
 
 TEST(SlotBatchTest, CopiesRunsOfSeveralRows) {
-  const auto first = std::make_shared<const SlotRows>(Make(0, 20));
-  const auto second = std::make_shared<const SlotRows>(Make(20, 30));
+  const auto first = std::make_shared<const SlotRows>(MakeRows(0, 20));
+  const auto second = std::make_shared<const SlotRows>(MakeRows(20, 30));
   const std::vector<std::pair<int, int>> runs[] = {
       {}, {{0, 0}}, {{0, 20}}, {{3, 4}, {7, 9}}, {{5, 1}, {4, 1}, {5, 1}}};
   for (const auto& some : runs) {
@@ -60,7 +60,7 @@ TEST(SlotBatchTest, CopiesRunsOfSeveralRows) {
 }
 
 TEST(SlotBatchTest, CopiesManySamplesOneByOne) {
-  const auto rows = std::make_shared<const SlotRows>(Make(0, 50));
+  const auto rows = std::make_shared<const SlotRows>(MakeRows(0, 50));
   SlotBatch batch;
   SlotRows wanted(Specs());
   for (int64_t i = 0; i < 100; ++i) {
@@ -71,13 +71,13 @@ TEST(SlotBatchTest, CopiesManySamplesOneByOne) {
   ExpectColumns(batch, wanted);
 }
 
-TEST(SlotBatchTest, KeepsTheRowsItTakesFrom) {
-  auto rows = std::make_shared<const SlotRows>(Make(0, 5));
+TEST(SlotBatchTest, KeepsItsSourceRowsAlive) {
+  auto rows = std::make_shared<const SlotRows>(MakeRows(0, 5));
   SlotBatch batch;
   batch.Add(rows, 0, 2);
   batch.Add(rows, 2, 3);
   rows.reset();
-  ExpectColumns(batch, Make(0, 5));
+  ExpectColumns(batch, MakeRows(0, 5));
 }
 
 }  // namespace

@@ -10,18 +10,18 @@ namespace lodestar {
 namespace {
 
 TEST(SlotRowsTest, AppendedPiecesEqualTheWhole) {
-  const SlotRows whole = Make(0, 20);
+  const SlotRows whole = MakeRows(0, 20);
   SlotRows pieces(Specs());
   pieces.Append(whole, 0, 0);
   pieces.Append(whole, 0, 7);
-  pieces.Append(Make(7, 15), 0, 8);
+  pieces.Append(MakeRows(7, 15), 0, 8);
   pieces.Append(whole, 15, 5);
   ExpectEqual(pieces, whole);
 }
 
-TEST(SlotRowsTest, ColumnsThatDoNotFitAreNamed) {
+TEST(SlotRowsTest, FindUnfitReturnsTheBadColumn) {
   const auto broken = [](int64_t c, auto change) {
-    SlotRows rows = Make(0, 6);
+    SlotRows rows = MakeRows(0, 6);
     change(rows.mutable_column(c));
     return rows.FindUnfit(Specs());
   };
@@ -35,13 +35,13 @@ TEST(SlotRowsTest, ColumnsThatDoNotFitAreNamed) {
   EXPECT_EQ(broken(3, [](SlotColumn* c) { c->floats.push_back(1); }), 3);
 }
 
-TEST(SlotRowsTest, NoNumberOfRowsFitsByOverflow) {
+TEST(SlotRowsTest, FindUnfitDoesNotOverflow) {
   ColumnSpec pair;
   pair.size = 2;
   ColumnSpec any;
   for (const int64_t count :
        {int64_t{-1}, INT64_MIN, INT64_MAX, int64_t{1} << 62}) {
-    // 2 x 2^63 wraps to 0, and -1 + 1 is the size of no splits.
+    // 2 x 2^63 wraps to 0, and -1 + 1 equals the size of empty splits.
     SlotRows pairs({pair});
     pairs.AddRows(count);
     EXPECT_EQ(pairs.FindUnfit({pair}), 0);
@@ -56,7 +56,7 @@ TEST(SlotRowsTest, NoNumberOfRowsFitsByOverflow) {
   EXPECT_EQ(rows.FindUnfit({pair}), 0);
 }
 
-TEST(SlotRowsTest, LengthsThatColumnsCannotHaveDoNotFit) {
+TEST(SlotRowsTest, FindUnfitChecksLengths) {
   ColumnSpec ids;
   ids.multiple = 2;
   ColumnSpec weights;
@@ -79,7 +79,7 @@ TEST(SlotRowsTest, LengthsThatColumnsCannotHaveDoNotFit) {
   EXPECT_EQ(unfit({0, 2, 6}, {0, 3, 6}), 1);
 }
 
-TEST(SlotRowsTest, LongRecordsReserveNoMoreThanIsOfUse) {
+TEST(SlotRowsTest, ReserveIsBounded) {
   SlotRows rows({ColumnSpec()});
   rows.mutable_column(0)->ints.resize(1 << 20);
   rows.Reserve(64);

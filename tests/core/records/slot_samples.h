@@ -1,4 +1,4 @@
-// Samples that tests of what holds samples share.
+// Samples shared by the tests of sample containers.
 
 #ifndef LODESTAR_TESTS_CORE_RECORDS_SLOT_SAMPLES_H_
 #define LODESTAR_TESTS_CORE_RECORDS_SLOT_SAMPLES_H_
@@ -21,7 +21,7 @@ inline std::vector<ColumnSpec> Specs() {
 }
 
 // Row i: n = i, d = (i, -i), i % 3 ids, i % 2 weights.
-inline SlotRows Make(int64_t begin, int64_t end) {
+inline SlotRows MakeRows(int64_t begin, int64_t end) {
   const MultiSlotFormat format(Specs());
   SlotRows rows(format.specs());
   for (int64_t i = begin; i < end; ++i) {

@@ -12,7 +12,7 @@ namespace lodestar {
 namespace {
 
 std::shared_ptr<const SlotRows> Shared(int64_t begin, int64_t end) {
-  return std::make_shared<const SlotRows>(Make(begin, end));
+  return std::make_shared<const SlotRows>(MakeRows(begin, end));
 }
 
 SlotRows Rows(const SlotBatch& batch) {
@@ -21,7 +21,7 @@ SlotRows Rows(const SlotBatch& batch) {
   return rows;
 }
 
-TEST(SlotShufflerTest, EveryRowLeavesOnceInAnOrderFixedBySeed) {
+TEST(SlotShufflerTest, DrawsEachRowOnceInAnOrderFixedBySeed) {
   const auto run = [](uint64_t seed) {
     SlotShuffler shuffler(16, seed);
     SlotBatch out;
@@ -38,13 +38,13 @@ TEST(SlotShufflerTest, EveryRowLeavesOnceInAnOrderFixedBySeed) {
   EXPECT_EQ(order, run(1).columns()[0].ints);
   EXPECT_NE(order, run(2).columns()[0].ints);
   SlotRows wanted(Specs());
-  for (const int64_t i : order) wanted.Append(Make(i, i + 1), 0, 1);
+  for (const int64_t i : order) wanted.Append(MakeRows(i, i + 1), 0, 1);
   ExpectEqual(out, wanted);
   std::sort(order.begin(), order.end());
   for (int64_t i = 0; i < 100; ++i) ASSERT_EQ(order[i], i);
 }
 
-TEST(SlotShufflerTest, ARestoredWindowGivesTheSameDraws) {
+TEST(SlotShufflerTest, ARestoredShufflerDrawsTheSameRows) {
   SlotShuffler shuffler(16, 3);
   for (int64_t begin = 0; begin < 20; begin += 5) {
     shuffler.Add(Shared(begin, begin + 5));

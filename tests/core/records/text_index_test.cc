@@ -33,8 +33,7 @@ std::ostream& operator<<(std::ostream& stream, const Index& index) {
                 << index.error;
 }
 
-// Adds text.substr(0, ends[0]), then the text up to ends[1], ..., then the
-// rest.
+// Adds the text in chunks that end at `ends`, and then the rest.
 Index IndexChunks(const std::string& text, int64_t block_bytes, char quote,
                   const std::vector<size_t>& ends) {
   TextIndex index(block_bytes, ',', quote);
@@ -64,7 +63,7 @@ Index IndexAll(const std::string& text, int64_t block_bytes = 1 << 20) {
   return IndexChunks(text, block_bytes, '"', {});
 }
 
-// The same for a whole text, one line and field at a time.
+// The expected index, computed one line and field at a time.
 Index Reference(const std::string& text, int64_t block_bytes, char quote) {
   Index index;
   index.offsets = {0};
@@ -201,7 +200,7 @@ TEST(TextIndexTest, AByteOrderMarkIsBeforeTheFirstField) {
   }
 }
 
-TEST(TextIndexTest, AnOpenQuoteIsRefusedByItsRecord) {
+TEST(TextIndexTest, RejectsAnUnclosedQuote) {
   EXPECT_EQ(IndexAll("a\n\nbc\nd,\"e\nf\n", 2).error,
             "record 2 at byte 6: the quote is not closed");
   EXPECT_EQ(IndexAll("a,\"").error,

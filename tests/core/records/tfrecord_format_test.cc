@@ -28,7 +28,7 @@ struct Found {
   Status status;
 };
 
-// Reads `file` as a reader does that has `step` more bytes each time.
+// Reads `file` like a reader that gets `step` more bytes each time.
 Found ReadAll(const std::string& file, size_t step) {
   Found found;
   TfrecordCutter cutter(0, 0);
@@ -38,7 +38,7 @@ Found ReadAll(const std::string& file, size_t step) {
     end = std::min(file.size(), end + step);
     const bool at_end = end == file.size();
     RecordCut cut;
-    // A sanitizer sees a read beyond a buffer of exactly this size.
+    // A buffer of the exact size, so that a sanitizer detects reads beyond it.
     const std::vector<char> bytes(file.begin() + begin, file.begin() + end);
     found.status =
         cutter.Next(bytes.data(), bytes.data() + bytes.size(), at_end, &cut);
@@ -63,7 +63,7 @@ std::string File() {
   return file;
 }
 
-TEST(TfrecordFormatTest, ReadsWhatTensorFlowWrites) {
+TEST(TfrecordFormatTest, ReadsFilesOfTensorFlow) {
   EXPECT_EQ(Frame("a"), FromHex("01 00 00 00 00 00 00 00 01 75 de 41 "
                                 "61 78 6e e4 28"));
   for (const size_t step : {1, 7, 1000}) {
@@ -73,13 +73,13 @@ TEST(TfrecordFormatTest, ReadsWhatTensorFlowWrites) {
   }
 }
 
-TEST(TfrecordFormatTest, AFileWithoutBytesHasNoRecords) {
+TEST(TfrecordFormatTest, AnEmptyFileHasNoRecords) {
   const Found found = ReadAll("", 8);
   EXPECT_TRUE(found.records.empty());
   EXPECT_TRUE(found.status.ok());
 }
 
-TEST(TfrecordFormatTest, EveryCutWithinARecordIsRefusedBehindThoseBefore) {
+TEST(TfrecordFormatTest, RejectsEveryTruncatedRecordAfterTheOthers) {
   const std::string file = File();
   for (const size_t step : {1, 13, 1000}) {
     for (size_t size = 1; size < file.size(); ++size) {
@@ -98,7 +98,7 @@ TEST(TfrecordFormatTest, EveryCutWithinARecordIsRefusedBehindThoseBefore) {
   }
 }
 
-TEST(TfrecordFormatTest, EveryDamagedByteIsRefused) {
+TEST(TfrecordFormatTest, RejectsEveryDamagedByte) {
   const std::string file = File();
   for (size_t i = 0; i < file.size(); ++i) {
     std::string damaged = file;
@@ -108,7 +108,7 @@ TEST(TfrecordFormatTest, EveryDamagedByteIsRefused) {
   }
 }
 
-TEST(TfrecordFormatTest, ErrorsCountFromWhereReadingResumes) {
+TEST(TfrecordFormatTest, ErrorPositionsCountFromTheStartOfTheFile) {
   const std::string file = File();
   TfrecordCutter cutter(1, 19);
   RecordCut cut;

@@ -19,7 +19,7 @@ class EvictionListTest : public testing::TestWithParam<Order> {
     EXPECT_TRUE(rows_.Reserve(kRows).ok());
     EXPECT_TRUE(list_.Reserve(kRows).ok());
   }
-  // A row of what a sighting leaves in its metadata.
+  // A row with the metadata that a lookup leaves.
   uint32_t NewRow(int64_t id, int64_t last_seen, uint32_t frequency) {
     const uint32_t row = rows_.Allocate();
     rows_.Publish(row, id, last_seen, frequency);

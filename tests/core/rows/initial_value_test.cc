@@ -37,7 +37,7 @@ TEST(InitialValueTest, KeepsItsBounds) {
     EXPECT_LE(std::fabs(truncated.Draw(truncated.BaseOf(id), 3) - 1.0f), 1.0f);
     beyond += std::fabs(normal.Draw(normal.BaseOf(id), 3) - 1.0f) > 1.0f;
   }
-  // 4.55 % of a normal distribution lie beyond two standard deviations.
+  // 4.55 % of a normal distribution are beyond two standard deviations.
   EXPECT_NEAR(beyond, 910, 150);
 }
 

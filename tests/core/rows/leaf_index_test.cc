@@ -53,7 +53,7 @@ TEST(LeafIndexTest, EqualTagsKeepAllTheirRows) {
   EXPECT_EQ(Rows(index, 0xffffffff).size(), 99u);
 }
 
-// Growth, splits and the directory's doubling, in one call and in many.
+// Growth, splits and doubling of the directory, in one call and in many.
 TEST(LeafIndexTest, HoldsEveryEntryAcrossSplits) {
   for (uint32_t batch : {1u, 1000u, 500000u}) {
     EpochDomain epochs;
@@ -131,8 +131,8 @@ TEST(LeafIndexTest, ReplaceTakesTheFreshEntries) {
   EXPECT_EQ(Rows(index, 5).size(), 1u);
 }
 
-// A reader never misses an entry that was there when it began, while leaves
-// grow, split and are freed under it.
+// A reader never misses an entry that existed when it began, while leaves grow,
+// split and are freed.
 TEST(LeafIndexTest, ReadersSeePublishedEntriesDuringGrowth) {
   EpochDomain epochs;
   LeafIndex index(&epochs);

@@ -10,7 +10,7 @@
 namespace lodestar {
 namespace {
 
-// A column by its rule is the same bits as among those of a vectorised row.
+// A single column gives the same bits as in a vectorized row.
 TEST(OptimizerRulesTest, ColumnsAreThoseOfRows) {
   constexpr int kDim = 37;
   int rules = 0;
@@ -21,7 +21,7 @@ TEST(OptimizerRulesTest, ColumnsAreThoseOfRows) {
     for (size_t i = 0; i < numbers.size(); ++i) {
       numbers[i] = 0.1f + 0.05f * static_cast<float>(i);
     }
-    numbers[1] = 0.0f;  // weight decay is not the rule's
+    numbers[1] = 0.0f;  // the rule does not apply weight decay
     SparseOptimizer optimizer;
     ASSERT_TRUE(SparseOptimizer::Create(Rule::kName, numbers, &optimizer).ok());
     ASSERT_EQ(optimizer.num_slots(), kRuleSlots<Rule>);
@@ -35,7 +35,8 @@ TEST(OptimizerRulesTest, ColumnsAreThoseOfRows) {
     for (int c = 0; c < kDim; ++c) {
       gradient[c] = 0.1f * static_cast<float>(c - 18);
       value[c] = 0.01f * static_cast<float>(c);
-      // Squares above the squares of means: no root of a negative number.
+      // Squares exceed the squares of the means, so no root of a negative
+      // number.
       slots[0][c] = 90.0f + static_cast<float>(c);
       slots[1][c] = slots[2][c] = 0.5f;
     }

@@ -36,7 +36,7 @@ TEST(RowImagesTest, FullChunksAreTakenFirstAndTheRestAtTheEnd) {
   EXPECT_GT(ImageBudget::Global().bytes(), 0);
   RowImages::Chunk* const full = images.Take(/*all=*/false);
   EXPECT_EQ(Count(full), 8);
-  EXPECT_EQ(full->records()[0], 4);  // the last one first
+  EXPECT_EQ(full->records()[0], 4);  // the newest first
   RowImages::Release(full);
   RowImages::Chunk* const rest = images.Take(/*all=*/true);
   EXPECT_EQ(Count(rest), 2);
@@ -90,7 +90,7 @@ TEST(ImageBudgetTest, WaitsForWhoWritesItOut) {
   ImageBudget budget;
   budget.RaiseLimit(10);
   budget.Add(20);
-  budget.Wait();  // nobody would write it out
+  budget.Wait();  // no writer exists to wait for
   auto writer = std::make_unique<ImageBudget::Writer>(&budget);
   std::atomic<bool> waited{false};
   std::thread waiting([&] {

@@ -88,7 +88,7 @@ TEST(RowInitializerTest, TruncatedNormalIsCutAtTwoDeviations) {
   EXPECT_GT(m.most, 1.95f);
 }
 
-// Saved tables count on these values: a change breaks them.
+// Saved tables depend on these values; do not change them.
 TEST(RowInitializerTest, ValuesAreFrozen) {
   const std::vector<float> uniform = Draw(Make("uniform", -0.05f, 0.05f), 7, 2);
   EXPECT_EQ(Bits(uniform[0]), 1027246361u);

@@ -1,4 +1,4 @@
-// A writer outside of the step gate that is preempted while it marks a row.
+// A writer outside of the step gate is preempted while it marks a row.
 
 #include <gtest/gtest.h>
 
@@ -15,12 +15,12 @@
 namespace lodestar {
 namespace {
 
-// While true, a thread that comes to a pause waits there.
+// While true, threads wait at a pause.
 std::atomic<bool> hold{false};
 std::atomic<bool> held{false};
 
 constexpr int64_t kRows = 100;
-constexpr int64_t kHot = 7;  // also its row
+constexpr int64_t kHot = 7;  // also its row number
 
 const SnapshotRowFormat& Format() {
   static const SnapshotRowFormat format = {
@@ -28,7 +28,7 @@ const SnapshotRowFormat& Format() {
   return format;
 }
 
-// Holds the row's word from before the mark to after the write.
+// Holds the row lock from before the mark until after the write.
 void Write(RowStore* store, int64_t id, float value) {
   const uint32_t row = static_cast<uint32_t>(id);
   ASSERT_TRUE(store->Lock(row, id));
@@ -55,7 +55,7 @@ void Save(RowStore* store, std::map<int64_t, float>* values) {
   }
 }
 
-// Merges the images that writers left, and ends the snapshot.
+// Merges the images that writers saved, and ends the snapshot.
 void End(RowStore* store, std::map<int64_t, float>* values) {
   RowImages::Chunk* const chunks = store->images()->Take(/*all=*/true);
   for (const RowImages::Chunk* chunk = chunks; chunk != nullptr;
@@ -72,8 +72,8 @@ void End(RowStore* store, std::map<int64_t, float>* values) {
 
 // The writer pauses in one snapshot and continues in the next.
 TEST(RowStorePreemptedTest, AWriteIsInOneOfTheSnapshotsAroundIt) {
-  // Whether the first snapshot has saved the row when the writer comes, and
-  // whether another write has marked it since.
+  // Whether the first snapshot saves the row before the writer arrives, and
+  // whether another write marks it in between.
   for (const bool saved : {false, true}) {
     for (const bool hot : {false, true}) {
       Arena arena;
@@ -96,7 +96,7 @@ TEST(RowStorePreemptedTest, AWriteIsInOneOfTheSnapshotsAroundIt) {
       hold = true;
       std::thread writer([&] { Write(&store, kHot, 4.0f); });
       while (!held) std::this_thread::yield();
-      // A snapshot that wants nothing of a locked row ends without its lock.
+      // A snapshot that does not need a locked row ends without its lock.
       End(&store, &values);
       store.BeginSnapshot(/*whole=*/false, Format(), 1 << 16);
       hold = false;

@@ -78,7 +78,7 @@ TEST(RowStoreTest, StoresThatGrowAlikeAddTheirSegmentsInTurn) {
     return grown;
   };
   grow(1100000);
-  // Segments of 16,384 rows, from places 1,024 rows apart.
+  // Segments of 16,384 rows, starting 1,024 rows apart.
   for (int64_t rows = 1101024; rows < 1133000; rows += 1024) {
     ASSERT_EQ(grow(rows), 1) << rows;
   }
@@ -120,7 +120,7 @@ TEST(RowStoreTest, SlotsLieInRowsThatAreMadeAfterThem) {
   const uint32_t one = Add(&store, 1, 0.0f, kRowDim);
   EXPECT_EQ(distance(one, 0), bare);
   ASSERT_TRUE(store.ReserveSlots(2).ok());
-  EXPECT_EQ(distance(one, 0), bare);  // no row moves
+  EXPECT_EQ(distance(one, 0), bare);  // rows do not move
   EXPECT_NE(distance(one, 1), bare + slot_bytes);
   ASSERT_TRUE(store.Reserve(store.capacity() + 1).ok());
   const uint32_t last = static_cast<uint32_t>(store.capacity() - 1);
@@ -130,9 +130,9 @@ TEST(RowStoreTest, SlotsLieInRowsThatAreMadeAfterThem) {
   EXPECT_EQ(store.slot_bytes(), store.capacity() * 2 * slot_bytes);
 }
 
-// Which rows go, and how many come after, at random; content is as a map's.
-// Slots come meanwhile: rows move between places that have them in the row and
-// others.
+// Removes and adds rows at random; the content equals a map's. Slots are
+// attached in between, so rows move between segments with slots inside the rows
+// and others.
 TEST(RowStoreTest, CompactMovesTheLastRowsToFreePlaces) {
   constexpr int kRowDim = 3;
   std::mt19937_64 rng(1);
@@ -202,7 +202,7 @@ TEST(RowStoreTest, CompactMovesTheLastRowsToFreePlaces) {
   }
 }
 
-// However many are asked for at a time.
+// However many records are requested at a time.
 TEST(RowStoreTest, EachRowOfASnapshotIsSavedOnce) {
   constexpr int64_t kRows = 1000;
   for (const bool whole : {false, true}) {
@@ -254,8 +254,8 @@ TEST(RowStoreTest, EachRowOfASnapshotIsSavedOnce) {
   }
 }
 
-// A reader that was held back in the middle of a row compares the word that he
-// began with: it must not be there again, whatever became of the row's memory.
+// A reader delayed in the middle of a row compares the word it started with.
+// That word must not reappear, even if the row's memory was reused.
 TEST(RowStoreTest, WordsOfReleasedRowsNeverComeAgain) {
   Arena arena;
   RowStore store(4, &arena);
@@ -273,7 +273,7 @@ TEST(RowStoreTest, WordsOfReleasedRowsNeverComeAgain) {
     uint32_t low = 0;
     ASSERT_TRUE(store.Compact(10, &low, [](uint32_t, uint32_t) {}));
     ASSERT_TRUE(store.ReleaseSegment());
-    // Gone, and readable all the same.
+    // Not resident, but still readable.
     EXPECT_EQ(store.meta(row)->sequence, 0u);
     EXPECT_FALSE(store.Lock(row, 7));
     EXPECT_FALSE(store.Holds(row, 0));
@@ -295,7 +295,7 @@ TEST(RowStoreTest, AReadIsNeverTorn) {
     RowStore store(dim, &arena, 0, type);
     ASSERT_TRUE(store.Reserve(3).ok());
     uint32_t rows[3];
-    // The first and the last stay as they are.
+    // The first and the last row stay in place.
     for (int i = 0; i < 3; ++i) {
       rows[i] = store.Allocate();
       const std::vector<char> values(bytes, 77);

@@ -26,7 +26,7 @@ float FloatOf(uint32_t bits) {
   return x;
 }
 
-// Every number of 16 bits by what its sign, exponent and mantissa say.
+// The value of a 16-bit float, computed from sign, exponent and mantissa.
 template <typename T>
 float Defined(uint16_t bits) {
   constexpr bool kHalf = std::is_same_v<T, Float16>;
@@ -70,14 +70,14 @@ TYPED_TEST(RowTypeTest, AllNumbersGoOutAndIn) {
   ExpectAllNumbersGoOutAndIn<TypeParam>();
 }
 
-// Exactly between two neighbours the even one wins, and a hair beside it the
-// nearer one: so it is for every float.
+// For every pair of neighbors: their midpoint rounds to the even one, and
+// values next to it to the nearer one.
 TYPED_TEST(RowTypeTest, RoundsToTheNearestTiesToEven) {
   using T = TypeParam;
   for (uint32_t bits = 0; std::isfinite(Defined<T>(bits)); ++bits) {
     const double below = Defined<T>(bits);
     double above = Defined<T>(bits + 1);
-    // Infinity stands where the next number would.
+    // Infinity takes the place of the next finite value.
     if (std::isinf(above)) above = 2 * below - Defined<T>(bits - 1);
     const double middle = (below + above) / 2;
     const float tie = static_cast<float>(middle);
@@ -105,7 +105,7 @@ TYPED_TEST(RowTypeTest, ANanStaysOne) {
   }
 }
 
-// TensorFlow's threads take subnormal floats for zero.
+// TensorFlow's threads flush subnormal floats to zero.
 #if defined(__SSE2__)
 TEST(RowTypesTest, SubnormalHalvesStayWhereSubnormalFloatsAreZero) {
   _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);

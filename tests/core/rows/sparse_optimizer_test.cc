@@ -14,7 +14,7 @@
 namespace lodestar {
 namespace {
 
-// One row of one number through two steps, beside the formula in float64.
+// A row of one column after two steps, compared with the formula in float64.
 struct Row {
   std::vector<float> value;
   std::vector<std::vector<float>> slots;
@@ -99,7 +99,7 @@ TEST(SparseOptimizerTest, Amsgrad) {
     top = std::max(top, s);
     v -= m * 0.3 / (std::sqrt(top) + 1e-7);
   }
-  EXPECT_GT(top, s);  // else it is Adam
+  EXPECT_GT(top, s);  // otherwise it equals Adam
   EXPECT_NEAR(row.value[0], v, 2e-6);
   EXPECT_NEAR(row.slots[2][0], top, 2e-6);
 }
@@ -204,8 +204,8 @@ TEST(SparseOptimizerTest, Lion) {
   EXPECT_TRUE(std::isnan(row.value[0]));
 }
 
-// A number's update does not depend on where in a row, and so in which lane of
-// which vector, it lies.
+// An update does not depend on the column's position in the row, and so not on
+// its vector lane.
 TEST(SparseOptimizerTest, WidthDoesNotShow) {
   const std::vector<std::pair<std::string, std::vector<float>>> rules = {
       {"sgd", {0.1f, 0.01f}},
@@ -310,7 +310,7 @@ void UpdateWith(Isa isa, const std::string& name, const std::vector<float>& h,
                    value->data(), slot_data.data());
 }
 
-// But for the sign of a NaN, which no standard fixes.
+// Ignores the sign of NaN, which no standard defines.
 template <typename C>
 void ExpectSameBits(const std::vector<C>& a, const std::vector<C>& b) {
   for (size_t i = 0; i < a.size(); ++i) {

@@ -34,7 +34,7 @@ TEST(StepGate, StepsAreInsideTogether) {
 
 TEST(StepGate, AFlipIsOfAMomentBetweenSteps) {
   StepGate gate;
-  // Two counters that every step raises alike.
+  // Two counters that every step increments together.
   std::atomic<int64_t> first{0};
   std::atomic<int64_t> second{0};
   std::atomic<bool> stop{false};
@@ -107,7 +107,7 @@ TEST(StepGate, AFlipGivesUpOnAStepThatDoesNotEnd) {
   EXPECT_EQ(status.message(),
             "no moment between two optimizer steps was found for 20 ms: "
             "1 were under way all the time");
-  // Others come in again.
+  // Others enter again.
   EXPECT_TRUE(gate.TryEnter());
   gate.Exit();
   gate.Exit();
@@ -140,7 +140,7 @@ TEST(StepGate, StepsWaitOutsideWhileItIsClosed) {
   EXPECT_FALSE(gate.TryEnter());
   gate.Open();
   EXPECT_EQ(entered, 0);
-  // A flip goes by.
+  // A flip in between.
   EXPECT_TRUE(gate.Flip([] { return Status(); }).ok());
   EXPECT_EQ(entered, 0);
   gate.Open();
@@ -150,7 +150,7 @@ TEST(StepGate, StepsWaitOutsideWhileItIsClosed) {
   EXPECT_TRUE(gate.Flip([] { return Status(); }, kAWhile).ok());
 }
 
-// What follows a step may find no memory: the step has run all the same.
+// The continuation may run out of memory; the step has run all the same.
 TEST(StepGate, AStepRunsOnceWhateverItsContinuationThrows) {
   StepGate gate;
   int steps = 0;
@@ -178,7 +178,7 @@ TEST(StepGate, AStepRunsOnceWhateverItsContinuationThrows) {
   EXPECT_TRUE(gate.Flip([] { return Status(); }, kAWhile).ok());
 }
 
-// Of several steps that wait, one cannot be scheduled.
+// One of several queued steps cannot be scheduled.
 TEST(StepGate, AStepThatCannotBeScheduledRunsWhereTheGateIsOpened) {
   StepGate gate;
   gate.Close();
@@ -203,7 +203,7 @@ TEST(StepGate, AStepThatCannotBeScheduledRunsWhereTheGateIsOpened) {
   EXPECT_TRUE(gate.Flip([] { return Status(); }, kAWhile).ok());
 }
 
-// Without memory a step neither runs nor waits.
+// Without memory a step neither runs nor is queued.
 TEST(StepGate, AStepThatCannotBeQueuedIsRefused) {
   for (int64_t allocation = 0;; ++allocation) {
     StepGate gate;

@@ -61,9 +61,9 @@ TEST(LodTest, ValidLevels) {
   EXPECT_EQ(Message({{0, 2, 2, 5}, {0, 1, 3, 4, 4, 7}}, 7), "");
 }
 
-TEST(LodTest, WhatDoesNotNestIsNamed) {
+TEST(LodTest, RejectsLevelsThatDoNotNest) {
   EXPECT_EQ(Message({{}}, 0), "`lod[0]` is empty, wanted at least one offset");
-  // Not that the level above ends elsewhere than at -1 units.
+  // Not reported as an end that differs from -1 units.
   EXPECT_EQ(Message({{0, 2}, {}}, 0),
             "`lod[1]` is empty, wanted at least one offset");
   EXPECT_EQ(Message({{1, 2}}, 2), "`lod[0][0]` is 1, wanted 0");
@@ -80,7 +80,7 @@ TEST(LodTest, WhatDoesNotNestIsNamed) {
             "`row_splits` ends at 2, but there are 3 rows");
 }
 
-TEST(LodTest, LengthsBecomeOffsets) {
+TEST(LodTest, LengthsToOffsets) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   std::vector<int64_t> offsets;
   ASSERT_TRUE(FromLengths(0, {3, 0, 2}, &offsets).ok());
@@ -108,15 +108,15 @@ TEST(LodTest, AbsoluteAndRelativeAreInverse) {
 
 TEST(LodTest, RelativeOfEmptyUnits) {
   Levels back;
-  // An empty unit at row 2 goes to the unit that begins there; one at the end
-  // to the last unit.
+  // An empty unit at row 2 belongs to the unit that begins there; one at the
+  // end belongs to the last unit.
   ASSERT_TRUE(Relative({{0, 2, 4}, {0, 2, 2, 4, 4}}, &back).ok());
   EXPECT_EQ(back[0], (std::vector<int64_t>{0, 1, 4}));
   ASSERT_TRUE(Relative({{0}, {0}}, &back).ok());
   EXPECT_EQ(back, (Levels{{0}, {0}}));
 }
 
-TEST(LodTest, WhatIsNotAbsoluteIsNamed) {
+TEST(LodTest, RelativeRejectsInvalidLevels) {
   Levels back;
   const auto message = [&](const Levels& absolute) {
     return Relative(absolute, &back).message();
@@ -132,7 +132,7 @@ TEST(LodTest, WhatIsNotAbsoluteIsNamed) {
   EXPECT_EQ(message({{-1, 4}, {0, 4}}), "`lod[0][0]` is -1, wanted 0");
   EXPECT_EQ(message({{0, 4}, {}}),
             "`lod[1]` is empty, wanted at least one offset");
-  // Empty units that no unit above holds.
+  // Empty units that no upper unit contains.
   EXPECT_EQ(message({{0}, {0, 0, 0}}),
             "`lod[0]` has no unit, but there are 2 units in `lod[1]`");
 }
@@ -158,7 +158,7 @@ TEST(LodTest, SlicesOfEachLevel) {
   EXPECT_EQ(ranges[1].end, 13);
 }
 
-TEST(LodTest, SlicesThatAreRefusedNameIndexAndValue) {
+TEST(LodTest, RejectsInvalidSlices) {
   std::vector<LodRange> ranges;
   const auto message = [&](const Levels& levels, int64_t begin, int64_t end) {
     return Slice(levels, 3, 0, begin, end, &ranges).message();
@@ -173,7 +173,7 @@ TEST(LodTest, SlicesThatAreRefusedNameIndexAndValue) {
             "`lod[0][1]`=2 is greater than `lod[0][2]`=1");
   EXPECT_EQ(message({{0, 4}}, 0, 1), "`lod[0][1]` is 4, wanted 0 to 3");
   EXPECT_EQ(message({{-1, 3}}, 0, 1), "`lod[0][0]` is -1, wanted 0 to 3");
-  // What is not among the units is not looked at.
+  // Offsets outside the slice are not read.
   EXPECT_EQ(message({{0, 3, -9}}, 0, 1), "");
 }
 
@@ -190,7 +190,7 @@ TEST(LodTest, ColumnsOfSparseTensorsAreDropped) {
   EXPECT_EQ(levels, (Levels{{0, 1, 2, 3, 3}}));
   ASSERT_TRUE(FromSparse({1, 3, 1, 8}, {3, 9}, &levels, true).ok());
   EXPECT_EQ(levels, (Levels{{0, 0, 2, 2}}));
-  // Order and bounds are checked all the same.
+  // Order and bounds are still checked.
   EXPECT_FALSE(FromSparse({1, 3, 1, 3}, {3, 9}, &levels, true).ok());
   EXPECT_FALSE(FromSparse({1, 8, 1, 3}, {3, 9}, &levels, true).ok());
   EXPECT_FALSE(FromSparse({1, 9}, {3, 9}, &levels, true).ok());
@@ -204,12 +204,12 @@ TEST(LodTest, LevelsOfSparseTensors) {
   EXPECT_EQ(levels, (Levels{{0}}));
   ASSERT_TRUE(FromSparse({}, {2, 5, 5}, &levels).ok());
   EXPECT_EQ(levels, (Levels{{0, 0, 0}, {0}}));
-  // Units that nothing names: two in unit 0, all of unit 1 and 3.
+  // Empty units: two in unit 0, all of units 1 and 3.
   ASSERT_TRUE(FromSparse({0, 2, 0, 2, 0, 0, 2, 0, 1}, {4, 5, 2}, &levels).ok());
   EXPECT_EQ(levels, (Levels{{0, 3, 3, 4, 4}, {0, 0, 0, 1, 3}}));
 }
 
-TEST(LodTest, SparseTensorsThatAreRefusedNameIndexAndValue) {
+TEST(LodTest, RejectsInvalidSparseTensors) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   Levels levels;
   const auto message = [&](const std::vector<int64_t>& indices,
@@ -256,7 +256,7 @@ class LodFuzzTest : public ::testing::Test {
     }
   }
 
-  // Levels that nest, over *rows rows.
+  // Nested levels over *rows rows.
   Levels Nested(int64_t num_levels, int64_t* rows) {
     Levels levels(num_levels);
     int64_t units = Any(4);
@@ -269,7 +269,7 @@ class LodFuzzTest : public ::testing::Test {
     return levels;
   }
 
-  // Nested levels of which something may have been changed, or any numbers.
+  // Nested levels, possibly modified, or arbitrary numbers.
   Levels AnyLevels(int64_t* rows) {
     Levels levels = Nested(1 + Any(3), rows);
     if (Any(3) == 0) return levels;
@@ -361,14 +361,14 @@ TEST_F(LodFuzzTest, AbsoluteAndRelativeAgree) {
   EXPECT_GT(relative_ok, 10000);
 }
 
-TEST_F(LodFuzzTest, LengthsGiveOffsetsOrNone) {
+TEST_F(LodFuzzTest, LengthsToOffsetsAgreesWithTheModel) {
   int taken = 0;
   for (int trial = 0; trial < 100000; ++trial) {
     std::vector<int64_t> lengths(Any(6));
     for (auto& length : lengths) length = AnyNumber();
     std::vector<int64_t> offsets;
     const bool ok = FromLengths(0, lengths, &offsets).ok();
-    // The sum, or the first sum that int64 does not hold.
+    // The expected sum, or the first one that overflows int64.
     __int128 sum = 0;
     bool wanted = true;
     for (const int64_t length : lengths) {
@@ -387,7 +387,7 @@ TEST_F(LodFuzzTest, LengthsGiveOffsetsOrNone) {
   EXPECT_GT(taken, 10000);
 }
 
-TEST_F(LodFuzzTest, SlicesLieInside) {
+TEST_F(LodFuzzTest, SlicesAreInBounds) {
   int taken = 0;
   for (int trial = 0; trial < 100000; ++trial) {
     int64_t rows = 0;
@@ -421,7 +421,8 @@ TEST_F(LodFuzzTest, SlicesLieInside) {
   EXPECT_GT(taken, 10000);
 }
 
-// The indices of `levels` as a sparse tensor, row-major; `unit` ends at `k`.
+// Appends the indices of `levels` as a sparse tensor, row-major. `unit` ends at
+// `k`.
 void AppendIndices(const Levels& levels, size_t k, int64_t unit,
                    std::vector<int64_t>* prefix,
                    std::vector<int64_t>* indices) {
@@ -436,7 +437,7 @@ void AppendIndices(const Levels& levels, size_t k, int64_t unit,
   }
 }
 
-TEST_F(LodFuzzTest, SparseTensorsGiveTheirLevelsOrNone) {
+TEST_F(LodFuzzTest, SparseTensorsRoundTrip) {
   int taken = 0;
   int whole = 0;
   for (int trial = 0; trial < 50000; ++trial) {
@@ -451,7 +452,7 @@ TEST_F(LodFuzzTest, SparseTensorsGiveTheirLevelsOrNone) {
     std::vector<int64_t> shape(levels.size() + 1, 5);
     shape[0] = units;
     const bool changed = Any(2) == 0;
-    // Not beyond: a few gigabytes of empty units are a valid answer.
+    // Bounded, because gigabytes of empty units are a valid result.
     const auto number = [&] {
       const int64_t any = AnyNumber();
       return any < (int64_t{1} << 61) ? std::min<int64_t>(any, 1000) : any;
@@ -466,7 +467,7 @@ TEST_F(LodFuzzTest, SparseTensorsGiveTheirLevelsOrNone) {
     ++taken;
     ASSERT_TRUE(ModelIsValid(back, rows));
     ASSERT_EQ(static_cast<int64_t>(back[0].size()) - 1, shape[0]);
-    // With no empty unit at an end it is what it was.
+    // Without empty units at the ends it equals the original.
     std::vector<int64_t> again;
     for (int64_t i = 0; i < shape[0]; ++i) {
       std::vector<int64_t> prefix = {i};

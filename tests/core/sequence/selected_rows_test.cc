@@ -15,12 +15,12 @@ std::string Message(const std::vector<int64_t>& rows, int64_t num_values,
   return ValidateSelectedRows(rows, num_values, height).message();
 }
 
-TEST(SelectedRowsTest, RowsInsideAreTaken) {
+TEST(SelectedRowsTest, AcceptsRowsBelowHeight) {
   EXPECT_EQ(Message({}, 0, 0), "");
   EXPECT_EQ(Message({5, 3, 5, 0, 9}, 5, 10), "");
 }
 
-TEST(SelectedRowsTest, WhatIsNoRowIsNamed) {
+TEST(SelectedRowsTest, RejectsInvalidRows) {
   constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(Message({1, 2}, 3, 9),

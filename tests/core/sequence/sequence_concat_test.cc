@@ -25,7 +25,7 @@ std::string SplitsError(const std::vector<std::vector<Numbers>>& lods,
   return SequenceConcatSplits(levels, num_rows, &joined).message();
 }
 
-TEST(SequenceConcatTest, WhatDoesNotFitIsNamed) {
+TEST(SequenceConcatTest, RejectsBatchesThatDiffer) {
   EXPECT_EQ(SplitsError({{{0, 2}, {0, 1, 3}}, {{0, 2}, {0, 0, 1}}}, {3, 1}),
             "");
   EXPECT_EQ(SplitsError({{{0, 3}}, {{0, 1, 1}}}, {3, 1}),
@@ -39,9 +39,9 @@ TEST(SequenceConcatTest, WhatDoesNotFitIsNamed) {
             "`xs[1]` has 1 rows, which takes the sum beyond int64");
 }
 
-// Random batches against plain loops, whole and cut everywhere: each row is
-// moved once, to its place.
-TEST(SequenceConcatTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
+// Compares random batches with a naive loop, unpartitioned and with every
+// partition: each row is moved once, to its position.
+TEST(SequenceConcatTest, MatchesNaiveLoopsForEveryPartition) {
   std::mt19937_64 random(3);
   const ParallelFor in_pieces = InSteps(1);
   for (int trial = 0; trial < 200; ++trial) {

@@ -25,7 +25,7 @@ TEST(SequenceContextTest, TheDocumentedExample) {
             (std::vector<int64_t>{1, 2, 2, 3, 3, 0, 4, 5, 5, 0}));
 }
 
-TEST(SequenceContextTest, WindowsThatReachNoRowArePads) {
+TEST(SequenceContextTest, WindowsOutsideTheSequenceArePadding) {
   for (int64_t start :
        {int64_t{2}, int64_t{-4}, kMaxContextStart, -kMaxContextStart}) {
     EXPECT_EQ(Windows({1, 2}, {0, 2}, start, 3), (std::vector<int64_t>(6, 0)));
@@ -38,8 +38,9 @@ TEST(SequenceContextTest, WindowsThatReachNoRowArePads) {
   }
 }
 
-// Random batches against plain loops, whole and cut everywhere.
-TEST(SequenceContextTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
+// Compares random batches with a naive loop, unpartitioned and with every
+// partition.
+TEST(SequenceContextTest, MatchesNaiveLoopsForEveryPartition) {
   std::mt19937_64 random(5);
   const ParallelFor in_pieces = InSteps(1);
   for (int trial = 0; trial < 300; ++trial) {

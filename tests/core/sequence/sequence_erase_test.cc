@@ -11,7 +11,7 @@
 namespace lodestar {
 namespace {
 
-TEST(SequenceEraseTest, MatchesAPlainLoop) {
+TEST(SequenceEraseTest, MatchesANaiveLoop) {
   std::mt19937_64 random(2);
   for (int trial = 0; trial < 200; ++trial) {
     std::vector<int64_t> ids;

@@ -34,9 +34,9 @@ TEST(SequenceExpandTest, TheDocumentedExample) {
                                                 "c", "d", "c", "d"}));
 }
 
-// Random units against plain loops, whole and cut everywhere, for rows whose
-// width is and is not one of the common ones.
-TEST(SequenceExpandTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
+// Compares random units with a naive loop, unpartitioned and with every
+// partition, for common and other row widths.
+TEST(SequenceExpandTest, MatchesNaiveLoopsForEveryPartition) {
   std::mt19937_64 random(3);
   for (int64_t dim : {0, 1, 2, 3, 32, 64, 65, 300}) {
     for (int64_t units = 0; units < 7; ++units) {
@@ -82,7 +82,7 @@ TEST(SequenceExpandTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
         SequenceExpandGradient(gradient.data(), dim, splits, ref_splits, starts,
                                back.data(), &parallel);
         ASSERT_EQ(back, wanted_gradient);
-        // The first `units` rows, one a unit.
+        // The first `units` rows, one per unit.
         if (splits.back() < units) continue;
         std::vector<float> repeated(ref_splits.back() * dim, -1.0f);
         SequenceExpandAs(reinterpret_cast<const char*>(rows.data()), 4 * dim,
@@ -100,7 +100,7 @@ TEST(SequenceExpandTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
   }
 }
 
-TEST(SequenceExpandTest, RowsBeyondInt64AreRefused) {
+TEST(SequenceExpandTest, RejectsOverflow) {
   std::vector<int64_t> starts(3);
   const auto message = [&](std::vector<int64_t> splits,
                            std::vector<int64_t> ref_splits) {
@@ -114,7 +114,7 @@ TEST(SequenceExpandTest, RowsBeyondInt64AreRefused) {
   EXPECT_NE(message({0, kMax, kMax}, {0, 2, 2}), "");
 }
 
-// Whatever offsets are taken for splits, what follows stays in its buffers.
+// Never accesses memory out of bounds, whatever the offsets are.
 TEST(SequenceExpandTest, RandomOffsets) {
   const std::vector<int64_t> some = {0, 0, 0,  1,        1,        2,   3,
                                      5, 9, -1, kMax / 2, kMax - 1, kMax};
@@ -133,7 +133,7 @@ TEST(SequenceExpandTest, RandomOffsets) {
     }
     std::vector<int64_t> starts(splits.size());
     if (!ExpandedStarts(splits, ref_splits, starts).ok()) continue;
-    // What no allocation would give.
+    // Larger than can be allocated.
     if (starts.back() > 1000 || splits.back() > 1000 ||
         ref_splits.back() > 1000) {
       continue;

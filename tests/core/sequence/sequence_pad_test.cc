@@ -30,7 +30,7 @@ TEST(SequencePadTest, Strings) {
   EXPECT_EQ(back, rows);
 }
 
-TEST(SequencePadTest, StepsOfThePaddedRows) {
+TEST(SequencePadTest, PaddedSteps) {
   const std::vector<int64_t> splits = {0, 2, 7, 7};
   int64_t steps = -7;
   EXPECT_TRUE(PaddedSteps(splits, -1, &steps).ok());
@@ -46,7 +46,7 @@ TEST(SequencePadTest, StepsOfThePaddedRows) {
             "`maxlen` is -2, wanted 0 or more, or -1 for the longest");
 }
 
-TEST(SequencePadTest, LengthsOutsideTheRowsAreRefused) {
+TEST(SequencePadTest, RejectsLengthsOutOfRange) {
   std::vector<int64_t> splits(4);
   const auto message = [&](std::vector<int64_t> lengths, int64_t steps) {
     return LengthsToOffsets("lengths", lengths, steps, splits).message();
@@ -59,9 +59,9 @@ TEST(SequencePadTest, LengthsOutsideTheRowsAreRefused) {
             "`lengths[2]` is 1, which takes the sum beyond int64");
 }
 
-// Random sequences against plain loops, whole and cut everywhere, for rows
-// whose width is and is not one of the common ones.
-TEST(SequencePadTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
+// Compares random sequences with a naive loop, unpartitioned and with every
+// partition, for common and other row widths.
+TEST(SequencePadTest, MatchesNaiveLoopsForEveryPartition) {
   std::mt19937_64 random(5);
   for (int64_t dim : {0, 1, 2, 3, 32, 64, 65, 1300}) {
     for (int64_t batch = 0; batch < 20; batch += 1 + batch / 4) {
@@ -107,8 +107,7 @@ TEST(SequencePadTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
   }
 }
 
-// Whatever is taken for splits, lengths and maxlen, what follows stays in its
-// buffers.
+// Never accesses memory out of bounds, whatever splits, lengths and maxlen are.
 TEST(SequencePadTest, RandomOffsets) {
   const std::vector<int64_t> some = {0, 0, 0,  1,        1,        2,   3,
                                      5, 9, -1, kMax / 2, kMax - 1, kMax};

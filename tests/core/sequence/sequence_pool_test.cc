@@ -65,7 +65,7 @@ TEST(SequencePoolTest, MaxKeepsTheFirstAndNanNeverWins) {
   EXPECT_EQ(winners[0], 0);
 }
 
-TEST(SequencePoolTest, IntegersAreCut) {
+TEST(SequencePoolTest, IntegersRoundTowardZero) {
   EXPECT_EQ(Pool<int64_t>(Combiner::kMean, {3, 4, -3, -4}, {0, 2, 4}),
             (std::vector<int64_t>{3, -3}));
   EXPECT_EQ(Pool<int32_t>(Combiner::kSqrtn, {3, 4, -3, -4}, {0, 2, 4}),
@@ -75,19 +75,19 @@ TEST(SequencePoolTest, IntegersAreCut) {
 TEST(SequencePoolTest, LargeIntegers) {
   constexpr int32_t kMax32 = std::numeric_limits<int32_t>::max();
   constexpr int64_t kMax64 = std::numeric_limits<int64_t>::max();
-  // A mean fits where the sum does not; a sum wraps around.
+  // The mean fits although the sum overflows; a sum wraps around.
   EXPECT_EQ(Pool<int32_t>(Combiner::kMean, {kMax32, kMax32}, {0, 2})[0],
             kMax32);
   EXPECT_EQ(Pool<int32_t>(Combiner::kSum, {kMax32, kMax32}, {0, 2})[0], -2);
   EXPECT_EQ(Pool<int64_t>(Combiner::kSum, {kMax64, kMax64}, {0, 2})[0], -2);
-  // No way through float64, which would round.
+  // Not computed in float64, which would round.
   EXPECT_EQ(Pool<int64_t>(Combiner::kMean, {kMax64, 0}, {0, 2})[0], kMax64 / 2);
   EXPECT_EQ(Pool<int64_t>(Combiner::kSqrtn, {kMax64}, {0, 1})[0], kMax64);
   EXPECT_EQ(Pool<int64_t>(Combiner::kMax, {kMax64 - 1, kMax64}, {0, 2})[0],
             kMax64);
 }
 
-// The upper half of a float, as bfloat16 is.
+// The upper half of a float, like bfloat16.
 struct Float16Bits {
   Float16Bits() = default;
   explicit Float16Bits(float x) {
@@ -105,7 +105,7 @@ struct Float16Bits {
 };
 
 TEST(SequencePoolTest, SixteenBitFloatsAreSummedInFloat) {
-  // 256 + 1 has no such float; the sum of 257 ones counted in it would stick.
+  // 256 + 1 is not representable; a sum of ones in this type would stop at 256.
   std::vector<Float16Bits> rows(512, Float16Bits(1.0f));
   const std::vector<int64_t> splits = {0, 512};
   Float16Bits pooled;
@@ -124,9 +124,9 @@ TEST(SequencePoolTest, NoSequencesAndNoRows) {
             (std::vector<float>{7, 7}));
 }
 
-// Random batches against plain loops, whole and cut everywhere: the bits agree
-// for every cut.
-TEST(SequencePoolTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
+// Compares random batches with a naive loop, unpartitioned and with every
+// partition, bitwise.
+TEST(SequencePoolTest, MatchesNaiveLoopsForEveryPartition) {
   std::mt19937_64 random(11);
   for (int64_t dim : {0, 1, 3, 64, 65, 130}) {
     for (int trial = 0; trial < 12; ++trial) {
@@ -197,7 +197,7 @@ TEST(SequencePoolTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
   }
 }
 
-// Wide rows go through vector registers, a column alone does not.
+// Wide rows use vector registers, a single column does not.
 template <typename T>
 void CheckWideRowsAgainstEachColumn() {
   constexpr int64_t kDim = 2 * kVectorColumns<Isa::kAvx2, T, 4> +
@@ -206,7 +206,7 @@ void CheckWideRowsAgainstEachColumn() {
   const int64_t batch = splits.size() - 1;
   std::mt19937_64 random(7);
   std::vector<T> rows(splits.back() * kDim);
-  // Few numbers, so that some are equal, and -0.0 and NaN among them.
+  // Few values, so that some are equal, including -0.0 and NaN.
   for (auto& x : rows) {
     x = static_cast<T>(static_cast<double>(random() % 19) - 9.0) / 3;
     if constexpr (std::is_floating_point_v<T>) {
@@ -260,20 +260,20 @@ void CheckWideRowsAgainstEachColumn() {
   }
 }
 
-TEST(SequencePoolTest, WideRowsHaveTheBitsOfEachColumn) {
+TEST(SequencePoolTest, WideRowsEqualSingleColumns) {
   CheckWideRowsAgainstEachColumn<float>();
   CheckWideRowsAgainstEachColumn<double>();
   CheckWideRowsAgainstEachColumn<int32_t>();
   CheckWideRowsAgainstEachColumn<int64_t>();
 }
 
-TEST(SequencePoolTest, AnIndexOfAnotherSequenceIsRefused) {
+TEST(SequencePoolTest, RejectsAnIndexOfAnotherSequence) {
   const std::vector<float> gradient = {1, 2, 3, 4};
   for (int64_t bad : {int64_t{-1}, int64_t{5}, int64_t{1},
                       std::numeric_limits<int64_t>::max(),
                       std::numeric_limits<int64_t>::min()}) {
     for (int64_t step : {1, 2, 1000}) {
-      // Of the empty sequence any index will do.
+      // The index of an empty sequence is not checked.
       const std::vector<int64_t> winners = {1, bad, 5, 99};
       std::vector<float> rows(kRows.size());
       const ParallelFor parallel = InSteps(step);
@@ -286,7 +286,7 @@ TEST(SequencePoolTest, AnIndexOfAnotherSequenceIsRefused) {
   }
 }
 
-TEST(SequencePoolTest, GradientsGoWhereTheValuesCameFrom) {
+TEST(SequencePoolTest, GradientsReachTheSourceRows) {
   const std::vector<float> gradient = {1, 2, 3, 4};
   const auto back = [&](Combiner combiner) {
     std::vector<int64_t> winners;

@@ -8,7 +8,7 @@
 namespace lodestar {
 namespace {
 
-TEST(SequenceReshapeTest, SplitsAreOfTheNewRows) {
+TEST(SequenceReshapeTest, ConvertsSplits) {
   const std::vector<int64_t> splits = {0, 2, 2, 6};
   std::vector<int64_t> reshaped(4);
   ASSERT_TRUE(SequenceReshapeSplits(splits, 3, 6, reshaped).ok());
@@ -17,7 +17,7 @@ TEST(SequenceReshapeTest, SplitsAreOfTheNewRows) {
   EXPECT_EQ(reshaped, (std::vector<int64_t>{0, 6, 6, 18}));
 }
 
-TEST(SequenceReshapeTest, NamesTheSequenceThatFillsNoWholeRows) {
+TEST(SequenceReshapeTest, RejectsPartialRows) {
   std::vector<int64_t> reshaped(3);
   EXPECT_EQ(SequenceReshapeSplits(std::vector<int64_t>{0, 2, 5}, 3, 2, reshaped)
                 .message(),

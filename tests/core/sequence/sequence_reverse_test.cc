@@ -12,7 +12,7 @@
 namespace lodestar {
 namespace {
 
-// Random rows of T against plain loops, cut everywhere.
+// Compares random rows of T with a naive loop, for every partition.
 template <typename T, typename Draw>
 void CheckWidths(const std::vector<int64_t>& widths, const Draw& draw) {
   std::mt19937_64 random(3);

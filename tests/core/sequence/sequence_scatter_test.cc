@@ -8,7 +8,7 @@
 namespace lodestar {
 namespace {
 
-TEST(SequenceScatterTest, EachSequenceHasARowOfTheMatrix) {
+TEST(SequenceScatterTest, SequencesMapToRows) {
   std::vector<int64_t> places(4);
   ASSERT_TRUE(SequenceScatterPlaces(std::vector<int64_t>{2, 0, 4, 4},
                                     std::vector<int64_t>{0, 2, 2, 4}, 5, places)
@@ -16,7 +16,7 @@ TEST(SequenceScatterTest, EachSequenceHasARowOfTheMatrix) {
   EXPECT_EQ(places, (std::vector<int64_t>{2, 0, 14, 14}));
 }
 
-TEST(SequenceScatterTest, NamesAnIndexThatIsNoColumn) {
+TEST(SequenceScatterTest, RejectsAnIndexOutOfRange) {
   for (const int64_t bad : {-1, 5}) {
     std::vector<int64_t> places(2);
     EXPECT_EQ(SequenceScatterPlaces(std::vector<int64_t>{1, bad},

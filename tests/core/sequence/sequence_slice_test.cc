@@ -22,7 +22,7 @@ std::string SplitsError(const Numbers& splits, const Numbers& offset,
       .message();
 }
 
-TEST(SequenceSliceTest, WhatDoesNotFitIsNamed) {
+TEST(SequenceSliceTest, RejectsInvalidSlices) {
   EXPECT_EQ(SplitsError({0, 2, 6}, {0, 1}, {2, 3}), "");
   EXPECT_EQ(SplitsError({0, 2, 6}, {0, 1}, {2, 4}),
             "`length[1]` is 4 from `offset[1]`=1 on, but sequence 1 has 4 "
@@ -34,8 +34,9 @@ TEST(SequenceSliceTest, WhatDoesNotFitIsNamed) {
   EXPECT_NE(SplitsError({0, 2}, {INT64_MAX}, {INT64_MAX}), "");
 }
 
-// Random batches against plain loops, whole and cut everywhere.
-TEST(SequenceSliceTest, MatchesPlainLoopsHoweverTheWorkIsCut) {
+// Compares random batches with a naive loop, unpartitioned and with every
+// partition.
+TEST(SequenceSliceTest, MatchesNaiveLoopsForEveryPartition) {
   std::mt19937_64 random(7);
   const ParallelFor in_pieces = InSteps(1);
   for (int trial = 0; trial < 200; ++trial) {

@@ -20,7 +20,7 @@ std::vector<T> Softmax(std::vector<T> values, int64_t dim,
                        const std::vector<int64_t>& splits,
                        const ParallelFor* parallel = nullptr,
                        Isa isa = BestIsa()) {
-  // In place, as the kernel may.
+  // In place, as in the kernel.
   SequenceSoftmax(values.data(), dim, splits, values.data(), parallel, isa);
   return values;
 }
@@ -67,7 +67,7 @@ void CheckAgainstPlainLoops(double tolerance) {
       ASSERT_NEAR(got[i], wanted[i], tolerance * wanted[i]);
       ASSERT_NEAR(back[i], wanted_gradient[i], tolerance * 10);
     }
-    // The same bits for every cut and instruction set.
+    // Bitwise equal for every partition and instruction set.
     for (const int64_t step : {1, 7, 100}) {
       const ParallelFor parallel = InSteps(step);
       for (const Isa isa : {Isa::kBaseline, BestIsa()}) {
@@ -81,11 +81,11 @@ void CheckAgainstPlainLoops(double tolerance) {
   }
 }
 
-TEST(SequenceSoftmaxTest, FloatsMatchPlainLoops) {
+TEST(SequenceSoftmaxTest, FloatsMatchNaiveLoops) {
   CheckAgainstPlainLoops<float>(1e-5);
 }
 
-TEST(SequenceSoftmaxTest, DoublesMatchPlainLoops) {
+TEST(SequenceSoftmaxTest, DoublesMatchNaiveLoops) {
   CheckAgainstPlainLoops<double>(1e-14);
 }
 
@@ -107,7 +107,7 @@ void CheckNumbersOfAnySize() {
        {std::vector<T>{-inf, -inf}, {nan, 1}, {1, nan}, {inf, 1}, {1, inf}}) {
     for (const T x : one(values)) EXPECT_TRUE(std::isnan(x));
   }
-  // What one column or sequence holds is nothing to the others.
+  // Columns and sequences do not affect each other.
   const auto got = Softmax<T>({nan, 0, 1, 0, -inf, 2}, 2, {0, 2, 3});
   EXPECT_TRUE(std::isnan(got[0]) && std::isnan(got[2]) && std::isnan(got[4]));
   EXPECT_EQ(got[1], T{0.5});

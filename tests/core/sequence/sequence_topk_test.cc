@@ -18,7 +18,7 @@ namespace {
 
 using Numbers = std::vector<int64_t>;
 
-TEST(SequenceTopkTest, SizesThatDoNotFitAreNamed) {
+TEST(SequenceTopkTest, RejectsInconsistentSizes) {
   const auto error = [](const Numbers& x, const Numbers& row,
                         const Numbers& col, int64_t channels) {
     return CheckMatrixSizes(x, row, col, channels).message();
@@ -31,14 +31,15 @@ TEST(SequenceTopkTest, SizesThatDoNotFitAreNamed) {
             "`row` has 2 sequences, wanted 1 as `x` has");
   EXPECT_EQ(error({0, 12}, {0, 2}, {0}, 2),
             "`col` has 0 sequences, wanted 1 as `x` has");
-  // Products beyond int64, which wrap around to what is there.
+  // Products that overflow int64 to a matching value.
   const int64_t large = int64_t{1} << 32;
   EXPECT_NE(error({0, 0}, {0, large}, {0, large}, 1), "");
   EXPECT_NE(error({0, 4}, {0, 2}, {0, 2}, INT64_MAX), "");
 }
 
-// Random matrices against a stable sort, whole and cut everywhere.
-TEST(SequenceTopkTest, MatchesAStableSortHoweverTheWorkIsCut) {
+// Compares random matrices with a stable sort, unpartitioned and with every
+// partition.
+TEST(SequenceTopkTest, MatchesAStableSortForEveryPartition) {
   std::mt19937_64 random(9);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const ParallelFor in_pieces = InSteps(1);

@@ -9,7 +9,7 @@
 namespace lodestar {
 namespace {
 
-TEST(SequenceUnitsTest, ASequenceBeginsBehindTheRowsAndTheBeginsBefore) {
+TEST(SequenceUnitsTest, FindsTheSequenceOfAUnit) {
   const std::vector<int64_t> splits = {0, 2, 2, 5};
   EXPECT_EQ(SequenceUnits(splits), 8);
   const int64_t wanted[] = {0, 1, 1, 1, 2, 3, 3, 3, 3};
@@ -18,7 +18,7 @@ TEST(SequenceUnitsTest, ASequenceBeginsBehindTheRowsAndTheBeginsBefore) {
   }
 }
 
-TEST(SequenceUnitsTest, PiecesCoverEachRowAndEachBeginOnce) {
+TEST(SequenceUnitsTest, PiecesCoverRowsAndBeginningsOnce) {
   std::mt19937_64 rng(4);
   for (int trial = 0; trial < 200; ++trial) {
     std::vector<int64_t> splits = {0};

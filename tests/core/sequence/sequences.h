@@ -1,4 +1,4 @@
-// Random sequences for tests, and cuts of the work on them.
+// Random sequences for tests, and partitions of the work on them.
 
 #ifndef LODESTAR_TESTS_CORE_SEQUENCE_SEQUENCES_H_
 #define LODESTAR_TESTS_CORE_SEQUENCE_SEQUENCES_H_
@@ -13,7 +13,7 @@
 
 namespace lodestar {
 
-// The splits of `batch` short sequences, but for the second, which may be long.
+// Returns the splits of `batch` short sequences; the second one may be long.
 inline std::vector<int64_t> RandomSplits(std::mt19937_64* random,
                                          int64_t batch) {
   std::vector<int64_t> splits = {0};
@@ -24,7 +24,7 @@ inline std::vector<int64_t> RandomSplits(std::mt19937_64* random,
   return splits;
 }
 
-// Ranges of `step`, the last one first, on one thread.
+// Runs ranges of `step` items on this thread, the last one first.
 inline ParallelFor InSteps(int64_t step) {
   return [step](int64_t total, int64_t,
                 const std::function<void(int64_t, int64_t)>& body) {

@@ -10,7 +10,7 @@
 namespace lodestar {
 namespace {
 
-// Rows of one number more than the vectors hold, which they do not touch.
+// Rows are one value longer than the vectors, which must not touch it.
 constexpr int kVectors = 2;
 template <typename T>
 constexpr int64_t kColumns = kVectorColumns<Isa::kBaseline, T, kVectors>;
@@ -35,7 +35,7 @@ class VectorColumnsTest : public testing::Test {
 using Numbers = testing::Types<float, double, uint32_t, uint64_t>;
 TYPED_TEST_SUITE(VectorColumnsTest, Numbers);
 
-TYPED_TEST(VectorColumnsTest, SumsAndMaximaAreOfColumns) {
+TYPED_TEST(VectorColumnsTest, ReducesColumns) {
   using T = TypeParam;
   std::vector<T> sums(kStride<T>, 99);
   std::vector<T> maxima(kStride<T>, 99);
@@ -57,7 +57,7 @@ TYPED_TEST(VectorColumnsTest, SumsAndMaximaAreOfColumns) {
   EXPECT_EQ(maxima.back(), 99);
 }
 
-TYPED_TEST(VectorColumnsTest, MaximaKnowTheFirstOfEqualRowsAndGoBackThere) {
+TYPED_TEST(VectorColumnsTest, MaximaSelectTheFirstOfEqualRows) {
   using T = TypeParam;
   using RowNumber = typename VectorOf<Isa::kBaseline, T>::RowNumber;
   std::vector<T> maxima(kColumns<T>);
@@ -82,7 +82,7 @@ TYPED_TEST(VectorColumnsTest, MaximaKnowTheFirstOfEqualRowsAndGoBackThere) {
   EXPECT_EQ(put.back(), 99);
 }
 
-TYPED_TEST(VectorColumnsTest, ARowIsRepeated) {
+TYPED_TEST(VectorColumnsTest, RepeatsARow) {
   using T = TypeParam;
   std::vector<T> out(3 * kStride<T>, 99);
   RepeatColumns<Isa::kBaseline, kVectors>(this->rows_.data(), kStride<T>, 3,

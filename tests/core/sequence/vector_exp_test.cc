@@ -9,7 +9,7 @@
 namespace lodestar {
 namespace {
 
-TEST(VectorExpTest, FloatsAreRightToTwoUnits) {
+TEST(VectorExpTest, FloatsAreAccurateToTwoUnits) {
   // Every 1009th float from -0 to the logarithm of the smallest normal one.
   for (uint32_t bits = BitCast<uint32_t>(-0.0f);
        bits <= BitCast<uint32_t>(-87.3365402f); bits += 1009) {
@@ -20,7 +20,7 @@ TEST(VectorExpTest, FloatsAreRightToTwoUnits) {
   }
 }
 
-TEST(VectorExpTest, DoublesAreRightToTwoUnits) {
+TEST(VectorExpTest, DoublesAreAccurateToTwoUnits) {
   for (double x = 0.0; x > -708.39; x -= 0.000719) {
     const double wanted = std::exp(x);
     const double unit = std::ldexp(1.0, std::ilogb(wanted) - 52);
@@ -37,7 +37,7 @@ void CheckEnds() {
   }
   EXPECT_TRUE(
       std::isnan(ExpOfNonPositive(std::numeric_limits<V>::quiet_NaN())));
-  // At the smallest normal number the result turns to 0, and is nothing else.
+  // Around the smallest normal number the result is normal or 0.
   const V edge = std::log(std::numeric_limits<V>::min());
   V x = edge + V{1e-3};
   for (int i = 0; i < 100000 && x > edge - V{1e-3}; ++i) {

@@ -1,6 +1,6 @@
-// Every allocation of a snapshot, and of who writes to a table beside it, fails
-// in turn: the snapshot fails, the table and what it knows of its changes do
-// not.
+// Each allocation of a snapshot, and of concurrent writers to its table, fails
+// in turn. The snapshot then fails, but the table and its record of changes
+// stay intact.
 
 #include <gtest/gtest.h>
 
@@ -28,7 +28,8 @@ Ids Range(int64_t begin, int64_t end) {
   return ids;
 }
 
-// All that a call needs, so that no allocation in it is the test's own.
+// Allocates everything up front, so that Apply makes no allocations of the
+// test.
 struct Update {
   explicit Update(const Ids& ids) : ids(ids), gradients(ids.size() * kDim, 1) {
     const std::vector<float> h = {0.5f, 0.0f};
@@ -45,8 +46,8 @@ struct Update {
   SparseOptimizer sgd;
 };
 
-// A table with 1000 rows, ids that wait, a sketch and shared rows, and a
-// snapshot of it; rows [0, 100) have changed since then, 100 others have gone.
+// A table with 1000 rows, pending ids, a sketch and shared rows, and a snapshot
+// of it. After the snapshot, rows [0, 100) changed and 100 others were removed.
 class SnapshotMemory {
  public:
   SnapshotMemory() {
@@ -80,7 +81,7 @@ class SnapshotMemory {
         store->FindOrInsert(Range(5000, 5050), options, refs, nullptr).ok());
   }
 
-  // A delta, or a whole one, that follows tells what the table holds.
+  // The next snapshot, incremental or full, contains the table's state.
   void ExpectNothingLost() {
     auto snapshot = BeginSnapshot(store, "a");
     ASSERT_NE(snapshot, nullptr);
@@ -95,8 +96,8 @@ class SnapshotMemory {
   bool whole = false;
 };
 
-// call(memory, fail): `fail` makes one allocation fail for as long as it lives.
-// Returns how many there were to fail.
+// Calls call(memory, fail), where `fail` makes one allocation fail during its
+// lifetime. Returns the number of allocations that can fail.
 using Fail = std::function<std::unique_ptr<FailAllocation>()>;
 int FailEach(const std::function<bool(SnapshotMemory*, const Fail&)>& call) {
   for (int allocation = 0;; ++allocation) {
@@ -132,10 +133,10 @@ TEST(EmbeddingSnapshotMemoryTest, Begin) {
   EXPECT_GT(count, 5);
 }
 
-// Without memory for marks the next one is whole.
+// Without memory for marks, the next snapshot is full.
 TEST(EmbeddingSnapshotMemoryTest, SetBase) {
   const int count = FailEach([](SnapshotMemory* memory, const Fail& fail) {
-    // A table that has no marks yet.
+    // A table without marks.
     std::unique_ptr<EmbeddingStore> store;
     EXPECT_TRUE(EmbeddingStore::Create(kDim, 3, RowInitializer(), &store).ok());
     memory->store = std::move(store);
@@ -174,7 +175,7 @@ TEST(EmbeddingSnapshotMemoryTest, Write) {
     }
     EXPECT_EQ(status.code(),
               failed ? StatusCode::kResourceExhausted : StatusCode::kOk);
-    // It did not come to be one.
+    // A failed snapshot cannot be committed.
     if (failed) snapshot->Commit("b");
     EXPECT_EQ(memory->store->base(), "a");
     snapshot->Abort();
@@ -203,7 +204,7 @@ TEST(EmbeddingSnapshotMemoryTest, Images) {
       ++images;
       EXPECT_EQ(written.code(), StatusCode::kResourceExhausted);
       EXPECT_EQ(written.message(),
-                "out of memory for a row that was written to");
+                "out of memory for the image of a changed row.");
     } else {
       EXPECT_TRUE(written.ok());
     }
@@ -213,7 +214,7 @@ TEST(EmbeddingSnapshotMemoryTest, Images) {
   EXPECT_GT(images, 1);
 }
 
-// Without memory for the ids that have gone the next one is whole.
+// Without memory for the removed ids, the next snapshot is full.
 TEST(EmbeddingSnapshotMemoryTest, RemovedIds) {
   int whole = 0;
   FailEach([&](SnapshotMemory* memory, const Fail& fail) {

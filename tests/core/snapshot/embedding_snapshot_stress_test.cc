@@ -1,6 +1,6 @@
-// Snapshots of two tables that threads train at once, each step in both of them
-// inside one hold of the gate; run it under --config=tsan and --config=asan
-// too.
+// Snapshots of two tables during concurrent training, in which each step
+// updates both tables under one hold of the gate. Run it under --config=tsan
+// and --config=asan too.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,8 @@ using Store = std::shared_ptr<EmbeddingStore>;
 using Ids = std::vector<int64_t>;
 
 constexpr int kDim = 9;
-constexpr int64_t kTrained = 3000;  // ids [0, kTrained); others come and go
+constexpr int64_t kTrained =
+    3000;  // ids [0, kTrained); others are inserted and removed
 const std::vector<float> kInits = {0.0f};
 
 Store MakeStore(int64_t shards, const TablePolicies& policies) {
@@ -44,7 +45,7 @@ Ids Draw(Rng* rng, int64_t first, int64_t count, int draws) {
   return ids;
 }
 
-void See(EmbeddingStore* store, const Ids& ids) {
+void Access(EmbeddingStore* store, const Ids& ids) {
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::SightingOptions options;
   options.insert = options.count_sightings = true;
@@ -63,7 +64,7 @@ void Train(EmbeddingStore* store, const Ids& ids) {
                   .ok());
 }
 
-// value and updates of a row that is whole.
+// Returns the value and the number of updates of a consistent row.
 std::pair<float, float> RowOf(const std::string& record) {
   const SnapshotRowLayout layout(kDim, RowType::kFloat32, 1);
   float value[kDim];
@@ -84,13 +85,13 @@ class SnapshotStress {
     Ids ids;
     for (int64_t id = 0; id < kTrained; ++id) ids.push_back(id);
     for (const Store& table : tables_) {
-      See(table.get(), ids);
+      Access(table.get(), ids);
       Train(table.get(), {0, 1});
     }
   }
 
   void Run() {
-    // Where a machine is slow, one snapshot takes all of the time.
+    // On a slow machine, one snapshot takes all of the time.
     while (committed_ == 0 && !testing::Test::HasFailure()) {
       RunUntilTimeIsUp(share_, {
                                    [&](Rng* rng) { Step(rng); },
@@ -110,14 +111,14 @@ class SnapshotStress {
   }
 
  private:
-  // The same rows of both tables, and two rows of each id: 2k and 2k + 1.
+  // Updates the same rows of both tables, and two rows per id: 2k and 2k + 1.
   void Step(Rng* rng) {
     Ids ids;
     for (const int64_t k : Draw(rng, 0, kTrained / 2, 20)) {
       ids.push_back(2 * k);
       ids.push_back(2 * k + 1);
     }
-    See(tables_[0].get(), ids);
+    Access(tables_[0].get(), ids);
     StepGate& gate = StepGate::Global();
     while (!gate.TryEnter()) std::this_thread::yield();
     Train(tables_[0].get(), ids);
@@ -132,7 +133,7 @@ class SnapshotStress {
     switch ((*rng)() % 6) {
       case 0:
       case 1:
-        See(table, others);
+        Access(table, others);
         break;
       case 2:
         ASSERT_TRUE(table->Remove(others, &number).ok());
@@ -164,7 +165,7 @@ class SnapshotStress {
     for (int64_t id = 0; id < kTrained; ++id) {
       const auto row = RowOf(content[0].rows[id]);
       ASSERT_EQ(row, RowOf(content[1].rows[id])) << id;
-      // Those of before the first step are of one row.
+      // Snapshots from before the first step have only one of the rows.
       if (id > 1) {
         ASSERT_EQ(row, RowOf(content[0].rows[id ^ 1])) << id;
       }
@@ -181,15 +182,15 @@ class SnapshotStress {
   std::string base_;
   int64_t committed_ = 0;
   uint64_t abort_share_ = 1;
-  // Of one thread at a time; goes on where the time is up.
+  // Used by one thread at a time; continues after the time is up.
   Rng saves_{4};
 };
 
-TEST(EmbeddingSnapshotStressTest, EveryoneHasAllOrNothingOfAStep) {
+TEST(EmbeddingSnapshotStressTest, StepsAreAtomicAcrossTables) {
   SnapshotStress(TablePolicies(), 0.4).Run();
 }
 
-TEST(EmbeddingSnapshotStressTest, AlsoWhereRowsGoInAnOrder) {
+TEST(EmbeddingSnapshotStressTest, StepsAreAtomicWithEvictionOrder) {
   TablePolicies policies;
   policies.eviction.max_rows = 30000;
   SnapshotStress(policies, 0.3).Run();

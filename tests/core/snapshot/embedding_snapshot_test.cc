@@ -42,8 +42,8 @@ std::vector<int64_t> Range(int64_t begin, int64_t end) {
   return ids;
 }
 
-void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
-         bool insert = true) {
+void Access(EmbeddingStore* store, const std::vector<int64_t>& ids,
+            bool insert = true) {
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::SightingOptions options;
   options.insert = insert;
@@ -78,9 +78,9 @@ void Apply(EmbeddingStore* store, const std::vector<int64_t>& ids,
   ASSERT_TRUE(status.ok()) << status.message();
 }
 
-TEST(EmbeddingSnapshotTest, AWholeOneAndItsDelta) {
+TEST(EmbeddingSnapshotTest, FullAndIncremental) {
   const Store store = MakeStore();
-  See(store.get(), Range(0, 1000));
+  Access(store.get(), Range(0, 1000));
   Apply(store.get(), {0}, kRules[1]);
   EXPECT_EQ(store->base(), "");
   TableContent content;
@@ -94,7 +94,7 @@ TEST(EmbeddingSnapshotTest, AWholeOneAndItsDelta) {
   Apply(store.get(), {3, 4, 5}, kRules[1]);
   int64_t removed;
   ASSERT_TRUE(store->Remove(std::vector<int64_t>{5, 6, 7777}, &removed).ok());
-  See(store.get(), {5, 2000});
+  Access(store.get(), {5, 2000});
   snapshot = BeginSnapshot(store, "root/1");
   EXPECT_FALSE(snapshot->table().whole);
   const SnapshotFileCounts counts = SaveInto(snapshot.get(), &content);
@@ -103,7 +103,7 @@ TEST(EmbeddingSnapshotTest, AWholeOneAndItsDelta) {
   snapshot->Commit("root/2");
   EXPECT_TRUE(content == ContentOf(*store));
 
-  // Nothing has changed.
+  // No changes.
   snapshot = BeginSnapshot(store, "root/2");
   const SnapshotFileCounts none = SaveInto(snapshot.get(), &content);
   EXPECT_FALSE(none.whole);
@@ -111,7 +111,7 @@ TEST(EmbeddingSnapshotTest, AWholeOneAndItsDelta) {
   snapshot->Commit("root/3");
   EXPECT_TRUE(content == ContentOf(*store));
 
-  // Of another base there is no delta.
+  // Another base requires a full snapshot.
   snapshot = BeginSnapshot(store, "root/2");
   EXPECT_TRUE(snapshot->table().whole);
 }
@@ -123,27 +123,27 @@ TEST(EmbeddingSnapshotTest, AnEmptyTable) {
   EXPECT_EQ(SaveInto(snapshot.get(), &content).rows, 0);
   snapshot->Commit("a");
   EXPECT_TRUE(content == ContentOf(*store));
-  See(store.get(), {1});
+  Access(store.get(), {1});
   snapshot = BeginSnapshot(store, "a");
   EXPECT_EQ(SaveInto(snapshot.get(), &content).rows, 1);
   EXPECT_TRUE(content == ContentOf(*store));
 }
 
-// Whatever is written to a table while a snapshot of it is under way.
-TEST(EmbeddingSnapshotTest, RowsAreAsTheyWereWhenItBegan) {
+// Applies every kind of write during a snapshot.
+TEST(EmbeddingSnapshotTest, ContainsRowsAsOfItsBeginning) {
   TablePolicies policies;
   policies.shared_rows = 5;
   const Store store = MakeStore(policies);
-  See(store.get(), Range(0, 3000));
+  Access(store.get(), Range(0, 3000));
   Apply(store.get(), Range(2990, 3010), kRules[1]);
   const TableContent before = ContentOf(*store);
   auto snapshot = BeginSnapshot(store, "");
   Apply(store.get(), Range(0, 700), kRules[1]);
   Apply(store.get(), Range(5000, 5100), kRules[1]);  // shared rows
-  See(store.get(), Range(600, 800));
+  Access(store.get(), Range(600, 800));
   int64_t count;
   ASSERT_TRUE(store->Remove(Range(700, 900), &count).ok());
-  See(store.get(), Range(10000, 10100));  // in the places of removed rows
+  Access(store.get(), Range(10000, 10100));  // reuse the slots of removed rows
   ASSERT_TRUE(store->Compact(&count).ok());
   const std::vector<float> ones(100 * kDim, 1.0f);
   ASSERT_TRUE(
@@ -156,7 +156,7 @@ TEST(EmbeddingSnapshotTest, RowsAreAsTheyWereWhenItBegan) {
   shorter.min_norm = 0.5f;
   ASSERT_TRUE(store->Evict(shorter, &count, nullptr).ok());
   EXPECT_GT(count, 0);
-  See(store.get(), Range(20000, 24000));
+  Access(store.get(), Range(20000, 24000));
   TableContent content;
   SaveInto(snapshot.get(), &content);
   EXPECT_TRUE(content == before);
@@ -167,9 +167,9 @@ TEST(EmbeddingSnapshotTest, RowsAreAsTheyWereWhenItBegan) {
   EXPECT_TRUE(content == ContentOf(*store));
 }
 
-TEST(EmbeddingSnapshotTest, OptimizerSlotsThatComeLaterAreNotInIt) {
+TEST(EmbeddingSnapshotTest, ExcludesOptimizerSlotsAttachedLater) {
   const Store store = MakeStore();
-  See(store.get(), Range(0, 100));
+  Access(store.get(), Range(0, 100));
   auto snapshot = BeginSnapshot(store, "");
   const TableContent before = ContentOf(*store);
   Apply(store.get(), Range(0, 50), kRules[1]);
@@ -177,7 +177,7 @@ TEST(EmbeddingSnapshotTest, OptimizerSlotsThatComeLaterAreNotInIt) {
   SaveInto(snapshot.get(), &content);
   EXPECT_TRUE(content == before);
   snapshot->Commit("a");
-  // Every row has got slots.
+  // Every row now has slots.
   EXPECT_EQ(store->base(), "");
   snapshot = BeginSnapshot(store, "a");
   EXPECT_TRUE(snapshot->table().whole);
@@ -185,12 +185,13 @@ TEST(EmbeddingSnapshotTest, OptimizerSlotsThatComeLaterAreNotInIt) {
   EXPECT_TRUE(content == ContentOf(*store));
 }
 
-// An import attaches the table's, the next update those of shared rows.
-TEST(EmbeddingSnapshotTest, SharedRowsGetTheSlotsThatSnapshotsSayTheyHave) {
+// An import attaches the optimizer to the table, the next update to shared
+// rows.
+TEST(EmbeddingSnapshotTest, SharedRowsHaveTheSlotsOfTheTable) {
   TablePolicies policies;
   policies.shared_rows = 5;
   const Store store = MakeStore(policies);
-  See(store.get(), Range(0, 10));
+  Access(store.get(), Range(0, 10));
   EmbeddingRows rows;
   ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
   rows.optimizer = {"adagrad", {"accumulator"}, {0.5f}};
@@ -202,15 +203,15 @@ TEST(EmbeddingSnapshotTest, SharedRowsGetTheSlotsThatSnapshotsSayTheyHave) {
   EXPECT_EQ(SaveInto(snapshot.get(), &content).shared_rows, 5);
   snapshot->Commit("a");
   EXPECT_TRUE(content == ContentOf(*store));
-  Apply(store.get(), {5000}, kRules[1]);  // to one of them
+  Apply(store.get(), {5000}, kRules[1]);  // to one of the shared rows
   snapshot = BeginSnapshot(store, "a");
   EXPECT_EQ(SaveInto(snapshot.get(), &content).shared_rows, 1);
   EXPECT_TRUE(content == ContentOf(*store));
 }
 
-TEST(EmbeddingSnapshotTest, AnAbortedOneLosesNothing) {
+TEST(EmbeddingSnapshotTest, AbortingLosesNoChanges) {
   const Store store = MakeStore();
-  See(store.get(), Range(0, 2000));
+  Access(store.get(), Range(0, 2000));
   Apply(store.get(), {0}, kRules[2]);
   TableContent content;
   auto snapshot = BeginSnapshot(store, "");
@@ -219,7 +220,7 @@ TEST(EmbeddingSnapshotTest, AnAbortedOneLosesNothing) {
   Apply(store.get(), Range(100, 200), kRules[2]);
   int64_t count;
   ASSERT_TRUE(store->Remove(Range(150, 160), &count).ok());
-  // Aborted before it is written, while there are images, and afterwards.
+  // Aborted before it is written, while there are images, and after Write.
   for (int round = 0; round < 3; ++round) {
     snapshot = BeginSnapshot(store, "a");
     Apply(store.get(), Range(120 + round * 50, 210 + round * 50), kRules[2]);
@@ -235,22 +236,22 @@ TEST(EmbeddingSnapshotTest, AnAbortedOneLosesNothing) {
   const SnapshotFileCounts counts = SaveInto(snapshot.get(), &content);
   EXPECT_EQ(counts.rows, 310 - 100 - 10 - 10);
   EXPECT_TRUE(content == ContentOf(*store));
-  // A first one that is aborted leaves a table that marks nothing.
+  // Aborting the first snapshot leaves a table that marks no rows.
   const Store other = MakeStore();
   BeginSnapshot(other, "").reset();
   EXPECT_EQ(other->base(), "");
 }
 
-TEST(EmbeddingSnapshotTest, WhatWasNotWrittenIsNotCommitted) {
+TEST(EmbeddingSnapshotTest, OnlyCompleteSnapshotsAreCommitted) {
   const Store store = MakeStore();
-  See(store.get(), Range(0, 10));
+  Access(store.get(), Range(0, 10));
   auto snapshot = BeginSnapshot(store, "");
   snapshot->Commit("a");
   EXPECT_EQ(store->base(), "");
   const SnapshotPath path;
   EXPECT_EQ(WriteSnapshot(snapshot.get(), path.path()).code(),
             StatusCode::kFailedPrecondition);
-  // Nor is what was written in part.
+  // A partially written snapshot cannot be committed either.
   snapshot = BeginSnapshot(store, "");
   std::unique_ptr<SnapshotFileWriter> file;
   const SnapshotPath finished;
@@ -269,21 +270,21 @@ TEST(EmbeddingSnapshotTest, OneAtATime) {
   const std::vector<EmbeddingSnapshot::Source> both = {{b, ""}, {a, ""}};
   const Status status = EmbeddingSnapshot::Begin(both, &snapshots);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(), "a snapshot of the table is under way already");
-  // None of them has begun.
+  EXPECT_EQ(status.message(), "the table already has a running snapshot.");
+  // Neither snapshot has begun.
   EXPECT_NE(BeginSnapshot(b, ""), nullptr);
   snapshot->Abort();
   EXPECT_TRUE(EmbeddingSnapshot::Begin(both, &snapshots).ok());
   snapshots.clear();
   const std::vector<EmbeddingSnapshot::Source> twice = {{a, ""}, {a, ""}};
   EXPECT_EQ(EmbeddingSnapshot::Begin(twice, &snapshots).message(),
-            "a snapshot is to be taken of one table twice");
+            "the snapshot lists one table twice.");
 }
 
-// What changes all rows waits, and the next snapshot is whole if it has to be.
-TEST(EmbeddingSnapshotTest, WhatChangesAllRowsWaitsForItsEnd) {
+// Calls that change all rows wait; the next snapshot is full if necessary.
+TEST(EmbeddingSnapshotTest, ChangesOfAllRowsWaitForItsEnd) {
   const Store store = MakeStore();
-  See(store.get(), Range(0, 1000));
+  Access(store.get(), Range(0, 1000));
   struct Call {
     std::function<void()> call;
     std::string base;
@@ -319,16 +320,16 @@ TEST(EmbeddingSnapshotTest, WhatChangesAllRowsWaitsForItsEnd) {
   }
 }
 
-// An import that replaces makes another table; that one has no base.
-TEST(EmbeddingSnapshotTest, AnImportTakesThePlaceOfATableBesideIt) {
+// A replacing import creates another table, which has no base.
+TEST(EmbeddingSnapshotTest, AReplacingImportDoesNotAffectIt) {
   Store store = MakeStore();
-  See(store.get(), Range(0, 1000));
+  Access(store.get(), Range(0, 1000));
   auto snapshot = BeginSnapshot(store, "");
   const TableContent before = ContentOf(*store);
   EmbeddingRows rows;
   ASSERT_TRUE(MakeStore()->Export(true, &rows, nullptr).ok());
   ASSERT_TRUE(ImportInPlaceOf(&store, View(rows)).ok());
-  See(store.get(), {7});
+  Access(store.get(), {7});
   TableContent content;
   SaveInto(snapshot.get(), &content);
   EXPECT_TRUE(content == before);
@@ -340,19 +341,19 @@ TEST(EmbeddingSnapshotTest, AnImportTakesThePlaceOfATableBesideIt) {
   EXPECT_TRUE(content == ContentOf(*store));
 }
 
-TEST(EmbeddingSnapshotTest, AllRowsAreRemovedBesideIt) {
+TEST(EmbeddingSnapshotTest, AllRowsAreRemovedDuringASnapshot) {
   for (const int64_t rows : {100, 5000}) {  // few removed ids, and many
     TablePolicies policies;
     policies.eviction.order = EvictionPolicy::Order::kLru;
     policies.eviction.max_rows = 10000;
     const Store store = MakeStore(policies);
-    See(store.get(), Range(0, rows));
+    Access(store.get(), Range(0, rows));
     Apply(store.get(), {0}, kRules[1]);
     auto snapshot = BeginSnapshot(store, "");
     const TableContent before = ContentOf(*store);
     ASSERT_TRUE(store->RemoveAll().ok());
     EXPECT_EQ(store->size(), 0);
-    See(store.get(), Range(3, 7));
+    Access(store.get(), Range(3, 7));
     TableContent content;
     SaveInto(snapshot.get(), &content);
     EXPECT_TRUE(content == before);
@@ -361,27 +362,27 @@ TEST(EmbeddingSnapshotTest, AllRowsAreRemovedBesideIt) {
     SaveInto(snapshot.get(), &content);
     EXPECT_TRUE(content == ContentOf(*store));
     snapshot->Commit("b");
-    // And where none runs.
+    // And without a running snapshot.
     ASSERT_TRUE(store->RemoveAll().ok());
     EXPECT_EQ(store->size(), 0);
     EXPECT_EQ(store->Stats().count(Event::kRemoved), rows + 4);
-    See(store.get(), {1});
+    Access(store.get(), {1});
     snapshot = BeginSnapshot(store, "b");
     SaveInto(snapshot.get(), &content);
     EXPECT_TRUE(content == ContentOf(*store));
   }
 }
 
-TEST(EmbeddingSnapshotTest, ABaseThatIsSetIsFollowedByDeltas) {
+TEST(EmbeddingSnapshotTest, SetBaseAllowsIncrementalSnapshots) {
   const Store store = MakeStore();
-  See(store.get(), Range(0, 100));
+  Access(store.get(), Range(0, 100));
   store->SetBase("root/7");
   EXPECT_EQ(store->base(), "root/7");
   Apply(store.get(), {}, kRules[0]);  // attaches an optimizer
   EXPECT_EQ(store->base(), "");
   store->SetBase("root/7");
   TableContent content = ContentOf(*store);
-  See(store.get(), {100});
+  Access(store.get(), {100});
   Apply(store.get(), {7}, kRules[0]);
   auto snapshot = BeginSnapshot(store, "root/7");
   EXPECT_EQ(SaveInto(snapshot.get(), &content).rows, 2);
@@ -391,11 +392,11 @@ TEST(EmbeddingSnapshotTest, ABaseThatIsSetIsFollowedByDeltas) {
   EXPECT_TRUE(BeginSnapshot(store, "root/7")->table().whole);
 }
 
-// Many removed ids are more than the rows that are left are worth.
-TEST(EmbeddingSnapshotTest, AfterManyRemovalsItIsWhole) {
+// With many removed ids, a full snapshot is smaller.
+TEST(EmbeddingSnapshotTest, AfterManyRemovalsItIsFull) {
   for (const int64_t removed : {1000, 5000}) {
     const Store store = MakeStore(TablePolicies(), 1);
-    See(store.get(), Range(0, 6000));
+    Access(store.get(), Range(0, 6000));
     TableContent content;
     auto snapshot = BeginSnapshot(store, "");
     SaveInto(snapshot.get(), &content);
@@ -411,22 +412,22 @@ TEST(EmbeddingSnapshotTest, AfterManyRemovalsItIsWhole) {
 
 TEST(EmbeddingSnapshotTest, CompactionMovesRowsWithTheirMarks) {
   const Store store = MakeStore(TablePolicies(), 1);
-  See(store.get(), Range(0, 5000));
+  Access(store.get(), Range(0, 5000));
   TableContent content;
   auto snapshot = BeginSnapshot(store, "");
   SaveInto(snapshot.get(), &content);
   snapshot->Commit("a");
   int64_t count;
   ASSERT_TRUE(store->Remove(Range(0, 1000), &count).ok());
-  See(store.get(), Range(4900, 5000), false);
+  Access(store.get(), Range(4900, 5000), false);
   ASSERT_TRUE(store->Compact(&count).ok());
   EXPECT_GT(count, 0);
   snapshot = BeginSnapshot(store, "a");
   const SnapshotFileCounts counts = SaveInto(snapshot.get(), &content);
-  EXPECT_EQ(counts.rows, 0);  // a sighting of the step that made them
+  EXPECT_EQ(counts.rows, 0);  // its step inserted the rows
   snapshot->Commit("b");
   store->SetStep(1);
-  See(store.get(), Range(1000, 1010), false);
+  Access(store.get(), Range(1000, 1010), false);
   ASSERT_TRUE(store->Remove(Range(2000, 2500), &count).ok());
   ASSERT_TRUE(store->Compact(&count).ok());
   snapshot = BeginSnapshot(store, "b");
@@ -434,15 +435,14 @@ TEST(EmbeddingSnapshotTest, CompactionMovesRowsWithTheirMarks) {
   EXPECT_TRUE(content == ContentOf(*store));
 }
 
-// Steps wait while there are more images than there may be, and go on when they
-// are written.
+// Steps wait while there are too many images, and resume when they are written.
 TEST(EmbeddingSnapshotTest, ImagesAreBounded) {
   constexpr int kWide = 64;
   constexpr int64_t kRows = 40000;
   constexpr int64_t kStep = 100;
   const Store store = MakeStore(TablePolicies(), 4, RowType::kFloat32, kWide);
   const std::vector<int64_t> all = Range(0, kRows);
-  See(store.get(), all);
+  Access(store.get(), all);
   Apply(store.get(), {0}, kRules[1]);
   const EmbeddingStats stats = store->Stats();
   const int64_t limit = (stats.row_bytes + stats.slot_bytes) / 10;
@@ -452,7 +452,7 @@ TEST(EmbeddingSnapshotTest, ImagesAreBounded) {
   auto snapshot = BeginSnapshot(store, "");
   ASSERT_EQ(budget.bytes(), 0);
   budget.TakePeak();
-  // A step that finds the gate closed goes on when someone has opened it.
+  // A step that finds the gate closed resumes when it is opened.
   int64_t next = 0;
   const auto train = [&] {
     while (next < kRows && gate.TryEnter()) {
@@ -472,7 +472,7 @@ TEST(EmbeddingSnapshotTest, ImagesAreBounded) {
   ASSERT_TRUE(gate.Run([](auto call) { call(); }, step, [] {}).ok());
   EXPECT_FALSE(entered);
   // Lookups do not wait.
-  See(store.get(), Range(0, 10));
+  Access(store.get(), Range(0, 10));
   TableContent content;
   SaveInto(snapshot.get(), &content);
   EXPECT_TRUE(entered);
@@ -483,7 +483,7 @@ TEST(EmbeddingSnapshotTest, ImagesAreBounded) {
   snapshot->Commit("a");
   train();
   EXPECT_EQ(next, kRows);
-  // An abort opens it, too.
+  // Abort opens the gate as well.
   snapshot = BeginSnapshot(store, "");
   next = 0;
   train();
@@ -493,7 +493,7 @@ TEST(EmbeddingSnapshotTest, ImagesAreBounded) {
   EXPECT_EQ(next, kRows);
 }
 
-// Random events against an export, over every kind of table.
+// Compares random events with an export, for every kind of table.
 class RandomEvents {
  public:
   RandomEvents(const TablePolicies& policies, int64_t shards, RowType type,
@@ -548,7 +548,7 @@ class RandomEvents {
   void Change(int count, bool any) {
     for (int i = 0; i < count; ++i) Change(any);
   }
-  // any: what waits for a snapshot to end, too.
+  // any: includes calls that wait for the end of a snapshot.
   void Change(bool any) {
     EmbeddingStore* const store = store_.get();
     int64_t number;
@@ -556,7 +556,7 @@ class RandomEvents {
       case 0:
       case 1:
       case 2:
-        See(store, Ids());
+        Access(store, Ids());
         break;
       case 3:
       case 4:
@@ -620,7 +620,7 @@ class RandomEvents {
     for (int64_t& frequency : rows.frequencies) ++frequency;
     if (!replace) {
       for (int64_t& id : rows.ids) {
-        // Some are new.
+        // Some ids are new.
         if (max_rows_ == 0 && rng_() % 16 == 0) id += 100000;
       }
       std::sort(rows.ids.begin(), rows.ids.end());

@@ -11,7 +11,7 @@
 namespace lodestar {
 namespace {
 
-TEST(FileCrcTest, IsThatOfAllBytes) {
+TEST(FileCrcTest, CoversAllBytes) {
   const std::string path = NewPath("file");
   for (const int64_t size : {0, 1, 9, 1 << 20, (1 << 20) + 1, 5000000}) {
     std::string bytes(size, 'a');
@@ -25,7 +25,7 @@ TEST(FileCrcTest, IsThatOfAllBytes) {
   }
 }
 
-TEST(FileCrcTest, WhatIsNoFileIsRefused) {
+TEST(FileCrcTest, RejectsMissingFilesAndFolders) {
   int64_t bytes = 0;
   uint32_t crc = 0;
   EXPECT_EQ(FileCrc(NewPath("none"), &bytes, &crc).code(),

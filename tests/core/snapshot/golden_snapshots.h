@@ -1,4 +1,4 @@
-// What the files of tests/data/golden/snapshot hold.
+// The contents of the files in tests/data/golden/snapshot.
 
 #ifndef LODESTAR_TESTS_CORE_SNAPSHOT_GOLDEN_SNAPSHOTS_H_
 #define LODESTAR_TESTS_CORE_SNAPSHOT_GOLDEN_SNAPSHOTS_H_
@@ -10,20 +10,20 @@
 
 namespace lodestar {
 
-// From the root of the checkout, where Bazel runs tests.
+// Relative to the root of the checkout, where Bazel runs tests.
 constexpr char kGoldenFolder[] = "tests/data/golden/snapshot/";
-// Of version 2 of the format: the small one with a label.
+// The small file in version 2 of the format, with a label.
 constexpr char kLabelledGolden[] =
     "tests/data/golden/snapshot_2/small.snapshot";
 
-// Table `t` of version 3, of a manifest of the mark 00112233...ff.
+// The label of table `t` of version 3 and mark 00112233...ff.
 inline std::string LabelOfGolden() {
   std::string label = BytesOf(uint64_t{3});
   for (int i = 0; i < 16; ++i) label += static_cast<char>(17 * i);
   return label + BytesOf(uint32_t{1}) + std::string("t\0\0\0", 4);
 }
 
-// The least that a file of rows is made of; docs/snapshot.md takes it apart.
+// The smallest file with a row; docs/internals/formats.md explains its bytes.
 inline SnapshotTable SmallGolden() {
   SnapshotTable table;
   table.dim = 1;
@@ -60,7 +60,7 @@ inline void WriteLabelledGolden(const std::string& path) {
       .Finish();
 }
 
-// Writes those of version 1 into a folder, as the writer writes them today.
+// Writes the files of version 1 into a folder with the current writer.
 inline void WriteGoldens(const std::string& folder) {
   const SnapshotTable small = SmallGolden();
   FileMaker(folder + "small.snapshot", small)

@@ -20,7 +20,7 @@ namespace {
 
 using Block = SnapshotFileReader::Block;
 
-// A table's file, taken apart.
+// The parsed contents of a table's file.
 struct Content {
   SnapshotTable table;
   std::map<int64_t, std::string> rows;
@@ -89,8 +89,8 @@ void ExpectError(const Status& status, StatusCode code,
   }
 }
 
-// Chains of every make against a map that every file is applied to.
-TEST(SnapshotCompactTest, GivesWhatTheChainEndsIn) {
+// Compares all kinds of chains with a map to which every file is applied.
+TEST(SnapshotCompactTest, EqualsTheEndOfTheChain) {
   for (const RowType type : {RowType::kFloat32, RowType::kFloat64,
                              RowType::kFloat16, RowType::kBFloat16}) {
     for (int seed = 0; seed < 12; ++seed) {
@@ -107,7 +107,7 @@ TEST(SnapshotCompactTest, GivesWhatTheChainEndsIn) {
       std::string pending;
       std::map<int64_t, int64_t> written_at;
       for (int f = 0; f < num_files; ++f) {
-        // An id that is removed and comes again in one file is in both lists.
+        // An id that is removed and written in one file is in both sets.
         std::set<int64_t> removed;
         std::set<int64_t> changed;
         table.whole = f == 0 || f == whole_at;
@@ -187,7 +187,7 @@ TEST(SnapshotCompactTest, GivesWhatTheChainEndsIn) {
   }
 }
 
-TEST(SnapshotCompactTest, WhatIsOlderThanAWholeFileIsNotOpened) {
+TEST(SnapshotCompactTest, DoesNotOpenFilesBeforeAFullOne) {
   const SnapshotTable whole = TableOf(2, RowType::kFloat32, true);
   const std::string path = NewPath("whole");
   FileMaker(path, whole).AddRows({RowRecord(whole, 3, 1)}).Finish();
@@ -195,11 +195,11 @@ TEST(SnapshotCompactTest, WhatIsOlderThanAWholeFileIsNotOpened) {
   const Status status = Compact({"/nowhere/a", "/nowhere/b", path}, out);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(ReadContent(out).rows.size(), 1);
-  // One file comes out as it is.
+  // A single file is copied unchanged.
   EXPECT_EQ(ReadAll(out), ReadAll(path));
 }
 
-TEST(SnapshotCompactTest, BlocksHoldAMebibyte) {
+TEST(SnapshotCompactTest, BlocksHaveAMebibyte) {
   const SnapshotTable whole = TableOf(1000, RowType::kFloat32, true);
   const std::string path = NewPath("whole");
   FileMaker maker(path, whole);
@@ -213,7 +213,7 @@ TEST(SnapshotCompactTest, BlocksHoldAMebibyte) {
   EXPECT_EQ(BlocksOf(*file).size(), 1 + 4);
 }
 
-TEST(SnapshotCompactTest, FilesOfTwoTablesAreNamed) {
+TEST(SnapshotCompactTest, RejectsFilesOfDifferentTables) {
   const SnapshotTable whole = TableOf(2, RowType::kFloat32, true);
   const std::string a = NewPath("a");
   FileMaker(a, whole).Finish();
@@ -222,8 +222,9 @@ TEST(SnapshotCompactTest, FilesOfTwoTablesAreNamed) {
     const std::string b = NewPath("b");
     FileMaker(b, table).Finish();
     const std::string out = NewPath("out");
-    ExpectError(Compact({a, b}, out), StatusCode::kInvalidArgument,
-                {"'" + a + "' and '" + b + "' are not of one table: " + part});
+    ExpectError(
+        Compact({a, b}, out), StatusCode::kInvalidArgument,
+        {"'" + a + "' and '" + b + "' belong to different tables: " + part});
     EXPECT_FALSE(std::filesystem::exists(out));
   };
   SnapshotTable table = whole;
@@ -248,17 +249,17 @@ TEST(SnapshotCompactTest, FilesOfTwoTablesAreNamed) {
   table.shared_rows = 0;
   table.optimizer = kAdagrad;
   expect(table,
-         "the optimizer is 'sgd' of slots [] in the first and 'adagrad' of "
+         "the optimizer is 'sgd' with slots [] in the first and 'adagrad' with "
          "slots [accumulator] in the second");
   expect(whole, "the optimizer is 'sgd'");
 }
 
-TEST(SnapshotCompactTest, AChainNeedsAWholeFileThatIsThere) {
+TEST(SnapshotCompactTest, AChainNeedsAFullFile) {
   const std::string delta = NewPath("delta");
   FileMaker(delta, TableOf(2, RowType::kFloat32, false)).Finish();
   const std::string out = NewPath("out");
   ExpectError(Compact({delta, delta}, out), StatusCode::kInvalidArgument,
-              {"'" + delta + "' holds a delta"});
+              {"'" + delta + "' is incremental"});
   ExpectError(Compact({}, out), StatusCode::kInvalidArgument, {"no files"});
   ExpectError(Compact({NewPath("none"), delta}, out), StatusCode::kNotFound,
               {"none': No such file"});
@@ -269,7 +270,7 @@ TEST(SnapshotCompactTest, AChainNeedsAWholeFileThatIsThere) {
   EXPECT_EQ(ReadAll(out), "x");
 }
 
-TEST(SnapshotCompactTest, DamageIsNamedAndLeavesAFileWithoutEnd) {
+TEST(SnapshotCompactTest, DamageIsReportedAndLeavesAFileWithoutEnd) {
   SnapshotTable table = TableOf(2, RowType::kFloat32, true);
   const std::string whole = NewPath("whole");
   FileMaker(whole, table).AddRows({RowRecord(table, 3, 1)}).Finish();
@@ -279,19 +280,19 @@ TEST(SnapshotCompactTest, DamageIsNamedAndLeavesAFileWithoutEnd) {
   FileMaker(delta, table).AddRows({row, row}).Finish();
   std::string out = NewPath("out");
   ExpectError(Compact({whole, delta}, out), StatusCode::kDataLoss,
-              {delta, "byte 168: record 1 of the ROWS block is of id 3"});
+              {delta, "byte 168: record 1 of the ROWS block has id 3"});
   SnapshotFileSummary unused;
   ExpectError(VerifySnapshotFile(out, nullptr, &unused), StatusCode::kDataLoss,
               {out, "ends here"});
 
-  // One that was removed before is no exception.
+  // Also if the id was removed earlier in the file.
   std::filesystem::remove(delta);
   FileMaker(delta, table)
       .AddIds(BlockKind::kRemoved, {3})
       .AddRows({row, row})
       .Finish();
   ExpectError(Compact({whole, delta}, NewPath("out")), StatusCode::kDataLoss,
-              {delta, "record 1 of the ROWS block is of id 3"});
+              {delta, "record 1 of the ROWS block has id 3"});
 
   std::filesystem::remove(delta);
   FileMaker(delta, table).AddRows({row}).Finish();
@@ -299,8 +300,9 @@ TEST(SnapshotCompactTest, DamageIsNamedAndLeavesAFileWithoutEnd) {
   bytes[140] ^= 1;
   WriteAll(whole, bytes);
   out = NewPath("out");
-  ExpectError(Compact({whole, delta}, out), StatusCode::kDataLoss,
-              {whole, "byte 136: the ROWS block's 32 bytes have the checksum"});
+  ExpectError(
+      Compact({whole, delta}, out), StatusCode::kDataLoss,
+      {whole, "byte 136: the checksum of the ROWS block's 32 bytes is"});
 }
 
 TEST(SnapshotCompactTest, OutOfMemoryIsAnError) {
@@ -329,7 +331,7 @@ TEST(SnapshotCompactTest, OutOfMemoryIsAnError) {
       EXPECT_TRUE(status.ok()) << status.message();
       break;
     }
-    // A mapping that only makes memory faster may be missing.
+    // An optional mapping may fail without an error.
     if (!status.ok()) {
       ++failures;
       EXPECT_EQ(status.code(), StatusCode::kResourceExhausted)

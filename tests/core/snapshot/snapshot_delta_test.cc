@@ -16,7 +16,7 @@
 namespace lodestar {
 namespace {
 
-TEST(SnapshotDeltaTest, WhatALiveTableCannotTakeIsRefused) {
+TEST(SnapshotDeltaTest, RejectsAnIncompatibleTable) {
   const auto live = MustRestore({WholeFile({1, 2})}, *MakeStore());
   ASSERT_NE(live, nullptr);
   const EmbeddingRows before = Export(*live);
@@ -31,22 +31,22 @@ TEST(SnapshotDeltaTest, WhatALiveTableCannotTakeIsRefused) {
     ExpectEqual(Export(*live), before);
   };
   expect_refused(Table(true), StatusCode::kInvalidArgument,
-                 "holds a whole table, wanted a delta");
+                 "is a full snapshot, expected an incremental one");
   SnapshotTable table = Table(false);
   table.salt = 5;
-  expect_refused(table, StatusCode::kInvalidArgument,
-                 "is of a table of seed 11 and salt 5, but this one has 11 and "
-                 "12");
-  expect_refused(Table(false, RowType::kFloat32, Adam()),
-                 StatusCode::kFailedPrecondition,
-                 "holds the optimizer slots of 'adam', but the table's are "
-                 "those of 'adagrad'");
-  expect_refused(Table(false, RowType::kFloat32, {}),
-                 StatusCode::kFailedPrecondition,
-                 "holds no optimizer slots, but the table's are those of "
-                 "'adagrad'");
+  expect_refused(
+      table, StatusCode::kInvalidArgument,
+      "belongs to a table with seed 11 and salt 5, but this one has 11 "
+      "and 12");
+  expect_refused(
+      Table(false, RowType::kFloat32, Adam()), StatusCode::kFailedPrecondition,
+      "has the optimizer slots of 'adam', but the table has those of "
+      "'adagrad'");
+  expect_refused(
+      Table(false, RowType::kFloat32, {}), StatusCode::kFailedPrecondition,
+      "has no optimizer slots, but the table has those of 'adagrad'");
   expect_refused(Table(false, RowType::kFloat64), StatusCode::kInvalidArgument,
-                 "holds float64 rows");
+                 "has float64 rows");
 }
 
 TEST(SnapshotDeltaTest, ACapIsKept) {
@@ -60,11 +60,11 @@ TEST(SnapshotDeltaTest, ACapIsKept) {
   const Status status = ApplyFile(full, capped.get());
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(
-      status.message().find("leads to 4 rows, but the table's cap is 3 rows"),
+      status.message().find("results in 4 rows, but the table's cap is 3"),
       std::string::npos)
       << status.message();
   ExpectEqual(Export(*capped), before);
-  // Removed rows make room.
+  // Removed rows free capacity.
   const std::string fits = NewPath("delta");
   FileMaker(fits, table)
       .AddIds(BlockKind::kRemoved, {1, 2, 7})
@@ -74,13 +74,13 @@ TEST(SnapshotDeltaTest, ACapIsKept) {
   EXPECT_EQ(Export(*capped).ids, (std::vector<int64_t>{2, 3, 4}));
 }
 
-TEST(SnapshotDeltaTest, SlotsMayBeLeftOutOfALiveTable) {
+TEST(SnapshotDeltaTest, SlotsMayBeReset) {
   const std::string path = NewPath("delta");
   const SnapshotTable table = Table(false, RowType::kFloat32, Adam());
   FileMaker(path, table)
       .AddRows({RowRecord(table, 1, 9), RowRecord(table, 3, 8)})
       .Finish();
-  // Without slots of its own, as what is served.
+  // A served table has no slots.
   const auto served =
       MustRestore({WholeFile({1, 2})}, *MakeStore(), /*reset=*/true);
   ASSERT_TRUE(ApplyFile(path, served.get(), nullptr, /*reset=*/true).ok());
@@ -88,7 +88,7 @@ TEST(SnapshotDeltaTest, SlotsMayBeLeftOutOfALiveTable) {
   EXPECT_EQ(rows.optimizer.name, "");
   EXPECT_EQ(Floats(rows.values),
             (std::vector<float>{9, 9, 9, 2, 2, 2, 8, 8, 8}));
-  // With slots of another optimizer, which begin anew.
+  // With the initial slots of another optimizer.
   const auto trained = MustRestore({WholeFile({1, 2})}, *MakeStore());
   ASSERT_TRUE(ApplyFile(path, trained.get(), nullptr, /*reset=*/true).ok());
   rows = Export(*trained);
@@ -97,7 +97,7 @@ TEST(SnapshotDeltaTest, SlotsMayBeLeftOutOfALiveTable) {
             (std::vector<float>{.5f, .5f, .5f, 3, 3, 3, .5f, .5f, .5f}));
 }
 
-TEST(SnapshotDeltaTest, CountsTellWhatWasDone) {
+TEST(SnapshotDeltaTest, CountsWrittenAndRemovedRows) {
   const auto live = MustRestore({WholeFile({1, 2, 3})}, *MakeStore());
   const std::string path = NewPath("delta");
   const SnapshotTable table = Table(false);
@@ -115,8 +115,8 @@ TEST(SnapshotDeltaTest, CountsTellWhatWasDone) {
   EXPECT_EQ(live->Stats().count(Event::kRemoved), 1);
 }
 
-// Removed twice since the base, and made again each time.
-TEST(SnapshotDeltaTest, AnIdThatIsRemovedTwiceAndWrittenHasItsRow) {
+// Removed twice since the base, and written again each time.
+TEST(SnapshotDeltaTest, AnIdRemovedTwiceAndWrittenHasItsRow) {
   const auto live = MustRestore({WholeFile({1, 2, 3})}, *MakeStore());
   const std::string path = NewPath("delta");
   const SnapshotTable table = Table(false);
@@ -133,8 +133,8 @@ TEST(SnapshotDeltaTest, AnIdThatIsRemovedTwiceAndWrittenHasItsRow) {
   EXPECT_EQ(Floats(rows.values), (std::vector<float>{1, 1, 1, 9, 9, 9}));
 }
 
-// Its file is read again, and may have been written to meanwhile.
-TEST(SnapshotDeltaTest, AFileThatChangesOnceItIsCheckedIsRefused) {
+// Apply reads the file again, and it may have been modified.
+TEST(SnapshotDeltaTest, RejectsAFileThatChangesAfterTheCheck) {
   const auto live = MustRestore({WholeFile({1, 2})}, *MakeStore());
   const EmbeddingRows before = Export(*live);
   const std::string path = NewPath("delta");
@@ -146,7 +146,7 @@ TEST(SnapshotDeltaTest, AFileThatChangesOnceItIsCheckedIsRefused) {
   ASSERT_TRUE(SnapshotDelta::Open(std::vector<std::string>{path}, live.get(),
                                   {}, &delta)
                   .ok());
-  // Records that are larger than there are bytes.
+  // Records that extend beyond the file.
   std::string bytes = ReadAll(path);
   const int64_t rows = bytes.size() - 80 - 32 - 2 * table.record_bytes();
   SetNumber<uint64_t>(&bytes, rows + 8, 2 * table.record_bytes());
@@ -160,12 +160,12 @@ TEST(SnapshotDeltaTest, AFileThatChangesOnceItIsCheckedIsRefused) {
   ExpectEqual(Export(*live), before);
 }
 
-// Rows hold one number each: none is ever half of one delta and half of
-// another, none that stays is ever missing, and none goes back.
-TEST(SnapshotDeltaTest, LookupsGoOnWhileRowsSwitch) {
+// All values of a row are equal: no row mixes two files, no kept row is ever
+// missing, and no row goes back.
+TEST(SnapshotDeltaTest, LookupsContinueWhileRowsSwitch) {
   constexpr int64_t kIds = 32;
   constexpr int kDeltas = 300;
-  // It takes a while to write a row.
+  // Wide rows take a while to write.
   constexpr int kWide = 1024;
   const auto table_of = [](bool whole) {
     SnapshotTable table = Table(whole);
@@ -182,7 +182,7 @@ TEST(SnapshotDeltaTest, LookupsGoOnWhileRowsSwitch) {
     const SnapshotTable table = table_of(false);
     files.push_back(NewPath(StrCat(d)));
     FileMaker file(files.back(), table);
-    // Every other id is removed and comes back.
+    // Every other id is removed and inserted again.
     std::vector<int64_t> removed;
     std::vector<std::string> records;
     for (int64_t id : ids) {

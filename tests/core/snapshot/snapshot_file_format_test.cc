@@ -7,7 +7,7 @@
 namespace lodestar {
 namespace {
 
-TEST(SnapshotFileFormatTest, HeadersCarryTheirChecksum) {
+TEST(SnapshotFileFormatTest, HeadersHaveAChecksum) {
   SnapshotFileHeader file = SnapshotFileHeader::Create(2);
   EXPECT_EQ(std::string(file.magic, 8), "LODESNAP");
   EXPECT_EQ(file.crc, file.Crc());
@@ -28,7 +28,7 @@ TEST(SnapshotFileFormatTest, PayloadsArePaddedToEightBytes) {
   }
 }
 
-TEST(SnapshotFileFormatTest, AFilesChecksumIsThatOfItsBytes) {
+TEST(SnapshotFileFormatTest, CrcWithBlockCoversAllBytes) {
   const std::string payload = "twelve bytes";
   const SnapshotBlockHeader header = SnapshotBlockHeader::Create(
       BlockKind::kBlob, 12, 12, Crc32c(payload.data(), payload.size()));

@@ -37,7 +37,7 @@ std::unique_ptr<SnapshotFileReader> Open(const std::string& path) {
   return reader;
 }
 
-// The first error of reading a whole file.
+// Returns the first error of reading a whole file.
 Status ReadFile(const std::string& path) {
   std::unique_ptr<SnapshotFileReader> reader;
   LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &reader));
@@ -45,8 +45,8 @@ Status ReadFile(const std::string& path) {
   return scan.ForEach(nullptr, [](const Block&) { return Status(); });
 }
 
-// LABEL if it is not empty, TABLE, ROWS, REMOVED, END; payloads that need
-// padding.
+// Writes LABEL if it is not empty, TABLE, ROWS, REMOVED and END. Some payloads
+// need padding.
 std::string SmallFile(const std::string& path, const std::string& label = "") {
   SnapshotTable table;
   table.whole = false;
@@ -67,7 +67,7 @@ void ExpectError(const Status& status, StatusCode code,
   }
 }
 
-TEST(SnapshotFileTest, BlocksComeBackAsTheyWereWritten) {
+TEST(SnapshotFileTest, RoundTripsBlocks) {
   const std::string path = NewPath("file");
   std::mt19937 random(1);
   struct Wanted {
@@ -77,7 +77,8 @@ TEST(SnapshotFileTest, BlocksComeBackAsTheyWereWritten) {
   };
   std::vector<Wanted> wanted = {{BlockKind::kTable, 1, "some table"}};
   for (int i = 0; i < 40; ++i) {
-    // Empty ones, which are left out, and such as go over the writer's buffer.
+    // Empty blocks, which are omitted, and blocks larger than the writer's
+    // buffer.
     const int64_t count =
         i % 7 == 0 ? 0 : 1 + random() % (i % 5 == 0 ? 200000 : 30);
     std::string payload(count * 24, '\0');
@@ -160,7 +161,7 @@ TEST(SnapshotFileTest, ThreadsShareAScan) {
   EXPECT_EQ(scan.totals().blobs, 1000 * kBlocks + kBlocks * (kBlocks - 1) / 2);
 }
 
-TEST(SnapshotFileTest, TheFirstErrorInTheFileIsTold) {
+TEST(SnapshotFileTest, ReportsTheFirstErrorInTheFile) {
   const std::string path = NewPath("file");
   FileMaker maker(path);
   for (int i = 0; i < 100; ++i) {
@@ -187,7 +188,7 @@ TEST(SnapshotFileTest, TheFirstErrorInTheFileIsTold) {
               StatusCode::kDataLoss, {"mine"});
 }
 
-TEST(SnapshotFileTest, AnEarlierErrorThatComesLaterIsTold) {
+TEST(SnapshotFileTest, ReportsAnEarlierErrorThatOccursLater) {
   const std::string path = NewPath("file");
   FileMaker(path)
       .Add(BlockKind::kBlob, 8, "12345678")
@@ -205,14 +206,14 @@ TEST(SnapshotFileTest, AnEarlierErrorThatComesLaterIsTold) {
                        return DataLoss("second");
                      }
                      while (!failed) std::this_thread::yield();
-                     // The other thread has yet to tell of it.
+                     // The other thread has yet to report its error.
                      std::this_thread::sleep_for(std::chrono::milliseconds(50));
                      return DataLoss("first");
                    }),
       StatusCode::kDataLoss, {"first"});
 }
 
-TEST(SnapshotFileTest, ALabelStandsBeforeTheOtherBlocks) {
+TEST(SnapshotFileTest, ALabelPrecedesTheOtherBlocks) {
   const std::string path = NewPath("file");
   const std::string plain = SmallFile(NewPath("plain"));
   const std::string good = SmallFile(path, "of a table");
@@ -227,7 +228,7 @@ TEST(SnapshotFileTest, ALabelStandsBeforeTheOtherBlocks) {
   SnapshotFileSummary summary;
   ASSERT_TRUE(VerifySnapshotFile(path, nullptr, &summary).ok());
   EXPECT_EQ(summary.crc, Crc32c(good.data(), good.size()));
-  // The header says whether there is one.
+  // The header's version tells whether there is a label.
   const auto expect = [&](std::string bytes, uint32_t version,
                           const std::string& part) {
     SetNumber(&bytes, 8, version);
@@ -235,11 +236,11 @@ TEST(SnapshotFileTest, ALabelStandsBeforeTheOtherBlocks) {
     WriteAll(path, bytes);
     ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, part});
   };
-  expect(plain, 2, "byte 16: the first block is a TABLE block, wanted LABEL");
-  expect(good, 1, "byte 16: a LABEL block, but only the first of a file of");
+  expect(plain, 2, "byte 16: the first block is a TABLE block, expected LABEL");
+  expect(good, 1, "byte 16: a LABEL block, but LABEL must be the first block");
 }
 
-TEST(SnapshotFileTest, EveryChangedBitOfALabelIsFound) {
+TEST(SnapshotFileTest, DetectsEveryChangedBitOfALabel) {
   const std::string path = NewPath("file");
   const std::string good = SmallFile(path, "of a table");
   for (size_t at = 0; at < 64; ++at) {
@@ -252,7 +253,7 @@ TEST(SnapshotFileTest, EveryChangedBitOfALabelIsFound) {
   }
 }
 
-TEST(SnapshotFileTest, EveryChangedBitIsFound) {
+TEST(SnapshotFileTest, DetectsEveryChangedBit) {
   const std::string path = NewPath("file");
   const std::string good = SmallFile(path);
   ASSERT_TRUE(ReadFile(path).ok());
@@ -266,7 +267,7 @@ TEST(SnapshotFileTest, EveryChangedBitIsFound) {
   }
 }
 
-TEST(SnapshotFileTest, EveryCutAndEveryLongerFileIsFound) {
+TEST(SnapshotFileTest, DetectsTruncatedAndLongerFiles) {
   const std::string path = NewPath("file");
   const std::string good = SmallFile(path, "label");
   for (size_t size = 0; size < good.size(); ++size) {
@@ -278,7 +279,7 @@ TEST(SnapshotFileTest, EveryCutAndEveryLongerFileIsFound) {
     WriteAll(path, good + std::string(more, '\0'));
     ExpectError(ReadFile(path), StatusCode::kDataLoss,
                 {path, "byte " + std::to_string(good.size()),
-                 std::to_string(more) + " bytes behind END"});
+                 std::to_string(more) + " bytes after END"});
   }
 }
 
@@ -292,13 +293,14 @@ TEST(SnapshotFileTest, HeadersAreChecked) {
     WriteAll(path, bytes);
     ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, part});
   };
-  expect(16, uint32_t{1}, "byte 16: a block begins with 00000001");
-  expect(20, uint16_t{0}, "byte 16: the block is of kind 0, wanted 1 to 9");
-  expect(20, uint16_t{10}, "byte 16: the block is of kind 10");
-  expect(22, uint16_t{3}, "holds 3 behind its kind");
+  expect(16, uint32_t{1}, "byte 16: the block begins with 00000001");
+  expect(20, uint16_t{0}, "byte 16: the block's kind is 0, expected 1 to 9");
+  expect(20, uint16_t{10}, "byte 16: the block's kind is 10");
+  expect(22, uint16_t{3}, "has 3 after its kind");
   expect(24, uint64_t{2}, "the TABLE block has 2 records in 52 bytes");
-  expect(32, ~uint64_t{0}, "has 18446744073709551615 bytes, wanted 67108864");
-  expect(32, uint64_t{4096}, "block of byte 16 goes to byte 4144: the file is");
+  expect(32, ~uint64_t{0},
+         "has 18446744073709551615 bytes, expected at most 67108864");
+  expect(32, uint64_t{4096}, "block at byte 16 ends at byte 4144: the file is");
   expect(20, uint16_t{2}, "byte 16: a ROWS block, but the file does not begin");
   const int64_t removed = Open(path) != nullptr ? 16 + 32 + 56 : 0;
   for (const uint64_t count :
@@ -313,7 +315,7 @@ TEST(SnapshotFileTest, HeadersAreChecked) {
   }
 }
 
-TEST(SnapshotFileTest, AnotherFormatVersionIsRefusedByName) {
+TEST(SnapshotFileTest, RejectsOtherFormatVersions) {
   const std::string path = NewPath("file");
   std::string bytes = SmallFile(path);
   SetNumber(&bytes, 8, uint32_t{3});
@@ -334,31 +336,31 @@ TEST(SnapshotFileTest, BlocksHaveAnOrder) {
     std::filesystem::remove(path);
   };
   expect(std::move(FileMaker(path, table).Add(BlockKind::kTable, 1, payload)),
-         "a TABLE block, but only the first may be one");
+         "a TABLE block, but TABLE must be the first block");
   expect(std::move(FileMaker(path, table).Add(BlockKind::kBlob, 1, "x")),
-         "a BLOB block, but this is the file of a table");
+         "a BLOB block, but the file contains a table");
   expect(
       std::move(FileMaker(path).Add(BlockKind::kBlob, 1, "x").AddRows({row})),
       "a ROWS block, but the file does not begin with TABLE");
   expect(std::move(FileMaker(path, table)
                        .AddRows({row})
                        .AddIds(BlockKind::kRemoved, {1})),
-         "a REMOVED block, but REMOVED goes before ROWS");
+         "a REMOVED block, but REMOVED must precede ROWS");
 }
 
-TEST(SnapshotFileTest, EndTellsOfBlocksThatAreMissing) {
+TEST(SnapshotFileTest, EndDetectsMissingBlocks) {
   const std::string path = NewPath("file");
   const std::string good = SmallFile(path);
-  // The ROWS block is cut out, so that all that is left is in order.
+  // Removes the ROWS block, so that the remaining blocks are in order.
   const int64_t rows = 16 + 32 + 56 + 32 + 16;
   WriteAll(path, good.substr(0, rows) + good.substr(rows + 32 + 32));
   ExpectError(ReadFile(path), StatusCode::kDataLoss,
-              {path, "the file holds 0 rows, 2 removed ids",
-               "but END says 1 rows, 2 removed ids"});
+              {path, "the file has 0 rows, 2 removed ids",
+               "but END has 1 rows, 2 removed ids"});
 }
 
-// It could be lost without a trace.
-TEST(SnapshotFileTest, AnEmptyBlockIsRefused) {
+// An empty block could be lost without detection.
+TEST(SnapshotFileTest, RejectsAnEmptyBlock) {
   const std::string path = NewPath("file");
   std::string bytes = SmallFile(path);
   const int64_t removed = 16 + 32 + 56;
@@ -372,7 +374,7 @@ TEST(SnapshotFileTest, AnEmptyBlockIsRefused) {
               {"byte 104: the REMOVED block has 0 records in 0 bytes"});
 }
 
-TEST(SnapshotFileTest, NoBlockBeginsThere) {
+TEST(SnapshotFileTest, RejectsOffsetsWithoutABlock) {
   const std::string path = NewPath("file");
   SmallFile(path);
   const auto reader = Open(path);
@@ -388,7 +390,7 @@ TEST(SnapshotFileTest, NoBlockBeginsThere) {
   }
 }
 
-TEST(SnapshotFileTest, WhatTheSystemRefusesIsNamed) {
+TEST(SnapshotFileTest, ReportsSystemErrors) {
   std::unique_ptr<SnapshotFileReader> reader;
   std::unique_ptr<SnapshotFileWriter> writer;
   const std::string path = NewPath("file");
@@ -416,7 +418,7 @@ TEST(SnapshotFileTest, AWriterChecksItsBlocks) {
   ExpectError(writer->Append(BlockKind::kBlob, big.size(), big.data(),
                              static_cast<int64_t>(big.size())),
               StatusCode::kInvalidArgument,
-              {path, "a payload of 67108865 bytes, wanted 0 to 67108864"});
+              {path, "the payload has 67108865 bytes, expected 0 to 67108864"});
   ExpectError(writer->Append(BlockKind::kRemoved, 3, big.data(), 16),
               StatusCode::kInvalidArgument,
               {path, "a REMOVED block of 3 records in 16 bytes"});
@@ -428,7 +430,7 @@ TEST(SnapshotFileTest, AWriterChecksItsBlocks) {
               StatusCode::kInvalidArgument, {"END is written by Finish()"});
   ExpectError(writer->Append(BlockKind::kLabel, 1, big.data(), 1),
               StatusCode::kInvalidArgument, {"LABEL is written by Create()"});
-  // None of these spoiled it, and the biggest payload is read.
+  // These errors did not damage the file, and the largest payload is read.
   maker.Add(BlockKind::kBlob, SnapshotFileReader::kMaxPayload,
             std::string(SnapshotFileReader::kMaxPayload, 'x'));
   maker.Finish();
@@ -439,8 +441,8 @@ TEST(SnapshotFileTest, AWriterChecksItsBlocks) {
               {"is finished"});
 }
 
-TEST(SnapshotFileTest, AFullDiskIsNamed) {
-  // The system's own full disk, which no file can be created on.
+TEST(SnapshotFileTest, ReportsAFullDisk) {
+  // Uses a file size limit, since no file can be created on a full disk.
   const std::string path = NewPath("file");
   const rlimit wide = [] {
     rlimit limit;
@@ -464,13 +466,13 @@ TEST(SnapshotFileTest, AFullDiskIsNamed) {
     EXPECT_LT(blocks, 20);
     ExpectError(status, StatusCode::kResourceExhausted,
                 {"cannot write '" + path + "': File too large"});
-    // The error stays, and what was written too.
+    // The error persists, and so do the written bytes.
     ExpectError(maker.writer()->Finish(), StatusCode::kResourceExhausted,
                 {"File too large"});
   }
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &wide), 0);
   EXPECT_EQ(std::filesystem::file_size(path), 6 << 20);
-  ExpectError(ReadFile(path), StatusCode::kDataLoss, {"the file is cut short"});
+  ExpectError(ReadFile(path), StatusCode::kDataLoss, {"the file is truncated"});
   ExpectError(FileError(path, "write", ENOSPC), StatusCode::kResourceExhausted,
               {"cannot write '" + path + "': No space left on device"});
 }

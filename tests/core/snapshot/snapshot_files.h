@@ -1,4 +1,4 @@
-// Snapshot files as tests make them, take them apart and spoil them.
+// Helpers that make, parse and damage snapshot files.
 
 #ifndef LODESTAR_TESTS_CORE_SNAPSHOT_SNAPSHOT_FILES_H_
 #define LODESTAR_TESTS_CORE_SNAPSHOT_SNAPSHOT_FILES_H_
@@ -21,12 +21,12 @@
 
 namespace lodestar {
 
-// A path of this test's own at which there is no file.
+// Returns a path that is unique to this test and does not exist.
 inline std::string NewPath(const std::string& name) {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
   std::string file =
       StrCat(test->test_suite_name(), ".", test->name(), ".", name);
-  // In the names of parametrized tests.
+  // The names of parametrized tests contain slashes.
   std::replace(file.begin(), file.end(), '/', '-');
   const std::string path = testing::TempDir() + file;
   std::filesystem::remove_all(path);
@@ -39,7 +39,7 @@ inline std::string ReadAll(const std::string& path) {
 }
 
 inline void WriteAll(const std::string& path, const std::string& bytes) {
-  // A file that is cut and written anew may be taken to the disk at once.
+  // A truncated and rewritten file might be flushed to disk immediately.
   std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary) << bytes;
 }
@@ -49,7 +49,7 @@ std::string BytesOf(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof(value)};
 }
 
-// Number `at` of type T in a file.
+// Returns the number of type T at byte `at` of a file.
 template <typename T>
 T NumberAt(const std::string& file, int64_t at) {
   T number;
@@ -61,8 +61,7 @@ void SetNumber(std::string* file, int64_t at, T number) {
   std::memcpy(file->data() + at, &number, sizeof(number));
 }
 
-// Makes the checksums of the block at `offset` right again, as far as it lies
-// in the file.
+// Recomputes the checksums of the block at `offset`, within the file.
 inline void Reseal(std::string* file, int64_t offset) {
   const int64_t size = static_cast<int64_t>(file->size());
   if (offset + 32 > size) return;
@@ -73,7 +72,7 @@ inline void Reseal(std::string* file, int64_t offset) {
   SetNumber(file, offset + 28, Crc32c(file->data() + offset, 28));
 }
 
-// The headers of all blocks but END, in order.
+// Returns the headers of all blocks except END, in order.
 inline std::vector<SnapshotFileReader::Block> BlocksOf(
     const SnapshotFileReader& file, SnapshotTotals* totals = nullptr) {
   std::vector<SnapshotFileReader::Block> headers;
@@ -88,8 +87,8 @@ inline std::vector<SnapshotFileReader::Block> BlocksOf(
   return headers;
 }
 
-// A record of `layout` whose numbers are `value` and, of slot s, `value` + s
-// + 1.
+// A record of `layout` whose values are `value`, and whose values of slot s are
+// `value` + s + 1.
 inline std::string RowRecord(const SnapshotTable& table, int64_t id,
                              float value, int64_t last_seen = 0,
                              uint32_t frequency = 1) {
@@ -110,7 +109,7 @@ inline std::string RowRecord(const SnapshotTable& table, int64_t id,
   return record;
 }
 
-// A file in the making; every step has to succeed.
+// Builds a file; every step must succeed.
 class FileMaker {
  public:
   explicit FileMaker(const std::string& path, const std::string& label = "") {

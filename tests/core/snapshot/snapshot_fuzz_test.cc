@@ -1,6 +1,6 @@
-// Mutated snapshot files. One whose checksums were left alone is refused with
-// an error that names file and byte. One whose checksums are right again is
-// refused or read, and never read out of bounds (run under --config=asan).
+// Mutated snapshot files. A file with wrong checksums is rejected with an error
+// that contains the file and the byte. A file with recomputed checksums is
+// rejected or read, and never read out of bounds (run under --config=asan).
 
 #include <algorithm>
 #include <cstdint>
@@ -74,7 +74,7 @@ bool Mutate(std::mt19937* random, std::string* bytes) {
   return *bytes != before;
 }
 
-// Makes all checksums right that can be reached from block to block.
+// Recomputes all checksums that can be reached from block to block.
 void ResealAll(std::string* bytes) {
   const int64_t size = static_cast<int64_t>(bytes->size());
   if (size < 16) return;
@@ -95,7 +95,7 @@ void ExpectNamed(const Status& status, const std::string& path) {
       << status.message();
 }
 
-// Whatever a file is, every way of reading it comes to an end.
+// Every way of reading terminates, whatever the file contains.
 void ReadInEveryWay(const std::string& path, std::mt19937* random, bool valid) {
   std::unique_ptr<SnapshotFileReader> file;
   if (!SnapshotFileReader::Open(path, &file).ok()) return;
@@ -166,7 +166,7 @@ TEST(SnapshotFuzzTest, SurvivesMutatedFiles) {
       ReadInEveryWay(path, &random, status.ok());
       if (HasFatalFailure()) FAIL() << "input " << i << " is kept as " << path;
     }
-    // Neither all refused nor all read, and for many reasons.
+    // Neither all rejected nor all accepted, and for many reasons.
     EXPECT_GT(accepted, resealed / 100);
     EXPECT_LT(accepted, resealed * 9 / 10);
     EXPECT_GT(kinds_of_error.size(), 12u);

@@ -1,5 +1,5 @@
-// Files that were once written are read for ever, and the same bytes are
-// written: of version 1 without a label, of version 2 with one.
+// Golden files stay readable, and the writer produces the same bytes: version 1
+// without a label, version 2 with one.
 
 #include <cstdint>
 #include <filesystem>
@@ -21,7 +21,7 @@ using Block = SnapshotFileReader::Block;
 
 std::string Golden(const std::string& name) { return kGoldenFolder + name; }
 
-// The payloads of a file by kind, and its table.
+// Returns the payloads of a file by kind, and its table.
 std::map<BlockKind, std::string> Read(const std::string& path,
                                       SnapshotTable* table) {
   std::map<BlockKind, std::string> payloads;
@@ -56,7 +56,7 @@ void ExpectTable(const SnapshotTable& found, const SnapshotTable& wanted) {
   EXPECT_EQ(found.shared_rows, wanted.shared_rows);
 }
 
-TEST(SnapshotGoldenTest, TheSmallOneByHand) {
+TEST(SnapshotGoldenTest, SmallFileByHand) {
   SnapshotTable table;
   const auto payloads = Read(Golden("small.snapshot"), &table);
   ExpectTable(table, SmallGolden());
@@ -91,7 +91,7 @@ TEST(SnapshotGoldenTest, AWholeTable) {
             RowRecord(table, 0, 8.0f) + RowRecord(table, 1, 9.0f));
 }
 
-TEST(SnapshotGoldenTest, ADeltaAndWhatItMakesOfTheTable) {
+TEST(SnapshotGoldenTest, AnIncrementalFileAppliedToTheTable) {
   SnapshotTable table;
   const auto payloads = Read(Golden("delta.snapshot"), &table);
   ExpectTable(table, DeltaGolden());
@@ -118,7 +118,7 @@ TEST(SnapshotGoldenTest, Blobs) {
             "denseweights!");
 }
 
-TEST(SnapshotGoldenTest, ALabelledOne) {
+TEST(SnapshotGoldenTest, ALabelledFile) {
   SnapshotTable table;
   const auto payloads = Read(kLabelledGolden, &table);
   ExpectTable(table, SmallGolden());
@@ -131,7 +131,7 @@ TEST(SnapshotGoldenTest, ALabelledOne) {
   EXPECT_EQ(ReadAll(path), bytes);
 }
 
-TEST(SnapshotGoldenTest, TheSameBytesAreWritten) {
+TEST(SnapshotGoldenTest, WritesTheSameBytes) {
   const std::string folder = NewPath("folder") + "/";
   std::filesystem::create_directory(folder);
   WriteGoldens(folder);

@@ -1,4 +1,4 @@
-// Random chains of snapshot files beside a plain model of what they say.
+// Random chains of snapshot files, compared with a simple model.
 
 #include <gtest/gtest.h>
 
@@ -18,9 +18,8 @@
 namespace lodestar {
 namespace {
 
-// What a chain of files leads to, kept as plain as can be. Values of a row are
-// one number, those of slot s that number + s + 1, or what the slot begins
-// with.
+// A simple model of a chain of files. All values of a row are one number; those
+// of slot s are that number + s + 1, or the slot's initial value.
 struct Model {
   struct Row {
     float value;
@@ -38,7 +37,7 @@ struct Model {
   std::map<int64_t, Waiting> pending;
   std::vector<uint8_t> sketch;
 
-  // Through an import, which is another way into a table.
+  // Uses an import, which is another way to fill a table.
   std::unique_ptr<EmbeddingStore> Make(const TablePolicies& policies,
                                        int64_t shards) const {
     EmbeddingRows all;
@@ -118,7 +117,7 @@ TablePolicies PoliciesOf(const Case& c) {
   return policies;
 }
 
-// Writes files of what happens to a model.
+// Writes files of changes to a model.
 class ChainMaker {
  public:
   ChainMaker(const Case& c, uint32_t seed) : case_(c), random_(seed) {
@@ -143,7 +142,7 @@ class ChainMaker {
     std::vector<int64_t> removed;
     for (int64_t id : changed) {
       if (whole || Draw(3) != 0) continue;
-      // Some were never there, some come back at once.
+      // Some ids were never resident, some are inserted again at once.
       removed.push_back(id);
       if (Draw(3) != 0) model_.rows.erase(id);
     }
@@ -164,7 +163,7 @@ class ChainMaker {
       records.push_back(
           RowRecord(table, id, row.value, row.last_seen, row.frequency));
     }
-    // A row that was removed and is in the model comes again.
+    // A row that was removed but is in the model is written again.
     for (int64_t id : removed) {
       if (model_.rows.count(id) == 0 || Written(records, id)) continue;
       const Model::Row& row = model_.rows[id];
@@ -233,7 +232,7 @@ class ChainMaker {
       counter = static_cast<uint8_t>(Draw(256));
     }
     const std::string sketch(model_.sketch.begin(), model_.sketch.end());
-    // Threads come to them in another order.
+    // Threads add the pieces in another order.
     for (int64_t i = 0; i < 100; i += 2) {
       file->Add(BlockKind::kSketch, 2, sketch.substr(i, 2));
     }
@@ -247,7 +246,7 @@ class ChainMaker {
 
 class SnapshotRestoreModelTest : public testing::TestWithParam<Case> {};
 
-TEST_P(SnapshotRestoreModelTest, AChainLeadsToWhatItsFilesSay) {
+TEST_P(SnapshotRestoreModelTest, RestoresAChain) {
   const Case& c = GetParam();
   const TablePolicies policies = PoliciesOf(c);
   const ParallelFor threads = Threads(c.threads);
@@ -272,7 +271,7 @@ TEST_P(SnapshotRestoreModelTest, AChainLeadsToWhatItsFilesSay) {
   }
 }
 
-TEST_P(SnapshotRestoreModelTest, DeltasOneByOneLeadThereToo) {
+TEST_P(SnapshotRestoreModelTest, IncrementalFilesCanBeAppliedOneByOne) {
   const Case& c = GetParam();
   const TablePolicies policies = PoliciesOf(c);
   if (c.max_rows > 0) return;
@@ -297,8 +296,8 @@ TEST_P(SnapshotRestoreModelTest, DeltasOneByOneLeadThereToo) {
   }
 }
 
-// The order in which rows go shows in nothing but who goes first.
-TEST_P(SnapshotRestoreModelTest, RowsGoAsTheyWouldHaveGone) {
+// The eviction order only determines which rows are evicted first.
+TEST_P(SnapshotRestoreModelTest, EvictionOrderIsRestored) {
   const Case& c = GetParam();
   const TablePolicies policies = PoliciesOf(c);
   if (c.max_rows == 0 && c.max_age < 0) return;

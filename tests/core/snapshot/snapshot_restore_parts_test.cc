@@ -59,7 +59,7 @@ void ExpectRefused(const std::vector<SavedPart>& saved, const TablePart& part,
   EXPECT_EQ(store, nullptr);
 }
 
-// Another file each time.
+// A new file for each call.
 std::string NewWhole(const std::vector<int64_t>& ids,
                      const SnapshotTable& table = Table(true)) {
   static int count = 0;
@@ -72,10 +72,10 @@ std::string NewWhole(const std::vector<int64_t>& ids,
   return path;
 }
 
-// 300 rows; then some are removed, some written, and some new.
+// 300 rows, of which some are removed and some written, and new ones.
 struct Written {
   std::vector<SavedPart> parts;
-  std::vector<int64_t> ids;  // that are there in the end
+  std::vector<int64_t> ids;  // resident at the end
 };
 
 Written WriteTable(uint32_t count) {
@@ -102,7 +102,7 @@ Written WriteTable(uint32_t count) {
   return written;
 }
 
-TEST(TablePartTest, PartsThatDoNotMeetShareNoId) {
+TEST(TablePartTest, PartsThatDoNotMeetAreDisjoint) {
   const std::vector<int64_t> ids = Ids(1000);
   for (uint32_t n = 1; n <= 6; ++n) {
     for (uint32_t m = 1; m <= 6; ++m) {
@@ -118,7 +118,7 @@ TEST(TablePartTest, PartsThatDoNotMeetShareNoId) {
           EXPECT_NEAR(one.ShareIn(other), both / Owned(ids, one).size(), 0.1);
           met += one.Meets(other);
         }
-        // Those of one number of parts meet themselves alone.
+        // Of equal numbers of parts, each part meets only itself.
         if (n == m) {
           EXPECT_EQ(met, 1);
         }
@@ -127,7 +127,7 @@ TEST(TablePartTest, PartsThatDoNotMeetShareNoId) {
   }
 }
 
-TEST(SnapshotRestorePartsTest, AnyNumberOfPartsBecomesAnyOther) {
+TEST(SnapshotRestorePartsTest, RestoresAnyNumberOfPartsFromAnyOther) {
   const auto like = MakeStore();
   const Written whole = WriteTable(1);
   const auto wanted = MustRestore(whole.parts[0].files, *like);
@@ -174,7 +174,7 @@ TEST(SnapshotRestorePartsTest, AnyNumberOfPartsBecomesAnyOther) {
   }
 }
 
-TEST(SnapshotRestorePartsTest, FilesOfOtherIdsAreNotRead) {
+TEST(SnapshotRestorePartsTest, DoesNotReadFilesOfOtherIds) {
   const Written written = WriteTable(2);
   const std::vector<SavedPart> half = {written.parts[0],
                                        {{1, 2}, {"/there/is/no/such/file"}}};
@@ -188,27 +188,27 @@ TEST(SnapshotRestorePartsTest, FilesOfOtherIdsAreNotRead) {
                 "there are no snapshot files of the table");
 }
 
-TEST(SnapshotRestorePartsTest, AnIdOfAnotherPartIsDamage) {
+TEST(SnapshotRestorePartsTest, RejectsIdsOfAnotherPart) {
   const std::vector<int64_t> own = Owned(Ids(20), {0, 2});
   const int64_t foreign = Owned(Ids(20), {1, 2}).front();
   const std::string path = NewWhole({own[0], foreign});
   const std::vector<SavedPart> saved = {{{0, 2}, {path}},
                                         {{1, 2}, {NewWhole({})}}};
   const std::string message =
-      StrCat("id ", foreign, " is of part 1 of 2, wanted ids of part 0");
+      StrCat("id ", foreign, " belongs to part 1 of 2, expected ids of part 0");
   const auto like = MakeStore();
   ExpectRefused(saved, {}, *like, StatusCode::kDataLoss, message);
   ExpectRefused(saved, {0, 2}, *like, StatusCode::kDataLoss,
                 StrCat("'", path, "', byte "));
-  // Whoever exchanges two files finds it out.
+  // Swapped files are detected.
   const Written written = WriteTable(2);
   const std::vector<SavedPart> exchanged = {{{0, 2}, written.parts[1].files},
                                             {{1, 2}, written.parts[0].files}};
   ExpectRefused(exchanged, {0, 2}, *like, StatusCode::kDataLoss,
-                "is of part 1 of 2, wanted ids of part 0");
+                "belongs to part 1 of 2, expected ids of part 0");
 }
 
-TEST(SnapshotRestorePartsTest, PartsAreOfOneTable) {
+TEST(SnapshotRestorePartsTest, RejectsPartsOfDifferentTables) {
   const auto like = MakeStore();
   const auto refuse = [&](const SnapshotTable& other,
                           const std::string& message) {
@@ -218,22 +218,22 @@ TEST(SnapshotRestorePartsTest, PartsAreOfOneTable) {
   };
   SnapshotTable table = Table(true);
   table.seed = 99;
-  refuse(table, "are not of one table: the seed is 11 in the first and 99 in");
+  refuse(table, "different tables: the seed is 11 in the first and 99 in");
   table = Table(true);
   table.salt = 99;
-  refuse(table, "are not of one table: the salt is 12 in the first and 99 in");
+  refuse(table, "different tables: the salt is 12 in the first and 99 in");
   table = Table(true, RowType::kFloat32, Adam());
-  refuse(table, "are not of one table: the optimizer is 'adagrad' of slots");
+  refuse(table, "different tables: the optimizer is 'adagrad' with slots");
   table = Table(true);
   table.shared_rows = 3;
-  refuse(table, "are not of one table: the number of shared rows is 0 in");
+  refuse(table, "different tables: the number of shared rows is 0 in");
   const std::vector<SavedPart> shared = {{{0, 2}, {NewWhole({}, table)}},
                                          {{1, 2}, {NewWhole({}, table)}}};
   ExpectRefused(shared, {}, *like, StatusCode::kInvalidArgument,
-                "holds 3 shared rows, but is one of several parts");
+                "has 3 shared rows, but is one of several parts");
 }
 
-TEST(SnapshotRestorePartsTest, APartWithoutAnOptimizerGetsThatOfTheOthers) {
+TEST(SnapshotRestorePartsTest, APartWithoutAnOptimizerGetsItFromOthers) {
   const int64_t early = Owned(Ids(20), {1, 2}).front();
   const int64_t trained = Owned(Ids(20), {0, 2}).front();
   SnapshotTable none = Table(true);
@@ -247,7 +247,7 @@ TEST(SnapshotRestorePartsTest, APartWithoutAnOptimizerGetsThatOfTheOthers) {
     EXPECT_EQ(store->step(), 13);
     const EmbeddingRows rows = Export(*store);
     EXPECT_EQ(rows.optimizer.name, "adagrad");
-    std::vector<float> slots(kDim, 0.5f);  // that Adagrad begins with
+    std::vector<float> slots(kDim, 0.5f);  // the initial value of Adagrad
     slots.insert(early < trained ? slots.end() : slots.begin(), kDim,
                  static_cast<float>(trained) + 1);
     EXPECT_EQ(Floats(rows.slots), slots);
@@ -264,7 +264,7 @@ TablePolicies Counting(AdmissionPolicy::Kind kind) {
   return policies;
 }
 
-TEST(SnapshotRestorePartsTest, IdsThatWaitGoToTheirPart) {
+TEST(SnapshotRestorePartsTest, PendingIdsBelongToTheirPart) {
   const std::vector<int64_t> ids = Ids(40);
   std::vector<SavedPart> saved;
   for (uint32_t p = 0; p < 3; ++p) {
@@ -303,7 +303,7 @@ std::string SketchFile(const std::string& counters, int64_t step,
   return path;
 }
 
-TEST(SnapshotRestorePartsTest, TheLargerCountersOfSketchesStay) {
+TEST(SnapshotRestorePartsTest, SketchesAreMergedByMaximum) {
   const int64_t first = Owned(Ids(20), {0, 2}).front();
   const int64_t second = Owned(Ids(20), {1, 2}).front();
   const std::string one = SketchFile({0, 3, 1, 0}, 10, first);
@@ -325,8 +325,8 @@ TEST(SnapshotRestorePartsTest, TheLargerCountersOfSketchesStay) {
   ExpectRefused({{{0, 2}, {one}}, {{1, 2}, {large}}}, {}, *like,
                 StatusCode::kInvalidArgument,
                 StrCat("'", large,
-                       "' holds a sketch of 5 counters, but the parts before "
-                       "it have 4"));
+                       "' has a sketch of 5 counters, but earlier parts "
+                       "have 4"));
 }
 
 TEST(SnapshotRestorePartsTest, RowsAboveTheCapOfAPartAreEvicted) {
@@ -341,10 +341,10 @@ TEST(SnapshotRestorePartsTest, RowsAboveTheCapOfAPartAreEvicted) {
     EXPECT_GT(store->Stats().count(Event::kEvicted), 0);
   }
   ExpectRefused(written.parts, {}, *like, StatusCode::kFailedPrecondition,
-                "leads to 350 rows, but the table's cap is 100 rows");
+                "results in 350 rows, but the table's cap is 100");
 }
 
-TEST(SnapshotRestorePartsTest, DeltasOfPartsAreTakenInTogether) {
+TEST(SnapshotRestorePartsTest, IncrementalFilesOfPartsAreAppliedTogether) {
   const Written written = WriteTable(3);
   std::vector<SavedPart> wholes;
   std::vector<std::string> deltas;
@@ -355,10 +355,10 @@ TEST(SnapshotRestorePartsTest, DeltasOfPartsAreTakenInTogether) {
   const auto live = MustRestorePart(wholes, {}, *MakeStore());
   ASSERT_NE(live, nullptr);
   const EmbeddingRows before = Export(*live);
-  // One comes twice, and so do its ids.
+  // One file, with its ids, occurs twice.
   Status status = ApplyFiles({deltas[0], deltas[1], deltas[0]}, live.get());
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-  EXPECT_NE(status.message().find("comes a second time"), std::string::npos)
+  EXPECT_NE(status.message().find("occurs a second time"), std::string::npos)
       << status.message();
   SnapshotTable other = Table(false);
   other.shared_rows = 2;
@@ -366,7 +366,7 @@ TEST(SnapshotRestorePartsTest, DeltasOfPartsAreTakenInTogether) {
   FileMaker(foreign, other).Finish();
   status = ApplyFiles({deltas[0], foreign}, live.get());
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("are not of one table"), std::string::npos)
+  EXPECT_NE(status.message().find("different tables"), std::string::npos)
       << status.message();
   ExpectEqual(Export(*live), before);
   SnapshotDelta::Applied applied;

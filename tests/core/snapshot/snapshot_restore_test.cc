@@ -27,7 +27,7 @@ void ExpectRefused(const std::vector<std::string>& files,
   EXPECT_EQ(store, nullptr);
 }
 
-TEST(RestoredRecordsTest, ABlockIsCutByShard) {
+TEST(RestoredRecordsTest, GroupsABlockByShard) {
   const auto store = MakeStore();
   const SnapshotTable table = Table(true);
   SnapshotFileReader::Block block;
@@ -64,8 +64,8 @@ TEST(SnapshotRestoreTest, AnEmptyTableIsRestored) {
   EXPECT_EQ(Export(*store).optimizer.name, "adagrad");
 }
 
-// No index is larger, or has grown.
-TEST(SnapshotRestoreTest, TheIndexIsMadeForItsRows) {
+// The index has not grown, and is no larger than necessary.
+TEST(SnapshotRestoreTest, ReservesTheIndex) {
   std::vector<int64_t> ids(20000);
   std::iota(ids.begin(), ids.end(), 0);
   const auto store = MustRestore({WholeFile(ids)}, *MakeStore());
@@ -79,7 +79,7 @@ TEST(SnapshotRestoreTest, TheIndexIsMadeForItsRows) {
   }
 }
 
-TEST(SnapshotRestoreTest, EventsThatWereCountedStay) {
+TEST(SnapshotRestoreTest, KeepsEventCounts) {
   const auto like = MakeStore();
   EmbeddingStore::SightingOptions options;
   options.insert = options.count_sightings = true;
@@ -94,7 +94,7 @@ TEST(SnapshotRestoreTest, EventsThatWereCountedStay) {
   EXPECT_EQ(store->Stats().rows, 1);
 }
 
-TEST(SnapshotRestoreTest, SlotsMayBeLeftOut) {
+TEST(SnapshotRestoreTest, SlotsMayBeReset) {
   const auto like = MakeStore();
   const auto store = MustRestore({WholeFile({1, 2})}, *like, /*reset=*/true);
   ASSERT_NE(store, nullptr);
@@ -104,7 +104,7 @@ TEST(SnapshotRestoreTest, SlotsMayBeLeftOut) {
   EXPECT_EQ(Floats(rows.values), (std::vector<float>{1, 1, 1, 2, 2, 2}));
 }
 
-// What is applied with an optimizer has it afterwards.
+// Returns a table with the optimizer attached by an update.
 std::unique_ptr<EmbeddingStore> AttachedTo(const char* optimizer) {
   std::unique_ptr<EmbeddingStore> store = MakeStore();
   std::vector<std::string> names;
@@ -119,13 +119,13 @@ std::unique_ptr<EmbeddingStore> AttachedTo(const char* optimizer) {
   return store;
 }
 
-TEST(SnapshotRestoreTest, AnotherOptimizerIsRefusedOrReset) {
+TEST(SnapshotRestoreTest, RejectsOrResetsAnotherOptimizer) {
   const auto like = AttachedTo("adam");
   const std::string file = WholeFile({1});
   ExpectRefused({file}, *like, StatusCode::kFailedPrecondition,
                 StrCat("'", file,
-                       "' holds the optimizer slots of 'adagrad', but the "
-                       "table's are those of 'adam'"));
+                       "' has the optimizer slots of 'adagrad', but the "
+                       "table has those of 'adam'"));
   EXPECT_NE(MustRestore({file}, *like, /*reset=*/true), nullptr);
   EXPECT_NE(MustRestore({file}, *AttachedTo("adagrad")), nullptr);
   SnapshotTable without = Table(true);
@@ -135,7 +135,7 @@ TEST(SnapshotRestoreTest, AnotherOptimizerIsRefusedOrReset) {
   EXPECT_EQ(Export(*plain).optimizer.name, "");
 }
 
-TEST(SnapshotRestoreTest, AnUnknownOptimizerIsRefused) {
+TEST(SnapshotRestoreTest, RejectsAnUnknownOptimizer) {
   SnapshotTable table = Table(true);
   table.optimizer.name = "future";
   const std::string file = WholeFile({1}, table);
@@ -144,25 +144,25 @@ TEST(SnapshotRestoreTest, AnUnknownOptimizerIsRefused) {
   EXPECT_NE(MustRestore({file}, *MakeStore(), /*reset=*/true), nullptr);
 }
 
-TEST(SnapshotRestoreTest, FilesOfOtherRowsAreRefused) {
+TEST(SnapshotRestoreTest, RejectsFilesOfOtherRows) {
   SnapshotTable table = Table(true);
   table.dim = 5;
   ExpectRefused({WholeFile({1}, table)}, *MakeStore(),
                 StatusCode::kInvalidArgument,
-                "holds rows of 5 numbers, but the table's have 3");
+                "has rows of dimension 5, but the table's dimension is 3");
   ExpectRefused({WholeFile({1}, Table(true, RowType::kFloat16))}, *MakeStore(),
                 StatusCode::kInvalidArgument,
-                "holds float16 rows, but the table's are float32");
+                "has float16 rows, but the table's rows are float32");
   TablePolicies policies;
   policies.shared_rows = 3;
   table = Table(true);
   table.shared_rows = 4;
   ExpectRefused({WholeFile({1}, table)}, *MakeStore(policies),
                 StatusCode::kInvalidArgument,
-                "holds 4 shared rows, but the table has 3");
+                "has 4 shared rows, but the table has 3");
 }
 
-TEST(SnapshotRestoreTest, SharedRowsOfOneSideAreLeftOut) {
+TEST(SnapshotRestoreTest, IgnoresSharedRowsOfOneSide) {
   TablePolicies policies;
   policies.shared_rows = 3;
   const auto like = MakeStore(policies);
@@ -182,7 +182,7 @@ TEST(SnapshotRestoreTest, SharedRowsOfOneSideAreLeftOut) {
   EXPECT_EQ(Export(*without).shared_values.size(), 0);
 }
 
-TEST(SnapshotRestoreTest, SharedRowsComeOnceAndAll) {
+TEST(SnapshotRestoreTest, RequiresEverySharedRowOnce) {
   TablePolicies policies;
   policies.shared_rows = 3;
   SnapshotTable table = Table(true);
@@ -194,16 +194,16 @@ TEST(SnapshotRestoreTest, SharedRowsComeOnceAndAll) {
                BlockKind::kSharedRows)
       .Finish();
   ExpectRefused({twice}, *MakeStore(policies), StatusCode::kDataLoss,
-                "shared row 0 comes a second time");
+                "shared row 0 occurs a second time");
   const std::string part = NewPath("part");
   FileMaker(part, table)
       .AddRows({RowRecord(table, 0, 1)}, BlockKind::kSharedRows)
       .Finish();
   ExpectRefused({part}, *MakeStore(policies), StatusCode::kDataLoss,
-                "the file holds 1 shared rows, but its table has 3");
+                "the file has 1 shared rows, but its table has 3");
 }
 
-TEST(SnapshotRestoreTest, FilesComeInTheirOrder) {
+TEST(SnapshotRestoreTest, RequiresFilesInOrder) {
   const std::string whole = WholeFile({1});
   const std::string delta = NewPath("delta");
   FileMaker(delta, Table(false)).Finish();
@@ -211,17 +211,17 @@ TEST(SnapshotRestoreTest, FilesComeInTheirOrder) {
   ExpectRefused({}, *like, StatusCode::kInvalidArgument,
                 "there are no snapshot files of the table");
   ExpectRefused({delta}, *like, StatusCode::kInvalidArgument,
-                StrCat("'", delta, "' holds a delta, but comes first"));
+                StrCat("'", delta, "' is incremental, but comes first"));
   ExpectRefused({whole, whole}, *like, StatusCode::kInvalidArgument,
-                "holds a whole table, but comes after other files");
+                "is a full snapshot, but follows other files");
   const std::string adam = NewPath("adam");
   FileMaker(adam, Table(false, RowType::kFloat32, Adam())).Finish();
   ExpectRefused({whole, adam}, *like, StatusCode::kInvalidArgument,
-                "holds the optimizer slots of 'adagrad', but");
+                "has the optimizer slots of 'adagrad', but");
   EXPECT_NE(MustRestore({whole, adam}, *like, /*reset=*/true), nullptr);
 }
 
-TEST(SnapshotRestoreTest, AnIdComesOnce) {
+TEST(SnapshotRestoreTest, RejectsRepeatedIds) {
   const SnapshotTable table = Table(true);
   const int64_t record = table.record_bytes();
   for (const bool whole : {true, false}) {
@@ -234,7 +234,7 @@ TEST(SnapshotRestoreTest, AnIdComesOnce) {
     const std::string message =
         StrCat("'", path, "', byte ",
                block + SnapshotFileReader::kBlockHeader + record,
-               ": id 5 comes a second time");
+               ": id 5 occurs a second time");
     const std::vector<std::string> files =
         whole ? std::vector<std::string>{path}
               : std::vector<std::string>{first, path};
@@ -249,19 +249,19 @@ TEST(SnapshotRestoreTest, AnIdComesOnce) {
   }
 }
 
-TEST(SnapshotRestoreTest, MoreRowsThanTheCapAreRefused) {
+TEST(SnapshotRestoreTest, RejectsMoreRowsThanTheCap) {
   TablePolicies policies;
   policies.eviction.max_rows = 2;
   const std::string file = WholeFile({1, 2, 3});
   ExpectRefused(
       {file}, *MakeStore(policies), StatusCode::kFailedPrecondition,
-      StrCat("'", file, "' leads to 3 rows, but the table's cap is 2 rows"));
+      StrCat("'", file, "' results in 3 rows, but the table's cap is 2"));
   const std::string delta = NewPath("delta");
   FileMaker(delta, Table(false)).AddIds(BlockKind::kRemoved, {2}).Finish();
   EXPECT_NE(MustRestore({file, delta}, *MakeStore(policies)), nullptr);
 }
 
-TEST(SnapshotRestoreTest, AdmissionOfAnotherKindIsRefused) {
+TEST(SnapshotRestoreTest, RejectsOtherKindsOfAdmission) {
   TablePolicies exact;
   exact.admission.kind = AdmissionPolicy::Kind::kMinCount;
   exact.admission.min_count = 3;
@@ -286,7 +286,7 @@ TEST(SnapshotRestoreTest, AdmissionOfAnotherKindIsRefused) {
                 "1 ids with exact counts");
   ExpectRefused({counters}, *MakeStore(exact), StatusCode::kInvalidArgument,
                 "`sketch` has 9 counters");
-  // Who asks no admission leaves it out.
+  // A table without admission ignores it.
   EXPECT_NE(MustRestore({counts}, *MakeStore()), nullptr);
   EXPECT_NE(MustRestore({counters}, *MakeStore()), nullptr);
   const std::string both = NewPath("both");
@@ -295,7 +295,7 @@ TEST(SnapshotRestoreTest, AdmissionOfAnotherKindIsRefused) {
       .Add(BlockKind::kPending, 1, PendingRecord(5, 1, 2))
       .Finish();
   ExpectRefused({both}, *MakeStore(exact), StatusCode::kDataLoss,
-                StrCat("'", both, "': id 5 waits for a row, but it has one"));
+                StrCat("'", both, "': id 5 is pending, but it has a row"));
   const std::string twice = NewPath("twice");
   FileMaker(twice, table)
       .Add(BlockKind::kPending, 2,
@@ -305,7 +305,7 @@ TEST(SnapshotRestoreTest, AdmissionOfAnotherKindIsRefused) {
                 "`pending_ids` holds 5 twice");
 }
 
-TEST(SnapshotRestoreTest, DamageIsFoundAnywhere) {
+TEST(SnapshotRestoreTest, DetectsDamageAnywhere) {
   TablePolicies policies;
   policies.shared_rows = 2;
   policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
@@ -337,7 +337,7 @@ TEST(SnapshotRestoreTest, DamageIsFoundAnywhere) {
   }
 }
 
-TEST(SnapshotRestoreTest, WhoeverSealsDamageIsStillNotBelieved) {
+TEST(SnapshotRestoreTest, DetectsDamageWithValidChecksums) {
   TablePolicies policies;
   policies.shared_rows = 2;
   policies.eviction.max_age = 5;
@@ -384,7 +384,7 @@ TEST(SnapshotRestoreTest, WhoeverSealsDamageIsStillNotBelieved) {
     const EmbeddingRows before = Export(*live);
     const Status applied = ApplyFile(bad_path, live.get());
     if (!applied.ok()) ExpectEqual(Export(*live), before);
-    // A live table wants its own seed and slots.
+    // A live table requires its own seed and slots.
     if (applied.ok()) {
       EXPECT_TRUE(status.ok());
     }

@@ -44,7 +44,7 @@ void ExpectDamage(const Status& status, const std::string& path,
       << "'" << part << "' is not in: " << status.message();
 }
 
-TEST(SnapshotTableTest, TablesComeBackAsTheyWere) {
+TEST(SnapshotTableTest, RoundTripsTables) {
   SnapshotTable named = Adam(5, RowType::kBFloat16);
   named.optimizer = {"replay:mine", {"", "a", "four", "\x01\n"}, {1, 2, 3, 4}};
   named.whole = false;
@@ -74,7 +74,7 @@ TEST(SnapshotTableTest, TablesComeBackAsTheyWere) {
   }
 }
 
-TEST(SnapshotTableTest, PartsOfARecordBeginOnEightBytes) {
+TEST(SnapshotTableTest, PartsOfARecordAreAligned) {
   // Values of 3 x 2 bytes, slots of 3 x 4.
   const SnapshotRowLayout half(3, RowType::kFloat16, 2);
   EXPECT_EQ(half.values(), 24);
@@ -85,7 +85,7 @@ TEST(SnapshotTableTest, PartsOfARecordBeginOnEightBytes) {
   EXPECT_EQ(half.bytes(), 64);
   EXPECT_EQ(SnapshotRowLayout(1, RowType::kFloat32, 0).bytes(), 32);
   EXPECT_EQ(SnapshotRowLayout(2, RowType::kFloat64, 1).bytes(), 24 + 16 + 16);
-  // The widest fits a block.
+  // The widest record fits a block.
   EXPECT_LT(
       SnapshotRowLayout(65536, RowType::kFloat64, RowStore::kMaxSlots).bytes(),
       SnapshotFileReader::kMaxPayload);
@@ -104,24 +104,28 @@ TEST(SnapshotTableTest, FieldsOfATableAreChecked) {
     SetNumber(&payload, at, number);
     return payload;
   };
-  expect(with(0, uint32_t{0}), "byte 48: the table's dim is 0, wanted 1 to");
-  expect(with(0, uint32_t{65537}), "dim is 65537, wanted 1 to 65536");
-  expect(with(4, uint32_t{4}), "byte 52: the table's type is 4, wanted 0 to 3");
+  expect(with(0, uint32_t{0}), "byte 48: the table's dim is 0, expected 1 to");
+  expect(with(0, uint32_t{65537}), "dim is 65537, expected 1 to 65536");
+  expect(with(4, uint32_t{4}),
+         "byte 52: the table's type is 4, expected 0 to 3");
   expect(with(8, uint32_t{4}), "byte 56: the table's flags are 4");
-  expect(with(12, uint32_t{5}), "byte 60: the table's rows have 5 optimizer");
-  expect(with(12, ~uint32_t{0}), "rows have 4294967295 optimizer slots");
-  expect(with(40, int64_t{-1}), "byte 88: the table's shared rows are -1");
+  expect(with(12, uint32_t{5}), "byte 60: the table's number of slots is 5");
+  expect(with(12, ~uint32_t{0}), "number of slots is 4294967295");
+  expect(with(40, int64_t{-1}),
+         "byte 88: the table's number of shared rows is -1");
   // "adam", "m", "velocity".
   expect(with(48, uint32_t{100}),
-         "byte 96: the optimizer's name has 100 bytes, but the block only 32");
+         "byte 96: the optimizer's name has 100 bytes, but only 32 are left");
   expect(with(48, ~uint32_t{0}), "name has 4294967295 bytes");
-  expect(with(48, uint32_t{0}), "byte 60: the table's rows have 2 slots of no");
+  expect(with(48, uint32_t{0}),
+         "byte 60: the table's number of slots is 2 with");
   expect(with(61, 'x'), "the padding of the name of an optimizer slot is not");
-  expect(good.substr(0, 47), "byte 48: the TABLE block ends, wanted 48 bytes");
+  expect(good.substr(0, 47),
+         "byte 48: the TABLE block ends, expected the fixed");
   expect(good.substr(0, good.size() - 1),
-         "ends, wanted the initial values of the optimizer slots");
-  expect(good.substr(0, 50), "ends, wanted the optimizer's name");
-  expect(good + std::string(4, '\0'), "holds 4 bytes behind its last field");
+         "ends, expected the initial values of the optimizer slots");
+  expect(good.substr(0, 50), "ends, expected the optimizer's name");
+  expect(good + std::string(4, '\0'), "has 4 bytes after its last field");
   SnapshotTable twice = Adam(8, RowType::kFloat32);
   twice.optimizer.slot_names = {"m", "m"};
   expect(EncodeTable(twice), "the optimizer has two slots 'm'");
@@ -131,7 +135,7 @@ TEST(SnapshotTableTest, FieldsOfATableAreChecked) {
   ASSERT_TRUE(SnapshotFileReader::Open(path, &file).ok());
   SnapshotTable unused;
   ExpectDamage(ReadTable(*file, &unused), path,
-               "byte 16: the first block is BLOB, wanted TABLE");
+               "byte 16: the first block is BLOB, expected TABLE");
 }
 
 TEST(SnapshotTableTest, RecordsAreChecked) {
@@ -155,9 +159,9 @@ TEST(SnapshotTableTest, RecordsAreChecked) {
   ExpectDamage(file_of(BlockKind::kRows, 2, row + row.substr(2) + "xx"), path,
                "record 1 of the ROWS block");
   ExpectDamage(file_of(BlockKind::kRows, 2, row + row + row + row), path,
-               "the ROWS block has 2 records in 192 bytes, wanted 48 bytes");
+               "the ROWS block has 2 records in 192 bytes, expected 48 bytes");
   ExpectDamage(file_of(BlockKind::kRows, 2, with(row + row, 48 + 20, 7)), path,
-               "record 1 of the ROWS block holds 7 behind the frequency");
+               "record 1 of the ROWS block has 7 after the frequency");
   for (const int64_t padding : {30, 31, 44, 47}) {
     ExpectDamage(file_of(BlockKind::kRows, 1, with(row, padding, 'x')), path,
                  "record 0 of the ROWS block has padding that is not 0");
@@ -167,20 +171,20 @@ TEST(SnapshotTableTest, RecordsAreChecked) {
   for (const int64_t number : {-1, 2}) {
     ExpectDamage(
         file_of(BlockKind::kSharedRows, 1, with(shared, 0, number)), path,
-        "is of shared row " + std::to_string(number) + ", wanted one of 2");
+        "has shared row " + std::to_string(number) + ", but the table has 2");
   }
   const std::string pending = BytesOf(SnapshotPending{5, 3, 2, 0});
   EXPECT_TRUE(file_of(BlockKind::kPending, 2, pending + pending).ok());
   ExpectDamage(file_of(BlockKind::kPending, 2, pending + with(pending, 20, 1)),
                path,
-               "record 1 of the PENDING block holds 1 behind the sightings");
+               "record 1 of the PENDING block has 1 after the occurrences");
   ExpectDamage(file_of(BlockKind::kRemoved, 1, BytesOf(int64_t{4})), path,
-               "a REMOVED block, but the file holds the whole table");
+               "a REMOVED block, but the file has a full table");
   table.whole = false;
   EXPECT_TRUE(file_of(BlockKind::kRemoved, 1, BytesOf(int64_t{4})).ok());
 }
 
-TEST(SnapshotTableTest, VerifyTellsWhatAFileHolds) {
+TEST(SnapshotTableTest, VerifyCountsTheContents) {
   const std::string path = NewPath("table");
   SnapshotTable table = Adam(4, RowType::kFloat32);
   table.whole = false;

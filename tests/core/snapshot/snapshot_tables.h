@@ -1,4 +1,4 @@
-// Tables and the snapshot files that lead to them, for tests.
+// Tables and their snapshot files, for tests.
 
 #ifndef LODESTAR_TESTS_CORE_SNAPSHOT_SNAPSHOT_TABLES_H_
 #define LODESTAR_TESTS_CORE_SNAPSHOT_SNAPSHOT_TABLES_H_
@@ -60,7 +60,7 @@ inline std::string PendingRecord(int64_t id, uint32_t sightings,
   return BytesOf(SnapshotPending{id, last_seen, sightings, 0});
 }
 
-// A whole file of rows, each of whose numbers is its id.
+// Returns a full file of rows whose values all equal their id.
 inline std::string WholeFile(const std::vector<int64_t>& ids,
                              SnapshotTable table = Table(true)) {
   const std::string path = NewPath("whole");

@@ -1,5 +1,5 @@
-// Wrote tests/data/golden/snapshot and snapshot_2, and writes a folder like
-// them; the labelled file is labelled.snapshot there:
+// Writes the files of tests/data/golden/snapshot and snapshot_2 into a new
+// folder; the labelled file is named labelled.snapshot:
 //
 //   bazel run //tests/core/snapshot:write_golden_snapshots -- $PWD/new_folder/
 
@@ -11,7 +11,7 @@
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::fprintf(stderr, "wanted: a folder, with a / behind it\n");
+    std::fprintf(stderr, "Usage: write_golden_snapshots FOLDER/\n");
     return 2;
   }
   testing::InitGoogleTest();

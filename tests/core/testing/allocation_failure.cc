@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// Allocations left before the one that fails; negative once it has.
+// Number of allocations before the one that fails; negative afterwards.
 std::atomic<int64_t> left{kNever};
 
 bool Fails() {
@@ -23,7 +23,7 @@ bool Fails() {
 
 }  // namespace
 
-// The linker's --wrap sends core's calls here.
+// The linker's --wrap redirects core's calls here.
 extern "C" {
 void* __real_malloc(size_t size);
 void __real_free(void* memory);
@@ -51,7 +51,8 @@ void* operator new(size_t size) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-// The library's call the one above, a sanitizer's do not.
+// The standard library's version calls the operator above, but those of
+// sanitizers do not.
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
   return Fails() ? nullptr : __real_malloc(size == 0 ? 1 : size);
 }

@@ -1,6 +1,6 @@
-// Lets a test fail one allocation of core, whichever way it asks for memory:
-// operator new, std::malloc or mmap. Memory that is freed is overwritten, so
-// that whoever still reads it gets something else than it left there.
+// Fails one allocation of core in a test, whether by operator new, std::malloc
+// or mmap. Freed memory is overwritten, so that a use after free is likely to
+// be noticed.
 //
 // Link with //tests/core/testing:allocation_failure.
 
@@ -11,8 +11,8 @@
 
 namespace lodestar {
 
-// While it lives, the allocation after `count` others fails, once. One at a
-// time.
+// During its lifetime, the allocation after `count` others fails, once. At most
+// one may exist at a time.
 class FailAllocation {
  public:
   explicit FailAllocation(int64_t count);
@@ -20,7 +20,7 @@ class FailAllocation {
   FailAllocation(const FailAllocation&) = delete;
   FailAllocation& operator=(const FailAllocation&) = delete;
 
-  // Whether there was one to fail.
+  // Whether an allocation has failed.
   bool failed() const;
 };
 

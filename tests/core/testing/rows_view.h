@@ -1,4 +1,4 @@
-// What was exported, to be imported again with everything in it.
+// A view of exported rows that imports everything again.
 
 #ifndef LODESTAR_TESTS_CORE_TESTING_ROWS_VIEW_H_
 #define LODESTAR_TESTS_CORE_TESTING_ROWS_VIEW_H_
@@ -33,7 +33,7 @@ inline EmbeddingRowsView View(const EmbeddingRows& rows) {
   return view;
 }
 
-// An import that replaces: a table of these rows takes the place of *store.
+// A replacing import: replaces *store by a table of these rows.
 template <typename Store>
 Status ImportInPlaceOf(Store* store, const EmbeddingRowsView& rows,
                        const ParallelFor* parallel = nullptr) {

@@ -1,4 +1,4 @@
-// A thread of a small stack, such as other runtimes start.
+// A thread with a small stack, as started by some runtimes.
 
 #ifndef LODESTAR_TESTS_CORE_TESTING_SMALL_STACK_H_
 #define LODESTAR_TESTS_CORE_TESTING_SMALL_STACK_H_
@@ -12,7 +12,7 @@
 namespace lodestar {
 
 #ifdef __SANITIZE_THREAD__
-// TSan keeps almost a megabyte of its own there.
+// TSan itself uses almost a megabyte of the stack.
 constexpr size_t kSmallStack = 2 << 20;
 #else
 constexpr size_t kSmallStack = 256 << 10;

@@ -1,4 +1,4 @@
-// What a table holds, as snapshots and as an export tell it.
+// The contents of a table, from snapshots or from an export.
 
 #ifndef LODESTAR_TESTS_CORE_TESTING_SNAPSHOT_CONTENT_H_
 #define LODESTAR_TESTS_CORE_TESTING_SNAPSHOT_CONTENT_H_
@@ -23,7 +23,7 @@
 namespace lodestar {
 
 struct TableContent {
-  std::string table;                      // as EncodeTable of a whole one
+  std::string table;                      // EncodeTable with `whole` set
   std::map<int64_t, std::string> rows;    // records
   std::map<int64_t, std::string> shared;  // records without their heads
   std::map<int64_t, std::tuple<int64_t, uint32_t>> pending;
@@ -93,7 +93,7 @@ struct SnapshotFileCounts {
   int64_t shared_rows = 0;
 };
 
-// Brings what a chain of files holds up to the next of them.
+// Applies the next file of a chain to `content`.
 inline SnapshotFileCounts ReadSnapshot(const std::string& path,
                                        TableContent* content) {
   SnapshotFileCounts counts;
@@ -127,11 +127,11 @@ inline SnapshotFileCounts ReadSnapshot(const std::string& path,
           const std::string record(payload + i * bytes, bytes);
           std::memcpy(&id, record.data(), sizeof(id));
           if (block.kind == BlockKind::kRows) {
-            EXPECT_TRUE(ids.insert(id).second) << id << " is there twice";
+            EXPECT_TRUE(ids.insert(id).second) << id << " occurs twice";
             content->rows[id] = record;
             ++counts.rows;
           } else {
-            EXPECT_TRUE(shared.insert(id).second) << id << " is there twice";
+            EXPECT_TRUE(shared.insert(id).second) << id << " occurs twice";
             content->shared[id] = record.substr(sizeof(SnapshotRowHead));
             ++counts.shared_rows;
           }
@@ -159,7 +159,7 @@ inline SnapshotFileCounts ReadSnapshot(const std::string& path,
   return counts;
 }
 
-// A file for a snapshot, which goes with it.
+// A temporary file for a snapshot, removed by the destructor.
 class SnapshotPath {
  public:
   SnapshotPath() {
@@ -174,7 +174,7 @@ class SnapshotPath {
   std::string path_;
 };
 
-// Writes and finishes `path`, and reads it into `content`.
+// Writes and finishes `path`.
 inline Status WriteSnapshot(EmbeddingSnapshot* snapshot,
                             const std::string& path) {
   std::unique_ptr<SnapshotFileWriter> file;
@@ -193,7 +193,7 @@ inline SnapshotFileCounts SaveInto(EmbeddingSnapshot* snapshot,
 
 using Snapshots = std::vector<std::unique_ptr<EmbeddingSnapshot>>;
 
-// Of one table; nullptr: it cannot begin.
+// Begins a snapshot of one table; returns nullptr on error.
 inline std::unique_ptr<EmbeddingSnapshot> BeginSnapshot(
     const std::shared_ptr<EmbeddingStore>& store, const std::string& base) {
   const std::vector<EmbeddingSnapshot::Source> sources = {{store, base}};

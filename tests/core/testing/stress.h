@@ -1,5 +1,5 @@
-// Threads that do what they do again and again. LODESTAR_STRESS_SECONDS says
-// for how long (a few seconds unless set).
+// Threads that repeat an action for a while. LODESTAR_STRESS_SECONDS sets the
+// time (a few seconds by default).
 
 #ifndef LODESTAR_TESTS_CORE_TESTING_STRESS_H_
 #define LODESTAR_TESTS_CORE_TESTING_STRESS_H_
@@ -18,15 +18,15 @@ namespace lodestar {
 
 using Rng = std::mt19937_64;
 
-// `share` of the time that the whole file may take.
+// Returns `share` of the time for the whole file.
 inline std::chrono::milliseconds StressTime(double share) {
   const char* seconds = std::getenv("LODESTAR_STRESS_SECONDS");
   return std::chrono::milliseconds(static_cast<int64_t>(
       1000 * share * (seconds != nullptr ? std::atof(seconds) : 4.0)));
 }
 
-// Every role in a thread of its own, again and again until the time is up or an
-// expectation has failed.
+// Runs each role repeatedly in its own thread until the time is up or an
+// expectation fails.
 inline void RunUntilTimeIsUp(
     double share, const std::vector<std::function<void(Rng*)>>& roles) {
   const auto end = std::chrono::steady_clock::now() + StressTime(share);

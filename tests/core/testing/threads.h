@@ -1,4 +1,4 @@
-// Shares work out as a pool of threads does, however small it is.
+// Distributes work over threads like a pool, also for small amounts of work.
 
 #ifndef LODESTAR_TESTS_CORE_TESTING_THREADS_H_
 #define LODESTAR_TESTS_CORE_TESTING_THREADS_H_

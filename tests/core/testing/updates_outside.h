@@ -1,4 +1,4 @@
-// Updates of a store that are computed outside of it: the caller's part.
+// Updates of a store that are computed by the caller, outside the store.
 
 #ifndef LODESTAR_TESTS_CORE_TESTING_UPDATES_OUTSIDE_H_
 #define LODESTAR_TESTS_CORE_TESTING_UPDATES_OUTSIDE_H_
@@ -23,13 +23,13 @@ inline AttachedOptimizer Replayed(const std::vector<std::string>& slots = {},
   return optimizer;
 }
 
-// Rows that are out, and what the store is to know of them.
+// Gathered rows, and the state that the store needs to assign them.
 class RowsOutside {
  public:
   RowsOutside(EmbeddingStore* store, AttachedOptimizer optimizer)
       : store_(store), optimizer_(std::move(optimizer)) {}
 
-  // Another table has taken the place of theirs.
+  // Continues with the table that replaced the rows' own.
   void GoTo(EmbeddingStore* store) { store_ = store; }
 
   Status Gather(const std::vector<int64_t>& ids,
@@ -58,7 +58,7 @@ class RowsOutside {
         },
         parallel);
   }
-  // Those that had changed are left, to be gathered again.
+  // Rows that have changed since then remain to be gathered again.
   Status Assign(const ParallelFor* parallel = nullptr, int64_t step = -1) {
     const int dim = store_->dim();
     const int64_t count = ids.size();

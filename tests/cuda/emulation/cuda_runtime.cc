@@ -1,4 +1,4 @@
-// Fibers jump from stack to stack, which a checked longjmp takes for a fault.
+// Fibers switch stacks, which a checked longjmp reports as a fault.
 #undef _FORTIFY_SOURCE
 
 #include "tests/cuda/emulation/cuda_runtime.h"
@@ -24,7 +24,7 @@ namespace {
 constexpr unsigned kWarpSize = 32;
 constexpr size_t kStackBytes = size_t{128} << 10;
 
-// The threads of the block that runs on this thread of the host.
+// The block running on this host thread.
 class Block {
  public:
   void Run(unsigned threads, const std::function<void()>& body) {
@@ -44,7 +44,7 @@ class Block {
   }
 
   uint64_t Shuffle(uint64_t value, int lane) {
-    // A thread that is a turn ahead writes to the other place.
+    // A thread that is one turn ahead writes to the other element.
     const unsigned turn = fibers_[running_]->turn++ % 2;
     fibers_[running_]->given[turn] = value;
     const unsigned warp = running_ / kWarpSize * kWarpSize;
@@ -95,9 +95,9 @@ class Block {
     makecontext(&start, &Block::RunFiber, 0);
     if (_setjmp(scheduler_) == 0) setcontext(&start);
   }
-  // What a fiber does, which never ends: the same thread of every block.
+  // Body of a fiber, which never returns: runs the same thread of every block.
   static void RunFiber();
-  // Not by swapcontext, which calls the system each time.
+  // Does not use swapcontext, which makes a system call every time.
   void Resume(unsigned t) {
     running_ = t;
     emulated_thread.x = t;

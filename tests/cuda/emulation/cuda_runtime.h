@@ -1,17 +1,15 @@
-// CUDA on the CPU, for tests where there is no GPU: as much of its runtime and
-// of its device functions as our kernels use. Device memory is host memory, a
-// stream does its work at once, and of a launch one block runs after the other,
-// its threads as fibers that change places where CUDA's threads wait for each
-// other.
+// CUDA on the CPU, for tests without a GPU: the part of the runtime and of the
+// device functions that our kernels use. Device memory is host memory, and
+// streams run work at once. A launch runs one block after another, with threads
+// as fibers that switch wherever CUDA threads wait for each other.
 //
-// So it finds what is wrong with a kernel's results, or with what it reads and
-// writes (under AddressSanitizer, too); it cannot find races between threads,
-// or work that is not ordered between streams.
+// Finds wrong results and, under AddressSanitizer, invalid accesses. Cannot
+// find races between threads or missing synchronization between streams.
 
 #ifndef LODESTAR_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_
 #define LODESTAR_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_
 
-// Not <cmath>: its functions for float are to be found as on a GPU.
+// Not <cmath>: its float overloads must be found as on a GPU.
 #include <math.h>
 
 #include <algorithm>
@@ -25,7 +23,7 @@
 #define __host__
 #define __launch_bounds__(...)
 #define __noinline__
-// The threads of a block are fibers of one thread of the host.
+// The threads of a block are fibers of one host thread.
 #define __shared__ static thread_local
 
 using std::max;
@@ -53,21 +51,22 @@ struct dim3 {
 
 namespace lodestar {
 
-// Which thread of which block runs.
+// The running thread and its block.
 struct ThreadPlace {
   unsigned x, y;
 };
-// Unlike thread_local, not with a test of whether they are constructed.
+// __thread avoids the initialization check of thread_local.
 extern __thread ThreadPlace emulated_thread;
 extern __thread ThreadPlace emulated_block;
 extern __thread dim3 emulated_grid;
 
-// body() by each thread of each block.
+// Calls body() for each thread of each block.
 void EmulateLaunch(dim3 blocks, unsigned threads, EmulatedStream*,
                    const std::function<void()>& body);
-// What lane `lane` of this thread's warp gave, all of whose threads call it.
+// Returns the value of lane `lane`. All threads of the warp must call this.
 uint64_t EmulateShuffle(uint64_t value, int lane);
-// How many of the block's threads gave true.
+// Returns the number of the block's threads with `value`. All threads of the
+// block must call this.
 int EmulateSyncCount(bool value);
 
 }  // namespace lodestar
@@ -145,15 +144,15 @@ constexpr unsigned cudaStreamNonBlocking = 1;
 
 const char* cudaGetErrorString(cudaError_t error);
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-// What the environment's LODESTAR_EMULATED_GPUS says; default: 1.
+// Reads LODESTAR_EMULATED_GPUS; default: 1.
 cudaError_t cudaGetDeviceCount(int* count);
-// Streams of different devices differ.
+// Each device has its own streams.
 inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
 
-// Memory that is not zero, to be found out by who takes it for that.
+// Fills the memory with nonzero bytes, to detect uses of uninitialized memory.
 cudaError_t EmulateMalloc(void** memory, size_t bytes);
 cudaError_t EmulateFree(void* memory);
 template <typename T>

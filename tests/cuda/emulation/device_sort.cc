@@ -1,4 +1,4 @@
-// The functions of device_sort.h on host memory.
+// device_sort.h on host memory.
 
 #include "tf_ops/core/device/device_sort.h"
 

@@ -1,7 +1,7 @@
-// A device of type GPU for tests, as a plugin of TensorFlow (its StreamExecutor
-// C API), over the emulated CUDA of this folder: with it, kernels for
-// DEVICE_GPU run where there is no GPU, in a TensorFlow that was built without
-// CUDA. The environment's LODESTAR_EMULATED_GPUS says how many there are.
+// A TensorFlow plugin (StreamExecutor C API) that adds devices of type GPU over
+// the emulated CUDA of this folder, so that DEVICE_GPU kernels can be tested
+// without a GPU in a TensorFlow build without CUDA. LODESTAR_EMULATED_GPUS sets
+// the number of devices.
 
 #include <cstdint>
 
@@ -82,7 +82,7 @@ void SetCopies(SP_StreamExecutor* executor) {
                           Status status) {
     Report(cudaMemsetAsync(to->opaque, 0, size, Of(stream)), status);
   };
-  // Has to be there.
+  // TensorFlow requires this function.
   executor->memset32 = [](Device, SP_Stream, Memory*, uint32_t, uint64_t,
                           Status status) {
     TF_SetStatus(status, TF_UNIMPLEMENTED, "memset32");
@@ -98,7 +98,7 @@ void SetStreams(SP_StreamExecutor* executor) {
   };
   executor->create_stream_dependency = [](Device, SP_Stream, SP_Stream,
                                           Status) {
-    // What is queued is done.
+    // Nothing to wait for: work is done when it is queued.
   };
   executor->get_stream_status = [](Device, SP_Stream stream, Status status) {
     Report(cudaStreamSynchronize(Of(stream)), status);
@@ -147,7 +147,7 @@ extern "C" __attribute__((visibility("default"))) void SE_InitPlugin(
     SE_PlatformRegistrationParams* params, TF_Status*) {
   params->platform->name = "EMULATED";
   params->platform->type = "GPU";
-  // TensorFlow's pool, as on a GPU of its own. It takes memory as it needs it.
+  // Use TensorFlow's pool, as on a real GPU. It grows on demand.
   params->platform->use_bfc_allocator = true;
   params->platform->force_memory_growth = true;
   params->destroy_platform = [](SP_Platform*) {};

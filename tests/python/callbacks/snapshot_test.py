@@ -305,7 +305,9 @@ def test_fit_refuses(path):
     reader = snapshot.ResumableDataset(data)
     callback = Snapshot(path, iterator=snapshot.ResumableDataset(batches()))
     for other in (data, reader):
-        with pytest.raises(ValueError, match="saves the place of <.* not that"):
+        with pytest.raises(
+            ValueError, match="saves the position of <.* not of"
+        ):
             train(model(), other, snapshots=callback, steps_per_epoch=2)
     with pytest.raises(TypeError, match="class_weight"):
         train(model(), data, snapshots=path, class_weight={0: 1.0})
@@ -320,14 +322,14 @@ def test_fit_refuses(path):
     m = model()
     m.optimizer.build(m.trainable_variables)
     snapshot.save(path, m, iterator=reader)
-    with pytest.raises(ValueError, match="no `epoch` and `batch` in its meta"):
+    with pytest.raises(ValueError, match="has no `epoch` and `batch`"):
         train(model(), data, snapshots=path, steps_per_epoch=2)
     callback = Snapshot(path)
     snapshot.restore(path, m)
     fit(m, callback, epochs=1)
-    with pytest.raises(ValueError, match="saves the place of None, not that"):
+    with pytest.raises(ValueError, match="saves the position of None, not of"):
         train(m, data, snapshots=callback, steps_per_epoch=2)
-    with pytest.raises(ValueError, match="`metadata` has batch, epoch, under"):
+    with pytest.raises(ValueError, match="reserved names batch, epoch"):
         fit(model(), Snapshot(path, metadata={"epoch": 1, "batch": 2}))
 
 
@@ -371,7 +373,7 @@ def test_it_waits_for_another_writer(path, monkeypatch):
 def test_another_writer_that_stays_is_an_error(path, monkeypatch):
     monkeypatch.setattr(module, "_LOCK_SECONDS", 0)
     with SnapshotFolder(path).lock():
-        with pytest.raises(snapshot.SnapshotLockedError, match="is held by"):
+        with pytest.raises(snapshot.SnapshotError, match="is held by"):
             fit(model(), Snapshot(path), epochs=1)
 
 
@@ -382,7 +384,7 @@ def test_errors(path, every):
     with pytest.raises(OSError, match="snapshots"):
         fit(model(), Snapshot(path, every))
     m = model()
-    with pytest.warns(RuntimeWarning, match="not written to .*snapshots: "):
+    with pytest.warns(RuntimeWarning, match="No snapshot was .*snapshots:  "):
         fit(m, Snapshot(path, every, on_error="warn"))
     assert int(m.optimizer.iterations) == 12
     os.unlink(path)
@@ -418,7 +420,10 @@ def test_errors_of_the_thread(path, monkeypatch):
             {"on_error": "skip"},
             r"`on_error`='skip' is not in \('raise', 'warn'\)",
         ),
-        ({"path": "s3://b"}, "`path` is 's3://b'; wanted a folder of a local"),
+        (
+            {"path": "s3://b"},
+            "`path` must be a folder of a local .* got 's3://b'",
+        ),
     ],
 )
 def test_bad_arguments(path, options, message):

@@ -19,7 +19,7 @@ from lodestar.data.arrow.csv_writer import CsvWriter
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.files.find_format import expand_inputs, one_format
 from lodestar.data.files.formats import FORMATS
-from lodestar.hugectr import write_file_list
+from lodestar.hugectr.file_list import write_file_list
 from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_writer import RawWriter
 from lodestar.paddle import reader

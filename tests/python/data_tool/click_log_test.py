@@ -143,7 +143,7 @@ def test_too_few_samples_are_refused(tmp_path, samples, files):
 
 
 def test_a_negative_seed_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="`seed` must be at least 0, found -1"):
+    with pytest.raises(ValueError, match="`seed` must be at least 0, got -1"):
         generate_click_log(tmp_path / "log", 100, 2, seed=-1)
     assert not list(tmp_path.iterdir())
 

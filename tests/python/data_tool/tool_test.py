@@ -170,7 +170,7 @@ def test_a_folder_of_files(text, here, capsys, to):
         assert (here / "back.txt").read_text() == TEXT[: TEXT.index("1 1 2 0 ")]
     assert failure(
         capsys, f"convert --to {to} --files 2 in.txt out"
-    ).startswith("out: cannot be written: it is there")
+    ).startswith("out: cannot be written: it exists")
 
 
 def test_key_types_of_both_sides(text, here):
@@ -255,7 +255,10 @@ def test_warnings_are_one_line(here, capsys):
 
 
 FAILURES = [
-    ("convert in.txt out", "out: which format? Give --to multislot|norm|raw"),
+    (
+        "convert in.txt out",
+        "out: the format is unknown. Pass --to multislot|norm|raw",
+    ),
     ("convert in.txt in.txt", "in.txt: is both input and output"),
     ("convert no.txt out.txt", "no.txt: No such file or directory"),
     (
@@ -268,7 +271,7 @@ FAILURES = [
     ("convert in.txt folder --to norm", "folder: cannot be written: it is a f"),
     (
         "convert other.txt out.txt",
-        "other.txt: which columns? Give a schema file (--schema); ",
+        "other.txt: the columns are unknown. Pass a schema file",
     ),
     ("convert --schema no in.txt out.txt", "no: No such file or directory"),
     (
@@ -285,11 +288,11 @@ FAILURES = [
     ),
     (
         "convert --files 9 in.txt o --to csv",
-        "o: 3 samples cannot be spread ove",
+        "o: 9 files need at least as many samples, got 3",
     ),
     (
         "convert --to parquet in.txt out",
-        "out: wanted a name that ends in .parqu",
+        "out: the name must end in .parquet",
     ),
     (
         "convert in.csv out.txt",
@@ -308,7 +311,7 @@ FAILURES = [
         "out.raw: sample 1: slot 'C' has 2 keys, wanted",
     ),
     ("inspect cut.txt --schema in.txt.schema.yaml", "cut.txt:1: "),
-    ("generate --samples 3 log", "wanted at least one file and one sample a f"),
+    ("generate --samples 3 log", "`num_files` must be at least 1 and"),
     (
         "generate --format norm --nnz 1 log",
         "--nnz is for raw, but the format is norm",

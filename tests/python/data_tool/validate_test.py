@@ -129,7 +129,7 @@ def test_metadata_of_parquet(here, capsys):
     path.write_text(json.dumps(content))
     (here / "pq" / "schema.yaml").write_text((here / "schema.yaml").read_text())
     assert run(capsys, "pq") == [
-        "pq/_metadata.json: conts: column 1 of pq/a.parquet is 'I', wanted 'J'",
+        "pq/_metadata.json: conts: column 1 of pq/a.parquet must be 'J', got 'I'.",
         "pq/a.parquet: found 1 rows, expected 5 as in pq/_metadata.json",
         "1 good samples and 6 errors in 2 files",
     ]

@@ -48,7 +48,7 @@ def _write_files():
     _write("clicks.raw", samples, layout="int")
     _write("clicks.norm", samples)
     _write("clicks.tfrecord", samples)
-    lodestar.hugectr.write_file_list("file_list.txt", ["clicks.norm"])
+    lodestar.hugectr.file_list.write_file_list("file_list.txt", ["clicks.norm"])
     spec.save("schema.yaml")
     pathlib.Path("clicks.csv").write_text("click,ids\n1,a b\n0,c\n")
     table = pa.table({"click": [1, 0] * 50, "ids": ["a", "b"] * 50})

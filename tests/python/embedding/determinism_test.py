@@ -246,12 +246,14 @@ def test_tables_that_start_alike_are_warned_of(equal):
         warnings.simplefilter("always")
         optimizer.build([layer.table for layer in layers])
     messages = [
-        str(w.message) for w in caught if "start with" in str(w.message)
+        str(w.message)
+        for w in caught
+        if "same initial values" in str(w.message)
     ]
     assert len(messages) == equal, messages
     for message in messages:
         assert all(f"'{x.table.name}'" in message for x in layers[:2])
-        assert "seed=(3, 0). Give each a name or a seed" in message
+        assert "seed=(3, 0). Give each its own name or seed" in message
 
 
 if __name__ == "__main__":

@@ -36,12 +36,15 @@ LOOKUPS = {
     ),
     "strings": ({"ids": ["a"]}, "`ids` has dtype string, wanted integers"),
     "bools": ({"ids": [True]}, "`ids` has dtype bool, wanted integers"),
-    "none": ({"ids": None}, "`ids`, a NoneType, is no array of 64-bit"),
+    "none": ({"ids": None}, "`ids`, a NoneType, is not an array of 64-bit"),
     "lists": (
         {"ids": [[1], [2, 3]]},
         r"`ids`, a list, is no array .*tf.ragged.constant\(ids\)",
     ),
-    "above 64 bits": ({"ids": [2**64]}, "`ids`, a list, is no array of 64-bit"),
+    "above 64 bits": (
+        {"ids": [2**64]},
+        "`ids`, a list, is not an array of 64-bit",
+    ),
     "rank 1 with a combiner": (
         {"ids": [1, 2, 3], "combiner": "mean"},
         r"`ids` has shape \(3,\), and combiner='mean' pools .* is the batch: .*"
@@ -97,7 +100,7 @@ LOOKUPS = {
     ),
     "weights of another kind": (
         {"ids": PAIRS, "weights": [1.0, 2.0, 3.0]},
-        "`weights` is a list .*but `ids` is a RaggedTensor",
+        "layout of `ids`, a RaggedTensor .*, got a list",
     ),
     "weights as text": (
         {"weights": [["a", "b"]]},
@@ -109,7 +112,7 @@ LOOKUPS = {
     ),
     "weights of uneven lists": (
         {"weights": [[1.0], [2.0, 3.0]]},
-        "`weights`, a list, is no array of numbers",
+        "`weights`, a list, is not an array of numbers",
     ),
     "grow as text": ({"grow": "no"}, "`grow`='no' is not a Python bool"),
     "grow of None": ({"grow": None}, "`grow`=None is not a Python bool"),
@@ -204,7 +207,7 @@ CALLS = {
     ),
     "insert of nothing": (
         lambda t: t.insert_or_assign([1], None),
-        "`rows`, a NoneType, is no array of numbers",
+        "`rows`, a NoneType, is not an array of numbers",
     ),
     "import of a dict": (
         lambda t: t.load_rows({"ids": [1]}),
@@ -335,7 +338,7 @@ LAYERS = {
     "input_dim": ({"input_dim": 9}, "`input_dim` is not supported: .*MaxRows"),
     "input_length": (
         {"input_length": 5},
-        "`input_length` is not supported: ids come in any number",
+        "`input_length` is not supported: inputs may have any length",
     ),
     "output_dim as a float": (
         {"output_dim": 16.0},

@@ -118,8 +118,8 @@ except tf.errors.FailedPreconditionError as error:
 finally:
     server.kill()
 wanted = (
-    "The table 't' is to lie on /job:ps/task:0/device:CPU:0, which knows no "
-    "ops of lodestar: import lodestar in that process before its server starts"
+    "The table 't' needs /job:ps/task:0/device:CPU:0, which has not loaded "
+    "lodestar. Import lodestar in that process before its server starts"
 )
 assert wanted in message, message
 """

@@ -571,13 +571,15 @@ def test_config_names_the_devices():
 def test_what_devices_may_be():
     with pytest.raises(ValueError, match="`devices`='/CPU:0' is not a list"):
         lodestar.EmbeddingVariable(2, devices="/CPU:0")
-    with pytest.raises(ValueError, match="`devices` is empty"):
+    with pytest.raises(ValueError, match="`devices` must have at least one"):
         lodestar.EmbeddingVariable(2, devices=[])
-    with pytest.raises(ValueError, match=r"devices\[1\]`=3 is not the name"):
+    with pytest.raises(
+        ValueError, match=r"devices\[1\]`=3 is not a device name"
+    ):
         lodestar.EmbeddingVariable(2, devices=["/CPU:0", 3])
-    with pytest.raises(ValueError, match="is not there; there are .*CPU:0"):
+    with pytest.raises(ValueError, match="does not exist, only .*CPU:0"):
         lodestar.EmbeddingVariable(2, devices=["/job:ps/task:7"])
-    with pytest.raises(ValueError, match=r"'/GPU:0' is not there; there are"):
+    with pytest.raises(ValueError, match="'/GPU:0' does not exist, only"):
         lodestar.EmbeddingVariable(2, devices=["/GPU:0"])
 
     class Mine(lodestar.EmbeddingVariable):
@@ -588,7 +590,7 @@ def test_what_devices_may_be():
 
 
 def test_what_devices_cannot_hold():
-    with pytest.raises(NotImplementedError, match="use default_row='initial'"):
+    with pytest.raises(NotImplementedError, match="Use default_row='initial'"):
         table(2, default_row=lodestar.SharedRows(2))
 
 
@@ -608,7 +610,7 @@ def test_what_does_not_take_devices_says_so(tmp_path):
 def test_another_version_is_refused_by_name():
     with pytest.raises(
         tf.errors.FailedPreconditionError,
-        match="table 't' is to lie on /job:ps/task:1, which runs lodestar 0.9, "
+        match="table 't' needs /job:ps/task:1, which runs lodestar 0.9, "
         "but this process runs lodestar 1.0",
     ):
         devices_lib.check_version("t", "/job:ps/task:1", "0.9", "1.0")

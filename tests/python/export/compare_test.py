@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar.export import MismatchError
-from lodestar.export.compare import OutputDifference, compare
+from lodestar.export.compare import MismatchError, OutputDifference, compare
 
 
 def run(wanted, found, atol=0.0):

@@ -7,11 +7,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.lookup import (
-    HasherSpec,
-    IdTable,
-    IdTableWithHashBuckets,
-)
+from lodestar.lookup import IdTable
 
 WORDS = ["u", "v", "", "w" * 40]
 NUMBERS = [5, -(2**63), 2**63 - 1, 0, -1]
@@ -22,23 +18,17 @@ class Tables(keras.Model):
 
     def __init__(self):
         super().__init__()
-        word = IdTable(WORDS, [7, -1, 7, 2**62], default_value=-5)
-        self.word = word
+        ids = [7, -1, 7, 2**62]
+        self.word = IdTable(WORDS, ids, default_value=-5)
         self.number = IdTable(NUMBERS, mutable=True)
         self.unsigned = IdTable([3, 2**64 - 1], key_dtype="uint64")
         self.empty = IdTable([], key_dtype="int64", default_value=9)
-        self.buckets = [
-            IdTableWithHashBuckets(word, 10, spec)
-            for spec in (
-                "fasthash",
-                "legacy",
-                HasherSpec("stronghash", [1, -2]),
-            )
-        ]
-        self.counted = IdTableWithHashBuckets(
-            IdTable(tf.constant(NUMBERS, tf.int64)), 100
+        self.buckets = IdTable(WORDS, ids, num_oov_buckets=10)
+        self.keyed = IdTable(WORDS, ids, num_oov_buckets=10, seed=(1, -2))
+        self.counted = IdTable(
+            tf.constant(NUMBERS, tf.int64), num_oov_buckets=100
         )
-        self.alone = IdTableWithHashBuckets(None, 5, key_dtype="uint64")
+        self.alone = IdTable([], key_dtype="uint64", num_oov_buckets=5)
 
     def call(self, x):
         words, numbers = x["words"], x["numbers"]
@@ -50,10 +40,8 @@ class Tables(keras.Model):
             "empty": self.empty.lookup(numbers),
             "counted": self.counted.lookup(numbers),
             "alone": self.alone.lookup(bits),
-            **{
-                f"buckets_{i}": table.lookup(words).flat_values
-                for i, table in enumerate(self.buckets)
-            },
+            "buckets": self.buckets.lookup(words).flat_values,
+            "keyed": self.keyed.lookup(words).flat_values,
         }
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import lodestar
 from lodestar import sequence
 from lodestar.export.plain import sequences
-from lodestar.ops import sequence_context_ops
+from lodestar.ops import sequence_ops
 from lodestar.ops.stand_ins import stand_ins
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
@@ -55,7 +55,7 @@ def test_the_bits_of_our_ops(dtype, step, longest, bags, rng):
     check(lambda: sequence.expand(tf.range(bags), x))
     check(lambda: sequence.expand_as(tf.range(bags), x))
     check(
-        lambda: sequence_context_ops.sequence_context(
+        lambda: sequence_ops.sequence_context(
             values, splits, tf.cast(5, values.dtype), -1, 3
         )
     )

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.export import MismatchError, verify
-from lodestar.export.compare import OutputDifference
+from lodestar.export import verify
+from lodestar.export.compare import MismatchError, OutputDifference
 
 
 @pytest.fixture(scope="module")

@@ -38,15 +38,11 @@ def test_lookups_are_those_of_the_cpu(rng, dtype):
     found = gpu.lookup(asked.reshape(4, 25))
     assert found.backing_device.endswith("GPU:1")
     np.testing.assert_array_equal(found, cpu.lookup(asked.reshape(4, 25)))
-    for spec in (
-        "fasthash",
-        lodestar.lookup.HasherSpec("stronghash", (3, 7)),
-        "legacy",
-    ):
-        np.testing.assert_array_equal(
-            lodestar.lookup.IdTableWithHashBuckets(gpu, 7, spec).lookup(asked),
-            lodestar.lookup.IdTableWithHashBuckets(cpu, 7, spec).lookup(asked),
+    for seed in (None, (3, 7)):
+        cpu, gpu = pair(
+            keys, values, key_dtype=dtype, num_oov_buckets=7, seed=seed
         )
+        np.testing.assert_array_equal(gpu.lookup(asked), cpu.lookup(asked))
 
 
 def test_a_changed_table_is_copied_again():

@@ -1,11 +1,11 @@
-"""Reading and writing of HugeCTR's file lists."""
+"""lodestar.hugectr.file_list.read_file_list and write_file_list."""
 
 import os
 
 import pytest
 import tensorflow as tf
 
-from lodestar.hugectr import read_file_list, write_file_list
+from lodestar.hugectr.file_list import read_file_list, write_file_list
 
 
 @pytest.fixture

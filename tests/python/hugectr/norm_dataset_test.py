@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lodestar.data import Column, Schema, SkippedRecords
-from lodestar.hugectr import write_file_list as write_list
+from lodestar.hugectr.file_list import write_file_list as write_list
 from lodestar.hugectr.norm_dataset import NormDataset
 
 SPEC = Schema(

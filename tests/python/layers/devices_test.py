@@ -142,9 +142,9 @@ def test_devices_belong_to_a_table():
     table = lodestar.EmbeddingVariable(2, devices=DEVICES)
     layer = lodestar.layers.DynamicEmbedding(table=table)
     assert layer.get_config()["table"]["config"]["devices"] is not None
-    with pytest.raises(ValueError, match="`devices` given beside `table`"):
+    with pytest.raises(ValueError, match="`devices` cannot be combined with"):
         lodestar.layers.DynamicEmbedding(table=table, devices=DEVICES)
-    with pytest.raises(ValueError, match="`devices` given beside `table`"):
+    with pytest.raises(ValueError, match="`devices` cannot be combined with"):
         lodestar.Feature(table, devices=DEVICES)
     embed = lodestar.layers.EmbeddingCollection(
         {"a": lodestar.Feature(output_dim=2, devices=DEVICES)}

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar._library import gen_ops
+from lodestar.optimizers.gradients import merge_duplicates
 
 Feature = lodestar.Feature
 COMBINERS = ("sum", "mean", "sqrtn")
@@ -99,9 +100,7 @@ def test_gradients_of_rows_and_weights(combiner, kind, training, graph):
 
     slices, got = gradients(together)
     both, want = gradients(one_by_one)
-    assert_same(
-        by_id(slices), by_id(lodestar.optimizers.merge_duplicates(both))
-    )
+    assert_same(by_id(slices), by_id(merge_duplicates(both)))
     np.testing.assert_allclose(got, want, 1e-4, 1e-5)
     assert slices.dense_shape.dtype == tf.int32
 

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
+from lodestar.optimizers.gradients import merge_duplicates
 
 Collection = lodestar.layers.EmbeddingCollection
 Feature = lodestar.Feature
@@ -149,9 +150,7 @@ def test_gradients_equal_one_layer_a_feature():
                 ]
             )
         gradients = tape.gradient(loss, [two, three])
-        slices.append(
-            [lodestar.optimizers.merge_duplicates(g) for g in gradients]
-        )
+        slices.append([merge_duplicates(g) for g in gradients])
     for a, b in zip(*slices, strict=True):
         order, other = np.argsort(a.indices), np.argsort(b.indices)
         np.testing.assert_array_equal(
@@ -198,7 +197,7 @@ def test_max_length_never_cuts_the_batch():
     model = keras.Model(symbol, layer({"x": symbol})["x"])
     assert model.output_shape == (None, 2)
     np.testing.assert_array_equal(model(x), rows)
-    with pytest.raises(ValueError, match="feature 'x': .* of a known rank"):
+    with pytest.raises(ValueError, match="Feature 'x': .* of known rank"):
         tf.function(layer).get_concrete_function(
             {"x": tf.TensorSpec(None, tf.int64)}
         )
@@ -565,32 +564,32 @@ def test_errors():
     w = ragged([[1.0]], tf.float32)
     with pytest.raises(ValueError, match=r"no ids for the features \['y'\]"):
         layer({"x": x["x"]})
-    with pytest.raises(ValueError, match="`weights` names 'z'"):
+    with pytest.raises(ValueError, match="unknown feature 'z'"):
         layer(x, weights={"z": w})
-    with pytest.raises(ValueError, match="given for 'x' with combiner='max'"):
+    with pytest.raises(ValueError, match="combiner of feature 'x' .*'max'"):
         layer(x, weights={"x": w})
-    with pytest.raises(ValueError, match="`features` is empty"):
+    with pytest.raises(ValueError, match="`features` must not be empty"):
         Collection({})
-    with pytest.raises(ValueError, match="`features` is a list, wanted a dict"):
+    with pytest.raises(ValueError, match="`features` must be a dict .* list"):
         Collection([Feature(two, combiner="mean")])
-    with pytest.raises(ValueError, match="the name 1, a int; wanted text"):
+    with pytest.raises(ValueError, match="must be strings, got 1, a int"):
         Collection({1: Feature(two, combiner="mean")})
-    with pytest.raises(ValueError, match="`inputs` is a .*Tensor, wanted a di"):
+    with pytest.raises(ValueError, match="`inputs` must be a dict .*Tensor"):
         layer(np.ones((1, 1), int))
-    with pytest.raises(ValueError, match="`weights` is a .*Tensor, wanted a d"):
+    with pytest.raises(ValueError, match="`weights` must be a dict .*Tensor"):
         layer(x, weights=np.ones((1, 1)))
-    with pytest.raises(ValueError, match=r"`features\['x'\]` is a str"):
+    with pytest.raises(ValueError, match=r"`features\['x'\]` must be .* a str"):
         Collection({"x": "mean"})
     with pytest.raises(ValueError, match=r"`inputs\['x'\]` has dtype float32"):
         layer({"x": keras.Input((3,)), "y": keras.Input((3,), dtype="int64")})
-    with pytest.raises(ValueError, match="the ids of 'x' are sparse"):
+    with pytest.raises(ValueError, match="The ids of feature 'x' are sparse"):
         Collection({"x": Feature(two, combiner=None)})(
             {"x": x["x"].to_sparse()}
         )
     sums = Collection({"x": Feature(two, combiner="sum")})
-    with pytest.raises(ValueError, match="feature 'x': `weights` is a"):
+    with pytest.raises(ValueError, match="Feature 'x': `weights` is a"):
         sums({"x": x["x"]}, weights={"x": np.ones((1, 1), np.float32)})
-    with pytest.raises(ValueError, match="feature 'x': `weights` is a"):
+    with pytest.raises(ValueError, match="Feature 'x': `weights` is a"):
         sums({"x": np.ones((1, 2), int)}, weights={"x": np.ones((2, 1))})
     with pytest.raises(ValueError, match=r"`inputs\['x'\]` has dtype float64"):
         sums({"x": np.ones((1, 2))})
@@ -603,7 +602,7 @@ def test_errors():
         tf.function(sums)({"x": tf.constant(["a", "b"])})
     with pytest.raises(ValueError, match=batch.replace("2", "None")):
         sums({"x": keras.Input((), dtype="int64")})
-    with pytest.raises(ValueError, match="`table` is a int"):
+    with pytest.raises(ValueError, match="`table` must be .* a int"):
         Feature(3, combiner="mean")
     for length in (0, 2.5, True, "a"):
         with pytest.raises(ValueError, match=f"`max_length`={length!r} is not"):

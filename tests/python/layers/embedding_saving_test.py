@@ -270,8 +270,8 @@ def test_own_weights_that_were_not_saved_or_differ():
     layer.save_own_variables(store)
     other = Scaled(4)
     del store["own_weight_1"]
-    with pytest.raises(ValueError, match="own of shapes .*, but those saved"):
+    with pytest.raises(ValueError, match="must have shapes .*, got"):
         other.load_own_variables(store)
     del store["own_weight_0"]
-    with pytest.warns(UserWarning, match="has 2 weights of its own, but none"):
+    with pytest.warns(UserWarning, match="so its 2 other weights"):
         other.load_own_variables(store)

@@ -55,11 +55,11 @@ def test_a_described_feature_gives_each_name_a_table():
     layer = Collection({"a": feature, "b": feature})
     assert [t.name for t in layer.tables] == ["a", "b"]
     assert feature.table is None and feature.output_dim == 2
-    with pytest.raises(ValueError, match="has no table yet: the collection"):
-        lodestar.warm_start.from_arrays(feature, [1], np.ones((1, 2)))
+    with pytest.raises(ValueError, match="has no table yet. Use the feature"):
+        lodestar.warm_start.from_embedding(feature, np.ones((1, 2)), [1])
     assert (
-        lodestar.warm_start.from_arrays(
-            layer.features["a"], [1], np.ones((1, 2))
+        lodestar.warm_start.from_embedding(
+            layer.features["a"], np.ones((1, 2)), [1]
         )
         == 1
     )
@@ -123,7 +123,7 @@ def test_bad_features():
     ):
         Feature(output_dim=2.5)
     for options in ({"optimizer": "sgd"}, {"embeddings_initializer": "ones"}):
-        with pytest.raises(ValueError, match="given beside `table`; they bel"):
+        with pytest.raises(ValueError, match="cannot be combined with `table`"):
             Feature(two, **options)
     with pytest.raises(ValueError, match=r"`features\['x'\]`=16.0 is not a 64"):
         Collection({"x": 16.0})

@@ -192,7 +192,7 @@ def test_sizes_are_checked(arguments, message):
 
 @pytest.mark.parametrize("shape", [(None,), (None, None)])
 def test_rows_without_a_static_width_are_refused(shape):
-    with pytest.raises(ValueError, match="static D, found the shape"):
+    with pytest.raises(ValueError, match="static D, got shape"):
         SequenceConv(1)(keras.Input(shape, ragged=True))
 
 

@@ -179,10 +179,10 @@ def test_unreadable_files_and_options(tmp_path, write):
         IdTable.from_file(str(tmp_path))
     path = write(b"a\n")
     for options, message in (
-        ({"vocab_size": 0}, "`vocab_size` is 0"),
-        ({"delimiter": "::"}, "`delimiter` is '::'"),
-        ({"key_column": -3}, "`key_column` is -3"),
-        ({"value_column": -3}, "`value_column` is -3"),
+        ({"vocab_size": 0}, "`vocab_size` must be at least 1, got 0"),
+        ({"delimiter": "::"}, "`delimiter` must be one character, got '::'"),
+        ({"key_column": -3}, "`key_column` must be a column.*got -3"),
+        ({"value_column": -3}, "`value_column` must be a column.*got -3"),
     ):
         with pytest.raises(ValueError, match=message):
             IdTable.from_file(path, **options)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import layers, sequence
-from lodestar.lookup import IdTable, IdTableWithHashBuckets
+from lodestar.lookup import IdTable
 
 WORDS = tf.constant([["a", "b"], ["strange", "b"]])
 RAGGED_WORDS = tf.ragged.constant([["a"], ["b", "strange"], []])
@@ -85,11 +85,11 @@ class Tables(keras.Model):
 
     def __init__(self):
         super().__init__()
-        self.table = IdTableWithHashBuckets(IdTable(["a", "b"]), 3)
+        self.table = IdTable(["a", "b"], num_oov_buckets=3)
         self.dense = keras.layers.Dense(2)
 
     def call(self, words):
-        ids = self.table.lookup(words) + self.table.table.lookup(words)
+        ids = self.table.lookup(words) + self.table.lookup(words, -1)
         ids += lodestar.hash_ids(words) % 7
         return self.dense(tf.cast(ids, tf.float32))
 
@@ -211,8 +211,8 @@ def test_floats_are_refused_when_a_traced_function_runs():
     table = IdTable(["a", "b"])
     for lookup in (
         table.lookup,
-        IdTableWithHashBuckets(table, 2).lookup,
-        IdTableWithHashBuckets(IdTable([1, 2]), 2, key_dtype="int32").lookup,
+        IdTable(["a", "b"], num_oov_buckets=2).lookup,
+        IdTable([1, 2], num_oov_buckets=2).lookup,
         lodestar.hash_ids,
     ):
         function = tf.function(lookup)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from lodestar import optimizers
-from lodestar.optimizers.gradients import global_norm
+from lodestar.optimizers.gradients import global_norm, merge_duplicates
 
 
 def slices(values, ids, dtype=tf.int64, value_dtype=tf.float32):
@@ -19,7 +19,7 @@ def slices(values, ids, dtype=tf.int64, value_dtype=tf.float32):
 @pytest.mark.parametrize("value_dtype", [tf.float32, tf.float64])
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
 def test_merge_duplicates(dtype, value_dtype):
-    merged = optimizers.merge_duplicates(
+    merged = merge_duplicates(
         slices([[1, 2], [3, 4], [5, 6]], [7, -2, 7], dtype, value_dtype)
     )
     assert merged.indices.dtype == dtype
@@ -30,7 +30,7 @@ def test_merge_duplicates(dtype, value_dtype):
 
 
 def test_merge_of_nothing():
-    merged = optimizers.merge_duplicates(slices(np.zeros([0, 2]), []))
+    merged = merge_duplicates(slices(np.zeros([0, 2]), []))
     assert merged.values.shape == (0, 2) and merged.indices.shape == (0,)
 
 

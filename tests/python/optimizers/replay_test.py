@@ -417,17 +417,17 @@ class OwnNadam(K.Nadam):
 
 
 REFUSED = {
-    OneVariable: r"its slot `total` has shape \(\), not that of the variable",
-    Factored: r"its slot `rows` has shape \(None,\)",
-    RawVariable: r"its `seen` is a variable of shape \(\) beside the slots",
-    FiveSlots: "slots moment, scale, a, b, c, 5 of them; a row has 4 at most",
-    RandomStart: "its slot `noise` starts with .*RandomNormal.*, not with one",
-    CopyOfRows: r"its build fails for a variable of shape \(None, 2\)",
-    SizeOfVariable: r"its build fails for a variable of shape \(None, 2\)",
-    NormOfAll: "its update_step changes a row by what is in other rows",
-    OwnApply: "replaces `apply` of Optimizer, which is for variables only",
-    OwnArguments: r"cannot be copied by its get_config .*__init__\(\) got an",
-    OwnFromConfig: "its from_config returns another class",
+    OneVariable: r"its slot `total` must have the shape .* got \(\)",
+    Factored: r"its slot `rows` must have the shape .* got \(None,\)",
+    RawVariable: r"its `seen` is a variable of shape \(\) in addition",
+    FiveSlots: "5 slots, moment, scale, a, b, c, but a row has at most 4",
+    RandomStart: "its slot `noise` must start with one number, .*RandomNormal",
+    CopyOfRows: r"its build fails for a variable .*\(None, 2\)",
+    SizeOfVariable: r"its build fails for a variable .*\(None, 2\)",
+    NormOfAll: "its update_step updates a row depending on other rows",
+    OwnApply: "overrides `apply` of Optimizer, which applies to variables",
+    OwnArguments: r"cannot be copied with get_config .*__init__\(\) got an",
+    OwnFromConfig: "its from_config does not return the class",
     OwnLamb: "scaled by the norm of the whole matrix",
     OwnNadam: r"its `_u_product` is a variable of shape \(\)",
 }
@@ -488,7 +488,7 @@ def test_a_wrong_shape_is_said():
     t = table()
     with pytest.raises(
         ValueError,
-        match=r"`t` is assigned .*shape \(3, 1\), wanted \(3, 2",
+        match=r"`t` must be assigned .*\(3, 2\), got \(3, 1\)",
     ):
         wrap(Short()).apply([slices([1])], [t])
 

@@ -569,7 +569,7 @@ def test_a_step_outside_of_replicas_is_refused(two):
         with pytest.raises(
             RuntimeError,
             match="'t' is trained in the scope of MirroredStrategy, but not in "
-            "a replica: call the step by strategy.run",
+            "a replica. Call the step by strategy.run",
         ):
             optimizer.apply([gradient], [table])
 

@@ -125,37 +125,35 @@ def test_end_step_takes_a_step():
 
 def test_the_steps_of_tables_move_together():
     tables = [_table("a"), _table("b")]
-    hooks = [t for t in tables]
     optimizer = lodestar.optimizers.wrap(Own())
     gradients = [_update(t).gradient for t in tables]
-    optimizer.apply(gradients, hooks)
+    optimizer.apply(gradients, tables)
 
     # Two steps apply through one optimizer. The second starts between the
     # tables of the first, with another step number.
     def apply(update, *arguments, **options):
         applied = original(update, *arguments, **options)
-        if update.table is tables[0] and not in_between:
+        if update.table is tables[0].parts[0] and not in_between:
             in_between.append(True)
             optimizer.iterations.assign_add(1)
-            optimizer.apply(gradients, hooks)
+            optimizer.apply(gradients, tables)
         return applied
 
     in_between = []
     original = table_updates._apply
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(table_updates, "_apply", apply)
-        optimizer.apply(gradients, hooks)
+        optimizer.apply(gradients, tables)
     assert in_between
     assert int(tables[0].step) == int(tables[1].step)
 
 
 def test_steps_of_two_threads_are_whole(tmp_path):
     tables = [_table("a"), _table("b")]
-    hooks = [t for t in tables]
     optimizer = lodestar.optimizers.SGD()
     gradients = [_update(t).gradient for t in tables]
-    optimizer.apply(gradients, hooks)
-    apply = tf.function(lambda: optimizer.apply(gradients, hooks))
+    optimizer.apply(gradients, tables)
+    apply = tf.function(lambda: optimizer.apply(gradients, tables))
     apply()
     stop = threading.Event()
 

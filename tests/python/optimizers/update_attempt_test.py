@@ -16,7 +16,7 @@ import lodestar
 from lodestar._library import gen_ops
 from lodestar.optimizers import update_attempt
 from lodestar.optimizers.update_attempt import UpdateLogs
-from lodestar.train.scheduler import errors
+from lodestar.train.scheduled_steps import errors
 
 IDS = tf.range(8, dtype=tf.int64)
 DEVICES = ["/CPU:0", "/device:CPU:0", "/CPU:1"]  # the first of two names
@@ -208,7 +208,7 @@ def test_a_function_that_another_trace_has_traced(logs):
         return times * begin(logs, update).once(inner)
 
     assert int(once(0, 2)) == 2
-    with pytest.raises(ValueError, match="inner.*traced before; let the step"):
+    with pytest.raises(ValueError, match="inner.*traced before. Call a plain"):
         once(1, 3)
     assert values(table) == [1.0] * 8
 

@@ -493,8 +493,8 @@ def test_shards_and_other_options(files):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"repeat": 2}, "`repeat` is no option of InMemoryDataset"),
-        ({"shuffle_rows": 2}, "`shuffle_rows` is no option"),
+        ({"repeat": 2}, "`repeat` is not an option of InMemoryDataset"),
+        ({"shuffle_rows": 2}, "`shuffle_rows` is not an option"),
         ({"num_queues": 0}, "`num_queues` must be an integer of at least 1"),
         ({"batch_size": 0}, "`batch_size` must be"),
         ({"pipe_command": "cat"}, "`pipe_command` must be a list"),
@@ -508,7 +508,7 @@ def test_bad_options(options, message):
 
 def test_bad_queue(memory):
     with pytest.raises(
-        ValueError, match="`queue` must be below `num_queues`=1"
+        ValueError, match="`queue` must be less than `num_queues`=1"
     ):
         memory.dataset(1)
     with pytest.raises(ValueError, match="`files` is empty"):

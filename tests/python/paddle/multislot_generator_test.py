@@ -146,7 +146,7 @@ def test_what_generate_sample_may_return(results):
 
 @pytest.mark.parametrize("one", ["1 2", b"1 2"])
 def test_one_line_alone_is_not_taken_apart(one):
-    with pytest.raises(TypeError, match="`lines` must be several, found"):
+    with pytest.raises(TypeError, match="`lines` must be an iterable"):
         Words().lines(one)
 
 
@@ -212,19 +212,19 @@ def test_samples_as_the_slot_file_says(tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"click": [2]}, "'click': value 1 of 1 is 2, wanted 0 or 1"),
-        ({"click": [1.0]}, "'click': value 1 of 1 is 1.0, wanted an integer"),
-        ({"click": []}, "'click' has 0 values, wanted 1"),
-        ({"I": [1]}, "'I' has 1 values, wanted 2"),
-        ({"I": [1, 1e39]}, r"'I': value 2 of 2 is 1e\+39, wanted a float32"),
-        ({"I": [1, "1"]}, "'I': value 2 of 2 is '1', wanted a number"),
-        ({"P": [1]}, "'P' has 1 values, wanted a multiple of 2"),
-        ({"C": [1]}, "'w' has 2 values, wanted 1, one for each id of slot 'C"),
-        ({"C": [1, 0.5]}, "'C': value 2 of 2 is 0.5, wanted an integer"),
-        ({"C": [1, 2**64]}, "18446744073709551616, wanted an integer of 64"),
-        ({"day": [7]}, "'day': value 1 of 1 is 7, wanted a whole number from "),
-        ({"day": [-1]}, "'day': value 1 of 1 is -1, wanted a whole number fr"),
-        ({"x": [1]}, "the sample has 7 slots, wanted 6 as in the schema file"),
+        ({"click": [2]}, "'click': value 1 of 1 must be 0 or 1, got 2"),
+        ({"click": [1.0]}, "'click': value 1 of 1 must be an integer, got 1.0"),
+        ({"click": []}, "'click' must be 1, got 0"),
+        ({"I": [1]}, "'I' must be 2, got 1"),
+        ({"I": [1, 1e39]}, r"'I': value 2 of 2 must be a float32, got 1e\+39"),
+        ({"I": [1, "1"]}, "'I': value 2 of 2 must be a number, got '1'"),
+        ({"P": [1]}, "'P' must be a multiple of 2, got 1"),
+        ({"C": [1]}, "'w' must have 1 values, one per id of slot 'C', got 2"),
+        ({"C": [1, 0.5]}, "'C': value 2 of 2 must be an integer, got 0.5"),
+        ({"C": [1, 2**64]}, "an integer of 64 bits, got 18446744073709551616"),
+        ({"day": [7]}, "'day': value 1 of 1 must be a whole number .* 7"),
+        ({"day": [-1]}, "'day': value 1 of 1 must be a whole .* -1"),
+        ({"x": [1]}, "must have 6 slots, as in the schema file, got 7"),
     ],
 )
 def test_what_the_slot_file_refuses(changes, message):
@@ -236,7 +236,7 @@ def test_the_order_of_the_slot_file_is_kept():
     given = sample()
     given[0], given[1] = given[1], given[0]
     with pytest.raises(
-        DataError, match="found slot 'I' in the place of 'click"
+        DataError, match="slot 'I' is in the position of 'click"
     ):
         text_of(given, schema=SPEC)
 
@@ -244,23 +244,26 @@ def test_the_order_of_the_slot_file_is_kept():
 @pytest.mark.parametrize(
     "bad, message",
     [
-        ("abc", "a sample is 'abc', wanted a list of"),
-        ({"a": [1]}, "a sample is {'a': .*, wanted a list of"),
-        ([("a", [1], 2)], r"a slot is \('a', \[1\], 2\), wanted \(name, val"),
-        (["ab"], "a slot is 'ab', wanted"),
-        ([(1, [1])], r"a slot is \(1, \[1\]\), wanted"),
-        ([("a", 1)], "slot 'a' is 1, wanted a list of integers and floats"),
-        ([("a", "12")], "slot 'a' is '12', wanted a list of"),
-        ([("a", np.ones((1, 1)))], "slot 'a' is array.*, wanted a list of"),
-        ([("a", ["1"])], "value 1 of 1 is '1', wanted an integer or a float"),
-        ([("a", [1, None])], "value 2 of 2 is None, wanted"),
-        ([("a", [2**64])], "wanted an integer of 64 bits"),
-        ([("a", [-(2**63) - 1])], "wanted an integer of 64 bits"),
-        ([("a", [2.0**128])], "wanted a float32"),
-        ([("a", [1]), ("b", [1])], "has 2 slots, wanted 1 as in the first"),
-        ([("b", [1])], "found slot 'b' in the place of 'a', the order of the"),
-        ([], "has 0 slots, wanted 1"),
-        ([("a", [0] * 99 + ["x" * 99])], "is 'x{56}...,"),
+        ("abc", "a sample must be a list of .* 'abc'"),
+        ({"a": [1]}, "a sample must be a list of .* {'a':"),
+        ([("a", [1], 2)], r"a slot must be \(name, .* \('a', \[1\], 2\)"),
+        (["ab"], "a slot must be .*, got 'ab'"),
+        ([(1, [1])], r"a slot must be .*, got \(1, \[1\]\)"),
+        ([("a", 1)], "slot 'a' must be a list of integers and floats, got 1"),
+        ([("a", "12")], "slot 'a' must be a list of .*, got '12'"),
+        ([("a", np.ones((1, 1)))], "slot 'a' must be a list of .* array"),
+        ([("a", ["1"])], "value 1 of 1 must be an integer or a float, got '1'"),
+        ([("a", [1, None])], "value 2 of 2 must be .*, got None"),
+        ([("a", [2**64])], "must be an integer of 64 bits"),
+        ([("a", [-(2**63) - 1])], "must be an integer of 64 bits"),
+        ([("a", [2.0**128])], "must be a float32"),
+        (
+            [("a", [1]), ("b", [1])],
+            "must have 1 slots, as in the first sample, got 2",
+        ),
+        ([("b", [1])], "slot 'b' is in the position of 'a'"),
+        ([], "must have 1 slots, .* got 0"),
+        ([("a", [0] * 99 + ["x" * 99])], "got 'x{56}..."),
     ],
 )
 def test_what_is_refused_without_a_slot_file(bad, message):
@@ -273,7 +276,7 @@ def test_what_is_refused_without_a_slot_file(bad, message):
     "first, message",
     [
         ([], "line 1: the sample has no slots"),
-        ([("a", []), ("a", [])], "line 1: slot 'a' occurs twice"),
+        ([("a", []), ("a", [])], "line 1: slot 'a' is repeated"),
     ],
 )
 def test_a_bad_first_sample_is_refused(first, message):
@@ -283,9 +286,9 @@ def test_a_bad_first_sample_is_refused(first, message):
 
 def test_empty_slots_can_be_refused():
     text_of([("a", [])])
-    with pytest.raises(DataError, match="'a' has 0 values, wanted at least on"):
+    with pytest.raises(DataError, match="'a' must be at least one, got 0"):
         text_of([("a", [])], allow_empty=False)
-    with pytest.raises(DataError, match="'C' has 0 values, wanted at least on"):
+    with pytest.raises(DataError, match="'C' must be at least one, got 0"):
         text_of(sample(P=[1, 2], C=[], w=[]), schema=SPEC, allow_empty=False)
 
 
@@ -311,7 +314,7 @@ def test_an_error_of_a_batch_names_its_lines():
 
 
 def test_generate_sample_must_be_there():
-    with pytest.raises(DataError, match="MultiSlotGenerator does not override"):
+    with pytest.raises(DataError, match="MultiSlotGenerator must override"):
         list(MultiSlotGenerator().lines(["1"]))
 
 
@@ -341,7 +344,9 @@ def test_strings_are_written_as_they_are(value, kind, tmp_path):
     strings = Given(strings=True)
     lines = strings.lines([[("a", ["5", value]), ("b", [])]])
     if kind == "no":
-        with pytest.raises(DataError, match="'a': value 2 of 2 is .*, wanted"):
+        with pytest.raises(
+            DataError, match="'a': value 2 of 2 must be .*, got"
+        ):
             next(lines)
         return
     assert next(lines) == f"2 5 {value} 0\n"
@@ -354,7 +359,7 @@ def test_strings_are_written_as_they_are(value, kind, tmp_path):
 
 def test_a_list_of_strings_is_asked_for():
     with pytest.raises(
-        DataError, match="slot 'a' is '1', wanted a list of str"
+        DataError, match="slot 'a' must be a list of strings, got '1'"
     ):
         list(Given(strings=True).lines([[("a", "1")]]))
 
@@ -379,7 +384,7 @@ def test_a_file_of_a_file(tmp_path, suffix):
     [
         ("in", b"1\n2\nx\n", r"in:3: generate_sample\(\) raised ValueError"),
         ("in", b"1\n2 \xff\n", r"in:2: byte 3 is not UTF-8"),
-        ("in", b"", r"in: no samples were made"),
+        ("in", b"", r"in: the generator returned no samples"),
         ("in.gz", b"1\n", r"in\.gz: Not a gzipped file"),
         (
             "in.gz",
@@ -418,8 +423,8 @@ def test_from_memory(capsysbinary):
     out, err = capsysbinary.readouterr()
     assert out == b"1 1\n"
     assert err == (
-        b"hello\nsample 2: found slot 'b' in the place of 'a', the order of "
-        b"the first sample\n"
+        b"hello\nsample 2: slot 'b' is in the position of 'a'; slots must be in "
+        b"the order of the first sample.\n"
     )
 
 

@@ -282,9 +282,9 @@ def test_an_error_of_a_generated_dataset_names_the_line(sources):
 
 
 def test_bad_options_of_a_generated_dataset(sources):
-    with pytest.raises(ValueError, match="a Clicks made with `schema`"):
+    with pytest.raises(ValueError, match="a Clicks created with `schema`"):
         Clicks().dataset(sources, 4)
-    with pytest.raises(ValueError, match="`on_error` is no option here"):
+    with pytest.raises(ValueError, match="`on_error` is not an option here"):
         Clicks(schema=GENERATED).dataset(sources, 4, on_error="skip")
     with pytest.raises(ValueError, match="`files` is empty"):
         Clicks(schema=GENERATED).dataset([], 4)

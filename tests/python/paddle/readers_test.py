@@ -173,11 +173,14 @@ def test_a_dataset_is_wanted():
 @pytest.mark.parametrize(
     "element, message",
     [
-        ({"x": [1, 2], "y": [1]}, r"one number of samples, found \[1, 2\]"),
-        ({"x": 1}, "takes no scalar"),
-        ({"csr": {"row_offsets": [0, 1], "values": [7]}}, "no `sparse`='csr'"),
-        (tf.sparse.eye(2), "found SparseTensor"),
-        (tf.ragged.constant([[[1]]]), "of one level, found RaggedTensor"),
+        ({"x": [1, 2], "y": [1]}, r"equal numbers of samples, got \[1, 2\]"),
+        ({"x": 1}, "not support scalars"),
+        (
+            {"csr": {"row_offsets": [0, 1], "values": [7]}},
+            "not support `sparse`='csr'",
+        ),
+        (tf.sparse.eye(2), "got SparseTensor"),
+        (tf.ragged.constant([[[1]]]), "of one level, got RaggedTensor"),
     ],
 )
 def test_what_has_no_samples(element, message):
@@ -191,5 +194,5 @@ def test_the_csr_of_a_batch(path):
     ((features, _),) = reader(dataset, batches=True)()
     assert features["csr"]["row_offsets"].tolist() == [0, 0, 1, 3]
     assert features["csr"]["values"].tolist() == [10, 20, 21]
-    with pytest.raises(ValueError, match="no `sparse`='csr'"):
+    with pytest.raises(ValueError, match="not support `sparse`='csr'"):
         next(reader(dataset)())

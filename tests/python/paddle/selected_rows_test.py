@@ -62,9 +62,9 @@ def test_indexed_slices_and_back():
     )
     bare = tf.IndexedSlices(slices.values, slices.indices)
     assert SelectedRows.from_indexed_slices(bare, 7).height.numpy() == 7
-    with pytest.raises(ValueError, match="has no `dense_shape`; give the"):
+    with pytest.raises(ValueError, match="has no `dense_shape`. Pass"):
         SelectedRows.from_indexed_slices(bare)
-    with pytest.raises(TypeError, match="must be IndexedSlices, found"):
+    with pytest.raises(TypeError, match="must be tf.IndexedSlices, got"):
         SelectedRows.from_indexed_slices(slices.values)
 
 
@@ -216,7 +216,7 @@ def test_concat_means_the_sum(rng):
 def test_what_concat_refuses():
     x = SelectedRows([0], [[1.0, 2.0]], 9)
     concat = SelectedRows.concat
-    with pytest.raises(ValueError, match="`tensors` is empty"):
+    with pytest.raises(ValueError, match="`tensors` must not be empty"):
         concat([])
     with pytest.raises(TypeError, match=r"`tensors\[1\]` must be SelectedRows"):
         concat([x, x.values])

@@ -214,7 +214,7 @@ def test_queues_of_memory_are_shared_out(files):
 def test_no_more_threads_than_files(files, capsys):
     data = open_dataset(files[:2], SPEC, BATCH)
     train_from_dataset(make_model(), data, threads=8)
-    assert "2 threads and not 8" in capsys.readouterr().out
+    assert "2 threads instead of 8" in capsys.readouterr().out
     train_from_dataset(make_model(), data, threads=2, print_period=1000)
     assert capsys.readouterr().out == ""
 
@@ -380,7 +380,7 @@ def test_debug_prints_ops_and_times(files, capsys):
     assert "Lodestar>EmbeddingCollectionLookup" in out
     for part in ("read", "forward", "gradient", "update"):
         assert f"{part} " in out
-    assert "ms a step" in out
+    assert "ms per step" in out
 
 
 def test_a_model_is_freed_with_its_step(files):

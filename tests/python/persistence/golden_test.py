@@ -137,35 +137,30 @@ def test_salts_and_fingerprints():
 
 
 @pytest.mark.parametrize(
-    "spec, strings, integers",
+    "seed, strings, integers",
     [
         (
-            "fasthash",
+            None,
             [34397263, 285140604, 835565196],
             [208774112, 151076430, 252572735, 913062319],
         ),
         (
-            "legacy",
-            [29283899, 525463824, 441358],
-            [885916556, 271131983, 606392773, 795184520],
-        ),
-        (
-            lodestar.lookup.HasherSpec("stronghash", (1, 2)),
+            (1, 2),
             [107117435, 498715014, 682238598],
             [822284092, 254822660, 828363823, 793419826],
         ),
     ],
-    ids=["fast", "legacy", "strong"],
+    ids=["fast", "strong"],
 )
-def test_buckets(spec, strings, integers):
+def test_buckets(seed, strings, integers):
     for keys, want in (
         (["", "ada", "a longer key than one word"], strings),
         ([-(2**63), -1, 0, 2**63 - 1], integers),
     ):
-        table = lodestar.lookup.IdTableWithHashBuckets(
-            None,
+        table = lodestar.lookup.IdTable(
+            [],
             num_oov_buckets=10**9,
-            hasher_spec=spec,
+            seed=seed,
             key_dtype=tf.string if isinstance(keys[0], str) else tf.int64,
         )
         np.testing.assert_array_equal(table.lookup(tf.constant(keys)), want)

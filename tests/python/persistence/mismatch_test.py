@@ -356,7 +356,7 @@ def test_waiting_gradients_without_a_place_are_named(tmp_path):
     first.train_on_batch(X, Y)
     path = saved_weights(tmp_path, first)
     for second, message in (
-        (accumulating(None), "keeps them for 0 tables.*kept them for 1"),
+        (accumulating(None), "has them for 0 tables.*saved optimizer for 1"),
         (accumulating(3), None),
     ):
         if message is None:
@@ -371,9 +371,9 @@ def test_waiting_gradients_without_a_place_are_named(tmp_path):
 @pytest.mark.parametrize(
     "saved, other, message",
     [
-        (["a"], [1], "string keys, but other .* `vocabulary_dtype` is int64"),
-        ([1], ["a"], "int64 keys, but other .* `vocabulary_dtype` is string"),
-        (None, ["a"], "vocabulary is empty, but other has one of 1 keys"),
+        (["a"], [1], "string keys, but .* of other is int64"),
+        ([1], ["a"], "int64 keys, but .* of other is string"),
+        (None, ["a"], "vocabulary is empty, but other already has 1 keys"),
     ],
 )
 def test_vocabularies(saved, other, message, tmp_path):

@@ -87,9 +87,9 @@ def test_table_held_by_a_model_itself():
 
     model = Direct()
     model(X)
-    with pytest.raises(RuntimeError, match="stands for the rows"):
+    with pytest.raises(RuntimeError, match="represents the rows"):
         model.get_weights()
-    with pytest.raises(RuntimeError, match="stands for the rows"):
+    with pytest.raises(RuntimeError, match="represents the rows"):
         model.set_weights([np.zeros((24, 2), np.float32)])
     with pytest.raises(ValueError, match="is not compatible"):
         model.set_weights([np.zeros((0, 2), np.float32)])

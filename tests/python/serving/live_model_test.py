@@ -335,7 +335,7 @@ class TestBrokenSnapshots:
         path = table_file(trainer.snapshots, 2)
         content = path.read_bytes()
         path.write_bytes(content[:-1])
-        self.assert_left_out(live, trainer, f"{path}: is cut short")
+        self.assert_left_out(live, trainer, f"{path}: is truncated")
         path.unlink()
         self.assert_left_out(live, trainer, f"{path}: is missing")
         path.write_bytes(content)

@@ -67,7 +67,7 @@ def only(samples):
 def test_a_live_model(tmp_path):
     trainer = Trainer(tmp_path)
     live = LiveModel(trainer.exported, trainer.snapshots, poll_seconds=None)
-    first = parse(openmetrics(live.stats()))
+    first = parse(openmetrics(live))
     assert "lodestar_model_version" not in first  # None: there is no snapshot
     trainer.train()
     trainer.save(metadata={"day": "Monday"})
@@ -169,7 +169,7 @@ def test_an_error_is_one():
 @pytest.mark.parametrize(
     "stats, labels, error, message",
     [
-        ({"row": 1}, {}, ValueError, r"`stats` has \['row'\], for which"),
+        ({"row": 1}, {}, ValueError, r"`source` has \['row'\], for which"),
         ({"polls": -1}, {}, ValueError, "'polls'.* is -1; a counter is 0 or"),
         ({"polls": np.nan}, {}, ValueError, "is nan; a counter is 0 or more"),
         ({"polls": np.inf}, {}, ValueError, "is inf; a counter is 0 or more"),
@@ -181,7 +181,6 @@ def test_an_error_is_one():
         ({"rows": {"a": None}}, {}, TypeError, "of NoneType; wanted a number"),
         ({"rows": 5}, {}, TypeError, "'rows'.* is 5; wanted table -> number"),
         ({"snapshot_time": "now"}, {}, ValueError, "is 'now', wanted ISO 8601"),
-        (None, {}, TypeError, "`stats` is a NoneType; wanted what LiveModel"),
         ({}, ["a"], TypeError, r"`labels` is \['a'\]; wanted name -> text"),
         ({}, {1: "a"}, ValueError, "`labels` has the name 1; wanted letters"),
         ({}, {"table": "x"}, ValueError, "`labels` has the name 'table'"),

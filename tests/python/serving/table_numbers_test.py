@@ -8,7 +8,8 @@ from followed_models import Trainer
 from served_models import batch, plain, trained_model
 
 import lodestar
-from lodestar.serving import LiveModel, stats
+from lodestar.serving import LiveModel, openmetrics
+from lodestar.serving.table_numbers import of_loaded
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def counted(numbers):
 def test_an_export_counts_the_ids_of_its_calls(model, path, signature):
     loaded = tf.saved_model.load(path)
     features = batch(1, 40)
-    before = stats(loaded)
+    before = of_loaded(loaded)
     assert not sum(before["hits"].values()) + sum(before["misses"].values())
     if signature == "serve":
         loaded.serve(features)
@@ -47,7 +48,7 @@ def test_an_export_counts_the_ids_of_its_calls(model, path, signature):
         loaded.signatures[signature](
             **{k: tf.constant(v) for k, v in plain(features).items()}
         )
-    after = stats(loaded)
+    after = of_loaded(loaded)
     assert after["rows"] == before["rows"] and all(after["memory"].values())
     looked_up = [
         after["hits"][key] + after["misses"][key] for key in after["rows"]
@@ -66,28 +67,44 @@ def test_threads_and_copies_count_apart(path):
     features = batch(2, 16)
     one, two = tf.saved_model.load(path), tf.saved_model.load(path)
     one.serve(features)
-    once = stats(one)
+    once = of_loaded(one)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         for call in [pool.submit(one.serve, features) for _ in range(31)]:
             call.result()
     for what in ("hits", "misses"):
         want = {key: 32 * count for key, count in once[what].items()}
-        assert stats(one)[what] == want
-        assert not any(stats(two)[what].values())
+        assert of_loaded(one)[what] == want
+        assert not any(of_loaded(two)[what].values())
 
 
-def test_what_has_no_tables_that_count_is_refused(model, path, tmp_path):
+def test_an_export_as_open_metrics(path):
+    loaded = tf.saved_model.load(path)
+    loaded.serve(batch(1, 40))
+    labels = {"model": "ranker"}
+    text = openmetrics(loaded, labels)
+    assert text == openmetrics(of_loaded(loaded), labels)
+    assert text.count('_total{model="ranker",table=') == 6
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "model", ["model"], object()])
+def test_what_has_no_tables_is_refused(wrong):
+    with pytest.raises(TypeError, match="`source` must be a LiveModel, what "):
+        openmetrics(wrong)
+
+
+def test_models_that_do_not_count_are_refused(model, tmp_path):
+    with pytest.raises(TypeError, match=f"got {type(model).__name__}"):
+        openmetrics(model)
     plain = str(tmp_path / "plain")
     lodestar.export.save_plain(model, plain)
-    for wrong in (None, 3, path, model, tf.saved_model.load(plain)):
-        with pytest.raises(ValueError, match="without tables of lodestar.exp"):
-            stats(wrong)
+    with pytest.raises(ValueError, match="was written by export.save_plain"):
+        openmetrics(tf.saved_model.load(plain))
 
 
-def test_it_runs_eagerly_alone(path):
+def test_models_are_read_eagerly_alone(path):
     loaded = tf.saved_model.load(path)
-    with pytest.raises(RuntimeError, match="`stats` returns Python objects"):
-        tf.function(lambda: stats(loaded))()
+    with pytest.raises(RuntimeError, match="`openmetrics` returns Python obj"):
+        tf.function(lambda: openmetrics(loaded))()
 
 
 @pytest.mark.parametrize("consistency", ["call", "row"])
@@ -114,7 +131,5 @@ def test_a_live_model_counts_over_updates(tmp_path, consistency):
         assert counted(live.stats()) == (hits, misses)
     copies = 2 if consistency == "call" else 1
     (memory,) = live.stats()["memory"].values()
-    (own,) = stats(live.loaded)["memory"].values()
+    (own,) = of_loaded(live.loaded)["memory"].values()
     assert memory >= copies * own * 0.5 and memory > own * (copies - 1)
-    with pytest.raises(ValueError, match="`loaded` is LiveModel without"):
-        stats(live)

@@ -63,9 +63,9 @@ def test_list(path, capsys):
 
 def test_verify(path, capsys):
     (line,) = lines(capsys, "verify s")
-    assert line.startswith("version 2 is whole: 4 files of 2 versions, ")
+    assert line.startswith("version 2 is intact: 4 files of 2 versions, ")
     (line,) = lines(capsys, "verify s --version 1")
-    assert line.startswith("version 1 is whole: 3 files of 1 version, ")
+    assert line.startswith("version 1 is intact: 3 files of 1 version, ")
 
 
 def test_inspect(path, capsys):
@@ -126,7 +126,7 @@ def test_an_id_with_slots_and_one_that_waits(path, capsys):
     ]
     assert lines(capsys, "inspect p --id 2") == [
         "table p: pending, last written in version 2",
-        "  sightings 1, last seen 0",
+        "  occurrences 1, last seen 0",
     ]
 
 
@@ -223,7 +223,7 @@ def test_compact(path, capsys):
         ("verify none", "none: holds no snapshot"),
         ("inspect none", "none: holds no snapshot"),
         ("compact none", "none: holds no snapshot"),
-        ("list gs://b/s", "`path` is 'gs://b/s'; wanted a folder of a local"),
+        ("list gs://b/s", "`path` must be a folder of a local or mounted"),
         ("inspect s --version 7", "s: has no version 7; it has 1, 2"),
         (
             "inspect s --table x",
@@ -243,11 +243,11 @@ def test_damage_is_one_line(path, capsys):
     os.truncate("s/00000001/table-00000", 300)
     said = run(capsys, "verify s", 1)
     assert said.err == (
-        "lodestar.snapshot: s/00000001/table-00000: is cut short at byte 300: "
-        f"has 300 bytes, wanted {_wanted()}\n"
+        "lodestar.snapshot: s/00000001/table-00000: is truncated at byte 300: "
+        f"must have {_wanted()} bytes, got 300\n"
     )
     said = run(capsys, "inspect s --id 3", 1)
-    assert "s/00000001/table-00000: is cut short" in said.err
+    assert "s/00000001/table-00000: is truncated" in said.err
 
 
 def _wanted():
@@ -302,7 +302,7 @@ def test_as_a_process(path):
         env=environment,
     )
     assert good.returncode == 0 and good.stderr == ""
-    assert good.stdout.startswith("version 2 is whole")
+    assert good.stdout.startswith("version 2 is intact")
     bad = subprocess.run(
         [*command, "list", "n"], capture_output=True, text=True, env=environment
     )

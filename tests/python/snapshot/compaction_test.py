@@ -70,7 +70,7 @@ def test_a_chain_becomes_one_full_version(path, saved):
     )
     assert info.tables["a"].rows == int(saved[0].size())
     assert same(path, saved)
-    assert snapshot.load_dense(path)["w"].tolist() == [1, 2, 3]
+    assert st.dense(path)["w"].tolist() == [1, 2, 3]
     words = lodestar.lookup.IdTable(["q"], name="words")
     snapshot.restore(path, words, on_extra="ignore")
     assert int(words.lookup(tf.constant("y"))) == 1
@@ -169,7 +169,7 @@ def test_bad_arguments(path, saved):
         snapshot.compact(path + "2")
     assert not os.path.exists(path + "2")
     with SnapshotFolder(path).lock():
-        with pytest.raises(snapshot.SnapshotLockedError):
+        with pytest.raises(snapshot.SnapshotError, match="is held by"):
             snapshot.compact(path)
 
 
@@ -194,19 +194,19 @@ def test_a_broken_newest_version_replaces_nothing(path, saved, damage):
     damage(path, 5)
     with pytest.raises(
         snapshot.CorruptSnapshotError,
-        match="00000005/table-00000.* version=4 is the snapshot before it that",
+        match="00000005/table-00000.* version before it is version=4",
     ):
         snapshot.compact(path, keep=1)
     assert [i.version for i in snapshot.versions(path)] == [1, 2, 3, 4, 5]
     # If the version in the hint is broken as well, it names another.
     damage(path, 4)
     with pytest.raises(
-        snapshot.CorruptSnapshotError, match="version=3 is the snapshot before"
+        snapshot.CorruptSnapshotError, match="before it is version=3"
     ):
         snapshot.restore(path, list(saved), on_extra="ignore")
     damage(path, 1)
     with pytest.raises(
-        snapshot.CorruptSnapshotError, match="No version before it is whole"
+        snapshot.CorruptSnapshotError, match="No version before it is intact"
     ):
         snapshot.restore(path, list(saved), on_extra="ignore")
     assert [st.content(t) for t in saved] != state
@@ -221,7 +221,7 @@ def test_a_version_without_its_parent_names_the_one_that_is_whole(path, saved):
     ):
         with pytest.raises(
             snapshot.CorruptSnapshotError,
-            match="00000002/MANIFEST is missing. version=1 is the snapshot",
+            match="00000002/MANIFEST is missing. .* is version=1",
         ):
             use()
     assert [i.version for i in snapshot.versions(path)] == [1, 3]

@@ -59,7 +59,7 @@ def read_in_every_way(path, capsys):
     for call in (
         lambda: snapshot.versions(path),
         lambda: snapshot.restore(path, new),
-        lambda: snapshot.load_dense(path),
+        lambda: st.dense(path),
         lambda: snapshot.verify(path),
         lambda: snapshot.compact(path),
     ):
@@ -267,7 +267,7 @@ def test_what_is_no_regular_file(path, tmp_path, capsys):
         os.symlink(target, manifest)
         with pytest.raises(
             snapshot.CorruptSnapshotError,
-            match="00000002/MANIFEST: is no regular file, or a link",
+            match="00000002/MANIFEST: is not a regular file",
         ):
             snapshot.restore(path, tables())
         os.unlink(manifest)
@@ -292,7 +292,7 @@ def test_a_lock_that_is_a_link_is_not_followed(path, tmp_path):
             lambda: snapshot.compact(path),
         ):
             with pytest.raises(
-                snapshot.SnapshotError, match="LOCK: is no regular file"
+                snapshot.SnapshotError, match="LOCK: is not a regular file"
             ):
                 write()
         os.unlink(lock)
@@ -315,7 +315,7 @@ def test_folders_of_many_nines_hide_nothing(path):
     assert snapshot.save(path, made).version == 10**18 + 2
     last = os.path.join(path, f"{2**63 - 1}")
     os.mkdir(last)
-    with pytest.raises(snapshot.SnapshotError, match=f"{last}: no number is"):
+    with pytest.raises(snapshot.SnapshotError, match=f"{last}: is the last"):
         snapshot.save(path, made)
     os.rmdir(last)
     snapshot.save(path, made)

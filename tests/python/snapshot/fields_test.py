@@ -32,15 +32,21 @@ def test_reads_the_fields_of_the_table_and_passes_over_others():
 @pytest.mark.parametrize(
     "found, message",
     [
-        ([], r"it is \[\], wanted an object"),
+        ([], r"it must be an object, got \[\]"),
         ({}, "has no `name`"),
-        ({**GOOD, "name": ""}, "`name` is '', wanted a name"),
-        ({**GOOD, "name": 3}, "`name` is 3, wanted a name"),
-        ({**GOOD, "sizes": 3}, "`sizes` is 3, wanted a list"),
-        ({**GOOD, "sizes": [10]}, "`sizes` is 10, wanted an integer from 0 to"),
-        ({**GOOD, "sizes": [True]}, "`sizes` is True, wanted an integer"),
-        ({**GOOD, "parent": 0}, "`parent` is 0, wanted an integer from 1 to"),
-        ({**GOOD, "whole": 1}, "`whole` is 1, wanted true or false"),
+        ({**GOOD, "name": ""}, "`name` must be a name, got ''"),
+        ({**GOOD, "name": 3}, "`name` must be a name, got 3"),
+        ({**GOOD, "sizes": 3}, "`sizes` must be a list, got 3"),
+        (
+            {**GOOD, "sizes": [10]},
+            "`sizes` must be an integer in \\[0, .*, got 10",
+        ),
+        ({**GOOD, "sizes": [True]}, "`sizes` must be an integer.*, got True"),
+        (
+            {**GOOD, "parent": 0},
+            "`parent` must be an integer in \\[1, .*, got 0",
+        ),
+        ({**GOOD, "whole": 1}, "`whole` must be true or false, got 1"),
     ],
     ids=str,
 )
@@ -53,5 +59,5 @@ def test_refuses_by_name(found, message):
 
 
 def test_long_values_are_cut():
-    with pytest.raises(ValueError, match="^`name` is 'x{59}, wanted text$"):
+    with pytest.raises(ValueError, match="^`name` must be text, got 'x{59}$"):
         value(lambda _: False, "text")("name", "x" * 100)

@@ -53,9 +53,7 @@ def test_those_of_a_model_once_each():
 def test_those_of_a_module():
     module = tf.Module()
     module.parts = [lodestar.EmbeddingVariable(2, name="t")]
-    module.keys = lodestar.lookup.IdTableWithHashBuckets(
-        lodestar.lookup.IdTable(["k"], name="keys"), 2
-    )
+    module.keys = lodestar.lookup.IdTable(["k"], num_oov_buckets=2, name="keys")
     assert names(module) == (["t"], ["keys"])
 
 
@@ -79,16 +77,16 @@ def test_two_of_one_name():
     b = lodestar.EmbeddingVariable(3, name="t")
     with pytest.raises(
         ValueError,
-        match="two of the name 't': <Emb.*_dim=2 .*> and <Emb.*_dim=3 .*>; give",
+        match="two tables of the name 't': <Emb.*_dim=2 .*> and <Emb.*_dim=3 .*>. P",
     ):
         find_tables([a, b])
-    with pytest.raises(ValueError, match="two of the name 't'"):
+    with pytest.raises(ValueError, match="two tables of the name 't'"):
         find_tables([a, lodestar.lookup.IdTable(["k"], name="t")])
 
 
 def test_one_under_two_names():
     a = lodestar.EmbeddingVariable(2, name="t")
-    with pytest.raises(ValueError, match="one table as 'x' and as 'y'"):
+    with pytest.raises(ValueError, match="under two names, 'x' and 'y'"):
         find_tables({"x": a, "y": a})
 
 
@@ -98,13 +96,13 @@ def test_one_under_two_names():
         ([], r"`model` holds no table: \[\]"),
         ({}, "`model` holds no table: {}"),
         (keras.layers.Dense(1), "`model` holds no table: <Dense"),
-        ("t", "`model` holds 't'; wanted an EmbeddingVariable"),
-        ([3], "`model` holds 3; wanted"),
+        ("t", "`model` must be an EmbeddingVariable.* got 't'"),
+        ([3], "`model` must be .* got 3"),
         (
             {"x": keras.layers.Dense(1)},
-            r"`tables\['x'\]` holds 0 tables; wanted",
+            r"`model\['x'\]` must hold one table, got 0\.",
         ),
-        ({3: keras.layers.Dense(1)}, "`model` has the key 3"),
+        ({3: keras.layers.Dense(1)}, "keys of `model` must be .* got 3"),
     ],
     ids=str,
 )
@@ -115,6 +113,6 @@ def test_what_is_no_table(tables, message):
 
 def test_a_name_that_stands_for_several():
     with pytest.raises(
-        ValueError, match=r"`tables\['x'\]` holds 3 tables \('.*'\); wanted one"
+        ValueError, match=r"`model\['x'\]` must hold one table, got 3 \('.*'\)"
     ):
         find_tables({"x": model()})

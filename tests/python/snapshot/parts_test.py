@@ -223,7 +223,7 @@ def exchanged(file):
         (os.unlink, "part-00001-of-00002: is missing"),
         (
             lambda file: os.truncate(file, 100),
-            "part-00001-of-00002: is cut short at byte 100",
+            "part-00001-of-00002: is truncated at byte 100",
         ),
         (damaged, "part-00001-of-00002', byte "),
     ],
@@ -252,7 +252,7 @@ def test_parts_that_were_exchanged_are_not_taken_for_each_other(path):
     with pytest.raises(
         snapshot.CorruptSnapshotError,
         match="part-00001-of-00002: is another file: part 0 of 2 of 't' of "
-        "version 1 of mark .*, wanted part 1 of 2 of 't' of version 1",
+        "version 1 of mark .* instead of part 1 of 2 of 't' of version 1",
     ):
         snapshot.restore(path, table)
 
@@ -325,7 +325,7 @@ def test_a_folder_that_is_not_shared_is_said(path, monkeypatch):
     with pytest.raises(
         snapshot.SnapshotError,
         match="part-00001-of-00002: is missing here, where the manifest is "
-        "written, but not on .*CPU:1, which wrote it; wanted a folder",
+        "written, but not on .*CPU:1, which wrote it. Use a folder",
     ):
         snapshot.save(path, table)
     assert snapshot.versions(path) == []
@@ -345,7 +345,7 @@ def test_who_took_a_version_is_said_where_not_all_could(path, two, monkeypatch):
     monkeypatch.setattr(snapshot_ops, "install", install)
     with pytest.raises(
         snapshot.SnapshotError,
-        match="00000002: .*CPU:0 took what it holds of tables, but .*CPU:1, "
+        match="00000002: .*CPU:0 restored its rows, but .*CPU:1, "
         ".*CPU:2 did not: the task is gone. Restore again",
     ):
         snapshot.restore(path, new)

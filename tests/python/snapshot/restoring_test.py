@@ -56,7 +56,7 @@ def test_by_step_and_version(path, saved):
     assert snapshot.restore(path, new, version=1).step == 1
     assert snapshot.restore(path, new).version == 2
     with pytest.raises(
-        snapshot.SnapshotError, match="step 9; it has those of 1, 2"
+        snapshot.SnapshotError, match="step 9; it has steps 1, 2"
     ):
         snapshot.restore(path, new, 9)
     with pytest.raises(
@@ -180,16 +180,47 @@ def test_more_rows_than_the_cap(path, saved):
             r"`on_extra`=True is not in \('error', 'ignore'\)",
         ),
         ({"optimizer_slots": ""}, "`optimizer_slots`='' is not in"),
-        ({"rename": ["a"]}, r"`rename` is \['a'\], wanted a dict"),
+        ({"rename": ["a"]}, r"`rename` must be a dict .* got \['a'\]"),
         ({"version": 0}, "`version` is 0, wanted 1 or more"),
         ({"version": "1"}, "`version` is '1'"),
-        ({"step": 1, "version": 1}, "`step`=1 and `version`=1: give one"),
-        ({"step": 1.5}, "`step` is 1.5"),
+        ({"step": 1, "version": 1}, "`step`=1 and `version`=1 cannot be"),
+        ({"step": 1.5}, "`step` must be .* got 1.5"),
     ],
     ids=str,
 )
 def test_bad_arguments(path, saved, options, message):
     _refused(path, _two(), message, ValueError, **options)
+
+
+def test_nothing_is_restored_for_dense_arrays_alone(path):
+    t = st.table()
+    st.fill(t, range(3))
+    words = lodestar.lookup.IdTable(["x"], name="words")
+    snapshot.save(path, [t, words], dense={"w": [1, 2]}, metadata={"day": 2})
+    snapshot.save(path, [t, words], delta=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = snapshot.restore(path, {}, version=1, on_extra="ignore")
+    assert report.dense["w"].tolist() == [1, 2]
+    assert (report.version, report.metadata) == (1, {"day": 2})
+    assert (report.restored, report.ignored) == ({}, ("t", "words"))
+    assert snapshot.restore(path, {}, on_extra="ignore").dense == {}
+    with pytest.raises(snapshot.SnapshotError, match="has the table 't', 'wo"):
+        snapshot.restore(path, {})
+    with pytest.raises(ValueError, match="holds no table"):
+        snapshot.restore(path, [])
+    with pytest.raises(ValueError, match="holds no table"):
+        snapshot.save(path, {})
+
+
+def test_dense_arrays_come_with_what_is_restored(path):
+    t = st.table()
+    st.fill(t, range(3))
+    snapshot.save(path, t, dense={"w": [1, 2]})
+    new = st.table()
+    report = snapshot.restore(path, new)
+    assert report.dense["w"].tolist() == [1, 2] and int(new.size()) == 3
+    assert report == snapshot.restore(path, st.table())
 
 
 def test_no_snapshots(tmp_path):
@@ -199,7 +230,7 @@ def test_no_snapshots(tmp_path):
         ):
             snapshot.restore(path, st.table())
         with pytest.raises(snapshot.SnapshotError, match="holds no snapshot"):
-            snapshot.load_dense(path)
+            st.dense(path)
 
 
 def test_a_version_without_manifest_is_none(path, saved):
@@ -221,7 +252,7 @@ def test_a_damaged_newest_version_names_the_one_before(path, saved):
     _refused(
         path,
         tables,
-        r"00000002/table-00001.*\boffset|byte \d+.*version=1 is the snapshot before",
+        r"00000002/table-00001.*\boffset|byte \d+.*newest intact version before",
         snapshot.CorruptSnapshotError,
     )
     assert snapshot.restore(path, tables, version=1).version == 1
@@ -368,8 +399,8 @@ def test_a_table_that_is_left_out_for_its_name_is_warned_of(path, saved):
     a, c = st.table("a"), st.table("c", dim=2)
     with pytest.warns(
         RuntimeWarning,
-        match="the table 'c' stays as it is, and 'b' of the snapshot, of the "
-        "same kind, is not taken. Use `rename`",
+        match="the table 'c' stays unchanged, and 'b' of the snapshot, which "
+        "is of the same kind, is ignored. Use `rename`",
     ):
         report = snapshot.restore(
             path, [a, c], on_missing="init", on_extra="ignore"
@@ -377,7 +408,7 @@ def test_a_table_that_is_left_out_for_its_name_is_warned_of(path, saved):
     assert report.initial == ("c",) and report.ignored == ("b",)
     with pytest.warns(
         RuntimeWarning,
-        match="no table was restored: it has 'a', 'b', and those here are 'c'",
+        match="no table was restored: it has 'a', 'b', but the tables here are 'c'",
     ):
         snapshot.restore(path, c, on_missing="init", on_extra="ignore")
     with warnings.catch_warnings():

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import lodestar
+from lodestar import snapshot
 from lodestar.ops import snapshot_ops
 
 
@@ -48,6 +49,11 @@ def content(t):
         )
         for name, tensor in t.export_all().items()
     }
+
+
+def dense(path, version=None):
+    """The arrays that `save` took as `dense`."""
+    return snapshot.restore(path, {}, version=version, on_extra="ignore").dense
 
 
 def rows_of(t):

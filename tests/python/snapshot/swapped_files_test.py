@@ -74,8 +74,8 @@ def test_files_of_two_tables(path, capsys):
     refused(
         path,
         "00000003/table-00000: is another file: 'b' of version 3 of mark "
-        "([0-9a-f]{32}), wanted 'a' of version 3 of mark "
-        r"\1, as \S+00000003/MANIFEST has it",
+        "([0-9a-f]{32}) instead of 'a' of version 3 of mark "
+        r"\1, which \S+00000003/MANIFEST lists",
     )
     versions = SnapshotFolder(path).versions()
     with pytest.raises(snapshot.CorruptSnapshotError, match="is another file"):
@@ -97,7 +97,7 @@ def test_files_of_two_versions(path):
         refused(
             path,
             f"0000000{version}/table-00001: is another file: 'b' of version "
-            f"{other} of mark .*, wanted 'b' of version {version} of mark ",
+            f"{other} of mark .* instead of 'b' of version {version} of mark ",
             version,
         )
 
@@ -107,8 +107,8 @@ def test_blobs_of_two_versions(path):
     message = "00000003/blobs: is another file: 'blobs' of version 1 of mark"
     refused(path, message, 3)
     with pytest.raises(snapshot.CorruptSnapshotError, match=message):
-        snapshot.load_dense(path, 3)
-    assert snapshot.load_dense(path)["w"].tolist() == [0, 1, 2, 3]
+        st.dense(path, 3)
+    assert st.dense(path)["w"].tolist() == [0, 1, 2, 3]
 
 
 def test_files_of_two_folders(path, tmp_path):
@@ -119,7 +119,7 @@ def test_files_of_two_folders(path, tmp_path):
     st.fill(new[1], range(20), scale=5)
     snapshot.save(other, new)
     shutil.copy(f"{other}/00000001/table-00000", f"{path}/00000001")
-    refused(path, "'a' of version 1 of mark .*, wanted 'a' of version 1", 1)
+    refused(path, "'a' of version 1 of mark .* instead of 'a' of version 1", 1)
 
 
 def test_a_copied_folder_and_a_compacted_one_are_whole(path, tmp_path):
@@ -133,7 +133,7 @@ def test_a_copied_folder_and_a_compacted_one_are_whole(path, tmp_path):
         snapshot.restore(folder, new)
         states.append([st.content(t) for t in new[:2]])
         assert int(new[2].lookup(tf.constant("3"))) == 1
-        assert snapshot.load_dense(folder)["w"].tolist() == [0, 1, 2, 3]
+        assert st.dense(folder)["w"].tolist() == [0, 1, 2, 3]
     assert states[0] == states[1]
     # Compacted files have the new version's number, not the originals'.
     for name in ("table-00000", "blobs"):
@@ -168,7 +168,7 @@ def holds(path, new, changes=None):
             t.name, {}
         )
     assert new[2].lookup(tf.constant(["x", "yy"])).numpy().tolist() == [0, 1]
-    assert snapshot.load_dense(path)["w"].tolist() == [1, 2, 3]
+    assert st.dense(path)["w"].tolist() == [1, 2, 3]
     snapshot.verify(path)
 
 

@@ -73,9 +73,9 @@ def test_files_of_other_lengths(path, name):
     with open(file, "rb") as opened:
         data = opened.read()
     for other, message in (
-        (data[:-1], rf"cut short at byte {len(data) - 1}: has .* {len(data)}"),
-        (b"", rf"cut short at byte 0: has 0 bytes, wanted {len(data)}"),
-        (data + b"x", rf"goes on at byte {len(data)}"),
+        (data[:-1], rf"at byte {len(data) - 1}: must have {len(data)} bytes"),
+        (b"", rf"at byte 0: must have {len(data)} bytes, got 0"),
+        (data + b"x", rf"continues at byte {len(data)}"),
     ):
         with open(file, "wb") as opened:
             opened.write(other)
@@ -95,7 +95,7 @@ def test_all_that_is_wrong_is_named(path):
         os.truncate(os.path.join(path, "00000002", name), 20)
     with pytest.raises(
         snapshot.CorruptSnapshotError,
-        match="table-00000: is cut short.*; .*blobs: is cut short",
+        match="table-00000: is truncated.*; .*blobs: is truncated",
     ):
         snapshot.verify(path)
 

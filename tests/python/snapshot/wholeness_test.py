@@ -44,7 +44,7 @@ def test_a_delta_does_not_build_on_what_is_broken(path, file, damage):
             opened.write(b"?")
     with pytest.warns(
         RuntimeWarning,
-        match=f"build on version 2 of .* all is written: .*{file}",
+        match=f"build on version 2 of .* a full snapshot is written: .*{file}",
     ):
         info = snapshot.save(path, t, delta=True)
     assert (info.kind, info.version) == ("full", 3)
@@ -72,5 +72,7 @@ def test_a_file_that_is_broken_within_a_step_of_the_clock_is_noticed(path):
         opened.seek(-20, os.SEEK_END)
         opened.write(b"?")
     os.utime(file, ns=(now, now))
-    with pytest.warns(RuntimeWarning, match="all is written: .*00000001/table"):
+    with pytest.warns(
+        RuntimeWarning, match="a full snapshot is written: .*00000001/table"
+    ):
         assert snapshot.save(path, t, delta=True).kind == "full"

@@ -13,7 +13,7 @@ import tensorflow as tf
 import lodestar
 from lodestar._library import gen_ops
 from lodestar.optimizers.update_attempt import UpdateLogs
-from lodestar.train import evaluate, fit, join, schedule
+from lodestar.train import Scheduler, evaluate, fit
 from lodestar.train.scheduled_step import ScheduledStep
 
 CLUSTER = lodestar.testing.LocalCluster(
@@ -562,12 +562,13 @@ def tables_take_each_update_once():
         return tf.constant(1)
 
     iterator = iter(COORDINATOR.create_per_worker_dataset(data))
+    scheduler = Scheduler(COORDINATOR)
     kill = Kill()
     kill.delays = [0.1]
     for _ in range(2):
         kill.on_train_batch_begin(0)
-        steps = [schedule(COORDINATOR, step, (iterator,)) for _ in range(200)]
-        join(COORDINATOR)
+        steps = [scheduler.schedule(step, (iterator,)) for _ in range(200)]
+        scheduler.join()
         assert committed()[-1, 0] == logs._next - 1
         # The killed worker's step may have been finished by another.
         assert 199 <= sum(step.fetch() for step in steps) <= 200

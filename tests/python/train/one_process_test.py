@@ -277,6 +277,6 @@ def test_models_that_cannot_be_trained():
 def test_callbacks_that_lose_rows_are_refused():
     best = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
     model = make_model()
-    with pytest.raises(RuntimeError, match="Nothing was trained"):
+    with pytest.raises(RuntimeError, match="Training has not started"):
         fit(model, batches(), callbacks=[best], verbose=0)
     assert int(model.optimizer.iterations) == 0

@@ -7,7 +7,7 @@ from fit_programs import COORDINATOR, DATA, STRATEGY, model
 import lodestar
 from lodestar._library import gen_ops
 from lodestar.optimizers.update_attempt import UpdateLogs
-from lodestar.train import fit, join, schedule
+from lodestar.train import Scheduler, fit
 
 
 def steps_are_scheduled_once():
@@ -20,6 +20,7 @@ def steps_are_scheduled_once():
         sgd = lodestar.optimizers.SGD(-1.0)
         sgd.build([table, weight])
     logs = UpdateLogs.of(STRATEGY)
+    scheduler = Scheduler(COORDINATOR)
 
     def add(ids, times):
         with tf.GradientTape() as tape:
@@ -43,9 +44,9 @@ def steps_are_scheduled_once():
         ((ids,), None, [2.0, 2.0]),
         ((ids[:1],), {"times": 3.0}, [5.0, 2.0]),
     ):
-        result = schedule(COORDINATOR, step, args, kwargs)
+        result = scheduler.schedule(step, args, kwargs)
         assert result.fetch()["sum"].tolist() == [2.0] * len(args[0])
-        join(COORDINATOR)
+        scheduler.join()
         assert rows() == wanted
         for log in logs._logs.values():
             found = log.call(gen_ops.lodestar_close_updates, logs._next)
@@ -55,7 +56,7 @@ def steps_are_scheduled_once():
     for log in logs._logs.values():
         attempt, _ = log.call(gen_ops.lodestar_begin_update, [logs._next, 0])
         log.call(gen_ops.lodestar_commit_update, attempt, attempt[1])
-    result = schedule(COORDINATOR, step, (ids,))
+    result = scheduler.schedule(step, (ids,))
     assert result.fetch()["sum"].tolist() in ([], [0.0, 0.0])
     assert rows() == [5.0, 2.0] and weight.numpy() == 5.0
 
@@ -64,10 +65,10 @@ def steps_are_scheduled_once():
         STRATEGY.run(add, (ids, 1.0))
         STRATEGY.run(add, (ids, 1.0))
 
-    with pytest.raises(ValueError, match="gradients of tables twice; wanted"):
-        schedule(COORDINATOR, twice, (ids,))
-    with pytest.raises(TypeError, match="`step` must be a tf.function, found"):
-        schedule(COORDINATOR, rows)
+    with pytest.raises(ValueError, match="applies gradients of tables twice"):
+        scheduler.schedule(twice, (ids,))
+    with pytest.raises(TypeError, match="`step` must be a tf.function, got"):
+        scheduler.schedule(rows)
 
     traced = tf.function(add)
 
@@ -77,14 +78,14 @@ def steps_are_scheduled_once():
 
     COORDINATOR.schedule(calls_traced, (ids,))
     COORDINATOR.join()
-    with pytest.raises(ValueError, match="add.*traced before; let the step"):
-        schedule(COORDINATOR, calls_traced, (ids,))
+    with pytest.raises(ValueError, match="add.*traced before. Call a plain"):
+        scheduler.schedule(calls_traced, (ids,))
 
     @tf.function
     def nothing():
         weight.assign_add(1.0)
 
-    schedule(COORDINATOR, nothing)
+    scheduler.schedule(nothing)
     COORDINATOR.join()
     assert weight.numpy() == 6.0
 
@@ -97,8 +98,8 @@ def steps_are_scheduled_once():
                 pytest.fail("AutoGraph has converted this")
 
     for size in (1, 2):
-        schedule(COORDINATOR, by_its_shape, (ids[:size],))
-        join(COORDINATOR)
+        scheduler.schedule(by_its_shape, (ids[:size],))
+        scheduler.join()
     assert weight.numpy() == 9.0
 
     @tf.function
@@ -107,10 +108,10 @@ def steps_are_scheduled_once():
             STRATEGY.run(add, (ids, 1.0))
 
     with pytest.raises(tf.errors.FailedPreconditionError, match="committed"):
-        schedule(COORDINATOR, looped, (ids,))
-        join(COORDINATOR)
-    schedule(COORDINATOR, step, (ids,))
-    fit(model(), DATA, verbose=0)  # between them
-    schedule(COORDINATOR, step, (ids,))
+        scheduler.schedule(looped, (ids,))
+        scheduler.join()
+    scheduler.schedule(step, (ids,))
+    fit(model(), DATA, verbose=0)  # in between
+    scheduler.schedule(step, (ids,))
     COORDINATOR.join()
     assert rows() == [8.0, 5.0]

@@ -9,16 +9,16 @@ namespace lodestar {
 void BatchUnique(Span<const int64_t> ids, const int64_t* padding_id,
                  std::vector<int64_t>* unique, Span<int64_t> positions) {
   const int64_t n = ids.size();
-  unique->resize(n + 1);  // one more than are kept: see below
+  unique->resize(n + 1);  // one spare element, see below
   int64_t* const distinct = unique->data();
   int64_t count = 0;
   int bits = 4;
   while ((int64_t{1} << bits) < n * 2) ++bits;
   const uint64_t mask = (uint64_t{1} << bits) - 1;
-  // Position + 1 in `distinct`; 0: free.
+  // Position in `distinct` plus 1. 0 marks a free cell.
   std::vector<uint32_t> table(mask + 1, 0);
   constexpr int64_t kAhead = 16;
-  uint32_t cells[kAhead];  // where the search for the next ids begins
+  uint32_t cells[kAhead];  // first cells to probe for the next ids
   const auto begin_search = [&](int64_t i) {
     const uint64_t cell = Mix64(static_cast<uint64_t>(ids[i])) & mask;
     cells[i % kAhead] = static_cast<uint32_t>(cell);
@@ -33,8 +33,8 @@ void BatchUnique(Span<const int64_t> ids, const int64_t* padding_id,
       positions[i] = kNoPosition;
       continue;
     }
-    // The id is written as a distinct one before it is known to be: so a free
-    // cell leads to it, and whether an id is new costs no branch to predict.
+    // Writes the id before it is known to be new, so that a free cell matches
+    // it too. This avoids a branch that the processor cannot predict.
     distinct[count] = id;
     uint32_t entry = table[cell];
     int64_t position = entry == 0 ? count : int64_t{entry} - 1;

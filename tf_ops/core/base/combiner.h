@@ -1,4 +1,4 @@
-// How a bag or a sequence of rows becomes one row.
+// How a bag or a sequence of rows is combined into one row.
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_COMBINER_H_
 #define LODESTAR_TF_OPS_CORE_BASE_COMBINER_H_
@@ -11,7 +11,7 @@ namespace lodestar {
 
 enum class Combiner { kSum, kMean, kSqrtn, kMax, kFirst, kLast };
 
-// InvalidArgument: another name than sum, mean, sqrtn, max, first, last.
+// Returns InvalidArgument for any other name.
 inline Status ParseCombiner(const std::string& name, Combiner* out) {
   constexpr const char* kNames[] = {"sum", "mean",  "sqrtn",
                                     "max", "first", "last"};
@@ -22,7 +22,7 @@ inline Status ParseCombiner(const std::string& name, Combiner* out) {
     }
   }
   return InvalidArgument("unknown combiner '", name,
-                         "', wanted sum, mean, sqrtn, max, first or last");
+                         "'. Use sum, mean, sqrtn, ", "max, first or last.");
 }
 
 }  // namespace lodestar

@@ -29,7 +29,7 @@ constexpr uint32_t Times(uint32_t a, uint32_t b) {
   return product;
 }
 
-// x^(8 bytes): times that is what `bytes` zero bytes do to a checksum.
+// x^(8 * bytes). Multiplying a checksum by it appends `bytes` zero bytes.
 constexpr uint32_t ShiftOf(int64_t bytes) {
   uint32_t power = kOne >> 8;
   uint32_t result = kOne;
@@ -45,8 +45,8 @@ uint64_t WordAt(const char* bytes) {
   return word;
 }
 
-// [k][b]: the checksum of byte b and k zero bytes behind it, without the
-// inversions of a whole checksum.
+// [k][b]: the checksum of byte b followed by k zero bytes, without the initial
+// and final inversion.
 using ByteTables = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr ByteTables MakeByteTables() {
@@ -66,8 +66,8 @@ constexpr ByteTables MakeByteTables() {
 }
 constexpr ByteTables kByteTables = MakeByteTables();
 
-// The instructions of one processor: By8 and By1 take a checksum on by 8 bytes
-// and by one.
+// CRC instructions of the target: By8 and By1 extend a checksum by 8 bytes and
+// by 1 byte.
 #if defined(__x86_64__)
 #define LODESTAR_TARGET_CRC32C __attribute__((target("sse4.2")))
 inline bool HasCrc32c() {
@@ -92,12 +92,12 @@ inline uint32_t By1(uint32_t crc, char byte) {
 #endif
 
 #ifdef LODESTAR_TARGET_CRC32C
-// An instruction takes three cycles, but one can begin in each: three parts of
-// `kPart` bytes are summed at the same time and joined.
+// The instruction has a latency of three cycles and a throughput of one, so
+// three parts of `kPart` bytes are processed in parallel and then joined.
 constexpr int64_t kPart = 4096;
 
-// [k][b]: what kPart zero bytes make of the checksum whose byte k is b, and
-// whose other bytes are 0.
+// [k][b]: the checksum whose byte k is b, and whose other bytes are 0, after
+// kPart zero bytes.
 using ShiftTables = std::array<std::array<uint32_t, 256>, 4>;
 
 constexpr ShiftTables MakeShiftTables() {

@@ -1,4 +1,4 @@
-// CRC32C, the checksum of snapshot files: the CRC of 32 bits with Castagnoli's
+// CRC32C, the checksum of snapshot files: the 32-bit CRC with the Castagnoli
 // polynomial (RFC 3720, appendix B.4).
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_CRC32C_H_
@@ -8,15 +8,15 @@
 
 namespace lodestar {
 
-// Of what `crc` is the checksum of, followed by `bytes` bytes at `data`; 0 is
-// the checksum of nothing. By the processor's own instructions, if it has them.
+// Extends `crc`, the checksum of the preceding bytes, by `bytes` bytes at
+// `data`. The checksum of no bytes is 0. Uses CRC instructions where available.
 uint32_t Crc32c(const void* data, int64_t bytes, uint32_t crc = 0);
 
-// The same without instructions that not every processor has.
+// Same result, without optional instructions.
 uint32_t PortableCrc32c(const void* data, int64_t bytes, uint32_t crc = 0);
 
-// Of bytes with checksum `first`, followed by `second_bytes` bytes with
-// checksum `second`.
+// Returns the checksum of two concatenated byte strings, given their checksums
+// and the length of the second.
 uint32_t JoinCrc32c(uint32_t first, uint32_t second, int64_t second_bytes);
 
 }  // namespace lodestar

@@ -1,7 +1,7 @@
-// The guards of the embedding store's contract. In every build of ours all of
-// them hold. A test builds a source with one of them broken
-// (-DLODESTAR_BROKEN_GUARD=kEpochs) and requires that guard's test to fail, so
-// that a test which no longer notices is itself noticed.
+// Guards of the embedding store's guarantees. All of them hold in every regular
+// build. A test compiles a source with one guard broken
+// (-DLODESTAR_BROKEN_GUARD=kEpochs) and requires that guard's test to fail.
+// This detects tests that have lost their effect.
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_GUARDS_H_
 #define LODESTAR_TF_OPS_CORE_BASE_GUARDS_H_
@@ -10,14 +10,14 @@ namespace lodestar {
 
 enum class StoreGuard {
   kNone,
-  kSequenceWord,    // a read row is whole
-  kReservePhase,    // a call that fails has changed nothing
-  kSightingSet,     // an id is counted once a step
+  kSequenceWord,    // row reads are never torn
+  kReservePhase,    // a failed call changes nothing
+  kSightingSet,     // an id is counted once per step
   kEpochs,          // memory that a reader can see is not freed
-  kRowVersion,      // an update made outside is of the row as it is
-  kChangeMarks,     // a delta has every row that was written
-  kCopyOnWrite,     // a snapshot has rows as they were when it began
-  kMarkAfterImage,  // a preempted writer's change is in the next delta
+  kRowVersion,      // an outside update applies to the current row
+  kChangeMarks,     // an incremental snapshot has every written row
+  kCopyOnWrite,     // a snapshot has rows as of its start
+  kMarkAfterImage,  // a preempted writer's change reaches the next delta
 };
 
 #ifndef LODESTAR_BROKEN_GUARD
@@ -28,11 +28,10 @@ constexpr bool GuardHolds(StoreGuard guard) {
   return guard != StoreGuard::LODESTAR_BROKEN_GUARD;
 }
 
-// Places where a test may hold a thread that another one has to overtake. Only
-// sources that are built with LODESTAR_PAUSES call PauseAt, which the test
-// defines.
+// Points where a test can stop a thread so that another overtakes it. Only
+// sources built with LODESTAR_PAUSES call PauseAt, which the test defines.
 enum class PausePoint {
-  kMarkWritten,  // between a row's mark and its image, or after both
+  kMarkWritten,  // between writing a row's mark and its image
 };
 
 #ifdef LODESTAR_PAUSES

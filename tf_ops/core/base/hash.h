@@ -1,5 +1,5 @@
-// Integer mixing with frozen values: saved tables, salted ids and initial rows
-// depend on them, so a change breaks tests/core/base/hash_test.cc on purpose.
+// Integer hashing with frozen values. Saved tables, salted ids and initial
+// values depend on them; tests/core/base/hash_test.cc fails on any change.
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_HASH_H_
 #define LODESTAR_TF_OPS_CORE_BASE_HASH_H_
@@ -24,7 +24,7 @@ LODESTAR_HOST_DEVICE inline uint64_t Mix64(uint64_t x) {
 // SplitMix64's increment: Mix64(seed + k * kGoldenGamma) is its k-th output.
 constexpr uint64_t kGoldenGamma = 0x9e3779b97f4a7c15ULL;
 
-// Maps a uniform word to [0, n) by its high bits, keeping the order.
+// Maps a uniform word to [0, n) by its high bits, preserving order.
 inline uint32_t FastRange32(uint32_t word, uint32_t n) {
   return static_cast<uint32_t>((static_cast<uint64_t>(word) * n) >> 32);
 }

@@ -1,4 +1,5 @@
-// What nvcc compiles for the GPU, too; for a C++ compiler it is nothing.
+// Marks functions that nvcc also compiles for the GPU. Empty for other
+// compilers.
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_HOST_DEVICE_H_
 #define LODESTAR_TF_OPS_CORE_BASE_HOST_DEVICE_H_

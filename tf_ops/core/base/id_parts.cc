@@ -5,11 +5,11 @@
 namespace lodestar {
 namespace {
 
-// A guess of the nanoseconds to copy a row.
+// Estimated nanoseconds to copy a row.
 int64_t CopyCost(int64_t row_bytes) { return 10 + row_bytes / 8; }
 
-// The last of `num_parts` parts that begins at `place` or before. Which way it
-// goes cannot be foreseen, so it does not branch.
+// Returns the last of `num_parts` parts that begins at or before `place`.
+// Branchless, since the branches would be unpredictable.
 int64_t PartAt(const int64_t* begins, int64_t num_parts, int64_t place) {
   const int64_t* part = begins;
   while (num_parts > 1) {

@@ -1,4 +1,4 @@
-// The parts of a table whose rows lie in several places, by id.
+// Partitioning of ids and rows over the parts of a table.
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_ID_PARTS_H_
 #define LODESTAR_TF_OPS_CORE_BASE_ID_PARTS_H_
@@ -12,27 +12,27 @@
 
 namespace lodestar {
 
-// The part, of num_parts, that has the row of `id`: the same in every release
-// and on every machine. It comes from a word of its own: Mix64(id) alone, which
-// chooses shards and cells within a part, would leave most of those empty.
+// Returns the part, in [0, num_parts), that holds the row of `id`. Frozen
+// across releases and machines. Uses a second hash: Mix64(id) alone, which
+// selects shards and cells within a part, would leave most of those empty.
 inline uint32_t PartOfId(int64_t id, uint32_t num_parts) {
   const uint64_t word = Mix64(Mix64(static_cast<uint64_t>(id)) + kGoldenGamma);
   return FastRange32(static_cast<uint32_t>(word >> 32), num_parts);
 }
 
-// A batch of ids, shared out to parts. Ids of a part keep the batch's order.
+// A batch of ids, partitioned. Ids of a part keep the batch's order.
 class IdParts {
  public:
-  // places[i]: the index of the row of ids[i] among the rows of all parts, one
-  // part after another.
-  // REQUIRES: num_parts >= 1; places.size() == ids.size(); it outlives this.
+  // Sets places[i] to the index of the row of ids[i] in the concatenation of
+  // the rows of all parts. Requires: num_parts >= 1; places.size() ==
+  // ids.size(); `places` outlives this object.
   IdParts(Span<const int64_t> ids, int num_parts, Span<int64_t> places,
           const ParallelFor* parallel);
 
-  // How many ids a part has.
+  // Number of ids in a part.
   int64_t size(int part) const { return begins_[part + 1] - begins_[part]; }
 
-  // Rows of `row_bytes`, one an id -> parts[p], the rows of part p.
+  // Copies each row of `row_bytes` bytes (one per id) to its part's buffer.
   void SplitRows(const char* rows, int64_t row_bytes,
                  const std::vector<char*>& parts,
                  const ParallelFor* parallel) const;
@@ -40,12 +40,12 @@ class IdParts {
  private:
   Span<const int64_t> places_;
   std::vector<uint32_t> owners_;  // by id
-  std::vector<int64_t> begins_;   // places of each part's first row, and behind
+  std::vector<int64_t> begins_;   // first place of each part, then the end
 };
 
-// out[i] = row places[i] of the rows of all parts, one part after another.
-// begins: the places of each part's first row, and behind the last row.
-// REQUIRES: every place is in [0, begins.back()).
+// Sets out[i] to row places[i] of the concatenated rows of all parts. begins:
+// the place of each part's first row, then the total number of rows. Requires:
+// every place is in [0, begins.back()).
 void AssembleRows(const std::vector<const char*>& parts,
                   const std::vector<int64_t>& begins,
                   Span<const int64_t> places, int64_t row_bytes, char* out,

@@ -1,11 +1,11 @@
-// Instruction sets that a loop is compiled for; the processor is asked at run
-// time which of them it has. No loop may use fused multiply-add, so that all
-// give the same bits.
+// Instruction sets that a loop is compiled for, selected at run time. Loops
+// must not use fused multiply-add, so that all sets produce the same bits.
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_ISA_H_
 #define LODESTAR_TF_OPS_CORE_BASE_ISA_H_
 
-// What is inlined into a function is compiled for that function's set.
+// Functions inlined into a caller are compiled for the caller's instruction
+// set.
 #define LODESTAR_INLINE inline __attribute__((always_inline))
 
 #ifdef __x86_64__
@@ -19,7 +19,7 @@ namespace lodestar {
 enum class Isa { kBaseline, kAvx2 };
 constexpr int kIsas = 2;
 
-// The widest that the processor has.
+// Returns the widest instruction set of the processor.
 inline Isa BestIsa() {
 #ifdef __x86_64__
   static const bool has_avx2 = __builtin_cpu_supports("avx2");
@@ -39,8 +39,8 @@ LODESTAR_TARGET_AVX2 void RunOnAvx2(Args... args) {
   Loop::template Run<Isa::kAvx2>(args...);
 }
 
-// Loop::Run<isa>(args...), compiled for that set. REQUIRES: Run is
-// LODESTAR_INLINE; the processor has `isa`.
+// Calls Loop::Run<isa>(args...), compiled for that instruction set. Requires:
+// Run is LODESTAR_INLINE; the processor supports `isa`.
 template <typename Loop, typename... Args>
 void RunOn(Isa isa, Args... args) {
   if (isa == Isa::kAvx2) {

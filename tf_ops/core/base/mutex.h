@@ -1,13 +1,13 @@
-// Mutexes whose use Clang checks: what is guarded by which, and what a caller
-// has to hold. `bazel build --config=thread_safety` runs the check; for other
-// compilers the annotations are nothing, and these are the standard library's.
+// Mutexes with Clang thread safety annotations. `bazel build
+// --config=thread_safety` runs the analysis. For other compilers the
+// annotations are empty and these classes wrap the standard library's.
 //
 //   Mutex mutex_;
 //   int64_t count_ LODESTAR_GUARDED_BY(mutex_) = 0;
 //   void Grow() LODESTAR_REQUIRES(mutex_);
 //
-// The checker takes a lambda for a function of its own, which holds nothing: in
-// one that is called with the mutex, AssertHeld says so.
+// The analysis treats a lambda as a function that holds no mutex. Call
+// AssertHeld in a lambda that runs with the mutex held.
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_MUTEX_H_
 #define LODESTAR_TF_OPS_CORE_BASE_MUTEX_H_
@@ -23,18 +23,19 @@
 #define LODESTAR_THREAD_ANNOTATION(x)
 #endif
 
-// Of a member: who reads or writes it (or, PT, what it points to) holds `x`.
+// For members: access to the member (or, PT, to what it points to) requires
+// `x`.
 #define LODESTAR_GUARDED_BY(x) LODESTAR_THREAD_ANNOTATION(guarded_by(x))
 #define LODESTAR_PT_GUARDED_BY(x) LODESTAR_THREAD_ANNOTATION(pt_guarded_by(x))
-// Of a mutex: a thread that takes both takes the others first.
+// For mutexes: the order of acquisition.
 #define LODESTAR_ACQUIRED_AFTER(...) \
   LODESTAR_THREAD_ANNOTATION(acquired_after(__VA_ARGS__))
-// Of a function: the caller holds them, or does not.
+// For functions: the caller must hold, or must not hold, the mutexes.
 #define LODESTAR_REQUIRES(...) \
   LODESTAR_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define LODESTAR_EXCLUDES(...) \
   LODESTAR_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
-// Of a function: it takes them, or gives them back.
+// For functions: the function acquires or releases the mutexes.
 #define LODESTAR_ACQUIRE(...) \
   LODESTAR_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define LODESTAR_ACQUIRE_SHARED(...) \
@@ -45,18 +46,17 @@
   LODESTAR_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
 #define LODESTAR_RELEASE_SHARED(...) \
   LODESTAR_THREAD_ANNOTATION(release_shared_capability(__VA_ARGS__))
-// Of a function: what it returns is `x`.
+// For functions: the function returns a reference to mutex `x`.
 #define LODESTAR_RETURN_CAPABILITY(x) \
   LODESTAR_THREAD_ANNOTATION(lock_returned(x))
-// Of a function whose locks the checker cannot follow, such as one for each of
-// a list; a comment says which they are.
+// For functions whose locking the analysis cannot follow, such as locking a
+// list of mutexes. A comment at the function states what is locked.
 #define LODESTAR_NO_THREAD_SAFETY_ANALYSIS \
   LODESTAR_THREAD_ANNOTATION(no_thread_safety_analysis)
 
 namespace lodestar {
 
-// Named as std::mutex's members are, so that std::unique_lock takes one where
-// the checker cannot follow anyway.
+// Has the member names of std::mutex, so that it works with std::unique_lock.
 class LODESTAR_THREAD_ANNOTATION(capability("mutex")) Mutex {
  public:
   Mutex() = default;
@@ -66,7 +66,8 @@ class LODESTAR_THREAD_ANNOTATION(capability("mutex")) Mutex {
   void lock() LODESTAR_ACQUIRE() { mutex_.lock(); }
   void unlock() LODESTAR_RELEASE() { mutex_.unlock(); }
   bool try_lock() LODESTAR_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
-  // Tells the checker that the caller holds it; does nothing.
+  // Tells the analysis that the caller holds the mutex. Does nothing at run
+  // time.
   void AssertHeld() const LODESTAR_THREAD_ANNOTATION(assert_capability(this)) {}
 
  private:
@@ -89,7 +90,7 @@ class LODESTAR_THREAD_ANNOTATION(capability("mutex")) SharedMutex {
   std::shared_mutex mutex_;
 };
 
-// Holds a mutex to the end of its scope.
+// Holds a mutex until the end of its scope.
 template <typename AnyMutex>
 class LODESTAR_THREAD_ANNOTATION(scoped_lockable) ScopedLock {
  public:
@@ -105,10 +106,10 @@ class LODESTAR_THREAD_ANNOTATION(scoped_lockable) ScopedLock {
 };
 
 using MutexLock = ScopedLock<Mutex>;
-// Alone, where others may hold a SharedMutex together.
+// Exclusive lock of a SharedMutex.
 using WriterLock = ScopedLock<SharedMutex>;
 
-// Waiting for what others change with the mutex:
+// Condition variable for Mutex. Requires a loop, since wakeups may be spurious:
 //
 //   while (!ready_) changed_.Wait(&mutex_);
 class ConditionVariable {
@@ -117,13 +118,13 @@ class ConditionVariable {
   ConditionVariable(const ConditionVariable&) = delete;
   ConditionVariable& operator=(const ConditionVariable&) = delete;
 
-  // Gives the mutex back until it is woken.
+  // Releases the mutex while waiting.
   void Wait(Mutex* mutex) LODESTAR_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     changed_.wait(lock);
     lock.release();
   }
-  // At most until `deadline`; false: it has come.
+  // Waits until `deadline` at most. Returns false on timeout.
   bool WaitUntil(Mutex* mutex, std::chrono::steady_clock::time_point deadline)
       LODESTAR_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);

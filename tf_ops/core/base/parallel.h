@@ -1,5 +1,5 @@
-// How core runs a loop on the caller's threads: kernels pass TensorFlow's
-// intra-op pool, tests pass plain threads, nullptr runs it here.
+// Interface between core and a thread pool. Kernels pass TensorFlow's intra-op
+// pool, tests pass plain threads, nullptr runs the loop on the calling thread.
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_PARALLEL_H_
 #define LODESTAR_TF_OPS_CORE_BASE_PARALLEL_H_
@@ -9,16 +9,16 @@
 
 namespace lodestar {
 
-// Calls body(begin, end) for disjoint ranges that cover [0, total), possibly at
-// the same time on several threads, and returns when all are done.
-// `cost` is a guess of the nanoseconds that one item takes.
+// Calls body(begin, end) for disjoint ranges that cover [0, total), possibly in
+// parallel, and returns when all calls have returned. `cost` is the estimated
+// time per item in nanoseconds.
 using ParallelFor =
     std::function<void(int64_t total, int64_t cost,
                        const std::function<void(int64_t, int64_t)>& body)>;
 
-// Allocates nothing itself. A body must not throw: it may run on a thread of
-// which nobody would catch it. Nor may it wait for a mutex that someone else
-// holds over such a loop: his share of work would wait behind this one.
+// Does not allocate. `body` must not throw: no thread would catch the
+// exception. It must not wait for a mutex that another thread holds across such
+// a loop, because that loop's remaining work may be queued behind this call.
 template <typename Body>
 void RunParallel(const ParallelFor* parallel, int64_t total, int64_t cost,
                  const Body& body) {

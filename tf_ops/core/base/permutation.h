@@ -1,4 +1,4 @@
-// Permutation: a random order that takes no memory.
+// Permutation: a pseudorandom order in constant memory.
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_PERMUTATION_H_
 #define LODESTAR_TF_OPS_CORE_BASE_PERMUTATION_H_
@@ -9,8 +9,9 @@
 
 namespace lodestar {
 
-// A bijection of [0, n), fixed by its seed, that is computed place by place: a
-// Feistel network over the next power of 4, walked until it is within n again.
+// A seeded bijection of [0, n), evaluated per index: a Feistel network over the
+// next power of 4, applied repeatedly until the result is below n (cycle
+// walking).
 class Permutation {
  public:
   Permutation(int64_t n, uint64_t seed) : n_(static_cast<uint64_t>(n)) {
@@ -43,7 +44,7 @@ class Permutation {
   static constexpr int kRounds = 6;
 
   const uint64_t n_;
-  int half_bits_ = 4;  // fewer would leave too few different orders
+  int half_bits_ = 4;  // fewer bits would give too few different orders
   uint64_t keys_[kRounds];
 };
 

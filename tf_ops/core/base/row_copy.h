@@ -1,8 +1,8 @@
-// Copies of whole rows, `width` T each. T is char, for rows of bytes, or a type
+// Copies of rows of `width` elements. T is char, for rows of bytes, or a type
 // that is copied by assignment.
 //
-// A call of memcpy takes as long as copying a short row, so a loop over rows is
-// compiled for each of the common widths.
+// A call of memcpy costs as much as copying a short row, so loops over rows are
+// compiled for each common width.
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_ROW_COPY_H_
 #define LODESTAR_TF_OPS_CORE_BASE_ROW_COPY_H_
@@ -14,8 +14,8 @@
 
 namespace lodestar {
 
-// Begins to load a row, to be written to if kWrite is 1: no more than its first
-// lines, as the processor sees where the rest is.
+// Prefetches a row, for writing if kWrite is 1. Stops after 512 bytes, where
+// the hardware prefetcher takes over.
 template <int kWrite>
 inline void PrefetchRow(const void* row, int64_t bytes) {
   const char* line = static_cast<const char*>(row);
@@ -24,8 +24,7 @@ inline void PrefetchRow(const void* row, int64_t bytes) {
   __builtin_prefetch(last, kWrite);
 }
 
-// Calls f with `width` as a number, or as a std::integral_constant if it is one
-// of the common widths of bytes.
+// Calls f(width), with a std::integral_constant for the common widths in bytes.
 template <typename T, typename F>
 void VisitWidth(int64_t width, const F& f) {
   if constexpr (std::is_same_v<T, char>) {
@@ -55,11 +54,11 @@ void VisitWidth(int64_t width, const F& f) {
   f(width);
 }
 
-// Copies `count` rows. `Width` is what VisitWidth gave.
+// Copies `count` rows. `Width` is the type that VisitWidth passes.
 template <typename T, typename Width>
 void CopyRows(const T* rows, int64_t count, Width width, T* out) {
   if constexpr (std::is_same_v<T, char> && !std::is_integral_v<Width>) {
-    // Of the longer ones memcpy finds the better way.
+    // memcpy is faster for longer copies.
     if (count * width <= 1024) {
       for (int64_t r = 0; r < count; ++r) {
         std::memcpy(out + r * width, rows + r * width, width);
@@ -70,11 +69,11 @@ void CopyRows(const T* rows, int64_t count, Width width, T* out) {
   std::copy_n(rows, count * width, out);
 }
 
-// Copies one row `count` times. REQUIRES: width >= 1.
+// Copies one row `count` times. Requires: width >= 1.
 template <typename T, typename Width>
 void RepeatRow(const T* row, int64_t count, Width width, T* out) {
   if constexpr (std::is_same_v<T, char> && !std::is_integral_v<Width>) {
-    // A local, which nothing that is written can change: it stays in registers.
+    // A local copy cannot alias `out`, so it stays in registers.
     char copy[Width::value];
     std::memcpy(copy, row, width);
     for (int64_t r = 0; r < count; ++r) {
@@ -82,7 +81,7 @@ void RepeatRow(const T* row, int64_t count, Width width, T* out) {
     }
   } else if (count > 0) {
     std::copy_n(row, width, out);
-    // Twice as many each time, from what the cache still holds.
+    // Doubles the copied part each time, from what is still in the cache.
     const int64_t most = 1 + 4096 / width;
     for (int64_t r = 1, copied; r < count; r += copied) {
       copied = std::min({r, count - r, most});

@@ -1,4 +1,4 @@
-// Span<T>: a pointer and a length; C++17 has none.
+// Span<T>: a pointer and a length, as std::span of C++20.
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_SPAN_H_
 #define LODESTAR_TF_OPS_CORE_BASE_SPAN_H_
@@ -14,7 +14,7 @@ class Span {
  public:
   Span() = default;
   Span(T* data, int64_t size) : data_(data), size_(size) {}
-  // A vector of T, or of what T is the const of.
+  // Converts from a vector of T or of a less qualified T.
   template <typename U, typename = std::enable_if_t<
                             std::is_convertible_v<U (*)[], T (*)[]>>>
   Span(const Span<U>& other) : data_(other.data()), size_(other.size()) {}

@@ -1,5 +1,5 @@
-// Status: how core reports what a caller can cause. Nothing in core throws, and
-// nothing aborts on bad input.
+// Status: how core reports errors that a caller can cause. Core does not throw,
+// and does not abort on invalid input.
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_STATUS_H_
 #define LODESTAR_TF_OPS_CORE_BASE_STATUS_H_
@@ -46,7 +46,7 @@ std::string StrCat(const Args&... args) {
   return stream.str();
 }
 
-// The items of a list with ", " between them.
+// Joins the items with ", ".
 template <typename Items>
 std::string Join(const Items& items) {
   std::ostringstream stream;

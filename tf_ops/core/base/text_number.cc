@@ -27,14 +27,14 @@ NumberError ReadAnyFloat(const char** position, const char* end, float* value) {
   const char* p = *position;
   const bool negative = p < end && *p == '-';
   if (p < end && (*p == '-' || *p == '+')) ++p;
-  // from_chars would take a second sign here.
+  // from_chars would accept a second sign.
   if (p == end || *p == '-' || *p == '+') return NumberError::kNotANumber;
   float result = 0;
   std::chars_format format = std::chars_format::general;
   if (end - p > 2 && p[0] == '0' && (p[1] == 'x' || p[1] == 'X')) {
     format = std::chars_format::hex;
     p += 2;
-    // from_chars would take a sign, "inf" and "nan" here, too.
+    // from_chars would accept a sign, "inf" and "nan" here as well.
     if (*p != '.' && !std::isxdigit(static_cast<unsigned char>(*p))) {
       return NumberError::kNotANumber;
     }
@@ -43,8 +43,8 @@ NumberError ReadAnyFloat(const char** position, const char* end, float* value) {
   if (read.ec == std::errc::invalid_argument) return NumberError::kNotANumber;
   *position = read.ptr;
   if (read.ec == std::errc::result_out_of_range) {
-    // Too large and too small look alike; a double tells them apart, and where
-    // it is out of range too, the exponent's sign does.
+    // from_chars reports overflow and underflow alike. A double distinguishes
+    // them; if that is out of range as well, the sign of the exponent does.
     double wide = 0;
     const auto again = std::from_chars(p, end, wide, format);
     const bool too_small = again.ec == std::errc()

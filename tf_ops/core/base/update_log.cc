@@ -9,14 +9,16 @@ namespace {
 
 Status Superseded(const UpdateLog::Attempt& attempt) {
   return FailedPrecondition("attempt ", attempt.number, " at update ",
-                            attempt.update, " is over: a later one has begun");
+                            attempt.update,
+                            " is superseded: a later attempt has begun.");
 }
 
 }  // namespace
 
 Status UpdateLog::Begin(int64_t update, int64_t finished, Attempt* attempt,
                         int64_t* committed) {
-  // Staged gradients may be large: they go when the mutex is given back.
+  // Staged gradients may be large, so they are freed after the mutex is
+  // released.
   std::map<int64_t, Update> forgotten;
   MutexLock lock(&mutex_);
   while (!updates_.empty() && updates_.begin()->first < finished) {
@@ -25,7 +27,8 @@ Status UpdateLog::Begin(int64_t update, int64_t finished, Attempt* attempt,
   closed_ = std::max(closed_, finished);
   if (update < closed_) {
     return FailedPrecondition("update ", update,
-                              " is finished, as are all below ", closed_);
+                              " is finished, like all updates below ", closed_,
+                              ".");
   }
   Update& begun = updates_[update];
   *attempt = {update, ++begun.last_attempt};
@@ -53,7 +56,8 @@ Status UpdateLog::Stage(const Attempt& attempt, int64_t name, Write write) {
   Update* const update = Find(attempt);
   if (update == nullptr) return Superseded(attempt);
   if (update->committed != 0) {
-    return FailedPrecondition("update ", attempt.update, " is committed");
+    return FailedPrecondition("update ", attempt.update,
+                              " is already committed.");
   }
   update->staged[name].push_back(std::move(write));
   return Status();
@@ -70,32 +74,32 @@ Status UpdateLog::Commit(const Attempt& attempt, int64_t name,
       while (IsBeingWritten(attempt.update)) written_.Wait(&mutex_);
       return Status();
     }
-    writes = Take(name, update);
+    writes = MarkCommitted(name, update);
   }
-  return Make(attempt.update, writes, parallel);
+  return RunWrites(attempt.update, writes, parallel);
 }
 
-UpdateLog::Writes UpdateLog::Take(int64_t name, Update* update) {
+UpdateLog::Writes UpdateLog::MarkCommitted(int64_t name, Update* update) {
   update->committed = name;
-  // Before they are made: an attempt that begins meanwhile must not write
+  // Set before the writes run, so that a concurrent attempt does not run them
   // again.
   update->is_being_written = true;
   return std::move(update->staged[name]);
 }
 
-Status UpdateLog::Make(int64_t update, const Writes& writes,
-                       const ParallelFor* parallel) {
+Status UpdateLog::RunWrites(int64_t update, const Writes& writes,
+                            const ParallelFor* parallel) {
   Status first;
   for (const Write& write : writes) {
     Status status;
     try {
       status = write(parallel);
     } catch (const std::bad_alloc&) {
-      status = ResourceExhausted("out of memory");
+      status = ResourceExhausted("out of memory.");
     }
     if (first.ok()) first = status;
   }
-  // What other attempts have staged.
+  // Writes that other attempts have staged.
   std::map<int64_t, Writes> forgotten;
   MutexLock lock(&mutex_);
   const auto found = updates_.find(update);
@@ -136,9 +140,9 @@ Status UpdateLog::Settle(const std::vector<Committed>& attempts,
           found->second.committed != 0) {
         continue;
       }
-      writes = Take(attempt.name, &found->second);
+      writes = MarkCommitted(attempt.name, &found->second);
     }
-    const Status status = Make(attempt.update, writes, parallel);
+    const Status status = RunWrites(attempt.update, writes, parallel);
     if (first.ok()) first = status;
   }
   std::map<int64_t, Update> forgotten;

@@ -1,26 +1,26 @@
-// UpdateLog: updates of several processes, each made whole and once.
+// UpdateLog: atomic, exactly-once updates of tables in several processes.
 //
-// An update writes to tables of several processes; each of these has a log. Who
-// makes the update, a worker, calls on all logs
+// An update writes to tables in several processes, and each process has a log.
+// The worker that makes the update calls the following methods, each on all
+// logs before the next:
 //
-//   Begin            which shuts out the attempts before this one
+//   Begin            supersedes the earlier attempts at this update
 //   Stage ... Stage  what to write; nothing is written yet
-//   Commit           which writes it
+//   Commit           writes it
 //
-// and goes to the next line when all logs have answered. If the worker is lost,
-// another one begins the next attempt. Where a log answers that an attempt is
-// committed, every log had all of it staged, and the next attempt commits that
-// one on the others; else it stages anew. This is two-phase commit, of which
-// the next attempt is the recovery. Attempts may meet in other orders on other
-// logs: so what is staged is known by a name that is the same on all of them.
-// Of two attempts, one finds itself shut out on some log before it has staged
-// on all.
+// If the worker is lost, another worker begins the next attempt. If any log
+// reports a committed attempt, then every log has staged all of it, and the new
+// attempt commits it on the other logs. Otherwise the new attempt stages its
+// own writes. This is two-phase commit, with the next attempt as the recovery.
+// Logs may see attempts in different orders, so staged writes are identified by
+// a name that is the same on all logs. Of two concurrent attempts, at least one
+// is superseded on some log before it has staged on all.
 //
-// Where there is no next attempt, who has had the updates made calls on all
-// logs
+// If there is no next attempt, the coordinator ends the updates by calling, on
+// all logs:
 //
-//   Close            which shuts out all attempts, and says what is committed
-//   Settle           which commits that, and forgets the rest
+//   Close            supersedes all attempts and returns the committed ones
+//   Settle           commits those and forgets the rest
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_UPDATE_LOG_H_
 #define LODESTAR_TF_OPS_CORE_BASE_UPDATE_LOG_H_
@@ -36,17 +36,17 @@
 
 namespace lodestar {
 
-// Any thread may call any method.
+// Thread-safe.
 class UpdateLog {
  public:
   using Write = std::function<Status(const ParallelFor*)>;
 
-  // The number that this log has given to an attempt.
+  // The number that this log assigned to an attempt.
   struct Attempt {
     int64_t update = 0;
     int64_t number = 0;
   };
-  // The attempt at an update that is committed, by its name.
+  // The name of the committed attempt at an update.
   struct Committed {
     int64_t update = 0;
     int64_t name = 0;
@@ -56,36 +56,35 @@ class UpdateLog {
   UpdateLog(const UpdateLog&) = delete;
   UpdateLog& operator=(const UpdateLog&) = delete;
 
-  // Begins the next attempt at an update. committed: the name of the one that
-  // is, 0 if none is. Updates below `finished` are not asked for again and
-  // forgotten.
-  // FailedPrecondition: one of those, or closed.
+  // Begins the next attempt at an update. `committed` is the name of the
+  // committed attempt, or 0. Forgets updates below `finished`, which must not
+  // be requested again. Returns FailedPrecondition if the update is finished or
+  // closed.
   Status Begin(int64_t update, int64_t finished, Attempt* attempt,
                int64_t* committed);
-  // False: a later one has begun, or the update is closed or forgotten; so it
-  // will stay.
+  // Returns false once a later attempt has begun or the update is closed or
+  // forgotten. A false result is final.
   bool IsLast(const Attempt& attempt) const;
-  // Keeps what the attempt is to write, behind what it has staged before. Its
-  // name, above 0, is another one than those of other attempts.
-  // FailedPrecondition: the attempt is not the last one, or one is committed.
+  // Appends a write to those that the attempt has staged. `name` must be
+  // positive and unique among all attempts. Returns FailedPrecondition if the
+  // attempt is superseded or another one is committed.
   Status Stage(const Attempt& attempt, int64_t name, Write write);
-  // Makes the writes that were staged by the name, of this attempt or one
-  // before it, in their order, and returns the first error; nothing if one is
-  // committed, but that it waits for the end of writes that are under way.
-  // FailedPrecondition: the attempt is not the last one.
+  // Runs the writes staged under `name`, by this attempt or an earlier one, in
+  // order, and returns the first error. If an attempt is already committed,
+  // only waits for its writes to finish. Returns FailedPrecondition if the
+  // attempt is superseded.
   Status Commit(const Attempt& attempt, int64_t name,
                 const ParallelFor* parallel);
 
-  // Shuts out all attempts at updates below `below`, also those to come, and
-  // returns which are committed.
+  // Supersedes all present and future attempts at updates below `below`, and
+  // returns the committed ones.
   std::vector<Committed> Close(int64_t below);
-  // Commits attempts, of those that are closed; then, and after the end of
-  // writes that are under way, forgets all that are closed. Returns the first
-  // error.
+  // Commits the given attempts at closed updates. Then waits for running writes
+  // and forgets all closed updates. Returns the first error.
   Status Settle(const std::vector<Committed>& attempts,
                 const ParallelFor* parallel);
 
-  // Updates that are not forgotten.
+  // Number of updates that are not forgotten.
   int64_t size() const;
 
  private:
@@ -97,18 +96,18 @@ class UpdateLog {
     std::map<int64_t, Writes> staged;  // by name
   };
 
-  // Null: as IsLast.
+  // Returns null under the conditions of IsLast.
   Update* Find(const Attempt& attempt) LODESTAR_REQUIRES(mutex_);
-  // The writes of an attempt, which is committed from here on.
-  static Writes Take(int64_t name, Update* update);
-  // Makes the writes that were taken.
-  Status Make(int64_t update, const Writes& writes,
-              const ParallelFor* parallel);
+  // Marks the attempt as committed and returns its writes.
+  static Writes MarkCommitted(int64_t name, Update* update);
+  // Runs the writes of a committed attempt.
+  Status RunWrites(int64_t update, const Writes& writes,
+                   const ParallelFor* parallel);
   bool IsBeingWritten(int64_t update) const LODESTAR_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   ConditionVariable written_;
-  // Updates below are begun no more.
+  // Updates below this number can no longer begin.
   int64_t closed_ LODESTAR_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, Update> updates_ LODESTAR_GUARDED_BY(mutex_);
 };

@@ -1,4 +1,4 @@
-// The limit of a column's values: whole numbers from 0.
+// Limits of column values: integers in [0, limit).
 
 #ifndef LODESTAR_TF_OPS_CORE_BASE_VALUE_LIMIT_H_
 #define LODESTAR_TF_OPS_CORE_BASE_VALUE_LIMIT_H_
@@ -16,8 +16,8 @@ inline bool WithinLimit(int64_t value, int64_t limit) {
   return value >= 0 && value < limit;
 }
 
-// By its bits: TensorFlow's threads take such a number for 0, and it is what a
-// small integer looks like to one who reads it as a float.
+// Tests the bits, because TensorFlow's threads flush subnormals to 0. A
+// subnormal is what a small integer looks like when it is read as a float.
 inline bool IsSubnormal(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -30,7 +30,7 @@ inline bool WithinLimit(float value, int64_t limit) {
 }
 
 inline std::string WantedByLimit(int64_t limit) {
-  return limit == 2 ? "0 or 1" : StrCat("a whole number from 0 to ", limit - 1);
+  return limit == 2 ? "0 or 1" : StrCat("an integer in [0, ", limit, ")");
 }
 
 }  // namespace lodestar

@@ -10,8 +10,8 @@
 namespace lodestar {
 namespace {
 
-// Ids and bags of a task: enough to pay for its dispatch, few enough to share
-// a batch out evenly.
+// Ids and bags per task: enough to amortize its dispatch, few enough to balance
+// a batch over threads.
 constexpr int64_t kTaskItems = 1024;
 
 Status InFeature(const CollectionFeature& feature, const Status& status) {
@@ -90,8 +90,8 @@ void CollectionBatch::Truncate(Part* part) const {
 
 bool CollectionBatch::IsOneIdEach(const Part& part) {
   const Bags& bags = part.bags;
-  // A largest number has its winner; a bag of padding is empty, and may read
-  // another row.
+  // Max pooling needs the winners, and a bag of padding is empty and may read
+  // the default row.
   if (!bags.weights.empty() || bags.combiner == Combiner::kMax ||
       part.feature->default_id.has_value() ||
       part.tensors.default_row != nullptr || bags.size() != bags.ids.size()) {
@@ -197,7 +197,8 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
                         first.padding_id, &(*unique)[t], positions[t]);
             continue;
           }
-          // Each feature has its own padding: without it, then back to all ids.
+          // Padding differs by feature: deduplicate the other ids, then map the
+          // positions back to all ids.
           std::vector<int64_t> kept;
           kept.reserve(num_ids_[t]);
           for (const Part* part : parts[t]) {

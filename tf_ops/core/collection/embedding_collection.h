@@ -1,6 +1,5 @@
-// Many features over few tables, looked up together: the ids of a table become
-// distinct once over all its features, and one parallel loop pools the bags of
-// all features.
+// Lookup of many features in few tables. Ids are deduplicated once per table
+// over all its features, and one parallel loop pools the bags of all features.
 
 #ifndef LODESTAR_TF_OPS_CORE_COLLECTION_EMBEDDING_COLLECTION_H_
 #define LODESTAR_TF_OPS_CORE_COLLECTION_EMBEDDING_COLLECTION_H_
@@ -23,44 +22,43 @@
 
 namespace lodestar {
 
-// How a feature reads its table.
+// A feature and how it reads its table.
 struct CollectionFeature {
-  std::string name;  // for errors; empty: they name none
+  std::string name;  // for errors; may be empty
   int64_t table = 0;
-  bool pooled = true;  // false: a row for each id
+  bool pooled = true;  // false: one row per id
   Combiner combiner = Combiner::kMean;
-  std::optional<int64_t> salt;  // the table knows id as Mix64(id xor salt)
-  // Before salting.
+  std::optional<int64_t> salt;  // the table's key is Mix64(id xor salt)
+  // Ids before salting.
   std::optional<int64_t> padding_id;
   std::optional<int64_t> default_id;
-  int64_t max_length = 0;  // ids of a bag after these are left out; 0: none
+  int64_t max_length = 0;  // ids per bag; the rest is dropped. 0: no limit
 };
 
-// The id under which the table knows `id`.
+// Returns the table's key of `id`.
 int64_t TableId(const CollectionFeature& feature, int64_t id);
 
-// A batch of one feature.
+// The batch of one feature.
 struct FeatureTensors {
   Span<const int64_t> ids;
   Span<const int64_t> row_splits;  // pooled features only
   Span<const float> weights;       // pooled features only; empty: all 1
-  // Of a table whose rows were fetched, the row of an empty bag; null: zeros.
+  // If the table's rows were fetched, the row of an empty bag; null: zeros.
   const void* default_row = nullptr;
 };
 
-// What a feature's lookups were.
+// Lookup statistics of a feature.
 struct FeatureCounts {
-  int64_t ids = 0;  // padding included, what max_length cuts off not
+  int64_t ids = 0;  // with padding, without ids that max_length drops
   int64_t padding = 0;
   int64_t unique = 0;
-  int64_t hits = 0;  // ids that had a row before
+  int64_t hits = 0;  // ids that already had a row
 };
 
-// A batch of all features. Every method runs its loops on `parallel`; a result
-// never depends on it.
+// A batch of all features. Results do not depend on `parallel`.
 class CollectionBatch {
  public:
-  // A table, and what FindOrInsert gave for its distinct ids, or their rows.
+  // A table, and the result of FindOrInsert for its unique ids, or their rows.
   struct Table {
     const EmbeddingStore* store = nullptr;  // null: the rows were fetched
     Missing missing;
@@ -73,8 +71,8 @@ class CollectionBatch {
       return store == nullptr ? fetched.type : store->type();
     }
   };
-  // A table's gradient: the sum for each distinct id, [num_unique, dim], of
-  // ComputeType(type). `type`: of the gradients of its features.
+  // The gradient of a table: one sum per unique id, [num_unique, dim], of
+  // ComputeType(type). `type` is that of its features' gradients.
   struct Sums {
     RowType type = RowType::kFloat32;
     Span<const int64_t> positions;
@@ -87,54 +85,53 @@ class CollectionBatch {
   CollectionBatch(const CollectionBatch&) = delete;
   CollectionBatch& operator=(const CollectionBatch&) = delete;
 
-  // What will be done with the ids.
+  // How the ids will be used.
   enum class Ids {
-    kCount,    // nothing, but for their number
-    kRead,     // looked up on the way
-    kByTable,  // made distinct: those of a table lie one after another
+    kCount,    // only their number is used
+    kRead,     // looked up on the fly
+    kByTable,  // deduplicated: the ids of a table are contiguous
   };
-  // Checks `tensors` and takes the ids as the tables know them.
-  // `features` and the tensors must outlive this.
-  // InvalidArgument, naming the feature: see CheckBags.
+  // Checks `tensors` and converts the ids to table keys. `features` and the
+  // tensors must outlive this object. Returns InvalidArgument, with the
+  // feature's name, as CheckBags does.
   Status Init(const std::vector<CollectionFeature>& features,
               const std::vector<FeatureTensors>& tensors, int64_t num_tables,
               Ids ids, const ParallelFor* parallel);
 
-  // Ids that are left of a table's features.
+  // Number of ids of a table's features, after truncation.
   int64_t num_ids(int64_t table) const { return num_ids_[table]; }
 
-  // What is left of feature f, as its table sees it; of one that is not pooled
-  // only the ids. With Ids::kCount ids are not the table's.
+  // The truncated bags of feature f with table keys; for features that are not
+  // pooled only the ids. With Ids::kCount the ids are not converted.
   const Bags& bags(int64_t f) const { return parts_[f].bags; }
-  // Whether f has a row for each of its ids, also as each of its bags is one.
+  // Whether f produces one row per id, including the case that each bag is one
+  // id.
   bool has_row_of_each_id(int64_t f) const { return !parts_[f].pooled; }
 
-  // Distinct ids of each table in order of first occurrence, features in
-  // order, without padding; positions[t] gets the index there of each of the
-  // num_ids(t) ids, kNoPosition for padding.
-  // ResourceExhausted: out of memory.
-  // REQUIRES: Ids::kByTable.
+  // Returns the unique ids of each table in order of first occurrence over its
+  // features in order, without padding. Sets positions[t] to the index of each
+  // of the num_ids(t) ids in them, kNoPosition for padding. Returns
+  // ResourceExhausted if out of memory. Requires: Ids::kByTable.
   Status Deduplicate(std::vector<std::vector<int64_t>>* unique,
                      const std::vector<Span<int64_t>>& positions,
                      const ParallelFor* parallel) const;
 
-  // Rows of each feature, of its table's type: [bags, dim], or [ids, dim] if
-  // not pooled. winners[f]:
-  // as PoolFound's, null for other combiners than max. `found`: the tables'
-  // positions and refs are given; else rows that were not fetched are looked up
-  // on the way.
-  // REQUIRES: not Ids::kCount.
+  // Writes the rows of each feature, of its table's type: [bags, dim], or [ids,
+  // dim] if not pooled. winners[f] is as for PoolFound, null unless the
+  // combiner is max. `found` means that the tables' positions and refs are
+  // given. Otherwise rows that were not fetched are looked up on the fly.
+  // Requires: not Ids::kCount.
   void Lookup(const std::vector<Table>& tables, bool found,
               const std::vector<void*>& rows,
               const std::vector<int64_t*>& winners,
               const ParallelFor* parallel) const;
 
-  // What was looked up, by feature. num_unique[t]: distinct ids;
-  // resident[t][u]: whether unique id u had a row before. Count allocates
-  // nothing: a Tally has all the room. REQUIRES: positions as for SumGradients.
+  // Lookup statistics by feature. num_unique[t]: number of unique ids.
+  // resident[t][u]: whether unique id u already had a row. MakeTally allocates
+  // all memory that Count needs. Requires: positions as for SumGradients.
   struct Tally {
     std::vector<FeatureCounts> counts;
-    std::vector<std::vector<uint64_t>> seen;  // a bit an id, by feature
+    std::vector<std::vector<uint64_t>> seen;  // one bit per id, by feature
   };
   void MakeTally(const std::vector<int64_t>& num_unique, Tally* tally) const;
   void Count(const std::vector<Span<const int64_t>>& positions,
@@ -142,36 +139,35 @@ class CollectionBatch {
              const ParallelFor* parallel, Tally* tally) const;
 
   // Sums the gradients of equal ids of a table, features in order, each in
-  // batch order. gradients[f]: shaped as the rows that Lookup gave.
-  // ResourceExhausted: out of memory.
-  // REQUIRES: num_ids(t) positions, each kNoPosition or in [0, num_unique).
+  // batch order. gradients[f] has the shape of the rows that Lookup wrote.
+  // Returns ResourceExhausted if out of memory. Requires: num_ids(t) positions,
+  // each kNoPosition or in [0, num_unique).
   Status SumGradients(const std::vector<const void*>& gradients,
                       const std::vector<const int64_t*>& winners,
                       const std::vector<Sums>& tables,
                       const ParallelFor* parallel) const;
 
-  // A feature's share in the part of a table that lies in one place.
+  // The ids of a feature in one part of its table.
   struct PartBags {
-    std::vector<int64_t> ids;         // as the table knows them
+    std::vector<int64_t> ids;         // table keys
     std::vector<int64_t> row_splits;  // [bags + 1]
-    std::vector<float> factors;       // one an id
+    std::vector<float> factors;       // one per id
   };
-  // Shares the ids of features out to the parts of their tables (PartOfId):
-  // sums of rows times factors, over all parts, are the pooled rows. parts[f]:
-  // one for each part. places[f]: of each id of tensors[f] the index among the
-  // ids of all parts, one part after another, -1 for what max_length leaves
-  // out. Padding is an id of factor 0 in part 0.
-  // ResourceExhausted: out of memory.
-  // REQUIRES: not Ids::kCount; pooled features with another combiner than max,
-  // and without a default id.
+  // Partitions the ids of features by PartOfId. The pooled rows are the sums,
+  // over all parts, of rows times factors. parts[f] has one entry per part.
+  // places[f] has, for each id of tensors[f], its index in the concatenated ids
+  // of all parts, -1 if max_length drops it. Padding becomes an id with factor
+  // 0 in part 0. Returns ResourceExhausted if out of memory. Requires: not
+  // Ids::kCount; features are pooled, their combiner is not max, and they have
+  // no default id.
   Status PartitionBags(int64_t num_parts,
                        std::vector<std::vector<PartBags>>* parts,
                        const std::vector<Span<int64_t>>& places,
                        const ParallelFor* parallel) const;
 
-  // gradients[f], of its table's type -> weight_gradients[f], one number for
-  // each of tensors[f].ids, of the features where the latter is not null.
-  // Positions are read of tables whose rows were fetched. REQUIRES: not
+  // Computes weight_gradients[f], one value per id of tensors[f], from
+  // gradients[f], of the table's type. Skips features whose entry is null.
+  // Reads the positions of tables whose rows were fetched. Requires: not
   // Ids::kCount.
   void WeightGradients(const std::vector<Table>& tables,
                        const std::vector<const void*>& gradients,
@@ -179,23 +175,23 @@ class CollectionBatch {
                        const ParallelFor* parallel) const;
 
  private:
-  // A feature's batch as its table sees it.
+  // The batch of a feature, with table keys.
   struct Part {
     const CollectionFeature* feature = nullptr;
     FeatureTensors tensors;
-    Bags bags;           // of a feature that is not pooled, only the ids
-    bool pooled = true;  // false, too, where each bag is one id: its row
+    Bags bags;           // only the ids if the feature is not pooled
+    bool pooled = true;  // also false if each bag is one id
     int64_t offset = 0;  // of its ids among those of the table
     int64_t padding_id = 0;
     int64_t default_id = 0;
-    std::vector<int64_t> row_splits;  // if max_length cut any bag
-    std::vector<float> weights;       // likewise
+    std::vector<int64_t> row_splits;  // if max_length truncated a bag
+    std::vector<float> weights;       // if max_length truncated a bag
 
     bool truncated() const { return !row_splits.empty(); }
     int64_t num_items() const { return pooled ? bags.size() : bags.ids.size(); }
   };
-  // Bags of a feature, or ids of one that is not pooled: about as much work in
-  // each task.
+  // A range of bags, or of ids if the feature is not pooled. Tasks have similar
+  // amounts of work.
   struct Task {
     int64_t part;
     int64_t begin;
@@ -203,19 +199,20 @@ class CollectionBatch {
   };
 
   void Truncate(Part* part) const;
-  // Whether the bags of a pooled feature read, and train, as their ids do.
+  // Whether each bag of a pooled feature equals its one id, in lookup and
+  // training.
   static bool IsOneIdEach(const Part& part);
   void MakeTasks();
   void TakeIds(Ids ids, const ParallelFor* parallel);
   void CopyIds(const Task& task, int64_t* ids) const;
-  // The ids of a task.
+  // The range of ids of a task.
   static void IdRange(const Part& part, const Task& task, int64_t* begin,
                       int64_t* end);
   static void PartitionFeature(const Part& part, PartBags* parts,
                                int64_t num_parts, Span<int64_t> places);
   void LookupRows(const Task& task, const Table& table, bool found, void* rows,
                   int64_t* winners) const;
-  // A part of a table's sums (GradientSums). T: the table's type.
+  // Computes one part of a table's sums (GradientSums). T: the table's type.
   template <typename T>
   void SumPart(int64_t t, int64_t part, int64_t num_parts,
                const std::vector<const void*>& gradients,
@@ -225,13 +222,13 @@ class CollectionBatch {
   template <typename T, typename Read>
   void WeightGradientsOf(const Task& task, int dim, const T* gradients,
                          float* weight_gradients, const Read& read) const;
-  // The positions of a part's ids.
+  // The positions of the ids of a feature.
   static Span<const int64_t> PositionsOf(const Part& part, const Table& table) {
     return table.positions.subspan(part.offset, part.bags.ids.size());
   }
   static int WidestOf(const std::vector<Table>& tables);
-  // body(task) for all tasks; `cost`: nanoseconds an id. As RunParallel, it
-  // allocates nothing itself and body must not throw.
+  // Calls body(task) for all tasks. `cost` is in nanoseconds per id. As in
+  // RunParallel, does not allocate, and body must not throw.
   template <typename Body>
   void ForEachTask(int64_t cost, const ParallelFor* parallel,
                    const Body& body) const {
@@ -257,13 +254,13 @@ class CollectionBatch {
       }
     });
     if (!failed.load(std::memory_order_relaxed)) return Status();
-    return ResourceExhausted("out of memory for the ids of a batch");
+    return ResourceExhausted("out of memory for the ids of a batch.");
   }
 
   std::vector<Part> parts_;
   std::vector<Task> tasks_;
   std::vector<int64_t> num_ids_;  // by table
-  // By table, the ids that are not read from the tensors themselves.
+  // By table: converted ids. Empty where the ids are read from the tensors.
   std::vector<std::unique_ptr<int64_t[]>> table_ids_;
 };
 

@@ -33,7 +33,7 @@ Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
     }
   });
   const int64_t num_tables = static_cast<int64_t>(tables.size());
-  // Of many tables each is one part.
+  // With many tables, each one is a single part.
   const int64_t num_parts = num_tables >= kSumParts ? 1 : kSumParts;
   int64_t cost = 0;
   for (int64_t t = 0; t < num_tables; ++t) {
@@ -44,7 +44,7 @@ Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end;) {
                   const int64_t t = i / num_parts;
-                  // One part finds its positions sooner than several.
+                  // A single part does not have to filter positions.
                   const bool whole = i % num_parts == 0 && i + num_parts <= end;
                   VisitRowType(tables[t].type, [&](auto zero) {
                     using T = decltype(zero);
@@ -57,7 +57,7 @@ Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
               });
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the gradient of a batch");
+  return ResourceExhausted("out of memory for the gradient of a batch.");
 }
 
 template <typename T>
@@ -76,7 +76,7 @@ void CollectionBatch::SumPart(int64_t t, int64_t part, int64_t num_parts,
     const Span<const int64_t> positions =
         table.positions.subspan(feature.offset, feature.bags.ids.size());
     const C* feature_factors = factors + feature.offset;
-    // The ids [first, last) get `row`, each by its factor or as it won.
+    // Adds `row` to the ids [first, last), scaled by the factor or by winner.
     const auto add = [&](int64_t item, int64_t first, int64_t last) {
       const T* row = static_cast<const T*>(gradients[p]) + item * dim;
       const int64_t* winner =
@@ -127,7 +127,7 @@ void CollectionBatch::WeightGradientsOf(const Task& task, int dim,
     const int64_t count = bags.row_splits[b + 1] - first;
     float* out = weight_gradients + whole[b];
     std::fill_n(out, whole[b + 1] - whole[b], 0.0f);
-    float* along = out;  // gradient . row, for each id of the bag, until below
+    float* along = out;  // gradient . row of each id of the bag, until below
     for (int64_t i = 0; i < count; i += run) {
       const int64_t here = std::min(run, count - i);
       read(first + i, here, rows);

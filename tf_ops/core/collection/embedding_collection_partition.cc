@@ -28,7 +28,7 @@ Status CollectionBatch::PartitionBags(int64_t num_parts,
 void CollectionBatch::PartitionFeature(const Part& part, PartBags* parts,
                                        int64_t num_parts,
                                        Span<int64_t> places) {
-  // Also where each bag is one id: the splits are those of the tensors.
+  // Correct also if each bag is one id: then the splits are the tensors' own.
   const Bags& bags = part.bags;
   const Span<const int64_t> whole = part.tensors.row_splits;
   std::vector<int64_t> positions(bags.ids.size());
@@ -56,7 +56,7 @@ void CollectionBatch::PartitionFeature(const Part& part, PartBags* parts,
       parts[p].row_splits.push_back(static_cast<int64_t>(parts[p].ids.size()));
     }
   }
-  // So far places count in their own part.
+  // Places are relative to their part until here.
   std::vector<int64_t> begins = {0};
   for (int64_t p = 0; p < num_parts; ++p) {
     begins.push_back(begins.back() + static_cast<int64_t>(parts[p].ids.size()));

@@ -13,8 +13,8 @@ namespace {
 
 constexpr uint32_t kNone = 0xffffffffu;
 
-// A batch on its way to its distinct ids. A cell of `owners` holds the number
-// of one of the ids that are equal: in the end the smallest, or the largest.
+// State of a deduplication. A cell of `owners` holds the index of one of
+// several equal ids: at the end the smallest or the largest.
 struct UniqueCall {
   DeviceStore::Ids ids;
   bool last;
@@ -24,13 +24,13 @@ struct UniqueCall {
   uint32_t mask;
   uint32_t* owners;   // [mask + 1]
   uint32_t* cells;    // [N], kNone for padding
-  uint32_t* numbers;  // [N], 1 for owners, then their sums
+  uint32_t* numbers;  // [N], 1 for owners, then their prefix sums
   int64_t* unique;
   int64_t* occurrences;
   int64_t* positions;
   int64_t* count;
 
-  // Numbers are turned around where the largest is wanted.
+  // Reverses indices if the largest one is wanted.
   __device__ uint32_t Number(int64_t i) const {
     return static_cast<uint32_t>(last ? ids.size - 1 - i : i);
   }
@@ -55,7 +55,7 @@ __global__ void ClaimKernel(UniqueCall call) {
     uint32_t owner = *at;
     if (owner == kNone) owner = atomicCAS(call.owners + cell, kNone, number);
     if (owner == kNone) break;
-    // Equal numbers name equal ids, whichever of them this is.
+    // Equal numbers mean equal ids, whichever index this is.
     if (call.ids.data[call.Number(owner)] == id) {
       if (number < owner) atomicMin(call.owners + cell, number);
       break;

@@ -1,4 +1,4 @@
-// DeviceBatch: the distinct ids of a batch in device memory.
+// DeviceBatch: deduplicates the ids of a batch in device memory.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_BATCH_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_BATCH_H_
@@ -13,36 +13,36 @@
 
 namespace lodestar {
 
-// Nothing of it waits for the device, but count().
+// Only Count waits for the device.
 class DeviceBatch {
  public:
-  // Distinct ids come in the order of their first occurrences, as those of
-  // BatchUnique; or of their last ones.
+  // Unique ids are ordered by their first occurrence in the batch, as in
+  // BatchUnique, or by their last.
   enum class Which { kFirst, kLast };
-  // Padding is *padding_id, which is in host memory, and where `padded`, [N],
-  // says so; either may be null. Its positions are -1.
-  // InvalidArgument: more than 2^30 ids.
+  // An id is padding if it equals *padding_id (in host memory) or if `padded`
+  // ([N]) is set; either may be null. Positions of padding are -1. Returns
+  // InvalidArgument for more than 2^30 ids.
   Status Unique(const DeviceStream& on, const DeviceStore::Ids& ids,
                 const int64_t* padding_id, Which which = Which::kFirst,
                 const bool* padded = nullptr);
 
-  // Once Unique is queued.
+  // The unique ids. Valid once Unique is queued.
   DeviceStore::Ids ids() const {
     return {unique_.data(), unique_.size(), count_.data()};
   }
-  // Of each distinct id where it occurs, first or last.
+  // The index of the first or last occurrence of each unique id.
   const int64_t* occurrences() const { return occurrences_.data(); }
   const int64_t* positions() const { return positions_.data(); }
-  // Waits: how many distinct ids there are, and, if it is not null, how many
-  // that are padding.
+  // Gets the number of unique ids and, if `padding` is not null, the number of
+  // padding ids. Waits for the device.
   Status Count(const DeviceStream& on, int64_t* count,
                int64_t* padding = nullptr) const;
 
  private:
-  DeviceArray<int64_t> unique_;       // [N], of which *count_ are filled
-  DeviceArray<int64_t> occurrences_;  // likewise
+  DeviceArray<int64_t> unique_;       // [N], of which *count_ are set
+  DeviceArray<int64_t> occurrences_;  // [N], of which *count_ are set
   DeviceArray<int64_t> positions_;    // [N]
-  DeviceArray<int64_t> count_;        // of distinct ids, of padding
+  DeviceArray<int64_t> count_;        // unique ids, padding
 };
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
-// DeviceBlock: several arrays in one block of memory, which cross to a device,
-// and are freed, together.
+// DeviceBlock: several arrays in one allocation, copied to the device and freed
+// together.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_BLOCK_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_BLOCK_H_
@@ -11,31 +11,32 @@
 
 namespace lodestar {
 
-// Reserve each piece, Allocate once, then at(piece) is where it lies.
+// Call Reserve for each piece, then Allocate once; at(piece) is its address.
 class DeviceBlock {
  public:
-  // `size` Ts of a block, `offset` bytes behind its begin.
+  // `size` elements of T at byte `offset` of the block.
   template <typename T>
   struct Piece {
     int64_t offset = 0;
     int64_t size = 0;
   };
-  // Pieces begin at multiples of so many bytes, a sector of a GPU's memory.
+  // Alignment of pieces: one sector of GPU memory.
   static constexpr int64_t kAlignment = 32;
 
-  // FailedPrecondition: the block is allocated. InvalidArgument: a negative
-  // size, or a block of 2^62 bytes.
+  // Returns FailedPrecondition if the block is already allocated, and
+  // InvalidArgument for a negative size or a block of 2^62 bytes or more.
   template <typename T>
   Status Reserve(int64_t size, Piece<T>* piece) {
     constexpr int64_t kMost = int64_t{1} << 62;
     if (allocated_) {
-      return FailedPrecondition("a block that is allocated, of ", bytes_,
-                                " bytes, takes no further piece");
+      return FailedPrecondition("cannot add a piece to an allocated block of ",
+                                bytes_, " bytes.");
     }
     if (size < 0 || size > (kMost - bytes_) / static_cast<int64_t>(sizeof(T)) -
                                kAlignment) {
-      return InvalidArgument("a piece of a block has ", size,
-                             " items; wanted 0 or more, and all in 2^62 bytes");
+      return InvalidArgument(
+          "a piece of ", size,
+          " elements does not fit into a block of 2^62 bytes.");
     }
     *piece = {bytes_, size};
     const int64_t end = bytes_ + size * static_cast<int64_t>(sizeof(T));
@@ -43,27 +44,27 @@ class DeviceBlock {
     return Status();
   }
 
-  // All pieces that are reserved; `allocator` outlives the block.
-  // FailedPrecondition: they are allocated. ResourceExhausted: out of memory;
-  // another try may follow.
+  // Allocates all reserved pieces. `allocator` must outlive the block. Returns
+  // FailedPrecondition if already allocated, and ResourceExhausted if out of
+  // memory; the call may be repeated then.
   Status Allocate(DeviceAllocator* allocator, const char* what) {
     if (allocated_) {
-      return FailedPrecondition("a block of ", bytes_,
-                                " bytes is allocated twice");
+      return FailedPrecondition("the block of ", bytes_,
+                                " bytes is already allocated.");
     }
     LODESTAR_RETURN_IF_ERROR(memory_.Allocate(allocator, bytes_, what));
     allocated_ = true;
     return Status();
   }
 
-  // Of all pieces, rounded up.
+  // Total size of all pieces, rounded up.
   int64_t bytes() const { return bytes_; }
   char* data() const { return memory_.data(); }
   template <typename T>
   T* at(const Piece<T>& piece) const {
     return At(memory_.data(), piece);
   }
-  // Of a copy of the block.
+  // Address of a piece in a copy of the block.
   template <typename T>
   static T* At(char* memory, const Piece<T>& piece) {
     return reinterpret_cast<T*>(memory + piece.offset);

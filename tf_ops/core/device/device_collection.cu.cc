@@ -12,7 +12,7 @@ struct CountCall {
   const int64_t* positions;
   int64_t num_ids;
   const bool* resident;
-  uint32_t* seen;  // a bit a distinct id
+  uint32_t* seen;  // one bit per unique id
   unsigned long long* counts;
 };
 
@@ -120,7 +120,8 @@ Status DeviceCollection::FindOrInsert(
                                           "the counts of a feature"));
   for (size_t t = 0; t < tables_.size(); ++t) {
     Table& table = tables_[t];
-    // One at least: that it is there says that rows were found.
+    // At least one element, because a non-null array means that rows were
+    // found.
     const int64_t size = table.num_unique + 1;
     LODESTAR_RETURN_IF_ERROR(
         table.refs.Allocate(on_.memory, size, "the places of rows"));

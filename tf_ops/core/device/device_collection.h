@@ -1,6 +1,6 @@
-// DeviceCollection: a batch of features that read tables in the memory of one
-// device. Bags are pooled where their rows lie; features of one id an example
-// skip the pooling.
+// DeviceCollection: looks up a batch of features in tables on one device. Bags
+// are pooled on the device that stores their rows; features with one id per
+// example skip the pooling.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_COLLECTION_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_COLLECTION_H_
@@ -22,25 +22,25 @@
 
 namespace lodestar {
 
-// All work is queued on one stream. Nothing waits but where it is said.
+// All work is queued on one stream. Methods do not wait unless stated.
 class DeviceCollection {
  public:
-  // In host memory; ids as the table knows them.
+  // Arrays in host memory. Ids are the table's ids.
   struct Feature {
     int64_t table = 0;
-    DeviceCsr::Slot slot;  // without row_splits a row for each id
+    DeviceCsr::Slot slot;  // without row_splits: one row per id
     Combiner combiner = Combiner::kMean;
-    const int64_t* default_id = nullptr;  // whose row an empty bag reads
+    const int64_t* default_id = nullptr;  // an empty bag reads its row
   };
 
-  // Sends the batch; of `features`, only padding_id and default_id have to
-  // outlive this. The order of a table's ids is that of its features.
-  // ResourceExhausted: out of memory.
+  // Sends the batch to the device. Of `features`, only padding_id and
+  // default_id must outlive this. The ids of a table are ordered by feature.
+  // Returns ResourceExhausted if out of memory.
   Status Init(const DeviceStream& on, BatchMemory memory,
               const std::vector<Feature>& features, int64_t num_tables,
               const ParallelFor* parallel);
 
-  // Of a table: its ids, and once they are distinct what became of them.
+  // The ids of a table and, after Unique, their deduplication.
   DeviceStore::Ids ids(int64_t table) const;
   const DeviceBatch& batch(int64_t table) const { return tables_[table].batch; }
   int64_t num_unique(int64_t table) const { return tables_[table].num_unique; }
@@ -48,27 +48,27 @@ class DeviceCollection {
     return tables_[table].num_padding;
   }
 
-  // Makes the ids of each table distinct. Waits.
+  // Deduplicates the ids of each table. Waits.
   Status Unique();
-  // Finds or makes the rows of the distinct ids, of store[t] those of table t,
-  // after Unique. It asks for all memory, that of Lookup and Count too, before
-  // it changes a table; but those with a cap ask for more in their turn.
+  // Finds or creates the rows of the unique ids; store[t] holds table t. Call
+  // after Unique. Allocates all memory, also for Lookup and Count, before it
+  // changes a table; tables with a cap allocate more later.
   Status FindOrInsert(const std::vector<DeviceStore*>& stores,
                       const DeviceStore::InsertOptions& options);
 
-  // Rows of feature f, [B, D] or [N, D]; winners as of DeviceStore::Pool. After
-  // FindOrInsert they are those that it found, else they are searched.
+  // Rows of feature f: [B, D] or [N, D]. winners: see DeviceStore::Pool. After
+  // FindOrInsert, uses the rows that it found; else searches.
   Status Lookup(int f, DeviceStore* store, const DeviceMissing& missing,
                 void* rows, int64_t* winners) const;
-  // As DeviceStore's: weight_gradients [N].
+  // See DeviceStore. weight_gradients: [N].
   Status WeightGradients(int f, DeviceStore* store,
                          const DeviceMissing& missing, const void* gradients,
                          float* weight_gradients) const;
-  // Adds to counts, in device memory: ids, padding, distinct ids, and ids that
-  // had a row before, of feature f. After FindOrInsert.
+  // Adds the numbers of ids, padding, unique ids and previously resident ids of
+  // feature f to `counts`, in device memory. Call after FindOrInsert.
   Status Count(int f, unsigned long long* counts);
 
-  // The sums of a table's gradients, as SumSlots. gradients, winners: of each
+  // Sums a table's gradients as SumSlots does. gradients, winners: one per
   // feature. positions: of the table's ids.
   Status SumGradients(int64_t table, RowType type,
                       const std::vector<const void*>& gradients,
@@ -84,13 +84,13 @@ class DeviceCollection {
     int64_t num_unique = 0;
     int64_t num_padding = 0;
     DeviceArray<uint32_t> refs;  // [num_unique]
-    DeviceArray<bool> resident;  // likewise: had a row before
+    DeviceArray<bool> resident;  // [num_unique]: had a row before
   };
-  // Of a feature, on the device.
+  // State of a feature on the device.
   struct Part {
     Feature feature;
-    int slot = 0;       // of csr_
-    int64_t first = 0;  // of its ids, among those of its table
+    int slot = 0;       // index in csr_
+    int64_t first = 0;  // index of its first id among those of its table
     int64_t num_ids = 0;
     int64_t num_bags = 0;
   };
@@ -102,7 +102,7 @@ class DeviceCollection {
   std::vector<Part> parts_;
   std::vector<Table> tables_;
   DeviceCsr csr_;
-  // Of one feature after the other, once rows are found.
+  // Used by one feature after another, once rows are found.
   DeviceArray<uint64_t> sources_;
   DeviceArray<uint32_t> seen_;
 };

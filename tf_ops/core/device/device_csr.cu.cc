@@ -15,8 +15,9 @@ Status ParseBatchMemory(const char* name, BatchMemory* memory) {
   } else if (std::strcmp(name, "managed") == 0) {
     *memory = BatchMemory::kManaged;
   } else {
-    return InvalidArgument("the memory of batches is '", name,
-                           "', wanted 'device', 'pinned' or 'managed'");
+    return InvalidArgument(
+        "the memory of batches must be 'device', 'pinned' or 'managed', got '",
+        name, "'.");
   }
   return Status();
 }

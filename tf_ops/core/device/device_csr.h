@@ -1,6 +1,6 @@
-// DeviceCsr: a batch of slots in compressed sparse rows, on its way to a
-// device: ids ("values"), where each bag begins among them ("row offsets"), and
-// what else is known of each id.
+// DeviceCsr: sends a batch of features to a device in compressed sparse row
+// format: ids ("values"), the start of each bag among them ("row offsets"),
+// weights and padding.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_CSR_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_CSR_H_
@@ -18,21 +18,21 @@
 
 namespace lodestar {
 
-// Where a batch lies while kernels read it.
+// Where kernels read a batch.
 enum class BatchMemory {
-  kDevice,   // on the device: one copy, through pinned memory
-  kPinned,   // page-locked on the host: kernels read it over the bus
-  kManaged,  // CUDA moves its pages
+  kDevice,   // device memory: one copy, through pinned memory
+  kPinned,   // page-locked host memory, read over the bus
+  kManaged,  // managed memory, paged by CUDA
 };
 
-// InvalidArgument: not "device", "pinned" or "managed".
+// Returns InvalidArgument unless `name` is "device", "pinned" or "managed".
 Status ParseBatchMemory(const char* name, BatchMemory* memory);
 
 class DeviceCsr {
  public:
   struct Slot {
-    Span<const int64_t> ids;         // no data: only how many
-    Span<const int64_t> row_splits;  // empty: a row for each id
+    Span<const int64_t> ids;         // null data: only their number is used
+    Span<const int64_t> row_splits;  // empty: one row per id
     Span<const float> weights;       // [N]; empty: all 1
     const int64_t* padding_id = nullptr;
   };
@@ -40,15 +40,15 @@ class DeviceCsr {
   DeviceCsr() = default;
   DeviceCsr(const DeviceCsr&) = delete;
 
-  // Puts all slots into one block; what they point to is free once it returns.
-  // Pieces: row offsets, slots x batch + 1 where all slots have bags; ids, slot
-  // after slot; weights and padding if any slot has them.
-  // ResourceExhausted: out of memory; FailedPrecondition: a second batch.
-  // REQUIRES: row_splits as CheckBags wants them.
+  // Copies all slots into one block; their arrays may be freed afterwards. The
+  // block holds row offsets (slots x batch + 1 if all slots have bags), ids
+  // slot by slot, and weights and padding if any slot has them. Returns
+  // ResourceExhausted if out of memory and FailedPrecondition for a second
+  // batch. Requires: row_splits satisfy CheckBags.
   Status Send(const DeviceStream& on, BatchMemory memory,
               const std::vector<Slot>& slots, const ParallelFor* parallel);
 
-  // Of slot s, in memory that kernels read. What there is none of is null.
+  // Arrays of slot s, readable by kernels. Absent arrays are null.
   const int64_t* ids(int s) const { return block_.at(ids_) + places_[s].id; }
   const bool* padded(int s) const {
     return padded_.size == 0 ? nullptr : block_.at(padded_) + places_[s].id;
@@ -56,21 +56,21 @@ class DeviceCsr {
   const float* weights(int s) const {
     return places_[s].weighted ? block_.at(weights_) + places_[s].id : nullptr;
   }
-  // [B + 1], counted in the ids of all slots.
+  // [B + 1], indexes into the ids of all slots.
   const int64_t* row_offsets(int s) const {
     return places_[s].has_bags ? block_.at(offsets_) + places_[s].offset
                                : nullptr;
   }
-  // Of the block.
+  // Size of the block.
   int64_t bytes() const { return block_.bytes(); }
 
  private:
   struct Place {
-    int64_t id = 0;      // its first one
-    int64_t offset = 0;  // likewise
+    int64_t id = 0;      // index of its first id
+    int64_t offset = 0;  // index of its first offset
     bool has_bags = false;
     bool weighted = false;
-    bool closes = false;  // no slot behind it begins where it ends
+    bool closes = false;  // no slot after it begins where it ends
   };
 
   Status Reserve(const std::vector<Slot>& slots);

@@ -1,4 +1,4 @@
-// Which rows go.
+// DeviceStore: selection of rows to evict.
 
 #include <algorithm>
 
@@ -18,13 +18,13 @@ struct EvictCall {
   EvictionPolicy policy;
   int64_t now;
   int64_t dim;
-  bool by_order;         // rows that nothing else names are candidates
-  uint32_t* counts;      // of victims, of candidates
+  bool by_order;         // other rows are candidates
+  uint32_t* counts;      // number of victims and of candidates
   int64_t* victims;      // ids
   uint32_t* candidates;  // rows
 };
 
-// In column order, so that it is the same everywhere.
+// Sums in column order, so the result is the same everywhere.
 template <typename T>
 __device__ bool IsShorter(const T* row, int64_t dim, float norm) {
   double squares = 0.0;
@@ -85,7 +85,7 @@ __global__ void IdsOfRowsKernel(DeviceRows rows, const uint32_t* candidates,
   if (i < count) ids[i] = rows.meta(candidates[i])->id;
 }
 
-// Rows that a call has found stay.
+// Protects rows that a call has found from eviction.
 __global__ void MarkRowsKernel(DeviceRows rows, const uint32_t* refs,
                                int64_t count, uint32_t mark) {
   const int64_t i = ThreadNumber();
@@ -106,8 +106,8 @@ __global__ void ListMissingKernel(DeviceStore::Ids ids, const bool* skipped,
   list[place] = static_cast<uint32_t>(i);
 }
 
-// What is listed of a batch, as one of its own: its ids, and where they come
-// from, which is `from` where that is given.
+// Compacts the listed ids of a batch into a batch of their own, with their
+// sources (taken from `from` if given).
 __global__ void TakeListedKernel(const uint32_t* list, int64_t count,
                                  const int64_t* ids, const int64_t* from,
                                  int64_t* listed_ids, int64_t* listed_from) {
@@ -168,8 +168,7 @@ Status DeviceStore::EvictLocked(const DeviceStream& on,
   LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
   const int64_t more = std::min<int64_t>(excess - int64_t{found[0]}, found[1]);
   if (more > 0) {
-    // Sorted by the last part of the key first: each sort keeps the order of
-    // those before it.
+    // Sorts by the last part of the key first, with stable sorts.
     DeviceArray<uint64_t> keys;
     LODESTAR_RETURN_IF_ERROR(keys.Allocate(on.memory, rows_before, kFor));
     const auto sort = [&](EvictionKeyPart part, int bits) -> Status {
@@ -203,8 +202,8 @@ Status DeviceStore::InsertUnderCap(const DeviceStream& on, const Ids& ids,
   }
   if (options.insert) LODESTAR_RETURN_IF_ERROR(ReserveMore(on, ids));
   if (!binds) return InsertLocked(on, ids, options, assigned, outputs);
-  // Which ids have a row. All that memory may refuse comes before the first row
-  // goes.
+  // Finds which ids have a row. All allocations happen before the first row is
+  // evicted.
   constexpr const char* kFor = "ids that come under the cap";
   DeviceArray<uint32_t> refs;
   DeviceArray<uint32_t> count;
@@ -237,7 +236,7 @@ Status DeviceStore::InsertUnderCap(const DeviceStream& on, const Ids& ids,
   int64_t refused = 0;
   const int64_t excess = rows_bound_ + missing - cap;
   if (excess > 0) {
-    // Refused are those of the smallest mixed ids.
+    // Refuses the ids with the smallest mixed ids.
     LODESTAR_RETURN_IF_ERROR(SortPairs(on, missing, 64, &mixed_ids, &list));
     const auto mark = [&](uint32_t what) {
       return CudaStatus(Launch(MarkRowsKernel, ids.size, on.stream, rows(),
@@ -256,7 +255,7 @@ Status DeviceStore::InsertUnderCap(const DeviceStream& on, const Ids& ids,
         Launch(AddRefusedKernel, 1, on.stream, state_.data(), refused));
     LODESTAR_RETURN_IF_ERROR(Fetch(on));
   }
-  // Those that have a row are seen, then the others get one.
+  // Counts the resident ids first, then inserts the others.
   InsertOptions see = options;
   see.insert = false;
   LODESTAR_RETURN_IF_ERROR(InsertLocked(on, ids, see, assigned,

@@ -1,4 +1,4 @@
-// What CollectionBatch has checked, as DeviceCollection takes it.
+// Converts the features of a CollectionBatch for DeviceCollection.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_FEATURES_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_FEATURES_H_
@@ -10,7 +10,8 @@
 
 namespace lodestar {
 
-// The features of `batch`, which outlives them; of Ids::kCount without ids.
+// Returns the features of `batch`, which must outlive them. With Ids::kCount
+// they have no ids.
 inline std::vector<DeviceCollection::Feature> DeviceFeatures(
     const std::vector<CollectionFeature>& features,
     const CollectionBatch& batch, CollectionBatch::Ids ids) {

@@ -14,13 +14,13 @@ namespace {
 
 constexpr uint32_t kNone = 0xffffffffu;
 
-// Rows of a tile of SumKernel.
+// Rows per tile of SumKernel.
 constexpr int kTile = 64;
 
-// Numbered rows, of which those with one key lie side by side: number rows[k],
-// or without `rows` number k, is of key keys[k]. Keys that are no less than
-// num_unique are no one's. Row i is at sources[i] and counts factors[i] times,
-// or without these it is row i of all, once.
+// Rows to be summed, with equal keys adjacent. Element k is row rows[k] (row k
+// without `rows`) with key keys[k]; keys >= num_unique are ignored. Row i is
+// read at sources[i] and scaled by factors[i]; without these it is row i of
+// `values`, unscaled.
 template <typename C>
 struct SumCall {
   const uint32_t* keys;
@@ -29,22 +29,23 @@ struct SumCall {
   const C* factors;
   int64_t count;
   int64_t num_unique;
-  int64_t packs;  // of a row
+  int64_t packs;  // per row
   int lane_bits;
   uint32_t* part_keys;  // [tiles, 2]
 };
 
-// A group of lanes takes a tile, and sums the rows of each key in their order.
-// What goes over the tile's ends is a part, for the next launch to sum: part 0
-// of a tile came in from before it, part 1 goes on behind it. Where one key has
-// all of the tile, part 0 is its sum, and part 1 zeros that tie it to the next.
+// A group of lanes sums one tile, key by key and in order. Runs that cross the
+// tile's ends become parts, which the next launch sums: part 0 for a run that
+// began before the tile, part 1 for one that continues after it. If a single
+// key fills the tile, part 0 is its sum and part 1 is zeros, which link it to
+// the next tile.
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kBlock)
     SumKernel(SumCall<ComputeOf<T>> call, const T* values, ComputeOf<T>* sums,
               ComputeOf<T>* parts) {
   using C = ComputeOf<T>;
   using Sums = Pack<C, kPack>;
-  constexpr int kAtOnce = 8;  // loads that do not wait for each other
+  constexpr int kAtOnce = 8;  // independent loads
   const int64_t thread = ThreadNumber();
   const int64_t tile = thread >> call.lane_bits;
   const int64_t first = tile * kTile;
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-// Sums `values`, then the parts of what they left, until no part is left.
+// Sums `values`, then the parts, until no part is left.
 template <typename T, int kPack>
 Status SumTiles(const DeviceStream& on, SumCall<ComputeOf<T>> call,
                 const T* values, ComputeOf<T>* sums) {
@@ -142,7 +143,7 @@ __global__ void NumberRowsKernel(const int64_t* positions, int64_t count,
   rows[i] = static_cast<uint32_t>(i);
 }
 
-// Sums of rows by key. `call` has sources and factors, or neither.
+// Sums rows by key. `call` has both sources and factors, or neither.
 template <typename T>
 Status SumByKey(const DeviceStream& on, SumCall<ComputeOf<T>> call,
                 const T* values, const void* aligned, const int64_t* positions,
@@ -173,16 +174,16 @@ Status SumByKey(const DeviceStream& on, SumCall<ComputeOf<T>> call,
       static_cast<const char*>(aligned), sums);
 }
 
-// A slot on its way to the gradients of its ids, which are numbers [first,
-// first + num_ids) of a batch. C: what factors are computed in.
+// Computes the per-id gradients of a slot, whose ids are [first, first +
+// num_ids) of a batch. C: type of the factors.
 template <typename C>
 struct SlotCall {
   SlotGradient slot;
-  const int64_t* positions;  // of its ids
+  const int64_t* positions;  // of the slot's ids
   int64_t first;
   int64_t dim;
   int64_t row_bytes;
-  char* expanded;  // of max: [num_ids, D]
+  char* expanded;  // for max: [num_ids, D]
   uint64_t* sources;
   C* factors;
 
@@ -195,7 +196,7 @@ struct SlotCall {
   }
 };
 
-// An id a row: as it is.
+// One id per row: the gradient is unchanged.
 template <typename C>
 __global__ void RowOfIdKernel(SlotCall<C> call) {
   const int64_t i = ThreadNumber();
@@ -204,7 +205,7 @@ __global__ void RowOfIdKernel(SlotCall<C> call) {
   call.factors[call.first + i] = C{1};
 }
 
-// A thread a bag: the factors of BagFactors.
+// One thread per bag computes its factors (see BagFactors).
 template <typename C>
 __global__ void RowOfBagKernel(SlotCall<C> call) {
   const int64_t b = ThreadNumber();
@@ -242,7 +243,7 @@ __global__ void RowOfBagKernel(SlotCall<C> call) {
   }
 }
 
-// A warp a bag of max: each id gets the columns that it won.
+// One warp per bag of max: each id gets the columns that it won.
 template <typename T>
 __global__ void RowOfWinnerKernel(SlotCall<ComputeOf<T>> call) {
   const int64_t b = ThreadNumber() / kWarp;
@@ -280,7 +281,7 @@ Status LocateRows(const DeviceStream& on, const SlotCall<ComputeOf<T>>& call) {
                     kFor);
 }
 
-// A warp a row.
+// One warp per row.
 template <typename C>
 __global__ void NonfiniteKernel(DeviceStore::Ids ids, const C* gradients,
                                 int64_t dim, bool* flags,
@@ -385,7 +386,7 @@ Status SumSlots(const DeviceStream& on, RowType type,
   constexpr const char* kFor = "the gradients of bags";
   int64_t num_ids = 0;
   int64_t num_winners = 0;
-  uintptr_t aligned = 0;  // as the rows of all are
+  uintptr_t aligned = 0;  // common alignment of all rows
   for (const SlotGradient& slot : slots) {
     num_ids += slot.num_ids;
     aligned |= reinterpret_cast<uintptr_t>(slot.gradients);

@@ -1,4 +1,4 @@
-// Gradients in device memory: summed by id, and checked.
+// Gradients in device memory: sums by id, and checks for non-finite values.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_GRADIENT_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_GRADIENT_H_
@@ -16,41 +16,41 @@
 
 namespace lodestar {
 
-// sums[u] = sum of gradients[i] over the i with positions[i] == u, in the order
-// of i but for parts of 64 rows of frequent ids, so the same on every run.
-// gradients: [N, D] of `type`; sums: [num_unique, D] of ComputeType(type).
-// Positions outside [0, num_unique) have no part in it.
-// InvalidArgument: more than 2^30 positions.
+// sums[u] = sum of gradients[i] over all i with positions[i] == u. Adds in the
+// order of i, except that frequent ids are summed in parts of 64 rows, so every
+// run has the same bits. gradients: [N, D] of `type`; sums: [num_unique, D] of
+// ComputeType(type). Positions outside [0, num_unique) are ignored. Returns
+// InvalidArgument for more than 2^30 positions.
 Status SumByPosition(const DeviceStream& on, RowType type,
                      const void* gradients, const int64_t* positions,
                      int64_t num_ids, int64_t num_unique, int64_t dim,
                      void* sums);
 
-// What the ids of a slot get of the gradient with respect to its rows.
+// The gradient with respect to the rows of one slot.
 struct SlotGradient {
-  const void* gradients = nullptr;  // [B, D], or without row_splits [N, D]
+  const void* gradients = nullptr;  // [B, D]; without row_splits [N, D]
   int64_t num_ids = 0;
-  const int64_t* row_splits = nullptr;  // [B + 1]; null: a row an id
+  const int64_t* row_splits = nullptr;  // [B + 1]; null: one row per id
   int64_t num_bags = 0;
   const float* weights = nullptr;  // [N]; null: all 1
   Combiner combiner = Combiner::kSum;
-  const int64_t* winners = nullptr;  // of max: [B, D], as of DeviceStore::Pool
+  const int64_t* winners = nullptr;  // for max: [B, D], see DeviceStore::Pool
 };
 
-// SumByPosition of what the ids of all slots get, one slot after another, as
-// BagFactors says. positions: of all these ids; negative for padding.
+// SumByPosition of the per-id gradients (see BagFactors) of all slots, one slot
+// after another. positions: of all these ids; negative for padding.
 Status SumSlots(const DeviceStream& on, RowType type,
                 const std::vector<SlotGradient>& slots,
                 const int64_t* positions, int64_t num_unique, int64_t dim,
                 void* sums);
 
-// Which of `count` gradients [count, dim], of ComputeType(type), have a NaN or
-// an infinity. `count` as of Ids.
+// Finds gradients [count, dim] of ComputeType(type) that contain NaN or
+// infinity. `count`: see Ids.
 class NonfiniteRows {
  public:
   Status Find(const DeviceStream& on, RowType type, const void* gradients,
               const DeviceStore::Ids& ids, int64_t dim);
-  // Waits: how many there are, and the id of the first one.
+  // Gets their number and the id of the first one. Waits.
   Status Count(const DeviceStream& on, int64_t* count, int64_t* first_id) const;
   // [count]
   const bool* flags() const { return flags_.data(); }
@@ -58,10 +58,10 @@ class NonfiniteRows {
  private:
   DeviceStore::Ids ids_;
   DeviceArray<bool> flags_;
-  DeviceArray<int64_t> result_;  // how many, and the first
+  DeviceArray<int64_t> result_;  // the number and the index of the first
 };
 
-// Rounds `count` numbers of ComputeType(type) to `type`, of 16 bits.
+// Rounds `count` values of ComputeType(type) to `type`, which has 16 bits.
 Status RoundNumbers(const DeviceStream& on, RowType type, const float* numbers,
                     int64_t count, void* rounded);
 

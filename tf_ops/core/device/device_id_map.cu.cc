@@ -76,7 +76,8 @@ Status DeviceIdMap::Create(Span<const int64_t> keys, Span<const int64_t> values,
   constexpr const char* kFor = "an id table";
   const int64_t count = keys.size();
   std::unique_ptr<DeviceIdMap> map(new (std::nothrow) DeviceIdMap());
-  if (map == nullptr) return ResourceExhausted("out of memory for an id table");
+  if (map == nullptr)
+    return ResourceExhausted("out of memory for an id table.");
   int64_t cells = kBucket;
   while (static_cast<double>(cells) * kLoad < static_cast<double>(count)) {
     cells *= 2;

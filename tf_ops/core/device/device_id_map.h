@@ -1,5 +1,5 @@
-// DeviceIdMap: what an id table of integer keys holds, in the memory of one
-// GPU. It is made once, of distinct keys, and then only read.
+// DeviceIdMap: the content of an integer id table in the memory of one GPU.
+// Immutable after creation.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_ID_MAP_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_ID_MAP_H_
@@ -19,13 +19,13 @@ namespace lodestar {
 struct DeviceIndex;
 struct IndexEntry;
 
-// Any thread may call at any time, on any stream of the device, once Create has
-// returned. Pointers are to device memory unless said otherwise.
+// Thread-safe, on any stream of the device, once Create has returned. Pointers
+// are to device memory unless stated otherwise.
 class DeviceIdMap {
  public:
-  // Waits. `keys`, which are distinct, and `values` are in host memory, and are
-  // as many.
-  // ResourceExhausted: out of memory. `allocator` outlives the map.
+  // Creates a map from unique `keys` and as many `values`, both in host memory.
+  // Waits. `allocator` must outlive the map. Returns ResourceExhausted if out
+  // of memory.
   static Status Create(Span<const int64_t> keys, Span<const int64_t> values,
                        DeviceAllocator* allocator, const DeviceStream& on,
                        std::unique_ptr<DeviceIdMap>* out);
@@ -33,11 +33,11 @@ class DeviceIdMap {
   int64_t size() const { return values_.size(); }
   int64_t bytes() const;
 
-  // values[i]: that of keys[i], or `missing`.
+  // Sets values[i] to the value of keys[i], or to `missing`.
   Status Find(const DeviceStream& on, const int64_t* keys, int64_t count,
               int64_t missing, int64_t* values) const;
-  // Keys that are not there get the value first + hash(key) % num_buckets.
-  // REQUIRES: num_buckets > 0.
+  // Missing keys get the value first + hash(key) % num_buckets. Requires:
+  // num_buckets > 0.
   Status FindOrHash(const DeviceStream& on, const int64_t* keys, int64_t count,
                     const DecimalHash& hash, uint64_t num_buckets,
                     int64_t first, int64_t* values) const;
@@ -47,12 +47,12 @@ class DeviceIdMap {
   DeviceIndex index() const;
 
   DeviceArray<uint32_t> tags_;
-  DeviceArray<IndexEntry> entries_;  // key -> its place in values_
+  DeviceArray<IndexEntry> entries_;  // key -> index in values_
   DeviceArray<int64_t> values_;
 };
 
-// Keys of another integer type as DeviceIdMap takes them.
-// K: int8 to int32, uint8 to uint32.
+// Converts keys of another integer type to int64. K: int8 to int32, uint8 to
+// uint32.
 template <typename K>
 Status WidenKeys(const DeviceStream& on, const K* keys, int64_t count,
                  int64_t* widened);

@@ -1,18 +1,11 @@
-// DeviceIndex: int64 key -> 64-bit value in device memory, open addressing in
-// buckets of 32 cells.
+// DeviceIndex: a hash table from int64 keys to 64-bit values in device memory,
+// with open addressing in buckets of 32 cells. Most searches read one 32-byte
+// sector of tags and one entry; docs/internals/kernels.md describes the layout.
+// Every int64 is a valid key, and every value except kNoValue.
 //
-//   tags     a byte a cell: empty, removed, or a fingerprint of the key. The
-//            tags of a bucket are one 32-byte sector
-//   entries  key and value of each cell, 16 bytes
-//
-// A key lies in the first bucket on its way that had room; the way goes on by
-// one bucket, then two, three and so on, which meets each of them. A search
-// ends at a bucket with an empty cell: so most take one sector of tags and one
-// of an entry, whether they find their key or not.
-//
-// All keys are ordinary ones, and all values but kNoValue. Threads that insert
-// may run beside each other, and so may those that search, and those that
-// remove; but not two of the three.
+// Threads may insert concurrently with each other, and so may threads that
+// search and threads that remove, but different kinds of access must not
+// overlap.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_INDEX_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_INDEX_H_
@@ -31,7 +24,7 @@ struct alignas(16) IndexEntry {
   int64_t value;
 };
 
-// Cells of a bucket, and the words of their tags.
+// Cells per bucket, and 32-bit words of their tags.
 constexpr int kBucket = 32;
 constexpr int kBucketWords = kBucket / 4;
 
@@ -42,27 +35,27 @@ struct alignas(16) TagWords {
 constexpr uint32_t kEmptyTag = 0;
 constexpr uint32_t kRemovedTag = 1;
 constexpr uint32_t kFirstTag = 2;
-// Of a cell that is free, or that a thread has taken but not filled yet. So
-// memory for entries begins as bytes of 0xff.
+// Value of a cell that is free, or taken but not filled yet. Entries must
+// therefore be initialized to bytes of 0xff.
 constexpr int64_t kNoValue = -1;
 
-// A bit for each of the four bytes of `word` that is `tag`.
+// Returns one bit for each of the four bytes of `word` that equals `tag`.
 __device__ inline uint32_t MatchTag(uint32_t word, uint32_t tag) {
   const uint32_t x = word ^ (tag * 0x01010101u);
   const uint32_t equal = ~(((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x) & 0x80808080u;
-  // The four bits side by side: no two products of them meet in one bit.
+  // Gathers the four bits; no two partial products share a bit.
   return ((equal >> 7) * 0x10204080u) >> 28;
 }
 
 struct DeviceIndex {
   uint32_t* tags = nullptr;       // [buckets, kBucketWords]
   IndexEntry* entries = nullptr;  // [buckets, kBucket]
-  uint32_t bucket_mask = 0;       // buckets are a power of two
+  uint32_t bucket_mask = 0;       // number of buckets - 1, a power of two - 1
 
   struct Hash {
     uint32_t bucket;
     uint32_t tag;
-    uint32_t turn;  // the cell of a bucket that it would have first
+    uint32_t turn;  // preferred cell in each bucket
   };
   __device__ Hash HashOf(int64_t key) const {
     const uint64_t hash = Mix64(static_cast<uint64_t>(key));
@@ -71,9 +64,9 @@ struct DeviceIndex {
             kFirstTag + ((low & 0xffffu) * (256 - kFirstTag) >> 16),
             low >> 16 & (kBucket - 1)};
   }
-  // What the tags of a bucket say: a bit a cell.
+  // The tags of a bucket, one bit per cell.
   struct Bucket {
-    uint32_t match;  // this fingerprint
+    uint32_t match;  // tag equals the fingerprint
     uint32_t empty;
     uint32_t free;  // empty or removed
   };
@@ -90,7 +83,7 @@ struct DeviceIndex {
     return bucket;
   }
 
-  // The cell of `key`, or -1.
+  // Returns the cell of `key`, or -1.
   __device__ int64_t Find(int64_t key, int64_t* value) const {
     const Hash hash = HashOf(key);
     uint32_t number = hash.bucket;
@@ -113,15 +106,16 @@ struct DeviceIndex {
   }
 
   enum class Outcome { kNone, kFound, kInserted, kNoRoom };
-  // The value of the key of each thread that has `mine`; where it has none yet,
-  // that is make(inserts, reused), which is then inserted. inserts: for this
-  // thread; reused: in the cell of a key that was removed. All threads of the
-  // warp call it, and make.
+  // Returns the value of each key for the threads with `mine`. For missing
+  // keys, inserts the value make(inserts, reused). inserts: this thread
+  // inserts; reused: into the cell of a removed key. All threads of the warp
+  // must call this, and they call `make` together.
   //
-  // A thread takes the first free cell on the way of its key, and no cell gets
-  // free meanwhile: of two threads with one key the later one meets what the
-  // earlier one took, and looks again until it is filled. Nobody waits inside a
-  // round, and who takes a cell fills it in the same round.
+  // A thread takes the first free cell on its key's probe sequence, and no cell
+  // becomes free during the call. If two threads have the same key, the later
+  // one finds the cell of the earlier one and retries until it is filled. No
+  // thread waits within a round, and each thread fills its cell in the round in
+  // which it was taken.
   template <typename Make>
   __device__ Outcome FindOrInsert(bool mine, int64_t key, const Make& make,
                                   int64_t* value) const {
@@ -140,7 +134,7 @@ struct DeviceIndex {
       const int64_t made = make(inserts, before == kRemovedTag);
       if (inserts) {
         *value = made;
-        // 16 aligned bytes are stored, and loaded, at once.
+        // Loads and stores of 16 aligned bytes are single accesses.
         longlong2 entry;
         entry.x = key;
         entry.y = made;
@@ -152,9 +146,10 @@ struct DeviceIndex {
     return outcome;
   }
 
-  // Whether this thread removed the key, and what value it had. *emptied: its
-  // cell is empty. No search goes on behind a bucket that has such a cell, and
-  // none ever did since the index was made: only then may another one get so.
+  // Returns true if this thread removed the key, and the value it had. Sets
+  // *emptied if the cell becomes empty instead of removed: no probe sequence
+  // ever continued past a bucket that has had an empty cell since the index was
+  // built, so none needs the marker.
   __device__ bool Remove(int64_t key, int64_t* value, bool* emptied) const {
     const int64_t cell = Find(key, value);
     if (cell < 0) return false;
@@ -178,14 +173,14 @@ struct DeviceIndex {
   }
 
  private:
-  // The value of `key`, or the cell that it is to lie in, and the word of its
-  // tag; -1, and no outcome: look again.
+  // Returns the value of `key`, or the cell for inserting it and the word of
+  // the cell's tag. Returns -1 without an outcome if the caller must retry.
   __device__ int64_t FindOrFree(int64_t key, const Hash& hash, int64_t* value,
                                 uint32_t* word, Outcome* outcome) const {
     uint32_t number = hash.bucket;
     int64_t free = -1;
     for (uint32_t n = 0; n <= bucket_mask; ++n) {
-      // Not from a cache that another thread's store does not reach.
+      // Bypasses caches that other threads' stores do not reach.
       const uint4* const words =
           reinterpret_cast<const uint4*>(tags) + int64_t{number} * 2;
       const uint4 low = __ldcg(words);
@@ -203,7 +198,7 @@ struct DeviceIndex {
         }
       }
       if (free < 0 && bucket.free != 0) {
-        // Each key begins its own way round, so that keys seldom meet.
+        // Keys start at different cells of a bucket, which reduces contention.
         const uint32_t turn = hash.turn;
         const uint32_t turned =
             bucket.free >> turn | bucket.free << ((kBucket - turn) % kBucket);
@@ -220,8 +215,9 @@ struct DeviceIndex {
     return free;
   }
 
-  // The tag of a free cell before this thread took it; kFirstTag: another one
-  // did. `was` is the tag's word, whose other cells may change meanwhile.
+  // Takes a free cell and returns its previous tag, or kFirstTag if another
+  // thread was first. `was`: the expected word; its other three tags may change
+  // concurrently.
   __device__ uint32_t Take(int64_t cell, uint32_t was, uint32_t tag) const {
     const uint32_t shift = 8 * (cell % 4);
     while ((was >> shift & 0xffu) < kFirstTag) {

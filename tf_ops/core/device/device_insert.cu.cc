@@ -1,4 +1,4 @@
-// What makes, overwrites and removes rows.
+// DeviceStore: creating, overwriting and removing rows.
 
 #include "tf_ops/core/device/device_batch.h"
 #include "tf_ops/core/device/device_index.h"
@@ -19,25 +19,25 @@ struct InsertCall {
   int64_t now;
   InitialRow initial;
   SlotFill slots;
-  int64_t units;  // of the numbers of a row
+  int64_t units;  // per row
   int lane_bits;
-  // Rows to assign: number from[i] of `values`, or without `from` number i.
+  // Values to assign: row from[i] of `values`, or row i without `from`.
   const int64_t* from;
   const void* values;
   uint32_t* refs;
   bool* found;
 };
 
-// What happens to the row of an id, in the lowest bits of its address.
+// The action on an id's row, stored in the low bits of its address.
 constexpr uint64_t kRead = 1;
-constexpr uint64_t kBegin = 2;   // a new row, whose values are drawn
-constexpr uint64_t kAssign = 3;  // its values are given
+constexpr uint64_t kBegin = 2;   // new row with drawn initial values
+constexpr uint64_t kAssign = 3;  // row with given values
 constexpr uint64_t kWhatToDo = 3;
-constexpr uint64_t kFresh = 4;  // its slots begin, too
+constexpr uint64_t kFresh = 4;  // flag: slots are initialized
 constexpr uint64_t kFlags = 7;
 
-// A thread an id finds its row, or takes one; then the warp reads or writes
-// the rows, lanes along each. `out`, if not null, gets every row.
+// One thread per id finds or allocates its row; then the warp reads or writes
+// the rows, with lanes along each. `out`, if not null, receives all rows.
 template <typename Unit>
 __global__ void __launch_bounds__(kBlock, 4)
     InsertKernel(InsertCall call, Unit* out) {
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kBlock, 4)
   }
 }
 
-// The end of a call that took or freed rows.
+// Ends a call that allocated or freed rows.
 __global__ void SettleKernel(DeviceTableState* state, bool sighted,
                              bool evicted) {
   if (ThreadNumber() != 0) return;

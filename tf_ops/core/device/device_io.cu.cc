@@ -1,4 +1,4 @@
-// What a DeviceStore holds: on its way out to host memory, and in.
+// DeviceStore: export to and import from host memory.
 
 #include <algorithm>
 #include <new>
@@ -14,10 +14,10 @@
 namespace lodestar {
 namespace {
 
-// Rows cross in pieces of about so many bytes.
+// Rows are copied in pieces of about this many bytes.
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
 
-// With it flipped, ids ascend as unsigned numbers.
+// Flipping the sign bit makes ids sort as unsigned integers.
 constexpr uint64_t kSignBit = uint64_t{1} << 63;
 
 __global__ void ListRowsKernel(DeviceRows rows, uint32_t high_water,
@@ -34,7 +34,7 @@ __global__ void ListRowsKernel(DeviceRows rows, uint32_t high_water,
   list[place] = row;
 }
 
-// Rows between a table and dense arrays.
+// Copies rows between the table and dense arrays.
 struct PieceCall {
   DeviceRows rows;
   const uint32_t* list;
@@ -44,7 +44,7 @@ struct PieceCall {
   int num_slots;
   char* values;  // [count, row_bytes]
   char* slots;   // [num_slots, count, slot_bytes]
-  int64_t* ids;  // each [count]
+  int64_t* ids;  // this and the following arrays: [count]
   int64_t* frequencies;
   int64_t* last_seen;
 };
@@ -56,7 +56,7 @@ __device__ void CopyWords(const char* from, int64_t bytes, int lane, char* to) {
   }
 }
 
-// A warp a row.
+// One warp per row.
 __global__ void CopyOutKernel(PieceCall call) {
   const int64_t i = ThreadNumber() / kWarp;
   const int lane = threadIdx.x % kWarp;
@@ -116,7 +116,7 @@ __global__ void DecayKernel(DeviceRows rows, uint32_t high_water, double rate,
       meta->last_seen == now && before > 0 && after == 0 ? 1 : after;
 }
 
-// Device memory of a piece.
+// Device memory for one piece.
 struct Piece {
   DeviceArray<char> values;
   DeviceArray<char> slots;
@@ -136,7 +136,7 @@ struct Piece {
     call->last_seen = numbers.data() + 2 * size;
     return Status();
   }
-  // To what is read of ids without a row.
+  // Sets the values reported for missing ids.
   Status Clear(const DeviceStream& on) const {
     LODESTAR_CUDA_TRY(
         cudaMemsetAsync(values.data(), 0, values.bytes(), on.stream));
@@ -242,7 +242,7 @@ Status DeviceStore::Export(const DeviceStream& on, bool with_slots,
   *out = std::move(result);
   return turn.End();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while rows are exported");
+  return ResourceExhausted("out of memory while exporting rows.");
 }
 
 Status DeviceStore::Inspect(const DeviceStream& on, Span<const int64_t> ids,
@@ -280,7 +280,7 @@ Status DeviceStore::Inspect(const DeviceStream& on, Span<const int64_t> ids,
   *out = std::move(result);
   return turn.End();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while rows are inspected");
+  return ResourceExhausted("out of memory while inspecting rows.");
 }
 
 Status DeviceStore::Frequency(const DeviceStream& on, const Ids& ids,
@@ -295,7 +295,7 @@ Status DeviceStore::Frequency(const DeviceStream& on, const Ids& ids,
 
 Status DeviceStore::DecayFrequencies(const DeviceStream& on, double rate) {
   if (!(rate >= 0.0 && rate <= 1.0)) {
-    return InvalidArgument("`rate` is ", rate, ", wanted 0 to 1");
+    return InvalidArgument("`rate` must be in [0, 1], got ", rate, ".");
   }
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
@@ -311,17 +311,17 @@ Status DeviceStore::CheckImportLocked(const EmbeddingRowsView& view) const {
   LODESTAR_RETURN_IF_ERROR(CheckRowsView(view, dim(), type()));
   if (!(view.pending_ids.empty() && view.sketch.empty())) {
     return InvalidArgument(
-        "the rows come with ids that wait for a row, but a table on a GPU "
-        "gives each id one");
+        "cannot import pending ids: a table on a GPU has no admission.");
   }
   if (!view.shared_values.empty()) {
     return InvalidArgument(
-        "the rows come with shared rows, which a table on a GPU has none of");
+        "cannot import shared rows: a table on a GPU does not support them.");
   }
   if (num_slots > kMaxDeviceSlots) {
-    return InvalidArgument("optimizer '", view.optimizer.name, "' has ",
-                           num_slots, " optimizer slots, but a table on a GPU ",
-                           "has at most ", kMaxDeviceSlots);
+    return InvalidArgument(
+        "optimizer '", view.optimizer.name, "' has ", num_slots,
+        " optimizer slots, but a table on a GPU supports at most ",
+        kMaxDeviceSlots, ".");
   }
   if (!view.optimizer.name.empty()) {
     LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(view.optimizer));
@@ -343,7 +343,7 @@ Status DeviceStore::Import(const DeviceStream& on,
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   const int64_t n = view.ids.size();
   const int num_slots = static_cast<int>(view.optimizer.slot_inits.size());
-  // All that may fail comes before the first row changes.
+  // Everything that can fail happens before the first row changes.
   DeviceArray<int64_t> ids;
   DeviceArray<uint32_t> refs;
   PieceCall call = {};

@@ -1,5 +1,5 @@
-// What all *.cu.cc files share: launches, and what the threads of a warp do
-// together.
+// Helpers shared by all *.cu.cc files: kernel launches and cooperation within a
+// warp or block.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_LAUNCH_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_LAUNCH_H_
@@ -11,14 +11,14 @@
 
 namespace lodestar {
 
-// Threads of every block, and of a warp.
+// Threads per block, and per warp.
 constexpr int kBlock = 256;
 constexpr int kWarp = 32;
 constexpr unsigned kWholeWarp = 0xffffffffu;
 
 inline int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A kernel on a grid of blocks.
+// Launches a kernel on a grid of blocks.
 template <typename... Params, typename... Args>
 cudaError_t LaunchGrid(void (*kernel)(Params...), dim3 blocks,
                        cudaStream_t stream, Args... args) {
@@ -30,7 +30,7 @@ cudaError_t LaunchGrid(void (*kernel)(Params...), dim3 blocks,
   return cudaGetLastError();
 }
 
-// A kernel with at least `threads` threads; nothing where that is 0.
+// Launches a kernel with at least `threads` threads, or nothing for 0.
 template <typename... Params, typename... Args>
 cudaError_t Launch(void (*kernel)(Params...), int64_t threads,
                    cudaStream_t stream, Args... args) {
@@ -39,13 +39,13 @@ cudaError_t Launch(void (*kernel)(Params...), int64_t threads,
                     stream, args...);
 }
 
-// The number of this thread among all of a launch.
+// The index of this thread in the launch.
 __device__ inline int64_t ThreadNumber() {
   return static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
 }
 
-// Places of its own for each thread of a warp that has `mine`, from a counter
-// that goes on by as many. All threads of the warp call it.
+// Returns a unique index for each thread of the warp with `mine`, advancing the
+// counter by as many. All threads of the warp must call this.
 __device__ inline uint32_t TakePlaces(bool mine, uint32_t* counter) {
   const unsigned takers = __ballot_sync(kWholeWarp, mine);
   if (takers == 0) return 0;
@@ -58,8 +58,8 @@ __device__ inline uint32_t TakePlaces(bool mine, uint32_t* counter) {
   return first + __popc(takers & ((1u << lane) - 1));
 }
 
-// Adds to a counter how many threads of the block have `mine`. All threads of
-// the block call it.
+// Adds the number of threads of the block with `mine` to a counter. All threads
+// of the block must call this.
 template <typename Counter>
 __device__ void CountBlock(bool mine, Counter* counter) {
   const int count = __syncthreads_count(mine);
@@ -68,9 +68,9 @@ __device__ void CountBlock(bool mine, Counter* counter) {
   }
 }
 
-// Lanes that lie side by side along a row of `units`: 1 << LaneBits(units), a
-// power of two, so that a thread finds its place without a division, and not
-// twice as many as units.
+// Number of lanes along a row of `units`, as a power of two 1 <<
+// LaneBits(units), so a thread finds its position without a division. Fewer
+// than twice as many lanes as units.
 inline int LaneBits(int64_t units, int max_bits = 5) {
   int bits = 0;
   while (bits < max_bits && (int64_t{1} << bits) < units) ++bits;

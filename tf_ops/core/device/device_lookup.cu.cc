@@ -1,4 +1,4 @@
-// Lookups that only read.
+// DeviceStore: read-only lookups.
 
 #include <cmath>
 
@@ -15,11 +15,11 @@ struct FindCall {
   DeviceRows rows;
   DeviceTableState* state;
   DeviceStore::Ids ids;
-  // Where the rows were found: number i at refs[positions[i]], or without
-  // positions at refs[i]. Without refs they are searched.
+  // Places of rows found before: id i at refs[positions[i]], or at refs[i]
+  // without positions. Without refs the ids are searched.
   const int64_t* positions;
   const uint32_t* refs;
-  bool counts;  // what is searched, as reads
+  bool counts;  // count searched ids as reads
   bool has_padding;
   int64_t padding_id;
   MissingRows missing;
@@ -27,14 +27,14 @@ struct FindCall {
   int lane_bits;
   bool* found;
 
-  // Where the row of `id` lies, and whether it has one.
+  // Returns the address of the row of `id` and whether it has one.
   __device__ uint64_t RowSource(int64_t id, bool* is_found) const {
     int64_t row = 0;
     if (index.Find(id, &row) < 0) return kFromMissing;
     *is_found = true;
     return SourceOf(rows.values(static_cast<uint32_t>(row)));
   }
-  // That of ids.data[i].
+  // Returns the source of ids.data[i].
   __device__ uint64_t Source(int64_t i, bool* is_found) const {
     const int64_t id = ids.data[i];
     if (refs != nullptr) {
@@ -42,14 +42,14 @@ struct FindCall {
       if (position < 0) return kFromZeros;
       const uint32_t row = refs[position];
       if (row == DeviceStore::kNoRow) return kFromMissing;
-      // It may have gone since it was found, and be another's.
+      // The row may have been removed, or reused by another id.
       const DeviceRowMeta* const meta = rows.meta(row);
       if (meta->live != 0 && meta->id == id) return SourceOf(rows.values(row));
     }
     return has_padding && id == padding_id ? kFromZeros
                                            : RowSource(id, is_found);
   }
-  // A thread an id. All of the block call it.
+  // One thread per id. All threads of the block must call this.
   __device__ void CountReads(uint64_t source, bool is_found) const {
     if (!counts || refs != nullptr) return;
     CountBlock(is_found, &state->events.read_hits);
@@ -64,7 +64,7 @@ struct PoolCall {
   bool has_default;
   int64_t default_id;
   int64_t dim;
-  int64_t packs;  // of a row
+  int64_t packs;  // per row
   int lane_bits;
 
   __device__ int64_t Offset(int64_t b) const {
@@ -74,7 +74,7 @@ struct PoolCall {
   __device__ float Weight(int64_t i) const {
     return bags.weights == nullptr ? 1.0f : bags.weights[i];
   }
-  // What weights add up to, and what a bag is divided by.
+  // Contribution of a weight to the divisor, and the divisor of a bag.
   template <typename C>
   __device__ C Total(C weight) const {
     return bags.combiner == Combiner::kSqrtn ? weight * weight : weight;
@@ -85,7 +85,7 @@ struct PoolCall {
            : bags.combiner == Combiner::kSqrtn ? std::sqrt(total)
                                                : C{1};
   }
-  // Numbers of pack p of the row at `source`, of `id`.
+  // Pack p of the row of `id` at `source`.
   template <typename T, int kPack>
   __device__ Pack<T, kPack> Read(uint64_t source, int64_t id, int64_t p) const {
     Pack<T, kPack> row = {};
@@ -102,7 +102,7 @@ struct PoolCall {
 
 namespace {
 
-// A thread an id finds where its row is, then its warp copies the rows.
+// One thread per id finds its row, then its warp copies the rows.
 template <typename Unit>
 __global__ void __launch_bounds__(kBlock) FindKernel(FindCall call, Unit* out) {
   const int64_t i = ThreadNumber();
@@ -129,13 +129,13 @@ __global__ void __launch_bounds__(kBlock)
   call.CountReads(source, is_found);
 }
 
-// Lanes along a bag's columns; each adds up its own in the order of the ids, as
-// the CPU does.
+// Lanes span the columns of a bag. Each adds up its column in the order of the
+// ids, as the CPU does.
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kBlock)
     PoolKernel(PoolCall call, T* pooled, int64_t* winners) {
   using C = ComputeOf<T>;
-  constexpr int kAtOnce = 4;  // loads that do not wait for each other
+  constexpr int kAtOnce = 4;  // independent loads
   const int64_t thread = ThreadNumber();
   const int64_t b = thread >> call.lane_bits;
   if (b >= call.bags.size) return;
@@ -222,8 +222,8 @@ __device__ T SumOverWarp(T x) {
   return x;
 }
 
-// A warp a bag. With y = sum(w x) / S and g = dL/dy: dL/dw is g x for sum, (g x
-// - g y) / S for mean, and (g x - g y w / S) / S for sqrtn.
+// One warp per bag. With y = sum(w x) / S and g = dL/dy, dL/dw is g x for sum,
+// (g x - g y) / S for mean, and (g x - g y w / S) / S for sqrtn.
 template <typename T>
 __global__ void WeightGradientsKernel(PoolCall call, const T* gradients,
                                       float* weight_gradients) {
@@ -235,7 +235,7 @@ __global__ void WeightGradientsKernel(PoolCall call, const T* gradients,
   const int64_t end = call.Offset(b + 1);
   C total = 0;
   C along_sum = 0;  // g sum(w x)
-#pragma unroll 1    // or the code is three times as large
+#pragma unroll 1    // unrolled code is three times as large
   for (int64_t i = begin; i < end; ++i) {
     const uint64_t source = call.sources[i];
     C along = 0;

@@ -1,5 +1,5 @@
-// Memory of one device, from whoever has it: CUDA itself, or TensorFlow, which
-// by default takes all there is.
+// Device memory from CUDA or from TensorFlow, which allocates nearly all of a
+// GPU's memory by default.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_MEMORY_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_MEMORY_H_
@@ -13,13 +13,13 @@
 
 namespace lodestar {
 
-// Internal, or ResourceExhausted where memory was short, unless CUDA did what
-// was asked.
+// Converts a CUDA error: ResourceExhausted if memory was short, else Internal.
 inline Status CudaStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return Status();
   const char* const text = cudaGetErrorString(error);
   if (error == cudaErrorMemoryAllocation) {
-    return ResourceExhausted("out of memory on the GPU: ", what, ": ", text);
+    return ResourceExhausted("out of memory on the GPU: ", what, ": ", text,
+                             ".");
   }
   return Status(StatusCode::kInternal, StrCat("CUDA: ", what, ": ", text));
 }
@@ -31,27 +31,27 @@ inline Status CudaStatus(cudaError_t error, const char* what) {
 class DeviceAllocator {
  public:
   virtual ~DeviceAllocator() = default;
-  // `bytes` aligned to 256 bytes, or nullptr: out of memory.
+  // Returns `bytes` bytes aligned to 256, or nullptr if out of memory.
   virtual void* Allocate(int64_t bytes) = 0;
-  // Work that still uses the memory was queued before what may get it next.
+  // Work that uses the memory must be queued before any work that reuses it.
   virtual void Free(void* memory) = 0;
 };
 
-// cudaMalloc and cudaFree, on the device that is current. Free waits for all
-// work of the device: for what lives long.
+// cudaMalloc and cudaFree on the current device. Free waits for all work of the
+// device, so use this for long-lived memory.
 class CudaAllocator final : public DeviceAllocator {
  public:
   void* Allocate(int64_t bytes) override {
     void* memory = nullptr;
     if (cudaMalloc(&memory, bytes) == cudaSuccess) return memory;
-    cudaGetLastError();  // or the next call would report it
+    cudaGetLastError();  // clears the error
     return nullptr;
   }
   void Free(void* memory) override { cudaFree(memory); }
 };
 
-// Memory that is only used on one stream, from CUDA's pool: for what lives
-// as long as a call.
+// Memory used on one stream only, from CUDA's pool. For memory that lives as
+// long as a call.
 class StreamAllocator final : public DeviceAllocator {
  public:
   explicit StreamAllocator(cudaStream_t stream) : stream_(stream) {}
@@ -68,13 +68,14 @@ class StreamAllocator final : public DeviceAllocator {
   const cudaStream_t stream_;
 };
 
-// Where a call queues its work, and memory for what only this work uses.
+// The stream on which a call queues its work, and an allocator for memory used
+// only by this work.
 struct DeviceStream {
   cudaStream_t stream = nullptr;
   DeviceAllocator* memory = nullptr;
 };
 
-// `size` Ts on a device.
+// An array of `size` elements on a device.
 template <typename T>
 class DeviceArray {
  public:
@@ -89,8 +90,8 @@ class DeviceArray {
     if (data_ != nullptr) allocator_->Free(data_);
   }
 
-  // ResourceExhausted: out of memory; it is as it was. `what` the memory is
-  // for.
+  // Returns ResourceExhausted if out of memory; the array is unchanged then.
+  // `what`: the purpose, for the message.
   Status Allocate(DeviceAllocator* allocator, int64_t size, const char* what) {
     DeviceArray array;
     array.allocator_ = allocator;
@@ -100,7 +101,7 @@ class DeviceArray {
       array.data_ = static_cast<T*>(allocator->Allocate(bytes));
       if (array.data_ == nullptr) {
         return ResourceExhausted("out of memory on the GPU: ", bytes,
-                                 " bytes for ", what);
+                                 " bytes for ", what, ".");
       }
     }
     Swap(&array);

@@ -1,14 +1,11 @@
 // DeviceRows: rows in device memory, in segments, so that a table grows without
-// moving one.
-//
-// Segment 0 holds rows [0, 2^first_bits), each later one as many as all before
-// it, until they hold 2^last_bits; from there on all hold as many. A segment
-// has an array of each kind:
+// moving rows. docs/internals/kernels.md describes the layout. Each segment has
+// these arrays:
 //
 //   values       [rows, value_stride bytes]
-//   slots        [rows, num_slots, slot_stride bytes], once there are some
+//   slots        [rows, num_slots, slot_stride bytes], once there are slots
 //   meta         [rows]
-//   free         [rows]: the stack of free rows goes over all segments, as rows
+//   free         [rows]: the stack of free rows, which spans all segments
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_ROWS_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_ROWS_H_
@@ -24,14 +21,14 @@ namespace lodestar {
 
 constexpr int kMaxDeviceSlots = 3;
 
-// What is known of a row beside its numbers.
+// Metadata of a row.
 struct alignas(8) DeviceRowMeta {
   int64_t id;
   int64_t last_seen;
   uint32_t frequency;
   uint32_t live;  // 0: a free row
 };
-// Of `live`: a row that is not to go.
+// Value of `live` for a row that must not be evicted.
 constexpr uint32_t kMarkedRow = 2;
 
 struct DeviceSegment {
@@ -47,11 +44,11 @@ struct DeviceRows {
   int last_bits = 0;
   int64_t value_stride = 0;
   int64_t slot_stride = 0;   // of one slot of a row
-  int64_t slots_stride = 0;  // of all of them
+  int64_t slots_stride = 0;  // of all slots of a row
 
   struct Place {
     int segment;
-    uint32_t row;  // in it
+    uint32_t row;  // index within it
   };
   __host__ __device__ Place Locate(uint32_t row) const {
     const uint32_t high = row >> first_bits;
@@ -67,7 +64,7 @@ struct DeviceRows {
     return {last_bits - first_bits + static_cast<int>(row >> last_bits),
             row & ((1u << last_bits) - 1)};
   }
-  // The number of rows of segment k.
+  // Number of rows of segment k.
   int64_t RowsOf(int k) const {
     if (k == 0) return int64_t{1} << first_bits;
     return int64_t{1} << (first_bits + k - 1 < last_bits ? first_bits + k - 1
@@ -93,14 +90,14 @@ struct DeviceRows {
   }
 };
 
-// The optimizer slots of a row that begins.
+// Initializes the optimizer slots of a new row.
 struct SlotFill {
   int num_slots = 0;
-  bool is_double = false;  // else float
+  bool is_double = false;  // otherwise float
   float inits[kMaxDeviceSlots] = {};
 
-  // By `lanes` threads, of which this is number `lane`. 16 bytes at once, up to
-  // the end of a slot's memory.
+  // Filled by `lanes` threads, of which this is number `lane`, 16 bytes at a
+  // time up to the end of the slot's memory.
   __device__ void Fill(const DeviceRows& rows, uint32_t row, int lane,
                        int lanes) const {
     char* const first = rows.slot(row, 0);
@@ -125,7 +122,7 @@ __device__ inline int64_t SizeOf(const DeviceStore::Ids& ids) {
   return *ids.count < ids.size ? *ids.count : ids.size;
 }
 
-// One a step.
+// Counts a row at most once per step.
 __device__ inline void CountSighting(DeviceRowMeta* meta, int64_t now) {
   if (meta->last_seen == now && meta->frequency != 0) return;
   meta->last_seen = now;

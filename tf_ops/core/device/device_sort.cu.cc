@@ -6,7 +6,8 @@
 namespace lodestar {
 namespace {
 
-// run(memory, bytes) twice: it tells how much memory it needs, then does it.
+// Calls run(memory, bytes) twice: to get the size of the scratch memory, then
+// to do the work.
 template <typename Run>
 Status WithMemory(const DeviceStream& on, const Run& run) {
   size_t bytes = 0;

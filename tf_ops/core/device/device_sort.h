@@ -1,4 +1,4 @@
-// Sorting and counting in device memory.
+// Sorting and prefix sums in device memory.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_SORT_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_SORT_H_
@@ -12,24 +12,23 @@
 
 namespace lodestar {
 
-// What tells numbers in [0, n) apart.
+// Number of bits that represent all integers in [0, n).
 inline int BitsFor(int64_t n) {
   int bits = 1;
   while ((int64_t{1} << bits) < n) ++bits;
   return bits;
 }
 
-// InvalidArgument: a batch that 32 bits do not number, and twice as many.
+// Returns InvalidArgument unless twice `count` can be indexed with 32 bits.
 inline Status CheckBatchSize(const char* what, int64_t count) {
   constexpr int64_t kMost = int64_t{1} << 30;
   if (count <= kMost) return Status();
-  return InvalidArgument("a batch on a GPU has at most 2^30 ", what, ", found ",
-                         count);
+  return InvalidArgument("a batch on a GPU must have at most 2^30 ", what,
+                         ", got ", count, ".");
 }
 
-// Sorts `count` pairs by the lowest `bits` bits of their keys, equal ones in
-// the order that they had. The results are in *keys and *values, which may have
-// been exchanged with memory of this call.
+// Stable sort of `count` pairs by the lowest `bits` bits of their keys. The
+// results are in *keys and *values, which may be swapped with temporary arrays.
 Status SortPairs(const DeviceStream& on, int64_t count, int bits,
                  DeviceArray<uint32_t>* keys, DeviceArray<uint32_t>* values);
 Status SortPairs(const DeviceStream& on, int64_t count, int bits,

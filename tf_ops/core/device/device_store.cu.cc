@@ -1,4 +1,4 @@
-// Memory of the table, and how it grows.
+// DeviceStore: memory and growth.
 
 #include "tf_ops/core/device/device_store.h"
 
@@ -14,19 +14,18 @@
 namespace lodestar {
 namespace {
 
-// A segment of rows has about so many bytes of values, the first and the
-// largest ones.
+// Bytes of values in the first and in the largest segments.
 constexpr int64_t kFirstSegmentBytes = int64_t{64} << 10;
 constexpr int64_t kLargestSegmentBytes = int64_t{256} << 20;
 constexpr int64_t kFirstSegmentRows = 64;
-// The most rows that a table on one GPU has.
+// Maximum number of rows of a table on one GPU.
 constexpr int64_t kMostRows = int64_t{1} << 31;
 
 int64_t RoundUp(int64_t bytes, int64_t unit) {
   return DivideUp(bytes, unit) * unit;
 }
 
-// The smallest k with 2^k >= n.
+// Returns the smallest k with 2^k >= n.
 int CeilLog2(int64_t n) {
   int bits = 0;
   while ((int64_t{1} << bits) < n) ++bits;
@@ -43,7 +42,7 @@ __global__ void RehashKernel(DeviceIndex from, DeviceIndex to, int64_t cells) {
       mine, entry.key, [&](bool, bool) { return entry.value; }, &value);
 }
 
-// How many of the ids have no row, each time they come.
+// Counts occurrences of ids that have no row.
 __global__ void CountMissingKernel(DeviceIndex index, DeviceStore::Ids ids,
                                    unsigned long long* missing) {
   const int64_t i = ThreadNumber();
@@ -67,19 +66,20 @@ Status DeviceStore::Create(const Options& options, DeviceAllocator* allocator,
                            const DeviceStream& on,
                            std::unique_ptr<DeviceStore>* out) {
   if (options.dim < 1 || options.dim > 65536) {
-    return InvalidArgument("`dim` is ", options.dim, ", wanted 1 to 65536");
+    return InvalidArgument("`dim` must be in [1, 65536], got ", options.dim,
+                           ".");
   }
   if (options.eviction.max_rows < 0) {
-    return InvalidArgument("`max_rows` is ", options.eviction.max_rows,
-                           ", wanted at least 0");
+    return InvalidArgument("`max_rows` must be at least 0, got ",
+                           options.eviction.max_rows, ".");
   }
   if (!(options.max_load > 0.0 && options.max_load <= 0.95)) {
-    return InvalidArgument("`max_load` is ", options.max_load,
-                           ", wanted more than 0 and at most 0.95");
+    return InvalidArgument("`max_load` must be in (0, 0.95], got ",
+                           options.max_load, ".");
   }
   std::unique_ptr<DeviceStore> store(new (std::nothrow)
                                          DeviceStore(options, allocator));
-  if (store == nullptr) return ResourceExhausted("out of memory for a table");
+  if (store == nullptr) return ResourceExhausted("out of memory for a table.");
   LODESTAR_RETURN_IF_ERROR(store->Init(on));
   *out = std::move(store);
   return Status();
@@ -196,13 +196,13 @@ Status DeviceStore::UploadSegments(const DeviceStream& on) try {
         segment_table_.Allocate(allocator_, std::max<int64_t>(64, 2 * count),
                                 "the list of a table's segments"));
   }
-  // The copy has read pageable memory by the time it returns.
+  // cudaMemcpyAsync from pageable memory reads it before it returns.
   return CudaStatus(cudaMemcpyAsync(segment_table_.data(), table.data(),
                                     count * sizeof(DeviceSegment),
                                     cudaMemcpyHostToDevice, on.stream),
                     "copy to the device");
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the segments of a table");
+  return ResourceExhausted("out of memory for the segments of a table.");
 }
 
 Status DeviceStore::Rehash(const DeviceStream& on, int64_t cells) {
@@ -224,7 +224,7 @@ Status DeviceStore::Rehash(const DeviceStream& on, int64_t cells) {
   }
   tags_ = std::move(tags);
   entries_ = std::move(entries);
-  // Cells of removed rows are empty again.
+  // Rehashing drops the cells of removed rows.
   LODESTAR_CUDA_TRY(cudaMemcpyAsync(&state_.data()->cells, &state_.data()->rows,
                                     sizeof(uint32_t), cudaMemcpyDeviceToDevice,
                                     on.stream));
@@ -235,8 +235,8 @@ Status DeviceStore::Rehash(const DeviceStream& on, int64_t cells) {
 Status DeviceStore::Grow(const DeviceStream& on, int64_t wanted_rows,
                          int64_t wanted_cells) {
   if (wanted_rows > kMostRows) {
-    return ResourceExhausted("a table on a GPU has at most ", kMostRows,
-                             " rows, wanted ", wanted_rows);
+    return ResourceExhausted("a table on a GPU can have at most ", kMostRows,
+                             " rows, but needs ", wanted_rows, ".");
   }
   const size_t segments = segments_.size();
   const DeviceRows shape = rows();
@@ -262,14 +262,14 @@ Status DeviceStore::Grow(const DeviceStream& on, int64_t wanted_rows,
       fit += rows;
     }
   } catch (const std::bad_alloc&) {
-    status = ResourceExhausted("out of memory for the segments of a table");
+    status = ResourceExhausted("out of memory for the segments of a table.");
   }
   if (status.ok() && segments_.size() > segments) {
     status = UploadSegments(on);
   }
   if (status.ok() && wanted_cells > MostCells()) {
-    // No more than before where most of them are of removed rows; with some to
-    // spare, or the next call would do it again.
+    // May keep the size if most cells belong to removed rows. Leaves some room,
+    // or the next call would rehash again.
     status = Rehash(on, CellsFor(wanted_rows + wanted_rows / 4));
   }
   if (!status.ok()) segments_.resize(segments);
@@ -298,8 +298,8 @@ Status DeviceStore::ReserveMore(const DeviceStream& on, const Ids& ids) {
   if (fits(ids.size)) return Status();
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   if (fits(ids.size)) return Status();
-  // Few of a large batch may be new; and where memory is short, it is asked for
-  // those alone.
+  // Only a few ids of a large batch may be new. Also, if memory is short,
+  // reserve for the new ids only.
   if (ids.size <= capacity() / 8) {
     const Status grown =
         Grow(on, rows_bound_ + ids.size, cells_bound_ + ids.size);
@@ -347,9 +347,9 @@ Status DeviceStore::CheckOptimizerLocked(
     const AttachedOptimizer& optimizer) const {
   if (optimizer.replayed()) {
     return FailedPrecondition(
-        "a table on a GPU takes optimizers that have a "
-        "rule of their own, found '",
-        optimizer.name, "'");
+        "a table on a GPU requires an optimizer with a fused update rule, got "
+        "'",
+        optimizer.name, "'.");
   }
   if (optimizer_.name.empty() || optimizer_.IsLike(optimizer)) return Status();
   return OtherOptimizerError(optimizer_, optimizer);
@@ -364,8 +364,8 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
                                  AttachedOptimizer optimizer) {
   LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(optimizer));
   if (!optimizer_.name.empty()) return Status();
-  // The table has the optimizer once all of its slots are on the device, or an
-  // update would write to slots that are not there.
+  // Attach the optimizer only once all of its slots are on the device, or an
+  // update would write to slots that do not exist.
   const DeviceRows shape = RowsWith(optimizer);
   std::vector<DeviceArray<char>> slots;
   const auto swap = [&] {
@@ -396,7 +396,7 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
   try {
     status = attach();
   } catch (const std::bad_alloc&) {
-    status = ResourceExhausted("out of memory for the optimizer of a table");
+    status = ResourceExhausted("out of memory for the optimizer of a table.");
   }
   if (swapped && !status.ok()) swap();
   return status;
@@ -455,7 +455,7 @@ void DeviceStore::ReleaseStep() {
 
 void DeviceStore::MoveStepLocked(int64_t next_step) {
   if (own_step_ || next_step == kSameStep) return;
-  step_ = std::max(step_ + 1, next_step);  // as TableStep::MoveTo
+  step_ = std::max(step_ + 1, next_step);  // see TableStep::MoveTo
 }
 
 }  // namespace lodestar

@@ -1,18 +1,15 @@
-// DeviceStore: an embedding table in the memory of one GPU; id -> row, growing
-// by itself. DeviceIndex says where a row is, DeviceRows holds it.
+// DeviceStore: an embedding table in the memory of one GPU that grows on
+// demand. DeviceIndex finds a row, DeviceRows stores it.
 //
-// Calls queue work on a stream and return; pointers are to device memory unless
-// said otherwise, and what a call reads or writes has to live until its work is
-// done. Calls wait for the device only where it is said, or where the table may
-// have to grow.
+// Calls queue work on a stream and return; they wait for the device only where
+// stated or when the table may have to grow. Pointers are to device memory
+// unless stated otherwise, and arguments must live until the queued work is
+// done.
 //
-// Any thread may call at any time, on any stream of the device: work that
-// changes the table runs alone, in the order of the calls (StreamOrder). A call
-// that returns an error has queued nothing that changes the table. An error of
-// CUDA itself leaves it as CUDA left it.
-//
-// Results are those of EmbeddingStore, and the same on every run: no sum
-// depends on who came first.
+// Thread-safe, on any stream of the device: work that changes the table runs
+// alone, in the order of the calls (StreamOrder). A call that returns an error
+// has queued nothing that changes the table, unless CUDA itself failed. Results
+// equal EmbeddingStore's and have the same bits on every run.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_STORE_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_STORE_H_
@@ -42,23 +39,23 @@ namespace lodestar {
 struct DeviceMissing {
   enum class Kind { kZeros, kInitial, kVector };
   Kind kind = Kind::kZeros;
-  const void* vector = nullptr;  // kVector: dim numbers of the table's type
+  const void* vector = nullptr;  // kVector: dim values of the table's type
 };
 
-// As EmbeddingStats tells them; differences wrap, so that they can be added to.
+// Events as in EmbeddingStats. Unsigned, so differences may wrap around.
 struct DeviceEvents {
   unsigned long long hits = 0;
   unsigned long long misses = 0;
   unsigned long long read_hits = 0;
   unsigned long long read_misses = 0;
   unsigned long long inserts = 0;
-  unsigned long long admitted = 0;  // of these, by a lookup
+  unsigned long long admitted = 0;  // those of `inserts` that a lookup made
   unsigned long long removed = 0;
   unsigned long long evicted = 0;
   unsigned long long refused = 0;
   unsigned long long gradients_dropped = 0;
 
-  // this + sign * other.
+  // Adds sign * other.
   void Add(const DeviceEvents& other, unsigned long long sign) {
     hits += sign * other.hits;
     misses += sign * other.misses;
@@ -73,23 +70,24 @@ struct DeviceEvents {
   }
 };
 
-// What the kernels keep count of, in device memory.
+// Counters that kernels maintain in device memory.
 struct DeviceTableState {
-  // Of the call that runs; what all blocks add to, apart from what they read.
+  // Counters of the running call. All blocks add to these, so they are separate
+  // from the counters that blocks read.
   uint32_t taken = 0;
   uint32_t apart[31] = {};
-  uint32_t reused = 0;   // cells of removed ids that it took
-  uint32_t emptied = 0;  // cells that it made empty
+  uint32_t reused = 0;   // cells of removed ids that were reused
+  uint32_t emptied = 0;  // cells that became empty
   uint32_t freed = 0;
-  // Between calls.
-  uint32_t rows = 0;        // live ones
-  uint32_t high_water = 0;  // rows that ever were
-  uint32_t free_rows = 0;   // of these, on the stack
-  uint32_t cells = 0;       // at most so many cells of the index are not empty
+  // Counters between calls.
+  uint32_t rows = 0;        // live rows
+  uint32_t high_water = 0;  // rows ever allocated
+  uint32_t free_rows = 0;   // rows on the free stack
+  uint32_t cells = 0;       // upper bound of cells that are not empty
   DeviceEvents events;
 };
 
-// What only device code needs to know of.
+// Defined for device code only.
 struct DeviceIndex;
 struct DeviceRowMeta;
 struct DeviceRows;
@@ -107,16 +105,18 @@ class DeviceStore {
     RowType type = RowType::kFloat32;
     RowInitializer initializer;
     EvictionPolicy eviction;
-    // Of the cells of the index, that may be in use before it grows.
+    // Fraction of cells that may be in use before the index grows.
     double max_load = 0.85;
   };
 
-  // InvalidArgument: dim not in [1, 65536], max_load not in (0, 0.95].
-  // ResourceExhausted: out of memory. `allocator` outlives the store.
+  // `allocator` must outlive the store. Returns InvalidArgument if dim is not
+  // in [1, 65536] or max_load is not in (0, 0.95], and ResourceExhausted if out
+  // of memory.
   static Status Create(const Options& options, DeviceAllocator* allocator,
                        const DeviceStream& on,
                        std::unique_ptr<DeviceStore>* out);
-  // An empty table of the same options, first values, step and load.
+  // Creates an empty table with the same options, initial values, step and load
+  // factor.
   Status CreateEmptyLike(DeviceAllocator* allocator, const DeviceStream& on,
                          std::unique_ptr<DeviceStore>* out) const;
   ~DeviceStore();
@@ -127,123 +127,124 @@ class DeviceStore {
   DeviceAllocator* allocator() const { return allocator_; }
   const Options& options() const { return options_; }
 
-  // A batch of ids; `count`, if not null, is how many of them there are, in
-  // device memory, at most size.
+  // A batch of ids. `count`, if not null, is the actual number of ids in device
+  // memory, at most `size`.
   struct Ids {
     const int64_t* data = nullptr;
     int64_t size = 0;
     const int64_t* count = nullptr;
   };
 
-  // rows[i]: the row of ids[i], any ids, repeats allowed; what `missing` says
-  // where it has none, zeros for *padding_id. found, if not null: [N].
+  // Sets rows[i] to the row of ids[i] (ids may repeat), or to what `missing`
+  // defines; *padding_id reads zeros. found: [N] or null.
   Status Find(const DeviceStream& on, const Ids& ids, const int64_t* padding_id,
               const DeviceMissing& missing, void* rows, bool* found);
 
   struct InsertOptions {
-    bool insert = true;  // make rows of ids that have none
+    bool insert = true;  // create rows for missing ids
     bool count_sightings = false;
     bool count_events = true;
-    bool sighted = true;  // it is a lookup that makes the rows
-    // [N], of ids that are passed over; null: none.
+    bool sighted = true;  // rows are created by a lookup
+    // [N], ids to ignore; null: none.
     const bool* skipped = nullptr;
   };
-  // What comes out for each of the ids; null: it is not wanted.
+  // Per-id results; null if not needed.
   struct Outputs {
-    uint32_t* refs = nullptr;  // where its row is, kNoRow for none
-    bool* found = nullptr;     // whether it had one before
-    void* rows = nullptr;      // its row, where it has one now: [N, dim]
+    uint32_t* refs = nullptr;  // its row, or kNoRow
+    bool* found = nullptr;     // whether it had a row before
+    void* rows = nullptr;      // [N, dim]: its row, if it has one now
   };
   static constexpr uint32_t kNoRow = 0xffffffffu;
-  // Room for those of the ids that are new, so that no FindOrInsert of them
-  // that follows fails for want of it.
+  // Allocates room for the new ones among the ids, so that a following
+  // FindOrInsert does not fail for lack of memory.
   Status ReserveFor(const DeviceStream& on, const Ids& distinct_ids);
   Status FindOrInsert(const DeviceStream& on, const Ids& distinct_ids,
                       const InsertOptions& options, const Outputs& outputs);
-  // rows[i]: that of ids[i], which is refs[positions[i]], or without positions
-  // refs[i], if it is still there; zeros where positions says -1.
+  // Sets rows[i] to the row of ids[i] at refs[positions[i]], or at refs[i]
+  // without positions, if it is still there. Position -1 reads zeros.
   Status ReadRows(const DeviceStream& on, const Ids& ids,
                   const int64_t* positions, const uint32_t* refs,
                   const DeviceMissing& missing, void* rows);
 
-  // Bags of ids, pooled where the rows lie; as Bags of embedding_pool.h.
+  // Bags of ids, pooled on the device; see Bags in embedding_pool.h.
   struct Bags {
-    // [size + 1]: the first is where the ids begin.
+    // [size + 1]. The first split is the index of the first id.
     const int64_t* row_splits = nullptr;
     int64_t size = 0;
     const float* weights = nullptr;  // null: all 1
     Combiner combiner = Combiner::kSum;
     const int64_t* padding_id = nullptr;  // in host memory
-    const int64_t* default_id = nullptr;  // likewise
-    // Where FindOrInsert found the rows, as ReadRows takes them; without refs
-    // they are searched, and count as reads.
+    const int64_t* default_id = nullptr;  // in host memory
+    // Rows found by FindOrInsert, as in ReadRows. Without refs the ids are
+    // searched and count as reads.
     const int64_t* positions = nullptr;
     const uint32_t* refs = nullptr;
-    uint64_t* sources = nullptr;  // room of [N]; null: Pool asks for it
+    uint64_t* sources = nullptr;  // scratch of [N]; null: allocated by Pool
   };
-  // pooled: [B, D]. winners, for max only, else null: [B, D], the index in ids
-  // of each largest number, -1 where there is none. Splits are read as the
-  // nearest ones inside of the batch.
+  // pooled: [B, D]. winners: for max only, else null; [B, D], the index in ids
+  // of the largest element, or -1 for none. Splits are clamped to the batch.
   Status Pool(const DeviceStream& on, const Ids& ids, const Bags& bags,
               const DeviceMissing& missing, void* pooled,
               int64_t* winners = nullptr);
-  // gradients [B, D], of the table's type -> weight_gradients [N]; of sum, mean
-  // and sqrtn. Counts no reads.
+  // Computes weight_gradients [N] from gradients [B, D] of the table's type,
+  // for sum, mean and sqrtn. Does not count reads.
   Status WeightGradients(const DeviceStream& on, const Ids& ids,
                          const Bags& bags, const DeviceMissing& missing,
                          const void* gradients, float* weight_gradients);
 
-  // Updates rows of distinct ids with gradients [U, D], of ComputeType(type()).
-  // The rest as EmbeddingStore::Apply.
+  // Updates rows of unique ids with gradients [U, D] of ComputeType(type()).
+  // Otherwise like EmbeddingStore::Apply.
   struct Update {
     Ids distinct_ids;
     const void* gradients = nullptr;
-    std::string name;  // of the optimizer
+    std::string name;  // name of the optimizer
     Span<const float> hyperparameters;
     Span<const float> slot_inits;
     bool create_missing = false;
     int64_t next_step = 0;
-    // [U], of ids that are to stay as they are; null: none.
+    // [U], ids not to update; null: none.
     const bool* skipped = nullptr;
   };
-  // The two parts of Apply: all that memory or a check may refuse, which is
-  // slots and rows; then the update of what is there.
+  // The two parts of Apply: Prepare makes all checks and allocations (slots and
+  // rows), then the rows are updated.
   Status Prepare(const DeviceStream& on, const Update& update);
   Status UpdateRows(const DeviceStream& on, const Update& update);
   Status Apply(const DeviceStream& on, const Update& update);
 
-  // The last of equal ids wins; slots of existing rows are kept.
+  // The last of equal ids wins. Slots of existing rows are kept.
   Status InsertOrAssign(const DeviceStream& on, const Ids& ids,
                         const void* rows);
-  // Waits. The number of rows removed.
+  // Waits. Returns the number of removed rows in *removed.
   Status Remove(const DeviceStream& on, const Ids& ids, int64_t* removed);
   Status Clear(const DeviceStream& on);
-  // Waits. As EmbeddingStore::Evict.
+  // Waits. See EmbeddingStore::Evict.
   Status Evict(const DeviceStream& on, const EvictionPolicy& policy,
                int64_t* evicted);
 
-  // frequencies[i]: of the row of ids[i], 0 where it has none.
+  // Sets frequencies[i] to the frequency of ids[i]; 0 without a row.
   Status Frequency(const DeviceStream& on, const Ids& ids,
                    int64_t* frequencies);
-  // Multiplies frequencies with `rate`, rounding down; those of this step stay
-  // above 0. InvalidArgument: rate not in [0, 1].
+  // Multiplies frequencies by `rate`, rounding down. Frequencies of rows seen
+  // in this step stay above 0. Returns InvalidArgument if rate is not in [0,
+  // 1].
   Status DecayFrequencies(const DeviceStream& on, double rate);
-  // Waits. Host memory: everything of the rows of `ids`, in their order; zeros,
-  // and last seen at -1, where found[i] says that there is none.
+  // Waits. Copies all data of the rows of `ids`, in their order, to host
+  // memory. Missing ids have found[i] == false, zeros, and last_seen -1.
   Status Inspect(const DeviceStream& on, Span<const int64_t> ids,
                  EmbeddingRows* out, std::vector<char>* found);
 
-  // Waits. Host memory, ascending ids; without values nothing but these.
+  // Waits. Exports to host memory, by ascending id. Without `with_values`,
+  // exports the ids only.
   Status Export(const DeviceStream& on, bool with_slots, EmbeddingRows* out,
                 bool with_values = true);
-  // Whether Import takes the rows, but for memory and the cap.
+  // Checks everything that Import checks, except memory and the cap.
   Status CheckImport(const EmbeddingRowsView& rows) const;
-  // Waits. Of host memory; rows are added, or overwrite those of their ids.
+  // Waits. Imports from host memory; adds rows or overwrites existing ones.
   Status Import(const DeviceStream& on, const EmbeddingRowsView& rows);
 
-  // Room for so many rows in all, and at least so many cells in the index, a
-  // power of two. ResourceExhausted: out of memory; the table is as it was.
-  // Waits.
+  // Allocates room for `rows` rows in total and at least `cells` cells of the
+  // index, a power of two. Waits. Returns ResourceExhausted if out of memory;
+  // the table is unchanged then.
   Status Reserve(const DeviceStream& on, int64_t rows, int64_t cells = 0);
   // Waits.
   Status ReadState(const DeviceStream& on, DeviceTableState* state);
@@ -252,16 +253,16 @@ class DeviceStore {
     int64_t index = 0;
     int64_t rows = 0;
     int64_t slots = 0;
-    int64_t capacity = 0;  // rows that fit
+    int64_t capacity = 0;  // rows that fit without growth
   };
   Bytes bytes() const;
-  // FailedPrecondition: another optimizer is attached, or it has no rule of its
-  // own.
+  // Returns FailedPrecondition if another optimizer is attached or it has no
+  // fused rule.
   Status CheckOptimizer(const AttachedOptimizer& optimizer) const;
-  // Attaches `optimizer` with fresh slots in place of those that the table has,
-  // unless it keeps these. *former: whose slots were dropped; empty if there
-  // were none, or no rows to have them. ResourceExhausted: out of memory; the
-  // slots stay as they are.
+  // Attaches `optimizer` with fresh slots in place of the existing ones, unless
+  // it keeps these. *former: the optimizer whose slots were dropped; empty if
+  // nothing was dropped. Returns ResourceExhausted if out of memory; the slots
+  // are unchanged then.
   Status RestartSlots(const DeviceStream& on,
                       const AttachedOptimizer& optimizer, KeptSlots keep,
                       std::string* former);
@@ -284,16 +285,16 @@ class DeviceStore {
     DeviceArray<uint32_t> free;
   };
 
-  // All of these with the mutex, inside BeginWrite unless they only read.
+  // The methods below require the mutex, and BeginWrite unless they only read.
 
   int64_t capacity() const LODESTAR_REQUIRES(mutex_);
-  // Cells that may be in use before the index grows, and that it has for so
-  // many rows.
+  // Number of cells that may be in use before the index grows, and number of
+  // cells for this many rows.
   int64_t MostCells() const LODESTAR_REQUIRES(mutex_);
   int64_t CellsFor(int64_t rows) const;
   DeviceIndex index() const LODESTAR_REQUIRES(mutex_);
   DeviceRows rows() const LODESTAR_REQUIRES(mutex_);
-  // The layout of rows that have the slots of this optimizer.
+  // The layout of rows with the slots of this optimizer.
   DeviceRows RowsWith(const AttachedOptimizer& optimizer) const
       LODESTAR_REQUIRES(mutex_);
   InitialRow initial() const LODESTAR_REQUIRES(mutex_);
@@ -305,7 +306,7 @@ class DeviceStore {
   Status Fetch(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
   Status CountMissing(const DeviceStream& on, const Ids& ids,
                       int64_t* missing) const LODESTAR_REQUIRES(mutex_);
-  // Room for those of the ids that are new.
+  // Allocates room for the new ones among the ids.
   Status ReserveMore(const DeviceStream& on, const Ids& ids)
       LODESTAR_REQUIRES(mutex_);
   Status Grow(const DeviceStream& on, int64_t rows, int64_t cells)
@@ -317,19 +318,18 @@ class DeviceStore {
       LODESTAR_REQUIRES(mutex_);
   Status UpdateLocked(const DeviceStream& on, const Update& update)
       LODESTAR_REQUIRES(mutex_);
-  // What rows get in place of their first values: number from[i] of `rows` for
-  // ids[i]; without `from`, number i.
+  // Values that rows get instead of initial values: row from[i] of `rows` for
+  // ids[i], or row i without `from`.
   struct Assigned {
     const int64_t* from = nullptr;
     const void* rows = nullptr;
   };
-  // REQUIRES: ReserveMore, where it inserts. Asks for no memory.
+  // Requires: ReserveMore if it inserts. Allocates nothing.
   Status InsertLocked(const DeviceStream& on, const Ids& distinct_ids,
                       const InsertOptions& options, const Assigned& assigned,
                       const Outputs& outputs) LODESTAR_REQUIRES(mutex_);
-  // Reserves, then does the same. Where the table's policy has a cap, rows go
-  // to make room, and ids that find none even so get no row; such a table
-  // waits.
+  // Reserves memory and inserts. If the table has a cap, evicts rows to make
+  // room; ids that still find no room get no row. A table with a cap waits.
   Status InsertUnderCap(const DeviceStream& on, const Ids& distinct_ids,
                         const InsertOptions& options, const Assigned& assigned,
                         const Outputs& outputs) LODESTAR_REQUIRES(mutex_);
@@ -339,15 +339,16 @@ class DeviceStore {
                         const int64_t* positions, const uint32_t* refs,
                         const DeviceMissing& missing, void* rows) const
       LODESTAR_REQUIRES(mutex_);
-  // Finds the rows of bags, and says so in *call.
+  // Finds the rows of bags and stores their places in *call.
   Status LocateLocked(const DeviceStream& on, const Ids& ids, const Bags& bags,
                       const DeviceMissing& missing, bool counts,
                       uint64_t* sources, PoolCall* call) const
       LODESTAR_REQUIRES(mutex_);
   Status RemoveLocked(const DeviceStream& on, const Ids& ids, bool evicted)
       LODESTAR_REQUIRES(mutex_);
-  // After Fetch: what `policy` names, and `excess` rows in all if it takes
-  // those that its order puts first, too.
+  // Evicts the rows that `policy` selects and, if these are fewer than
+  // `excess`, further rows in eviction order up to `excess` in total. Requires:
+  // Fetch was called.
   Status EvictLocked(const DeviceStream& on, const EvictionPolicy& policy,
                      int64_t excess, int64_t* evicted)
       LODESTAR_REQUIRES(mutex_);
@@ -372,9 +373,9 @@ class DeviceStore {
   std::vector<Segment> segments_ LODESTAR_GUARDED_BY(mutex_);
   DeviceArray<DeviceSegment> segment_table_ LODESTAR_GUARDED_BY(mutex_);
   DeviceArray<DeviceTableState> state_ LODESTAR_GUARDED_BY(mutex_);
-  // Page-locked; what Fetch last read.
+  // Page-locked; the state last read by Fetch.
   DeviceTableState* fetched_ LODESTAR_PT_GUARDED_BY(mutex_) = nullptr;
-  // No less than the table has, once all that was queued is done.
+  // Upper bound of the number of rows once all queued work is done.
   int64_t rows_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
   int64_t cells_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
   RowInitializer initializer_ LODESTAR_GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// Updates of rows by an optimizer.
+// DeviceStore: updates by an optimizer.
 
 #include <algorithm>
 #include <utility>
@@ -20,7 +20,7 @@ struct UpdateCall {
   DeviceStore::Ids ids;
   int64_t dim;
   int lane_bits;
-  bool whole_packs;  // gradients may be loaded in packs
+  bool whole_packs;  // gradients can be loaded in packs
   const bool* skipped;
 };
 
@@ -29,9 +29,9 @@ struct Hyperparameters {
   C h[kHyperparameters<Rule>];
 };
 
-// A thread an id finds its row, then the warp updates the rows that it has
-// found. A row of the table goes in packs, over its end up to where the next
-// one begins; what lies there is nobody's.
+// One thread per id finds its row, then the warp updates the rows it found. A
+// row is processed in packs, which may extend past its end into the padding
+// before the next row.
 template <typename Rule, typename T>
 __global__ void __launch_bounds__(kBlock)
     UpdateKernel(UpdateCall call,
@@ -151,18 +151,18 @@ Status DeviceStore::PrepareLocked(const DeviceStream& on,
     optimizer.slot_names.assign(Rule::kSlots.begin(), Rule::kSlots.end());
   });
   if (wanted < 0) {
-    return InvalidArgument("unknown optimizer '", update.name, "'");
+    return InvalidArgument("unknown optimizer '", update.name, "'.");
   }
   if (update.hyperparameters.size() != wanted) {
     return InvalidArgument("optimizer '", update.name, "' takes ", wanted,
-                           " hyperparameters, found ",
-                           update.hyperparameters.size());
+                           " hyperparameters, got ",
+                           update.hyperparameters.size(), ".");
   }
   if (update.slot_inits.size() !=
       static_cast<int64_t>(optimizer.slot_names.size())) {
     return InvalidArgument("`slot_inits` has ", update.slot_inits.size(),
-                           " numbers, but '", update.name, "' has ",
-                           optimizer.slot_names.size(), " optimizer slots");
+                           " elements, but '", update.name, "' has ",
+                           optimizer.slot_names.size(), " optimizer slots.");
   }
   optimizer.name = update.name;
   optimizer.slot_inits.assign(update.slot_inits.begin(),
@@ -206,7 +206,7 @@ Status DeviceStore::Apply(const DeviceStream& on, const Update& update) {
 }
 
 Status DeviceStore::UpdateLocked(const DeviceStream& on, const Update& update) {
-  // Another optimizer may have taken the table over since PrepareLocked.
+  // Another optimizer may have been attached since PrepareLocked.
   if (optimizer_.name != update.name) {
     AttachedOptimizer applied;
     applied.name = update.name;

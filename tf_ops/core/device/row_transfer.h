@@ -1,5 +1,5 @@
-// Rows that a warp moves together: each of its threads knows where one row
-// comes from, then all of them copy the 32 rows, lanes along each row.
+// Warp-cooperative row copies: each thread locates one row, then all threads of
+// the warp copy the 32 rows, with lanes along each row.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_ROW_TRANSFER_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_ROW_TRANSFER_H_
@@ -18,14 +18,14 @@
 
 namespace lodestar {
 
-// Bytes that are loaded and stored at once.
+// Bytes loaded and stored at once.
 template <int kBytes>
 struct alignas(kBytes) RowUnit {
   using Word = std::conditional_t<kBytes == 2, uint16_t, uint32_t>;
   Word words[kBytes / sizeof(Word)];
 };
 
-// The widest unit of which rows of `bytes` at `pointers` are made.
+// The widest unit that divides rows of `bytes` at `pointers`.
 template <typename... Pointers>
 int UnitBytes(int64_t bytes, const Pointers*... pointers) {
   for (const int unit : {16, 8, 4}) {
@@ -37,7 +37,7 @@ int UnitBytes(int64_t bytes, const Pointers*... pointers) {
   return 2;
 }
 
-// visit(RowUnit<n>()) with n = `bytes`.
+// Calls visit(RowUnit<n>()) with n = `bytes`.
 template <typename Visit>
 auto VisitUnit(int bytes, const Visit& visit) {
   switch (bytes) {
@@ -52,8 +52,8 @@ auto VisitUnit(int bytes, const Visit& visit) {
   }
 }
 
-// visit(std::integral_constant<int, n>()): rows of `dim` Ts at `pointers` go in
-// packs of n.
+// Calls visit(std::integral_constant<int, n>()) with the pack width n for rows
+// of `dim` elements of T at `pointers`.
 template <typename T, typename Visit, typename... Pointers>
 auto VisitPack(int64_t dim, const Visit& visit, const Pointers*... pointers) {
   constexpr int kNumbers = 16 / sizeof(T);
@@ -63,7 +63,7 @@ auto VisitPack(int64_t dim, const Visit& visit, const Pointers*... pointers) {
   return visit(std::integral_constant<int, 1>());
 }
 
-// The first numbers of a row.
+// Draws the initial values of a row.
 struct InitialRow {
   InitialValue value;
   RowType type = RowType::kFloat32;
@@ -84,13 +84,13 @@ struct InitialRow {
     }
     return result;
   }
-  // Neither inlined nor unrolled, where tables are rarer: it is in many places.
+  // Not inlined, because it is used in many places and seldom called.
   template <typename T, typename Unit>
   __device__ static __noinline__ Unit DrawCalled(InitialValue value,
                                                  uint64_t base, int64_t unit) {
     return Draw<T, Unit, 1>(value, base, unit);
   }
-  // Unit number `unit` of the row whose id has this base.
+  // Unit number `unit` of the row whose id has base `base`.
   template <typename Unit>
   __device__ Unit Draw(uint64_t base, int64_t unit) const {
     switch (type) {
@@ -106,8 +106,8 @@ struct InitialRow {
   }
 };
 
-// What rows without a row of the table are. Called, not inlined: there are many
-// places, and few such rows.
+// Values of missing rows. Not inlined, because it is used in many places and
+// few rows are missing.
 struct MissingRows {
   DeviceMissing::Kind kind = DeviceMissing::Kind::kZeros;
   const void* vector = nullptr;
@@ -136,9 +136,9 @@ struct MissingRows {
   }
 };
 
-// Where a row comes from: its address, which is a multiple of 32, or one of
-// these.
-constexpr uint64_t kFromNowhere = 0;  // nothing is to be written
+// Source of a row: its address, which is a multiple of 32, or one of these
+// values.
+constexpr uint64_t kFromNowhere = 0;  // do not write the row
 constexpr uint64_t kFromMissing = 1;
 constexpr uint64_t kFromZeros = 2;
 
@@ -146,9 +146,9 @@ __device__ inline uint64_t SourceOf(const void* row) {
   return reinterpret_cast<uint64_t>(row);
 }
 
-// Row first + lane of `out` from `source`, of each lane. All of the warp call
-// it. `ids` are those of the rows, and [first, first + 32) those of them that
-// have a source.
+// Each lane copies row first + lane of `out` from its `source`. All threads of
+// the warp must call this. `ids`: ids of the rows; [first, first + 32) are
+// those with a source.
 template <typename Unit>
 __device__ void CopyRows(uint64_t source, const int64_t* ids, int64_t first,
                          int64_t units, int lane_bits,

@@ -9,7 +9,7 @@ namespace lodestar {
 
 StagingBuffer* StagingBuffer::Of(cudaStream_t stream, Kind kind) {
   using Key = std::tuple<int, cudaStream_t, Kind>;
-  // Never destroyed: CUDA may have gone before, at the end of a process.
+  // Never destroyed: CUDA may be shut down first when a process ends.
   static auto* const mutex = new Mutex;
   static auto* const buffers =
       new std::map<Key, std::unique_ptr<StagingBuffer>>;
@@ -33,11 +33,11 @@ StagingBuffer::~StagingBuffer() {
 void* StagingBuffer::Allocate(int64_t bytes) {
   Slot* const slot = Take();
   if (slot == nullptr) return nullptr;
-  // Without the mutex: others need not wait for it.
+  // Without the mutex, so that other threads need not wait.
   const bool done = cudaEventSynchronize(slot->done) == cudaSuccess;
   void* const memory = done ? Resize(slot, bytes) : nullptr;
   if (memory != nullptr) return memory;
-  cudaGetLastError();  // or the next call would report it
+  cudaGetLastError();  // clears the error
   MutexLock lock(&mutex_);
   slot->taken = false;
   return nullptr;
@@ -65,7 +65,7 @@ StagingBuffer::Slot* StagingBuffer::Take() {
     ready = cudaEventQuery(slot->done) == cudaSuccess;
     if (chosen == nullptr || ready) chosen = slot.get();
   }
-  cudaGetLastError();  // which says, too, that work is not done
+  cudaGetLastError();  // clears the error, also that of unfinished work
   if (chosen == nullptr || (!ready && slots_.size() < kSlots)) {
     auto made = std::make_unique<Slot>();
     if (cudaEventCreateWithFlags(&made->done, cudaEventDisableTiming) !=
@@ -86,12 +86,13 @@ void* StagingBuffer::Resize(Slot* slot, int64_t bytes) {
   {
     MutexLock lock(&mutex_);
     if (slot->bytes >= bytes) return slot->memory;
-    // Before it is freed: who frees another slot looks at all of them.
+    // Detach the memory before freeing it: other threads may look at all slots
+    // while freeing theirs.
     std::swap(old, slot->memory);
     slot->bytes = 0;
   }
   Release(old);
-  // A quarter more: batches differ.
+  // A quarter more, because batch sizes vary.
   const int64_t wanted = std::max(kLeast, bytes + bytes / 4);
   void* memory = nullptr;
   if ((kind_ == Kind::kPinned

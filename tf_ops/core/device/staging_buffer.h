@@ -1,4 +1,4 @@
-// StagingBuffer: memory of the host through which batches cross to a device.
+// StagingBuffer: host memory through which batches are sent to a device.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_STAGING_BUFFER_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_STAGING_BUFFER_H_
@@ -14,17 +14,17 @@
 
 namespace lodestar {
 
-// What a stream's work reads of the host. What is freed is taken again once
-// the work that was queued before has run, so that nothing is page-locked anew
-// for each batch: that would stop the device. Thread-safe.
+// Allocates host memory for the work of one stream. Freed memory is reused once
+// the work queued before has run, because page-locking new memory for each
+// batch would stall the device. Thread-safe.
 class StagingBuffer final : public DeviceAllocator {
  public:
   enum class Kind {
     kPinned,   // page-locked
-    kManaged,  // CUDA moves its pages to who reads them
+    kManaged,  // managed memory, paged by CUDA
   };
 
-  // That of a stream of the device that is current; lives as long as the
+  // Returns the buffer of a stream of the current device. Lives as long as the
   // process.
   static StagingBuffer* Of(cudaStream_t stream, Kind kind);
 
@@ -33,7 +33,7 @@ class StagingBuffer final : public DeviceAllocator {
   ~StagingBuffer() override;
   StagingBuffer(const StagingBuffer&) = delete;
 
-  // May wait for work of the stream.
+  // May wait for work on the stream.
   void* Allocate(int64_t bytes) override;
   void Free(void* memory) override;
 
@@ -41,24 +41,25 @@ class StagingBuffer final : public DeviceAllocator {
   struct Slot {
     void* memory = nullptr;
     int64_t bytes = 0;
-    cudaEvent_t done = nullptr;  // all that used it
+    cudaEvent_t done = nullptr;  // after all work that used it
     bool taken = false;
   };
-  // While one batch crosses the next is made; more where more threads ask.
+  // One batch is prepared while another is copied. More slots are created if
+  // more threads need them.
   static constexpr size_t kSlots = 2;
 
-  // A slot that is now taken: the first that is done, a new one, or the one
-  // that was freed first. nullptr: an error of CUDA.
+  // Takes and returns a slot: the first that is done, a new one, or the least
+  // recently freed one. Returns nullptr on a CUDA error.
   Slot* Take();
-  // The memory of a slot that is taken and done, at least so much. nullptr: out
-  // of memory; it has none then.
+  // Returns the memory of a taken, completed slot, at least `bytes` long.
+  // Returns nullptr if out of memory; the slot has no memory then.
   void* Resize(Slot* slot, int64_t bytes);
   void Release(void* memory) const;
 
   const cudaStream_t stream_;
   const Kind kind_;
   mutable Mutex mutex_;
-  // In the order in which they were freed.
+  // Ordered by when they were freed.
   std::vector<std::unique_ptr<Slot>> slots_ LODESTAR_GUARDED_BY(mutex_);
 };
 

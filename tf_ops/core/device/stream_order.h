@@ -1,8 +1,8 @@
-// StreamOrder: work on one table that comes on several streams.
+// StreamOrder: orders work on one table that is queued on several streams.
 //
-// Work that changes the table runs alone; work that reads it runs beside other
-// such work. Each piece waits, on its stream, for what was queued before it, so
-// the order of the calls is the order of their effects. No call waits here.
+// Writes run alone; reads may overlap each other. Each piece of work waits, on
+// its stream, for the conflicting work queued before it, so effects have the
+// order of the calls. No call blocks.
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_STREAM_ORDER_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_STREAM_ORDER_H_
@@ -16,7 +16,7 @@
 
 namespace lodestar {
 
-// Not thread-safe: its owner's mutex is held from Begin to End.
+// Not thread-safe: hold the owner's mutex from Begin to End.
 class StreamOrder {
  public:
   StreamOrder() = default;
@@ -26,8 +26,8 @@ class StreamOrder {
     for (const auto& [stream, read] : reads_) cudaEventDestroy(read.event);
   }
 
-  // All that may throw std::bad_alloc happens here: a call that fails later
-  // still has to end its turn.
+  // Makes all allocations that may throw, because a call that fails later must
+  // still end its turn.
   Status BeginRead(cudaStream_t stream) {
     reads_.try_emplace(stream);
     return WaitForWrite(stream);
@@ -57,7 +57,7 @@ class StreamOrder {
  private:
   struct Read {
     cudaEvent_t event = nullptr;
-    bool pending = false;  // no write has waited for it
+    bool pending = false;  // no write has waited for it yet
   };
 
   Status WaitForWrite(cudaStream_t stream) const {
@@ -78,8 +78,8 @@ class StreamOrder {
   std::map<cudaStream_t, Read> reads_;
 };
 
-// Work that a call queues, from its begin to its end, also where the call fails
-// on the way. With the mutex of the order's owner.
+// Scope of a call's queued work; also ends the turn if the call fails. Must
+// hold the owner's mutex.
 class StreamTurn {
  public:
   enum Kind { kRead, kWrite };
@@ -92,7 +92,7 @@ class StreamTurn {
                               : order->BeginRead(stream)) {}
   StreamTurn(const StreamTurn&) = delete;
   ~StreamTurn() {
-    // The call has an error of its own to report.
+    // The call reports its own error.
     if (!ended_) static_cast<void>(End());
   }
 

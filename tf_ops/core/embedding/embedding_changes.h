@@ -1,5 +1,5 @@
-// What a table knows of its own changes: since which snapshot they are marked,
-// and which ids have gone since then.
+// Changes of a table since a snapshot: whether they are marked, and which ids
+// were removed. Incremental snapshots are written from these.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_CHANGES_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_CHANGES_H_
@@ -15,11 +15,11 @@
 
 namespace lodestar {
 
-// The ids that were removed from one shard. The shard's mutex is held.
+// Ids removed from one shard. Requires the shard's mutex.
 class RemovedIds {
  public:
-  // False: they have just become too many for a shard of `rows` rows, or there
-  // is no memory for them, and they are not known any more.
+  // Returns false, and forgets all ids, if they are too many for a shard of
+  // `rows` rows or if memory runs out.
   bool Add(int64_t id, int64_t rows) {
     if (!known_) return true;
     if (static_cast<int64_t>(ids_.size()) < std::max(rows / 2, kFew)) {
@@ -32,7 +32,7 @@ class RemovedIds {
     Forget();
     return false;
   }
-  // Those of before a snapshot that has failed. False as above.
+  // Adds the ids from before a snapshot that failed. Returns false as Add does.
   bool Restore(std::vector<int64_t> ids) {
     if (!known_) return true;
     if (ids_.size() < ids.size()) ids_.swap(ids);
@@ -44,7 +44,7 @@ class RemovedIds {
     Forget();
     return false;
   }
-  // Begins with none.
+  // Returns the ids and starts an empty list.
   std::vector<int64_t> Take() {
     known_ = true;
     return std::exchange(ids_, std::vector<int64_t>());
@@ -64,8 +64,8 @@ class RemovedIds {
 // Thread-safe.
 class TableChanges {
  public:
-  // The snapshot since which changes are marked; empty: they are not, or not
-  // all of them, so that the next snapshot is one of everything.
+  // The snapshot since which all changes are marked. If empty, the next
+  // snapshot is a full one.
   std::string base() const {
     MutexLock lock(&mutex_);
     return base_;
@@ -75,7 +75,8 @@ class TableChanges {
     base_ = std::move(base);
     lost_ = false;
   }
-  // Some change was not marked. Nor is a running snapshot to be a base.
+  // Call if a change was not marked. A running snapshot cannot become a base
+  // either.
   void ForgetBase() {
     MutexLock lock(&mutex_);
     base_.clear();
@@ -91,14 +92,14 @@ class TableChanges {
     running_ = true;
     lost_ = false;
   }
-  // base: the new one; nullptr: it stays as it is.
+  // Replaces the base with `base`; nullptr keeps it.
   void EndSnapshot(std::string* base) {
     MutexLock lock(&mutex_);
     if (base != nullptr && !lost_) base_.swap(*base);
     running_ = false;
     ended_.NotifyAll();
   }
-  // Whether changes are of any use after that.
+  // Returns true if changes are still needed after the snapshot.
   bool HasBaseAfter(const std::string* base) const {
     MutexLock lock(&mutex_);
     return !lost_ && !(base == nullptr ? base_ : *base).empty();

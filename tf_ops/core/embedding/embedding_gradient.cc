@@ -9,7 +9,7 @@
 
 namespace lodestar {
 
-// The batch is read in order, and the sums of frequent ids stay in the first
+// Reads the batch in order; the sums of frequent ids stay in the L1 and L2
 // caches.
 template <typename T>
 void SumByPosition(const T* gradients, Span<const int64_t> positions,
@@ -18,7 +18,7 @@ void SumByPosition(const T* gradients, Span<const int64_t> positions,
   using C = ComputeOf<T>;
   const auto sum_part = [&](int64_t part, int64_t num_parts) {
     GradientSums<C> rows(sums, num_unique, dim, part, num_parts);
-    // The indices of the part's ids, taken without a branch to predict.
+    // Collects the indices of the part's ids without unpredictable branches.
     constexpr int64_t kTaken = 256;
     int32_t taken[kTaken];
     for (int64_t first = 0; first < positions.size(); first += kTaken) {

@@ -1,5 +1,5 @@
-// The gradient of a lookup: rows summed by id, in batch order, so that the
-// sum does not depend on the number of threads.
+// The gradient of a lookup: rows summed by id in batch order, so the sums do
+// not depend on the number of threads.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_GRADIENT_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_GRADIENT_H_
@@ -16,20 +16,21 @@
 
 namespace lodestar {
 
-// Parts of sums, of which each of several threads takes some; a power of 2.
+// Sums are divided into this many parts, which threads process one by one; a
+// power of 2.
 constexpr int64_t kSumParts = 4;
 
-// A part of sums[num_unique, dim], by one thread. Parts are made of rows, in
-// blocks that are dealt out: equal shares of the frequent ids, which a batch
-// has first. Columns would be worse: a processor loads pairs of cache lines, so
-// threads that share out a row wait for each other. Rows are set to zeros a few
-// at a time, shortly before they are first asked for: in the order of positions
-// that BatchUnique makes without a second walk through the memory.
-// C: float or double.
+// One part of sums[num_unique, dim], summed by one thread. Parts consist of
+// rows, interleaved in blocks, so that each has an equal share of the frequent
+// ids, which come first in a batch. Dividing columns would be slower: a
+// processor loads pairs of cache lines, so threads that share a row wait for
+// each other. Rows are zeroed a few at a time, shortly before their first use;
+// positions come from BatchUnique in ascending order of first use, so this
+// needs no second sweep over the memory. C: float or double.
 template <typename C>
 class GradientSums {
  public:
-  // Part `part` of `num_parts`, a power of 2.
+  // `part` is in [0, num_parts), where num_parts is a power of 2.
   GradientSums(C* sums, int64_t num_unique, int64_t dim, int64_t part,
                int64_t num_parts)
       : sums_(sums),
@@ -39,22 +40,22 @@ class GradientSums {
         part_(part),
         mask_(num_parts - 1) {}
 
-  // False for kNoPosition, too.
+  // Returns false for kNoPosition.
   bool Has(int64_t position) const {
     return position >= 0 && ((position >> block_bits_) & mask_) == part_;
   }
-  // Begins to load the row of a position that this has.
+  // Prefetches the row of a position of this part.
   void Prefetch(int64_t position) const {
     PrefetchRow<1>(sums_ + position * dim_, dim_ * sizeof(C));
   }
-  // REQUIRES: Has(position).
+  // Requires: Has(position).
   C* Row(int64_t position) {
     if (position >= begun_) {
       Begin(std::min(num_unique_, position + kRowsAtOnce));
     }
     return sums_ + position * dim_;
   }
-  // Zeros where nothing came.
+  // Zeroes the rows that were never used.
   void Finish() { Begin(num_unique_); }
 
  private:
@@ -84,23 +85,23 @@ class GradientSums {
   const int block_bits_;
   const int64_t part_;
   const int64_t mask_;
-  int64_t begun_ = 0;  // its rows of [0, begun_) hold sums
+  int64_t begun_ = 0;  // rows [0, begun_) of this part are initialized
 };
 
-// In all of these T is float, double, Float16 or BFloat16.
+// In the functions below T is float, double, Float16 or BFloat16.
 
-// sums[u] = sum of gradients[i] over the i with positions[i] == u.
-// gradients: [N, D]; sums: [num_unique, D].
-// REQUIRES: every position is kNoPosition or in [0, num_unique).
+// sums[u] = sum of gradients[i] over all i with positions[i] == u. gradients:
+// [N, D]; sums: [num_unique, D]. Requires: every position is kNoPosition or in
+// [0, num_unique).
 template <typename T>
 void SumByPosition(const T* gradients, Span<const int64_t> positions,
                    int64_t num_unique, int dim, ComputeOf<T>* sums,
                    const ParallelFor* parallel);
 
-// What the gradient of bag b is multiplied with for each of its ids; ones for
-// max, whose winners say which columns an id gets. bags.ids is not read.
-// C: float or double.
-// REQUIRES: CheckBags(bags); factors has room for the ids of the bag.
+// The factors by which each id of bag b scales the bag's gradient. They are 1
+// for max, where the winners determine which columns an id gets. bags.ids is
+// not read. C: float or double. Requires: CheckBags(bags); `factors` has one
+// element per id of the bag.
 template <typename C>
 void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
                 C* factors);

@@ -11,13 +11,14 @@
 namespace lodestar {
 namespace {
 
-// Takes no memory before it is written to. Who holds the mutex takes no other,
-// but waits for rows that are written (sharded_rows.h).
+// Static, so it takes no memory until it is first used. A thread that holds the
+// mutex takes no other mutex, but may wait for row locks (see the lock order in
+// docs/internals/storage.md).
 Mutex shared_room_mutex;
 alignas(64) char shared_room[kMaxDim * sizeof(double)] LODESTAR_GUARDED_BY(
     shared_room_mutex);
 
-// One bag as its rows come by.
+// Reduces the rows of one bag.
 template <typename T>
 class Bag {
  public:
@@ -33,7 +34,7 @@ class Bag {
     if (winners != nullptr) std::fill_n(winners, dim_, int64_t{-1});
   }
 
-  // The row of ids[i], which is no padding.
+  // Adds the row of ids[i], which must not be padding.
   void Add(int64_t i, const T* row) {
     switch (bags_.combiner) {
       case Combiner::kSum:
@@ -103,16 +104,16 @@ class Bag {
 };
 
 // fetch(begin, count, rows) copies the rows of ids [begin, begin + count);
-// read_default(row) makes an empty bag, which is zeros, what it shall be.
+// read_default(row) overwrites the zeros of an empty bag.
 template <typename T, typename Fetch, typename ReadDefault>
 void Pool(int dim, const Bags& bags, T* pooled, int64_t* winners,
           const Fetch& fetch, const ReadDefault& read_default) {
   constexpr bool kRounds = RowRoom<T>::kRounds;
   RowRoom<T> room(dim);
-  // Enough that the stages of a lookup overlap.
+  // Enough rows for the stages of a lookup to overlap.
   const int64_t run = std::min(room.run(), 8 * kRun);
   Bag<T> bag(bags, dim);
-  int64_t fetched = bags.row_splits[0];  // rows [first, fetched)
+  int64_t fetched = bags.row_splits[0];  // rows [first, fetched) are fetched
   int64_t first = fetched;
   const int64_t last = bags.row_splits[bags.size()];
   for (int64_t b = 0; b < bags.size(); ++b) {
@@ -167,31 +168,33 @@ WideRowRoom::WideRowRoom(int64_t bytes)
 Status CheckBags(const Bags& bags) {
   const Span<const int64_t>& splits = bags.row_splits;
   if (splits.empty()) {
-    return InvalidArgument("`row_splits` is empty, wanted B + 1 offsets");
+    return InvalidArgument("`row_splits` must have B + 1 elements, got none.");
   }
   if (splits[0] != 0) {
-    return InvalidArgument("`row_splits[0]` is ", splits[0], ", wanted 0");
+    return InvalidArgument("`row_splits[0]` must be 0, got ", splits[0], ".");
   }
   for (int64_t b = 0; b < bags.size(); ++b) {
     if (splits[b] > splits[b + 1]) {
-      return InvalidArgument("`row_splits[", b, "]`=", splits[b],
-                             " is greater than `row_splits[", b + 1,
-                             "]`=", splits[b + 1]);
+      return InvalidArgument("`row_splits` must not decrease, but `row_splits[",
+                             b, "]` is ", splits[b], " and `row_splits[", b + 1,
+                             "]` is ", splits[b + 1], ".");
     }
   }
   if (splits[bags.size()] != bags.ids.size()) {
-    return InvalidArgument("`row_splits` ends at ", splits[bags.size()],
-                           ", but there are ", bags.ids.size(), " ids");
+    return InvalidArgument("`row_splits` must end at ", bags.ids.size(),
+                           ", the number of ids, got ", splits[bags.size()],
+                           ".");
   }
   if (bags.weights.empty()) return Status();
   if (bags.weights.size() != bags.ids.size()) {
     return InvalidArgument("`weights` has ", bags.weights.size(),
-                           " numbers, but there are ", bags.ids.size(), " ids");
+                           " elements, but there are ", bags.ids.size(),
+                           " ids.");
   }
   if (bags.combiner != Combiner::kSum && bags.combiner != Combiner::kMean &&
       bags.combiner != Combiner::kSqrtn) {
     return InvalidArgument(
-        "`weights` go with the combiners sum, mean and sqrtn only");
+        "`weights` require the combiner sum, mean or sqrtn.");
   }
   return Status();
 }

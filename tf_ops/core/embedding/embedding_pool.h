@@ -1,4 +1,5 @@
-// Pooled lookups: bags of ids -> one row each, without the unpooled rows.
+// Pooled lookups: reduce each bag of ids to one row without storing the
+// unpooled rows.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_POOL_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_POOL_H_
@@ -19,12 +20,11 @@
 
 namespace lodestar {
 
-// Where rows are copied to on their way into a bag. Threads may have small
-// stacks, and a lookup may not fail once it has made rows.
+// Buffers for rows on their way into a bag. Threads may have small stacks, and
+// a lookup must not fail once it has created rows.
 
-// Memory for one row and its sum, or, where none is left, a room that is always
-// there, which threads take in turns. `bytes`: at most those of kMaxDim
-// doubles.
+// Heap memory for one row and its sum. Out of memory, uses a static buffer, one
+// thread at a time. `bytes`: at most the size of kMaxDim doubles.
 class WideRowRoom {
  public:
   explicit WideRowRoom(int64_t bytes);
@@ -37,8 +37,8 @@ class WideRowRoom {
   char* data_ = nullptr;
 };
 
-// Rows of T that are fetched together, and a sum of rows that is rounded to T
-// once it is made. Lies on the stack, all but wide rows.
+// Rows of T that are fetched together, and a sum that is rounded to T at the
+// end. On the stack except for wide rows.
 template <typename T>
 class RowRoom {
  public:
@@ -55,14 +55,14 @@ class RowRoom {
   RowRoom(const RowRoom&) = delete;
   RowRoom& operator=(const RowRoom&) = delete;
 
-  // How many rows fit.
+  // Number of rows that fit.
   int run() const { return run_; }
   T* rows() { return rows_; }
-  // REQUIRES: kRounds.
+  // Requires: kRounds.
   C* sum() { return sum_; }
 
  private:
-  // Numbers: 128 KiB at most.
+  // Number of elements: 128 KiB at most.
   static constexpr int kOnStack = 16384;
 
   const int run_;
@@ -74,9 +74,9 @@ class RowRoom {
 };
 
 // B bags over N ids: bag b holds ids [row_splits[b], row_splits[b + 1]).
-// Padding ids take no part in anything. Weights go with sum, mean
-// (sum(w x) / sum(w)) and sqrtn (sum(w x) / sqrt(sum(w^2))) only; a divisor of
-// zero gives zeros. An empty bag is zeros, or *default_id's row.
+// Padding ids are ignored everywhere. Weights are allowed for sum, mean (sum(w
+// x) / sum(w)) and sqrtn (sum(w x) / sqrt(sum(w^2))) only; a zero divisor gives
+// zeros. An empty bag gives zeros or the row of *default_id.
 struct Bags {
   Span<const int64_t> ids;
   Span<const int64_t> row_splits;
@@ -91,43 +91,40 @@ struct Bags {
   }
 };
 
-// InvalidArgument: splits that do not start at 0, descend, or do not end at N;
-// N weights wanted; weights with max, first or last.
+// Returns InvalidArgument for splits that do not start at 0, descend or do not
+// end at N, for other than N weights, and for weights with max, first or last.
 Status CheckBags(const Bags& bags);
 
-// Rows that were fetched from wherever a table is: row u of the batch's u-th
-// distinct id.
+// Rows fetched from a table that may be elsewhere. Row u belongs to unique id u
+// of the batch.
 struct FetchedRows {
   RowType type = RowType::kFloat32;
   int dim = 0;
   const void* data = nullptr;  // [size, dim]
   int64_t size = 0;
 
-  // The rows of ids [begin, end), zeros for kNoPosition.
-  // REQUIRES: every position is kNoPosition or in [0, size).
+  // Copies the rows of ids [begin, end); kNoPosition gives zeros. Requires:
+  // every position is kNoPosition or in [0, size).
   void Read(Span<const int64_t> positions, int64_t begin, int64_t end,
             void* rows) const;
 };
 
-// Pools rows that were found before: id i lies at refs[positions[i]]. `pooled`:
-// [B, D] of the store's type, computed as ComputeOf it and rounded once.
-// `winners` ([B, D], for max only, else null) gets the index in ids of each
-// largest number, -1 where there is none.
-// REQUIRES: CheckBags(bags).
+// Pools rows found by an earlier lookup: id i is at refs[positions[i]].
+// `pooled`: [B, D] of the store's type, computed as ComputeOf it and rounded
+// once. `winners`: for max only, else null; [B, D], the index in ids of the
+// largest element, or -1 for none. Requires: CheckBags(bags).
 void PoolFound(const EmbeddingStore& store, const Bags& bags,
                Span<const int64_t> positions, Span<const RowRef> refs,
                const Missing& missing, void* pooled, int64_t* winners);
 
-// Pools rows that were fetched before. An empty bag is `default_row`, or zeros
-// if that is null.
-// REQUIRES: CheckBags(bags) and positions as for FetchedRows::Read.
+// Pools fetched rows. An empty bag reads `default_row`, or zeros if it is null.
+// Requires: CheckBags(bags), and positions as for FetchedRows::Read.
 void PoolFetched(const FetchedRows& fetched, const Bags& bags,
                  Span<const int64_t> positions, const void* default_row,
                  void* pooled, int64_t* winners);
 
-// Pools rows that are looked up on the way, and counts them as reads; changes
-// no row.
-// REQUIRES: CheckBags(bags).
+// Looks up and pools rows, and counts them as reads. Changes no row. Requires:
+// CheckBags(bags).
 void PoolFind(const EmbeddingStore& store, const Bags& bags,
               const Missing& missing, void* pooled, int64_t* winners);
 

@@ -6,8 +6,8 @@ namespace lodestar {
 
 Status CheckSize(const char* name, int64_t found, int64_t wanted) {
   if (found == wanted) return Status();
-  return InvalidArgument("`", name, "` has ", found, " numbers, wanted ",
-                         wanted);
+  return InvalidArgument("`", name, "` must have ", wanted, " elements, got ",
+                         found, ".");
 }
 
 Status CheckDistinct(const char* name, Span<const int64_t> ids) {
@@ -15,10 +15,10 @@ Status CheckDistinct(const char* name, Span<const int64_t> ids) {
   std::vector<int64_t> positions(ids.size());
   BatchUnique(ids, nullptr, &unique, positions);
   for (int64_t i = 0; i < ids.size(); ++i) {
-    // The first repeat is the first place that falls behind.
+    // The first repeated id is the first whose position differs.
     if (positions[i] != i) {
-      return InvalidArgument("`", name, "` holds ", ids[i], " twice, at ",
-                             positions[i], " and ", i);
+      return InvalidArgument("`", name, "` contains ", ids[i], " twice, at ",
+                             positions[i], " and ", i, ".");
     }
   }
   return Status();
@@ -40,16 +40,17 @@ Status CheckRowsView(const EmbeddingRowsView& rows, int64_t dim, RowType type) {
       CheckSize("last_seen", rows.last_seen.size(), count));
   for (int64_t i = 0; i < count; ++i) {
     if (rows.frequencies[i] < 0 || rows.frequencies[i] > 0xffffffffLL) {
-      return InvalidArgument("`frequencies[", i, "]` is ", rows.frequencies[i],
-                             ", wanted 0 to 2^32 - 1");
+      return InvalidArgument("`frequencies[", i,
+                             "]` must be in [0, 2^32 - 1], got ",
+                             rows.frequencies[i], ".");
     }
   }
   const AttachedOptimizer& optimizer = rows.optimizer;
   if (optimizer.name.empty() &&
       !(optimizer.slot_names.empty() && optimizer.slot_inits.empty())) {
-    return InvalidArgument("`slot_names` has ", optimizer.slot_names.size(),
-                           " names and `slot_inits` ", num_slots,
-                           " numbers, but `optimizer` is empty");
+    return InvalidArgument("`optimizer` is empty, but there are ",
+                           optimizer.slot_names.size(), " slot names and ",
+                           num_slots, " slot_inits.");
   }
   if (!optimizer.name.empty()) {
     LODESTAR_RETURN_IF_ERROR(optimizer.Check());
@@ -59,8 +60,8 @@ Status CheckRowsView(const EmbeddingRowsView& rows, int64_t dim, RowType type) {
 
 Status MoreThanMaxRows(int64_t rows, int64_t max_rows) {
   return FailedPrecondition("the import makes ", rows,
-                            " rows, but the variable's cap is ", max_rows,
-                            " rows");
+                            " rows, but `max_rows` of the table is ", max_rows,
+                            ".");
 }
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-// The content of a table on its way out or in.
+// The content of a table, for export and import.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_ROWS_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_ROWS_H_
@@ -13,7 +13,7 @@
 
 namespace lodestar {
 
-// Everything of N rows, ascending ids.
+// All data of N rows, by ascending id.
 struct EmbeddingRows {
   std::vector<int64_t> ids;
   Numbers values;  // [N, D], of the table's type
@@ -24,8 +24,8 @@ struct EmbeddingRows {
   int64_t step = 0;
   int64_t seed = 0;
   int64_t salt = 0;
-  bool own_step = false;  // SetStep drives the step
-  // Ids that wait for a row, ascending, and the sketch that counts them.
+  bool own_step = false;  // the step is set by SetStep
+  // Pending ids, ascending, and the sketch that counts them.
   std::vector<int64_t> pending_ids;
   std::vector<int64_t> pending_sightings;
   std::vector<int64_t> pending_last_seen;
@@ -34,7 +34,7 @@ struct EmbeddingRows {
   Numbers shared_slots;   // [S, R, D]
 };
 
-// The same as views, in any order of ids.
+// Views of the same data, in any order of ids.
 struct EmbeddingRowsView {
   Span<const int64_t> ids;
   NumbersView values;
@@ -42,7 +42,7 @@ struct EmbeddingRowsView {
   Span<const int64_t> frequencies;
   Span<const int64_t> last_seen;
   AttachedOptimizer optimizer;
-  bool with_counters = false;  // step, seed, salt and own_step are given
+  bool with_counters = false;  // step, seed, salt and own_step are set
   int64_t step = 0;
   int64_t seed = 0;
   int64_t salt = 0;
@@ -51,19 +51,19 @@ struct EmbeddingRowsView {
   Span<const int64_t> pending_sightings;
   Span<const int64_t> pending_last_seen;
   Span<const uint8_t> sketch;
-  NumbersView shared_values;  // empty: shared rows stay as they are
+  NumbersView shared_values;  // empty: keep the shared rows
   NumbersView shared_slots;
 };
 
-// InvalidArgument: numbers that do not fit a table of this dim and type, or
-// each other; frequencies out of range; an optimizer that is none; an id twice.
+// Returns InvalidArgument for arrays that do not fit this dim and type or each
+// other, frequencies out of range, an invalid optimizer, or a repeated id.
 Status CheckRowsView(const EmbeddingRowsView& rows, int64_t dim, RowType type);
 
-// InvalidArgument unless the argument `name` has `wanted` numbers, or holds no
-// id twice.
+// Return InvalidArgument unless argument `name` has `wanted` elements, and
+// unless its ids are unique, respectively.
 Status CheckSize(const char* name, int64_t found, int64_t wanted);
 Status CheckDistinct(const char* name, Span<const int64_t> ids);
-// FailedPrecondition: an import into a table with a cap.
+// FailedPrecondition for an import that exceeds the table's cap.
 Status MoreThanMaxRows(int64_t rows, int64_t max_rows);
 
 }  // namespace lodestar

@@ -22,25 +22,25 @@ Status CheckPolicies(const TablePolicies& policies) {
   const bool sketch = admission.kind == AdmissionPolicy::Kind::kCountingBloom;
   const int64_t most = sketch ? CountingSketch::kMaxCount : 0xffffffffLL;
   if (admission.min_count < 1 || admission.min_count > most) {
-    return InvalidArgument("`min_count` is ", admission.min_count,
-                           ", wanted 1 to ", most);
+    return InvalidArgument("`min_count` must be in [1, ", most, "], got ",
+                           admission.min_count, ".");
   }
   if (sketch && (admission.num_counters < 1 ||
                  admission.num_counters > (int64_t{1} << 40))) {
-    return InvalidArgument("`num_counters` is ", admission.num_counters,
-                           ", wanted 1 to 2^40");
+    return InvalidArgument("`num_counters` must be in [1, 2^40], got ",
+                           admission.num_counters, ".");
   }
   if (sketch && (admission.num_hashes < 1 || admission.num_hashes > 64)) {
-    return InvalidArgument("`num_hashes` is ", admission.num_hashes,
-                           ", wanted 1 to 64");
+    return InvalidArgument("`num_hashes` must be in [1, 64], got ",
+                           admission.num_hashes, ".");
   }
   if (eviction.max_rows < 0) {
-    return InvalidArgument("`max_rows` is ", eviction.max_rows,
-                           ", wanted at least 0");
+    return InvalidArgument("`max_rows` must be at least 0, got ",
+                           eviction.max_rows, ".");
   }
   if (policies.shared_rows < 0 || policies.shared_rows > kMostSharedRows) {
-    return InvalidArgument("`shared_rows` is ", policies.shared_rows,
-                           ", wanted 0 to 2^30");
+    return InvalidArgument("`shared_rows` must be in [0, 2^30], got ",
+                           policies.shared_rows, ".");
   }
   return Status();
 }
@@ -52,11 +52,12 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
                               std::unique_ptr<EmbeddingStore>* out,
                               const TablePolicies& policies, RowType type) try {
   if (dim < 1 || dim > kMaxDim) {
-    return InvalidArgument("`dim` is ", dim, ", wanted 1 to ", kMaxDim);
+    return InvalidArgument("`dim` must be in [1, ", kMaxDim, "], got ", dim,
+                           ".");
   }
   if (num_shards < 1 || num_shards > 4096) {
-    return InvalidArgument("`num_shards` is ", num_shards,
-                           ", wanted 1 to 4096");
+    return InvalidArgument("`num_shards` must be in [1, 4096], got ",
+                           num_shards, ".");
   }
   LODESTAR_RETURN_IF_ERROR(CheckPolicies(policies));
   std::unique_ptr<EmbeddingStore> store(
@@ -67,7 +68,7 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for a table of ", num_shards,
-                           " shards");
+                           " shards.");
 }
 
 Status EmbeddingStore::CreateEmptyLike(const EmbeddingStore& like, int64_t seed,
@@ -113,12 +114,12 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
   RunParallel(parallel, unique.size(), RowCost(dim()),
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) {
-                  // New, or refused.
+                  // New or refused.
                   if (inserted[i] || !refs[i].found()) continue;
                   RowShard& shard = table_.rows.shard(refs[i].shard);
                   RowStore& store = shard.rows;
                   EpochDomain::Guard guard(table_.rows.epochs());
-                  // Not there any more: removed after this call, in effect.
+                  // If it is gone, it was removed after this call, in effect.
                   if (!store.Lock(refs[i].row, unique[i]) &&
                       !shard.LockAgain(table_.rows.HashOf(unique[i]).tag,
                                        unique[i], &refs[i])) {
@@ -131,7 +132,8 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
               });
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for ", ids.size(), " rows to assign");
+  return ResourceExhausted("out of memory while assigning ", ids.size(),
+                           " rows.");
 }
 
 Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed) try {
@@ -154,8 +156,8 @@ Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed) try {
   table_.events.Add(Event::kRemoved, *removed);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while ", ids.size(),
-                           " rows are removed");
+  return ResourceExhausted("out of memory while removing ", ids.size(),
+                           " rows.");
 }
 
 Status EmbeddingStore::RemoveAll() try {
@@ -165,8 +167,8 @@ Status EmbeddingStore::RemoveAll() try {
   if (!rows.changes().running()) {
     removed = rows.FreeAll();
   } else {
-    // The images of all rows are no second table here: there are as many rows
-    // as the steps since the last call of this have written.
+    // Copy-on-write images stay small: the table only has the rows that steps
+    // have created since the last call.
     for (size_t s = 0; s < rows.num_shards(); ++s) {
       RowShard& shard = rows.shard(s);
       shard.ForEachRow([&](uint32_t row, int64_t id) {
@@ -180,7 +182,7 @@ Status EmbeddingStore::RemoveAll() try {
   table_.events.Add(Event::kRemoved, removed);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while all rows are removed");
+  return ResourceExhausted("out of memory while removing all rows.");
 }
 
 Status EmbeddingStore::Clear() try {
@@ -191,7 +193,7 @@ Status EmbeddingStore::Clear() try {
   table_.shared.Reset();
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while the table is cleared");
+  return ResourceExhausted("out of memory while clearing the table.");
 }
 
 Status EmbeddingStore::RestartSlots(const AttachedOptimizer& optimizer,
@@ -212,7 +214,7 @@ Status EmbeddingStore::RestartSlots(const AttachedOptimizer& optimizer,
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for the optimizer slots of ", size(),
-                           " rows");
+                           " rows.");
 }
 
 void EmbeddingStore::MoveStep(int64_t next_step) {
@@ -220,8 +222,8 @@ void EmbeddingStore::MoveStep(int64_t next_step) {
 }
 
 void EmbeddingStore::MoveSteps(Span<const NextStep> steps) {
-  // Steps that end together would leave some tables with the step of one of
-  // them, and some with that of another.
+  // Without this, concurrent steps could leave the steps of different calls in
+  // different tables.
   static Mutex mutex;
   MutexLock lock(&mutex);
   for (const NextStep& next : steps) next.store->MoveStep(next.step);
@@ -239,12 +241,12 @@ void EmbeddingStore::SetBase(const std::string& base) {
 
 namespace {
 
-// What is done while a shard is locked once: about a millisecond.
+// Rows processed per lock of a shard: about a millisecond.
 constexpr int64_t kRowsAtOnce = 4096;
 constexpr int kSegmentsAtOnce = 16;
 constexpr int kLeavesAtOnce = 8;
 
-// True: there are no more.
+// Returns true when done.
 template <typename Rows>
 bool ReleaseSegments(Rows* rows) {
   for (int i = 0; i < kSegmentsAtOnce; ++i) {
@@ -253,7 +255,7 @@ bool ReleaseSegments(Rows* rows) {
   return false;
 }
 
-// *tag is 0 after the last one.
+// Sets *tag to 0 after the last leaf.
 template <typename Index>
 Status CompactLeaves(Index* index, uint32_t* tag) {
   for (int i = 0; i < kLeavesAtOnce; ++i) {
@@ -274,7 +276,7 @@ Status EmbeddingStore::Compact(int64_t* returned) {
       shard.mutex.AssertHeld();
       return shard.bytes() + table_.sightings.bytes(s);
     };
-    // part(), under the lock, until it says that it was the last.
+    // Calls part() under the lock until it returns true.
     const auto in_parts = [&](const auto& part) {
       while (true) {
         ImageBudget::Global().Wait();
@@ -285,7 +287,7 @@ Status EmbeddingStore::Compact(int64_t* returned) {
           *returned += before - bytes();
           if (last) return;
         }
-        // A mutex goes to who asks first, not to who has waited.
+        // std::mutex is not fair; sleep so that waiters can acquire it.
         std::this_thread::sleep_for(std::chrono::microseconds(20));
       }
     };
@@ -311,7 +313,7 @@ Status EmbeddingStore::Compact(int64_t* returned) {
     compact_leaves([&] { return &shard.index; });
     LODESTAR_RETURN_IF_ERROR(status);
     if (!table_.sightings.uses_admission()) continue;
-    // Asked for under the lock each time: others may have taken their place.
+    // Look it up under the lock each time, because it may have been replaced.
     const auto pending = [&] { return table_.sightings.pending_ids(s); };
     low = 0;
     in_parts([&] { return pending()->Compact(kRowsAtOnce, &low); });

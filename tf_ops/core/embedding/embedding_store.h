@@ -1,13 +1,10 @@
-// EmbeddingStore: id -> row, growing by itself; made of parts (table_parts.h).
-//
-// Threads: every method may run at the same time as any other. Lookups and
-// updates of resident rows take no lock of a shard, with one exception: where
-// rows go in an order (a cap, an age), a lookup that counts sightings locks
-// all shards once. With these locks it reads the step, makes rows, and puts the
-// rows that it found at their new places in the order. What adds or removes
-// rows plans without a lock, then locks the shards it touches (sharded_rows.h),
-// reserves memory in all of them, and commits, which cannot fail: a call that
-// returns an error has changed nothing.
+// EmbeddingStore: an embedding table that grows on demand, made of the parts in
+// table_parts.h. Thread-safe: any methods may run concurrently. Lookups and
+// updates of resident rows take no shard lock, except that a table with a cap
+// or an age limit locks all its shards once per counting lookup. Calls that add
+// or remove rows plan, lock, reserve memory and then commit, which cannot fail:
+// a call that returns an error has changed nothing. docs/internals/storage.md
+// tells the whole story.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_STORE_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_STORE_H_
@@ -41,24 +38,24 @@ namespace lodestar {
 
 // What a missing id reads.
 struct Missing {
-  // kShared: the id's shared row; zeros where the table has none.
+  // kShared: the id's shared row, or zeros in a table without shared rows.
   enum class Kind { kZeros, kInitial, kVector, kShared };
   Kind kind = Kind::kZeros;
-  const void* vector = nullptr;  // kVector: D numbers of the table's type
+  const void* vector = nullptr;  // kVector: D values of the table's type
 };
 
-// K rows on their way through an update outside of the store, all numbers of
-// the type that rows are computed as.
+// K rows on their way through an update computed outside of the store. All
+// arrays have the type that rows are computed in.
 struct RowsForUpdate {
   int64_t* ids = nullptr;
   bool* shared = nullptr;       // the id is the number of a shared row
   void* gradients = nullptr;    // [K, D]
   void* values = nullptr;       // [K, D]
   void* slots = nullptr;        // [S, K, D]
-  int64_t* versions = nullptr;  // equal as long as no one writes the row
+  int64_t* versions = nullptr;  // unchanged while no one writes the row
 };
 
-// What comes back of them.
+// Updated rows on their way back.
 struct UpdatedRows {
   Span<const int64_t> ids;
   Span<const bool> shared;
@@ -67,16 +64,16 @@ struct UpdatedRows {
   const void* slots = nullptr;
 };
 
-// Events are counted since the table was made, or since the last reset.
+// Events count from the creation of the table or from the last reset.
 struct EmbeddingStats {
   int64_t rows = 0;
   int64_t index_bytes = 0;
   int64_t row_bytes = 0;     // values and metadata
   int64_t slot_bytes = 0;    // optimizer slots
-  int64_t policy_bytes = 0;  // what admission and eviction keep
-  int64_t capacity = 0;      // rows that fit the segments there are
+  int64_t policy_bytes = 0;  // memory of admission and eviction
+  int64_t capacity = 0;      // rows that fit into the allocated segments
   int64_t max_rows = 0;      // the cap; 0: none
-  int64_t pending = 0;       // ids that wait for a row
+  int64_t pending = 0;       // ids waiting for a row
   std::array<int64_t, kNumEvents> events = {};
   int64_t count(Event event) const { return events[static_cast<int>(event)]; }
   struct Shard {
@@ -86,31 +83,30 @@ struct EmbeddingStats {
   std::vector<Shard> shards;
 };
 
-// Everything of N ids, with a row or without.
+// All data of N ids, resident or not.
 struct InspectedIds {
   enum State : int64_t { kMissing = 0, kPending = 1, kResident = 2 };
-  Numbers values;  // [N, D]; zeros without a row
+  Numbers values;  // [N, D]; zeros for missing ids
   Numbers slots;   // [S, N, D]
   std::vector<std::string> slot_names;
-  std::vector<int64_t> frequencies;  // sightings, of pending ids too
-  std::vector<int64_t> last_seen;    // -1: not known
+  std::vector<int64_t> frequencies;  // occurrences, also of pending ids
+  std::vector<int64_t> last_seen;    // -1: unknown
   std::vector<int64_t> shards;
   std::vector<int64_t> states;
 };
 
 class EmbeddingStore {
  public:
-  // InvalidArgument: dim not in [1, 65536], num_shards not in [1, 4096], a
-  // policy's number out of range.
+  // Returns InvalidArgument if dim is not in [1, 65536], num_shards is not in
+  // [1, 4096], or a parameter of a policy is out of range.
   static Status Create(int64_t dim, int64_t num_shards,
                        const RowInitializer& initializer,
                        std::unique_ptr<EmbeddingStore>* out,
                        const TablePolicies& policies = TablePolicies(),
                        RowType type = RowType::kFloat32);
 
-  // An empty table of the same dim, type, shards and policies, with the same
-  // kind of initializer.
-  // ResourceExhausted: out of memory.
+  // Creates an empty table with the dim, type, shards, policies and kind of
+  // initializer of `like`. Returns ResourceExhausted if out of memory.
   static Status CreateEmptyLike(const EmbeddingStore& like, int64_t seed,
                                 int64_t salt,
                                 std::unique_ptr<EmbeddingStore>* out);
@@ -119,14 +115,15 @@ class EmbeddingStore {
   bool counts_occurrences() const {
     return table_.policies.admission.count_occurrences;
   }
-  // Of the numbers of every row that goes in or out.
+  // Type of all values passed in and out.
   RowType type() const { return table_.rows.type(); }
-  // Of a row's numbers.
+  // Size of a row's values.
   int64_t row_bytes() const { return table_.rows.row_bytes(); }
 
-  // Rows of `ids` ([N, D], any ids, repeats allowed), and whether each was
-  // found if `found` is not null. Ids equal to *padding_id read zeros. Returns
-  // what a caller who serves gives to CountReads.
+  // Reads the rows of `ids` into `rows` ([N, D]; ids may repeat) and whether
+  // each was found into `found` unless it is null. Ids equal to *padding_id
+  // read zeros. Returns counts to be passed to CountReads, if the caller counts
+  // reads.
   ReadCounts Find(Span<const int64_t> ids, const int64_t* padding_id,
                   const Missing& missing, void* rows, bool* found,
                   const ParallelFor* parallel) const;
@@ -134,17 +131,18 @@ class EmbeddingStore {
     table_.events.AddReads(reads);
   }
 
-  // Where the rows of ids are that have one.
+  // Finds the rows of those ids that have one.
   void FindAll(Span<const int64_t> ids, Span<RowRef> refs,
                const ParallelFor* parallel) const {
     table_.rows.FindAll(ids, refs, parallel);
   }
 
   using SightingOptions = lodestar::SightingOptions;
-  // Distinct ids of one table, and where their rows are: none for those that
-  // admission holds back or that find no room under the cap. resident[i], if
-  // wanted: whether unique_ids[i] had a row before. occurrences[i], where
-  // counts_occurrences(): how often unique_ids[i] is in the batch.
+  // Unique ids of one table and the rows found for them. A row is absent if
+  // admission holds the id back or if it found no room under the cap.
+  // resident[i], if not empty: whether unique_ids[i] had a row before.
+  // occurrences[i], with counts_occurrences(): how often unique_ids[i] occurs
+  // in the batch.
   struct TableIds {
     EmbeddingStore* store = nullptr;
     Span<const int64_t> unique_ids;
@@ -152,8 +150,9 @@ class EmbeddingStore {
     char* resident = nullptr;
     Span<const uint32_t> occurrences = {};
   };
-  // Rows are made in all of the tables, of which none comes twice, or in none.
-  // ResourceExhausted: out of memory; nothing changed.
+  // Creates rows in all of the tables or in none. Requires: the tables are
+  // different. Returns ResourceExhausted if out of memory; nothing has changed
+  // then.
   static Status FindOrInsert(Span<const TableIds> in_tables,
                              const SightingOptions& options,
                              const ParallelFor* parallel);
@@ -165,39 +164,39 @@ class EmbeddingStore {
     return FindOrInsert(Span<const TableIds>(&ids, 1), options, parallel);
   }
 
-  // Rows of ids[begin, end), or what missing ids read: id i lies at
-  // refs[positions[i]]; padding reads zeros. On this thread.
+  // Reads ids[begin, end) on this thread: id i is at refs[positions[i]];
+  // missing ids read `missing`, and padding reads zeros.
   void ReadRows(Span<const int64_t> ids, Span<const int64_t> positions,
                 Span<const RowRef> refs, int64_t begin, int64_t end,
                 const Missing& missing, void* rows) const;
 
-  // What a lookup has found, for the update that follows it.
+  // Keeps the result of a lookup for the update that follows.
   void KeepFound(FoundBatch batch) { found_.Keep(std::move(batch)); }
   FoundBatch TakeFound(Span<const int64_t> ids) { return found_.Take(ids); }
 
-  // How the rows of a table's ids are updated.
+  // An update of rows of one table.
   struct TableUpdate {
     EmbeddingStore* store = nullptr;
     Span<const int64_t> unique_ids;
     const void* gradients = nullptr;  // [U, D], of ComputeType(type())
-    std::string name;                 // of the optimizer
+    std::string name;                 // name of the optimizer
     const SparseOptimizer* optimizer = nullptr;
     Span<const float> slot_inits;
     bool create_missing = false;
     int64_t next_step = 0;
-    // Where the rows were at some time; empty: they are looked for.
+    // Possible places of the rows; empty: search.
     Span<const RowRef> refs;
   };
-  // Updates rows of distinct ids with their gradients, attaching the optimizer
-  // at its first call, then sets the steps of all tables, as MoveSteps does.
-  // Ids without a row are dropped and counted, or made first. InvalidArgument:
-  // no optimizer has this name, or `slot_inits` has not a number a slot.
-  // FailedPrecondition: another optimizer is attached. ResourceExhausted: out
-  // of memory. After an error no row has changed; *failed is the update that it
-  // is of, if it is not null.
+  // Updates rows of unique ids with their gradients, attaches the optimizer on
+  // its first call, and then moves the steps of all tables as MoveSteps does.
+  // Ids without a row are dropped and counted, or get a row first. Returns
+  // InvalidArgument for an unknown optimizer or a wrong number of `slot_inits`,
+  // FailedPrecondition if another optimizer is attached, and ResourceExhausted
+  // if out of memory. After an error no row has changed, and *failed, if not
+  // null, is the index of the update that failed.
   static Status Apply(Span<const TableUpdate> updates,
                       const ParallelFor* parallel, int64_t* failed = nullptr);
-  // The same of this table.
+  // Updates this table only.
   Status Apply(Span<const int64_t> unique_ids, const void* gradients,
                const std::string& name, const SparseOptimizer& optimizer,
                Span<const float> slot_inits, bool create_missing,
@@ -208,155 +207,156 @@ class EmbeddingStore {
                                 create_missing, next_step,  refs};
     return Apply(Span<const TableUpdate>(&update, 1), parallel);
   }
-  // FailedPrecondition: another optimizer is attached.
+  // Returns FailedPrecondition if another optimizer is attached.
   Status CheckOptimizer(const AttachedOptimizer& optimizer) const {
     return table_.optimizer.Check(optimizer);
   }
 
-  // Whether RestartSlots would drop slots.
+  // Returns true if RestartSlots would drop slots.
   bool NeedsRestart(const AttachedOptimizer& optimizer, KeptSlots keep) const {
     return table_.optimizer.bound() &&
            Restarts(table_.optimizer.optimizer(), optimizer, keep);
   }
-  // Binds `optimizer` with fresh slots in place of those that the table has,
-  // unless it keeps these. *former: whose slots were dropped; empty if there
-  // were none, or no rows to have them. *done is false, and nothing has
-  // changed, while a snapshot is running. ResourceExhausted: out of memory;
-  // nothing has changed. REQUIRES: no step is inside StepGate.
+  // Attaches `optimizer` with fresh slots in place of the existing ones, unless
+  // it keeps these. *former: the optimizer whose slots were dropped; empty if
+  // nothing was dropped. *done is false, and nothing has changed, while a
+  // snapshot is running. Returns ResourceExhausted if out of memory; nothing
+  // has changed then. Requires: no step is inside StepGate.
   Status RestartSlots(const AttachedOptimizer& optimizer, KeptSlots keep,
                       bool* done, std::string* former);
   void WaitForSnapshot() const { table_.rows.changes().WaitForEnd(); }
 
-  // An update outside of the store: the rows of distinct ids come out with
-  // their gradients [N, D] and go back, unless someone has written to them in
-  // between; those come out again, until all are written.
+  // An update computed outside of the store (an unfused optimizer). Gathers the
+  // rows of unique ids with their gradients [N, D]; AssignIfUnchanged writes
+  // them back unless they were written in the meantime, and the caller repeats
+  // with those.
   //
-  // Attaches the optimizer as Apply does, and drops and counts gradients of
-  // ids without a row. Gradients that go to one shared row are summed.
-  // allocate(K, out): memory for K rows, before anything is written.
-  // InvalidArgument: the optimizer is not a replayed one, or no such shared
-  // row. Else as Apply.
+  // Attaches the optimizer as Apply does, and drops and counts gradients of ids
+  // without a row. Sums gradients of ids that share a row. Calls allocate(K,
+  // out) for K rows before anything is written. Returns InvalidArgument if the
+  // optimizer is not an unfused one or a shared row does not exist; otherwise
+  // the errors of Apply.
   using AllocateUpdate = std::function<Status(int64_t, RowsForUpdate*)>;
   Status GatherForUpdate(Span<const int64_t> ids, Span<const bool> shared,
                          const void* gradients,
                          const AttachedOptimizer& optimizer,
                          const AllocateUpdate& allocate,
                          const ParallelFor* parallel);
-  // Writes what has not changed since; changed[k]: row k has, and is as it
-  // was. Then sets the step to `next_step`, as MoveStep takes it.
+  // Writes the rows that have not changed since. Sets changed[k] if row k had
+  // changed and was not written. Then moves the step to `next_step` as MoveStep
+  // does.
   Status AssignIfUnchanged(const UpdatedRows& rows,
                            const AttachedOptimizer& optimizer,
                            int64_t next_step, bool* changed,
                            const ParallelFor* parallel);
   bool has_shared_rows() const { return table_.shared.any(); }
-  // Of the ids without a row.
+  // Readers among the ids that have no row.
   SharedRows::Readers ReadersOfSharedRows(Span<const int64_t> ids) const;
   void CountNonfiniteGradients(int64_t count) {
     table_.events.Add(Event::kNonfiniteGradients, count);
   }
 
-  // The last of equal ids wins; optimizer slots of existing rows are kept.
-  // New ids ask no admission, but find room under the cap or are refused.
+  // Assigns rows; the last of equal ids wins, and existing optimizer slots are
+  // kept. New ids bypass admission but are refused if the table has no room
+  // under its cap.
   Status InsertOrAssign(Span<const int64_t> ids, const void* rows,
                         const ParallelFor* parallel);
-  // The number of rows removed.
+  // Returns the number of removed rows in *removed.
   Status Remove(Span<const int64_t> ids, int64_t* removed);
-  // Rows, pending ids and the sketch; shared rows begin anew, step and events
-  // stay. Between two snapshots.
+  // Removes all rows, pending ids and the sketch, and resets shared rows. Step
+  // and events stay. Waits for a running snapshot.
   Status Clear();
-  // Rows only; where a snapshot runs, row by row beside it.
+  // Removes the rows only, one by one while a snapshot runs.
   Status RemoveAll();
 
-  // Removes the rows that `policy` names, but none that was seen in this step;
-  // a max_age forgets pending ids of that age, too, where no sketch counts
-  // them. ResourceExhausted: out of memory; nothing changed.
+  // Evicts the rows that `policy` selects, except those seen in this step. A
+  // max_age also removes pending ids of that age, unless a sketch counts them.
+  // Returns ResourceExhausted if out of memory; nothing has changed then.
   Status Evict(const EvictionPolicy& policy, int64_t* evicted,
                const ParallelFor* parallel);
-  // The same by the table's own policy.
+  // Evicts by the table's own policy.
   Status Evict(int64_t* evicted, const ParallelFor* parallel) {
     return Evict(table_.policies.eviction, evicted, parallel);
   }
 
-  // Moves rows into the places of removed ones and gives the memory that is
-  // then free back to the system; *returned is by how many bytes that lowers
-  // what Stats tells. Nothing else changes. It holds one shard at a time, and
-  // for no longer than some thousand rows, or a leaf of the index, take.
-  // ResourceExhausted: out of memory for a smaller leaf; what was moved by then
-  // stays moved, which nothing shows but Stats.
+  // Moves rows into the places of removed ones and returns free memory to the
+  // system. *returned: by how many bytes Stats decreases. Nothing else changes.
+  // Locks one shard at a time, for no longer than a few thousand rows or one
+  // leaf of the index take. Returns ResourceExhausted if there is no memory for
+  // a smaller leaf; rows moved until then stay moved.
   Status Compact(int64_t* returned);
 
   int64_t size() const { return table_.rows.size(); }
-  // 0 for an id without a row.
+  // Missing ids have frequency 0.
   void Frequency(Span<const int64_t> ids, Span<int64_t> frequencies,
                  const ParallelFor* parallel) const;
   int64_t step() const { return table_.step.value(); }
-  // From now on the step moves by this alone, not by Apply.
+  // Sets the step. From now on only SetStep moves it.
   void SetStep(int64_t step) { table_.step.Set(step, /*own=*/true); }
-  // Apply moves the step again.
+  // Lets Apply move the step again.
   void ReleaseStep() { table_.step.Release(); }
-  // After an update: to `next_step`, but by one at least. Nothing if SetStep
-  // drives it.
+  // After an update: moves the step to `next_step`, but by at least one. Does
+  // nothing if the step is set by SetStep.
   static constexpr int64_t kSameStep = -2;
   void MoveStep(int64_t next_step);
-  // The same of several tables, none of which has then the step of another
-  // call, and some another's.
+  // Moves the steps of several tables atomically with respect to other calls of
+  // this function.
   struct NextStep {
     EmbeddingStore* store;
     int64_t step;
   };
   static void MoveSteps(Span<const NextStep> steps);
-  // Counts a batch of `ids` ids, of which `padding` were padding, that had
-  // `unique` distinct ones.
+  // Counts a batch of `ids` ids, `padding` of them padding, with `unique`
+  // unique ids.
   void CountBatch(int64_t ids, int64_t unique, int64_t padding) {
     table_.events.Add(Event::kIds, ids);
     table_.events.Add(Event::kUniqueIds, unique);
     table_.events.Add(Event::kPadding, padding);
   }
   EmbeddingStats Stats() const;
-  // Takes events off that Stats has told of.
+  // Subtracts events that Stats has reported.
   void SubtractEvents(const EmbeddingStats& stats);
-  // ResourceExhausted: out of memory.
+  // Returns ResourceExhausted if out of memory.
   Status Inspect(Span<const int64_t> ids, InspectedIds* out) const;
-  // Multiplies frequencies with `rate`, rounding down; those of this step stay
-  // above 0.
-  // InvalidArgument: rate not in [0, 1]. ResourceExhausted: out of memory;
-  // nothing changed.
+  // Multiplies frequencies by `rate`, rounding down. Frequencies of rows seen
+  // in this step stay above 0. Returns InvalidArgument if rate is not in [0, 1]
+  // and ResourceExhausted if out of memory; nothing has changed then.
   Status DecayFrequencies(double rate, const ParallelFor* parallel);
 
-  // with_values: false gives the ids, and nothing else of the rows, which Find
-  // then reads piece by piece.
-  // ResourceExhausted: out of memory.
+  // Without `with_values`, exports the ids only; use Find to read the rows
+  // piecewise. Returns ResourceExhausted if out of memory.
   Status Export(bool with_slots, EmbeddingRows* out,
                 const ParallelFor* parallel, bool with_values = true) const;
-  // Rows are added, or overwrite those of their ids, whose slots start anew if
-  // none are given. Pending ids, sketch and shared rows are checked, not taken.
-  // InvalidArgument: an id twice, sizes that do not fit, numbers of another
-  // type than the table's, pending ids or a
-  // sketch of another admission, another number of shared rows.
-  // FailedPrecondition: slots of another optimizer than the attached one, or
-  // more rows than the cap.
+  // Adds rows or overwrites existing ones. Slots of overwritten rows are reset
+  // if none are given. Pending ids, sketch and shared rows are checked but not
+  // imported. Returns InvalidArgument for repeated ids, sizes that do not fit,
+  // another type than the table's, pending ids or a sketch of another
+  // admission, and another number of shared rows. Returns FailedPrecondition
+  // for slots of another optimizer than the attached one, and for more rows
+  // than the cap.
   Status Import(const EmbeddingRowsView& rows, const ParallelFor* parallel);
-  // A table to take the place of `like`, with its shards, policies, kind of
-  // initializer and events: it holds exactly `rows`, and their counters if they
-  // are given. Until one of the two goes, both take their memory.
-  // Errors: as Import.
+  // Creates a table to replace `like`, with its shards, policies, kind of
+  // initializer and events. It holds exactly `rows`, and their counters if
+  // given. Both tables exist until one is destroyed. Errors: see Import.
   static Status CreateFrom(const EmbeddingRowsView& rows,
                            const EmbeddingStore& like,
                            const ParallelFor* parallel,
                            std::unique_ptr<EmbeddingStore>* out);
-  // Its events are those that `like` has by now, and so are the step and the
-  // values of shared rows where `rows` do not give them.
-  // REQUIRES: CreateFrom made it of the two, and no one else has it yet.
+  // Copies state that may have changed in `like` since CreateFrom: events, and
+  // the step and shared rows unless `rows` contain them. Requires: this was
+  // created by CreateFrom from the same arguments and is not shared yet.
   void TakeOver(const EmbeddingStore& like, const EmbeddingRowsView& rows);
 
-  // The snapshot that the next delta follows; empty: the next one is whole.
+  // Base snapshot of the next incremental one; empty: the next snapshot is a
+  // full one.
   std::string base() const { return table_.rows.changes().base(); }
-  // The table is as `base` says, and marks what changes from here on; without
-  // memory for marks the next snapshot is whole. Empty: it marks nothing.
-  // REQUIRES: no other call changes rows meanwhile.
+  // Declares that the table equals snapshot `base`, and marks changes from here
+  // on. If memory for marks runs out, the next snapshot is a full one. Empty:
+  // stops marking. Requires: no other call changes rows at the same time.
   void SetBase(const std::string& base);
 
-  // For who keeps the rules that the parts have.
+  // For snapshots and restores. The caller must follow the contracts of the
+  // parts.
   TableParts& parts() { return table_; }
   const TableParts& parts() const { return table_; }
 
@@ -367,27 +367,26 @@ class EmbeddingStore {
 
   void ReadMissing(int64_t id, const Missing& missing, void* row) const;
 
-  // What one table does in a FindOrInsert.
+  // One table's part of a FindOrInsert call.
   struct TableCall;
-  // body(call, first, count) for ranges of the ids of all tables: one loop, for
-  // each of them may be too small for two threads.
+  // Calls body(call, first, count) for ranges of the ids of all tables, in one
+  // parallel loop, because each table may be too small for two threads.
   template <typename Body>
   static void ForEachRange(std::vector<TableCall>* calls, int64_t cost,
                            const ParallelFor* parallel, const Body& body);
-  // Takes the locks of the calls that have some. Rows are made in all of the
-  // tables, or in none.
+  // Takes the locks of the calls that need some, and creates rows in all of the
+  // tables or in none.
   static Status LockAndInsert(std::vector<TableCall>* calls,
                               const SightingOptions& options,
                               const ParallelFor* parallel);
 
-  // The parts of Apply, for rows of T.
-  // By who holds the row's word. gradient(first, count): its columns from
-  // `first` on.
+  // Steps of Apply, for rows of T. UpdateRow requires the row lock.
+  // gradient(first, count): the gradient's columns from `first` on.
   template <typename T, typename Gradient>
   void UpdateRow(RowStore* rows, uint32_t row, const Gradient& gradient,
                  const SparseOptimizer& optimizer);
   struct PreparedUpdate;
-  // Of its ids [begin, end).
+  // Updates ids [begin, end).
   template <typename T>
   void UpdateRows(const PreparedUpdate& update, int64_t begin, int64_t end);
   template <typename T>
@@ -396,12 +395,12 @@ class EmbeddingStore {
                     const SparseOptimizer& optimizer);
   Status CheckUpdate(const TableUpdate& update,
                      AttachedOptimizer* attached) const;
-  // Makes the slots and rows that an update asks for, and notes which ids still
-  // have none.
+  // Creates the slots and rows that an update needs, and notes the ids that
+  // still have no row.
   Status PrepareApply(const AttachedOptimizer& attached,
                       const ParallelFor* parallel, PreparedUpdate* update);
 
-  // Under all locks: the rows that `policy` names, by shard.
+  // The rows that `policy` selects, by shard. Requires all locks.
   using RowLists = std::vector<std::vector<uint32_t>>;
   Status FindVictims(const EvictionPolicy& policy, int64_t now,
                      RowLists* victims, const ParallelFor* parallel) const;
@@ -413,8 +412,8 @@ class EmbeddingStore {
 
   TableParts table_;
   FoundRows found_;
-  // Part of the versions that GatherForUpdate gives out. Each table has another
-  // one, so that no version of a table that was replaced fits a row here.
+  // Included in the versions that GatherForUpdate returns. It is different for
+  // each table, so a version from a replaced table never matches a row here.
   const int64_t version_salt_ = NextVersionSalt();
   static int64_t NextVersionSalt();
   int64_t VersionOf(const RowStore& rows, uint32_t row) const {

@@ -1,4 +1,4 @@
-// Which rows go when EmbeddingStore::Evict is called, and what decays.
+// EmbeddingStore: eviction and decay.
 
 #include <algorithm>
 #include <atomic>
@@ -12,7 +12,7 @@
 namespace lodestar {
 namespace {
 
-// In column order, so that it is the same everywhere.
+// Sums in column order, so the result is the same everywhere.
 template <typename T>
 bool IsShorter(const T* row, int dim, float norm) {
   double squares = 0.0;
@@ -25,7 +25,7 @@ bool IsShorter(const T* row, int dim, float norm) {
 
 }  // namespace
 
-// False: there is no order to find them by.
+// Returns false if the table has no eviction order to find them by.
 bool EmbeddingStore::FindOldest(int64_t max_age, int64_t now,
                                 RowLists* victims) const {
   const ShardedRows& table = table_.rows;
@@ -103,8 +103,7 @@ Status EmbeddingStore::FindVictims(const EvictionPolicy& policy, int64_t now,
                 }
               });
   if (exhausted) {
-    return ResourceExhausted(
-        "out of memory while rows to evict are looked for");
+    return ResourceExhausted("out of memory while finding rows to evict.");
   }
   int64_t more = excess;
   for (const auto& rows : *victims) more -= static_cast<int64_t>(rows.size());
@@ -145,19 +144,19 @@ Status EmbeddingStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
   table_.events.Add(Event::kEvicted, *evicted);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while rows are evicted");
+  return ResourceExhausted("out of memory while evicting rows.");
 }
 
 Status EmbeddingStore::DecayFrequencies(double rate,
                                         const ParallelFor* parallel) try {
   if (!(rate >= 0.0 && rate <= 1.0)) {
-    return InvalidArgument("`rate` is ", rate, ", wanted 0 to 1");
+    return InvalidArgument("`rate` must be in [0, 1], got ", rate, ".");
   }
   ShardedRows& rows = table_.rows;
   ShardLocks locks(rows, std::defer_lock);
   rows.LockBetweenSnapshots(&locks);
   const int64_t now = step();
-  // Rows that go by frequency change their places.
+  // Decay changes the order of rows in an LFU table.
   std::vector<OrderRebuild> orders;
   if (rows.ordered_by(EvictionPolicy::Order::kLfu)) {
     orders.resize(rows.num_shards());
@@ -177,7 +176,7 @@ Status EmbeddingStore::DecayFrequencies(double rate,
               });
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while frequencies decay");
+  return ResourceExhausted("out of memory while decaying frequencies.");
 }
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-// What EmbeddingStore holds: on its way out, and in.
+// EmbeddingStore: export, import and inspection.
 
 #include <algorithm>
 #include <mutex>
@@ -13,7 +13,7 @@ namespace lodestar {
 Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
                               const ParallelFor* parallel,
                               bool with_values) const try {
-  // Rows stay where they are; updates go on.
+  // Rows stay in place; updates may continue.
   const ShardedRows& table = table_.rows;
   ShardLocks locks(table);
   EmbeddingRows result;
@@ -60,8 +60,7 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
   *out = std::move(result);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while ", size(),
-                           " rows are exported");
+  return ResourceExhausted("out of memory while exporting ", size(), " rows.");
 }
 
 Status EmbeddingStore::CheckImport(const EmbeddingRowsView& rows) const {
@@ -73,7 +72,7 @@ Status EmbeddingStore::CheckImport(const EmbeddingRowsView& rows) const {
   return table_.shared.Check(rows);
 }
 
-// Rows come in the order in which they are to go, if they go in one.
+// Imports rows in their eviction order, if the table has one.
 std::vector<int64_t> EmbeddingStore::OrderOfImport(
     const EmbeddingRowsView& rows) const {
   std::vector<int64_t> order(rows.ids.size());
@@ -97,8 +96,8 @@ Status EmbeddingStore::Import(const EmbeddingRowsView& rows,
   LODESTAR_RETURN_IF_ERROR(CheckImport(rows));
   return Merge(rows, parallel);
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while ", rows.ids.size(),
-                           " rows are imported");
+  return ResourceExhausted("out of memory while importing ", rows.ids.size(),
+                           " rows.");
 }
 
 Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
@@ -127,8 +126,8 @@ Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
   *out = std::move(store);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while ", rows.ids.size(),
-                           " rows are imported");
+  return ResourceExhausted("out of memory while importing ", rows.ids.size(),
+                           " rows.");
 }
 
 void EmbeddingStore::TakeOver(const EmbeddingStore& like,
@@ -154,7 +153,7 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
   NumbersView slots = rows.slots;
   const auto write = [&](int64_t i, const RowRef& ref) {
     RowStore* const store = &table_.rows.shard(ref.shard).rows;
-    // Whether or not it was there shows in nothing: slots start anew, too.
+    // Resets the slots, so it does not matter whether the row existed.
     if (slots.empty()) table_.optimizer.FillSlots(store, ref.row);
     table_.rows.CopyIn(rows.values, slots, i, rows.ids.size(), store, ref.row);
   };
@@ -175,15 +174,15 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
     plan.Commit(parallel);
   }
   locks.Lock();
-  // Another optimizer may have taken the table over since the plan's locks were
-  // released, and has dropped slots of this kind.
+  // Another optimizer may have been attached since the plan's locks were
+  // released; then slots of this kind no longer exist.
   if (!slots.empty() && !table_.optimizer.IsBoundTo(rows.optimizer)) slots = {};
   const auto assign = [&](int64_t i) {
-    // New, or evicted before it found its place.
+    // New, or evicted before it got a row.
     if (inserted[i] || !refs[i].found()) return;
     RowShard& shard = table_.rows.shard(refs[i].shard);
     EpochDomain::Guard guard(table_.rows.epochs());
-    // Not there any more: removed after this call, in effect.
+    // If it is gone, it was removed after this call, in effect.
     if (!shard.rows.Lock(refs[i].row, rows.ids[i]) &&
         !shard.LockAgain(table_.rows.HashOf(rows.ids[i]).tag, rows.ids[i],
                          &refs[i])) {
@@ -286,8 +285,8 @@ Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
   *out = std::move(result);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while ", ids.size(),
-                           " ids are inspected");
+  return ResourceExhausted("out of memory while inspecting ", ids.size(),
+                           " ids.");
 }
 
 }  // namespace lodestar

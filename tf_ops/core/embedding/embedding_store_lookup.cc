@@ -1,4 +1,5 @@
-// Lookups, and those that make rows and count sightings.
+// EmbeddingStore: lookups, with and without creating rows and counting
+// occurrences.
 
 #include <algorithm>
 #include <atomic>
@@ -18,7 +19,7 @@ namespace {
 
 using Probe = ShardedRows::Probe;
 
-// What ForEachRun loads.
+// The `load` argument of ForEachRun.
 void LoadRow(const RowStore& rows, const RowRef& ref) {
   rows.Prefetch(ref.meta);
 }
@@ -144,13 +145,13 @@ void EmbeddingStore::Frequency(Span<const int64_t> ids,
 
 struct EmbeddingStore::TableCall {
   TableIds ids;
-  int64_t first = 0;  // of its ids among those of all tables
-  // One step for the whole call, whatever other callers do to it meanwhile.
+  int64_t first = 0;  // offset of its ids among those of all tables
+  // One step for the whole call, even if other calls move the step.
   int64_t now = 0;
   std::vector<int64_t> missing;
-  // Of a table whose rows go in an order. It locks all shards, for rows to be
-  // made and put in order, and reads the step under the locks: the rows of a
-  // call that others have overtaken would have to pass all of theirs.
+  // For a table with an eviction order: all shards are locked and the step is
+  // read under the locks. Otherwise a call overtaken by others would have to
+  // move its rows past all of theirs.
   ShardedRows::IndexLists by_shard;
   std::optional<ShardLocks> locks;
 };
@@ -212,7 +213,7 @@ Status EmbeddingStore::LockAndInsert(std::vector<TableCall>* calls,
 Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
                                     const SightingOptions& options,
                                     const ParallelFor* parallel) try {
-  // All callers lock them in one order.
+  // All callers lock tables in the same order.
   std::vector<TableIds> tables(in_tables.begin(), in_tables.end());
   std::sort(tables.begin(), tables.end(),
             [](const TableIds& a, const TableIds& b) {
@@ -274,7 +275,7 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
   }
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the rows of a batch");
+  return ResourceExhausted("out of memory for the rows of a batch.");
 }
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-// Updates of EmbeddingStore that are computed outside of it.
+// EmbeddingStore: updates computed outside of the store (unfused optimizers).
 
 #include <algorithm>
 #include <atomic>
@@ -14,13 +14,13 @@
 namespace lodestar {
 namespace {
 
-// No row has it: there is none of the number kNoRow.
+// No row has this version, because kNoRow is not a row.
 constexpr int64_t kNoVersion = -1;
 
 Status CheckReplayed(const AttachedOptimizer& optimizer) {
   if (!optimizer.replayed()) {
-    return InvalidArgument("`optimizer` is '", optimizer.name,
-                           "', wanted 'replay:' and a name");
+    return InvalidArgument("`optimizer` must be 'replay:' and a name, got '",
+                           optimizer.name, "'.");
   }
   return optimizer.Check();
 }
@@ -95,7 +95,7 @@ Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
     out.ids[k] = id;
     void* values = number(out.values, k);
     const bool held = row != LeafIndex::kNoRow && rows.Lock(row, id);
-    // Gone since it was found: to be gathered again.
+    // Removed since it was found; gather it again.
     out.versions[k] = held ? VersionOf(rows, row) : kNoVersion;
     if (held) {
       VisitRowType(type(), [&](auto zero) {
@@ -142,7 +142,7 @@ Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for the gradients of ", ids.size(),
-                           " ids");
+                           " ids.");
 }
 
 Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
@@ -158,9 +158,9 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
   }
   std::vector<RowRef> refs(count);
   FindAll(rows.ids, refs, parallel);
-  // Nothing from here on can fail.
+  // Nothing can fail from here on.
   const int64_t slot_bytes = table_.rows.slot_bytes();
-  // Not: another table has taken the place of that which they come from.
+  // False if another table has replaced the one that the rows come from.
   const bool bound = table_.optimizer.IsBoundTo(optimizer);
   const int64_t num_slots = optimizer.slot_names.size();
   RunParallel(
@@ -202,8 +202,8 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
   MoveStep(next_step);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for ", rows.ids.size(),
-                           " rows that are written back");
+  return ResourceExhausted("out of memory while writing back ", rows.ids.size(),
+                           " rows.");
 }
 
 }  // namespace lodestar

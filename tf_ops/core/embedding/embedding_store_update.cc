@@ -62,12 +62,12 @@ void EmbeddingStore::UpdateShared(const SharedRows::Readers& readers,
   }
 }
 
-// An update under way.
+// State of one update.
 struct EmbeddingStore::PreparedUpdate {
   const TableUpdate* table;
-  int64_t first;  // of its ids among those of all tables
-  // Ids without a row, whose gradients go to shared ones, and marks of them;
-  // no marks: there are none.
+  int64_t first;  // offset of its ids among those of all tables
+  // Ids without a row, whose gradients train shared rows, and whether an id is
+  // one of them; empty without shared rows.
   SharedRows::Readers cold;
   std::vector<char> is_cold;
 
@@ -86,7 +86,7 @@ void EmbeddingStore::UpdateRows(const PreparedUpdate& prepared, int64_t begin,
   const auto load = [&](const RowStore& rows, const RowRef& ref) {
     rows.PrefetchWithSlots(ref.row, ref.meta, optimizer.num_slots());
   };
-  // With the row of number u held.
+  // Requires the row lock of unique id u.
   const auto update = [&](int64_t u, const RowRef& ref) {
     const auto gradient = [&](int first, int) {
       return gradients + u * dim() + first;
@@ -149,7 +149,7 @@ Status EmbeddingStore::PrepareApply(const AttachedOptimizer& attached,
   }
   if (shared.any()) update->is_cold.resize(count, 0);
   InsertPlan::Options insert;
-  // Seen by the replica that the gradient comes from.
+  // The replica that computed the gradient has already counted the ids.
   insert.call.admission = insert.call.count_sightings =
       table_.sightings.uses_admission();
   insert.optimizer = &attached;
@@ -170,7 +170,7 @@ Status EmbeddingStore::PrepareApply(const AttachedOptimizer& attached,
   return Status();
 }
 
-// All that may fail comes before the first row changes.
+// Everything that can fail happens before the first row changes.
 Status EmbeddingStore::Apply(Span<const TableUpdate> updates,
                              const ParallelFor* parallel, int64_t* failed) {
   const int64_t count = updates.size();
@@ -236,7 +236,7 @@ Status EmbeddingStore::Apply(Span<const TableUpdate> updates,
     MoveSteps(steps);
   } catch (const std::bad_alloc&) {
     return fails(ResourceExhausted("out of memory for the gradients of ",
-                                   updates[u].unique_ids.size(), " ids"));
+                                   updates[u].unique_ids.size(), " ids."));
   }
   return Status();
 }
@@ -245,12 +245,12 @@ Status EmbeddingStore::CheckUpdate(const TableUpdate& update,
                                    AttachedOptimizer* attached) const {
   if (update.slot_inits.size() != update.optimizer->num_slots()) {
     return InvalidArgument("`slot_inits` has ", update.slot_inits.size(),
-                           " numbers, but '", update.name, "' has ",
-                           update.optimizer->num_slots(), " optimizer slots");
+                           " elements, but '", update.name, "' has ",
+                           update.optimizer->num_slots(), " optimizer slots.");
   }
   attached->name = update.name;
   if (!SparseOptimizer::SlotNames(update.name, &attached->slot_names)) {
-    return InvalidArgument("unknown optimizer '", update.name, "'");
+    return InvalidArgument("unknown optimizer '", update.name, "'.");
   }
   LODESTAR_RETURN_IF_ERROR(CheckOptimizer(*attached));
   attached->slot_inits.assign(update.slot_inits.begin(),

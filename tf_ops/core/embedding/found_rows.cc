@@ -12,7 +12,7 @@ void FoundRows::Keep(FoundBatch batch) {
     std::swap(batches_[next_], batch);
     next_ = (next_ + 1) % kBatches;
   }
-  // The oldest is given back here.
+  // Destroys the oldest batch outside of the lock.
 }
 
 FoundBatch FoundRows::Take(Span<const int64_t> ids) {

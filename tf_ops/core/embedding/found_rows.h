@@ -1,5 +1,5 @@
-// Where the rows of recent lookups lie: the update that follows one need not
-// search for them again, nor make sure that its ids are distinct.
+// Caches the rows found by recent lookups, so that the update that follows need
+// not search for them or deduplicate its ids again.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_FOUND_ROWS_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_FOUND_ROWS_H_
@@ -14,8 +14,8 @@
 
 namespace lodestar {
 
-// Distinct ids, and the row that each had, if any, when it was looked up. It
-// may have gone or moved since: who uses a place confirms it (RowStore::Lock).
+// Unique ids and the row, if any, that each had when it was looked up. The row
+// may have moved or been removed since; RowStore::Lock confirms it.
 struct FoundBatch {
   std::vector<int64_t> ids;
   std::vector<RowRef> refs;
@@ -24,21 +24,21 @@ struct FoundBatch {
 // Thread-safe.
 class FoundRows {
  public:
-  // More callers than this at a time search again, and so do larger batches:
-  // a lookup that no update follows stays here.
+  // Number of batches kept. With more concurrent callers, updates search again.
+  // A lookup without an update occupies an entry until it is replaced.
   static constexpr int kBatches = 8;
   static constexpr int64_t kMostIds = int64_t{1} << 18;
 
-  // In place of the oldest.
+  // Replaces the oldest batch.
   void Keep(FoundBatch batch);
-  // The newest batch of just these ids, which is then forgotten; empty: none is
-  // known.
+  // Removes and returns the newest batch of exactly these ids; or an empty
+  // batch.
   FoundBatch Take(Span<const int64_t> ids);
 
  private:
   Mutex mutex_;
   std::array<FoundBatch, kBatches> batches_ LODESTAR_GUARDED_BY(mutex_);
-  int next_ LODESTAR_GUARDED_BY(mutex_) = 0;  // where the oldest is
+  int next_ LODESTAR_GUARDED_BY(mutex_) = 0;  // index of the oldest batch
 };
 
 }  // namespace lodestar

@@ -24,7 +24,7 @@ int64_t InsertPlan::num_rows() const {
 
 Status InsertPlan::Prepare(const std::vector<int64_t>& indices) {
   const bool may_bind = Binds();
-  // Another call may have bound one first.
+  // Another call may have attached one first.
   const auto check_optimizer = [&] {
     return options_.optimizer == nullptr
                ? Status()
@@ -32,7 +32,7 @@ Status InsertPlan::Prepare(const std::vector<int64_t>& indices) {
   };
   if (indices.empty() && !may_bind) return check_optimizer();
   const ShardedRows& rows = table_.rows;
-  // A cap is one for all shards, and so is an optimizer.
+  // The cap and the optimizer apply to all shards.
   const bool lock_all = may_bind || table_.policies.eviction.max_rows > 0;
   plans_.resize(rows.num_shards());
   std::vector<int64_t> counts(rows.num_shards(), lock_all ? 1 : 0);
@@ -43,8 +43,8 @@ Status InsertPlan::Prepare(const std::vector<int64_t>& indices) {
   }
   if (!options_.locked) {
     locks_.emplace(rows, counts);
-    // Only under the locks: a call that read an older step would clear the
-    // pending ids of the newer one, which would then be counted twice.
+    // Read the step only under the locks. A call with an older step would clear
+    // the pending ids of the newer one, which would then be counted twice.
     options_.call.now = table_.step.value();
   }
   LODESTAR_RETURN_IF_ERROR(check_optimizer());
@@ -71,7 +71,7 @@ Status InsertPlan::PlanShards(const std::vector<int64_t>& indices) {
     }
     const int64_t i = indices[k];
     const ShardedRows::IdHash hash = rows.HashOf(ids_[i]);
-    // Another call may have made it since it was looked for.
+    // Another call may have created it since the lookup.
     const uint32_t row = rows.shard(hash.shard).Find(hash.tag, ids_[i]);
     if (row != LeafIndex::kNoRow) {
       refs_[i] = rows.RefTo(hash.shard, row);
@@ -141,7 +141,8 @@ void InsertPlan::Commit(const ParallelFor* parallel) {
                   for (int64_t s = begin; s < end; ++s) CommitShard(s);
                 });
   }
-  // Leaves that readers were in when they were replaced.
+  // Frees index leaves that were still in use by readers when they were
+  // replaced.
   table_.rows.epochs()->Collect();
   table_.rows.AddToSize(added);
   table_.events.Add(Event::kInserts, added);
@@ -176,8 +177,8 @@ int64_t InsertPlan::EvictFirst(int64_t count) {
     if (row != EvictionList::kNone) heads_.push_back({order->KeyOf(row), s});
   }
   std::make_heap(heads_.begin(), heads_.end(), later);
-  // Off the list first; then out of the index, whose cells are on their way
-  // meanwhile: rows that go together lie anywhere in it.
+  // Unlinks rows from the list before removing them from the index, which
+  // overlaps the index's cache misses: evicted rows are scattered over it.
   struct Victim {
     RowShard* shard;
     uint32_t tag;
@@ -249,7 +250,7 @@ void InsertPlan::MakeRoom() {
       if (excess == 0) break;
       --excess;
       kept_[row.in_plan] = 0;
-      // Goes on waiting.
+      // The id keeps waiting.
       const int64_t sighting = plan.rows[row.in_plan].sighting;
       if (sighting >= 0) plan.sightings[sighting].admitted = false;
     }

@@ -1,6 +1,6 @@
-// InsertPlan: rows on their way into a table, in two parts: Prepare, which may
-// fail and changes nothing, and Commit, which cannot. A call for several tables
-// prepares all of them before it commits to any.
+// InsertPlan: adds rows to a table in two steps. Prepare may fail and changes
+// nothing; Commit cannot fail. A call for several tables prepares all of them
+// before it commits to any.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_INSERT_PLAN_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_INSERT_PLAN_H_
@@ -27,23 +27,24 @@ namespace lodestar {
 class InsertPlan {
  public:
   struct Options {
-    // `now` is when the new rows were last seen. Prepare sets it unless the
+    // `now` becomes the last step of new rows. Prepare sets it, unless the
     // caller holds all locks.
     Sightings::Call call;
-    bool refuse_excess = false;  // fail where the cap binds
+    bool refuse_excess = false;  // fail if the cap is reached
     bool locked = false;         // the caller holds all locks
-    // In place of what the call says, a number for each of the ids.
+    // Overrides `now`, with one element per id.
     Span<const int64_t> last_seen = {};
     Span<const int64_t> frequencies = {};
-    // Bound as the rows come, if the table has none yet: both or nothing.
+    // Attached atomically with the new rows, unless the table has an optimizer
+    // already.
     const AttachedOptimizer* optimizer = nullptr;
   };
-  // fill(index, ref) writes value and slots of the row of ids[index] before
-  // anyone can see them.
+  // Writes value and slots of the row of ids[index] before the row becomes
+  // visible.
   using Fill = std::function<void(int64_t index, const RowRef& ref)>;
 
-  // Rows for those of distinct `ids` that have none; refs[i] is where the row
-  // of ids[i] is. All that it is given has to live as long as this.
+  // Creates rows for unique missing `ids`; refs[i] becomes the place of the row
+  // of ids[i]. All arguments must outlive the plan.
   InsertPlan(Span<const int64_t> ids, Span<RowRef> refs, const Options& options,
              Fill fill, TableParts* table)
       : ids_(ids),
@@ -54,23 +55,22 @@ class InsertPlan {
   InsertPlan(const InsertPlan&) = delete;
   InsertPlan& operator=(const InsertPlan&) = delete;
 
-  // Locks the shards it needs, until this ends, unless the caller has, and
-  // reserves all memory.
-  // `indices`: of ids that have no row. Rows in `refs` will not be evicted.
-  // FailedPrecondition: another optimizer is bound, or more rows than the cap.
-  // ResourceExhausted: out of memory.
+  // Locks the shards it needs until this is destroyed, unless the caller has
+  // locked all, and reserves all memory. `indices`: ids without a row. Rows in
+  // `refs` are not evicted. Returns FailedPrecondition if another optimizer is
+  // attached or the cap is exceeded, and ResourceExhausted if out of memory.
   Status Prepare(const std::vector<int64_t>& indices);
   void Commit(const ParallelFor* parallel);
 
  private:
-  // What MakeRoom works with.
+  // Working state of MakeRoom.
   struct Head {
     EvictionKey key;
     size_t shard;
   };
   struct NewRow {
     uint64_t mixed_id;
-    size_t in_plan;  // its number in its shard's
+    size_t in_plan;  // index in its shard's plan
   };
 
   bool Binds() const {
@@ -80,9 +80,10 @@ class InsertPlan {
   Status PlanShards(const std::vector<int64_t>& indices);
   Status ReserveRoom();
   Status ReserveShard(size_t shard);
-  // Evicts, and refuses what finds no room even so.
+  // Evicts rows, and refuses new ones that still find no room.
   void MakeRoom();
-  // Evicts the `count` rows that go first, or all that may go.
+  // Evicts the first `count` rows in eviction order, or all that may be
+  // evicted.
   int64_t EvictFirst(int64_t count);
   void CommitShard(size_t shard);
 
@@ -93,8 +94,8 @@ class InsertPlan {
   TableParts& table_;
   std::optional<ShardLocks> locks_;
   std::unique_lock<Mutex> sketch_lock_;
-  std::optional<AttachedOptimizer> optimizer_;  // to be bound
-  std::vector<ShardPlan> plans_;  // by shard; empty: there is nothing to commit
+  std::optional<AttachedOptimizer> optimizer_;  // to be attached
+  std::vector<ShardPlan> plans_;  // by shard; empty: nothing to commit
   int64_t excess_ = 0;            // rows above the cap
   std::vector<EvictionList::Victims> victims_;
   std::vector<Head> heads_;

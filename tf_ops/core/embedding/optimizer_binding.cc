@@ -39,7 +39,7 @@ Status OptimizerBinding::Attach(const AttachedOptimizer& optimizer) {
 }
 
 void OptimizerBinding::FillSlots(RowStore* rows, uint32_t row) {
-  // Without an optimizer there are none; Bind fills those of this row, too.
+  // Empty without an optimizer; Bind will fill the slots of this row.
   const std::vector<float>& inits = optimizer().slot_inits;
   for (size_t s = 0; s < inits.size(); ++s) {
     rows->FillSlot(row, static_cast<int>(s), inits[s]);

@@ -1,4 +1,4 @@
-// OptimizerBinding: whose optimizer slots lie beside the rows of a table.
+// OptimizerBinding: which optimizer's slots are stored with a table's rows.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_OPTIMIZER_BINDING_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_OPTIMIZER_BINDING_H_
@@ -14,38 +14,41 @@
 
 namespace lodestar {
 
-// An optimizer stays bound until another one takes its place between two steps.
-// So a step that finds its own optimizer here may write to slots until it ends.
+// An optimizer stays attached until another one replaces it between two steps.
+// A step that finds its own optimizer here may therefore write to slots until
+// it ends.
 class OptimizerBinding {
  public:
   explicit OptimizerBinding(ShardedRows* rows) : rows_(*rows) {}
 
-  // Any thread.
+  // Thread-safe methods.
 
   bool bound() const { return current() != nullptr; }
-  // The bound optimizer; an empty name if there is none yet. The reference
-  // stays valid after another optimizer is bound.
+  // The attached optimizer; an empty name means no optimizer. The reference
+  // stays valid after another optimizer is attached.
   const AttachedOptimizer& optimizer() const {
     static const AttachedOptimizer none;
     const AttachedOptimizer* const bound = current();
     return bound == nullptr ? none : *bound;
   }
   bool IsBoundTo(const AttachedOptimizer& optimizer) const;
-  // FailedPrecondition: another one is bound.
+  // Returns FailedPrecondition if another optimizer is attached.
   Status Check(const AttachedOptimizer& optimizer) const;
 
-  // Under all locks: memory for its slots, then the rest, which cannot fail.
+  // Require all locks: reserve memory for the slots, then Bind, which cannot
+  // fail.
 
   Status Reserve(const AttachedOptimizer& optimizer);
-  // Fills the slots of every row, so the next snapshot is a whole one. Takes
-  // the place of the optimizer that was bound, if any. REQUIRES: Reserve; where
-  // one is bound, that no step is inside StepGate and no snapshot is running.
+  // Attaches the optimizer and fills the slots of every row, so the next
+  // snapshot is a full one. Requires: Reserve; if an optimizer is attached
+  // already, also that no step is inside StepGate and no snapshot is running.
   void Bind(AttachedOptimizer optimizer);
-  // Both, if none is bound yet. FailedPrecondition: another one is.
+  // Reserve and Bind, if no optimizer is attached yet. Returns
+  // FailedPrecondition if another one is.
   Status Attach(const AttachedOptimizer& optimizer);
 
-  // The slots of a row that the caller holds, or that no one can see yet, begin
-  // anew.
+  // Resets the slots of a row. Requires the row lock, unless the row is not
+  // visible yet.
   void FillSlots(RowStore* rows, uint32_t row);
 
  private:
@@ -54,9 +57,9 @@ class OptimizerBinding {
   }
 
   ShardedRows& rows_;
-  // All that were ever bound, because readers take no lock.
+  // Every optimizer ever attached, because readers take no lock.
   std::forward_list<AttachedOptimizer> bound_;
-  std::forward_list<AttachedOptimizer> reserved_;  // a node for the next one
+  std::forward_list<AttachedOptimizer> reserved_;  // node for the next one
   std::atomic<const AttachedOptimizer*> current_{nullptr};
 };
 

@@ -167,7 +167,7 @@ bool ShardedRows::Compact(RowShard* shard, int64_t most, uint32_t* low) {
     shard->mutex.AssertHeld();
     if (shard->order != nullptr) shard->order->Move(from, to);
     shard->moves.fetch_add(1, std::memory_order_release);
-    // `from` is gone only after it was told.
+    // The counter must be visible before the old place is freed.
     std::atomic_thread_fence(std::memory_order_release);
   });
 }
@@ -243,7 +243,7 @@ void ShardedRows::LockBetweenSnapshots(ShardLocks* locks) const {
   while (true) {
     changes_.WaitForEnd();
     locks->Lock();
-    // One begins under all locks.
+    // Snapshots begin under all locks.
     if (!changes_.running()) return;
     locks->Unlock();
   }

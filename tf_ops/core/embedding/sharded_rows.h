@@ -1,38 +1,11 @@
-// ShardedRows: where the rows of a table are.
+// ShardedRows: the rows of a table. The high half of Mix64(id) selects a shard,
+// the low half is the tag in the shard's LeafIndex, which leads to a row of the
+// shard's RowStore. Sharding and growth never change a result. Shared rows are
+// in a RowStore of their own.
 //
-//   id --Mix64--> high half: shard     low half: tag
-//   shard:  LeafIndex (tag -> row index)  +  RowStore (segments of rows)
-//
-// A row is (shard, 32-bit index): value, optimizer slots, frequency and last
-// step under one sequence word. The shard of an id, the order of rows and how
-// the index grew never show in a result. Shared rows, which no id has for its
-// own, lie in a RowStore beside the shards: number r is row r, of id r.
-//
-// A lookup, or a write to a row that is there, takes no lock of a shard. One
-// that moves a row within the order in which rows are to go takes all of them.
-//
-// Locks are taken in this order. No one who waits for a snapshot or for
-// ImageBudget holds one:
-//
-//   1. EmbeddingSnapshot's, by who begins, writes or ends it
-//   2. being alone between steps (StepGate::Flip): snapshots that begin,
-//      restores and imports that replace a table
-//   3. of several tables those of the one at the lowest address first; of one
-//      table:
-//      a. the mutexes of its shards, ascending (ShardLocks): held by who adds,
-//         removes or moves rows. All of them: by who puts rows in another
-//         order, binds an optimizer, marks changes, or wants rows to stay where
-//         they are. Of shared rows, what only one thread at a time may do
-//         (RowStore) is done with shard 0's
-//      b. the mutex of the sketch (Sightings)
-//      c. that of TableChanges
-//   4. that of the room which bags of wide rows share (embedding_pool.cc)
-//   5. the word of one row (RowStore), for as long as a copy or an update takes
-//   6. those of memory: Arena, EpochDomain; RowImages, then ImageBudget's, then
-//      StepGate's own, which let go before they call anyone
-//
-// No loop of a ParallelFor waits for 1 to 3, but for those of a table that no
-// one else has yet: who holds them runs loops, too.
+// Reads and writes of resident rows take no shard lock, except that moving a
+// row within the eviction order takes all shard locks.
+// docs/internals/storage.md defines the lock order.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_SHARDED_ROWS_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_SHARDED_ROWS_H_
@@ -65,30 +38,30 @@
 
 namespace lodestar {
 
-// Where a row lay when it was looked up; reads check that it still does.
+// Place of a row when it was looked up. Readers confirm that the row is still
+// there.
 struct RowRef {
   uint32_t shard = 0;
   uint32_t row = LeafIndex::kNoRow;
-  RowMeta* meta = nullptr;  // of the row, if it is found
+  RowMeta* meta = nullptr;  // set if the row was found
   bool found() const { return row != LeafIndex::kNoRow; }
 };
 
-// Rows of one shard. Its methods are for who is inside an epoch guard, or holds
-// the mutex. No guard is taken inside another: there are so many for all
-// threads.
+// Rows of one shard. Methods require an epoch guard or the shard's mutex.
+// Guards must not nest: the pool of epoch slots is fixed.
 struct RowShard {
   RowShard(int dim, RowType type, uint32_t number, Arena* arena,
            EpochDomain* epochs)
       : index(epochs, number), rows(dim, arena, number, type) {}
 
-  // kNoRow: it has none.
+  // Returns kNoRow if the id has no row.
   uint32_t Find(uint32_t tag, int64_t id) const;
-  // Holds the row of `id`, which has gone from where `ref` says, if it has one
-  // by now; false (and not held): it has none.
+  // Locks the row of `id` after it disappeared from `ref`. Returns false,
+  // without the lock, if the id has no row.
   bool LockAgain(uint32_t tag, int64_t id, RowRef* ref);
-  // The row went away since it was found; the id may have another now.
+  // Reads the row after it disappeared; the id may have another one now.
   bool ReadAgain(uint32_t tag, int64_t id, void* row) const;
-  // fn(row, id) of the resident rows. With the mutex.
+  // Calls fn(row, id) for the resident rows. Requires the mutex.
   template <typename Fn>
   void ForEachRow(const Fn& fn) const {
     for (uint32_t row = 0; row < rows.high_water(); ++row) {
@@ -103,25 +76,25 @@ struct RowShard {
 
   mutable Mutex mutex;
   LeafIndex index;
-  // Rows that have moved. Told after the index, before the old place is free:
-  // who finds a row gone, and the number as it was before he looked, may
-  // believe that the id has none.
+  // Number of moved rows. Incremented after the index is updated and before the
+  // old place is freed: a reader that finds a row gone and this counter
+  // unchanged knows that the id has no row.
   std::atomic<uint64_t> moves{0};
   RowStore rows;
-  // Null: rows go in no order.
+  // Null if the table has no eviction order.
   std::unique_ptr<EvictionList> order LODESTAR_PT_GUARDED_BY(mutex);
   RemovedIds removed LODESTAR_GUARDED_BY(mutex);  // since the base
 };
 
 class ShardedRows;
 
-// The mutexes of some shards, taken in ascending order.
+// Locks several shards in ascending order.
 class ShardLocks {
  public:
   explicit ShardLocks(const ShardedRows& rows);
-  // Those with a count above 0.
+  // Locks the shards with a count above 0.
   ShardLocks(const ShardedRows& rows, const std::vector<int64_t>& counts);
-  // Takes them when it is told to, which cannot fail.
+  // Locks nothing yet. Locking later cannot fail.
   ShardLocks(const ShardedRows& rows, std::defer_lock_t);
   void Lock();
   void Unlock();
@@ -130,12 +103,12 @@ class ShardLocks {
   std::vector<std::unique_lock<Mutex>> locks_;
 };
 
-// A shard's rows from the first to go on, to be listed in that order.
+// Rebuilds the eviction list of a shard.
 class OrderRebuild {
  public:
-  // Memory for it, which may throw; the rest cannot.
+  // Allocates memory and may throw; Run cannot.
   void Reserve(const RowShard& shard) { rows_.reserve(shard.rows.live()); }
-  // REQUIRES: the shard has an order with room for its rows.
+  // Requires: the shard's list has room for its rows.
   void Run(RowShard* shard) LODESTAR_REQUIRES(shard->mutex);
 
  private:
@@ -144,22 +117,22 @@ class OrderRebuild {
 
 class ShardedRows {
  public:
-  // With room for no row yet.
+  // Creates a table without rows and without room for any.
   ShardedRows(int dim, RowType type, int num_shards,
               const TablePolicies& policies);
 
   int dim() const { return dim_; }
   RowType type() const { return type_; }
   int64_t row_bytes() const { return row_bytes_; }
-  int64_t slot_bytes() const { return slot_bytes_; }  // of one slot of a row
+  int64_t slot_bytes() const { return slot_bytes_; }  // of one slot
   size_t num_shards() const { return shards_.size(); }
   RowShard& shard(size_t s) { return *shards_[s]; }
   const RowShard& shard(size_t s) const { return *shards_[s]; }
-  // Null: there are no shared rows.
+  // Null if there are no shared rows.
   RowStore* shared() { return shared_.get(); }
   const RowStore* shared() const { return shared_.get(); }
   EpochDomain* epochs() const { return &epochs_; }
-  // Whether rows go in an order, and which.
+  // Whether the table has an eviction order, and which one.
   bool ordered() const { return order_.has_value(); }
   bool ordered_by(EvictionPolicy::Order order) const { return order_ == order; }
 
@@ -176,68 +149,68 @@ class ShardedRows {
   RowRef RefTo(uint32_t shard, uint32_t row) const {
     return {shard, row, shards_[shard]->rows.meta(row)};
   }
-  // The indices of `ids` by shard.
+  // Indices of `ids`, grouped by shard.
   using IndexLists = std::vector<std::vector<int64_t>>;
   IndexLists GroupByShard(Span<const int64_t> ids) const;
 
-  // Rows of the table. Who adds or removes some says so.
+  // Number of rows. Callers that add or remove rows must update it.
   int64_t size() const { return size_.load(std::memory_order_relaxed); }
   void AddToSize(int64_t rows) {
     size_.fetch_add(rows, std::memory_order_relaxed);
   }
 
-  // Finding, by anyone.
+  // Finding rows. Thread-safe.
 
-  // Where the rows of ids are that have one. FindEach: on this thread.
+  // Finds the rows of those ids that have one. FindEach runs on this thread.
   void FindEach(Span<const int64_t> ids, Span<RowRef> refs) const;
   void FindAll(Span<const int64_t> ids, Span<RowRef> refs,
                const ParallelFor* parallel) const;
-  // An id on its way to its row.
+  // State of one id during a search.
   struct Probe {
     uint32_t tag;
     RowRef ref;
     RowShard* shard;
-    LeafIndex::Cursor cursor;  // behind ref's cell
+    LeafIndex::Cursor cursor;  // after the cell of `ref`
 
-    // To the next row of its tag.
+    // Advances to the next row with this tag.
     void Advance() {
       ref.row = LeafIndex::Next(tag, &cursor);
       if (ref.found()) ref.meta = shard->rows.meta(ref.row);
     }
-    // Where the id is, if anywhere.
+    // Returns the place of the id, if any.
     RowRef Confirm(int64_t id);
   };
-  // visit(first, run, probes) for runs of ids from ids[first] on, inside an
-  // epoch guard, with what `load(rows, ref)` asks for on its way for the first
-  // row of each id's tag; it may be another id's.
+  // Calls visit(first, run, probes) for runs of ids starting at ids[first],
+  // inside an epoch guard, after load(rows, ref) has prefetched the first row
+  // with each id's tag; that row may belong to another id.
   template <typename Load, typename Visit>
   void ForEachRun(Span<const int64_t> ids, const Load& load,
                   const Visit& visit) const;
-  // A `load` of a row's metadata.
+  // Prefetches a row's metadata.
   static constexpr auto kLoadMeta = [](const RowStore&, const RowRef& ref) {
     __builtin_prefetch(ref.meta);
   };
 
-  // Holds the row of an id that is not, or no more, where it was looked up;
-  // false (and not held): it has none. Inside an epoch guard.
+  // Locks the row of an id that is not at `ref` (any more). Returns false,
+  // without the lock, if it has no row. Requires an epoch guard.
   bool LockAgain(int64_t id, RowRef* ref) {
     const IdHash hash = HashOf(id);
     ref->shard = hash.shard;
     return shards_[hash.shard]->LockAgain(hash.tag, id, ref);
   }
 
-  // Under all locks: where rows are that have moved since they were found, and
-  // which have gone.
+  // Updates the places of rows that moved or were removed since they were
+  // found. Requires all locks.
   void LookAgain(Span<const int64_t> ids, Span<RowRef> refs) const;
 
-  // Making and removing rows, under the lock of their shard. The caller counts
-  // them (AddToSize).
+  // Adding and removing rows. These require the lock of the shard. The caller
+  // counts the rows with AddToSize.
 
-  // Memory for a row of each tag: RowStore::Allocate, Add and Insert cannot
-  // fail then. ResourceExhausted: out of memory.
+  // Reserves memory for one row per tag, so that RowStore::Allocate, Add and
+  // Insert cannot fail. Returns ResourceExhausted if out of memory.
   Status Reserve(RowShard* shard, Span<const uint32_t> tags)
       LODESTAR_REQUIRES(shard->mutex);
-  // A row that was allocated and written becomes that of `id`.
+  // Publishes an allocated and written row as the row of `id`.
   void Add(RowShard* shard, uint32_t tag, uint32_t row, int64_t id,
            int64_t last_seen, uint32_t frequency)
       LODESTAR_REQUIRES(shard->mutex) {
@@ -249,8 +222,8 @@ class ShardedRows {
     if (shard->order != nullptr) shard->order->Remove(row);
     Erase(shard, tag, row);
   }
-  // The same without the order: it is to be made of all rows, or the row has
-  // left it.
+  // Adds and removes without the eviction list, which is rebuilt later or has
+  // already dropped the row.
   void Insert(RowShard* shard, uint32_t tag, uint32_t row, int64_t id,
               int64_t last_seen, uint32_t frequency)
       LODESTAR_REQUIRES(shard->mutex) {
@@ -259,34 +232,35 @@ class ShardedRows {
   }
   void Erase(RowShard* shard, uint32_t tag, uint32_t row)
       LODESTAR_REQUIRES(shard->mutex);
-  // Moves rows into the places of removed ones; see RowStore::Compact.
+  // See RowStore::Compact.
   bool Compact(RowShard* shard, int64_t most, uint32_t* low)
       LODESTAR_REQUIRES(shard->mutex);
 
-  // Under all locks.
+  // The methods below require all locks.
 
-  // All rows, between two snapshots. Returns their number.
+  // Frees all rows and returns their number. Requires: no snapshot is running.
   int64_t FreeAll();
-  // See RowStore; of shared rows, too.
+  // See RowStore. Includes shared rows.
   Status ReserveSlots(int64_t count);
   void AttachSlots(Span<const float> inits);
   Status ReserveMarks();
   void StartMarking();
   void StopMarking();
-  // What has changed is not marked.
+  // Call if a change was not marked.
   void ForgetBase();
-  // Nothing has changed since `base`, and what does from here on is marked. No
-  // memory for marks, or empty: there is no base.
+  // Declares that nothing has changed since snapshot `base`, and marks changes
+  // from here on. There is no base if `base` is empty or memory for marks runs
+  // out.
   void SetBase(const std::string& base);
 
   TableChanges& changes() { return changes_; }
   const TableChanges& changes() const { return changes_; }
-  // Takes all locks while no snapshot is running. What changes every row does:
-  // the images of all rows would be a second table.
+  // Takes all locks while no snapshot is running. Call before changing every
+  // row: copy-on-write images of all rows would double the memory.
   void LockBetweenSnapshots(ShardLocks* locks) const;
 
-  // A row as number i of `count`, with its first slots [num_slots, count, dim].
-  // REQUIRES: the row stays where it is, and holds `id`.
+  // Copies a row out as number i of `count`, with its first slots [num_slots,
+  // count, dim]. Requires: the row stays in place and holds `id`.
   struct Seen {
     uint32_t frequency;
     int64_t last_seen;
@@ -294,17 +268,19 @@ class ShardedRows {
   Seen CopyOut(const RowStore& rows, uint32_t row, int64_t id, int64_t i,
                int64_t count, int64_t num_slots, Numbers* values,
                Numbers* slots) const;
-  // The opposite, by who holds the row, or of one that no one can see. Empty:
-  // these stay as they are.
+  // Copies a row in; empty arrays leave the row as it is. Requires the row
+  // lock, unless the row is not visible yet.
   void CopyIn(const NumbersView& values, const NumbersView& slots, int64_t i,
               int64_t count, RowStore* rows, uint32_t row);
-  // The first value of an id; and into a row, by whom CopyIn is for.
+  // Draws the initial value of an id, and writes it into a row (with the
+  // requirements of CopyIn), respectively.
   void Draw(const RowInitializer& initializer, int64_t id, void* value) const;
   void DrawInto(const RowInitializer& initializer, int64_t id, RowStore* rows,
                 uint32_t row);
 
  private:
-  // visit(rows) for those of all shards, then the shared ones.
+  // Calls visit(rows) for the stores of all shards and then for the shared
+  // rows.
   template <typename Visit>
   Status ForEachStore(const Visit& visit);
 
@@ -325,7 +301,7 @@ inline RowRef ShardedRows::Probe::Confirm(int64_t id) {
   const bool any = ref.found();
   while (ref.found() && !RowStore::Holds(ref.meta, id)) Advance();
   if (any && !ref.found()) {
-    // A stranger's row, or one that has moved.
+    // Another id's row, or a row that has moved.
     ref.row = shard->Find(tag, id);
     if (ref.found()) ref.meta = shard->rows.meta(ref.row);
   }
@@ -335,8 +311,8 @@ inline RowRef ShardedRows::Probe::Confirm(int64_t id) {
 template <typename Load, typename Visit>
 void ShardedRows::ForEachRun(Span<const int64_t> ids, const Load& load,
                              const Visit& visit) const {
-  // Three runs are under way: one waits for its cells of the index, one for
-  // its rows, one is visited.
+  // Three runs are in flight: one waits for its index cells, one for its rows,
+  // and one is visited.
   constexpr int kStages = 3;
   Probe probes[kStages][kRun];
   const auto run = [&](int64_t number) {

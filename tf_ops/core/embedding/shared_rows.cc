@@ -5,7 +5,7 @@
 namespace lodestar {
 namespace {
 
-// Sets their first values apart from those of the table's own rows.
+// Gives shared rows other initial values than the table's own rows.
 constexpr int64_t kSaltOfShared = 0x5368617265643a29;
 
 Status CheckNumbers(const char* name, const NumbersView& numbers,
@@ -49,9 +49,8 @@ void SharedRows::CopyValues(const SharedRows& from) {
 
 Status SharedRows::CheckNumber(int64_t id, int64_t i) const {
   if (id >= 0 && id < count_) return Status();
-  return InvalidArgument("`ids[", i, "]` is ", id,
-                         ", said to be a shared row, of which there are ",
-                         count_);
+  return InvalidArgument("`ids[", i, "]` must be a shared row in [0, ", count_,
+                         "), got ", id, ".");
 }
 
 void SharedRows::Fill(uint32_t row) {
@@ -71,7 +70,7 @@ void SharedRows::Export(EmbeddingRows* out) const {
 }
 
 Status SharedRows::Check(const EmbeddingRowsView& rows) const {
-  // Without shared rows they are left out.
+  // A table without shared rows ignores them.
   if (!any()) return Status();
   const int64_t wanted = count_ * rows_.dim();
   const int64_t num_slots = rows.optimizer.slot_inits.size();

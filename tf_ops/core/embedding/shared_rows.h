@@ -1,4 +1,4 @@
-// SharedRows: trained rows for ids without one of their own, a bag of buckets.
+// SharedRows: trained rows shared by missing ids (hash buckets).
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_SHARED_ROWS_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_SHARED_ROWS_H_
@@ -19,52 +19,53 @@
 
 namespace lodestar {
 
-// What is told of one row, or written to one, needs there to be some.
+// Methods for a single row require that there are shared rows.
 class SharedRows {
  public:
-  // Those of `rows`, if it has any: `count`.
+  // Uses the `count` shared rows of `rows`, if any.
   SharedRows(int64_t count, const RowInitializer& initializer,
              ShardedRows* rows, OptimizerBinding* optimizer);
-  // Makes them. Once. ResourceExhausted: out of memory.
+  // Creates the rows; call once. Returns ResourceExhausted if out of memory.
   Status Make();
 
   int64_t count() const { return count_; }
   bool any() const { return count_ > 0; }
   RowStore* rows() { return rows_.shared(); }
-  // That an id without a row reads and trains.
+  // The shared row that an id without a row reads and trains.
   uint32_t RowOf(int64_t id) const {
     return static_cast<uint32_t>(Mix64(static_cast<uint64_t>(id)) % count_);
   }
   void Read(int64_t id, void* row) const {
     rows_.shared()->Read(RowOf(id), RowOf(id), row);
   }
-  // From a table with as many of one type. By who alone has these.
+  // Copies from a table with equally many rows of the same type. Requires
+  // exclusive access to this table's rows.
   void CopyValues(const SharedRows& from);
-  // InvalidArgument: there is no number `id`, ids[i] of a call.
+  // Returns InvalidArgument if there is no shared row `id`, the i-th id of a
+  // call.
   Status CheckNumber(int64_t id, int64_t i) const;
 
-  // The shared row that each of some ids reads, with the id's index, in
-  // ascending order.
+  // Pairs of shared row and index of an id that reads it, in ascending order.
   using Readers = std::vector<std::pair<uint32_t, int64_t>>;
-  // sum: that of `count` columns, from `column` on, of the gradients [N, dim]
-  // of the readers of readers[first]'s row, in the order of the ids. Returns
-  // the next row's first.
+  // Sums the gradients ([N, dim]) of all readers of readers[first]'s row in the
+  // order of the ids, for `count` columns starting at `column`. Returns the
+  // index of the next row's first reader.
   template <typename C>
   size_t Sum(const Readers& readers, size_t first, const C* gradients,
              int column, int count, C* sum) const;
 
-  // Under all locks.
+  // The methods below require all locks.
 
   void Export(EmbeddingRows* out) const;
-  // InvalidArgument: those of another number or type.
+  // Returns InvalidArgument for another number or type of shared rows.
   Status Check(const EmbeddingRowsView& rows) const;
-  // REQUIRES: Check, and the optimizer is bound.
+  // Requires: Check succeeded and the optimizer is attached.
   void Import(const EmbeddingRowsView& rows);
-  // They begin anew.
+  // Resets the rows to their initial values.
   void Reset();
 
  private:
-  // By who holds the row, or before anyone can see it.
+  // Requires the row lock, unless the row is not visible yet.
   void Fill(uint32_t row);
 
   const int64_t count_;

@@ -19,8 +19,8 @@ void KeepSome(const std::vector<char>& kept, std::vector<T>* values) {
 
 }  // namespace
 
-// A row that was seen in a step that has overtaken the call counts as seen.
-// Counting it for the call's own step would date the row back, and the next
+// A row last seen in a step that has overtaken the call counts as seen.
+// Counting it for the call's own step would move its date back, and the next
 // call of the newer step would count it twice.
 bool Sightings::IsToCount(const RowMeta* meta, int64_t now,
                           Span<const uint32_t> occurrences) const {
@@ -120,7 +120,7 @@ void Sightings::TouchInOrder(Span<const int64_t> ids,
         if (!refs[i].found()) continue;
         uint32_t row = refs[i].row;
         if (!shard.rows.Holds(row, ids[i])) {
-          // Evicted since it was found, or moved.
+          // Evicted or moved since it was found.
           row = shard.Find(rows_.HashOf(ids[i]).tag, ids[i]);
           if (row == LeafIndex::kNoRow) continue;
         }
@@ -172,7 +172,7 @@ void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
     pending_[shard].step = call.now;
   }
   if (!call.admission) {
-    // Whoever waits here comes in now.
+    // Pending ids get their row now.
     for (size_t k = 0; k < plan->rows.size(); ++k) {
       PlannedRow& row = plan->rows[k];
       const uint32_t entry = pending.Find(plan->tags[k], ids[row.index]);
@@ -213,7 +213,7 @@ void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
     kept[k] = s.admitted;
     row.frequency = by_occurrence ? before : s.sightings;
     if (sketch != nullptr) {
-      // An estimate may count strangers.
+      // An estimate may include occurrences of other ids.
       row.frequency = static_cast<uint32_t>(
           std::min<int64_t>(row.frequency, policy_.min_count));
     }
@@ -338,26 +338,26 @@ Status Sightings::Check(const EmbeddingRowsView& rows) const {
       CheckSize("pending_sightings", rows.pending_sightings.size(), count));
   LODESTAR_RETURN_IF_ERROR(
       CheckSize("pending_last_seen", rows.pending_last_seen.size(), count));
-  // Without admission there is no one to wait: what is pending is left out.
+  // Without admission there are no pending ids; ignore them.
   if (!uses_admission()) return Status();
   for (int64_t i = 0; i < count; ++i) {
     if (rows.pending_sightings[i] < 0 ||
         rows.pending_sightings[i] > 0xffffffffLL) {
-      return InvalidArgument("`pending_sightings[", i, "]` is ",
-                             rows.pending_sightings[i],
-                             ", wanted 0 to 2^32 - 1");
+      return InvalidArgument("`pending_sightings[", i,
+                             "]` must be in [0, 2^32 - 1], got ",
+                             rows.pending_sightings[i], ".");
     }
   }
   const int64_t wanted = sketch_ == nullptr ? 0 : policy_.num_counters;
   if (!rows.sketch.empty() && rows.sketch.size() != wanted) {
     return InvalidArgument("`sketch` has ", rows.sketch.size(),
-                           " counters, but the variable's admission has ",
-                           wanted);
+                           " counters, but the table's admission has ", wanted,
+                           ".");
   }
   if (sketch_ != nullptr && rows.sketch.empty() && count > 0) {
     return InvalidArgument("`pending_ids` has ", count,
-                           " ids with exact counts, but the variable's "
-                           "admission counts in a sketch");
+                           " ids with exact counts, but the table's admission "
+                           "counts in a sketch.");
   }
   LODESTAR_RETURN_IF_ERROR(CheckDistinct("pending_ids", rows.pending_ids));
   if (count == 0) return Status();
@@ -365,8 +365,7 @@ Status Sightings::Check(const EmbeddingRowsView& rows) const {
   std::sort(resident.begin(), resident.end());
   for (int64_t id : rows.pending_ids) {
     if (std::binary_search(resident.begin(), resident.end(), id)) {
-      return InvalidArgument("`pending_ids` holds ", id,
-                             ", which `ids` holds too");
+      return InvalidArgument("`pending_ids` and `ids` both contain ", id, ".");
     }
   }
   return Status();

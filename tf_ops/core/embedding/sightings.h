@@ -1,5 +1,6 @@
-// Sightings: who was seen in which step, and how often; of ids that have a row,
-// in its metadata; of ids that wait for one, here.
+// Counts occurrences of ids per step, and admits ids to a row. Counts of
+// resident ids are stored in the metadata of their rows; ids that wait for a
+// row are counted here.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_SIGHTINGS_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_SIGHTINGS_H_
@@ -22,116 +23,117 @@
 
 namespace lodestar {
 
-// What a lookup does with ids that have no row.
+// What a training lookup does with its ids.
 struct SightingOptions {
-  // Who gets a row.
+  // Which new ids get a row.
   enum class Admit {
     kByPolicy,
-    kAll,   // at once
-    kNone,  // only sightings are counted
+    kAll,   // immediately
+    kNone,  // new ids are only counted
   };
-  bool insert = false;  // make rows of ids that have none
+  bool insert = false;  // create rows for missing ids
   bool count_sightings = false;
   Admit admit = Admit::kByPolicy;
 };
 
-// What becomes of an id that admission was asked for.
+// The planned change of one id that asks for admission.
 struct PlannedSighting {
   int64_t index;
   uint32_t tag;
   uint32_t entry;      // in PendingIds, or kNoRow
-  uint32_t sightings;  // this one included
-  bool fresh;          // the first of the step
+  uint32_t sightings;  // including this one
+  bool fresh;          // first occurrence in the step
   bool admitted;
 };
 
-// A row that a shard is to get.
+// A row to be added to a shard.
 struct PlannedRow {
   int64_t index;       // of its id
-  int64_t sighting;    // in the shard's; -1: none
-  uint32_t frequency;  // that it begins with
+  int64_t sighting;    // index in the shard's plan; -1: none
+  uint32_t frequency;  // initial frequency
 };
 
-// The rows that one shard is to get.
+// All rows to be added to one shard.
 struct ShardPlan {
   std::vector<PlannedRow> rows;
   std::vector<uint32_t> tags;
-  // With admission only: of these rows, and of ids that go on waiting.
+  // Ids of these rows and ids that keep waiting. With admission only.
   std::vector<PlannedSighting> sightings;
 
   void Keep(const std::vector<char>& kept);
 };
 
-// Whether that is more than max_age steps ago.
+// Returns true if `last_seen` is more than max_age steps before `now`.
 inline bool IsOlder(int64_t last_seen, int64_t now, int64_t max_age) {
   return static_cast<__int128>(now) - last_seen > max_age;
 }
 
 class Sightings {
  public:
-  // The ids of a shard that wait for a row; null: none ever does.
+  // Ids of a shard waiting for a row; null without admission.
   struct ShardPending {
     std::unique_ptr<PendingIds> ids;
-    int64_t step = 0;  // of all of them, with a sketch
+    int64_t step = 0;  // with a sketch: the step of all these ids
   };
-  // How a call sees ids.
+  // How a call counts and admits ids.
   struct Call {
     int64_t now = 0;
     bool count_sightings = false;
-    bool admission = false;  // of which an id may need several
+    bool admission = false;  // ids may need several occurrences
     SightingOptions::Admit admit = SightingOptions::Admit::kByPolicy;
-    // As many sightings of each id; empty: one a step.
+    // Number of occurrences per id; empty: count once per step.
     Span<const uint32_t> occurrences = {};
   };
 
-  // `step` is the table's.
+  // `step` is the table's step.
   Sightings(const AdmissionPolicy& policy, ShardedRows* rows,
             const TableStep* step);
 
-  // False: every id is admitted, and none waits.
+  // Returns false if every id is admitted at once.
   bool uses_admission() const {
     return policy_.kind != AdmissionPolicy::Kind::kAll;
   }
 
-  // That of a row whose id has not waited. Occurrences are counted when the row
-  // is there.
+  // Initial frequency of a row whose id was not pending. Occurrences are added
+  // once the row exists.
   static uint32_t FirstFrequency(const Call& call) {
     return call.count_sightings && call.occurrences.empty() ? 1 : 0;
   }
 
-  // Rows, by anyone: counts a sighting of each at step `now`, once; or its
-  // `occurrences`.
+  // Counts each resident id once for step `now`, or its `occurrences`.
+  // Thread-safe.
   void Touch(Span<const int64_t> ids, Span<const RowRef> refs, int64_t now,
              Span<const uint32_t> occurrences);
-  // The same of rows that go in an order, under all locks; `members` from
-  // GroupByShard(ids).
+  // The same for a table with an eviction order. `members`: GroupByShard(ids).
+  // Requires all locks.
   void TouchInOrder(Span<const int64_t> ids,
                     const ShardedRows::IndexLists& members,
                     Span<const RowRef> refs, int64_t now,
                     Span<const uint32_t> occurrences,
                     const ParallelFor* parallel);
 
-  // Ids that ask for a row. With admission, and with the locks of their shards;
-  // from before the first Plan to after the last Commit that of the sketch,
-  // too, which is none where there is no sketch.
+  // Admission. Requires the locks of the ids' shards. From before the first
+  // Plan until after the last Commit, the caller must also hold LockSketch
+  // (empty without a sketch).
   std::unique_lock<Mutex> LockSketch() const;
   Status ReserveSketch();
-  // Fills sightings, and keeps the ids that are admitted.
+  // Fills plan->sightings, and keeps only admitted rows in the plan.
   void Plan(Span<const int64_t> ids, const Call& call, size_t shard,
             ShardPlan* plan);
-  // Memory for Commit. may_refuse: even who is admitted may find no room.
+  // Reserves memory for Commit. may_refuse: admitted ids may find no room
+  // either.
   Status Reserve(size_t shard, const ShardPlan& plan, bool may_refuse);
   void Commit(Span<const int64_t> ids, int64_t now, size_t shard,
               const ShardPlan& plan);
 
-  // Multiplies the frequencies of a shard's rows with `rate`, rounding down;
-  // those of step `now` stay above 0.
+  // Multiplies the frequencies of a shard's rows by `rate`, rounding down.
+  // Frequencies of rows seen at step `now` stay above 0.
   static void Decay(double rate, int64_t now, RowShard* shard)
       LODESTAR_REQUIRES(shard->mutex);
 
-  // Ids that wait for a row. Under the lock of the shard.
+  // Pending ids. Requires the lock of the shard.
 
-  // Null: none ever does. With a sketch: those of one step.
+  // Null without admission. With a sketch: the pending ids of one step.
   PendingIds* pending_ids(size_t shard) { return pending_[shard].ids.get(); }
   const PendingIds* pending_ids(size_t shard) const {
     return pending_[shard].ids.get();
@@ -139,23 +141,23 @@ class Sightings {
   int64_t bytes(size_t shard) const {
     return pending_ids(shard) == nullptr ? 0 : pending_ids(shard)->bytes();
   }
-  // How many there are at this step: those of an earlier one, which a sketch
-  // has counted, go when the next id comes.
+  // Number of ids pending at this step. With a sketch, ids of an earlier step
+  // are counted by the sketch and dropped when the next id arrives.
   int64_t num_pending(size_t shard, int64_t step) const {
     return NonePending(shard, step) ? 0 : pending_ids(shard)->size();
   }
-  // An id that waits at this step; or an estimate of the sketch, which does not
-  // know when the id was last seen.
+  // State of an id that is pending at this step, or an estimate of the sketch,
+  // which does not store when the id was last seen.
   struct Seen {
     int64_t sightings = 0;
     int64_t last_seen = -1;
   };
   Seen SeenOf(size_t shard, uint32_t tag, int64_t id, int64_t step) const;
 
-  // Under all locks.
+  // The methods below require all locks.
 
-  // fn(id, sightings, last_seen). A sketch counts for itself but within the
-  // step.
+  // Calls fn(id, sightings, last_seen) for each pending id. With a sketch, only
+  // ids of this step are listed.
   template <typename Fn>
   void ForEachPending(int64_t step, const Fn& fn) const {
     for (const ShardPending& shard : pending_) {
@@ -165,31 +167,31 @@ class Sightings {
       });
     }
   }
-  // Its counters; empty if there is none.
+  // The sketch's counters; empty without a sketch.
   std::vector<uint8_t> sketch() const;
-  // The ids, ascending, that wait at out->step, and the sketch.
+  // Exports the ids pending at out->step, ascending, and the sketch.
   void Export(EmbeddingRows* out) const;
-  // Ids that were last seen more than max_age steps before `now`; a sketch
-  // forgets none.
+  // Drops pending ids that were last seen more than max_age steps before `now`.
+  // A sketch drops none.
   void Forget(int64_t max_age, int64_t now);
   void Clear();
 
-  // The pending ids and the sketch of `rows`, to go in here.
-  // InvalidArgument: they are of another kind of admission, or no such thing.
+  // Checks pending ids and sketch of `rows`. Returns InvalidArgument if they
+  // are invalid or belong to another kind of admission.
   Status Check(const EmbeddingRowsView& rows) const;
   struct State {
     std::vector<ShardPending> pending;
     std::vector<uint8_t> sketch;
   };
   Status Build(const EmbeddingRowsView& rows, State* state) const;
-  // Takes all locks; cannot fail.
+  // Takes all locks. Cannot fail.
   void Install(State* state);
 
-  // Any thread.
+  // Thread-safe.
   int64_t sketch_bytes() const;
 
  private:
-  // Of all shards.
+  // Shared by all shards.
   struct Sketch {
     explicit Sketch(const AdmissionPolicy& policy)
         : counts(policy.num_counters, static_cast<int>(policy.num_hashes)) {}
@@ -198,20 +200,20 @@ class Sightings {
     CountingSketch counts LODESTAR_GUARDED_BY(mutex);
   };
 
-  // Whether a sighting of a row at step `now` remains to be counted.
+  // Returns true if the row has not been counted yet for step `now`.
   bool IsToCount(const RowMeta* meta, int64_t now,
                  Span<const uint32_t> occurrences) const;
-  // Counts it. Requires the row's word, or its shard's mutex.
+  // Counts a row. Requires the row lock or the shard's mutex.
   void Count(RowMeta* meta, int64_t now, int64_t i,
              Span<const uint32_t> occurrences) const;
 
-  // For who has LockSketch; null: there is none.
+  // Null without a sketch. Requires LockSketch.
   CountingSketch* held_sketch() {
     if (sketch_ == nullptr) return nullptr;
     sketch_->mutex.AssertHeld();
     return &sketch_->counts;
   }
-  // No id of the shard is pending at this step.
+  // Returns true if no id of the shard is pending at this step.
   bool NonePending(size_t shard, int64_t step) const {
     return pending_ids(shard) == nullptr ||
            (sketch_ != nullptr && pending_[shard].step != step);
@@ -221,7 +223,7 @@ class Sightings {
   ShardedRows& rows_;
   const TableStep& step_;
   std::vector<ShardPending> pending_;  // by shard
-  // Null: there is none.
+  // Null without a sketch.
   const std::unique_ptr<Sketch> sketch_;
 };
 

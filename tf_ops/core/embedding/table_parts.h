@@ -1,5 +1,5 @@
-// What a table is made of. EmbeddingStore is what one does with it; snapshots
-// and restores know the parts themselves.
+// The parts of a table. EmbeddingStore implements the operations on them;
+// snapshots and restores access the parts directly.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_TABLE_PARTS_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_TABLE_PARTS_H_
@@ -22,11 +22,10 @@
 
 namespace lodestar {
 
-// What a table counts of what happens to it, in the order in which the op
-// EmbeddingStats gives it out. Of training lookups: ids, distinct ids of a
-// batch, padding; and distinct ids with and without a row when they were looked
-// up. Of lookups that only read: each id that is no padding, with and without
-// a row.
+// Events counted by a table, in the order in which the op EmbeddingStats
+// returns them. Training lookups count ids, unique ids per batch, padding, and
+// unique ids that did or did not have a row. Read-only lookups count each id
+// other than padding, with and without a row.
 enum class Event {
   kIds,
   kUniqueIds,
@@ -34,8 +33,8 @@ enum class Event {
   kHits,
   kMisses,
   kInserts,
-  kAdmitted,  // rows made by a sighting
-  kRefused,   // ids of a call that found no room under the cap
+  kAdmitted,  // rows created by admission
+  kRefused,   // ids that found no room under the cap
   kEvicted,
   kRemoved,
   kGradientsDropped,
@@ -45,7 +44,7 @@ enum class Event {
 };
 constexpr int kNumEvents = 14;
 
-// Ids of a lookup that only reads.
+// Ids of a read-only lookup.
 struct ReadCounts {
   int64_t hits = 0;
   int64_t misses = 0;
@@ -63,8 +62,8 @@ class TableEvents {
     counts_->of[static_cast<int>(event)].fetch_add(count,
                                                    std::memory_order_relaxed);
   }
-  // Once a batch. Many threads read one table at once, so each adds to a cache
-  // line that it shares with few.
+  // Called once per batch. Many threads read one table concurrently, so each
+  // uses a cache line shared with few others.
   void AddReads(const ReadCounts& reads) {
     static thread_local const size_t line =
         std::hash<std::thread::id>()(std::this_thread::get_id()) % kLines;
@@ -84,9 +83,8 @@ class TableEvents {
     }
     return count;
   }
-  // Both count as one from here on: a table that takes the place of another
-  // misses nothing that is read of the other meanwhile.
-  // REQUIRES: no other thread uses this one yet.
+  // Shares the counters of another table, so that a replacement misses no read
+  // of the table it replaces. Requires: no other thread uses this object yet.
   void Share(const TableEvents& other) { counts_ = other.counts_; }
 
  private:
@@ -113,7 +111,7 @@ struct TableParts {
         sightings(policies.admission, &rows, &step),
         shared(policies.shared_rows, initializer, &rows, &optimizer) {}
 
-  // A row that no one can see yet begins.
+  // Initializes a row that is not visible yet.
   void FillNewRow(int64_t id, const RowRef& ref) {
     RowStore& store = rows.shard(ref.shard).rows;
     rows.DrawInto(initializer, id, &store, ref.row);
@@ -123,7 +121,7 @@ struct TableParts {
   const TablePolicies policies;
   const RowInitializer initializer;
   TableStep step;
-  mutable TableEvents events;  // who only reads counts, too
+  mutable TableEvents events;  // mutable: reads are counted too
   ShardedRows rows;
   OptimizerBinding optimizer;
   Sightings sightings;

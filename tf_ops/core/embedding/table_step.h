@@ -1,4 +1,4 @@
-// TableStep: the step of a table, by which sightings are dated.
+// TableStep: the step counter of a table, used to date occurrences.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_TABLE_STEP_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_TABLE_STEP_H_
@@ -13,11 +13,11 @@ namespace lodestar {
 class TableStep {
  public:
   int64_t value() const { return value_.load(std::memory_order_relaxed); }
-  // Returns true if the step is set by its own writer and not by an optimizer.
+  // Returns true if the step is set by SetStep instead of by an optimizer.
   bool own() const { return own_.load(std::memory_order_relaxed); }
   // Returns true if `seen` is a step that began after the caller read `now`. A
-  // `seen` above `now` may also date from before the step was set back; that
-  // one is above the value, too.
+  // `seen` above `now` may also be from before the step was set back; that one
+  // is above the current value as well.
   bool IsOvertaken(int64_t now, int64_t seen) const {
     return seen > now && seen <= value();
   }
@@ -26,8 +26,8 @@ class TableStep {
     value_.store(value, std::memory_order_relaxed);
   }
   void Release() { own_.store(false, std::memory_order_relaxed); }
-  // Moves the step on behalf of an optimizer: to `value`, but by at least one.
-  // Steps that overlap may have counted the same value, and a new optimizer
+  // Moves the step for an optimizer: to `value`, but by at least one.
+  // Overlapping steps may have counted the same value, and a new optimizer
   // counts from 0.
   void MoveTo(int64_t value) {
     if (own()) return;

@@ -63,7 +63,7 @@ uint64_t Fingerprint64(std::string_view bytes) {
   uint64_t z = ShiftMix(y * kFarm2 + 113) * kFarm2;
   Pair v = {0, 0};
   Pair w = {0, 0};
-  // All blocks of 64 but the last, then the last 64 bytes.
+  // All blocks of 64 bytes except the last, then the last 64 bytes.
   const char* const end = s + (n - 1) / 64 * 64;
   const char* const last = s + n - 64;
   for (; s != end; s += 64) {
@@ -107,21 +107,20 @@ Status BucketHash::Create(const std::string& name, Span<const int64_t> key,
   if (name == "stronghash") {
     if (key.size() != 2) {
       return InvalidArgument(
-          "the hasher 'stronghash' takes a key of two words, "
-          "found ",
-          key.size());
+          "the hasher 'stronghash' requires a key of two words, got ",
+          key.size(), ".");
     }
     hash.decimal_ = {DecimalHash::Kind::kStrong, static_cast<uint64_t>(key[0]),
                      static_cast<uint64_t>(key[1])};
   } else if (name == "fasthash" || name == "legacy") {
     if (!key.empty()) {
-      return InvalidArgument("the hasher '", name, "' takes no key, found ",
-                             key.size(), " words");
+      return InvalidArgument("the hasher '", name, "' takes no key, got ",
+                             key.size(), " words.");
     }
     if (name == "legacy") hash.decimal_.kind = DecimalHash::Kind::kLegacy;
   } else {
-    return InvalidArgument("unknown hasher '", name,
-                           "', wanted fasthash, stronghash or legacy");
+    return InvalidArgument(
+        "the hasher must be fasthash, stronghash or legacy, got '", name, "'.");
   }
   *out = hash;
   return Status();

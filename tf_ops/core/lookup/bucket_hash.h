@@ -1,5 +1,5 @@
-// Hashes of byte strings, bit for bit those of TensorFlow's string hash ops, so
-// that a key keeps its bucket when a model moves here:
+// Hashes of byte strings with the same bits as TensorFlow's string hash ops, so
+// a key keeps its bucket when a model is migrated:
 //
 //   fast    FarmHash Fingerprint64          tf.strings.to_hash_bucket_fast
 //   strong  SipHash-2-4 with a 128-bit key  tf.strings.to_hash_bucket_strong
@@ -22,17 +22,17 @@ uint64_t Fingerprint64(std::string_view bytes);
 uint64_t SipHash24(uint64_t key_0, uint64_t key_1, std::string_view bytes);
 uint64_t MurmurHash64A(uint64_t seed, std::string_view bytes);
 
-// Divides by a number that is known beforehand.
+// Computes remainders of division by a constant divisor.
 class Remainder {
  public:
-  // REQUIRES: divisor > 0.
+  // Requires: divisor > 0.
   explicit Remainder(uint64_t divisor)
       : divisor_(divisor), reciprocal_(~uint64_t{0} / divisor) {}
 
-  // n % divisor.
+  // Returns n % divisor.
   uint64_t operator()(uint64_t n) const {
-    // The quotient, or one less: reciprocal_ falls short of 2^64 / divisor by
-    // at most 1, so the product by less than 1.
+    // The quotient or one less: reciprocal_ is less than 2^64 / divisor by at
+    // most 1, so the product is less by under 1.
     const uint64_t quotient = static_cast<uint64_t>(
         (static_cast<unsigned __int128>(n) * reciprocal_) >> 64);
     const uint64_t rest = n - quotient * divisor_;
@@ -46,13 +46,13 @@ class Remainder {
 
 class BucketHash {
  public:
-  // name: fasthash, stronghash (key: two words) or legacy.
-  // InvalidArgument: another name; a key that does not go with it.
+  // name: fasthash, stronghash (key: two words) or legacy. Returns
+  // InvalidArgument for another name or a key that does not match it.
   static Status Create(const std::string& name, Span<const int64_t> key,
                        BucketHash* out);
 
   uint64_t operator()(std::string_view bytes) const;
-  // An integer hashes as its decimal text.
+  // Hashes the decimal representation of an integer.
   uint64_t operator()(int64_t number) const { return decimal_(number); }
   const DecimalHash& decimal() const { return decimal_; }
 

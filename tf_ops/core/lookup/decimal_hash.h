@@ -1,5 +1,5 @@
-// Hashes of bytes for the CPU and the GPU, and those of an integer's decimal
-// text: bucket_hash.h says of which.
+// The hashes of bucket_hash.h for bytes and for the decimal representation of
+// an integer, for CPU and GPU.
 
 #ifndef LODESTAR_TF_OPS_CORE_LOOKUP_DECIMAL_HASH_H_
 #define LODESTAR_TF_OPS_CORE_LOOKUP_DECIMAL_HASH_H_
@@ -33,7 +33,8 @@ LODESTAR_HOST_DEVICE inline uint64_t RotateLeft(uint64_t x, int bits) {
   return RotateRight(x, 64 - bits);
 }
 
-// FarmHash (Pike, Alakuijala, 2014), the "na" variant that Fingerprint64 is.
+// FarmHash (Pike, Alakuijala, 2014), in the "na" variant that Fingerprint64
+// uses.
 constexpr uint64_t kFarm0 = 0xc3a5c85c97cb3127ULL;
 constexpr uint64_t kFarm1 = 0xb492b66fbe98f273ULL;
 constexpr uint64_t kFarm2 = 0x9ae16a3b2f90404fULL;
@@ -48,7 +49,7 @@ LODESTAR_HOST_DEVICE inline uint64_t FarmMix(uint64_t u, uint64_t v,
   return ShiftMix((v ^ a) * mul) * mul;
 }
 
-// Of 1 to 3 bytes: the first, the middle (n / 2) and the last one.
+// For 1 to 3 bytes: the first, the middle (n / 2) and the last byte.
 LODESTAR_HOST_DEVICE inline uint64_t FarmUpTo3(uint32_t first, uint32_t middle,
                                                uint32_t last, size_t n) {
   const uint32_t y = first + (middle << 8);
@@ -56,13 +57,13 @@ LODESTAR_HOST_DEVICE inline uint64_t FarmUpTo3(uint32_t first, uint32_t middle,
   return ShiftMix(y * kFarm2 ^ z * kFarm0) * kFarm2;
 }
 
-// Of 4 to 7 bytes: the first and the last four.
+// For 4 to 7 bytes: the first and the last four.
 LODESTAR_HOST_DEVICE inline uint64_t FarmUpTo7(uint64_t first, uint64_t last,
                                                size_t n) {
   return FarmMix(n + (first << 3), last, kFarm2 + n * 2);
 }
 
-// Of 8 to 16 bytes: the first and the last eight.
+// For 8 to 16 bytes: the first and the last eight.
 LODESTAR_HOST_DEVICE inline uint64_t FarmUpTo16(uint64_t first, uint64_t last,
                                                 size_t n) {
   const uint64_t mul = kFarm2 + n * 2;
@@ -71,7 +72,7 @@ LODESTAR_HOST_DEVICE inline uint64_t FarmUpTo16(uint64_t first, uint64_t last,
                  (RotateRight(a, 25) + last) * mul, mul);
 }
 
-// Of 17 to 32 bytes: the first two words of eight, and the last two.
+// For 17 to 32 bytes: the first two and the last two words of eight bytes.
 LODESTAR_HOST_DEVICE inline uint64_t FarmUpTo32(uint64_t first, uint64_t second,
                                                 uint64_t last_but_one,
                                                 uint64_t last, size_t n) {
@@ -83,9 +84,9 @@ LODESTAR_HOST_DEVICE inline uint64_t FarmUpTo32(uint64_t first, uint64_t second,
                  a + RotateRight(second + kFarm2, 18) + c, mul);
 }
 
-// The digits of x < 10^8, one a byte, the first one lowest: halves, then
-// quarters, then single digits are parted in parallel lanes (the products by
-// reciprocals are exact for numbers so small).
+// Returns the digits of x < 10^8, one per byte, with the first digit in the
+// lowest byte. Splits x into halves, quarters and single digits in parallel
+// lanes; the multiplications by reciprocals are exact for numbers this small.
 LODESTAR_HOST_DEVICE inline uint64_t EightDigits(uint64_t x) {
   const uint64_t halves = x / 10000 | x % 10000 << 32;
   const uint64_t hundreds = (halves * 10486 >> 20) & 0x0000007f0000007fULL;
@@ -94,7 +95,7 @@ LODESTAR_HOST_DEVICE inline uint64_t EightDigits(uint64_t x) {
   return tens + ((pairs - tens * 10) << 8);
 }
 
-// REQUIRES: x is not 0.
+// Requires: x != 0.
 LODESTAR_HOST_DEVICE inline int TrailingZeros(uint64_t x) {
 #ifdef __CUDA_ARCH__
   return __ffsll(static_cast<long long>(x)) - 1;
@@ -163,14 +164,15 @@ LODESTAR_HOST_DEVICE inline uint64_t MurmurHash64A(uint64_t seed,
 
 }  // namespace hash_internal
 
-// Fingerprint64 of the number's decimal text, which is never written.
+// Fingerprint64 of the number's decimal representation, computed without
+// writing it to memory.
 LODESTAR_HOST_DEVICE inline uint64_t FingerprintOfDecimal(int64_t number) {
   using namespace hash_internal;
   const bool negative = number < 0;
   const uint64_t magnitude =
       negative ? 0 - static_cast<uint64_t>(number) : number;
-  // The text with leading zeros is 24 bytes in three words; those before the
-  // first digit are not made.
+  // With leading zeros the digits are 24 bytes in three words; bytes before the
+  // first digit are not computed.
   constexpr uint64_t kTenTo8 = 100000000;
   constexpr uint64_t kZeros = 0x3030303030303030ULL;
   const auto length = [](uint64_t digits) {
@@ -191,7 +193,7 @@ LODESTAR_HOST_DEVICE inline uint64_t FingerprintOfDecimal(int64_t number) {
     middle = EightDigits(upper % kTenTo8);
     n += 16 + length(high);
   }
-  // Where the text begins in its first word, in bits.
+  // Bit offset of the first digit in its word.
   const int begin = static_cast<int>(24 - n) % 8 * 8;
   const uint64_t minus = static_cast<uint64_t>(negative) * ('0' - '-') << begin;
   const auto eight_from_begin = [begin](uint64_t word, uint64_t next) {
@@ -215,7 +217,7 @@ LODESTAR_HOST_DEVICE inline uint64_t FingerprintOfDecimal(int64_t number) {
   return FarmUpTo3(text & 0xff, text >> (n / 2 * 8) & 0xff, low >> 56, n);
 }
 
-// The hash of an integer's decimal text.
+// Hashes the decimal representation of an integer.
 struct DecimalHash {
   enum class Kind { kFast, kStrong, kLegacy };
   static constexpr uint64_t kLegacySeed = 0xdecafcaffeULL;

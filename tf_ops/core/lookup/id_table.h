@@ -1,10 +1,9 @@
-// IdTable: keys -> int64 ids over an IntegerMap or a StringMap, shared by any
-// number of threads.
+// IdTable: a thread-safe table from keys to int64 ids, over an IntegerMap or a
+// StringMap.
 //
-// Readers take the whole content as one pointer, and an import replaces that
-// pointer: a table that is not mutable is read without a lock, but for that
-// copy of a pointer. Inserts into and removals from a mutable one hold the
-// content's lock against its readers.
+// Readers copy a shared pointer to the content, and an import replaces the
+// pointer, so reading an immutable table takes no other lock. Inserts into and
+// removals from a mutable table lock its content against readers.
 
 #ifndef LODESTAR_TF_OPS_CORE_LOOKUP_ID_TABLE_H_
 #define LODESTAR_TF_OPS_CORE_LOOKUP_ID_TABLE_H_
@@ -27,7 +26,7 @@
 
 namespace lodestar {
 
-// A key as error messages show it.
+// Formats a key for error messages.
 inline std::string KeyText(int64_t key) { return StrCat(key); }
 inline std::string KeyText(std::string_view key) {
   constexpr size_t kLongest = 100;
@@ -40,8 +39,8 @@ class IdTable {
   struct Content {
     explicit Content(Map content) : map(std::move(content)) {}
 
-    // A writer that waits keeps the gate, so that readers which overlap without
-    // end do not starve it.
+    // A waiting writer holds the gate, so that overlapping readers cannot
+    // starve it.
     mutable Mutex gate;
     mutable SharedMutex mutex LODESTAR_ACQUIRED_AFTER(gate);
     Map map LODESTAR_GUARDED_BY(mutex);
@@ -52,15 +51,17 @@ class IdTable {
 
   explicit IdTable(bool is_mutable) : mutable_(is_mutable) {
     if (!mutable_) return;
-    // Insert needs no import before it. Out of memory: as if never imported.
+    // Insert does not require an import first. If memory runs out here, the
+    // table is as if never imported.
     const Status status = Replace(Map());
     static_cast<void>(status);
   }
 
-  // What a reader holds: meanwhile the map stays there, and as it is.
+  // Access to the content, which neither changes nor goes away while this
+  // exists.
   class View {
    public:
-    // With lock_, where the table is mutable.
+    // Requires lock_ if the table is mutable.
     const Map& map() const LODESTAR_NO_THREAD_SAFETY_ANALYSIS {
       return content_->map;
     }
@@ -71,7 +72,7 @@ class IdTable {
     std::shared_lock<SharedMutex> lock_;
   };
 
-  // FailedPrecondition: nothing was imported yet.
+  // Returns FailedPrecondition if nothing was imported yet.
   Status Read(View* view) const {
     view->content_ = std::atomic_load(&content_);
     if (view->content_ == nullptr) return NotInitialized();
@@ -82,11 +83,11 @@ class IdTable {
     return Status();
   }
 
-  // Grows with each change of the content. Of two equal numbers, of which one
-  // was read before a View was made and one after it, the View is the content.
+  // Increases with each change of the content. If two equal versions were read
+  // before and after a View was created, the View has the current content.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
-  // The number of keys; 0 before the first import.
+  // Number of keys; 0 before the first import.
   int64_t size() const {
     View view;
     return Read(&view).ok() ? view.map().size() : 0;
@@ -96,9 +97,9 @@ class IdTable {
     return Read(&view).ok() ? view.map().bytes() : 0;
   }
 
-  // Makes these keys all that the table holds.
-  // InvalidArgument: a key with two values; ResourceExhausted: no memory. The
-  // table is as before.
+  // Replaces the content with these keys. Returns InvalidArgument if a key has
+  // two values and ResourceExhausted if out of memory; the table is unchanged
+  // then.
   template <typename KeyAt, typename ValueAt>
   Status Import(int64_t count, const KeyAt& key, const ValueAt& value) {
     Map map;
@@ -107,32 +108,33 @@ class IdTable {
     if (conflict >= 0) {
       return InvalidArgument("key ", KeyText(key(conflict)),
                              " has two values: ", *map.Find(key(conflict)),
-                             " and ", value(conflict));
+                             " and ", value(conflict), ".");
     }
     return Replace(std::move(map));
   }
 
-  // Makes `map` all that the table holds. ResourceExhausted: as before.
+  // Replaces the content with `map`. Returns ResourceExhausted if out of
+  // memory; the table is unchanged then.
   Status Replace(Map map) {
     try {
       std::atomic_store(&content_, std::make_shared<Content>(std::move(map)));
       version_.fetch_add(1, std::memory_order_release);
     } catch (const std::bad_alloc&) {
-      return ResourceExhausted("out of memory for an id table");
+      return ResourceExhausted("out of memory for an id table.");
     }
     return Status();
   }
 
-  // Adds keys, or gives them other values; the last of equal keys wins.
-  // FailedPrecondition: the table is not mutable; ResourceExhausted: no memory.
-  // The table is as before.
+  // Adds keys or changes their values; the last of equal keys wins. Returns
+  // FailedPrecondition if the table is not mutable and ResourceExhausted if out
+  // of memory; the table is unchanged then.
   template <typename KeyAt, typename ValueAt>
   Status Insert(int64_t count, const KeyAt& key, const ValueAt& value) {
     return Write("insert into",
                  [&](Map& map) { return map.Insert(count, key, value); });
   }
 
-  // FailedPrecondition: the table is not mutable.
+  // Returns FailedPrecondition if the table is not mutable.
   template <typename KeyAt>
   Status Remove(int64_t count, const KeyAt& key) {
     return Write("remove from", [&](Map& map) {
@@ -144,14 +146,14 @@ class IdTable {
  private:
   static Status NotInitialized() {
     return FailedPrecondition(
-        "the id table was not initialized: nothing was imported into it");
+        "the id table is not initialized: import keys first.");
   }
 
   template <typename Change>
   Status Write(const char* verb, const Change& change) {
     if (!mutable_) {
       return FailedPrecondition("cannot ", verb,
-                                " an id table that is not mutable");
+                                " an id table that is not mutable.");
     }
     const std::shared_ptr<Content> content = std::atomic_load(&content_);
     if (content == nullptr) return NotInitialized();
@@ -164,10 +166,11 @@ class IdTable {
 
   const bool mutable_;
   std::atomic<uint64_t> version_{0};
-  std::shared_ptr<Content> content_;  // read and replaced atomically
+  std::shared_ptr<Content> content_;  // accessed atomically
 };
 
-// The entries in ascending order of (value, key). The keys lie in the map.
+// Returns the entries in ascending order of (value, key). Keys refer to the
+// map's memory.
 template <typename Map>
 std::vector<std::pair<int64_t, typename Map::Key>> SortedEntries(
     const Map& map) {

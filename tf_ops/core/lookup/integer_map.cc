@@ -7,8 +7,8 @@ namespace lodestar {
 
 Status IntegerMap::Reserve(int64_t count) {
   if (count <= capacity_) return Status();
-  // The first reservation is exact; later ones grow by half at least, so that
-  // keys which come one by one cost a constant number of moves each.
+  // The first reservation is exact. Later ones grow by at least half, so that
+  // adding keys one by one takes amortized constant time.
   const int64_t wanted = std::max(count, capacity_ + capacity_ / 2);
   constexpr int64_t kMostKeys = int64_t{1} << 48;
   IntegerMap grown;
@@ -21,7 +21,7 @@ Status IntegerMap::Reserve(int64_t count) {
     }
   }
   if (grown.buckets_ == nullptr) {
-    return ResourceExhausted("out of memory for a table of ", count, " keys");
+    return ResourceExhausted("out of memory for a table of ", count, " keys.");
   }
   grown.capacity_ = wanted;
   for (int64_t b = 0; b < num_buckets_; ++b) {
@@ -49,7 +49,7 @@ bool IntegerMap::Remove(Key key) {
   uint64_t b = static_cast<uint64_t>(offset) / sizeof(Bucket);
   int lane = static_cast<int>(offset % sizeof(Bucket) / sizeof(Entry));
   for (;;) {
-    // The last entry of the line takes the place, so the line stays filled from
+    // The last entry of the line fills the gap, so the line stays filled from
     // the left.
     Entry* const entries = buckets_[b].entries;
     const bool was_full = buckets_[b].full();
@@ -58,7 +58,7 @@ bool IntegerMap::Remove(Key key) {
     entries[lane] = entries[last];
     entries[last] = {kFree, 0};
     if (!was_full) return true;
-    // An entry that went past this line because it was full comes back.
+    // Move back an entry that skipped this line because it was full.
     bool found = false;
     for (uint64_t c = After(b); !found; c = After(c)) {
       if (c == b) return true;

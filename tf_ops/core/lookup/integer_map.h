@@ -1,13 +1,14 @@
-// IntegerMap: int64 keys -> int64 values, open addressing by cache lines.
+// IntegerMap: a hash table from int64 keys to int64 values with open addressing
+// by cache lines.
 //
 //   buckets_  | key value | key value | key value | free |   one line each
 //
-// A line holds four entries, filled from the left; a key whose line is full
-// lies in the next line that is not. A free entry has the key kFree; that key
-// itself, an ordinary one to callers, lies beside the array. Removal closes the
-// gap, so there are no tombstones. A batch is hashed and prefetched ahead of
-// its probes.
-// Not thread-safe for writes; reads may run together.
+// A line holds four entries, filled from the left. A key whose line is full is
+// stored in the next line with room. A free entry has the key kFree; that key
+// itself is stored outside of the array. Removal closes the gap, so there are
+// no tombstones. Batches are hashed and prefetched before they are probed.
+//
+// Concurrent reads are safe; writes need exclusive access.
 
 #ifndef LODESTAR_TF_OPS_CORE_LOOKUP_INTEGER_MAP_H_
 #define LODESTAR_TF_OPS_CORE_LOOKUP_INTEGER_MAP_H_
@@ -30,16 +31,17 @@ class IntegerMap {
   int64_t size() const { return live_ + (free_key_value_ ? 1 : 0); }
   int64_t bytes() const { return num_buckets_ * sizeof(Bucket); }
 
-  // Room for `count` keys in all. ResourceExhausted: the map is as before.
+  // Makes room for `count` keys in total. Returns ResourceExhausted if out of
+  // memory; the map is unchanged then.
   Status Reserve(int64_t count);
 
-  // The value of a key, or nullptr.
+  // Returns the value of a key, or nullptr.
   const int64_t* Find(Key key) const {
     if (num_buckets_ == 0) return FindFreeKey(key);
     return FindFrom(Home(key), key);
   }
 
-  // visit(i, value or nullptr) for the keys key(0) ... key(count - 1), in
+  // Calls visit(i, value or nullptr) for the keys key(0) ... key(count - 1), in
   // order.
   template <typename KeyAt, typename Visit>
   void FindBatch(int64_t count, const KeyAt& key, const Visit& visit) const {
@@ -49,8 +51,8 @@ class IntegerMap {
     });
   }
 
-  // Adds keys, or gives them other values; the last of equal keys wins.
-  // ResourceExhausted: the map is as before.
+  // Adds keys or changes their values; the last of equal keys wins. Returns
+  // ResourceExhausted if out of memory; the map is unchanged then.
   template <typename KeyAt, typename ValueAt>
   Status Insert(int64_t count, const KeyAt& key, const ValueAt& value) {
     int64_t missing = 0;
@@ -64,15 +66,16 @@ class IntegerMap {
     return Status();
   }
 
-  // Room for AddNew(). ResourceExhausted: the map is as before.
+  // Makes room for AddNew. Returns ResourceExhausted if out of memory; the map
+  // is unchanged then.
   template <typename KeyAt, typename ValueAt>
   Status ReserveFor(int64_t count, const KeyAt&, const ValueAt&) {
     return Reserve(size() + count);
   }
 
-  // Adds keys that are not there. Stops at the first that is there with another
-  // value and returns its index, else -1.
-  // REQUIRES: ReserveFor() these.
+  // Adds new keys. Stops at the first key that exists with another value and
+  // returns its index, or -1 if there is no such key. Requires: ReserveFor for
+  // the same keys.
   template <typename KeyAt, typename ValueAt>
   int64_t AddNew(int64_t count, const KeyAt& key, const ValueAt& value) {
     int64_t conflict = -1;
@@ -86,7 +89,7 @@ class IntegerMap {
 
   bool Remove(Key key);
 
-  // visit(key, value) for every entry, in no order.
+  // Calls visit(key, value) for every entry, in no particular order.
   template <typename Visit>
   void ForEach(const Visit& visit) const {
     if (free_key_value_) visit(kFree, *free_key_value_);
@@ -98,11 +101,11 @@ class IntegerMap {
   }
 
  private:
-  // Fresh memory is zero, so a new array needs no pass that marks it free.
+  // New pages are zero, so a new array needs no initialization.
   static constexpr Key kFree = 0;
   static constexpr int kLanes = 4;
-  // Of a line's four entries, at most these are taken on average: 32 bytes a
-  // key, and six misses of seven end in their first line.
+  // Average number of entries per line, at most: 32 bytes per key, and six of
+  // seven failed searches end in their first line.
   static constexpr int kMaxPerBucket = 2;
 
   struct Entry {
@@ -123,22 +126,22 @@ class IntegerMap {
     return key == kFree && free_key_value_ ? &*free_key_value_ : nullptr;
   }
 
-  // REQUIRES: num_buckets_ > 0.
+  // Requires: num_buckets_ > 0.
   const int64_t* FindFrom(uint64_t b, Key key) const {
     for (;; b = After(b)) {
       const Entry* const e = buckets_[b].entries;
-      // Without a branch for each lane: which one it is cannot be foretold.
+      // Branchless, because which lane matches cannot be predicted.
       const int lane =
           (e[1].key == key) + 2 * (e[2].key == key) + 3 * (e[3].key == key);
-      // Several lanes only match if the key is kFree.
+      // More than one lane can match only if the key is kFree.
       if (__builtin_expect(key == kFree, 0)) return FindFreeKey(key);
       if (e[lane].key == key) return &e[lane].value;
       if (!buckets_[b].full()) return nullptr;
     }
   }
 
-  // Where the key's value is, added with `value` if it was not there.
-  // REQUIRES: room for it.
+  // Returns the key's value; adds the key with `value` if it is missing.
+  // Requires: room for it.
   int64_t* FindOrAdd(uint64_t b, Key key, int64_t value) {
     if (key == kFree) {
       if (!free_key_value_) free_key_value_ = value;
@@ -155,7 +158,7 @@ class IntegerMap {
     }
   }
 
-  // visit(i, home) for every key, its line fetched beforehand. Homes are 0
+  // Calls visit(i, home) for every key, with its line prefetched. Homes are 0
   // while there are no lines.
   template <typename KeyAt, typename Visit>
   void ForEachHome(int64_t count, const KeyAt& key, const Visit& visit) const {
@@ -179,8 +182,8 @@ class IntegerMap {
   std::unique_ptr<Arena> memory_;
   Bucket* buckets_ = nullptr;
   int64_t num_buckets_ = 0;
-  int64_t capacity_ = 0;  // keys beside kFree
-  int64_t live_ = 0;      // the same
+  int64_t capacity_ = 0;  // without kFree
+  int64_t live_ = 0;      // without kFree
   std::optional<int64_t> free_key_value_;
 };
 

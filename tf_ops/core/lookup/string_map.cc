@@ -6,7 +6,7 @@
 namespace lodestar {
 namespace {
 
-// Writes at least `size` bytes, the number's length if that is more.
+// Writes at least `size` bytes, or more if the number needs them.
 char* WriteBase128(uint64_t x, int64_t size, char* out) {
   while (x >= 128 || size > 1) {
     *out++ = static_cast<char>(x | 128);
@@ -23,8 +23,8 @@ Status StringMap::Reserve(int64_t count, int64_t record_bytes) {
   const int64_t live_bytes = record_memory_bytes_ - left_ - dead_bytes_;
   constexpr int64_t kFewDeadBytes = 64 << 10;
   if (count > capacity_ || dead_bytes_ > std::max(live_bytes, kFewDeadBytes)) {
-    // The first reservation is exact; later ones grow by half at least, so that
-    // keys which come one by one cost a constant number of moves each.
+    // The first reservation is exact. Later ones grow by at least half, so that
+    // adding keys one by one takes amortized constant time.
     const int64_t wanted = count <= capacity_
                                ? capacity_
                                : std::max(count, capacity_ + capacity_ / 2);
@@ -35,8 +35,8 @@ Status StringMap::Reserve(int64_t count, int64_t record_bytes) {
 
 Status StringMap::AddRecordMemory(int64_t bytes) {
   if (bytes <= left_) return Status();
-  // At least an eighth of what there is, so that keys which come one by one
-  // seldom ask for more.
+  // Grows by at least an eighth, so that adding keys one by one seldom
+  // allocates.
   constexpr int64_t kSmallest = 4 << 10;
   constexpr int64_t kLargest = 16 << 20;
   const int64_t size = std::max(
@@ -47,9 +47,9 @@ Status StringMap::AddRecordMemory(int64_t bytes) {
   char* const memory = record_memory_ == nullptr
                            ? nullptr
                            : static_cast<char*>(record_memory_->Allocate(size));
-  // An address takes 48 bits here, which user space does not pass.
+  // Addresses are stored in 48 bits, which user space does not exceed.
   if (memory == nullptr || (reinterpret_cast<uintptr_t>(memory) >> 47) != 0) {
-    return ResourceExhausted("out of memory for ", bytes, " bytes of keys");
+    return ResourceExhausted("out of memory for ", bytes, " bytes of keys.");
   }
   dead_bytes_ += left_;
   next_ = memory;
@@ -71,7 +71,7 @@ Status StringMap::Rebuild(int64_t capacity, int64_t record_bytes) {
   }
   if (grown.buckets_ == nullptr) {
     return ResourceExhausted("out of memory for a table of ", capacity,
-                             " keys");
+                             " keys.");
   }
   grown.capacity_ = capacity;
   const int64_t live_bytes = record_memory_bytes_ - left_ - dead_bytes_;
@@ -149,8 +149,8 @@ bool StringMap::Remove(Key key) {
   uint64_t b = found.bucket;
   int lane = found.lane;
   for (;;) {
-    // The last record of the line takes the place, so the line stays filled
-    // from the left.
+    // The last record of the line fills the gap, so the line stays filled from
+    // the left.
     Bucket& bucket = buckets_[b];
     const bool was_full = bucket.full();
     int last = kLanes - 1;
@@ -158,7 +158,7 @@ bool StringMap::Remove(Key key) {
     bucket.set(lane, bucket.tags[last], bucket.record(last));
     bucket.set(last, 0, nullptr);
     if (!was_full) return true;
-    // A record that went past this line because it was full comes back.
+    // Move back a record that skipped this line because it was full.
     bool found = false;
     for (uint64_t c = After(b); !found; c = After(c)) {
       if (c == b) return true;

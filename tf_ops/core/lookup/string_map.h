@@ -1,15 +1,17 @@
-// StringMap: byte strings -> int64 values.
+// StringMap: a hash table from byte strings to int64 values.
 //
 //   buckets_  | 8 tags of 16 bits | 8 addresses, 48 bits |    one cache line
 //   each records   [length][bytes][value] [length][bytes][value] ...
 //
-// Keys lie in an arena, one after another, with their values behind them: no
-// allocation a key, and a lookup touches one line and one record. A tag is
-// some bits of the key's hash, odd where there is a record. A line is filled
-// from the left; a key whose line is full lies in the next that is not. Removal
-// closes the gap, so there are no tombstones. Lengths and values are in base
-// 128. A batch is hashed, then its lines, then its records are prefetched, in
-// groups. Not thread-safe for writes; reads may run together.
+// Keys and their values are stored one after another in an arena, so there is
+// no allocation per key, and a lookup touches one line and one record. Lengths
+// and values are encoded in base 128. A tag consists of bits of the key's hash
+// and is odd if the lane is used. A line is filled from the left; a key whose
+// line is full is stored in the next line with room. Removal closes the gap, so
+// there are no tombstones. Batches are hashed, then their lines and records are
+// prefetched in groups.
+//
+// Concurrent reads are safe; writes need exclusive access.
 
 #ifndef LODESTAR_TF_OPS_CORE_LOOKUP_STRING_MAP_H_
 #define LODESTAR_TF_OPS_CORE_LOOKUP_STRING_MAP_H_
@@ -40,18 +42,19 @@ class StringMap {
            record_memory_bytes_;
   }
 
-  // What a key and its value take beside their part of a line.
+  // Size of a key and its value, without their share of a line.
   static int64_t RecordBytes(Key key, int64_t value) {
     return Base128Bytes(key.size()) + static_cast<int64_t>(key.size()) +
            Base128Bytes(ZigZag(value));
   }
 
-  // Room for `count` keys in all, and for new records of `record_bytes`
-  // together. ResourceExhausted: the map is as before.
+  // Makes room for `count` keys in total and for new records of `record_bytes`
+  // together. Returns ResourceExhausted if out of memory; the map is unchanged
+  // then.
   Status Reserve(int64_t count, int64_t record_bytes);
 
   std::optional<int64_t> Find(Key key) const { return Find(key, Hash(key)); }
-  // REQUIRES: hash == Hash(key).
+  // Requires: hash == Hash(key).
   std::optional<int64_t> Find(Key key, uint64_t hash) const {
     if (num_buckets_ == 0) return std::nullopt;
     const Found found = FindKey(key, hash);
@@ -59,8 +62,8 @@ class StringMap {
     return ValueOf(found.record);
   }
 
-  // visit(i, hash, value or nothing) for the keys key(0) ... key(count - 1), in
-  // order.
+  // Calls visit(i, hash, optional value) for the keys key(0) ... key(count -
+  // 1), in order.
   template <typename KeyAt, typename Visit>
   void FindBatch(int64_t count, const KeyAt& key, const Visit& visit) const {
     ForEachHash(count, key, [&](int64_t i, uint64_t hash, bool may_be_there) {
@@ -69,8 +72,8 @@ class StringMap {
     });
   }
 
-  // Adds keys, or gives them other values; the last of equal keys wins.
-  // ResourceExhausted: the map is as before.
+  // Adds keys or changes their values; the last of equal keys wins. Returns
+  // ResourceExhausted if out of memory; the map is unchanged then.
   template <typename KeyAt, typename ValueAt>
   Status Insert(int64_t count, const KeyAt& key, const ValueAt& value) {
     int64_t missing = 0;
@@ -78,7 +81,7 @@ class StringMap {
     FindBatch(count, key,
               [&](int64_t i, uint64_t, const std::optional<int64_t>& found) {
                 missing += !found;
-                // A value may need a new record, too.
+                // A new value may need a new record.
                 if (found != value(i)) {
                   record_bytes += RecordBytes(key(i), value(i));
                 }
@@ -90,7 +93,8 @@ class StringMap {
     return Status();
   }
 
-  // Room for AddNew(). ResourceExhausted: the map is as before.
+  // Makes room for AddNew. Returns ResourceExhausted if out of memory; the map
+  // is unchanged then.
   template <typename KeyAt, typename ValueAt>
   Status ReserveFor(int64_t count, const KeyAt& key, const ValueAt& value) {
     int64_t record_bytes = 0;
@@ -100,9 +104,9 @@ class StringMap {
     return Reserve(live_ + count, record_bytes);
   }
 
-  // Adds keys that are not there. Stops at the first that is there with another
-  // value and returns its index, else -1.
-  // REQUIRES: ReserveFor() these.
+  // Adds new keys. Stops at the first key that exists with another value and
+  // returns its index, or -1 if there is no such key. Requires: ReserveFor for
+  // the same keys.
   template <typename KeyAt, typename ValueAt>
   int64_t AddNew(int64_t count, const KeyAt& key, const ValueAt& value) {
     int64_t conflict = -1;
@@ -120,7 +124,7 @@ class StringMap {
 
   bool Remove(Key key);
 
-  // visit(key, value) for every entry, in no order.
+  // Calls visit(key, value) for every entry, in no particular order.
   template <typename Visit>
   void ForEach(const Visit& visit) const {
     for (int64_t b = 0; b < num_buckets_; ++b) {
@@ -133,8 +137,7 @@ class StringMap {
 
  private:
   static constexpr int kLanes = 8;
-  // Of a line's eight lanes, at most these are taken on average: 10.7 bytes a
-  // key.
+  // Average number of used lanes per line, at most: 10.7 bytes per key.
   static constexpr int kMaxPerBucket = 6;
 
   struct alignas(64) Bucket {
@@ -143,8 +146,8 @@ class StringMap {
 
     bool full() const { return tags[kLanes - 1] != 0; }
     char* record(int lane) const {
-      // The two bytes before an address are those of the one before it, or
-      // tags.
+      // The two bytes before an address belong to the previous address or to
+      // the tags.
       uint64_t word;
       std::memcpy(&word,
                   reinterpret_cast<const char*>(this) + sizeof(tags) +
@@ -157,8 +160,8 @@ class StringMap {
       tags[lane] = tag;
       std::memcpy(addresses[lane], &address, 6);
     }
-    // Bit 15 of each lane of tags[4 * half ...] that equals `tag`, and perhaps
-    // of one above such a lane.
+    // Returns bit 15 of each lane of tags[4 * half ...] that equals `tag`, and
+    // possibly of a lane above a matching one.
     uint64_t Matches(int half, uint16_t tag) const {
       constexpr uint64_t kOnes = 0x0001000100010001ULL;
       uint64_t lanes;
@@ -168,7 +171,7 @@ class StringMap {
     }
   };
 
-  // Where a key is, or, without a record, the line that it goes to.
+  // The record of a key or, if it is missing, the line to add it to.
   struct Found {
     uint64_t bucket;
     int lane;
@@ -178,7 +181,7 @@ class StringMap {
   static uint16_t TagOf(uint64_t hash) {
     return static_cast<uint16_t>(hash >> 48) | 1;
   }
-  // By the bits below the tag.
+  // Uses the bits below the tag.
   uint64_t Home(uint64_t hash) const {
     return FastRange64(hash << 16, num_buckets_);
   }
@@ -187,7 +190,7 @@ class StringMap {
   static int64_t Base128Bytes(uint64_t x) {
     return (70 - __builtin_clzll(x | 1)) / 7;
   }
-  // Small numbers of either sign become small.
+  // Maps integers with small absolute values to small unsigned ones.
   static uint64_t ZigZag(int64_t x) {
     return (static_cast<uint64_t>(x) << 1) ^ static_cast<uint64_t>(x >> 63);
   }
@@ -218,7 +221,7 @@ class StringMap {
     std::memcpy(&word, p, sizeof(word));
     return word;
   }
-  // Most keys have 8 to 32 bytes: two or four overlapping words, no call.
+  // Most keys have 8 to 32 bytes: two or four overlapping words and no call.
   static bool Same(Key a, Key b) {
     const size_t n = a.size();
     if (n != b.size()) return false;
@@ -231,7 +234,7 @@ class StringMap {
     return difference == 0;
   }
 
-  // REQUIRES: num_buckets_ > 0.
+  // Requires: num_buckets_ > 0.
   Found FindKey(Key key, uint64_t hash) const {
     const uint16_t tag = TagOf(hash);
     for (uint64_t b = Home(hash);; b = After(b)) {
@@ -249,8 +252,8 @@ class StringMap {
     }
   }
 
-  // visit(i, hash, may be there) for every key, its line and record fetched
-  // beforehand.
+  // Calls visit(i, hash, may exist) for every key, with its line and record
+  // prefetched.
   template <typename KeyAt, typename Visit>
   void ForEachHash(int64_t count, const KeyAt& key, const Visit& visit) const {
     constexpr int64_t kGroup = 32;
@@ -264,8 +267,8 @@ class StringMap {
       }
       if (num_buckets_ != 0) {
         for (int64_t i = 0; i < n; ++i) {
-          // Not inside a function of its own, whose call g++ would drop as one
-          // without effect.
+          // Not in a function of its own: g++ would remove the call because it
+          // has no side effect.
           const char* const next = NextLine(hashes[i]);
           may_be_there[i] =
               next != reinterpret_cast<const char*>(buckets_ + Home(hashes[i]));
@@ -278,8 +281,8 @@ class StringMap {
       }
     }
   }
-  // Where a lookup goes on from the hash's line: to the first record there
-  // that has its tag, else to the next line if this one is full.
+  // Returns where a lookup continues after the hash's line: at the first record
+  // there with the same tag, or at the next line if this one is full.
   const char* NextLine(uint64_t hash) const {
     const uint64_t home = Home(hash);
     const Bucket& bucket = buckets_[home];
@@ -293,12 +296,12 @@ class StringMap {
     return bucket.record(half + (__builtin_ctzll(match) >> 4));
   }
 
-  // REQUIRES: room.
+  // Requires: room for the record.
   char* WriteRecord(Key key, int64_t value);
-  // Puts a new key's record into a line. REQUIRES: the line has a free lane.
+  // Adds a new key's record to a line. Requires: the line has a free lane.
   void Append(uint64_t b, uint64_t hash, char* record);
   void Assign(Key key, uint64_t hash, int64_t value);
-  // ResourceExhausted: the map is as before.
+  // Returns ResourceExhausted if out of memory; the map is unchanged then.
   Status Rebuild(int64_t capacity, int64_t record_bytes);
   Status AddRecordMemory(int64_t bytes);
 
@@ -309,10 +312,10 @@ class StringMap {
   int64_t live_ = 0;
 
   std::unique_ptr<Arena> record_memory_;
-  char* next_ = nullptr;  // not yet used of record_memory_
-  int64_t left_ = 0;      // its bytes
+  char* next_ = nullptr;  // unused part of record_memory_
+  int64_t left_ = 0;      // size of the unused part
   int64_t record_memory_bytes_ = 0;
-  int64_t dead_bytes_ = 0;  // records that were removed or replaced
+  int64_t dead_bytes_ = 0;  // of removed or replaced records
 };
 
 }  // namespace lodestar

@@ -12,9 +12,8 @@ Status ColumnOf(std::string_view line, int64_t column, char delimiter,
     const size_t end = text->find(delimiter);
     if (end == text->npos) {
       const int64_t found = std::count(line.begin(), line.end(), delimiter) + 1;
-      return InvalidArgument("the line has ", found, " column",
-                             found == 1 ? "" : "s", ", wanted ", column + 1,
-                             " or more");
+      return InvalidArgument("the line must have at least ", column + 1,
+                             " columns, got ", found, ".");
     }
     text->remove_prefix(end + 1);
   }

@@ -1,4 +1,4 @@
-// One line of a vocabulary file: where its key and its id are.
+// Parses lines of a vocabulary file.
 
 #ifndef LODESTAR_TF_OPS_CORE_LOOKUP_VOCABULARY_LINE_H_
 #define LODESTAR_TF_OPS_CORE_LOOKUP_VOCABULARY_LINE_H_
@@ -12,7 +12,7 @@
 
 namespace lodestar {
 
-// A column counts from 0, or is one of these two.
+// A column is a number from 0, or one of these two.
 constexpr int64_t kLineNumber = -1;  // from 0
 constexpr int64_t kWholeLine = -2;
 
@@ -23,7 +23,7 @@ struct VocabularyFormat {
   int64_t vocab_size = -1;  // lines to read; -1: all
 };
 
-// The line without its end, "\n" or "\r\n".
+// Strips "\n" or "\r\n".
 inline std::string_view WithoutLineEnd(std::string_view line) {
   for (char end : {'\n', '\r'}) {
     if (!line.empty() && line.back() == end) line.remove_suffix(1);
@@ -31,13 +31,13 @@ inline std::string_view WithoutLineEnd(std::string_view line) {
   return line;
 }
 
-// The text of the key or the value of a line that is not empty, or nothing for
-// kLineNumber. InvalidArgument: the line has too few columns.
+// Returns the key or value column of a non-empty line, or an empty string for
+// kLineNumber. Returns InvalidArgument if the line has too few columns.
 Status ColumnOf(std::string_view line, int64_t column, char delimiter,
                 std::string_view* text);
 
-// Reads all of `text`, blanks around it and a plus sign allowed.
-// InvalidArgument: no integer, or none that T holds.
+// Parses all of `text`; blanks around the number and a plus sign are allowed.
+// Returns InvalidArgument if it is not an integer or does not fit T.
 template <typename T>
 Status ParseInteger(std::string_view text, const char* type, T* number) {
   constexpr std::string_view kBlanks = " \t\v\f\r";
@@ -54,7 +54,7 @@ Status ParseInteger(std::string_view text, const char* type, T* number) {
   const char* const end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, *number);
   if (error == std::errc() && stop == end) return Status();
-  return InvalidArgument("'", text, "' is no ", type);
+  return InvalidArgument("'", text, "' is not a valid ", type, ".");
 }
 
 }  // namespace lodestar

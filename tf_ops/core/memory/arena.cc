@@ -32,8 +32,8 @@ void* Arena::Allocate(int64_t bytes) {
   next_ += skipped;
   left_ -= skipped;
   if (bytes > left_) {
-    // An eighth of what there is, so that the unused tail stays small and the
-    // number of mappings too.
+    // An eighth of the mapped size keeps both the unused tail and the number of
+    // mappings small.
     int64_t size = std::clamp(mapped_ / 8, kSmallest, kLargest);
     size = RoundUp(std::max(size, bytes), kSmallest);
     if (size >= kHugePage) size = RoundUp(size, kHugePage);

@@ -1,6 +1,6 @@
-// Arena: the memory of row segments. It comes from large anonymous mappings
-// (huge pages where the system grants them), and stays readable until the arena
-// goes, also while its pages are given back.
+// Arena: memory of row segments, in large anonymous mappings (huge pages where
+// the system grants them). The memory stays readable until the arena is
+// destroyed, even after its pages are released.
 
 #ifndef LODESTAR_TF_OPS_CORE_MEMORY_ARENA_H_
 #define LODESTAR_TF_OPS_CORE_MEMORY_ARENA_H_
@@ -20,12 +20,13 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Zeroed memory, aligned to a cache line (to a page, if it is one or more);
-  // nullptr: out of memory.
+  // Returns zeroed memory, aligned to a cache line (or to a page, if it spans
+  // one or more), or nullptr if out of memory.
   void* Allocate(int64_t bytes);
 
-  // Gives the whole pages of `memory` back to the system; they read zeros from
-  // here on. False: the system keeps them, and what they hold.
+  // Returns the whole pages within `memory` to the system; they read as zeros
+  // from then on. Returns false if the system keeps the pages and their
+  // contents.
   static bool Release(void* memory, int64_t bytes);
 
  private:

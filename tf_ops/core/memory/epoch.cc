@@ -17,8 +17,8 @@ std::atomic<uint64_t>* EpochDomain::Enter() {
   for (size_t i = start;; ++i) {
     std::atomic<uint64_t>& announced = announcements_[i % kReaders].epoch;
     uint64_t free = 0;
-    // Sequentially consistent: either Retire sees this epoch, or the loads
-    // that follow see the pointer that Retire's caller swapped in.
+    // Sequentially consistent: either Retire sees this epoch, or the following
+    // loads see the pointer that Retire's caller swapped in.
     if (announced.load(std::memory_order_relaxed) == 0 &&
         announced.compare_exchange_strong(free, epoch_.load())) {
       return &announced;

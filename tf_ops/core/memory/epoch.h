@@ -1,13 +1,13 @@
-// EpochDomain: epoch-based reclamation. Memory that readers walk without a lock
-// is freed only when no reader can still see it.
+// EpochDomain: epoch-based reclamation. Memory that readers access without a
+// lock is freed only when no reader can still see it.
 //
 //   reader:  { EpochDomain::Guard guard(&domain);  ... follow pointers ... }
 //   writer:  swap the pointer; domain.Retire(old);
 //
-// A reader announces the epoch it began in; what was retired in an epoch is
-// freed once every announced epoch is later. Announcing is one
-// compare-and-swap a batch, on one of 64 cache lines: the one that the thread's
-// id hashes to, or the next that is free. Where all are taken, it waits.
+// A reader announces the epoch in which it began. Objects retired in an epoch
+// are freed once every announced epoch is later. Announcing costs one
+// compare-and-swap per batch, on one of 64 cache lines: that of the thread id's
+// hash, or the next free one. If none is free, the reader waits.
 
 #ifndef LODESTAR_TF_OPS_CORE_MEMORY_EPOCH_H_
 #define LODESTAR_TF_OPS_CORE_MEMORY_EPOCH_H_
@@ -26,7 +26,7 @@ class EpochDomain {
   EpochDomain() = default;
   EpochDomain(const EpochDomain&) = delete;
   EpochDomain& operator=(const EpochDomain&) = delete;
-  // REQUIRES: no guard is alive.
+  // Requires: no guard is alive.
   ~EpochDomain();
 
   class Guard {
@@ -40,12 +40,12 @@ class EpochDomain {
     std::atomic<uint64_t>* announced_;
   };
 
-  // What can be retired, made in memory of std::malloc, with pages of its own
-  // or without. The links lie in the object, so letting go of memory needs
-  // none.
+  // Base of objects that can be retired. Allocated by std::malloc, optionally
+  // with a PageRun. The list links are part of the object, so Retire does not
+  // allocate.
   class Retirable {
    public:
-    // Without readers.
+    // Frees an object that has no readers.
     static void Free(Retirable* object) {
       FreePages(object->pages);
       std::free(object);
@@ -60,9 +60,9 @@ class EpochDomain {
   };
 
   // Frees `object` once no reader can see it: now, or in a later Retire or
-  // Collect. The caller has already unlinked it.
+  // Collect. The caller must have unlinked it.
   void Retire(Retirable* object);
-  // Frees what no reader can see any more.
+  // Frees retired objects that no reader can see.
   void Collect();
 
  private:
@@ -72,14 +72,14 @@ class EpochDomain {
   };
 
   std::atomic<uint64_t>* Enter();
-  // Takes what can be freed off the list.
+  // Removes the objects that can be freed from the list and returns them.
   Retirable* TakeUnseen() LODESTAR_REQUIRES(mutex_);
   static void FreeAll(Retirable* objects);
 
   std::atomic<uint64_t> epoch_{1};
   Announcement announcements_[kReaders];
   Mutex mutex_;
-  std::atomic<Retirable*> retired_{nullptr};  // written with mutex_
+  std::atomic<Retirable*> retired_{nullptr};  // written under mutex_
 };
 
 }  // namespace lodestar

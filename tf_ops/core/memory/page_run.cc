@@ -8,7 +8,7 @@ namespace lodestar {
 namespace {
 
 constexpr size_t kPage = 4096;
-// From here on the rest of a page is little, and the call's cost too.
+// From this size on, the unused rest of a page and the system call are cheap.
 constexpr size_t kSmallestMapping = 2 * kPage;
 
 }  // namespace

@@ -1,7 +1,6 @@
-// PageRun: memory that goes back to the system, page by page, when it is freed.
-//
-// A heap keeps what is freed for what asks for the same size; the leaves of an
-// index grow, and never come back to a size that they had.
+// PageRun: memory that is returned to the system when it is freed. A heap would
+// keep it for requests of the same size, but the leaves of an index only grow
+// and never need that size again.
 
 #ifndef LODESTAR_TF_OPS_CORE_MEMORY_PAGE_RUN_H_
 #define LODESTAR_TF_OPS_CORE_MEMORY_PAGE_RUN_H_
@@ -15,8 +14,8 @@ struct PageRun {
   size_t bytes = 0;
 };
 
-// At least `bytes` bytes, to the end of the last page where they take some
-// pages; null address: out of memory.
+// Allocates at least `bytes` bytes, rounded up to whole pages if they span
+// several. A null address means out of memory.
 PageRun AllocatePages(size_t bytes);
 void FreePages(const PageRun& pages);
 

@@ -12,7 +12,7 @@ class ProtoFields {
  public:
   ProtoFields(const char* begin, const char* end) : p_(begin), end_(end) {}
 
-  // The bytes of a field whose wire type is a length and bytes.
+  // The bytes of a length-delimited field.
   struct Bytes {
     const char* begin = nullptr;
     const char* end = nullptr;
@@ -20,8 +20,8 @@ class ProtoFields {
 
   bool at_end() const { return p_ == end_; }
 
-  // Reads a field. `*number` is its field number, and 0 for a field that is not
-  // bytes, which is skipped. Returns false if the message is malformed.
+  // Reads a field. `*number` is its field number, or 0 for a field of another
+  // wire type, which is skipped. Returns false if the message is malformed.
   bool Next(uint64_t* number, Bytes* bytes) {
     uint64_t tag = 0;
     if (!ReadVarint(&tag) || tag >> 3 == 0 || tag > kMaxTag) return false;
@@ -87,7 +87,7 @@ inline bool IsExample(const char* begin, const char* end) {
       ProtoFields parts(entry.begin, entry.end);
       ProtoFields::Bytes part;
       while (!parts.at_end()) {
-        // A key and a value, in any order; either may be left out.
+        // A key and a value, in any order; both are optional.
         if (!parts.Next(&number, &part)) return false;
         if (number != 1 && number != 2) return false;
       }

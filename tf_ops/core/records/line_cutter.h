@@ -1,4 +1,4 @@
-// LineCutter: the records of a text file are its lines.
+// LineCutter: cuts a text file into lines.
 
 #ifndef LODESTAR_TF_OPS_CORE_RECORDS_LINE_CUTTER_H_
 #define LODESTAR_TF_OPS_CORE_RECORDS_LINE_CUTTER_H_
@@ -10,7 +10,8 @@
 
 namespace lodestar {
 
-// Newlines in [begin, end). Eight bytes at a time: this is done to every byte.
+// Counts the newlines in [begin, end), eight bytes at a time, since this runs
+// on every byte of the file.
 inline int64_t CountNewlines(const char* begin, const char* end) {
   constexpr uint64_t kLow = 0x7f7f7f7f7f7f7f7f;
   constexpr uint64_t kNewlines = 0x0a0a0a0a0a0a0a0a;
@@ -20,7 +21,7 @@ inline int64_t CountNewlines(const char* begin, const char* end) {
     uint64_t word;
     std::memcpy(&word, p, 8);
     word ^= kNewlines;
-    // The high bit of each byte that is now zero, and no other.
+    // Sets the high bit of exactly the bytes that are now zero.
     const uint64_t zeros = ~(((word & kLow) + kLow) | word | kLow);
     count += __builtin_popcountll(zeros);
   }
@@ -28,10 +29,12 @@ inline int64_t CountNewlines(const char* begin, const char* end) {
   return count;
 }
 
-// Every line of a cut ends in a newline, but the file's last one may lack it.
+// Every line of a cut ends in a newline, except possibly the last line of the
+// file.
 class LineCutter : public RecordCutter {
  public:
-  // kInvalidArgument if a line is longer than 64 MiB or the file has no bytes.
+  // Returns kInvalidArgument if a line is longer than 64 MiB or the file is
+  // empty.
   Status Next(const char* begin, const char* end, bool at_end,
               RecordCut* cut) override {
     constexpr int64_t kMaxLineBytes = 64 << 20;

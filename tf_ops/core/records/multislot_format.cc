@@ -11,12 +11,12 @@
 namespace lodestar {
 namespace {
 
-// A line without its newline, which is at `end`: whatever looks for a blank or
-// reads a number stops there, and need not be told where the line ends.
+// A line without its newline, which is at `end`. Parsing of blanks and numbers
+// stops at the newline, so it needs no end pointer.
 struct Line {
   const char* begin;
   const char* end;
-  const char* limit;  // of what may be read, behind the newline
+  const char* limit;  // end of the readable bytes, behind the newline
   bool wants_message;
 };
 
@@ -34,7 +34,7 @@ const char* TokenEnd(const char* p) {
   return p;
 }
 
-// The token at `p` in quotes, printable and of bounded length.
+// Returns the token at `p` in quotes, printable and of bounded length.
 std::string Quoted(const char* p) {
   constexpr int64_t kMaxShown = 32;
   static const char kHex[] = "0123456789abcdef";
@@ -58,12 +58,14 @@ std::string Where(const ColumnSpec& spec, const Line& line, const char* p) {
   return StrCat("slot '", spec.name, "' at byte ", p - line.begin + 1, ": ");
 }
 
-// An error where nobody asks for what is wrong.
-Status Untold() { return Status(StatusCode::kInvalidArgument, ""); }
+// The error if the caller does not want a message.
+Status ErrorWithoutMessage() {
+  return Status(StatusCode::kInvalidArgument, "");
+}
 
-// Names what is wrong with the count at `p`.
+// Describes what is wrong with the count at `p`.
 Status BadCount(const ColumnSpec& spec, const Line& line, const char* p) {
-  if (!line.wants_message) return Untold();
+  if (!line.wants_message) return ErrorWithoutMessage();
   const std::string where = Where(spec, line, p);
   if (p == line.end) {
     return InvalidArgument(where, "the line ends where its count should be");
@@ -89,11 +91,11 @@ NumberError ReadValue(const char** p, const char* end, float* value) {
   return ReadFloat(p, end, value);
 }
 
-// Names what is wrong with value `i` of `count` at `token`.
+// Describes what is wrong with value `i` of `count` at `token`.
 template <typename T>
 Status BadValue(const ColumnSpec& spec, const Line& line, const char* token,
                 uint64_t i, uint64_t count) {
-  if (!line.wants_message) return Untold();
+  if (!line.wants_message) return ErrorWithoutMessage();
   const std::string where = Where(spec, line, token);
   if (token == line.end) {
     return InvalidArgument(where, "the line ends after ", i, " of ", count,
@@ -113,7 +115,8 @@ Status BadValue(const ColumnSpec& spec, const Line& line, const char* token,
                          Quoted(token), wanted);
 }
 
-// Appends `count` values from `p`. Returns where they end, or null and *status.
+// Appends `count` values from `p`. Returns their end, or sets *status and
+// returns null.
 template <typename T>
 const char* ReadValues(const ColumnSpec& spec, const Line& line, const char* p,
                        uint64_t count, std::vector<T>* values, Status* status) {
@@ -126,14 +129,14 @@ const char* ReadValues(const ColumnSpec& spec, const Line& line, const char* p,
       *status = BadValue<T>(spec, line, token, i, count);
       return nullptr;
     }
-    // Not reserved by the count, which may lie.
+    // Not reserved up front, because the count may be wrong.
     values->push_back(value);
   }
   return p;
 }
 
-// Appends the values of one slot from `p`. Returns where they end, or null and
-// *status.
+// Appends the values of one slot from `p`. Returns their end, or sets *status
+// and returns null.
 const char* ParseSlot(const ColumnSpec& spec, const Line& line, const char* p,
                       SlotColumn* column, uint64_t* count, Status* status) {
   p = SkipBlanks(p);
@@ -150,7 +153,7 @@ const char* ParseSlot(const ColumnSpec& spec, const Line& line, const char* p,
     *status = line.wants_message
                   ? InvalidArgument(Where(spec, line, token), "count is ",
                                     *count, ", wanted ", spec.size)
-                  : Untold();
+                  : ErrorWithoutMessage();
     return nullptr;
   }
   return spec.is_float
@@ -158,8 +161,8 @@ const char* ParseSlot(const ColumnSpec& spec, const Line& line, const char* p,
              : ReadValues(spec, line, p, *count, &column->ints, status);
 }
 
-// Finds the string of the field called `name` at *position: [*text, *position)
-// once that has moved past it.
+// Finds the string of the field `name` at *position. Sets *text to its start
+// and *position to its end.
 Status ReadField(const char* name, const char* begin, const char** position,
                  const char* end, const char** text) {
   const char* p = SkipBlanks(*position);
@@ -263,9 +266,9 @@ Status MultiSlotFormat::ParseFields(const char* begin, const char** position,
   return Status();
 }
 
-// [begin, end) is a line, with a newline at `end`; up to `limit` may be read.
-// `unused` and `lengths` are only lent, so that they are not made anew for each
-// line.
+// Parses the line [begin, end), with a newline at `end`. Bytes up to `limit`
+// are readable. `unused` and `lengths` are scratch space, reused to avoid
+// allocations.
 Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
                                   const char* limit, bool wants_message,
                                   SlotColumn* unused,
@@ -276,14 +279,14 @@ Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
   Status status;
   if (first_slot_ > 0) status = ParseFields(begin, &p, end, rows);
   const int64_t num_slots = static_cast<int64_t>(specs().size());
-  // A field is as long as it is.
+  // Fields have no length to check.
   lengths->assign(checks_lengths_ ? first_slot_ : 0, 0);
   for (int64_t c = first_slot_; c < num_slots && status.ok(); ++c) {
     const ColumnSpec& spec = specs()[c];
     SlotColumn* column = spec.used ? rows->mutable_column(c) : unused;
     uint64_t count = 0;
     p = ParseSlot(spec, line, p, column, &count, &status);
-    if (p == nullptr) break;  // with an error
+    if (p == nullptr) break;  // an error
     if (!spec.used) {
       unused->ints.clear();
       unused->floats.clear();
@@ -300,7 +303,7 @@ Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
       rows->AddRows(1);
       return status;
     }
-    status = !wants_message ? Untold()
+    status = !wants_message ? ErrorWithoutMessage()
                             : InvalidArgument(
                                   "byte ", p - begin + 1, ": found ", Quoted(p),
                                   " after the last slot '", specs().back().name,

@@ -12,7 +12,7 @@ constexpr int64_t kHeaderBytes = 64;
 constexpr int64_t kLengthBytes = 4;
 constexpr int64_t kFrameBytes = kLengthBytes + 1;
 
-// What the header says.
+// The contents of the header.
 struct Header {
   NormCheck check = NormCheck::kNone;
   int64_t bytes = kHeaderBytes;  // with its frame
@@ -50,7 +50,7 @@ std::string Hex(const char* begin, const char* end) {
   return text;
 }
 
-// Whether the bytes at `begin` start a file with or without checksums.
+// Detects whether the bytes at `begin` start a file with or without checksums.
 Status FindCheck(const char* begin, const char* end, NormCheck* check) {
   constexpr int64_t kNeeded = kLengthBytes + 8;
   if (end - begin >= kNeeded && Load<int32_t>(begin) == kHeaderBytes &&
@@ -70,8 +70,8 @@ Status FindCheck(const char* begin, const char* end, NormCheck* check) {
   return Status();
 }
 
-// Where the payload of the framed record at `p` ends; null if its length is
-// not that of a record in [p, end).
+// Returns the end of the payload of the framed record at `p`, or null if its
+// length is not that of a record in [p, end).
 const char* PayloadEnd(const SampleFields& fields, const char* p,
                        const char* end) {
   if (end - p < kFrameBytes) return nullptr;
@@ -160,8 +160,8 @@ class NormCutter : public RecordCutter {
  private:
   static constexpr int64_t kTooMany = INT64_MAX;
 
-  // Of the record at `p`, with its frame; more than end - p if it goes beyond,
-  // kTooMany if it cannot be one.
+  // Returns the size of the record at `p`, with its frame: more than end - p if
+  // it extends beyond `end`, kTooMany if it cannot be a record.
   int64_t RecordBytes(const char* p, const char* end) const {
     if (header_.check == NormCheck::kNone) {
       const int64_t size = fields_.Size(p, end);
@@ -215,10 +215,10 @@ class NormCutter : public RecordCutter {
   const SampleFields& fields_;
   const NormOptions& options_;
   Header header_;
-  bool has_header_ = false;  // and it was cut off
+  bool has_header_ = false;  // and was cut
   int64_t num_cut_ = 0;
   int64_t offset_ = 0;  // of the bytes not yet cut
-  bool lost_ = false;   // where the next record begins cannot be known
+  bool lost_ = false;   // the start of the next record is unknown
 };
 
 SampleLayout LayoutOf(const NormOptions& options) {

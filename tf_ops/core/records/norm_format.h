@@ -1,16 +1,16 @@
-// HugeCTR's Norm files, with and without checksums: a header of 64 bytes,
+// HugeCTR's Norm files, with and without checksums. A header of 64 bytes,
 //
 //   int64 error_check | number_of_records | label_dim | dense_dim | slot_num |
 //   3 x reserved
 //
-// and then number_of_records samples (sample_fields.h) of float32 numbers
-// and counted keys. Where error_check is 1 the header and every sample stand in
-// a frame, where it is 0 they do not:
+// is followed by number_of_records samples (sample_fields.h) of float32 values
+// and counted keys. If error_check is 1, the header and every sample are
+// framed:
 //
 //   int32 length of the payload | payload | int8 sum of its bytes
 //
-// Facts from HugeCTR's include/common.hpp, include/data_readers/check_sum.hpp
-// and include/data_generator.hpp.
+// Source: HugeCTR's include/common.hpp, include/data_readers/check_sum.hpp and
+// include/data_generator.hpp.
 
 #ifndef LODESTAR_TF_OPS_CORE_RECORDS_NORM_FORMAT_H_
 #define LODESTAR_TF_OPS_CORE_RECORDS_NORM_FORMAT_H_
@@ -24,36 +24,37 @@
 
 namespace lodestar {
 
-// What error_check says; the variant of a file's cuts.
+// The values of error_check, and the variants of a file's cuts.
 enum class NormCheck : int64_t { kNone = 0, kSum = 1 };
 
 struct NormOptions {
   std::vector<FieldKind> kinds;  // of each column
-  // kUint32 or kInt64: how wide keys are is not in the file.
+  // kUint32 or kInt64. The file does not record the width of its keys.
   KeyType key = KeyType::kUint32;
-  // Whether files must be as `check` says; else each file says what it is.
+  // If true, files must match `check`. Otherwise each file's header decides.
   bool wants_check = false;
   NormCheck check = NormCheck::kNone;
 };
 
 class NormFormat : public RecordFormat {
  public:
-  // kInvalidArgument naming what a Norm file cannot hold.
+  // Returns kInvalidArgument with the reason if Norm files cannot hold `specs`.
   static Status Check(const std::vector<ColumnSpec>& specs,
                       const NormOptions& options);
 
-  // REQUIRES: Check(specs, options).
+  // Requires: Check(specs, options).
   NormFormat(std::vector<ColumnSpec> specs, const NormOptions& options);
 
-  // Checks the header, that the file has as many records as it says, and that
-  // nothing follows them.
+  // The cutter checks the header, and that the file has exactly as many records
+  // as the header declares.
   std::unique_ptr<RecordCutter> NewCutter() const override;
 
-  // kInvalidArgument naming the feature slot, if there is one, if
-  //   a length is not that of the record's slots, or its checksum differs;
-  //   an nnz is negative, more than the bytes left hold, or not the slot's
-  //   size; a number that must be whole is not, or a value is beyond the limit.
-  // Behind a bad nnz without a frame, or a bad length, nothing can be found.
+  // Returns kInvalidArgument, with the feature slot if known, if
+  //   a length does not match the record's slots, or its checksum differs;
+  //   an nnz is negative, larger than the remaining bytes allow, or not the
+  //   slot's size; a value is not an integer where required, or not below the
+  //   limit.
+  // No record can be found after a bad nnz without a frame, or a bad length.
   Status Parse(int64_t variant, const char* begin, const char* end,
                SlotRows* rows, BadRecord* bad) const override;
 

@@ -1,4 +1,4 @@
-// ParseSamples: the samples of a piece of a file, by SampleFields.
+// ParseSamples: parses the samples of a piece of a file with SampleFields.
 
 #ifndef LODESTAR_TF_OPS_CORE_RECORDS_PARSE_SAMPLES_H_
 #define LODESTAR_TF_OPS_CORE_RECORDS_PARSE_SAMPLES_H_
@@ -12,16 +12,16 @@
 
 namespace lodestar {
 
-// One record: [begin, end) is its sample, without what frames it.
+// A record. [begin, end) is its sample, without the frame.
 struct SampleFrame {
   const char* begin = nullptr;
   const char* end = nullptr;
-  const char* next = nullptr;  // the next record; null: cannot be known
+  const char* next = nullptr;  // the next record; null: unknown
 };
 
-// As RecordFormat::Parse(). `find(p, end, &frame)` finds the record at p, or
-// is false where it is bad: then its frame.next is set, and `explain(p, end)`
-// says why, a Status.
+// Implements RecordFormat::Parse(). `find(p, end, &frame)` finds the record at
+// p. It returns false if the record is bad; then it has set frame.next, and
+// `explain(p, end)` returns the error.
 template <typename Find, typename Explain>
 Status ParseSamples(const SampleFields& fields, const char* begin,
                     const char* end, const Find& find, const Explain& explain,
@@ -58,7 +58,7 @@ Status ParseSamples(const SampleFields& fields, const char* begin,
       refuse(number, records[count], frame.next);
       return explain(records[count], end);
     }
-    // The rest will take about what the first of them took.
+    // Estimates the rest from the first samples.
     if (p == begin && rows->num_rows() == count) {
       rows->Reserve((end - begin) / (records[count] - begin) + 1);
     }

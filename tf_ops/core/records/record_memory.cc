@@ -14,7 +14,7 @@
 namespace lodestar {
 namespace {
 
-// Of chunks that are made anew.
+// Rows per chunk of new contents.
 constexpr int64_t kChunkRows = 4096;
 
 using Role = RecordMemory::Role;
@@ -48,7 +48,7 @@ std::string_view TextOf(const SlotRows& rows, int64_t column, int64_t row) {
       .substr(rows.ValueOffset(column, row), rows.Length(column, row));
 }
 
-// Appends value `from_value` of a column, which is not text.
+// Appends value `from_value` of a column, which must not be of strings.
 void AppendValue(const SlotColumn& from, int64_t from_value, SlotColumn* to) {
   if (from.floats.empty()) {
     to->ints.push_back(from.ints[from_value]);
@@ -65,7 +65,7 @@ void AppendZero(const ColumnSpec& spec, SlotColumn* to) {
   }
 }
 
-// Ends a row behind the values that `to` has by now.
+// Ends a row after the current values of `to`.
 void EndRow(SlotColumn* to) {
   to->row_splits.push_back(
       static_cast<int64_t>(std::max(to->ints.size(), to->floats.size())));
@@ -164,14 +164,14 @@ std::shared_ptr<const RecordMemory::Contents> RecordMemory::Arrange(
 void RecordMemory::Replace(std::shared_ptr<const Contents> contents) {
   MutexLock changing(&change_mutex_);
   MutexLock lock(&mutex_);
-  // The old one is freed behind the locks.
+  // The old contents are freed after the locks are released.
   current_.swap(contents);
 }
 
 void RecordMemory::Change(
     const std::function<std::shared_ptr<Contents>(const Contents&)>& make) {
   MutexLock changing(&change_mutex_);
-  // The old one may be freed only after the lock is given back.
+  // The old contents are freed after the lock is released.
   std::shared_ptr<const Contents> contents = make(*Current());
   MutexLock lock(&mutex_);
   current_.swap(contents);
@@ -186,7 +186,7 @@ bool RecordMemory::IsZero(int64_t column, const SlotRows& rows,
 
 RecordMemory::Chunk RecordMemory::Pack(const SlotRows& rows) const {
   const std::vector<ColumnSpec>& specs = options_.specs;
-  // A copy has no room to spare.
+  // A copy has no unused capacity.
   if (!options_.drop_zeros) return std::make_shared<const SlotRows>(rows);
   SlotRows kept(specs);
   for (size_t c = 0; c < specs.size(); ++c) {
@@ -201,7 +201,7 @@ RecordMemory::Chunk RecordMemory::Pack(const SlotRows& rows) const {
       const int64_t end = rows.ValueOffset(c, row + 1);
       bool is_empty = true;
       for (int64_t v = rows.ValueOffset(c, row); v < end; ++v) {
-        // A row has as many weights as ids, so value v is that of both.
+        // A row has as many weights as ids, so index v is valid in both.
         if (IsZero(c, rows, v) || (partner >= 0 && IsZero(partner, rows, v))) {
           continue;
         }
@@ -278,7 +278,7 @@ void RecordMemory::SlotsShuffle(const std::vector<int64_t>& columns,
   });
 }
 
-// Makes samples anew, merged.
+// Builds merged samples.
 class RecordMemory::Merger {
  public:
   Merger(const RecordMemory* memory, const Contents* from,
@@ -294,7 +294,7 @@ class RecordMemory::Merger {
     EndSample();
   }
 
-  // False if dense columns disagree.
+  // Returns false if dense columns disagree.
   bool Merge(const int64_t* samples, int64_t count) {
     const Options& options = memory_->options_;
     std::vector<Row> group;
@@ -313,7 +313,7 @@ class RecordMemory::Merger {
       if (options.roles[c] != Role::kSparse) {
         rows_.AppendColumn(c, *chosen[c].rows, chosen[c].row, 1);
       } else if (spec.weighs < 0 || memory_->partners_[c] < 0) {
-        PutTogether(c, group);
+        ConcatenateSparse(c, group);
       }
     }
     rows_.AddRows(1);
@@ -369,8 +369,8 @@ class RecordMemory::Merger {
     return true;
   }
 
-  // Sets *chosen to the first row whose values are not all 0, if there is one.
-  // False if a later one differs from it.
+  // Sets *chosen to the first row whose values are not all 0, if any. Returns
+  // false if a later one differs from it.
   bool ChooseDense(int64_t c, const std::vector<Row>& group,
                    Row* chosen) const {
     bool is_chosen = false;
@@ -393,8 +393,8 @@ class RecordMemory::Merger {
     return true;
   }
 
-  // Appends to sparse column `c`, and to its weights, what the group has there.
-  void PutTogether(int64_t c, const std::vector<Row>& group) {
+  // Appends the group's values to sparse column `c` and to its weights.
+  void ConcatenateSparse(int64_t c, const std::vector<Row>& group) {
     const Options& options = memory_->options_;
     const int64_t weights = memory_->partners_[c];
     SlotColumn* const to = rows_.mutable_column(c);
@@ -407,7 +407,7 @@ class RecordMemory::Merger {
       const int64_t begin = row.rows->ValueOffset(c, row.row);
       const int64_t end = row.rows->ValueOffset(c, row.row + 1);
       for (int64_t v = begin; v < end; ++v) {
-        // What stands for an empty slot is no value.
+        // Skip the placeholder of an empty slot.
         if (options.drop_zeros && memory_->IsZero(c, *row.rows, v)) continue;
         uint64_t bits = 0;
         if (column.floats.empty()) {

@@ -8,16 +8,16 @@
 namespace lodestar {
 namespace {
 
-// Bytes are little endian, as they lie in memory.
+// Little-endian, as in memory.
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
 constexpr char kMagic[8] = {'L', 'O', 'D', 'E', 'S', 'M', 'P', '1'};
 
-// Behind it, of each used column: where any number of values is allowed, the
-// ends of the rows; then the values.
+// Followed, for each used column, by the ends of its rows if it has any number
+// of values, and by its values.
 struct Header {
   char magic[8];
-  uint32_t crc;    // of all that follows
+  uint32_t crc;    // of all bytes that follow
   uint32_t slots;  // checksum of the specs
   int64_t num_rows;
 };
@@ -41,14 +41,14 @@ void Put(const T* values, size_t count, std::string* bytes) {
   bytes->append(reinterpret_cast<const char*>(values), count * sizeof(T));
 }
 
-// Takes values from the front of bytes.
-class Taker {
+// Reads values from the front of a byte string.
+class ByteReader {
  public:
-  Taker(const char* data, int64_t size) : data_(data), left_(size) {}
+  ByteReader(const char* data, int64_t size) : data_(data), left_(size) {}
 
   bool at_end() const { return left_ == 0; }
 
-  // False if there are not so many.
+  // Returns false if there are too few bytes.
   template <typename Values>
   bool Take(int64_t count, Values* values) {
     constexpr int64_t kBytes = sizeof(*values->data());
@@ -67,8 +67,8 @@ class Taker {
   int64_t left_;
 };
 
-// False if the bytes end too early.
-bool TakeColumn(const ColumnSpec& spec, int64_t num_rows, Taker* bytes,
+// Returns false if there are too few bytes.
+bool ReadColumn(const ColumnSpec& spec, int64_t num_rows, ByteReader* bytes,
                 SlotColumn* column) {
   int64_t count = 0;
   if (spec.size < 0) {
@@ -123,10 +123,10 @@ Status DecodeSamples(const std::vector<ColumnSpec>& specs, const char* data,
     return InvalidArgument("the samples are of other slots");
   }
   *rows = SlotRows(specs);
-  Taker bytes(data + sizeof(header), size - sizeof(header));
+  ByteReader bytes(data + sizeof(header), size - sizeof(header));
   bool fits = header.num_rows >= 0;
   for (size_t c = 0; c < specs.size() && fits; ++c) {
-    fits = !specs[c].used || TakeColumn(specs[c], header.num_rows, &bytes,
+    fits = !specs[c].used || ReadColumn(specs[c], header.num_rows, &bytes,
                                         rows->mutable_column(c));
   }
   rows->AddRows(header.num_rows);

@@ -1,4 +1,4 @@
-// Samples as bytes, which another process makes the same samples of.
+// Serialization of samples between processes.
 
 #ifndef LODESTAR_TF_OPS_CORE_RECORDS_SAMPLE_BYTES_H_
 #define LODESTAR_TF_OPS_CORE_RECORDS_SAMPLE_BYTES_H_
@@ -12,12 +12,12 @@
 
 namespace lodestar {
 
-// REQUIRES: `rows` are of `specs`.
+// Requires: `rows` was constructed from `specs`.
 std::string EncodeSamples(const std::vector<ColumnSpec>& specs,
                           const SlotRows& rows);
 
-// Sets `rows` to what was encoded, of the same `specs`. InvalidArgument if the
-// bytes are of other slots or of none, DataLoss if they are not as written.
+// Sets `rows` to the samples in the bytes. Returns InvalidArgument if the bytes
+// are not samples or have other slots, DataLoss if they are damaged.
 Status DecodeSamples(const std::vector<ColumnSpec>& specs, const char* data,
                      int64_t size, SlotRows* rows);
 

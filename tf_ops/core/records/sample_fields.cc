@@ -18,7 +18,7 @@ bool Convert(float from, float* to) {
   return true;
 }
 
-// False unless it is a whole number of int64.
+// Returns false unless `from` is an integer in the range of int64.
 bool Convert(float from, int64_t* to) {
   constexpr float kEnd = 9223372036854775808.0f;  // 2^63
   if (!(from >= -kEnd && from < kEnd) || IsSubnormal(from)) return false;
@@ -36,7 +36,7 @@ bool Convert(int32_t from, int64_t* to) {
   return true;
 }
 
-// Logarithms of what counters mostly are; those of others are computed.
+// A table of the logarithms of small counts; others are computed.
 struct LogTable {
   static constexpr int32_t kSize = 1024;
   LogTable() {
@@ -68,7 +68,7 @@ bool ReadNumber(const char* p, T* value) {
   }
 }
 
-// Writes `size` numbers of each sample to `to`. False if one is bad.
+// Writes `size` values of each sample to `to`. Returns false if one is bad.
 template <NumberType kType, typename T>
 bool ReadNumbersAs(const char* const* begins, int64_t count, int64_t offset,
                    int64_t size, int64_t limit, T* to) {
@@ -122,7 +122,7 @@ Status SampleFields::Check(const std::vector<ColumnSpec>& specs,
     return InvalidArgument("found the kinds of ", layout.kinds.size(),
                            " slots, wanted ", specs.size());
   }
-  // Bounds the sum of them all, and its product with a count of samples.
+  // Bounds the sum, and its product with a number of samples.
   constexpr int64_t kMaxValues = kMaxBytes / 4;
   int64_t values = 0;
   size_t keys = 0;
@@ -228,8 +228,8 @@ int64_t SampleFields::Size(const char* begin, const char* end) const {
   for (size_t s = 0; s < keys_.size(); ++s) {
     if (bytes < size + kNnzBytes) return size + kNnzBytes;
     const int32_t nnz = Load<int32_t>(begin + size);
-    // A branch where a product would do: most slots have one key, and with a
-    // branch foreseen the next nnz is fetched before this one is there.
+    // A branch instead of a product: most slots have one key, and a predicted
+    // branch lets the next nnz be loaded before this one has arrived.
     if (__builtin_expect(nnz == 1, 1)) {
       size += size_of_one;
     } else {
@@ -273,7 +273,7 @@ bool SampleFields::ReadKeys(int64_t slot, const char* const* ends,
       all_one &= nnz[r] == 1;
     }
   } else {
-    // That the keys are there was seen by the samples' size.
+    // The samples' sizes guarantee that the keys are there.
     std::fill(nnz, nnz + count, layout_.nnz[slot]);
     total = layout_.nnz[slot] * count;
     all_one = layout_.nnz[slot] == 1;
@@ -301,7 +301,7 @@ bool SampleFields::ReadKeys(int64_t slot, const char* const* ends,
   const auto read = [&](const char* p) {
     const int64_t key = Load<Key>(p);
     good &= KeyIsGood(key, spec.limit);
-    // Unsigned: offsets may be any number, and a sum beyond int64 wraps.
+    // Unsigned, because the sum with an offset may wrap.
     *out++ = static_cast<int64_t>(static_cast<uint64_t>(key) + offset);
   };
   if (all_one) {

@@ -1,14 +1,14 @@
 // SampleFields: one sample of HugeCTR's Norm and Raw files,
 //
-//   labels | dense numbers | for each slot of keys: [int32 nnz] keys
+//   labels | dense values | for each slot of keys: [int32 nnz] keys
 //
-// Numbers take 4 bytes, keys 4 or 8; little-endian, without padding. Columns
-// may be declared in any order: in the file all labels come first, then all
-// dense columns, then all columns of keys, each kind in the declared order.
+// Values take 4 bytes, keys 4 or 8; little-endian, without padding. Columns may
+// be declared in any order. In the file all labels come first, then all dense
+// columns, then all columns of keys, each kind in the declared order.
 //
-// Some samples are read at once, a column at a time: so that a column's values
-// are written one behind the other, and that what a sample takes to read does
-// not wait for the length of the one before.
+// Several samples are read at once, column by column. This writes the values of
+// a column contiguously, and lets the processor read a sample before the length
+// of the previous one is known.
 
 #ifndef LODESTAR_TF_OPS_CORE_RECORDS_SAMPLE_FIELDS_H_
 #define LODESTAR_TF_OPS_CORE_RECORDS_SAMPLE_FIELDS_H_
@@ -23,7 +23,7 @@
 
 namespace lodestar {
 
-// The number at `p`, which need not be aligned.
+// Loads a value from `p`, which need not be aligned.
 template <typename T>
 T Load(const char* p) {
   T value;
@@ -33,8 +33,8 @@ T Load(const char* p) {
 
 enum class FieldKind { kLabel, kDense, kKeys };
 
-// A number of 4 bytes: float32, int32, or an int32 x that float columns hold as
-// the natural logarithm of x + 1 in float32, integer columns as x.
+// A value of 4 bytes: float32, int32, or an int32 x that float columns store as
+// log(x + 1) in float32, and integer columns as x.
 enum class NumberType { kFloat, kInt, kLogOfInt };
 
 enum class KeyType { kUint32, kInt32, kInt64 };
@@ -44,60 +44,63 @@ inline int64_t KeyBytes(KeyType type) {
 }
 
 struct SampleLayout {
-  std::vector<FieldKind> kinds;  // of each column
+  std::vector<FieldKind> kinds;  // one per column
   KeyType key = KeyType::kUint32;
   NumberType label = NumberType::kFloat;
   NumberType dense = NumberType::kFloat;
-  // Whether an nnz stands before each slot's keys.
+  // Whether an nnz precedes each slot's keys.
   bool counted = true;
-  // Unless counted: the keys of every sample in each slot of keys.
+  // If not counted: the number of keys of every sample, per slot of keys.
   std::vector<int64_t> nnz;
-  // What is added to the keys of each slot of keys; may be empty.
+  // Offsets added to the keys, per slot of keys; may be empty.
   std::vector<int64_t> key_offsets;
 };
 
 class SampleFields {
  public:
-  // Samples that ReadSamples() reads at most.
+  // Maximum number of samples per call of ReadSamples().
   static constexpr int64_t kSamplesAtOnce = 64;
-  // More than a sample may take: what asks for more has lost its place.
+  // Upper bound of a sample's size. A larger size means that the data is
+  // corrupt.
   static constexpr int64_t kMaxBytes = 64 << 20;
 
-  // Lent to ReadSamples(), so that it is not made anew for each call.
+  // Scratch space of ReadSamples(), reused to avoid allocations.
   struct Scratch {
     SlotColumn unused;
     std::vector<const char*> at;
-    std::vector<int64_t> lengths;  // of each sample by column
+    std::vector<int64_t> lengths;  // of each sample, by column
   };
 
-  // kInvalidArgument naming what samples of this layout cannot hold: a label
-  // that is not one value, a dense column without a fixed size, keys that are
-  // floats or neither one nor any number, more values than kMaxBytes hold, and
-  // unless counted an nnz that is negative or not one for each slot of keys.
+  // Returns kInvalidArgument with the reason if samples of this layout cannot
+  // hold `specs`: a label that is not one value, a dense column without a fixed
+  // size, keys that are floats or have a fixed size other than one, more values
+  // than kMaxBytes allows, or, if not counted, an nnz that is negative or
+  // missing.
   static Status Check(const std::vector<ColumnSpec>& specs,
                       const SampleLayout& layout);
 
-  // `specs` must outlive this. REQUIRES: Check(*specs, layout).
+  // `specs` must outlive this object. Requires: Check(*specs, layout).
   SampleFields(const std::vector<ColumnSpec>* specs, SampleLayout layout);
 
   const SampleLayout& layout() const { return layout_; }
   int64_t label_dim() const { return label_dim_; }
   int64_t dense_dim() const { return dense_dim_; }
   int64_t num_key_slots() const { return static_cast<int64_t>(keys_.size()); }
-  // Of a sample; unless counted, of every sample.
+  // The minimum size of a sample; if not counted, the size of every sample.
   int64_t min_bytes() const { return min_bytes_; }
 
-  // Bytes of the sample at `begin`. Where it goes beyond `end`, any number
-  // greater than end - begin; -1 if an nnz is negative.
+  // Returns the size of the sample at `begin` in bytes; if it extends beyond
+  // `end`, any number greater than end - begin; -1 if an nnz is negative.
   int64_t Size(const char* begin, const char* end) const;
 
-  // Appends `count` samples, of which sample r takes [begins[r], ends[r]).
-  // False if one of them is bad; then no sample was added. Reads nothing
-  // beyond. REQUIRES: count <= kSamplesAtOnce.
+  // Appends `count` samples; sample r is [begins[r], ends[r]). Returns false,
+  // without adding samples, if one of them is bad. Does not read beyond the
+  // samples. Requires: count <= kSamplesAtOnce.
   bool ReadSamples(const char* const* begins, const char* const* ends,
                    int64_t count, Scratch* scratch, SlotRows* rows) const;
 
-  // What is wrong with a sample that ReadSamples() refuses: kInvalidArgument.
+  // Returns the error (kInvalidArgument) of a sample that ReadSamples()
+  // rejects.
   Status Explain(const char* begin, const char* end) const;
 
  private:
@@ -117,7 +120,7 @@ class SampleFields {
   const std::vector<ColumnSpec>& specs_;
   const SampleLayout layout_;
   const int64_t key_bytes_;
-  // Columns of each kind, in the order of the file.
+  // Columns of each kind, in file order.
   std::vector<int64_t> labels_;
   std::vector<int64_t> dense_;
   std::vector<int64_t> keys_;

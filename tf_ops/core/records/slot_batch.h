@@ -1,5 +1,5 @@
-// SlotBatch: samples of a batch, which stay where they are until they are
-// copied to their place, column by column.
+// SlotBatch: the samples of a batch, as references to rows that are copied to
+// their destination column by column.
 
 #ifndef LODESTAR_TF_OPS_CORE_RECORDS_SLOT_BATCH_H_
 #define LODESTAR_TF_OPS_CORE_RECORDS_SLOT_BATCH_H_
@@ -18,8 +18,8 @@ class SlotBatch {
  public:
   int64_t num_rows() const { return num_rows_; }
 
-  // Takes rows [begin, begin + count) of `rows`, which must not change while
-  // the batch lives. The slots of all samples are the same.
+  // Adds rows [begin, begin + count) of `rows`, which must not change during
+  // the lifetime of the batch. All samples must have the same slots.
   void Add(std::shared_ptr<const SlotRows> rows, int64_t begin, int64_t count) {
     num_rows_ += count;
     if (!runs_.empty() && runs_.back().rows == rows &&
@@ -30,16 +30,17 @@ class SlotBatch {
     }
   }
 
-  // A run's values in a column.
+  // The values of a run in a column.
   struct Piece {
     const SlotColumn* column;
     int64_t first;
     int64_t size;
   };
 
-  // Finds the values of all samples in column `c`; returns how many there are.
-  // Unless `splits` is null, sets splits[i] to the first value of sample i,
-  // splits[num_rows()] to the end; the column's size has to be -1 then.
+  // Finds the values of all samples in column `c` and returns their number.
+  // Unless `splits` is null, sets splits[i] to the first value of sample i and
+  // splits[num_rows()] to the end. Requires: the column's size is -1 if
+  // `splits` is given.
   int64_t Find(int64_t c, std::vector<Piece>* pieces, int64_t* splits) const {
     int64_t end = 0;
     pieces->resize(runs_.size());
@@ -63,10 +64,10 @@ class SlotBatch {
     if (splits != nullptr) *splits = end;
     return end;
   }
-  // Copies what Find() has found to `to`; T is the column's.
+  // Copies the values that Find() found to `to`. T is the column's type.
   template <typename T>
   static void Copy(const std::vector<Piece>& pieces, T* to) {
-    // A call of memmove takes longer than it takes to copy so few.
+    // A call of memmove costs more than copying up to this many values.
     constexpr int64_t kFew = 8;
     for (size_t r = 0; r < pieces.size(); ++r) {
       if (r + kAhead < pieces.size()) {
@@ -82,7 +83,7 @@ class SlotBatch {
       }
     }
   }
-  // Copies the samples behind those of `rows`.
+  // Appends the samples to `rows`.
   void AppendTo(SlotRows* rows) const {
     for (const Run& run : runs_) rows->Append(*run.rows, run.begin, run.count);
   }
@@ -94,8 +95,8 @@ class SlotBatch {
     int64_t count;
   };
 
-  // Each run of a shuffled batch is one sample, anywhere in memory: the memory
-  // of a run so many further on is asked for while one is copied.
+  // In a shuffled batch each run is one sample, anywhere in memory, so runs
+  // this far ahead are prefetched.
   static constexpr size_t kAhead = 16;
 
   template <typename T>

@@ -26,7 +26,7 @@ void SlotRows::AppendColumn(int64_t c, const SlotRows& from, int64_t begin,
   const SlotColumn& column = from.columns_[c];
   const int64_t first = from.ValueOffset(c, begin);
   const int64_t last = from.ValueOffset(c, begin + count);
-  // A column fills one of the three; the others stay empty.
+  // Only one of the three vectors has values.
   if (!column.floats.empty()) {
     to.floats.insert(to.floats.end(), column.floats.begin() + first,
                      column.floats.begin() + last);
@@ -85,7 +85,7 @@ int64_t SlotRows::FindUnfit(const std::vector<ColumnSpec>& specs) const {
       return static_cast<int64_t>(c);
     }
   }
-  // Only now are the columns that others weigh known to have every row.
+  // Only now is it certain that the columns of ids have every row.
   for (size_t c = 0; c < specs.size(); ++c) {
     const int64_t ids = specs[c].weighs;
     if (ids < 0 || !specs[c].used || !specs[ids].used) continue;
@@ -97,7 +97,7 @@ int64_t SlotRows::FindUnfit(const std::vector<ColumnSpec>& specs) const {
 }
 
 void SlotRows::Reserve(int64_t times) {
-  // More would be of little use, and of long records too much to ask for.
+  // A larger reservation saves little, and would be excessive for long records.
   constexpr size_t kMost = 1 << 22;
   const auto reserve = [&](auto* values) {
     values->reserve(std::min(values->size() * times, kMost));
@@ -114,7 +114,7 @@ void SlotRows::TruncateTo(int64_t num_rows) {
   for (size_t c = 0; c < columns_.size(); ++c) {
     SlotColumn& column = columns_[c];
     const int64_t size = ValueOffset(c, num_rows);
-    // A column fills one of the three.
+    // Only one of the three vectors has values.
     if (static_cast<int64_t>(column.ints.size()) > size) {
       column.ints.resize(size);
     }

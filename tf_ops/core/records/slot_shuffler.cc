@@ -23,7 +23,8 @@ void SlotShuffler::Add(std::shared_ptr<const SlotRows> rows) {
 void SlotShuffler::Draw(SlotBatch* out) {
   state_ += kGoldenGamma;
   const uint64_t word = Mix64(state_) >> 32;
-  // The window is far below 2^32 rows, so the product keeps its high part.
+  // The window is far smaller than 2^32 rows, so the high part of the product
+  // is exact enough.
   const int64_t pick = static_cast<int64_t>((word * order_.size()) >> 32);
   const Position position = order_[pick];
   order_[pick] = order_.back();

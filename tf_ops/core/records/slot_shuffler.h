@@ -1,4 +1,4 @@
-// SlotShuffler: draws samples in random order from a window of a stream.
+// SlotShuffler: shuffles a stream of samples within a window.
 
 #ifndef LODESTAR_TF_OPS_CORE_RECORDS_SLOT_SHUFFLER_H_
 #define LODESTAR_TF_OPS_CORE_RECORDS_SLOT_SHUFFLER_H_
@@ -13,23 +13,23 @@
 
 namespace lodestar {
 
-// A row leaves at random, the next one read takes its place.
+// Draws a random row of the window; the next row that is read replaces it.
 class SlotShuffler {
  public:
-  // `window` rows are held before the first one leaves.
+  // The first row is drawn once the window holds `window` rows.
   SlotShuffler(int64_t window, uint64_t seed) : window_(window), state_(seed) {}
 
   bool WantsMore() const { return Size() < window_; }
   int64_t Size() const { return static_cast<int64_t>(order_.size()); }
   void Add(std::shared_ptr<const SlotRows> rows);
-  // Moves one row to the end of `out`. REQUIRES: Size() > 0.
+  // Moves one row to the end of `out`. Requires: Size() > 0.
   void Draw(SlotBatch* out);
 
-  // What later draws depend on: a shuffler that is given both to Restore()
-  // draws the same rows.
+  // The state that later draws depend on. A shuffler that gets both by
+  // Restore() draws the same rows.
   uint64_t state() const { return state_; }
   SlotRows Window(const std::vector<ColumnSpec>& specs) const;
-  // REQUIRES: nothing was added yet.
+  // Requires: no rows were added.
   void Restore(uint64_t state, SlotRows window) {
     state_ = state;
     Add(std::make_shared<const SlotRows>(std::move(window)));

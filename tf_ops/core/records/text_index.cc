@@ -51,7 +51,7 @@ const char* TextIndex::SkipByteOrderMark(const char* begin) {
       maybe_mark_ = false;
     } else {
       ++p;
-      // Part of a mark is text.
+      // An incomplete byte order mark is part of the text.
       state_ = offset + 1 < kMarkBytes ? State::kInField : State::kLineStart;
     }
   }

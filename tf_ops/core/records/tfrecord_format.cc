@@ -19,7 +19,7 @@ T Load(const char* p) {
   return value;
 }
 
-// Whether the four bytes behind [p, p + bytes) are their masked CRC.
+// Whether the four bytes after [p, p + bytes) are their masked CRC.
 bool HasCrc(const char* p, int64_t bytes) {
   const uint32_t crc = Crc32c(p, bytes);
   return Load<uint32_t>(p + bytes) ==
@@ -66,7 +66,7 @@ Status TfrecordCutter::Next(const char* begin, const char* end, bool at_end,
   }
   cut->bytes = p - begin;
   offset_ += cut->bytes;
-  // The records before it come first.
+  // Returns the records before the bad one first.
   return cut->records > 0 ? Status() : status;
 }
 

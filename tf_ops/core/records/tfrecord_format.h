@@ -1,6 +1,6 @@
-// TFRecord files: each record is framed as
+// TFRecord files. Each record is framed as
 //   uint64 length | uint32 CRC of the length | the record | uint32 CRC of it
-// little-endian, with CRCs masked as TensorFlow masks them.
+// little-endian, with CRCs masked as in TensorFlow.
 
 #ifndef LODESTAR_TF_OPS_CORE_RECORDS_TFRECORD_FORMAT_H_
 #define LODESTAR_TF_OPS_CORE_RECORDS_TFRECORD_FORMAT_H_
@@ -12,15 +12,15 @@
 
 namespace lodestar {
 
-// A file without bytes is whole and has no records.
+// An empty file is valid and has no records.
 class TfrecordCutter : public RecordCutter {
  public:
-  // Starts at a record, given by its number in the file and its first byte.
+  // Starts at a record, given by its index in the file and its first byte.
   TfrecordCutter(int64_t record, int64_t offset)
       : num_cut_(record), offset_(offset) {}
 
-  // kDataLoss if the file ends within a record, its header included, or the
-  // CRC of a length is wrong.
+  // Returns kDataLoss if the file ends within a record, including its header,
+  // or if the CRC of a length is wrong.
   Status Next(const char* begin, const char* end, bool at_end,
               RecordCut* cut) override;
 
@@ -29,8 +29,8 @@ class TfrecordCutter : public RecordCutter {
   int64_t offset_;  // of the bytes not yet cut
 };
 
-// Reads the record that is framed at `begin`, and sets *end to where its frame
-// ends. kDataLoss if its CRC is wrong. REQUIRES: TfrecordCutter cut it.
+// Reads the record framed at `begin` and sets *end to the end of its frame.
+// Returns kDataLoss if its CRC is wrong. Requires: TfrecordCutter cut it.
 Status ReadTfrecord(const char* begin, std::string_view* record,
                     const char** end);
 

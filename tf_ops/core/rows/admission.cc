@@ -84,16 +84,16 @@ Status CountingSketch::Reserve() {
   try {
     counters_.resize(num_counters_);
   } catch (const std::bad_alloc&) {
-    return ResourceExhausted("out of memory for the ", num_counters_,
-                             " counters of the admission");
+    return ResourceExhausted("out of memory for ", num_counters_,
+                             " admission counters.");
   }
   return Status();
 }
 
 template <typename Fn>
 void CountingSketch::ForEachCounter(int64_t id, const Fn& fn) const {
-  // Two hashes do for all (Kirsch, Mitzenmacher: Less Hashing, Same
-  // Performance, ESA 2006). Neither is the one that the index uses.
+  // Derives all hashes from two (Kirsch, Mitzenmacher: Less Hashing, Same
+  // Performance, ESA 2006). Neither is the hash that the index uses.
   uint64_t hash = Mix64(static_cast<uint64_t>(id) + kGoldenGamma);
   const uint64_t stride = Mix64(hash + kGoldenGamma) | 1;
   for (int i = 0; i < num_hashes_; ++i, hash += stride) {

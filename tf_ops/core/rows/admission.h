@@ -1,7 +1,7 @@
-// Admission: counting the sightings of ids that have no row yet.
+// Admission: counts occurrences of ids that have no row yet.
 //
-//   PendingIds      id -> sightings, last step; one for each shard
-//   CountingSketch  counters of bounded memory that ids share; one for a table
+//   PendingIds      id -> occurrences, last step; one per shard
+//   CountingSketch  counters of bounded memory shared by all ids; one per table
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_ADMISSION_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_ADMISSION_H_
@@ -19,24 +19,25 @@
 
 namespace lodestar {
 
-// Sightings and frequencies stop at 2^32 - 1.
+// Occurrences and frequencies saturate at 2^32 - 1.
 inline uint32_t SaturatingAdd(uint32_t a, uint32_t b) {
   const uint32_t sum = a + b;
   return sum < a ? 0xffffffffu : sum;
 }
 
-// Exact counts. They lie in a RowStore, as rows without columns, so that they
-// grow without a pause, as rows do. Not thread-safe: the shard's mutex is held.
+// Exact counts, stored in a RowStore as rows without columns, so they grow
+// incrementally like rows. Not thread-safe: requires the shard's mutex.
 class PendingIds {
  public:
   explicit PendingIds(EpochDomain* epochs);
 
-  // kNoRow: not there.
+  // Returns kNoRow if the id is not pending.
   uint32_t Find(uint32_t tag, int64_t id) const;
   uint32_t sightings(uint32_t entry) const;
   int64_t last_seen(uint32_t entry) const;
 
-  // Room for Add of each tag. ResourceExhausted: out of memory.
+  // Makes room for one Add of each tag. Returns ResourceExhausted if out of
+  // memory.
   Status Reserve(Span<const uint32_t> tags);
   void Add(uint32_t tag, int64_t id, uint32_t sightings, int64_t last_seen);
   void Set(uint32_t entry, uint32_t sightings, int64_t last_seen);
@@ -50,7 +51,7 @@ class PendingIds {
 
   int64_t size() const { return size_; }
   int64_t bytes() const { return index_.bytes() + entries_.row_bytes(); }
-  // fn(id, sightings, last_seen) of every entry.
+  // Calls fn(id, occurrences, last_seen) for every entry.
   void ForEach(const std::function<void(int64_t, uint32_t, int64_t)>& fn) const;
 
  private:
@@ -62,27 +63,27 @@ class PendingIds {
 };
 
 // A counting Bloom filter with conservative update (Estan, Varghese: New
-// Directions in Traffic Measurement and Accounting, SIGCOMM 2002): an estimate
-// is never below the sightings. Counters stop at 255. Not thread-safe.
+// Directions in Traffic Measurement and Accounting, SIGCOMM 2002). An estimate
+// is never below the true count. Counters saturate at 255. Not thread-safe.
 class CountingSketch {
  public:
   static constexpr int kMaxCount = 255;
 
-  // Allocated at the first Reserve.
+  // The counters are allocated by the first Reserve.
   CountingSketch(int64_t num_counters, int num_hashes)
       : num_counters_(num_counters), num_hashes_(num_hashes) {}
 
-  // ResourceExhausted: out of memory.
+  // Returns ResourceExhausted if out of memory.
   Status Reserve();
   uint32_t Estimate(int64_t id) const;
-  // Raises the counters of `id` to `sightings` where they are below it: so the
-  // order of ids that were estimated together does not show.
+  // Raises each counter of `id` to at least `sightings`, so the result does not
+  // depend on the order of ids that were estimated together.
   void Raise(int64_t id, uint32_t sightings);
   void Clear();
 
   // Empty if nothing was counted.
   const std::vector<uint8_t>& counters() const { return counters_; }
-  // REQUIRES: empty, or as many as it has.
+  // Requires: `counters` is empty or has as many counters as this sketch.
   void Swap(std::vector<uint8_t>* counters) { counters_.swap(*counters); }
 
  private:

@@ -14,29 +14,30 @@ Status AttachedOptimizer::Check() const {
     if (slot_names.size() != slot_inits.size()) {
       return InvalidArgument("'", name, "' has ", slot_names.size(),
                              " slot names, but ", slot_inits.size(),
-                             " slot_inits");
+                             " slot_inits.");
     }
     if (slot_names.size() > RowStore::kMaxSlots) {
-      return InvalidArgument("'", name, "' has ", slot_names.size(),
-                             " optimizer slots, wanted ", RowStore::kMaxSlots,
-                             " at most");
+      return InvalidArgument("'", name, "' must have at most ",
+                             RowStore::kMaxSlots, " optimizer slots, got ",
+                             slot_names.size(), ".");
     }
     for (auto slot = slot_names.begin(); slot != slot_names.end(); ++slot) {
       if (std::find(slot_names.begin(), slot, *slot) != slot) {
-        return InvalidArgument("'", name, "' has two optimizer slots '", *slot,
-                               "'");
+        return InvalidArgument("'", name, "' has two optimizer slots named '",
+                               *slot, "'.");
       }
     }
     return Status();
   }
   std::vector<std::string> known;
   if (!SparseOptimizer::SlotNames(name, &known)) {
-    return InvalidArgument("the optimizer '", name, "' is unknown");
+    return InvalidArgument("unknown optimizer '", name, "'.");
   }
   if (known != slot_names || known.size() != slot_inits.size()) {
-    return InvalidArgument("there are ", slot_names.size(), " slot names and ",
-                           slot_inits.size(), " slot_inits, but '", name,
-                           "' has ", known.size(), " optimizer slots");
+    return InvalidArgument("'", name, "' has ", known.size(),
+                           " optimizer slots, but got ", slot_names.size(),
+                           " slot names and ", slot_inits.size(),
+                           " slot_inits.");
   }
   return Status();
 }
@@ -44,17 +45,15 @@ Status AttachedOptimizer::Check() const {
 Status OtherOptimizerError(const AttachedOptimizer& held,
                            const AttachedOptimizer& applied) {
   if (held.name == applied.name) {
-    return FailedPrecondition("the table holds the optimizer slots [",
-                              Join(held.slot_names), "] of '", held.name,
-                              "', but it is to be applied with [",
-                              Join(applied.slot_names), "]");
+    return FailedPrecondition(
+        "the table has the optimizer slots [", Join(held.slot_names), "] of '",
+        held.name, "', but the update uses [", Join(applied.slot_names), "].");
   }
   return FailedPrecondition(
-      "the table holds the optimizer slots of '", held.name, "', but '",
-      applied.name,
-      "' is to be applied. To drop them, train with an optimizer that is made "
-      "from now on: it starts with slots of its own. A snapshot is restored "
-      "without optimizer slots by optimizer_slots=\"reset\"");
+      "the table has the optimizer slots of '", held.name,
+      "', but the update uses '", applied.name,
+      "'. To replace the slots, train with a newly created optimizer. To "
+      "restore a snapshot without its slots, pass optimizer_slots=\"reset\".");
 }
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-// Which optimizer a table's slots belong to.
+// Identifies the optimizer that a table's slots belong to.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_ATTACHED_OPTIMIZER_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_ATTACHED_OPTIMIZER_H_
@@ -10,30 +10,32 @@
 
 namespace lodestar {
 
-// The optimizer whose slots lie beside the rows; empty name: none yet.
+// The optimizer whose slots are stored with the rows. An empty name means no
+// optimizer.
 struct AttachedOptimizer {
   std::string name;
   std::vector<std::string> slot_names;
   std::vector<float> slot_inits;
 
-  // An update rule of sparse_optimizer.h with its slots, or "replay:" and any
-  // name, whose updates are computed outside of the store, with up to
-  // RowStore::kMaxSlots slots of different names.
-  // InvalidArgument: it is neither.
+  // The name is an update rule of sparse_optimizer.h, with the slots of that
+  // rule, or "replay:" and any name: an unfused optimizer, whose updates are
+  // computed outside of the store, with up to RowStore::kMaxSlots slots of
+  // different names. Returns InvalidArgument for anything else.
   Status Check() const;
   bool replayed() const { return name.compare(0, 7, "replay:") == 0; }
   bool has_slots() const { return !slot_names.empty(); }
-  // Whether slots of the other one are slots of this one, too.
+  // Returns true if the slots of `other` can be used by this optimizer.
   bool IsLike(const AttachedOptimizer& other) const {
     return name == other.name && slot_names == other.slot_names;
   }
 };
 
-// Which slots of a table a new optimizer keeps: those of its own kind, if any,
-// or all.
+// Which existing slots a new optimizer keeps: none, the slots of an equal
+// optimizer, or all.
 enum class KeptSlots { kNone, kEqual, kAll };
 
-// Whether `next` starts with fresh slots in place of those of `bound`.
+// Returns true if `next` starts with fresh slots in place of the slots of
+// `bound`.
 inline bool Restarts(const AttachedOptimizer& bound,
                      const AttachedOptimizer& next, KeptSlots keep) {
   if (keep == KeptSlots::kNone) return true;
@@ -41,7 +43,7 @@ inline bool Restarts(const AttachedOptimizer& bound,
   return keep == KeptSlots::kEqual || !bound.has_slots();
 }
 
-// FailedPrecondition: a table that holds the slots of one optimizer is to be
+// FailedPrecondition for a table that holds the slots of one optimizer and is
 // updated by another.
 Status OtherOptimizerError(const AttachedOptimizer& held,
                            const AttachedOptimizer& applied);

@@ -28,8 +28,8 @@ Status EvictionList::Reserve(int64_t capacity) {
     } catch (const std::bad_alloc&) {
     }
     if (links == nullptr || capacity > kNone) {
-      return ResourceExhausted("out of memory for the order of ", capacity,
-                               " rows");
+      return ResourceExhausted("out of memory for the eviction order of ",
+                               capacity, " rows.");
     }
     links_.push_back(links);
     ++reserved_;
@@ -84,7 +84,7 @@ void EvictionList::Add(uint32_t row) {
   } else {
     SetPrevious(after, row);
   }
-  // What is in order stays so if it was all seen earlier.
+  // The sorted prefix stays sorted only if all of it was seen earlier.
   if (group.sorted != kNone &&
       !(exact(number) && LastSeen(group.sorted) < last_seen)) {
     group.sorted = kNone;
@@ -142,7 +142,7 @@ int64_t EvictionList::bytes() const {
          groups_.size() * sizeof(Group);
 }
 
-// Two chains over `next`, each in order, to one.
+// Merges two chains linked by `next`, each in order, into one.
 uint32_t EvictionList::Merge(uint32_t a, uint32_t b) {
   uint32_t first = kNone;
   uint32_t* end = &first;
@@ -171,7 +171,7 @@ EvictionList::Run EvictionList::Sort(int number, uint32_t first) {
   Group& group = groups_[number];
   const uint32_t before = previous(first);
   const int64_t step = LastSeen(first);
-  // Merge sort without memory of its own: chains[k] holds 2^k rows, or none.
+  // In-place merge sort: chains[k] holds 2^k rows or is empty.
   uint32_t chains[32];
   std::fill(chains, chains + 32, uint32_t{kNone});
   uint32_t after = first;
@@ -208,7 +208,7 @@ EvictionList::Run EvictionList::Sort(int number, uint32_t first) {
   return {sorted, last};
 }
 
-// On to the row after row_, or to the first one of the next group.
+// Advances to the row after row_, or to the first row of the next group.
 void EvictionList::Victims::Step() {
   const int groups = static_cast<int>(list_->groups_.size());
   bool in_run = row_ != kNone && row_ != sorted_to_;
@@ -223,7 +223,7 @@ void EvictionList::Victims::Step() {
       in_run = sorted_to_ != kNone;
     }
     if (list_->exact(group_) && list_->LastSeen(row_) == now_) {
-      // Past all rows of this step at once, and without sorting them.
+      // Skips all rows of the current step without sorting them.
       row_ = list_->SeekAfter(&list_->groups_[group_], now_);
       in_run = false;
       if (row_ == kNone) continue;

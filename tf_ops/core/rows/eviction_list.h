@@ -1,17 +1,9 @@
-// EvictionList: the rows of one shard in the order in which they are to go,
-// at 8 bytes a row.
+// EvictionList: the rows of one shard in eviction order, at 8 bytes per row. An
+// access moves a row to the tail of its group in constant time; rows of the
+// same step are sorted only when they become the next candidates.
+// docs/internals/storage.md explains groups and sorting.
 //
-//   group 0   head <-> row <-> row <-> ... <-> tail     oldest sighting first
-//   group 1   head <-> ...                              lfu: a group for each
-//   ...                                                 frequency below 256
-//
-// A sighting moves a row to the end of its group: O(1), nothing is compared.
-// Rows of one step stand in order of arrival until the front of the list
-// reaches them; only then are they sorted by Mix64(id), each row once. Above
-// 255 sightings eight frequencies of every octave share a group, which is
-// sorted whole when all groups before it are used up.
-//
-// Not thread-safe: the shard's mutex is held.
+// Not thread-safe: requires the shard's mutex.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_EVICTION_LIST_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_EVICTION_LIST_H_
@@ -26,9 +18,9 @@
 
 namespace lodestar {
 
-// What is compared; the smallest row goes first.
+// The sort key; the row with the smallest key is evicted first.
 struct EvictionKey {
-  uint32_t frequency = 0;  // 0 for lru
+  uint32_t frequency = 0;  // 0 for LRU
   int64_t last_seen = 0;
   uint64_t mixed_id = 0;
 
@@ -43,55 +35,57 @@ class EvictionList {
  public:
   static constexpr uint32_t kNone = 0x7fffffff;
 
-  // Links come from `arena`.
+  // Links are allocated from `arena`.
   EvictionList(EvictionPolicy::Order order, const RowStore* rows, Arena* arena);
   EvictionList(const EvictionList&) = delete;
   EvictionList& operator=(const EvictionList&) = delete;
 
-  // Room for rows [0, capacity). ResourceExhausted: out of memory.
+  // Makes room for rows [0, capacity). Returns ResourceExhausted if out of
+  // memory.
   Status Reserve(int64_t capacity);
 
-  // Takes a row in where its metadata say. Constant time where no row of its
-  // group was seen later; else it passes over those that were.
+  // Inserts a row at the position given by its metadata. Takes constant time
+  // unless rows of its group were seen later; those are skipped one by one.
   void Add(uint32_t row);
-  // REQUIRES: the metadata are those that it was added with.
+  // Requires: the metadata are unchanged since Add.
   void Remove(uint32_t row);
-  // A row takes the place of another, whose metadata it has.
+  // Replaces `from` with `to`, which has the same metadata.
   void Move(uint32_t from, uint32_t to);
   void Clear();
-  // Gives back to the system what was reserved beyond rows [0, capacity).
+  // Returns the memory reserved beyond rows [0, capacity) to the system.
   void Shrink(int64_t capacity);
-  // Says that rows were added in ascending order of their keys.
+  // Declares that rows were added in ascending order of their keys.
   void MarkSorted();
 
   EvictionKey KeyOf(uint32_t row) const;
-  // From the row that was seen longest ago on; kNone: no more. Lru only.
+  // Iterates from the row seen longest ago; kNone at the end. LRU only.
   uint32_t oldest() const { return groups_[0].head; }
   uint32_t after(uint32_t row) const { return next(row); }
 
-  // Begins to load what Remove and Add are about to touch.
+  // Prefetches the link that Remove and Add access.
   void Prefetch(uint32_t row) const { __builtin_prefetch(&link(row), 1); }
-  // The same of the rows beside it, which its own link tells.
+  // Prefetches the links of both neighbors. Reads the row's own link.
   void PrefetchNeighbors(uint32_t row) const {
     for (const uint32_t beside : {previous(row), next(row)}) {
       if (beside != kNone) __builtin_prefetch(&link(beside), 1);
     }
   }
 
-  // A marked row is passed over by Victims.
+  // Victims skips marked rows.
   void Mark(uint32_t row) { link(row).previous |= kMark; }
   void Unmark(uint32_t row) { link(row).previous &= ~kMark; }
 
   int64_t bytes() const;
 
-  // The rows in ascending order of their keys, without marked ones and those
-  // last seen at `now`. Nothing else may change the list meanwhile.
+  // Iterates over the rows in ascending order of their keys, without marked
+  // rows and those last seen at `now`. The list must not change during the
+  // iteration, except through Pop.
   class Victims {
    public:
     Victims(EvictionList* list, int64_t now) : list_(list), now_(now) {}
-    // kNone: there is no more.
+    // Returns kNone at the end.
     uint32_t Peek();
-    // Takes the row that Peek gave off the list.
+    // Removes the row returned by Peek from the list.
     void Pop();
 
    private:
@@ -101,7 +95,7 @@ class EvictionList {
     int64_t now_;
     int group_ = -1;
     uint32_t row_ = kNone;
-    uint32_t sorted_to_ = kNone;  // the last row of the sorted run we are in
+    uint32_t sorted_to_ = kNone;  // the last row of the current sorted run
   };
 
  private:
@@ -117,8 +111,8 @@ class EvictionList {
   struct Group {
     uint32_t head = kNone;
     uint32_t tail = kNone;
-    uint32_t hint = kNone;    // before it the last row went in; kNone: the end
-    uint32_t sorted = kNone;  // [head, sorted] is in order; kNone: nothing is
+    uint32_t hint = kNone;    // the last row was added before it; kNone: end
+    uint32_t sorted = kNone;  // [head, sorted] is in order; kNone: empty
   };
 
   Link& link(uint32_t row) const {
@@ -135,10 +129,10 @@ class EvictionList {
   }
   int GroupOf(uint32_t row) const;
   bool exact(int group) const { return group < kExact; }
-  // The first row of the group that was last seen after `step`.
+  // Returns the first row of the group that was last seen after `step`.
   uint32_t SeekAfter(Group* group, int64_t step);
-  // Sorts the rows from `first` that were seen in one step (all that follow in
-  // a group of several frequencies); returns the new first and last one.
+  // Sorts the rows from `first` on that were seen in one step (in a group of
+  // several frequencies: all that follow). Returns the new first and last row.
   struct Run {
     uint32_t first;
     uint32_t last;
@@ -150,7 +144,7 @@ class EvictionList {
   const RowStore* const rows_;
   Arena* const arena_;
   std::vector<Link*> links_;
-  size_t reserved_ = 0;  // segments of links_; later ones were given back
+  size_t reserved_ = 0;  // segments of links_ in use; the rest were returned
   std::vector<Group> groups_;
 };
 

@@ -1,10 +1,11 @@
-// The first value of a row: a function of (seed, salt, id, column) and nothing
-// else, so it is the same for any thread, shard count and order of arrival, and
-// on the CPU and the GPU.
+// The initial value of a row depends on (seed, salt, id, column) only. It is
+// therefore identical for any number of threads and shards, for any order of
+// arrival, and on CPU and GPU.
 //
-// Integer arithmetic and + - * / sqrt only (no libm), so it is also the same on
-// every machine. Normal values are the inverse of the normal distribution
-// function (Wichura, Algorithm AS 241, PPND7, Applied Statistics 37, 1988).
+// Uses integer arithmetic and + - * / sqrt only (no libm), so the bits are also
+// the same on every machine. Normal values are drawn by inverting the
+// distribution function (Wichura, Algorithm AS 241, PPND7, Applied Statistics
+// 37, 1988).
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_INITIAL_VALUE_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_INITIAL_VALUE_H_
@@ -19,8 +20,8 @@
 namespace lodestar {
 namespace initial_value_internal {
 
-// Natural logarithm of a positive normal number, to about 1e-9: the exponent,
-// and the series of atanh on [sqrt(1/2), sqrt(2)).
+// Natural logarithm of a positive normal number, accurate to about 1e-9: the
+// exponent plus the atanh series on [sqrt(1/2), sqrt(2)).
 LODESTAR_HOST_DEVICE inline double Log(double x) {
   uint64_t bits;
   std::memcpy(&bits, &x, sizeof(bits));
@@ -41,7 +42,7 @@ LODESTAR_HOST_DEVICE inline double Log(double x) {
   return exponent * 0.6931471805599453 + 2.0 * t * series;
 }
 
-// PPND7: the z with P(Z < z) = p, for 0 < p < 1.
+// PPND7: returns z with P(Z < z) = p, for 0 < p < 1.
 LODESTAR_HOST_DEVICE inline double InverseNormal(double p) {
   const double q = p - 0.5;
   if (q <= 0.425 && q >= -0.425) {
@@ -79,19 +80,19 @@ struct InitialValue {
     kConstant,         // a
     kUniform,          // [a, b)
     kNormal,           // mean a, standard deviation b
-    kTruncatedNormal,  // the same, cut at two standard deviations
+    kTruncatedNormal,  // normal, cut at two standard deviations
   };
 
   Kind kind = Kind::kConstant;
   float a = 0.0f;
   float b = 0.0f;
-  uint64_t key = 0;  // of seed and salt
+  uint64_t key = 0;  // hash of seed and salt
 
   static uint64_t KeyOf(int64_t seed, int64_t salt) {
     return Mix64(Mix64(static_cast<uint64_t>(seed) + kGoldenGamma) ^
                  static_cast<uint64_t>(salt));
   }
-  // What Draw begins with for the row of `id`.
+  // Returns the `base` argument of Draw for the row of `id`.
   LODESTAR_HOST_DEVICE uint64_t BaseOf(int64_t id) const {
     return Mix64(Mix64(static_cast<uint64_t>(id)) ^ key);
   }
@@ -103,7 +104,7 @@ struct InitialValue {
       const float unit = static_cast<float>(word >> 40) * 0x1p-24f;
       return a + unit * (b - a);
     }
-    // In the middle of one of 2^52 cells, so never 0 or 1.
+    // The middle of one of 2^52 cells, so never 0 or 1.
     double p = (static_cast<double>(word >> 12) + 0.5) * 0x1p-52;
     if (kind == Kind::kTruncatedNormal) {
       constexpr double kBelowMinusTwo = 0.022750131948179195;  // P(Z < -2)

@@ -7,10 +7,10 @@
 namespace lodestar {
 namespace {
 
-// Few enough that a lookup that rehashes some leaves is no pause.
+// Small enough that rehashing a few leaves does not stall a lookup.
 constexpr uint32_t kMaxLeafEntries = 16384;
 
-// A new leaf is 5/8 full, and grows when it is 3/4 full.
+// A new leaf is 5/8 full and grows at 3/4.
 uint64_t CapacityFor(uint64_t entries) { return entries * 8 / 5 + 8; }
 
 }  // namespace
@@ -22,7 +22,7 @@ LeafIndex::~LeafIndex() {
   for (uint32_t i = 0; i < directory->size(); ++i) {
     Leaf* leaf = directory->leaves()[i].load();
     if (leaf != last) EpochDomain::Retirable::Free(leaf);
-    last = leaf;  // the entries of one leaf are neighbours
+    last = leaf;  // adjacent entries may share a leaf
   }
   EpochDomain::Retirable::Free(directory);
 }
@@ -87,7 +87,7 @@ void LeafIndex::Retire(Directory* directory) {
   epochs_->Retire(directory);
 }
 
-// Points every directory entry of the leaf's prefix to it.
+// Points every directory entry of the leaf's prefix at the leaf.
 void LeafIndex::Publish(Leaf* leaf) {
   Directory* directory = directory_.load(std::memory_order_relaxed);
   const uint32_t count = 1u << (directory->depth - leaf->depth);
@@ -164,8 +164,8 @@ bool LeafIndex::Split(Leaf* leaf) {
 Status LeafIndex::Reserve(Span<const uint32_t> tags) {
   if (tags.empty()) return Status();
   const auto exhausted = [&] {
-    return ResourceExhausted("out of memory while the index grows for ",
-                             tags.size(), " new ids");
+    return ResourceExhausted("out of memory for ", tags.size(),
+                             " new ids in the index.");
   };
   if (directory_.load(std::memory_order_relaxed) == nullptr) {
     Directory* directory = NewDirectory(0);
@@ -199,7 +199,7 @@ Status LeafIndex::Reserve(Span<const uint32_t> tags) {
           static_cast<uint64_t>(leaf->live) + leaf->reserved;
       const bool full = entries > leaf->limit && leaf->depth < kMaxDepth;
       if (ok && full) {
-        // The halves' shares of the new tags are counted in the next round.
+        // The next round counts how many new tags belong to each half.
         split = true;
         ok = Split(leaf);
         if (!ok) leaf->reserved = 0;
@@ -222,8 +222,8 @@ Status LeafIndex::ReserveEvenly(int64_t entries) try {
   }
   return Reserve(tags);
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while the index grows for ", entries,
-                           " new ids");
+  return ResourceExhausted("out of memory for ", entries,
+                           " new ids in the index.");
 }
 
 void LeafIndex::Insert(uint32_t tag, uint32_t row) {
@@ -261,12 +261,12 @@ Status LeafIndex::CompactLeaf(uint32_t* tag) {
   Leaf* leaf = LeafOf(*tag);
   const uint64_t next = (static_cast<uint64_t>(leaf->prefix) + 1)
                         << (32 - leaf->depth);
-  // An eighth is not worth it.
+  // Saving an eighth or less is not worth a rebuild.
   const uint64_t wanted = CapacityFor(leaf->live) * sizeof(uint64_t);
   if (wanted * 8 < leaf->pages.bytes * 7) {
     if (!Rebuild(leaf)) {
-      return ResourceExhausted("out of memory while the index shrinks to ",
-                               leaf->live, " ids of a leaf");
+      return ResourceExhausted("out of memory for a smaller index leaf of ",
+                               leaf->live, " ids.");
     }
   }
   *tag = static_cast<uint32_t>(next);

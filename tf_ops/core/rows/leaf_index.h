@@ -1,23 +1,12 @@
-// LeafIndex: 32-bit tags -> 32-bit row indices, for one shard of a store, by
-// extendible hashing (Fagin et al., 1979).
-//
-//   directory_ (top `depth` bits of the tag)      leaf: open addressing
-//   +----+----+----+----+                         +-----------+-----------+---
-//   | *  | *  | *  | *  |----------------------->  | tag | row | tag | row |...
-//   +-|--+-|--+----+----+                         +-----------+-----------+---
-//     +----+--> a leaf with fewer bits is shared
-//
-// The index holds no ids: a tag is the low half of the id's hash, and the
-// caller compares the id that the row itself stores. A cell's place in its leaf
-// is its tag's next bits scaled to the capacity, so a leaf can be of any size
-// and growing it is one sequential sweep that reads no row.
-//
-// A leaf grows alone, by a fraction; one that would pass its limit (8k to 16k
-// entries, different for each leaf so that they do not all split at one table
-// size) splits in two. So no call pays for more than the leaves it touches.
+// LeafIndex: maps 32-bit tags to 32-bit row indices for one shard, by
+// extendible hashing (Fagin et al., 1979). A leaf grows or splits on its own,
+// so no call pays for more than the leaves it touches. The index stores no ids;
+// callers compare the id in the row's metadata. docs/internals/storage.md has a
+// picture.
 //
 // Threads: any number of readers inside an EpochDomain::Guard, one writer at a
-// time. A reader sees each cell before or after a write, never between.
+// time. A reader sees each cell either before or after a write, never in
+// between.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_LEAF_INDEX_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_LEAF_INDEX_H_
@@ -37,14 +26,14 @@ class LeafIndex {
   static constexpr uint32_t kNoRow = 0xffffffff;
   static constexpr uint32_t kMaxRows = 0xfffffffe;
 
-  // Indices of different `salt` do not split their leaves at one size.
+  // Indices with different `salt` split their leaves at different sizes.
   explicit LeafIndex(EpochDomain* epochs, uint32_t salt = 0)
       : epochs_(epochs), salt_(salt) {}
   ~LeafIndex();
   LeafIndex(const LeafIndex&) = delete;
   LeafIndex& operator=(const LeafIndex&) = delete;
 
-  // Where a lookup begins. Valid inside the guard it was made in.
+  // Start of a lookup. Valid inside the guard it was created in.
   struct Cursor {
     const std::atomic<uint64_t>* cells = nullptr;
     uint32_t capacity = 0;
@@ -60,7 +49,8 @@ class LeafIndex {
     __builtin_prefetch(cursor.cells + cursor.position);
   }
 
-  // Moves to the next entry of this tag and returns its row; kNoRow: no more.
+  // Advances to the next entry of this tag and returns its row, or kNoRow at
+  // the end.
   static uint32_t Next(uint32_t tag, Cursor* cursor) {
     if (cursor->cells == nullptr) return kNoRow;
     while (true) {
@@ -75,52 +65,54 @@ class LeafIndex {
     }
   }
 
-  // The writer's side.
+  // Writers only.
 
   // Makes room for one more entry of each tag, so that as many Insert calls
-  // cannot fail. ResourceExhausted: out of memory; entries are as before.
+  // cannot fail. Returns ResourceExhausted if out of memory; entries are
+  // unchanged.
   Status Reserve(Span<const uint32_t> tags);
-  // The same for `entries` entries of any tags, which lie evenly, so that the
-  // index seldom grows on its way there. Each Insert is still reserved for.
+  // Makes room for `entries` evenly distributed tags, so the index seldom grows
+  // until it holds that many. Each Insert still needs Reserve.
   Status ReserveEvenly(int64_t entries);
 
-  // REQUIRES: reserved for.
+  // Requires: Reserve was called for this entry.
   void Insert(uint32_t tag, uint32_t row);
 
-  // REQUIRES: the entry is there.
+  // Requires: the entry exists.
   void Remove(uint32_t tag, uint32_t row);
 
-  // The entry's row has moved: readers find it in one place or the other.
-  // REQUIRES: the entry is there.
+  // Changes the row of an entry. Readers find it at one place or the other.
+  // Requires: the entry exists.
   void Move(uint32_t tag, uint32_t from, uint32_t to);
 
-  // Makes the leaf of this tag as small as its entries allow, and sets *tag to
-  // the first one of the next leaf; 0: this was the last.
-  // ResourceExhausted: out of memory; entries are as before.
+  // Shrinks the leaf of this tag to its entries and sets *tag to the first tag
+  // of the next leaf, or to 0 after the last one. Returns ResourceExhausted if
+  // out of memory; entries are unchanged.
   Status CompactLeaf(uint32_t* tag);
 
-  // Takes what `fresh` holds in place of what this holds.
+  // Moves the content of `fresh` here and drops the previous content.
   void Replace(LeafIndex* fresh);
 
   int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
-  // A free cell ends a search; a removed one does not.
+  // An empty cell ends a search; a removed one does not.
   static constexpr uint64_t kEmpty = 0xffffffffffffffffULL;
   static constexpr uint64_t kRemoved = 0xfffffffffffffffeULL;
   static constexpr int kMaxDepth = 20;
 
-  // Headers lie close together, apart from the cells: every lookup reads one.
+  // Headers are allocated close together and apart from the cells, because
+  // every lookup reads one.
   struct alignas(8) Leaf : EpochDomain::Retirable {
     uint32_t capacity;
-    uint32_t used;      // entries and removed ones
+    uint32_t used;      // entries and removed cells
     uint32_t live;      // entries
-    uint32_t reserved;  // counted by Reserve, zero outside it
-    uint32_t limit;     // entries at which it splits
+    uint32_t reserved;  // counted by Reserve, zero outside of it
+    uint32_t limit;     // number of entries at which it splits
     int depth;
     uint32_t prefix;  // the first `depth` bits of its tags
 
-    // In the pages.
+    // Stored in `pages`.
     std::atomic<uint64_t>* cells() const {
       return static_cast<std::atomic<uint64_t>*>(pages.address);
     }
@@ -159,7 +151,7 @@ class LeafIndex {
         ->leaf(tag)
         .load(std::memory_order_relaxed);
   }
-  // To the size of its entries and reserved ones.
+  // Resizes the leaf to its entries and reserved entries.
   bool Rebuild(Leaf* leaf);
   bool Split(Leaf* leaf);
 

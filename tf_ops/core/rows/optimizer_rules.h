@@ -1,6 +1,5 @@
-// The rules of row-wise optimizers, a column at a time, for the CPU and the
-// GPU. The formulas are those of keras.optimizers (docs/optimizers.md),
-// operation by operation.
+// Update rules of row-wise optimizers, one column at a time, shared by CPU and
+// GPU. The formulas follow keras.optimizers operation by operation.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_OPTIMIZER_RULES_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_OPTIMIZER_RULES_H_
@@ -10,25 +9,28 @@
 
 #include "tf_ops/core/base/host_device.h"
 
-// Inlined, so that the loop around it is compiled for its own instruction set.
+// Always inlined, so the enclosing loop is compiled for its own instruction
+// set.
 #define LODESTAR_RULE \
   LODESTAR_HOST_DEVICE static inline __attribute__((always_inline)) void
 
 namespace lodestar {
 
 // A rule has
-//   kName     of the optimizer
-//   kNumbers  names of its hyperparameters behind learning_rate and
-//             weight_decay, which every rule has first
+//   kName     name of the optimizer
+//   kNumbers  names of its hyperparameters after learning_rate and
+//             weight_decay, which come first in every rule
 //   kSlots    names of its optimizer slots
-//   Update(h, g, w, s)  a column: of hyperparameters, gradient, value and slots
+//   Update(h, g, w, s)  updates one column: hyperparameters, gradient, value,
+//                       slots
 //
-// On the CPU the loop over columns must vectorise: no branch that depends on a
-// number of the row, no call but std::sqrt (and std::pow where Keras has it).
+// On the CPU the loop over columns must vectorize: no data-dependent branches
+// and no calls except std::sqrt (and std::pow where Keras uses it).
 //
-// What depends on the step alone comes in computed: alpha is
+// Values that depend on the step alone are passed in: alpha is
 // lr sqrt(1 - beta_2^t) / (1 - beta_1^t), u_product is u_1 ... u_t. Differences
-// such as 1 - beta_1 come in as Keras rounds them, from float64 or float32.
+// such as 1 - beta_1 are passed in as Keras rounds them, from float64 or
+// float32.
 
 using Text = const char*;
 
@@ -200,7 +202,7 @@ struct Lion {
     const auto& [lr, decay, beta_1, rest_1, beta_2, rest_2] = h;
     const C x = s[0] * beta_1 + g * rest_1;
     const C sign = static_cast<C>(x > C{0}) - static_cast<C>(x < C{0});
-    w -= lr * (x == x ? sign : x);  // a NaN stays one
+    w -= lr * (x == x ? sign : x);  // NaN stays NaN
     s[0] = s[0] * beta_2 + g * rest_2;
   }
 };
@@ -241,13 +243,13 @@ struct Ftrl {
   }
 };
 
-// The hyperparameters of a rule.
+// Number of hyperparameters of a rule.
 template <typename Rule>
 constexpr int kHyperparameters = static_cast<int>(Rule::kNumbers.size()) + 2;
 template <typename Rule>
 constexpr int kRuleSlots = static_cast<int>(Rule::kSlots.size());
 
-// visit(Rule()) with every rule.
+// Calls visit(Rule()) for every rule.
 template <typename Visit>
 void VisitRules(const Visit& visit) {
   visit(Sgd());

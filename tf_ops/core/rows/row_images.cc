@@ -9,7 +9,7 @@
 namespace lodestar {
 
 ImageBudget& ImageBudget::Global() {
-  // Never destroyed, as the gate is not.
+  // Never destroyed, like the gate.
   static ImageBudget* const budget = new ImageBudget();
   return *budget;
 }
@@ -24,7 +24,7 @@ void ImageBudget::Add(int64_t bytes) {
   peak_ = std::max(peak_, bytes_);
   if (bytes_ <= limit_ || closed_) return;
   closed_ = true;
-  // Before anyone can open it.
+  // Close while holding the mutex, so that no one can open the gate first.
   StepGate::Global().Close();
 }
 

@@ -1,5 +1,5 @@
-// RowImages: rows as they were when a snapshot began, left by who writes to
-// them before it has saved them. ImageBudget: how much of that there may be.
+// Copy-on-write images of rows for a running snapshot. A writer saves an image
+// before it changes a row that the snapshot has not written yet.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_ROW_IMAGES_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_ROW_IMAGES_H_
@@ -12,10 +12,10 @@
 
 namespace lodestar {
 
-// The images of all running snapshots of the process. Above the limit the step
-// gate is closed, so that updates wait for the disk; it opens at half of it.
-// What changes rows outside of the gate may go beyond the limit by as much as
-// one call changes. Thread-safe; allocates nothing.
+// Limits the memory of the images of all running snapshots of the process.
+// Above the limit it closes the step gate, so that updates wait for the disk;
+// it opens the gate again at half the limit. Changes made outside of the gate
+// may exceed the limit by one call's changes. Thread-safe; allocates nothing.
 class ImageBudget {
  public:
   ImageBudget() = default;
@@ -24,17 +24,18 @@ class ImageBudget {
 
   static ImageBudget& Global();
 
-  // A snapshot begins, and ends.
+  // Call when a snapshot begins and ends, respectively.
   void RaiseLimit(int64_t bytes);
-  // REQUIRES: as Subtract.
+  // Requires: the same as Subtract.
   void LowerLimit(int64_t bytes);
 
   void Add(int64_t bytes);
-  // Calls what waits at the gate if this opens it. REQUIRES: no lock of a table
-  // is held, nor any that such a call takes; an EmbeddingSnapshot's may be.
+  // If this opens the gate, runs the steps that wait there. Requires: the
+  // caller holds no lock of a table and no lock that such a step takes (the
+  // lock of an EmbeddingSnapshot is allowed).
   void Subtract(int64_t bytes);
 
-  // A snapshot is being written while one of these lives.
+  // While a Writer exists, a snapshot is being written.
   class Writer {
    public:
     explicit Writer(ImageBudget* budget);
@@ -46,18 +47,18 @@ class ImageBudget {
     ImageBudget* const budget_;
   };
 
-  // Waits while there is more than the limit and someone who writes it out.
-  // REQUIRES: no lock is held.
+  // Waits while images exceed the limit and some thread writes them out.
+  // Requires: the caller holds no lock.
   void Wait();
 
   int64_t bytes() const;
-  // Above half of the limit.
+  // Returns true above half of the limit.
   bool tight() const;
-  // The most that there ever was since the last call.
+  // Returns the maximum of bytes() since the last call.
   int64_t TakePeak();
 
  private:
-  // Adds to the limit and to the bytes, and opens the gate if it may be open.
+  // Adds to the limit and the bytes, and opens the gate if allowed.
   void Change(int64_t limit, int64_t bytes) LODESTAR_EXCLUDES(mutex_);
 
   mutable Mutex mutex_;
@@ -69,14 +70,14 @@ class ImageBudget {
   bool closed_ LODESTAR_GUARDED_BY(mutex_) = false;
 };
 
-// Of the rows of one shard.
+// The images of one shard's rows.
 class RowImages {
  public:
-  // Records, one after another.
+  // Consecutive records.
   struct Chunk {
     Chunk* next;
     int64_t count;
-    int64_t bytes;  // that it counts for
+    int64_t bytes;  // charged to the budget
 
     const char* records() const {
       return reinterpret_cast<const char*>(this + 1);
@@ -90,28 +91,28 @@ class RowImages {
 
   Mutex& mutex() LODESTAR_RETURN_CAPABILITY(mutex_) { return mutex_; }
 
-  // From here on images are kept, in chunks of about `chunk_bytes`. What
-  // `format` points to has to stay until Stop.
+  // Starts keeping images, in chunks of about `chunk_bytes`. The arrays that
+  // `format` points to must outlive Stop.
   void Start(const SnapshotRowFormat& format, int64_t chunk_bytes)
       LODESTAR_REQUIRES(mutex_);
-  // Where to write the next one, a record; nullptr: there is no memory, and the
-  // snapshot has failed.
+  // Returns where to write the next record, or nullptr if out of memory; then
+  // the snapshot has failed.
   char* Add() LODESTAR_REQUIRES(mutex_);
   const SnapshotRowFormat& format() const LODESTAR_REQUIRES(mutex_) {
     return format_;
   }
-  // Keeps no more images; what it has goes to the caller.
+  // Stops keeping images and returns the existing ones.
   Chunk* Stop() LODESTAR_REQUIRES(mutex_);
-  // Since Start one was not kept for want of memory.
+  // Returns true if an image was lost since Start because memory ran out.
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
 
-  // Full chunks, or all of them, for the caller to Release.
+  // Returns the full chunks, or all chunks. The caller must Release them.
   Chunk* Take(bool all) LODESTAR_EXCLUDES(mutex_);
-  // REQUIRES: as ImageBudget::Subtract.
+  // Requires: the same as ImageBudget::Subtract.
   static void Release(Chunk* chunks);
 
  private:
-  // Puts the open chunk to the full ones.
+  // Moves the open chunk to the full ones.
   void CloseChunk() LODESTAR_REQUIRES(mutex_);
 
   Mutex mutex_;

@@ -23,22 +23,25 @@ Status RowInitializer::Create(const std::string& kind, float a, float b,
     result.initial_.a = a;
     result.initial_.b = b;
   } else {
-    return InvalidArgument("unknown initializer '", kind,
-                           "', wanted zeros, ones, constant, uniform, normal "
-                           "or truncated_normal");
+    return InvalidArgument(
+        "initializer must be zeros, ones, constant, uniform, normal or "
+        "truncated_normal, got '",
+        kind, "'.");
   }
   if (!std::isfinite(result.initial_.a) || !std::isfinite(result.initial_.b)) {
     return InvalidArgument("initializer '", kind,
-                           "' has a non-finite number: ", a, ", ", b);
+                           "' must have finite parameters, got ", a, " and ", b,
+                           ".");
   }
   if (result.initial_.kind == InitialValue::Kind::kUniform && b < a) {
-    return InvalidArgument("initializer 'uniform' has minval ", a,
-                           " above maxval ", b);
+    return InvalidArgument(
+        "initializer 'uniform' must have minval <= maxval, got ", a, " and ", b,
+        ".");
   }
   if (result.initial_.kind != InitialValue::Kind::kConstant &&
       result.initial_.kind != InitialValue::Kind::kUniform && b < 0) {
-    return InvalidArgument("initializer '", kind, "' has a negative stddev ",
-                           b);
+    return InvalidArgument("initializer '", kind,
+                           "' must have a non-negative stddev, got ", b, ".");
   }
   result.SetSeed(seed, salt);
   *out = result;
@@ -49,7 +52,7 @@ void RowInitializer::SetSeed(int64_t seed, int64_t salt) {
   seed_ = seed;
   salt_ = salt;
   const uint64_t key = InitialValue::KeyOf(seed, salt);
-  // A lookup may be drawing while a restored table takes its seed.
+  // Atomic because a lookup may draw while a restored table sets its seed.
   __atomic_store_n(&initial_.key, key, __ATOMIC_RELAXED);
 }
 

@@ -1,4 +1,4 @@
-// RowInitializer: what initial_value.h says, as a table is told of it.
+// RowInitializer: an InitialValue configured by name, for all row types.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_ROW_INITIALIZER_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_ROW_INITIALIZER_H_
@@ -14,19 +14,19 @@ namespace lodestar {
 
 class RowInitializer {
  public:
-  // kind: zeros, ones, constant, uniform, normal or truncated_normal.
-  // InvalidArgument: another kind; a or b not finite; b < a (uniform) or
-  // b < 0 (normal).
+  // `kind`: zeros, ones, constant, uniform, normal or truncated_normal. Returns
+  // InvalidArgument for another kind, for a or b that are not finite, and for b
+  // < a (uniform) or b < 0 (normal).
   static Status Create(const std::string& kind, float a, float b, int64_t seed,
                        int64_t salt, RowInitializer* out);
 
-  // Drawn as float, and rounded: a table starts alike in every type.
-  // T: float, double, Float16 or BFloat16.
+  // Values are drawn as float and then rounded, so a table starts with the same
+  // values in every type. T: float, double, Float16 or BFloat16.
   template <typename T>
   void Draw(int64_t id, int dim, T* row) const {
     DrawColumns(id, 0, dim, row);
   }
-  // Columns [first, first + count) of it.
+  // Draws columns [first, first + count) only.
   template <typename T>
   void DrawColumns(int64_t id, int first, int count, T* columns) const;
 
@@ -36,7 +36,7 @@ class RowInitializer {
   }
   int64_t seed() const { return seed_; }
   int64_t salt() const { return salt_; }
-  // As restored with a table; the kind and its numbers stay.
+  // Sets the seed of a restored table; kind, a and b stay.
   void SetSeed(int64_t seed, int64_t salt);
 
  private:

@@ -1,5 +1,4 @@
-// What a snapshot needs to know of rows: marks, a bit a row, and how a row is
-// written into one.
+// Per-row marks and the record format that snapshots need.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_ROW_MARKS_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_ROW_MARKS_H_
@@ -12,25 +11,26 @@
 
 namespace lodestar {
 
-// Each is a bit a row, in words of 64 rows. Bits are changed by who holds the
-// row's word or the shard's mutex.
+// One bit per row, in words of 64 rows. Changing a bit requires the row lock or
+// the shard's mutex.
 enum class RowMark {
-  // Written since the snapshot that the next delta follows.
+  // Written since the base snapshot of the next incremental one.
   kChanged,
-  // In the running snapshot, which neither the snapshot nor an image has yet:
-  // still as it was at the flip.
+  // Part of the running snapshot and not saved yet, neither by the snapshot nor
+  // as an image: the row is unchanged since the snapshot began.
   kUnsaved,
-  // Changed at the flip; if the snapshot fails, it is so again.
+  // Was changed when the snapshot began; marked changed again if it fails.
   kTaken,
 };
 constexpr int kRowMarks = 3;
 typedef std::atomic<uint64_t> MarkWord;
 constexpr uint32_t kMarkedRows = 64;
 
-// How a row becomes a record of a snapshot.
+// How a row is written as a snapshot record.
 struct SnapshotRowFormat {
   SnapshotRowLayout layout;
-  // A slot each. Rows have the first `stored` of them; the others are filled.
+  // One initial value per slot. Rows have the first `stored` slots; the others
+  // are filled.
   Span<const float> slot_inits;
   int stored = 0;
 };

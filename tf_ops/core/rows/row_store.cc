@@ -30,7 +30,7 @@ inline void CopyWordIn(const char* from, char* to) {
   __atomic_store_n(reinterpret_cast<Word*>(to), word, __ATOMIC_RELAXED);
 }
 
-// A reader discards what a writer was at, so any loads do.
+// Any load will do, because a reader discards data that a writer was changing.
 inline void CopyPairOut(const char* from, char* to) {
   if constexpr (RowStore::kPlainAccess) {
     Pair64 pair;
@@ -107,7 +107,8 @@ bool RowStore::ReadFrequency(const RowMeta* m, int64_t id,
         m->id.load(std::memory_order_relaxed) != id) {
       return false;
     }
-    // One word, so a writer may be at it; but the row must stay the id's.
+    // A single word, so it is valid even during a write; but the row must still
+    // belong to the id.
     *frequency = m->frequency.load(std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_acquire);
     const uint32_t after = m->sequence.load(std::memory_order_relaxed);
@@ -121,7 +122,7 @@ uint32_t RowStore::Hold(const RowMeta* meta) {
     if ((word & kHeld) == 0 &&
         meta->sequence.compare_exchange_weak(word, word | kHeld,
                                              std::memory_order_acquire)) {
-      // The data stores that follow stay behind the held bit.
+      // Keeps the data stores that follow after the store of the held bit.
       std::atomic_thread_fence(std::memory_order_release);
       return word;
     }
@@ -142,7 +143,7 @@ bool RowStore::WaitAndLock(const RowMeta* m, int64_t id) {
   }
 }
 
-// Those of the first `count` that it lacks.
+// Adds the missing ones of the first `count` slots.
 bool RowStore::AddSlots(Segment* segment, int bits, int count) {
   for (int64_t s = segment->in_rows; s < count; ++s) {
     if (segment->slots[s].load(std::memory_order_relaxed) != nullptr) continue;
@@ -165,7 +166,7 @@ bool RowStore::AddSegment() {
     for (int i = 0; i < count; ++i) new (segments + i) Segment();
     levels_[address.level].store(segments, std::memory_order_release);
   }
-  // What an attempt that failed left is used, and what was given back.
+  // Reuses segments left by a failed attempt or by ReleaseSegment.
   Segment& added = segment(address);
   if (added.rows == nullptr) {
     added.in_rows = slot_places_;
@@ -188,7 +189,7 @@ Status RowStore::ReserveCapacity(int64_t rows) {
   while (capacity() < rows) {
     if (!AddSegment()) {
       return ResourceExhausted("out of memory for ", rows - capacity(),
-                               " more rows of ", dim_, " numbers");
+                               " more rows of dimension ", dim_, ".");
     }
   }
   return Status();
@@ -272,7 +273,7 @@ void RowStore::Copy(uint32_t from, uint32_t to) {
   RowMeta* const target = meta(to);
   Hold(source);
   if (marking()) MoveMarks(from, to);
-  // A stale reader may be copying what it takes for the row that was there.
+  // Atomic stores, because a late reader may still copy the row that was here.
   const Word64* words = reinterpret_cast<const Word64*>(source + 1);
   Word64* copy = reinterpret_cast<Word64*>(target + 1);
   const int64_t count = RoundUp(value_bytes_) / sizeof(Word64);
@@ -317,7 +318,7 @@ Status RowStore::ReserveSlots(int64_t count) {
     const Address address = AddressOf(static_cast<uint32_t>(row));
     if (!AddSlots(&segment(address), address.bits, static_cast<int>(count))) {
       return ResourceExhausted("out of memory for ", count,
-                               " optimizer slots of ", capacity_, " rows");
+                               " optimizer slots of ", capacity_, " rows.");
     }
     row += int64_t{1} << address.bits;
   }
@@ -333,8 +334,8 @@ void RowStore::AttachSlots(Span<const float> inits) {
   bool filled = true;
   for (int s = 0; s < num_slots_; ++s) filled = filled && is_filled(s);
   if (filled) return;
-  // A row that is made later gets its slots filled then. One that is here may
-  // be in the hands of an update that began before.
+  // Slots of rows allocated later are filled at that time. An existing row may
+  // be in use by an update that began earlier.
   for (uint32_t row = 0; row < high_water_; ++row) {
     const uint32_t word = Hold(meta(row));
     for (int s = 0; s < num_slots_; ++s) {

@@ -1,39 +1,9 @@
-// RowStore: the rows of one shard, in segments that never move.
-//
-//   segment   rows     [ id, last seen, sequence, frequency, D numbers,
-//                        slots of D numbers each ]...
-//             slot s   [ D numbers ]...   if it came after the segment
-//
-// What a lookup needs of a row is in one place, and so is what an update needs
-// of one that is made after the optimizer came. Segments hang in levels, of
-// which each holds as many rows as all before it and one more segment: 1024
-// rows a segment, from 65536 rows on a sixty-fourth of its level. So a row's
-// address is two loads away for ever, of a table that stays in the first
-// caches, and growth copies nothing. Stores of one table that grow alike begin
-// at different places of the first levels, so that they do not all come to the
-// end of a segment, and touch memory for the first time, in one call.
-//
-// The sequence word is a seqlock: bit 0 is held by a writer, bit 1 says that
-// the row is resident, the other bits count writes. A reader copies between
-// two equal even words; it never waits for a lock of a table. Values are
-// written with atomic stores; optimizer slots are touched only by who holds
-// bit 0.
-//
-// Removed rows are linked to each other through their metadata. Compaction
-// moves the last rows to their places and gives segments back to the system;
-// these stay readable, as rows that are not resident, for who still looks for a
-// row there. Three things keep such a reader or writer from being deceived:
-//  - only a resident row is held, except by who has the shard's mutex; so no
-//    one writes to a segment that is given back, or puts a word back into it
-//    that he took before;
-//  - a moved row is resident in its new place before it is gone from the old;
-//  - the words of a segment that is used again begin above all those that it
-//    ever had, so a reader never sees the word that he began with again.
-//
-// A table that takes snapshots has marks beside its rows (row_marks.h). Who
-// writes to a resident row says so first, while he holds its word: so a delta
-// knows what has changed, and a running snapshot that has not saved the row yet
-// gets its image as it was.
+// RowStore: the rows of one shard, in segments that never move. Reads and
+// updates of resident rows take no mutex: each row has a sequence word that is
+// both a seqlock for readers and a lock for writers. Compaction may move a row
+// or return its segment while a late reader still holds its address, so readers
+// and writers must confirm the id (Read, Lock). docs/internals/storage.md
+// describes the layout, the protocol and the marks of snapshots.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_ROW_STORE_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_ROW_STORE_H_
@@ -58,18 +28,18 @@ namespace lodestar {
 struct RowMeta {
   std::atomic<int64_t> id;
   std::atomic<int64_t> last_seen;
-  mutable std::atomic<uint32_t> sequence;  // who only reads holds it, too
-  std::atomic<uint32_t> frequency;         // sightings of the row, decayed
+  mutable std::atomic<uint32_t> sequence;  // readers lock it too
+  std::atomic<uint32_t> frequency;         // occurrences of the id, decayed
 };
 
-// Reads and writes of row data that another thread may be doing the opposite
-// to; the sequence word tells whether the copy holds together. `row` starts on
-// 8 bytes; `bytes` is even.
+// Copies row data that another thread may be accessing; the sequence word tells
+// whether the copy is consistent. Requires: `row` is aligned to 8 bytes and
+// `bytes` is even.
 void CopyRowOut(const void* row, int64_t bytes, void* out);
 void CopyRowIn(const void* in, int64_t bytes, void* row);
 
-// The same with the numbers of a row of T as they are computed with, by who
-// holds the row's word.
+// Copies a row of T, converted to or from the type it is computed in. Requires
+// the row lock.
 template <typename T>
 inline void CopyComputedOut(const void* row, int dim, ComputeOf<T>* out) {
   if constexpr (std::is_same_v<T, ComputeOf<T>>) {
@@ -96,8 +66,8 @@ inline void CopyComputedIn(const ComputeOf<T>* in, int dim, void* row) {
 class RowStore {
  public:
   static constexpr int kMaxSlots = 4;
-  // Who holds a row's word may write to its value with any stores, and a reader
-  // may use any loads: he discards what he saw of it. ThreadSanitizer wants
+  // A writer that holds the row lock may use plain stores, and a reader plain
+  // loads, because the reader discards inconsistent data. ThreadSanitizer needs
   // atomic ones.
 #ifdef __SANITIZE_THREAD__
   static constexpr bool kPlainAccess = false;
@@ -119,18 +89,18 @@ class RowStore {
 
   RowMeta* meta(uint32_t row) { return MetaOf(row); }
   const RowMeta* meta(uint32_t row) const { return MetaOf(row); }
-  // Numbers of the store's type.
+  // The row's values, in the store's type.
   void* values(uint32_t row) { return meta(row) + 1; }
   const void* values(uint32_t row) const { return meta(row) + 1; }
-  // Numbers of the type that its rows are computed as.
-  // REQUIRES: AttachSlots was called for it at some time.
+  // A slot, in the type that rows are computed in. Requires: AttachSlots was
+  // called for it at some time.
   void* slot(uint32_t row, int s) { return SlotOf(row, s); }
   const void* slot(uint32_t row, int s) const { return SlotOf(row, s); }
-  // Begins to load what a lookup needs of a row.
+  // Prefetches the parts of a row that a lookup reads.
   void Prefetch(const RowMeta* meta) const {
     PrefetchRow<0>(meta, bare_bytes_);
   }
-  // What an update writes of it.
+  // Prefetches the parts of a row that an update writes.
   void PrefetchWithSlots(uint32_t row, const RowMeta* meta,
                          int num_slots) const {
     PrefetchRow<1>(meta, bare_bytes_);
@@ -143,20 +113,20 @@ class RowStore {
     if (marking()) __builtin_prefetch(&mark(RowMark::kChanged, row), 1);
   }
 
-  // Any thread.
+  // Thread-safe methods.
 
-  // Copies the row if it holds `id` now; false: it does not.
+  // Copies the row if it holds `id`; else returns false.
   bool Read(uint32_t row, int64_t id, void* out) const {
     return Read(meta(row), id, out);
   }
   bool Read(const RowMeta* meta, int64_t id, void* out) const;
 
-  // The row's frequency if it holds `id` now; false: it does not.
+  // Reads the row's frequency if it holds `id`; else returns false.
   static bool ReadFrequency(const RowMeta* meta, int64_t id,
                             uint32_t* frequency);
 
-  // Waits for the row's word and holds it; false (and not held): the row does
-  // not hold `id`.
+  // Acquires the row lock, waiting if necessary. Returns false, without the
+  // lock, if the row does not hold `id`.
   static bool Lock(const RowMeta* meta, int64_t id) {
     uint32_t word = meta->sequence.load(std::memory_order_acquire);
     if ((word & (kResident | kHeld)) != kResident ||
@@ -169,17 +139,17 @@ class RowStore {
   static void Unlock(RowMeta* meta) { Release(meta, kResident); }
   bool Lock(uint32_t row, int64_t id) const { return Lock(meta(row), id); }
   void Unlock(uint32_t row) { Unlock(meta(row)); }
-  // The same of a row that was only read.
+  // Unlocks a row that was only read.
   void UnlockUnchanged(uint32_t row) const {
     meta(row)->sequence.store(WordOf(row), std::memory_order_release);
   }
-  // Of a row that the caller holds: another one after every Unlock, and in
-  // every other place.
+  // Returns a version that changes on every Unlock and is unique per row.
+  // Requires the row lock.
   int64_t Version(uint32_t row) const {
     return static_cast<int64_t>((uint64_t{row} << 32) | WordOf(row));
   }
-  // By who holds the word of a resident row, before he writes to value, slot or
-  // metadata.
+  // Call before writing the value, a slot or the metadata of a resident row.
+  // Requires the row lock.
   void BeforeWrite(uint32_t row) {
     const Marking marking = marking_.load(std::memory_order_acquire);
     if (marking == Marking::kNone ||
@@ -188,8 +158,9 @@ class RowStore {
     }
     MarkWritten(row, marking);
   }
-  // By who holds the shard's mutex in place of the word: whether the running
-  // snapshot wants the row as it is, so that it takes the word to write to it.
+  // Returns true if the running snapshot still needs this row as it is. A
+  // caller that holds the shard's mutex must then take the row lock to write.
+  // Requires the shard's mutex.
   bool IsUnsaved(uint32_t row) const {
     return marking_.load(std::memory_order_acquire) == Marking::kSnapshot &&
            Has(RowMark::kUnsaved, row);
@@ -197,76 +168,75 @@ class RowStore {
   bool marking() const {
     return marking_.load(std::memory_order_acquire) != Marking::kNone;
   }
-  // Of a row that the caller holds.
+  // Requires the row lock.
   void WriteRecord(uint32_t row, const SnapshotRowFormat& format,
                    char* out) const;
 
-  // One thread at a time (the shard's mutex).
+  // Methods for one thread at a time. Requires the shard's mutex.
 
-  // Room for `count` more Allocate calls. ResourceExhausted: out of memory.
+  // Makes room for `count` Allocate calls. Returns ResourceExhausted if out of
+  // memory.
   Status Reserve(int64_t count);
-  // Segments for `rows` rows in all.
+  // Allocates segments for `rows` rows in total.
   Status ReserveCapacity(int64_t rows);
-  // A row that no reader takes for resident until Publish.
+  // Returns a row that readers do not treat as resident until Publish.
   uint32_t Allocate();
-  // The row now holds `id`; its data are written.
+  // Makes a written row resident under `id`.
   void Publish(uint32_t row, int64_t id, int64_t last_seen, uint32_t frequency);
-  // From here on no reader takes it for resident; the index forgets it next.
+  // Readers stop treating the row as resident. Remove it from the index next.
   void Free(uint32_t row);
-  // Frees all rows; their memory is kept for the next ones.
+  // Frees all rows and keeps their memory.
   void FreeAll();
 
-  // Moves rows from the end into the places of removed ones, which it finds
-  // from row `*low` on, 0 at first. moved(from, to) is called while both rows
-  // are resident with the same content and `from` is held. True: it is done;
-  // false: it has worked for about as long as it takes to move `most` rows.
+  // Moves rows from the end into the places of removed ones, searching from row
+  // `*low` on (initially 0). Calls moved(from, to) while both rows are resident
+  // with the same content and `from` is locked. Returns true when done, and
+  // false after about as much work as moving `most` rows.
   template <typename Moved>
   bool Compact(int64_t most, uint32_t* low, const Moved& moved);
-  // Gives the last segment back to the system if it holds no row; false: it
-  // does hold one.
+  // Returns the last segment to the system. Returns false if it holds a row.
   bool ReleaseSegment();
 
-  // Memory for `count` optimizer slots beside every row there is and will be.
-  // ResourceExhausted: out of memory, and the slots that there were stay.
+  // Allocates `count` optimizer slots for all existing and future rows. Returns
+  // ResourceExhausted if out of memory; existing slots stay.
   Status ReserveSlots(int64_t count);
-  // From here on rows have these slots; existing rows hold the inits.
-  // REQUIRES: as many are reserved.
+  // Sets the slots of all rows to `inits`. Requires: ReserveSlots for as many.
   void AttachSlots(Span<const float> inits);
-  // Sets all numbers of slot `s` of a row.
+  // Sets slot `s` of a row to `init` in all columns.
   void FillSlot(uint32_t row, int s, float init);
   int num_slots() const { return num_slots_; }
 
-  // Memory for marks beside every row there is and will be. ResourceExhausted:
-  // out of memory.
+  // Allocates marks for all existing and future rows. Returns ResourceExhausted
+  // if out of memory.
   Status ReserveMarks();
-  // From here on rows that change are marked; none has changed yet.
-  // REQUIRES: ReserveMarks.
+  // Starts marking changed rows, with no row changed yet. Requires:
+  // ReserveMarks.
   void StartMarking();
-  // From here on none is marked.
+  // Stops marking rows.
   void StopMarking() {
     marking_.store(Marking::kNone, std::memory_order_release);
   }
 
-  // A snapshot begins: of all resident rows, or of those that are changed, none
-  // of which is changed from here on. Who writes to one leaves an image first,
-  // in chunks of about `chunk_bytes`; `format` is how.
-  // REQUIRES: marking, and none is running.
+  // Begins a snapshot of all resident rows, or of the changed ones, and clears
+  // the changed marks. From here on writers save images of unsaved rows, in
+  // chunks of about `chunk_bytes` and in the given format. Requires: marking()
+  // and no running snapshot.
   void BeginSnapshot(bool whole, const SnapshotRowFormat& format,
                      int64_t chunk_bytes);
-  // Any thread: records of rows of the snapshot that no one has saved yet, up
-  // to `most`, from row *next on, of which it began with `end`. Returns how
-  // many; *next is `end` after the last one.
+  // Writes up to `most` records of rows that are not saved yet, starting at row
+  // *next; `end` is the high-water mark when the snapshot began. Returns the
+  // number of records and sets *next, to `end` when done. Thread-safe.
   int64_t SaveRows(int64_t end, const SnapshotRowFormat& format, int64_t most,
                    int64_t* next, char* out);
-  // Any thread: no more images are kept, and those there are are forgotten.
+  // Stops keeping images and drops the existing ones. Thread-safe.
   void EndImages(int64_t end);
-  // After EndImages. failed: what was changed when the snapshot began is so
-  // again.
+  // If `failed`, rows that were changed when the snapshot began are marked
+  // changed again. Call after EndImages.
   void EndSnapshot(int64_t end, bool failed);
-  // REQUIRES: ReserveMarks.
+  // Requires: ReserveMarks.
   RowImages* images() const { return images_.get(); }
 
-  // Rows [0, high_water) have been given out at least once.
+  // Rows [0, high_water) were allocated at least once.
   uint32_t high_water() const { return high_water_; }
   int64_t live() const { return live_; }
   bool resident(uint32_t row) const {
@@ -293,16 +263,16 @@ class RowStore {
   static constexpr int kLevels = 22;  // row numbers fit LeafIndex
 
   static constexpr int kSegmentBits = 10;  // of the smallest segment
-  static constexpr int kSegmentsBits = 6;  // of a level's segments, at most
+  static constexpr int kSegmentsBits = 6;  // at most, of a level's segments
   static constexpr uint32_t kStarts = 16;
 
-  // In one cache line.
+  // One cache line.
   struct alignas(64) Segment {
     char* rows;
     int64_t stride;   // bytes from row to row
-    int64_t in_rows;  // the first slots, which lie in the rows
-    std::atomic<char*> slots[kMaxSlots];  // the others
-    MarkWord* marks;  // all of a kind, then the next; null until there are any
+    int64_t in_rows;  // number of slots stored inside the rows
+    std::atomic<char*> slots[kMaxSlots];  // the other slots
+    MarkWord* marks;  // grouped by kind; null until ReserveMarks
   };
   struct Address {
     int level;
@@ -340,7 +310,7 @@ class RowStore {
     return levels_[address.level].load(
         std::memory_order_acquire)[address.segment];
   }
-  // A removed row, as part of the list of them.
+  // Links of a removed row in the free list.
   struct FreeLinks {
     uint32_t previous;
     uint32_t next;
@@ -354,10 +324,10 @@ class RowStore {
     const uint64_t word = (uint64_t{links.previous} << 32) | links.next;
     meta(row)->id.store(static_cast<int64_t>(word), std::memory_order_relaxed);
   }
-  // kSnapshot: changes, and images of rows that are written to.
+  // kSnapshot: marks changes and saves images of rows before they change.
   enum class Marking { kNone, kChanges, kSnapshot };
 
-  // The word of a row's mark. REQUIRES: ReserveMarks.
+  // Returns the word that holds the row's mark. Requires: ReserveMarks.
   MarkWord& mark(RowMark kind, uint32_t row) const {
     const Address address = AddressOf(row);
     const int64_t words = (int64_t{1} << address.bits) / kMarkedRows;
@@ -376,7 +346,7 @@ class RowStore {
   void Unset(RowMark kind, uint32_t row) {
     mark(kind, row).fetch_and(~BitOf(row), std::memory_order_release);
   }
-  // To whole words.
+  // Rounds up to whole words.
   static constexpr int64_t RoundUp(int64_t bytes) {
     return (bytes + 7) / 8 * 8;
   }
@@ -385,24 +355,24 @@ class RowStore {
            static_cast<int64_t>(sizeof(MarkWord));
   }
   void MarkWritten(uint32_t row, Marking marking);
-  // By who holds the row's word.
+  // Requires the row lock.
   void SaveImage(uint32_t row);
-  // A free row is given out: no snapshot wants what will be written to it.
+  // Call when a free row is allocated: the snapshot does not need it.
   void ForgetUnsaved(uint32_t row);
   void MoveMarks(uint32_t from, uint32_t to);
-  // The word of a row that is resident, whichever id it has; false (and not
-  // held): it is not.
+  // Locks a resident row, whichever id it holds. Returns false, without the
+  // lock, if it is not resident.
   bool LockResident(uint32_t row) const;
   bool AddMarks(Segment* segment, int bits);
-  // Publish without a mark.
+  // Publishes the row without marking it as changed.
   void Show(uint32_t row, int64_t id, int64_t last_seen, uint32_t frequency);
 
   void LinkFree(uint32_t row);
   void UnlinkFree(uint32_t row);
-  // Both rows hold the content of `from`, which stays held.
+  // Copies a row and publishes the copy; `from` stays locked.
   void Copy(uint32_t from, uint32_t to);
 
-  // Of a held row, without the bit that says so.
+  // Returns the word of a locked row without the held bit.
   uint32_t WordOf(uint32_t row) const {
     return meta(row)->sequence.load(std::memory_order_relaxed) & ~kHeld;
   }
@@ -412,9 +382,9 @@ class RowStore {
     meta->sequence.store(((word & ~(kHeld | kResident)) + kWrite) | resident,
                          std::memory_order_release);
   }
-  // Of a row that was just held and had `word`; lets another id's go.
+  // Returns true if a row just locked with `word` holds `id`; else unlocks it.
   static bool IsHeldFor(const RowMeta* meta, int64_t id, uint32_t word) {
-    // The data stores that follow stay behind the held bit.
+    // Keeps the data stores that follow after the store of the held bit.
     std::atomic_thread_fence(std::memory_order_release);
     if (meta->id.load(std::memory_order_relaxed) == id) return true;
     meta->sequence.store(word, std::memory_order_release);
@@ -426,10 +396,10 @@ class RowStore {
 
   const int dim_;
   const RowType type_;
-  const int64_t value_bytes_;  // of a row's numbers
-  const int64_t slot_bytes_;   // of a slot's
-  const uint32_t first_;       // where among the levels row 0 lies
-  const int64_t bare_bytes_;   // of a row with its metadata, without slots
+  const int64_t value_bytes_;  // of a row's values
+  const int64_t slot_bytes_;   // of one slot
+  const uint32_t first_;       // position of row 0 among the levels
+  const int64_t bare_bytes_;   // of a row with metadata and without slots
   Arena* const arena_;
   std::atomic<Segment*> levels_[kLevels] = {};
   std::atomic<Marking> marking_{Marking::kNone};
@@ -438,16 +408,16 @@ class RowStore {
   uint32_t made_ = 0;  // rows with metadata
   int64_t live_ = 0;
   uint32_t free_head_ = kNone;
-  uint32_t first_word_ = 0;  // of rows whose segment was given back
-  int slot_places_ = 0;      // slots that every segment has; never fewer again
-  int used_slots_ = 0;       // that an optimizer ever had
-  int num_slots_ = 0;        // that the optimizer has
-  std::unique_ptr<RowImages> images_;  // null until there are marks
+  uint32_t first_word_ = 0;  // for rows of returned segments
+  int slot_places_ = 0;      // slots of every segment; never decreases
+  int used_slots_ = 0;       // slots any optimizer ever used
+  int num_slots_ = 0;        // slots of the current optimizer
+  std::unique_ptr<RowImages> images_;  // null until ReserveMarks
 };
 
 template <typename Moved>
 bool RowStore::Compact(int64_t most, uint32_t* low, const Moved& moved) {
-  constexpr int64_t kMove = 16;  // as long as so many rows are looked at
+  constexpr int64_t kMove = 16;  // cost in rows looked at
   for (int64_t work = most * kMove; work > 0; --work) {
     if (*low >= high_water_) return true;
     const uint32_t last = high_water_ - 1;

@@ -1,4 +1,4 @@
-// RowStore's marks, and how a snapshot gets its rows.
+// RowStore: marks, and the rows of snapshots.
 
 #include <cstring>
 #include <new>
@@ -27,8 +27,8 @@ Status RowStore::ReserveMarks() {
     row += int64_t{1} << address.bits;
   }
   if (!reserved) {
-    return ResourceExhausted("out of memory for the marks of ", capacity_,
-                             " rows");
+    return ResourceExhausted("out of memory for the change marks of ",
+                             capacity_, " rows.");
   }
   images_ = std::move(images);
   return Status();
@@ -42,11 +42,10 @@ void RowStore::StartMarking() {
   marking_.store(Marking::kChanges, std::memory_order_release);
 }
 
-// The image comes before the mark. A writer outside of the step gate may be
-// preempted here while one snapshot ends and the next one begins, which clears
-// the marks. Once the row is marked, nothing between here and the write may
-// take it out of the next snapshot: that one waits for the row's word and saves
-// the row as written.
+// Save the image before setting the mark. A writer outside of the step gate may
+// be preempted here while one snapshot ends and the next begins, which clears
+// the marks. Once the row is marked, the next snapshot must include it: that
+// snapshot waits for the row lock and saves the row as written.
 void RowStore::MarkWritten(uint32_t row, Marking marking) {
   const auto save_image = [&] {
     if (GuardHolds(StoreGuard::kCopyOnWrite) && marking == Marking::kSnapshot &&
@@ -80,7 +79,7 @@ void RowStore::WriteRecord(uint32_t row, const SnapshotRowFormat& format,
                                 m->frequency.load(std::memory_order_relaxed),
                                 0};
   std::memcpy(out, &head, sizeof(head));
-  // With the zeros that pad them.
+  // Includes the zero padding.
   std::memcpy(out + layout.values(), m + 1, layout.slot(0) - layout.values());
   for (int s = 0; s < format.slot_inits.size(); ++s) {
     char* const to = out + layout.slot(s);
@@ -150,7 +149,7 @@ void RowStore::BeginSnapshot(bool whole, const SnapshotRowFormat& format,
 
 int64_t RowStore::SaveRows(int64_t end, const SnapshotRowFormat& format,
                            int64_t most, int64_t* next, char* out) {
-  // Changed rows lie anywhere: as many are on their way at a time.
+  // Changed rows are scattered, so prefetch this many at a time.
   constexpr int kRows = 16;
   uint32_t rows[kRows];
   int64_t count = 0;
@@ -158,7 +157,7 @@ int64_t RowStore::SaveRows(int64_t end, const SnapshotRowFormat& format,
     int found = 0;
     while (*next < end && found < std::min<int64_t>(kRows, most - count)) {
       const uint32_t first = static_cast<uint32_t>(*next);
-      // From `first` on.
+      // Ignores bits before `first`.
       const uint64_t bits =
           mark(RowMark::kUnsaved, first).load(std::memory_order_acquire) &
           ~(BitOf(first) - 1);
@@ -174,8 +173,8 @@ int64_t RowStore::SaveRows(int64_t end, const SnapshotRowFormat& format,
     }
     for (int i = 0; i < found; ++i) {
       const uint32_t row = rows[i];
-      // A row that is not there was not there when the snapshot began: who
-      // frees one leaves an image first.
+      // A row that is not resident was not resident when the snapshot began
+      // either, because whoever frees a row saves its image first.
       const bool held = LockResident(row);
       if (held && Has(RowMark::kUnsaved, row)) {
         WriteRecord(row, format, out + count * format.layout.bytes());

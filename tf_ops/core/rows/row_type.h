@@ -1,9 +1,8 @@
-// The types that a row's numbers may have, known when a table is made, and
-// arrays of such numbers.
+// Element types of rows, fixed when a table is created, and arrays of them.
 //
-// 16-bit numbers are computed with as float, and rounded when they are stored.
-// Their optimizer slots stay float: a moving average of 8 or 11 bits would soon
-// stand still.
+// 16-bit values are computed in float and rounded when stored. Their optimizer
+// slots stay float: a moving average with 8 or 11 bits of mantissa would soon
+// stop changing.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_ROW_TYPE_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_ROW_TYPE_H_
@@ -31,7 +30,7 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// What numbers of type T are computed as.
+// The type that values of type T are computed in.
 template <typename T>
 using ComputeOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -46,8 +45,8 @@ LODESTAR_HOST_DEVICE inline float ToCompute(BFloat16 x) {
 LODESTAR_HOST_DEVICE inline float ToCompute(Float16 x) {
   const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;
   const uint32_t magnitude = x.bits & 0x7fffu;
-  // 0.5 + a subnormal number, exactly; no subnormal float, which a thread may
-  // take for zero, comes up on the way.
+  // 0.5 plus a subnormal number, exactly. This avoids subnormal floats, which a
+  // thread may flush to zero.
   const uint32_t sum_bits = 0x3f000000u + magnitude;
   float sum;
   std::memcpy(&sum, &sum_bits, sizeof(sum));
@@ -63,7 +62,7 @@ LODESTAR_HOST_DEVICE inline float ToCompute(Float16 x) {
   return result;
 }
 
-// To the nearest T, ties to even; a NaN stays one.
+// Rounds to the nearest T, ties to even. NaN stays NaN.
 template <typename T>
 LODESTAR_HOST_DEVICE inline T RoundTo(ComputeOf<T> x) {
   return x;
@@ -83,12 +82,12 @@ LODESTAR_HOST_DEVICE inline Float16 RoundTo<Float16>(float x) {
   std::memcpy(&bits, &x, sizeof(bits));
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
-  // Of normal numbers the mantissa is rounded; a carry moves the exponent on,
-  // to infinity at the end.
+  // Rounds the mantissa of normal numbers; a carry increments the exponent, up
+  // to infinity.
   const uint32_t normal =
       (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1)) >> 13;
-  // Below 2^-14 a sum with 0.5, whose last place is 2^-24, is rounded as the
-  // subnormal number is to be.
+  // Below 2^-14, adding 0.5 (whose last place is 2^-24) rounds as the subnormal
+  // number requires.
   float absolute;
   std::memcpy(&absolute, &magnitude, sizeof(absolute));
   absolute += 0.5f;
@@ -102,13 +101,13 @@ LODESTAR_HOST_DEVICE inline Float16 RoundTo<Float16>(float x) {
   return {static_cast<uint16_t>(sign | result)};
 }
 
-// sum[c] += factor * row[c] of `count` numbers; if kFirst, of sums that are yet
-// to be written, as if they were zeros.
+// sum[c] += factor * row[c] for `count` columns. With kFirst, the sums are
+// uninitialized and treated as zeros.
 template <bool kFirst, typename T>
 inline void AddScaled(const T* __restrict row, ComputeOf<T> factor,
                       int64_t count, ComputeOf<T>* __restrict sum) {
   using C = ComputeOf<T>;
-  constexpr int64_t kBlock = 8;  // without a test of what is left
+  constexpr int64_t kBlock = 8;  // columns per iteration without a bounds check
   int64_t c = 0;
   for (; c + kBlock <= count; c += kBlock) {
     for (int64_t k = c; k < c + kBlock; ++k) {
@@ -120,7 +119,7 @@ inline void AddScaled(const T* __restrict row, ComputeOf<T> factor,
   }
 }
 
-// visit(T()) with the T of `type`.
+// Calls visit(T()) with the T of `type`.
 template <typename Visit>
 inline auto VisitRowType(RowType type, const Visit& visit) {
   switch (type) {
@@ -144,7 +143,7 @@ constexpr RowType RowTypeOf() {
                                        : RowType::kFloat32;
 }
 
-// kFloat64 or kFloat32.
+// Returns kFloat64 or kFloat32.
 inline RowType ComputeType(RowType type) {
   return type == RowType::kFloat64 ? type : RowType::kFloat32;
 }
@@ -171,7 +170,8 @@ inline void RoundRow(const ComputeOf<T>* row, int64_t size, T* out) {
   for (int64_t c = 0; c < size; ++c) out[c] = RoundTo<T>(row[c]);
 }
 
-// Fills what rows of `type` are computed as, such as an optimizer slot.
+// Fills an array of the type that rows of `type` are computed in, such as a
+// slot.
 inline void FillComputed(RowType type, float value, int64_t size, void* out) {
   if (ComputeType(type) == RowType::kFloat64) {
     std::fill_n(static_cast<double*>(out), size, value);
@@ -180,7 +180,7 @@ inline void FillComputed(RowType type, float value, int64_t size, void* out) {
   }
 }
 
-// Numbers of one type, which belong to someone else.
+// A non-owning array of values of one type.
 class NumbersView {
  public:
   NumbersView() = default;
@@ -193,7 +193,7 @@ class NumbersView {
   RowType type() const { return type_; }
   int64_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  // Of number i.
+  // Address of value i.
   const char* at(int64_t i) const { return data_ + i * SizeOf(type_); }
 
  private:
@@ -202,18 +202,18 @@ class NumbersView {
   int64_t size_ = 0;
 };
 
-// InvalidArgument unless `numbers`, an argument called `name`, are `wanted`.
+// Returns InvalidArgument unless argument `name` has type `wanted`.
 inline Status CheckType(const char* name, const NumbersView& numbers,
                         RowType wanted) {
   if (numbers.type() == wanted) return Status();
-  return InvalidArgument("`", name, "` holds ", NameOf(numbers.type()),
-                         " numbers, but the table's are ", NameOf(wanted));
+  return InvalidArgument("`", name, "` has dtype ", NameOf(numbers.type()),
+                         ", but the table's rows are ", NameOf(wanted), ".");
 }
 
-// Numbers of one type.
+// An owning array of values of one type.
 class Numbers {
  public:
-  // Zeros, if there were none.
+  // New values are zeros.
   void Resize(RowType type, int64_t size) {
     type_ = type;
     bytes_.resize(size * SizeOf(type));
@@ -223,16 +223,16 @@ class Numbers {
   int64_t size() const {
     return static_cast<int64_t>(bytes_.size()) / SizeOf(type_);
   }
-  // Of number i.
+  // Address of value i.
   char* at(int64_t i) { return bytes_.data() + i * SizeOf(type_); }
-  // REQUIRES: T is what type() says.
+  // Requires: T matches type().
   template <typename T>
   Span<const T> as() const {
     return {reinterpret_cast<const T*>(bytes_.data()), size()};
   }
   operator NumbersView() const { return {type_, bytes_.data(), size()}; }
 
-  // Bit for bit.
+  // Compares bit for bit.
   bool operator==(const Numbers& other) const {
     return type_ == other.type_ && bytes_ == other.bytes_;
   }

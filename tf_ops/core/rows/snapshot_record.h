@@ -1,4 +1,4 @@
-// Records of a table's snapshot file (docs/snapshot.md).
+// Records of a table's snapshot file (docs/internals/formats.md).
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_SNAPSHOT_RECORD_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_SNAPSHOT_RECORD_H_
@@ -9,7 +9,7 @@
 
 namespace lodestar {
 
-// A record of ROWS or SHARED_ROWS begins with this; a shared row's id is its
+// Head of a record of ROWS or SHARED_ROWS. The id of a shared row is its
 // number.
 struct SnapshotRowHead {
   int64_t id;
@@ -28,8 +28,8 @@ struct SnapshotPending {
 };
 static_assert(sizeof(SnapshotPending) == 24);
 
-// Where the parts of a row's record begin: a SnapshotRowHead, the values, the
-// optimizer slots; each part is padded with zeros to 8 bytes.
+// Offsets of the parts of a row's record: SnapshotRowHead, values, optimizer
+// slots. Each part is padded with zeros to 8 bytes.
 class SnapshotRowLayout {
  public:
   SnapshotRowLayout(int dim, RowType type, int64_t slots)
@@ -37,7 +37,8 @@ class SnapshotRowLayout {
         slot_bytes_(dim * SizeOf(ComputeType(type))),
         slots_(slots) {}
 
-  // Without padding; values are of the table's type, slots of ComputeType().
+  // Sizes without padding. Values have the table's type, slots its
+  // ComputeType().
   int64_t value_bytes() const { return value_bytes_; }
   int64_t slot_bytes() const { return slot_bytes_; }
   int64_t slots() const { return slots_; }
@@ -47,7 +48,7 @@ class SnapshotRowLayout {
   int64_t slot(int64_t s) const {
     return values() + Padded(value_bytes_) + s * Padded(slot_bytes_);
   }
-  // Of a whole record.
+  // Size of a record.
   int64_t bytes() const { return slot(slots_); }
 
  private:

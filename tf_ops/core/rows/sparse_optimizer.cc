@@ -9,7 +9,7 @@
 namespace lodestar {
 namespace {
 
-// __restrict: the rows of one id never overlap.
+// __restrict: the arrays of one row never overlap.
 template <typename Rule, int kSlots, int kNumbers, typename C>
 LODESTAR_INLINE void UpdateColumns(const C (&h)[kNumbers],
                                    const C* __restrict g, int dim,
@@ -42,7 +42,7 @@ LODESTAR_INLINE void DecayAndUpdate(const float* numbers, const C* g, int dim,
     for (int c = 0; c < dim; ++c) w[c] -= w[c] * h[1] * h[0];
   }
   if constexpr (std::is_same_v<Rule, Ftrl>) {
-    // Which power it is is asked outside of the loop.
+    // Tests the power outside of the loop.
     if (h[2] == C{-0.5}) {
       UpdateColumns<FtrlPower<true>, kSlots>(h, g, dim, w, slots);
     } else {
@@ -53,7 +53,7 @@ LODESTAR_INLINE void DecayAndUpdate(const float* numbers, const C* g, int dim,
   }
 }
 
-// The rules are inlined into these, each for its instruction set.
+// One function per instruction set, with the rules inlined.
 template <typename Rule, typename C>
 void Baseline(const float* h, const C* g, int dim, C* w, C* const* slots) {
   DecayAndUpdate<Rule>(h, g, dim, w, slots);
@@ -102,8 +102,8 @@ Status SparseOptimizer::Create(const std::string& name,
     const std::vector<std::string>& wanted = definition.hyperparameters;
     if (hyperparameters.size() != static_cast<int64_t>(wanted.size())) {
       return InvalidArgument("optimizer '", name, "' takes ", wanted.size(),
-                             " hyperparameters, found ", hyperparameters.size(),
-                             ", wanted ", Join(wanted));
+                             " hyperparameters (", Join(wanted), "), got ",
+                             hyperparameters.size(), ".");
     }
     out->updates_ = definition.updates[static_cast<int>(isa)];
     out->num_slots_ = static_cast<int>(definition.slots.size());
@@ -114,8 +114,8 @@ Status SparseOptimizer::Create(const std::string& name,
   for (const Definition& definition : Definitions()) {
     known.push_back(definition.name);
   }
-  return InvalidArgument("unknown optimizer '", name, "', wanted one of ",
-                         Join(known));
+  return InvalidArgument("unknown optimizer '", name,
+                         "'. Known optimizers: ", Join(known), ".");
 }
 
 bool SparseOptimizer::SlotNames(const std::string& name,

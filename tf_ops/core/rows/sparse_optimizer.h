@@ -1,5 +1,5 @@
-// Row-wise optimizers: one row's value and optimizer slots from its gradient,
-// by the rules of optimizer_rules.h; only rows with a gradient change.
+// Row-wise optimizers: update the value and slots of one row from its gradient
+// by a rule of optimizer_rules.h. Rows without a gradient do not change.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_SPARSE_OPTIMIZER_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_SPARSE_OPTIMIZER_H_
@@ -15,22 +15,21 @@ namespace lodestar {
 
 class SparseOptimizer {
  public:
-  // `hyperparameters` are those that the rule of this name has in
-  // optimizer_rules.h, in that order.
-  // Updates are the same to the bit with every instruction set.
-  // InvalidArgument: another name, or another number of hyperparameters.
-  // REQUIRES: the processor has `isa`.
+  // `hyperparameters` are in the order of the rule with this name in
+  // optimizer_rules.h. Updates have the same bits with every instruction set.
+  // Returns InvalidArgument for an unknown name or a wrong number of
+  // hyperparameters. Requires: the processor supports `isa`.
   static Status Create(const std::string& name,
                        Span<const float> hyperparameters, SparseOptimizer* out,
                        Isa isa = BestIsa());
 
-  // The optimizer slots of a name, at most RowStore::kMaxSlots; false: no such
-  // optimizer.
+  // Gets the slot names of an optimizer, at most RowStore::kMaxSlots. Returns
+  // false if there is no such optimizer.
   static bool SlotNames(const std::string& name,
                         std::vector<std::string>* slots);
 
-  // `value` and `slots[s]` hold the row, `dim` numbers each; none overlaps
-  // another. REQUIRES: Create succeeded.
+  // `value` and `slots[s]` hold `dim` values each and must not overlap.
+  // Requires: Create succeeded.
   void Update(const float* gradient, int dim, float* value,
               float* const* slots) const;
   void Update(const double* gradient, int dim, double* value,

@@ -6,7 +6,7 @@
 namespace lodestar {
 
 StepGate& StepGate::Global() {
-  // Never destroyed: a step may end after the process has begun to.
+  // Never destroyed: a step may end after the process has begun to exit.
   static StepGate* const gate = new StepGate();
   return *gate;
 }
@@ -53,7 +53,7 @@ Status StepGate::Flip(const std::function<Status()>& flip,
     try {
       status = flip();
     } catch (const std::bad_alloc&) {
-      // So short that it needs no memory itself.
+      // Built without allocating, because memory is short.
       status = Status(StatusCode::kResourceExhausted, "out of memory");
     }
   }
@@ -70,8 +70,8 @@ Status StepGate::Flip(const std::function<Status()>& flip,
   Schedule(admitted);
   if (alone) return status;
   return FailedPrecondition(
-      "no moment between two optimizer steps was found for ", at_most.count(),
-      " ms: ", inside, " were under way all the time");
+      "found no point between two optimizer steps within ", at_most.count(),
+      " ms: ", inside, " steps are still running.");
 }
 
 void StepGate::Close() {
@@ -97,8 +97,8 @@ StepGate::Queue StepGate::AdmitQueue() {
   return admitted;
 }
 
-// An exception must not leave the other steps admitted but never run: all later
-// flips would wait for them.
+// An exception must not leave steps admitted that never run: all later flips
+// would wait for them.
 void StepGate::Schedule(const Queue& admitted) {
   for (const std::shared_ptr<Waiting>& waiting : admitted) {
     try {
@@ -107,7 +107,7 @@ void StepGate::Schedule(const Queue& admitted) {
       try {
         waiting->Start();
       } catch (const std::bad_alloc&) {
-        // The step threw it. It has run, and must not run again.
+        // The step threw. It has run and must not run again.
       }
     }
   }

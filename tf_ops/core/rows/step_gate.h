@@ -1,13 +1,13 @@
-// StepGate: optimizer steps inside, snapshots between them.
+// StepGate: lets snapshots begin between optimizer steps.
 //
-//   step:      Enter ... updates of all its tables ... Exit
-//   snapshot:  Flip(the moment that it is of)
-//   snapshot:  Close() while it holds more than it may; Open()
+//   step:      Run(updates of all its tables, then Exit)
+//   snapshot:  Flip(begin the snapshot)
+//   snapshot:  Close() while it holds too much memory, then Open()
 //
-// Any number of steps are inside at a time. A flip waits until no step is
-// inside and keeps new steps out until it is over, so it sees all of a step or
-// nothing. While the gate is closed, steps queue outside without blocking a
-// thread: whoever opens the gate schedules them.
+// Any number of steps run at the same time. A flip waits until no step is
+// inside and admits no new steps until it is over, so a snapshot contains a
+// step completely or not at all. While the gate is closed, steps are queued
+// without blocking a thread; the thread that opens the gate schedules them.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_STEP_GATE_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_STEP_GATE_H_
@@ -31,7 +31,7 @@ class StepGate {
   StepGate(const StepGate&) = delete;
   StepGate& operator=(const StepGate&) = delete;
 
-  // That of all tables of the process: a step may be of any of them.
+  // The gate of the process: a step may update any of its tables.
   static StepGate& Global();
 
   // Schedules a call on another thread.
@@ -40,31 +40,31 @@ class StepGate {
   // Returns true if the caller is now inside.
   bool TryEnter();
   // Calls `step` inside the gate and then `done`, each exactly once. The step
-  // ends its stay with Exit. Both run on this thread before Run returns; or,
-  // while the gate is closed, later through `schedule`, or on the thread that
-  // opens the gate if memory is too short to schedule them. Returns
-  // ResourceExhausted, and calls neither, if memory is too short to queue them.
-  // What they throw on this thread passes to the caller.
+  // must call Exit. Both run on this thread before Run returns. While the gate
+  // is closed they run later instead, through `schedule`, or on the thread that
+  // opens the gate if there is no memory to schedule them. Returns
+  // ResourceExhausted, and calls neither, if there is no memory to queue them.
+  // Exceptions on this thread propagate to the caller.
   template <typename Step, typename Done>
   Status Run(const Scheduler& schedule, const Step& step, const Done& done);
   // Requires: the caller is inside.
   void Exit();
 
-  // Waits until no one is inside, at most so long, and calls `flip` while none
-  // comes in. FailedPrecondition: some step was inside all the time, and
-  // nothing was called. ResourceExhausted: `flip` threw std::bad_alloc. Else
-  // what it returns.
+  // Waits up to `at_most` until no step is inside, then calls `flip` while none
+  // can enter and returns its result. Returns FailedPrecondition, without
+  // calling `flip`, on timeout, and ResourceExhausted if `flip` threw
+  // std::bad_alloc.
   Status Flip(const std::function<Status()>& flip,
               std::chrono::milliseconds at_most = std::chrono::minutes(1));
 
-  // Closes are counted, and so are the Opens that undo them.
+  // Each Close needs one Open.
   void Close();
   void Open();
 
  private:
-  // A step that waits outside.
+  // A queued step.
   struct Waiting {
-    // Makes the call unless it was made before.
+    // Makes the call, once.
     void Start() {
       if (!started.exchange(true)) call();
     }
@@ -75,20 +75,20 @@ class StepGate {
   };
   using Queue = std::vector<std::shared_ptr<Waiting>>;
 
-  // Returns true if the caller is now inside; else `waiting` is in the queue.
+  // Returns true if the caller is now inside; otherwise `waiting` is queued.
   bool EnterOrQueue(const std::shared_ptr<Waiting>& waiting);
   bool CanEnter() const LODESTAR_REQUIRES(mutex_) {
     return flips_ == 0 && closes_ == 0;
   }
-  // Empties the queue if steps may enter; they are inside from here on. The
-  // caller schedules them after it has released the mutex.
+  // Empties the queue and counts its steps as inside, if steps may enter. The
+  // caller must release the mutex and then schedule them.
   Queue AdmitQueue() LODESTAR_REQUIRES(mutex_);
   static void Schedule(const Queue& admitted);
 
   Mutex mutex_;
   ConditionVariable changed_;
   int64_t inside_ LODESTAR_GUARDED_BY(mutex_) = 0;
-  // Wanted or under way.
+  // Waiting or running.
   int64_t flips_ LODESTAR_GUARDED_BY(mutex_) = 0;
   bool flipping_ LODESTAR_GUARDED_BY(mutex_) = false;
   int64_t closes_ LODESTAR_GUARDED_BY(mutex_) = 0;
@@ -108,7 +108,7 @@ Status StepGate::Run(const Scheduler& schedule, const Step& step,
       };
       if (!EnterOrQueue(waiting)) return Status();
     } catch (const std::bad_alloc&) {
-      // So short that it needs no memory itself.
+      // Built without allocating, because memory is short.
       return Status(StatusCode::kResourceExhausted, "out of memory");
     }
   }
@@ -117,16 +117,16 @@ Status StepGate::Run(const Scheduler& schedule, const Step& step,
   return Status();
 }
 
-// A step's stay inside, which ends with this at the latest.
+// Leaves the gate on End or destruction, whichever comes first.
 class StepStay {
  public:
-  // REQUIRES: the caller is inside `gate`.
+  // Requires: the caller is inside `gate`.
   explicit StepStay(StepGate* gate) : gate_(gate) {}
   ~StepStay() { End(); }
   StepStay(const StepStay&) = delete;
   StepStay& operator=(const StepStay&) = delete;
 
-  // Once or more, on any thread.
+  // Idempotent and thread-safe.
   void End();
 
  private:

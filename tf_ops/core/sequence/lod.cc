@@ -7,7 +7,7 @@
 namespace lodestar {
 namespace {
 
-// `name` as it is printed in messages, e.g. `lod[1]`.
+// `name` is the name used in messages, e.g. `lod[1]`.
 Status ValidateLevel(const std::string& name, Span<const int64_t> offsets,
                      int64_t wanted_end, const std::string& what_end) {
   if (offsets.empty()) {
@@ -36,7 +36,7 @@ Status ValidateLevel(const std::string& name, Span<const int64_t> offsets,
 Status ValidateLod(const LodLevels& levels, int64_t num_rows) {
   for (size_t k = 0; k < levels.size(); ++k) {
     const bool last = k + 1 == levels.size();
-    // A next level that is empty is reported as such, when its turn comes.
+    // An empty next level is reported by its own iteration.
     if (!last && levels[k + 1].empty()) continue;
     const int64_t end = last ? num_rows : levels[k + 1].size() - 1;
     LODESTAR_RETURN_IF_ERROR(ValidateLevel(
@@ -86,7 +86,7 @@ Status RelativeLod(const LodLevels& absolute,
   if (absolute.empty()) return Status();
   const Span<const int64_t>& rows = absolute.back();
   const int64_t num_rows = rows.empty() ? 0 : rows[rows.size() - 1];
-  // The last level first: it says where the others have to end.
+  // Last level first, since it defines the end of the others.
   for (size_t k = absolute.size(); k-- > 0;) {
     LODESTAR_RETURN_IF_ERROR(
         ValidateLevel(StrCat("lod[", k, "]"), absolute[k], num_rows,
@@ -105,15 +105,15 @@ Status RelativeLod(const LodLevels& absolute,
     int64_t unit = 0;
     for (int64_t i = 0; i < absolute[k].size(); ++i) {
       const int64_t offset = absolute[k][i];
-      // The first match after the last one: an empty unit of the next level
-      // belongs to the unit that comes after it. Both levels end alike, so
-      // there is an offset as large.
+      // Take the first match after the previous one: an empty unit of the next
+      // level belongs to the unit that follows it. Both levels have the same
+      // end, so the loop terminates.
       while (next[unit] < offset) ++unit;
       if (next[unit] != offset) {
         return InvalidArgument("`lod[", k, "][", i, "]`=", offset,
                                " is not an offset of `lod[", k + 1, "]`");
       }
-      // The last offset takes the empty units at the end.
+      // Empty units at the end belong to the last unit.
       if (i + 1 == absolute[k].size()) unit = next.size() - 1;
       relative[k][i] = unit;
     }
@@ -151,7 +151,7 @@ Status SliceLod(const LodLevels& levels, int64_t num_rows, int64_t level,
                                "]`=", offsets[i + 1]);
       }
     }
-    // An empty level has -1 units, so that nothing lies in it.
+    // An empty level has -1 units, so that every offset is out of range.
     const int64_t limit = units(k + 1);
     for (const int64_t i : {begin, end}) {
       if (offsets[i] < 0 || offsets[i] > limit) {
@@ -183,10 +183,10 @@ Status LodFromSparse(Span<const int64_t> indices,
   const auto begun = [&](int64_t k) {
     return k == last ? rows : static_cast<int64_t>((*levels)[k].size());
   };
-  // Begins units of level k, of which all but the last stay empty.
+  // Begins `count` units of level k. All but the last one stay empty.
   const auto begin_units = [&](int64_t k, int64_t count) {
     std::vector<int64_t>& level = (*levels)[k];
-    // One is left for the end of the last unit.
+    // Reserves one element for the end of the last unit.
     if (static_cast<uint64_t>(count) >= level.max_size() - level.size()) {
       return ResourceExhausted("`lod[", k, "]` would have ", count,
                                " units more than ", level.size());
@@ -203,7 +203,7 @@ Status LodFromSparse(Span<const int64_t> indices,
                                ", wanted 0 to ", dense_shape[d] - 1);
       }
     }
-    // The first dimension in which this value is elsewhere.
+    // The first dimension in which this index differs from the previous one.
     int64_t moved = 0;
     while (before != nullptr && moved < rank && index[moved] == before[moved]) {
       ++moved;

@@ -1,5 +1,5 @@
-// Selected rows: values of some rows of a tall tensor of `height` rows. A row
-// may be there more than once, which means the sum.
+// Selected rows: values of some rows of a tensor with `height` rows. Values of
+// repeated rows are summed.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SELECTED_ROWS_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SELECTED_ROWS_H_
@@ -11,8 +11,8 @@
 
 namespace lodestar {
 
-// InvalidArgument, naming index and value: another number of rows than values,
-// a negative height, a row outside of [0, height).
+// Returns InvalidArgument, with index and value, if the numbers of rows and
+// values differ, the height is negative, or a row is not in [0, height).
 Status ValidateSelectedRows(Span<const int64_t> rows, int64_t num_values,
                             int64_t height);
 

@@ -1,5 +1,6 @@
-// Sequences joined one by one: sequence b of the result is sequence b of the
-// first batch, then that of the second, and so on.
+// Concatenation of batches sequence by sequence: sequence b of the result is
+// sequence b of the first batch, followed by sequence b of the second, and so
+// on.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_CONCAT_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_CONCAT_H_
@@ -17,11 +18,11 @@
 
 namespace lodestar {
 
-// The last splits of the result. levels[k] are those of batch k, all as many,
-// over num_rows[k] rows; the upper ones must be the same in all batches.
-// InvalidArgument, naming batch, level and index: levels that do not nest or
-// differ, another number of sequences, more rows than int64 counts.
-// REQUIRES: at least one batch and one level.
+// Returns the last splits of the result. levels[k] are the levels of batch k
+// over num_rows[k] rows. All batches must have the same number of levels and
+// the same upper levels. Returns InvalidArgument, with batch, level and index,
+// if levels are invalid or differ, the numbers of sequences differ, or the
+// number of rows overflows int64. Requires: at least one batch and one level.
 inline Status SequenceConcatSplits(const std::vector<LodLevels>& levels,
                                    const std::vector<int64_t>& num_rows,
                                    std::vector<int64_t>* joined) {
@@ -66,8 +67,7 @@ inline Status SequenceConcatSplits(const std::vector<LodLevels>& levels,
 
 // Calls move(k, row, joined_row, count) for runs that cover all rows once: rows
 // [row, row + count) of batch k are rows [joined_row, joined_row + count) of
-// the result.
-// REQUIRES: `joined` is the sum of the splits.
+// the result. Requires: `joined` is the sum of the splits.
 template <typename Move>
 void SequenceConcatRuns(const LodLevels& splits, Span<const int64_t> joined,
                         int64_t dim, const Move& move,

@@ -1,10 +1,10 @@
 // Windows over sequences: rows [N, D] and row_splits [B + 1] -> [N, size, D].
 //
-//   out[r][j] = row r + start + j, if the sequence of row r has it, else pad
+//   out[r][j] = row r + start + j if it is in the sequence of row r, else pad
 //
-// What a convolution over sequences multiplies by its weight, and what
-// enumerates the n-grams of ids. T is a number type, or a 16-bit float type
-// that converts to and from float, in which its sums are kept.
+// Input of sequence convolutions and of the enumeration of n-grams. T is a
+// numeric type, or a 16-bit float type that converts to and from float, in
+// which sums are accumulated.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_CONTEXT_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_CONTEXT_H_
@@ -19,18 +19,18 @@
 
 namespace lodestar {
 
-// A start further away than this would overflow, and find nothing anyway.
+// A start further away could overflow, and its windows contain only padding.
 constexpr int64_t kMaxContextStart = int64_t{1} << 60;
 
-// REQUIRES: splits are valid for N rows (lod.h), size >= 1,
-// |start| <= kMaxContextStart.
+// Requires: splits are valid for N rows (lod.h); size >= 1; |start| <=
+// kMaxContextStart.
 template <typename T>
 void SequenceContext(const T* rows, int64_t dim, Span<const int64_t> splits,
                      int64_t start, int64_t size, T pad_value, T* windows,
                      const ParallelFor* parallel) {
   if (dim == 0) return;
   const auto window = [&](int64_t row, int64_t first, int64_t last) {
-    // Places [low, high) of the window lie inside, and their rows in one piece.
+    // Rows [low, high) of the window are in the sequence and contiguous.
     const int64_t low = std::clamp(first - row - start, int64_t{0}, size) * dim;
     const int64_t high = std::clamp(last - row - start, int64_t{0}, size) * dim;
     T* out = windows + row * size * dim;
@@ -50,19 +50,19 @@ void SequenceContext(const T* rows, int64_t dim, Span<const int64_t> splits,
                     });
 }
 
-// The gradient [N, D] of the rows, from that of the windows [N, size, D]: each
-// row sums its places, first place first.
-// REQUIRES: as SequenceContext; T is a float type.
+// Computes the gradient [N, D] of the rows from that of the windows [N, size,
+// D]. Each row sums its occurrences in windows by ascending position. Requires:
+// as SequenceContext; T is a float type.
 template <typename T>
 void SequenceContextGradient(const T* gradient, int64_t dim,
                              Span<const int64_t> splits, int64_t start,
                              int64_t size, T* rows_gradient,
                              const ParallelFor* parallel) {
   using Sum = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
-  // Sums that stay in the first-level cache.
+  // The sums stay in the L1 cache.
   constexpr int64_t kColumns = 64;
   const auto collect = [&](int64_t row, int64_t first, int64_t last) {
-    // Place j of window row - start - j is this row.
+    // This row has position j in window row - start - j.
     const int64_t low = std::clamp(row - start - last + 1, int64_t{0}, size);
     const int64_t high = std::clamp(row - start - first + 1, int64_t{0}, size);
     for (int64_t c = 0; c < dim; c += kColumns) {

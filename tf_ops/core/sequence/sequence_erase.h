@@ -1,4 +1,4 @@
-// Which tokens of sequences are left when some are erased.
+// Removal of tokens from sequences.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_ERASE_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_ERASE_H_
@@ -11,14 +11,14 @@
 
 namespace lodestar {
 
-// Fewer tokens than this are compared one by one.
+// Sets smaller than this are searched linearly.
 constexpr int64_t kHashedTokens = 8;
 
-// kept[i] says whether ids[i] stays; kept_splits are the splits of those that
-// do. T is an integer or a string that converts to Key, which std::hash takes.
-// May throw std::bad_alloc.
-// REQUIRES: splits are valid for ids.size() rows (lod.h), as many kept
-// ones; kept is as long as ids.
+// Sets kept[i] to whether ids[i] is kept, and kept_splits to the splits of the
+// kept ids. T is an integer or a string type that converts to Key, which must
+// be hashable. May throw std::bad_alloc. Requires: splits are valid for
+// ids.size() rows (lod.h); kept_splits has the size of splits; kept has the
+// size of ids.
 template <typename Key, typename T>
 void SequenceErase(Span<const T> ids, Span<const int64_t> splits,
                    Span<const T> tokens, Span<bool> kept,

@@ -1,13 +1,13 @@
-// Repetition of sequences: unit i of the rows, as a whole, as often as a
-// reference says.
+// Repetition of sequences: unit i of the rows is repeated as often as the
+// reference's unit i has rows.
 //
 //   splits      0   2     4     unit 0 is a b, unit 1 is c d
 //   ref_splits  0   2     5     unit 0 two times, unit 1 three times
 //   expanded    a b a b c d c d c d
 //   starts      0       4           10
 //
-// The semantics are Paddle's sequence_expand; with one row a unit, those of
-// sequence_expand_as.
+// The semantics are those of Paddle's sequence_expand; with one row per unit,
+// those of sequence_expand_as.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_EXPAND_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_EXPAND_H_
@@ -25,22 +25,22 @@
 
 namespace lodestar {
 
-// The row of the result that each unit begins at, and their number at the end.
-// InvalidArgument, naming the unit, if that is beyond int64.
-// REQUIRES: both splits are valid for some number of rows (lod.h), and all
-// three are as long.
+// Computes the first row of each unit in the result, and the total number of
+// rows. Returns InvalidArgument, with the unit, if that overflows int64.
+// Requires: both splits are valid for some number of rows (lod.h); all three
+// have the same size.
 Status ExpandedStarts(Span<const int64_t> splits,
                       Span<const int64_t> ref_splits, Span<int64_t> starts);
 
-// The splits of the result, a sequence a repetition.
-// REQUIRES: `starts` as above, `expanded` has one number more than ref_splits
-// says.
+// Computes the splits of the result, one sequence per repetition. Requires:
+// `starts` from ExpandedStarts; `expanded` has one element more than the last
+// value of ref_splits.
 void ExpandedSplits(Span<const int64_t> splits, Span<const int64_t> ref_splits,
                     Span<const int64_t> starts, Span<int64_t> expanded,
                     const ParallelFor* parallel);
 
-// REQUIRES: `rows` are as many as splits say, rows of `width` T; `starts` as
-// above; there is room for starts[U] rows.
+// Requires: `rows` has as many rows as splits, of `width` T each; `starts` from
+// ExpandedStarts; `expanded` has room for starts[U] rows.
 template <typename T>
 void SequenceExpand(const T* rows, int64_t width, Span<const int64_t> splits,
                     Span<const int64_t> starts, T* expanded,
@@ -69,9 +69,8 @@ void SequenceExpand(const T* rows, int64_t width, Span<const int64_t> splits,
   });
 }
 
-// Row i of the rows, ref_splits[i + 1] - ref_splits[i] times.
-// REQUIRES: as many rows as ref_splits has units, valid for the rows of the
-// result.
+// Repeats row i ref_splits[i + 1] - ref_splits[i] times. Requires: there are as
+// many rows as units in ref_splits, which are valid for the rows of the result.
 template <typename T>
 void SequenceExpandAs(const T* rows, int64_t width,
                       Span<const int64_t> ref_splits, T* expanded,
@@ -86,9 +85,9 @@ void SequenceExpandAs(const T* rows, int64_t width,
   });
 }
 
-// The gradient of the rows: the sum over the repetitions, zero where there are
-// none. The bits are the same for any number of threads.
-// REQUIRES: `gradient` has starts[U] rows of `dim` numbers; T is a float type.
+// Computes the gradient of the rows: the sum over the repetitions, or zero. The
+// result is bitwise independent of the number of threads. Requires: `gradient`
+// has starts[U] rows of `dim` values; T is a float type.
 template <typename T>
 void SequenceExpandGradient(const T* gradient, int64_t dim,
                             Span<const int64_t> splits,
@@ -106,7 +105,8 @@ void SequenceExpandGradient(const T* gradient, int64_t dim,
           if (begins) std::fill_n(out, length * dim, static_cast<T>(0));
           return;
         }
-        // Each row of the unit belongs to the piece with `repeats` times it.
+        // Assigns each row of the unit to the piece that contains `repeats`
+        // times its index.
         const auto row_from = [&](int64_t copy) {
           const int64_t offset = copy - starts[i];
           return offset / repeats + (offset % repeats != 0);

@@ -1,7 +1,7 @@
 // Padding of sequences: rows [N, W] and row_splits [B + 1] -> padded [B, T, W],
-// and back by lengths [B].
+// and the inverse, given lengths [B].
 //
-// The semantics are Paddle's sequence_pad and sequence_unpad.
+// The semantics are those of Paddle's sequence_pad and sequence_unpad.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_PAD_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_PAD_H_
@@ -17,20 +17,20 @@
 
 namespace lodestar {
 
-// T: `maxlen`, or for -1 the longest length. InvalidArgument if maxlen is less
-// than -1, or, naming the sequence, if one is longer.
-// REQUIRES: splits are valid for some number of rows (lod.h).
+// Sets *steps (T) to `maxlen`, or to the longest length if `maxlen` is -1.
+// Returns InvalidArgument if `maxlen` is less than -1, or, with the sequence,
+// if one is longer. Requires: splits are valid for some number of rows (lod.h).
 Status PaddedSteps(Span<const int64_t> splits, int64_t maxlen, int64_t* steps);
 
-// `pad_row` is one row.
-// REQUIRES: splits are valid for the rows, and no length is above `steps`.
+// `pad_row` is one row. Requires: splits are valid for the rows; no length is
+// greater than `steps`.
 template <typename T>
 void SequencePad(const T* rows, int64_t width, Span<const int64_t> splits,
                  const T* pad_row, int64_t steps, T* padded,
                  const ParallelFor* parallel) {
   if (width == 0 || steps == 0) return;
   VisitWidth<T>(width, [&](auto width) {
-    // All steps of all sequences are alike in cost: cut anywhere.
+    // All steps cost about the same, so the ranges can start anywhere.
     RunParallel(
         parallel, (splits.size() - 1) * steps, 1 + width / 16,
         [&](int64_t begin, int64_t end) {
@@ -54,19 +54,20 @@ void SequencePad(const T* rows, int64_t width, Span<const int64_t> splits,
   });
 }
 
-// REQUIRES: splits are valid for the rows, and no length is above `steps`.
+// Requires: splits are valid for the rows; no length is greater than `steps`.
 template <typename T>
 void SequenceUnpad(const T* padded, int64_t width, int64_t steps,
                    Span<const int64_t> splits, T* rows,
                    const ParallelFor* parallel) {
   if (width == 0) return;
-  constexpr int64_t kAhead = 8;  // sequences that are on their way
+  constexpr int64_t kAhead = 8;  // number of sequences to prefetch ahead
   const int64_t batch = splits.size() - 1;
   VisitWidth<T>(width, [&](auto width) {
     ForSequencePieces(
         parallel, splits, 2 + width / 16,
         [&](int64_t b, int64_t first, int64_t last, bool) {
-          // No processor foresees where the rows of `padded` begin.
+          // The hardware prefetcher cannot predict where the rows of `padded`
+          // begin.
           if (b + kAhead < batch) {
             const auto* soon = reinterpret_cast<const char*>(
                 padded + (b + kAhead) * steps * width);

@@ -1,11 +1,11 @@
 // Pooling of sequences: rows [N, D] and row_splits [B + 1] -> rows [B, D].
 //
-// sum, mean, sqrtn (sum / sqrt(length)), max, first, last, over each sequence;
-// an empty sequence gives pad_value and no gradient. The semantics are
-// Paddle's sequence_pool; its `average` is mean here and its `sqrt` is sqrtn.
+// Combiners are sum, mean, sqrtn (sum / sqrt(length)), max, first and last. An
+// empty sequence yields pad_value and has no gradient. The semantics are those
+// of Paddle's sequence_pool, whose `average` is mean here, and `sqrt` is sqrtn.
 //
-// T is float, double, int32_t, int64_t, or a 16-bit float type that converts
-// to and from float.
+// T is float, double, int32_t, int64_t, or a 16-bit float type that converts to
+// and from float.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_POOL_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_POOL_H_
@@ -26,22 +26,22 @@
 
 namespace lodestar {
 
-// Columns that are pooled in one walk over the rows of a sequence: the running
-// result stays in the first-level cache.
+// Columns pooled in one pass over the rows of a sequence. The accumulators stay
+// in the L1 cache.
 constexpr int64_t kPoolColumns = 64;
 
 // Rows of a long sequence that are counted in 32 bits.
 constexpr int64_t kPoolPiece = int64_t{1} << 30;
 
-// What T is compared in, and what it is summed in: 16-bit floats as float;
-// int32 sums as int64, so that a mean is right where the sum is too large.
+// Types for comparisons and for sums of T. 16-bit floats use float; int32 is
+// summed as int64, so that the mean is correct even if the sum overflows int32.
 template <typename T>
 using PoolValue = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
 template <typename T>
 using PoolSum =
     std::conditional_t<std::is_same_v<T, int32_t>, int64_t, PoolValue<T>>;
 
-// Integers wrap around, as TensorFlow's do: they are added as this.
+// Integers wrap around, as in TensorFlow, so they are added as unsigned.
 template <typename S, bool = std::is_integral_v<S>>
 struct WrappingOf {
   using Type = S;
@@ -57,8 +57,8 @@ S AddWrapping(S a, S b) {
   return static_cast<S>(static_cast<Wrapping>(a) + static_cast<Wrapping>(b));
 }
 
-// Turns n sums over `length` rows into sums, means or sqrtn. Integers are cut
-// toward zero. REQUIRES: length >= 1.
+// Converts n sums over `length` rows to the combiner's result. Integer results
+// are rounded toward zero. Requires: length >= 1.
 template <typename S>
 LODESTAR_INLINE void DivideSums(Combiner combiner, int64_t length, int64_t n,
                                 S* sums) {
@@ -76,8 +76,8 @@ LODESTAR_INLINE void DivideSums(Combiner combiner, int64_t length, int64_t n,
   }
 }
 
-// Sums `length` rows of `stride` numbers each, their first n <= kPoolColumns
-// columns. REQUIRES: length >= 1.
+// Sums the first n <= kPoolColumns columns of `length` rows with a stride of
+// `stride` values. Requires: length >= 1.
 template <typename T>
 LODESTAR_INLINE void PoolSums(Combiner combiner, const T* rows, int64_t stride,
                               int64_t length, int64_t n, T* out) {
@@ -93,15 +93,16 @@ LODESTAR_INLINE void PoolSums(Combiner combiner, const T* rows, int64_t stride,
   for (int64_t c = 0; c < n; ++c) out[c] = static_cast<T>(sums[c]);
 }
 
-// As PoolSums, for the maxima: the row of each, from first_row on, goes into
-// `winners`. The first of equal numbers wins; a NaN never replaces a number.
+// Like PoolSums, for max. Writes the row of each maximum, counted from
+// first_row, to `winners`. The first of equal values wins; a NaN never replaces
+// a number.
 template <typename T>
 LODESTAR_INLINE void PoolMaxima(const T* rows, int64_t stride, int64_t length,
                                 int64_t n, int64_t first_row, T* out,
                                 int64_t* winners) {
   using V = PoolValue<T>;
-  // As wide as V, so that both fill vector registers alike; long sequences go
-  // in pieces whose row numbers fit.
+  // As wide as V, so that both fill vector registers alike. Long sequences are
+  // processed in pieces whose row numbers fit.
   using RowNumber = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;
   V best[kPoolColumns];
   for (int64_t c = 0; c < n; ++c) best[c] = static_cast<V>(rows[c]);
@@ -115,13 +116,14 @@ LODESTAR_INLINE void PoolMaxima(const T* rows, int64_t stride, int64_t length,
       const RowNumber here = static_cast<RowNumber>(r - begin);
       for (int64_t c = 0; c < n; ++c) {
         const V x = static_cast<V>(row[c]);
-        // Bits, not a choice, which the compiler would make a branch.
+        // Bit operations, because the compiler would turn a conditional into a
+        // branch.
         const RowNumber more = -static_cast<RowNumber>(x > best[c]);
         offsets[c] = (here & more) | (offsets[c] & ~more);
         best[c] = x > best[c] ? x : best[c];
       }
     }
-    // In the first piece -1 is the row before it, the first one of all.
+    // In the first piece, -1 denotes the row before it, which is the first row.
     for (int64_t c = 0; c < n; ++c) {
       if (begin != 1 && offsets[c] < 0) continue;
       winners[c] = first_row + begin + offsets[c];
@@ -131,7 +133,7 @@ LODESTAR_INLINE void PoolMaxima(const T* rows, int64_t stride, int64_t length,
   for (int64_t c = 0; c < n; ++c) out[c] = static_cast<T>(best[c]);
 }
 
-// What SequencePool is given.
+// The arguments of SequencePool.
 template <typename T>
 struct PoolArguments {
   Combiner combiner;
@@ -143,9 +145,9 @@ struct PoolArguments {
   int64_t* winners;
 };
 
-// Columns [c, end) of sequence b, in steps of kVectors registers as long as
-// they fill them; returns the column after them. REQUIRES: b is not empty, and
-// long sequences have row numbers that fit.
+// Pools columns [c, end) of sequence b, kVectors registers at a time while they
+// are full. Returns the column after the last one. Requires: b is not empty;
+// the row numbers of the sequence fit.
 template <Isa kIsa, int kVectors, typename T>
 LODESTAR_INLINE int64_t PoolInVectors(const PoolArguments<T>& a, int64_t b,
                                       int64_t c) {
@@ -171,7 +173,7 @@ LODESTAR_INLINE int64_t PoolInVectors(const PoolArguments<T>& a, int64_t b,
   return c;
 }
 
-// Sequence b. REQUIRES: it is not empty.
+// Pools sequence b. Requires: it is not empty.
 template <Isa kIsa, typename T>
 LODESTAR_INLINE void PoolSequence(const PoolArguments<T>& a, int64_t b) {
   const int64_t first = a.splits[b];
@@ -184,7 +186,7 @@ LODESTAR_INLINE void PoolSequence(const PoolArguments<T>& a, int64_t b) {
   }
   const bool max = a.combiner == Combiner::kMax;
   int64_t c = 0;
-  // Sums are kept as T is, and row numbers in 32 bits.
+  // Only types that are summed as themselves, and row numbers of 32 bits.
   if constexpr (std::is_arithmetic_v<T>) {
     if (max ? length <= kPoolPiece : std::is_same_v<T, PoolSum<T>>) {
       c = PoolInVectors<kIsa, 4>(a, b, c);
@@ -204,7 +206,7 @@ LODESTAR_INLINE void PoolSequence(const PoolArguments<T>& a, int64_t b) {
 }
 
 struct PoolSequences {
-  // Sequences [first, last).
+  // Pools sequences [first, last).
   template <Isa kIsa, typename T>
   LODESTAR_INLINE static void Run(const PoolArguments<T>& a, int64_t first,
                                   int64_t last) {
@@ -221,10 +223,10 @@ struct PoolSequences {
   }
 };
 
-// `winners` is [B, D] for max, else not touched: the row of the first maximum,
-// -1 for an empty sequence. A NaN never replaces a number. `isa` is another
-// than the best only to compare the two.
-// REQUIRES: splits are valid for N rows (lod.h).
+// Pools the sequences. For max, `winners` [B, D] receives the row of the first
+// maximum, -1 for an empty sequence; otherwise it is unused. A NaN never
+// replaces a number. `isa` is only set to compare instruction sets. Requires:
+// splits are valid for N rows (lod.h).
 template <typename T>
 void SequencePool(Combiner combiner, const T* rows, int64_t dim,
                   Span<const int64_t> splits, T pad_value, T* pooled,
@@ -241,9 +243,9 @@ void SequencePool(Combiner combiner, const T* rows, int64_t dim,
               });
 }
 
-// Gives columns [c, dim) of `count` rows at `out` the gradient `in` of the sum,
-// mean or sqrtn of `length` rows, in steps of kVectors registers as long as
-// they fill them; returns the column after them.
+// Sets columns [c, dim) of `count` rows at `out` to the gradient `in` of the
+// sum, mean or sqrtn of `length` rows, kVectors registers at a time while they
+// are full. Returns the column after the last one.
 template <Isa kIsa, int kVectors, typename T>
 LODESTAR_INLINE int64_t SpreadInVectors(Combiner combiner, const T* in,
                                         int64_t dim, int64_t length,
@@ -258,8 +260,8 @@ LODESTAR_INLINE int64_t SpreadInVectors(Combiner combiner, const T* in,
   return c;
 }
 
-// As SpreadInVectors, for max: each number goes to the row of `winners` only,
-// if that is one of [first, first + count).
+// Like SpreadInVectors, for max: each value is written only to the row in
+// `winners`, if that is in [first, first + count).
 template <Isa kIsa, int kVectors, typename T>
 LODESTAR_INLINE int64_t PutInVectors(const T* in, const int64_t* winners,
                                      int64_t dim, int64_t first, int64_t count,
@@ -278,8 +280,8 @@ LODESTAR_INLINE int64_t PutInVectors(const T* in, const int64_t* winners,
   return c;
 }
 
-// The gradient of rows [first, last) of one sequence. `in` and `winners` are
-// its rows of the pooled gradient and of the winners.
+// Computes the gradient of rows [first, last) of one sequence. `in` and
+// `winners` are its rows of the pooled gradient and of the winners.
 struct PoolGradientOfRows {
   template <Isa kIsa, typename T>
   LODESTAR_INLINE static void Run(Combiner combiner, const T* in, int64_t dim,
@@ -339,43 +341,43 @@ struct PoolGradientOfRows {
   }
 };
 
-// The gradient [N, D] of the rows, from that of the pooled rows [B, D]. For max
-// `winners` is what SequencePool wrote; InvalidArgument, naming the sequence,
-// if it holds a row of another sequence.
-// REQUIRES: as SequencePool; T is a float type.
+// Computes the gradient [N, D] of the rows from that of the pooled rows [B, D].
+// For max, `winners` must be as written by SequencePool; returns
+// InvalidArgument, with the sequence, if it contains a row of another sequence.
+// Requires: as SequencePool; T is a float type.
 template <typename T>
 Status SequencePoolGradient(Combiner combiner, const T* gradient, int64_t dim,
                             Span<const int64_t> splits, const int64_t* winners,
                             T* rows_gradient, const ParallelFor* parallel,
                             Isa isa = BestIsa()) {
   if (dim == 0) return Status();
-  const auto strays = [&](int64_t b, int64_t i) {
+  const auto is_outside = [&](int64_t b, int64_t i) {
     return int{winners[i] < splits[b]} | int{winners[i] >= splits[b + 1]};
   };
-  // Whether `winners` holds what is no row of sequence b; no branch, for
-  // vectors.
-  const auto has_strays = [&](int64_t b) {
+  // Whether `winners` contains a row outside of sequence b. Branchless, to be
+  // vectorized.
+  const auto has_outside = [&](int64_t b) {
     int found = 0;
-    for (int64_t i = b * dim; i < (b + 1) * dim; ++i) found |= strays(b, i);
+    for (int64_t i = b * dim; i < (b + 1) * dim; ++i) found |= is_outside(b, i);
     return found != 0 && splits[b] < splits[b + 1];
   };
-  std::atomic<bool> strayed{false};
+  std::atomic<bool> found_outside{false};
   ForSequencePieces(
       parallel, splits, 2 + dim / 2,
       [&](int64_t b, int64_t first, int64_t last, bool begins) {
-        if (combiner == Combiner::kMax && begins && has_strays(b)) {
-          strayed = true;
+        if (combiner == Combiner::kMax && begins && has_outside(b)) {
+          found_outside = true;
         }
         RunOn<PoolGradientOfRows>(
             isa, combiner, gradient + b * dim, dim, splits[b], splits[b + 1],
             winners == nullptr ? nullptr : winners + b * dim, first, last,
             rows_gradient);
       });
-  if (!strayed) return Status();
+  if (!found_outside) return Status();
   int64_t b = 0;
-  while (!has_strays(b)) ++b;
+  while (!has_outside(b)) ++b;
   int64_t i = b * dim;
-  while (!strays(b, i)) ++i;
+  while (!is_outside(b, i)) ++i;
   return InvalidArgument("`index` holds ", winners[i], " for sequence ", b,
                          " of rows [", splits[b], ", ", splits[b + 1], ")");
 }

@@ -1,4 +1,4 @@
-// Sequences of rows of one width as sequences of rows of another.
+// Reshaping of sequences to rows of another width.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_RESHAPE_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_RESHAPE_H_
@@ -10,10 +10,10 @@
 
 namespace lodestar {
 
-// The splits of rows of new_dim numbers. InvalidArgument, naming the sequence:
-// its numbers do not fill whole rows.
-// REQUIRES: splits are valid (lod.h), as many reshaped ones; dim >= 0,
-// new_dim >= 1, and the numbers of all rows fit int64.
+// Computes the splits of rows of new_dim values. Returns InvalidArgument, with
+// the sequence, if its values do not fill whole rows. Requires: splits are
+// valid (lod.h); reshaped has the size of splits; dim >= 0; new_dim >= 1; the
+// number of values of all rows fits int64.
 inline Status SequenceReshapeSplits(Span<const int64_t> splits, int64_t dim,
                                     int64_t new_dim, Span<int64_t> reshaped) {
   for (int64_t b = 0; b < splits.size(); ++b) {

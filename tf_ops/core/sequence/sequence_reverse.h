@@ -1,4 +1,4 @@
-// Rows [N, D] in reverse order inside each sequence of row_splits [B + 1].
+// Reversal of rows [N, D] within each sequence of row_splits [B + 1].
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_REVERSE_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_REVERSE_H_
@@ -12,9 +12,9 @@
 
 namespace lodestar {
 
-// Rows of `width` T each: T is char, for rows of bytes, or a type that is
-// copied by assignment; `reversed` is other memory than `rows`. REQUIRES:
-// splits are valid for N rows (lod.h).
+// Rows have `width` T each: T is char, for rows of bytes, or a type that is
+// copied by assignment. `reversed` must not overlap `rows`. Requires: splits
+// are valid for N rows (lod.h).
 template <typename T>
 void SequenceReverse(const T* rows, int64_t width, Span<const int64_t> splits,
                      T* reversed, const ParallelFor* parallel) {

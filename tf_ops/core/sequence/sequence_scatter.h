@@ -1,4 +1,4 @@
-// Where the numbers of sequences go in a matrix with a row for each sequence.
+// Positions of the values of sequences in a matrix with one row per sequence.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_SCATTER_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_SCATTER_H_
@@ -10,10 +10,10 @@
 
 namespace lodestar {
 
-// places[p] = b * width + index[p] for each p of sequence b. InvalidArgument,
-// naming p and b: an index outside of [0, width).
-// REQUIRES: splits are valid for index.size() rows (lod.h), as many
-// places; the product of width and the number of sequences fits int64.
+// Sets places[p] = b * width + index[p] for each p of sequence b. Returns
+// InvalidArgument, with p and b, if an index is not in [0, width). Requires:
+// splits are valid for index.size() rows (lod.h); places has the size of index;
+// the product of width and the number of sequences fits int64.
 inline Status SequenceScatterPlaces(Span<const int64_t> index,
                                     Span<const int64_t> splits, int64_t width,
                                     Span<int64_t> places) {

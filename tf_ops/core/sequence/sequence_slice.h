@@ -1,4 +1,4 @@
-// A part of each sequence: rows [offset, offset + length) of it.
+// Slices of sequences: rows [offset, offset + length) of each one.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_SLICE_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_SLICE_H_
@@ -13,10 +13,10 @@
 
 namespace lodestar {
 
-// The splits of the parts. InvalidArgument, naming the index: offsets or
-// lengths that are not as many as the sequences, are negative or reach past the
-// end of theirs.
-// REQUIRES: splits are valid (lod.h); as many sliced ones.
+// Computes the splits of the slices. Returns InvalidArgument, with the index,
+// if the numbers of offsets, lengths and sequences differ, or a slice is
+// negative or exceeds its sequence. Requires: splits are valid (lod.h); sliced
+// has the size of splits.
 inline Status SequenceSliceSplits(Span<const int64_t> splits,
                                   Span<const int64_t> offset,
                                   Span<const int64_t> length,
@@ -50,7 +50,7 @@ inline Status SequenceSliceSplits(Span<const int64_t> splits,
   return Status();
 }
 
-// REQUIRES: `sliced` is what SequenceSliceSplits made of the others.
+// Requires: `sliced` from SequenceSliceSplits.
 template <typename T>
 void SequenceSlice(const T* rows, int64_t dim, Span<const int64_t> splits,
                    Span<const int64_t> offset, Span<const int64_t> sliced,
@@ -62,8 +62,8 @@ void SequenceSlice(const T* rows, int64_t dim, Span<const int64_t> splits,
   ForSequencePieces(parallel, sliced, 1 + dim / 4, copy);
 }
 
-// The gradient [N, D] of the rows, from that of the parts: zero elsewhere.
-// REQUIRES: as SequenceSlice.
+// Computes the gradient [N, D] of the rows from that of the slices; zero
+// elsewhere. Requires: as SequenceSlice.
 template <typename T>
 void SequenceSliceGradient(const T* gradient, int64_t dim,
                            Span<const int64_t> splits,

@@ -1,11 +1,11 @@
-// Softmax inside each sequence, every column on its own: rows [N, D] and
-// row_splits [B + 1] -> probabilities [N, D] whose columns add up to 1 in each
-// sequence. The greatest number of a column is taken off first, so that no
-// exponential overflows. A column of a sequence is NaN as a whole if it holds a
-// NaN or +infinity, or nothing but -infinity.
+// Softmax within each sequence, separately for each column: rows [N, D] and
+// row_splits [B + 1] -> probabilities [N, D] whose columns sum to 1 in each
+// sequence. Subtracts the column's maximum first, so that no exponential
+// overflows. A column of a sequence is all NaN if it contains a NaN or
+// +infinity, or only -infinity.
 //
-// T is float, double, or a 16-bit float type that converts to and from float
-// and is computed in it. Input and output may be the same memory.
+// T is float, double, or a 16-bit float type that converts to and from float,
+// in which it is computed. Input and output may be the same memory.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_SOFTMAX_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_SOFTMAX_H_
@@ -24,17 +24,17 @@
 
 namespace lodestar {
 
-// Columns that are reduced in one walk, and numbers whose exponentials are
-// taken in one loop: both stay in the first-level cache.
+// Columns reduced in one pass, and values exponentiated in one loop. Both fit
+// the L1 cache.
 constexpr int64_t kSoftmaxColumns = 64;
 constexpr int64_t kSoftmaxScratch = 2048;
 
 template <typename T>
 using SoftmaxValue = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
 
-// Loops over `rows` rows of `stride` numbers each, their first `n` columns.
-// kWidth is n and stride if it is not 0: a loop of one column must cost no more
-// than one without columns.
+// Loops over the first `n` columns of `rows` rows with a stride of `stride`
+// values. If kWidth is not 0, it is n and stride, so that a loop over one
+// column costs no more than one without columns.
 template <Isa kIsa, typename T, int kWidth>
 struct SoftmaxRows {
   using V = SoftmaxValue<T>;
@@ -44,7 +44,7 @@ struct SoftmaxRows {
         n(kWidth == 0 ? n_in : kWidth),
         stride(kWidth == 0 ? stride_in : kWidth) {}
 
-  // REQUIRES: rows >= 1.
+  // Requires: rows >= 1.
   LODESTAR_INLINE void Maxima(const T* in, V* best) const {
     int64_t done = 0;
     if constexpr (std::is_same_v<T, V> && kWidth == 0) {
@@ -74,7 +74,7 @@ struct SoftmaxRows {
   LODESTAR_INLINE void Differences(const T* in, const V* best,
                                    V* scratch) const {
     for (int64_t r = 0; r < rows; ++r) {
-      // The scratch is no other memory's neighbour: without checks for that.
+      // The scratch does not alias other memory.
 #pragma GCC ivdep
       for (int64_t c = 0; c < n; ++c) {
         scratch[r * n + c] = static_cast<V>(in[r * stride + c]) - best[c];
@@ -82,7 +82,7 @@ struct SoftmaxRows {
     }
   }
 
-  // Of the columns of `scratch` [rows, n]. REQUIRES: rows >= 1.
+  // Sums the columns of `scratch` [rows, n]. Requires: rows >= 1.
   LODESTAR_INLINE void Sums(const V* scratch, V* sums) const {
     int64_t done = 0;
     if constexpr (kWidth == 0) {
@@ -144,7 +144,7 @@ LODESTAR_INLINE void Exponentials(int64_t count, V* scratch) {
   for (int64_t i = 0; i < count; ++i) scratch[i] = ExpOfNonPositive(scratch[i]);
 }
 
-// Sequences [first, last), whose rows fit the scratch as a whole.
+// Processes sequences [first, last), whose rows fit the scratch together.
 template <Isa kIsa, typename T, int kWidth>
 LODESTAR_INLINE void SoftmaxShortSequences(const T* values, int64_t dim,
                                            Span<const int64_t> splits,
@@ -173,8 +173,8 @@ LODESTAR_INLINE void SoftmaxShortSequences(const T* values, int64_t dim,
   }
 }
 
-// One sequence of any length. The exponentials are taken twice, which is
-// cheaper than to keep them, and a 16-bit float would not hold them.
+// Processes one sequence of any length. Exponentials are computed twice, which
+// is cheaper than storing them, and a 16-bit float could not hold them.
 template <Isa kIsa, typename T, int kWidth>
 LODESTAR_INLINE void SoftmaxLongSequence(const T* values, int64_t dim,
                                          int64_t length, T* out) {
@@ -198,7 +198,7 @@ LODESTAR_INLINE void SoftmaxLongSequence(const T* values, int64_t dim,
         if (write) {
           rows.Quotients(scratch, sums, out + r * dim + c);
         } else {
-          // A sum of sums is more exact than one long sum.
+          // A sum of partial sums is more accurate than one long sum.
           rows.Sums(scratch, scratch_sums);
           for (int64_t i = 0; i < n; ++i) sums[i] += scratch_sums[i];
         }
@@ -207,14 +207,14 @@ LODESTAR_INLINE void SoftmaxLongSequence(const T* values, int64_t dim,
   }
 }
 
-// Sequences [first, last).
+// Processes sequences [first, last).
 template <int kWidth>
 struct SoftmaxSequences {
   template <Isa kIsa, typename T>
   LODESTAR_INLINE static void Run(const T* values, int64_t dim,
                                   Span<const int64_t> splits, int64_t first,
                                   int64_t last, T* out) {
-    // Of wide rows not even none: a short sequence's columns are one array.
+    // Rows wider than the column buffer always take the long path.
     const int64_t fit = dim <= kSoftmaxColumns ? kSoftmaxScratch / dim : -1;
     for (int64_t b = first; b < last;) {
       int64_t end = b;
@@ -233,7 +233,7 @@ struct SoftmaxSequences {
   }
 };
 
-// Sequences [first, last).
+// Processes sequences [first, last).
 template <int kWidth>
 struct SoftmaxGradients {
   template <Isa kIsa, typename T>
@@ -254,8 +254,8 @@ struct SoftmaxGradients {
   }
 };
 
-// REQUIRES: splits are valid for N rows (lod.h). `isa` is another than the
-// best only to compare the two.
+// Requires: splits are valid for N rows (lod.h). `isa` is only set to compare
+// instruction sets.
 template <typename T>
 void SequenceSoftmax(const T* values, int64_t dim, Span<const int64_t> splits,
                      T* probabilities, const ParallelFor* parallel,
@@ -275,8 +275,9 @@ void SequenceSoftmax(const T* values, int64_t dim, Span<const int64_t> splits,
               });
 }
 
-// The gradient of the values, from the probabilities p and their gradient g:
-// p * (g - the sum of p * g over the sequence). REQUIRES: as SequenceSoftmax.
+// Computes the gradient of the values from the probabilities p and their
+// gradient g: p * (g - the sum of p * g over the sequence). Requires: as
+// SequenceSoftmax.
 template <typename T>
 void SequenceSoftmaxGradient(const T* probabilities, const T* gradient,
                              int64_t dim, Span<const int64_t> splits,

@@ -1,7 +1,7 @@
-// The largest numbers of each row of the matrices of a batch.
+// Largest values of each row of the matrices of a batch.
 //
-// Sequence b of x holds `channels` matrices of R_b x C_b numbers, one after the
-// other, each row by row; R_b and C_b are the lengths of two more batches.
+// Sequence b of x contains `channels` consecutive row-major matrices of R_b x
+// C_b values. R_b and C_b are the lengths of two other batches.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_TOPK_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_TOPK_H_
@@ -17,9 +17,9 @@
 
 namespace lodestar {
 
-// InvalidArgument, naming the sequence: other numbers of sequences, or a
-// sequence of x that is not as long as its matrices.
-// REQUIRES: each splits is valid (lod.h), channels >= 1.
+// Returns InvalidArgument, with the sequence, if the numbers of sequences
+// differ, or a sequence of x does not have the size of its matrices. Requires:
+// each splits is valid (lod.h); channels >= 1.
 inline Status CheckMatrixSizes(Span<const int64_t> x, Span<const int64_t> row,
                                Span<const int64_t> col, int64_t channels) {
   for (const auto& [name, splits] : {std::pair("row", row), {"col", col}}) {
@@ -33,7 +33,7 @@ inline Status CheckMatrixSizes(Span<const int64_t> x, Span<const int64_t> row,
     const int64_t length = x[b + 1] - x[b];
     const int64_t rows = row[b + 1] - row[b];
     const int64_t columns = col[b + 1] - col[b];
-    // Divided, since a product may overflow.
+    // Divides, since a product may overflow.
     const bool fits = rows == 0 || columns == 0
                           ? length == 0
                           : length % rows == 0 &&
@@ -48,10 +48,10 @@ inline Status CheckMatrixSizes(Span<const int64_t> x, Span<const int64_t> row,
   return Status();
 }
 
-// Writes the indices in x of the k largest numbers of each row, largest first,
-// to index [R, channels, k], R being all rows; -1 where a row has fewer. Of
-// equal numbers the first comes first, and NaN comes after every number.
-// REQUIRES: CheckMatrixSizes.
+// Writes the indices in x of the k largest values of each row, largest first,
+// to index [R, channels, k], where R is the total number of rows; -1 if a row
+// has fewer. Ties are broken by index, and NaN follows every number. Requires:
+// CheckMatrixSizes.
 template <typename T>
 void SequenceTopk(const T* x, Span<const int64_t> x_splits,
                   Span<const int64_t> row_splits,
@@ -64,8 +64,8 @@ void SequenceTopk(const T* x, Span<const int64_t> x_splits,
     const bool b_number = x[b] == x[b];
     return a_number != b_number ? a_number : a < b;
   };
-  // best[0, k) becomes the best of indices [first, last); it is kept as a heap
-  // that has the worst on top.
+  // Sets best[0, k) to the best of indices [first, last), using a heap with the
+  // worst one on top.
   const auto select = [&](int64_t first, int64_t last, int64_t* best) {
     const int64_t count = std::min(k, last - first);
     for (int64_t i = 0; i < count; ++i) best[i] = first + i;

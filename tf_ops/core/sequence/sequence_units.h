@@ -1,6 +1,7 @@
-// The work of a batch of sequences, cut so that a long one is shared out.
+// Partitioning of a batch of sequences into equal amounts of work, also within
+// long sequences.
 //
-// A unit is a row or the begin of a sequence: sequence b begins at unit
+// A unit is a row or the beginning of a sequence: sequence b begins at unit
 // splits[b] + b, and its row r is unit r + b + 1.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_UNITS_H_
@@ -14,13 +15,13 @@
 
 namespace lodestar {
 
-// All units of a batch.
+// Number of units of a batch.
 inline int64_t SequenceUnits(Span<const int64_t> splits) {
   const int64_t batch = splits.size() - 1;
   return splits[batch] + batch;
 }
 
-// The first sequence that begins at `unit` or after.
+// Returns the first sequence that begins at or after `unit`.
 inline int64_t SequenceFrom(Span<const int64_t> splits, int64_t unit) {
   int64_t low = 0;
   int64_t high = splits.size() - 1;
@@ -36,9 +37,9 @@ inline int64_t SequenceFrom(Span<const int64_t> splits, int64_t unit) {
 }
 
 // Calls body(b, first, last, begins) for rows [first, last) of sequence b, in
-// pieces that cover all rows. `begins` says that the piece holds the begin of
-// its sequence; each sequence, empty or not, has one such piece.
-// `cost` is a guess of the nanoseconds that a row takes.
+// pieces that cover all rows. `begins` is true if the piece contains the
+// beginning of its sequence; each sequence, even an empty one, has exactly one
+// such piece. `cost` is the estimated time per row in nanoseconds.
 template <typename Body>
 void ForSequencePieces(const ParallelFor* parallel, Span<const int64_t> splits,
                        int64_t cost, const Body& body) {
@@ -46,7 +47,7 @@ void ForSequencePieces(const ParallelFor* parallel, Span<const int64_t> splits,
   RunParallel(
       parallel, SequenceUnits(splits), cost, [&](int64_t begin, int64_t end) {
         int64_t b = SequenceFrom(splits, begin);
-        // The units may begin inside the sequence before.
+        // The units may begin inside the previous sequence.
         if (b > 0 && splits[b] + b > begin) --b;
         for (; b < batch && splits[b] + b < end; ++b) {
           body(b, std::max(splits[b], begin - b - 1),

@@ -1,8 +1,9 @@
-// Columns of rows reduced in vector registers: a compiler keeps running results
-// there only if it is told how many there are.
+// Reductions over columns in vector registers. The number of columns is a
+// compile-time constant, so that the compiler keeps the accumulators in
+// registers.
 //
-// No vector is an argument or a result of a function: how it would be passed
-// depends on the instruction set.
+// Vectors are never function arguments or results, because their ABI depends on
+// the instruction set.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_VECTOR_COLUMNS_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_VECTOR_COLUMNS_H_
@@ -15,11 +16,11 @@
 
 namespace lodestar {
 
-// What a register holds: of longer vectors comparisons would not be vectors.
+// Bytes of a register. Comparisons of longer vectors are not vectorized.
 template <Isa kIsa>
 constexpr int64_t kVectorBytes = kIsa == Isa::kAvx2 ? 32 : 16;
 
-// Columns of T in kVectors registers.
+// Number of columns of T in kVectors registers.
 template <Isa kIsa, typename T, int kVectors>
 constexpr int64_t kVectorColumns =
     kVectors * kVectorBytes<kIsa> / static_cast<int64_t>(sizeof(T));
@@ -29,17 +30,17 @@ struct VectorOf {
   using RowNumber = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;
   typedef T Type __attribute__((vector_size(kVectorBytes<kIsa>)));
   typedef RowNumber RowNumbers __attribute__((vector_size(kVectorBytes<kIsa>)));
-  // In memory, where it is aligned as T is.
+  // For loads and stores with the alignment of T.
   typedef T Memory __attribute__((vector_size(kVectorBytes<kIsa>),
                                   aligned(alignof(T)), may_alias));
   typedef RowNumber RowNumbersMemory __attribute__((
       vector_size(kVectorBytes<kIsa>), aligned(alignof(RowNumber)), may_alias));
 };
 
-// The sums, or if kMax the maxima, of `length` rows of `stride` numbers each,
-// from the first row on: of their first kVectorColumns columns. Integers to sum
-// are given as unsigned ones, which wrap around; a NaN never replaces a number
-// as a maximum. REQUIRES: length >= 1.
+// Computes the sums, or if kMax the maxima, of the first kVectorColumns columns
+// of `length` rows with a stride of `stride` values. Integers must be summed as
+// unsigned ones, which wrap around. For maxima, a NaN never replaces a number.
+// Requires: length >= 1.
 template <Isa kIsa, int kVectors, bool kMax, typename T>
 LODESTAR_INLINE void ReduceColumns(const T* rows, int64_t stride,
                                    int64_t length, T* results) {
@@ -67,8 +68,8 @@ LODESTAR_INLINE void ReduceColumns(const T* rows, int64_t stride,
   }
 }
 
-// The maxima as of ReduceColumns; winners gets the row of each, the first of
-// equal ones. REQUIRES: length >= 1 fits RowNumber.
+// Computes the maxima as ReduceColumns does. `winners` receives the row of
+// each, the first of equal ones. Requires: length >= 1; length fits RowNumber.
 template <Isa kIsa, int kVectors, typename T>
 LODESTAR_INLINE void MaximaOfColumns(
     const T* rows, int64_t stride, int64_t length, T* maxima,
@@ -120,8 +121,8 @@ LODESTAR_INLINE void RepeatColumns(const T* row, int64_t stride, int64_t count,
   }
 }
 
-// Writes `count` rows at `out`: of the first kVectorColumns columns of `row`
-// each to the row that won it only, zeros elsewhere.
+// Writes the first kVectorColumns columns of `count` rows at `out`: the value
+// of `row` in the row that won the column, zeros elsewhere.
 template <Isa kIsa, int kVectors, typename T>
 LODESTAR_INLINE void PutColumns(
     const T* row, const typename VectorOf<kIsa, T>::RowNumber* winners,

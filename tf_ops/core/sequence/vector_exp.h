@@ -1,5 +1,5 @@
-// An exponential that compilers turn into vector instructions and that has the
-// same bits under each of them, unlike the one of a C library.
+// An exponential function that compilers can vectorize. Unlike the C library's,
+// it has the same bits on every instruction set.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_VECTOR_EXP_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_VECTOR_EXP_H_
@@ -19,7 +19,8 @@ LODESTAR_INLINE To BitCast(From from) {
   return to;
 }
 
-// By bits: of a choice the compiler would make a branch, and no vectors.
+// Bit operations, because a conditional would become a branch and prevent
+// vectorization.
 LODESTAR_INLINE float ZeroIf(bool condition, float x) {
   return BitCast<float>(BitCast<uint32_t>(x) &
                         (static_cast<uint32_t>(condition) - 1));
@@ -29,14 +30,14 @@ LODESTAR_INLINE double ZeroIf(bool condition, double x) {
                          (static_cast<uint64_t>(condition) - 1));
 }
 
-// exp(x) for x <= 0, to 2 units in the last place; NaN of NaN. Below the
-// logarithm of the smallest normal number it is 0: threads differ in whether
-// they flush denormal numbers, and the result must not.
+// exp(x) for x <= 0, accurate to 2 units in the last place; NaN for NaN. It is
+// 0 where the result would be denormal, because threads differ in whether they
+// flush denormals.
 //
-// x = n ln 2 + r with |r| <= (ln 2) / 2, and exp(x) = 2^n exp(r); the
+// x = n ln 2 + r with |r| <= (ln 2) / 2, and exp(x) = 2^n exp(r). The
 // approximations of exp(r) are those of the Cephes library (S. Moshier, expf.c
-// and exp.c). Adding 1.5 * 2^(bits of the mantissa) rounds to an integer and
-// leaves it in the lowest bits.
+// and exp.c). Adding 1.5 * 2^(mantissa bits) rounds to an integer and leaves it
+// in the lowest bits.
 LODESTAR_INLINE float ExpOfNonPositive(float x) {
   constexpr float kRound = 12582912.0f;
   const float shifted = x * 1.44269504f + kRound;

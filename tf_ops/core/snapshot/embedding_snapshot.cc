@@ -14,14 +14,14 @@ namespace {
 constexpr int64_t kBlockBytes = int64_t{1} << 20;
 constexpr int64_t kMostChunkBytes = int64_t{256} << 10;
 constexpr int64_t kLeastImageLimit = int64_t{1} << 20;
-// Of the bytes of rows and optimizer slots.
+// Inverse of the share of the bytes of rows and optimizer slots.
 constexpr int64_t kImageShare = 10;
 
-Status Underway() {
-  return FailedPrecondition("a snapshot of the table is under way already");
+Status AlreadyRunning() {
+  return FailedPrecondition("the table already has a running snapshot.");
 }
 
-// Items in blocks.
+// Appends items in blocks.
 template <typename T>
 Status AppendAll(SnapshotFileWriter* file, BlockKind kind,
                  const std::vector<T>& items) {
@@ -43,10 +43,10 @@ struct EmbeddingSnapshot::Part {
   RowStore* rows;
   BlockKind kind;
   SnapshotRowFormat format;
-  int64_t end;  // it is of rows [0, end)
+  int64_t end;  // of rows [0, end)
 };
 
-// A block of records that fills up.
+// Collects records and writes them as blocks.
 class EmbeddingSnapshot::RowBlock {
  public:
   RowBlock(SnapshotFileWriter* file, int64_t record_bytes)
@@ -55,7 +55,7 @@ class EmbeddingSnapshot::RowBlock {
         record_bytes_(record_bytes),
         records_(most_ * record_bytes) {}
 
-  // Saves rows of `part` from row *next on until the block is full.
+  // Copies rows of `part` from row *next on until the block is full.
   void Fill(const Part& part, int64_t* next) {
     count_ += part.rows->SaveRows(part.end, part.format, most_ - count_, next,
                                   records_.data() + count_ * record_bytes_);
@@ -85,7 +85,7 @@ Status EmbeddingSnapshot::Begin(
     std::vector<std::unique_ptr<EmbeddingSnapshot>>* out) try {
   std::vector<std::unique_ptr<EmbeddingSnapshot>> snapshots;
   std::vector<std::unique_lock<Mutex>> begun;
-  // All callers lock tables in one order.
+  // All callers lock tables in the same order, to avoid deadlocks.
   std::vector<int64_t> order;
   for (int64_t i = 0; i < sources.size(); ++i) {
     std::unique_ptr<EmbeddingSnapshot> snapshot(
@@ -101,12 +101,12 @@ Status EmbeddingSnapshot::Begin(
   for (size_t k = 0; k < order.size(); ++k) {
     EmbeddingStore& store = *sources[order[k]].store;
     if (k > 0 && sources[order[k - 1]].store.get() == &store) {
-      return InvalidArgument("a snapshot is to be taken of one table twice");
+      return InvalidArgument("the snapshot lists one table twice.");
     }
     ShardedRows& rows = store.parts().rows;
-    if (rows.changes().running()) return Underway();
+    if (rows.changes().running()) return AlreadyRunning();
     locks.emplace_back(rows, std::defer_lock);
-    // Before steps are held up.
+    // Allocates before the step gate stops optimizer steps.
     ShardLocks held(rows);
     LODESTAR_RETURN_IF_ERROR(rows.ReserveMarks());
   }
@@ -121,7 +121,7 @@ Status EmbeddingSnapshot::Begin(
     const Unlocker unlocker = {&locks};
     for (int64_t i : order) {
       if (sources[i].store->parts().rows.changes().running()) {
-        return Underway();
+        return AlreadyRunning();
       }
     }
     try {
@@ -130,12 +130,12 @@ Status EmbeddingSnapshot::Begin(
         snapshots[i]->Prepare(sources[i].base);
       }
     } catch (const std::bad_alloc&) {
-      return ResourceExhausted("out of memory for the ids that wait for a row");
+      return ResourceExhausted("out of memory for the pending ids.");
     }
-    // Nothing from here on can fail.
+    // No error is possible from here on.
     for (int64_t i : order) {
       snapshots[i]->mutex_.AssertHeld();
-      snapshots[i]->Flip();
+      snapshots[i]->Start();
     }
     return Status();
   };
@@ -144,7 +144,7 @@ Status EmbeddingSnapshot::Begin(
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for the snapshot of ", sources.size(),
-                           " tables");
+                           " tables.");
 }
 
 void EmbeddingSnapshot::Prepare(const std::string& base) {
@@ -184,7 +184,7 @@ void EmbeddingSnapshot::Prepare(const std::string& base) {
   image_limit_ = std::max(bytes / kImageShare, kLeastImageLimit);
 }
 
-void EmbeddingSnapshot::Flip() {
+void EmbeddingSnapshot::Start() {
   ShardedRows& rows = store_->parts().rows;
   if (rows.changes().base().empty()) rows.StartMarking();
   rows.changes().BeginSnapshot();
@@ -206,7 +206,7 @@ void EmbeddingSnapshot::Flip() {
 Status EmbeddingSnapshot::Write(SnapshotFileWriter* file) {
   MutexLock lock(&mutex_);
   if (ended_ || written_) {
-    return FailedPrecondition("the snapshot has ended, or was written before");
+    return FailedPrecondition("the snapshot has ended or was already written.");
   }
   written_ = true;
   Status status;
@@ -215,7 +215,7 @@ Status EmbeddingSnapshot::Write(SnapshotFileWriter* file) {
     try {
       status = WriteAll(file);
     } catch (const std::bad_alloc&) {
-      status = ResourceExhausted("out of memory for a block of the snapshot");
+      status = ResourceExhausted("out of memory for a block of the snapshot.");
     }
   }
   complete_ = status.ok();
@@ -255,7 +255,7 @@ Status EmbeddingSnapshot::WriteAll(SnapshotFileWriter* file) {
 
 Status EmbeddingSnapshot::WriteImages(SnapshotFileWriter* file, bool all) {
   if (aborted_.load(std::memory_order_relaxed)) {
-    return FailedPrecondition("the snapshot was aborted");
+    return FailedPrecondition("the snapshot was aborted.");
   }
   const ImageBudget& budget = ImageBudget::Global();
   if (!all && budget.bytes() == 0) return Status();
@@ -273,7 +273,7 @@ Status EmbeddingSnapshot::WriteImages(SnapshotFileWriter* file, bool all) {
     }
     LODESTAR_RETURN_IF_ERROR(status);
     if (part.rows->images()->failed()) {
-      return ResourceExhausted("out of memory for a row that was written to");
+      return ResourceExhausted("out of memory for the image of a changed row.");
     }
   }
   return Status();

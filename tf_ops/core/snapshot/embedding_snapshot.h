@@ -1,18 +1,19 @@
-// EmbeddingSnapshot: a table as it was at one moment, written to a file while
-// the table goes on changing.
+// EmbeddingSnapshot: a consistent copy of a table, written to a file while the
+// table keeps changing.
 //
-//   Begin    the moment, between two optimizer steps: which rows belong to the
-//            snapshot is noted in bits, 64 rows a word; no row is copied
-//   Write    row after row: its word is held, it is copied, its bit is cleared
-//   others   who writes to a row whose bit is set copies it first, as an image,
-//            and clears its bit (copy-on-write); the snapshot writes images too
+//   Begin    between two optimizer steps: marks the snapshot's rows in bits,
+//   one
+//            word per 64 rows; copies no row
+//   Write    for each row: locks it, copies it, clears its bit
+//   others   before writing to a row whose bit is set, copy it as an image and
+//            clear its bit (copy-on-write); Write writes the images as well
 //
-// So each row is in the file once, as it was at the moment, and what is held in
-// memory is two blocks and the images, which are bounded (row_images.h). Ids
-// that wait for a row and the sketch that counts them are copied at the moment.
+// So each row is in the file once, as of Begin. Memory holds at most two blocks
+// and the images, which are bounded (row_images.h). Ids that wait for
+// admission, and the sketch that counts them, are copied by Begin.
 //
-// A delta has the rows that were written since its base, and the ids that were
-// removed since then; of a row that was removed and made again, both.
+// An incremental snapshot has the rows written since its base, and the ids
+// removed since then; a row that was removed and inserted again is in both.
 
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_EMBEDDING_SNAPSHOT_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_EMBEDDING_SNAPSHOT_H_
@@ -32,42 +33,43 @@
 
 namespace lodestar {
 
-// Thread-safe. A table has one at a time. Calls that change all of its rows
-// (Clear, DecayFrequencies) wait for its end.
+// Thread-safe. A table has at most one snapshot at a time. Calls that change
+// all of its rows (Clear, DecayFrequencies) wait for the end of the snapshot.
 class EmbeddingSnapshot {
  public:
   struct Source {
     std::shared_ptr<EmbeddingStore> store;
-    // A delta, if the store's base is this; empty or another: everything.
+    // Makes an incremental snapshot if this is the store's base, else a full
+    // one.
     std::string base;
   };
-  // Snapshots of all tables at one moment, in the order of `sources`, or of
-  // none. Waits until no optimizer step is under way.
-  // InvalidArgument: a table twice. FailedPrecondition: there is a snapshot of
-  // one already, or steps were under way for a minute without a pause.
-  // ResourceExhausted: out of memory.
+  // Begins snapshots of all tables at one consistent point, in the order of
+  // `sources`, atomically. Waits until no optimizer step is running. Returns
+  // InvalidArgument if a table occurs twice, FailedPrecondition if a table
+  // already has a snapshot or steps overlapped for a minute without a gap,
+  // ResourceExhausted if out of memory.
   static Status Begin(Span<const Source> sources,
                       std::vector<std::unique_ptr<EmbeddingSnapshot>>* out);
-  // Aborts it, unless it is committed.
+  // Aborts the snapshot unless it is committed.
   ~EmbeddingSnapshot();
   EmbeddingSnapshot(const EmbeddingSnapshot&) = delete;
   EmbeddingSnapshot& operator=(const EmbeddingSnapshot&) = delete;
 
-  // What the table was like; `whole`: it is no delta.
+  // The table's description; `whole` is false for an incremental snapshot.
   const SnapshotTable& table() const { return table_; }
 
-  // Adds all of it to a file that holds nothing yet and is not finished here.
-  // Once. After an error the snapshot can only be aborted.
-  // ResourceExhausted: there was no memory for an image or a block.
-  // FailedPrecondition: it was written or aborted before. Else what the file
-  // returns.
+  // Appends the snapshot to an empty file, without finishing the file. Call
+  // once. After an error the snapshot can only be aborted. Returns
+  // ResourceExhausted if there was no memory for an image or a block,
+  // FailedPrecondition if the snapshot was written or aborted, or an error of
+  // the file.
   Status Write(SnapshotFileWriter* file);
 
-  // The file lasts: the next delta follows `base`. Aborts it if it was not
-  // written.
+  // Declares the file durable: the next incremental snapshot follows `base`.
+  // Aborts the snapshot if it was not written.
   void Commit(std::string base);
-  // Also while it is written, by another thread. The next delta has what this
-  // one was to have.
+  // May be called by another thread during Write. The next incremental snapshot
+  // includes the changes of this one.
   void Abort();
 
  private:
@@ -76,32 +78,32 @@ class EmbeddingSnapshot {
 
   explicit EmbeddingSnapshot(std::shared_ptr<EmbeddingStore> store);
 
-  // With all locks of the table: copies what is copied.
+  // Copies admission state and metadata. Must hold all locks of the table.
   void Prepare(const std::string& base) LODESTAR_REQUIRES(mutex_);
-  // The moment; cannot fail.
-  void Flip() LODESTAR_REQUIRES(mutex_);
+  // Starts the snapshot. Cannot fail.
+  void Start() LODESTAR_REQUIRES(mutex_);
   Status WriteAll(SnapshotFileWriter* file) LODESTAR_REQUIRES(mutex_);
-  // Images that others have left: full chunks of them, or all.
+  // Writes images that other threads made: full chunks only, or all.
   Status WriteImages(SnapshotFileWriter* file, bool all)
       LODESTAR_REQUIRES(mutex_);
   void EndImages() LODESTAR_REQUIRES(mutex_);
-  // base: nullptr: it has failed.
+  // base: nullptr if the snapshot failed.
   void End(std::string* base) LODESTAR_REQUIRES(mutex_);
 
   const std::shared_ptr<EmbeddingStore> store_;
   SnapshotTable table_;
   int64_t image_limit_ = 0;
   std::atomic<bool> aborted_{false};
-  Mutex mutex_;  // held by who begins, writes or ends it
+  Mutex mutex_;  // held during Begin, Write and End
   // Shards, then shared rows.
   std::vector<Part> parts_ LODESTAR_GUARDED_BY(mutex_);
-  // By shard, since the base.
+  // By shard, removed since the base.
   std::vector<std::vector<int64_t>> removed_ LODESTAR_GUARDED_BY(mutex_);
   std::vector<SnapshotPending> pending_ LODESTAR_GUARDED_BY(mutex_);
   std::vector<uint8_t> sketch_ LODESTAR_GUARDED_BY(mutex_);
   bool begun_ LODESTAR_GUARDED_BY(mutex_) = false;
   bool written_ LODESTAR_GUARDED_BY(mutex_) = false;
-  // It was written without an error.
+  // Whether it was written without an error.
   bool complete_ LODESTAR_GUARDED_BY(mutex_) = false;
   bool ended_ LODESTAR_GUARDED_BY(mutex_) = false;
 };

@@ -38,7 +38,7 @@ Status CrcOf(const std::string& path, int file, int64_t* bytes, uint32_t* crc) {
 }  // namespace
 
 Status FileCrc(const std::string& path, int64_t* bytes, uint32_t* crc) {
-  // A pipe without a writer would be waited for.
+  // Non-blocking, so that a pipe without a writer does not hang.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return FileError(path, "open", errno);
   Status status;

@@ -1,4 +1,4 @@
-// The checksum of a file.
+// CRC32C of a file.
 
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_FILE_CRC_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_FILE_CRC_H_
@@ -10,8 +10,8 @@
 
 namespace lodestar {
 
-// The size and the CRC32C of a regular file. NotFound, PermissionDenied: it
-// cannot be opened.
+// Returns the size and the CRC32C of a regular file. Returns NotFound or
+// PermissionDenied if it cannot be opened.
 Status FileCrc(const std::string& path, int64_t* bytes, uint32_t* crc);
 
 }  // namespace lodestar

@@ -18,7 +18,7 @@ Status JoinParts(const std::string& before, const std::string& path,
     joined->optimizer = table.optimizer;
   }
   if (table.shared_rows > 0) {
-    return InvalidArgument("'", path, "' holds ", table.shared_rows,
+    return InvalidArgument("'", path, "' has ", table.shared_rows,
                            " shared rows, but is one of several parts");
   }
   joined->step = std::max(joined->step, table.step);
@@ -26,16 +26,16 @@ Status JoinParts(const std::string& before, const std::string& path,
   return Status();
 }
 
-Status SharedRowsSeen::See(const SnapshotFileReader& file,
-                           const SnapshotTable& table,
-                           const SnapshotFileReader::Block& block) {
+Status SharedRowSet::Add(const SnapshotFileReader& file,
+                         const SnapshotTable& table,
+                         const SnapshotFileReader::Block& block) {
   MutexLock lock(&mutex_);
   for (int64_t i = 0; i < block.count; ++i) {
     const int64_t offset = i * table.record_bytes();
     const int64_t row = HeadOf(block.payload.data() + offset).id;
     if (seen_[row]) {
       return DamageAt(file.path(), block.OffsetOf(offset), "shared row ", row,
-                      " comes a second time");
+                      " occurs a second time");
     }
     seen_[row] = true;
     ++count_;
@@ -72,8 +72,8 @@ Status AdmissionState::Finish(const std::string& path) {
   if (sketch_.empty()) sketch_.swap(sketch);
   if (sketch.empty()) return Status();
   if (sketch.size() != sketch_.size()) {
-    return InvalidArgument("'", path, "' holds a sketch of ", sketch.size(),
-                           " counters, but the parts before it have ",
+    return InvalidArgument("'", path, "' has a sketch of ", sketch.size(),
+                           " counters, but earlier parts have ",
                            sketch_.size());
   }
   std::transform(sketch.begin(), sketch.end(), sketch_.begin(), sketch_.begin(),
@@ -110,17 +110,18 @@ Status RestoredRecords::CheckTable(const std::string& path,
                                    const SnapshotTable& table,
                                    const EmbeddingStore& store) {
   if (table.dim != store.dim()) {
-    return InvalidArgument("'", path, "' holds rows of ", table.dim,
-                           " numbers, but the table's have ", store.dim());
+    return InvalidArgument("'", path, "' has rows of dimension ", table.dim,
+                           ", but the table's dimension is ", store.dim());
   }
   if (table.type != store.type()) {
-    return InvalidArgument("'", path, "' holds ", NameOf(table.type),
-                           " rows, but the table's are ", NameOf(store.type()));
+    return InvalidArgument("'", path, "' has ", NameOf(table.type),
+                           " rows, but the table's rows are ",
+                           NameOf(store.type()));
   }
   const int64_t shared_rows = store.parts().shared.count();
   if (table.shared_rows != shared_rows && table.shared_rows != 0 &&
       shared_rows != 0) {
-    return InvalidArgument("'", path, "' holds ", table.shared_rows,
+    return InvalidArgument("'", path, "' has ", table.shared_rows,
                            " shared rows, but the table has ", shared_rows);
   }
   return Status();
@@ -134,14 +135,14 @@ Status RestoredRecords::CheckOptimizer(const std::string& path,
   const AttachedOptimizer& attached = store.parts().optimizer.optimizer();
   if (attached.name.empty()) return Status();
   if (attached.name != optimizer.name) {
-    return FailedPrecondition(
-        "'", path, "' holds the optimizer slots of '", optimizer.name,
-        "', but the table's are those of '", attached.name, "'");
+    return FailedPrecondition("'", path, "' has the optimizer slots of '",
+                              optimizer.name, "', but the table has those of '",
+                              attached.name, "'");
   }
   if (attached.slot_names == optimizer.slot_names) return Status();
-  return FailedPrecondition("'", path, "' holds the optimizer slots [",
+  return FailedPrecondition("'", path, "' has the optimizer slots [",
                             Join(optimizer.slot_names), "] of '",
-                            optimizer.name, "', but the table's are [",
+                            optimizer.name, "', but the table has [",
                             Join(attached.slot_names), "]");
 }
 
@@ -153,7 +154,8 @@ void RestoredRecords::Group(const SnapshotFileReader::Block& block,
   };
   const size_t num_shards = table_.rows.num_shards();
   groups->begins.assign(num_shards + 2, 0);
-  // Counted two places ahead, so that placing them leaves the begins.
+  // Counts are stored two entries ahead, so that placing the records turns them
+  // into the begins.
   int64_t kept = 0;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t id = HeadOf(record(i)).id;
@@ -194,7 +196,7 @@ void RestoredRecords::WriteShared(const SnapshotFileReader::Block& block) {
   RowStore* const rows = table_.shared.rows();
   for (int64_t i = 0; i < block.count; ++i) {
     const char* record = block.payload.data() + i * layout_.bytes();
-    // Shared row number r is row r, and its id is r.
+    // The id of a shared row is its number.
     const int64_t id = HeadOf(record).id;
     const uint32_t row = static_cast<uint32_t>(id);
     rows->Lock(row, id);

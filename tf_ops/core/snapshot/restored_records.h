@@ -1,5 +1,5 @@
-// The records of snapshot files on their way into an EmbeddingStore: what
-// chains and deltas share.
+// Restoring of records from snapshot files to an EmbeddingStore. Shared by
+// TableRestorer and SnapshotDelta.
 
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_RESTORED_RECORDS_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_RESTORED_RECORDS_H_
@@ -20,7 +20,7 @@
 
 namespace lodestar {
 
-// The ids of a table that lie in one of several places.
+// One of several parts of a table's ids (see PartOfId).
 struct TablePart {
   uint32_t number = 0;
   uint32_t count = 1;  // 1: all ids
@@ -28,7 +28,7 @@ struct TablePart {
   bool Has(int64_t id) const {
     return count == 1 || PartOfId(id, count) == number;
   }
-  // Of its ids those that are in `other`, too.
+  // Returns the fraction of this part's ids that are also in `other`.
   double ShareIn(const TablePart& other) const {
     const double begin =
         std::max(1.0 * number / count, 1.0 * other.number / other.count);
@@ -36,7 +36,7 @@ struct TablePart {
         std::min((number + 1.0) / count, (other.number + 1.0) / other.count);
     return std::max(0.0, end - begin) * count;
   }
-  // False: no id is in both. Parts are ranges of one word, all of one length.
+  // Returns false if no id is in both. Parts are equal ranges of one hash word.
   bool Meets(const TablePart& other) const {
     const uint64_t a = number, b = other.number;
     return a * other.count < (b + 1) * count &&
@@ -44,28 +44,28 @@ struct TablePart {
   }
 };
 
-// The head of a record.
+// Returns the head of a record.
 inline SnapshotRowHead HeadOf(const char* record) {
   SnapshotRowHead head;
   __builtin_memcpy(&head, record, sizeof(head));
   return head;
 }
 
-// `status` as that of a file.
+// Prefixes the message of `status` with the file's path.
 Status InFile(const std::string& path, const Status& status);
 
-// `joined`, what the file at `before` ends in, becomes what it and the file of
-// another part of the table, at `path`, end in. A part that no gradient has
-// come to has no optimizer yet. InvalidArgument: they are not of one table.
+// Merges `table`, read from another part's file at `path`, into `joined`, which
+// was read from the file at `before`. A part that has never had a gradient has
+// no optimizer yet. Returns InvalidArgument if they belong to different tables.
 Status JoinParts(const std::string& before, const std::string& path,
                  const SnapshotTable& table, SnapshotTable* joined);
 
-// Shared rows of a file that have been seen.
-class SharedRowsSeen {
+// The set of shared rows of a file that have been read. Thread-safe.
+class SharedRowSet {
  public:
-  explicit SharedRowsSeen(int64_t count) : seen_(count) {}
-  // DataLoss: one comes again. Any thread.
-  Status See(const SnapshotFileReader& file, const SnapshotTable& table,
+  explicit SharedRowSet(int64_t count) : seen_(count) {}
+  // Returns DataLoss if a row occurs twice.
+  Status Add(const SnapshotFileReader& file, const SnapshotTable& table,
              const SnapshotFileReader::Block& block);
   int64_t count() const {
     MutexLock lock(&mutex_);
@@ -78,21 +78,21 @@ class SharedRowsSeen {
   int64_t count_ LODESTAR_GUARDED_BY(mutex_) = 0;
 };
 
-// What files hold of admission's state, one file after the other. A file may be
-// read by several threads.
+// Accumulates the admission state of several files, one file at a time.
+// Thread-safe within a file.
 class AdmissionState {
  public:
-  // Takes PENDING and SKETCH blocks, and of the ids those of `part`.
+  // Adds a PENDING or SKETCH block, restricted to the ids of `part`.
   void Add(const SnapshotFileReader::Block& block,
            const TablePart& part = TablePart());
-  // After the last block of the file at `path`. Of several sketches the larger
-  // counters stay, so that no id has fewer sightings than it had.
-  // InvalidArgument: sketches of two sizes.
+  // Call after the last block of the file at `path`. Merges sketches by
+  // maximum, so that no id loses occurrences. Returns InvalidArgument if the
+  // sizes of two sketches differ.
   Status Finish(const std::string& path);
-  // After the last of several files, of which the latest step is `step`. What a
-  // sketch has counted in an earlier one waits no more.
+  // Call after the last file. `step` is the latest step of all files. Drops
+  // pending ids that the sketch of an earlier file counted.
   void ForgetBefore(int64_t step);
-  // For as long as this lives.
+  // Valid for the lifetime of this object.
   EmbeddingRowsView View() const;
 
  private:
@@ -100,45 +100,45 @@ class AdmissionState {
   std::vector<int64_t> ids_ LODESTAR_GUARDED_BY(mutex_);
   std::vector<int64_t> sightings_ LODESTAR_GUARDED_BY(mutex_);
   std::vector<int64_t> last_seen_ LODESTAR_GUARDED_BY(mutex_);
-  // Of the sketch of the file that is read, by offset.
+  // Pieces of the current file's sketch, by offset.
   std::vector<std::pair<int64_t, std::vector<char>>> pieces_
       LODESTAR_GUARDED_BY(mutex_);
   std::vector<uint8_t> sketch_ LODESTAR_GUARDED_BY(mutex_);
 };
 
-// Records and the parts of a table.
+// Copies records into the parts of a table.
 class RestoredRecords {
  public:
-  // For the records of one file. Slots go with them unless `reset_slots`.
+  // For the records of one file. Copies slots unless `reset_slots`.
   RestoredRecords(EmbeddingStore* store, const SnapshotTable& table,
                   bool reset_slots)
       : table_(store->parts()),
         layout_(table.layout()),
         reset_slots_(reset_slots) {}
 
-  // InvalidArgument: the file is of rows that `store` cannot hold.
+  // Returns InvalidArgument if `store` cannot hold the file's rows.
   static Status CheckTable(const std::string& path, const SnapshotTable& table,
                            const EmbeddingStore& store);
-  // FailedPrecondition: `store` has an optimizer, and `optimizer`, of the file,
-  // is another one. InvalidArgument: it is not known here.
+  // Returns FailedPrecondition if `store` has an optimizer other than the
+  // file's `optimizer`, InvalidArgument if that is unknown.
   static Status CheckOptimizer(const std::string& path,
                                const AttachedOptimizer& optimizer,
                                const EmbeddingStore& store);
 
-  // Records of a ROWS block by shard: those of shard s are [begins[s],
-  // begins[s + 1]).
+  // The records of a ROWS block, grouped by shard: those of shard s are
+  // [begins[s], begins[s + 1]).
   struct Groups {
     std::vector<uint32_t> begins;
     std::vector<uint32_t> tags;
     std::vector<const char*> records;
   };
-  // Of ids that are not of `part` none.
+  // Groups the records of the block whose ids are in `part`.
   void Group(const SnapshotFileReader::Block& block, Groups* groups,
              const TablePart& part = TablePart()) const;
 
-  // Value and slots of a row that the caller holds, or that no one can see yet.
+  // Writes the values and slots of a row that is locked or not yet visible.
   void Write(const char* record, RowStore* rows, uint32_t row);
-  // The records of a SHARED_ROWS block, if the table has shared rows.
+  // Writes the records of a SHARED_ROWS block, if the table has shared rows.
   void WriteShared(const SnapshotFileReader::Block& block);
 
  private:

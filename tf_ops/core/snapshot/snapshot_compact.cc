@@ -19,18 +19,19 @@ namespace {
 
 using Block = SnapshotFileReader::Block;
 
-// Which ids newer files have decided about: open addressing, never resized.
+// The set of ids that newer files have written or removed. Uses open addressing
+// and is never resized.
 class DecidedIds {
  public:
-  // By what an id was decided: 0, or twice the number of a file, from 1 on,
-  // plus 1 for a row (else the id was removed).
+  // The file that decided about an id: 0 for none, else twice the number of the
+  // file (from 1), plus 1 if it wrote a row (otherwise it removed the id).
   using Mark = uint32_t;
   static Mark RowOf(int64_t file) { return static_cast<Mark>(2 * file + 1); }
   static Mark RemovalOf(int64_t file) { return static_cast<Mark>(2 * file); }
 
-  // ResourceExhausted: out of memory.
+  // Returns ResourceExhausted if out of memory.
   Status Reserve(int64_t ids) {
-    // Three quarters full at most.
+    // At most three quarters full.
     num_cells_ = ids + ids / 3 + 1;
     entries_ = static_cast<Entry*>(
         arena_.Allocate(num_cells_ * static_cast<int64_t>(sizeof(Entry))));
@@ -42,9 +43,8 @@ class DecidedIds {
 
   Mark Find(int64_t id) const { return entries_[CellOf(id)].mark; }
 
-  // The mark that the id had, which `mark` takes the place of if `replace` is
-  // true of it.
-  // REQUIRES: there is room for the id.
+  // Returns the previous mark of the id, and replaces it by `mark` if `replace`
+  // returns true for it. Requires: there is room for the id.
   template <typename Replace>
   Mark FindOrMark(int64_t id, Mark mark, const Replace& replace) {
     Entry* const entry = entries_ + CellOf(id);
@@ -57,7 +57,7 @@ class DecidedIds {
   }
 
  private:
-  // Without the padding that a 64-bit member would bring.
+  // Avoids the padding of a 64-bit member.
   struct Entry {
     uint32_t id[2];
     Mark mark;
@@ -81,7 +81,7 @@ class DecidedIds {
   int64_t num_cells_ = 0;
 };
 
-// Records on their way into blocks of one kind of the compacted file.
+// Writes records as blocks of one kind.
 class RecordWriter {
  public:
   RecordWriter(BlockKind kind, const SnapshotTable& table,
@@ -98,7 +98,7 @@ class RecordWriter {
     }
   }
 
-  // record: as in the compacted file, or without optimizer slots.
+  // record: has the layout of the compacted file, or no optimizer slots.
   Status Add(const char* record, const SnapshotRowLayout& layout) {
     char* const out = block_.data() + count_ * layout_.bytes();
     std::memcpy(out, record, layout.bytes());
@@ -119,20 +119,21 @@ class RecordWriter {
   const BlockKind kind_;
   const SnapshotRowLayout layout_;
   SnapshotFileWriter* const file_;
-  // The optimizer slots of a record that has none.
+  // Initial optimizer slots, for records without slots.
   std::vector<char> initial_;
   const int64_t per_block_;
   std::vector<char> block_;
   int64_t count_ = 0;
 };
 
-// One file of a chain, which may be longer than files can be open.
+// One file of a chain. Not kept open, since a chain may have more files than a
+// process may open.
 struct Source {
   std::string path;
   SnapshotTable table;
 };
 
-// The files that count, the newest first.
+// Opens the relevant files, newest first.
 Status ReadSources(Span<const std::string> files,
                    std::vector<Source>* sources) {
   for (int64_t i = files.size() - 1; i >= 0; --i) {
@@ -150,13 +151,13 @@ Status ReadSources(Span<const std::string> files,
     sources->push_back(std::move(source));
     if (whole) return Status();
   }
-  if (files.empty()) return InvalidArgument("there are no files to compact");
+  if (files.empty()) return InvalidArgument("there are no files to compact.");
   return InvalidArgument("'", files[0],
-                         "' holds a delta, but the first of the files to "
-                         "compact has to hold the whole table");
+                         "' is incremental, but the first file to compact "
+                         "must be a full snapshot.");
 }
 
-// Takes in one file after the other, the newest first.
+// Compacts one file after the other, newest first.
 class Compaction {
  public:
   Compaction(const SnapshotTable& table, SnapshotFileWriter* out)
@@ -169,14 +170,14 @@ class Compaction {
     return shared_ids_.Reserve(totals.shared_rows);
   }
 
-  Status Take(const Source& source) {
+  Status AddFile(const Source& source) {
     ++number_;
     std::unique_ptr<SnapshotFileReader> file;
     LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(source.path, &file));
     SnapshotScan scan(*file, /*payloads=*/true);
     return scan.ForEach(nullptr, [&](const Block& block) {
       LODESTAR_RETURN_IF_ERROR(CheckRecords(*file, source.table, block));
-      return TakeBlock(source, block);
+      return AddBlock(source, block);
     });
   }
 
@@ -187,14 +188,14 @@ class Compaction {
   }
 
  private:
-  Status TakeBlock(const Source& source, const Block& block) {
+  Status AddBlock(const Source& source, const Block& block) {
     switch (block.kind) {
       case BlockKind::kRows:
-        return TakeRows(source, block, &ids_, &rows_);
+        return AddRows(source, block, &ids_, &rows_);
       case BlockKind::kSharedRows:
-        return TakeRows(source, block, &shared_ids_, &shared_rows_);
+        return AddRows(source, block, &shared_ids_, &shared_rows_);
       case BlockKind::kRemoved:
-        TakeRemoved(block);
+        AddRemoved(block);
         return Status();
       case BlockKind::kPending:
       case BlockKind::kSketch:
@@ -206,8 +207,8 @@ class Compaction {
     }
   }
 
-  Status TakeRows(const Source& source, const Block& block, DecidedIds* ids,
-                  RecordWriter* out) {
+  Status AddRows(const Source& source, const Block& block, DecidedIds* ids,
+                 RecordWriter* out) {
     const SnapshotRowLayout layout = source.table.layout();
     const auto record = [&](int64_t i) {
       return block.payload.data() + i * layout.bytes();
@@ -221,7 +222,7 @@ class Compaction {
     for (int64_t i = 0; i < block.count; ++i) {
       if (i + kAhead < block.count) ids->Prefetch(id_at(i + kAhead));
       const int64_t id = id_at(i);
-      // No file comes after the whole one: its ids need not be known.
+      // No older file follows the full one, so its ids are not recorded.
       const DecidedIds::Mark mark =
           source.table.whole
               ? ids->Find(id)
@@ -231,17 +232,17 @@ class Compaction {
       if (mark == row) {
         return DamageAt(source.path, block.OffsetOf(i * layout.bytes()),
                         "record ", i, " of the ", NameOf(block.kind),
-                        " block is of id ", id,
-                        ", which has a record before it");
+                        " block has id ", id,
+                        ", which an earlier record has as well");
       }
-      // A removal of this file goes before its rows.
+      // Within a file, removals precede its rows.
       if (mark != 0 && mark != removal) continue;
       LODESTAR_RETURN_IF_ERROR(out->Add(record(i), layout));
     }
     return Status();
   }
 
-  void TakeRemoved(const Block& block) {
+  void AddRemoved(const Block& block) {
     for (int64_t i = 0; i < block.count; ++i) {
       ids_.FindOrMark(block.at<int64_t>(i * sizeof(int64_t)),
                       DecidedIds::RemovalOf(number_),
@@ -254,7 +255,7 @@ class Compaction {
   DecidedIds shared_ids_;
   RecordWriter rows_;
   RecordWriter shared_rows_;
-  int64_t number_ = 0;  // of the file that is taken in
+  int64_t number_ = 0;  // of the current file
 };
 
 }  // namespace
@@ -286,7 +287,7 @@ Status CompactChain(Span<const std::string> files, const std::string& out,
   Compaction compaction(table, writer.get());
   LODESTAR_RETURN_IF_ERROR(compaction.Reserve(of_deltas));
   for (const Source& source : sources) {
-    LODESTAR_RETURN_IF_ERROR(compaction.Take(source));
+    LODESTAR_RETURN_IF_ERROR(compaction.AddFile(source));
   }
   LODESTAR_RETURN_IF_ERROR(compaction.Finish());
   summary->bytes = writer->bytes();
@@ -295,7 +296,7 @@ Status CompactChain(Span<const std::string> files, const std::string& out,
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for compacting ", files.size(),
-                           " snapshot files");
+                           " snapshot files.");
 }
 
 }  // namespace lodestar

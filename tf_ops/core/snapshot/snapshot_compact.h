@@ -1,4 +1,5 @@
-// One whole file of a table in place of a whole file and the deltas after it.
+// Compaction of a full snapshot file and its incremental ones into one full
+// file.
 
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_COMPACT_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_COMPACT_H_
@@ -11,20 +12,20 @@
 
 namespace lodestar {
 
-// Writes the state that `files`, the snapshot files of one table, the oldest
-// first, end in to a new file `out`, of the label `label`. The last of them
-// that is whole and those behind it are read, the others not even opened.
-// Memory: 16 bytes an id of the deltas, whatever the whole file holds; one file
-// is open at a time.
+// Writes the state at the end of `files`, the snapshot files of one table,
+// oldest first, to a new file `out` with the label `label`. Reads the last full
+// file and the files after it; earlier ones are not opened. Uses 16 bytes of
+// memory per id of the incremental files, regardless of the full file, and
+// opens one file at a time.
 //
 // Rows of a file that was written before the table had an optimizer get the
 // initial values of its slots.
 //
-// InvalidArgument: none of the files is whole, or two of them, which it names,
-// are not of one table. DataLoss: a file is damaged; an id that stands twice in
-// a delta is found too, one that stands twice in the whole file is not. Else
-// what SnapshotFileReader and SnapshotFileWriter return. On error what was
-// written of `out` stays, without END.
+// Returns InvalidArgument if none of the files is full, or if two of them
+// belong to different tables. Returns DataLoss if a file is damaged. This
+// includes repeated ids in an incremental file, but not in the full file.
+// Otherwise returns errors of SnapshotFileReader and SnapshotFileWriter. On
+// error `out` is left without END.
 Status CompactChain(Span<const std::string> files, const std::string& out,
                     SnapshotFileSummary* summary,
                     const std::string& label = "");

@@ -23,13 +23,14 @@ Status SnapshotDelta::Open(Span<const std::string> paths, EmbeddingStore* store,
     LODESTAR_RETURN_IF_ERROR(delta->ReadFile(*file, &found));
   }
   if (paths.size() > 1) delta->admission_.ForgetBefore(delta->table_.step);
-  LODESTAR_RETURN_IF_ERROR(delta->TakeIds(&found));
+  LODESTAR_RETURN_IF_ERROR(delta->CollectIds(&found));
   LODESTAR_RETURN_IF_ERROR(delta->CheckAdmission());
   LODESTAR_RETURN_IF_ERROR(delta->Reserve());
   *out = std::move(delta);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the delta '", Join(paths), "'");
+  return ResourceExhausted("out of memory for the incremental snapshot '",
+                           Join(paths), "'.");
 }
 
 Status SnapshotDelta::OpenFile(const std::string& path) {
@@ -51,23 +52,24 @@ Status SnapshotDelta::CheckTable(const File& file) const {
   const std::string& path = file.path();
   const SnapshotTable& table = file.table;
   if (table.whole) {
-    return InvalidArgument("'", path, "' holds a whole table, wanted a delta");
+    return InvalidArgument("'", path,
+                           "' is a full snapshot, expected an incremental one");
   }
   LODESTAR_RETURN_IF_ERROR(RestoredRecords::CheckTable(path, table, *store_));
   const RowInitializer& initializer = parts_.initializer;
   if (table.seed != initializer.seed() || table.salt != initializer.salt()) {
-    return InvalidArgument("'", path, "' is of a table of seed ", table.seed,
-                           " and salt ", table.salt, ", but this one has ",
-                           initializer.seed(), " and ", initializer.salt());
+    return InvalidArgument("'", path, "' belongs to a table with seed ",
+                           table.seed, " and salt ", table.salt,
+                           ", but this one has ", initializer.seed(), " and ",
+                           initializer.salt());
   }
   if (options_.reset_slots) return Status();
   LODESTAR_RETURN_IF_ERROR(
       RestoredRecords::CheckOptimizer(path, table.optimizer, *store_));
   if (table.optimizer.name.empty() && parts_.optimizer.bound()) {
-    return FailedPrecondition("'", path,
-                              "' holds no optimizer slots, but the table's are "
-                              "those of '",
-                              parts_.optimizer.optimizer().name, "'");
+    return FailedPrecondition(
+        "'", path, "' has no optimizer slots, but the table has those of '",
+        parts_.optimizer.optimizer().name, "'");
   }
   return Status();
 }
@@ -75,7 +77,7 @@ Status SnapshotDelta::CheckTable(const File& file) const {
 Status SnapshotDelta::ReadFile(const File& file, std::vector<IdAt>* found) {
   const SnapshotTable& table = file.table;
   const bool with_shared = parts_.shared.any() && table.shared_rows > 0;
-  SharedRowsSeen shared(with_shared ? table.shared_rows : 0);
+  SharedRowSet shared(with_shared ? table.shared_rows : 0);
   const auto visit = [&](const SnapshotFileReader::Block& block) -> Status {
     LODESTAR_RETURN_IF_ERROR(CheckRecords(*file.reader, table, block));
     switch (block.kind) {
@@ -92,7 +94,7 @@ Status SnapshotDelta::ReadFile(const File& file, std::vector<IdAt>* found) {
         }
         return Status();
       case BlockKind::kSharedRows:
-        return with_shared ? shared.See(*file.reader, table, block) : Status();
+        return with_shared ? shared.Add(*file.reader, table, block) : Status();
       case BlockKind::kPending:
       case BlockKind::kSketch:
         admission_.Add(block);
@@ -106,18 +108,18 @@ Status SnapshotDelta::ReadFile(const File& file, std::vector<IdAt>* found) {
   return admission_.Finish(file.path());
 }
 
-Status SnapshotDelta::TakeIds(std::vector<IdAt>* found) {
+Status SnapshotDelta::CollectIds(std::vector<IdAt>* found) {
   std::stable_sort(found->begin(), found->end(),
                    [](const IdAt& a, const IdAt& b) { return a.id < b.id; });
   ids_.reserve(found->size());
   for (const IdAt& at : *found) {
     if (!ids_.empty() && ids_.back() == at.id) {
       return DamageAt(at.file->path(), at.offset, "id ", at.id,
-                      " comes a second time");
+                      " occurs a second time");
     }
     ids_.push_back(at.id);
   }
-  // An id that is removed and then written has its row all the time.
+  // An id that is removed and then written keeps its row throughout.
   std::sort(removed_.begin(), removed_.end());
   removed_.erase(std::unique(removed_.begin(), removed_.end()), removed_.end());
   std::vector<int64_t> gone;
@@ -140,8 +142,7 @@ Status SnapshotDelta::CheckAdmission() const {
         refs[i].found() &&
         !std::binary_search(removed_.begin(), removed_.end(), id);
     if (stays || std::binary_search(ids_.begin(), ids_.end(), id)) {
-      return DataLoss("'", path, "': id ", id,
-                      " waits for a row, but it has one");
+      return DataLoss("'", path, "': id ", id, " is pending, but it has a row");
     }
   }
   return Status();
@@ -157,12 +158,12 @@ Status SnapshotDelta::CheckCap(Span<const RowRef> refs) const {
                        std::count_if(refs.begin(), refs.end(), is_found) -
                        std::count_if(gone.begin(), gone.end(), is_found);
   if (rows <= max_rows) return Status();
-  return FailedPrecondition("'", files_.back()->path(), "' leads to ", rows,
+  return FailedPrecondition("'", files_.back()->path(), "' results in ", rows,
                             " rows, but the table's cap is ", max_rows,
                             " rows");
 }
 
-// Nothing but memory for what is to come changes.
+// Changes nothing but the reserved memory.
 Status SnapshotDelta::Reserve() {
   std::vector<RowRef> refs(ids_.size());
   store_->FindAll(ids_, refs, nullptr);
@@ -203,8 +204,8 @@ Status SnapshotDelta::Apply(Applied* applied) try {
   *applied = applied_;
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while the delta '",
-                           files_.back()->path(), "' is taken in");
+  return ResourceExhausted("out of memory while loading '",
+                           files_.back()->path(), "'.");
 }
 
 Status SnapshotDelta::WriteAll() {
@@ -220,9 +221,9 @@ Status SnapshotDelta::WriteFile(const File& file) {
   for (bool more = true; more;) {
     LODESTAR_RETURN_IF_ERROR(scan.Next(&block, &more));
     if (!more) break;
-    // It may have been written to since it was checked.
+    // The file may have been modified since it was checked.
     LODESTAR_RETURN_IF_ERROR(CheckRecords(*file.reader, file.table, block));
-    // A snapshot of the table may be under way.
+    // The table may have a running snapshot.
     if (!holds_shards_) ImageBudget::Global().Wait();
     if (block.kind == BlockKind::kRows) {
       LODESTAR_RETURN_IF_ERROR(WriteRows(&records, block));
@@ -238,7 +239,7 @@ std::unique_lock<Mutex> SnapshotDelta::LockShard(RowShard* shard) const {
                        : std::unique_lock<Mutex>(shard->mutex);
 }
 
-// Rows from before the optimizer was attached get what its slots begin with.
+// Rows written before the optimizer was attached get the initial slot values.
 Status SnapshotDelta::Bind() {
   const AttachedOptimizer& optimizer = table_.optimizer;
   if (options_.reset_slots || optimizer.name.empty()) return Status();
@@ -289,7 +290,7 @@ Status SnapshotDelta::WriteRowsOfShard(RestoredRecords* records,
       continue;
     }
     if (shard.order != nullptr) shard.order->Remove(row);
-    // No one frees or moves it: that takes the shard's mutex.
+    // The row cannot be freed or moved without the shard's mutex.
     shard.rows.Lock(row, head.id);
     shard.rows.BeforeWrite(row);
     records->Write(record, &shard.rows, row);
@@ -306,7 +307,7 @@ Status SnapshotDelta::WriteRowsOfShard(RestoredRecords* records,
   return Status();
 }
 
-// So that a list passes over few rows to find the place of each.
+// Sorts by age, so that the eviction list finds each position quickly.
 void SnapshotDelta::SortByAge(uint32_t begin, uint32_t end,
                               RestoredRecords::Groups* groups) {
   std::vector<std::pair<const char*, uint32_t>> sorted;

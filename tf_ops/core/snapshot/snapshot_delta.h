@@ -1,5 +1,5 @@
-// A delta of a table (docs/snapshot.md), a file for each of its parts, on its
-// way into an EmbeddingStore that is read meanwhile.
+// Loading of an incremental snapshot (docs/internals/formats.md), one file per
+// part of the table, into an EmbeddingStore during lookups.
 
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_DELTA_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_DELTA_H_
@@ -21,29 +21,28 @@
 
 namespace lodestar {
 
-// A delta for a table that holds the state that the delta begins with.
+// An incremental snapshot for a table that holds its base state.
 class SnapshotDelta {
  public:
   struct Applied {
     int64_t written = 0;
-    int64_t removed = 0;  // rows that were there
+    int64_t removed = 0;  // resident rows
   };
 
-  // Reads and checks all of the files, and reserves memory for their rows.
-  // `store` has to live for as long as the delta.
-  // DataLoss, InvalidArgument, FailedPrecondition and ResourceExhausted: as
-  // RestoreTable; the table is as it was.
+  // Reads and checks all files, and reserves memory for their rows. `store`
+  // must outlive this object. Returns the errors of RestoreTable; the table is
+  // not changed.
   static Status Open(Span<const std::string> paths, EmbeddingStore* store,
                      const RestoreOptions& options,
                      std::unique_ptr<SnapshotDelta>* out);
 
-  // Reads the files again and writes them to the table, on this thread, once.
-  // Rows switch one by one, removed ones first; lookups of the others never
-  // wait, of a row that is written for no longer than that takes. Where there
-  // is a cap, who adds or removes rows waits for the end.
-  // FailedPrecondition: rows have come since Open, and the cap has no room.
-  // DataLoss, ResourceExhausted: a file has changed since Open, or someone
-  // else took the memory; the table holds a part of it.
+  // Reads the files again and applies them on this thread. Call once. Rows
+  // switch one by one, removals first. Lookups of other rows never wait, and
+  // lookups of a row that is being written wait only for that write. If the
+  // table has a cap, other threads cannot insert or remove rows until the end.
+  // Returns FailedPrecondition if rows were inserted since Open and exceed the
+  // cap. Returns DataLoss or ResourceExhausted if a file changed since Open or
+  // memory ran out; the table is then partially updated.
   Status Apply(Applied* applied);
 
  private:
@@ -64,14 +63,14 @@ class SnapshotDelta {
   Status OpenFile(const std::string& path);
   Status CheckTable(const File& file) const;
   Status ReadFile(const File& file, std::vector<IdAt>* found);
-  Status TakeIds(std::vector<IdAt>* found);
+  Status CollectIds(std::vector<IdAt>* found);
   Status CheckAdmission() const;
-  // With `refs` of ids_.
+  // `refs` are those of ids_.
   Status CheckCap(Span<const RowRef> refs) const;
   Status Reserve();
   Status WriteAll();
   Status WriteFile(const File& file);
-  // None if all of them are held.
+  // Returns an empty lock if this object holds all of them.
   std::unique_lock<Mutex> LockShard(RowShard* shard) const;
   Status Bind();
   Status WriteRows(RestoredRecords* records,
@@ -86,8 +85,8 @@ class SnapshotDelta {
   TableParts& parts_;
   const RestoreOptions options_;
   std::vector<std::unique_ptr<File>> files_;
-  SnapshotTable table_;           // what all of them end in
-  std::vector<int64_t> ids_;      // of its rows, ascending
+  SnapshotTable table_;           // the merged tables of all files
+  std::vector<int64_t> ids_;      // of the rows, ascending
   std::vector<int64_t> removed_;  // and not written, ascending
   AdmissionState admission_;
   bool holds_shards_ = false;

@@ -1,12 +1,11 @@
-// Snapshot files: a header and blocks, each with checksums of its own. What
-// the bytes are is documented in docs/snapshot.md.
+// Snapshot files: a header and blocks, each with checksums. The byte format is
+// documented in docs/internals/formats.md.
 //
 //   "LODESNAP" version crc | LABEL block | block | ... | END block
 //   block:  magic kind count bytes crc crc | payload, padded to 8 bytes
 //
-// Errors of what a file holds are DataLoss and name the file, the byte, what
-// was found there and what was wanted; those of the system name the file and
-// the system's own words.
+// Errors in the contents are DataLoss, with the file, the byte, and the found
+// and expected values. System errors contain the file and the system's message.
 
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FILE_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FILE_H_
@@ -37,10 +36,10 @@ enum class BlockKind : uint16_t {
   kLabel,
 };
 
-// "ROWS".
+// Returns a name such as "ROWS".
 const char* NameOf(BlockKind kind);
 
-// The sums of the counts of a file's blocks, by kind; the payload of END.
+// Record counts of a file by block kind; the payload of END.
 struct SnapshotTotals {
   int64_t rows = 0;
   int64_t removed = 0;
@@ -53,49 +52,50 @@ struct SnapshotTotals {
   bool operator==(const SnapshotTotals& other) const;
 };
 
-// What an operation on a file called `path` fails with; error: errno.
+// Returns the error of a failed system call on `path`; error: errno.
 Status FileError(const std::string& path, const char* operation, int error);
 
-// The status of byte `offset` of a file that is not as it has to be.
+// Returns the DataLoss error for byte `offset` of a file.
 template <typename... Args>
 Status DamageAt(const std::string& path, int64_t offset, const Args&... args) {
   return DataLoss("'", path, "', byte ", offset, ": ", args...);
 }
 
-// Not thread-safe. After an error, which every later call returns too, the file
-// is closed, and what was written of it stays.
+// Not thread-safe. The first error closes the file, keeps the bytes written so
+// far, and is returned by every later call.
 class SnapshotFileWriter {
  public:
-  // label: says what the file is a part of, to whoever reads it; if it is empty
-  // the file has none, and is of version 1 of the format.
-  // AlreadyExists: there is a file called `path`.
+  // label: identifies the file. Without a label the file has version 1 of the
+  // format. Returns AlreadyExists if there is a file at `path`.
   static Status Create(const std::string& path,
                        std::unique_ptr<SnapshotFileWriter>* out,
                        const std::string& label = "");
-  // A file that was not finished has no END.
+  // An unfinished file has no END.
   ~SnapshotFileWriter();
   SnapshotFileWriter(const SnapshotFileWriter&) = delete;
   SnapshotFileWriter& operator=(const SnapshotFileWriter&) = delete;
 
-  // Adds a block of `count` records, or nothing if that is 0.
-  // ResourceExhausted: the disk, or its quota, is full. InvalidArgument: END,
-  // LABEL, or a payload that no reader accepts; the file is as before.
+  // Appends a block of `count` records, or nothing if `count` is 0. Returns
+  // ResourceExhausted if the disk or quota is full. Returns InvalidArgument for
+  // END, LABEL, or a payload that readers would reject; the file is then
+  // unchanged.
   Status Append(BlockKind kind, int64_t count, const void* payload,
                 int64_t bytes);
-  // Adds END, and waits until the disk holds the file. Its folder has to be
-  // synced too before the file's name is sure to last.
+  // Appends END and syncs the file. The folder must be synced separately to
+  // make the file's name durable.
   Status Finish();
 
   const std::string& path() const { return path_; }
   const SnapshotTotals& totals() const { return totals_; }
-  // Of what was added.
+  // Size and checksum of the bytes appended so far.
   int64_t bytes() const { return bytes_; }
   uint32_t crc() const { return crc_; }
 
  private:
-  // Stays in the cache of a core while it is filled and written.
+  // Fits the cache of a core.
   static constexpr int64_t kBufferBytes = int64_t{1} << 20;
-  // As many go to the disk at once: fewer would keep the caller waiting for it.
+  // Amount per call of sync_file_range. Smaller amounts would make the caller
+  // wait for the disk.
   static constexpr int64_t kStartBytes = int64_t{64} << 20;
 
   explicit SnapshotFileWriter(const std::string& path) : path_(path) {}
@@ -103,45 +103,45 @@ class SnapshotFileWriter {
   Status AppendBlock(BlockKind kind, int64_t count, const void* payload,
                      int64_t bytes);
   Status Write(const void* data, int64_t bytes);
-  Status WriteOut();
+  Status Flush();
   Status Fail(const char* operation, int error);
   int Close();
 
   const std::string path_;
-  int file_ = -1;  // closed
+  int file_ = -1;  // -1: closed
   Arena memory_;
-  // Begins on a page: the system is slow to copy from elsewhere.
+  // Page-aligned, because the system copies from other addresses slowly.
   char* buffer_ = nullptr;
-  int64_t buffered_ = 0;  // bytes that are still to be written
-  Status status_;         // of what failed first
+  int64_t buffered_ = 0;  // bytes not yet written to the file
+  Status status_;         // the first error
   SnapshotTotals totals_;
   int64_t bytes_ = 0;
   int64_t written_ = 0;
-  int64_t started_ = 0;  // bytes that the disk was told to take
+  int64_t started_ = 0;  // bytes whose writeback was started
   uint32_t crc_ = 0;
 };
 
 class SnapshotFileReader {
  public:
-  // Where the first block is, LABEL if the file has one.
+  // Offset of the first block, which is LABEL if the file has one.
   static constexpr int64_t kFirstBlock = 16;
-  // Of a payload; a writer aims at blocks of 1 MiB.
+  // Maximum payload size. Writers aim at blocks of 1 MiB.
   static constexpr int64_t kMaxPayload = int64_t{64} << 20;
-  // Of what stands before a payload.
+  // Size of a block's header.
   static constexpr int64_t kBlockHeader = 32;
 
   struct Block {
     BlockKind kind = BlockKind::kEnd;
     int64_t count = 0;
     int64_t offset = 0;  // of the block
-    int64_t next = -1;   // of the block behind it; -1: this is END
+    int64_t next = -1;   // of the next block; -1: this is END
     int64_t bytes = 0;   // of the payload
     uint32_t crc = 0;    // of the payload
     std::vector<char> payload;
 
-    // Of byte `i` of the payload in the file.
+    // Returns the file offset of byte `i` of the payload.
     int64_t OffsetOf(int64_t i) const { return offset + kBlockHeader + i; }
-    // The T that begins there.
+    // Returns the T at byte `i` of the payload.
     template <typename T>
     T at(int64_t i) const {
       T value;
@@ -150,28 +150,29 @@ class SnapshotFileReader {
     }
   };
 
-  // NotFound: there is no such file. Unimplemented: it is of another version of
-  // the format.
+  // Returns NotFound if there is no such file, Unimplemented if it has an
+  // unknown version of the format.
   static Status Open(const std::string& path,
                      std::unique_ptr<SnapshotFileReader>* out);
   ~SnapshotFileReader();
   SnapshotFileReader(const SnapshotFileReader&) = delete;
   SnapshotFileReader& operator=(const SnapshotFileReader&) = delete;
 
-  // Any thread.
+  // The remaining methods are thread-safe.
 
-  // The block that begins at `offset`; everything that its header says is
-  // checked against the file's size. block->payload stays as it is.
+  // Reads the header of the block at `offset` and checks it against the file's
+  // size. Does not change block->payload.
   Status ReadHeader(int64_t offset, Block* block) const;
-  // With its payload, its checksum and its padding checked. ResourceExhausted:
-  // out of memory.
+  // Reads a block, and checks its checksums and padding. Returns
+  // ResourceExhausted if out of memory.
   Status ReadBlock(int64_t offset, Block* block) const;
-  // The payload of a block whose header was read.
+  // Reads the payload of a block whose header was read.
   Status ReadPayload(Block* block) const;
 
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }
-  // Where the first block behind LABEL is, and the checksum of what is before.
+  // The offset of the first block after LABEL, and the checksum of all bytes
+  // before it.
   int64_t first_block() const { return first_block_; }
   uint32_t head_crc() const { return head_crc_; }
 
@@ -187,29 +188,30 @@ class SnapshotFileReader {
   uint32_t head_crc_ = 0;
 };
 
-// Goes once through the blocks of a file, on any number of threads. The file is
-// either a table (one TABLE, then any others but BLOB; REMOVED before ROWS) or
-// blobs (BLOB only), LABEL aside; END is its last block and agrees with the
-// others.
+// Reads each block of a file once, on any number of threads. The file is either
+// a table (one TABLE, then any other blocks except BLOB; REMOVED before ROWS)
+// or blobs (only BLOB), apart from LABEL. The last block must be END with
+// correct totals.
 class SnapshotScan {
  public:
-  // payloads: read them too, else the headers only. The reader has to live for
-  // as long as the scan.
+  // payloads: whether to read payloads or only headers. The reader must outlive
+  // the scan.
   SnapshotScan(const SnapshotFileReader& reader, bool payloads);
 
-  // Any thread. The next block, END left out; *more becomes false when there is
-  // none. After an error there is none either.
+  // Thread-safe. Returns the next block except END. Sets *more to false if
+  // there is none, also after an error.
   Status Next(SnapshotFileReader::Block* block, bool* more);
-  // visit(block) for every block that is left, in no order. Of several errors,
-  // its own or those of `visit`, the first in the file.
+  // Calls visit(block) for every remaining block, in no particular order. Of
+  // several errors, including those of `visit`, returns the first in file
+  // order.
   using Visit = std::function<Status(const SnapshotFileReader::Block&)>;
   Status ForEach(const ParallelFor* parallel, const Visit& visit);
 
-  // After the last block.
+  // Valid after the last block.
   const SnapshotTotals& totals() const LODESTAR_NO_THREAD_SAFETY_ANALYSIS {
     return totals_;
   }
-  // Of the whole file, if its payloads were read.
+  // Checksum of the whole file, if payloads were read.
   uint32_t crc() const LODESTAR_NO_THREAD_SAFETY_ANALYSIS { return crc_; }
 
  private:

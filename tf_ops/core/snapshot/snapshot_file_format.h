@@ -1,4 +1,4 @@
-// The bytes of a snapshot file's headers, as writer and reader share them.
+// The headers of snapshot files, shared by writer and reader.
 
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FILE_FORMAT_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FILE_FORMAT_H_
@@ -12,10 +12,10 @@
 
 namespace lodestar {
 
-// Files are little endian, and are read and written as they lie in memory.
+// Files are little-endian, and are read and written without conversion.
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
-// The first block is a LABEL from version 2 on.
+// From version 2 on, the first block is a LABEL.
 constexpr uint32_t kSnapshotFormatVersion = 2;
 constexpr char kSnapshotFileMagic[8] = {'L', 'O', 'D', 'E', 'S', 'N', 'A', 'P'};
 constexpr uint32_t kSnapshotBlockMagic = 0x4b42534c;  // "LSBK"
@@ -31,7 +31,7 @@ struct SnapshotFileHeader {
 
   char magic[8];
   uint32_t version;
-  uint32_t crc;  // of what stands before
+  uint32_t crc;  // of the preceding fields
 
   uint32_t Crc() const {
     return Crc32c(this, offsetof(SnapshotFileHeader, crc));
@@ -58,7 +58,7 @@ struct SnapshotBlockHeader {
   uint64_t count;
   uint64_t bytes;
   uint32_t payload_crc;
-  uint32_t crc;  // of what stands before
+  uint32_t crc;  // of the preceding fields
 
   uint32_t Crc() const {
     return Crc32c(this, offsetof(SnapshotBlockHeader, crc));
@@ -66,13 +66,13 @@ struct SnapshotBlockHeader {
 };
 static_assert(sizeof(SnapshotBlockHeader) == SnapshotFileReader::kBlockHeader);
 
-// How many zeros stand behind a payload.
+// Payloads are padded with zeros to a multiple of this.
 constexpr int64_t kSnapshotPadding = 8;
 constexpr int64_t PaddingOf(int64_t bytes) {
   return -bytes & (kSnapshotPadding - 1);
 }
 
-// The checksum of a file that had the checksum `crc` before this block.
+// Extends the file checksum `crc` by a block.
 inline uint32_t CrcWithBlock(uint32_t crc, const SnapshotBlockHeader& header) {
   constexpr char kPadding[kSnapshotPadding] = {};
   const int64_t bytes = static_cast<int64_t>(header.bytes);
@@ -81,12 +81,12 @@ inline uint32_t CrcWithBlock(uint32_t crc, const SnapshotBlockHeader& header) {
   return Crc32c(kPadding, PaddingOf(bytes), crc);
 }
 
-// What the kinds of blocks differ in, from kTable on.
+// Properties of each kind of block, from kTable on.
 struct SnapshotBlockTraits {
   const char* name;
-  // Of one record, if all are of one size, else 0.
+  // Size of a record, or 0 if it varies.
   int64_t record_bytes;
-  // Where its records are counted, if they are.
+  // The total that counts its records, if any.
   int64_t SnapshotTotals::* total;
 };
 constexpr SnapshotBlockTraits kSnapshotBlockTraits[] = {
@@ -108,7 +108,7 @@ constexpr int64_t RecordBytesOf(BlockKind kind) {
   return TraitsOf(kind).record_bytes;
 }
 
-// The payload of END.
+// Number of values in the payload of END.
 constexpr int64_t kSnapshotTotals = 6;
 static_assert(sizeof(SnapshotTotals) == kSnapshotTotals * sizeof(int64_t));
 

@@ -36,7 +36,7 @@ SnapshotFileReader::~SnapshotFileReader() {
 Status SnapshotFileReader::Open(const std::string& path,
                                 std::unique_ptr<SnapshotFileReader>* out) try {
   std::unique_ptr<SnapshotFileReader> reader(new SnapshotFileReader(path));
-  // A pipe without a writer would be waited for.
+  // Non-blocking, so that a pipe without a writer does not hang.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return FileError(path, "open", errno);
   reader->file_ = file;
@@ -53,31 +53,31 @@ Status SnapshotFileReader::Open(const std::string& path,
   *out = std::move(reader);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for reading a snapshot file");
+  return ResourceExhausted("out of memory for reading a snapshot file.");
 }
 
 Status SnapshotFileReader::ReadFileHeader() {
   SnapshotFileHeader header;
   if (size_ < static_cast<int64_t>(sizeof(header))) {
-    return DamageAt(path_, size_, "the file ends here, wanted a header of ",
+    return DamageAt(path_, size_, "the file ends here, expected a header of ",
                     sizeof(header), " bytes");
   }
   LODESTAR_RETURN_IF_ERROR(Read(0, sizeof(header), &header));
   if (std::memcmp(header.magic, kSnapshotFileMagic, sizeof(header.magic)) !=
       0) {
     return DamageAt(path_, 0,
-                    "this is not a snapshot file, which begins with LODESNAP");
+                    "not a snapshot file, which begins with LODESNAP");
   }
   if (header.crc != header.Crc()) {
     return DamageAt(path_, offsetof(SnapshotFileHeader, crc),
-                    "the file's header has the checksum ", Hex(header.Crc()),
-                    ", wanted ", Hex(header.crc));
+                    "the file header's checksum is ", Hex(header.Crc()),
+                    ", expected ", Hex(header.crc));
   }
   if (header.version < 1 || header.version > kSnapshotFormatVersion) {
     return Status(StatusCode::kUnimplemented,
                   StrCat("'", path_, "' is a snapshot file of version ",
                          header.version, ", but only versions 1 to ",
-                         kSnapshotFormatVersion, " can be read here"));
+                         kSnapshotFormatVersion, " are supported"));
   }
   head_crc_ = Crc32c(&header, sizeof(header));
   if (header.version == 1) return Status();
@@ -85,7 +85,7 @@ Status SnapshotFileReader::ReadFileHeader() {
   LODESTAR_RETURN_IF_ERROR(ReadBlock(kFirstBlock, &label));
   if (label.kind != BlockKind::kLabel) {
     return DamageAt(path_, kFirstBlock, "the first block is a ",
-                    NameOf(label.kind), " block, wanted LABEL");
+                    NameOf(label.kind), " block, expected LABEL");
   }
   first_block_ = label.next;
   head_crc_ = CrcWithBlock(head_crc_,
@@ -115,42 +115,43 @@ Status SnapshotFileReader::ReadHeader(int64_t offset, Block* block) const {
   block->offset = offset;
   if (offset < kFirstBlock || offset % kSnapshotPadding != 0) {
     return InvalidArgument("'", path_, "', byte ", offset,
-                           ": no block begins here");
+                           ": no block begins here.");
   }
   SnapshotBlockHeader header;
   if (offset > size_ - kBlockHeader) {
-    return DamageAt(path_, size_, "the file ends here, wanted a block at byte ",
-                    offset, " and END as the last: the file is cut short");
+    return DamageAt(path_, size_,
+                    "the file ends here, expected a block at byte ", offset,
+                    " and a final END block: the file is truncated");
   }
   LODESTAR_RETURN_IF_ERROR(Read(offset, kBlockHeader, &header));
   if (header.magic != kSnapshotBlockMagic) {
-    return DamageAt(path_, offset, "a block begins with ", Hex(header.magic),
-                    ", wanted ", Hex(kSnapshotBlockMagic));
+    return DamageAt(path_, offset, "the block begins with ", Hex(header.magic),
+                    ", expected ", Hex(kSnapshotBlockMagic));
   }
   if (header.crc != header.Crc()) {
-    return DamageAt(path_, offset, "the block's header has the checksum ",
-                    Hex(header.Crc()), ", wanted ", Hex(header.crc));
+    return DamageAt(path_, offset, "the block header's checksum is ",
+                    Hex(header.Crc()), ", expected ", Hex(header.crc));
   }
   if (header.kind < static_cast<uint16_t>(BlockKind::kTable) ||
       header.kind > static_cast<uint16_t>(BlockKind::kLabel)) {
-    return DamageAt(path_, offset, "the block is of kind ", header.kind,
-                    ", wanted 1 to 9");
+    return DamageAt(path_, offset, "the block's kind is ", header.kind,
+                    ", expected 1 to 9");
   }
   if (header.zero != 0) {
-    return DamageAt(path_, offset, "the block's header holds ", header.zero,
-                    " behind its kind, wanted 0");
+    return DamageAt(path_, offset, "the block header has ", header.zero,
+                    " after its kind, expected 0");
   }
   const BlockKind kind = static_cast<BlockKind>(header.kind);
   if (header.bytes > uint64_t{kMaxPayload}) {
     return DamageAt(path_, offset, "the ", NameOf(kind), " block has ",
-                    header.bytes, " bytes, wanted ", kMaxPayload, " at most");
+                    header.bytes, " bytes, expected at most ", kMaxPayload);
   }
   const int64_t bytes = static_cast<int64_t>(header.bytes);
   const int64_t end = offset + kBlockHeader + bytes + PaddingOf(bytes);
   if (end > size_) {
     return DamageAt(path_, size_, "the file ends here, but its ", NameOf(kind),
-                    " block of byte ", offset, " goes to byte ", end,
-                    ": the file is cut short");
+                    " block at byte ", offset, " ends at byte ", end,
+                    ": the file is truncated");
   }
   const uint64_t record_bytes = RecordBytesOf(kind);
   const bool fits =
@@ -158,7 +159,7 @@ Status SnapshotFileReader::ReadHeader(int64_t offset, Block* block) const {
       : kind == BlockKind::kEnd
           ? header.count == kSnapshotTotals && bytes == sizeof(SnapshotTotals)
       : bytes == 0 || header.count == 0 ? false
-      // No product of what the file says: it might overflow.
+      // Divides, since a product of untrusted values may overflow.
       : record_bytes != 0 ? header.count == header.bytes / record_bytes &&
                                 header.bytes % record_bytes == 0
                           : header.bytes % header.count == 0;
@@ -168,7 +169,7 @@ Status SnapshotFileReader::ReadHeader(int64_t offset, Block* block) const {
   }
   if (kind == BlockKind::kEnd && end != size_) {
     return DamageAt(path_, end, "there are ", size_ - end,
-                    " bytes behind END, wanted none");
+                    " bytes after END, expected none");
   }
   block->kind = kind;
   block->count = static_cast<int64_t>(header.count);
@@ -180,29 +181,29 @@ Status SnapshotFileReader::ReadHeader(int64_t offset, Block* block) const {
 
 Status SnapshotFileReader::ReadPayload(Block* block) const try {
   const int64_t padding = PaddingOf(block->bytes);
-  // With the padding, so that it takes no read of its own.
+  // Reads the padding along with the payload.
   block->payload.resize(block->bytes + padding);
   LODESTAR_RETURN_IF_ERROR(
       Read(block->OffsetOf(0), block->bytes + padding, block->payload.data()));
   for (int64_t i = block->bytes; i < block->bytes + padding; ++i) {
     if (block->payload[i] != 0) {
       return DamageAt(path_, block->OffsetOf(i), "the ", NameOf(block->kind),
-                      " block's padding holds ",
+                      " block's padding is ",
                       int{static_cast<uint8_t>(block->payload[i])},
-                      ", wanted 0");
+                      ", expected 0");
     }
   }
   block->payload.resize(block->bytes);
   const uint32_t crc = Crc32c(block->payload.data(), block->bytes);
   if (crc != block->crc) {
-    return DamageAt(path_, block->OffsetOf(0), "the ", NameOf(block->kind),
-                    " block's ", block->bytes, " bytes have the checksum ",
-                    Hex(crc), ", wanted ", Hex(block->crc));
+    return DamageAt(path_, block->OffsetOf(0), "the checksum of the ",
+                    NameOf(block->kind), " block's ", block->bytes,
+                    " bytes is ", Hex(crc), ", expected ", Hex(block->crc));
   }
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for a block of ", block->bytes,
-                           " bytes of '", path_, "'");
+                           " bytes of '", path_, "'.");
 }
 
 Status SnapshotFileReader::ReadBlock(int64_t offset, Block* block) const {
@@ -226,7 +227,7 @@ Status SnapshotScan::ForEach(const ParallelFor* parallel, const Visit& visit) {
   Mutex mutex;
   Status first;
   int64_t first_offset = reader_.size();
-  // However many threads there are, each takes blocks until none is left.
+  // Each thread takes blocks until none is left.
   const auto drain = [&](int64_t, int64_t) {
     SnapshotFileReader::Block block;
     for (bool more = true; more;) {
@@ -281,13 +282,13 @@ Status SnapshotScan::CheckOrder(const SnapshotFileReader::Block& block) const {
   };
   switch (block.kind) {
     case BlockKind::kTable:
-      if (!first) return misplaced("only the first may be one");
+      if (!first) return misplaced("TABLE must be the first block");
       break;
     case BlockKind::kBlob:
-      if (is_table_) return misplaced("this is the file of a table");
+      if (is_table_) return misplaced("the file contains a table");
       break;
     case BlockKind::kRemoved:
-      if (has_rows_) return misplaced("REMOVED goes before ROWS");
+      if (has_rows_) return misplaced("REMOVED must precede ROWS");
       [[fallthrough]];
     case BlockKind::kRows:
     case BlockKind::kPending:
@@ -296,7 +297,7 @@ Status SnapshotScan::CheckOrder(const SnapshotFileReader::Block& block) const {
       if (!is_table_) return misplaced("the file does not begin with TABLE");
       break;
     case BlockKind::kLabel:
-      return misplaced("only the first of a file of version 2 may be one");
+      return misplaced("LABEL must be the first block of a version 2 file");
     case BlockKind::kEnd:
       break;
   }
@@ -313,8 +314,8 @@ Status SnapshotScan::CheckEnd(SnapshotFileReader::Block* end) const {
                   " bytes of a sketch, ", totals.shared_rows,
                   " shared rows and ", totals.blobs, " bytes of blobs");
   };
-  return DamageAt(reader_.path(), end->OffsetOf(0), "the file holds ",
-                  listed(totals_), ", but END says ", listed(said));
+  return DamageAt(reader_.path(), end->OffsetOf(0), "the file has ",
+                  listed(totals_), ", but END has ", listed(said));
 }
 
 }  // namespace lodestar

@@ -69,7 +69,7 @@ Status SnapshotFileWriter::Create(const std::string& path,
   std::unique_ptr<SnapshotFileWriter> writer(new SnapshotFileWriter(path));
   writer->buffer_ = static_cast<char*>(writer->memory_.Allocate(kBufferBytes));
   if (writer->buffer_ == nullptr) {
-    return ResourceExhausted("out of memory for writing '", path, "'");
+    return ResourceExhausted("out of memory for writing '", path, "'.");
   }
   writer->file_ =
       open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -84,7 +84,7 @@ Status SnapshotFileWriter::Create(const std::string& path,
   *out = std::move(writer);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for writing a snapshot file");
+  return ResourceExhausted("out of memory for writing a snapshot file.");
 }
 
 SnapshotFileWriter::~SnapshotFileWriter() { Close(); }
@@ -102,11 +102,11 @@ Status SnapshotFileWriter::Finish() {
   const SnapshotTotals totals = totals_;
   LODESTAR_RETURN_IF_ERROR(
       AppendBlock(BlockKind::kEnd, kSnapshotTotals, &totals, sizeof(totals)));
-  LODESTAR_RETURN_IF_ERROR(WriteOut());
+  LODESTAR_RETURN_IF_ERROR(Flush());
   if (fsync(file_) != 0) return Fail("sync", errno);
   const int error = Close();
   if (error != 0) return Fail("close", error);
-  status_ = FailedPrecondition("'", path_, "' is finished");
+  status_ = FailedPrecondition("'", path_, "' is already finished.");
   return Status();
 }
 
@@ -114,8 +114,8 @@ Status SnapshotFileWriter::AppendBlock(BlockKind kind, int64_t count,
                                        const void* payload, int64_t bytes) {
   LODESTAR_RETURN_IF_ERROR(status_);
   if (bytes < 0 || bytes > SnapshotFileReader::kMaxPayload) {
-    return InvalidArgument("'", path_, "': a payload of ", bytes,
-                           " bytes, wanted 0 to ",
+    return InvalidArgument("'", path_, "': the payload has ", bytes,
+                           " bytes, expected 0 to ",
                            SnapshotFileReader::kMaxPayload);
   }
   const int64_t record_bytes = RecordBytesOf(kind);
@@ -148,12 +148,12 @@ Status SnapshotFileWriter::Write(const void* data, int64_t bytes) {
     buffered_ += count;
     next += count;
     bytes -= count;
-    if (buffered_ == kBufferBytes) LODESTAR_RETURN_IF_ERROR(WriteOut());
+    if (buffered_ == kBufferBytes) LODESTAR_RETURN_IF_ERROR(Flush());
   }
   return Status();
 }
 
-Status SnapshotFileWriter::WriteOut() {
+Status SnapshotFileWriter::Flush() {
   int64_t done = 0;
   while (done < buffered_) {
     const ssize_t count = write(file_, buffer_ + done, buffered_ - done);
@@ -164,8 +164,8 @@ Status SnapshotFileWriter::WriteOut() {
   written_ += done;
   buffered_ = 0;
 #ifdef SYNC_FILE_RANGE_WRITE
-  // The disk begins now, beside what fills the next buffers. A file system that
-  // cannot do this does it all when the file is synced.
+  // Starts writeback while the next buffers are filled. On file systems without
+  // this call the data is written by the final sync.
   if (written_ - started_ >= kStartBytes) {
     (void)sync_file_range(file_, started_, written_ - started_,
                           SYNC_FILE_RANGE_WRITE);

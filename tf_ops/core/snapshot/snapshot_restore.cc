@@ -12,7 +12,7 @@
 
 namespace lodestar {
 
-// Fills a table that no one else can see yet.
+// Fills a table that is not yet visible to other threads.
 class TableRestorer {
  public:
   TableRestorer(const TablePart& part, const EmbeddingStore& like,
@@ -26,7 +26,7 @@ class TableRestorer {
       LODESTAR_RETURN_IF_ERROR(Open(part));
     }
     if (chains_.empty()) {
-      return InvalidArgument("there are no snapshot files of the table");
+      return InvalidArgument("there are no snapshot files of the table.");
     }
     LODESTAR_RETURN_IF_ERROR(MakeStore());
     LODESTAR_RETURN_IF_ERROR(ReserveIndex());
@@ -56,9 +56,9 @@ class TableRestorer {
     const std::string& last_path() const { return paths[paths.size() - 1]; }
   };
 
-  // What is known of the rows of a shard while a delta is read.
+  // State of the rows of a shard while an incremental file is read.
   struct DeltaRows {
-    // A bit a row: this delta has written it.
+    // One bit per row: this file has written it.
     std::vector<uint64_t> written;
     std::vector<int64_t> removed;
   };
@@ -66,7 +66,7 @@ class TableRestorer {
   Status Open(const SavedPart& saved);
   Status MakeStore();
   Status ReserveIndex();
-  // fn(shard) for all of them; of several errors one.
+  // Calls fn(shard) for all shards and returns one of the errors.
   template <typename Fn>
   Status ForEachShard(int64_t cost, const Fn& fn);
   Status LoadFile(const Chain& chain, size_t number);
@@ -88,11 +88,11 @@ class TableRestorer {
   const RestoreOptions options_;
   const ParallelFor* const parallel_;
   std::vector<Chain> chains_;
-  SnapshotTable last_;  // what all of them end in
+  SnapshotTable last_;  // the merged tables of all files
   std::unique_ptr<EmbeddingStore> store_;
   TableParts* table_ = nullptr;   // of store_
-  std::vector<DeltaRows> delta_;  // by shard; empty: the file is whole
-  // That is read; a chain may be longer than files can be open.
+  std::vector<DeltaRows> delta_;  // by shard; empty if the file is full
+  // The current file. A chain may have more files than a process may open.
   std::unique_ptr<SnapshotFileReader> file_;
   std::atomic<int64_t> rows_{0};
   AdmissionState admission_;
@@ -100,7 +100,7 @@ class TableRestorer {
 
 Status TableRestorer::Open(const SavedPart& saved) {
   if (saved.files.empty()) {
-    return InvalidArgument("there are no snapshot files of the table");
+    return InvalidArgument("there are no snapshot files of the table.");
   }
   Chain chain = {saved.part, saved.files, {}};
   for (const std::string& path : chain.paths) {
@@ -111,8 +111,9 @@ Status TableRestorer::Open(const SavedPart& saved) {
     LODESTAR_RETURN_IF_ERROR(RestoredRecords::CheckTable(path, table, like_));
     if (table.whole != chain.tables.empty()) {
       return InvalidArgument(
-          "'", path, "' holds ", table.whole ? "a whole table" : "a delta",
-          table.whole ? ", but comes after other files" : ", but comes first");
+          "'", path,
+          table.whole ? "' is a full snapshot, but follows other files"
+                      : "' is incremental, but comes first");
     }
     chain.tables.push_back(std::move(table));
   }
@@ -130,7 +131,7 @@ Status TableRestorer::Open(const SavedPart& saved) {
   const AttachedOptimizer& last = tables.back().optimizer;
   LODESTAR_RETURN_IF_ERROR(
       RestoredRecords::CheckOptimizer(last_path, last, like_));
-  // Rows of files from before it was attached get what it begins with.
+  // Rows written before the optimizer was attached get its initial slot values.
   for (size_t f = 0; f + 1 < tables.size(); ++f) {
     const AttachedOptimizer& optimizer = tables[f].optimizer;
     if (optimizer.name.empty() || (optimizer.name == last.name &&
@@ -138,8 +139,8 @@ Status TableRestorer::Open(const SavedPart& saved) {
       continue;
     }
     return InvalidArgument(
-        "'", saved.files[f], "' holds the optimizer slots of '", optimizer.name,
-        "', but '", last_path, "' those of '", last.name, "'");
+        "'", saved.files[f], "' has the optimizer slots of '", optimizer.name,
+        "', but '", last_path, "' has those of '", last.name, "'.");
   }
   return Status();
 }
@@ -153,9 +154,9 @@ Status TableRestorer::MakeStore() {
   return table_->optimizer.Attach(last_.optimizer);
 }
 
-// For the rows of the whole files, so that the index does not grow as they
-// come. How many they are is as their headers say; what is wrong with these is
-// for LoadFile to report.
+// Reserves the index for the rows of the full files, so that it does not grow
+// while they are read. Uses the row counts in the headers; LoadFile reports
+// errors in the headers.
 Status TableRestorer::ReserveIndex() {
   double rows = 0;
   for (const Chain& chain : chains_) {
@@ -200,7 +201,7 @@ Status TableRestorer::LoadFile(const Chain& chain, size_t number) {
   if (!table.whole) delta_.resize(table_->rows.num_shards());
   RestoredRecords records(store_.get(), table, options_.reset_slots);
   const bool with_shared = table_->shared.any() && table.shared_rows > 0;
-  SharedRowsSeen shared(with_shared ? table.shared_rows : 0);
+  SharedRowSet shared(with_shared ? table.shared_rows : 0);
   const auto visit = [&](const Block& block) -> Status {
     LODESTAR_RETURN_IF_ERROR(CheckRecords(*file_, table, block));
     switch (block.kind) {
@@ -211,12 +212,12 @@ Status TableRestorer::LoadFile(const Chain& chain, size_t number) {
         return NoteRemoved(block);
       case BlockKind::kSharedRows:
         if (!with_shared) return Status();
-        LODESTAR_RETURN_IF_ERROR(shared.See(*file_, table, block));
+        LODESTAR_RETURN_IF_ERROR(shared.Add(*file_, table, block));
         records.WriteShared(block);
         return Status();
       case BlockKind::kPending:
       case BlockKind::kSketch:
-        // Every file holds them whole.
+        // Every file contains the complete sketch.
         if (is_last) admission_.Add(block, part_);
         return Status();
       default:
@@ -230,11 +231,11 @@ Status TableRestorer::LoadFile(const Chain& chain, size_t number) {
           return visit(block);
         } catch (const std::bad_alloc&) {
           return ResourceExhausted("out of memory for the rows of '",
-                                   file_->path(), "'");
+                                   file_->path(), "'.");
         }
       }));
   if (with_shared && table.whole && shared.count() != table.shared_rows) {
-    return DamageAt(file_->path(), file_->size(), "the file holds ",
+    return DamageAt(file_->path(), file_->size(), "the file has ",
                     shared.count(), " shared rows, but its table has ",
                     table.shared_rows);
   }
@@ -242,7 +243,7 @@ Status TableRestorer::LoadFile(const Chain& chain, size_t number) {
   return is_last ? admission_.Finish(path) : Status();
 }
 
-// So that the rows of no two parts have one id.
+// Checks that the ids belong to the part, so that parts have disjoint ids.
 Status TableRestorer::CheckPart(const TablePart& part,
                                 const Block& block) const {
   if (part.count == 1) return Status();
@@ -251,8 +252,8 @@ Status TableRestorer::CheckPart(const TablePart& part,
     const int64_t id = HeadOf(block.payload.data() + i * bytes).id;
     if (part.Has(id)) continue;
     return DamageAt(file_->path(), block.OffsetOf(i * bytes), "id ", id,
-                    " is of part ", PartOfId(id, part.count), " of ",
-                    part.count, ", wanted ids of part ", part.number);
+                    " belongs to part ", PartOfId(id, part.count), " of ",
+                    part.count, ", expected ids of part ", part.number);
   }
   return Status();
 }
@@ -261,7 +262,7 @@ Status TableRestorer::LoadRows(RestoredRecords* records, const Block& block) {
   RestoredRecords::Groups groups;
   records->Group(block, &groups, part_);
   const uint32_t num_shards = table_->rows.num_shards();
-  // Threads begin at different shards, so that they seldom wait.
+  // Threads begin at different shards to avoid contention.
   const uint32_t first = static_cast<uint32_t>(
       Mix64(static_cast<uint64_t>(block.offset)) % num_shards);
   for (uint32_t i = 0; i < num_shards; ++i) {
@@ -298,7 +299,7 @@ Status TableRestorer::LoadRowsOfShard(RestoredRecords* records,
                     (delta->written[row / 64] >> (row % 64) & 1) != 0)) {
       return DamageAt(file_->path(),
                       block.OffsetOf(record - block.payload.data()), "id ",
-                      head.id, " comes a second time");
+                      head.id, " occurs a second time");
     }
     if (is_new) row = shard.rows.Allocate();
     records->Write(record, &shard.rows, row);
@@ -325,7 +326,7 @@ Status TableRestorer::NoteRemoved(const Block& block) {
   return Status();
 }
 
-// Ids that a delta removes and then writes have their rows already.
+// Ids that the file removes and then writes already have their rows.
 void TableRestorer::RemoveRows() {
   for (size_t s = 0; s < delta_.size(); ++s) {
     RowShard& shard = table_->rows.shard(s);
@@ -348,12 +349,12 @@ void TableRestorer::RemoveRows() {
 Status TableRestorer::CheckCap(int64_t rows) const {
   const int64_t max_rows = table_->policies.eviction.max_rows;
   if (max_rows == 0 || rows <= max_rows) return Status();
-  return FailedPrecondition("'", chains_.back().last_path(), "' leads to ",
+  return FailedPrecondition("'", chains_.back().last_path(), "' results in ",
                             rows, " rows, but the table's cap is ", max_rows,
                             " rows");
 }
 
-// The rows of a part are a share of all that chance makes larger or smaller.
+// The number of rows of a part varies randomly around its share.
 Status TableRestorer::Trim() {
   EvictionPolicy policy;
   policy.max_rows = table_->policies.eviction.max_rows;
@@ -373,8 +374,7 @@ Status TableRestorer::InstallAdmission() {
     const ShardedRows::IdHash hash = table_->rows.HashOf(id);
     if (table_->rows.shard(hash.shard).Find(hash.tag, id) !=
         LeafIndex::kNoRow) {
-      return DataLoss("'", path, "': id ", id,
-                      " waits for a row, but it has one");
+      return DataLoss("'", path, "': id ", id, " is pending, but it has a row");
     }
   }
   Sightings::State admission;
@@ -390,7 +390,7 @@ Status TableRestorer::MakeOrder() {
   return ForEachShard(cost, [](RowShard* shard) { return MakeOrder(shard); });
 }
 
-// Rows go into the list in the order in which they are to leave it.
+// Adds rows to the eviction list in order of eviction.
 Status TableRestorer::MakeOrder(RowShard* shard) try {
   MutexLock lock(&shard->mutex);
   OrderRebuild order;
@@ -398,8 +398,8 @@ Status TableRestorer::MakeOrder(RowShard* shard) try {
   order.Run(shard);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the order of ",
-                           shard->rows.live(), " rows");
+  return ResourceExhausted("out of memory for the eviction order of ",
+                           shard->rows.live(), " rows.");
 }
 
 void TableRestorer::SetCounters() {
@@ -415,7 +415,7 @@ Status RestoreTable(Span<const SavedPart> saved, const TablePart& part,
   TableRestorer restorer(part, like, options, parallel);
   return restorer.Restore(saved, out);
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while a table is restored");
+  return ResourceExhausted("out of memory while restoring a table.");
 }
 
 }  // namespace lodestar

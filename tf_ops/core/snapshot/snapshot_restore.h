@@ -1,5 +1,5 @@
-// The snapshot files of one table (docs/snapshot.md), or those ids of it that
-// lie on one task, become an EmbeddingStore.
+// Restoring of a table, or of the ids of one of its parts, from snapshot files
+// (docs/internals/formats.md).
 
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_RESTORE_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_RESTORE_H_
@@ -18,32 +18,31 @@
 namespace lodestar {
 
 struct RestoreOptions {
-  // Optimizer slots in the files are left out; the next optimizer begins anew.
+  // Ignores the optimizer slots in the files.
   bool reset_slots = false;
 };
 
-// The files that a part of a table was saved to: a whole one and the deltas
+// The files of one saved part of a table: a full one and the incremental ones
 // that follow it, in order.
 struct SavedPart {
   TablePart part;
   std::vector<std::string> files;
 };
 
-// The table that the files of its parts lead to, or those ids of it that are of
-// `part`; files of parts that have none of those are not read. Shards, policies
-// and kind of initializer are those of `like`, and so are the events that it
-// has counted.
+// Returns the table that results from the files of its parts, restricted to the
+// ids of `part`. Does not read files of parts without such ids. Shards,
+// policies, the kind of initializer and the event counters are those of `like`.
 //
-// What parts have each for itself becomes one: the latest step is the step, and
-// of the counters of a sketch the larger ones stay. Where `part` is one of
-// several, whose sizes differ by chance, rows above its cap are evicted.
+// Per-part state is merged: the step is the latest one, and sketch counters are
+// merged by maximum. If `part` is one of several, whose sizes vary randomly,
+// rows above its cap are evicted.
 //
-// DataLoss: a file is damaged, holds an id twice, or one of another part.
-// InvalidArgument: rows of another dim or type, another number of shared rows,
-// admission of another kind, files in another order, parts of different tables.
-// FailedPrecondition: slots of another optimizer
-// than that of `like`, if it has one, or more rows than its cap.
-// ResourceExhausted: out of memory.
+// Returns DataLoss if a file is damaged, repeats an id, or has an id of another
+// part. Returns InvalidArgument if the dimension, the type, the number of
+// shared rows, the kind of admission or the order of the files does not match,
+// or parts belong to different tables. Returns FailedPrecondition if the slots
+// belong to another optimizer than that of `like`, or there are more rows than
+// its cap. Returns ResourceExhausted if out of memory.
 Status RestoreTable(Span<const SavedPart> saved, const TablePart& part,
                     const EmbeddingStore& like, const RestoreOptions& options,
                     const ParallelFor* parallel,

@@ -18,8 +18,8 @@ namespace {
 constexpr uint32_t kWhole = 1;
 constexpr uint32_t kOwnStep = 2;
 
-// The numbers that a TABLE block begins with.
-struct TableNumbers {
+// The fixed-size fields at the start of a TABLE block.
+struct TableFields {
   uint32_t dim;
   uint32_t type;
   uint32_t flags;
@@ -29,7 +29,7 @@ struct TableNumbers {
   int64_t salt;
   int64_t shared_rows;
 };
-static_assert(sizeof(TableNumbers) == 48);
+static_assert(sizeof(TableFields) == 48);
 
 constexpr int64_t kWordBytes = 4;
 
@@ -40,42 +40,43 @@ void AddString(const std::string& text, std::string* out) {
   out->append(-text.size() & (kWordBytes - 1), '\0');
 }
 
-// Takes a payload apart from its beginning on.
+// Parses a payload from its beginning.
 class Parser {
  public:
   Parser(const SnapshotFileReader& file, const SnapshotFileReader::Block& block)
       : file_(file), block_(block), size_(block.payload.size()) {}
 
-  Status Take(const char* name, int64_t bytes, void* out) {
+  Status Read(const char* name, int64_t bytes, void* out) {
     if (bytes > size_ - at_) {
-      return Damage("the TABLE block ends, wanted ", name);
+      return Damage("the TABLE block ends, expected ", name);
     }
     std::copy_n(block_.payload.data() + at_, bytes, static_cast<char*>(out));
     at_ += bytes;
     return Status();
   }
 
-  Status TakeString(const char* name, std::string* out) {
+  Status ReadString(const char* name, std::string* out) {
     uint32_t size = 0;
-    LODESTAR_RETURN_IF_ERROR(Take(name, sizeof(size), &size));
+    LODESTAR_RETURN_IF_ERROR(Read(name, sizeof(size), &size));
     if (size > size_ - at_) {
       at_ -= sizeof(size);
-      return Damage(name, " has ", size, " bytes, but the block only ",
-                    size_ - at_ - static_cast<int64_t>(sizeof(size)), " more");
+      return Damage(name, " has ", size, " bytes, but only ",
+                    size_ - at_ - static_cast<int64_t>(sizeof(size)),
+                    " are left in the block");
     }
     out->resize(size);
-    LODESTAR_RETURN_IF_ERROR(Take(name, size, out->data()));
+    LODESTAR_RETURN_IF_ERROR(Read(name, size, out->data()));
     uint32_t padding = 0;
     LODESTAR_RETURN_IF_ERROR(
-        Take("padding", -int64_t{size} & (kWordBytes - 1), &padding));
+        Read("padding", -int64_t{size} & (kWordBytes - 1), &padding));
     if (padding != 0) return Damage("the padding of ", name, " is not 0");
     return Status();
   }
 
-  Status TakeEnd() {
+  Status ReadEnd() {
     if (at_ == size_) return Status();
-    return Damage("the TABLE block holds ", size_ - at_,
-                  " bytes behind its last field");
+    return Damage("the TABLE block has ", size_ - at_,
+                  " bytes after its last field");
   }
 
   template <typename... Args>
@@ -95,7 +96,7 @@ bool IsZero(const char* bytes, int64_t begin, int64_t end) {
                      [](char byte) { return byte == 0; });
 }
 
-// Of the records of a ROWS or SHARED_ROWS block.
+// Checks the records of a ROWS or SHARED_ROWS block.
 Status CheckRows(const SnapshotFileReader& file, const SnapshotTable& table,
                  const SnapshotFileReader::Block& block) {
   const SnapshotRowLayout layout = table.layout();
@@ -107,7 +108,7 @@ Status CheckRows(const SnapshotFileReader& file, const SnapshotTable& table,
       block.bytes % layout.bytes() != 0) {
     return DamageAt(file.path(), block.offset, "the ", NameOf(block.kind),
                     " block has ", block.count, " records in ", block.bytes,
-                    " bytes, wanted ", layout.bytes(), " bytes each");
+                    " bytes, expected ", layout.bytes(), " bytes each");
   }
   for (int64_t i = 0; i < block.count; ++i) {
     const char* const record = block.payload.data() + i * layout.bytes();
@@ -118,11 +119,11 @@ Status CheckRows(const SnapshotFileReader& file, const SnapshotTable& table,
     };
     const auto head = block.at<SnapshotRowHead>(i * layout.bytes());
     if (head.zero != 0) {
-      return damage(offsetof(SnapshotRowHead, zero), "holds ", head.zero,
-                    " behind the frequency, wanted 0");
+      return damage(offsetof(SnapshotRowHead, zero), "has ", head.zero,
+                    " after the frequency, expected 0");
     }
     if (shared && (head.id < 0 || head.id >= table.shared_rows)) {
-      return damage(0, "is of shared row ", head.id, ", wanted one of ",
+      return damage(0, "has shared row ", head.id, ", but the table has ",
                     table.shared_rows);
     }
     if (!padded) continue;
@@ -144,8 +145,8 @@ Status CheckPending(const SnapshotFileReader& file,
     if (pending.zero != 0) {
       return DamageAt(file.path(),
                       block.OffsetOf(offset + offsetof(SnapshotPending, zero)),
-                      "record ", i, " of the PENDING block holds ",
-                      pending.zero, " behind the sightings, wanted 0");
+                      "record ", i, " of the PENDING block has ", pending.zero,
+                      " after the occurrences, expected 0");
     }
   }
   return Status();
@@ -154,7 +155,7 @@ Status CheckPending(const SnapshotFileReader& file,
 }  // namespace
 
 std::string EncodeTable(const SnapshotTable& table) {
-  TableNumbers numbers = {};
+  TableFields numbers = {};
   numbers.dim = static_cast<uint32_t>(table.dim);
   numbers.type = static_cast<uint32_t>(table.type);
   numbers.flags = (table.whole ? kWhole : 0) | (table.own_step ? kOwnStep : 0);
@@ -182,32 +183,33 @@ Status DecodeTable(const SnapshotFileReader& file,
                 static_cast<int>(RowType::kFloat16) == 2 &&
                 static_cast<int>(RowType::kBFloat16) == 3);
   Parser parser(file, block);
-  TableNumbers numbers;
+  TableFields numbers;
   LODESTAR_RETURN_IF_ERROR(
-      parser.Take("48 bytes of numbers", sizeof(numbers), &numbers));
+      parser.Read("the fixed-size fields", sizeof(numbers), &numbers));
   const auto damage = [&](size_t offset, const auto&... what) {
     return DamageAt(file.path(), block.OffsetOf(offset), "the table's ",
                     what...);
   };
   if (numbers.dim < 1 || numbers.dim > kMaxDim) {
-    return damage(offsetof(TableNumbers, dim), "dim is ", numbers.dim,
-                  ", wanted 1 to ", kMaxDim);
+    return damage(offsetof(TableFields, dim), "dim is ", numbers.dim,
+                  ", expected 1 to ", kMaxDim);
   }
   if (numbers.type > static_cast<uint32_t>(RowType::kBFloat16)) {
-    return damage(offsetof(TableNumbers, type), "type is ", numbers.type,
-                  ", wanted 0 to 3");
+    return damage(offsetof(TableFields, type), "type is ", numbers.type,
+                  ", expected 0 to 3");
   }
   if ((numbers.flags & ~(kWhole | kOwnStep)) != 0) {
-    return damage(offsetof(TableNumbers, flags), "flags are ", numbers.flags,
-                  ", wanted 0 to 3");
+    return damage(offsetof(TableFields, flags), "flags are ", numbers.flags,
+                  ", expected 0 to 3");
   }
   if (numbers.slots > RowStore::kMaxSlots) {
-    return damage(offsetof(TableNumbers, slots), "rows have ", numbers.slots,
-                  " optimizer slots, wanted ", RowStore::kMaxSlots, " at most");
+    return damage(offsetof(TableFields, slots), "number of slots is ",
+                  numbers.slots, ", expected at most ", RowStore::kMaxSlots);
   }
   if (numbers.shared_rows < 0) {
-    return damage(offsetof(TableNumbers, shared_rows), "shared rows are ",
-                  numbers.shared_rows, ", wanted 0 or more");
+    return damage(offsetof(TableFields, shared_rows),
+                  "number of shared rows is ", numbers.shared_rows,
+                  ", expected 0 or more");
   }
   SnapshotTable table;
   table.dim = static_cast<int>(numbers.dim);
@@ -220,25 +222,25 @@ Status DecodeTable(const SnapshotFileReader& file,
   table.shared_rows = numbers.shared_rows;
   AttachedOptimizer* const optimizer = &table.optimizer;
   LODESTAR_RETURN_IF_ERROR(
-      parser.TakeString("the optimizer's name", &optimizer->name));
+      parser.ReadString("the optimizer's name", &optimizer->name));
   if (optimizer->name.empty() && numbers.slots > 0) {
-    return damage(offsetof(TableNumbers, slots), "rows have ", numbers.slots,
-                  " slots of no optimizer");
+    return damage(offsetof(TableFields, slots), "number of slots is ",
+                  numbers.slots, " without an optimizer");
   }
   optimizer->slot_names.resize(numbers.slots);
   for (auto name = optimizer->slot_names.begin();
        name != optimizer->slot_names.end(); ++name) {
     LODESTAR_RETURN_IF_ERROR(
-        parser.TakeString("the name of an optimizer slot", &*name));
+        parser.ReadString("the name of an optimizer slot", &*name));
     if (std::find(optimizer->slot_names.begin(), name, *name) != name) {
       return parser.Damage("the optimizer has two slots '", *name, "'");
     }
   }
   optimizer->slot_inits.resize(numbers.slots);
   LODESTAR_RETURN_IF_ERROR(
-      parser.Take("the initial values of the optimizer slots",
+      parser.Read("the initial values of the optimizer slots",
                   numbers.slots * sizeof(float), optimizer->slot_inits.data()));
-  LODESTAR_RETURN_IF_ERROR(parser.TakeEnd());
+  LODESTAR_RETURN_IF_ERROR(parser.ReadEnd());
   *out = std::move(table);
   return Status();
 } catch (const std::bad_alloc&) {
@@ -251,7 +253,7 @@ Status ReadTable(const SnapshotFileReader& file, SnapshotTable* out) {
   LODESTAR_RETURN_IF_ERROR(file.ReadHeader(file.first_block(), &block));
   if (block.kind != BlockKind::kTable) {
     return DamageAt(file.path(), block.offset, "the first block is ",
-                    NameOf(block.kind), ", wanted TABLE");
+                    NameOf(block.kind), ", expected TABLE");
   }
   LODESTAR_RETURN_IF_ERROR(file.ReadPayload(&block));
   return DecodeTable(file, block, out);
@@ -263,8 +265,9 @@ Status CheckSameTable(const std::string& path, const SnapshotTable& table,
   const auto differ = [&](const char* what, const auto& first,
                           const auto& second) {
     return InvalidArgument("'", path, "' and '", other_path,
-                           "' are not of one table: ", what, " is ", first,
-                           " in the first and ", second, " in the second");
+                           "' belong to different tables: ", what, " is ",
+                           first, " in the first and ", second,
+                           " in the second.");
   };
   if (table.dim != other.dim) return differ("dim", table.dim, other.dim);
   if (table.type != other.type) {
@@ -284,7 +287,7 @@ Status CheckSameTable(const std::string& path, const SnapshotTable& table,
   if (table.optimizer.name != other.optimizer.name ||
       table.optimizer.slot_names != other.optimizer.slot_names) {
     const auto text = [](const AttachedOptimizer& optimizer) {
-      return StrCat("'", optimizer.name, "' of slots [",
+      return StrCat("'", optimizer.name, "' with slots [",
                     Join(optimizer.slot_names), "]");
     };
     return differ("the optimizer", text(table.optimizer),
@@ -304,7 +307,7 @@ Status CheckRecords(const SnapshotFileReader& file, const SnapshotTable& table,
     case BlockKind::kRemoved:
       if (!table.whole || block.count == 0) return Status();
       return DamageAt(file.path(), block.offset,
-                      "a REMOVED block, but the file holds the whole table");
+                      "the file has REMOVED, but it is a full snapshot");
     default:
       return Status();
   }

@@ -1,4 +1,5 @@
-// What the blocks of a table's snapshot file hold (docs/snapshot.md).
+// The contents of the blocks of a table's snapshot file
+// (docs/internals/formats.md).
 
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_TABLE_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_TABLE_H_
@@ -15,17 +16,17 @@
 
 namespace lodestar {
 
-// A TABLE block.
+// The contents of a TABLE block.
 struct SnapshotTable {
   int dim = 1;
   RowType type = RowType::kFloat32;
-  bool whole = true;  // else a delta
+  bool whole = true;  // false: incremental
   AttachedOptimizer optimizer;
   int64_t step = 0;
   int64_t seed = 0;
   int64_t salt = 0;
-  bool own_step = false;    // SetStep drives the step
-  int64_t shared_rows = 0;  // that the table has
+  bool own_step = false;    // SetStep sets the step
+  int64_t shared_rows = 0;  // number of shared rows of the table
 
   SnapshotRowLayout layout() const {
     return {dim, type, static_cast<int64_t>(optimizer.slot_names.size())};
@@ -33,26 +34,28 @@ struct SnapshotTable {
   int64_t record_bytes() const { return layout().bytes(); }
 };
 
-// The payload of a TABLE block.
+// Returns the payload of a TABLE block.
 std::string EncodeTable(const SnapshotTable& table);
 
-// Reads a payload of a TABLE block of `file`; DataLoss: it is not one. Whether
-// the optimizer is one that is known here is for AttachedOptimizer::Check().
+// Decodes a TABLE block of `file`. Returns DataLoss if it is invalid.
+// AttachedOptimizer::Check() checks whether the optimizer is known.
 Status DecodeTable(const SnapshotFileReader& file,
                    const SnapshotFileReader::Block& block, SnapshotTable* out);
 
-// The first block of a file, LABEL aside. DataLoss: it is not a TABLE block.
+// Reads the first block of a file after LABEL. Returns DataLoss if it is not
+// TABLE.
 Status ReadTable(const SnapshotFileReader& file, SnapshotTable* out);
 
-// InvalidArgument unless the files at two paths can be of one table. A table
-// has no optimizer at first, so that of the first file may be none.
+// Returns InvalidArgument unless the files at the two paths can belong to one
+// table. `table` may lack the optimizer, because a table is created without
+// one.
 Status CheckSameTable(const std::string& path, const SnapshotTable& table,
                       const std::string& other_path,
                       const SnapshotTable& other);
 
-// DataLoss unless the records of any other block of a table's file are as they
-// have to be: their size, what has to be zero, and the numbers of shared rows.
-// That an id occurs only once is for the caller to see.
+// Returns DataLoss unless the records of a block other than TABLE are valid:
+// their size, zero fields, and numbers of shared rows. Does not detect repeated
+// ids.
 Status CheckRecords(const SnapshotFileReader& file, const SnapshotTable& table,
                     const SnapshotFileReader::Block& block);
 
@@ -62,8 +65,8 @@ struct SnapshotFileSummary {
   SnapshotTotals totals;
 };
 
-// Reads a whole file, of a table or of blobs, and checks all that the functions
-// above check.
+// Reads a whole file, of a table or of blobs, and performs all checks of this
+// file.
 Status VerifySnapshotFile(const std::string& path, const ParallelFor* parallel,
                           SnapshotFileSummary* out);
 

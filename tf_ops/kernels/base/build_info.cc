@@ -1,6 +1,6 @@
-// The TensorFlow release this object was built for, as bytes that
-// python/lodestar/_library.py finds in the file without loading it: loading an
-// object built for another release may fail on a symbol, or crash.
+// The TensorFlow release that this object was built for, as bytes that
+// python/lodestar/_library.py reads from the file without loading it: loading
+// an object built for another release may fail on a symbol, or crash.
 
 namespace lodestar {
 

@@ -1,5 +1,4 @@
-// The stream that kernels on a GPU work on; nothing where LODESTAR_CUDA is not
-// set.
+// The CUDA stream of GPU kernels. Empty unless LODESTAR_CUDA is set.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_BASE_CUDA_STREAM_H_
 #define LODESTAR_TF_OPS_KERNELS_BASE_CUDA_STREAM_H_
@@ -14,7 +13,7 @@
 
 namespace lodestar {
 
-// The stream that a kernel's Compute has to put its work on.
+// Returns the stream that a kernel's Compute must use.
 inline cudaStream_t CudaStream(OpKernelContext* ctx) {
   return static_cast<cudaStream_t>(
       ctx->op_device_context()->stream()->platform_specific_handle().stream);

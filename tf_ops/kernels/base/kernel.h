@@ -1,5 +1,5 @@
-// What every kernel is: a function that returns its status. TensorFlow's
-// op_kernel.h and status_util.h come with it.
+// Kernels as functions that return a status. Includes TensorFlow's op_kernel.h
+// and status_util.h.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_BASE_KERNEL_H_
 #define LODESTAR_TF_OPS_KERNELS_BASE_KERNEL_H_
@@ -7,8 +7,8 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/kernels/base/status_util.h"
 
-// name##Op is the kernel of Lodestar>name on the CPU, or if it has no
-// attributes Run##name(ctx).
+// Registers name##Op, or for ops without attributes Run##name(ctx), as the CPU
+// kernel of Lodestar>name.
 #define LODESTAR_REGISTER(name) \
   REGISTER_KERNEL_BUILDER(      \
       Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), name##Op)
@@ -18,8 +18,8 @@
       Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), \
       ::lodestar::FunctionKernel<Run##name>)
 
-// name##Op<T> is the kernel of Lodestar>name of T, its attribute T, on the CPU,
-// or Run##name<T>(ctx).
+// Registers name##Op<T>, or Run##name<T>(ctx), as the CPU kernel of
+// Lodestar>name for the attribute T.
 #define LODESTAR_REGISTER_TYPE(name, T)                         \
   REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)               \
                               .Device(::tensorflow::DEVICE_CPU) \
@@ -57,7 +57,7 @@ class Kernel : public OpKernel {
   virtual absl::Status Run(OpKernelContext* ctx) = 0;
 };
 
-// A kernel without attributes, all of which is `run`.
+// A kernel without attributes that calls `run`.
 template <absl::Status (*run)(OpKernelContext*)>
 class FunctionKernel final : public Kernel {
  public:

@@ -6,7 +6,7 @@
 namespace lodestar {
 namespace {
 
-// That of the package: python/lodestar/version.py.
+// Must equal the version in python/lodestar/version.py.
 constexpr char kVersion[] = "0.1.0";
 
 absl::Status RunLibraryVersion(OpKernelContext* ctx) {

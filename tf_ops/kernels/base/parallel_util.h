@@ -1,5 +1,4 @@
-// How kernels run core's loops: TensorFlow's intra-op pool, or threads of their
-// own.
+// Implementations of ParallelFor: TensorFlow's intra-op pool, or new threads.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_BASE_PARALLEL_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_BASE_PARALLEL_UTIL_H_
@@ -21,8 +20,8 @@
 
 namespace lodestar {
 
-// A loop whose blocks its caller and helpers take in turn. Helpers that come
-// late find none left: nobody waits for a thread that has yet to wake up.
+// A loop whose caller and helpers take blocks until none is left. Late helpers
+// find none, so the caller never waits for a thread to wake up.
 class SharedLoop {
  public:
   using Body = std::function<void(int64_t, int64_t)>;
@@ -35,7 +34,7 @@ class SharedLoop {
 
   int64_t num_blocks() const { return num_blocks_; }
 
-  // Returns when no block is left to take.
+  // Runs blocks until none is left.
   void TakeBlocks() {
     int64_t ran = 0;
     for (int64_t b;
@@ -50,8 +49,8 @@ class SharedLoop {
     }
   }
 
-  // Waits for the blocks that others have taken: a little without giving the
-  // core away, which would take longer than most blocks.
+  // Waits for the blocks of helpers. Spins briefly first, because yielding the
+  // core takes longer than most blocks.
   void Wait() {
     for (int spins = 0; spins < 2000; ++spins) {
       if (done_.load(std::memory_order_acquire) == num_blocks_) return;
@@ -66,19 +65,19 @@ class SharedLoop {
   const int64_t total_;
   const int64_t block_;
   const int64_t num_blocks_;
-  const Body* const body_;  // of the caller: read by who has taken a block
+  const Body* const body_;  // owned by the caller; valid while a block runs
   std::atomic<int64_t> next_{0};
   std::atomic<int64_t> done_{0};
   absl::Notification all_done_;
 };
 
-// Valid while the kernel's Compute runs. TensorFlow's own ParallelFor leaves
-// its caller idle, and cuts a loop in halves of halves, each by way of a queue.
+// Valid during the kernel's Compute. TensorFlow's own ParallelFor leaves its
+// caller idle, and splits a loop recursively through a queue.
 inline ParallelFor IntraOpParallelFor(tensorflow::OpKernelContext* ctx) {
   auto* workers = ctx->device()->tensorflow_cpu_worker_threads()->workers;
   return [workers](int64_t total, int64_t cost, const SharedLoop::Body& body) {
-    // Nanoseconds that pay for a helper, and blocks that even out what threads
-    // get done.
+    // Minimum nanoseconds of work per helper, and number of blocks per thread
+    // for load balancing.
     constexpr int64_t kLeast = 20000;
     constexpr int64_t kBlocks = 8;
     const int64_t threads = workers->NumThreads();
@@ -98,7 +97,7 @@ inline ParallelFor IntraOpParallelFor(tensorflow::OpKernelContext* ctx) {
         workers->Schedule([loop] { loop->TakeBlocks(); });
       }
     } catch (const std::bad_alloc&) {
-      // No helper: a loop that writes to tables must not fail.
+      // Runs without helpers: a loop that writes to tables must not fail.
     }
     if (loop == nullptr) {
       body(0, total);
@@ -109,15 +108,15 @@ inline ParallelFor IntraOpParallelFor(tensorflow::OpKernelContext* ctx) {
   };
 }
 
-// Threads of its own, as many as the pool has. Work that waits for a disk would
-// keep the pool's from everyone's lookups.
+// Starts as many threads as the pool has. For work that waits for a disk, which
+// would otherwise block the pool's threads for lookups.
 inline ParallelFor OwnThreads(tensorflow::OpKernelContext* ctx) {
   const int64_t count =
       ctx->device()->tensorflow_cpu_worker_threads()->num_threads;
   return [count](int64_t total, int64_t,
                  const std::function<void(int64_t, int64_t)>& body) {
     std::vector<std::thread> threads;
-    // From where on no thread was begun.
+    // The work before this index has been given to threads.
     int64_t done = 0;
     try {
       threads.reserve(count);
@@ -127,7 +126,7 @@ inline ParallelFor OwnThreads(tensorflow::OpKernelContext* ctx) {
         done = end;
       }
     } catch (const std::exception&) {
-      // No memory, or too many threads.
+      // Out of memory or out of threads: the rest runs on this thread.
     }
     if (done < total) body(done, total);
     for (std::thread& thread : threads) thread.join();

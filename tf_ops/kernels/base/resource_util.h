@@ -1,4 +1,4 @@
-// Resources that an op makes under its own name.
+// Resources that an op creates under its own name.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_BASE_RESOURCE_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_BASE_RESOURCE_UTIL_H_
@@ -11,8 +11,8 @@
 
 namespace lodestar {
 
-// Finds the resource of `op`, or has make(&resource) make it; if
-// check(resource, name) is OK its handle is output 0.
+// Finds the resource of `op`, or creates it with make(&resource). Sets output 0
+// to its handle if check(resource, name) is OK.
 template <typename Resource, typename Make, typename Check>
 absl::Status OutputResource(OpKernelContext* ctx, const OpKernel& op,
                             const Make& make, const Check& check) {
@@ -28,7 +28,7 @@ absl::Status OutputResource(OpKernelContext* ctx, const OpKernel& op,
                           ctx, info.container(), info.name()));
 }
 
-// The resource that `handle`, a scalar, is of.
+// Returns the resource of `handle`, a scalar.
 template <typename Resource>
 absl::Status FindResource(OpKernelContext* ctx, const Tensor& handle,
                           tensorflow::core::RefCountPtr<Resource>* resource) {

@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The program that a server belongs to.
+// The program that owns a server.
 class Claim : public tensorflow::ResourceBase {
  public:
   std::string DebugString() const override { return "Claim"; }
@@ -78,7 +78,7 @@ absl::Status ReadProgram(OpKernelContext* ctx, std::string* program) {
   return absl::OkStatus();
 }
 
-// Each device of the process has resources of its own.
+// Each device of the process has its own resources.
 void RemoveContainer(OpKernelContext* ctx, const std::string& program) {
   const tensorflow::DeviceMgr* devices = ctx->function_library()->device_mgr();
   for (tensorflow::Device* device : devices->ListDevices()) {

@@ -1,4 +1,4 @@
-// Core's Status as TensorFlow's.
+// Conversion of core's Status to TensorFlow's.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_BASE_STATUS_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_BASE_STATUS_UTIL_H_
@@ -47,20 +47,20 @@ absl::Status InvalidArgumentError(const Args&... args) {
   return ToTensorFlow(InvalidArgument(args...));
 }
 
-// What `body` returns. An allocation of the standard library that fails in it
-// is RESOURCE_EXHAUSTED: TensorFlow would end the process.
+// Returns the result of `body`. Converts std::bad_alloc to RESOURCE_EXHAUSTED,
+// since TensorFlow would terminate the process.
 template <typename Body>
 absl::Status WithoutBadAlloc(const Body& body) {
   try {
     return body();
   } catch (const std::bad_alloc&) {
-    return ToTensorFlow(ResourceExhausted("out of memory"));
+    return ToTensorFlow(ResourceExhausted("out of memory."));
   }
 }
 
 }  // namespace lodestar
 
-// Returns the error of a status, core's or TensorFlow's, if it is one.
+// Returns the error if a status, core's or TensorFlow's, is not OK.
 #define LODESTAR_TRY(...) \
   TF_RETURN_IF_ERROR(::lodestar::ToTensorFlow(__VA_ARGS__))
 

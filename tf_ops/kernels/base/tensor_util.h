@@ -1,4 +1,4 @@
-// Checks and views that every kernel needs before it reads a tensor.
+// Checks and views of tensors.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_BASE_TENSOR_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_BASE_TENSOR_UTIL_H_
@@ -25,7 +25,8 @@ Span<T> FlatSpan(Tensor* tensor) {
   return Span<T>(tensor->flat<T>().data(), tensor->NumElements());
 }
 
-// InvalidArgument unless `tensor`, an input called `name`, has this rank.
+// Returns InvalidArgument unless `tensor`, an input called `name`, has this
+// rank.
 inline absl::Status CheckRank(const Tensor& tensor, const char* name,
                               int rank) {
   if (tensor.dims() == rank) return absl::OkStatus();
@@ -33,9 +34,9 @@ inline absl::Status CheckRank(const Tensor& tensor, const char* name,
                               ", found shape ", tensor.shape().DebugString());
 }
 
-// `shape` with `rows` as its first dimension, and the numbers in a row. The
-// other dimensions of a tensor without rows may have a product beyond int64.
-// REQUIRES: rank 1 or more.
+// Sets *replaced to `shape` with `rows` as its first dimension, and *dim to the
+// number of values per row. If a tensor has no rows, the product of its other
+// dimensions may overflow int64. Requires: rank >= 1.
 inline absl::Status ReplaceRows(const TensorShape& shape, int64_t rows,
                                 TensorShape* replaced, int64_t* dim) {
   *replaced = shape;
@@ -44,8 +45,8 @@ inline absl::Status ReplaceRows(const TensorShape& shape, int64_t rows,
   return replaced->SetDimWithStatus(0, rows);
 }
 
-// ctx->allocate_output. ResourceExhausted where the bytes are beyond int64, of
-// which TensorFlow's allocator makes a small number when it rounds them up.
+// Calls ctx->allocate_output. Returns ResourceExhausted if the size in bytes
+// overflows int64, which TensorFlow's allocator does not detect.
 inline absl::Status AllocateOutput(OpKernelContext* ctx, int index,
                                    const TensorShape& shape, Tensor** output) {
   const int64_t size =
@@ -54,17 +55,17 @@ inline absl::Status AllocateOutput(OpKernelContext* ctx, int index,
       shape.num_elements() > std::numeric_limits<int64_t>::max() / size) {
     return ToTensorFlow(ResourceExhausted("output ", index, " of shape ",
                                           shape.DebugString(),
-                                          " has more bytes than memory"));
+                                          " is too large to allocate."));
   }
   return ctx->allocate_output(index, shape, output);
 }
 
-// What a tensor holds for a T of ours.
+// The tensor element type of T.
 template <typename T>
 using TensorType =
     std::conditional_t<std::is_same_v<T, std::string>, tstring, T>;
 
-// A scalar at `output`.
+// Outputs a scalar.
 template <typename T>
 absl::Status OutputScalar(OpKernelContext* ctx, int output, const T& value) {
   Tensor* tensor = nullptr;
@@ -73,7 +74,7 @@ absl::Status OutputScalar(OpKernelContext* ctx, int output, const T& value) {
   return absl::OkStatus();
 }
 
-// A copy of `values` as a vector at `output`.
+// Outputs a copy of `values` as a vector.
 template <typename T>
 absl::Status OutputVector(OpKernelContext* ctx, int output,
                           const std::vector<T>& values) {
@@ -84,8 +85,8 @@ absl::Status OutputVector(OpKernelContext* ctx, int output,
   return absl::OkStatus();
 }
 
-// How a kernel that only copies sees a tensor: as T, which is tstring, or char,
-// the bytes of any other dtype.
+// Views a tensor for copying: T is tstring, or char for the bytes of any other
+// dtype.
 template <typename T>
 const T* CopySource(const Tensor& tensor) {
   if constexpr (std::is_same_v<T, char>) {
@@ -99,7 +100,7 @@ T* CopyTarget(Tensor* tensor) {
   return const_cast<T*>(CopySource<T>(*tensor));
 }
 
-// The T in `dim` numbers of a tensor.
+// Number of T in `dim` values of a tensor.
 template <typename T>
 int64_t CopyWidth(const Tensor& tensor, int64_t dim) {
   if constexpr (std::is_same_v<T, char>) {
@@ -109,7 +110,7 @@ int64_t CopyWidth(const Tensor& tensor, int64_t dim) {
   }
 }
 
-// Calls f with a T, by which a tensor of `dtype` is copied.
+// Calls f with a value of the type T by which a tensor of `dtype` is copied.
 template <typename F>
 void VisitCopied(DataType dtype, const F& f) {
   if (dtype == tensorflow::DT_STRING) {

@@ -1,4 +1,4 @@
-// An object of this process in a tensor of variants.
+// A tensor of variants that holds an object of this process.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_BASE_VARIANT_HANDLE_H_
 #define LODESTAR_TF_OPS_KERNELS_BASE_VARIANT_HANDLE_H_
@@ -15,8 +15,8 @@
 
 namespace lodestar {
 
-// Holds the object as long as the tensor, or a copy of it, is there. It is not
-// saved.
+// Keeps the object alive as long as the tensor or a copy of it exists. Cannot
+// be serialized.
 template <typename Object>
 struct VariantHandle {
   std::shared_ptr<Object> object;
@@ -28,7 +28,7 @@ struct VariantHandle {
   bool Decode(tensorflow::VariantTensorData) { return false; }
 };
 
-// A scalar at `output` that holds `object`.
+// Outputs a scalar that holds `object`.
 template <typename Object>
 absl::Status OutputHandle(OpKernelContext* ctx, int output,
                           std::shared_ptr<Object> object) {
@@ -37,8 +37,8 @@ absl::Status OutputHandle(OpKernelContext* ctx, int output,
       tensorflow::Variant(VariantHandle<Object>{std::move(object)}));
 }
 
-// InvalidArgument unless `tensor`, an input called `name`, is a scalar that the
-// op `maker` has made.
+// Returns InvalidArgument unless `tensor`, an input called `name`, is a scalar
+// produced by the op `maker`.
 template <typename Object>
 absl::Status ReadHandle(const Tensor& tensor, const char* name,
                         const char* maker, std::shared_ptr<Object>* object) {
@@ -46,7 +46,8 @@ absl::Status ReadHandle(const Tensor& tensor, const char* name,
   const auto* handle =
       tensor.scalar<tensorflow::Variant>()().get<VariantHandle<Object>>();
   if (handle == nullptr || handle->object == nullptr) {
-    return InvalidArgumentError("`", name, "` is not what ", maker, " gives");
+    return InvalidArgumentError("`", name, "` must be an output of ", maker,
+                                ".");
   }
   *object = handle->object;
   return absl::OkStatus();

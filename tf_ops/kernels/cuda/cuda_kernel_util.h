@@ -1,4 +1,4 @@
-// What the *.cu.cc files of this folder share: types of number, and splits.
+// Number types and row splits for the *.cu.cc files of this folder.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_KERNEL_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_KERNEL_UTIL_H_
@@ -15,7 +15,7 @@
 
 namespace lodestar {
 
-// What a T is computed as: 16-bit floats as float.
+// The type that a T is computed in: float for 16-bit floats.
 template <typename T>
 using CudaValue =
     std::conditional_t<sizeof(T) == 2, float, std::remove_const_t<T>>;
@@ -46,7 +46,7 @@ __device__ inline __nv_bfloat16 FromValue<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-// The numbers of type T in 16 bytes, the widest load.
+// Elements of T in 16 bytes, the widest load.
 template <typename T>
 constexpr int kPackWidth = 16 / static_cast<int>(sizeof(T));
 
@@ -54,7 +54,8 @@ inline bool IsAligned(const void* pointer, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
-// Whether rows of `dim` numbers at each of `pointers` go in whole packs.
+// Returns true if rows of `dim` elements at each of `pointers` can be accessed
+// in whole packs.
 template <typename T, typename... Pointers>
 bool GoesInPacks(int64_t dim, const Pointers*... pointers) {
   return dim % kPackWidth<T> == 0 && (IsAligned(pointers, 16) && ...);
@@ -66,9 +67,9 @@ struct SequenceRange {
   int64_t last;
 };
 
-// Row splits in device memory, which nobody has checked: an offset outside
-// [0, num_rows] is read as the nearest one inside, so that no row outside is
-// ever touched, and a sequence whose end comes before its start is empty.
+// Unchecked row splits in device memory. An offset outside [0, num_rows] is
+// clamped to that range, so no row outside is ever accessed, and a sequence
+// whose end is before its start is empty.
 struct DeviceSplits {
   const int64_t* offsets;  // [batch + 1]
   int64_t batch;
@@ -85,10 +86,10 @@ struct DeviceSplits {
     return {first, last > first ? last : first};
   }
 
-  // The sequence that holds `row`. If the splits are bad, one of those that
-  // do, or -1.
+  // Returns the sequence that contains `row`. With invalid splits, returns any
+  // such sequence, or -1.
   __device__ int64_t Find(int64_t row) const {
-    int64_t low = 0;  // sequences before it begin at `row` or earlier
+    int64_t low = 0;  // sequences before it start at or before `row`
     int64_t high = batch;
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
@@ -103,7 +104,7 @@ struct DeviceSplits {
   }
 };
 
-// visit(T()) with the T of `number`, which must be a float type.
+// Calls visit(T()) with the T of `number`, which must be a float type.
 template <typename Visit>
 auto VisitFloat(Number number, const Visit& visit) {
   switch (number) {
@@ -118,7 +119,7 @@ auto VisitFloat(Number number, const Visit& visit) {
   }
 }
 
-// As VisitFloat, of any type.
+// Calls visit(T()) with the T of `number`.
 template <typename Visit>
 auto VisitNumber(Number number, const Visit& visit) {
   switch (number) {

@@ -1,6 +1,5 @@
-// The types of number that the CUDA kernels take. A launcher takes one of these
-// and untyped pointers, so that its header needs neither TensorFlow's nor
-// CUDA's 16-bit types.
+// Number types of the CUDA kernels. A launcher takes one of these and untyped
+// pointers, so its header needs neither TensorFlow's nor CUDA's 16-bit types.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_NUMBER_H_
 #define LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_NUMBER_H_

@@ -7,7 +7,7 @@
 namespace lodestar {
 namespace {
 
-// The splits of an expansion, as the kernels read them.
+// Row splits of an expansion in device memory.
 struct ExpansionSplits {
   DeviceSplits rows;
   DeviceSplits repeats;  // over the expanded rows
@@ -36,9 +36,9 @@ struct ExpandAsMap {
   __device__ int64_t Source(int64_t row) const { return splits.Find(row); }
 };
 
-// The copies of one row of the values are the rows of one sequence here. They
-// lie a whole sequence apart; numbered one behind the other, copies of all rows
-// are the expanded rows in another order.
+// Here a sequence is the list of copies of one input row. The copies of a row
+// are one sequence length apart in the output; numbering the copies of each row
+// consecutively permutes the expanded rows.
 template <typename T>
 struct ExpandGradientReducer {
   using Acc = CudaValue<T>;

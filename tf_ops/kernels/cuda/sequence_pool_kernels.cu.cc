@@ -10,7 +10,7 @@
 namespace lodestar {
 namespace {
 
-// What T is summed in, as on the CPU (sequence_pool.h).
+// Accumulator type of a sum, the same as on the CPU (sequence_pool.h).
 template <typename T>
 using Sum =
     std::conditional_t<std::is_same_v<T, int32_t>, int64_t, CudaValue<T>>;
@@ -25,7 +25,7 @@ __device__ S Add(S a, S b) {
   }
 }
 
-// What a sum over `length` rows is divided by: 1 for a sum.
+// The divisor of a sum over `length` rows; 1 for combiner sum.
 __device__ double DivisorOf(Combiner combiner, int64_t length) {
   return combiner == Combiner::kMean ? static_cast<double>(length)
          : combiner == Combiner::kSqrtn && length > 1
@@ -56,7 +56,7 @@ __device__ void Store(const Pack<T, kVec>& pack, T* to) {
   *reinterpret_cast<Pack<T, kVec>*>(to) = pack;
 }
 
-// What the reducers of pooling have in common.
+// Common part of the reducers of pooling.
 template <typename T>
 struct PoolInput {
   using Range = SequenceRange;
@@ -75,7 +75,7 @@ struct SumReducer : PoolInput<T> {
   using Acc = Sum<T>;
   Combiner combiner;
 
-  // -0 is the zero that leaves every number as it is.
+  // -0 is the identity of addition for all numbers, including -0.
   __device__ static Acc None() { return static_cast<Acc>(-0.0); }
 
   template <int kVec>
@@ -112,13 +112,13 @@ struct SumReducer : PoolInput<T> {
   }
 };
 
-// The first of equal numbers wins and a NaN never replaces a number, so only a
-// NaN in the first row stays; Finish sees to that one.
+// The first of equal numbers wins, and NaN never replaces a number, so only a
+// NaN in the first row remains; Finish handles that case.
 template <typename T>
 struct MaxReducer : PoolInput<T> {
   struct Acc {
     CudaValue<T> best;
-    int64_t row;  // -1: none yet
+    int64_t row;  // -1: no row yet
   };
   int64_t* winners;
 
@@ -180,8 +180,8 @@ struct EndMap {
   }
 };
 
-// The row of the pooled gradient that a row of values gets whole: for sum that
-// of its sequence; for first and last only the row that was taken gets it.
+// Source row of the pooled gradient for each row of values: the row's sequence
+// for sum, and only for the selected rows for first and last.
 struct GradientMap {
   DeviceSplits splits;
   Combiner combiner;
@@ -196,8 +196,8 @@ struct GradientMap {
   }
 };
 
-// For mean and sqrtn: what is divided once a sequence on the CPU, once a row
-// here, where memory sets the pace.
+// For mean and sqrtn. The CPU divides once per sequence; here each row divides,
+// because memory bandwidth is the limit.
 template <typename T, int kVec>
 struct DivideRows {
   struct Plan {
@@ -231,8 +231,8 @@ struct DivideRows {
   }
 };
 
-// For max: a number goes to the row that the winner names, so each row asks
-// whether that is itself. Bits is as wide as the numbers, whose bits all it is.
+// For max. The gradient goes to the row named by the winner, so each row
+// compares the winner with itself. Bits: an integer as wide as the numbers.
 template <typename Bits>
 struct MaxGradientRows {
   using Plan = int64_t;

@@ -1,23 +1,16 @@
-// CUDA kernels that reduce each sequence of rows to one row, whatever the
-// lengths: one long sequence among short ones is shared out over blocks.
+// CUDA kernels that reduce each sequence of rows to one row and balance the
+// work for any mix of lengths; docs/internals/kernels.md describes the stages.
 //
-// A sequence of at most kTileRows rows is short and sits on one thread a column
-// (ReduceShort). The rows of all others are cut into tiles of kTileRows, at
-// multiples of kTileRows: a block reduces what lies in a tile (ReduceTiles),
-// and ReduceLong puts the parts of a sequence together. Every order is fixed by
-// the splits alone and nothing is added atomically, so a result has the same
-// bits on every run.
-//
-// A Reducer is
-//   Acc                   what a column is reduced to on the way; plain data
-//   Range                 first and last row of a sequence, and what Add needs
+// A Reducer has
+//   Acc                   partial result of a column; plain data
+//   Range                 first and last row of a sequence, and data for Add
 //   None()                the Acc of no rows
-//   RangeOf(b), Find(row) as those of DeviceSplits
-//   Add<kVec>(range, row, c, accs)        kVec columns from c on of a row
-//   Merge(a, b)           a gets what b has too, in an order that is fixed but
-//                         not that of the rows
+//   RangeOf(b), Find(row) as in DeviceSplits
+//   Add<kVec>(range, row, c, accs)        adds kVec columns from c on of a row
+//   Merge(a, b)           merges b into a, in an order that is fixed but not
+//                         the order of the rows
 //   Finish<kVec>(b, c, range, accs)       writes the result
-// and must do with any splits whatever, as DeviceSplits does.
+// and must tolerate arbitrary splits, as DeviceSplits does.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_REDUCE_CUDA_H_
 #define LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_REDUCE_CUDA_H_
@@ -30,11 +23,11 @@
 namespace lodestar {
 
 constexpr int64_t kTileRows = 128;
-// Tiles whose sequences a block of ReduceTiles looks up at once.
+// Maximum number of tiles for which a block of ReduceTiles looks up sequences.
 constexpr int kMaxTilesOfBlock = kBlock / 2;
 
-// The parts of long sequences. A tile meets at most two, which are longer than
-// it: the one of its first row (part 0) and the one of its last row (part 1).
+// Partial results of long sequences. A tile overlaps at most two of them: the
+// sequence of its first row (part 0) and of its last row (part 1).
 template <typename Acc>
 struct Parts {
   int64_t* sequences;  // [tiles, 2], -1: none
@@ -46,9 +39,9 @@ __device__ bool IsLong(const typename Reducer::Range& range) {
   return range.last - range.first > kTileRows;
 }
 
-// A thread owns kVec columns of one sequence and walks its rows; neighbouring
-// threads own neighbouring columns, so a row is read in whole lines. The grid
-// strides over all of them.
+// Each thread reduces kVec columns of one sequence. Neighboring threads have
+// neighboring columns, so loads of a row are coalesced. The grid strides over
+// all sequences and columns.
 template <typename Reducer, int kVec>
 __global__ void __launch_bounds__(kBlock)
     ReduceShort(Reducer reducer, int64_t batch, int64_t packs) {
@@ -72,12 +65,12 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-// Merges the accs of the threads of one lane into those of its first thread, by
-// halves. `shared` holds kVec * kBlock.
+// Tree reduction of the accs of all threads with the same lane into the first
+// one. `shared` holds kVec * kBlock accs.
 template <typename Reducer, int kVec, typename Acc>
 __device__ void MergeLanes(int lane_bits, Acc (&accs)[kVec], Acc* shared) {
   const int thread = threadIdx.x;
-  __syncthreads();  // whoever read `shared` before is done
+  __syncthreads();  // previous reads of `shared` are done
 #pragma unroll
   for (int v = 0; v < kVec; ++v) shared[v * kBlock + thread] = accs[v];
   for (int left = kBlock / 2; left >= 1 << lane_bits; left /= 2) {
@@ -96,10 +89,11 @@ __device__ void MergeLanes(int lane_bits, Acc (&accs)[kVec], Acc* shared) {
   }
 }
 
-// A block owns `tiles_of_block` tiles that follow each other, and along
-// blockIdx.y as many columns as there are lanes. Its threads look up all their
-// long sequences first, most often none. Then 1 << lane_bits threads lie along
-// a row, the others on further rows of the tile.
+// Each block reduces `tiles_of_block` consecutive tiles, with as many columns
+// along blockIdx.y as there are lanes. Its threads first look up the long
+// sequences of all its tiles; usually there is no such sequence. Then 1 <<
+// lane_bits threads span the columns, and the other threads take further rows
+// of the tile.
 template <typename Reducer, int kVec>
 __global__ void __launch_bounds__(kBlock)
     ReduceTiles(Reducer reducer, int64_t num_rows, int64_t packs, int lane_bits,
@@ -160,9 +154,9 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-// Block x looks at sequences x, x + gridDim.x, ..., a thread each, and puts the
-// long ones among them together one by one: 1 << lane_bits threads along the
-// columns, as in ReduceTiles, the others on further tiles.
+// Block x handles sequences x, x + gridDim.x, ..., one per thread, and merges
+// the parts of the long ones one by one: 1 << lane_bits threads span the
+// columns, as in ReduceTiles, and the other threads take further tiles.
 template <typename Reducer>
 __global__ void __launch_bounds__(kBlock)
     ReduceLong(Reducer reducer, int64_t batch, int64_t dim, int lane_bits,
@@ -199,7 +193,7 @@ __global__ void __launch_bounds__(kBlock)
             Reducer::Merge(&accs[0], parts.accs[part * dim + c]);
             continue;
           }
-          // Splits that descend: the tile found another sequence.
+          // Descending splits: the tile found another sequence.
           const int64_t end = min(range.last, (tile + 1) * kTileRows);
           for (int64_t row = begin; row < end; ++row) {
             reducer.template Add<1>(range, row, c, accs);
@@ -211,11 +205,11 @@ __global__ void __launch_bounds__(kBlock)
         }
       }
     }
-    __syncthreads();  // is_long is written next
+    __syncthreads();  // before is_long is written again
   }
 }
 
-// Scratch memory of a reduction, aligned to 16 bytes.
+// Size of the scratch memory of a reduction, aligned to 16.
 template <typename Reducer>
 int64_t ReduceScratchBytes(int64_t num_rows, int64_t dim) {
   using Acc = typename Reducer::Acc;
@@ -225,7 +219,7 @@ int64_t ReduceScratchBytes(int64_t num_rows, int64_t dim) {
          parts * dim * static_cast<int64_t>(sizeof(Acc));
 }
 
-// As LaunchReduce, kVec columns a thread.
+// LaunchReduce with kVec columns per thread.
 template <int kVec, typename Reducer>
 cudaError_t LaunchReduceColumns(cudaStream_t stream, const Reducer& reducer,
                                 int64_t num_rows, int64_t batch, int64_t dim,
@@ -246,11 +240,10 @@ cudaError_t LaunchReduceColumns(cudaStream_t stream, const Reducer& reducer,
   auto* sequences = static_cast<int64_t*>(scratch);
   const Parts<Acc> parts{sequences,
                          reinterpret_cast<Acc*>(sequences + 2 * tiles)};
-  // Enough blocks to fill a device; more would only look up more often.
+  // Enough blocks to fill a device; more would only repeat the lookups.
   const int64_t tiles_of_block =
       std::min<int64_t>(std::max<int64_t>(tiles / 2048, 1), kMaxTilesOfBlock);
-  // A warp reads whole lines of a row, and 8 or more rows are under way at
-  // once.
+  // A warp reads whole cache lines of a row, with 8 or more rows in flight.
   int lane_bits = LaneBits(packs);
   const auto grid = [&](int64_t blocks, int64_t columns) {
     return dim3(static_cast<unsigned>(blocks),
@@ -268,9 +261,9 @@ cudaError_t LaunchReduceColumns(cudaStream_t stream, const Reducer& reducer,
                     batch, dim, lane_bits, parts);
 }
 
-// Reduces `batch` sequences of num_rows rows of `dim` numbers. `in_packs`: rows
-// may be loaded, and results stored, kWidth columns at once. `scratch` holds
-// ReduceScratchBytes<Reducer>().
+// Reduces `batch` sequences of num_rows rows of `dim` elements. `in_packs`:
+// rows may be loaded, and results stored, kWidth columns at a time. `scratch`
+// holds ReduceScratchBytes<Reducer>() bytes.
 template <int kWidth, typename Reducer>
 cudaError_t LaunchReduce(cudaStream_t stream, const Reducer& reducer,
                          int64_t num_rows, int64_t batch, int64_t dim,

@@ -1,5 +1,5 @@
-// CUDA kernels that make each row of their output by itself: RowKernel, and
-// CopyRowOp, whose rows are copies of input rows.
+// CUDA kernels that compute each output row independently: RowKernel, and
+// CopyRowOp for rows copied from input rows.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_ROWS_CUDA_H_
 #define LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_ROWS_CUDA_H_
@@ -11,11 +11,11 @@
 
 namespace lodestar {
 
-// A block owns `tile_rows` (at most kBlock) rows of the output that follow
-// each other. First a thread a row asks op.MakePlan(row) where that row comes
-// from, which may search the splits, and leaves the answer in shared memory;
-// then 1 << lane_bits threads a row call op.Apply(plan, row, pack) for each of
-// its packs. Long and short sequences cost the same: a block looks at rows.
+// Each block computes `tile_rows` (at most kBlock) consecutive output rows.
+// First, one thread per row calls op.MakePlan(row), which may search the splits
+// for the row's source, and stores the plan in shared memory. Then 1 <<
+// lane_bits threads per row call op.Apply(plan, row, pack) for its packs.
+// Sequence lengths do not matter, because blocks are assigned to rows.
 template <typename RowOp>
 __global__ void __launch_bounds__(kBlock)
     RowKernel(RowOp op, int64_t num_rows, int64_t packs, int lane_bits,
@@ -41,8 +41,8 @@ cudaError_t LaunchRows(cudaStream_t stream, const RowOp& op, int64_t num_rows,
                        int64_t packs) {
   if (num_rows == 0 || packs == 0) return cudaSuccess;
   const int lane_bits = LaneBits(packs, 8);
-  // Four rows a thread, where so many have a plan: loads that do not wait for
-  // each other.
+  // Four rows per thread, if that many have a plan, so their loads are
+  // independent.
   const int rows_at_once = kBlock >> lane_bits;
   const int tile_rows = 4 * rows_at_once < kBlock ? 4 * rows_at_once : kBlock;
   const int64_t blocks = DivideUp(num_rows, tile_rows);
@@ -50,13 +50,13 @@ cudaError_t LaunchRows(cudaStream_t stream, const RowOp& op, int64_t num_rows,
                     num_rows, packs, lane_bits, tile_rows);
 }
 
-// What rows without a source are filled with: `row`, in device memory, or if
-// that is nullptr `bytes` over and over.
+// Content of rows without a source: `row`, in device memory, or if that is
+// nullptr the bytes of `bytes`, repeated.
 struct RowFill {
   const void* row = nullptr;
   char bytes[16] = {};
 
-  // `size` divides 16.
+  // Requires: `size` divides 16.
   static RowFill Number(const void* number, int64_t size) {
     RowFill fill;
     for (int64_t i = 0; i < 16; i += size) {
@@ -66,9 +66,9 @@ struct RowFill {
   }
 };
 
-// Row r of `out` is row map.Source(r) of `in`, or the fill where that is -1.
-// A row goes in units of 16 bytes, or of fewer where its size or its place in
-// memory demands; which type of number it holds does not matter.
+// Copies row map.Source(r) of `in` to row r of `out`; -1 means the fill. Copies
+// units of 16 bytes, or smaller ones if size or alignment of a row requires it,
+// whatever number type the row has.
 template <typename Unit, typename Map>
 struct CopyRowOp {
   using Plan = int64_t;
@@ -77,7 +77,7 @@ struct CopyRowOp {
   Unit* out;
   const Unit* fill_row;
   Unit fill;
-  int64_t units;  // of a row
+  int64_t units;  // per row
 
   __device__ Plan MakePlan(int64_t row) const { return map.Source(row); }
   __device__ void Apply(Plan source, int64_t row, int64_t unit) const {
@@ -101,7 +101,7 @@ cudaError_t LaunchCopyUnits(cudaStream_t stream, const Map& map, const void* in,
   return LaunchRows(stream, op, num_rows, op.units);
 }
 
-// `num_rows` is that of `out`; row_bytes is a multiple of 2.
+// `num_rows` counts the rows of `out`. Requires: row_bytes is a multiple of 2.
 template <typename Map>
 cudaError_t LaunchCopyRows(cudaStream_t stream, const Map& map, const void* in,
                            int64_t num_rows, int64_t row_bytes,

@@ -8,9 +8,9 @@
 namespace lodestar {
 namespace {
 
-// Both directions reduce each sequence to what its rows share, one row of
-// `reduced`, and then make every row by itself from that. Rows are most often
-// one number wide, so nothing here goes in packs.
+// Both directions reduce each sequence to one row of `reduced` and then compute
+// every output row from that. Rows usually have one column, so packs are not
+// used.
 template <typename T>
 struct SoftmaxInput {
   using Range = SequenceRange;
@@ -21,7 +21,7 @@ struct SoftmaxInput {
   __device__ int64_t Find(int64_t row) const { return splits.Find(row); }
 };
 
-// The maximum and the sum of exp(x - maximum), in one walk.
+// The maximum and the sum of exp(x - maximum), in one sweep.
 template <typename V>
 struct Exponentials {
   V max;
@@ -44,7 +44,7 @@ struct ExponentialsReducer : SoftmaxInput<T> {
     Acc& a = accs[0];
     const V x = ToValue(values[row * this->dim + c]);
     if (x > a.max) {
-      // x - x is 0, but NaN for infinity, whose softmax is NaN.
+      // x - x is 0, except NaN for infinity, whose softmax is NaN.
       a.sum = a.sum * exp(a.max - x) + (V(1) + (x - x));
       a.max = x;
     } else if (x != a.max || x != static_cast<V>(-INFINITY)) {
@@ -136,7 +136,7 @@ struct SoftmaxGradientRows {
   }
 };
 
-// `reduced` is placed at the front of the scratch memory.
+// `reduced` is at the front of the scratch memory.
 int64_t ReducedBytes(Number number, int64_t batch, int64_t dim) {
   const int64_t size = number == Number::kFloat64 ? 16 : 8;
   return DivideUp(batch * dim * size, 16) * 16;

@@ -1,7 +1,7 @@
 // Contracts: tf_ops/ops/embedding/embedding_collection_ops.cc. Ids, row_splits
-// and weights come in host memory, where they are checked, and cross to the
-// device in one block. Positions that are none are read as padding, as nobody
-// has checked what is in device memory.
+// and weights are checked in host memory and then sent to the device in one
+// block. Positions are in device memory and cannot be checked; invalid ones are
+// treated as padding.
 
 #if LODESTAR_CUDA
 
@@ -25,17 +25,17 @@ namespace {
 
 using DeviceStores = CollectionStores<DeviceEmbeddingResource>;
 
-// What LODESTAR_BATCH_MEMORY of the environment says; default: device.
+// Reads the environment variable LODESTAR_BATCH_MEMORY; default: device.
 absl::Status ReadBatchMemory(BatchMemory* memory) {
   const char* const text = std::getenv("LODESTAR_BATCH_MEMORY");
   const Status parsed =
       ParseBatchMemory(text == nullptr ? "device" : text, memory);
   if (parsed.ok()) return absl::OkStatus();
-  return InvalidArgumentError("LODESTAR_BATCH_MEMORY in the environment: ",
+  return InvalidArgumentError("environment variable LODESTAR_BATCH_MEMORY: ",
                               parsed.message());
 }
 
-// FeatureCounts of several features, in device memory, as a resource.
+// A resource with FeatureCounts of several features in device memory.
 class DeviceCollectionCounters : public tensorflow::ResourceBase {
  public:
   static constexpr int kNumbers = CollectionCounters::kNumbers;
@@ -58,7 +58,7 @@ class DeviceCollectionCounters : public tensorflow::ResourceBase {
   }
   int64_t num_features() const { return num_features_; }
 
-  // Counts the features of a batch.
+  // Adds the counts of a batch.
   Status Add(DeviceCollection* batch) {
     MutexLock lock(&mutex_);
     for (int f = 0; f < num_features_; ++f) {
@@ -66,10 +66,10 @@ class DeviceCollectionCounters : public tensorflow::ResourceBase {
     }
     return Status();
   }
-  // Waits. As CollectionCounters::Read.
+  // See CollectionCounters::Read. Waits.
   Status Read(const DeviceStream& on, bool reset, int64_t* counts) {
     constexpr const char* kFor = "the counters of features";
-    // Nothing is counted between the copy and the reset.
+    // Prevents counting between the copy and the reset.
     MutexLock lock(&mutex_);
     LODESTAR_RETURN_IF_ERROR(
         CudaStatus(cudaMemcpyAsync(counts, counts_.data(), counts_.bytes(),
@@ -85,13 +85,13 @@ class DeviceCollectionCounters : public tensorflow::ResourceBase {
 
  private:
   const int64_t num_features_;
-  TensorFlowAllocator allocator_;  // outlives the counters
-  // Of the order in which work on the counters is queued, on one stream.
+  TensorFlowAllocator allocator_;  // must outlive the counters
+  // Guards the order in which work on the counters is queued, on one stream.
   Mutex mutex_;
   DeviceArray<unsigned long long> counts_;
 };
 
-// The inputs ids, row_splits and weights of an op, sent to its device.
+// Sends the inputs ids, row_splits and weights of an op to its device.
 class SentBatch {
  public:
   absl::Status Init(OpKernelContext* ctx, const DeviceStream& on,
@@ -116,7 +116,7 @@ class SentBatch {
   DeviceCollection device_;
 };
 
-// The distinct ids of a table as output t of the list `name`.
+// Outputs the unique ids of a table at index t of the list `name`.
 absl::Status OutputUniqueIds(OpKernelContext* ctx, const DeviceStream& on,
                              const DeviceCollection& batch, int t,
                              const char* name) {
@@ -177,8 +177,8 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
   }
 
  private:
-  // Makes the ids of each table distinct and finds or makes their rows;
-  // nothing of that if this lookup only reads.
+  // Deduplicates the ids of each table and finds or creates their rows. Does
+  // nothing for a read-only lookup.
   absl::Status See(OpKernelContext* ctx, const DeviceStream& on,
                    const DeviceStores& stores, DeviceCollection* batch) const {
     OpInputList handles;
@@ -338,7 +338,7 @@ class EmbeddingCollectionWeightsGradientOnGpuOp : public Kernel {
                         cudaMemcpyDeviceToHost, on.stream),
         kFor));
     LODESTAR_TRY(CudaStatus(cudaStreamSynchronize(on.stream), kFor));
-    // What max_length left out has none.
+    // Ids removed by max_length have no gradient.
     const Span<const int64_t> whole = sent->inputs().tensors()[f].row_splits;
     for (int64_t b = 0; b < bags.size(); ++b) {
       const int64_t first = bags.row_splits[b];

@@ -16,7 +16,7 @@
 namespace lodestar {
 namespace {
 
-// A table's content, and whose memory it is in.
+// A table's content, and the allocator of its memory.
 struct CopyOfTable {
   explicit CopyOfTable(tensorflow::Allocator* allocator)
       : allocator(allocator) {}
@@ -25,7 +25,7 @@ struct CopyOfTable {
   std::unique_ptr<DeviceIdMap> map;
 };
 
-// The content that `table` has by now, in device memory.
+// Returns the current content of `table` in device memory.
 absl::Status UpToDate(OpKernelContext* ctx, const DeviceStream& on,
                       IdTableResource* table,
                       std::shared_ptr<CopyOfTable>* result) {
@@ -40,14 +40,15 @@ absl::Status UpToDate(OpKernelContext* ctx, const DeviceStream& on,
     LODESTAR_TRY(
         DeviceIdMap::Create(keys, values, &made->allocator, on, &made->map));
     copy.content = std::move(made);
-    // Of before it was read: what came in between is read again.
+    // The version before reading, so changes made during the read are read
+    // again.
     copy.version = version;
   }
   *result = std::static_pointer_cast<CopyOfTable>(copy.content);
   return absl::OkStatus();
 }
 
-// The keys of a tensor, of type K, as int64.
+// Keys of a tensor of type K, converted to int64.
 template <typename K>
 class WideKeys {
  public:

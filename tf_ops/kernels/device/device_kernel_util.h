@@ -1,5 +1,5 @@
-// What the kernels of an embedding variable in GPU memory share: the resource,
-// and how they are registered.
+// Helpers for the kernels of embedding variables in GPU memory: the resource,
+// streams and registration.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_DEVICE_DEVICE_KERNEL_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_DEVICE_DEVICE_KERNEL_UTIL_H_
@@ -24,15 +24,15 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 
-// Emulated kernels go before those of a GPU that is not there.
+// Emulated kernels take precedence over the kernels of an absent GPU.
 #ifdef __DRIVER_TYPES_H__
 #define LODESTAR_GPU_PRIORITY 0
 #else
 #define LODESTAR_GPU_PRIORITY 1
 #endif
 
-// `kernel` is that of Lodestar>name on a GPU. What follows is
-// .HostMemory("tensor") of each tensor that stays on the host; handles do.
+// Registers `kernel` for Lodestar>name on GPU. The remaining arguments are
+// .HostMemory("tensor") for each tensor in host memory; handles always are.
 #define LODESTAR_REGISTER_ON_GPU(name, kernel, ...)                         \
   REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                           \
                               .Device(::tensorflow::DEVICE_GPU)             \
@@ -41,20 +41,20 @@
 
 namespace lodestar {
 
-// Device memory of TensorFlow's.
+// Adapts TensorFlow's allocator.
 class TensorFlowAllocator final : public DeviceAllocator {
  public:
   explicit TensorFlowAllocator(tensorflow::Allocator* allocator)
       : allocator_(allocator) {}
 
   void* Allocate(int64_t bytes) override {
-    // What fails once would be waited for, and tables may have a way out.
+    // Fail at once instead of waiting, because tables can handle a failure.
     tensorflow::AllocationAttributes attributes;
     attributes.retry_on_failure = false;
     return allocator_->AllocateRaw(tensorflow::Allocator::kAllocatorAlignment,
                                    bytes, attributes);
   }
-  // Who gets the memory next works on the same stream, behind what uses it.
+  // Later users of the memory work on the same stream, after its last use.
   void Free(void* memory) override { allocator_->DeallocateRaw(memory); }
 
  private:
@@ -63,7 +63,7 @@ class TensorFlowAllocator final : public DeviceAllocator {
 
 class DeviceEmbeddingResource : public tensorflow::ResourceBase {
  public:
-  // What is counted on the host.
+  // Events counted on the host.
   struct Counts {
     std::atomic<int64_t> ids{0};
     std::atomic<int64_t> unique_ids{0};
@@ -85,25 +85,24 @@ class DeviceEmbeddingResource : public tensorflow::ResourceBase {
     MutexLock lock(&mutex_);
     return store_;
   }
-  // A store of the same dim and type in place of `expected`. Events are then
-  // those of before and, from now on, the new store's.
-  // FailedPrecondition: the resource holds another one.
+  // Replaces `expected` with a store of the same dim and type. Events are then
+  // `before` plus the events of the new store. Returns FailedPrecondition if
+  // the resource holds another store.
   Status Replace(const DeviceStore* expected,
                  std::shared_ptr<DeviceStore> store, const DeviceEvents& before,
                  const DeviceEvents& after) {
     MutexLock lock(&mutex_);
     if (store_.get() != expected) {
       return FailedPrecondition(
-          "another import has replaced the table meanwhile; it is as that left "
-          "it");
+          "a concurrent import has replaced the table; this one was "
+          "discarded.");
     }
     store_.swap(store);
     other_events_.Add(before, 1);
     other_events_.Add(after, -1);
     return Status();
   }
-  // Those that the store does not count: of stores before it, less what a reset
-  // took off.
+  // Events of earlier stores, minus those removed by a reset.
   DeviceEvents other_events() const {
     MutexLock lock(&mutex_);
     return other_events_;
@@ -115,14 +114,14 @@ class DeviceEmbeddingResource : public tensorflow::ResourceBase {
 
  private:
   const std::string name_;
-  TensorFlowAllocator allocator_;  // outlives the store
+  TensorFlowAllocator allocator_;  // must outlive the store
   Counts counts_;
   mutable Mutex mutex_;
   std::shared_ptr<DeviceStore> store_ LODESTAR_GUARDED_BY(mutex_);
   DeviceEvents other_events_ LODESTAR_GUARDED_BY(mutex_);
 };
 
-// Where a kernel works, and its memory.
+// The stream of a kernel, and its allocator.
 class KernelStream {
  public:
   explicit KernelStream(OpKernelContext* ctx)
@@ -137,7 +136,7 @@ class KernelStream {
   const DeviceStream on_;
 };
 
-// What a kernel works on, and where.
+// Arguments of a kernel on a variable.
 struct DeviceCall {
   OpKernelContext* ctx;
   const DeviceStream& on;
@@ -145,7 +144,7 @@ struct DeviceCall {
   DeviceStore* store;
 };
 
-// A kernel whose input 0 is the handle of a variable in GPU memory.
+// Base of kernels whose input 0 is the handle of a variable in GPU memory.
 class DeviceKernel : public Kernel {
  public:
   using Kernel::Kernel;
@@ -161,7 +160,7 @@ class DeviceKernel : public Kernel {
   virtual absl::Status RunOn(const DeviceCall& call) = 0;
 };
 
-// One without attributes, all of which is `run`.
+// A kernel without attributes that calls `run`.
 template <absl::Status (*run)(const DeviceCall&)>
 class DeviceFunctionKernel final : public DeviceKernel {
  public:
@@ -175,7 +174,7 @@ inline DeviceStore::Ids IdsOf(const Tensor& tensor) {
   return {tensor.flat<int64_t>().data(), tensor.NumElements(), nullptr};
 }
 
-// A vector is in device memory.
+// Converts Missing; its vector is in device memory.
 inline DeviceMissing OnDevice(const Missing& missing) {
   DeviceMissing result;
   result.kind =
@@ -195,7 +194,7 @@ inline DeviceStore::InsertOptions OnDevice(
   return result;
 }
 
-// `bytes` of device memory from one place to another.
+// Copies `bytes` bytes within device memory.
 inline absl::Status CopyOnDevice(const DeviceStream& on, const void* from,
                                  int64_t bytes, void* to) {
   if (bytes == 0) return absl::OkStatus();
@@ -204,8 +203,8 @@ inline absl::Status CopyOnDevice(const DeviceStream& on, const void* from,
       "copy on the device"));
 }
 
-// A tensor of sums in device memory, of the type that they are computed in, on
-// their way to one of 16 bits.
+// An output of sums in device memory, accumulated in the compute type and
+// rounded to a 16-bit output type if necessary.
 class DeviceSums {
  public:
   absl::Status Init(OpKernelContext* ctx, Tensor* output) {
@@ -216,7 +215,7 @@ class DeviceSums {
     return ctx->allocate_temp(tensorflow::DT_FLOAT, output->shape(), &sums_);
   }
   void* data() { return RowData(rounds_ ? &sums_ : output_); }
-  // The sums are made.
+  // Call after the sums are computed.
   absl::Status Round(const DeviceStream& on) {
     if (!rounds_) return absl::OkStatus();
     return ToTensorFlow(RoundNumbers(on, RowTypeOf(output_->dtype()),

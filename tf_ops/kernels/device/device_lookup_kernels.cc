@@ -1,5 +1,5 @@
-// Contracts: tf_ops/ops/embedding/embedding_ops.cc. Positions that are none are
-// read as padding, as nobody has checked what is in device memory.
+// Contracts: tf_ops/ops/embedding/embedding_ops.cc. Positions are in device
+// memory and cannot be checked; invalid ones are treated as padding.
 
 #if LODESTAR_CUDA
 
@@ -34,13 +34,12 @@ class EmbeddingVariableOnGpuOp : public Kernel {
     OP_REQUIRES(ctx, admission.kind == AdmissionPolicy::Kind::kAll,
                 absl::UnimplementedError(
                     StrCat("table '", table_name_,
-                           "': on a GPU each id gets a row at once; found an "
-                           "admission")));
-    OP_REQUIRES(
-        ctx, shared_rows == 0,
-        absl::UnimplementedError(StrCat(
-            "table '", table_name_,
-            "': on a GPU there are no shared rows, found ", shared_rows)));
+                           "': a table on a GPU does not support admission.")));
+    OP_REQUIRES(ctx, shared_rows == 0,
+                absl::UnimplementedError(StrCat(
+                    "table '", table_name_,
+                    "': a table on a GPU does not support shared rows, got ",
+                    shared_rows, ".")));
   }
 
   absl::Status Run(OpKernelContext* ctx) override {
@@ -62,13 +61,14 @@ class EmbeddingVariableOnGpuOp : public Kernel {
           const std::shared_ptr<DeviceStore> store = found.store();
           if (store->dim() != options_.dim) {
             return InvalidArgumentError("the embedding variable '", name,
-                                        "' has dim ", store->dim(), ", wanted ",
-                                        options_.dim);
+                                        "' must have dim ", options_.dim,
+                                        ", got ", store->dim(), ".");
           }
           if (store->type() != options_.type) {
-            return InvalidArgumentError(
-                "the embedding variable '", name, "' has ",
-                NameOf(store->type()), " rows, wanted ", NameOf(options_.type));
+            return InvalidArgumentError("the embedding variable '", name,
+                                        "' must have ", NameOf(options_.type),
+                                        " rows, got ", NameOf(store->type()),
+                                        ".");
           }
           return absl::OkStatus();
         });
@@ -105,7 +105,7 @@ class EmbeddingFindOnGpuOp : public DeviceKernel {
   LookupAttributes lookup_;
 };
 
-// The distinct ids of a batch as outputs. `unique` is their number.
+// Outputs the unique ids of a batch. `unique` is their number.
 absl::Status OutputBatch(OpKernelContext* ctx, const DeviceStream& on,
                          const DeviceBatch& batch, int64_t num_ids,
                          int unique_output, int64_t* unique, int64_t* padding) {
@@ -181,7 +181,7 @@ class EmbeddingFindOrInsertUniqueOnGpuOp : public DeviceKernel {
     OpKernelContext* const ctx = call.ctx;
     const Tensor& ids = ctx->input(1);
     LODESTAR_TRY(CheckRank(ids, "ids", 1));
-    // Without admission nobody asks how often an id is there.
+    // Occurrences are not used, because there is no admission on GPUs.
     LODESTAR_TRY(CheckRank(ctx->input(2), "occurrences", 1));
     const Tensor& missing_row = ctx->input(3);
     LODESTAR_TRY(
@@ -193,8 +193,8 @@ class EmbeddingFindOrInsertUniqueOnGpuOp : public DeviceKernel {
     LODESTAR_TRY(batch.Unique(call.on, IdsOf(ids), nullptr));
     LODESTAR_TRY(batch.Count(call.on, &unique));
     if (unique != ids.NumElements()) {
-      return InvalidArgumentError("`ids` holds ", ids.NumElements(),
-                                  " ids, of which ", unique, " are distinct");
+      return InvalidArgumentError("`ids` must be unique, but only ", unique,
+                                  " of ", ids.NumElements(), " ids are.");
     }
     char* rows = nullptr;
     LODESTAR_TRY(AllocateRows(ctx, 0, ids.shape(), call.store->dim(), &rows));

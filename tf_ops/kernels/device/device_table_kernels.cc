@@ -37,7 +37,7 @@ absl::Status RunClear(const DeviceCall& call) {
   return ToTensorFlow(call.store->Clear(call.on));
 }
 
-// Nothing moves: what the table has allocated stays for its next rows.
+// Nothing to compact: a table on a GPU keeps its memory for new rows.
 absl::Status RunCompact(const DeviceCall& call) {
   return OutputScalar(call.ctx, 0, int64_t{0});
 }
@@ -225,7 +225,7 @@ class ImportOnGpuOp : public DeviceKernel {
     LODESTAR_TRY(call.store->CreateEmptyLike(call.resource->allocator(),
                                              call.on, &table));
     LODESTAR_TRY(table->Import(call.on, rows));
-    // Rows that come by an import are no events.
+    // Imported rows do not count as events.
     DeviceTableState before;
     DeviceTableState after;
     LODESTAR_TRY(call.store->ReadState(call.on, &before));
@@ -288,7 +288,7 @@ LODESTAR_ON_GPU(Inspect, InspectOnGpuOp,
                     .HostMemory("states"));
 LODESTAR_ON_GPU(Evict, EvictOnGpuOp, .HostMemory("count"));
 
-// All that EmbeddingExport gives and EmbeddingImport takes, beside the handle.
+// Tensors of EmbeddingExport and EmbeddingImport, except the handle.
 #define LODESTAR_ROWS_ON_HOST          \
   .HostMemory("ids")                   \
       .HostMemory("rows")              \

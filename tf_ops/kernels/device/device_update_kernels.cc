@@ -30,7 +30,7 @@ absl::Status RunEmbeddingGradientOnGpu(OpKernelContext* ctx) {
   if (gradient.dim_size(0) != num_ids) {
     return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
                                 " rows, but `positions` has ", num_ids,
-                                " numbers");
+                                " elements.");
   }
   const int64_t dim = gradient.dim_size(1);
   const RowType type = RowTypeOf(gradient.dtype());
@@ -45,10 +45,10 @@ absl::Status RunEmbeddingGradientOnGpu(OpKernelContext* ctx) {
   return sums.Round(stream.on());
 }
 
-// Gradients of distinct ids, as an update takes them.
+// Gradients summed by unique id.
 class SummedOnDevice {
  public:
-  // REQUIRES: CheckGradients.
+  // Requires: CheckGradients.
   Status Sum(const DeviceStream& on, const Tensor& ids, const Tensor& gradients,
              const DeviceStore& store) {
     const int64_t n = ids.NumElements();
@@ -87,8 +87,8 @@ class EmbeddingCheckApplyOnGpuOp : public DeviceKernel {
     OP_REQUIRES_OK(ctx, ToTensorFlow(optimizer_.Check()));
     OP_REQUIRES(ctx, additions == 0 && !optimizer_.replayed(),
                 absl::UnimplementedError(
-                    "a table on a GPU takes the optimizers that have a rule of "
-                    "their own, and no gradients that wait"));
+                    "a table on a GPU requires an optimizer with a fused "
+                    "update rule and does not support gradient accumulation."));
   }
 
   absl::Status RunOn(const DeviceCall& call) override {
@@ -114,7 +114,7 @@ class EmbeddingCheckApplyOnGpuOp : public DeviceKernel {
   AttachedOptimizer optimizer_;
 };
 
-// An update of one variable, once it is checked.
+// A checked update of one variable.
 class DeviceUpdate {
  public:
   absl::Status Make(OpKernelContext* ctx, const DeviceStream& on, int first,
@@ -153,7 +153,7 @@ class DeviceUpdate {
   absl::Status Prepare(const DeviceStream& on, DeviceStore* store) const {
     return ToTensorFlow(store->Prepare(on, update_));
   }
-  // After Prepare.
+  // Call after Prepare.
   absl::Status Write(const DeviceStream& on, DeviceStore* store,
                      DeviceEmbeddingResource* resource) const {
     LODESTAR_TRY(store->UpdateRows(on, update_));
@@ -198,7 +198,7 @@ class EmbeddingApplyOnGpuOp : public DeviceKernel {
   std::string nonfinite_;
 };
 
-// Of several variables: all of them, or none.
+// Updates several variables atomically.
 class EmbeddingApplyAllOnGpuOp : public Kernel {
  public:
   explicit EmbeddingApplyAllOnGpuOp(OpKernelConstruction* ctx) : Kernel(ctx) {
@@ -215,23 +215,23 @@ class EmbeddingApplyAllOnGpuOp : public Kernel {
                 InvalidArgumentError("`optimizers` has ", optimizers_.size(),
                                      " items and `create_missing` ",
                                      create_missing_.size(), ", but there are ",
-                                     num_tables, " variables"));
+                                     num_tables, " variables."));
     auto next = slot_inits.begin();
     for (const std::string& optimizer : optimizers_) {
       std::vector<std::string> slots;
       SparseOptimizer::SlotNames(optimizer, &slots);
-      OP_REQUIRES(ctx,
-                  slot_inits.end() - next >= static_cast<int64_t>(slots.size()),
-                  InvalidArgumentError("`slot_inits` has ", slot_inits.size(),
-                                       " numbers, fewer than `optimizers` have "
-                                       "optimizer slots"));
+      OP_REQUIRES(
+          ctx, slot_inits.end() - next >= static_cast<int64_t>(slots.size()),
+          InvalidArgumentError(
+              "`slot_inits` has ", slot_inits.size(),
+              " elements, fewer than `optimizers` have optimizer slots."));
       slot_inits_.emplace_back(next, next + slots.size());
       next += slots.size();
     }
     OP_REQUIRES(ctx, next == slot_inits.end(),
-                InvalidArgumentError("`slot_inits` has ", slot_inits.size(),
-                                     " numbers, more than `optimizers` have "
-                                     "optimizer slots"));
+                InvalidArgumentError(
+                    "`slot_inits` has ", slot_inits.size(),
+                    " elements, more than `optimizers` have optimizer slots."));
   }
 
  protected:

@@ -1,4 +1,4 @@
-// Counters of what a collection looks up, by feature, as a TensorFlow resource.
+// Lookup counters of a collection, by feature, as a TensorFlow resource.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_COLLECTION_COUNTERS_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_COLLECTION_COUNTERS_H_
@@ -16,7 +16,7 @@ namespace lodestar {
 
 class CollectionCounters : public tensorflow::ResourceBase {
  public:
-  // Numbers of a feature, in the order of FeatureCounts.
+  // Number of counters per feature, in the order of FeatureCounts.
   static constexpr int kNumbers = 4;
 
   explicit CollectionCounters(int64_t num_features)
@@ -30,7 +30,7 @@ class CollectionCounters : public tensorflow::ResourceBase {
     return static_cast<int64_t>(counts_.size()) / kNumbers;
   }
 
-  // REQUIRES: one item a feature.
+  // Requires: one item per feature.
   void Add(const std::vector<FeatureCounts>& counts) {
     for (size_t f = 0; f < counts.size(); ++f) {
       const FeatureCounts& count = counts[f];
@@ -43,7 +43,8 @@ class CollectionCounters : public tensorflow::ResourceBase {
     }
   }
 
-  // [num_features, kNumbers]; with `reset` every lookup is in one result.
+  // counts: [num_features, kNumbers]. With `reset`, every lookup is counted in
+  // exactly one result.
   void Read(bool reset, int64_t* counts) {
     for (size_t i = 0; i < counts_.size(); ++i) {
       counts[i] = reset ? counts_[i].exchange(0, std::memory_order_relaxed)
@@ -55,14 +56,14 @@ class CollectionCounters : public tensorflow::ResourceBase {
   std::vector<std::atomic<int64_t>> counts_;
 };
 
-// The attribute num_features of the op that makes counters.
+// Reads attribute num_features of the op that creates counters.
 inline absl::Status ReadNumFeatures(OpKernelConstruction* ctx,
                                     int64_t* num_features) {
   LODESTAR_TRY(ctx->GetAttr("num_features", num_features));
   constexpr int64_t kMost = int64_t{1} << 20;
   if (*num_features <= kMost) return absl::OkStatus();
-  return InvalidArgumentError("`num_features` is ", *num_features,
-                              ", wanted 1 to ", kMost);
+  return InvalidArgumentError("`num_features` must be in [1, ", kMost,
+                              "], got ", *num_features, ".");
 }
 
 }  // namespace lodestar

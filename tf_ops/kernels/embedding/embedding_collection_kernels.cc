@@ -14,8 +14,8 @@
 namespace lodestar {
 namespace {
 
-// Outputs unique_ids and positions of each table; none if `batch` is null.
-// REQUIRES: one item of `unique` a table.
+// Outputs unique_ids and positions of each table, or nothing if `batch` is
+// null. Requires: one item of `unique` per table.
 absl::Status OutputUnique(OpKernelContext* ctx, const CollectionBatch* batch,
                           const ParallelFor* parallel,
                           std::vector<std::vector<int64_t>>* unique,
@@ -87,8 +87,8 @@ class EmbeddingCollectionLookupOp : public Kernel {
   }
 
  private:
-  // Makes the ids of each table distinct and finds or makes their rows;
-  // nothing of that if this lookup only reads.
+  // Deduplicates the ids of each table and finds or creates their rows. Does
+  // nothing for a read-only lookup.
   absl::Status See(OpKernelContext* ctx, const CollectionBatch& batch,
                    bool sighting, CollectionTables* tables,
                    std::vector<FoundBatch>* found, CollectionCounters* counters,
@@ -104,7 +104,8 @@ class EmbeddingCollectionLookupOp : public Kernel {
       resident[t].resize(unique[t].size());
     }
     if (!sighting) return absl::OkStatus();
-    // All memory but the rows' own: nothing may fail once rows are made.
+    // Allocate everything except the rows now, because nothing may fail once
+    // rows are created.
     CollectionBatch::Tally tally;
     if (counters != nullptr) {
       std::vector<int64_t> num_unique;
@@ -178,10 +179,10 @@ class EmbeddingCollectionPartitionBagsOp : public Kernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &num_outputs));
     const int64_t num_features =
         static_cast<int64_t>(attributes_.features().size());
-    OP_REQUIRES(
-        ctx, num_outputs == num_features * num_parts_,
-        InvalidArgumentError("`N` is ", num_outputs, ", wanted ", num_parts_,
-                             " parts of ", num_features, " features"));
+    OP_REQUIRES(ctx, num_outputs == num_features * num_parts_,
+                InvalidArgumentError("`N` must be ", num_parts_, " parts x ",
+                                     num_features, " features, got ",
+                                     num_outputs, "."));
     for (size_t f = 0; f < attributes_.features().size(); ++f) {
       const CollectionFeature& feature = attributes_.features()[f];
       OP_REQUIRES_OK(ctx,
@@ -228,8 +229,8 @@ class EmbeddingCollectionPartitionBagsOp : public Kernel {
   static absl::Status Check(const CollectionFeature& feature, bool is_max) {
     if (!feature.pooled || is_max || feature.default_id.has_value()) {
       return InvalidArgumentError(
-          "bags that are shared out want a combiner other than max, and no "
-          "default id");
+          "partitioned bags require a combiner other than max and no default "
+          "id.");
     }
     return absl::OkStatus();
   }
@@ -294,7 +295,7 @@ class EmbeddingCollectionGradientOp : public Kernel {
   }
 
  private:
-  // From the inputs unique_ids and positions.
+  // Uses inputs unique_ids and positions.
   absl::Status TakeUniqueIds(OpKernelContext* ctx, const CollectionBatch& batch,
                              std::vector<CollectionBatch::Sums>* tables) const {
     OpInputList unique_ids, positions;
@@ -315,7 +316,7 @@ class EmbeddingCollectionGradientOp : public Kernel {
     return absl::OkStatus();
   }
 
-  // From the ids.
+  // Deduplicates the ids.
   absl::Status FindUniqueIds(OpKernelContext* ctx, const CollectionBatch& batch,
                              std::vector<std::vector<int64_t>>* positions,
                              std::vector<CollectionBatch::Sums>* tables,

@@ -17,11 +17,12 @@ class EmbeddingCollectionPoolOp : public Kernel {
     for (size_t f = 0; f < attributes_.features().size(); ++f) {
       if (has_default(f)) wanted.push_back(attributes_.dtype(f));
     }
-    OP_REQUIRES(ctx, given == wanted,
-                InvalidArgumentError(
-                    "`default_rows` must have a row of its table's dtype for "
-                    "each feature that `use_default` names: wanted ",
-                    wanted.size(), ", found ", given.size()));
+    OP_REQUIRES(
+        ctx, given == wanted,
+        InvalidArgumentError("`default_rows` must have one row of its table's "
+                             "dtype for each of the ",
+                             wanted.size(), " features in `use_default`, got ",
+                             given.size(), "."));
   }
 
   absl::Status Run(OpKernelContext* ctx) override {
@@ -59,15 +60,15 @@ class EmbeddingCollectionPoolOp : public Kernel {
       const FetchedRows& fetched = tables.tables()[t].fetched;
       const TensorShape shape({0, fetched.dim});
       if (hooks[t].shape() != shape) {
-        return InvalidArgumentError("`hooks[", t, "]` has shape ",
-                                    hooks[t].shape().DebugString(), ", wanted ",
-                                    shape.DebugString());
+        return InvalidArgumentError("`hooks[", t, "]` must have shape ",
+                                    shape.DebugString(), ", got ",
+                                    hooks[t].shape().DebugString(), ".");
       }
       LODESTAR_TRY(CheckRank(unique_ids[t], "unique_ids", 1));
       if (unique_ids[t].NumElements() != fetched.size) {
         return InvalidArgumentError("`rows[", t, "]` has ", fetched.size,
                                     " rows, but `unique_ids[", t, "]` has ",
-                                    unique_ids[t].NumElements(), " ids");
+                                    unique_ids[t].NumElements(), " ids.");
       }
     }
     return absl::OkStatus();

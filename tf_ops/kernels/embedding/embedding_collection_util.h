@@ -1,4 +1,4 @@
-// What the kernels of the embedding collection share: the features, which are
+// Helpers for the kernels of embedding collections: features, given as
 // attributes, and their tensors.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_COLLECTION_UTIL_H_
@@ -21,7 +21,7 @@
 
 namespace lodestar {
 
-// An error of a feature, with its name if it has one.
+// Adds the name of the feature, if it has one, to an error.
 inline absl::Status InFeature(const CollectionFeature& feature,
                               const absl::Status& status) {
   if (status.ok() || feature.name.empty()) return status;
@@ -29,8 +29,8 @@ inline absl::Status InFeature(const CollectionFeature& feature,
                                             "': ", status.message()));
 }
 
-// The features of an op. Beside CollectionFeature: which of them have
-// row_splits, weights and winners, whose inputs are lists of only those.
+// Features of an op. In addition to CollectionFeature, tells which features
+// have row_splits, weights and winners; the input lists contain only those.
 class CollectionAttributes {
  public:
   absl::Status Init(OpKernelConstruction* ctx) {
@@ -66,14 +66,14 @@ class CollectionAttributes {
       if (use_default[f]) feature.default_id = default_ids[f];
       feature.max_length = max_lengths[f];
       if (feature.table < 0 || feature.table >= num_tables_) {
-        return InvalidArgumentError("feature '", feature.name, "' has table ",
-                                    feature.table, ", wanted 0 to ",
-                                    num_tables_ - 1);
+        return InvalidArgumentError("feature '", feature.name,
+                                    "' must have a table in [0, ", num_tables_,
+                                    "), got ", feature.table, ".");
       }
       if (!feature.pooled && (ragged_[f] || weighted_[f])) {
         return InvalidArgumentError(
             "feature '", feature.name,
-            "' has row_splits or weights, but no combiner");
+            "' has row_splits or weights, but no combiner.");
       }
     }
     int num_ragged = 0;
@@ -85,7 +85,7 @@ class CollectionAttributes {
     return ctx->HasAttr("table_dtypes") ? ReadDtypes(ctx) : absl::OkStatus();
   }
 
-  // InvalidArgument unless the attribute M is the number of max features.
+  // Returns InvalidArgument unless attribute M is the number of max features.
   absl::Status CheckWinners(OpKernelConstruction* ctx) const {
     int num_winners = 0;
     LODESTAR_TRY(ctx->GetAttr("M", &num_winners));
@@ -109,7 +109,7 @@ class CollectionAttributes {
     if (list->size() == features_.size()) return absl::OkStatus();
     return InvalidArgumentError("`", name, "` has ", list->size(),
                                 " items, but there are ", features_.size(),
-                                " features");
+                                " features.");
   }
 
  private:
@@ -117,7 +117,7 @@ class CollectionAttributes {
   template <typename Resource>
   friend class CollectionStores;
 
-  // Of an op that has rows.
+  // For ops with rows.
   absl::Status ReadDtypes(OpKernelConstruction* ctx) {
     std::vector<DataType> dtypes;
     LODESTAR_TRY(ReadList(ctx, "feature_dtypes", &dtypes));
@@ -125,14 +125,14 @@ class CollectionAttributes {
     if (static_cast<int>(table_dtypes_.size()) != num_tables_) {
       return InvalidArgumentError("`table_dtypes` has ", table_dtypes_.size(),
                                   " items, but there are ", num_tables_,
-                                  " tables");
+                                  " tables.");
     }
     for (size_t f = 0; f < features_.size(); ++f) {
       if (dtypes[f] == dtype(f)) continue;
       return InvalidArgumentError(
           "feature '", features_[f].name, "' is ", NameOf(RowTypeOf(dtypes[f])),
           " in `feature_dtypes`, but its table is ",
-          NameOf(RowTypeOf(dtype(f))), " in `table_dtypes`");
+          NameOf(RowTypeOf(dtype(f))), " in `table_dtypes`.");
     }
     return absl::OkStatus();
   }
@@ -142,8 +142,8 @@ class CollectionAttributes {
     int count = 0;
     for (bool flag : flags) count += flag;
     if (count == wanted) return absl::OkStatus();
-    return InvalidArgumentError("`", name, "` names ", count, " features, but ",
-                                attribute, " is ", wanted);
+    return InvalidArgumentError("`", name, "` lists ", count, " features, but ",
+                                attribute, " is ", wanted, ".");
   }
 
   int num_tables_ = 0;
@@ -156,8 +156,8 @@ class CollectionAttributes {
 // The inputs ids, row_splits and weights of an op.
 class CollectionInputs {
  public:
-  // InvalidArgument, naming the feature: wrong ranks, weights not shaped as
-  // ids.
+  // Returns InvalidArgument with the name of the feature for wrong ranks or
+  // weights not shaped like ids.
   absl::Status Init(OpKernelContext* ctx,
                     const CollectionAttributes& attributes) {
     OpInputList ids, row_splits, weights;
@@ -185,15 +185,15 @@ class CollectionInputs {
   }
 
   const std::vector<FeatureTensors>& tensors() const { return tensors_; }
-  // What a feature's empty bags read, of fetched rows.
+  // Sets the row read by a feature's empty bags, for fetched rows.
   void set_default_row(int f, const void* row) {
     tensors_[f].default_row = row;
   }
-  // The shape of a feature's rows without their last axis.
+  // Shape of a feature's rows without the last axis.
   const TensorShape& lead(int f) const { return leads_[f]; }
 
  private:
-  // row_splits, weights: null where the feature has none.
+  // row_splits and weights may be null.
   absl::Status InitFeature(OpKernelContext* ctx, int f, bool pooled,
                            const Tensor& ids, const Tensor* row_splits,
                            const Tensor* weights) {
@@ -206,13 +206,13 @@ class CollectionInputs {
       tensors.row_splits = FlatSpan<int64_t>(*row_splits);
       if (tensors.row_splits.empty()) {
         return InvalidArgumentError(
-            "`row_splits` is empty, wanted B + 1 offsets");
+            "`row_splits` must have B + 1 elements, got none.");
       }
       leads_[f] = TensorShape({tensors.row_splits.size() - 1});
     } else if (pooled) {
       if (ids.dims() == 0) {
         return InvalidArgumentError(
-            "`ids` is a scalar; a combiner needs a last axis to pool");
+            "`ids` is a scalar, but a combiner needs a last axis to pool.");
       }
       const int64_t length = ids.dim_size(ids.dims() - 1);
       leads_[f].RemoveLastDims(1);
@@ -220,7 +220,7 @@ class CollectionInputs {
       if (bags == std::numeric_limits<int64_t>::max()) {
         return InvalidArgumentError("`ids` has shape ",
                                     ids.shape().DebugString(),
-                                    ", which makes too many bags");
+                                    ", which gives too many bags.");
       }
       Tensor& splits = uniform_splits_[f];
       tensorflow::AllocatorAttributes on_host;
@@ -236,7 +236,7 @@ class CollectionInputs {
     if (weights->shape() != ids.shape()) {
       return InvalidArgumentError(
           "`weights` has shape ", weights->shape().DebugString(),
-          ", but `ids` has shape ", ids.shape().DebugString());
+          ", but `ids` has shape ", ids.shape().DebugString(), ".");
     }
     tensors.weights = FlatSpan<float>(*weights);
     return absl::OkStatus();
@@ -247,26 +247,25 @@ class CollectionInputs {
   std::vector<Tensor> uniform_splits_;
 };
 
-// The attribute missing, one item a table.
+// Reads attribute `missing`, with one item per table.
 inline absl::Status ReadMissingKinds(OpKernelConstruction* ctx, int num_tables,
                                      std::vector<std::string>* missing) {
   LODESTAR_TRY(ctx->GetAttr("missing", missing));
   if (static_cast<int>(missing->size()) == num_tables) return absl::OkStatus();
   return InvalidArgumentError("`missing` has ", missing->size(),
-                              " items, but there are ", num_tables, " tables");
+                              " items, but there are ", num_tables, " tables.");
 }
 
-// The tables of an op, its inputs handles and missing_rows and its attribute
-// missing, as resources of this type. Their stores live at least as long as
-// this.
+// Tables of an op: inputs handles and missing_rows, attribute missing. Keeps
+// their stores alive.
 template <typename Resource>
 class CollectionStores {
  public:
   using Store =
       typename decltype(std::declval<const Resource&>().store())::element_type;
 
-  // InvalidArgument: a table's dtype is not that of the op; a table is there
-  // twice.
+  // Returns InvalidArgument if a table's dtype differs from the op's or a table
+  // is repeated.
   absl::Status Init(OpKernelContext* ctx,
                     const CollectionAttributes& attributes,
                     const std::vector<std::string>& missing) {
@@ -289,13 +288,13 @@ class CollectionStores {
       for (int u = 0; u < t; ++u) {
         if (stores_[u] != stores_[t]) continue;
         return InvalidArgumentError("`handles[", u, "]` and `handles[", t,
-                                    "]` are one table");
+                                    "]` are the same table.");
       }
     }
     return absl::OkStatus();
   }
 
-  // InvalidArgument unless the input hooks is that of these tables.
+  // Returns InvalidArgument unless input hooks matches these tables.
   absl::Status CheckHooks(OpKernelContext* ctx) const {
     OpInputList hooks;
     LODESTAR_TRY(ctx->input_list("hooks", &hooks));
@@ -315,7 +314,7 @@ class CollectionStores {
   std::vector<int> dims_;
 };
 
-// Those in host memory, as CollectionBatch takes them.
+// Tables in host memory, for CollectionBatch.
 class CollectionTables : public CollectionStores<EmbeddingResource> {
  public:
   absl::Status Init(OpKernelContext* ctx,
@@ -336,17 +335,17 @@ class CollectionTables : public CollectionStores<EmbeddingResource> {
   std::vector<CollectionBatch::Table> tables_;
 };
 
-// InvalidArgument unless positions of table t are one an id of `batch`.
+// Returns InvalidArgument unless table t has one position per id of `batch`.
 inline absl::Status CheckNumPositions(const CollectionBatch& batch, int t,
                                       int64_t num_positions) {
   if (num_positions == batch.num_ids(t)) return absl::OkStatus();
   return InvalidArgumentError("`positions[", t, "]` has ", num_positions,
-                              " numbers, but the features have ",
-                              batch.num_ids(t), " ids");
+                              " elements, but the features have ",
+                              batch.num_ids(t), " ids.");
 }
 
-// InvalidArgument unless positions of table t are one an id of `batch`, each
-// kNoPosition or in [0, num_unique).
+// Returns InvalidArgument unless table t has one position per id of `batch`,
+// each kNoPosition or in [0, num_unique).
 inline absl::Status CheckTablePositions(const CollectionBatch& batch, int t,
                                         Span<const int64_t> positions,
                                         int64_t num_unique) {
@@ -354,10 +353,10 @@ inline absl::Status CheckTablePositions(const CollectionBatch& batch, int t,
   return CheckPositions(positions, num_unique);
 }
 
-// The tables of an op whose rows were fetched: its inputs rows and positions.
+// Tables of an op on fetched rows: inputs rows and positions.
 class FetchedTables {
  public:
-  // InvalidArgument: wrong ranks, rows that no table has.
+  // Returns InvalidArgument for wrong ranks and for rows without a table.
   absl::Status Init(OpKernelContext* ctx) {
     OpInputList rows, positions;
     LODESTAR_TRY(ctx->input_list("rows", &rows));
@@ -367,8 +366,9 @@ class FetchedTables {
       LODESTAR_TRY(CheckRank(positions[t], "positions", 1));
       const int64_t dim = rows[t].dim_size(1);
       if (dim < 1 || dim > kMaxDim) {
-        return InvalidArgumentError("`rows[", t, "]` has rows of ", dim,
-                                    " numbers, wanted 1 to ", kMaxDim);
+        return InvalidArgumentError("`rows[", t,
+                                    "]` must have a last axis in [1, ", kMaxDim,
+                                    "], got ", dim, ".");
       }
       CollectionBatch::Table table;
       table.positions = FlatSpan<int64_t>(positions[t]);
@@ -388,7 +388,7 @@ class FetchedTables {
   std::vector<int> dims_;
 };
 
-// The counters of an op, `handle`, of its features.
+// Finds the counters with input `handle` for the op's features.
 template <typename Counters>
 absl::Status FindCounters(OpKernelContext* ctx,
                           const CollectionAttributes& attributes,
@@ -399,11 +399,12 @@ absl::Status FindCounters(OpKernelContext* ctx,
   const int64_t num_features =
       static_cast<int64_t>(attributes.features().size());
   if ((*counters)->num_features() == num_features) return absl::OkStatus();
-  return InvalidArgumentError("`counters` are of ", (*counters)->num_features(),
-                              " features, wanted ", num_features);
+  return InvalidArgumentError("`counters` must count ", num_features,
+                              " features, got ", (*counters)->num_features(),
+                              ".");
 }
 
-// As CheckTablePositions of the tables whose rows were fetched.
+// CheckTablePositions for tables whose rows were fetched.
 inline absl::Status CheckFetched(
     const CollectionBatch& batch,
     const std::vector<CollectionBatch::Table>& tables) {
@@ -415,7 +416,7 @@ inline absl::Status CheckFetched(
   return absl::OkStatus();
 }
 
-// The outputs of all features' rows, called `output`, and of the winners.
+// Allocates output `output` for the rows of all features, and the winners.
 // dims: of the tables.
 inline absl::Status AllocateRowsAndWinners(
     OpKernelContext* ctx, const CollectionAttributes& attributes,
@@ -441,17 +442,16 @@ inline absl::Status AllocateRowsAndWinners(
   return absl::OkStatus();
 }
 
-// Checks that `tensor`, of an input called `name`, is shaped as the rows of a
-// feature.
+// Checks that `tensor`, of input `name`, has the shape of a feature's rows.
 inline absl::Status CheckLikeRows(const CollectionFeature& feature,
                                   const char* name, const Tensor& tensor,
                                   TensorShape lead, int dim) {
   LODESTAR_TRY(lead.AddDimWithStatus(dim));
   if (tensor.shape() == lead) return absl::OkStatus();
   return InFeature(
-      feature, InvalidArgumentError("`", name, "` has shape ",
-                                    tensor.shape().DebugString(), ", wanted ",
-                                    lead.DebugString()));
+      feature,
+      InvalidArgumentError("`", name, "` must have shape ", lead.DebugString(),
+                           ", got ", tensor.shape().DebugString(), "."));
 }
 
 inline absl::Status ReadGradients(OpKernelContext* ctx,
@@ -470,7 +470,8 @@ inline absl::Status ReadGradients(OpKernelContext* ctx,
   return absl::OkStatus();
 }
 
-// What an EmbeddingCollectionGradient is, and its inputs gradients and winners.
+// Attributes of EmbeddingCollectionGradient and its inputs gradients and
+// winners.
 class CollectionGradientAttributes : public CollectionAttributes {
  public:
   absl::Status Init(OpKernelConstruction* ctx) {
@@ -482,13 +483,13 @@ class CollectionGradientAttributes : public CollectionAttributes {
     dims_.assign(dims.begin(), dims.end());
     for (int dim : dims_) {
       if (dim >= 1 && dim <= kMaxDim) continue;
-      return InvalidArgumentError("`dims` holds ", dim, ", wanted 1 to ",
-                                  kMaxDim);
+      return InvalidArgumentError("`dims` must be in [1, ", kMaxDim, "], got ",
+                                  dim, ".");
     }
     if (static_cast<int>(dims_.size()) == num_tables()) return absl::OkStatus();
     return InvalidArgumentError("`dims` has ", dims_.size(),
                                 " items, but there are ", num_tables(),
-                                " tables");
+                                " tables.");
   }
 
   const std::vector<int>& dims() const { return dims_; }
@@ -515,8 +516,8 @@ class CollectionGradientAttributes : public CollectionAttributes {
   bool deduplicated_ = false;
 };
 
-// The whole of an op: its inputs gradients, ids, row_splits and weights -> its
-// output weight_gradients.
+// Computes output weight_gradients from inputs gradients, ids, row_splits and
+// weights.
 inline absl::Status OutputWeightGradients(
     OpKernelContext* ctx, const CollectionAttributes& attributes,
     const std::vector<CollectionBatch::Table>& tables) {

@@ -1,5 +1,5 @@
-// What the kernels of the embedding variable share: the resource, and the
-// inputs and attributes that several lookups take.
+// Helpers for the kernels of embedding variables: the resource, and inputs and
+// attributes shared by several lookups.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_KERNEL_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_KERNEL_UTIL_H_
@@ -20,7 +20,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_resource.h"
 
-// Run##name(ctx, store) is the kernel of Lodestar>name on the CPU.
+// Registers Run##name(ctx, store) as the CPU kernel of Lodestar>name.
 #define LODESTAR_REGISTER_EMBEDDING_FUNCTION(name)              \
   REGISTER_KERNEL_BUILDER(                                      \
       Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), \
@@ -28,8 +28,8 @@
 
 namespace lodestar {
 
-// The attributes optimizer and slot_names. A rule's slots have the names that
-// the rule gives them.
+// Reads attributes optimizer and slot_names. For a fused rule, the rule defines
+// the slot names.
 inline absl::Status ReadOptimizer(OpKernelConstruction* ctx,
                                   AttachedOptimizer* optimizer) {
   LODESTAR_TRY(ctx->GetAttr("optimizer", &optimizer->name));
@@ -41,12 +41,13 @@ inline absl::Status ReadOptimizer(OpKernelConstruction* ctx,
   return absl::OkStatus();
 }
 
-// The attributes of EmbeddingRestartSlots.
+// Attributes of EmbeddingRestartSlots.
 struct RestartAttributes {
   AttachedOptimizer optimizer;
   KeptSlots keep = KeptSlots::kNone;
 
-  // InvalidArgument: slot_names or slot_inits are not those of the optimizer.
+  // Returns InvalidArgument if slot_names or slot_inits do not match the
+  // optimizer.
   absl::Status Init(OpKernelConstruction* ctx) {
     std::string kept;
     LODESTAR_TRY(ReadOptimizer(ctx, &optimizer));
@@ -58,8 +59,8 @@ struct RestartAttributes {
   }
 };
 
-// A kernel whose input 0 is a variable's handle. The store that it works on
-// lives at least until the kernel is done with it.
+// Base of kernels whose input 0 is a variable's handle. Keeps the store alive
+// until the kernel is done.
 class EmbeddingKernel : public Kernel {
  public:
   using Kernel::Kernel;
@@ -73,7 +74,7 @@ class EmbeddingKernel : public Kernel {
   virtual absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) = 0;
 };
 
-// One without attributes, all of which is `run`.
+// A kernel without attributes that calls `run`.
 template <absl::Status (*run)(OpKernelContext*, EmbeddingStore*)>
 class EmbeddingFunctionKernel final : public EmbeddingKernel {
  public:
@@ -85,8 +86,7 @@ class EmbeddingFunctionKernel final : public EmbeddingKernel {
   }
 };
 
-// An error of a kernel, with the name of the variable whose handle is this
-// input.
+// Adds the name of the variable with this handle input to an error.
 template <typename Resource = EmbeddingResource>
 absl::Status WithTableName(OpKernelContext* ctx, const absl::Status& status,
                            int handle = 0) {
@@ -98,7 +98,7 @@ absl::Status WithTableName(OpKernelContext* ctx, const absl::Status& status,
                                             "': ", status.message()));
 }
 
-// REQUIRES: `dtype` is one that rows may have.
+// Requires: `dtype` is a valid row type.
 inline RowType RowTypeOf(DataType dtype) {
   switch (dtype) {
     case tensorflow::DT_DOUBLE:
@@ -126,14 +126,15 @@ inline DataType DataTypeOf(RowType type) {
   return tensorflow::DT_FLOAT;
 }
 
-// InvalidArgument unless `dtype`, of what an op calls `name`, is `type`.
+// Returns InvalidArgument unless `dtype`, of argument `name`, matches `type`.
 inline absl::Status CheckDtype(DataType dtype, const char* name, RowType type) {
   if (dtype == DataTypeOf(type)) return absl::OkStatus();
   return InvalidArgumentError("`", name, "` is ", NameOf(RowTypeOf(dtype)),
-                              ", but the variable's rows are ", NameOf(type));
+                              ", but the variable's rows are ", NameOf(type),
+                              ".");
 }
 
-// The numbers of a tensor.
+// The data of a tensor.
 inline const char* RowData(const Tensor& tensor) {
   return tensor.tensor_data().data();
 }
@@ -145,7 +146,7 @@ inline NumbersView RowNumbers(const Tensor& tensor) {
                      tensor.NumElements());
 }
 
-// What an item of the attribute `missing` says.
+// Parses an item of attribute `missing`.
 inline Missing::Kind ParseMissing(const std::string& missing) {
   return missing == "initial"  ? Missing::Kind::kInitial
          : missing == "vector" ? Missing::Kind::kVector
@@ -153,7 +154,7 @@ inline Missing::Kind ParseMissing(const std::string& missing) {
                                : Missing::Kind::kZeros;
 }
 
-// `missing_row`, of the variable's dtype, is read if kind is kVector; it must
+// Reads `missing_row`, of the variable's dtype, if kind is kVector. It must
 // outlive `missing`.
 inline absl::Status ReadMissing(Missing::Kind kind, const Tensor& missing_row,
                                 int dim, Missing* missing) {
@@ -162,13 +163,14 @@ inline absl::Status ReadMissing(Missing::Kind kind, const Tensor& missing_row,
   LODESTAR_TRY(CheckRank(missing_row, "missing_row", 1));
   if (missing_row.NumElements() != dim) {
     return InvalidArgumentError("`missing_row` has ", missing_row.NumElements(),
-                                " numbers, but the variable's dim is ", dim);
+                                " elements, but the variable's dim is ", dim,
+                                ".");
   }
   missing->vector = RowData(missing_row);
   return absl::OkStatus();
 }
 
-// The attributes missing, use_padding and padding_id.
+// Attributes missing, use_padding and padding_id.
 class LookupAttributes {
  public:
   absl::Status Init(OpKernelConstruction* ctx) {
@@ -195,7 +197,7 @@ class LookupAttributes {
   int64_t padding_id_ = 0;
 };
 
-// The attributes insert, count and admit.
+// Reads attributes insert, count and admit.
 inline absl::Status ReadSightingOptions(
     OpKernelConstruction* ctx, EmbeddingStore::SightingOptions* options) {
   LODESTAR_TRY(ctx->GetAttr("insert", &options->insert));
@@ -208,31 +210,32 @@ inline absl::Status ReadSightingOptions(
   return absl::OkStatus();
 }
 
-// InvalidArgument unless every position is kNoPosition or in [0, num_unique).
+// Returns InvalidArgument unless every position is kNoPosition or in [0,
+// num_unique).
 inline absl::Status CheckPositions(Span<const int64_t> positions,
                                    int64_t num_unique) {
   for (int64_t i = 0; i < positions.size(); ++i) {
     if (positions[i] < kNoPosition || positions[i] >= num_unique) {
-      return InvalidArgumentError("`positions[", i, "]` is ", positions[i],
-                                  ", wanted -1 to ", num_unique - 1);
+      return InvalidArgumentError("`positions[", i, "]` must be in [-1, ",
+                                  num_unique, "), got ", positions[i], ".");
     }
   }
   return absl::OkStatus();
 }
 
-// InvalidArgument unless the hook, an input called `hook`, is [0, dim] of the
-// variable's dtype.
+// Returns InvalidArgument unless input `hook` is [0, dim] of the variable's
+// dtype.
 template <typename Store>
 absl::Status CheckHook(const Tensor& hook, const Store& store) {
   const int dim = store.dim();
   if (hook.dims() != 2 || hook.dim_size(0) != 0 || hook.dim_size(1) != dim) {
-    return InvalidArgumentError("`hook` must have shape [0,", dim, "], found ",
-                                hook.shape().DebugString());
+    return InvalidArgumentError("`hook` must have shape [0,", dim, "], got ",
+                                hook.shape().DebugString(), ".");
   }
   return CheckDtype(hook.dtype(), "hook", store.type());
 }
 
-// [count, dim] at `output`, of its dtype.
+// Allocates `output` as [lead..., dim], with the output's dtype.
 inline absl::Status AllocateRows(OpKernelContext* ctx, int output,
                                  const TensorShape& lead, int dim,
                                  char** rows) {
@@ -244,7 +247,7 @@ inline absl::Status AllocateRows(OpKernelContext* ctx, int output,
   return absl::OkStatus();
 }
 
-// An output of sums, which are made as the type its numbers are computed as.
+// An output of sums, accumulated in the compute type of its dtype.
 class SumTensor {
  public:
   absl::Status Init(OpKernelContext* ctx, Tensor* output) {
@@ -256,14 +259,14 @@ class SumTensor {
 
   RowType type() const { return RowTypeOf(output_->dtype()); }
 
-  // REQUIRES: T is that of type().
+  // Requires: T matches type().
   template <typename T>
   ComputeOf<T>* data() {
     return reinterpret_cast<ComputeOf<T>*>(raw_data());
   }
   char* raw_data() { return RowData(rounds_ ? &sums_ : output_); }
 
-  // The sums are made.
+  // Call after the sums are computed.
   void Round(const ParallelFor* parallel) {
     if (!rounds_) return;
     VisitRowType(type(), [&](auto zero) {

@@ -17,7 +17,7 @@
 namespace lodestar {
 namespace {
 
-// Enough that callers who add rows seldom meet in one.
+// Enough that callers adding rows seldom wait for the same shard.
 constexpr int64_t kDefaultShards = 16;
 
 class EmbeddingVariableOp : public Kernel {
@@ -50,13 +50,13 @@ class EmbeddingVariableOp : public Kernel {
           const std::shared_ptr<EmbeddingStore> store = found.store();
           if (store->dim() != dim_) {
             return InvalidArgumentError("the embedding variable '", name,
-                                        "' has dim ", store->dim(), ", wanted ",
-                                        dim_);
+                                        "' must have dim ", dim_, ", got ",
+                                        store->dim(), ".");
           }
           if (store->type() != type_) {
-            return InvalidArgumentError("the embedding variable '", name,
-                                        "' has ", NameOf(store->type()),
-                                        " rows, wanted ", NameOf(type_));
+            return InvalidArgumentError(
+                "the embedding variable '", name, "' must have ", NameOf(type_),
+                " rows, got ", NameOf(store->type()), ".");
           }
           return absl::OkStatus();
         });
@@ -200,12 +200,12 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
     BatchUnique(ids, nullptr, &unique, *positions);
     for (int64_t i = 0; i < ids.size(); ++i) {
       if ((*positions)[i] == i) continue;
-      return InvalidArgumentError("`ids` holds ", ids[i], " twice, at ",
-                                  (*positions)[i], " and ", i);
+      return InvalidArgumentError("`ids` contains ", ids[i], " twice, at ",
+                                  (*positions)[i], " and ", i, ".");
     }
     return absl::OkStatus();
   }
-  // Leaves both as they are if there are none.
+  // Leaves both outputs unchanged if the tensor is empty.
   static absl::Status ReadOccurrences(const Tensor& tensor, int64_t count,
                                       std::vector<uint32_t>* occurrences,
                                       int64_t* sum) {
@@ -214,13 +214,14 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
     const Span<const int64_t> numbers = FlatSpan<int64_t>(tensor);
     if (numbers.size() != count) {
       return InvalidArgumentError("`occurrences` has ", numbers.size(),
-                                  " numbers, but there are ", count, " ids");
+                                  " elements, but there are ", count, " ids.");
     }
     *sum = 0;
     for (int64_t i = 0; i < count; ++i) {
       if (numbers[i] < 1 || numbers[i] > std::numeric_limits<uint32_t>::max()) {
-        return InvalidArgumentError("`occurrences[", i, "]` is ", numbers[i],
-                                    ", wanted 1 to 2^32 - 1");
+        return InvalidArgumentError("`occurrences[", i,
+                                    "]` must be in [1, 2^32 - 1], got ",
+                                    numbers[i], ".");
       }
       occurrences->push_back(static_cast<uint32_t>(numbers[i]));
       *sum += numbers[i];

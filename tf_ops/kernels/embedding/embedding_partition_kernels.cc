@@ -9,7 +9,7 @@
 namespace lodestar {
 namespace {
 
-// Outputs the rows of `tensor` as those of each part, at the list `output`.
+// Outputs the rows of `tensor` by part, in the list `output`.
 absl::Status OutputParts(OpKernelContext* ctx, const IdParts& parts,
                          const Tensor& tensor, const char* output,
                          const ParallelFor* parallel) {
@@ -57,7 +57,7 @@ class EmbeddingPartitionOp : public Kernel {
       return absl::OkStatus();
     }
     return InvalidArgumentError("`rows` has shape ", rows.shape().DebugString(),
-                                ", but there are ", num_ids, " ids");
+                                ", but there are ", num_ids, " ids.");
   }
 
   int num_parts_ = 0;
@@ -75,18 +75,18 @@ absl::Status RunEmbeddingAssemble(OpKernelContext* ctx) {
   int64_t dim = 0;
   for (int p = 0; p < rows.size(); ++p) {
     if (rows[p].dims() == 0) {
-      return InvalidArgumentError("`rows[", p, "]` is a scalar");
+      return InvalidArgumentError("`rows[", p, "]` must not be a scalar.");
     }
     LODESTAR_TRY(ReplaceRows(rows[p].shape(), 0, &shape, &dim));
     if (p == 0) first_shape = shape;
     if (shape != first_shape) {
       return InvalidArgumentError(
           "`rows[", p, "]` has shape ", rows[p].shape().DebugString(),
-          ", but `rows[0]` has shape ", rows[0].shape().DebugString());
+          ", but `rows[0]` has shape ", rows[0].shape().DebugString(), ".");
     }
     int64_t end = 0;
     if (__builtin_add_overflow(begins.back(), rows[p].dim_size(0), &end)) {
-      return InvalidArgumentError("`rows` has more than 2^63 - 1 rows");
+      return InvalidArgumentError("`rows` must have at most 2^63 - 1 rows.");
     }
     parts.push_back(CopySource<char>(rows[p]));
     begins.push_back(end);
@@ -96,8 +96,8 @@ absl::Status RunEmbeddingAssemble(OpKernelContext* ctx) {
   const Span<const int64_t> places = FlatSpan<int64_t>(places_tensor);
   for (int64_t i = 0; i < places.size(); ++i) {
     if (places[i] < 0 || places[i] >= begins.back()) {
-      return InvalidArgumentError("`places[", i, "]` is ", places[i],
-                                  ", wanted 0 to ", begins.back() - 1);
+      return InvalidArgumentError("`places[", i, "]` must be in [0, ",
+                                  begins.back(), "), got ", places[i], ".");
     }
   }
   LODESTAR_TRY(ReplaceRows(rows[0].shape(), places.size(), &shape, &dim));

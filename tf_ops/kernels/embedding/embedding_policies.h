@@ -1,5 +1,4 @@
-// The attributes that say how a table makes rows, which ids it takes in and
-// which rows it gives up.
+// Reads the attributes for initialization, admission and eviction of a table.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_POLICIES_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_POLICIES_H_

@@ -18,7 +18,7 @@ absl::Status CheckPerId(OpKernelContext* ctx, int input, const char* name) {
   if (ctx->input(input).NumElements() == count) return absl::OkStatus();
   return InvalidArgumentError("`", name, "` has ",
                               ctx->input(input).NumElements(),
-                              " items, but there are ", count, " ids");
+                              " items, but there are ", count, " ids.");
 }
 
 class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
@@ -111,7 +111,7 @@ class EmbeddingAssignIfUnchangedOp : public EmbeddingKernel {
   explicit EmbeddingAssignIfUnchangedOp(OpKernelConstruction* ctx)
       : EmbeddingKernel(ctx) {
     OP_REQUIRES_OK(ctx, ReadOptimizer(ctx, &optimizer_));
-    // Their number is checked with that of the names; they are attached.
+    // Only their number matters: the slots are attached already.
     optimizer_.slot_inits.resize(optimizer_.slot_names.size());
   }
 
@@ -146,9 +146,9 @@ class EmbeddingAssignIfUnchangedOp : public EmbeddingKernel {
   static absl::Status CheckShape(const Tensor& tensor, const char* name,
                                  const TensorShape& wanted) {
     if (tensor.shape() == wanted) return absl::OkStatus();
-    return InvalidArgumentError("`", name, "` has shape ",
-                                tensor.shape().DebugString(), ", wanted ",
-                                wanted.DebugString());
+    return InvalidArgumentError("`", name, "` must have shape ",
+                                wanted.DebugString(), ", got ",
+                                tensor.shape().DebugString(), ".");
   }
 
   AttachedOptimizer optimizer_;

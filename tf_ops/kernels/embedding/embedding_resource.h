@@ -13,14 +13,14 @@
 
 namespace lodestar {
 
-// Its rows lie in a store, which another one may replace at any time. A kernel
-// takes the store once and works on that to its end.
+// Owns the store with the rows, which may be replaced at any time. A kernel
+// gets the store once and uses it until the end.
 class EmbeddingResource : public tensorflow::ResourceBase {
  public:
   EmbeddingResource(std::unique_ptr<EmbeddingStore> store, std::string name)
       : name_(std::move(name)), store_(std::move(store)) {}
 
-  // What the user calls it; empty: not known.
+  // Name given by the user; empty: unknown.
   const std::string& name() const { return name_; }
 
   std::string DebugString() const override {
@@ -32,14 +32,14 @@ class EmbeddingResource : public tensorflow::ResourceBase {
     MutexLock lock(&mutex_);
     return store_;
   }
-  // Who has taken the old store keeps it.
-  // REQUIRES: the same dim and type.
+  // Kernels that hold the old store keep it alive. Requires: the same dim and
+  // type.
   void Replace(std::shared_ptr<EmbeddingStore> store) {
     {
       MutexLock lock(&mutex_);
       store_.swap(store);
     }
-    // The old rows may be given back here, which takes a while.
+    // The old rows may be freed here, outside of the lock, which takes a while.
   }
 
  private:

@@ -1,5 +1,5 @@
-// The content of a table as tensors: outputs of EmbeddingExport, and inputs of
-// EmbeddingImport and EmbeddingInsertOrAssign. All in host memory.
+// Converts the content of a table to and from tensors in host memory: outputs
+// of EmbeddingExport, inputs of EmbeddingImport and EmbeddingInsertOrAssign.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_ROWS_TENSORS_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_ROWS_TENSORS_H_
@@ -14,7 +14,7 @@
 
 namespace lodestar {
 
-// The dtype of the output is theirs.
+// Uses the dtype of the output.
 inline absl::Status OutputNumbers(OpKernelContext* ctx, int output,
                                   const TensorShape& shape,
                                   const NumbersView& numbers) {
@@ -27,7 +27,7 @@ inline absl::Status OutputNumbers(OpKernelContext* ctx, int output,
   return absl::OkStatus();
 }
 
-// The attributes dtype and slot_dtype of an op that outputs rows.
+// Attributes dtype and slot_dtype of an op that outputs rows.
 class RowDtypes {
  public:
   absl::Status Init(OpKernelConstruction* ctx) {
@@ -43,7 +43,7 @@ class RowDtypes {
     return InvalidArgumentError(
         "`slot_dtype` is ", NameOf(RowTypeOf(slot_dtype_)),
         ", but the optimizer slots of ", NameOf(store.type()), " rows are ",
-        NameOf(slots));
+        NameOf(slots), ".");
   }
 
  private:
@@ -51,7 +51,7 @@ class RowDtypes {
   DataType slot_dtype_;
 };
 
-// InvalidArgument unless `rows` are those of `ids`, [N], for this store.
+// Returns InvalidArgument unless `rows` match `ids` ([N]) and this store.
 template <typename Store>
 absl::Status CheckAssignedRows(const Tensor& ids, const Tensor& rows,
                                const Store& store) {
@@ -59,14 +59,14 @@ absl::Status CheckAssignedRows(const Tensor& ids, const Tensor& rows,
   LODESTAR_TRY(CheckRank(rows, "rows", 2));
   if (!(rows.dim_size(0) == ids.NumElements() &&
         rows.dim_size(1) == store.dim())) {
-    return InvalidArgumentError("`rows` has shape ", rows.shape().DebugString(),
-                                ", wanted [", ids.NumElements(), ",",
-                                store.dim(), "]");
+    return InvalidArgumentError("`rows` must have shape [", ids.NumElements(),
+                                ",", store.dim(), "], got ",
+                                rows.shape().DebugString(), ".");
   }
   return CheckDtype(rows.dtype(), "rows", store.type());
 }
 
-// The outputs of EmbeddingExport, of rows of `dim` numbers.
+// Outputs EmbeddingExport's tensors for rows of dimension `dim`.
 inline absl::Status OutputRows(OpKernelContext* ctx, const EmbeddingRows& rows,
                                int64_t dim, bool with_rows) {
   const int64_t n =
@@ -92,7 +92,7 @@ inline absl::Status OutputRows(OpKernelContext* ctx, const EmbeddingRows& rows,
   return OutputNumbers(ctx, 14, {num_slots, shared, dim}, rows.shared_slots);
 }
 
-// The inputs of EmbeddingImport, as long as they live.
+// Views the inputs of EmbeddingImport, which must outlive `rows`.
 inline absl::Status ReadRowsView(OpKernelContext* ctx, int64_t dim,
                                  EmbeddingRowsView* rows) {
   const Tensor& values = ctx->input(2);
@@ -114,14 +114,13 @@ inline absl::Status ReadRowsView(OpKernelContext* ctx, int64_t dim,
   LODESTAR_TRY(CheckRank(ctx->input(15), "shared_slots", 3));
   const int64_t n = ctx->input(1).NumElements();
   if (!(values.dim_size(0) == n && values.dim_size(1) == dim)) {
-    return InvalidArgumentError("`rows` has shape ",
-                                values.shape().DebugString(), ", wanted [", n,
-                                ",", dim, "]");
+    return InvalidArgumentError("`rows` must have shape [", n, ",", dim,
+                                "], got ", values.shape().DebugString(), ".");
   }
   const int64_t num_counters = ctx->input(9).NumElements();
   if (!(num_counters == 4 || num_counters == 0)) {
-    return InvalidArgumentError("`counters` has ", num_counters,
-                                " numbers, wanted 4 or none");
+    return InvalidArgumentError("`counters` must have 4 elements or none, got ",
+                                num_counters, ".");
   }
   rows->ids = FlatSpan<int64_t>(ctx->input(1));
   rows->values = RowNumbers(values);

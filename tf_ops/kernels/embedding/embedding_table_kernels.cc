@@ -191,12 +191,12 @@ class EmbeddingImportOp : public EmbeddingKernel {
     std::unique_ptr<EmbeddingStore> table;
     LODESTAR_TRY(ToTensorFlow(
         EmbeddingStore::CreateFrom(rows, *store, &parallel, &table)));
-    // Between two steps, as a restore does.
+    // Between two steps, as in a restore.
     return ToTensorFlow(StepGate::Global().Flip([&] {
       if (resource->store().get() != store) {
         return FailedPrecondition(
-            "another import or a restore has replaced the table meanwhile; it "
-            "is as that left it");
+            "a concurrent import or restore has replaced the table; this "
+            "import was discarded.");
       }
       table->TakeOver(*store, rows);
       resource->Replace(std::move(table));
@@ -223,10 +223,10 @@ class EmbeddingRestartSlotsOp : public EmbeddingKernel {
     for (bool done = false; !done;) {
       store = resource->store();
       if (!store->NeedsRestart(optimizer, keep)) break;
-      // Not inside the flip, which must not wait for a snapshot.
+      // Outside of the flip, which must not wait for a snapshot.
       store->WaitForSnapshot();
       LODESTAR_TRY(ToTensorFlow(StepGate::Global().Flip([&] {
-        // Else an import or a restore has replaced the table meanwhile.
+        // If an import or a restore has replaced the table, look again.
         if (resource->store() != store) return Status();
         return store->RestartSlots(attributes_.optimizer, attributes_.keep,
                                    &done, &former);

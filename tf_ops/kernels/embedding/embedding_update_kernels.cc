@@ -48,8 +48,8 @@ absl::Status RunEmbeddingGradient(OpKernelContext* ctx) {
   const Tensor& gradient = ctx->input(0);
   LODESTAR_TRY(CheckRank(gradient, "gradient", 2));
   if (gradient.dim_size(1) > kMaxDim) {
-    return InvalidArgumentError("`gradient` has rows of ", gradient.dim_size(1),
-                                " numbers, wanted at most ", kMaxDim);
+    return InvalidArgumentError("`gradient` must have a last axis of at most ",
+                                kMaxDim, ", got ", gradient.dim_size(1), ".");
   }
   LODESTAR_TRY(CheckRank(ctx->input(1), "positions", 1));
   LODESTAR_TRY(CheckRank(ctx->input(2), "unique_ids", 1));
@@ -58,7 +58,7 @@ absl::Status RunEmbeddingGradient(OpKernelContext* ctx) {
   if (gradient.dim_size(0) != positions.size()) {
     return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
                                 " rows, but `positions` has ", positions.size(),
-                                " numbers");
+                                " elements.");
   }
   LODESTAR_TRY(CheckPositions(positions, num_unique));
   const int dim = static_cast<int>(gradient.dim_size(1));
@@ -123,8 +123,8 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
                           : absl::OkStatus();
   }
 
-  // What later additions, all within LimitOfTerms, make of these sums is
-  // finite.
+  // Checks that these sums stay finite under later additions within
+  // LimitOfTerms.
   template <typename C>
   static absl::Status CheckAdditions(const EmbeddingStore& store,
                                      const SummedGradients<C>& summed,
@@ -137,26 +137,25 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
       for (int c = 0; c < dim; ++c) row[c] += summed.sums[i * dim + c];
       if (IsWithin(row, dim, std::numeric_limits<C>::max() / 2)) continue;
       return InvalidArgumentError(
-          "the gradients of id ", summed.ids[i],
-          " that wait for an update have a sum beyond half of the largest "
-          "number; no row was changed");
+          "the accumulated gradients of id ", summed.ids[i],
+          " exceed half of the largest number; no row was changed.");
     }
     return absl::OkStatus();
   }
 
-  // InvalidArgument unless rows are computed as what they are.
+  // Returns InvalidArgument unless rows are computed in their own type.
   static absl::Status CheckUpdateDtypeIsOwn(const EmbeddingStore& store) {
     if (store.type() == ComputeType(store.type())) return absl::OkStatus();
-    return InvalidArgumentError("nothing is added up in rows of ",
-                                NameOf(store.type()));
+    return InvalidArgumentError("rows of ", NameOf(store.type()),
+                                " do not support gradient accumulation.");
   }
 
   AttachedOptimizer optimizer_;
   int64_t additions_ = 0;
 };
 
-// How rows are updated: attributes of EmbeddingApply and EmbeddingStage, which
-// may outlive the kernel, and those of a table of EmbeddingApplyAll.
+// Attributes of EmbeddingApply and EmbeddingStage, which may outlive the
+// kernel, and of each table of EmbeddingApplyAll.
 struct UpdateAttributes {
   std::string optimizer;
   std::vector<float> slot_inits;
@@ -182,7 +181,7 @@ struct UpdateTensors {
   const Tensor& hyperparameters;
   const Tensor& next_step;
 
-  // Those of input `first` on, every `stride`-th.
+  // The inputs from `first` on, every `stride`-th.
   static UpdateTensors Of(OpKernelContext* ctx, int first, int stride = 1) {
     return {ctx->input(first), ctx->input(first + stride),
             ctx->input(first + 2 * stride), ctx->input(first + 3 * stride)};
@@ -194,23 +193,24 @@ struct UpdateTensors {
   }
 };
 
-// An update that nothing but core may refuse any more.
+// An update that passed all checks of this kernel; only core may still refuse
+// it.
 class CheckedUpdate {
  public:
-  // `found`: what a lookup of the ids found; may be empty. KeepFinite is next.
+  // `found`: the lookup result for the ids; may be empty. Call KeepFinite next.
   static absl::Status Make(OpKernelContext* ctx, const UpdateTensors& tensors,
                            std::shared_ptr<const UpdateAttributes> attributes,
                            const EmbeddingStore& store, FoundBatch found,
                            std::unique_ptr<CheckedUpdate>* made);
   virtual ~CheckedUpdate() = default;
 
-  // Whether all gradients are known to be finite, or may be anything.
+  // Returns true if all gradients are known to be finite, or need not be.
   virtual bool IsSurelyFinite(const EmbeddingStore& store,
                               const ParallelFor* parallel) const = 0;
-  // Leaves out what is not finite; InvalidArgument: nothing may be.
+  // Drops non-finite gradients, or returns InvalidArgument if they are errors.
   virtual absl::Status KeepFinite(const EmbeddingStore& store) = 0;
 
-  // What core is to do, as long as this lives.
+  // The update for core. Valid while this exists.
   EmbeddingStore::TableUpdate On(EmbeddingStore* store) const {
     return {store,
             ids_,
@@ -222,11 +222,11 @@ class CheckedUpdate {
             next_step_,
             refs_};
   }
-  // After the update.
+  // Counts events. Call after the update.
   void Count(EmbeddingStore* store) const {
     store->CountNonfiniteGradients(nonfinite_);
   }
-  // The update of just this table.
+  // Applies the update of this table alone.
   Status Apply(EmbeddingStore* store, const ParallelFor* parallel) const {
     const EmbeddingStore::TableUpdate update = On(store);
     LODESTAR_RETURN_IF_ERROR(EmbeddingStore::Apply(
@@ -239,13 +239,13 @@ class CheckedUpdate {
   std::shared_ptr<const UpdateAttributes> attributes_;
   SparseOptimizer optimizer_;
   int64_t next_step_ = 0;
-  std::vector<int64_t> ids_;  // distinct
+  std::vector<int64_t> ids_;  // unique
   const void* sums_ = nullptr;
-  std::vector<RowRef> refs_;  // of their rows; empty: not known
+  std::vector<RowRef> refs_;  // places of their rows; empty: unknown
   int64_t nonfinite_ = 0;
 };
 
-// C: what the rows are updated as.
+// C: the type in which the rows are updated.
 template <typename C>
 class CheckedUpdateAs final : public CheckedUpdate {
  public:
@@ -300,7 +300,7 @@ class CheckedUpdateAs final : public CheckedUpdate {
  private:
   const C* sums() const { return static_cast<const C*>(sums_); }
 
-  Tensor gradients_;  // which the sums may lie in
+  Tensor gradients_;  // owns the sums, if they are not in memory of their own
   SummedGradients<C> summed_;
   std::vector<C> finite_;
 };
@@ -345,7 +345,7 @@ class EmbeddingApplyOp : public StepKernel {
   std::shared_ptr<const UpdateAttributes> attributes_;
 };
 
-// Of several variables: all of them, or none.
+// Updates several variables atomically.
 class EmbeddingApplyAllOp : public AsyncOpKernel {
  public:
   explicit EmbeddingApplyAllOp(OpKernelConstruction* ctx) : AsyncOpKernel(ctx) {
@@ -376,7 +376,7 @@ class EmbeddingApplyAllOp : public AsyncOpKernel {
       return InvalidArgumentError("`optimizers` has ", optimizers.size(),
                                   " items and `create_missing` ",
                                   create_missing.size(), ", but there are ",
-                                  num_tables, " variables");
+                                  num_tables, " variables.");
     }
     size_t used = 0;
     for (int t = 0; t < num_tables; ++t) {
@@ -396,8 +396,8 @@ class EmbeddingApplyAllOp : public AsyncOpKernel {
     }
     if (used == slot_inits.size()) return absl::OkStatus();
     return InvalidArgumentError("`slot_inits` has ", slot_inits.size(),
-                                " numbers, but `optimizers` have ", used,
-                                " optimizer slots");
+                                " elements, but `optimizers` have ", used,
+                                " optimizer slots.");
   }
 
   absl::Status Update(OpKernelContext* ctx) const {
@@ -462,8 +462,8 @@ class EmbeddingStageOp : public EmbeddingKernel {
   absl::Status Stage(OpKernelContext* ctx, const EmbeddingStore& store) const {
     LODESTAR_TRY(ToTensorFlow(store.CheckOptimizer(attached_)));
     std::unique_ptr<CheckedUpdate> made;
-    // Nothing of what was found: by the time it is written, the resource may
-    // hold another store.
+    // Passes no found rows: when the update is written, the resource may hold
+    // another store.
     LODESTAR_TRY(CheckedUpdate::Make(ctx, UpdateTensors::Of(ctx, 1),
                                      attributes_, store, FoundBatch(), &made));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
@@ -473,7 +473,7 @@ class EmbeddingStageOp : public EmbeddingKernel {
     const std::shared_ptr<const CheckedUpdate> update = std::move(made);
     tensorflow::core::RefCountPtr<EmbeddingResource> found;
     LODESTAR_TRY(FindResource(ctx, ctx->input(0), &found));
-    // By then the resource may hold other rows than now.
+    // The resource may hold another store by then.
     const std::shared_ptr<EmbeddingResource> resource(
         found.release(), [](EmbeddingResource* held) { held->Unref(); });
     return MakeAttempt(

@@ -1,4 +1,5 @@
-// A kernel that updates a variable as an optimizer step, or as a part of one.
+// Base of kernels that update a variable as an optimizer step or as part of
+// one.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_STEP_KERNEL_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_STEP_KERNEL_H_
@@ -14,22 +15,22 @@
 namespace lodestar {
 
 // Calls `inside` in the gate of all steps, then `done`, each exactly once.
-// While the gate is closed, this returns at once and a thread that runs kernels
-// makes the calls later. That thread must not be one of those that share the
-// loops of kernels: steps waiting there for their shares would keep each other
-// from running. If memory is short, fails `ctx` without entering the gate.
+// While the gate is closed, this returns at once and an inter-op thread makes
+// the calls later. It must not be an intra-op thread: steps waiting there for
+// their parallel loops would block each other. If there is no memory to queue
+// the step, fails `ctx` without entering the gate.
 template <typename Inside>
 void EnterStep(OpKernelContext* ctx, const AsyncOpKernel::DoneCallback& done,
                const Inside& inside) {
-  // `ctx` is gone once `done` has been called, here or on another thread.
+  // `ctx` is invalid once `done` was called, here or on another thread.
   const Status status = StepGate::Global().Run(*ctx->runner(), inside, done);
   if (status.ok()) return;
   ctx->SetStatus(ToTensorFlow(status));
   done();
 }
 
-// Input 0 is the variable's handle. The attribute inside_step: a step has been
-// begun for it; else it is one.
+// Input 0 is the variable's handle. With attribute inside_step the kernel is
+// part of a step that has begun; otherwise it is a step of its own.
 class StepKernel : public AsyncOpKernel {
  public:
   explicit StepKernel(OpKernelConstruction* ctx) : AsyncOpKernel(ctx) {

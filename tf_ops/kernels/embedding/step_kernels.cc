@@ -13,7 +13,8 @@
 namespace lodestar {
 namespace {
 
-// A step that fails never gets to EndStep: then it ends with the tensor.
+// If the step fails before EndStep, it ends when the output tensor is
+// destroyed.
 class BeginStepOp : public AsyncOpKernel {
  public:
   using AsyncOpKernel::AsyncOpKernel;
@@ -23,13 +24,13 @@ class BeginStepOp : public AsyncOpKernel {
   }
 
  private:
-  // Inside the gate, which it leaves if it fails.
+  // Called inside the gate. Leaves the gate on failure.
   static absl::Status OutputStay(OpKernelContext* ctx) {
     std::unique_ptr<StepStay> stay(new (std::nothrow)
                                        StepStay(&StepGate::Global()));
     if (stay == nullptr) {
       StepGate::Global().Exit();
-      return ToTensorFlow(ResourceExhausted("out of memory"));
+      return ToTensorFlow(ResourceExhausted("out of memory."));
     }
     return WithoutBadAlloc([&] {
       return OutputHandle(ctx, 0, std::shared_ptr<StepStay>(std::move(stay)));

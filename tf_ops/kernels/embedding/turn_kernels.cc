@@ -14,8 +14,7 @@ struct Turn {
   int copy = 0;
 };
 
-// Who holds a turn keeps it; the mutex is held for no longer than it takes to
-// copy a pointer.
+// A turn is held by keeping the pointer; the mutex is only held to copy it.
 class Turns {
  public:
   std::shared_ptr<const Turn> Hold() const {
@@ -30,7 +29,7 @@ class Turns {
     auto turn = std::make_shared<const Turn>(Turn{copy});
     MutexLock lock(&mutex_);
     if (!last_.expired()) {
-      return FailedPrecondition("the turn before this one is still held");
+      return FailedPrecondition("the previous turn is still held.");
     }
     last_ = turn_;
     turn_ = std::move(turn);
@@ -60,7 +59,7 @@ absl::Status RunHoldTurn(OpKernelContext* ctx) {
   return OutputHandle(ctx, 0, std::move(turn));
 }
 
-// The executor drops the tensor when its last consumer has run.
+// The executor destroys the tensor after its last consumer has run.
 absl::Status RunReleaseTurn(OpKernelContext* ctx) {
   std::shared_ptr<const Turn> turn;
   return ReadHandle(ctx->input(0), "turn", "HoldTurn", &turn);

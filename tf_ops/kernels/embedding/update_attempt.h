@@ -1,4 +1,4 @@
-// Which attempt at which update a kernel is a part of.
+// Identifies an update and the attempt at it, for exactly-once updates.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_ATTEMPT_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_ATTEMPT_H_
@@ -24,7 +24,7 @@ class UpdateLogResource : public tensorflow::ResourceBase {
   UpdateLog log_;
 };
 
-// The log of the input `handle`.
+// Finds the log of input `handle`.
 inline absl::Status FindLog(
     OpKernelContext* ctx, int handle,
     tensorflow::core::RefCountPtr<UpdateLogResource>* resource) {
@@ -32,20 +32,18 @@ inline absl::Status FindLog(
   return FindResource(ctx, ctx->input(handle), resource);
 }
 
-// InvalidArgument unless the input `input`, called `name`, is [2].
+// Returns InvalidArgument unless input `input`, called `name`, is [2].
 inline absl::Status CheckPair(OpKernelContext* ctx, int input,
                               const char* name) {
   LODESTAR_TRY(CheckRank(ctx->input(input), name, 1));
   if (ctx->input(input).NumElements() == 2) return absl::OkStatus();
-  return InvalidArgumentError("`", name, "` has ",
-                              ctx->input(input).NumElements(),
-                              " numbers, wanted 2");
+  return InvalidArgumentError("`", name, "` must have 2 elements, got ",
+                              ctx->input(input).NumElements(), ".");
 }
 
-// Calls call(log, attempt, name) with the log of the input `first`, and with
-// the attempt and the name that are the next ones. Cancelled if that is over:
-// who makes it is to make another one, which is what a ClusterCoordinator takes
-// a cancelled function for whose error names a task.
+// Calls call(log, attempt, name) with the log of input `first` and the attempt
+// and name of the next two inputs. Returns Cancelled if that attempt is over.
+// The error names a task, so a ClusterCoordinator reschedules the function.
 template <typename Call>
 absl::Status MakeAttempt(OpKernelContext* ctx, int first, const Call& call) {
   tensorflow::core::RefCountPtr<UpdateLogResource> resource;
@@ -56,8 +54,8 @@ absl::Status MakeAttempt(OpKernelContext* ctx, int first, const Call& call) {
   LODESTAR_TRY(CheckRank(ctx->input(first + 2), "attempt_name", 0));
   const int64_t name = ctx->input(first + 2).scalar<int64_t>()();
   if (name < 1) {
-    return InvalidArgumentError("`attempt_name` is ", name,
-                                ", wanted 1 or more");
+    return InvalidArgumentError("`attempt_name` must be at least 1, got ", name,
+                                ".");
   }
   UpdateLog& log = resource->log();
   const Status status = call(&log, attempt, name);

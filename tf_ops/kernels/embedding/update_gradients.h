@@ -1,4 +1,4 @@
-// What every update of an embedding variable asks of its gradients.
+// Checks and sums the gradients of all updates of embedding variables.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_GRADIENTS_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_GRADIENTS_H_
@@ -22,8 +22,8 @@
 
 namespace lodestar {
 
-// Whether no number of the row is a NaN, or further from 0 than `limit`. By the
-// bits, a maximum of integers, because that is vectorised.
+// Returns true if no element is NaN or larger than `limit` in absolute value.
+// Compares the bits as integers, because that vectorizes.
 template <typename C>
 bool IsWithin(const C* row, int dim, C limit) {
   using Bits = std::conditional_t<sizeof(C) == 4, uint32_t, uint64_t>;
@@ -58,8 +58,8 @@ bool AllWithin(const C* rows, int64_t count, int dim, C limit,
   return within.load(std::memory_order_relaxed);
 }
 
-// No sum of `times` x `count` numbers within this leaves a quarter of the
-// range, so that it need not be made to know that it is finite.
+// If all `times` x `count` terms are within this limit, their sum is within a
+// quarter of the range, so it is finite without being computed.
 template <typename C>
 C LimitOfTerms(int64_t count, int64_t times = 1) {
   return std::numeric_limits<C>::max() / 4 /
@@ -67,12 +67,11 @@ C LimitOfTerms(int64_t count, int64_t times = 1) {
          static_cast<C>(std::max<int64_t>(times, 1));
 }
 
-// Behind what was not finite, and that nothing was changed.
+// End of the errors about non-finite gradients.
 inline constexpr char kWhyNonfinite[] =
-    ". The loss, or a gradient on its way to the table, was NaN or infinite. "
-    "Look for NaN in labels, sample weights and other inputs, and for a "
-    "learning rate that is too high. nonfinite=\"skip\" of the optimizer "
-    "leaves such rows out";
+    ". The loss or a gradient was NaN or infinite. Look for NaN in labels, "
+    "sample weights and other inputs, and for a learning rate that is too "
+    "high. Pass nonfinite=\"skip\" to the optimizer to skip such rows.";
 
 inline absl::Status NonfiniteError(int64_t id) {
   return InvalidArgumentError("the gradient of id ", id,
@@ -80,11 +79,11 @@ inline absl::Status NonfiniteError(int64_t id) {
                               kWhyNonfinite);
 }
 
-// Gradients with those of equal ids summed, in the order of the ids.
+// Gradients summed by id, in the order of the ids.
 template <typename C>
 struct SummedGradients {
-  std::vector<int64_t> ids;  // distinct
-  const C* sums = nullptr;   // [U, D], the gradients themselves or `memory`
+  std::vector<int64_t> ids;  // unique
+  const C* sums = nullptr;   // [U, D]: the gradients themselves or `memory`
   Tensor memory;
 
   absl::Status Sum(OpKernelContext* ctx, Span<const int64_t> of,
@@ -103,8 +102,8 @@ struct SummedGradients {
   }
 };
 
-// InvalidArgument unless `tensor`, an input called `name`, is of the dtype that
-// the store's rows are updated as.
+// Returns InvalidArgument unless `tensor`, of input `name`, has the dtype in
+// which the store's rows are updated.
 template <typename Store>
 absl::Status CheckUpdateDtype(const Tensor& tensor, const char* name,
                               const Store& store) {
@@ -112,10 +111,10 @@ absl::Status CheckUpdateDtype(const Tensor& tensor, const char* name,
   if (tensor.dtype() == DataTypeOf(type)) return absl::OkStatus();
   return InvalidArgumentError(
       "`", name, "` is ", NameOf(RowTypeOf(tensor.dtype())), ", but rows of ",
-      NameOf(store.type()), " are updated as ", NameOf(type));
+      NameOf(store.type()), " are updated as ", NameOf(type), ".");
 }
 
-// visit(C()), where the store's rows are updated as C.
+// Calls visit(C()) with the type C in which the store's rows are updated.
 template <typename Visit>
 void VisitUpdateType(const EmbeddingStore& store, const Visit& visit) {
   if (ComputeType(store.type()) == RowType::kFloat64) {
@@ -125,8 +124,8 @@ void VisitUpdateType(const EmbeddingStore& store, const Visit& visit) {
   }
 }
 
-// InvalidArgument unless `gradients` is [N, D] of `ids`, [N], as rows are
-// updated.
+// Returns InvalidArgument unless `gradients` is [N, D] for `ids` ([N]), in the
+// update dtype.
 template <typename Store>
 absl::Status CheckGradients(const Tensor& ids, const Tensor& gradients,
                             const Store& store) {
@@ -135,14 +134,14 @@ absl::Status CheckGradients(const Tensor& ids, const Tensor& gradients,
   LODESTAR_TRY(CheckRank(gradients, "gradients", 2));
   if (gradients.dim_size(0) != ids.NumElements() ||
       gradients.dim_size(1) != dim) {
-    return InvalidArgumentError("`gradients` has shape ",
-                                gradients.shape().DebugString(), ", wanted [",
-                                ids.NumElements(), ",", dim, "]");
+    return InvalidArgumentError("`gradients` must have shape [",
+                                ids.NumElements(), ",", dim, "], got ",
+                                gradients.shape().DebugString(), ".");
   }
   return CheckUpdateDtype(gradients, "gradients", store);
 }
 
-// Whether the gradients of distinct ids, and their sums by shared row, are
+// Returns true if the gradients of unique ids and their sums by shared row are
 // known to be finite.
 template <typename C>
 bool SurelyFinite(const EmbeddingStore& store, const C* gradients,
@@ -152,8 +151,8 @@ bool SurelyFinite(const EmbeddingStore& store, const C* gradients,
   return AllWithin(gradients, count, store.dim(), limit, parallel);
 }
 
-// kept: the indices of the gradients, of distinct ids, that are finite, as are
-// their sums by shared row, or that `exempt` says are not looked at.
+// kept: indices of the gradients (of unique ids) that are finite, also as sums
+// by shared row, or that `exempt` excludes from the check. Returns
 // InvalidArgument if nonfinite is "raise" and one is not finite.
 template <typename C>
 absl::Status KeepFinite(const std::string& nonfinite, Span<const int64_t> ids,
@@ -182,9 +181,9 @@ absl::Status KeepFinite(const std::string& nonfinite, Span<const int64_t> ids,
     if (IsFinite(sum.data(), dim)) continue;
     if (nonfinite == "raise") {
       return InvalidArgumentError(
-          "the gradients of ids without a row have, for shared row ",
-          readers[first].first,
-          ", a sum that is not finite; no row was changed", kWhyNonfinite);
+          "the gradients of ids without a row have a sum that is not finite "
+          "for shared row ",
+          readers[first].first, "; no row was changed", kWhyNonfinite);
     }
     for (size_t k = first; k < next; ++k) keep[readers[k].second] = 0;
   }

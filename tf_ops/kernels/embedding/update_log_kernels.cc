@@ -48,7 +48,7 @@ absl::Status RunBeginUpdate(OpKernelContext* ctx) {
   return OutputScalar(ctx, 1, committed);
 }
 
-// One whose writes are a step.
+// A kernel whose writes are an optimizer step.
 class WritingOp : public AsyncOpKernel {
  public:
   using AsyncOpKernel::AsyncOpKernel;
@@ -106,18 +106,17 @@ class SettleUpdatesOp : public WritingOp {
     const Tensor& input = ctx->input(1);
     LODESTAR_TRY(CheckRank(input, "committed", 2));
     if (input.dim_size(1) != 2) {
-      return InvalidArgumentError("`committed` has shape ",
-                                  input.shape().DebugString(),
-                                  ", wanted [K,2]");
+      return InvalidArgumentError("`committed` must have shape [K,2], got ",
+                                  input.shape().DebugString(), ".");
     }
     std::vector<UpdateLog::Committed> committed;
     for (int64_t i = 0; i < input.dim_size(0); ++i) {
       committed.push_back(
           {input.matrix<int64_t>()(i, 0), input.matrix<int64_t>()(i, 1)});
       if (committed.back().name < 1) {
-        return InvalidArgumentError("`committed[", i, "]` has the name ",
-                                    committed.back().name,
-                                    ", wanted 1 or more");
+        return InvalidArgumentError("`committed[", i,
+                                    "]` must have a name of at least 1, got ",
+                                    committed.back().name, ".");
       }
     }
     const ParallelFor parallel = IntraOpParallelFor(ctx);

@@ -16,20 +16,20 @@ namespace {
 
 absl::Status CheckOffsets(Span<const int64_t> offsets, int64_t size) {
   if (offsets.size() == 0) {
-    return InvalidArgumentError("`offsets` must have at least one element");
+    return InvalidArgumentError("`offsets` must have at least one element.");
   }
   for (int64_t i = 1; i < offsets.size(); ++i) {
     if (offsets[i - 1] <= offsets[i]) continue;
     return InvalidArgumentError("`offsets` must not decrease, but offsets[",
                                 i - 1, "] is ", offsets[i - 1], " and offsets[",
-                                i, "] is ", offsets[i]);
+                                i, "] is ", offsets[i], ".");
   }
   const int64_t last = offsets.size() - 1;
   for (const int64_t i : {int64_t{0}, last}) {
     if (offsets[i] >= 0 && offsets[i] <= size) continue;
     return InvalidArgumentError("`offsets` must be in [0, ", size,
                                 "], the size of `data`, but offsets[", i,
-                                "] is ", offsets[i]);
+                                "] is ", offsets[i], ".");
   }
   return absl::OkStatus();
 }
@@ -67,17 +67,17 @@ absl::Status RunHashText(OpKernelContext* ctx) {
         hashes[i] = static_cast<int64_t>(Fingerprint64(text));
       }
     } catch (const std::bad_alloc&) {
-      is_out_of_memory = true;  // a body of a parallel loop must not throw
+      is_out_of_memory = true;  // the body of a parallel loop must not throw
     }
   };
-  // FarmHash takes some 10 ns, and 1 ns for each 8 bytes.
+  // FarmHash takes about 10 ns plus 1 ns per 8 bytes.
   const int64_t total = offsets[count] - offsets[0];
   const int64_t length = total / std::max<int64_t>(1, count);
   const int64_t cost = 10 + (prefix.size() + length) / 8;
   const ParallelFor parallel = IntraOpParallelFor(ctx);
   RunParallel(&parallel, count, cost, hash);
   if (is_out_of_memory) {
-    return ToTensorFlow(ResourceExhausted("out of memory"));
+    return ToTensorFlow(ResourceExhausted("out of memory."));
   }
   return absl::OkStatus();
 }

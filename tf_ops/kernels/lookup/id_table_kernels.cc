@@ -17,7 +17,7 @@ class IdTableOp : public Kernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("mutable", &mutable_));
   }
 
-  // Registered as LookupInterface, which TensorFlow's own ops ask for.
+  // Registered as LookupInterface, which TensorFlow's own ops require.
   absl::Status Run(OpKernelContext* ctx) override {
     return OutputResource<LookupInterface>(
         ctx, *this,
@@ -28,14 +28,15 @@ class IdTableOp : public Kernel {
         },
         [this](const LookupInterface& found, const std::string& name) {
           if (found.key_dtype() == key_dtype_) return absl::OkStatus();
-          return InvalidArgumentError("the id table '", name, "' has keys of ",
-                                      DataTypeString(found.key_dtype()),
-                                      ", wanted ", DataTypeString(key_dtype_));
+          return InvalidArgumentError("the id table '", name,
+                                      "' must have keys of ",
+                                      DataTypeString(key_dtype_), ", got ",
+                                      DataTypeString(found.key_dtype()), ".");
         });
   }
 
  private:
-  // A table whose keys are of the one of these types that key_dtype_ is.
+  // Creates a table for the key type that equals key_dtype_.
   template <typename... Ks>
   IdTableResource* Create() const {
     IdTableResource* table = nullptr;
@@ -50,7 +51,7 @@ class IdTableOp : public Kernel {
   bool mutable_ = false;
 };
 
-// `values` at output 0, of the keys' shape.
+// Allocates output 0 with the shape of the keys.
 absl::Status AllocateValues(OpKernelContext* ctx, Tensor** values) {
   return ctx->allocate_output(0, ctx->input(1).shape(), values);
 }
@@ -59,7 +60,7 @@ absl::Status CheckSameShape(OpKernelContext* ctx) {
   if (ctx->input(1).shape() == ctx->input(2).shape()) return absl::OkStatus();
   return InvalidArgumentError(
       "`keys` has shape ", ctx->input(1).shape().DebugString(),
-      ", but `values` has ", ctx->input(2).shape().DebugString());
+      ", but `values` has ", ctx->input(2).shape().DebugString(), ".");
 }
 
 absl::Status RunIdTableFind(OpKernelContext* ctx) {
@@ -117,8 +118,8 @@ class IdTableImportFileOp : public Kernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("vocab_size", &format_.vocab_size));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("delimiter", &delimiter));
     OP_REQUIRES(ctx, delimiter.size() == 1,
-                InvalidArgumentError("`delimiter` is '", delimiter,
-                                     "', wanted one character"));
+                InvalidArgumentError("`delimiter` must be one character, got '",
+                                     delimiter, "'."));
     format_.delimiter = delimiter[0];
   }
   absl::Status Run(OpKernelContext* ctx) override {
@@ -129,7 +130,7 @@ class IdTableImportFileOp : public Kernel {
     if (table->key_dtype() == tensorflow::DT_STRING &&
         format_.key_column == kLineNumber) {
       return InvalidArgumentError(
-          "`key_column` is the line number, but the table's keys are string");
+          "`key_column` is the line number, but the table's keys are strings.");
     }
     return table->ImportFile(ctx->env(), std::string(path.scalar<tstring>()()),
                              format_);
@@ -146,7 +147,7 @@ absl::Status RunIdTableExport(OpKernelContext* ctx) {
   if (wanted != table->key_dtype()) {
     return InvalidArgumentError("`Tkeys` is ", DataTypeString(wanted),
                                 ", but the table's keys are ",
-                                DataTypeString(table->key_dtype()));
+                                DataTypeString(table->key_dtype()), ".");
   }
   return table->ExportValues(ctx);
 }
@@ -157,8 +158,8 @@ absl::Status RunIdTableSize(OpKernelContext* ctx) {
   return OutputScalar(ctx, 0, static_cast<int64_t>(table->size()));
 }
 
-// A table on a GPU is on the host, too: there it is changed and saved. Lookups
-// there are in tf_ops/kernels/device/device_id_table_kernels.cc.
+// A table on a GPU also exists on the host, where it is changed and saved. Its
+// lookups are in tf_ops/kernels/device/device_id_table_kernels.cc.
 #define LODESTAR_REGISTER_ON_HOST_OF_GPU(name, kernel, ...)      \
   REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                \
                               .Device(::tensorflow::DEVICE_GPU)  \

@@ -1,5 +1,4 @@
-// The id table as a TensorFlow lookup resource, over
-// tf_ops/core/lookup/id_table.h.
+// The id table (tf_ops/core/lookup/id_table.h) as a TensorFlow lookup resource.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_LOOKUP_ID_TABLE_RESOURCE_H_
 #define LODESTAR_TF_OPS_KERNELS_LOOKUP_ID_TABLE_RESOURCE_H_
@@ -27,21 +26,21 @@
 
 namespace lodestar {
 
-// Where keys go that a table does not have.
+// Buckets for keys that are not in a table.
 struct OovBuckets {
   BucketHash hash;
   int64_t count = 1;
   Remainder remainder{1};
-  int64_t first = -1;  // the first bucket's id; -1: the table's size
+  int64_t first = -1;  // id of the first bucket; -1: the table's size
 
-  // The attributes num_oov_buckets, first_bucket, hasher and hasher_key.
+  // Reads attributes num_oov_buckets, first_bucket, hasher and hasher_key.
   absl::Status Init(OpKernelConstruction* ctx) {
     std::string hasher;
     std::vector<int64_t> key;
     LODESTAR_TRY(ctx->GetAttr("num_oov_buckets", &count));
     if (count < 1) {
-      return InvalidArgumentError("`num_oov_buckets` is ", count,
-                                  ", wanted 1 or more");
+      return InvalidArgumentError("`num_oov_buckets` must be at least 1, got ",
+                                  count, ".");
     }
     remainder = Remainder(count);
     LODESTAR_TRY(ctx->GetAttr("first_bucket", &first));
@@ -51,25 +50,25 @@ struct OovBuckets {
   }
 };
 
-// What our own ops need beyond TensorFlow's interface.
+// Methods for Lodestar's ops, in addition to TensorFlow's interface.
 class IdTableResource : public tensorflow::lookup::LookupInterface {
  public:
-  // REQUIRES: keys are of key_dtype, values int64 of the keys' shape.
+  // Requires: keys have key_dtype; values are int64 with the shape of keys.
   virtual absl::Status FindOrHash(OpKernelContext* ctx, const Tensor& keys,
                                   const OovBuckets& buckets,
                                   Tensor* values) = 0;
 
-  // Makes what a vocabulary file holds all that the table holds. Errors name
-  // the file, and the line if there is one.
+  // Replaces the content with a vocabulary file. Errors name the file and, if
+  // applicable, the line.
   virtual absl::Status ImportFile(tensorflow::Env* env, const std::string& path,
                                   const VocabularyFormat& format) = 0;
 
-  // For kernels on a GPU, which keep the content there.
+  // For kernels on a GPU, which cache the content there.
 
-  // Grows with each change of the content.
+  // Increases with each change of the content.
   virtual uint64_t version() const = 0;
-  // All keys, of an integer type, and their values.
-  // FailedPrecondition: nothing was imported yet.
+  // Copies all keys, of an integer type, and their values. Returns
+  // FailedPrecondition if nothing was imported yet.
   virtual absl::Status CopyIntegers(std::vector<int64_t>* keys,
                                     std::vector<int64_t>* values) const = 0;
   struct DeviceCopy {
@@ -83,8 +82,8 @@ class IdTableResource : public tensorflow::lookup::LookupInterface {
   DeviceCopy device_copy_;
 };
 
-// K: an integer type or tstring. A uint64 key is taken for the
-// int64 of its bits, as TensorFlow's tables take it.
+// K: an integer type or tstring. A uint64 key is reinterpreted as int64, as in
+// TensorFlow's tables.
 template <typename K>
 class IdTableOf final : public IdTableResource {
  public:
@@ -126,8 +125,8 @@ class IdTableOf final : public IdTableResource {
         ctx, keys, [&](const Map& map, int64_t begin, int64_t end) {
           const BucketHash& hash = buckets.hash;
           const int64_t first = buckets.first < 0 ? map.size() : buckets.first;
-          // Misses are put together before they are hashed: which key is one
-          // cannot be foretold, so a branch at each would cost more.
+          // Collects missing keys before hashing them, because misses are
+          // unpredictable and a branch for each would be slower.
           constexpr int64_t kIdsAtOnce = 512;
           int64_t misses[kIdsAtOnce];
           for (; begin < end; begin += kIdsAtOnce) {
@@ -136,7 +135,7 @@ class IdTableOf final : public IdTableResource {
             int64_t* const part = out + begin;
             int64_t num_misses = 0;
             if constexpr (kIsString) {
-              // The fast hash has found the key's place already.
+              // FindBatch has computed the fast hash of a missing key already.
               map.FindBatch(count, key,
                             [&](int64_t i, uint64_t word,
                                 const std::optional<int64_t>& value) {
@@ -186,7 +185,7 @@ class IdTableOf final : public IdTableResource {
     return ToTensorFlow(table_.Replace(std::move(map)));
   }
 
-  // Outputs `keys` and `values`, in ascending order of (value, key).
+  // Outputs `keys` and `values` in ascending order of (value, key).
   absl::Status ExportValues(OpKernelContext* ctx) override {
     typename IdTable<Map>::View view;
     const bool imported = table_.Read(&view).ok();
@@ -195,7 +194,7 @@ class IdTableOf final : public IdTableResource {
       if (imported) entries = SortedEntries(view.map());
     } catch (const std::bad_alloc&) {
       return absl::ResourceExhaustedError(
-          "out of memory for the export of an id table");
+          "out of memory while exporting an id table.");
     }
     const int64_t n = static_cast<int64_t>(entries.size());
     Tensor* keys = nullptr;
@@ -219,7 +218,7 @@ class IdTableOf final : public IdTableResource {
   absl::Status CopyIntegers(std::vector<int64_t>* keys,
                             std::vector<int64_t>* values) const override {
     if constexpr (kIsString) {
-      return absl::InternalError("the keys of the id table are no integers");
+      return absl::InternalError("the keys of the id table are not integers.");
     } else {
       typename IdTable<Map>::View view;
       LODESTAR_TRY(table_.Read(&view));
@@ -245,7 +244,7 @@ class IdTableOf final : public IdTableResource {
   using Map = std::conditional_t<kIsString, StringMap, IntegerMap>;
   using Key = typename Map::Key;
 
-  // The keys from `begin` on.
+  // The keys from index `begin` on.
   static auto KeyAt(const Tensor& keys, int64_t begin) {
     const K* const data = keys.flat<K>().data() + begin;
     return [data](int64_t i) { return static_cast<Key>(data[i]); };
@@ -255,7 +254,7 @@ class IdTableOf final : public IdTableResource {
     return [data](int64_t i) { return data[i]; };
   }
 
-  // find(map, begin, end) for parts of the keys, on TensorFlow's threads.
+  // Calls find(map, begin, end) for ranges of the keys on TensorFlow's threads.
   template <typename FindPart>
   absl::Status FindInParallel(OpKernelContext* ctx, const Tensor& keys,
                               const FindPart& find) const {
@@ -273,20 +272,19 @@ class IdTableOf final : public IdTableResource {
 
 using IdTablePtr = tensorflow::core::RefCountPtr<IdTableResource>;
 
-// The table that input 0 is the handle of.
+// Finds the table whose handle is input 0.
 inline absl::Status FindTable(OpKernelContext* ctx, IdTablePtr* table) {
   tensorflow::core::RefCountPtr<tensorflow::lookup::LookupInterface> resource;
   LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
   table->reset(dynamic_cast<IdTableResource*>(resource.get()));
   if (*table == nullptr) {
-    return InvalidArgumentError(
-        "the handle is that of another table than an id table");
+    return InvalidArgumentError("the handle does not refer to an id table.");
   }
   static_cast<void>(resource.release());
   return absl::OkStatus();
 }
 
-// The same where input 1 is keys of it.
+// Finds the table and checks that input 1 has its key type.
 inline absl::Status FindTableOfKeys(OpKernelContext* ctx, IdTablePtr* table) {
   LODESTAR_TRY(FindTable(ctx, table));
   const DataType found = ctx->input(1).dtype();
@@ -294,7 +292,7 @@ inline absl::Status FindTableOfKeys(OpKernelContext* ctx, IdTablePtr* table) {
   if (found == wanted) return absl::OkStatus();
   return InvalidArgumentError("`keys` has dtype ", DataTypeString(found),
                               ", but the table's keys are ",
-                              DataTypeString(wanted));
+                              DataTypeString(wanted), ".");
 }
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-// Reads a vocabulary file into the map of an id table, piece by piece.
+// Reads a vocabulary file into the map of an id table, chunk by chunk.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_LOOKUP_VOCABULARY_FILE_H_
 #define LODESTAR_TF_OPS_KERNELS_LOOKUP_VOCABULARY_FILE_H_
@@ -22,12 +22,11 @@
 
 namespace lodestar {
 
-// Adds a file's keys, of type K (an integer or tstring), to an
-// empty map. Errors name the file, and the line if there is one:
-// NotFound and the like: no such file, or no right to read it.
-// InvalidArgument: an empty line, too few columns, a number that is none of its
-//   type, a key with two values, fewer lines than `vocab_size`, no line at all.
-// ResourceExhausted: no memory.
+// Adds the keys of a file, of type K (an integer or tstring), to an empty map.
+// Errors name the file and, if applicable, the line. Returns errors such as
+// NotFound if the file cannot be read; InvalidArgument for an empty line or
+// file, too few columns, an invalid number, a key with two values, or fewer
+// lines than `vocab_size`; and ResourceExhausted if out of memory.
 template <typename K, typename Map>
 absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
                             const VocabularyFormat& format, Map* map) {
@@ -36,7 +35,7 @@ absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
   LODESTAR_TRY(ByteStream::Open(env, path, &stream));
   RecordReader reader(path, std::move(stream), std::make_unique<LineCutter>());
 
-  // The key of a line, from the text of its column.
+  // Parses the key column of a line.
   const auto parse_key = [&](std::string_view text, int64_t number, Key* key) {
     if constexpr (std::is_same_v<K, tstring>) {
       *key = text;
@@ -48,7 +47,7 @@ absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
             DataTypeString(tensorflow::DataTypeToEnum<K>::v());
         LODESTAR_RETURN_IF_ERROR(ParseInteger(text, type.c_str(), &parsed));
       } else if (static_cast<int64_t>(parsed) != number) {
-        return InvalidArgument("the line's number is beyond the keys' type");
+        return InvalidArgument("the line number does not fit the keys' type.");
       }
       *key = static_cast<Key>(parsed);
       return Status();
@@ -56,7 +55,7 @@ absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
   };
   const auto parse_line = [&](std::string_view line, int64_t number, Key* key,
                               int64_t* value) {
-    if (line.empty()) return InvalidArgument("the line is empty");
+    if (line.empty()) return InvalidArgument("the line is empty.");
     std::string_view text;
     LODESTAR_RETURN_IF_ERROR(
         ColumnOf(line, format.key_column, format.delimiter, &text));
@@ -108,15 +107,15 @@ absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
       return at_line(
           InvalidArgument("key ", KeyText(keys[conflict]),
                           " has two values: ", *map->Find(keys[conflict]),
-                          " and ", values[conflict]),
+                          " and ", values[conflict], "."),
           first + conflict);
     }
     num_lines = first + count;
   }
   if (format.vocab_size >= 0 && num_lines < format.vocab_size) {
     return InvalidArgumentError(path, ": the file has ", num_lines,
-                                " lines, wanted `vocab_size` ",
-                                format.vocab_size);
+                                " lines, but `vocab_size` is ",
+                                format.vocab_size, ".");
   }
   return absl::OkStatus();
 }

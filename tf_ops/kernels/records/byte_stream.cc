@@ -33,8 +33,8 @@ absl::Status WithPath(const absl::Status& status, const std::string& path) {
   return absl::Status(status.code(), path + ": " + message);
 }
 
-// Refuses what is no file: to open a pipe waits for another process, and none
-// can be read from an offset.
+// Rejects special files. Opening a pipe would wait for another process, and
+// pipes cannot be read from an offset.
 absl::Status CheckKind(const std::string& path) {
   const std::string scheme = "file://";
   const std::string local = path.compare(0, scheme.size(), scheme) == 0
@@ -66,7 +66,7 @@ class PlainStream : public ByteStream {
     if (!status.ok() && !errors::IsOutOfRange(status)) {
       return WithPath(status, path_);
     }
-    // A file system may hold the bytes itself.
+    // A file system may return its own buffer.
     if (bytes.data() != to) std::memmove(to, bytes.data(), bytes.size());
     *read = static_cast<int64_t>(bytes.size());
     offset_ += *read;
@@ -83,14 +83,14 @@ class PlainStream : public ByteStream {
   }
 
  private:
-  // A file that was cut, or appended to, while it was read may end anywhere,
-  // and be well formed there.
+  // A file that was truncated or appended to during reading may end anywhere,
+  // even where it is well formed.
   absl::Status CheckUnchanged() const {
     tensorflow::FileStatistics now;
     if (!is_known_) return absl::OkStatus();
-    // What has been removed is still read to its end.
+    // A removed file is still read to its end.
     if (!env_->Stat(path_, &now).ok()) now = opened_;
-    // Some systems make files, as those of /proc, as they are read.
+    // Some file systems, such as /proc, generate files when they are read.
     if (opened_.length == 0 && now.length == 0) return absl::OkStatus();
     if (now.length != opened_.length || offset_ != opened_.length) {
       return errors::FailedPrecondition(
@@ -114,9 +114,10 @@ class PlainStream : public ByteStream {
   int64_t offset_ = 0;
 };
 
-// Two gzip members that the decompressor gets behind the end of a file. Its
-// output ends in their content, without anything between, only if the file
-// ended where a member does: else they are taken for what is missing there.
+// Two gzip members that the decompressor gets after the end of a file. Its
+// output ends in their contents, with nothing in between, only if the file ends
+// at the end of a member. Otherwise they are decoded as part of a truncated
+// member.
 constexpr char kEndMark[] =
     "\x1f\x8b\x08\0\0\0\0\0\0\xff\x01\x10\0\xef\xff"
     "\xa6\x3d\x91\x0e\xc8\x52\xf7\x6b\x19\xe4\x8f\x70\x2d\xbb\x43\xd5"
@@ -124,11 +125,11 @@ constexpr char kEndMark[] =
     "\x1f\x8b\x08\0\0\0\0\0\0\xff\x01\x10\0\xef\xff"
     "\x5c\xf3\x28\x97\xea\x04\xb9\x61\xd0\x3f\x8a\x75\x1b\xc6\x92\x4e"
     "\x36\x1b\xc3\x70\x10\0\0\0";
-constexpr int64_t kMarkedBytes = 16;  // of the content of each
+constexpr int64_t kMarkedBytes = 16;  // of the content of each member
 constexpr int64_t kMemberBytes = (sizeof(kEndMark) - 1) / 2;
-constexpr int64_t kMarkedBegin = 15;  // of the content in its member
+constexpr int64_t kMarkedBegin = 15;  // offset of the content in its member
 
-// What a file's decompressor reads: the file, then kEndMark.
+// The input of the decompressor: the file, then kEndMark.
 class CompressedBytes : public io::InputStreamInterface {
  public:
   explicit CompressedBytes(std::unique_ptr<ByteStream> stream)
@@ -152,7 +153,7 @@ class CompressedBytes : public io::InputStreamInterface {
     if (read == size) return absl::OkStatus();
     return errors::OutOfRange("the end of the file, or of what follows it");
   }
-  // The bytes of the file that were read.
+  // The number of bytes read from the file.
   int64_t Tell() const override { return size_; }
   absl::Status Reset() override {
     return errors::Unimplemented("a stream cannot be read again");
@@ -184,7 +185,7 @@ class GzipStream : public ByteStream {
     while (*read < size && !(at_end_ && held_.empty())) {
       if (!at_end_) {
         LODESTAR_TRY(Decompress(std::min(size - *read, kGzipBufferBytes)));
-        // Perhaps made of kEndMark.
+        // This may be kEndMark.
         if (!at_end_ && compressed_.has_mark()) continue;
       }
       const int64_t count =
@@ -200,7 +201,7 @@ class GzipStream : public ByteStream {
 
  private:
   // Appends the next bytes to held_, and at the end checks that the file is
-  // whole.
+  // complete.
   absl::Status Decompress(int64_t size) {
     const absl::Status status = stream_.ReadNBytes(size, &bytes_);
     at_end_ = errors::IsOutOfRange(status);
@@ -214,7 +215,7 @@ class GzipStream : public ByteStream {
                              std::string(first + kMemberBytes, kMarkedBytes);
     if (!at_end_ || !EndsWith(held_, mark)) {
       return errors::InvalidArgument(
-          path_, ": the compressed file was cut short after ",
+          path_, ": the compressed file was truncated after ",
           compressed_.Tell(), " bytes, or is damaged at its end");
     }
     held_.resize(held_.size() - mark.size());

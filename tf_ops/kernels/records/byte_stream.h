@@ -1,4 +1,4 @@
-// ByteStream: the bytes of a file, from first to last.
+// ByteStream: sequential access to the bytes of a file.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_BYTE_STREAM_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_BYTE_STREAM_H_
@@ -16,34 +16,35 @@ class ByteStream {
  public:
   virtual ~ByteStream() = default;
 
-  // Opens a file of any scheme that TensorFlow's file systems know; a name that
-  // ends in ".gz" is decompressed. Errors name the path: NotFound if there is
-  // no such file, InvalidArgument if it is a pipe, socket or device, or the
-  // path holds a NUL.
+  // Opens a file of any scheme of TensorFlow's file systems. A name that ends
+  // in ".gz" is decompressed. Errors contain the path: NotFound if there is no
+  // such file, InvalidArgument if it is a pipe, socket or device, or the path
+  // contains a NUL.
   static absl::Status Open(tensorflow::Env* env, const std::string& path,
                            std::unique_ptr<ByteStream>* stream);
 
-  // InvalidArgument if `path` holds a NUL, where the system would cut it.
+  // Returns InvalidArgument if `path` contains a NUL, where the system would
+  // truncate it.
   static absl::Status CheckName(std::string path);
 
-  // What `stream`, the bytes of the file at `path`, holds: decompressed if the
-  // name ends in ".gz".
+  // Returns the contents of `stream`, the bytes of the file at `path`,
+  // decompressed if the name ends in ".gz".
   static std::unique_ptr<ByteStream> Decompress(
       const std::string& path, std::unique_ptr<ByteStream> stream);
 
-  // Copies the next bytes to `to`, `size` of them; *read is less only at the
-  // end. InvalidArgument if the file was compressed and is cut short;
-  // FailedPrecondition, at the end, if it was written to since Open().
+  // Copies the next `size` bytes to `to`; *read is smaller only at the end.
+  // Returns InvalidArgument if the file is compressed and truncated, and at the
+  // end FailedPrecondition if it was modified since Open().
   virtual absl::Status Read(int64_t size, char* to, int64_t* read) = 0;
 
-  // Leaves out the next bytes. At the end of the file there may be fewer.
+  // Skips the next bytes. There may be fewer at the end of the file.
   virtual absl::Status Skip(int64_t bytes);
 
-  // The size of the file as it is stored, when it was opened; -1 if unknown.
+  // The stored size of the file when it was opened; -1 if unknown.
   virtual int64_t file_bytes() const { return -1; }
 
-  // FailedPrecondition if reading the file at `path` is to resume, and its size
-  // is known and is not `saved`, what file_bytes() was then.
+  // Returns FailedPrecondition if the size of the file at `path` is known and
+  // differs from `saved`, the file_bytes() when the iterator was saved.
   absl::Status CheckResumed(const std::string& path, int64_t saved) const;
 };
 

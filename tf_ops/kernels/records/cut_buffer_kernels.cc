@@ -8,7 +8,7 @@
 namespace lodestar {
 namespace {
 
-// What TensorFlow's kernels may count on.
+// The alignment that TensorFlow's kernels may assume.
 constexpr int64_t kAlignment = 64;
 
 class CutBufferOp : public Kernel {
@@ -58,7 +58,8 @@ class CutBufferOp : public Kernel {
     return piece->BitcastFrom(buffer.Slice(begin, end), types_[i], shape);
   }
 
-  // `partial` as the shape of `count` numbers; false if it cannot be.
+  // Completes `partial` to a shape of `count` values. Returns false if that is
+  // impossible.
   static bool Complete(const tensorflow::PartialTensorShape& partial,
                        int64_t first, int64_t count, TensorShape* shape) {
     if (partial.dims() < 1 || first < 0) return false;

@@ -8,12 +8,12 @@
 namespace lodestar {
 namespace {
 
-// RaggedTensorToVariant reads every row_split, which costs more than the copy
-// of a batch.
+// Avoids RaggedTensorToVariant, which reads every row split and costs more than
+// copying the batch.
 absl::Status RunEncodeRagged(OpKernelContext* ctx) {
   const Tensor& like = ctx->input(0);
   LODESTAR_TRY(CheckRank(like, "like", 0));
-  // Only TensorFlow has the type itself.
+  // The variant type is private to TensorFlow, so it is taken from a value.
   const tensorflow::Variant& of_type = like.scalar<tensorflow::Variant>()();
   OpInputList values, row_splits;
   LODESTAR_TRY(ctx->input_list("values", &values));

@@ -1,5 +1,5 @@
-// Lists of files that the passes of a job go over. Known by name to the whole
-// process, as what makes a pass is run by a tf.data service of it.
+// File lists for the epochs of a job. Process-global by name, because the
+// tf.data service that iterates over them runs in the same process.
 
 #include <limits>
 #include <map>
@@ -19,7 +19,7 @@ namespace {
 
 struct FileList {
   std::vector<std::string> files;
-  uint64_t state = 0;  // of the orders to come
+  uint64_t state = 0;  // of later shuffles
 };
 
 struct Lists {
@@ -28,7 +28,7 @@ struct Lists {
 };
 
 Lists& AllLists() {
-  // Never destroyed: a service may outlive static destruction.
+  // Never destroyed, since a service may outlive static destruction.
   static Lists* const lists = new Lists;
   return *lists;
 }
@@ -72,7 +72,7 @@ class FileListNextOp : public Kernel {
       const auto it = lists.by_name.find(name);
       if (it == lists.by_name.end()) {
         return tensorflow::errors::NotFound("the file list '", name,
-                                            "' is not served any more");
+                                            "' is no longer served.");
       }
       it->second.state += kGoldenGamma;
       list = it->second;

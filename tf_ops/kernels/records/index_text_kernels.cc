@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kChunkBytes = 1 << 20;
 
-// Sets *value to an ASCII character, or if `optional` to kNoQuote.
+// Sets *value to an ASCII character, or if `optional` possibly to kNoQuote.
 absl::Status ReadCharacter(const Tensor& tensor, const char* name,
                            bool optional, char* value) {
   LODESTAR_TRY(CheckRank(tensor, name, 0));
@@ -52,7 +52,8 @@ absl::Status RunIndexText(OpKernelContext* ctx) {
   LODESTAR_TRY(ByteStream::Open(ctx->env(), path, &stream));
   TextIndex index(block_bytes, delimiter, quote);
   const std::unique_ptr<char[]> chunk(new char[kChunkBytes]);
-  // A short read is the end. The stream then checks that the file is unchanged.
+  // A short read means the end. The stream then checks that the file is
+  // unchanged.
   for (int64_t read = kChunkBytes; read == kChunkBytes;) {
     LODESTAR_TRY(stream->Read(kChunkBytes, chunk.get(), &read));
     index.Add(chunk.get(), chunk.get() + read);

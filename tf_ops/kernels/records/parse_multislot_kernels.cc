@@ -45,7 +45,7 @@ class ParseMultiSlotOp : public Kernel {
   }
 
  private:
-  // The lines one after another, each with its newline.
+  // Joins the lines, each with a newline.
   static absl::Status Join(Span<const tstring> lines, std::string* text) {
     size_t size = 0;
     for (int64_t i = 0; i < lines.size(); ++i) size += lines[i].size() + 1;
@@ -60,7 +60,7 @@ class ParseMultiSlotOp : public Kernel {
         return InvalidArgumentError(
             "`text[", i, "]`: a newline at byte ",
             static_cast<const char*>(newline) - line.data() + 1,
-            ", wanted one line");
+            ", expected one line");
       }
       text->append(line.data(), length);
       text->push_back('\n');

@@ -29,18 +29,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a file's path takes the place of.
+// Placeholder of the file's path.
 constexpr char kPath[] = "{path}";
 constexpr int64_t kChunkBytes = 256 << 10;
 constexpr size_t kKeptErrorBytes = 4 << 10;
 constexpr size_t kPipeBytes = 64 << 10;
 constexpr std::chrono::seconds kPatience(10);
-// How long to wait for anything to happen before looking whether the process
-// has ended, in milliseconds.
+// Poll timeouts in milliseconds, after which the process is checked for its
+// exit.
 constexpr int kFirstWait = 1;
 constexpr int kLongestWait = 100;
 
-// The bytes of the UTF-8 character at `p`; 0 if it is none that prints.
+// Returns the length of the UTF-8 character at `p`; 0 if it is invalid or not
+// printable.
 int64_t PrintableBytes(const unsigned char* p, const unsigned char* end) {
   if (*p < 0x80) return *p >= 0x20 && *p != 0x7f;
   const int64_t length = *p >= 0xf0 ? 4 : *p >= 0xe0 ? 3 : 2;
@@ -48,7 +49,7 @@ int64_t PrintableBytes(const unsigned char* p, const unsigned char* end) {
   for (int64_t i = 1; i < length; ++i) {
     if ((p[i] & 0xc0) != 0x80) return 0;
   }
-  // Longer than need be, of a surrogate, or beyond the last one.
+  // Overlong encodings, surrogates, and code points beyond the last one.
   const bool overlong =
       (*p == 0xe0 && p[1] < 0xa0) || (*p == 0xf0 && p[1] < 0x90);
   const bool unassigned =
@@ -56,7 +57,8 @@ int64_t PrintableBytes(const unsigned char* p, const unsigned char* end) {
   return overlong || unassigned ? 0 : length;
 }
 
-// The text with what does not print escaped: an error must be UTF-8.
+// Escapes characters that are not printable, since an error must be valid
+// UTF-8.
 std::string Printable(const std::string& text, bool quoted) {
   static const char kHex[] = "0123456789abcdef";
   std::string result;
@@ -85,7 +87,7 @@ std::string ListOf(const std::vector<std::string>& words) {
   return text + "]";
 }
 
-// The lines of the text as one, with bars between them.
+// Joins the lines with bars.
 std::string OneLine(const std::string& text) {
   std::string result;
   for (size_t begin = 0; begin < text.size();) {
@@ -126,15 +128,15 @@ class Fd {
   int fd_ = -1;
 };
 
-// A pipe whose two ends no process inherits. Returns 0 or an errno.
+// Opens a pipe whose ends are not inherited. Returns 0 or an errno.
 int OpenPipe(Fd* read_end, Fd* write_end) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return errno;
   read_end->Reset(ends[0]);
   write_end->Reset(ends[1]);
   for (Fd* end : {read_end, write_end}) {
-    // Where this process has closed one of the first three, a pipe must not
-    // take its place: the child's would be mixed up with it.
+    // If this process has closed one of the standard descriptors, the pipe must
+    // not take its number, because the child's descriptors would conflict.
     if (end->get() > STDERR_FILENO) continue;
     const int moved = fcntl(end->get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (moved < 0) return errno;
@@ -143,8 +145,7 @@ int OpenPipe(Fd* read_end, Fd* write_end) {
   return 0;
 }
 
-// As write(), but where nobody reads only an error, not the signal that ends a
-// process.
+// Like write(), but without SIGPIPE if there is no reader.
 ssize_t WriteWithoutSignal(int fd, const char* bytes, size_t size) {
   sigset_t sigpipe, pending, before;
   sigemptyset(&sigpipe);
@@ -167,8 +168,8 @@ bool IsTransient(int error) {
   return error == EINTR || error == EAGAIN || error == EWOULDBLOCK;
 }
 
-// This process's, and what keeps TensorFlow's notes out of the stderr of a
-// command that loads it as a script of Lodestar's does (_startup.py).
+// The environment of this process, with a variable that keeps TensorFlow's log
+// out of the stderr of a command that is a script of Lodestar (_startup.py).
 std::vector<char*> Environment() {
   static char quiet[] = "LODESTAR_QUIET_START=1";
   std::vector<char*> environment;
@@ -182,7 +183,7 @@ std::vector<char*> Environment() {
   return environment;
 }
 
-// Starts `argv` in a process group of its own. Returns 0 or an errno.
+// Starts `argv` in a new process group. Returns 0 or an errno.
 int Spawn(const std::vector<std::string>& argv, int in, int out, int err,
           pid_t* pid) {
   std::vector<char*> words;
@@ -206,11 +207,11 @@ int Spawn(const std::vector<std::string>& argv, int in, int out, int err,
   run(posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO));
   run(posix_spawn_file_actions_adddup2(&files, err, STDERR_FILENO));
 #if __GLIBC_PREREQ(2, 34)
-  // TensorFlow opens files that a new process inherits.
+  // TensorFlow opens files without close-on-exec.
   run(posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1));
 #endif
-  // What this process blocks or, as Python does with SIGPIPE, ignores would be
-  // so for the command, too.
+  // The child would inherit blocked and ignored signals, such as SIGPIPE, which
+  // Python ignores.
   sigset_t none, defaults;
   sigemptyset(&none);
   sigemptyset(&defaults);
@@ -224,8 +225,8 @@ int Spawn(const std::vector<std::string>& argv, int in, int out, int err,
   run(posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK |
                                                 POSIX_SPAWN_SETSIGDEF |
                                                 POSIX_SPAWN_SETPGROUP));
-  // Not fork(): that would copy the page tables of a process that may hold
-  // embeddings of many gigabytes, and run code between threads' locks.
+  // Avoids fork(), which would copy the page tables of a process with many
+  // gigabytes of embeddings, and run code while other threads hold locks.
   if (error == 0) {
     error = posix_spawnp(pid, words[0], &files, &attributes, words.data(),
                          Environment().data());
@@ -235,8 +236,8 @@ int Spawn(const std::vector<std::string>& argv, int in, int out, int err,
   return error;
 }
 
-// One thread both feeds and reads the process, so neither of its pipes can fill
-// up unseen, and there is no second thread to stop.
+// One thread both feeds and reads the process, so that neither pipe can fill up
+// and block.
 class PipeStream : public ByteStream {
  public:
   // `input`: null for none.
@@ -253,7 +254,7 @@ class PipeStream : public ByteStream {
   }
 
   absl::Status Start(const std::vector<std::string>& argv) {
-    Fd in, out, err;  // the child's ends
+    Fd in, out, err;  // ends of the child
     int error = OpenPipe(&in, &stdin_);
     if (error == 0) error = OpenPipe(&stdout_, &out);
     if (error == 0) error = OpenPipe(&stderr_, &err);
@@ -277,7 +278,7 @@ class PipeStream : public ByteStream {
 
   absl::Status Read(int64_t size, char* to, int64_t* read) override {
     *read = 0;
-    last_progress_ = Clock::now();  // time in which nobody reads is not its own
+    last_progress_ = Clock::now();  // the time between reads does not count
     while (status_.ok() && *read < size && pid_ > 0) {
       status_ = ReadSome(size, to, read);
     }
@@ -307,21 +308,21 @@ class PipeStream : public ByteStream {
     return progress && stdout_.is_open() ? absl::OkStatus() : CheckEnd();
   }
 
-  // Gets more of the input if all of it so far is written.
+  // Reads more input once all of the previous chunk is written.
   void FillChunk() {
     if (!stdin_.is_open() || chunk_begin_ < chunk_end_) return;
     chunk_begin_ = chunk_end_ = 0;
-    // What the process makes of the bytes before an error comes before it, so
-    // that it does not depend on their timing.
+    // An error of the input is reported only after the output for the bytes
+    // before it, so that the result does not depend on timing.
     input_status_ = input_->Read(kChunkBytes, chunk_.get(), &chunk_end_);
-    last_progress_ = Clock::now();  // what it waited for was not the process
+    last_progress_ = Clock::now();  // the time for the input does not count
     if (!input_status_.ok()) chunk_end_ = 0;
     if (chunk_end_ == 0) stdin_.Reset(-1);
   }
 
-  // Waits until the process takes or gives something, and gives and takes it.
+  // Waits until the process can be read from or written to, and does so.
   absl::Status Exchange(int64_t size, char* to, int64_t* read, bool* progress) {
-    // poll() leaves out what is negative.
+    // poll() ignores negative descriptors.
     pollfd fds[] = {{cancelled_, POLLIN, 0},
                     {stdin_.get(), POLLOUT, 0},
                     {stdout_.get(), POLLIN, 0},
@@ -339,7 +340,7 @@ class PipeStream : public ByteStream {
         chunk_begin_ += written;
         *progress = true;
       } else if (written < 0 && !IsTransient(errno)) {
-        stdin_.Reset(-1);  // it wants no more
+        stdin_.Reset(-1);  // it closed its stdin
       }
     }
     if (fds[2].revents != 0) {
@@ -352,7 +353,7 @@ class PipeStream : public ByteStream {
     return absl::OkStatus();
   }
 
-  // Keeps the last of what the process writes to stderr.
+  // Keeps the end of the process's stderr.
   ssize_t ReadErrors() {
     char bytes[kKeptErrorBytes];
     const ssize_t got = ::read(stderr_.get(), bytes, sizeof(bytes));
@@ -368,19 +369,20 @@ class PipeStream : public ByteStream {
     return got;
   }
 
-  // Sets what waitid() says of the process, which is not reaped, so that its
-  // number stays that of its group. False if other code has reaped it.
+  // Calls waitid() without reaping, so that the process id stays valid for its
+  // group. Returns false if other code has reaped the process.
   bool Look(siginfo_t* info) const {
     return waitid(P_PID, pid_, info, WEXITED | WNOHANG | WNOWAIT) == 0;
   }
 
-  // Kills the process and what it has started.
+  // Kills the process and its descendants.
   void KillGroup() {
     siginfo_t info;
     if (Look(&info)) kill(-pid_, SIGKILL);
   }
 
-  // Waits for the end of the process. False if other code has reaped it.
+  // Waits for the end of the process. Returns false if other code has reaped
+  // it.
   bool Reap(int* status) {
     const pid_t pid = std::exchange(pid_, 0);
     pid_t reaped = 0;
@@ -389,7 +391,7 @@ class PipeStream : public ByteStream {
     return reaped == pid;
   }
 
-  // Sees whether the process has ended, or only one of it and its output.
+  // Checks whether the process has ended, or only its output.
   absl::Status CheckEnd() {
     siginfo_t info = {};
     const bool lost = !Look(&info);
@@ -407,9 +409,10 @@ class PipeStream : public ByteStream {
     return absl::OkStatus();
   }
 
-  // Says how the process, which has ended, did.
+  // Returns the error of the process that has ended, if any.
   absl::Status Finish(bool clean) {
-    // No more than the pipe holds: others may go on writing.
+    // Reads at most the capacity of the pipe, since descendants may keep
+    // writing.
     for (size_t i = 0; i < kPipeBytes / kKeptErrorBytes; ++i) {
       if (!stderr_.is_open() || ReadErrors() <= 0) break;
     }
@@ -438,11 +441,11 @@ class PipeStream : public ByteStream {
     return (errors_cut_ ? ": ..." : ": ") + text;
   }
 
-  const std::string name_;  // the path and the command, for errors
+  const std::string name_;  // path and command, for errors
   const int cancelled_;
   const std::unique_ptr<ByteStream> input_;
-  pid_t pid_ = 0;               // until it is waited for
-  Fd stdin_, stdout_, stderr_;  // our ends
+  pid_t pid_ = 0;               // 0 once reaped
+  Fd stdin_, stdout_, stderr_;  // ends of this process
   absl::Status status_;
   absl::Status input_status_;
   std::unique_ptr<char[]> chunk_;  // of input, written up to chunk_begin_
@@ -491,7 +494,7 @@ absl::Status PipeCommand::Start(const std::vector<std::string>& argv,
                                 std::unique_ptr<ByteStream> input,
                                 std::unique_ptr<ByteStream>* stream) const {
   std::string name = StrCat(path, ": command ", ListOf(argv));
-  // Without it a stream could not be woken.
+  // Without the eventfd a blocked stream could not be woken.
   if (cancelled_ < 0) {
     return ToTensorFlow(FailedPrecondition(
         name, " cannot be run: no file descriptor is left for it"));
@@ -505,7 +508,7 @@ absl::Status PipeCommand::Start(const std::vector<std::string>& argv,
 
 void PipeCommand::Cancel() {
   const uint64_t one = 1;
-  // Fails only where it counts 2^64 - 2 calls: it is readable then.
+  // Fails only if the counter is at its maximum, in which case it is readable.
   const ssize_t written = write(cancelled_, &one, sizeof(one));
   static_cast<void>(written);
 }

@@ -1,5 +1,5 @@
-// PipeCommand: a command that files go through or come from, each by a process
-// of its own: its stdout is what is read.
+// PipeCommand: a command through which files are read. Each file has its own
+// process, whose stdout is read.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_PIPE_STREAM_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_PIPE_STREAM_H_
@@ -16,40 +16,39 @@ namespace lodestar {
 // Thread-safe.
 class PipeCommand {
  public:
-  // `argv` is run as it is, without a shell; its first word is looked up in
-  // PATH. REQUIRES: it is not empty.
+  // Runs `argv` without a shell. The first word is searched in PATH. Requires:
+  // it is not empty.
   explicit PipeCommand(std::vector<std::string> argv);
   ~PipeCommand();
 
-  // Starts a process that the file at `path`, which errors name, goes through:
-  // its stdin has the bytes of `input`. FailedPrecondition if the command
-  // cannot be run.
+  // Starts a process with the bytes of `input` as stdin. Errors contain `path`.
+  // Returns FailedPrecondition if the command cannot be run.
   //
-  // The stream ends well where the process has ended with exit code 0 and
-  // nobody holds its stdout any more; it need not read all of its stdin.
-  // Its Read() is FailedPrecondition, with the last of its stderr, if
-  //   the process ends with another code or of a signal, or its exit code is
-  //   taken by other code of this process;
-  //   one of the two, the process or its stdout, has ended, and for 10 seconds
-  //   neither does the other nor is a byte read or written: a process that is
-  //   left behind would else be waited for forever.
-  // A stream that is destroyed before its end kills the process and all that is
-  // in its process group. In any case the process is waited for.
-  // REQUIRES: the stream is destroyed before the command.
+  // The stream ends without an error when the process has exited with code 0
+  // and its stdout is closed. The process need not read all of its stdin.
+  // Read() returns FailedPrecondition, with the end of stderr, if
+  //   the process exits with another code or by a signal, or other code of this
+  //   process reaps it;
+  //   only one of the two has happened, exit or end of stdout, and 10 seconds
+  //   pass without any input or output. Otherwise a background process
+  //   could block the reader forever.
+  // Destroying a stream before its end kills the process and its process group.
+  // In any case the process is waited for. Requires: the stream is destroyed
+  // before the command.
   absl::Status Run(const std::string& path, std::unique_ptr<ByteStream> input,
                    std::unique_ptr<ByteStream>* stream) const;
 
-  // As Run(), of a process that the file comes from: it has no stdin, and
-  // `path` in its words in the place of each "{path}". What it writes is
-  // decompressed if the path ends in ".gz". InvalidArgument if the path holds a
-  // NUL.
+  // Like Run(), for a process that reads the file itself: it has no stdin, and
+  // each "{path}" in its arguments is replaced by `path`. The output is
+  // decompressed if the path ends in ".gz". Returns InvalidArgument if the path
+  // contains a NUL.
   absl::Status Open(const std::string& path,
                     std::unique_ptr<ByteStream>* stream) const;
 
-  // Makes every Read() that waits, and all later ones, return Cancelled.
+  // Makes every current and later Read() return Cancelled.
   void Cancel();
 
-  // The words as Python writes a list of them.
+  // The words, formatted like a Python list.
   const std::string& text() const { return text_; }
 
  private:
@@ -59,7 +58,7 @@ class PipeCommand {
 
   const std::vector<std::string> argv_;
   const std::string text_;
-  const int cancelled_;  // an eventfd: readable once cancelled
+  const int cancelled_;  // eventfd, readable once cancelled
 };
 
 }  // namespace lodestar

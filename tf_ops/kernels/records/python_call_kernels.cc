@@ -1,7 +1,7 @@
-// Calls of Python that functions of tf.data make, of which none may be under
-// way where the interpreter ends. A thread that waits for the interpreter then
-// is ended in the middle of its work, and who joins that work waits for ever:
-// so does whoever destroys an iterator that prefetches.
+// Guards Python calls from tf.data functions. None may be running when the
+// interpreter shuts down: a thread that waits for the interpreter is then
+// killed in the middle of its work, and joining that work, for example by
+// destroying a prefetching iterator, hangs forever.
 
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,7 @@ namespace {
 
 class PythonCalls {
  public:
-  // False if there may be no more.
+  // Returns false if no more calls are allowed.
   bool Begin() {
     MutexLock lock(&mutex_);
     if (stopped_) return false;
@@ -44,12 +44,13 @@ class PythonCalls {
 };
 
 PythonCalls& AllCalls() {
-  // Never destroyed: iterators may outlive static destruction.
+  // Never destroyed, since iterators may outlive static destruction.
   static PythonCalls* const calls = new PythonCalls;
   return *calls;
 }
 
-// Whichever way a call ends, an error included, its tensor is dropped.
+// Ends the call when the tensor that holds it is destroyed, also after an
+// error.
 struct PythonCall {
   const bool begun = AllCalls().Begin();
   ~PythonCall() {

@@ -108,7 +108,7 @@ class RecordDataset : public SlotDataset {
         mutex_.AssertHeld();
         return MakeBatch(ctx, out_tensors, end_of_sequence);
       });
-      // What follows a bad line is unknown, so nothing follows the error.
+      // The position after a bad line is unknown, so the iterator ends.
       if (!status.ok()) ended_ = true;
       return status;
     }
@@ -135,7 +135,7 @@ class RecordDataset : public SlotDataset {
       int64_t ended = 0;
       LODESTAR_TRY(reader->ReadScalar(prefix(), kFile, &next_file_));
       LODESTAR_TRY(reader->ReadScalar(prefix(), kRecord, &next_record_));
-      // Iterators saved by earlier releases do not have it.
+      // Iterators saved by earlier releases lack it.
       file_bytes_ = -1;
       if (reader->Contains(prefix(), kFileBytes)) {
         LODESTAR_TRY(reader->ReadScalar(prefix(), kFileBytes, &file_bytes_));
@@ -147,8 +147,8 @@ class RecordDataset : public SlotDataset {
               static_cast<int64_t>(dataset()->arguments_.filenames.size())) {
         return errors::InvalidArgument(
             "The saved position, file ", next_file_, " record ", next_record_,
-            ", is not one of this dataset's ",
-            dataset()->arguments_.filenames.size(), " files");
+            ", is out of range for a dataset of ",
+            dataset()->arguments_.filenames.size(), " files.");
       }
       if (!IsShuffled()) return absl::OkStatus();
       return WithoutBadAlloc([&] {
@@ -169,9 +169,9 @@ class RecordDataset : public SlotDataset {
     absl::Status CheckOrdered() const {
       if (dataset()->attributes_.deterministic) return absl::OkStatus();
       return errors::Unimplemented(
-          "An iterator over files of records can be saved and restored only "
-          "with deterministic=True: in a free order there is no record at "
-          "which to go on");
+          "Iterators over record files can be saved and restored only with "
+          "deterministic=True. Otherwise there is no defined record at which "
+          "to resume.");
     }
 
     absl::Status MakeBatch(IteratorContext* ctx,
@@ -197,7 +197,7 @@ class RecordDataset : public SlotDataset {
       return absl::OkStatus();
     }
 
-    // The samples that wait to be drawn, in the order that draws depend on.
+    // Saves the shuffle window, in the order that later draws depend on.
     absl::Status SaveWindow(IteratorStateWriter* writer)
         LODESTAR_REQUIRES(mutex_) {
       const SlotRows window = shuffler_.Window(dataset()->format_->specs());
@@ -268,8 +268,8 @@ class RecordDataset : public SlotDataset {
     static absl::Status BadWindow(const std::string& slot) {
       return errors::InvalidArgument(
           "The saved samples of slot '", slot,
-          "' are not what this dataset's slots say; the iterator was saved "
-          "from another dataset");
+          "' do not match this dataset's slots. The iterator was saved from "
+          "another dataset.");
     }
 
     absl::Status Start(IteratorContext* ctx) LODESTAR_REQUIRES(mutex_) {
@@ -299,7 +299,7 @@ class RecordDataset : public SlotDataset {
       return absl::OkStatus();
     }
 
-    // Makes piece_ the next one; *has_piece is false at the end.
+    // Sets piece_ to the next piece; *has_piece is false at the end.
     absl::Status NextPiece(bool* has_piece) LODESTAR_REQUIRES(mutex_) {
       if (piece_ != nullptr) LODESTAR_TRY(piece_->status);
       std::unique_ptr<ParsedPiece> parsed;
@@ -310,7 +310,7 @@ class RecordDataset : public SlotDataset {
       return absl::OkStatus();
     }
 
-    // The samples of piece_ before `row` are taken.
+    // Marks the samples of piece_ before `row` as consumed.
     void MoveTo(int64_t row) LODESTAR_REQUIRES(mutex_) {
       piece_row_ = row;
       next_file_ = piece_->file;
@@ -318,7 +318,7 @@ class RecordDataset : public SlotDataset {
       next_record_ = piece_->RecordOf(row);
     }
 
-    // They live as long as their piece.
+    // Shares ownership of the piece.
     std::shared_ptr<const SlotRows> PieceRows() const
         LODESTAR_REQUIRES(mutex_) {
       return std::shared_ptr<const SlotRows>(piece_, &piece_->rows);
@@ -362,9 +362,9 @@ class RecordDataset : public SlotDataset {
     Mutex mutex_;
     SlotShuffler shuffler_ LODESTAR_GUARDED_BY(mutex_);
     std::shared_ptr<ParsedPiece> piece_ LODESTAR_GUARDED_BY(mutex_);
-    // The first row of piece_ not yet taken.
+    // The first row of piece_ not yet consumed.
     int64_t piece_row_ LODESTAR_GUARDED_BY(mutex_) = 0;
-    // Where the next sample in order is; the place to go on from.
+    // The position of the next sample, at which a restored iterator resumes.
     int64_t next_file_ LODESTAR_GUARDED_BY(mutex_) = 0;
     int64_t next_record_ LODESTAR_GUARDED_BY(mutex_) = 0;
     int64_t file_bytes_ LODESTAR_GUARDED_BY(mutex_) = -1;  // of next_file_
@@ -374,7 +374,7 @@ class RecordDataset : public SlotDataset {
     Mutex cancel_mutex_ LODESTAR_ACQUIRED_AFTER(mutex_);
     bool cancelled_ LODESTAR_GUARDED_BY(cancel_mutex_) = false;
     std::function<void()> deregister_;
-    // Set with both, read with either.
+    // Written under both mutexes, read under either.
     std::unique_ptr<RecordSource> source_;
   };
 

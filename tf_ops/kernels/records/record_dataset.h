@@ -1,4 +1,4 @@
-// The dataset kernel behind every op that reads files of records. Threads:
+// The dataset kernel of every op that reads record files. For its threads see
 // record_source.h.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_DATASET_H_
@@ -18,14 +18,14 @@
 
 namespace lodestar {
 
-// A subclass reads the attributes of its format in its constructor.
+// Subclasses read the attributes of their format in the constructor.
 class RecordDatasetOp : public tensorflow::data::DatasetOpKernel {
  public:
-  // `leading`: the format's columns before the slots.
+  // `leading`: columns of the format before the slots.
   explicit RecordDatasetOp(tensorflow::OpKernelConstruction* ctx,
                            std::vector<ColumnSpec> leading = {});
 
-  // What all formats have in common.
+  // The attributes of all formats.
   struct Attributes {
     SlotAttributes slots;
     bool drop_remainder = false;
@@ -34,14 +34,15 @@ class RecordDatasetOp : public tensorflow::data::DatasetOpKernel {
     bool skip_errors = false;
     std::string skip_log;
     std::vector<std::string> open_command;
-    // What files go through; empty in a format that has no such attribute.
+    // Command that files are piped through; empty for formats without the
+    // attribute.
     std::vector<std::string> pipe_command;
-    // Every attribute, for the graph that the dataset serializes to.
+    // All attributes, for the graph that the dataset serializes to.
     std::vector<std::pair<std::string, tensorflow::AttrValue>> all;
   };
 
  protected:
-  // Makes the format of files whose records hold `specs`.
+  // Creates the format of files whose records have `specs`.
   virtual absl::Status MakeFormat(
       std::vector<ColumnSpec> specs,
       std::unique_ptr<RecordFormat>* format) const = 0;

@@ -1,4 +1,4 @@
-// One dataset op for each file format.
+// One dataset op per file format.
 
 #include <memory>
 #include <string>
@@ -33,7 +33,7 @@ class MultiSlotDatasetOp : public RecordDatasetOp {
   const LineFields fields_;
 };
 
-// The attribute of this name, of which ops/ lists the values.
+// Returns the enum value of a string attribute; its values are listed in ops/.
 template <typename T>
 T AttrAs(OpKernelConstruction* ctx, const char* name,
          const std::vector<std::pair<std::string, T>>& values) {

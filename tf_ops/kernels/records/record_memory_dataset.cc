@@ -63,7 +63,8 @@ class RecordMemoryDataset : public SlotDataset {
   }
 
  private:
-  // Reads what was in memory when it was made, whatever happens there since.
+  // Reads the samples as of the iterator's creation, regardless of later
+  // changes.
   class Iterator : public DatasetIterator<RecordMemoryDataset> {
    public:
     using DatasetIterator<RecordMemoryDataset>::DatasetIterator;
@@ -108,12 +109,13 @@ class RecordMemoryDataset : public SlotDataset {
       LODESTAR_TRY(reader->ReadScalar(prefix(), kFingerprint, &fingerprint));
       if (static_cast<uint64_t>(fingerprint) != samples_->fingerprint()) {
         return ToTensorFlow(FailedPrecondition(
-            "The samples in memory are not those that this iterator was saved "
-            "over: load, shuffle and merge as then, with the same seeds"));
+            "The samples in memory differ from those when this iterator was "
+            "saved. Load, shuffle and merge as before, with the same seeds."));
       }
       if (next < 0 || next > count_) {
         return InvalidArgumentError("The saved position, sample ", next,
-                                    ", is not one of ", count_);
+                                    ", is out of range for ", count_,
+                                    " samples.");
       }
       next_ = next;
       return absl::OkStatus();
@@ -198,8 +200,8 @@ class RecordMemoryDatasetOp : public tensorflow::data::DatasetOpKernel {
                    attributes_.slots.CheckOutputShapes(
                        attributes_.drop_remainder ? arguments.batch_size : -1));
     OP_REQUIRES(ctx, IsSame(resource->memory()->options().specs),
-                InvalidArgumentError("the slots of the dataset are not those "
-                                     "of the samples in memory"));
+                InvalidArgumentError("The dataset's slots differ from those of "
+                                     "the samples in memory."));
     *output = new RecordMemoryDataset(ctx, attributes_, std::move(arguments),
                                       std::move(resource));
   }

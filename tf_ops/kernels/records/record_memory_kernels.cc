@@ -17,14 +17,14 @@ namespace {
 
 constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-// As many as Permutation orders.
+// The maximum of Permutation.
 constexpr int64_t kMaxShuffled = int64_t{1} << 62;
 
 absl::Status ReadName(OpKernelContext* ctx, std::string* name) {
   LODESTAR_TRY(CheckRank(ctx->input(0), "memory", 0));
   *name = ctx->input(0).scalar<tstring>()();
   if (!name->empty()) return absl::OkStatus();
-  return InvalidArgumentError("`memory` must not be empty");
+  return InvalidArgumentError("`memory` must not be empty.");
 }
 
 class RecordMemoryCreateOp : public Kernel {
@@ -157,7 +157,7 @@ absl::Status RunRecordMemorySlotsShuffle(OpKernelContext* ctx) {
     }
     if (c == options.specs.size()) {
       return InvalidArgumentError("`slots`: '", slot,
-                                  "' is not a sparse slot that is used");
+                                  "' is not a used sparse slot.");
     }
     columns.push_back(static_cast<int64_t>(c));
   }
@@ -181,7 +181,7 @@ class RecordMemoryMergeByInsIdOp : public Kernel {
     LODESTAR_TRY(ReadScalar(ctx->input(1), "min_size", 2, kMax, &min_size));
     if (resource->id_column() < 0) {
       return ToTensorFlow(FailedPrecondition(
-          "merge_by_ins_id needs samples that were read with ins_id=True"));
+          "merge_by_ins_id requires samples that were read with ins_id=True."));
     }
     const RecordMemory::MergeCounts counts = resource->memory()->MergeByText(
         resource->id_column(), min_size, keep_unmerged_, erase_duplicates_);
@@ -204,9 +204,9 @@ absl::Status RunRecordMemoryEncode(OpKernelContext* ctx) {
   const auto contents = memory->Current();
   for (const int64_t sample : samples) {
     if (sample < 0 || sample >= contents->num_samples()) {
-      return InvalidArgumentError("`samples`: found ", sample,
-                                  ", wanted numbers from 0 and below ",
-                                  contents->num_samples());
+      return InvalidArgumentError("`samples` contains ", sample,
+                                  ", expected values in [0, ",
+                                  contents->num_samples(), ")");
     }
   }
   return OutputScalar(

@@ -23,7 +23,7 @@ struct Names {
 };
 
 Names& AllNames() {
-  // Never destroyed: a dataset may outlive static destruction.
+  // Never destroyed, since a dataset may outlive static destruction.
   static Names* const names = new Names;
   return *names;
 }
@@ -46,7 +46,7 @@ RecordMemoryResource::RecordMemoryResource(RecordMemory::Options options,
 RecordMemoryResource::~RecordMemoryResource() {
   if (preload_ == nullptr) return;
   preload_->source->Cancel();
-  preload_->thread.reset();  // joins; it uses what would be destroyed first
+  preload_->thread.reset();  // joins, before destroying what the thread uses
 }
 
 absl::Status RecordMemoryResource::Register(
@@ -58,7 +58,7 @@ absl::Status RecordMemoryResource::Register(
   }
   Entry entry{resource, resource};
   if (!names.entries.emplace(name, std::move(entry)).second) {
-    return InvalidArgumentError("`memory` '", name, "' is in use");
+    return InvalidArgumentError("`memory` '", name, "' is already in use.");
   }
   return absl::OkStatus();
 }
@@ -70,13 +70,13 @@ absl::Status RecordMemoryResource::Find(
   const auto it = names.entries.find(name);
   if (it != names.entries.end()) *resource = it->second.resource.lock();
   if (*resource != nullptr) return absl::OkStatus();
-  return tensorflow::errors::NotFound(
-      "the InMemoryDataset '", name,
-      "' is not in this process any more; keep it while its datasets are used");
+  return tensorflow::errors::NotFound("the InMemoryDataset '", name,
+                                      "' no longer exists in this process. "
+                                      "Keep it while its datasets are used.");
 }
 
 void RecordMemoryResource::Forget(const std::string& name) {
-  std::shared_ptr<RecordMemoryResource> last;  // destroyed behind the lock
+  std::shared_ptr<RecordMemoryResource> last;  // destroyed after unlocking
   Names& names = AllNames();
   MutexLock lock(&names.mutex);
   const auto it = names.entries.find(name);
@@ -101,8 +101,8 @@ absl::Status RecordMemoryResource::ReadAll(RecordSource* source,
     } while (true);
     return absl::OkStatus();
   } catch (const std::bad_alloc&) {
-    return ToTensorFlow(ResourceExhausted(
-        "out of memory after ", load->num_samples(), " samples were loaded"));
+    return ToTensorFlow(ResourceExhausted("out of memory after loading ",
+                                          load->num_samples(), " samples."));
   }
 }
 
@@ -124,7 +124,7 @@ absl::Status RecordMemoryResource::StartPreload(RecordSource::Options options) {
   MutexLock lock(&mutex_);
   if (preload_ != nullptr) {
     return ToTensorFlow(FailedPrecondition(
-        "a preload was started before; call wait_preload() first"));
+        "a preload is already running. Call wait_preload() first."));
   }
   auto next = std::make_unique<Preload>();
   Preload* const preload = next.get();
@@ -144,7 +144,7 @@ absl::Status RecordMemoryResource::StartPreload(RecordSource::Options options) {
 
 absl::Status RecordMemoryResource::WaitPreload(OpKernelContext* ctx) {
   std::unique_ptr<Preload> preload;
-  bool cancelled = false;  // written with mutex_
+  bool cancelled = false;  // written under mutex_
   std::function<void()> deregister;
   LODESTAR_TRY(tensorflow::RegisterCancellationCallback(
       ctx->cancellation_manager(),
@@ -160,16 +160,17 @@ absl::Status RecordMemoryResource::WaitPreload(OpKernelContext* ctx) {
     while (!cancelled && preload_ != nullptr && !preload_->done) {
       changed_.Wait(&mutex_);
     }
-    // Who has the preload joins it, even if he is cancelled from here on.
+    // The thread that holds the preload joins it, even if it is cancelled
+    // later.
     stopped = cancelled;
     if (!stopped) preload.swap(preload_);
-    changed_.NotifyAll();  // who waits beside us
+    changed_.NotifyAll();  // other waiters
   }
   deregister();
-  if (stopped) return tensorflow::errors::Cancelled("waiting was cancelled");
+  if (stopped) return tensorflow::errors::Cancelled("waiting was cancelled.");
   if (preload == nullptr) {
     return ToTensorFlow(FailedPrecondition(
-        "there is no preload to wait for; call preload(files) first"));
+        "there is no preload to wait for. Call preload(files) first."));
   }
   LODESTAR_TRY(preload->status);
   memory_.Join(*preload->load);
@@ -203,8 +204,8 @@ absl::Status RecordMemoryResource::Arrange(Span<const int64_t> order) {
     if (fits) seen[order[i]] = true;
   }
   if (!fits) {
-    return InvalidArgumentError("`order` must have each of ", count,
-                                " samples once");
+    return InvalidArgumentError("`order` must contain each of ", count,
+                                " samples exactly once.");
   }
   const RecordMemory::Load none(&memory_);
   arranged_ = memory_.Arrange(received_ == nullptr ? none : *received_, order);
@@ -216,7 +217,7 @@ absl::Status RecordMemoryResource::Commit() {
   MutexLock lock(&received_mutex_);
   if (arranged_ == nullptr) {
     return ToTensorFlow(
-        FailedPrecondition("no samples were received and arranged"));
+        FailedPrecondition("no samples were received and arranged."));
   }
   memory_.Replace(std::move(arranged_));
   arranged_ = nullptr;

@@ -1,6 +1,6 @@
-// RecordMemoryResource: samples in memory and the thread that loads the next.
-// Known by name to the whole process, as a SkipLog is: the graph of a dataset
-// can then be made anew, as TensorFlow does to optimize it.
+// RecordMemoryResource: samples in memory and the thread that preloads more.
+// Process-global by name, like SkipLog, so that TensorFlow can rebuild the
+// graph of a dataset when it optimizes it.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_MEMORY_RESOURCE_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_MEMORY_RESOURCE_H_
@@ -22,39 +22,41 @@ namespace lodestar {
 // Thread-safe.
 class RecordMemoryResource {
  public:
-  // `id_column`: that of the ids to merge by, or -1.
+  // `id_column`: the column of ids to merge by, or -1.
   RecordMemoryResource(RecordMemory::Options options,
                        std::unique_ptr<RecordFormat> format, int64_t id_column);
   // Stops a preload.
   ~RecordMemoryResource();
 
-  // Makes `name` stand for `resource`. InvalidArgument if it is taken.
+  // Registers `resource` as `name`. Returns InvalidArgument if the name is in
+  // use.
   static absl::Status Register(const std::string& name,
                                std::shared_ptr<RecordMemoryResource> resource);
-  // NotFound if it was forgotten and no dataset is left that reads it.
+  // Returns NotFound if it was forgotten and no dataset uses it any longer.
   static absl::Status Find(const std::string& name,
                            std::shared_ptr<RecordMemoryResource>* resource);
-  // The name does not keep the samples any more; the datasets on them do.
+  // Drops the name's reference to the samples. Datasets keep theirs.
   static void Forget(const std::string& name);
 
   RecordMemory* memory() { return &memory_; }
   int64_t id_column() const { return id_column_; }
 
-  // Reads files and joins their samples; on error none. Cancelled by `ctx`.
+  // Reads files and appends their samples, atomically. Cancelled by `ctx`.
   absl::Status Load(tensorflow::OpKernelContext* ctx,
                     RecordSource::Options options);
-  // Reads files on a thread. FailedPrecondition while another one does.
+  // Reads files on a thread. Returns FailedPrecondition while a preload is
+  // running.
   absl::Status StartPreload(RecordSource::Options options);
-  // Waits for that and joins the samples, or returns its error.
+  // Waits for the preload and appends its samples, or returns its error.
   absl::Status WaitPreload(tensorflow::OpKernelContext* ctx);
 
-  // Samples that come from other processes, to take the place of those there.
-  // Receive() adds what EncodeSamples() has made; the first call behind a
-  // Discard() or a Commit() begins anew. Arrange() puts them in an order: the
-  // order[i]-th that came is sample i. Then Commit() cannot fail any more.
+  // Receives samples of other processes that replace the current ones.
+  // Receive() adds the output of EncodeSamples(); the first call after
+  // Discard() or Commit() starts again. Arrange() sets their order: sample i is
+  // the order[i]-th that was received. After that, Commit() cannot fail.
   absl::Status Receive(Span<const tensorflow::tstring> pieces);
   absl::Status Arrange(Span<const int64_t> order);
-  // FailedPrecondition unless they were arranged.
+  // Returns FailedPrecondition unless the samples were arranged.
   absl::Status Commit();
   void Discard();
 
@@ -64,7 +66,7 @@ class RecordMemoryResource {
     std::unique_ptr<RecordSource> source;
     absl::Status status;
     bool done = false;
-    std::unique_ptr<tensorflow::Thread> thread;  // first to be destroyed
+    std::unique_ptr<tensorflow::Thread> thread;  // destroyed first
   };
 
   static absl::Status ReadAll(RecordSource* source, RecordMemory::Load* load);

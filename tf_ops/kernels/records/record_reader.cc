@@ -8,8 +8,8 @@
 namespace lodestar {
 namespace {
 
-// Small enough that the first batch comes soon, large enough that a piece is
-// worth a hand-over between threads.
+// Small enough for a fast first batch, large enough to amortize the transfer
+// between threads.
 constexpr int64_t kPieceBytes = 512 << 10;
 
 }  // namespace
@@ -53,7 +53,7 @@ absl::Status RecordReader::Read(RecordPiece* piece) {
   piece->buffer = std::move(buffer_);
   piece->begin = piece->buffer.get() + cut.header;
   piece->end = piece->buffer.get() + taken;
-  // What is left is the beginning of the next piece.
+  // The rest is the beginning of the next piece.
   size_ -= taken;
   capacity_ = std::max(kPieceBytes, size_);
   buffer_.reset(new char[capacity_]);

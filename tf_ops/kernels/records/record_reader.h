@@ -1,4 +1,4 @@
-// RecordReader: a file as pieces of whole records.
+// RecordReader: reads a file as pieces of whole records.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_READER_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_READER_H_
@@ -18,17 +18,17 @@ struct RecordPiece {
   const char* begin = nullptr;
   const char* end = nullptr;
   int64_t offset = 0;        // of the first byte in the file
-  int64_t first_record = 0;  // its number in the file, from 0
+  int64_t first_record = 0;  // its index in the file
   int64_t num_records = 0;
   int64_t variant = 0;  // for RecordFormat::Parse()
-  // What begin and end point into.
+  // The memory of begin and end.
   std::unique_ptr<char[]> buffer;
 };
 
 class RecordReader {
  public:
-  // Errors of the cutter name `path`. If `may_be_empty`, a stream without a
-  // byte has no records and is not the cutter's to refuse.
+  // Errors of the cutter contain `path`. If `may_be_empty`, an empty stream has
+  // no records and is not passed to the cutter.
   RecordReader(std::string path, std::unique_ptr<ByteStream> stream,
                std::unique_ptr<RecordCutter> cutter, bool may_be_empty = false)
       : path_(std::move(path)),
@@ -36,8 +36,9 @@ class RecordReader {
         cutter_(std::move(cutter)),
         may_be_empty_(may_be_empty) {}
 
-  // The next piece; num_records is 0 at the end of the file. Errors of the
-  // stream, and InvalidArgument naming the path where the cutter refuses.
+  // Reads the next piece; num_records is 0 at the end of the file. Returns
+  // errors of the stream, and InvalidArgument with the path for errors of the
+  // cutter.
   absl::Status Read(RecordPiece* piece);
 
  private:
@@ -47,7 +48,7 @@ class RecordReader {
   const std::unique_ptr<ByteStream> stream_;
   const std::unique_ptr<RecordCutter> cutter_;
   const bool may_be_empty_;
-  std::unique_ptr<char[]> buffer_;  // what is read but not yet cut
+  std::unique_ptr<char[]> buffer_;  // read but not yet cut
   int64_t capacity_ = 0;
   int64_t size_ = 0;
   int64_t offset_ = 0;  // of the buffer in the file

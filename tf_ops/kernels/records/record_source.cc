@@ -12,7 +12,8 @@ namespace lodestar {
 namespace {
 
 absl::Status OutOfMemory() {
-  return ToTensorFlow(ResourceExhausted("out of memory while reading records"));
+  return ToTensorFlow(
+      ResourceExhausted("out of memory while reading records."));
 }
 
 std::unique_ptr<PipeCommand> CommandOf(const std::vector<std::string>& argv) {
@@ -25,8 +26,8 @@ RecordSource::RecordSource(const RecordFormat* format, Options options,
                            const StartThread& start_thread)
     : format_(format),
       options_(std::move(options)),
-      // Enough that a caller that takes a batch at a time does not stop the
-      // threads; bounds memory to some pieces each.
+      // Large enough that consuming a batch at a time does not stop the
+      // threads; limits memory to a few pieces per thread.
       max_queued_(2 * options_.num_threads + 2),
       opener_(CommandOf(options_.open_command)),
       command_(CommandOf(options_.pipe_command)),
@@ -95,7 +96,7 @@ absl::Status RecordSource::NextQueued(std::unique_ptr<ParsedPiece>* parsed) {
     changed_.Wait(&mutex_);
   }
   if (cancelled_) {
-    return tensorflow::errors::Cancelled("reading was cancelled");
+    return tensorflow::errors::Cancelled("reading was cancelled.");
   }
   parsed->reset();
   if (!queue_.empty()) {
@@ -111,10 +112,10 @@ absl::Status RecordSource::NextQueued(std::unique_ptr<ParsedPiece>* parsed) {
 absl::Status RecordSource::CheckBadInARow(const ParsedPiece& parsed) {
   bad_in_a_row_ = parsed.all_bad ? bad_in_a_row_ + parsed.num_records : 0;
   if (bad_in_a_row_ < kMaxBadInARow) return absl::OkStatus();
-  return ToTensorFlow(InvalidArgument(
-      Name(parsed.file), ": ", bad_in_a_row_,
-      " bad records in a row, wanted fewer than ", kMaxBadInARow,
-      " to be left out; is the file of this format and of these slots?"));
+  return ToTensorFlow(
+      InvalidArgument(Name(parsed.file), ": ", bad_in_a_row_,
+                      " bad records in a row exceed the limit of ",
+                      kMaxBadInARow, ". Check the file's format and slots."));
 }
 
 bool RecordSource::WaitForRoom() {
@@ -181,7 +182,7 @@ absl::Status RecordSource::ReadPiece(OpenFile* file, RecordPiece* piece,
   do {
     const absl::Status status = file->reader->Read(piece);
     if (!status.ok()) {
-      // What the bytes say can be left out; that they cannot be read cannot.
+      // Only errors in the contents can be skipped, not I/O errors.
       if (options_.skip_log == nullptr || !absl::IsInvalidArgument(status)) {
         return status;
       }
@@ -191,11 +192,11 @@ absl::Status RecordSource::ReadPiece(OpenFile* file, RecordPiece* piece,
     }
     *ended = piece->num_records == 0;
     if (*ended && file->num_records < file->first_record) {
-      // Not OutOfRange: a dataset takes that for its end.
+      // Not OutOfRange, which a dataset would take for its end.
       return ToTensorFlow(FailedPrecondition(
           Name(file->number), ": has ", file->num_records,
-          " records, but reading was to go on at record ", file->first_record,
-          ", from 0; the file was changed since"));
+          " records, but reading was to resume at record ", file->first_record,
+          ". The file has changed since."));
     }
     file->num_records += piece->num_records;
   } while (!*ended && file->num_records <= file->first_record);
@@ -213,7 +214,7 @@ int64_t RecordSource::CountOfShard(int64_t begin, int64_t end) const {
 absl::Status RecordSource::ParseRecords(const RecordPiece& piece, int64_t first,
                                         ParsedPiece* parsed) const {
   const char* begin = piece.begin;
-  int64_t number = 0;  // of the record at `begin`, in the piece
+  int64_t number = 0;  // index in the piece of the record at `begin`
   while (begin < piece.end) {
     const int64_t num_rows = parsed->rows.num_rows();
     BadRecord bad;
@@ -228,7 +229,7 @@ absl::Status RecordSource::ParseRecords(const RecordPiece& piece, int64_t first,
       }
     };
     if (status.ok()) {
-      // Row i is record i unless records were left out.
+      // Row i is record i unless records were skipped.
       if (number > 0) note_records(parsed->rows.num_rows() - num_rows);
       break;
     }
@@ -240,13 +241,14 @@ absl::Status RecordSource::ParseRecords(const RecordPiece& piece, int64_t first,
                          ": ", status.message())
                 : "";
     if (options_.skip_log == nullptr) {
-      // So that what goes on behind the rows finds the error again.
+      // Makes a resumed reader find the error again.
       parsed->num_records = record;
       return ToTensorFlow(Status(status.code(), message));
     }
     note_records(bad.record);
     const bool rest_is_lost = bad.next < 0;
-    // Others note what is not of this shard; what is before `first` was noted.
+    // Other shards log their own records, and those before `first` are already
+    // logged.
     const int64_t lost = CountOfShard(
         std::max(first, piece.first_record + record),
         piece.first_record + (rest_is_lost ? piece.num_records : record + 1));
@@ -283,7 +285,8 @@ void RecordSource::KeepWanted(int64_t first, ParsedPiece* parsed) const {
 
 void RecordSource::Parse(const RecordPiece& piece, int64_t first,
                          ParsedPiece* parsed) const {
-  // Here, since others wait for it once it is in the queue.
+  // Allocated here, because other threads wait for this piece once it is
+  // queued.
   try {
     parsed->rows = SlotRows(format_->specs());
     parsed->status = ParseRecords(piece, first, parsed);
@@ -346,7 +349,7 @@ void RecordSource::RunOrdered() {
       {
         MutexLock lock(&mutex_);
         if (!WaitForRoom()) {
-          // With the processes of a command.
+          // Also ends the processes of a command.
           current_.reader.reset();
           opened_.clear();
           return;
@@ -360,7 +363,7 @@ void RecordSource::RunOrdered() {
       if (!parsed->status.ok()) stop_reading_ = true;
       queue_.push_back(std::move(next));
     }
-    // Nobody takes a piece that is not ready, so it stays ours until then.
+    // The piece belongs to this thread until it is ready.
     if (parsed->status.ok()) Parse(piece, first_record, parsed);
     MutexLock lock(&mutex_);
     if (!parsed->status.ok()) stop_reading_ = true;

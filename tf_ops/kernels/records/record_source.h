@@ -1,13 +1,11 @@
-// RecordSource: threads that read and parse files of records ahead of the one
-// caller that takes the parsed pieces.
+// RecordSource: threads that read and parse record files ahead of one consumer.
 //
-// Ordered: a thread takes the next piece of the current file under one lock,
-// puts a place for it into the queue, and parses it outside the lock. So pieces
-// of one big file, or of several small ones, are parsed at the same time and
-// leave in the order of files and records.
-// Unordered: each thread owns a file at a time and queues pieces when parsed.
-// Whole files: the caller gets the pieces of a file once the last one is
-// parsed.
+// Ordered: under one lock, a thread takes the next piece of the current file
+// and appends a placeholder to the queue; it parses the piece outside the lock.
+// So pieces of one large file, or of several small ones, are parsed in parallel
+// and leave in the order of files and records. Unordered: each thread reads one
+// file at a time and queues parsed pieces. Whole files: the consumer gets the
+// pieces of a file once the last one is parsed.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_SOURCE_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_SOURCE_H_
@@ -31,23 +29,24 @@
 
 namespace lodestar {
 
-// A parsed piece. Where `status` is an error, `rows` holds the samples before
-// it, num_records ends there, and nothing follows.
+// A parsed piece. If `status` is an error, `rows` has the samples before it,
+// num_records ends there, and no piece follows.
 struct ParsedPiece {
   int64_t file = 0;
-  int64_t file_bytes = -1;  // its size when it was opened; -1 if unknown
+  int64_t file_bytes = -1;  // its size when opened; -1 if unknown
   int64_t first_record = 0;
   int64_t num_records = 0;
   SlotRows rows;
-  // The record of each row, from first_record; empty where row i is record i.
+  // The record of each row, relative to first_record; empty if row i is record
+  // i.
   std::vector<int64_t> records;
   absl::Status status;
-  bool all_bad = false;  // it has no good record, of any shard
+  bool all_bad = false;  // it has no good record, in any shard
   bool ready = false;
-  bool ends_file = false;  // no piece, but the end of them; only within
+  bool ends_file = false;  // marks the end of a file; internal
 
-  // The record in the file that row `row` comes from; for num_rows, where
-  // the piece ends.
+  // Returns the record in the file of row `row`; for num_rows, the end of the
+  // piece.
   int64_t RecordOf(int64_t row) const {
     if (row == rows.num_rows()) return first_record + num_records;
     return first_record + (records.empty() ? row : records[row]);
@@ -60,46 +59,49 @@ class RecordSource {
 
   struct Options {
     std::vector<std::string> files;
-    // If not empty, what writes the bytes of each file.
+    // Unless empty, a command that writes the bytes of each file.
     std::vector<std::string> open_command;
-    // If not empty, what each file goes through; its output has the records.
+    // Unless empty, a command that each file is piped through; its output has
+    // the records.
     std::vector<std::string> pipe_command;
     int64_t num_threads = 1;
     bool ordered = true;
-    // Whether a file's samples wait until all of it is known to be good. Takes
-    // the memory of a file; if not ordered, of one for each thread.
+    // Whether to hold a file's samples until all of it has been parsed without
+    // errors. Needs the memory of a file; if not ordered, of one file per
+    // thread.
     bool whole_files = false;
-    // Where to begin; only if ordered.
+    // The position to start at; only if ordered.
     int64_t first_file = 0;
     int64_t first_record = 0;
-    // The file_bytes of the first file, whose records before the first one were
-    // read before; another size is an error.
+    // The expected file_bytes of the first file, when resuming; -1: any.
     int64_t first_file_bytes = -1;
-    // Of each file, the records whose number is `shard_index` modulo this.
+    // Selects the records of each file whose index is `shard_index` modulo
+    // this.
     int64_t num_shards = 1;
     int64_t shard_index = 0;
-    // Null: a bad record ends the stream. Else it is left out and noted here,
-    // but for kMaxBadInARow of them: a small file that decompresses to nothing
-    // but newlines would else keep a reader busy for hours.
+    // If null, a bad record ends the stream. Otherwise bad records are skipped
+    // and logged here, up to kMaxBadInARow consecutive ones: a small file that
+    // decompresses to newlines only could otherwise keep a reader busy for
+    // hours.
     std::shared_ptr<SkipLog> skip_log;
   };
   using StartThread = std::function<std::unique_ptr<tensorflow::Thread>(
       const std::string& name, std::function<void()> body)>;
 
-  // `format` must outlive the source.
+  // `format` must outlive this object.
   RecordSource(const RecordFormat* format, Options options,
                const StartThread& start_thread);
   // Stops the threads and waits for them.
   ~RecordSource();
 
-  // The next piece; null at the end of the last file. Cancelled after Cancel().
+  // Returns the next piece; null after the last file. Cancelled after Cancel().
   absl::Status Next(std::unique_ptr<ParsedPiece>* parsed);
 
-  // Wakes and stops everything; may be called from any thread.
+  // Wakes and stops everything. Thread-safe.
   void Cancel();
 
-  // "path:line" or "path: record r at byte b", of the command's output if there
-  // is one.
+  // Returns "path:line" or "path: record r at byte b", of the command's output
+  // if there is one.
   std::string Describe(int64_t file, int64_t record, int64_t offset) const;
 
  private:
@@ -107,53 +109,54 @@ class RecordSource {
   struct OpenFile {
     int64_t number = 0;
     int64_t file_bytes = -1;
-    int64_t first_record = 0;  // those before are left out
+    int64_t first_record = 0;  // earlier records are skipped
     int64_t num_records = 0;   // read so far
     std::unique_ptr<RecordReader> reader;
   };
 
-  // The next piece, or end of a file, of the queue; null if there is none.
+  // Returns the next piece, or end of a file, of the queue; null if there is
+  // none.
   absl::Status NextQueued(std::unique_ptr<ParsedPiece>* parsed);
-  // An error where bad records have been left out for too long. REQUIRES:
-  // pieces come in the order of the queue.
+  // Returns an error if too many consecutive records were bad. Requires: called
+  // in queue order.
   absl::Status CheckBadInARow(const ParsedPiece& parsed)
       LODESTAR_REQUIRES(mutex_);
-  // Moves the pieces of the next whole file into whole_. An error is all that
-  // is left of its file, and of those under way beside it.
+  // Moves the pieces of the next complete file into whole_. An error discards
+  // the rest of its file and all partially read files.
   absl::Status ReadWholeFile();
 
   void RunOrdered();
   void RunUnordered();
-  // Calls `run` and makes an error of an allocation that fails in it.
+  // Calls `run` and converts a failed allocation to an error.
   void Guarded(void (RecordSource::*run)());
   absl::Status Open(int64_t number, OpenFile* file) const;
-  // What has the records of a file.
+  // The source of a file's records, for messages.
   std::string Name(int64_t file) const;
-  // Reads the next piece of `file`; an error ends the file where errors are
-  // skipped. *ended: there is none.
+  // Reads the next piece of `file`. If errors are skipped, an error ends the
+  // file. *ended: there is no piece.
   absl::Status ReadPiece(OpenFile* file, RecordPiece* piece, bool* ended) const;
-  // Opens the next file, and where there is a command some after it:
-  // their processes start meanwhile. REQUIRES: there is a next file.
+  // Opens the next file. With a command, opens some later files as well, so
+  // that their processes start early. Requires: there is a next file.
   absl::Status OpenNext() LODESTAR_REQUIRES(reading_mutex_);
-  // Reads the next piece of the current file, moving from file to file. False
-  // at the end.
+  // Reads the next piece of the current file, advancing to the next file if
+  // necessary. Returns false at the end.
   bool ReadOrdered(RecordPiece* piece, ParsedPiece* parsed)
       LODESTAR_REQUIRES(reading_mutex_);
-  // Fills `parsed` from a piece of which records before `first` are left out.
+  // Parses a piece into `parsed`, skipping records before `first`.
   void Parse(const RecordPiece& piece, int64_t first,
              ParsedPiece* parsed) const;
   absl::Status ParseRecords(const RecordPiece& piece, int64_t first,
                             ParsedPiece* parsed) const;
-  // Of the records [begin, end) of a file, those of the shard.
+  // Number of the records [begin, end) of a file that belong to the shard.
   int64_t CountOfShard(int64_t begin, int64_t end) const;
   void KeepWanted(int64_t first, ParsedPiece* parsed) const;
-  // Waits until the queue has room. False if cancelled.
+  // Waits until the queue has room. Returns false if cancelled.
   bool WaitForRoom() LODESTAR_REQUIRES(mutex_);
 
   const RecordFormat* const format_;
   const Options options_;
   const size_t max_queued_;
-  // Null where there are none.
+  // Null without commands.
   const std::unique_ptr<PipeCommand> opener_;
   const std::unique_ptr<PipeCommand> command_;
 
@@ -164,7 +167,8 @@ class RecordSource {
   std::deque<std::pair<absl::Status, OpenFile>> opened_
       LODESTAR_GUARDED_BY(reading_mutex_);
 
-  // Of the caller: the pieces of a file that is whole, and of others by number.
+  // Used by the consumer: the pieces of a complete file, and of others by
+  // number.
   std::deque<std::unique_ptr<ParsedPiece>> whole_;
   std::map<int64_t, std::deque<std::unique_ptr<ParsedPiece>>> parts_;
 

@@ -17,7 +17,7 @@ struct Logs {
 };
 
 Logs& AllLogs() {
-  // Never destroyed: a reading thread may outlive static destruction.
+  // Never destroyed, since a reading thread may outlive static destruction.
   static Logs* const logs = new Logs;
   return *logs;
 }

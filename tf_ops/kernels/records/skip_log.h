@@ -1,5 +1,5 @@
-// SkipLog: what readers have left out instead of failing. Known by name to the
-// whole process, so that any thread notes and any other asks.
+// SkipLog: the errors that readers have skipped. Process-global by name, so
+// that any thread can add and query.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_SKIP_LOG_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_SKIP_LOG_H_
@@ -16,20 +16,21 @@ namespace lodestar {
 // Thread-safe.
 class SkipLog {
  public:
-  // The log of this name, made if there is none; the nameless one is new.
+  // Returns the log of this name, creating it if necessary; an empty name
+  // returns a new log.
   static std::shared_ptr<SkipLog> Named(const std::string& name);
-  // Forgets the name; who holds the log keeps it.
+  // Removes the name. Owners of the log keep it.
   static void Forget(const std::string& name);
 
-  // Notes `count` records, 0 or more, that were left out, with what was wrong.
-  // The first ones also go to TensorFlow's log.
+  // Adds `count` skipped records (0 or more) with the error message. The first
+  // ones also go to TensorFlow's log.
   void Add(const std::string& message, int64_t count);
 
-  // Whether a message that is added now is kept.
+  // Whether a message added now would be kept.
   bool wants_messages() const;
 
   int64_t count() const;
-  // The first messages, kMaxMessages of them at most.
+  // The first messages, at most kMaxMessages.
   std::vector<std::string> messages() const;
 
  private:

@@ -61,7 +61,7 @@ absl::Status SlotAttributes::Init(OpKernelConstruction* ctx,
               tensorflow::MultiplyWithoutOverflow(spec.multiple, dim);
         }
       }
-      // A batch has one dimension more.
+      // A batch adds one dimension.
       if (num_unknown > 1 || spec.multiple < 1 ||
           spec.multiple > std::numeric_limits<int32_t>::max() ||
           shapes[i].dims() >= TensorShape::MaxDimensions()) {
@@ -84,8 +84,8 @@ absl::Status SlotAttributes::Init(OpKernelConstruction* ctx,
           std::count(weighs.begin(), weighs.end(), weighs[i]) > 1) {
         return InvalidArgumentError(
             "`slot_weighs` of slot '", spec.name, "' is ", weighs[i],
-            ", wanted -1, or if it is sparse the index of a sparse slot that "
-            "has no other weights and is none");
+            ", must be -1, or for a sparse slot the index of another sparse "
+            "slot that has no other weights and is no weight itself.");
       }
       spec.weighs = num_leading + weighs[i];
     }
@@ -128,7 +128,7 @@ absl::Status SlotAttributes::CheckOutputShapes(int64_t num_rows) const {
               (dim < 0 ? std::string("?") : StrCat(dim));
     }
     return InvalidArgumentError("`output_shapes` of tensor ", output - 1,
-                                " is ", found.DebugString(), ", but it is [",
+                                " is ", found.DebugString(), ", expected [",
                                 text, "]");
   };
   for (size_t c = 0; c < specs_.size(); ++c) {
@@ -185,7 +185,7 @@ void SlotAttributes::AppendTensors(const SlotBatch& batch,
     TensorShape shape({IsSparse(c) ? count : num_rows});
     for (int d = 0; !IsSparse(c) && d < slot_shapes_[c].dims(); ++d) {
       const int64_t dim = slot_shapes_[c].dim_size(d);
-      // Without a sample nothing says more of an unknown one.
+      // Without samples an unknown dimension becomes 0.
       const int64_t inferred =
           num_rows == 0 ? 0 : count / num_rows / spec.multiple;
       shape.AddDim(dim >= 0 ? dim : inferred);
@@ -232,7 +232,8 @@ std::vector<std::pair<std::string, tensorflow::AttrValue>> GraphAttributes(
     OpKernelConstruction* ctx) {
   std::vector<std::pair<std::string, tensorflow::AttrValue>> attributes;
   for (const auto& attr : ctx->def().attr()) {
-    // The dataset adds its outputs itself; "_" begins what TensorFlow adds.
+    // The dataset adds its outputs itself; attributes with "_" are
+    // TensorFlow's.
     if (attr.first.front() != '_' && attr.first.rfind("output_", 0) != 0) {
       attributes.push_back(attr);
     }

@@ -1,6 +1,5 @@
-// SlotAttributes: the attributes by which an op describes feature slots, and
-// the batches that come of them. Contract:
-// tf_ops/ops/records/record_dataset_ops.cc.
+// SlotAttributes: the attributes that describe feature slots, and the batches
+// they produce. Contract: tf_ops/ops/records/record_dataset_ops.cc.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_SLOT_ATTRIBUTES_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_SLOT_ATTRIBUTES_H_
@@ -22,16 +21,16 @@ namespace lodestar {
 class SlotAttributes {
  public:
   // Reads the attributes called slot_*. `leading` are columns before the slots,
-  // which the op describes otherwise: text, or of one value.
+  // which the op describes otherwise: strings, or of one value.
   absl::Status Init(tensorflow::OpKernelConstruction* ctx,
                     std::vector<ColumnSpec> leading);
-  // Reads output_types and output_shapes, after Init(). InvalidArgument if the
-  // types are not those of the batches.
+  // Reads output_types and output_shapes. Call after Init(). Returns
+  // InvalidArgument if the types do not match the batches.
   absl::Status InitOutputs(tensorflow::OpKernelConstruction* ctx);
 
-  // One a column.
+  // One per column.
   const std::vector<ColumnSpec>& specs() const { return specs_; }
-  // Whether a sample may have any number of values, whatever others have.
+  // Whether samples may have different numbers of values.
   bool IsSparse(size_t column) const {
     return slot_shapes_[column].unknown_rank();
   }
@@ -42,13 +41,13 @@ class SlotAttributes {
     return output_shapes_;
   }
 
-  // InvalidArgument unless output_shapes hold for batches of `num_rows`
-  // samples, -1 for any number.
+  // Returns InvalidArgument unless output_shapes match batches of `num_rows`
+  // samples; -1: any number.
   absl::Status CheckOutputShapes(int64_t num_rows) const;
-  // InvalidArgument unless slots whose shape has a -1 have one shape in
-  // `batch`.
+  // Returns InvalidArgument unless all samples of `batch` have the same shape
+  // in slots whose shape has a -1.
   absl::Status CheckInferred(const SlotBatch& batch) const;
-  // Appends the tensors of a batch, which has passed CheckInferred(). Throws
+  // Appends the tensors of a batch that has passed CheckInferred(). Throws
   // std::bad_alloc.
   void AppendTensors(const SlotBatch& batch,
                      std::vector<tensorflow::Tensor>* tensors) const;
@@ -65,17 +64,17 @@ class SlotAttributes {
   std::vector<tensorflow::PartialTensorShape> output_shapes_;
 };
 
-// Of the attribute line_fields, what MultiSlot lines begin with; an error goes
-// to `ctx`.
+// Returns the attribute line_fields, the fields before the slots of MultiSlot
+// lines. Reports errors to `ctx`.
 LineFields LineFieldsOf(tensorflow::OpKernelConstruction* ctx);
 
-// Every attribute of a dataset op, for the graph that the dataset serializes
-// to.
+// Returns all attributes of a dataset op, for the graph that the dataset
+// serializes to.
 std::vector<std::pair<std::string, tensorflow::AttrValue>> GraphAttributes(
     tensorflow::OpKernelConstruction* ctx);
 
-// A tensor of `shape`. Throws std::bad_alloc, where TensorFlow's constructor
-// would leave it without memory.
+// Returns a tensor of `shape`. Throws std::bad_alloc, where TensorFlow's
+// constructor would return an uninitialized tensor.
 tensorflow::Tensor NewTensor(tensorflow::DataType dtype,
                              const tensorflow::TensorShape& shape);
 

@@ -1,4 +1,4 @@
-// SlotDataset: what datasets of batches of feature slots have in common.
+// SlotDataset: base of the datasets of batches of feature slots.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_SLOT_DATASET_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_SLOT_DATASET_H_
@@ -25,7 +25,7 @@ using tensorflow::data::IteratorStateWriter;
 using tensorflow::data::SerializationContext;
 
 // A dataset without an input dataset. The inputs of its op are one that the
-// subclass adds, and int64 scalars.
+// subclass adds, followed by int64 scalars.
 class SlotDataset : public DatasetBase {
  public:
   using GraphAttrs = std::vector<std::pair<std::string, tensorflow::AttrValue>>;

@@ -86,7 +86,7 @@ class TfrecordDataset : public DatasetBase {
         mutex_.AssertHeld();
         return Next(ctx, out_tensors, end_of_sequence);
       });
-      // What follows an error is unknown, so nothing does.
+      // The position after an error is unknown, so the iterator ends.
       ended_ = *end_of_sequence || !status.ok();
       return status;
     }
@@ -112,7 +112,7 @@ class TfrecordDataset : public DatasetBase {
       if (next_record_ < 0 || next_offset_ < 0) {
         return InvalidArgumentError("The saved position, record ", next_record_,
                                     " at byte ", next_offset_,
-                                    ", is not one of a file.");
+                                    ", must not be negative.");
       }
       return absl::OkStatus();
     }
@@ -167,9 +167,9 @@ class TfrecordDataset : public DatasetBase {
 
     Mutex mutex_;
     std::unique_ptr<RecordReader> reader_ LODESTAR_GUARDED_BY(mutex_);
-    int64_t begin_ LODESTAR_GUARDED_BY(mutex_) = 0;  // where it began to read
+    int64_t begin_ LODESTAR_GUARDED_BY(mutex_) = 0;  // where reading began
     RecordPiece piece_ LODESTAR_GUARDED_BY(mutex_);
-    // Of the next record in it.
+    // The next record in piece_.
     const char* position_ LODESTAR_GUARDED_BY(mutex_) = nullptr;
     int64_t next_record_ LODESTAR_GUARDED_BY(mutex_) = 0;
     int64_t next_offset_ LODESTAR_GUARDED_BY(mutex_) = 0;

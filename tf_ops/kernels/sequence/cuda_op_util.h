@@ -1,4 +1,4 @@
-// What OpKernels on a GPU share; nothing where LODESTAR_CUDA is not set.
+// Utilities of GPU kernels. Empty unless LODESTAR_CUDA is set.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_OP_UTIL_H_
 #define LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_OP_UTIL_H_
@@ -17,9 +17,9 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/cuda/cuda_number.h"
 
-// `kernel` is that of Lodestar>name on a GPU, for the dtypes `types` of its
-// attribute T. What follows is .HostMemory("tensor") of each tensor that stays
-// on the host.
+// Registers `kernel` as the GPU kernel of Lodestar>name for the dtypes `types`
+// of attribute T. The remaining arguments are .HostMemory("tensor") for each
+// tensor in host memory.
 #define LODESTAR_REGISTER_GPU(name, kernel, types, ...)                \
   REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                      \
                               .Device(::tensorflow::DEVICE_GPU)        \
@@ -28,7 +28,7 @@
 
 namespace lodestar {
 
-// Internal if CUDA could not start `what`.
+// Returns Internal if CUDA could not start `what`.
 inline absl::Status ToTensorFlow(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();
   return ToTensorFlow(Status(StatusCode::kInternal,
@@ -36,14 +36,14 @@ inline absl::Status ToTensorFlow(cudaError_t error, const char* what) {
                                     cudaGetErrorString(error))));
 }
 
-// What LODESTAR_REGISTER_FLOATS and LODESTAR_REGISTER_NUMBERS register for.
+// The dtypes of LODESTAR_REGISTER_FLOATS and LODESTAR_REGISTER_NUMBERS.
 constexpr DataType kFloats[] = {tensorflow::DT_HALF, tensorflow::DT_BFLOAT16,
                                 tensorflow::DT_FLOAT, tensorflow::DT_DOUBLE};
 constexpr DataType kNumbers[] = {tensorflow::DT_HALF,  tensorflow::DT_BFLOAT16,
                                  tensorflow::DT_FLOAT, tensorflow::DT_DOUBLE,
                                  tensorflow::DT_INT32, tensorflow::DT_INT64};
 
-// REQUIRES: `dtype` is one of kNumbers.
+// Requires: `dtype` is one of kNumbers.
 inline Number NumberOf(DataType dtype) {
   switch (dtype) {
     case tensorflow::DT_HALF:
@@ -68,16 +68,16 @@ class DeviceBytes {
     return ctx->allocate_temp(tensorflow::DT_INT8, {size}, &tensor_);
   }
 
-  // A copy of `size` bytes of host memory, which may change after the return.
+  // Copies `size` bytes of host memory, which may change after the return.
   absl::Status CopyFrom(OpKernelContext* ctx, const void* host, int64_t size) {
     LODESTAR_TRY(Allocate(ctx, size));
     if (size == 0) return absl::OkStatus();
-    // CUDA has read all of pageable memory when the call returns. Of
-    // page-locked memory, which tensors on the host may be in, it has not, and
-    // TensorFlow may give that away before the copy comes to its turn.
+    // cudaMemcpyAsync has read pageable memory when it returns, but not
+    // page-locked memory. Tensors on the host may be page-locked, and
+    // TensorFlow may reuse them before the copy runs.
     const std::unique_ptr<char[]> pageable(new (std::nothrow) char[size]);
     if (pageable == nullptr) {
-      return ToTensorFlow(ResourceExhausted("out of memory"));
+      return ToTensorFlow(ResourceExhausted("out of memory."));
     }
     std::memcpy(pageable.get(), host, size);
     return ToTensorFlow(

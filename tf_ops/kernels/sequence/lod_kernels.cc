@@ -8,7 +8,7 @@
 namespace lodestar {
 namespace {
 
-// Inputs from `first` on, as levels.
+// Reads the inputs from `first` on as levels.
 absl::Status ReadLevels(OpKernelContext* ctx, int first, const char* name,
                         LodLevels* levels) {
   for (int k = first; k < ctx->num_inputs(); ++k) {
@@ -18,7 +18,7 @@ absl::Status ReadLevels(OpKernelContext* ctx, int first, const char* name,
   return absl::OkStatus();
 }
 
-// Output k, as long as input k and `extra` more.
+// Allocates output k with the length of input k plus `extra`.
 absl::Status AllocateLevels(OpKernelContext* ctx, int64_t extra,
                             std::vector<Span<int64_t>>* levels) {
   for (int k = 0; k < ctx->num_outputs(); ++k) {

@@ -23,7 +23,7 @@ absl::Status CheckRows(const TensorShape& first, const TensorShape& shape,
                               first.DebugString());
 }
 
-// Rows are copied whatever they are.
+// Copies rows of any dtype.
 absl::Status RunSequenceConcat(OpKernelContext* ctx) {
   OpInputList values;
   OpInputList lods;
@@ -81,7 +81,7 @@ absl::Status RunSequenceConcat(OpKernelContext* ctx) {
 template <typename T>
 absl::Status RunSequenceConcatGradient(OpKernelContext* ctx) {
   const Tensor& gradient = ctx->input(0);
-  LODESTAR_TRY(CheckNoScalar(gradient, "gradient"));
+  LODESTAR_TRY(CheckNotScalar(gradient, "gradient"));
   const int count = ctx->num_outputs();
   std::vector<LodLevels> levels(count);
   LodLevels splits;

@@ -40,7 +40,7 @@ class SequenceContextOp : public WindowKernel {
     LODESTAR_TRY(AllocateOutput(ctx, 0, shape, &windows));
     if (windows->NumElements() == 0) return absl::OkStatus();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SequenceContext<T>(values.flat<T>().data(), NumbersInARow(values),
+    SequenceContext<T>(values.flat<T>().data(), ValuesPerRow(values),
                        FlatSpan<int64_t>(ctx->input(1)), start_, size_,
                        ctx->input(2).scalar<T>()(), windows->flat<T>().data(),
                        &parallel);
@@ -68,8 +68,7 @@ class SequenceContextGradientOp : public WindowKernel {
     LODESTAR_TRY(AllocateOutput(ctx, 0, shape, &output));
     if (output->NumElements() == 0) return absl::OkStatus();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    SequenceContextGradient<T>(gradient.flat<T>().data(),
-                               NumbersInARow(*output),
+    SequenceContextGradient<T>(gradient.flat<T>().data(), ValuesPerRow(*output),
                                FlatSpan<int64_t>(ctx->input(1)), start_, size_,
                                output->flat<T>().data(), &parallel);
     return absl::OkStatus();

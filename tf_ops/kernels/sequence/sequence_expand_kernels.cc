@@ -13,34 +13,35 @@
 namespace lodestar {
 namespace {
 
-// Units that repeat: their splits, where the result has each of them, and the
-// rows that a kernel makes, of `dim` numbers each.
+// Units to repeat: their splits, their starts in the result, and the output
+// with `dim` values per row.
 struct Expansion {
   Span<const int64_t> splits;
   Span<const int64_t> ref_splits;
   Span<int64_t> starts;
   Tensor starts_buffer;
   int64_t dim = 0;
-  Tensor* output = nullptr;  // null if the expansion passes on
+  Tensor* output = nullptr;  // null for a pass-through
 
   int64_t num_rows() const { return splits[splits.size() - 1]; }
   int64_t num_expanded_rows() const { return starts[starts.size() - 1]; }
   int64_t num_repetitions() const { return ref_splits[ref_splits.size() - 1]; }
-  // No units to count by: nothing is repeated, nothing is dropped.
-  bool passes_on() const { return ref_splits.size() == 1; }
-  bool is_done() const { return passes_on() || output->NumElements() == 0; }
+  // Without units, the input is passed through unchanged.
+  bool passes_through() const { return ref_splits.size() == 1; }
+  bool is_done() const {
+    return passes_through() || output->NumElements() == 0;
+  }
 };
 
-// Reads row_splits and ref_splits, inputs 1 and 2, both in host memory, of
-// which row_splits are known to be right. The starts are not made if the
-// expansion passes on.
+// Reads row_splits, which must be valid, and ref_splits, inputs 1 and 2, both
+// in host memory. Does not compute the starts for a pass-through.
 absl::Status ReadExpansion(OpKernelContext* ctx, Expansion* e) {
   LODESTAR_TRY(CheckSplits(ctx->input(2), "ref_splits"));
   e->splits = FlatSpan<int64_t>(ctx->input(1));
   e->ref_splits = FlatSpan<int64_t>(ctx->input(2));
-  if (e->passes_on()) return absl::OkStatus();
+  if (e->passes_through()) return absl::OkStatus();
   if (e->splits.size() != e->ref_splits.size()) {
-    // The names of Python: units are x's sequences or rows, y's of any level.
+    // Uses Python's names: units are x's sequences or rows, y's of any level.
     return InvalidArgumentError("`x` has ", e->splits.size() - 1,
                                 " units to repeat, but `y` has ",
                                 e->ref_splits.size() - 1);
@@ -53,13 +54,13 @@ absl::Status ReadExpansion(OpKernelContext* ctx, Expansion* e) {
   return ToTensorFlow(ExpandedStarts(e->splits, e->ref_splits, e->starts));
 }
 
-// Checks the inputs of SequenceExpand and makes expanded_splits, and room for
-// `expanded`; if the expansion passes on, both outputs.
+// Checks the inputs of SequenceExpand, computes expanded_splits and allocates
+// `expanded`. For a pass-through, sets both outputs.
 absl::Status PrepareExpand(OpKernelContext* ctx, Expansion* e) {
   const Tensor& values = ctx->input(0);
   LODESTAR_TRY(CheckSequences(values, "values", ctx->input(1)));
   LODESTAR_TRY(ReadExpansion(ctx, e));
-  if (e->passes_on()) {
+  if (e->passes_through()) {
     ctx->set_output(0, values);
     ctx->set_output(1, ctx->input(1));
     return absl::OkStatus();
@@ -95,20 +96,20 @@ absl::Status RunSequenceExpand(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-// Checks the inputs of SequenceExpandGradient and makes room for the output; if
-// the expansion passes on, the output.
+// Checks the inputs of SequenceExpandGradient and allocates the output. For a
+// pass-through, sets it.
 absl::Status PrepareExpandGradient(OpKernelContext* ctx, Expansion* e) {
   const Tensor& gradient = ctx->input(0);
-  LODESTAR_TRY(CheckNoScalar(gradient, "gradient"));
+  LODESTAR_TRY(CheckNotScalar(gradient, "gradient"));
   LODESTAR_TRY(CheckSplits(ctx->input(1), "row_splits"));
   LODESTAR_TRY(ReadExpansion(ctx, e));
   const int64_t wanted =
-      e->passes_on() ? e->num_rows() : e->num_expanded_rows();
+      e->passes_through() ? e->num_rows() : e->num_expanded_rows();
   if (gradient.dim_size(0) != wanted) {
     return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
                                 " rows, but the splits make ", wanted);
   }
-  if (e->passes_on()) {
+  if (e->passes_through()) {
     ctx->set_output(0, gradient);
     return absl::OkStatus();
   }
@@ -129,12 +130,12 @@ absl::Status RunSequenceExpandGradient(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-// Checks the inputs of SequenceExpandAs, of which row_splits are in host
-// memory, and makes room for the output, a row of `dim` numbers.
+// Checks the inputs of SequenceExpandAs, with row_splits in host memory, and
+// allocates the output with `dim` values per row.
 absl::Status PrepareExpandAs(OpKernelContext* ctx, Span<const int64_t>* splits,
                              int64_t* dim, Tensor** expanded) {
   const Tensor& values = ctx->input(0);
-  LODESTAR_TRY(CheckNoScalar(values, "values"));
+  LODESTAR_TRY(CheckNotScalar(values, "values"));
   LODESTAR_TRY(CheckSplits(ctx->input(1), "row_splits"));
   *splits = FlatSpan<int64_t>(ctx->input(1));
   const int64_t batch = splits->size() - 1;

@@ -13,13 +13,13 @@
 namespace lodestar {
 namespace {
 
-// The inputs of SequencePad, checked, and its outputs, of which `lengths` is
-// made; it, row_splits and maxlen are in host memory.
+// The checked inputs of SequencePad and its outputs. `lengths` is already
+// computed. It, row_splits and maxlen are in host memory.
 struct Padding {
   Span<const int64_t> splits;
   int64_t steps = 0;
   int64_t dim = 0;
-  // Whether pad_value is one number for a whole step of another size.
+  // Whether pad_value is a scalar although a step has another shape.
   bool pads_by_scalar = false;
   Tensor* padded = nullptr;
 };
@@ -88,8 +88,8 @@ absl::Status RunSequencePad(OpKernelContext* ctx) {
   return status;
 }
 
-// The inputs of SequenceUnpad, checked, and its outputs, of which row_splits is
-// made; it and lengths are in host memory.
+// The checked inputs of SequenceUnpad and its outputs. row_splits is already
+// computed. It and lengths are in host memory.
 struct Unpadding {
   int64_t steps = 0;
   int64_t dim = 0;

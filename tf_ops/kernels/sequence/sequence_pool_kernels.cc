@@ -52,12 +52,12 @@ class CombinerKernel : public Kernel {
     int64_t num_rows = 0;
     int64_t batch = 0;
     int64_t dim = 0;
-    const int64_t* winners = nullptr;  // of max
+    const int64_t* winners = nullptr;  // for max
     TensorShape shape;
     Tensor* output = nullptr;
   };
-  // Checks everything but the offsets in row_splits and the rows in index.
-  // Makes all but the output: who can read the offsets does so before.
+  // Checks everything except the offsets in row_splits and the rows in index,
+  // which may be in device memory. Allocates everything except the output.
   absl::Status CheckGradient(OpKernelContext* ctx, PoolingGradient* p) const {
     const Tensor& gradient = ctx->input(0);
     const Tensor& splits = ctx->input(1);

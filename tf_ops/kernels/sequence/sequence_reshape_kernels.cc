@@ -18,7 +18,7 @@ class SequenceReshapeOp : public Kernel {
     Tensor* reshaped = nullptr;
     LODESTAR_TRY(AllocateOutput(ctx, 1, ctx->input(1).shape(), &reshaped));
     LODESTAR_TRY(SequenceReshapeSplits(FlatSpan<int64_t>(ctx->input(1)),
-                                       NumbersInARow(values), new_dim_,
+                                       ValuesPerRow(values), new_dim_,
                                        FlatSpan<int64_t>(reshaped)));
     TensorShape shape({values.NumElements() / new_dim_});
     LODESTAR_TRY(shape.AddDimWithStatus(new_dim_));

@@ -18,7 +18,7 @@ absl::Status RunSequenceReverse(OpKernelContext* ctx) {
   Tensor* reversed = nullptr;
   LODESTAR_TRY(AllocateOutput(ctx, 0, values.shape(), &reversed));
   const Span<const int64_t> splits = FlatSpan<int64_t>(row_splits);
-  const int64_t dim = NumbersInARow(values);
+  const int64_t dim = ValuesPerRow(values);
   const ParallelFor parallel = IntraOpParallelFor(ctx);
   VisitCopied(values.dtype(), [&](auto zero) {
     using T = decltype(zero);
@@ -38,12 +38,12 @@ absl::Status RunSequenceReverseOnGpu(OpKernelContext* ctx) {
   LODESTAR_TRY(CheckDeviceSequences(values, "values", row_splits));
   Tensor* reversed = nullptr;
   LODESTAR_TRY(AllocateOutput(ctx, 0, values.shape(), &reversed));
-  return ToTensorFlow(LaunchSequenceReverse(
-                          CudaStream(ctx), values.data(), values.dim_size(0),
-                          NumbersInARow(values) * DataTypeSize(values.dtype()),
-                          row_splits.flat<int64_t>().data(),
-                          row_splits.NumElements() - 1, reversed->data()),
-                      "reversal");
+  return ToTensorFlow(
+      LaunchSequenceReverse(CudaStream(ctx), values.data(), values.dim_size(0),
+                            ValuesPerRow(values) * DataTypeSize(values.dtype()),
+                            row_splits.flat<int64_t>().data(),
+                            row_splits.NumElements() - 1, reversed->data()),
+      "reversal");
 }
 
 LODESTAR_REGISTER_GPU(SequenceReverse, FunctionKernel<RunSequenceReverseOnGpu>,

@@ -42,7 +42,7 @@ absl::Status ReadShape(const Tensor& tensor, const char* name,
                                                  tensor.NumElements(), shape);
 }
 
-// Whether updates [P, ...] go into the rows of x [B, D, ...].
+// Checks that updates [P, ...] match the rows of x [B, D, ...].
 absl::Status CheckShapes(const TensorShape& updates, const TensorShape& x) {
   bool fits = updates.dims() >= 1 && x.dims() >= 2;
   const bool is_column =

@@ -7,13 +7,13 @@
 namespace lodestar {
 namespace {
 
-// Inputs 2 and 3.
+// Checks inputs 2 and 3.
 absl::Status CheckParts(OpKernelContext* ctx) {
   LODESTAR_TRY(CheckRank(ctx->input(2), "offset", 1));
   return CheckRank(ctx->input(3), "length", 1);
 }
 
-// Rows are copied whatever they are.
+// Copies rows of any dtype.
 absl::Status RunSequenceSlice(OpKernelContext* ctx) {
   const Tensor& values = ctx->input(0);
   LODESTAR_TRY(CheckSequences(values, "values", ctx->input(1)));
@@ -44,7 +44,7 @@ absl::Status RunSequenceSlice(OpKernelContext* ctx) {
 template <typename T>
 absl::Status RunSequenceSliceGradient(OpKernelContext* ctx) {
   const Tensor& gradient = ctx->input(0);
-  LODESTAR_TRY(CheckNoScalar(gradient, "gradient"));
+  LODESTAR_TRY(CheckNotScalar(gradient, "gradient"));
   LODESTAR_TRY(CheckSplits(ctx->input(1), "row_splits"));
   LODESTAR_TRY(CheckParts(ctx));
   const Span<const int64_t> splits = FlatSpan<int64_t>(ctx->input(1));

@@ -20,7 +20,7 @@ absl::Status RunSequenceSoftmax(OpKernelContext* ctx) {
   LODESTAR_TRY(ctx->forward_input_or_allocate_output({0}, 0, values.shape(),
                                                      &probabilities));
   const ParallelFor parallel = IntraOpParallelFor(ctx);
-  SequenceSoftmax<T>(values.flat<T>().data(), NumbersInARow(values),
+  SequenceSoftmax<T>(values.flat<T>().data(), ValuesPerRow(values),
                      FlatSpan<int64_t>(row_splits),
                      probabilities->flat<T>().data(), &parallel);
   return absl::OkStatus();
@@ -47,7 +47,7 @@ absl::Status RunSequenceSoftmaxGradient(OpKernelContext* ctx) {
   const ParallelFor parallel = IntraOpParallelFor(ctx);
   SequenceSoftmaxGradient<T>(
       probabilities.flat<T>().data(), gradient.flat<T>().data(),
-      NumbersInARow(probabilities), FlatSpan<int64_t>(row_splits),
+      ValuesPerRow(probabilities), FlatSpan<int64_t>(row_splits),
       output->flat<T>().data(), &parallel);
   return absl::OkStatus();
 }
@@ -66,7 +66,7 @@ absl::Status RunSequenceSoftmaxOnGpu(OpKernelContext* ctx) {
   LODESTAR_TRY(ctx->forward_input_or_allocate_output({0}, 0, values.shape(),
                                                      &probabilities));
   const Number number = NumberOf(values.dtype());
-  const int64_t dim = NumbersInARow(values);
+  const int64_t dim = ValuesPerRow(values);
   const int64_t batch = row_splits.NumElements() - 1;
   DeviceBytes scratch;
   LODESTAR_TRY(scratch.Allocate(
@@ -92,7 +92,7 @@ absl::Status RunSequenceSoftmaxGradientOnGpu(OpKernelContext* ctx) {
       {1, 0}, 0, gradient.shape(), &output));
   const Number number = NumberOf(gradient.dtype());
   const int64_t num_rows = gradient.dim_size(0);
-  const int64_t dim = NumbersInARow(gradient);
+  const int64_t dim = ValuesPerRow(gradient);
   const int64_t batch = row_splits.NumElements() - 1;
   DeviceBytes scratch;
   LODESTAR_TRY(scratch.Allocate(

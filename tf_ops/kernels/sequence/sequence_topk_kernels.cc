@@ -18,7 +18,7 @@ class SequenceTopkOp : public Kernel {
   absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& values = ctx->input(0);
     LODESTAR_TRY(CheckRank(values, "values", 1));
-    // Only x has rows that can be counted.
+    // Only x has values whose number is known.
     LODESTAR_TRY(CheckSplits(ctx->input(1), "x_splits", values.NumElements()));
     LODESTAR_TRY(CheckSplits(ctx->input(2), "row_splits"));
     LODESTAR_TRY(CheckSplits(ctx->input(3), "col_splits"));

@@ -18,7 +18,7 @@
 namespace lodestar {
 namespace {
 
-// Scalars at outputs 0, 1, ...
+// Outputs scalars at 0, 1, ...
 absl::Status OutputNumbers(OpKernelContext* ctx,
                            const std::vector<int64_t>& numbers) {
   for (size_t i = 0; i < numbers.size(); ++i) {
@@ -29,7 +29,7 @@ absl::Status OutputNumbers(OpKernelContext* ctx,
 
 absl::Status RunSnapshotVerifyFile(OpKernelContext* ctx) {
   std::string path;
-  LODESTAR_TRY(ReadText(ctx->input(0), "path", &path));
+  LODESTAR_TRY(ReadString(ctx->input(0), "path", &path));
   const ParallelFor parallel = OwnThreads(ctx);
   SnapshotFileSummary summary;
   LODESTAR_TRY(VerifySnapshotFile(path, &parallel, &summary));
@@ -39,7 +39,7 @@ absl::Status RunSnapshotVerifyFile(OpKernelContext* ctx) {
 
 absl::Status RunSnapshotReadBlock(OpKernelContext* ctx) {
   std::string path;
-  LODESTAR_TRY(ReadText(ctx->input(0), "path", &path));
+  LODESTAR_TRY(ReadString(ctx->input(0), "path", &path));
   LODESTAR_TRY(CheckRank(ctx->input(1), "offset", 0));
   std::unique_ptr<SnapshotFileReader> file;
   LODESTAR_TRY(SnapshotFileReader::Open(path, &file));
@@ -56,8 +56,8 @@ absl::Status RunSnapshotReadBlock(OpKernelContext* ctx) {
 absl::Status RunSnapshotMerge(OpKernelContext* ctx) {
   std::vector<std::string> files;
   std::string out;
-  LODESTAR_TRY(ReadTexts(ctx->input(0), "files", &files));
-  LODESTAR_TRY(ReadText(ctx->input(1), "out", &out));
+  LODESTAR_TRY(ReadStrings(ctx->input(0), "files", &files));
+  LODESTAR_TRY(ReadString(ctx->input(1), "out", &out));
   LODESTAR_TRY(CheckRank(ctx->input(2), "label", 0));
   SnapshotFileSummary compacted;
   LODESTAR_TRY(
@@ -67,10 +67,10 @@ absl::Status RunSnapshotMerge(OpKernelContext* ctx) {
 }
 
 absl::Status RunSnapshotWriteBlobs(OpKernelContext* ctx) {
-  // As far as one damaged byte spoils a blob.
+  // Block size, which limits how much of a blob one damaged byte affects.
   constexpr int64_t kMost = int64_t{16} << 20;
   std::string path;
-  LODESTAR_TRY(ReadText(ctx->input(0), "path", &path));
+  LODESTAR_TRY(ReadString(ctx->input(0), "path", &path));
   LODESTAR_TRY(CheckRank(ctx->input(1), "blobs", 1));
   LODESTAR_TRY(CheckRank(ctx->input(2), "label", 0));
   std::unique_ptr<SnapshotFileWriter> file;
@@ -91,7 +91,7 @@ absl::Status RunSnapshotWriteBlobs(OpKernelContext* ctx) {
 
 absl::Status RunSnapshotFileCrc(OpKernelContext* ctx) {
   std::string path;
-  LODESTAR_TRY(ReadText(ctx->input(0), "path", &path));
+  LODESTAR_TRY(ReadString(ctx->input(0), "path", &path));
   int64_t bytes = 0;
   uint32_t crc = 0;
   LODESTAR_TRY(FileCrc(path, &bytes, &crc));

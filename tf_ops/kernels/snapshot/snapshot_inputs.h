@@ -1,4 +1,4 @@
-// The inputs of the kernels of snapshots: texts, bytes and tables.
+// Reading of the inputs of snapshot kernels: strings, bytes and tables.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_SNAPSHOT_SNAPSHOT_INPUTS_H_
 #define LODESTAR_TF_OPS_KERNELS_SNAPSHOT_SNAPSHOT_INPUTS_H_
@@ -17,48 +17,49 @@
 
 namespace lodestar {
 
-// The system would take a path with a zero byte for a shorter one.
-inline absl::Status CheckText(const tstring& text, const char* name) {
+// The system would truncate a path at a NUL byte.
+inline absl::Status CheckString(const tstring& text, const char* name) {
   const std::string value = text;
   if (value.find('\0') == std::string::npos) return absl::OkStatus();
-  return InvalidArgumentError("`", name, "` holds a zero byte");
+  return InvalidArgumentError("`", name, "` contains a NUL byte.");
 }
 
-// A scalar string, an input called `name`.
-inline absl::Status ReadText(const Tensor& tensor, const char* name,
-                             std::string* text) {
+// Reads a scalar string, an input called `name`.
+inline absl::Status ReadString(const Tensor& tensor, const char* name,
+                               std::string* text) {
   LODESTAR_TRY(CheckRank(tensor, name, 0));
   const tstring& value = tensor.scalar<tstring>()();
-  LODESTAR_TRY(CheckText(value, name));
+  LODESTAR_TRY(CheckString(value, name));
   *text = value;
   return absl::OkStatus();
 }
 
-// A vector of them.
-inline absl::Status ReadTexts(const Tensor& tensor, const char* name,
-                              std::vector<std::string>* texts) {
+// Reads a vector of strings.
+inline absl::Status ReadStrings(const Tensor& tensor, const char* name,
+                                std::vector<std::string>* texts) {
   LODESTAR_TRY(CheckRank(tensor, name, 1));
   const auto values = tensor.vec<tstring>();
   for (int64_t i = 0; i < values.size(); ++i) {
-    LODESTAR_TRY(CheckText(values(i), name));
+    LODESTAR_TRY(CheckString(values(i), name));
     texts->push_back(values(i));
   }
   return absl::OkStatus();
 }
 
-// The strings of a tensor, whatever bytes they hold.
+// Returns the strings of a tensor, which may contain any bytes.
 inline std::vector<std::string> BytesOf(const Tensor& tensor) {
   const auto values = tensor.flat<tstring>();
   return {values.data(), values.data() + values.size()};
 }
 
-// An embedding variable, and the store that it had when the kernel began.
+// An embedding variable, and its store when the kernel started.
 struct TableInput {
   tensorflow::core::RefCountPtr<EmbeddingResource> resource;
   std::shared_ptr<EmbeddingStore> store;
 };
 
-// The input list `handles`. InvalidArgument: a table twice.
+// Reads the input list `handles`. Returns InvalidArgument if a table occurs
+// twice.
 inline absl::Status ReadTables(OpKernelContext* ctx,
                                std::vector<TableInput>* tables) {
   OpInputList handles;
@@ -72,13 +73,13 @@ inline absl::Status ReadTables(OpKernelContext* ctx,
     for (int u = 0; u < t; ++u) {
       if ((*tables)[u].resource.get() != table.resource.get()) continue;
       return InvalidArgumentError("`handles[", u, "]` and `handles[", t,
-                                  "]` are one table");
+                                  "]` are the same table.");
     }
   }
   return absl::OkStatus();
 }
 
-// InvalidArgument unless an input called `name` has an item for each table.
+// Returns InvalidArgument unless an input called `name` has one item per table.
 inline absl::Status CheckPerTable(const char* name, int64_t found,
                                   int64_t tables) {
   if (found == tables) return absl::OkStatus();

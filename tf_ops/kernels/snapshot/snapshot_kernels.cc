@@ -16,8 +16,8 @@
 namespace lodestar {
 namespace {
 
-// Snapshots of several tables at one moment. Begun, then written, then ended;
-// Abort at any time. Thread-safe.
+// Snapshots of several tables at one consistent point. The states are begun,
+// written and ended; Abort is allowed in each. Thread-safe.
 class RunningSnapshot {
  public:
   explicit RunningSnapshot(
@@ -32,7 +32,7 @@ class RunningSnapshot {
     int64_t bytes = 0;
     uint32_t crc = 0;
   };
-  // FailedPrecondition: it is not just begun.
+  // Returns FailedPrecondition unless the state is `begun`.
   Status Write(const std::vector<std::string>& paths,
                const std::vector<std::string>& labels,
                std::vector<WrittenFile>* written) {
@@ -48,14 +48,14 @@ class RunningSnapshot {
     return Move(State::kWriting, State::kWritten);
   }
 
-  // FailedPrecondition: it is not written.
+  // Returns FailedPrecondition unless the state is `written`.
   Status Commit(const std::string& base) {
     LODESTAR_RETURN_IF_ERROR(Move(State::kWritten, State::kEnded));
     for (const auto& table : tables_) table->Commit(base);
     return Status();
   }
 
-  // FailedPrecondition: it has ended.
+  // Returns FailedPrecondition if the snapshot has ended.
   Status Abort() {
     {
       MutexLock lock(&mutex_);
@@ -79,16 +79,16 @@ class RunningSnapshot {
   Status Refusal() const LODESTAR_REQUIRES(mutex_) {
     switch (state_) {
       case State::kBegun:
-        return FailedPrecondition("the snapshot is not written");
+        return FailedPrecondition("the snapshot is not written yet.");
       case State::kWriting:
         return FailedPrecondition(
-            "the snapshot is being written, or writing it has failed");
+            "the snapshot is being written, or writing it has failed.");
       case State::kWritten:
-        return FailedPrecondition("the snapshot is written already");
+        return FailedPrecondition("the snapshot is already written.");
       case State::kEnded:
         break;
     }
-    return FailedPrecondition("the snapshot has ended");
+    return FailedPrecondition("the snapshot has ended.");
   }
 
   const std::vector<std::unique_ptr<EmbeddingSnapshot>> tables_;
@@ -96,7 +96,7 @@ class RunningSnapshot {
   State state_ LODESTAR_GUARDED_BY(mutex_) = State::kBegun;
 };
 
-// A snapshot that is not ended is aborted with the tensor that holds it.
+// Destroying the tensor aborts a snapshot that has not ended.
 absl::Status ReadSnapshot(OpKernelContext* ctx,
                           std::shared_ptr<RunningSnapshot>* snapshot) {
   return ReadHandle(ctx->input(0), "snapshot", "SnapshotBegin", snapshot);
@@ -129,7 +129,7 @@ absl::Status RunSnapshotBegin(OpKernelContext* ctx) {
   std::vector<TableInput> tables;
   LODESTAR_TRY(ReadTables(ctx, &tables));
   std::vector<std::string> bases;
-  LODESTAR_TRY(ReadTexts(ctx->input(ctx->num_inputs() - 1), "bases", &bases));
+  LODESTAR_TRY(ReadStrings(ctx->input(ctx->num_inputs() - 1), "bases", &bases));
   LODESTAR_TRY(CheckPerTable("bases", bases.size(), tables.size()));
   std::vector<EmbeddingSnapshot::Source> sources;
   for (size_t t = 0; t < tables.size(); ++t) {
@@ -137,7 +137,7 @@ absl::Status RunSnapshotBegin(OpKernelContext* ctx) {
   }
   std::vector<std::unique_ptr<EmbeddingSnapshot>> begun;
   LODESTAR_TRY(EmbeddingSnapshot::Begin(sources, &begun));
-  // From here on an error drops, and so aborts it.
+  // From here on an error destroys, and so aborts, the snapshot.
   const auto snapshot = std::make_shared<RunningSnapshot>(std::move(begun));
   return OutputSnapshot(ctx, snapshot);
 }
@@ -146,7 +146,7 @@ absl::Status RunSnapshotWrite(OpKernelContext* ctx) {
   std::shared_ptr<RunningSnapshot> snapshot;
   LODESTAR_TRY(ReadSnapshot(ctx, &snapshot));
   std::vector<std::string> paths;
-  LODESTAR_TRY(ReadTexts(ctx->input(1), "paths", &paths));
+  LODESTAR_TRY(ReadStrings(ctx->input(1), "paths", &paths));
   const int64_t n = snapshot->num_tables();
   LODESTAR_TRY(CheckPerTable("paths", paths.size(), n));
   LODESTAR_TRY(CheckRank(ctx->input(2), "labels", 1));
@@ -171,7 +171,7 @@ absl::Status RunSnapshotEnd(OpKernelContext* ctx) {
   std::shared_ptr<RunningSnapshot> snapshot;
   LODESTAR_TRY(ReadSnapshot(ctx, &snapshot));
   std::string base;
-  LODESTAR_TRY(ReadText(ctx->input(1), "base", &base));
+  LODESTAR_TRY(ReadString(ctx->input(1), "base", &base));
   return ToTensorFlow(base.empty() ? snapshot->Abort()
                                    : snapshot->Commit(base));
 }

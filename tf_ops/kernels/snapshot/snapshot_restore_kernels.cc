@@ -20,7 +20,7 @@
 namespace lodestar {
 namespace {
 
-// Of which the attribute optimizer_slots is one.
+// Base of the kernels with the attribute optimizer_slots.
 class LoadKernel : public Kernel {
  public:
   explicit LoadKernel(OpKernelConstruction* ctx) : Kernel(ctx) {
@@ -33,7 +33,7 @@ class LoadKernel : public Kernel {
   RestoreOptions options_;
 };
 
-// Tables that are read, in the memory beside those that they are to replace.
+// Loaded tables, held in addition to the tables that they will replace.
 class LoadedTables {
  public:
   explicit LoadedTables(std::vector<TableInput> tables)
@@ -44,14 +44,15 @@ class LoadedTables {
   }
 
   const EmbeddingStore& like(int64_t t) const { return *tables_[t].store; }
-  // FailedPrecondition: it was done before, or steps leave no moment.
+  // Returns FailedPrecondition if already installed, or if optimizer steps
+  // overlap for too long.
   Status Install() {
     MutexLock lock(&mutex_);
     if (stores_.size() != tables_.size()) {
-      return FailedPrecondition("what was loaded is installed already");
+      return FailedPrecondition("the loaded tables are already installed.");
     }
-    // A step works on all that it was, or on all that it is from here on. What
-    // was is given back later, outside of the gate.
+    // Each step sees either all old or all new tables. The old tables are freed
+    // later, outside the gate.
     return StepGate::Global().Flip([&] {
       mutex_.AssertHeld();
       for (size_t t = 0; t < tables_.size(); ++t) {
@@ -69,8 +70,8 @@ class LoadedTables {
   std::vector<std::unique_ptr<EmbeddingStore>> stores_;
 };
 
-// A row of an input called `name`, which says of each of its things which part
-// of how many it is.
+// Reads a row of an input called `name` that contains a part number and the
+// number of parts.
 absl::Status ReadPart(const Tensor& tensor, const char* name, int64_t row,
                       TablePart* part) {
   const auto numbers = tensor.matrix<int64_t>();
@@ -79,7 +80,7 @@ absl::Status ReadPart(const Tensor& tensor, const char* name, int64_t row,
   if (number < 0 || number >= count ||
       count > std::numeric_limits<int32_t>::max()) {
     return InvalidArgumentError("`", name, "[", row, "]` is part ", number,
-                                " of ", count);
+                                " of ", count, ", expected 0 <= part < count");
   }
   *part = {static_cast<uint32_t>(number), static_cast<uint32_t>(count)};
   return absl::OkStatus();
@@ -90,18 +91,18 @@ absl::Status CheckParts(const Tensor& tensor, const char* name, int64_t rows) {
   if (tensor.dim_size(0) == rows && tensor.dim_size(1) == 2) {
     return absl::OkStatus();
   }
-  return InvalidArgumentError("`", name, "` is of shape ",
-                              tensor.shape().DebugString(), ", wanted [", rows,
-                              ",2]");
+  return InvalidArgumentError("`", name, "` has shape ",
+                              tensor.shape().DebugString(), ", expected [",
+                              rows, ",2]");
 }
 
-// Input `at`, the files, and the next one, which of n tables each is of:
-// fn(table, file number, path) of each, in order.
+// Reads the files at input `at`, and their table numbers at the next one. Calls
+// fn(table, file number, path) for each, in order.
 template <typename Fn>
 absl::Status ForEachFile(OpKernelContext* ctx, int at, int64_t n,
                          const Fn& fn) {
   std::vector<std::string> files;
-  LODESTAR_TRY(ReadTexts(ctx->input(at), "files", &files));
+  LODESTAR_TRY(ReadStrings(ctx->input(at), "files", &files));
   const Tensor& file_tables = ctx->input(at + 1);
   LODESTAR_TRY(CheckRank(file_tables, "file_tables", 1));
   const Span<const int64_t> numbers = FlatSpan<int64_t>(file_tables);
@@ -114,19 +115,19 @@ absl::Status ForEachFile(OpKernelContext* ctx, int at, int64_t n,
   for (int64_t f = 0; f < numbers.size(); ++f) {
     if (numbers[f] < 0 || numbers[f] >= n) {
       return InvalidArgumentError("`file_tables[", f, "]` is ", numbers[f],
-                                  ", wanted 0 to ", n - 1);
+                                  ", expected 0 to ", n - 1);
     }
     named[numbers[f]] = true;
     LODESTAR_TRY(fn(numbers[f], f, files[f]));
   }
   for (int64_t t = 0; t < n; ++t) {
     if (named[t]) continue;
-    return InvalidArgumentError("`file_tables` names no file of table ", t);
+    return InvalidArgumentError("`file_tables` has no file of table ", t);
   }
   return absl::OkStatus();
 }
 
-// InvalidArgument unless the parts of table t are all of one table, each once.
+// Returns InvalidArgument unless the parts of table t are complete and unique.
 absl::Status CheckWhole(const std::vector<SavedPart>& parts, int64_t t) {
   const uint32_t count = parts[0].part.count;
   std::vector<bool> found(parts.size());
@@ -137,10 +138,10 @@ absl::Status CheckWhole(const std::vector<SavedPart>& parts, int64_t t) {
           "table ", t, " has files of part ", parts[0].part.number, " of ",
           count, " and of part ", part.number, " of ", part.count);
     }
-    if (part.number >= found.size()) continue;  // another one is missing
+    if (part.number >= found.size()) continue;  // another part is missing
     if (found[part.number]) {
-      return InvalidArgumentError("table ", t, " has files of part ",
-                                  part.number, " of ", count, " in two places");
+      return InvalidArgumentError("table ", t, " has part ", part.number,
+                                  " of ", count, " more than once");
     }
     found[part.number] = true;
   }
@@ -181,7 +182,7 @@ class SnapshotLoadOp : public LoadKernel {
     const Tensor& own_parts = ctx->input(at + 3);
     LODESTAR_TRY(CheckParts(own_parts, "parts", n));
     std::vector<std::string> bases;
-    LODESTAR_TRY(ReadTexts(ctx->input(at + 4), "bases", &bases));
+    LODESTAR_TRY(ReadStrings(ctx->input(at + 4), "bases", &bases));
     LODESTAR_TRY(CheckPerTable("bases", bases.size(), n));
     Tensor* rows = nullptr;
     LODESTAR_TRY(ctx->allocate_output(1, {n}, &rows));
@@ -222,7 +223,8 @@ class SnapshotApplyOp : public LoadKernel {
                                return absl::OkStatus();
                              }));
     std::string base;
-    LODESTAR_TRY(ReadText(ctx->input(static_cast<int>(n) + 2), "base", &base));
+    LODESTAR_TRY(
+        ReadString(ctx->input(static_cast<int>(n) + 2), "base", &base));
     Tensor* written = nullptr;
     Tensor* removed = nullptr;
     LODESTAR_TRY(ctx->allocate_output(0, {n}, &written));

@@ -7,9 +7,10 @@ REGISTER_OP("Lodestar>LibraryVersion")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Which library the process that runs this has loaded.
+Returns the version of the library that this process has loaded.
 
-version: That of the package, and of the TensorFlow that it was built for.
+version: The version of the package, and of the TensorFlow release it was built
+  for.
 )doc");
 
 }  // namespace lodestar

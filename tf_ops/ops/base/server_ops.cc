@@ -18,7 +18,7 @@ first removes all resources in the container of the previous program.
 
 program: The program, which is also the name of its container.
 lease: Seconds after which the claim of another program has lapsed.
-owner: The program that held the claim before this call; empty if there was none.
+owner: The program that held the claim before this call; empty if none.
 silence: Seconds since `owner` last claimed the process; 0 if there was none.
   The claim is refused if another program holds it and `silence` < `lease`.
 )doc");
@@ -28,7 +28,7 @@ REGISTER_OP("Lodestar>ReleaseServer")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Removes all resources in the container of a program, and gives up its claim.
+Removes all resources in the container of a program, and ends its claim.
 
 program: As for ClaimServer.
 )doc");

@@ -7,7 +7,7 @@
 namespace lodestar {
 namespace {
 
-// How many items each list of inputs or outputs has.
+// The lengths of the lists of inputs and outputs.
 struct Counts {
   int tables = 0;
   int features = 0;
@@ -25,8 +25,8 @@ absl::Status CheckDtypes(InferenceContext* c, int num_tables,
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      "`table_dtypes` must have one item a table, `feature_dtypes` one a "
-      "feature");
+      "`table_dtypes` must have one item per table, `feature_dtypes` one per "
+      "feature.");
 }
 
 absl::Status GetCounts(InferenceContext* c, Counts* counts) {
@@ -37,7 +37,7 @@ absl::Status GetCounts(InferenceContext* c, Counts* counts) {
   return CheckDtypes(c, counts->tables, counts->features);
 }
 
-// What `feature` gives: a bag's row for pooled ids, an id's row for others.
+// The shape of the rows of a feature: one row per bag if pooled, else per id.
 absl::Status RowsShape(InferenceContext* c, const ShapeHandle& ids, bool pooled,
                        bool ragged, const ShapeHandle& splits,
                        const DimensionHandle& dim, ShapeHandle* rows) {
@@ -56,8 +56,7 @@ absl::Status RowsShape(InferenceContext* c, const ShapeHandle& ids, bool pooled,
 }
 
 // Sets the first outputs to the rows of all features and the last M to their
-// winners. Of lists of inputs the hooks begin at `first_hook`, the ids at
-// `first_ids`.
+// winners. The hooks begin at input `first_hook`, the ids at `first_ids`.
 absl::Status FeaturesShape(InferenceContext* c, const Counts& counts,
                            int first_hook, int first_ids) {
   int max = 0;
@@ -72,18 +71,20 @@ absl::Status FeaturesShape(InferenceContext* c, const Counts& counts,
   if (tables.size() != features || combiners.size() != features ||
       ragged.size() != features) {
     return absl::InvalidArgumentError(
-        "`tables`, `combiners` and `ragged` must have one item a feature");
+        "`tables`, `combiners` and `ragged` must have one item per feature.");
   }
   int splits = first_ids + counts.features;
   const int first_weights = splits + counts.ragged;
   for (size_t f = 0; f < features; ++f) {
     if (tables[f] < 0 || tables[f] >= counts.tables) {
-      return absl::InvalidArgumentError("`tables` names a table that is none");
+      return absl::InvalidArgumentError(
+          "`tables` must contain indices of tables.");
     }
     ShapeHandle hook;
     TF_RETURN_IF_ERROR(c->WithRank(c->input(first_hook + tables[f]), 2, &hook));
     if (ragged[f] && splits == first_weights) {
-      return absl::InvalidArgumentError("`ragged` names more than R features");
+      return absl::InvalidArgumentError(
+          "`ragged` must be true for exactly R features.");
     }
     ShapeHandle rows;
     TF_RETURN_IF_ERROR(
@@ -131,7 +132,7 @@ absl::Status CollectionGradientShape(InferenceContext* c) {
   std::vector<int64_t> dims;
   TF_RETURN_IF_ERROR(c->GetAttr("dims", &dims));
   if (static_cast<int>(dims.size()) != num_tables) {
-    return absl::InvalidArgumentError("`dims` must have one item a table");
+    return absl::InvalidArgumentError("`dims` must have one item per table.");
   }
   for (int t = 0; t < num_tables; ++t) {
     const DimensionHandle unique = c->UnknownDim();
@@ -187,7 +188,7 @@ absl::Status StatsShape(InferenceContext* c) {
 
 #define LIST_OF_DTYPES "list({float, double, half, bfloat16}) >= 1"
 
-// What the features are, in each op that has some.
+// The attributes of ops with features.
 #define FEATURE_ATTRS                       \
   Attr("T: int >= 1")                       \
       .Attr("F: int >= 1")                  \
@@ -206,7 +207,7 @@ absl::Status StatsShape(InferenceContext* c) {
       .Attr("default_ids: list(int) >= 1")  \
       .Attr("max_lengths: list(int) >= 1")
 
-// Likewise, in each op that has rows.
+// The attributes of ops with rows of features.
 #define FEATURE_AND_DTYPE_ATTRS                       \
   FEATURE_ATTRS.Attr("table_dtypes: " LIST_OF_DTYPES) \
       .Attr("feature_dtypes: " LIST_OF_DTYPES)
@@ -235,38 +236,39 @@ REGISTER_OP("Lodestar>EmbeddingCollectionLookup")
 Looks up F features in T tables.
 
 A feature is an item of names, tables (the index of its table), combiners ('':
-a row for each id; else sum, mean, sqrtn, max, first or last over bags of ids),
-ragged (whether it has row_splits; a pooled feature without pools the last axis
-of its ids), weighted (whether it has weights), and:
-salts: The table knows id as mix64(id xor salt), if salted.
-padding_ids: No id, if use_padding: reads zeros, no part of a bag. Unsalted.
-default_ids: Whose row an empty bag reads, if use_default. Unsalted.
-max_lengths: Ids of a bag after these are left out; 0: none.
+one row per id; else sum, mean, sqrtn, max, first or last over bags of ids),
+ragged (whether it has row_splits; a pooled feature without them pools the last
+axis of its ids), weighted (whether it has weights), and:
+salts: The table's key of an id is mix64(id xor salt), if salted.
+padding_ids: An id that reads zeros and is not part of a bag, if use_padding.
+  Before salting.
+default_ids: The id that an empty bag reads, if use_default. Before salting.
+max_lengths: Ids per bag; the rest is dropped. 0: no limit.
 
-handles: The tables, all different, of table_dtypes.
-hooks: [0, D] of each table, carry the gradient.
-missing_rows: [D] of each table where missing is 'vector', else not read.
-ids: Of each feature, [N] if ragged, else any shape, of rank 1 or more if
-  pooled.
-row_splits: [B + 1] of each ragged feature.
-weights: Of each weighted feature, shaped as its ids; for sum, mean and sqrtn.
-counters: None, or an EmbeddingCollectionCounters that counts what was looked
-  up, if insert or count.
-rows: Of each feature, [B, D] if ragged; else the shape of its ids, without the
-  last axis if pooled, + [D].
-unique_ids: Of each table, the distinct ids of its features in order of first
-  occurrence, without padding; [0] with neither insert nor count.
-positions: Of each table, the index in unique_ids of each id of its features,
-  after salting and truncation, -1 for padding; [0] as unique_ids.
-winners: Of each feature with combiner max, shaped as its rows: the index among
-  its ids, truncated, of each largest number, or -1.
-insert: False makes no rows.
-count: Counts the sightings of ids.
-admit: Which ids without a row get one: those that the admission lets in, all,
-  or none, whose sightings are counted all the same.
-INVALID_ARGUMENT, naming the feature if names does, if the splits do not start
-at 0, descend or do not end at N, or weights are not shaped as ids.
-RESOURCE_EXHAUSTED if memory runs out; no table is changed then.
+handles: Different tables, of table_dtypes.
+hooks: Per table, [0, D]. Carry the gradient.
+missing_rows: Per table, [D] if missing is 'vector', else not read.
+ids: Per feature, [N] if ragged, else any shape, of rank 1 or more if pooled.
+row_splits: Per ragged feature, [B + 1].
+weights: Per weighted feature, with the shape of its ids; for sum, mean and
+  sqrtn.
+counters: None, or an EmbeddingCollectionCounters that counts the lookups if
+  insert or count is true.
+rows: Per feature, [B, D] if ragged; else the shape of its ids, without the last
+  axis if pooled, + [D].
+unique_ids: Per table, the unique ids of its features in order of first
+  occurrence, without padding; [0] if neither insert nor count is true.
+positions: Per table, the index in unique_ids of each id of its features, after
+  salting and truncation, -1 for padding; [0] like unique_ids.
+winners: Per feature with combiner max, with the shape of its rows: the index
+  among its ids, after truncation, of each maximum, or -1.
+insert: Whether to insert missing rows.
+count: Whether to count occurrences of ids.
+admit: Which missing ids get a row: those that admission admits, all, or none.
+  Their occurrences are counted in any case.
+INVALID_ARGUMENT, with the feature's name if given, if the splits do not start
+at 0, decrease or do not end at N, or weights do not have the shape of ids.
+RESOURCE_EXHAUSTED if out of memory; no table is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionUnique")
@@ -277,17 +279,17 @@ REGISTER_OP("Lodestar>EmbeddingCollectionUnique")
     .Output("positions: T * int64")
     .FEATURE_ATTRS.SetShapeFn(CollectionUniqueShape)
     .Doc(R"doc(
-The distinct ids of T tables in F features.
+Returns the unique ids of T tables in F features.
 
-The first step of EmbeddingCollectionLookup, whose attributes and inputs it has,
-for tables that are elsewhere; EmbeddingCollectionPool is the last one. What
-weights there are changes nothing.
+The first step of an EmbeddingCollectionLookup in tables on other devices;
+EmbeddingCollectionPool is the last one. Has the attributes and inputs of
+EmbeddingCollectionLookup. Weights do not affect the result.
 
-unique_ids: Of each table, the distinct ids of its features in order of first
+unique_ids: Per table, the unique ids of its features in order of first
   occurrence, salted, without padding.
-positions: Of each table, the index in unique_ids of each id of its features,
-  after salting and truncation, -1 for padding.
-INVALID_ARGUMENT as the lookup.
+positions: Per table, the index in unique_ids of each id of its features, after
+  salting and truncation, -1 for padding.
+INVALID_ARGUMENT as EmbeddingCollectionLookup.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionPartitionBags")
@@ -302,20 +304,20 @@ REGISTER_OP("Lodestar>EmbeddingCollectionPartitionBags")
     .Attr("N: int >= 1")
     .SetShapeFn(PartitionBagsShape)
     .Doc(R"doc(
-Shares bags of F features out to the parts of their tables.
+Partitions bags of F features over the parts of their tables.
 
-Each part pools its share, as sum with the factors as weights; the sums over all
-parts are what EmbeddingCollectionLookup gives, whose attributes and inputs it
-has. Features have a combiner other than max, and no default id.
+Each part pools its ids with combiner sum and the factors as weights. The sums
+over all parts are the rows of EmbeddingCollectionLookup, whose attributes and
+inputs this op has. The combiner of features must not be max, and they must not
+have a default id.
 
-num_parts: Of each table. N is F * num_parts: the parts of feature 0 come first.
-part_ids: Of each feature and part, the ids there, salted, in their order.
-  Padding is in part 0.
-part_row_splits: Likewise, [B + 1].
-part_factors: Likewise, what a row counts; 0 for padding.
-places: Of each feature, of each of its ids the index among those of its parts,
-  one part after another; -1 for what max_length leaves out.
-INVALID_ARGUMENT as the lookup.
+num_parts: Per table. N is F * num_parts, with the parts of feature 0 first.
+part_ids: Per feature and part, its ids, salted, in order. Padding is in part 0.
+part_row_splits: Per feature and part, [B + 1].
+part_factors: Per feature and part, the factor of each row; 0 for padding.
+places: Per feature, the index of each id in the concatenated ids of all parts;
+  -1 for ids that max_length drops.
+INVALID_ARGUMENT as EmbeddingCollectionLookup.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionPool")
@@ -333,20 +335,20 @@ REGISTER_OP("Lodestar>EmbeddingCollectionPool")
     .Attr("default_dtypes: list({float, double, half, bfloat16}) >= 0")
     .SetShapeFn(PoolShape)
     .Doc(R"doc(
-Rows of F features from those of the distinct ids of T tables.
+Pools rows of F features from the rows of the unique ids of T tables.
 
-The last step of EmbeddingCollectionLookup, whose attributes and inputs it has,
-for rows that were fetched from elsewhere: the same to the bit.
+The last step of an EmbeddingCollectionLookup in tables on other devices. Has
+its attributes and inputs, and the same results, bitwise.
 
-hooks: [0, D] of each table, carry the gradient.
-rows: Of each table, [U, D], the row of each of unique_ids.
-unique_ids: Of each table, [U]; what the gradient is for.
-positions: As EmbeddingCollectionUnique gave them.
-default_rows: [D], of each feature with use_default, what its empty bags read.
-pooled: As rows of the lookup.
-winners: As of the lookup.
-INVALID_ARGUMENT as the lookup, and if a position is not in [-1, U) or a shape
-does not fit.
+hooks: Per table, [0, D]. Carry the gradient.
+rows: Per table, [U, D], the row of each of unique_ids.
+unique_ids: Per table, [U]. Used by the gradient.
+positions: Output of EmbeddingCollectionUnique.
+default_rows: Per feature with use_default, [D], the row of its empty bags.
+pooled: As `rows` of EmbeddingCollectionLookup.
+winners: As for EmbeddingCollectionLookup.
+INVALID_ARGUMENT as EmbeddingCollectionLookup, and if a position is not in [-1,
+U) or a shape does not match.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionPoolWeightsGradient")
@@ -361,13 +363,13 @@ REGISTER_OP("Lodestar>EmbeddingCollectionPoolWeightsGradient")
     .Output("weight_gradients: W * float")
     .FEATURE_AND_DTYPE_ATTRS.SetShapeFn(WeightsGradientShape)
     .Doc(R"doc(
-The gradient of EmbeddingCollectionPool with respect to its weights.
+Computes the gradient of EmbeddingCollectionPool with respect to its weights.
 
 The attributes and inputs are those of EmbeddingCollectionPool.
 
-hooks: Not read, as unique_ids: what a gradient of this op goes to.
-gradients: Of each feature, shaped as its rows.
-weight_gradients: As of EmbeddingCollectionWeightsGradient.
+hooks: Not read, like unique_ids. Receive the gradients of this op.
+gradients: Per feature, with the shape of its rows.
+weight_gradients: As for EmbeddingCollectionWeightsGradient.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionGradient")
@@ -385,22 +387,22 @@ REGISTER_OP("Lodestar>EmbeddingCollectionGradient")
     .Attr("deduplicated: bool")
     .SetShapeFn(CollectionGradientShape)
     .Doc(R"doc(
-Sums the gradients of the equal ids of a table over all its features.
+Sums the gradients of equal ids of a table over all its features.
 
-Features in order, each in batch order. The attributes and ids, row_splits and
-weights are those of the EmbeddingCollectionLookup.
+Sums features in order, each in batch order. The attributes and ids, row_splits
+and weights are those of EmbeddingCollectionLookup.
 
-gradients: Of each feature, shaped as its rows.
-unique_ids, positions, winners: As the lookup gave them.
-summed_ids: Of each table, its distinct ids, [U].
-sums: Of each table, [U, D].
+gradients: Per feature, with the shape of its rows.
+unique_ids, positions, winners: Outputs of EmbeddingCollectionLookup.
+summed_ids: Per table, its unique ids, [U].
+sums: Per table, [U, D].
 dims: D of each table.
-deduplicated: False: unique_ids and positions were not given and are found here.
-INVALID_ARGUMENT if a position is not in [-1, U) or a shape does not fit.
+deduplicated: If false, unique_ids and positions are not read but computed.
+INVALID_ARGUMENT if a position is not in [-1, U) or a shape does not match.
 )doc");
 
-// It reads tables but is no stateful op: where no one wants the gradient of
-// the weights, a graph may drop it.
+// Reads tables but is not stateful, so that a graph can prune it if the
+// gradient of the weights is not used.
 REGISTER_OP("Lodestar>EmbeddingCollectionWeightsGradient")
     .Input("handles: T * resource")
     .Input("hooks: table_dtypes")
@@ -414,14 +416,14 @@ REGISTER_OP("Lodestar>EmbeddingCollectionWeightsGradient")
     .Attr("missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1")
     .SetShapeFn(WeightsGradientShape)
     .Doc(R"doc(
-The gradient of EmbeddingCollectionLookup with respect to its weights.
+Computes the gradient of EmbeddingCollectionLookup for its weights.
 
-The attributes and inputs are those of the lookup.
+The attributes and inputs are those of EmbeddingCollectionLookup.
 
-hooks: Not read: they are what a gradient of this op goes to.
-gradients: Of each feature, shaped as its rows.
-weight_gradients: Of each weighted feature, shaped as its weights; zeros for
-  padding and for what max_length left out.
+hooks: Not read. Receive the gradients of this op.
+gradients: Per feature, with the shape of its rows.
+weight_gradients: Per weighted feature, with the shape of its weights; zeros for
+  padding and for ids that max_length drops.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionCounters")
@@ -432,7 +434,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionCounters")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Creates counters of what a collection looks up, or finds those of this name.
+Creates lookup counters of a collection, or finds those with this name.
 
 handle: Handle of the counters.
 )doc");
@@ -447,14 +449,14 @@ REGISTER_OP("Lodestar>EmbeddingCollectionCount")
     .FEATURE_ATTRS.SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Counts what was looked up in tables that are elsewhere.
+Counts lookups in tables on other devices.
 
-The attributes and ids, row_splits and weights are those of the
+The attributes and ids, row_splits and weights are those of
 EmbeddingCollectionUnique.
 
-counters: As EmbeddingCollectionLookup takes them.
-positions: As EmbeddingCollectionUnique gave them.
-resident: Of each table, [U], whether each of its unique ids had a row before.
+counters: As for EmbeddingCollectionLookup.
+positions: Output of EmbeddingCollectionUnique.
+resident: Per table, [U], whether each of its unique ids already had a row.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionStats")
@@ -464,11 +466,11 @@ REGISTER_OP("Lodestar>EmbeddingCollectionStats")
     .SetIsStateful()
     .SetShapeFn(StatsShape)
     .Doc(R"doc(
-What was looked up in training, by feature.
+Returns the lookups in training, by feature.
 
-counts: [F, 4]: ids (padding included, what max_length left out not), padding,
-  distinct ids (summed over lookups), and ids that had a row before.
-reset: Counts from 0 afterwards.
+counts: [F, 4]: ids (including padding, without ids that max_length drops),
+  padding, unique ids (summed over lookups), and ids that already had a row.
+reset: Whether to reset the counts to 0.
 )doc");
 
 }  // namespace lodestar

@@ -10,13 +10,13 @@ namespace {
   "'rmsprop_momentum_centered', 'adadelta', 'adamax', 'nadam', " \
   "'lion', 'ftrl'}"
 
-// Distinct ids and positions at outputs `first` and first + 1.
+// Sets outputs `first` and first + 1 to the shapes of unique ids and positions.
 void SetUnique(InferenceContext* c, int first) {
   c->set_output(first, c->UnknownShapeOfRank(1));
   c->set_output(first + 1, c->UnknownShapeOfRank(1));
 }
 
-// Input 1 is the hook [0, D], input 2 ids; rows, ids.shape + [D], are output 0.
+// Input 1 is the hook [0, D], input 2 ids. Output 0 has shape ids.shape + [D].
 absl::Status RowsOfIds(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckRanks(c, {0, 2}));
   ShapeHandle rows;
@@ -51,7 +51,8 @@ absl::Status UniqueShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// [U, D] from the gradient [.., D], input 0, and unique_ids, input 2.
+// Sets output 0 to [U, D], from the gradient [.., D], input 0, and unique_ids,
+// input 2.
 absl::Status GradientShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckRanks(c, {2, kAnyRank, 1}));
   c->set_output(0, c->Matrix(c->Dim(c->input(2), 0), c->Dim(c->input(0), 1)));
@@ -88,29 +89,30 @@ REGISTER_OP("Lodestar>EmbeddingVariable")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Creates an embedding variable, or finds the one of this name.
+Creates an embedding variable, or finds the one with this name.
 
 handle: Handle of the variable.
-dim: D, the numbers of a row.
-dtype: Of rows and what they are looked up as.
-initializer_a: The constant, the lowest value, or the mean.
-initializer_b: The bound above all values, or the standard deviation.
-seed: With init_salt, id and column it decides a row's first value.
-num_shards: 0 leaves it to the op; never shows in a result.
-admission: What gives an unseen id a row: its first sighting, or its
+dim: D, the embedding dimension.
+dtype: The dtype of rows and lookups.
+initializer_a: The constant, the lower bound, or the mean.
+initializer_b: The upper bound (exclusive), or the standard deviation.
+seed: With init_salt, id and column, determines a row's initial value.
+num_shards: 0 lets the op choose; does not affect results.
+admission: When an id gets a row: at its first occurrence, or at its
   min_count-th, counted exactly or in a counting Bloom filter.
-count_occurrences: Each occurrence of an id in a lookup is a sighting, also in
-  the frequency of rows; else an id has one a step.
-num_counters, num_hashes: Of the filter.
-max_rows: Never more rows than this; 0 is no cap.
-max_rows_policy: Which rows make room: those seen longest ago, or least often.
+count_occurrences: Whether each occurrence of an id in a lookup counts, also in
+  the frequency of rows. Otherwise an id counts once per step.
+num_counters, num_hashes: Size of the filter.
+max_rows: Maximum number of rows; 0: no cap.
+max_rows_policy: Which rows are evicted at the cap: least recently or least
+  frequently used.
 max_age: EmbeddingEvict removes rows last seen more steps ago; -1: none.
-min_norm: EmbeddingEvict removes rows of a smaller Euclidean norm; 0: none.
-shared_rows: Trained rows that ids without a row share, where a lookup says
-  missing='shared'.
-table_name: What errors of updates call it.
-INVALID_ARGUMENT if a variable of this name has another dim or dtype, or a number is out
-of range.
+min_norm: EmbeddingEvict removes rows with a smaller Euclidean norm; 0: none.
+shared_rows: Number of trained rows shared by ids without a row, for lookups
+  with missing='shared'.
+table_name: Name in errors of updates.
+INVALID_ARGUMENT if a variable with this name has another dim or dtype, or a
+value is out of range.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingFind")
@@ -127,11 +129,11 @@ REGISTER_OP("Lodestar>EmbeddingFind")
     .SetIsStateful()
     .SetShapeFn(FindShape)
     .Doc(R"doc(
-Reads rows; never writes.
+Reads rows, without writing.
 
-hook: [0, D], carries the gradient.
+hook: [0, D]. Carries the gradient.
 ids: Any shape.
-missing_row: [D] where missing is 'vector', else not read.
+missing_row: [D] if missing is 'vector', else not read.
 rows: ids.shape + [D].
 found: ids.shape.
 padding_id: Reads zeros and counts as not found, if use_padding.
@@ -155,19 +157,19 @@ REGISTER_OP("Lodestar>EmbeddingFindOrInsert")
     .SetIsStateful()
     .SetShapeFn(FindOrInsertShape)
     .Doc(R"doc(
-Reads rows, and first makes those that are not there.
+Reads rows, and inserts missing ones first.
 
-hook: [0, D], carries the gradient.
-ids: Any shape, N in all.
-missing_row: [D] where missing is 'vector', else not read.
+hook: [0, D]. Carries the gradient.
+ids: Any shape, with N elements.
+missing_row: [D] if missing is 'vector', else not read.
 rows: ids.shape + [D].
 unique_ids: [U], in order of first occurrence, without padding.
 positions: [N], the index of each id in unique_ids, -1 for padding.
-insert: False makes no rows.
-count: Counts the sightings of ids.
-admit: Which ids without a row get one: those that the admission lets in, all,
-  or none, whose sightings are counted all the same.
-RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+insert: Whether to insert missing rows.
+count: Whether to count occurrences of ids.
+admit: Which missing ids get a row: those that admission admits, all, or none.
+  Their occurrences are counted in any case.
+RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingFindOrInsertUnique")
@@ -185,18 +187,18 @@ REGISTER_OP("Lodestar>EmbeddingFindOrInsertUnique")
     .SetIsStateful()
     .SetShapeFn(FindOrInsertUniqueShape)
     .Doc(R"doc(
-As EmbeddingFindOrInsert, of ids that are distinct already.
+Implements EmbeddingFindOrInsert for unique ids.
 
-For a table that is elsewhere than the ids: no gradient goes through it.
+For a table on another device than the ids. Not differentiable.
 
-ids: [N], distinct.
-occurrences: [N], how often each id is in the batch, 1 to 2^32 - 1; or [0]: each
-  is there once.
-missing_row, insert, count, admit, missing: As of EmbeddingFindOrInsert.
+ids: [N], unique.
+occurrences: [N], the number of occurrences of each id in the batch, 1 to 2^32 -
+  1; or [0] if each id occurs once.
+missing_row, insert, count, admit, missing: As for EmbeddingFindOrInsert.
 rows: [N, D].
-resident: [N], whether an id had a row before.
-INVALID_ARGUMENT if an id comes twice.
-RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+resident: [N], whether an id already had a row.
+INVALID_ARGUMENT if an id occurs twice.
+RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingUnique")
@@ -207,9 +209,9 @@ REGISTER_OP("Lodestar>EmbeddingUnique")
     .Attr("padding_id: int = 0")
     .SetShapeFn(UniqueShape)
     .Doc(R"doc(
-The distinct ids, in order of first occurrence.
+Returns the unique ids, in order of first occurrence.
 
-ids: Any shape, N in all.
+ids: Any shape, with N elements.
 unique_ids: [U], without padding.
 positions: [N], the index of each id in unique_ids, -1 for padding.
 )doc");
@@ -225,13 +227,14 @@ REGISTER_OP("Lodestar>EmbeddingGradient")
 Sums the gradients of equal ids, in batch order.
 
 gradient: [N, D].
-positions: [N], as EmbeddingFindOrInsert gave them.
+positions: [N], output of EmbeddingFindOrInsert.
 unique_ids: [U].
-sums: [U, D]; of 16 bits, summed as float and rounded once.
+sums: [U, D]. 16-bit gradients are summed as float and rounded once.
 INVALID_ARGUMENT if a position is not in [-1, U).
 )doc");
 
-// Handles, ids, gradients, hyperparameters and next steps, so many of each.
+// The inputs are num_tables each of handles, ids, gradients, hyperparameters
+// and next steps.
 absl::Status ApplyAllShape(InferenceContext* c) {
   int num_tables = 0;
   TF_RETURN_IF_ERROR(c->GetAttr("num_tables", &num_tables));
@@ -239,7 +242,7 @@ absl::Status ApplyAllShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->GetAttr("slot_dtypes", &dtypes));
   if (static_cast<int>(dtypes.size()) != num_tables) {
     return absl::InvalidArgumentError(
-        "`slot_dtypes` must have one item a variable");
+        "`slot_dtypes` must have one item per variable.");
   }
   std::vector<int> ranks;
   for (int rank : {0, 1, 2, 1, 0}) ranks.insert(ranks.end(), num_tables, rank);
@@ -257,21 +260,21 @@ REGISTER_OP("Lodestar>EmbeddingCheckApply")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 1, 2}))
     .Doc(R"doc(
-Fails as an update would with nonfinite = 'raise', and writes nothing.
+Performs the checks of an update with nonfinite = 'raise', and writes nothing.
 
-Run for every variable of a step before any of them is updated.
+Runs for every variable of a step before any of them is updated.
 
 ids: [N].
 gradients: [N, D], double for rows of double, else float.
-optimizer: As of EmbeddingApply, or of EmbeddingGatherForUpdate.
-slot_names: As of EmbeddingGatherForUpdate, where it is that.
-additions: Above 0: the rows, of float or double, are sums to which so many
-  updates like this one are added before they start again from zeros; 0: the
-  gradients are applied as they are.
-INVALID_ARGUMENT if a gradient, summed over equal ids and over those that go to
-one shared row, has a NaN or infinity; or if rows of sums would leave half of
+optimizer: As for EmbeddingApply or EmbeddingGatherForUpdate.
+slot_names: As for EmbeddingGatherForUpdate.
+additions: If positive, the rows, of float or double, are sums to which this
+  many such updates are added before they are reset to zero. If 0, the gradients
+  are applied directly.
+INVALID_ARGUMENT if a gradient, summed over equal ids and over ids with the same
+shared row, contains NaN or infinity, or if rows of sums would exceed half of
 their range.
-FAILED_PRECONDITION if the rows hold another optimizer's slots.
+FAILED_PRECONDITION if the rows have another optimizer's slots.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingApply")
@@ -293,19 +296,20 @@ Updates rows and their optimizer slots by their gradients.
 
 ids: [N]; the gradients of equal ids are summed, in batch order.
 gradients: [N, D], double for rows of double, else float.
-hyperparameters: Learning rate, weight decay, then what the optimizer takes, in
-  the order of tf_ops/core/rows/optimizer_rules.h.
-next_step: The variable's step after this, if that is higher than one more than
-  before; else it advances by one. -2 leaves it as it is. Not read if
-  EmbeddingSetStep drives the step.
-slot_inits: What each optimizer slot of a new row holds.
-create_missing: Makes rows of ids that have none, instead of dropping (and
+hyperparameters: Learning rate, weight decay, and those of the optimizer, in the
+  order of tf_ops/core/rows/optimizer_rules.h.
+next_step: The variable's step after this op, if it is greater than the step
+  plus one; otherwise the step increases by one. -2 leaves the step unchanged.
+  Not read if EmbeddingSetStep sets the step.
+slot_inits: Initial values of the optimizer slots.
+create_missing: Whether to insert missing rows instead of dropping (and
   counting) their gradients.
-nonfinite: What a NaN or infinity does: 'raise' INVALID_ARGUMENT and change
-  nothing, 'skip' the update of its id, or 'pass' it on.
-inside_step: It runs between BeginStep and EndStep; else it is a step of its own.
-FAILED_PRECONDITION if the rows hold another optimizer's slots.
-RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+nonfinite: The effect of NaN or infinity: 'raise' returns INVALID_ARGUMENT and
+  changes nothing, 'skip' skips the update of the id, 'pass' applies it.
+inside_step: Whether the op runs between BeginStep and EndStep. Otherwise it is
+  a step of its own.
+FAILED_PRECONDITION if the rows have another optimizer's slots.
+RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingApplyAll")
@@ -323,14 +327,14 @@ REGISTER_OP("Lodestar>EmbeddingApplyAll")
     .SetIsStateful()
     .SetShapeFn(ApplyAllShape)
     .Doc(R"doc(
-EmbeddingApply of several variables, all of them or none, as one step.
+Applies EmbeddingApply to several variables, atomically and as one step.
 
-ids, gradients, hyperparameters, next_steps, optimizers, create_missing: One for
-  each variable, as of EmbeddingApply.
-slot_inits: Those of all optimizers, one after another.
-nonfinite: As of EmbeddingApply; no variable is changed where it raises.
-INVALID_ARGUMENT, FAILED_PRECONDITION, RESOURCE_EXHAUSTED as EmbeddingApply, with
-the name of the variable; no row has changed then.
+ids, gradients, hyperparameters, next_steps, optimizers, create_missing: One per
+  variable, as for EmbeddingApply.
+slot_inits: Those of all optimizers, concatenated.
+nonfinite: As for EmbeddingApply; no variable is changed on an error.
+INVALID_ARGUMENT, FAILED_PRECONDITION, RESOURCE_EXHAUSTED as EmbeddingApply,
+with the name of the variable; no row is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingStage")
@@ -350,15 +354,17 @@ REGISTER_OP("Lodestar>EmbeddingStage")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 1, 2, 1, 0, 0, 1, 0}))
     .Doc(R"doc(
-Checks what EmbeddingApply would write, and keeps it for CommitUpdate.
+Checks the update of an EmbeddingApply, and stages it for CommitUpdate.
 
-All but log, attempt and name as in EmbeddingApply, with its errors.
+The inputs are those of EmbeddingApply except log, attempt and attempt_name.
+Returns its errors.
 
-log: That of UpdateLog.
-attempt: As BeginUpdate gave it.
-attempt_name: The same on all logs, above 0, and of no other attempt at the update.
-CANCELLED if a later attempt has begun. FAILED_PRECONDITION if the update is
-committed.
+log: Output of UpdateLog.
+attempt: Output of BeginUpdate.
+attempt_name: A positive name that is the same on all logs, and different from
+  those of other attempts at the update.
+CANCELLED if a later attempt has begun.
+FAILED_PRECONDITION if the update is committed.
 )doc");
 
 }  // namespace lodestar

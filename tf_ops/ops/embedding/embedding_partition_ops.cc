@@ -5,7 +5,7 @@
 namespace lodestar {
 namespace {
 
-// What is known by id: rows, counts, and whether there is a row.
+// The dtypes of values per id: rows, counts, and whether there is a row.
 constexpr char kRowAttr[] =
     "T: {half, bfloat16, float, double, int32, int64, bool}";
 
@@ -55,14 +55,13 @@ REGISTER_OP("Lodestar>EmbeddingPartition")
     .Attr("num_parts: int >= 1")
     .SetShapeFn(PartitionShape)
     .Doc(R"doc(
-Shares ids out to the parts of a table whose rows lie in several places.
+Partitions ids over the parts of a table.
 
-An id is of the same part in every call. Those of a part keep their order.
+The part of an id is the same in every call. Ids of a part keep their order.
 
 ids: [N].
 parts: The ids of each part.
-places: [N], the index of each id among those of all parts, one part after
-  another.
+places: [N], the index of each id in the concatenated ids of all parts.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingPartitionRows")
@@ -75,14 +74,14 @@ REGISTER_OP("Lodestar>EmbeddingPartitionRows")
     .Attr(kRowAttr)
     .SetShapeFn(PartitionRowsShape)
     .Doc(R"doc(
-Shares ids out as EmbeddingPartition does, each with its row.
+Partitions ids like EmbeddingPartition, together with their rows.
 
 ids: [N].
 rows: [N, ...].
 part_ids: The ids of each part.
 part_rows: The rows of each part, [N_p, ...].
-places: As of EmbeddingPartition.
-INVALID_ARGUMENT if there are not as many rows as ids.
+places: As for EmbeddingPartition.
+INVALID_ARGUMENT if the numbers of rows and ids differ.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingAssemble")
@@ -93,10 +92,10 @@ REGISTER_OP("Lodestar>EmbeddingAssemble")
     .Attr(kRowAttr)
     .SetShapeFn(AssembleShape)
     .Doc(R"doc(
-Rows of parts in the order of the ids that EmbeddingPartition shared out.
+Assembles rows of parts in the order of the ids before EmbeddingPartition.
 
-rows: Of each part, [N_p, ...].
-places: [N], which of the rows of all parts, one part after another.
+rows: Per part, [N_p, ...].
+places: [N], indices into the concatenated rows of all parts.
 assembled: [N, ...].
 INVALID_ARGUMENT if a place is not in [0, sum of N_p) or rows differ in shape.
 )doc");

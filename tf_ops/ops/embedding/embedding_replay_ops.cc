@@ -1,4 +1,4 @@
-// Ops that take an embedding variable's rows out for an update and write them
+// Ops that gather an embedding variable's rows for an update and write them
 // back.
 
 #include <string>
@@ -63,25 +63,25 @@ REGISTER_OP("Lodestar>EmbeddingGatherForUpdate")
     .SetIsStateful()
     .SetShapeFn(GatherForUpdateShape)
     .Doc(R"doc(
-Takes rows and their optimizer slots out for an update that other ops compute;
-EmbeddingAssignIfUnchanged writes it. Attaches the optimizer.
+Gathers rows and their optimizer slots for an update that other ops compute and
+EmbeddingAssignIfUnchanged writes. Attaches the optimizer.
 
-ids: [N], all different. The gradient of an id without a row is dropped and
-  counted, or goes to its shared row where there are some.
-shared: [N], the id is the number of a shared row.
-gradients: [N, D], double for rows of double, else float; as all numbers here.
+ids: [N], unique. The gradient of an id without a row is dropped and counted, or
+  applied to its shared row if the table has shared rows.
+shared: [N], whether the id is the number of a shared row.
+gradients: [N, D], double for rows of double, else float, like all values here.
 row_ids: [K].
 row_shared: [K].
-row_gradients: [K, D], those of one shared row summed in the order of ids.
+row_gradients: [K, D]; those of a shared row are summed in the order of ids.
 rows: [K, D].
 slots: [S, K, D].
-versions: [K], what EmbeddingAssignIfUnchanged compares.
+versions: [K], compared by EmbeddingAssignIfUnchanged.
 optimizer: 'replay:' and a name.
-slot_names: S of them, all different; at most 4.
-slot_inits: What each optimizer slot of a new row holds.
-nonfinite: As of EmbeddingApply; not asked of gradients of shared rows.
-FAILED_PRECONDITION if the rows hold another optimizer's slots.
-RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+slot_names: S different names, at most 4.
+slot_inits: Initial values of the optimizer slots.
+nonfinite: As for EmbeddingApply; does not apply to gradients of shared rows.
+FAILED_PRECONDITION if the rows have another optimizer's slots.
+RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingAssignIfUnchanged")
@@ -99,20 +99,20 @@ REGISTER_OP("Lodestar>EmbeddingAssignIfUnchanged")
     .SetIsStateful()
     .SetShapeFn(AssignIfUnchangedShape)
     .Doc(R"doc(
-Writes rows and optimizer slots that EmbeddingGatherForUpdate gave, each of them
-as long as no one has written to it since.
+Writes rows and optimizer slots of EmbeddingGatherForUpdate, except rows that
+have changed since.
 
 ids: [K].
 shared: [K].
 versions: [K].
-rows: [K, D], rounded if the variable's are of 16 bits.
+rows: [K, D], rounded if the variable has 16-bit rows.
 slots: [S, K, D].
-next_step: As of EmbeddingApply.
-changed: [K], someone has, and the row is as it was.
-optimizer: As of EmbeddingGatherForUpdate.
-slot_names: As of EmbeddingGatherForUpdate.
-FAILED_PRECONDITION if the rows hold another optimizer's slots.
-RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+next_step: As for EmbeddingApply.
+changed: [K], whether the row had changed and was not written.
+optimizer: As for EmbeddingGatherForUpdate.
+slot_names: As for EmbeddingGatherForUpdate.
+FAILED_PRECONDITION if the rows have another optimizer's slots.
+RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
 }  // namespace lodestar

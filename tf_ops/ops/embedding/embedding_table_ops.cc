@@ -1,5 +1,4 @@
-// Ops that write, read and describe an embedding variable's rows beside
-// lookups and updates.
+// Ops on an embedding variable's rows other than lookups and updates.
 
 #include "tf_ops/ops/shape_fns.h"
 
@@ -41,11 +40,11 @@ REGISTER_OP("Lodestar>EmbeddingInsertOrAssign")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Sets the rows of ids, making those that are not there.
+Sets the rows of ids, inserting missing ones.
 
 ids: [N]; the last of equal ids wins.
 rows: [N, D], of the variable's dtype.
-RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingRemove")
@@ -57,8 +56,8 @@ REGISTER_OP("Lodestar>EmbeddingRemove")
     .Doc(R"doc(
 Removes the rows of ids.
 
-ids: Any shape; ids without a row are passed over.
-count: The rows removed.
+ids: Any shape; ids without a row are ignored.
+count: The number of removed rows.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingSize")
@@ -67,7 +66,7 @@ REGISTER_OP("Lodestar>EmbeddingSize")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-The number of rows.
+Returns the number of rows.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingClear")
@@ -75,9 +74,10 @@ REGISTER_OP("Lodestar>EmbeddingClear")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Removes all rows; their memory is kept for the next ones. Pending ids and the
-filter that counts them are forgotten, shared rows begin anew; the step and the
-events that EmbeddingStats counts stay. Waits for the end of a snapshot.
+Removes all rows and keeps their memory for later rows. Pending ids and the
+filter that counts them are cleared, and shared rows reset to their initial
+values. The step and the events of EmbeddingStats are kept. Waits for the end of
+a snapshot.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingRestartSlots")
@@ -91,22 +91,22 @@ REGISTER_OP("Lodestar>EmbeddingRestartSlots")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Gives an optimizer that takes a variable over fresh slots beside all rows.
+Replaces the optimizer slots by initial ones for a new optimizer.
 
-A variable without slots stays as it is: its first update makes them. Slots are
-dropped between two steps, after the end of a snapshot that is running, and the
-next snapshot is a whole one. From then on updates by the former optimizer fail,
-unless it is of the same kind.
+A variable without slots is not changed: its first update creates them. Slots
+are replaced between two steps, after the end of a running snapshot, and the
+next snapshot is full. From then on updates by the former optimizer fail, unless
+it is of the same kind.
 
-optimizer: As of EmbeddingApply, or of EmbeddingGatherForUpdate.
-slot_names: As of EmbeddingGatherForUpdate, where it is that.
-slot_inits: As of either.
-keep: Which slots stay as they are: none, those of the same optimizer, or all.
-former: The optimizer whose slots were dropped; empty if there were none, or no
-  rows to have them.
-fits: Whether the variable has slots of `optimizer` now, or none.
-FAILED_PRECONDITION if some step is running at every moment of a minute.
-RESOURCE_EXHAUSTED if memory runs out; nothing has changed then.
+optimizer: As for EmbeddingApply or EmbeddingGatherForUpdate.
+slot_names: As for EmbeddingGatherForUpdate.
+slot_inits: As for either op.
+keep: Which slots are kept: none, those of the same optimizer, or all.
+former: The optimizer whose slots were dropped; empty if there were no slots, or
+  no rows with slots.
+fits: Whether the variable now has slots of `optimizer`, or none.
+FAILED_PRECONDITION if steps overlap for a minute without a gap.
+RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingRemoveAll")
@@ -114,8 +114,8 @@ REGISTER_OP("Lodestar>EmbeddingRemoveAll")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Removes all rows, and nothing else, at the end of a step. Where EmbeddingClear
-waits for the end of a snapshot, this goes row by row.
+Removes all rows, and nothing else, at the end of a step. Works row by row, so
+unlike EmbeddingClear it does not wait for the end of a snapshot.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCompact")
@@ -124,10 +124,10 @@ REGISTER_OP("Lodestar>EmbeddingCompact")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Gives the memory of removed rows back to the system.
+Returns the memory of removed rows to the system.
 
-bytes: By how much that lowers what EmbeddingStats tells.
-RESOURCE_EXHAUSTED if memory runs out; rows and counters are as before then.
+bytes: The decrease of the bytes in EmbeddingStats.
+RESOURCE_EXHAUSTED if out of memory; rows and counters are not changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingFrequency")
@@ -141,8 +141,8 @@ REGISTER_OP("Lodestar>EmbeddingFrequency")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-The frequency of each id: its sightings, of steps or of occurrences, as they have
-decayed; 0 without a row.
+Returns the frequency of each id: its number of steps or occurrences, after
+decay; 0 without a row.
 
 ids: Any shape.
 frequencies: ids.shape.
@@ -154,7 +154,7 @@ REGISTER_OP("Lodestar>EmbeddingStep")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-The variable's step.
+Returns the variable's step.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingSetStep")
@@ -163,7 +163,7 @@ REGISTER_OP("Lodestar>EmbeddingSetStep")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Sets the variable's step. From then on EmbeddingApply leaves it alone.
+Sets the variable's step. From then on EmbeddingApply does not change it.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingReleaseStep")
@@ -171,7 +171,7 @@ REGISTER_OP("Lodestar>EmbeddingReleaseStep")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Lets EmbeddingApply move the step again, after EmbeddingSetStep.
+Lets EmbeddingApply advance the step again, after EmbeddingSetStep.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingStats")
@@ -187,17 +187,17 @@ REGISTER_OP("Lodestar>EmbeddingStats")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Counters of the variable.
+Returns counters of the variable.
 
 stats: rows, index_bytes, row_bytes (values and metadata), slot_bytes,
-  policy_bytes (of admission and eviction), capacity (rows that fit the memory
-  there is), max_rows (0: no cap), pending; then events: ids, unique_ids and
-  padding of training lookups; hits, misses, inserts, admitted, refused,
+  policy_bytes (of admission and eviction), capacity (rows that fit the
+  allocated memory), max_rows (0: no cap), pending; then events: ids, unique_ids
+  and padding of training lookups; hits, misses, inserts, admitted, refused,
   evicted, removed, gradients_dropped, nonfinite_gradients; read_hits and
-  read_misses: ids, all but padding, that lookups without sightings found or
-  did not find.
+  read_misses: ids, without padding, found and not found by lookups that do not
+  count.
 shards: [S, 2], rows and bytes of each shard.
-reset: Events count from 0 again.
+reset: Whether to reset the events to 0.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingInspect")
@@ -225,17 +225,17 @@ REGISTER_OP("Lodestar>EmbeddingInspect")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Everything about some ids; changes nothing.
+Returns the state of some ids, without changing it.
 
 ids: [N].
 rows: [N, D], zeros without a row.
 slots: [S, N, D].
 slot_names: [S].
-frequencies: [N], sightings; of pending ids too.
-last_seen: [N], -1 if it is not known.
+frequencies: [N], also for pending ids.
+last_seen: [N], -1 if unknown.
 shards: [N].
 states: [N], 0 missing, 1 pending, 2 resident.
-RESOURCE_EXHAUSTED if memory runs out.
+RESOURCE_EXHAUSTED if out of memory.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingEvict")
@@ -249,15 +249,16 @@ REGISTER_OP("Lodestar>EmbeddingEvict")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Removes the rows that a policy names, but none that was seen in this step.
+Removes rows by a policy, except those seen in this step.
 
-count: The rows removed.
-own_policy: By the variable's own policy, whatever the attributes say.
-max_rows: So many rows are to be left at most; 0: any number.
-max_rows_policy: Which go first: those seen longest ago, or least often.
-max_age: Rows last seen more steps ago go, and pending ids; -1: none.
-min_norm: Rows of a smaller Euclidean norm go; 0: none.
-RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+count: The number of removed rows.
+own_policy: Whether to use the variable's own policy instead of the attributes.
+max_rows: Maximum number of remaining rows; 0: no limit.
+max_rows_policy: Which rows are removed first: least recently or least
+  frequently used.
+max_age: Removes rows, and pending ids, last seen more steps ago; -1: none.
+min_norm: Removes rows with a smaller Euclidean norm; 0: none.
+RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingDecayFrequencies")
@@ -266,12 +267,12 @@ REGISTER_OP("Lodestar>EmbeddingDecayFrequencies")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Multiplies frequencies with a rate, rounding down; those of ids seen in this
-step stay above 0.
+Multiplies frequencies by a rate, rounding down. Those of ids seen in this step
+stay positive.
 
-rate: Scalar, 0 to 1.
-INVALID_ARGUMENT if it is not.
-RESOURCE_EXHAUSTED if memory runs out; nothing is changed then.
+rate: Scalar, in [0, 1].
+INVALID_ARGUMENT if the rate is out of range.
+RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingExport")
@@ -298,20 +299,21 @@ REGISTER_OP("Lodestar>EmbeddingExport")
     .SetIsStateful()
     .SetShapeFn(ExportShape)
     .Doc(R"doc(
-Everything of a variable; of its rows only the ids if not with_rows.
+Returns the complete state of a variable; of its rows only the ids unless
+with_rows.
 
 ids: [N], ascending.
 rows: [N, D].
 slots: [S, N, D]; S is 0 without an optimizer or without optimizer_slots.
 frequencies: [N].
-last_seen: [N], the step of the last sighting.
-optimizer: The optimizer whose slots these are, or ''.
+last_seen: [N], the step of the last occurrence.
+optimizer: The optimizer of the slots, or ''.
 slot_names: [S].
-slot_inits: [S], what the slots of a new row hold.
-counters: step, seed, init_salt, and 1 if EmbeddingSetStep drives the step.
-pending_ids: [P], ascending: ids that admission holds back; with a filter those
-  of this step.
-pending_sightings: [P].
+slot_inits: [S], initial values of the slots.
+counters: step, seed, init_salt, and 1 if EmbeddingSetStep sets the step.
+pending_ids: [P], ascending: ids that wait for admission; with a filter only
+  those of this step.
+pending_sightings: [P], their occurrences.
 pending_last_seen: [P].
 sketch: [C], the filter's counters, or [0].
 shared_rows: [R, D].
@@ -341,29 +343,28 @@ REGISTER_OP("Lodestar>EmbeddingImport")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Takes what EmbeddingExport gave, in any order of ids.
+Imports the outputs of EmbeddingExport, in any order of ids.
 
-Inputs are as its outputs of the same names, and:
+The inputs are its outputs of the same names, with these additions:
 
-ids: All different.
-counters: Or none to keep the variable's own. Only 'replace' takes them.
-pending_ids: All different, none of them in ids. 'merge' checks them and takes
-  none; a variable without admission leaves them out.
+ids: Unique.
+counters: Empty keeps the variable's own. Only 'replace' uses them.
+pending_ids: Unique, and not in ids. 'merge' only checks them; a variable
+  without admission ignores them.
 pending_sightings: As pending_ids.
 pending_last_seen: As pending_ids.
 sketch: As pending_ids.
-shared_rows: Or [0, 0] to keep the values of the variable's own. 'merge' checks
-  them and takes none; a variable without shared rows leaves them out.
-shared_slots: As shared_rows; or none, which then begin anew.
-mode: 'replace' makes this all that the variable holds, built beside the old
-  rows; 'merge' adds rows, or overwrites those of their ids. Rows without slots
-  start with those of a new row.
-INVALID_ARGUMENT if an id is there twice, a shape or dtype does not fit, or ids
-are pending for another admission.
-FAILED_PRECONDITION if the variable holds another optimizer's slots, or would
-hold more rows than max_rows; if another 'replace', or a restore, has replaced
-what it holds meanwhile, or steps leave no moment between them.
-RESOURCE_EXHAUSTED if memory runs out. After an error nothing is changed.
+shared_rows: [0, 0] keeps the variable's own values. 'merge' only checks them; a
+  variable without shared rows ignores them.
+shared_slots: As shared_rows; empty resets them to their initial values.
+mode: 'replace' replaces the variable's contents, using memory for both; 'merge'
+  inserts or overwrites rows. Rows without slots get initial slots.
+INVALID_ARGUMENT if an id occurs twice, a shape or dtype does not match, or ids
+are pending for another kind of admission.
+FAILED_PRECONDITION if the variable has another optimizer's slots or would
+exceed max_rows, if another 'replace' or a restore has replaced its contents in
+the meantime, or if steps overlap for a minute without a gap.
+RESOURCE_EXHAUSTED if out of memory. Nothing is changed after an error.
 )doc");
 
 }  // namespace lodestar

@@ -9,13 +9,13 @@ REGISTER_OP("Lodestar>BeginStep")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Begins an optimizer step that consists of several ops: a snapshot, of these or
-other variables, holds all of them or none. Waits for a snapshot that is being
-begun, and for the disk where one holds as much as it may; no thread waits
-meanwhile.
+Begins an optimizer step that consists of several ops. A snapshot, of these or
+other variables, contains all of them or none. Waits, without blocking a thread,
+for a snapshot that is starting, and for the disk if a snapshot has reached its
+memory limit.
 
-handles: The variables that the step updates; only for the order of ops.
-step: A scalar, for EndStep. The step ends at the latest when this is dropped.
+handles: The variables that the step updates. Only determines the order of ops.
+step: A scalar, for EndStep. Dropping it ends the step.
 )doc");
 
 REGISTER_OP("Lodestar>EndStep")
@@ -26,12 +26,13 @@ REGISTER_OP("Lodestar>EndStep")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Ends what BeginStep has begun, unless it has ended.
+Ends a step of BeginStep, unless it has ended.
 
-step: As BeginStep gave it.
-handles: Variables whose steps move first, all of them before those of another
-  EndStep do: between steps, variables that are updated together have one step.
-next_steps: Scalars, as of EmbeddingApply.
+step: Output of BeginStep.
+handles: Variables whose steps advance first, all of them before those of
+  another EndStep. So between steps, variables that are updated together have
+  the same step.
+next_steps: Scalars, as for EmbeddingApply.
 )doc");
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-// Ops that let copies of a served model take turns.
+// Ops that switch between copies of a served model.
 
 #include "tf_ops/ops/shape_fns.h"
 
@@ -11,7 +11,7 @@ REGISTER_OP("Lodestar>MakeTurns")
     .Doc(R"doc(
 Begins the turn of copy 0.
 
-turns: Whose turn it is, for the other ops; of this process.
+turns: State for the other ops, of this process.
 )doc");
 
 REGISTER_OP("Lodestar>HoldTurn")
@@ -21,10 +21,10 @@ REGISTER_OP("Lodestar>HoldTurn")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Tells whose turn it is, and holds that turn until `turn` is dropped.
+Returns the current turn, and holds it until `turn` is dropped.
 
 turn: For ReleaseTurn.
-copy: The number that BeginTurn was given.
+copy: The number passed to BeginTurn.
 )doc");
 
 REGISTER_OP("Lodestar>ReleaseTurn")
@@ -32,10 +32,10 @@ REGISTER_OP("Lodestar>ReleaseTurn")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Keeps a turn held until here: in a graph, what is to run before it is among its
-control inputs.
+Holds a turn until this op runs: in a graph, ops that must run first are control
+inputs.
 
-turn: As HoldTurn gave it.
+turn: Output of HoldTurn.
 )doc");
 
 REGISTER_OP("Lodestar>BeginTurn")
@@ -44,11 +44,10 @@ REGISTER_OP("Lodestar>BeginTurn")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Ends the turn that is, and begins another: who holds a turn from here on, holds
-this.
+Begins a turn and ends the current one: HoldTurn then holds the new turn.
 
 copy: A number for HoldTurn.
-FAILED_PRECONDITION if the turn before the one that is, is still held.
+FAILED_PRECONDITION if the turn before the current one is still held.
 )doc");
 
 REGISTER_OP("Lodestar>LastTurnIsHeld")
@@ -57,7 +56,7 @@ REGISTER_OP("Lodestar>LastTurnIsHeld")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Whether the turn before the one that is, is held.
+Returns whether the turn before the current one is held.
 )doc");
 
 }  // namespace lodestar

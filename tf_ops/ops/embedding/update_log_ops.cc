@@ -9,15 +9,15 @@ REGISTER_OP("Lodestar>UpdateLog")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Creates a log of updates, or finds the one of this name.
+Creates an update log, or finds the one with this name.
 
-Updates of tables in several processes are made whole and once with a log in
-each. An update is begun on all logs by BeginUpdate, then staged on all by
-EmbeddingStage, then committed on all by CommitUpdate. Who begins it again, after
-an attempt that was cut off, commits on all logs the attempt that any of them
-says is committed, and else stages anew.
+Logs make updates of tables in several processes atomic and exactly-once, with
+one log per process. An update is begun on all logs by BeginUpdate, then staged
+on all by EmbeddingStage, then committed on all by CommitUpdate. After an
+interrupted attempt, the next one commits on all logs the attempt that any of
+them reports as committed; otherwise it stages the update again.
 
-log: Handle of the log, which keeps what is staged as long as it is there.
+log: Handle of the log, which owns the staged updates.
 )doc");
 
 REGISTER_OP("Lodestar>BeginUpdate")
@@ -33,13 +33,13 @@ REGISTER_OP("Lodestar>BeginUpdate")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Begins an attempt at an update, of which the ones before are then over.
+Begins an attempt at an update, and ends earlier attempts.
 
-log: That of UpdateLog.
-update: [2]: its number, counted from 0, and a number below which no update is
-  begun again; those are forgotten.
+log: Output of UpdateLog.
+update: [2]: its number, from 0, and a number below which no update will begin
+  again; those updates are forgotten.
 attempt: [2], for EmbeddingStage and CommitUpdate.
-committed: The name of the attempt that is committed on this log, 0 if none is.
+committed: The name of the committed attempt on this log, or 0.
 FAILED_PRECONDITION if the update is forgotten, or closed by CloseUpdates.
 )doc");
 
@@ -50,14 +50,14 @@ REGISTER_OP("Lodestar>CommitUpdate")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 1, 0}))
     .Doc(R"doc(
-Makes all that EmbeddingStage has staged by a name, as one step; nothing if an
-attempt is committed. A snapshot has all of it or none.
+Applies all updates that EmbeddingStage has staged under a name, as one step,
+unless an attempt is committed. A snapshot contains all of it or none.
 
-log: That of UpdateLog.
-attempt: As BeginUpdate gave it.
-attempt_name: Of this attempt, or of the one that is committed on another log.
+log: Output of UpdateLog.
+attempt: Output of BeginUpdate.
+attempt_name: The name of this attempt, or of the one committed on another log.
 CANCELLED if a later attempt has begun.
-RESOURCE_EXHAUSTED if memory runs out; other tables of the update are updated.
+RESOURCE_EXHAUSTED if out of memory; other tables of the update are updated.
 )doc");
 
 REGISTER_OP("Lodestar>CloseUpdates")
@@ -71,11 +71,11 @@ REGISTER_OP("Lodestar>CloseUpdates")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Ends all attempts at updates that were begun on this log, also those to come.
+Ends all present and future attempts at some updates on this log.
 
-log: That of UpdateLog.
-below: Updates of a smaller number are closed.
-committed: [K, 2]: number and name of those that are committed on this log.
+log: Output of UpdateLog.
+below: Updates with a smaller number are closed.
+committed: [K, 2]: number and name of those committed on this log.
 )doc");
 
 REGISTER_OP("Lodestar>SettleUpdates")
@@ -84,11 +84,11 @@ REGISTER_OP("Lodestar>SettleUpdates")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 2}))
     .Doc(R"doc(
-Commits attempts at updates that are closed, and forgets all that are closed.
+Commits attempts at closed updates, and forgets all closed updates.
 
-log: That of UpdateLog.
-committed: [K, 2], all that CloseUpdates gave on any log.
-RESOURCE_EXHAUSTED if memory runs out; other tables are updated.
+log: Output of UpdateLog.
+committed: [K, 2], the outputs of CloseUpdates on all logs.
+RESOURCE_EXHAUSTED if out of memory; other tables are updated.
 )doc");
 
 }  // namespace lodestar

@@ -6,7 +6,7 @@
 namespace lodestar {
 namespace {
 
-// Values of the keys' shape.
+// Output 0 has the shape of the keys.
 absl::Status ValuesOfKeys(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
   c->set_output(0, c->input(1));
@@ -30,12 +30,14 @@ REGISTER_OP("Lodestar>IdTable")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Creates a table of keys to int64 ids, or finds the one of this name.
+Creates a table from keys to int64 ids, or finds the one with this name.
 
-handle: Scalar, of a LookupInterface, which TensorFlow's lookup ops take too.
-key_dtype: What the keys are; a uint64 key is taken for the int64 of its bits.
+handle: Scalar handle of a LookupInterface, also accepted by TensorFlow's lookup
+  ops.
+key_dtype: The dtype of keys. uint64 keys are stored as the int64 with the same
+  bits.
 mutable: Whether insert and remove are allowed after the import.
-INVALID_ARGUMENT if the table of this name has another key_dtype.
+INVALID_ARGUMENT if the table with this name has another key_dtype.
 )doc");
 
 REGISTER_OP("Lodestar>IdTableFind")
@@ -50,12 +52,12 @@ REGISTER_OP("Lodestar>IdTableFind")
       return ValuesOfKeys(c);
     })
     .Doc(R"doc(
-The ids of keys.
+Returns the ids of keys.
 
 keys: Any shape.
-default_value: Scalar, the id of a key that is not there.
+default_value: Scalar, the id of missing keys.
 values: keys.shape.
-FAILED_PRECONDITION before the table has been imported into.
+FAILED_PRECONDITION before the first import into the table.
 INVALID_ARGUMENT if keys are not of the table's key_dtype.
 )doc");
 
@@ -71,15 +73,15 @@ REGISTER_OP("Lodestar>IdTableFindOrHash")
     .SetIsStateful()
     .SetShapeFn(ValuesOfKeys)
     .Doc(R"doc(
-The ids of keys; a key that is not there is hashed to a bucket.
+Returns the ids of keys, and buckets for missing keys.
 
 keys: Any shape.
-values: keys.shape; a miss gives first_bucket + hash(key) % num_oov_buckets,
-  where an integer key hashes as its decimal text.
+values: keys.shape; first_bucket + hash(key) % num_oov_buckets for a missing
+  key. An integer key is hashed as its decimal string.
 first_bucket: The id of the first bucket; -1 for the table's size.
 hasher: TensorFlow's to_hash_bucket_fast, _strong or to_hash_bucket.
-hasher_key: Two words for 'stronghash', else none.
-FAILED_PRECONDITION before the table has been imported into.
+hasher_key: Two words for 'stronghash', else empty.
+FAILED_PRECONDITION before the first import into the table.
 INVALID_ARGUMENT if keys are not of the table's key_dtype.
 )doc");
 
@@ -91,14 +93,13 @@ REGISTER_OP("Lodestar>IdTableInsert")
     .SetIsStateful()
     .SetShapeFn(KeysAndValues)
     .Doc(R"doc(
-Adds keys to a mutable table, or gives them other ids.
+Inserts keys into a mutable table, or changes their ids.
 
 keys: Any shape; the last of equal keys wins.
 values: keys.shape.
 FAILED_PRECONDITION if the table is not mutable.
-RESOURCE_EXHAUSTED if there is no memory; the table is as before.
-INVALID_ARGUMENT if keys are not of the table's key_dtype, or the shapes
-  differ.
+RESOURCE_EXHAUSTED if out of memory; the table is not changed then.
+INVALID_ARGUMENT if keys are not of the table's key_dtype, or the shapes differ.
 )doc");
 
 REGISTER_OP("Lodestar>IdTableRemove")
@@ -110,7 +111,7 @@ REGISTER_OP("Lodestar>IdTableRemove")
     .Doc(R"doc(
 Removes keys from a mutable table.
 
-keys: Any shape; keys that are not there are passed over.
+keys: Any shape; missing keys are ignored.
 FAILED_PRECONDITION if the table is not mutable.
 INVALID_ARGUMENT if keys are not of the table's key_dtype.
 )doc");
@@ -123,12 +124,13 @@ REGISTER_OP("Lodestar>IdTableImport")
     .SetIsStateful()
     .SetShapeFn(KeysAndValues)
     .Doc(R"doc(
-Makes these keys all that the table holds.
+Replaces the contents of the table.
 
-keys: Any shape; a key may repeat with the same id.
+keys: Any shape; a key may be repeated with the same id.
 values: keys.shape.
-INVALID_ARGUMENT, naming the key, if it has two ids; the table is as before.
-RESOURCE_EXHAUSTED if there is no memory; the table is as before.
+INVALID_ARGUMENT, with the key, if it has two ids; the table is not changed
+then.
+RESOURCE_EXHAUSTED if out of memory; the table is not changed then.
 )doc");
 
 REGISTER_OP("Lodestar>IdTableImportFile")
@@ -141,19 +143,19 @@ REGISTER_OP("Lodestar>IdTableImportFile")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 0}))
     .Doc(R"doc(
-Makes the keys of a text file all that the table holds.
+Replaces the contents of the table by the keys of a text file.
 
 path: Scalar; a name that ends in ".gz" is decompressed.
-key_column: Where in a line the key is: a column from 0, -2 for the whole line,
-  -1 for the line's number from 0.
-value_column: The same of the id, an int64.
-delimiter: One character, between columns.
+key_column: The column of the key, from 0; -2 for the whole line, -1 for the
+  line number from 0.
+value_column: The column of the id, an int64, like key_column.
+delimiter: One character that separates columns.
 vocab_size: The number of lines to read; -1 for all.
-INVALID_ARGUMENT, naming the file and the line, if a line is empty, has too few
-  columns or a number that is none, or a key has two ids, or if the file has
-  fewer lines than vocab_size or none; NOT_FOUND and the like, naming the file,
-  if it cannot be read; RESOURCE_EXHAUSTED if there is no memory. The table is
-  as before.
+INVALID_ARGUMENT, with the file and the line, if a line is empty or has too few
+columns, an id is not an integer, or a key has two ids; or if the file is empty
+or has fewer lines than vocab_size. NOT_FOUND and similar errors, with the file,
+if it cannot be read. RESOURCE_EXHAUSTED if out of memory. The table is not
+changed after an error.
 )doc");
 
 REGISTER_OP("Lodestar>IdTableExport")
@@ -170,9 +172,9 @@ REGISTER_OP("Lodestar>IdTableExport")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-All keys and ids.
+Returns all keys and ids.
 
-keys: [N], in ascending order of their ids; none before the first import.
+keys: [N], in ascending order of their ids; empty before the first import.
 values: [N].
 INVALID_ARGUMENT if Tkeys is not the table's key_dtype.
 )doc");
@@ -183,7 +185,7 @@ REGISTER_OP("Lodestar>IdTableSize")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-The number of keys.
+Returns the number of keys.
 )doc");
 
 }  // namespace lodestar

@@ -16,8 +16,8 @@ REGISTER_OP("Lodestar>CheckExamples")
     .Doc(R"doc(
 Returns `examples` if each has the structure of a tf.Example.
 
-The error of TensorFlow's own parser holds the bytes of the record, which need
-not be text.
+Unlike the error of TensorFlow's own parser, this op's error does not contain
+the bytes of the record, which may not be text.
 
 names: [B], the names of the records in errors.
 examples: [B], serialized tf.Examples.

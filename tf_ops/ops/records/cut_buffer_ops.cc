@@ -13,14 +13,14 @@ REGISTER_OP("Lodestar>CutBuffer")
       return OutputsOfAttribute(c);
     })
     .Doc(R"doc(
-Cuts bytes into tensors that share their memory.
+Splits bytes into tensors that share their memory.
 
 buffer: [N], the bytes.
-places: [P, 3], of each tensor the bytes where it begins, a multiple of 64, and
-  ends, and its first dimension. Tensors may share bytes.
+places: [P, 3], per tensor its first byte, a multiple of 64, its end, and its
+  first dimension. Tensors may overlap.
 pieces: P tensors of `output_types` and `output_shapes`, in which the first
   dimension and one other may be unknown.
-INVALID_ARGUMENT if a place is beyond the buffer, or does not fit its shape.
+INVALID_ARGUMENT if a place is out of range, or does not match its shape.
 )doc");
 
 }  // namespace lodestar

@@ -11,15 +11,15 @@ REGISTER_OP("Lodestar>EncodeRagged")
     .Attr("N: int >= 1")
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Encodes RaggedTensors as RaggedTensorToVariant does, without reading the
-row_splits: for those that are known to be right.
+Encodes RaggedTensors like RaggedTensorToVariant, without reading the
+row_splits, which must be valid.
 
-like: A RaggedTensor of ragged rank 1 that RaggedTensorToVariant has encoded.
-values: [N], of each.
-row_splits: [B + 1], of each.
+like: A RaggedTensor of ragged rank 1, encoded by RaggedTensorToVariant.
+values: Per tensor, [N].
+row_splits: Per tensor, [B + 1].
 encoded: Scalars, which share the memory of values and row_splits.
 INVALID_ARGUMENT if the numbers of values and of row_splits differ, or `like` is
-  no such scalar.
+not an encoded RaggedTensor.
 )doc");
 
 }  // namespace lodestar

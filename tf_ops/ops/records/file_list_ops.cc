@@ -2,7 +2,7 @@
 
 namespace lodestar {
 
-// `list`, a scalar, is the name of a list of files in this process.
+// `list`, a scalar, is the name of a file list of this process.
 
 REGISTER_OP("Lodestar>FileListPut")
     .Input("list: string")
@@ -11,10 +11,10 @@ REGISTER_OP("Lodestar>FileListPut")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 1, 0}))
     .Doc(R"doc(
-Makes a list of files, or puts other files into it.
+Creates a file list, or replaces its files.
 
 filenames: [F].
-seed: Of the orders, where the list is a new one.
+seed: Seed of the shuffles, if the list is new.
 )doc");
 
 REGISTER_OP("Lodestar>FileListNext")
@@ -28,9 +28,9 @@ REGISTER_OP("Lodestar>FileListNext")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-The files for the next pass. NOT_FOUND if the list was forgotten.
+Returns the files of the next epoch. NOT_FOUND if the list was removed.
 
-shuffle: Whether they come in an order of this pass.
+shuffle: Whether to shuffle the files for this epoch.
 )doc");
 
 REGISTER_OP("Lodestar>FileListForget")
@@ -38,7 +38,7 @@ REGISTER_OP("Lodestar>FileListForget")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Drops a list of files.
+Removes a file list.
 )doc");
 
 }  // namespace lodestar

@@ -40,10 +40,10 @@ records: [G], the number of records in each block. It is 0 for a block that has
 size: Scalar, the number of bytes in the decompressed file.
 ends_with_newline: Scalar, whether the last record ends with a line end. True if
   the file has no records.
-INVALID_ARGUMENT, naming the file, the record (from 0) and its first byte, if a
-  quote is not closed; INVALID_ARGUMENT, naming the file, if a ".gz" file is
-  damaged; NOT_FOUND and the like, naming the file, if it cannot be read;
-  FAILED_PRECONDITION, naming the file, if it changes while it is read.
+INVALID_ARGUMENT, with the file, the record (from 0) and its first byte, if a
+quote is not closed; INVALID_ARGUMENT, with the file, if a ".gz" file is
+damaged; NOT_FOUND and similar errors, with the file, if it cannot be read;
+FAILED_PRECONDITION, with the file, if it changes while it is read.
 )doc");
 
 }  // namespace lodestar

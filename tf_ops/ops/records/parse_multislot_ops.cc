@@ -15,13 +15,13 @@ REGISTER_OP("Lodestar>ParseMultiSlot")
     .Doc(R"doc(
 Parses lines of MultiSlot text, one sample each.
 
-A line has, for each feature slot in order, a count and as many values; the
-attributes are those of Lodestar>MultiSlotDataset.
+For each feature slot in order, a line has the number of values and the values.
+The attributes are those of Lodestar>MultiSlotDataset.
 
-text: [B], lines with or without the newline at their end.
-tensors: Of each used slot, in order, one tensor [B, *shape] if its shape has a
+text: [B], lines with or without a newline at the end.
+tensors: Per used slot, in order, one tensor [B, *shape] if its shape has a
   rank, else two: the values [N] and int64 row_splits [B + 1].
-INVALID_ARGUMENT "`text[i]`: ..." if a line is not as declared.
+INVALID_ARGUMENT "`text[i]`: ..." if a line does not match the slots.
 )doc");
 
 }  // namespace lodestar

@@ -1,12 +1,12 @@
-// Ops around a call of Python in a function of tf.data. None has state: one
-// that has would keep an iterator from being saved.
+// Ops around a Python call in a tf.data function. They are stateless, because
+// stateful ops would prevent saving an iterator.
 
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
 namespace {
 
-// The shape function of outputs like the inputs from `first` on.
+// Shape function that passes on the shapes of the inputs from `first` on.
 tensorflow::OpShapeInferenceFn LikeInputs(int first) {
   return [first](InferenceContext* c) {
     for (int i = first; i < c->num_inputs(); ++i) {
@@ -28,9 +28,10 @@ REGISTER_OP("Lodestar>PythonCallBegin")
       return LikeInputs(0)(c);
     })
     .Doc(R"doc(
-Begins a call of Python: the interpreter does not end until `call` is dropped.
+Begins a Python call. The interpreter does not shut down before `call` is
+dropped.
 
-values: What the call takes.
+values: The arguments of the call.
 call: For PythonCallEnd.
 CANCELLED if Lodestar>PythonCallsStop has run.
 )doc");
@@ -45,10 +46,10 @@ REGISTER_OP("Lodestar>PythonCallEnd")
       return LikeInputs(1)(c);
     })
     .Doc(R"doc(
-Keeps a call of Python until there is what it returned.
+Keeps a Python call alive until its results are available.
 
-call: As PythonCallBegin gave it.
-values: What the call returned.
+call: Output of PythonCallBegin.
+values: The results of the call.
 )doc");
 
 REGISTER_OP("Lodestar>PythonResult")
@@ -61,21 +62,22 @@ REGISTER_OP("Lodestar>PythonResult")
       return LikeInputs(1)(c);
     })
     .Doc(R"doc(
-Returns what a call of Python returned, or raises the error that it met.
+Returns the results of a Python call, or its error.
 
-An exception that leaves the call would bring its traceback along.
+Errors are passed as values, because an exception that leaves the call would
+carry its traceback.
 
-error: A scalar. Empty, or the code of an error as one byte and its message.
-values: What the call returned.
-The error of `error`; INVALID_ARGUMENT if that is not a code of an error.
+error: A scalar: empty, or the error code as one byte, followed by the message.
+values: The results of the call.
+The error in `error`; INVALID_ARGUMENT if it does not begin with an error code.
 )doc");
 
 REGISTER_OP("Lodestar>PythonCallsStop")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Lets no call of Python begin any more in this process, and waits until the last
-one is dropped.
+Prevents further Python calls in this process, and waits for the end of running
+ones.
 )doc");
 
 }  // namespace lodestar

@@ -3,12 +3,12 @@
 
 namespace lodestar {
 
-// `memory`, a scalar, is the name that the samples have in this process. Every
-// op but Create and Forget: NOT_FOUND if there is none of this name.
+// `memory`, a scalar, is the name of the samples in this process. Every op
+// except Create and Forget returns NOT_FOUND if the name does not exist.
 //
-// What is in memory is a sequence of samples. A dataset's iterator reads what
-// was there when it was made; ops that change it do not disturb one under way.
-// The slots are given as to Lodestar>MultiSlotDataset.
+// The samples have an order. A dataset's iterator reads the samples as of its
+// creation; later changes do not affect it. The slots are declared as for
+// Lodestar>MultiSlotDataset.
 
 REGISTER_OP("Lodestar>RecordMemoryCreate")
     .Input("memory: string")
@@ -18,10 +18,11 @@ REGISTER_OP("Lodestar>RecordMemoryCreate")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Makes an empty memory of samples. INVALID_ARGUMENT if the name is in use.
+Creates an empty set of samples. INVALID_ARGUMENT if the name is in use.
 
-drop_zeros: Whether sparse values of 0, or below 1e-6 in magnitude, are dropped,
-  an id and its weight together, and a slot without values gets one 0.
+drop_zeros: Whether to drop sparse values of 0, or below 1e-6 in magnitude. An
+  id and its weight are dropped together, and a slot left without values gets
+  one 0.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemoryForget")
@@ -29,7 +30,7 @@ REGISTER_OP("Lodestar>RecordMemoryForget")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Lets go of the samples; datasets that were made on them keep them.
+Removes the name of the samples. Existing datasets keep the samples.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemoryLoad")
@@ -46,14 +47,14 @@ REGISTER_OP("Lodestar>RecordMemoryLoad")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 1, 0, 0, 0}))
     .Doc(R"doc(
-Reads MultiSlot files and adds their samples, in order, behind those there.
+Reads MultiSlot files and appends their samples, in order.
 
-Errors are those of Lodestar>MultiSlotDataset; none of the samples is added then.
+Errors are those of Lodestar>MultiSlotDataset; no samples are appended then.
 
-open_command: As that of Lodestar>MultiSlotDataset.
-pipe_command: As that of Lodestar>MultiSlotDataset.
-preload: Whether only to begin, on a thread; the samples are added when they are
-  waited for. FAILED_PRECONDITION if another preload was not waited for.
+open_command: As for Lodestar>MultiSlotDataset.
+pipe_command: As for Lodestar>MultiSlotDataset.
+preload: Whether to only start reading on a thread; RecordMemoryWaitPreload then
+  appends the samples. FAILED_PRECONDITION if there is another preload.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemoryWaitPreload")
@@ -61,9 +62,9 @@ REGISTER_OP("Lodestar>RecordMemoryWaitPreload")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Waits until the preload is done and adds its samples, or fails as it has failed.
+Waits for the preload and appends its samples, or returns its error.
 
-FAILED_PRECONDITION if none was begun.
+FAILED_PRECONDITION if there is no preload.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemoryRelease")
@@ -71,7 +72,7 @@ REGISTER_OP("Lodestar>RecordMemoryRelease")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Drops the samples, but not those of a preload.
+Drops the samples, except those of a preload.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemorySize")
@@ -81,7 +82,7 @@ REGISTER_OP("Lodestar>RecordMemorySize")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-The number of samples and the bytes that they take.
+Returns the number of samples and their size in bytes.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemoryGlobalShuffle")
@@ -90,7 +91,7 @@ REGISTER_OP("Lodestar>RecordMemoryGlobalShuffle")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 0}))
     .Doc(R"doc(
-Puts the samples in an order that depends on their number and the seed.
+Shuffles the samples. The order depends only on their number and the seed.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemorySlotsShuffle")
@@ -100,10 +101,10 @@ REGISTER_OP("Lodestar>RecordMemorySlotsShuffle")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 1, 0}))
     .Doc(R"doc(
-Gives each sample the values that another one has in some slots.
+Shuffles the values of some slots among the samples.
 
-slots: Names of sparse slots; ids take their weights along. All slots of a
-  sample come from the same one.
+slots: Names of sparse slots, which include the weights of ids. All slots of a
+  sample get their values from the same other sample.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemoryMergeByInsId")
@@ -117,17 +118,18 @@ REGISTER_OP("Lodestar>RecordMemoryMergeByInsId")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 0}))
     .Doc(R"doc(
-Makes one sample of all samples with one ins_id, where they are min_size or more.
+Merges all samples with the same ins_id, if there are at least min_size.
 
 FAILED_PRECONDITION if the lines have no ins_id.
 
 min_size: At least 2.
-keep_unmerged: Whether samples whose ins_id fewer have stay, or are dropped.
-erase_duplicates: Whether a value stays only once in a sparse slot, and samples
-  are dropped whose dense slots disagree.
-merged: Samples that were made of several.
-too_few: Samples dropped for min_size.
-conflicting: Samples dropped since they disagree.
+keep_unmerged: Whether to keep samples with rarer ins_ids; otherwise they are
+  dropped.
+erase_duplicates: Whether to remove repeated values of a sparse slot, and to
+  drop samples whose dense slots disagree.
+merged: Number of samples made from several.
+too_few: Number of samples dropped because of min_size.
+conflicting: Number of samples dropped because they disagree.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemoryEncode")
@@ -137,9 +139,9 @@ REGISTER_OP("Lodestar>RecordMemoryEncode")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 1}))
     .Doc(R"doc(
-Some of the samples as bytes, for Lodestar>RecordMemoryReceive.
+Encodes some of the samples for Lodestar>RecordMemoryReceive.
 
-samples: Their numbers. INVALID_ARGUMENT if there is none of a number.
+samples: Indices of samples. INVALID_ARGUMENT if one is out of range.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemoryReceive")
@@ -148,10 +150,10 @@ REGISTER_OP("Lodestar>RecordMemoryReceive")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 1}))
     .Doc(R"doc(
-Takes samples of other memories, which wait until they are committed.
+Receives encoded samples, which are held until they are committed.
 
-pieces: What Lodestar>RecordMemoryEncode has given. INVALID_ARGUMENT if the slots
-  are others, DATA_LOSS if bytes are.
+pieces: Outputs of Lodestar>RecordMemoryEncode. INVALID_ARGUMENT if the slots
+  differ, DATA_LOSS if bytes are damaged.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemoryArrange")
@@ -160,10 +162,10 @@ REGISTER_OP("Lodestar>RecordMemoryArrange")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 1}))
     .Doc(R"doc(
-Puts the samples that wait in an order, and makes all ready to commit them.
+Sets the order of the received samples, and prepares the commit.
 
-order: Which of those that were received is sample 0, 1, ... INVALID_ARGUMENT
-  unless it has each of them once.
+order: The received index of sample 0, 1, ... INVALID_ARGUMENT unless it is a
+  permutation.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemoryCommit")
@@ -171,7 +173,7 @@ REGISTER_OP("Lodestar>RecordMemoryCommit")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Puts the arranged samples in the place of those in memory.
+Replaces the samples by the arranged ones.
 
 FAILED_PRECONDITION if there are none.
 )doc");
@@ -181,7 +183,7 @@ REGISTER_OP("Lodestar>RecordMemoryDiscard")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Drops the samples that wait.
+Drops the received samples.
 )doc");
 
 REGISTER_OP("Lodestar>ShuffledNumbers")
@@ -196,10 +198,10 @@ REGISTER_OP("Lodestar>ShuffledNumbers")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-A stretch of the order in which Lodestar>RecordMemoryGlobalShuffle puts samples.
+Returns a range of the order of Lodestar>RecordMemoryGlobalShuffle.
 
-count: Samples.
-numbers: [end - begin], those that stand at the places from `begin` on.
+count: Number of samples.
+numbers: [end - begin], the samples at the positions from `begin` on.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemoryDataset")
@@ -218,13 +220,14 @@ REGISTER_OP("Lodestar>RecordMemoryDataset")
     .SetDoNotOptimize()
     .SetShapeFn(ScalarOutputs({0, 0, 0, 0, 0}))
     .Doc(R"doc(
-The samples as a dataset of batches, of the tensors of Lodestar>MultiSlotDataset.
+Reads the samples as a dataset, with the tensors of Lodestar>MultiSlotDataset.
 
-FAILED_PRECONDITION if an iterator is restored over other samples than those it
-was saved over. INVALID_ARGUMENT if slots are not those in memory.
+FAILED_PRECONDITION if an iterator is restored with other samples than when it
+was saved. INVALID_ARGUMENT if the slots differ from those of the samples.
 
-num_queues, queue: Only samples whose number is `queue` modulo `num_queues`.
-seed: Of the order, where `shuffle` is true.
+num_queues, queue: Selects the samples whose index is `queue` modulo
+  `num_queues`.
+seed: Seed of the order, if `shuffle` is true.
 )doc");
 
 }  // namespace lodestar

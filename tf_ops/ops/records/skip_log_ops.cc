@@ -14,11 +14,11 @@ REGISTER_OP("Lodestar>SkipLogRead")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-What readers with this log have left out so far.
+Returns the records that readers with this log have skipped so far.
 
-log: Its name; must not be empty.
-count: Records left out.
-messages: [M], the first of the reasons, each with its place.
+log: Name of the log; must not be empty.
+count: Number of skipped records.
+messages: [M], the first error messages, each with its position.
 )doc");
 
 REGISTER_OP("Lodestar>SkipLogAdd")
@@ -28,11 +28,11 @@ REGISTER_OP("Lodestar>SkipLogAdd")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Notes records that were left out.
+Logs skipped records.
 
-log: Its name; must not be empty.
-message: Where and why, a scalar.
-count: How many, a scalar, at least 0.
+log: Name of the log; must not be empty.
+message: Error message with its position, a scalar.
+count: Number of records, a scalar, at least 0.
 )doc");
 
 REGISTER_OP("Lodestar>SkipLogForget")
@@ -40,9 +40,9 @@ REGISTER_OP("Lodestar>SkipLogForget")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({}))
     .Doc(R"doc(
-Forgets a log; readers that are under way go on with it unseen.
+Removes the name of a log. Readers continue to use the log.
 
-log: Its name; must not be empty.
+log: Name of the log; must not be empty.
 )doc");
 
 }  // namespace lodestar

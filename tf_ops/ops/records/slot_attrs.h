@@ -1,15 +1,15 @@
-// The attributes by which an op describes feature slots.
+// The attributes that describe feature slots.
 
 #ifndef LODESTAR_TF_OPS_OPS_RECORDS_SLOT_ATTRS_H_
 #define LODESTAR_TF_OPS_OPS_RECORDS_SLOT_ATTRS_H_
 
-// slot_names: What errors call the feature slots.
+// slot_names: Names of the feature slots in errors.
 // slot_types: int64 or float32.
-// slot_shapes: Of one sample; of unknown rank for any number of values; with
-//   one unknown dimension for one that all samples of a batch agree on.
-// slot_limits: Where positive, values must be whole numbers in [0, limit).
-// slot_weighs: -1, or the slot of ids that this one holds a weight each of.
-// slot_used: Whether the slot is in the batch; it is checked anyway.
+// slot_shapes: Shape per sample. Unknown rank allows any number of values; one
+//   unknown dimension must be equal for all samples of a batch.
+// slot_limits: If positive, values must be integers in [0, limit).
+// slot_weighs: -1, or the slot of ids that these values are the weights of.
+// slot_used: Whether the slot is in the batch. It is checked in any case.
 #define LODESTAR_SLOT_ATTRS                          \
   Attr("slot_names: list(string) >= 1")              \
       .Attr("slot_types: list({int64, float}) >= 1") \

@@ -10,13 +10,14 @@ REGISTER_OP("Lodestar>TfrecordDataset")
     .Doc(R"doc(
 Reads the records of a TFRecord file as a dataset of scalar strings.
 
-filename: [], of any scheme that TensorFlow's file systems know; a name that
-  ends in ".gz" is decompressed.
+filename: [], of any scheme of TensorFlow's file systems; a name that ends in
+  ".gz" is decompressed.
 
-DATA_LOSS "path: record r at byte b: ..." if a checksum is wrong or the file ends
-within a record, its header included; INVALID_ARGUMENT if a compressed file is
-cut short; NOT_FOUND if the file is missing; FAILED_PRECONDITION if it is written
-to while it is read, or has another size than when the iterator was saved.
+DATA_LOSS "path: record r at byte b: ..." if a checksum is wrong or the file
+ends within a record, including its header; INVALID_ARGUMENT if a compressed
+file is truncated; NOT_FOUND if the file is missing; FAILED_PRECONDITION if it
+is modified while it is read, or its size has changed since the iterator was
+saved.
 )doc");
 
 }  // namespace lodestar

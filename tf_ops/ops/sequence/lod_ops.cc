@@ -3,7 +3,7 @@
 namespace lodestar {
 namespace {
 
-// The last inputs are levels, of as many offsets as the outputs.
+// The last inputs are levels; the outputs have the same lengths.
 absl::Status LevelsShape(InferenceContext* c) {
   const int first = c->num_inputs() - c->num_outputs();
   for (int k = 0; k < c->num_outputs(); ++k) {
@@ -21,20 +21,21 @@ REGISTER_OP("Lodestar>LodValidate")
     .Input("levels: num_levels * int64")
     .Output("validated: num_levels * int64")
     .Attr("num_levels: int >= 1")
-    // A check, which no graph optimizer may drop.
+    // A check, which graph optimizers must not drop.
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
       return LevelsShape(c);
     })
     .Doc(R"doc(
-Passes offset levels on, if they nest.
+Validates offset levels and passes them on.
 
-num_rows: N, the rows that the last level covers.
+num_rows: N, the number of rows of the last level.
 levels: Offsets, outermost level first; level k indexes level k + 1.
 validated: The same buffers.
-INVALID_ARGUMENT, naming level and index, if a level does not start at 0,
-descends, or does not end at the next level's units (the last one at N).
+INVALID_ARGUMENT, with level and index, if a level does not start at 0,
+decreases, or does not end at the number of units of the next level (N for the
+last one).
 )doc");
 
 REGISTER_OP("Lodestar>LodFromLengths")
@@ -52,12 +53,12 @@ REGISTER_OP("Lodestar>LodFromLengths")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Offsets from the lengths of units.
+Converts lengths of units to offsets.
 
-lengths: A vector a level.
-levels: A vector a level, one number longer.
-INVALID_ARGUMENT, naming level and index, if a length is negative or a sum
-passes int64.
+lengths: One vector per level.
+levels: One vector per level, one element longer.
+INVALID_ARGUMENT, with level and index, if a length is negative or a sum
+overflows int64.
 )doc");
 
 REGISTER_OP("Lodestar>LodToAbsolute")
@@ -66,12 +67,12 @@ REGISTER_OP("Lodestar>LodToAbsolute")
     .Attr("num_levels: int >= 1")
     .SetShapeFn(LevelsShape)
     .Doc(R"doc(
-Every level in row offsets.
+Converts every level to row offsets.
 
 levels: Offsets, outermost level first; level k indexes level k + 1. The last
   one may end anywhere.
 absolute: The same levels, each indexing rows.
-INVALID_ARGUMENT, naming level and index, if the levels do not nest.
+INVALID_ARGUMENT, with level and index, if the levels are inconsistent.
 )doc");
 
 REGISTER_OP("Lodestar>LodFromAbsolute")
@@ -80,14 +81,14 @@ REGISTER_OP("Lodestar>LodFromAbsolute")
     .Attr("num_levels: int >= 1")
     .SetShapeFn(LevelsShape)
     .Doc(R"doc(
-Levels that index the next one, from levels that all index rows.
+Converts levels of row offsets to levels that index the next one.
 
 absolute: Row offsets, outermost level first.
 levels: The same levels; level k indexes level k + 1. Empty units of a level
-  belong to the unit that follows them above, at the end to the last one.
-INVALID_ARGUMENT, naming level and index, if a level does not start at 0,
-descends, ends elsewhere than the last one, has an offset that is not one of the
-next level's, or no unit for those of the next level.
+  belong to the following unit of the level above, at the end to the last one.
+INVALID_ARGUMENT, with level and index, if a level does not start at 0,
+decreases, ends at another row than the last one, has an offset that is not one
+of the next level's, or has no unit for those of the next level.
 )doc");
 
 REGISTER_OP("Lodestar>LodSlice")
@@ -111,17 +112,17 @@ REGISTER_OP("Lodestar>LodSlice")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Cuts units out of a level, with all that they hold.
+Slices units of a level, including their contents.
 
-num_rows: N, the rows that the last level covers.
+num_rows: N, the number of rows of the last level.
 begin: The first unit, of level num_levels - num_sliced.
 end: The unit after the last one.
 levels: Offsets, outermost level first; level k indexes level k + 1.
 row_range: The first row of the units, and the row after the last one.
-sliced: The last num_sliced levels, cut to the units; each starts at 0.
-INVALID_ARGUMENT, naming index and value, unless 0 <= begin <= end <= units, or
-if the units have offsets that descend or lie outside of what they index, or if
-num_sliced is greater than num_levels.
+sliced: The last num_sliced levels, sliced to the units; each starts at 0.
+INVALID_ARGUMENT, with index and value, unless 0 <= begin <= end <= units, or if
+the offsets of the units decrease or are out of range, or if num_sliced is
+greater than num_levels.
 )doc");
 
 REGISTER_OP("Lodestar>LodFromSparse")
@@ -138,16 +139,16 @@ REGISTER_OP("Lodestar>LodFromSparse")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Offset levels of a sparse tensor.
+Returns the offset levels of a sparse tensor.
 
 indices: [N, num_levels + 1], in row-major order.
-dense_shape: [num_levels + 1]; level 0 gets dense_shape[0] units.
-levels: Offsets, outermost level first; the last level covers N rows.
-drop_columns: Whether values of an innermost unit may stand at any columns.
-INVALID_ARGUMENT, naming index and value, if an index is outside of its
-dimension, repeats, is not in row-major order, or if the values of an innermost
-unit do not stand side by side from 0 and columns are not dropped.
-RESOURCE_EXHAUSTED if there are more units than fit memory.
+dense_shape: [num_levels + 1]; level 0 has dense_shape[0] units.
+levels: Offsets, outermost level first; the last level has N rows.
+drop_columns: Whether the entries of an innermost unit may have any columns.
+INVALID_ARGUMENT, with index and value, if an index is out of range, is repeated
+or not in row-major order, or if, without drop_columns, the entries of an
+innermost unit are not contiguous from 0.
+RESOURCE_EXHAUSTED if there are too many units to allocate.
 )doc");
 
 }  // namespace lodestar

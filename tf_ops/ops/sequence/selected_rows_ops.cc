@@ -7,7 +7,7 @@ REGISTER_OP("Lodestar>SelectedRowsValidate")
     .Input("num_values: int64")
     .Input("height: int64")
     .Output("validated: int64")
-    // A check, which no graph optimizer may drop.
+    // A check, which graph optimizers must not drop.
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle rows;
@@ -17,14 +17,14 @@ REGISTER_OP("Lodestar>SelectedRowsValidate")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Passes the rows that values are of on, if they are rows.
+Validates the row indices of selected rows and passes them on.
 
 rows: A vector.
-num_values: How many values there are, a scalar.
-height: How many rows there are, a scalar.
+num_values: The number of values, a scalar.
+height: The number of rows, a scalar.
 validated: The same buffer.
-INVALID_ARGUMENT, naming index and value, if there are more or fewer rows than
-values, the height is negative, or a row is outside of [0, height).
+INVALID_ARGUMENT, with index and value, if the numbers of rows and values
+differ, the height is negative, or a row is not in [0, height).
 )doc");
 
 }  // namespace lodestar

@@ -35,16 +35,16 @@ REGISTER_OP("Lodestar>SequenceConcat")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Joins batches sequence by sequence.
+Concatenates batches sequence by sequence.
 
-values: N batches of rows, [N_k, ...], alike in all but the first dimension.
-lods: The levels of offsets of each batch, outermost first: M / N a batch. The
+values: N batches of rows, [N_k, ...], equal in all but the first dimension.
+lods: The offset levels of each batch, outermost first: M / N per batch. The
   last ones have B + 1 offsets, the others are the same in all batches.
-rows: [sum of N_k, ...]. Sequence b holds that of the first batch, that of the
-  second, and so on.
+rows: [sum of N_k, ...]. Sequence b is that of the first batch, followed by that
+  of the second, and so on.
 row_splits: [B + 1], the sums of the last levels.
-INVALID_ARGUMENT if M is no multiple of N, the rows differ in a dimension, a
-level does not nest over the next one, or levels differ.
+INVALID_ARGUMENT if M is not a multiple of N, the rows differ in a dimension, or
+levels are invalid or differ.
 )doc");
 
 REGISTER_OP("Lodestar>SequenceConcatGradient")
@@ -62,13 +62,13 @@ REGISTER_OP("Lodestar>SequenceConcatGradient")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-The gradient of SequenceConcat in its values: takes the rows apart again.
+Computes the gradient of SequenceConcat for its values: splits the rows.
 
 gradient: [sum of N_k, ...].
 row_splits: The last level of each batch, [B + 1], ending at N_k.
 values_gradient: [N_k, ...] each.
-INVALID_ARGUMENT if splits start elsewhere than 0 or descend, are not equally
-many, or end at numbers that do not add up to the rows of the gradient.
+INVALID_ARGUMENT if splits do not start at 0 or decrease, differ in length, or
+their ends do not sum to the number of rows of the gradient.
 )doc");
 
 }  // namespace lodestar

@@ -3,7 +3,7 @@
 namespace lodestar {
 namespace {
 
-// [N] + `middle` + the dimensions of `rows` from `from` on.
+// Sets output 0 to [N] + `middle` + the dimensions of `rows` from `from` on.
 absl::Status SetRows(InferenceContext* c, ShapeHandle rows, int64_t from,
                      ShapeHandle middle) {
   ShapeHandle first;
@@ -35,15 +35,15 @@ REGISTER_OP("Lodestar>SequenceContext")
       return SetRows(c, rows, 1, c->Vector(size));
     })
     .Doc(R"doc(
-A window of rows around each row, out of its own sequence.
+Returns a window of rows around each row, within its sequence.
 
 values: [N, ...].
-row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
+row_splits: [B + 1]; sequence b is rows [row_splits[b], row_splits[b + 1]).
 pad_value: A scalar.
-windows: [N, size, ...]. windows[r, j] is values[r + start + j], or pad_value
-  where that is no row of the sequence of r.
+windows: [N, size, ...]. windows[r, j] is values[r + start + j], or pad_value if
+  that row is not in the sequence of r.
 start: Between -2^60 and 2^60.
-INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
+INVALID_ARGUMENT if the splits do not start at 0, decrease or do not end at N.
 )doc");
 
 REGISTER_OP("Lodestar>SequenceContextGradient")
@@ -64,12 +64,12 @@ REGISTER_OP("Lodestar>SequenceContextGradient")
       return SetRows(c, gradient, 2, c->Scalar());
     })
     .Doc(R"doc(
-The gradient of SequenceContext in its values.
+Computes the gradient of SequenceContext for its values.
 
 gradient: [N, size, ...], of the windows.
 row_splits: [B + 1].
-values_gradient: [N, ...]. Those of 16-bit floats are summed in float32.
-INVALID_ARGUMENT if the splits are bad or the gradient has another shape.
+values_gradient: [N, ...]. 16-bit floats are summed in float32.
+INVALID_ARGUMENT if the splits are invalid or the gradient has another shape.
 )doc");
 
 }  // namespace lodestar

@@ -17,15 +17,15 @@ REGISTER_OP("Lodestar>SequenceErase")
       return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
     })
     .Doc(R"doc(
-Drops the tokens of sequences that are in a list.
+Removes listed tokens from sequences.
 
-values: [N] or [N, 1, ...], a token a row.
-row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
-tokens: [T], those to drop.
-rows: [M] or [M, 1, ...], the others in their order.
+values: [N] or [N, 1, ...], one token per row.
+row_splits: [B + 1]; sequence b is rows [row_splits[b], row_splits[b + 1]).
+tokens: [T], the tokens to remove.
+rows: [M] or [M, 1, ...], the remaining tokens in order.
 kept_splits: [B + 1], from 0 to M.
-INVALID_ARGUMENT if a row has not one token, or the splits do not start at 0,
-descend or do not end at N.
+INVALID_ARGUMENT if a row does not have one token, or the splits do not start at
+0, decrease or do not end at N.
 )doc");
 
 }  // namespace lodestar

@@ -16,17 +16,17 @@ REGISTER_OP("Lodestar>SequenceExpand")
       return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
     })
     .Doc(R"doc(
-Repeats each sequence of rows as a whole.
+Repeats sequences of rows.
 
 values: [N, ...].
-row_splits: [U + 1], unit i holds rows [row_splits[i], row_splits[i + 1]).
-ref_splits: [U + 1], unit i is repeated ref_splits[i + 1] - ref_splits[i] times.
-  With one number, no units, values and row_splits are passed on.
+row_splits: [U + 1]; unit i is rows [row_splits[i], row_splits[i + 1]).
+ref_splits: [U + 1]; unit i is repeated ref_splits[i + 1] - ref_splits[i] times.
+  With one element, and so no units, values and row_splits are passed on.
 expanded: [M, ...].
-expanded_splits: A sequence for each repetition; [ref_splits[U] + 1].
-INVALID_ARGUMENT if row_splits do not start at 0, descend or do not end at N, if
-ref_splits do not start at 0 or descend, if they differ in units, or if M or the
-number of repetitions is beyond int64.
+expanded_splits: [ref_splits[U] + 1], one sequence per repetition.
+INVALID_ARGUMENT if row_splits do not start at 0, decrease or do not end at N,
+if ref_splits do not start at 0 or decrease, if their lengths differ, or if M or
+the number of repetitions overflows int64.
 )doc");
 
 REGISTER_OP("Lodestar>SequenceExpandGradient")
@@ -37,14 +37,16 @@ REGISTER_OP("Lodestar>SequenceExpandGradient")
     .Attr(kFloatAttr)
     .SetShapeFn(OtherRows({kAnyRank, 1, 1}))
     .Doc(R"doc(
-The gradient of SequenceExpand in its values: sums over the repetitions.
+Computes the gradient of SequenceExpand for its values: sums over the
+repetitions.
 
 gradient: [M, ...], of the expanded rows.
 row_splits: [U + 1].
-ref_splits: [U + 1]; with one number the gradient is passed on.
-values_gradient: [row_splits[U], ...]; zero where a unit is repeated 0 times.
+ref_splits: [U + 1]; with one element the gradient is passed on.
+values_gradient: [row_splits[U], ...]; zero if a unit is repeated 0 times.
   16-bit floats are summed in float32.
-INVALID_ARGUMENT if splits are bad, differ in units or do not make M rows.
+INVALID_ARGUMENT if splits are invalid, differ in length or do not produce M
+rows.
 )doc");
 
 REGISTER_OP("Lodestar>SequenceExpandAs")
@@ -57,9 +59,9 @@ REGISTER_OP("Lodestar>SequenceExpandAs")
 Repeats each row.
 
 values: [N, ...].
-row_splits: [N + 1], row i is repeated row_splits[i + 1] - row_splits[i] times.
+row_splits: [N + 1]; row i is repeated row_splits[i + 1] - row_splits[i] times.
 expanded: [row_splits[N], ...].
-INVALID_ARGUMENT if the splits do not start at 0, descend, or are not N + 1.
+INVALID_ARGUMENT if the splits do not start at 0, decrease, or are not N + 1.
 )doc");
 
 }  // namespace

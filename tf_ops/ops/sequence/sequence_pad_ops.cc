@@ -34,17 +34,17 @@ REGISTER_OP("Lodestar>SequencePad")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Puts each sequence of rows into a row of steps, padded at its end.
+Pads sequences of rows at the end to the same length.
 
 values: [N, ...].
-row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
+row_splits: [B + 1]; sequence b is rows [row_splits[b], row_splits[b + 1]).
 pad_value: A scalar, or one step: [...].
 maxlen: T, or -1 for the longest length.
 padded: [B, T, ...].
 lengths: [B].
-INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N, if
-a sequence is longer than maxlen, if maxlen is less than -1, or if pad_value has
-another shape.
+INVALID_ARGUMENT if the splits do not start at 0, decrease or do not end at N,
+if a sequence is longer than maxlen, if maxlen is less than -1, or if pad_value
+has another shape.
 )doc");
 
 REGISTER_OP("Lodestar>SequenceUnpad")
@@ -70,13 +70,13 @@ REGISTER_OP("Lodestar>SequenceUnpad")
       return ReplaceFirst(c, rows, c->UnknownDim(), 0);
     })
     .Doc(R"doc(
-Takes the first steps of each row.
+Removes the padding of sequences.
 
 padded: [B, T, ...].
-lengths: [B], how many steps of each row, 0 to T.
+lengths: [B], the number of steps of each sequence, 0 to T.
 values: [sum of lengths, ...].
 row_splits: [B + 1].
-INVALID_ARGUMENT if there are not B lengths, or one is below 0 or above T.
+INVALID_ARGUMENT if there are not B lengths, or one is not in [0, T].
 )doc");
 
 }  // namespace

@@ -25,16 +25,15 @@ REGISTER_OP("Lodestar>SequencePool")
 Pools each sequence of rows to one row.
 
 values: [N, ...].
-row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
+row_splits: [B + 1]; sequence b is rows [row_splits[b], row_splits[b + 1]).
 pad_value: A scalar.
-pooled: [B, ...]; pad_value where a sequence is empty.
-index: For max [B, ...], the row of each first maximum, -1 where a sequence is
+pooled: [B, ...]; pad_value if a sequence is empty.
+index: For max [B, ...], the row of each first maximum, -1 if a sequence is
   empty; else [0].
-Sums and means of 16-bit floats are kept in float32, of int32 in int64; integer
-means and sqrtn are cut toward zero.
-INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
-On a GPU the splits are not checked: an offset is read as the nearest one in
-[0, N] instead.
+Sums and means of 16-bit floats are accumulated in float32, of int32 in int64;
+integer means and sqrtn are rounded toward zero.
+INVALID_ARGUMENT if the splits do not start at 0, decrease or do not end at N.
+On a GPU the splits are not checked: offsets are clamped to [0, N].
 )doc");
 
 REGISTER_OP("Lodestar>SequencePoolGradient")
@@ -52,16 +51,16 @@ REGISTER_OP("Lodestar>SequencePoolGradient")
       return ReplaceFirst(c, c->input(0), rows, 0);
     })
     .Doc(R"doc(
-The gradient of SequencePool in its values.
+Computes the gradient of SequencePool for its values.
 
 gradient: [B, ...], of the pooled rows.
 row_splits: [B + 1].
-index: As SequencePool gave it.
+index: Output of SequencePool.
 num_rows: N.
 values_gradient: [N, ...].
-INVALID_ARGUMENT if the splits are bad or an index lies outside its sequence. On
-a GPU neither is checked: an offset is read as the nearest one in [0, N], and
-such an index, or a row of no sequence, takes no part.
+INVALID_ARGUMENT if the splits are invalid or an index is outside its sequence.
+On a GPU neither is checked: offsets are clamped to [0, N], and such an index,
+or a row of no sequence, is ignored.
 )doc");
 
 }  // namespace

@@ -21,14 +21,14 @@ REGISTER_OP("Lodestar>SequenceReshape")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Regroups the numbers of each sequence into rows of new_dim numbers.
+Reshapes the rows of each sequence to rows of new_dim values.
 
 values: [N, ...].
-row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
-rows: [numbers / new_dim, new_dim], in the buffer of the values.
+row_splits: [B + 1]; sequence b is rows [row_splits[b], row_splits[b + 1]).
+rows: [number of values / new_dim, new_dim], in the buffer of the values.
 reshaped_splits: [B + 1].
-INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N, or
-if the numbers of a sequence do not fill rows of new_dim.
+INVALID_ARGUMENT if the splits do not start at 0, decrease or do not end at N,
+or if the values of a sequence do not fill rows of new_dim.
 )doc");
 
 }  // namespace lodestar

@@ -11,14 +11,14 @@ REGISTER_OP("Lodestar>SequenceReverse")
         "uint16, uint32, uint64, complex64, complex128, bool, string}")
     .SetShapeFn([](InferenceContext* c) { return LikeSequences(c); })
     .Doc(R"doc(
-Reverses the rows inside each sequence.
+Reverses the rows within each sequence.
 
 values: [N, ...].
-row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
-reversed: [N, ...], in the same splits.
-INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
-On a GPU the splits are not checked: an offset is read as the nearest one in
-[0, N], and a row of no sequence stays.
+row_splits: [B + 1]; sequence b is rows [row_splits[b], row_splits[b + 1]).
+reversed: [N, ...], with the same splits.
+INVALID_ARGUMENT if the splits do not start at 0, decrease or do not end at N.
+On a GPU the splits are not checked: offsets are clamped to [0, N], and a row of
+no sequence is copied unchanged.
 )doc");
 
 }  // namespace lodestar

@@ -21,18 +21,19 @@ REGISTER_OP("Lodestar>SequenceScatterPlaces")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Where updates of sequences go in a matrix of one row a sequence.
+Returns the positions of updates of sequences in a matrix with one row per
+sequence.
 
 index: [P], the column of each update.
-index_lod: Levels of offsets over the index, outermost first. The last one has
-  B + 1 offsets.
-updates_lod: Those over the updates, which must be the same.
+index_lod: Offset levels of the index, outermost first. The last one has B + 1
+  offsets.
+updates_lod: Offset levels of the updates, which must be the same.
 updates_shape: [P, ...], of the updates.
-x_shape: [B, width, ...], of the matrix, with the same numbers at the end.
-  Updates of [B, width] may also have [P, 1].
+x_shape: [B, width, ...], of the matrix, with the same trailing dimensions. For
+  [B, width], updates may also have shape [P, 1].
 places: [P], row * width + column of each update.
-INVALID_ARGUMENT if the levels do not nest or differ, there are not P updates
-and B sequences, the shapes do not fit, or an index is not in [0, width).
+INVALID_ARGUMENT if the levels are invalid or differ, there are not P updates
+and B sequences, the shapes do not match, or an index is not in [0, width).
 )doc");
 
 }  // namespace lodestar

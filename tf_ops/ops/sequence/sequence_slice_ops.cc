@@ -3,7 +3,7 @@
 namespace lodestar {
 namespace {
 
-// Inputs 1 to 3: row_splits [B + 1], offset [B], length [B].
+// Checks inputs 1 to 3: row_splits [B + 1], offset [B], length [B].
 absl::Status CheckParts(InferenceContext* c, ShapeHandle* splits) {
   TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, splits));
   DimensionHandle batch;
@@ -33,16 +33,16 @@ REGISTER_OP("Lodestar>SequenceSlice")
       return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
     })
     .Doc(R"doc(
-A part of each sequence.
+Slices each sequence.
 
 values: [N, ...].
-row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
-offset: [B], where the part of each sequence begins, counted in it.
-length: [B], the rows of each part.
+row_splits: [B + 1]; sequence b is rows [row_splits[b], row_splits[b + 1]).
+offset: [B], the first row of each slice, relative to its sequence.
+length: [B], the number of rows of each slice.
 rows: [sum of length, ...].
 sliced_splits: [B + 1].
-INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N, or
-if a part begins before its sequence, ends after it or has a negative length.
+INVALID_ARGUMENT if the splits do not start at 0, decrease or do not end at N,
+or if a slice is out of range or has a negative length.
 )doc");
 
 REGISTER_OP("Lodestar>SequenceSliceGradient")
@@ -58,14 +58,15 @@ REGISTER_OP("Lodestar>SequenceSliceGradient")
       return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
     })
     .Doc(R"doc(
-The gradient of SequenceSlice in its values, 0 outside of the parts.
+Computes the gradient of SequenceSlice for its values; 0 outside the slices.
 
 gradient: [sum of length, ...], of the rows.
 row_splits: [B + 1].
 offset: [B].
 length: [B].
 values_gradient: [N, ...], where row_splits end at N.
-INVALID_ARGUMENT as SequenceSlice, or if the gradient has other rows.
+INVALID_ARGUMENT as SequenceSlice, or if the gradient has another number of
+rows.
 )doc");
 
 }  // namespace lodestar

@@ -9,17 +9,16 @@ REGISTER_OP("Lodestar>SequenceSoftmax")
     .Attr(kFloatAttr)
     .SetShapeFn([](InferenceContext* c) { return LikeSequences(c); })
     .Doc(R"doc(
-Softmax inside each sequence, every column on its own.
+Softmax within each sequence, separately for each column.
 
 values: [N, ...].
-row_splits: [B + 1], sequence b holds rows [row_splits[b], row_splits[b + 1]).
-probabilities: [N, ...]. A column of a sequence is NaN if it holds a NaN or
-  +infinity, or nothing but -infinity; beside other numbers -infinity gives 0.
+row_splits: [B + 1]; sequence b is rows [row_splits[b], row_splits[b + 1]).
+probabilities: [N, ...]. A column of a sequence is NaN if it contains a NaN or
+  +infinity, or only -infinity; otherwise -infinity yields 0.
 16-bit floats are computed in float32.
-INVALID_ARGUMENT if the splits do not start at 0, descend or do not end at N.
-On a GPU the splits are not checked: an offset is read as the nearest one in
-[0, N], and a row of no sequence gets 0.
-)doc");
+INVALID_ARGUMENT if the splits do not start at 0, decrease or do not end at N.
+On a GPU the splits are not checked: offsets are clamped to [0, N], and a row of
+no sequence is set to 0.
 
 REGISTER_OP("Lodestar>SequenceSoftmaxGradient")
     .Input("probabilities: T")
@@ -35,15 +34,15 @@ REGISTER_OP("Lodestar>SequenceSoftmaxGradient")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-The gradient of SequenceSoftmax in its values.
+Computes the gradient of SequenceSoftmax for its values.
 
-probabilities: [N, ...], as SequenceSoftmax gave them.
+probabilities: [N, ...], output of SequenceSoftmax.
 gradient: [N, ...], of the probabilities.
 row_splits: [B + 1].
-values_gradient: [N, ...], probabilities * (gradient - the sum of probabilities *
-  gradient over the column of the sequence).
-INVALID_ARGUMENT if the splits are bad (on a GPU: see SequenceSoftmax) or the
-shapes differ.
+values_gradient: [N, ...], probabilities * (gradient - the sum of probabilities
+  * gradient over the column of the sequence).
+INVALID_ARGUMENT if the splits are invalid (on a GPU, see SequenceSoftmax) or
+the shapes differ.
 )doc");
 
 }  // namespace lodestar

@@ -22,18 +22,18 @@ REGISTER_OP("Lodestar>SequenceTopk")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-The places of the largest numbers in the rows of a batch of matrices.
+Returns the indices of the largest values in the rows of a batch of matrices.
 
-values: [N]. Sequence b holds `channels` matrices one after the other, row by
-  row, of as many rows and columns as its sequences in row and col are long.
+values: [N]. Sequence b contains `channels` consecutive row-major matrices, with
+  as many rows and columns as the lengths of its sequences in row and col.
 x_splits: [B + 1], offsets into the values.
-row_splits: [B + 1], from 0 to R, the number of all rows.
+row_splits: [B + 1], from 0 to R, the total number of rows.
 col_splits: [B + 1].
-index: [R, channels, k], where in the values the k largest numbers of each row
-  of each channel are, largest first; -1 where a row has fewer. Of equal numbers
-  the first comes first; NaN comes after every number.
-INVALID_ARGUMENT if splits do not start at 0, descend, do not end at N or are
-not equally many, or if a sequence is not as long as its matrices.
+index: [R, channels, k], the indices in values of the k largest values of each
+  row of each channel, largest first; -1 if a row has fewer. Ties are broken by
+  index; NaN follows every number.
+INVALID_ARGUMENT if splits do not start at 0, decrease, do not end at N or
+differ in length, or if a sequence does not have the size of its matrices.
 )doc");
 
 }  // namespace lodestar

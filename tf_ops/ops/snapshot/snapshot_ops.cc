@@ -1,4 +1,4 @@
-// docs/snapshot.md has the format.
+// The format is documented in docs/internals/formats.md.
 
 #include "tf_ops/ops/shape_fns.h"
 
@@ -40,7 +40,7 @@ absl::Status CheckFiles(InferenceContext* c, int n, ShapeHandle* files) {
   return c->Merge(c->input(n + 1), *files, files);
 }
 
-// Input `at` says for each of `things` which part of how many it is.
+// Input `at` has the part number and the number of parts of each of `things`.
 absl::Status CheckParts(InferenceContext* c, int at, ShapeHandle things) {
   ShapeHandle parts;
   TF_RETURN_IF_ERROR(c->Concatenate(things, c->Vector(2), &parts));
@@ -91,24 +91,23 @@ REGISTER_OP("Lodestar>SnapshotBegin")
     .SetIsStateful()
     .SetShapeFn(BeginShape)
     .Doc(R"doc(
-Begins a snapshot of embedding variables, all at one moment between two steps.
-SnapshotWrite writes it while training goes on; SnapshotEnd ends it.
+Begins a snapshot of embedding variables at one point between two steps.
+SnapshotWrite writes it during training; SnapshotEnd ends it.
 
 handles: N different embedding variables.
-bases: [N], the state that a delta of each is to begin with; it is one if the
-  variable has noted every change since then. Empty: the whole variable.
-snapshot: Dropped without SnapshotEnd, it is as if it had not begun.
-whole: [N], what is written is all of the variable, not a delta.
-steps: [N], the variables' own at that moment.
-dims: [N], numbers in a row.
+bases: [N], the base of an incremental snapshot of each variable, possible if
+  the variable has recorded every change since then. Empty: a full snapshot.
+snapshot: Dropping it without SnapshotEnd aborts the snapshot.
+whole: [N], whether the snapshot is full, not incremental.
+steps: [N], the variables' steps at that point.
+dims: [N], the embedding dimensions.
 dtypes: [N], of the rows: 'float32', 'float64', 'float16' or 'bfloat16'.
-optimizers: [N], whose slots lie beside the rows at that moment; empty: there
-  are none.
-num_slots: [N], of these optimizers.
-slot_names: [S], those of all variables one after another.
-FAILED_PRECONDITION if a snapshot of one of them is under way, or if steps leave
-  no moment between them.
-RESOURCE_EXHAUSTED if memory runs out; none has begun then.
+optimizers: [N], whose slots the rows have at that point; empty: none.
+num_slots: [N], number of slots of these optimizers.
+slot_names: [S], those of all variables, concatenated.
+FAILED_PRECONDITION if one of the variables has a running snapshot, or if steps
+overlap for a minute without a gap.
+RESOURCE_EXHAUSTED if out of memory; no snapshot has begun then.
 )doc");
 
 REGISTER_OP("Lodestar>SnapshotWrite")
@@ -122,20 +121,20 @@ REGISTER_OP("Lodestar>SnapshotWrite")
     .SetIsStateful()
     .SetShapeFn(WriteShape)
     .Doc(R"doc(
-Writes a snapshot, a file a variable, and waits until the disk holds them. It
-runs on the thread that calls it, for as long as the disk takes.
+Writes a snapshot, one file per variable, and syncs the files. Runs on the
+calling thread until the files are on disk.
 
 snapshot: From SnapshotBegin; can be written once.
 paths: [N], of files that do not exist yet.
-labels: [N], bytes that say what each file is a part of; empty: it has none, and
-  is of version 1 of the format.
-rows: [N], written to each.
-removed: [N], ids that a delta removes.
+labels: [N], labels of the files. A file with an empty label has version 1 of
+  the format.
+rows: [N], rows in each file.
+removed: [N], ids removed by an incremental snapshot.
 bytes: [N].
 crcs: [N], CRC32C of the file.
-FAILED_PRECONDITION if the snapshot is written, or has ended.
-ALREADY_EXISTS, PERMISSION_DENIED, NOT_FOUND or RESOURCE_EXHAUSTED, naming the
-  file and the system's reason, if a file cannot be written.
+FAILED_PRECONDITION if the snapshot is already written or has ended.
+ALREADY_EXISTS, PERMISSION_DENIED, NOT_FOUND or RESOURCE_EXHAUSTED, with the
+file and the system's message, if a file cannot be written.
 )doc");
 
 REGISTER_OP("Lodestar>SnapshotEnd")
@@ -144,13 +143,12 @@ REGISTER_OP("Lodestar>SnapshotEnd")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 0}))
     .Doc(R"doc(
-Ends a snapshot. From here on the variables note their changes since its moment
-under the name `base`.
+Ends a snapshot. From then on the variables record their changes since the
+snapshot under the name `base`.
 
 snapshot: From SnapshotBegin.
-base: Empty: it has failed, and the variables' changes count from where they did
-  before.
-FAILED_PRECONDITION if it has ended, or `base` is given and it is not written.
+base: Empty: the snapshot has failed, and the variables keep their former base.
+FAILED_PRECONDITION if it has ended, or `base` is given but it is not written.
 )doc");
 
 REGISTER_OP("Lodestar>SnapshotBase")
@@ -159,10 +157,10 @@ REGISTER_OP("Lodestar>SnapshotBase")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-The state that an embedding variable notes its changes since.
+Returns the base of an embedding variable's recorded changes.
 
-base: What SnapshotEnd, SnapshotLoad or SnapshotApply said; empty: it notes
-  none.
+base: As set by SnapshotEnd, SnapshotLoad or SnapshotApply; empty: the variable
+  does not record changes.
 )doc");
 
 REGISTER_OP("Lodestar>SnapshotLoad")
@@ -179,33 +177,32 @@ REGISTER_OP("Lodestar>SnapshotLoad")
     .SetIsStateful()
     .SetShapeFn(LoadShape)
     .Doc(R"doc(
-Reads snapshot files for embedding variables, in memory beside what they hold.
-SnapshotInstall puts it in place of that. Shards, admission and eviction are each
-variable's own.
+Reads snapshot files for embedding variables, in addition to their contents.
+SnapshotInstall then replaces the contents. Shards, admission and eviction are
+those of each variable.
 
-A table may have been saved in parts, each in files of its own, and a variable
-may be one part of a table, which takes its ids alone; numbers of parts need not
-be the same on both sides.
+A table may have been saved in parts, each in its own files, and a variable may
+be one part of a table, with only its ids. The numbers of parts may differ.
 
 handles: N different embedding variables.
-files: [F], table files; those of a variable part by part, and those of a part in
-  the order of their versions, the first of them whole.
-file_tables: [F], which of the handles each file is of; every one has some.
-file_parts: [F, 2], the number of the part that each file is of, and how many
-  parts that table has.
-parts: [N, 2], the same of the variables.
-bases: [N], the state's name, of which each variable notes changes from its
-  installation on; empty: none.
-loaded: Dropped without SnapshotInstall, it is as if it had not been.
-rows: [N], that each variable will have.
-optimizer_slots: 'require' takes the optimizer slots of the files, which must be
-  those of the optimizer that the variable has, if any; 'reset' leaves them out,
-  and the next optimizer begins anew.
-DATA_LOSS, naming file and byte, if a file is damaged, or holds ids of another
-  part.
-INVALID_ARGUMENT if a file holds rows of another dim or dtype.
+files: [F], table files; those of a variable part by part, and those of a part
+  in the order of their versions, beginning with a full one.
+file_tables: [F], the index of the handle of each file; every handle needs
+  files.
+file_parts: [F, 2], the part number of each file, and the number of parts of its
+  table.
+parts: [N, 2], the same for the variables.
+bases: [N], the base from which each variable records changes after its
+  installation; empty: none.
+loaded: Dropping it without SnapshotInstall discards it.
+rows: [N], number of rows of each variable.
+optimizer_slots: 'require' loads the optimizer slots of the files, which must be
+  those of the variable's optimizer, if any; 'reset' ignores them, and the next
+  optimizer starts with initial slots.
+DATA_LOSS, with file and byte, if a file is damaged or has ids of another part.
+INVALID_ARGUMENT if a file has rows of another dim or dtype.
 FAILED_PRECONDITION if the optimizers differ, or there are more rows than the
-  variable's cap.
+variable's cap.
 )doc");
 
 REGISTER_OP("Lodestar>SnapshotInstall")
@@ -213,12 +210,12 @@ REGISTER_OP("Lodestar>SnapshotInstall")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Puts what SnapshotLoad has read into its variables, all at one moment between two
-steps.
+Installs the result of SnapshotLoad in its variables, all at one point between
+two steps.
 
-loaded: From SnapshotLoad; once.
-FAILED_PRECONDITION if it was done before, or steps leave no moment between them;
-  the variables are as they were.
+loaded: From SnapshotLoad; can be installed once.
+FAILED_PRECONDITION if already installed, or if steps overlap for a minute
+without a gap; the variables are not changed then.
 )doc");
 
 REGISTER_OP("Lodestar>SnapshotApply")
@@ -233,24 +230,24 @@ REGISTER_OP("Lodestar>SnapshotApply")
     .SetIsStateful()
     .SetShapeFn(ApplyShape)
     .Doc(R"doc(
-Takes deltas into embedding variables that are read meanwhile: rows switch one
-by one. All files are read and checked first, and an error in that changes no
-variable. An error after that (a file has changed, other rows have taken the
-room under a cap, memory runs out) leaves a part of the deltas taken in.
+Applies incremental snapshots to embedding variables during lookups: rows switch
+one by one. All files are read and checked first, and an error then changes no
+variable. An error after that (a file has changed, concurrent inserts exceed a
+cap, out of memory) leaves them partially applied.
 
-handles: N different embedding variables, which must hold the
-  state that the deltas begin with.
-files: [F], deltas; of a table in parts one of each part.
-file_tables: [F], which of the handles each file is of; every one has some.
-base: The state's name, of which they note changes from here on; empty: none.
-written: [N], rows made or written to.
-removed: [N], rows that were there and are not any more.
-optimizer_slots: 'reset' keeps the variable's optimizer out of it: optimizer
-  slots in the file are left out, and those of written rows begin anew.
-DATA_LOSS, naming file and byte, if a file is damaged.
-INVALID_ARGUMENT if a file is no delta, or of rows of another dim or dtype.
-FAILED_PRECONDITION if the optimizers differ, or there are then more rows than the
-  variable's cap.
+handles: N different embedding variables, which must hold the base state.
+files: [F], incremental files; one per part of a table.
+file_tables: [F], the index of the handle of each file; every handle needs
+  files.
+base: The base from which the variables then record changes; empty: none.
+written: [N], number of inserted or changed rows.
+removed: [N], number of removed rows.
+optimizer_slots: 'reset' ignores optimizer slots in the files; those of written
+  rows get initial values.
+DATA_LOSS, with file and byte, if a file is damaged.
+INVALID_ARGUMENT if a file is not incremental, or has another dim or dtype.
+FAILED_PRECONDITION if the optimizers differ, or there would be more rows than
+the variable's cap.
 )doc");
 
 REGISTER_OP("Lodestar>SnapshotVerifyFile")
@@ -262,12 +259,12 @@ REGISTER_OP("Lodestar>SnapshotVerifyFile")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Reads a snapshot file and checks all that it says of itself.
+Reads and checks a whole snapshot file.
 
 crc: CRC32C of the file.
-rows: It holds.
-removed: Ids that it removes.
-DATA_LOSS, naming file and byte, if it is damaged.
+rows: Number of rows.
+removed: Number of removed ids.
+DATA_LOSS, with file and byte, if it is damaged.
 NOT_FOUND or PERMISSION_DENIED if it cannot be read.
 )doc");
 
@@ -283,13 +280,13 @@ REGISTER_OP("Lodestar>SnapshotReadBlock")
     .Doc(R"doc(
 Reads one block of a snapshot file and checks it.
 
-offset: Of the block; 16 for the first.
-kind: 1 TABLE, 2 ROWS, 3 REMOVED, 4 PENDING, 5 SKETCH, 6 SHARED_ROWS, 7 BLOB,
-  8 END, 9 LABEL.
-count: Of records.
+offset: Offset of the block; 16 for the first.
+kind: 1 TABLE, 2 ROWS, 3 REMOVED, 4 PENDING, 5 SKETCH, 6 SHARED_ROWS, 7 BLOB, 8
+  END, 9 LABEL.
+count: Number of records.
 payload: Its bytes, without padding.
-next: Offset of the block behind it; -1 behind END.
-DATA_LOSS, naming file and byte, if it is damaged.
+next: Offset of the next block; -1 after END.
+DATA_LOSS, with file and byte, if it is damaged.
 INVALID_ARGUMENT if no block can begin there.
 )doc");
 
@@ -303,15 +300,15 @@ REGISTER_OP("Lodestar>SnapshotMerge")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({1, 0, 0}))
     .Doc(R"doc(
-Makes one whole table file of a table's whole file and the deltas that follow.
+Merges a table's full file and its incremental files into one full file.
 
-files: [F], in the order of their versions, the first of them whole.
+files: [F], in the order of their versions, beginning with a full one.
 out: Path of a file that does not exist yet.
-label: Of that file, as SnapshotWrite takes them.
-rows: It holds.
+label: Label of the new file, as for SnapshotWrite.
+rows: Number of rows.
 crc: CRC32C of the file.
-DATA_LOSS, naming file and byte, if a file is damaged.
-INVALID_ARGUMENT if the files do not follow each other.
+DATA_LOSS, with file and byte, if a file is damaged.
+INVALID_ARGUMENT if the files do not belong to one table.
 )doc");
 
 REGISTER_OP("Lodestar>SnapshotWriteBlobs")
@@ -323,15 +320,15 @@ REGISTER_OP("Lodestar>SnapshotWriteBlobs")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0, 1, 0}))
     .Doc(R"doc(
-Writes a snapshot file of blobs, and waits until the disk holds it.
+Writes a snapshot file of blobs, and syncs it.
 
-path: Of a file that does not exist yet.
-blobs: [K]; their bytes lie one after another in the payloads of BLOB blocks.
-label: Of the file, as SnapshotWrite takes them.
-bytes: Of the file.
+path: Path of a file that does not exist yet.
+blobs: [K], concatenated in the payloads of BLOB blocks.
+label: Label of the file, as for SnapshotWrite.
+bytes: Size of the file.
 crc: CRC32C of the file.
-ALREADY_EXISTS, PERMISSION_DENIED, NOT_FOUND or RESOURCE_EXHAUSTED, naming the
-  file and the system's reason, if it cannot be written.
+ALREADY_EXISTS, PERMISSION_DENIED, NOT_FOUND or RESOURCE_EXHAUSTED, with the
+file and the system's message, if it cannot be written.
 )doc");
 
 REGISTER_OP("Lodestar>SnapshotFileCrc")
@@ -341,7 +338,7 @@ REGISTER_OP("Lodestar>SnapshotFileCrc")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-The size and CRC32C of any file.
+Returns the size and CRC32C of any file.
 
 NOT_FOUND or PERMISSION_DENIED if it cannot be read.
 )doc");

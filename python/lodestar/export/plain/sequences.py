@@ -12,12 +12,7 @@ from lodestar._checks import after
 from lodestar.export.plain import segments
 from lodestar.ops import (
     lod_ops,
-    sequence_context_ops,
-    sequence_expand_ops,
-    sequence_pad_ops,
-    sequence_pool_ops,
-    sequence_reverse_ops,
-    sequence_softmax_ops,
+    sequence_ops,
 )
 
 
@@ -25,14 +20,14 @@ def functions() -> dict[Callable[..., Any], Callable[..., Any]]:
     """What `ops.stand_ins.stand_ins` takes."""
     return {
         lod_ops.lod_to_absolute: lod_to_absolute,
-        sequence_context_ops.sequence_context: sequence_context,
-        sequence_expand_ops.sequence_expand: sequence_expand,
-        sequence_expand_ops.sequence_expand_as: sequence_expand_as,
-        sequence_pad_ops.sequence_pad: sequence_pad,
-        sequence_pad_ops.sequence_unpad: sequence_unpad,
-        sequence_pool_ops.sequence_pool: sequence_pool,
-        sequence_reverse_ops.sequence_reverse: sequence_reverse,
-        sequence_softmax_ops.sequence_softmax: sequence_softmax,
+        sequence_ops.sequence_context: sequence_context,
+        sequence_ops.sequence_expand: sequence_expand,
+        sequence_ops.sequence_expand_as: sequence_expand_as,
+        sequence_ops.sequence_pad: sequence_pad,
+        sequence_ops.sequence_unpad: sequence_unpad,
+        sequence_ops.sequence_pool: sequence_pool,
+        sequence_ops.sequence_reverse: sequence_reverse,
+        sequence_ops.sequence_softmax: sequence_softmax,
     }
 
 

@@ -1,10 +1,10 @@
-"""Replay: a Keras optimizer's own `update_step` on the rows of a step.
+"""Runs a Keras optimizer's own `update_step` on the rows of a step.
 
-For optimizers without a fused update. Rows and their optimizer slots come out
-of the table as `[U, dim]` tensors, `update_step` computes with them as with a
-dense variable and its slots, and they go back. What someone else has written to
-in between is not overwritten: those rows come out again and are updated as they
-are then. So every update is one of the row as it was, and none is lost.
+This is for optimizers without a fused update. Rows and their slots are gathered
+as `[U, dim]` tensors, updated by `update_step` like a dense variable and its slots,
+and written back. Rows that another writer changed in between are not overwritten:
+they are gathered and updated again. So every update applies to the row's current
+value, and none is lost.
 """
 
 import functools
@@ -23,19 +23,19 @@ from lodestar._resource import SharedResource
 from lodestar.embedding.table_variable import TableVariable
 from lodestar.optimizers import gradients as gradients_lib
 
-_MAX_SLOTS = 4  # of a row: RowStore::kMaxSlots
-_PREFIX = "replay:"  # of names that the table takes for no fused update
+_MAX_SLOTS = 4  # RowStore::kMaxSlots.
+_PREFIX = "replay:"  # Marks names of unfused optimizers in tables and files.
 
 
 class NotRowWiseError(Exception):
-    """What an optimizer does that cannot be done to the rows of a step."""
+    """Tells why an optimizer cannot be applied to the rows of a step."""
 
 
 class RowTensor(_private.VariableStandIn):
-    """Stands for a variable of as many rows as a step has.
+    """Stand-in for a variable with as many rows as a step has.
 
-    An optimizer builds its slots for it and updates it. Unlike a variable it
-    keeps nothing between steps, and steps in several threads do not meet in it.
+    An optimizer creates slots for it and updates it. Unlike a variable, it keeps
+    nothing between steps and has a separate value in each thread.
     """
 
     constraint = None
@@ -58,21 +58,21 @@ class RowTensor(_private.VariableStandIn):
 
     @property
     def dtype(self) -> tf.DType:
-        """That in which the table is updated."""
+        """The dtype in which the table is updated."""
         return self.value.dtype
 
     @property
     def shape(self) -> tf.TensorShape:
-        """`[U, dim]`, U unknown where it is not the same in every step."""
+        """`[U, dim]`, with an unknown U if it varies between steps."""
         return self.value.shape
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
         return tf.convert_to_tensor(self.value, dtype=dtype, name=name)
 
-    # What a variable has besides; a tensor has the rest.
+    # Methods of variables; other attributes are the tensor's.
 
     def read_value(self) -> tf.Tensor:
-        """The rows."""
+        """Returns the rows."""
         return self.value
 
     def assign(self, value: Any, *_: Any, **__: Any) -> "RowTensor":
@@ -80,8 +80,8 @@ class RowTensor(_private.VariableStandIn):
         value = tf.convert_to_tensor(value, dtype=self.dtype)
         if not value.shape.is_compatible_with(self.shape):
             raise ValueError(
-                f"`{self.name}` is assigned a tensor of shape {value.shape}, "
-                f"wanted {self.shape}."
+                f"`{self.name}` must be assigned a tensor of shape {self.shape}, "
+                f"got {value.shape}."
             )
         self.value = value
         return self
@@ -110,7 +110,7 @@ def _forward(name: str) -> Any:
     return operator
 
 
-# Python looks for operators in the class, not with __getattr__.
+# Python looks up operators in the class, without __getattr__.
 _BINARY = "add sub mul truediv floordiv mod pow matmul".split()
 for _name in (
     [f"__{name}__" for name in _BINARY]
@@ -120,40 +120,40 @@ for _name in (
     setattr(RowTensor, _name, _forward(_name))
 
 
-class ReplayUpdate(NamedTuple):
-    """One step of a replayed optimizer.
+class UnfusedUpdate(NamedTuple):
+    """One step of an unfused optimizer.
 
     Attributes:
-        replay: The optimizer, for one table.
-        learning_rate: float32 scalar.
-        weight_decay: Number or None.
+        unfused: The optimizer of one table.
+        learning_rate: A float32 scalar.
+        weight_decay: A number or None.
     """
 
-    replay: "Replay"
+    unfused: "UnfusedOptimizer"
     learning_rate: tf.Tensor
     weight_decay: float | None
 
     @property
     def optimizer(self) -> str:
-        """What the table calls the optimizer."""
-        return self.replay.name
+        """The name of the optimizer in the table."""
+        return self.unfused.name
 
     @property
     def slot_names(self) -> list[str]:
-        """The optimizer slots."""
-        return self.replay.slot_names
+        """The names of the optimizer slots."""
+        return self.unfused.slot_names
 
 
-class Replay:
-    """A copy of an optimizer whose slots lie in one table.
+class UnfusedOptimizer:
+    """A copy of an optimizer whose slots are in one table.
 
-    The copy has the original's iterations, learning rate and attributes as
-    they are in each step, but no variables.
+    In each step, the copy has the current iterations, learning rate and attributes
+    of the original, but no variables.
 
     Raises:
-        NotRowWiseError: The optimizer keeps anything else than slots of one
-            number for each number of a row, more of them than a row can have,
-            or updates a row by what is in others.
+        NotRowWiseError: If the optimizer has state other than slots with one number
+            per number of a row, has more slots than a row can have, or updates a
+            row depending on other rows.
     """
 
     def __init__(
@@ -178,16 +178,16 @@ class Replay:
 
     @property
     def table(self) -> TableVariable | None:
-        """That of the table; None when it is gone."""
+        """The table, or None once it is deleted."""
         return self._table()
 
     def _make_copy(self) -> keras.optimizers.Optimizer:
-        original, replay = self._original, self
-        # The class that `wrap` was given, which knows nothing of tables.
+        original, outer = self._original, self
+        # `wrapped_class` of an optimizer from `wrap` does not know tables.
         original_class = getattr(original, "wrapped_class", type(original))
 
         class Copy(original_class):  # type: ignore[misc, valid-type]
-            """The optimizer, but for where its slots lie."""
+            """The optimizer, with its slots in the table."""
 
             @property
             def iterations(self) -> Any:
@@ -203,12 +203,12 @@ class Replay:
                 name: str | None = None,
                 initializer: Any = "zeros",
             ) -> RowTensor:
-                if reference_variable is not replay._rows:
+                if reference_variable is not outer._rows:
                     raise NotRowWiseError(
-                        f"it makes a slot `{name}` for {reference_variable}, "
-                        "which is none of the variables that it is built for"
+                        f"it creates a slot `{name}` for {reference_variable}, "
+                        "which is not one of the variables that it is built for"
                     )
-                return replay._add_slot(name or "var", initializer)
+                return outer._add_slot(name or "var", initializer)
 
             def add_variable(
                 self,
@@ -218,15 +218,15 @@ class Replay:
                 name: str | None = None,
                 **__: Any,
             ) -> RowTensor:
-                if tuple(shape) != tuple(replay._rows.shape):
+                if tuple(shape) != tuple(outer._rows.shape):
                     raise NotRowWiseError(
-                        f"its slot `{name}` has shape {tuple(shape)}, not that "
-                        "of the variable, one number for each of a row"
+                        f"its slot `{name}` must have the shape of the variable, "
+                        f"one number per number of a row, got {tuple(shape)}"
                     )
-                return replay._add_slot(name or "var", initializer)
+                return outer._add_slot(name or "var", initializer)
 
         config = original_class.get_config(original)
-        # The original applies these to the gradients of tables itself.
+        # The original applies these options to the gradients of tables.
         for option in (
             "gradient_accumulation_steps",
             "clipnorm",
@@ -236,20 +236,18 @@ class Replay:
         ):
             if option in config:
                 config[option] = None
-        # The copy reads the original's, which need not be serializable.
+        # The copy reads the original's learning rate, which may not serialize.
         if not isinstance(config.get("learning_rate", 0.0), float):
             config["learning_rate"] = 0.1
         try:
             copy = Copy.from_config(config)
         except TypeError as error:
             raise NotRowWiseError(
-                f"it cannot be copied by its get_config and from_config "
-                f"({error})"
+                f"it cannot be copied with get_config and from_config ({error})"
             ) from error
         if not isinstance(copy, Copy):
             raise NotRowWiseError(
-                "its from_config returns another class than the one it is "
-                "called on"
+                "its from_config does not return the class that it is called on"
             )
         copy.gradient_accumulation_steps = None
         try:
@@ -258,9 +256,8 @@ class Replay:
             raise
         except Exception as error:
             raise NotRowWiseError(
-                "its build fails for a variable of shape "
-                f"{tuple(self._rows.shape)}, whose rows are those of a step "
-                f"({type(error).__name__}: {error})"
+                "its build fails for a variable with the shape of a step's rows, "
+                f"{tuple(self._rows.shape)} ({type(error).__name__}: {error})"
             ) from error
         _private.share_counters(copy, original)
         return copy
@@ -273,15 +270,14 @@ class Replay:
         slot = RowTensor(taken, self._dim, self._dtype)
         self.slot_names.append(taken)
         self._slots.append(slot)
-        # Of a row that is made at any time, so a number.
+        # New rows start with it at any time, so it must be one number.
         values = keras.initializers.get(initializer)
         if callable(values):
             values = values((8, self._dim), dtype="float32")
         values = np.unique(np.asarray(values))
         if values.size != 1:
             raise NotRowWiseError(
-                f"its slot `{name}` starts with {initializer}, not with one "
-                "number"
+                f"its slot `{name}` must start with one number, got {initializer}"
             )
         self.slot_inits.append(float(values[0]))
         return slot
@@ -289,18 +285,18 @@ class Replay:
     def _check_copy(self) -> None:
         if len(self._slots) > _MAX_SLOTS:
             raise NotRowWiseError(
-                f"it has the slots {', '.join(self.slot_names)}, "
-                f"{len(self._slots)} of them; a row has {_MAX_SLOTS} at most"
+                f"it has {len(self._slots)} slots, {', '.join(self.slot_names)}, "
+                f"but a row has at most {_MAX_SLOTS}"
             )
         for name, value in _own_attributes(self._copy):
             for part in _variables_in(value):
                 raise NotRowWiseError(
                     f"its `{name}` is a variable of shape {tuple(part.shape)} "
-                    "beside the slots"
+                    "in addition to the slots"
                 )
 
     def _follow_original(self) -> None:
-        """Gives the copy hyperparameters that were set since, or not saved."""
+        """Copies hyperparameters that were changed later or are not in config."""
         copied = vars(self._copy)
         for name, value in _own_attributes(self._original):
             if not list(_variables_in(value)) and not any(
@@ -328,12 +324,12 @@ class Replay:
             self._copy.update_step(gradient, self._rows, learning_rate)
             return self._rows.value, [slot.value for slot in self._slots]
         finally:
-            # No tensor of a graph outlives it here.
+            # Tensors of a graph must not outlive it here.
             for left in (self._rows, *self._slots):
                 left.value = None
 
     def _probe(self) -> None:
-        """Three rows must be updated as each would be alone."""
+        """Checks that three rows are updated as each would be alone."""
         dim = self._dim
         sizes = np.array([[1e-3], [1.0], [1e3]], np.float32)
         wave = np.sin(np.arange(3.0 * dim, dtype=np.float32) + 1.0)
@@ -353,25 +349,25 @@ class Replay:
         self._follow_original()
         together = result(slice(None))
         if not np.array_equal(together, result(slice(None)), equal_nan=True):
-            return  # random, and so are the rows alone
+            return  # Random updates cannot be compared.
         alone = [result(slice(row, row + 1)) for row in range(3)]
         if not np.allclose(
             together, np.concatenate(alone, 1), 1e-4, 1e-7, equal_nan=True
         ):
             raise NotRowWiseError(
-                "its update_step changes a row by what is in other rows of the "
+                "its update_step updates a row depending on other rows of the "
                 "variable"
             )
 
     def apply(
         self,
         table: SharedResource,
-        update: ReplayUpdate,
+        update: UnfusedUpdate,
         gradient: tf.IndexedSlices,
         next_step: tf.Tensor,
         nonfinite: str,
     ) -> Any:
-        """Updates rows of `table` in one step; returns what has then run."""
+        """Updates rows of `table` in one step; returns a tensor to wait for."""
         self._follow_original()
         handle = table.resource_handle
         names, dim = self.slot_names, self._dim
@@ -456,7 +452,7 @@ def _attributes_of_all() -> frozenset[str]:
 def _own_attributes(
     optimizer: keras.optimizers.Optimizer,
 ) -> list[tuple[str, Any]]:
-    """What the optimizer has and not every one."""
+    """Returns the attributes that not every optimizer has."""
     return [
         item
         for item in vars(optimizer).items()
