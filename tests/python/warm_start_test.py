@@ -331,7 +331,10 @@ def test_sizes_are_checked_before_the_first_row(tmp_path):
     refused("must have 30 bytes, got 60.*float16", files, value_dtype="float16")
     with open(tmp_path / f"{last}-keys", "ab") as file:
         file.write(b"1")
-    refused(f"{last}-keys' has 41 bytes, which is not a multiple of the 8 bytes", files)
+    refused(
+        f"{last}-keys' has 41 bytes, which is not a multiple of the 8 bytes",
+        files,
+    )
     os.remove(tmp_path / f"{last}-keys")
     refused(rf"missing in .*\['{last}-keys'\]", files)
     os.remove(tmp_path / f"{last}-values")
@@ -346,8 +349,12 @@ def test_bad_arguments(tmp_path):
         files,
         output_dim=4,
     )
-    refused("`key_dtype` must be one of .*, got string", files, key_dtype=tf.string)
-    refused("`value_dtype` must be one of .*, got int8", files, value_dtype="int8")
+    refused(
+        "`key_dtype` must be one of .*, got string", files, key_dtype=tf.string
+    )
+    refused(
+        "`value_dtype` must be one of .*, got int8", files, value_dtype="int8"
+    )
     refused("Found no files of '.*u'", tmp_path / "u")
     refused("Found no files of 'no_such/u'", "no_such/u")
     refused(

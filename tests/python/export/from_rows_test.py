@@ -203,7 +203,7 @@ def test_what_ids_are_read_for_besides_stays_an_argument(tmp_path):
         tf.ragged.constant([[7], [8, 9]], tf.int64),
     ]
     m(x, training=True)
-    # What was exported had no rows yet.
+    # The exported tables had no rows yet.
     with pytest.raises(ValueError, match="the output"):
         lodestar.export.verify(m, tmp_path / "s", x)
     lodestar.export.save(m, tmp_path / "s", from_rows=True)

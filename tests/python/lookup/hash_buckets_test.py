@@ -1,4 +1,4 @@
-"""Buckets of an IdTable against tf.lookup.StaticVocabularyTable, bit for bit."""
+"""Compares an IdTable's buckets with tf.lookup.StaticVocabularyTable."""
 
 import numpy as np
 import pytest

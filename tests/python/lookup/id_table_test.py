@@ -414,11 +414,11 @@ from lodestar.lookup import IdTable
 numbers = IdTable([7], mutable=True)
 words = IdTable(["seven"], mutable=True)
 keys = tf.range(1_000_000, dtype=tf.int64)
-texts = tf.strings.as_string(keys)
+strings = tf.strings.as_string(keys)
 used = int(open("/proc/self/statm").read().split()[0]) * 4096
 for room in (6, 16):  # too little for the table; for the keys of strings
     resource.setrlimit(resource.RLIMIT_AS, (used + (room << 20), -1))
-    for table, batch in ((numbers, keys), (words, texts)):
+    for table, batch in ((numbers, keys), (words, strings)):
         for write in (table.insert, table.load):
             try:
                 write(batch, keys)
@@ -429,7 +429,7 @@ for room in (6, 16):  # too little for the table; for the keys of strings
 assert int(numbers.size()) == int(words.size()) == 1
 assert numbers[[7, 8]].numpy().tolist() == [0, -1]
 assert words[["seven", "8"]].numpy().tolist() == [0, -1]
-words.insert(texts, keys)
+words.insert(strings, keys)
 assert int(words.size()) == 1_000_001
 print("as before")
 """

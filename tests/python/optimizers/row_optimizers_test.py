@@ -73,8 +73,8 @@ REFUSED = {
     ),
     "lamb": (
         keras.optimizers.Lamb,
-        "keras.optimizers.Lamb .*Row-wise optimizers are Adadelta, Adagrad, Adam, AdamW, "
-        "Adamax, Ftrl, Lion, Nadam, RMSprop, SGD",
+        "keras.optimizers.Lamb .*Row-wise optimizers are Adadelta, Adagrad, "
+        "Adam, AdamW, Adamax, Ftrl, Lion, Nadam, RMSprop, SGD",
     ),
     "instance": (
         instance_with_other_step,
