@@ -148,7 +148,7 @@ def test_slot_files_and_file_lists_of_any_name(put, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["list.txt", "list.txt.gz"])
-def test_what_is_written_is_read_back(tmp_path, name):
+def test_written_files_are_read_back(tmp_path, name):
     spec = Schema([Column.label("y"), Column.sparse("C")])
     spec.save(tmp_path / name)
     assert Schema.load(tmp_path / name) == spec

@@ -37,7 +37,7 @@ def test_is_tool(monkeypatch, original, arguments, wanted):
 @pytest.mark.parametrize(
     "level, notes", [(None, False), ("1", False), ("0", True)]
 )
-def test_only_log_lines_are_left_out(monkeypatch, capfd, level, notes):
+def test_only_log_lines_are_omitted(monkeypatch, capfd, level, notes):
     monkeypatch.setenv("LODESTAR_QUIET_START", "1")
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     if level is not None:

@@ -337,7 +337,7 @@ def test_an_arch_that_nvcc_does_not_know_is_an_error(clone):
     )
 
 
-def test_a_default_arch_that_nvcc_does_not_know_is_left_out(clone):
+def test_a_default_arch_that_nvcc_does_not_know_is_omitted(clone):
     old = _NVCC.replace("*compute_90,*|", "")
     _toolkit(clone.default_toolkit, "11.2.1", old)
     line, _, archs = clone.cuda()

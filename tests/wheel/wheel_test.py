@@ -331,7 +331,7 @@ def test_two_libraries_of_one_release_are_refused(libraries):
         build_wheel.by_release([*libraries, libraries[0]])
 
 
-def test_what_is_no_library_of_ours_is_refused(tmp_path):
+def test_other_libraries_are_refused(tmp_path):
     tensorflow = tmp_path / "libtensorflow_framework.so.2"
     tensorflow.write_bytes(b"\x7fELF")
     with pytest.raises(build_wheel.WheelError, match="is not Lodestar's"):

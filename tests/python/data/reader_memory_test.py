@@ -164,7 +164,7 @@ def test_a_day_leaves_nothing_behind(folder, use, name):
 @pytest.mark.parametrize(
     "make", [SkippedRecords, lambda: InMemoryDataset(SPEC, 16)]
 )
-def test_what_is_collected_within_a_trace_is_freed_there(make):
+def test_objects_are_freed_within_a_trace(make):
     made = make()
     cycle = [made]
     cycle.append(cycle)

@@ -107,6 +107,6 @@ def test_numbers_of_examples():
 
 
 @pytest.mark.parametrize("value", [None, [[1.5]], [["a"]], [[1], 2]])
-def test_values_that_are_no_tensor_of_the_type(value):
+def test_values_that_do_not_convert_to_the_type(value):
     with pytest.raises(ValueError, match="'ids', a .*, is no ragged int64"):
         batches.by_name({"ids": value}, {"ids": RAGGED})

@@ -288,7 +288,7 @@ def test_dtypes(devices, rng, dtype):
     )
 
 
-def test_what_is_wrong_with_a_batch_is_said(devices):
+def test_errors_name_the_fault_of_a_batch(devices):
     layer = EmbeddingCollection(
         {"words": lodestar.Feature(table(devices), "mean")}
     )

@@ -362,7 +362,7 @@ def test_a_device_around_says_where_rows_lie(rng):
     assert lodestar.EmbeddingVariable(4).devices is None
 
 
-def test_what_a_gpu_does_not_have_is_said():
+def test_unsupported_options_of_gpus_are_named():
     with pytest.raises(tf.errors.UnimplementedError, match="an admission"):
         table(["/GPU:0"], admission=lodestar.MinCount(2))
     with pytest.raises(ValueError, match=r"'/GPU:7' does not exist, only"):

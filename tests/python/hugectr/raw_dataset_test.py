@@ -187,7 +187,7 @@ def test_num_samples_of_a_large_file(tmp_path):
 
 
 @pytest.mark.parametrize("num_samples", [None, 23])
-def test_a_saved_iterator_goes_on_at_the_next_sample(tmp_path, num_samples):
+def test_a_saved_iterator_resumes_at_the_next_sample(tmp_path, num_samples):
     path = tmp_path / "file"
     path.write_bytes(reference.make_raw(samples(0, 25), "float"))
     dataset = RawDataset(

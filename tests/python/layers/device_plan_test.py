@@ -121,7 +121,7 @@ def test_a_plan_by_hand_goes_before():
         ({"plan": ["/CPU:0"]}, "`plan` must be a dict .*, got a list"),
     ],
 )
-def test_what_is_wrong_is_named(changed, message):
+def test_errors_name_the_cause(changed, message):
     arguments = {"devices": DEVICES, "plan": None} | changed
     features = {
         "a": feature(),

@@ -236,7 +236,7 @@ def test_a_key_with_two_values_leaves_the_table_as_it_was():
         IdTable(tf.constant([-3, -3], tf.int64))
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(TypeError, match="`keys` have dtype float32"):
         IdTable([1.0])
     with pytest.raises(ValueError, match="must have rank 1"):

@@ -402,7 +402,7 @@ def test_slots_of_another_optimizer_are_refused_or_reset(tables, tmp_path):
     np.testing.assert_array_equal(rows.rows, wanted.rows)
 
 
-def test_a_restored_table_goes_on_in_functions_made_before(tables, tmp_path):
+def test_a_restored_table_continues_in_functions_made_before(tables, tmp_path):
     paths, _, _ = save(tables[:1], tmp_path / "v1", "root/1")
     other = lodestar.EmbeddingVariable(4, embeddings_initializer="zeros")
     find = tf.function(lambda ids: other.lookup(ids, training=False))
@@ -412,7 +412,7 @@ def test_a_restored_table_goes_on_in_functions_made_before(tables, tmp_path):
     np.testing.assert_array_equal(find(ids), tables[0].lookup(ids))
 
 
-def test_lookups_go_on_while_tables_are_restored(tables, tmp_path):
+def test_lookups_continue_while_tables_are_restored(tables, tmp_path):
     t = tables[0]
     paths, _, _ = save([t], tmp_path / "v1", "root/1")
     wanted = t.lookup([1, 2, 3, 4]).numpy()
@@ -480,7 +480,7 @@ def test_lookups_go_on_while_tables_are_restored(tables, tmp_path):
         ("Apply", {"file_tables": [1, 1]}, "names no file of table 0"),
     ],
 )
-def test_what_does_not_fit_the_tables_is_said(
+def test_mismatches_with_the_tables_are_reported(
     name, changed, message, tables, tmp_path
 ):
     paths, _, _ = save(tables, tmp_path / "v1", "root/1")

@@ -150,7 +150,7 @@ def test_an_attempt_finishes_what_another_has_staged(table, log):
             late(log, attempt)
 
 
-def test_an_attempt_may_begin_anew(table, log):
+def test_an_attempt_may_restart(table, log):
     attempt, _ = begin(log, 0)
     stage(table, log, attempt, value=5.0)
     again, _ = begin(log, 0)
@@ -272,7 +272,7 @@ def test_a_log_that_is_none_is_refused(table, log):
             begin(other, 0)
 
 
-def test_in_a_function_of_unknown_shapes(table, log):
+def test_in_a_function_with_unknown_shapes(table, log):
     @tf.function(
         input_signature=[
             tf.TensorSpec(None, tf.int64),

@@ -133,7 +133,7 @@ def test_a_model_compiled_so_is_loaded_and_read(mixed_policy, tmp_path):
 @pytest.mark.parametrize(
     "make", [keras.optimizers.get, wrap], ids=["get", "wrap"]
 )
-def test_loss_scaling_that_asks_nothing_raises_too(mixed_policy, make, eager):
+def test_other_loss_scaling_raises(mixed_policy, make, eager):
     gc.collect()  # wrappers of other tests, which could take the gradient
     model, layer = mixed_model()
     model.compile(make("sgd"), "mse", run_eagerly=eager)

@@ -480,7 +480,7 @@ def test_four_slots_and_names_given_twice():
     ]
 
 
-def test_a_wrong_shape_is_said():
+def test_a_wrong_shape_is_reported():
     class Short(Own):
         def update_step(self, gradient, variable, learning_rate):
             self.assign(variable, gradient[:, :1])

@@ -201,7 +201,7 @@ def test_fit(optimizer, eager, two):
         np.testing.assert_allclose(values, logs_of_several[name], 0, 1e-5)
 
 
-def test_fit_goes_on_where_a_replica_has_an_empty_batch(two):
+def test_fit_continues_if_a_replica_has_an_empty_batch(two):
     model, _ = fit(two, lambda: wrap("adam"), size=65)
     assert np.isfinite(reference.rows(model)).all()
     assert int(model.embed.table.step) == 10
@@ -520,7 +520,7 @@ def through_file(model, other, path):
     "way", [through_checkpoint, through_snapshot, through_file]
 )
 @pytest.mark.parametrize("there", [None, "two"])
-def test_training_goes_on_in_other_replicas(way, there, two, tmp_path):
+def test_training_continues_in_other_replicas(way, there, two, tmp_path):
     data = reference.batches(count=2)
     x = np.concatenate([reference.KEYS[places] for places, _ in data])
     y = np.concatenate([labels for _, labels in data])

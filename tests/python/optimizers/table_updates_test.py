@@ -195,7 +195,7 @@ def test_many_callers_of_many_tables():
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_steps_that_waited_for_a_snapshot_go_on_together(in_graph):
+def test_steps_that_waited_for_a_snapshot_continue_together(in_graph):
     # More tables than threads for their loops, which are long enough to be
     # shared among threads.
     tables = [_table(f"t{i}") for i in range(os.cpu_count() + 2)]

@@ -65,7 +65,7 @@ def test_an_optimizer_without_a_config_can_be_wrapped():
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_training_goes_on_from_a_keras_file(tmp_path, graph):
+def test_training_resumes_from_a_keras_file(tmp_path, graph):
     built = model(wrap(own_optimizers.Own(0.1), nonfinite="skip"))
     built.run_eagerly = not graph
     built.fit(*DATA, verbose=0)

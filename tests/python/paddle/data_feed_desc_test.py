@@ -58,7 +58,7 @@ def test_it_reads_the_file_that_it_describes(tmp_path):
     assert label.numpy().tolist() == [[1], [0]]
 
 
-def test_what_is_left_out():
+def test_omissions():
     found = DataFeedDesc.parse(
         desc('slots { name: "r" type: "float" is_used: true }'
              'slots { name: "d" type: "float" is_dense: true }'

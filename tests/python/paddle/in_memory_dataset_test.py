@@ -397,7 +397,7 @@ def test_a_dataset_keeps_the_samples_of_a_memory_that_is_gone(files, shuffle):
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("taken", [0, 3, 7, 9])
-def test_a_saved_iterator_goes_on(tmp_path, files, taken, shuffle):
+def test_a_saved_iterator_resumes(tmp_path, files, taken, shuffle):
     def make_iterator():
         memory = InMemoryDataset(SPEC, 8)
         memory.load(files)

@@ -331,7 +331,7 @@ def test_keras_fit(files):
     ],
     ids=str,
 )
-def test_a_saved_iterator_goes_on_at_the_next_sample(
+def test_a_saved_iterator_resumes_at_the_next_sample(
     tmp_path, files, taken, options
 ):
     options = {"batch_size": 8, "num_parallel_files": 3, **options}

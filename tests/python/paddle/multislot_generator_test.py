@@ -313,7 +313,7 @@ def test_an_error_of_a_batch_names_its_lines():
         list(broken.lines(["1", "2", "3"]))
 
 
-def test_generate_sample_must_be_there():
+def test_generate_sample_must_exist():
     with pytest.raises(DataError, match="MultiSlotGenerator must override"):
         list(MultiSlotGenerator().lines(["1"]))
 

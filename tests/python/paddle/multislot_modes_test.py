@@ -97,7 +97,7 @@ def test_whole_files_in_a_free_order_stay_together(files):
 
 
 @pytest.mark.parametrize("mode", ["file_instant", "in_memory"])
-def test_a_saved_iterator_goes_on(tmp_path, files, mode):
+def test_a_saved_iterator_resumes(tmp_path, files, mode):
     dataset = MultiSlotDataset(files, SPEC, 7777, mode=mode)
     iterator = iter(dataset)
     for _ in range(4):

@@ -384,7 +384,7 @@ def test_an_abandoned_iterator_kills_its_processes(path, take, deterministic):
             del iterator
 
 
-def test_a_command_that_does_nothing_can_be_left(path):
+def test_a_hanging_command_can_be_abandoned(path):
     command = shell("yes '1 5 0' | head -n 200000; sleep 240")
     with nothing_left():
         iterator = iter(MultiSlotDataset(path, SPEC, 9, pipe_command=command))
@@ -394,7 +394,7 @@ def test_a_command_that_does_nothing_can_be_left(path):
         assert time.monotonic() - begin < 120
 
 
-def test_reading_goes_on_where_it_was_saved(tmp_path, path):
+def test_reading_resumes_where_it_was_saved(tmp_path, path):
     other = tmp_path / "part-1"
     other.write_text(lines(20, 40))
     dataset = MultiSlotDataset([path, other], SPEC, 6, pipe_command=CAT)
@@ -455,6 +455,6 @@ def test_a_graph_of_it_keeps_the_command(path):
         (["cat", "a\0b"], "must not have a NUL character"),
     ],
 )
-def test_what_is_no_command_is_refused(path, command, message):
+def test_invalid_commands_are_refused(path, command, message):
     with pytest.raises(ValueError, match=f"`pipe_command` {message}"):
         MultiSlotDataset(path, SPEC, 2, pipe_command=command)

@@ -77,7 +77,7 @@ def test_the_gradient_of_a_gather():
     assert x.values.numpy().tolist() == [[1, 1], [2, 2]]
 
 
-def test_in_a_function_of_unknown_sizes():
+def test_in_a_function_with_unknown_sizes():
     @tf.function(
         input_signature=[
             tf.TensorSpec([None], tf.int64),
@@ -151,7 +151,7 @@ def test_errors(rows, height, error, message):
         ({"height": [2]}, "`height` must have rank 0"),
     ],
 )
-def test_the_op_refuses_what_python_does_not_send(changed, message):
+def test_ops_refuse_invalid_arguments(changed, message):
     arguments = {"rows": [0, 1], "num_values": 2, "height": 2, **changed}
     arguments = {
         name: tf.constant(value, tf.int64) for name, value in arguments.items()
@@ -319,7 +319,7 @@ def test_gradients_of_parts(method, rng):
         np.testing.assert_allclose(theory, numeric, rtol=1e-6, atol=1e-7)
 
 
-def test_parts_in_a_function_of_unknown_shapes():
+def test_parts_in_a_function_with_unknown_shapes():
     number = tf.TensorSpec(None, tf.int64)
     rows = tf.TensorSpec(None)
 

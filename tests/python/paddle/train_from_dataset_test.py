@@ -183,7 +183,7 @@ def test_a_fetched_layer_is_averaged_over_a_period(files):
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
-def test_a_snapshot_between_steps_is_of_one_moment(files, tmp_path):
+def test_a_snapshot_between_steps_is_consistent(files, tmp_path):
     model = make_model()
     seen = []
 
@@ -424,7 +424,7 @@ def compiled(model, **options):
         ({"model": 3}, TypeError, "`model` must be a keras.Model"),
     ],
 )
-def test_what_is_wrong_is_named(files, change, error, message):
+def test_errors_name_the_cause(files, change, error, message):
     arguments = {
         "model": make_model(),
         "dataset": open_dataset(files, SPEC, BATCH),

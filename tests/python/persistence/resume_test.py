@@ -195,7 +195,7 @@ def test_any_number_of_shards(way, tmp_path):
     models.assert_equal(models.state(model), expected)
 
 
-def test_a_step_of_ones_own_goes_on(tmp_path):
+def test_a_custom_step_continues(tmp_path):
     """Steps that `set_step` controls keep their value, and stay controlled."""
 
     def make():

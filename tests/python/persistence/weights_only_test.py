@@ -128,7 +128,7 @@ def test_early_stopping_of_keras_without_weights():
     model.fit(X, Y, epochs=2, verbose=0, callbacks=[stop])
 
 
-def test_backup_and_restore_goes_on_after_an_interruption(tmp_path):
+def test_backup_and_restore_continues_after_an_interruption(tmp_path):
     class Interrupt(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             if epoch == 1:

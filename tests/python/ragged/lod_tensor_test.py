@@ -83,7 +83,7 @@ def test_bad_offsets_are_named_eager_and_in_a_graph(levels, message):
         graph(levels)
 
 
-def test_what_python_refuses():
+def test_python_refuses_invalid_arguments():
     with pytest.raises(ValueError, match="`order` is 'sideways'"):
         LoDTensor.from_offsets(ROWS, [[0, 13]], order="sideways")
     with pytest.raises(ValueError, match="`levels` is empty"):
@@ -228,7 +228,7 @@ def test_no_rows_and_no_units():
         ("from_absolute", dict(absolute=[]), "at least minimum 1"),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     arguments = {
         name: [tf.constant(level, tf.int64) for level in x]
         if name != "num_rows"

@@ -48,7 +48,7 @@ def test_the_formats_bytes():
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("shape", [(), (300,), (2, 0), (2, 3)])
 @pytest.mark.parametrize("lengths", [[], [[0]], [[2], [1, 5]]])
-def test_streams_come_back(lengths, shape, dtype, rng):
+def test_streams_round_trip(lengths, shape, dtype, rng):
     count = sum(lengths[-1]) if lengths else 4
     values = tf.cast(rng.integers(2, size=(count, *shape)), dtype)
     x = LoDTensor(values, ())
@@ -166,7 +166,7 @@ def test_the_formats_bytes_of_selected_rows():
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 0)])
 @pytest.mark.parametrize("count", [0, 7])
-def test_selected_rows_come_back(count, shape, dtype, rng):
+def test_selected_rows_round_trip(count, shape, dtype, rng):
     values = tf.cast(rng.integers(2, size=(count, *shape)), dtype)
     x = SelectedRows(rng.integers(2**40, size=count), values, 2**40)
     back = SelectedRows.from_paddle_stream(x.to_paddle_stream())

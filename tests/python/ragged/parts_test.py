@@ -81,7 +81,7 @@ def test_slices_that_are_refused():
         x.slice(0, 0, [1])
 
 
-def test_slices_in_a_function_of_unknown_shapes():
+def test_slices_in_a_function_with_unknown_shapes():
     @tf.function(
         input_signature=[
             tf.TensorSpec(None),

@@ -40,7 +40,7 @@ def test_one_level_is_as_stock_has_it(lists, dtype):
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])
-def test_random_levels_come_back(levels, rng):
+def test_random_levels_round_trip(levels, rng):
     for _ in range(20):
         lists = [random_lists(rng, levels) for _ in range(rng.integers(1, 5))]
         x = LoDTensor.from_nested_lists(lists, tf.float32, levels)
@@ -66,7 +66,7 @@ def test_rows_with_dimensions_give_further_dimensions():
     ]
 
 
-def test_in_a_function_of_unknown_sizes():
+def test_in_a_function_with_unknown_sizes():
     @tf.function(input_signature=[tf.SparseTensorSpec([None, None], tf.int64)])
     def lengths(sparse):
         x = LoDTensor.from_sparse(sparse)
@@ -121,7 +121,7 @@ def test_gradient():
         (np.zeros([0, 2]), [[3, 3]], "`dense_shape` must have rank 1"),
     ],
 )
-def test_what_the_op_refuses(indices, shape, message):
+def test_the_op_refuses_invalid_arguments(indices, shape, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         gen_ops.lodestar_lod_from_sparse(
             indices=tf.constant(indices, tf.int64),
@@ -140,7 +140,7 @@ def test_more_units_than_memory(units, message):
         LoDTensor.from_sparse(sparse)
 
 
-def test_what_python_refuses():
+def test_python_refuses_invalid_arguments():
     with pytest.raises(TypeError, match="must be a SparseTensor, found"):
         LoDTensor.from_sparse(tf.zeros([2, 2]))
     vector = tf.SparseTensor([[0]], [1.0], [1])

@@ -186,7 +186,7 @@ def test_unknown_dimensions_in_a_function():
     assert same.to_list() == [[7], [8, 8]]
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1.0]])
     for bad in (-2, 1):
         with pytest.raises(ValueError, match=f"is {bad}, wanted -1 to 0"):
@@ -293,5 +293,5 @@ def as_op(values=(1.0, 2.0), row_splits=(0, 1, 3)):
         (as_op, dict(row_splits=[0, HUGE, MAX]), None),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     check_refusal(op, arguments, message)

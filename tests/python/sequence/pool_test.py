@@ -230,7 +230,7 @@ def test_paddle_names_are_pointed_to_ours(name, ours):
         lodestar.sequence.pool(tf.ragged.constant([[1.0]]), name)
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1.0]])
     with pytest.raises(ValueError, match="'median', wanted one of sum, mean"):
         lodestar.sequence.pool(x, "median")
@@ -306,7 +306,7 @@ def gradient_op(
         ),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         op(**arguments)
 
@@ -416,7 +416,7 @@ def test_gradients_of_a_level(combiner, rng):
     check_gradients(pooled, rows)
 
 
-def test_levels_in_a_function_of_unknown_sizes():
+def test_levels_in_a_function_with_unknown_sizes():
     @tf.function(
         input_signature=[
             tf.RaggedTensorSpec([None] * 4, tf.float32, 3, tf.int32)

@@ -345,7 +345,7 @@ def test_functions_of_the_user(marked):
         live.poll()
 
 
-def test_from_rows_follows_too(tmp_path):
+def test_from_rows_follows_snapshots(tmp_path):
     marked = Marked(tmp_path, from_rows=True)
     live = marked.follow()
     function = live.signatures["from_rows"]

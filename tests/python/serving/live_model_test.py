@@ -92,7 +92,7 @@ def test_removed_rows_go(trainer):
     assert stats["rows_removed"] == 3
 
 
-def test_optimizer_slots_are_left_out(trainer):
+def test_optimizer_slots_are_omitted(trainer):
     trainer.train()
     trainer.save()
     live = follow(trainer)
@@ -122,7 +122,7 @@ def test_without_snapshots_the_saved_model_is_served(trainer):
     assert_serves(live, trainer)
 
 
-def test_signatures_follow_too(trainer):
+def test_signatures_follow_snapshots(trainer):
     trainer.train()
     trainer.save()
     live = follow(trainer)
@@ -228,7 +228,7 @@ class TestThread:
                 with pytest.raises(TypeError, match="LiveModel cannot be copi"):
                     copied(live)
 
-    def test_it_goes_on_after_an_error(self, trainer):
+    def test_it_continues_after_an_error(self, trainer):
         trainer.train()
         trainer.save()
         trainer.train()
@@ -342,7 +342,7 @@ class TestBrokenSnapshots:
         assert live.poll()
         assert_serves(live, trainer)
 
-    def test_a_manifest_that_is_not_there_yet(self, live, trainer):
+    def test_a_manifest_that_does_not_exist_yet(self, live, trainer):
         trainer.save(delta=True)
         manifest = trainer.snapshots / "00000002" / "MANIFEST"
         partial = manifest.with_name("MANIFEST.partial")
@@ -400,7 +400,7 @@ class TestBrokenSnapshots:
         assert live.stats()["full_updates"] == 2
         assert_serves(live, trainer)
 
-    def test_what_builds_on_a_broken_one_is_left_out(self, live, trainer):
+    def test_versions_based_on_a_broken_one_are_skipped(self, live, trainer):
         trainer.save(delta=True)
         trainer.train()
         trainer.save(delta=True)
@@ -412,7 +412,7 @@ class TestBrokenSnapshots:
         assert live.poll() and live.version() == 4
         assert_serves(live, trainer)
 
-    def test_a_broken_one_at_the_start_is_no_error(self, live, trainer):
+    def test_a_broken_version_at_the_start_is_not_an_error(self, live, trainer):
         flip_byte(table_file(trainer.snapshots, 1))
         other = follow(trainer)
         assert other.version() is None
@@ -460,7 +460,7 @@ class TestRollback:
         assert live.stats()["full_updates"] == stats["full_updates"]
         assert not live.stats()["pinned"]
 
-    def test_weights_go_back_too(self, trainer):
+    def test_weights_are_rolled_back(self, trainer):
         trainer.train()
         trainer.save()
         want = trainer.outputs()["score"]
@@ -522,7 +522,7 @@ class TestOtherFolders:
         assert live.stats()["full_updates"] == 2
         assert_serves(live, trainer)
 
-    def test_a_folder_that_starts_anew(self, trainer):
+    def test_a_folder_that_starts_over(self, trainer):
         for _ in range(3):
             trainer.train()
             trainer.save()

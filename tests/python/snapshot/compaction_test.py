@@ -92,7 +92,7 @@ def test_kept_versions_keep_what_they_need(path, saved):
     assert snapshot.compact(path, keep=1).removed == (1, 2, 3)
 
 
-def test_the_trainer_goes_on_with_deltas(path, saved, by):
+def test_the_trainer_resumes_with_deltas(path, saved, by):
     snapshot.compact(path)
     st.train(list(saved), st.numbers(7), by)
     info = snapshot.save(path, list(saved), delta=True)

@@ -72,7 +72,7 @@ def folder(tmp_path):
     return SnapshotFolder(tmp_path / "a" / "b")
 
 
-def test_a_folder_that_is_not_there_is_empty(folder):
+def test_a_folder_that_is_missing_is_empty(folder):
     assert folder.versions() == []
     with pytest.raises(SnapshotError, match="b: holds no snapshot"):
         folder.newest_version()

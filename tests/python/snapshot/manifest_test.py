@@ -96,7 +96,7 @@ def with_fields(**changes):
         IN_PARTS,
     ],
 )
-def test_comes_back_as_it_was(manifest):
+def test_round_trip(manifest):
     data = encode(manifest)
     assert data.count(b"\n") == 2 and data.endswith(b"\n")
     assert decode(data, "MANIFEST") == manifest

@@ -176,7 +176,7 @@ def _refused(path, m, message, kind=snapshot.SnapshotError, **options):
     assert state(m) == before
 
 
-def test_what_does_not_match_is_named(path):
+def test_mismatches_are_named(path):
     old, reader = model("adagrad"), iter(batches())
     train(old, reader, 3)
     snapshot.save(path, old)

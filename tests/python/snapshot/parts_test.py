@@ -92,7 +92,7 @@ def test_any_number_of_parts_is_restored_in_any_other(path, count, others):
     ],
 )
 @pytest.mark.parametrize("count, others", [(2, 2), (2, 3), (3, 1), (1, 2)])
-def test_training_goes_on_as_it_would_have(path, count, others, options):
+def test_training_resumes_as_it_would_have(path, count, others, options):
     table, by = in_parts(DEVICES[:count], **options), st.optimizer()
     for step in range(3):
         st.train(table, st.numbers(1, 2, 2**62, -5, step, step + 100), by)
@@ -124,7 +124,7 @@ def small_model(devices):
     return model
 
 
-def test_a_model_goes_on_with_its_table_in_other_parts(path):
+def test_a_model_resumes_with_its_table_in_other_parts(path):
     ids = np.arange(60).reshape(20, 3)
     labels = np.linspace(0, 1, 20)[:, None]
     model = small_model(DEVICES[:2])
@@ -311,7 +311,7 @@ def test_a_process_that_dies_between_parts_has_committed_nothing(
     snapshot.verify(path)
 
 
-def test_a_folder_that_is_not_shared_is_said(path, monkeypatch):
+def test_a_folder_that_is_not_shared_is_reported(path, monkeypatch):
     table = in_parts(DEVICES[:2])
     original = snapshot_ops.write
 

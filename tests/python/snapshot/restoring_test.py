@@ -395,7 +395,7 @@ def test_waiting_gradients_go_with_their_table(path):
         assert matched[f"{name}_gradient_sum"][0] == f"{there}_gradient_sum"
 
 
-def test_a_table_that_is_left_out_for_its_name_is_warned_of(path, saved):
+def test_a_table_skipped_for_its_name_causes_a_warning(path, saved):
     a, c = st.table("a"), st.table("c", dim=2)
     with pytest.warns(
         RuntimeWarning,

@@ -183,7 +183,7 @@ def test_an_optimizer_that_comes_between_is_saved(path):
     assert restored(path, t) == st.content(t)
 
 
-def test_after_a_restore_deltas_go_on(path):
+def test_after_a_restore_deltas_resume(path):
     t, by = st.table(), st.optimizer()
     st.train(t, tf.range(100, dtype=tf.int64), by)
     snapshot.save(path, t)
@@ -199,7 +199,7 @@ def test_after_a_restore_deltas_go_on(path):
     assert snapshot.save(path, t, delta=True).kind == "full"
 
 
-def test_a_restore_of_an_older_version_does_not_go_on_from_the_newest(path):
+def test_a_restore_of_an_older_version_does_not_resume_from_the_newest(path):
     t = st.table()
     st.fill(t, range(10))
     snapshot.save(path, t)
@@ -211,7 +211,7 @@ def test_a_restore_of_an_older_version_does_not_go_on_from_the_newest(path):
     assert restored(path, t) == st.content(t)
 
 
-def test_a_restore_without_slots_does_not_go_on(path):
+def test_a_restore_without_slots_does_not_resume(path):
     t, by = st.table(), st.optimizer()
     st.train(t, tf.range(10, dtype=tf.int64), by)
     snapshot.save(path, t)
@@ -235,7 +235,7 @@ def test_a_version_that_was_removed_by_hand_does_not_come_again(path):
     assert restored(path, t) == st.content(t)
 
 
-def test_dense_arrays_come_back(path):
+def test_dense_arrays_round_trip(path):
     dense = {
         "a": tf.Variable([[1.5, 2]]),
         "b/c": tf.constant([1, -2], tf.bfloat16),
@@ -261,7 +261,7 @@ def test_dense_arrays_come_back(path):
     assert list(st.dense(path, version=1)) == list(dense)
 
 
-def test_big_arrays_come_back(path):
+def test_big_arrays_round_trip(path):
     big = np.arange(20 << 20, dtype=np.int32)  # larger than a block
     snapshot.save(path, st.table(), dense={"x": 1, "big": big, "y": 2})
     found = st.dense(path)

@@ -40,7 +40,7 @@ def test_tasks_start_die_and_come_back():
     assert not any(map(listens, addresses))
 
 
-def test_nothing_is_left_of_a_process_that_is_killed():
+def test_nothing_remains_of_a_killed_process():
     reader, writer = os.pipe()
     maker = os.fork()
     if not maker:

@@ -60,12 +60,12 @@ PLACE = {"type": "ps", "index": 0}
         (config(cluster=CLUSTER, task={"type": "ps", "index": 0.5}), "no ps 0.5"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(environment, message):
+def test_errors_name_the_cause(environment, message):
     with pytest.raises(ValueError, match=message):
         read_task(environment)
 
 
-def test_what_is_wrong_with_flags_is_named():
+def test_errors_of_flags_are_named():
     with pytest.raises(ValueError, match="--cluster is no JSON"):
         read_task({}, "ps=a:1", "ps", 0)
     with pytest.raises(ValueError, match="--cluster: the cluster has no job"):

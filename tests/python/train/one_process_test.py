@@ -234,7 +234,7 @@ def test_data_that_end_too_soon_are_an_error(tmp_path):
         )
 
 
-def test_a_reader_begins_anew_after_each_pass():
+def test_a_reader_restarts_after_each_epoch():
     model, reader = make_model(), snapshot.ResumableDataset(batches())
     fit(model, reader, epochs=3, verbose=0)
     assert int(model.optimizer.iterations) == 33
@@ -261,7 +261,7 @@ def test_metrics_of_an_evaluation():
         (batches(), {"schema": "s.yaml"}, ValueError, "if `data` are paths"),
     ],
 )
-def test_what_is_wrong_is_named(data, options, error, message):
+def test_errors_name_the_cause(data, options, error, message):
     with pytest.raises(error, match=message):
         fit(make_model(), data, **options)
 

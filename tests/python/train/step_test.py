@@ -94,7 +94,7 @@ class CallCount(keras.layers.Layer):
         return x
 
 
-def test_a_metric_of_a_layer_begins_anew_with_each_pass(files):
+def test_a_metric_of_a_layer_restarts_with_each_epoch(files):
     model = make_model(layers=[CallCount()])
     for _ in range(2):
         data = open_dataset(files, SPEC, BATCH)
