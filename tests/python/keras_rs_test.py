@@ -205,7 +205,7 @@ def test_retrieval_of_ids_in_an_export(rng, tmp_path):
     np.testing.assert_allclose(served["scores"], want["scores"], rtol=1e-5)
 
 
-def test_what_keras_rs_cannot_do_yet():
+def test_limits_of_keras_rs():
     """If this fails, change the limits in docs/from_keras_rs.md."""
     search = keras_rs.layers.BruteForceRetrieval(
         tf.eye(2), tf.constant([2**40 + 5, 5], tf.int64), k=1

@@ -155,7 +155,7 @@ USES = [
 
 
 @pytest.mark.parametrize("use, name", USES)
-def test_a_day_leaves_nothing_behind(folder, use, name):
+def test_a_day_leaves_no_objects(folder, use, name):
     before = count_of(PythonFunction)
     assert days(lambda: READERS[name](folder), use) <= 0
     assert count_of(PythonFunction) <= before

@@ -159,7 +159,7 @@ def test_the_next_epoch_may_have_other_files(server, files):
     assert len(list(shared.paths())) == 3
 
 
-def test_a_memory_loads_what_it_gets(server):
+def test_a_memory_dataset_loads_its_share(server):
     memories = [InMemoryDataset(SPEC, 50) for _ in range(2)]
 
     def load(memory):

@@ -93,7 +93,7 @@ def test_every_variant(tmp_path, layout, key_type, nnz, threads):
 
 
 @pytest.mark.parametrize("layout, key_type, nnz", VARIANTS)
-def test_reads_what_the_writer_wrote(tmp_path, layout, key_type, nnz):
+def test_written_files_are_read(tmp_path, layout, key_type, nnz):
     path = tmp_path / "file"
     wanted = samples(0, 30, layout, key_type, nnz)
     with RawWriter(path, SPEC, **options(layout, key_type, nnz)) as writer:

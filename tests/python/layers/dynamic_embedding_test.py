@@ -428,7 +428,7 @@ def test_sizes_of_keras_embedding_are_refused(given):
         Layer(*given)
 
 
-def test_defaults_of_keras_embedding_are_taken():
+def test_defaults_of_keras_embedding_are_accepted():
     options = dict(
         embeddings_regularizer=None,
         embeddings_constraint=None,
@@ -455,7 +455,7 @@ def test_a_saved_dim_may_be_a_float():
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_a_batch_is_no_bag(graph):
+def test_a_batch_is_not_a_bag(graph):
     layer = Layer(2, combiner="mean")
     message = (
         r"`ids` has shape \((None|3),\), and combiner='mean' pools the last"

@@ -107,7 +107,7 @@ def test_initializers():
         IdTable(tf.lookup.KeyValueTensorInitializer(five, tf.constant(["x"])))
 
 
-def test_a_file_initializer_is_read_anew(tmp_path):
+def test_a_file_initializer_is_read_again(tmp_path):
     path = tmp_path / "vocabulary.txt"
     for text, wanted in (("b\na\n", [1, 0]), ("a\nb\n", [0, 1])):
         path.write_text(text)
@@ -170,7 +170,7 @@ def test_keys_beyond_their_type():
         IdTable([True])
 
 
-def test_numbers_of_numpy_are_taken_as_they_are_or_not_at_all():
+def test_numbers_of_numpy_are_exact_or_refused():
     table = IdTable(np.array([5, 6]), np.array([50, 60]), key_dtype=tf.int8)
     assert table[np.array([6, 7])].numpy().tolist() == [60, -1]
     assert table[np.array([])].shape == (0,)
@@ -262,7 +262,7 @@ def test_find_before_anything_was_imported():
         )
 
 
-def test_tensorflow_ops_take_the_handle():
+def test_tensorflow_ops_accept_the_handle():
     table = IdTable(["a"], mutable=True)
     handle = table.resource_handle
     raw = tf.raw_ops

@@ -169,7 +169,7 @@ def test_config_round_trip():
     assert isinstance(b, Scaled) and b.get_config() == a.get_config()
 
 
-def test_only_optimizers_for_tables_are_taken():
+def test_only_optimizers_for_tables_are_accepted():
     with pytest.raises(
         ValueError, match="must be one of lodestar.optimizers, got SGD"
     ):

@@ -73,7 +73,7 @@ def test_a_bad_line_is_named_by_file_line_slot_and_byte(
     assert "{{" not in text and "[Op:" not in text
 
 
-def test_whole_batches_before_the_bad_line_come_first(tmp_path):
+def test_full_batches_before_the_bad_line_are_returned(tmp_path):
     path = tmp_path / "bad"
     path.write_text(GOOD * 5 + "oops\n" + GOOD)
     iterator = iter(MultiSlotDataset(path, SPEC, 2, prefetch=0))

@@ -190,7 +190,7 @@ def test_keys_are_found(count, shape, rng):
     assert x.index(tf.zeros([0, 2], tf.int64)).shape == (0, 2)
 
 
-def test_keys_that_are_none():
+def test_invalid_keys():
     x = SelectedRows([2**40, 0], tf.ones([2]), 2**62)
     assert x.index([2**40, 2**63 - 1, -(2**63), 1]).numpy().tolist() == [
         *(0, -1, -1, -1)
@@ -213,7 +213,7 @@ def test_concat_means_the_sum(rng):
     assert SelectedRows.concat(iter(parts[:1])).rows.shape == (4,)
 
 
-def test_what_concat_refuses():
+def test_concat_refuses_different_parts():
     x = SelectedRows([0], [[1.0, 2.0]], 9)
     concat = SelectedRows.concat
     with pytest.raises(ValueError, match="`tensors` must not be empty"):
@@ -252,7 +252,7 @@ def as_keras_variable(dense):
 @pytest.mark.parametrize("wrap", [False, True], ids=["eager", "function"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("kind", [as_tensor, as_variable, as_keras_variable])
-def test_rows_are_added_to_what_is_dense(kind, dtype, wrap, rng):
+def test_rows_are_added_to_dense_tensors(kind, dtype, wrap, rng):
     rows, values = rng.integers(5, size=20), rng.integers(4, size=(20, 2))
     before = rng.integers(4, size=(5, 2))
     wanted = before.copy()
@@ -280,7 +280,7 @@ def test_many_small_16_bit_values_are_added():
     assert x.find(0) == 4096
 
 
-def test_what_cannot_be_added_to():
+def test_unsupported_targets_of_addition():
     x = SelectedRows([0, 2], [[1.0], [2.0]], 3)
     variable = tf.Variable(tf.zeros([4, 1]))
     message = "`dense` has another shape than the selected rows"

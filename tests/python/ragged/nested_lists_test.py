@@ -116,7 +116,7 @@ def test_errors_name_the_place(lists, arguments, message):
         LoDTensor.from_nested_lists(lists, **arguments)
 
 
-def test_what_is_no_list():
+def test_other_values_are_refused():
     with pytest.raises(
         TypeError, match="must be nested lists, found <class 'i"
     ):

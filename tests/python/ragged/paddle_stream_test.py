@@ -100,7 +100,7 @@ def changed(at, byte):
         ),
     ],
 )
-def test_errors_say_where(stream, message):
+def test_errors_name_the_position(stream, message):
     with pytest.raises(ValueError, match=message):
         LoDTensor.from_paddle_stream(stream)
 
@@ -128,7 +128,7 @@ def test_random_bytes_are_refused_or_read(rng):
     assert taken > 50
 
 
-def test_what_is_no_stream():
+def test_invalid_streams():
     with pytest.raises(TypeError, match="Paddle has no dtype for `values`"):
         LoDTensor(["a"], ()).to_paddle_stream()
 
@@ -182,7 +182,7 @@ def test_cut_streams_of_selected_rows_are_refused(end):
         SelectedRows.from_paddle_stream(SELECTED[:end])
 
 
-def test_what_is_no_stream_of_selected_rows():
+def test_invalid_streams_of_selected_rows():
     def read(at, byte):
         stream = bytearray(SELECTED)
         stream[at] = byte

@@ -121,7 +121,7 @@ def test_levels_of_y():
     assert lengths_of(back) == lengths_of(rows)
 
 
-def test_a_level_without_units_passes_x_on():
+def test_a_level_without_units_returns_x():
     y = lod([[]])
     x = lod([[2, 1]], [1.0, 2.0, 3.0])
     with tf.GradientTape() as tape:

@@ -225,7 +225,7 @@ def test_gradient_inside_a_function():
 
 
 @pytest.mark.parametrize("name, ours", [("average", "mean"), ("sqrt", "sqrtn")])
-def test_paddle_names_are_pointed_to_ours(name, ours):
+def test_paddle_names_are_explained(name, ours):
     with pytest.raises(ValueError, match=f"'{name}', which is called '{ours}'"):
         lodestar.sequence.pool(tf.ragged.constant([[1.0]]), name)
 
@@ -434,7 +434,7 @@ def test_levels_in_a_function_with_unknown_sizes():
     assert inner.row_splits.dtype == tf.int32
 
 
-def test_levels_that_are_none():
+def test_invalid_levels():
     x = LoDTensor.from_lengths([1.0, 2.0], [[2], [1, 1]])
     for level in (2, -2, 0.0, None):
         with pytest.raises(ValueError, match="`level` is .*, wanted -1 to 1"):

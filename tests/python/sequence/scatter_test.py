@@ -204,7 +204,7 @@ def test_the_op(shapes):
     assert places_op(**shapes).numpy().tolist() == [0, 2, 4]
 
 
-def test_rows_of_another_shape_are_no_rows_of_x():
+def test_updates_of_another_shape_are_refused():
     @tf.function(input_signature=[tf.TensorSpec(None)] * 2)
     def scattered(x, rows):
         return lodestar.sequence.scatter(

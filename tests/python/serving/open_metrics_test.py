@@ -125,7 +125,7 @@ def test_names_are_escaped(name):
     }
 
 
-def test_a_name_that_is_no_unicode():
+def test_a_name_that_is_not_unicode():
     # Two names stay different.
     text = openmetrics({"rows": dict.fromkeys(["\udcff", "\udcfe"], 1)})
     assert parse(text)["lodestar_table_rows"] == {
@@ -190,11 +190,11 @@ def test_an_error_is_one():
         ({}, {"a": 1}, TypeError, r"`labels\['a'\]` is 1, of int; wanted text"),
     ],
 )
-def test_what_cannot_be_said(stats, labels, error, message):
+def test_unsupported_values(stats, labels, error, message):
     with pytest.raises(error, match=message):
         openmetrics(stats, labels)
 
 
-def test_a_tensor_is_no_number():
+def test_a_tensor_is_not_a_number():
     with pytest.raises(TypeError, match="wanted a number"):
         openmetrics({"step": tf.constant(1)})

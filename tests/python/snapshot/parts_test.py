@@ -158,7 +158,7 @@ def test_a_part_that_is_above_its_share_of_the_cap_evicts(path):
         snapshot.restore(path, few)
 
 
-def test_parts_that_lie_on_one_device(path):
+def test_parts_on_one_device(path):
     table = in_parts(["/CPU:0"] * 3)
     saved(path, table)
     new = in_parts(["/CPU:1", "/CPU:1"])
@@ -166,7 +166,7 @@ def test_parts_that_lie_on_one_device(path):
     assert st.rows_of(new) == st.rows_of(table)
 
 
-def test_each_part_is_a_file_beside_one_manifest(path):
+def test_each_part_is_a_file_and_all_share_one_manifest(path):
     table, plain = in_parts(DEVICES), st.table("plain")
     fill(table, IDS)
     info = snapshot.save(path, [plain, table])
@@ -229,7 +229,7 @@ def exchanged(file):
     ],
 )
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_part_that_is_not_what_was_written(path, two, harm, message, version):
+def test_a_changed_part_is_refused(path, two, harm, message, version):
     harm(part_path(path, version, 1))
     for count in (1, 2, 3):
         new = in_parts(DEVICES[:count])
@@ -242,7 +242,7 @@ def test_a_part_that_is_not_what_was_written(path, two, harm, message, version):
         snapshot.verify(path)
 
 
-def test_parts_that_were_exchanged_are_not_taken_for_each_other(path):
+def test_exchanged_parts_are_refused(path):
     table = in_parts(DEVICES[:2])
     fill(table, [0, 1, 2, 3])
     while len(set(map(part_size, table.parts))) > 1:
@@ -331,7 +331,7 @@ def test_a_folder_that_is_not_shared_is_reported(path, monkeypatch):
     assert snapshot.versions(path) == []
 
 
-def test_who_took_a_version_is_said_where_not_all_could(path, two, monkeypatch):
+def test_a_partial_restore_names_the_restored_parts(path, two, monkeypatch):
     new = in_parts(DEVICES)
     fill(new, [7])
     original, calls = snapshot_ops.install, []
@@ -354,7 +354,7 @@ def test_who_took_a_version_is_said_where_not_all_could(path, two, monkeypatch):
     assert st.rows_of(new) == st.rows_of(two)
 
 
-def test_a_part_that_was_replaced_is_whole_inside_of_a_delta(path, two):
+def test_a_replaced_part_is_full_within_a_delta(path, two):
     two.parts[1].call(gen_ops.lodestar_embedding_clear)
     info = snapshot.save(path, two, delta=True)
     assert info.kind == "delta"
@@ -435,7 +435,9 @@ def test_a_cancelled_snapshot_ends_on_all_devices(path, monkeypatch):
     assert snapshot.save(path, table).version == 1
 
 
-def test_relative_folders_are_those_of_who_saves(path, monkeypatch, tmp_path):
+def test_relative_folders_are_resolved_by_the_caller(
+    path, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     table = in_parts(DEVICES[:2])
     saved("here", table)

@@ -14,7 +14,7 @@ def config(**parts):
 
 
 @pytest.mark.parametrize("index", [1, "1"])
-def test_tf_config_says_all(index):
+def test_tf_config_defines_everything(index):
     task = read_task(
         config(cluster=CLUSTER, task={"type": "ps", "index": index})
     )
@@ -23,7 +23,7 @@ def test_tf_config_says_all(index):
     assert (task.address, task.port) == ("b:2", 2)
 
 
-def test_flags_stand_in_place_of_its_parts():
+def test_flags_replace_its_parts():
     here = config(cluster=CLUSTER, task={"type": "ps", "index": 1})
     assert read_task(here, job="worker", index=0).address == "c:3"
     cluster = json.dumps({"ps": ["x:7", "[::1]:9"]})

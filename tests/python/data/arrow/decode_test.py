@@ -144,7 +144,7 @@ def test_nulls_of_lists_of_lists():
     assert bad[1] == "row 1: column 'x': found null, expected a list"
 
 
-def test_rows_of_lists_of_lists_are_taken():
+def test_rows_of_lists_of_lists_are_accepted():
     column = Binding(Column.sparse("x", depth=2), "x")
     table = pa.table({"x": pa.array(NESTED)})
     rows = decode_rows([column], table, (), Faults(str))

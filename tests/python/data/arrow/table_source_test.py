@@ -147,7 +147,7 @@ def test_names_of_tables():
         ),
     ],
 )
-def test_what_is_not_a_table(data, error, text):
+def test_other_objects_are_not_tables(data, error, text):
     with pytest.raises(error, match=text):
         as_arrow(data)
 
