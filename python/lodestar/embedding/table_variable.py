@@ -71,7 +71,7 @@ _ONLY_WEIGHTS = (
     "`{path}` represents the rows of a table, which Keras does not count among "
     "the weights of a model: get_weights, set_weights and legacy .h5 files "
     "would lose them. Use model.save_weights('model.weights.h5') and "
-    "load_weights, model.save('model.keras') or tf.train.Checkpoint, and and "
+    "load_weights, model.save('model.keras') or tf.train.Checkpoint, and "
     "lodestar.callbacks.EarlyStopping instead of "
     "keras.callbacks.EarlyStopping(restore_best_weights=True). The dense layers "
     "of the model have their own get_weights and set_weights."
