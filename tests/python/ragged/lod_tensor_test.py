@@ -58,7 +58,7 @@ def test_ragged_and_back_is_lossless():
 @pytest.mark.parametrize(
     "levels, message",
     [
-        ([[1, 13]], r"`lod\[0\]\[0\]` is 1, wanted 0"),
+        ([[1, 13]], r"`lod\[0\]\[0\]` must be 0, got 1"),
         (
             [[0, 5, 4, 13]],
             r"`lod\[0\]\[1\]`=5 is greater than `lod\[0\]\[2\]`=4",
@@ -114,7 +114,7 @@ def test_what_python_refuses():
         ([[0, 13], [0, 13, 5, 13]], r"`lod\[1\]\[1\]`=13 is greater than"),
         ([[0, 5, 2, 13], INNER], r"`lod\[0\]\[1\]`=5 is greater than"),
         ([[0, 12], INNER], r"`lod\[0\]` ends at 12, but there are 13 rows"),
-        ([[2, 13], INNER], r"`lod\[0\]\[0\]` is 2, wanted 0"),
+        ([[2, 13], INNER], r"`lod\[0\]\[0\]` must be 0, got 2"),
         ([OUTER, []], r"`lod\[1\]` is empty"),
         ([[0, 12], [0, 12]], r"`lod\[1\]` ends at 12, but there are 13 rows"),
     ],
@@ -216,7 +216,7 @@ def test_no_rows_and_no_units():
         (
             "from_lengths",
             dict(lengths=[[2**63 - 1, 1]]),
-            r"`lengths\[0\]\[1\]` is 1, which takes the sum beyond int64",
+            r"`lengths\[0\]\[1\]` is 1, so the sum overflows int64",
         ),
         ("to_absolute", dict(levels=[[0, 9], [0, 3]]), "there are 1 units in"),
         ("to_absolute", dict(levels=[[0, 9], []]), "is empty"),
@@ -317,7 +317,10 @@ def test_lengths_that_all_count_rows():
             "ends at 14, but there are 15 rows i",
         ),
         ([[9, 1, 4], [3, 2, 4, 1, 2, 2]], "ends at 14, but there are 15 rows"),
-        ([[9, -1, 7], [9, 6]], r"`lengths\[0\]\[1\]` is -1, wanted 0 or more"),
+        (
+            [[9, -1, 7], [9, 6]],
+            r"`lengths\[0\]\[1\]` must be at least 0, got -1",
+        ),
         ([[], [9, 6]], "ends at 0, but there are 15 rows"),
     ],
 )

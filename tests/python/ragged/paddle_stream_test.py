@@ -195,9 +195,13 @@ def test_what_is_no_stream_of_selected_rows():
     with pytest.raises(ValueError, match="take 8 bytes, found 9"):
         SelectedRows.from_paddle_stream(SELECTED + b"x")
     invalid = tf.errors.InvalidArgumentError
-    with pytest.raises(invalid, match=r"`rows\[0\]` is 11, wanted 0 to 9"):
+    with pytest.raises(
+        invalid, match=r"`rows\[0\]` must be in \[0, 10\), got 11"
+    ):
         read(12, 11)
-    with pytest.raises(invalid, match=r"`rows\[0\]` is 5, wanted 0 to 3"):
+    with pytest.raises(
+        invalid, match=r"`rows\[0\]` must be in \[0, 4\), got 5"
+    ):
         read(28, 4)
     # Sixteen bytes fewer of rows are sixteen more of the following field.
     with pytest.raises(ValueError, match="is no SelectedRows of Paddle"):

@@ -71,7 +71,7 @@ def test_slices_that_are_refused():
     for begin, end, message in (
         (0, 4, r"`end` is 4, but there are 3 units in `lod\[0\]`"),
         (2, 1, "`begin`=2 is greater than `end`=1"),
-        (-1, 1, "`begin` is -1, wanted 0 or more"),
+        (-1, 1, "`begin` must be at least 0, got -1"),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             x.slice(0, begin, end)
@@ -107,10 +107,10 @@ MIN, MAX = -(2**63), 2**63 - 1
     "levels, begin, end, message",
     [
         ([[0, 2, 1]], 0, 2, r"`lod\[0\]\[1\]`=2 is greater than"),
-        ([[0, 9]], 0, 1, r"`lod\[0\]\[1\]` is 9, wanted 0 to 3"),
-        ([[MIN, MAX]], 0, 1, r"`lod\[0\]\[0\]` is -\d+, wanted 0 to 3"),
-        ([[0, 2], [0, 3]], 0, 1, r"`lod\[0\]\[1\]` is 2, wanted 0 to 1"),
-        ([[0, 1], []], 0, 1, r"`lod\[0\]\[0\]` is 0, wanted 0 to -1"),
+        ([[0, 9]], 0, 1, r"`lod\[0\]\[1\]` must be in \[0, 3\], got 9"),
+        ([[MIN, MAX]], 0, 1, r"`lod\[0\]\[0\]` must be in \[0, 3\], got -\d+"),
+        ([[0, 2], [0, 3]], 0, 1, r"`lod\[0\]\[1\]` must be in \[0, 1\], got 2"),
+        ([[0, 1], []], 0, 1, r"`lod\[0\]\[0\]` must be in \[0, -1\], got 0"),
         ([[]], 0, 0, r"`lod\[0\]` is empty"),
         ([[0, 3]], 0, MAX, "`end` is 9223372036854775807, but there are 1"),
         ([[0, 3]], MIN, 1, "`begin` is -9223372036854775808"),

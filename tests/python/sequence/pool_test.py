@@ -297,7 +297,7 @@ def gradient_op(
         (
             gradient_op,
             dict(combiner="max", index=[[0, 3]]),
-            r"`index` holds 3 for sequence 0 of rows \[0, 3\)",
+            r"`index` has 3 for sequence 0 of rows \[0, 3\)",
         ),
         (
             gradient_op,

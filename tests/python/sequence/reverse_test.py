@@ -97,7 +97,7 @@ def test_what_is_refused():
         ([1.0] * 3, 3, "`row_splits` must have rank 1"),
         ([1.0] * 3, [[0, 3]], "`row_splits` must have rank 1"),
         ([1.0] * 3, [], "`row_splits` is empty"),
-        ([1.0] * 3, [1, 3], r"`row_splits\[0\]` is 1, wanted 0"),
+        ([1.0] * 3, [1, 3], r"`row_splits\[0\]` must be 0, got 1"),
         ([1.0] * 3, [0, 2**62], "there are 3 rows"),
         ([1.0] * 3, [0, 9, 3], "is greater than"),
         ([1.0] * 3, [0, -9, 3], "is greater than"),

@@ -414,12 +414,12 @@ def gradient_op(gradient=(((1.0,), (2.0,)),) * 3, row_splits=(0, 3), **kw):
         (
             gradient_op,
             dict(gradient=[1.0] * 3),
-            "`gradient` has shape .3., wanted windows of 2",
+            "`gradient` must have windows of 2 rows, got shape .3.",
         ),
         (
             gradient_op,
             dict(size=3),
-            "has shape .3,2,1., wanted windows of 3 rows",
+            "must have windows of 3 rows, got shape .3,2,1.",
         ),
         (gradient_op, dict(row_splits=[0, 4]), "there are 3 rows"),
         (gradient_op, dict(row_splits=[[0, 3]]), "`row_splits` must have rank"),
