@@ -30,7 +30,7 @@ void Assign(EmbeddingStore* store, const std::vector<int64_t>& ids,
   ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
 }
 
-TEST(EmbeddingStoreReplayTest, RowsComeWithTheirSlotsAndGoBack) {
+TEST(EmbeddingStoreReplayTest, RowsAreGatheredWithSlotsAndAssigned) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1, 2, 3}, 5.0f);
   RowsOutside rows(store.get(), Replayed({"m", "v"}, {0.5f, 0.0f}));
@@ -62,7 +62,7 @@ TEST(EmbeddingStoreReplayTest, RowsComeWithTheirSlotsAndGoBack) {
   EXPECT_EQ(Export(*other).slots, out.slots);
 }
 
-TEST(EmbeddingStoreReplayTest, AMergedRowWithoutSlotsStartsThemAnew) {
+TEST(EmbeddingStoreReplayTest, AMergedRowWithoutSlotsResetsThem) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1, 2}, 5.0f);
   RowsOutside rows(store.get(), Replayed({"m"}, {0.5f}));
@@ -162,11 +162,12 @@ TEST(EmbeddingStoreReplayTest, AnImportInBetweenChangesEveryRow) {
   RowsOutside refused(other.get(), Replayed());
   const Status status = refused.Gather({1}, {1, 1});
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("of 'sgd', but 'replay:test' is"),
-            std::string::npos);
+  EXPECT_NE(
+      status.message().find("of 'sgd', but the update uses 'replay:test'"),
+      std::string::npos);
 }
 
-TEST(EmbeddingStoreReplayTest, SharedRowsTakeWhatHasNoRow) {
+TEST(EmbeddingStoreReplayTest, SharedRowsReplaceMissingRows) {
   TablePolicies policies = MinCount(2);
   policies.shared_rows = 3;
   auto store = MakeStore(policies);
@@ -203,7 +204,7 @@ TEST(EmbeddingStoreReplayTest, SharedRowsTakeWhatHasNoRow) {
             (std::vector<float>{0.5f, 0.5f, 3, 4, 0.5f, 0.5f}));
 }
 
-TEST(EmbeddingStoreReplayTest, WhatIsWrongIsSaidAndChangesNothing) {
+TEST(EmbeddingStoreReplayTest, ErrorsAreReportedAndChangeNothing) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1}, 5.0f);
   const auto refused = [&](AttachedOptimizer optimizer, const char* message) {
@@ -216,16 +217,16 @@ TEST(EmbeddingStoreReplayTest, WhatIsWrongIsSaidAndChangesNothing) {
   };
   AttachedOptimizer adam;
   adam.name = "adam";
-  refused(adam, "`optimizer` is 'adam', wanted 'replay:' and a name");
+  refused(adam, "`optimizer` must be 'replay:' and a name, got 'adam'");
   refused(Replayed({"m"}, {}), "has 1 slot names, but 0 slot_inits");
-  refused(Replayed({"m", "m"}, {0, 0}), "has two optimizer slots 'm'");
+  refused(Replayed({"m", "m"}, {0, 0}), "has two optimizer slots named 'm'");
   refused(Replayed({"a", "b", "c", "d", "e"}, {0, 0, 0, 0, 0}),
-          "has 5 optimizer slots, wanted 4 at most");
+          "must have at most 4 optimizer slots, got 5");
   const bool shared[] = {true};
   RowsOutside rows(store.get(), Replayed());
   const std::vector<int64_t> ids = {0};
   const Status status = rows.Gather(ids, {shared, 1}, {1, 1});
-  EXPECT_NE(status.message().find("a shared row, of which there are 0"),
+  EXPECT_NE(status.message().find("must be a shared row in [0, 0), got 0"),
             std::string::npos);
   // The same optimizer with other slots.
   ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
@@ -233,8 +234,8 @@ TEST(EmbeddingStoreReplayTest, WhatIsWrongIsSaidAndChangesNothing) {
   EXPECT_NE(
       other.Gather({1}, {1, 1})
           .message()
-          .find("the optimizer slots [] of 'replay:test', but it is to be "
-                "applied with [m]"),
+          .find("the optimizer slots [] of 'replay:test', but the update uses "
+                "[m]"),
       std::string::npos);
 }
 

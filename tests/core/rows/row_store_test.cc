@@ -84,7 +84,7 @@ TEST(RowStoreTest, StoresThatGrowAlikeAddTheirSegmentsInTurn) {
   }
 }
 
-TEST(RowStoreTest, SlotsComeToOldAndNewRows) {
+TEST(RowStoreTest, SlotsAreAddedToOldAndNewRows) {
   const auto slot = [](RowStore& store, uint32_t row, int s) {
     return static_cast<float*>(store.slot(row, s));
   };
@@ -106,7 +106,7 @@ TEST(RowStoreTest, SlotsComeToOldAndNewRows) {
   EXPECT_EQ(slot(store, old_row, 0)[0], 0.1f);
 }
 
-TEST(RowStoreTest, SlotsLieInRowsThatAreMadeAfterThem) {
+TEST(RowStoreTest, SlotsAreStoredInsideLaterRows) {
   constexpr int kRowDim = 5;
   Arena arena;
   RowStore store(kRowDim, &arena);

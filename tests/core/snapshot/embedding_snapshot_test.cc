@@ -45,9 +45,9 @@ std::vector<int64_t> Range(int64_t begin, int64_t end) {
 void Access(EmbeddingStore* store, const std::vector<int64_t>& ids,
             bool insert = true) {
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::SightingOptions options;
+  EmbeddingStore::LookupOptions options;
   options.insert = insert;
-  options.count_sightings = true;
+  options.count_frequency = true;
   ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
 }
 

@@ -146,26 +146,32 @@ def test_gradients_are_numeric_ones_to_second_order(rng):
     check_gradients(scattered, x, updates, atol=1e-3)
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     scatter = lodestar.sequence.scatter
     index = ragged_of([0], [1], tf.int64)
     updates = ragged_of([1.0], [1])
     x = tf.zeros([1, 2])
-    with pytest.raises(TypeError, match="`x` has dtype string, wanted one of"):
-        scatter(tf.constant([["a"]]), index, updates)
     with pytest.raises(
-        ValueError, match=r"`x` must have rank 2 or more, found"
+        TypeError, match="`x` has dtype string, but must be one of"
     ):
+        scatter(tf.constant([["a"]]), index, updates)
+    with pytest.raises(ValueError, match=r"`x` must have rank 2 or more, got"):
         scatter(tf.zeros([1]), index, updates)
-    with pytest.raises(TypeError, match="`index` has dtype float32, wanted on"):
+    with pytest.raises(
+        TypeError, match="`index` has dtype float32, but must be"
+    ):
         scatter(x, updates, updates)
-    with pytest.raises(TypeError, match="`updates` has dtype int64, wanted on"):
+    with pytest.raises(
+        TypeError, match="`updates` has dtype int64, but must be"
+    ):
         scatter(x, index, index)
     with pytest.raises(TypeError, match="`updates` must be a RaggedTensor or"):
         scatter(x, index, tf.ones([1]))
     with pytest.raises(ValueError, match="`updates` has 2 levels, but `index`"):
         scatter(x, index, tf.ragged.constant([[[1.0]]]))
-    with pytest.raises(ValueError, match=r"`updates` has rows of shape \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"`updates` must have rows .*, got \(3,\)"
+    ):
         scatter(x, index, ragged_of(tf.ones([1, 3]), [1]))
     with pytest.raises(
         ValueError, match="`index` must have rows of one number"
@@ -204,7 +210,7 @@ def test_the_op(shapes):
     assert places_op(**shapes).numpy().tolist() == [0, 2, 4]
 
 
-def test_rows_of_another_shape_are_no_rows_of_x():
+def test_updates_of_another_shape_are_refused():
     @tf.function(input_signature=[tf.TensorSpec(None)] * 2)
     def scattered(x, rows):
         return lodestar.sequence.scatter(
@@ -250,6 +256,6 @@ def test_rows_of_another_shape_are_no_rows_of_x():
         (dict(index=[0, 2, 2**62]), r"`index\[2\]` must be in \[0, 3\), got 4611686018427387904"),
     ],
 )
-def test_the_op_refuses_what_python_does_not_send(changed, message):
+def test_ops_refuse_invalid_arguments(changed, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         places_op(**changed)

@@ -151,17 +151,19 @@ def test_parts_outside_of_their_sequence_are_named(offset, length, message):
         call(x)
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1.0]])
-    with pytest.raises(TypeError, match="`offset` has dtype float32, wanted"):
+    with pytest.raises(
+        TypeError, match="`offset` has dtype float32, but must be"
+    ):
         lodestar.sequence.slice(x, [0.5], [1])
-    with pytest.raises(ValueError, match=r"`length` must have rank 1, found"):
+    with pytest.raises(ValueError, match=r"`length` must have rank 1, got"):
         lodestar.sequence.slice(x, [0], 1)
     with pytest.raises(TypeError, match="RaggedTensor or LoDTensor"):
         lodestar.sequence.slice([[1.0]], [0], [1])
     with pytest.raises(ValueError, match="`x` has no level"):
         lodestar.sequence.slice(LoDTensor([1.0], ()), [0], [1])
-    with pytest.raises(TypeError, match="dtype complex64, wanted one of"):
+    with pytest.raises(TypeError, match="dtype complex64, but must be one of"):
         lodestar.sequence.slice(tf.cast(x, tf.complex64), [0], [1])
 
 
@@ -199,7 +201,7 @@ def gradient_op(gradient=(1.0,), row_splits=(0, 3), offset=(1,), length=(1,)):
         (dict(length=[3]), r"`length\[0\]` is 3 from `offset\[0\]`=1"),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         op(**arguments)
 

@@ -177,10 +177,12 @@ def test_an_input_that_is_still_needed_is_kept():
     assert z.numpy().tolist() == [0.5, 0.5, 1.0]
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(TypeError, match="RaggedTensor or LoDTensor"):
         lodestar.sequence.softmax(tf.ones([2, 2]))
-    with pytest.raises(TypeError, match="dtype int32, wanted one of float16"):
+    with pytest.raises(
+        TypeError, match="dtype int32, but must be one of float16"
+    ):
         lodestar.sequence.softmax(tf.ragged.constant([[1]]))
     with pytest.raises(ValueError, match="`x` has no level"):
         lodestar.sequence.softmax(LoDTensor([1.0], ()))
@@ -234,7 +236,7 @@ def gradient_op(
         (gradient_op, dict(splits=[]), "`row_splits` is empty"),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         op(**arguments)
 
