@@ -166,7 +166,7 @@ def test_predictions_beside_measured_steps():
 
 
 def test_the_page_shows_what_the_simulation_prints():
-    page = (DOCS / "scale.md").read_text()
+    page = (DOCS / "internals/scale.md").read_text()
     for table in tables.tables():
         assert "\n".join(table) in page
 

@@ -155,7 +155,9 @@ def test_which_numbers_are_logged(logs, some):
 
 def test_a_name_that_is_none_of_the_model_s():
     callback = TableStats(None, logs=["row"])
-    with pytest.raises(ValueError, match="`logs`: 'row' is no number.*rows"):
+    with pytest.raises(
+        ValueError, match="`logs` has 'row', which is not .*rows"
+    ):
         model().fit(X, Y, verbose=0, callbacks=[callback])
     with pytest.raises(ValueError, match="`logs`='rows' is not 'all'"):
         TableStats(None, logs="rows")

@@ -110,7 +110,9 @@ def test_nested_inputs():
     ],
 )
 def test_outputs_that_are_no_tensors(outputs, name, kind):
-    with pytest.raises(ValueError, match=f"{name}' of `model` is a {kind}"):
+    with pytest.raises(
+        ValueError, match=f"{name}' of `model` must be a tensor, got a {kind}"
+    ):
         signatures.named_outputs(outputs)
 
 

@@ -73,7 +73,7 @@ REFUSED = {
     ),
     "lamb": (
         keras.optimizers.Lamb,
-        "keras.optimizers.Lamb .*Row-wise optimizers are Adadelta, Adagrad, Adam, AdamW, "
+        "keras.optimizers.Lamb .*optimizers are Adadelta, Adagrad, Adam, AdamW, "
         "Adamax, Ftrl, Lion, Nadam, RMSprop, SGD",
     ),
     "instance": (

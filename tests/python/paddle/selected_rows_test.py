@@ -93,7 +93,8 @@ def test_in_a_function_of_unknown_sizes():
     assert merged.values.numpy().tolist() == [[1], [2]]
     assert dense.numpy().tolist() == [[1], [0], [2]]
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"`rows\[0\]` is 3, wanted 0 to 2"
+        tf.errors.InvalidArgumentError,
+        match=r"`rows\[0\]` must be in \[0, 3\), got 3",
     ):
         both(np.array([3]), np.ones([1, 1], np.float32), 3)
 
@@ -128,7 +129,7 @@ def test_gradient(method, rng):
             [0],
             3,
             tf.errors.InvalidArgumentError,
-            "`rows` has 1 numbers, but th",
+            "`rows` has 1 elements, but",
         ),
         ([0, -1], 3, tf.errors.InvalidArgumentError, r"`rows\[1\]` is -1"),
         ([0, 0], -3, tf.errors.InvalidArgumentError, "`height` is -3"),

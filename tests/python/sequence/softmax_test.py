@@ -180,7 +180,9 @@ def test_an_input_that_is_still_needed_is_kept():
 def test_what_is_refused():
     with pytest.raises(TypeError, match="RaggedTensor or LoDTensor"):
         lodestar.sequence.softmax(tf.ones([2, 2]))
-    with pytest.raises(TypeError, match="dtype int32, wanted one of float16"):
+    with pytest.raises(
+        TypeError, match="dtype int32, but must be one of float16"
+    ):
         lodestar.sequence.softmax(tf.ragged.constant([[1]]))
     with pytest.raises(ValueError, match="`x` has no level"):
         lodestar.sequence.softmax(LoDTensor([1.0], ()))
