@@ -65,7 +65,7 @@ void LookupBatch(EmbeddingStore* store, const std::vector<int64_t>& batch,
           .ok());
 }
 
-TEST(EmbeddingPoliciesTest, EachOccurrenceCountsWhereThatIsTheUnit) {
+TEST(EmbeddingPoliciesTest, OccurrencesCountIfTheyAreTheUnit) {
   for (const EvictionPolicy& eviction :
        {EvictionPolicy(), MaxRows(1000).eviction,
         MaxRows(1000, Order::kLfu).eviction}) {
@@ -264,7 +264,7 @@ TEST(EmbeddingPoliciesTest, AnImportOfAnotherAdmissionIsRefused) {
   EXPECT_TRUE(ImportInPlaceOf(&plain, View(Export(*exact))).ok());
 }
 
-TEST(EmbeddingPoliciesTest, TheOldestRowsMakeRoomByTheirMixedIds) {
+TEST(EmbeddingPoliciesTest, TheOldestRowsAreEvictedByMixedId) {
   for (int64_t shards : {1, 5}) {
     auto store = MakeStore(MaxRows(10), shards);
     Lookup(store.get(), Range(0, 10));
@@ -280,7 +280,7 @@ TEST(EmbeddingPoliciesTest, TheOldestRowsMakeRoomByTheirMixedIds) {
   }
 }
 
-TEST(EmbeddingPoliciesTest, WhatFindsNoRoomIsRefusedByItsMixedId) {
+TEST(EmbeddingPoliciesTest, IdsWithoutRoomAreRefusedByMixedId) {
   for (int64_t shards : {1, 5}) {
     auto store = MakeStore(MaxRows(10), shards);
     Lookup(store.get(), Range(0, 6));
@@ -296,7 +296,7 @@ TEST(EmbeddingPoliciesTest, WhatFindsNoRoomIsRefusedByItsMixedId) {
   }
 }
 
-TEST(EmbeddingPoliciesTest, TheIdsOfACallAreNotItsVictims) {
+TEST(EmbeddingPoliciesTest, ACallDoesNotEvictItsOwnIds) {
   auto store = MakeStore(MaxRows(2));
   Lookup(store.get(), {1, 2});
   Advance(store.get());

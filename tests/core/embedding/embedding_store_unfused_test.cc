@@ -80,7 +80,7 @@ TEST(EmbeddingStoreUnfusedTest, AMergedRowWithoutSlotsResetsThem) {
   EXPECT_EQ(Floats(Export(*store).slots)[0], 9.0f);
 }
 
-TEST(EmbeddingStoreUnfusedTest, AChangedRowStaysAsItIsAndComesAgain) {
+TEST(EmbeddingStoreUnfusedTest, AChangedRowIsNotWrittenButGatheredAgain) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1, 2, 3}, 5.0f);
   RowsOutside rows(store.get(), Unfused());
@@ -101,7 +101,7 @@ TEST(EmbeddingStoreUnfusedTest, AChangedRowStaysAsItIsAndComesAgain) {
   EXPECT_EQ(Find(*store, {1, 2}), (std::vector<float>{6, 6, 101, 101}));
 }
 
-TEST(EmbeddingStoreUnfusedTest, ARowMadeAgainIsAnotherRow) {
+TEST(EmbeddingStoreUnfusedTest, ARecreatedRowHasAnotherVersion) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1}, 5.0f);
   RowsOutside rows(store.get(), Unfused());
@@ -116,7 +116,7 @@ TEST(EmbeddingStoreUnfusedTest, ARowMadeAgainIsAnotherRow) {
 }
 
 // Rows of one shard are often written equally many times.
-TEST(EmbeddingStoreUnfusedTest, ARowMadeAgainElsewhereIsAnotherRow) {
+TEST(EmbeddingStoreUnfusedTest, ARowRecreatedElsewhereHasAnotherVersion) {
   auto store = MakeStore(TablePolicies(), 1);
   Assign(store.get(), {1}, 5.0f);
   RowsOutside rows(store.get(), Unfused());
