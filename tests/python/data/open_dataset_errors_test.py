@@ -150,7 +150,7 @@ def test_types_that_contradict_a_schema(
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_column_that_is_not_there(tmp_path, schema, source):
+def test_a_missing_column(tmp_path, schema, source):
     columns = {n: v for n, v in GOOD.items() if n != "price"}
     data, where = stored(tmp_path, source, columns)
     with pytest.raises(DataError) as error:

@@ -288,7 +288,7 @@ def test_training_that_is_not_said_asks_the_tape(said):
 
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("combiner", [None, "sum"])
-def test_a_step_that_says_nothing_of_training_trains(combiner, graph):
+def test_a_step_without_training_argument_trains(combiner, graph):
     t = table()
     optimizer = lodestar.optimizers.SGD()
 

@@ -393,7 +393,7 @@ def test_training_of_a_layer_as_a_tensor(kind, graph):
 
 
 @pytest.mark.parametrize("name", ["stats", "export", "inspect"])
-def test_what_runs_eagerly_only(name):
+def test_methods_that_run_eagerly_only(name):
     t = table()
     arguments = ([1],) if name == "inspect" else ()
     with pytest.raises(RuntimeError, match=f"`{name}` .* runs eagerly"):

@@ -131,7 +131,7 @@ def test_four_ids_and_a_threshold_of_ten():
 
 @pytest.mark.parametrize("admission", [*ADMISSIONS, None])
 @pytest.mark.parametrize("combiner", [None, "sum"])
-def test_a_lookup_may_admit_all_or_none(admission, combiner):
+def test_a_lookup_may_admit_all_ids_or_none(admission, combiner):
     t = table(admission=admission, embeddings_initializer="ones")
 
     def lookup(ids, **options):
@@ -226,7 +226,7 @@ def test_admission_of_another_kind_is_not_restored():
     assert int(c.size()) == 0
 
 
-def test_a_saved_module_goes_on_counting(tmp_path):
+def test_a_saved_module_continues_counting(tmp_path):
     module = tf.Module()
     module.table = table(admission=lodestar.MinCount(2))
     module.see = tf.function(

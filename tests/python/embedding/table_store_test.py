@@ -41,7 +41,7 @@ def test_another_dim_is_refused():
         table_store.load_table(lodestar.EmbeddingVariable(3, name="x"), store)
 
 
-def test_all_tables_or_none():
+def test_a_store_has_all_tables_or_none():
     store = {}
     for count in (2, 3, 4):
         table_store.save_table(trained(count), store, f"{count}_")

@@ -76,7 +76,7 @@ def test_forms_that_are_read(here, text, count):
         ),
     ],
 )
-def test_what_is_wrong_is_named(here, data, message):
+def test_errors_name_the_cause(here, data, message):
     (here / "list").write_bytes(data)
     with pytest.raises(
         ValueError,
@@ -85,7 +85,7 @@ def test_what_is_wrong_is_named(here, data, message):
         read_file_list("list")
 
 
-def test_a_list_that_is_not_there_is_named(here):
+def test_a_missing_list_is_named(here):
     with pytest.raises(tf.errors.NotFoundError, match="nowhere"):
         read_file_list("nowhere")
     with pytest.raises(tf.errors.NotFoundError, match="nowhere"):

@@ -105,7 +105,7 @@ def test_gradients_of_rows_and_weights(combiner, kind, training, graph):
     assert slices.dense_shape.dtype == tf.int32
 
 
-def test_what_max_length_leaves_out_has_no_gradient():
+def test_ids_beyond_max_length_have_no_gradient():
     t = table()
     layer = collection(x=Feature(t, combiner="sum", max_length=2))
     ids, weights = laid_out("ragged", [[1, 2, 3], [4]], [[1.0, 1, 1], [2.0]])

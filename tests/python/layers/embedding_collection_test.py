@@ -359,7 +359,7 @@ def test_stats_of_features():
     assert layer.stats()["a"] == zeros
 
 
-def test_one_sighting_an_id_and_step():
+def test_an_id_occurs_once_per_step():
     two, _ = tables()
     layer = Collection(
         {"a": Feature(two, combiner="mean"), "b": Feature(two, combiner=None)}

@@ -297,7 +297,7 @@ def test_strange_vocabularies_round_trip(tmp_path):
     ).numpy().tolist() == [4, 3, 2, 1, 0]
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     for options, message in (
         ({"num_oov_indices": -1}, "`num_oov_indices` must be .* got -1"),
         (

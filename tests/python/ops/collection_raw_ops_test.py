@@ -144,7 +144,7 @@ def prepared(name):
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_usual_arguments_are_taken(name):
+def test_usual_arguments_are_accepted(name):
     tables, arguments = prepared(name)
     call(name, **arguments)
     assert len(tables) == 2

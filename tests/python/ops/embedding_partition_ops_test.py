@@ -49,7 +49,7 @@ def test_ids_go_to_the_part_that_owns_them(graph, count, num_parts, rng):
     "row", [(), (0,), (1,), (3,), (32,), (2, 300)], ids=str
 )
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda x: x.name)
-def test_rows_go_with_their_ids_and_come_back(graph, row, dtype, rng):
+def test_rows_are_partitioned_with_their_ids_and_merged(graph, row, dtype, rng):
     for count in (0, 1, 100):
         ids = ids_of(rng, count)
         values = rng.integers(-3, 4, size=(count, *row))
@@ -124,7 +124,7 @@ def test_gradients_go_back_to_the_rows(graph, dtype):
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_gradients_go_back_to_the_rows_that_were_shared_out(graph, rng):
+def test_gradients_reach_the_partitioned_rows(graph, rng):
     ids = ids_of(rng, 50)
     factors = tf.constant(rng.normal(size=[50, 3]))
 

@@ -178,7 +178,7 @@ def random_attr(rng, attr):
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
-def test_usual_arguments_are_taken(name):
+def test_usual_arguments_are_accepted(name):
     # Otherwise the random calls would fail for this reason.
     t = table()
     call(name, **usual_arguments(name, t))
@@ -531,7 +531,7 @@ def test_what_is_wrong_is_said(name, changed, message):
     assert content(t) == before
 
 
-def test_rows_of_16_bits_are_no_sums():
+def test_rows_of_16_bits_are_not_sums():
     t = lodestar.EmbeddingVariable(DIM, dtype=tf.float16)
     arguments = usual_arguments("EmbeddingCheckApply", t)
     call("EmbeddingCheckApply", **arguments)

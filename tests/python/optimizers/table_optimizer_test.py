@@ -26,7 +26,7 @@ def slices(ids, value=1.0):
     )
 
 
-def test_one_device_is_no_several_replicas():
+def test_one_device_is_one_replica():
     with tf.distribute.OneDeviceStrategy("/CPU:0").scope():
         layer = lodestar.layers.DynamicEmbedding(2, name="t")
         model = keras.Sequential(
@@ -156,7 +156,7 @@ def test_a_sum_that_is_not_finite_leaves_all_alone(graph, inner):
     assert [int(t.step) for t in tables] == [2, 2]
 
 
-def test_a_sum_is_what_is_checked():
+def test_sums_are_checked():
     tables = [table("first"), table("second")]
     ids, values = tf.constant([1, 1], tf.int64), [[3e38, 1.0], [-3e38, 1.0]]
     gradient = tf.IndexedSlices(tf.constant(values), ids, [-1, 2])

@@ -28,7 +28,7 @@ def lod(x):
         ([INNER, ABSOLUTE_OUTER], "inner_first", True),
     ],
 )
-def test_every_way_to_hold_offsets_gives_one_tensor(
+def test_every_form_of_offsets_gives_the_same_tensor(
     levels, order, absolute, dtype
 ):
     levels = [np.array(level, dtype) for level in levels]
@@ -147,7 +147,7 @@ def test_ragged_splits_are_checked(dtype):
         LoDTensor.from_ragged(ragged)
 
 
-def test_constructor_takes_offsets_as_they_are():
+def test_constructor_keeps_offsets():
     assert lod(LoDTensor([1.0, 2.0], [[0, 1, 2]])) == [[0, 1, 2]]
     assert lod(LoDTensor([1.0], [np.array([0, 1], np.int32)])) == [[0, 1]]
     assert LoDTensor([1.0], ()).num_levels == 0
@@ -230,7 +230,7 @@ def test_no_rows_and_no_units():
         ("from_absolute", dict(absolute=[]), "at least minimum 1"),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     arguments = {
         name: [tf.constant(level, tf.int64) for level in x]
         if name != "num_rows"
@@ -274,7 +274,7 @@ def test_repr_is_cut():
 
 
 @pytest.mark.parametrize("offsets", [[], [5], [0, 99], [-9, 1, -7], [2, 0]])
-def test_repr_takes_offsets_that_do_not_nest(offsets):
+def test_repr_accepts_offsets_that_do_not_nest(offsets):
     assert "levels=1" in repr(
         LoDTensor([1.0, 2.0], [offsets or np.zeros(0, int)])
     )
@@ -337,7 +337,7 @@ def test_lengths_of_rows_that_do_not_nest(lengths, message):
             run(*lengths)
 
 
-def test_one_level_beside_itself_under_one_more():
+def test_one_level_repeated_under_another():
     rows = np.arange(6.0)
     one = LoDTensor.from_offsets(rows, [[0, 2, 3, 6]])
     # Innermost level first; upper levels count rows.

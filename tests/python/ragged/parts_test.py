@@ -85,7 +85,7 @@ def test_slices_that_are_refused():
         x.slice(0, 0, [1])
 
 
-def test_slices_in_a_function_of_unknown_shapes():
+def test_slices_in_a_function_with_unknown_shapes():
     @tf.function(
         input_signature=[
             tf.TensorSpec(None),
@@ -172,7 +172,7 @@ def test_concat_of_unknown_sizes():
     assert lists(joined(y, x).lod) == [[0, 0, 1, 3]]
 
 
-def test_concat_refuses_what_differs():
+def test_concat_refuses_different_levels():
     x = LoDTensor.from_lengths([1.0], [[1]])
     with pytest.raises(TypeError, match=r"`tensors\[1\]` must be a LoDTensor"):
         LoDTensor.concat([x, x.to_ragged()])
@@ -203,7 +203,7 @@ def test_concat_refuses_what_differs():
         (0, 2, [0, 0]),
     ],
 )
-def test_split_gives_the_remainder_to_the_last_place(units, places, sizes, rng):
+def test_split_gives_the_remainder_to_the_last_part(units, places, sizes, rng):
     lengths = rng.integers(3, size=units)
     x = LoDTensor.from_lengths(np.arange(lengths.sum()), [lengths])
     parts = x.split(places)
@@ -366,7 +366,7 @@ def test_the_gradient_of_a_unit(rng):
     np.testing.assert_allclose(theory, numeric, rtol=1e-6, atol=1e-8)
 
 
-def test_what_is_no_unit():
+def test_invalid_units():
     x = LoDTensor.from_nested_lists(NESTED, tf.int64, 2)
     for i in (3, -4, tf.constant(3)):
         with pytest.raises(IndexError, match="no unit -?[34], only 3"):

@@ -20,7 +20,7 @@ def random_lists(rng, levels):
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.int64, tf.string])
 @pytest.mark.parametrize("lists", [[], [[]], [[1], [], [2, 3, 4], []]])
-def test_one_level_is_as_stock_has_it(lists, dtype):
+def test_one_level_is_like_tensorflows(lists, dtype):
     ragged = tf.ragged.constant(lists, tf.int64, ragged_rank=1)
     values = ragged.flat_values
     values = (
@@ -40,7 +40,7 @@ def test_one_level_is_as_stock_has_it(lists, dtype):
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])
-def test_random_levels_come_back(levels, rng):
+def test_random_levels_round_trip(levels, rng):
     for _ in range(20):
         lists = [random_lists(rng, levels) for _ in range(rng.integers(1, 5))]
         x = LoDTensor.from_nested_lists(lists, tf.float32, levels)
@@ -58,7 +58,7 @@ def test_empty_units_of_an_upper_level():
     assert x.to_list() == [[[], [], [1.0]], [], [[2.0, 3.0]], []]
 
 
-def test_rows_with_dimensions_give_further_dimensions():
+def test_rows_with_dimensions_add_dimensions():
     x = LoDTensor.from_lengths([[1, 2], [3, 4]], [[2, 0]])
     assert tf.sparse.to_dense(x.to_sparse()).numpy().tolist() == [
         [[1, 2], [3, 4]],
@@ -66,7 +66,7 @@ def test_rows_with_dimensions_give_further_dimensions():
     ]
 
 
-def test_in_a_function_of_unknown_sizes():
+def test_in_a_function_with_unknown_sizes():
     @tf.function(input_signature=[tf.SparseTensorSpec([None, None], tf.int64)])
     def lengths(sparse):
         x = LoDTensor.from_sparse(sparse)
@@ -125,7 +125,7 @@ def test_gradient():
         (np.zeros([0, 2]), [[3, 3]], "`dense_shape` must have rank 1"),
     ],
 )
-def test_what_the_op_refuses(indices, shape, message):
+def test_the_op_refuses_invalid_arguments(indices, shape, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         gen_ops.lodestar_lod_from_sparse(
             indices=tf.constant(indices, tf.int64),
@@ -170,7 +170,7 @@ def test_a_diagonal_matrix_without_its_column_numbers():
 
 
 @pytest.mark.parametrize("rank", [2, 3])
-def test_dropped_columns_are_those_of_what_is_there(rank, rng):
+def test_only_existing_columns_are_dropped(rank, rng):
     for _ in range(20):
         dense = rng.integers(0, 3, rng.integers(1, 5, rank)).astype(np.float64)
         got = LoDTensor.from_sparse(tf.sparse.from_dense(dense), columns="drop")

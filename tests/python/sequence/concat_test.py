@@ -131,7 +131,7 @@ def test_gradient_of_two_levels():
     assert [g.numpy().tolist() for g in found] == [[1, 2, 3], [40, 50]]
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     concat = lodestar.sequence.concat
     x = tf.ragged.constant([[1.0], [2.0]])
     with pytest.raises(ValueError, match="`xs` must have at least one"):
@@ -212,7 +212,7 @@ EMPTY = tf.zeros([2**62, 0])
         (gradient_op, [1.0], [0], "`row_splits` must have rank 1"),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, first, second, message):
+def test_ops_refuse_invalid_arguments(op, first, second, message):
     with pytest.raises(
         (tf.errors.InvalidArgumentError, ValueError), match=message
     ):

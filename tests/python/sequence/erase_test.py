@@ -86,7 +86,7 @@ def test_rows_of_unknown_width():
         erased(wide)
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1, 2]])
     for tokens in ([2**40], np.array([2**40])):
         with pytest.raises(
@@ -124,9 +124,7 @@ def test_what_is_refused():
         (tf.zeros([2, 0]), [0, 2], [1], "`values` must have one token per row"),
     ],
 )
-def test_the_op_refuses_what_python_does_not_send(
-    values, row_splits, tokens, message
-):
+def test_ops_refuse_invalid_arguments(values, row_splits, tokens, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         gen_ops.lodestar_sequence_erase(
             values=tf.cast(values, tf.int64),

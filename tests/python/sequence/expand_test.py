@@ -121,7 +121,7 @@ def test_levels_of_y():
     assert lengths_of(back) == lengths_of(rows)
 
 
-def test_a_level_without_units_passes_x_on():
+def test_a_level_without_units_returns_x():
     y = lod([[]])
     x = lod([[2, 1]], [1.0, 2.0, 3.0])
     with tf.GradientTape() as tape:
@@ -157,8 +157,8 @@ def test_gradients_are_numeric_ones_to_second_order(dim, rng):
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 def test_short_floats_are_summed_in_float32(dtype):
-    # 256 + 1 is no bfloat16, 2048 + 1 no float16: sums of ones would stop
-    # there.
+    # bfloat16 cannot represent 256 + 1, nor float16 2048 + 1: sums of ones
+    # would stop there.
     x = tf.ones([2, 3], dtype)
     for function in (expand, lambda x, y: expand_as(x, y).values):
         with tf.GradientTape() as tape:
@@ -186,7 +186,7 @@ def test_unknown_dimensions_in_a_function():
     assert same.to_list() == [[7], [8, 8]]
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1.0]])
     for bad in (-2, 1):
         with pytest.raises(
@@ -297,5 +297,5 @@ def as_op(values=(1.0, 2.0), row_splits=(0, 1, 3)):
         (as_op, dict(row_splits=[0, HUGE, MAX]), None),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     check_refusal(op, arguments, message)

@@ -229,7 +229,7 @@ def test_gradient_of_pad_value_of_unknown_rank():
     assert slope(tf.zeros([3]), tf.zeros([])) == 3
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1, 2], [3]])
     with pytest.raises(TypeError, match="RaggedTensor or LoDTensor"):
         pad(tf.ones([2, 2]))
@@ -348,5 +348,5 @@ def unpad_op(padded=((1.0, 2.0, 3.0),), lengths=(2,)):
         (unpad_op, dict(padded=tf.zeros([1, HUGE, 0]), lengths=[HUGE]), None),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     check_refusal(op, arguments, message)

@@ -228,12 +228,12 @@ def test_gradient_inside_a_function():
 
 
 @pytest.mark.parametrize("name, ours", [("average", "mean"), ("sqrt", "sqrtn")])
-def test_paddle_names_are_pointed_to_ours(name, ours):
+def test_paddle_names_are_explained(name, ours):
     with pytest.raises(ValueError, match=f"'{name}', which is called '{ours}'"):
         lodestar.sequence.pool(tf.ragged.constant([[1.0]]), name)
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1.0]])
     with pytest.raises(ValueError, match="one of sum, mean, .* got 'median'"):
         lodestar.sequence.pool(x, "median")
@@ -311,7 +311,7 @@ def gradient_op(
         ),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         op(**arguments)
 
@@ -421,7 +421,7 @@ def test_gradients_of_a_level(combiner, rng):
     check_gradients(pooled, rows)
 
 
-def test_levels_in_a_function_of_unknown_sizes():
+def test_levels_in_a_function_with_unknown_sizes():
     @tf.function(
         input_signature=[
             tf.RaggedTensorSpec([None] * 4, tf.float32, 3, tf.int32)
@@ -439,7 +439,7 @@ def test_levels_in_a_function_of_unknown_sizes():
     assert inner.row_splits.dtype == tf.int32
 
 
-def test_levels_that_are_none():
+def test_invalid_levels():
     x = LoDTensor.from_lengths([1.0, 2.0], [[2], [1, 1]])
     for level in (2, -2, 0.0, None):
         with pytest.raises(ValueError, match="`level` must be .*-1, 1.*, got"):

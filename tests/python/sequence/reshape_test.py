@@ -97,9 +97,7 @@ def test_another_new_dim_is_refused(new_dim):
         ([1.0] * 3, [0, 3], 0, "must be at least minimum 1"),
     ],
 )
-def test_the_op_refuses_what_python_does_not_send(
-    values, row_splits, new_dim, message
-):
+def test_ops_refuse_invalid_arguments(values, row_splits, new_dim, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         gen_ops.lodestar_sequence_reshape(
             values=tf.convert_to_tensor(values, tf.float32),

@@ -146,7 +146,7 @@ def test_gradients_are_numeric_ones_to_second_order(rng):
     check_gradients(scattered, x, updates, atol=1e-3)
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     scatter = lodestar.sequence.scatter
     index = ragged_of([0], [1], tf.int64)
     updates = ragged_of([1.0], [1])
@@ -210,7 +210,7 @@ def test_the_op(shapes):
     assert places_op(**shapes).numpy().tolist() == [0, 2, 4]
 
 
-def test_rows_of_another_shape_are_no_rows_of_x():
+def test_updates_of_another_shape_are_refused():
     @tf.function(input_signature=[tf.TensorSpec(None)] * 2)
     def scattered(x, rows):
         return lodestar.sequence.scatter(
@@ -256,6 +256,6 @@ def test_rows_of_another_shape_are_no_rows_of_x():
         (dict(index=[0, 2, 2**62]), r"`index\[2\]` is 4611686018427387904"),
     ],
 )
-def test_the_op_refuses_what_python_does_not_send(changed, message):
+def test_ops_refuse_invalid_arguments(changed, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         places_op(**changed)

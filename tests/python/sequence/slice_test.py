@@ -151,7 +151,7 @@ def test_parts_outside_of_their_sequence_are_named(offset, length, message):
         call(x)
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1.0]])
     with pytest.raises(
         TypeError, match="`offset` has dtype float32, but must be"
@@ -201,7 +201,7 @@ def gradient_op(gradient=(1.0,), row_splits=(0, 3), offset=(1,), length=(1,)):
         (dict(length=[3]), r"`length\[0\]` is 3 from `offset\[0\]`=1"),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         op(**arguments)
 

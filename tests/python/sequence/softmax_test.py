@@ -177,7 +177,7 @@ def test_an_input_that_is_still_needed_is_kept():
     assert z.numpy().tolist() == [0.5, 0.5, 1.0]
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(TypeError, match="RaggedTensor or LoDTensor"):
         lodestar.sequence.softmax(tf.ones([2, 2]))
     with pytest.raises(
@@ -236,7 +236,7 @@ def gradient_op(
         (gradient_op, dict(splits=[]), "`row_splits` is empty"),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         op(**arguments)
 

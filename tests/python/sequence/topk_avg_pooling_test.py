@@ -139,7 +139,7 @@ def test_nan_and_infinity():
     )
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1.0, 2.0]])
     row, col = tf.ragged.constant([[0]]), tf.ragged.constant([[0, 0]])
     for changed, error, message in (
@@ -231,6 +231,6 @@ def test_the_op():
         (dict(row_splits=[0, 2], col_splits=[0, 1], k=2**62), "overflow"),
     ],
 )
-def test_the_op_refuses_what_python_does_not_send(arguments, message):
+def test_ops_refuse_invalid_arguments(arguments, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         topk_op(**arguments)

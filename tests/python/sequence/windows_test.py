@@ -326,7 +326,7 @@ def test_conv_gradients_of_nothing(lengths):
     np.testing.assert_array_equal(gradients[1], np.zeros([6, 3]))
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     conv, enumerate_ = lodestar.sequence.conv, lodestar.sequence.enumerate
     x = tf.RaggedTensor.from_row_lengths(tf.ones([3, 2]), [2, 1])
     ids = tf.ragged.constant([[1, 2], [3]])
@@ -435,7 +435,7 @@ def gradient_op(gradient=(((1.0,), (2.0,)),) * 3, row_splits=(0, 3), **kw):
         (gradient_op, dict(row_splits=[[0, 3]]), "`row_splits` must have rank"),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         op(**arguments)
 
