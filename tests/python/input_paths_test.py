@@ -81,7 +81,7 @@ def test_nothing_is_written_to_a_path_with_a_nul(here, name):
     [
         (b"caf\xe9.txt", r"caf\xe9.txt: a path must be UTF-8; rename the"),
         ("a\ud800", r"a\ud800: a path must be UTF-8; rename the"),
-        ("", "a path is empty"),
+        ("", "a path must not be empty"),
     ],
 )
 @pytest.mark.parametrize("name", [*READERS, *WRITERS])

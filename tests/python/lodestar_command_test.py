@@ -172,7 +172,7 @@ def test_missing_packages_of_a_command_are_one_line(tmp_path, start):
     done = _with_old_keras(tmp_path, *start(tmp_path))
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("lodestar: Keras 3.4.1 is installed, wanted 3.15")
+    assert line.startswith("lodestar: Keras must be 3.15 or later, got 3.4.1")
 
 
 def test_another_program_sees_the_error_itself(tmp_path):

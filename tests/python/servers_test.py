@@ -93,5 +93,5 @@ def test_the_tables_of_a_killed_program_go_with_its_claim(spec, tmp_path):
         )
         refused = _run(_CONNECT + _REFUSED, spec)
         program = json.loads(running.read_text())[0]
-        assert f"belongs to the program {program}, which is running" in refused
+        assert f"belongs to the running program {program}" in refused
         process.run("import __main__; assert __main__.table.size() == 3")

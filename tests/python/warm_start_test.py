@@ -152,7 +152,7 @@ def test_ids_are_salted_for_a_feature_or_layer(of):
         (IDS, ROWS[0], {}, r"got \[3\]"),
         (IDS, ROWS[:4], {}, "has 4 rows, but there are 5 ids"),
         (IDS[None], ROWS, {}, r"`ids` must have the shape \[N\].*got \(1, 5\)"),
-        (IDS.astype(float), ROWS, {}, "dtype float64, wanted integers"),
+        (IDS.astype(float), ROWS, {}, "dtype float64, but must be integers"),
         (IDS, ROWS, {"existing": "merge"}, "`existing`='merge' is not in"),
     ],
 )

@@ -114,12 +114,8 @@ def take_over(claims: Sequence[Claim]) -> None:
     """Makes optimizers own the slots of the tables they are about to train; eager only.
 
     Drops slots of other owners with one warning. If an optimizer resumes, slots of
-    another kind stay for the update op to refuse.
-
-    Raises:
-        tf.errors.FailedPreconditionError: Steps of other threads left no pause
-            for a minute.
-        tf.errors.ResourceExhaustedError: Out of memory for slots.
+    another kind stay for the update op to refuse. Fails if steps of other threads leave
+    no pause for a minute.
     """
     dropped = []
     with _lock:

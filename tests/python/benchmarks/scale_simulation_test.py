@@ -165,8 +165,8 @@ def test_predictions_compared_with_measured_steps():
     assert pair["step_ms"]["measured"] == 20
 
 
-def test_the_page_has_the_current_tables():
-    page = (DOCS / "scale.md").read_text()
+def test_the_page_shows_what_the_simulation_prints():
+    page = (DOCS / "internals/scale.md").read_text()
     for table in tables.tables():
         assert "\n".join(table) in page
 

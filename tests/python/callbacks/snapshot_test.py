@@ -306,12 +306,12 @@ def test_fit_refuses(path):
     with pytest.raises(TypeError, match="class_weight"):
         train(model(), data, snapshots=path, class_weight={0: 1.0})
     with pytest.raises(
-        TypeError, match="`data` must be a tf.data.Dataset, fou"
+        TypeError, match="`data` must be a tf.data.Dataset, got"
     ):
         train(model(), np.ones((4, 2)), snapshots=path)
     with pytest.raises(ValueError, match="`initial_epoch` works only without"):
         train(model(), data, snapshots=path, initial_epoch=1)
-    with pytest.raises(ValueError, match="`data` has no end; give the steps"):
+    with pytest.raises(ValueError, match="`data` is endless. Pass the number"):
         train(model(), data, snapshots=path)
     m = model()
     m.optimizer.build(m.trainable_variables)
@@ -378,7 +378,7 @@ def test_errors(path, every):
     with pytest.raises(OSError, match="snapshots"):
         fit(model(), Snapshot(path, every))
     m = model()
-    with pytest.warns(RuntimeWarning, match="No snapshot was .*snapshots:  "):
+    with pytest.warns(RuntimeWarning, match="No snapshot was .*snapshots: "):
         fit(m, Snapshot(path, every, on_error="warn"))
     assert int(m.optimizer.iterations) == 12
     os.unlink(path)
@@ -408,8 +408,11 @@ def test_errors_of_the_thread(path, monkeypatch):
         ),
         ({"every_n_steps": "batch"}, "`every_n_steps` must .*got 'batch'"),
         ({"every_n_steps": True}, "`every_n_steps` must .*got True"),
-        ({"deltas_per_full": -1}, "`deltas_per_full` is -1, wanted 0 or more"),
-        ({"keep": 0}, "`keep` is 0, wanted 1 or more"),
+        (
+            {"deltas_per_full": -1},
+            "`deltas_per_full` must be an integer of at least 0, got -1",
+        ),
+        ({"keep": 0}, "`keep` must be an integer of at least 1, got 0"),
         (
             {"on_error": "skip"},
             r"`on_error`='skip' is not in \('raise', 'warn'\)",

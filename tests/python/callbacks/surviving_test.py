@@ -89,7 +89,9 @@ def test_an_unknown_strategy(files):
     strategy = tf.distribute.experimental.CentralStorageStrategy(["CPU:0"])
     with strategy.scope():
         m = surviving_trainer.dense_model()
-    with pytest.raises(NotImplementedError, match="know CentralStorageStrat"):
+    with pytest.raises(
+        NotImplementedError, match="CentralStorageStrategy is not"
+    ):
         lodestar.train.fit(m, reader, snapshots="unused")
 
 
@@ -117,7 +119,7 @@ def test_a_lost_best_epoch_causes_a_warning(tmp_path, files):
     options = {"deltas_per_full": 0, "every": "epoch"}
     die_at(str(tmp_path), files, "steps", ("train", 3), **options)
     os.unlink(tmp_path / "snapshots" / "00000002" / "MANIFEST")
-    with pytest.warns(RuntimeWarning, match="The best epoch, 2, is not there"):
+    with pytest.warns(RuntimeWarning, match="The best epoch, 2, is no longer"):
         surviving_trainer.train(str(tmp_path), files, "steps", **options)
 
 
@@ -280,7 +282,7 @@ def test_two_fits_in_one_process_are_one_training(tmp_path):
 def test_a_state_that_cannot_be_saved(tmp_path):
     counter = Counter()
     counter.get_state = lambda: {"what": object()}
-    with pytest.raises(ValueError, match="state of a callback holds <object"):
+    with pytest.raises(ValueError, match="state of a callback .* got <object"):
         fit(str(tmp_path), counter)
 
 

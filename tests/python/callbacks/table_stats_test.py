@@ -155,9 +155,13 @@ def test_which_numbers_are_logged(logs, some):
 
 def test_an_unknown_table_name():
     callback = TableStats(None, logs=["row"])
-    with pytest.raises(ValueError, match="`logs`: 'row' is no number.*rows"):
+    with pytest.raises(
+        ValueError, match="`logs` has 'row', which is not .*rows"
+    ):
         model().fit(X, Y, verbose=0, callbacks=[callback])
-    with pytest.raises(ValueError, match="`logs`='rows' is not 'all'"):
+    with pytest.raises(
+        ValueError, match="`logs` must be 'all' or a list .* 'rows'"
+    ):
         TableStats(None, logs="rows")
     with pytest.raises(ValueError, match="`logs`=None is not 'all'"):
         TableStats(None, logs=None)

@@ -356,11 +356,11 @@ def test_a_word_may_be_a_path(store):
 @pytest.mark.parametrize(
     "command, message",
     [
-        ("cat {path}", "must be a list of strings, as .*; no shell would"),
+        ("cat {path}", "must be a list of strings, as .*. No shell would"),
         (["cat", 1], "must be a list of strings"),
-        ([], r"must name a command, found \[\]"),
+        ([], r"must have a command, got \[\]"),
         (["cat", "{path}", "a\0b"], "must not have a NUL character"),
-        (["cat", "part"], r"must have '\{path\}' where a file's path goes"),
+        (["cat", "part"], r"must have '\{path\}' in place of a file's path"),
     ],
     ids=str,
 )
@@ -378,7 +378,7 @@ def test_readers_that_open_files_otherwise_refuse_it(tmp_path):
         open_dataset("a.parquet", batch_size=2, open_command=command)
     (tmp_path / "a.csv").write_text("click,C\n1,2\n")
     for name in ("csv", "parquet", "arrow"):
-        with pytest.raises(ValueError, match=f"no option of {name} files"):
+        with pytest.raises(ValueError, match=f"not an option of {name} files"):
             open_dataset(
                 tmp_path / "a.csv", SPEC, 2, format=name, open_command=command
             )

@@ -130,7 +130,7 @@ def test_errors(tmp_path):
     norm, text = write(tmp_path, "norm"), write(tmp_path, "multislot")
     with pytest.raises(DataError, match="is multislot, but .* is norm"):
         open_dataset([norm, text], SPEC, 10)
-    with pytest.raises(DataError, match="do not say what they contain"):
+    with pytest.raises(DataError, match="do not describe their columns"):
         open_dataset(norm, batch_size=10)
     with pytest.raises(
         DataError, match="`format` must be one of .*, got 'avro'"
@@ -157,10 +157,12 @@ def test_options_of_text_are_for_text(tmp_path):
     frame = pandas.DataFrame({"x": [0.5]})
     for data in (write(tmp_path, "norm"), frame):
         format_ = None if data is frame else "norm"
-        with pytest.raises(ValueError, match="`delimiter` is no option of"):
+        with pytest.raises(ValueError, match="`delimiter` is not an option of"):
             open_dataset(data, SPEC, delimiter=",", format=format_)
     path = write(tmp_path, "parquet")
-    with pytest.raises(ValueError, match="`columns` is no option of parquet"):
+    with pytest.raises(
+        ValueError, match="`columns` is not an option of parquet"
+    ):
         open_dataset(path, SPEC, columns=["a"], format="parquet")
 
 
@@ -214,7 +216,7 @@ def test_a_path_in_a_function(tmp_path, name):
                 lambda path, options=options: open_dataset(path, **options)
             )
     with pytest.raises(
-        ValueError, match="A tensor of paths is no option of csv"
+        ValueError, match="A tensor of paths is not an option of csv"
     ):
         tf.data.Dataset.from_tensor_slices(paths).interleave(
             lambda path: open_dataset(path, SPEC, format="csv")

@@ -304,11 +304,11 @@ FAILURES = [
     ),
     (
         "convert in.txt out.norm",
-        "out.norm: sample 1: slot 'C' is -1, wanted a ",
+        "out.norm: sample 1: slot 'C' must be a ",
     ),
     (
         "convert in.txt out.raw",
-        "out.raw: sample 1: slot 'C' has 2 keys, wanted",
+        "out.raw: sample 1: slot 'C' must have 1 keys, got",
     ),
     ("inspect cut.txt --schema in.txt.schema.yaml", "cut.txt:1: "),
     ("generate --samples 3 log", "`num_files` must be at least 1 and"),

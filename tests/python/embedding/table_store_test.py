@@ -53,7 +53,9 @@ def test_a_store_has_all_tables_or_none():
         ),
     ]
     before = [table.export_all() for table in tables]
-    with pytest.raises(tf.errors.FailedPreconditionError, match="cap is 3"):
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="`max_rows` of the table is 3"
+    ):
         table_store.load_tables(tables, store, ["2_", "3_", "4_"])
     for table, all_of_it in zip(tables, before, strict=True):
         for name, want in all_of_it.items():

@@ -17,7 +17,7 @@ def test_the_largest_difference_and_its_example():
     assert run(wanted, found, 0.5) == OutputDifference(0.5, 2, "serve")
     with pytest.raises(
         MismatchError,
-        match=r"^the output 'y' of example 2, at \[2, 1\], is 2.0 in the model, "
+        match=r"^The output 'y' of example 2, at \[2, 1\], is 2.0 in the model, "
         r"but 1.5 in the export through 'serve'; that is 0.5 apart, more than "
         r"`atol`=0.4.$",
     ):
@@ -92,5 +92,5 @@ def test_ragged_outputs():
     ],
 )
 def test_other_dtypes_and_shapes(found, message):
-    with pytest.raises(MismatchError, match=f"the output 'y' has {message}"):
+    with pytest.raises(MismatchError, match=f"The output 'y' has {message}"):
         run(tf.zeros([2]), found, 1e300)

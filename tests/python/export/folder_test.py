@@ -175,7 +175,7 @@ def test_the_next_export_reports_removed_leftovers(tmp_path):
     away = tmp_path / "x.replaced-0123abcd"
     os.rename(path, away)
     fill(dead, "3")
-    with pytest.warns(UserWarning, match="had put .*/x' away; it is back"):
+    with pytest.warns(UserWarning, match="Restored .*/x', which a killed"):
         with pytest.raises(Stop), whole_folder(path):
             raise Stop
     assert read(path) == "2"
@@ -263,9 +263,13 @@ def test_other_folders_are_not_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     for name in ("file", "folder/thesis"):
         (tmp_path / name).write_text("precious")
-    with pytest.raises(ValueError, match="file' is a file, wanted a folder"):
+    with pytest.raises(
+        ValueError, match="must be a folder, but .*file' is a file"
+    ):
         write(tmp_path / "file", "1")
-    with pytest.raises(ValueError, match=r"than a SavedModel, \['thesis'\]"):
+    with pytest.raises(
+        ValueError, match=r"must be a SavedModel .* holds \['thesis'\]"
+    ):
         write(tmp_path / "folder", "1")
     assert (tmp_path / "file").read_text() == "precious"
     assert (tmp_path / "folder" / "thesis").read_text() == "precious"
@@ -284,5 +288,5 @@ def test_a_name_that_is_not_utf8(tmp_path):
 
 @pytest.mark.parametrize("path", ["", "/"])
 def test_no_folder(path):
-    with pytest.raises(ValueError, match="`path` is empty"):
+    with pytest.raises(ValueError, match="`path` must be the path of a folder"):
         write(path, "1")

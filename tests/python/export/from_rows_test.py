@@ -308,19 +308,21 @@ def in_a_function():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (unpooled, "the layer 'sequence' gives rows that are a RaggedTensor"),
+        (unpooled, "the layer 'sequence' returns a RaggedTensor instead"),
         (
             unpooled_feature,
-            "the feature 'x' of the layer 'many' gives rows that are a Ragged",
+            "the feature 'x' of the layer 'many' returns a RaggedTensor",
         ),
-        (no_layer, "the model looks nothing up in an embedding layer"),
-        (own_reader, "the table 'direct' is read by other means than a layer"),
-        (in_a_function, "the table 'inner' .* or by one in a tf.function"),
+        (no_layer, "the model has no lookup of an embedding layer"),
+        (own_reader, "the table 'direct' is read without a layer"),
+        (in_a_function, "the table 'inner' .* or by a layer in a tf.function"),
     ],
 )
 def test_models_that_cannot_have_it(make, message, tmp_path):
     m = make()
-    with pytest.raises(ValueError, match=f"`from_rows`: no sig.*: .*{message}"):
+    with pytest.raises(
+        ValueError, match=f"`from_rows` is not possible .*: .*{message}"
+    ):
         lodestar.export.save(m, tmp_path / "s", from_rows=True)
     assert not (tmp_path / "s").exists()
     lodestar.export.save(m, tmp_path / "s")
@@ -330,5 +332,7 @@ def test_an_output_that_is_ragged(tmp_path):
     ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
     rows = layers.DynamicEmbedding(2, combiner="sum", name="embed")(ids)
     m = keras.Model(ids, {"rows": rows, "ids": ids})
-    with pytest.raises(ValueError, match="the output 'ids' is no dense tensor"):
+    with pytest.raises(
+        ValueError, match="the output 'ids' is not a dense tensor"
+    ):
         lodestar.export.save(m, tmp_path / "s", from_rows=True)

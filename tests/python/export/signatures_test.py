@@ -109,8 +109,10 @@ def test_nested_inputs():
         (None, "output_0", "NoneType"),
     ],
 )
-def test_outputs_that_are_not_tensors(outputs, name, kind):
-    with pytest.raises(ValueError, match=f"{name}' of `model` is a {kind}"):
+def test_outputs_that_are_no_tensors(outputs, name, kind):
+    with pytest.raises(
+        ValueError, match=f"{name}' of `model` must be a tensor, got a {kind}"
+    ):
         signatures.named_outputs(outputs)
 
 

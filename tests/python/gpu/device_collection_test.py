@@ -333,7 +333,7 @@ def test_invalid_memory(rng, monkeypatch):
     monkeypatch.setenv("LODESTAR_BATCH_MEMORY", "paper")
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match="LODESTAR_BATCH_MEMORY.*'paper'.*'pinned' or 'managed'",
+        match="LODESTAR_BATCH_MEMORY.*'pinned' or 'managed', got 'paper'",
     ):
         table(GPUS[:1]).lookup(bags(rng), combiner="sum", padding_id=99)
 

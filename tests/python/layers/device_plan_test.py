@@ -102,9 +102,9 @@ def test_a_plan_by_hand_goes_before():
 @pytest.mark.parametrize(
     "changed, message",
     [
-        ({"devices": []}, "`devices` is empty"),
+        ({"devices": []}, "`devices` must have at least one"),
         ({"devices": ["/CPU:0", "/CPU:0"]}, "must not repeat a device"),
-        ({"devices": ["/CPU:9"]}, "is not there"),
+        ({"devices": ["/CPU:9"]}, "does not exist"),
         ({"plan": {"z": "/CPU:0"}}, "`plan` has the unknown feature 'z'"),
         (
             {"plan": {"t": "/CPU:0"}},

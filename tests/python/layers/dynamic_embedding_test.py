@@ -380,12 +380,12 @@ def test_no_xla():
     [
         ({}, "exactly one"),
         ({"output_dim": 2, "table": "t"}, "exactly one"),
-        ({"table": "t", "seed": 3}, "`seed` given beside `table`"),
-        ({"table": "t", "seed": 3}, "`seed` given beside `table`"),
-        ({"table": "t", "optimizer": "sgd"}, "`optimizer` given beside"),
+        ({"table": "t", "seed": 3}, "`seed` cannot be combined with `table`"),
+        ({"table": "t", "seed": 3}, "`seed` cannot be combined with `table`"),
+        ({"table": "t", "optimizer": "sgd"}, "`optimizer` cannot be combined"),
         (
             {"table": "t", "default_row": [0.0, 0.0]},
-            "`default_row` given beside",
+            "`default_row` cannot be combined",
         ),
         (
             {
@@ -393,13 +393,13 @@ def test_no_xla():
                 "admission": lodestar.MinCount(2),
                 "eviction": lodestar.MaxRows(9),
             },
-            "`admission`, `eviction` given beside `table`",
+            "`admission`, `eviction` cannot be combined with `table`",
         ),
         ({"output_dim": 2, "admission": 3}, "`admission`=3 is not"),
         ({"output_dim": 2, "eviction": ["old"]}, "`eviction` has 'old'"),
         (
             {"table": "t", "embeddings_initializer": "ones"},
-            "`embeddings_initializer` given beside",
+            "`embeddings_initializer` cannot be combined",
         ),
         ({"output_dim": 2, "combiner": "avg"}, "`combiner`='avg'"),
         ({"output_dim": 2, "default_id": 3}, "needs a combiner"),
@@ -440,7 +440,7 @@ def test_defaults_of_keras_embedding_are_accepted():
 
 def test_a_wide_row_is_warned_of():
     with pytest.warns(
-        UserWarning, match="rows of 10000 numbers.*of ids"
+        UserWarning, match="stores 10000 numbers.*of ids"
     ) as seen:
         Layer(10_000)
     assert seen[0].filename == __file__

@@ -14,7 +14,7 @@ from lodestar.data import Column, Schema
 SCHEMA = Schema([Column.label("y"), Column.sparse("_id")])
 REFUSED = (
     "`.*` of the layer '.*' are the column '_id', which the schema of the model "
-    "declares as ids, but the data has float32 there.*schema=model"
+    "declares as ids, but the data has float32, .*schema=model"
 )
 FLOATS = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 LABELS = np.zeros([2, 1], np.float32)

@@ -270,9 +270,9 @@ def test_the_op_refuses_invalid_arguments():
         ({"hasher": "md5"}, "hasher"),
         (
             {"hasher": "stronghash", "hasher_key": [1]},
-            "a key of two words, found 1",
+            "a key of two words, got 1",
         ),
-        ({"hasher_key": [1, 2]}, "takes no key, found 2 words"),
+        ({"hasher_key": [1, 2]}, "takes no key, got 2 words"),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             find_or_hash(**options)

@@ -253,7 +253,7 @@ def test_invalid_arguments_are_refused():
 def test_find_before_anything_was_imported():
     handle = gen_ops.lodestar_id_table(shared_name="bare", key_dtype=tf.int64)
     with pytest.raises(
-        tf.errors.FailedPreconditionError, match="was not initialized"
+        tf.errors.FailedPreconditionError, match="is not initialized"
     ):
         gen_ops.lodestar_id_table_find(
             handle=handle,
@@ -392,14 +392,15 @@ def test_wrong_dtypes_reach_no_table():
         tf.lookup.KeyValueTensorInitializer(number, number), -1
     )
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="that of another table"
+        tf.errors.InvalidArgumentError, match="does not refer to an id table"
     ):
         gen_ops.lodestar_id_table_size(handle=stock.resource_handle)
     handle = gen_ops.lodestar_id_table(
         shared_name="of_ints", key_dtype=tf.int64
     )
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="has keys of int64, wanted string"
+        tf.errors.InvalidArgumentError,
+        match="must have keys of string, got int64",
     ):
         gen_ops.lodestar_id_table(shared_name="of_ints", key_dtype=tf.string)
     del handle

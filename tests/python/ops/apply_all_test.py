@@ -149,7 +149,7 @@ def refusals():
     nan = tf.constant(np.full([2, 8], np.nan))
     yield "t1': the gradient of id", {"gradients": (1, nan)}
     yield (
-        "t1': `gradients` has shape [2,9], wanted [2,8]",
+        "t1': `gradients` must have shape [2,8], got [2,9]",
         {"gradients": (1, tf.zeros([2, 9], tf.float64))},
     )
     yield (
@@ -157,7 +157,7 @@ def refusals():
         {"gradients": (1, tf.zeros([2, 8]))},
     )
     yield (
-        "t2': optimizer 'adam' takes 6 hyperparameters, found 1",
+        "t2': optimizer 'adam' takes 6 hyperparameters",
         {"hyperparameters": (2, tf.constant([0.1]))},
     )
     yield (
@@ -165,11 +165,11 @@ def refusals():
         {"optimizers": ["sgd", "sgd"]},
     )
     yield (
-        "`slot_inits` has 4 numbers, but `optimizers` have 3",
+        "`slot_inits` has 4 elements, but `optimizers` have 3",
         {"slot_inits": [0.0] * 4},
     )
     yield (
-        "`slot_inits` has 2 numbers, but `optimizers` have 3",
+        "`slot_inits` has 2 elements, but `optimizers` have 3",
         {"slot_inits": [0.0] * 2},
     )
     yield (

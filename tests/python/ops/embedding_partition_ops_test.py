@@ -193,15 +193,15 @@ def int64(values):
             lambda: ops.assemble(
                 [tf.zeros([2, 3]), tf.zeros([1, 3])], int64([0, 3])
             ),
-            "`places[1]` is 3, wanted 0 to 2",
+            "`places[1]` must be in [0, 3), got 3",
         ),
         (
             lambda: ops.assemble([tf.zeros([2, 3])], int64([-1])),
-            "`places[0]` is -1, wanted 0 to 1",
+            "`places[0]` must be in [0, 2), got -1",
         ),
         (
             lambda: ops.assemble([tf.zeros([0, 3])], int64([0])),
-            "`places[0]` is 0, wanted 0 to -1",
+            "`places[0]` must be in [0, 0), got 0",
         ),
         (
             lambda: ops.assemble(
@@ -211,7 +211,7 @@ def int64(values):
         ),
         (
             lambda: ops.assemble([tf.zeros([2]), tf.zeros([])], int64([0])),
-            "`rows[1]` is a scalar",
+            "`rows[1]` must not be a scalar",
         ),
         (
             lambda: ops.assemble([tf.zeros([2**62, 0])] * 3, int64([0])),

@@ -536,7 +536,7 @@ def test_a_table_may_occur_once(tables, tmp_path):
     ):
         with pytest.raises(
             tf.errors.InvalidArgumentError,
-            match=r"`handles\[0\]` and `handles\[1\]` are one table",
+            match=r"`handles\[0\]` and `handles\[1\]` are the same table",
         ):
             call_with()
 

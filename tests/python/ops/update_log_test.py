@@ -219,7 +219,7 @@ def test_staging_refuses_what_apply_refuses(table, log):
         stage(table, log, attempt, value=np.inf)
     stage(table, log, attempt, ids=[1], value=np.inf, nonfinite="skip")
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="`gradients` has shape"
+        tf.errors.InvalidArgumentError, match="`gradients` must have shape"
     ):
         gen_ops.lodestar_embedding_stage(
             table.resource_handle,

@@ -156,8 +156,8 @@ def test_a_refused_gradient_leaves_those_that_wait(refused, graph):
     # Each gradient and the step's sum are finite; the pending sum is not.
     refuse(
         3e38,
-        "'two_gradient_sum': the gradients of id 2 that wait for an update "
-        "have a sum beyond half of the largest number",
+        "'two_gradient_sum': the accumulated gradients of id 2 exceed half of "
+        "the largest number",
     )
     for _ in range(3 - refused):
         step(tf.constant(-1e38))

@@ -500,7 +500,7 @@ def test_slots_of_another_optimizer_are_an_error_that_names_both(way):
     former.apply([slices([1])], [t])
     if way == "other class":
         other = Own()
-        message = "of 'replay:tests>Own', but 'replay:Count' is to be"
+        message = "of 'replay:tests>Own', but the update uses 'replay:Count'"
     else:
 
         class Other(Own):
@@ -511,8 +511,8 @@ def test_slots_of_another_optimizer_are_an_error_that_names_both(way):
         Other.__name__ = "Count"
         other = Other()
         message = (
-            r"slots \[moment, scale, third\] of 'replay:Count', but it is to "
-            r"be applied with \[count\]"
+            r"slots \[moment, scale, third\] of 'replay:Count', but the "
+            r"update uses \[count\]"
         )
     with pytest.warns(UserWarning, match=r"fresh slots .*\(replay:Count\)"):
         wrap(other).apply([slices([1])], [t])

@@ -88,7 +88,7 @@ SLOT = 'slots { name: "a" type: "uint64" is_used: true }'
         (desc('slots { name: "a" }'), (), "not a DataFeedDesc: .* required|got ''"),
         (desc(SLOT.replace("uint64", "int")), (), "the type must be .*, got 'int'"),
         (desc(SLOT * 2), (), "Column 'a' is declared twice"),
-        (desc(SLOT), "b", "`labels`: 'b' is not a column; the columns are a"),
+        (desc(SLOT), "b", "`labels` has 'b', which is not a column; the columns are a"),
         (desc(SLOT), Column.sparse("a"), "`labels`: column 'a' must be a label"),
         (
             desc(SLOT),

@@ -372,7 +372,7 @@ def test_a_folder_is_used_once(tmp_path):
     [
         ({}, r"`folder` needs `workers`=\(num, index\)"),
         ({"workers": 3}, r"`workers` must be a pair"),
-        ({"workers": (2, 2)}, "`workers` must have an index below 2"),
+        ({"workers": (2, 2)}, "`workers` must have an index less than 2"),
         ({"workers": (2, 0), "timeout": 0}, "`timeout` must be greater than 0"),
         (
             {"workers": (2, 0), "timeout": "1"},
@@ -450,7 +450,7 @@ def test_a_process_that_is_killed_leaves_the_others_as_they_were(
             workers=(2, 1),
             timeout=1.0,
         )
-        with pytest.raises(TimeoutError, match="-sent-0; no sample was exch"):
+        with pytest.raises(TimeoutError, match="-sent-0. No samples were exch"):
             future.result()
     check_unchanged([memory], (2000, 3000))
 

@@ -511,7 +511,7 @@ def test_bad_queue(memory):
         ValueError, match="`queue` must be less than `num_queues`=1"
     ):
         memory.dataset(1)
-    with pytest.raises(ValueError, match="`files` is empty"):
+    with pytest.raises(ValueError, match="`files` must have at least"):
         memory.load([])
 
 

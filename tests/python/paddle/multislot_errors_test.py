@@ -187,7 +187,7 @@ def test_an_error_in_a_later_piece_has_the_right_line(tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"batch_size": 0}, "`batch_size` must be an integer of at least 1, f"),
+        ({"batch_size": 0}, "`batch_size` must be an integer of at least 1, g"),
         ({"batch_size": 2.0}, "`batch_size` must be an integer .* found 2.0"),
         ({"num_parallel_files": 0}, "`num_parallel_files` must be an integer"),
         (
@@ -196,7 +196,7 @@ def test_an_error_in_a_later_piece_has_the_right_line(tmp_path):
         ),
         ({"repeat": 0}, "`repeat` must be an integer of at least 1"),
         ({"prefetch": -1}, "`prefetch` must be an integer of at least 0"),
-        ({"files": []}, "`files` is empty"),
+        ({"files": []}, "`files` must have at least"),
         ({"schema": []}, "at least one column"),
     ],
 )

@@ -286,5 +286,5 @@ def test_bad_options_of_a_generated_dataset(sources):
         Clicks().dataset(sources, 4)
     with pytest.raises(ValueError, match="`on_error` is not an option here"):
         Clicks(schema=GENERATED).dataset(sources, 4, on_error="skip")
-    with pytest.raises(ValueError, match="`files` is empty"):
+    with pytest.raises(ValueError, match="`files` must have at least"):
         Clicks(schema=GENERATED).dataset([], 4)

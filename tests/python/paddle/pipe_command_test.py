@@ -450,8 +450,8 @@ def test_a_graph_of_it_keeps_the_command(path):
         (b"cat", "must be a list of strings"),
         (["cat", 1], r"must be a list of strings, .* found \['cat', 1\]"),
         ({"cat"}, "must be a list of strings"),
-        ([], r"must name a command, found \[\]"),
-        ([""], r"must name a command, found \[''\]"),
+        ([], r"must have a command, got \[\]"),
+        ([""], r"must have a command, got \[''\]"),
         (["cat", "a\0b"], "must not have a NUL character"),
     ],
 )

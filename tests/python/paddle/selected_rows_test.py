@@ -93,7 +93,8 @@ def test_in_a_function_with_unknown_sizes():
     assert merged.values.numpy().tolist() == [[1], [2]]
     assert dense.numpy().tolist() == [[1], [0], [2]]
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"`rows\[0\]` is 3, wanted 0 to 2"
+        tf.errors.InvalidArgumentError,
+        match=r"`rows\[0\]` must be in \[0, 3\), got 3",
     ):
         both(np.array([3]), np.ones([1, 1], np.float32), 3)
 
@@ -128,10 +129,10 @@ def test_gradient(method, rng):
             [0],
             3,
             tf.errors.InvalidArgumentError,
-            "`rows` has 1 numbers, but th",
+            "`rows` has 1 elements, but",
         ),
-        ([0, -1], 3, tf.errors.InvalidArgumentError, r"`rows\[1\]` is -1"),
-        ([0, 0], -3, tf.errors.InvalidArgumentError, "`height` is -3"),
+        ([0, -1], 3, tf.errors.InvalidArgumentError, r"`rows\[1\]` must be in \[0, 3\), got -1"),
+        ([0, 0], -3, tf.errors.InvalidArgumentError, "`height` must be at least 0, got -3"),
         ([[0, 1]], 3, ValueError, "`rows` must have rank 1"),
         ([0.0, 1.0], 3, TypeError, "`rows` has dtype float32"),
         ([0, 1], [3], ValueError, "`height` must have rank 0"),

@@ -159,7 +159,7 @@ def test_inside_a_model():
 )
 def test_it_is_not_a_tensor_even_with_equal_lengths(use, lengths):
     x = LoDTensor.from_lengths(tf.ones([4]), [lengths])
-    with pytest.raises(TypeError, match="a LoDTensor is no tensor; take its"):
+    with pytest.raises(TypeError, match="A LoDTensor is not a tensor. Use its"):
         use(x)
 
 

@@ -189,15 +189,19 @@ def test_unknown_dimensions_in_a_function():
 def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1.0]])
     for bad in (-2, 1):
-        with pytest.raises(ValueError, match=f"is {bad}, wanted -1 to 0"):
+        with pytest.raises(
+            ValueError, match=rf"an integer in \[-1, 0\], got {bad}"
+        ):
             expand(x, x, bad)
     two = lod([[1], [1]])
-    with pytest.raises(ValueError, match="`x` has 2 levels, wanted one"):
+    with pytest.raises(ValueError, match="`x` must have one level, got 2"):
         expand(two, x)
     for function in (expand, expand_as):
         with pytest.raises(TypeError, match="`y` must be a RaggedTensor or"):
             function(x, tf.ones([1]))
-        with pytest.raises(TypeError, match="`x` has dtype complex64, wanted"):
+        with pytest.raises(
+            TypeError, match="`x` has dtype complex64, but must be"
+        ):
             function(tf.ones([1], tf.complex64), x)
         with pytest.raises(ValueError, match="`x` must have rank 1 or more"):
             function(1.0, x)
@@ -251,7 +255,7 @@ def as_op(values=(1.0, 2.0), row_splits=(0, 1, 3)):
         (expand_op, dict(row_splits=[0, 1, 4]), "there are 3 rows"),
         (expand_op, dict(ref=[]), "`ref_splits` is empty"),
         (expand_op, dict(ref=[[0, 1]]), "`ref_splits` must have rank 1"),
-        (expand_op, dict(ref=[1, 2, 3]), r"`ref_splits\[0\]` is 1, wanted 0"),
+        (expand_op, dict(ref=[1, 2, 3]), r"`ref_splits\[0\]` must be 0, got 1"),
         (expand_op, dict(ref=[0, -1, 3]), "is greater than"),
         (
             expand_op,
@@ -262,7 +266,7 @@ def as_op(values=(1.0, 2.0), row_splits=(0, 1, 3)):
         (
             expand_op,
             dict(values=[], row_splits=[0, 0], ref=[0, MAX]),
-            "whose splits are beyond int64",
+            "whose splits overflow int64",
         ),
         (expand_op, dict(values=WIDE, row_splits=[0], ref=[0]), None),
         (
@@ -275,7 +279,7 @@ def as_op(values=(1.0, 2.0), row_splits=(0, 1, 3)):
         (gradient_op, dict(row_splits=[]), "`row_splits` is empty"),
         (gradient_op, dict(row_splits=[0, 2, 1]), "is greater than"),
         (gradient_op, dict(ref=[0, HUGE, MAX]), "sequence 1 of 2 rows"),
-        (gradient_op, dict(ref=[0]), "`gradient` has 4 rows, but .* make 3"),
+        (gradient_op, dict(ref=[0]), "`gradient` has 4 rows, but .* produce 3"),
         (
             gradient_op,
             dict(gradient=[], row_splits=[0, HUGE], ref=[0, 0]),

@@ -257,7 +257,10 @@ def test_an_update_waits_for_calls_of_the_copy_that_it_writes(
     monkeypatch.setattr(live_model, "_MAX_CALL_SECONDS", 0.05)
     marked.save()
     assert not live.poll()
-    assert "a call still runs that began" in live.stats()["last_error"]
+    assert (
+        "A call that began before the last update still runs"
+        in live.stats()["last_error"]
+    )
     with pytest.raises(TimeoutError, match="after 0.05 seconds"):
         live.rollback(1)
     assert numbers(live(marked.features)) == {2.0}
@@ -416,7 +419,7 @@ def test_an_export_that_is_replaced_while_it_is_loaded(
     marked.number = 7
     changing = iter(range(100))
     monkeypatch.setattr(live_model, "_fingerprint", lambda path: next(changing))
-    with pytest.raises(OSError, match="was replaced each time"):
+    with pytest.raises(OSError, match="was replaced during each"):
         marked.follow()
 
 

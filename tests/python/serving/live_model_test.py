@@ -478,7 +478,7 @@ class TestRollback:
         live = follow(trainer)
         with pytest.raises(lodestar.snapshot.SnapshotError, match="version 9"):
             live.rollback(9)
-        with pytest.raises(ValueError, match="`version` is 0, wanted 1"):
+        with pytest.raises(ValueError, match="`version` must be .* got 0"):
             live.rollback(0)
         flip_byte(table_file(trainer.snapshots, 2))
         with pytest.raises(
@@ -557,7 +557,7 @@ class TestOtherFolders:
             follow(trainer)
         live = follow(trainer, rename={"of_training": "clicks"})
         assert_serves(live, trainer)
-        with pytest.raises(ValueError, match="`rename` makes 'a' 'b'"):
+        with pytest.raises(ValueError, match="`rename` maps 'a' to 'b'"):
             follow(trainer, rename={"a": "b"})
 
     def test_tables_that_the_model_does_not_read(self, trainer):
@@ -615,7 +615,7 @@ def test_a_snapshot_of_another_model(trainer):
     lodestar.snapshot.save(trainer.snapshots, table, dense=trainer.weights())
     with pytest.raises(
         lodestar.snapshot.SnapshotError,
-        match="'clicks' has dim 3, but that of the model has 4; wanted equal dims",
+        match="'clicks' has dim 3, but 4 in the model",
     ):
         follow(trainer)
 
@@ -634,7 +634,7 @@ def test_a_table_with_a_limit_loads_deltas(tmp_path):
 
 def test_wrong_arguments(trainer, tmp_path):
     for seconds in (0, -1, "1", True, float("nan")):
-        with pytest.raises(ValueError, match="`poll_seconds` is"):
+        with pytest.raises(ValueError, match="`poll_seconds` must be"):
             LiveModel(trainer.exported, trainer.snapshots, seconds)
     with pytest.raises(ValueError, match="`weights`='drop' is not in"):
         follow(trainer, weights="drop")
@@ -643,7 +643,9 @@ def test_wrong_arguments(trainer, tmp_path):
     with pytest.raises(tf.errors.NotFoundError, match="features.json"):
         LiveModel(tmp_path / "nowhere", trainer.snapshots)
     lodestar.export.save_plain(trainer.model, tmp_path / "plain")
-    with pytest.raises(ValueError, match="/plain', which export.save_plain"):
+    with pytest.raises(
+        ValueError, match="/plain' was written by export.save_plain"
+    ):
         LiveModel(tmp_path / "plain", trainer.snapshots)
 
 

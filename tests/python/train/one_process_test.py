@@ -224,7 +224,7 @@ def test_snapshots_resume_bit_by_bit(tmp_path, make):
 
 
 def test_data_that_end_too_soon_are_an_error(tmp_path):
-    with pytest.raises(ValueError, match="`data` ends within an epoch"):
+    with pytest.raises(ValueError, match="`data` ended within an epoch"):
         fit(
             *(make_model(), batches()),
             epochs=3,
@@ -250,12 +250,12 @@ def test_metrics_of_an_evaluation():
 @pytest.mark.parametrize(
     "data, options, error, message",
     [
-        (IDS, {}, TypeError, "`data` must be a tf.data.Dataset, found ndarray"),
-        (lambda context: 1, {}, TypeError, "Dataset, found function"),
+        (IDS, {}, TypeError, "`data` must be a tf.data.Dataset, got ndarray"),
+        (lambda context: 1, {}, TypeError, "Dataset, got function"),
         (batches(), {"epochs": -1}, ValueError, "`epochs` must be an integer"),
         (batches(), {"steps_per_epoch": 0}, ValueError, "`steps` must be an"),
-        (batches().take(0), {}, ValueError, "there is no batch to train on"),
-        (batches().repeat(), {}, ValueError, "`data` has no end; give the"),
+        (batches().take(0), {}, ValueError, "There is no batch to train on"),
+        (batches().repeat(), {}, ValueError, "`data` is endless. Pass the"),
         (batches(), {"sync_every": 2}, ValueError, "under ParameterServer"),
         (batches(), {"steps_per_round": 2}, ValueError, "or with `threads`"),
         (batches(), {"schema": "s.yaml"}, ValueError, "if `data` are paths"),
@@ -267,10 +267,10 @@ def test_errors_name_the_cause(data, options, error, message):
 
 
 def test_models_that_cannot_be_trained():
-    with pytest.raises(TypeError, match="`model` must be a keras.Model, found"):
+    with pytest.raises(TypeError, match="`model` must be a keras.Model, got"):
         fit(None, batches())
     inputs = keras.Input((2,))
-    with pytest.raises(ValueError, match="no optimizer; call model.compile"):
+    with pytest.raises(ValueError, match="no optimizer. Call model.compile"):
         fit(keras.Model(inputs, inputs), batches())
 
 

@@ -260,7 +260,7 @@ def test_fetchable_tensors_of_a_model_of_one_input(name, tmp_path):
         train()
         assert len(got) == 2 and set(got[0]) == {"hidden"}
     else:
-        wanted = {"rows": "several outputs", "no": "neither one of the metrics"}
+        wanted = {"rows": "has several", "no": "neither one of the metrics"}
         with pytest.raises(ValueError, match=wanted[name]):
             train()
 

@@ -243,10 +243,10 @@ def test_unsupported_options_with_threads(files):
          {"schema": SPEC}),
         (ValueError, "`batch_size` works only if `data` are", data,
          {"batch_size": 2}),
-        (TypeError, "found _MapDataset", data.map(lambda x, y: (x, y)), {}),
-        (TypeError, "found list", [], {}),
-        (TypeError, "found function", lambda context: data, {}),
-        (ValueError, "under MirroredStrategy, .* leave out `threads`", data,
+        (TypeError, "got _MapDataset", data.map(lambda x, y: (x, y)), {}),
+        (TypeError, "got list", [], {}),
+        (TypeError, "got function", lambda context: data, {}),
+        (ValueError, "under MirroredStrategy. Remove `threads`", data,
          {"model": spread}),
     ):  # fmt: skip
         options = {"model": model, "threads": 2, **options}

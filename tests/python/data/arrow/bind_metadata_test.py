@@ -109,8 +109,8 @@ def test_columns_in_other_places(tmp_path):
     with pytest.raises(DataError) as error:
         open_dataset(tmp_path, batch_size=8)
     assert str(error.value) == (
-        f"{tmp_path}/1.parquet: column 0: found 'D', expected 'C' as in "
-        f"{tmp_path}/0.parquet"
+        f"{tmp_path}/1.parquet: column 0 must be 'C', as in "
+        f"{tmp_path}/0.parquet, got 'D'."
     )
     # A schema can consist of names.
     (features,) = open_dataset(tmp_path, [Column.sparse("C")], 8)
@@ -122,12 +122,12 @@ def test_columns_in_other_places(tmp_path):
     [
         (
             pa.array([[1, 2], [3]], FLOATS),
-            "found 3 values in 2 rows, expected as many in each row",
+            "equally many values in all 2 rows, got 3 values",
         ),
         (
             pa.array([[], []], pa.list_(pa.float32(), 0)),
-            "found fixed_size_list<element: float>[0], expected at least one "
-            "value per row",
+            "at least one value per row, got fixed_size_list<element: "
+            "float>[0]",
         ),
     ],
     ids=str,

@@ -173,9 +173,9 @@ def test_ids_beyond_their_slot(key):
 @pytest.mark.parametrize(
     "sizes, message",
     [
-        ([10], "has 1 sizes, wanted one for each of the 2 slots of ids: C, D"),
-        ([10, 0], "must hold positive integers"),
-        ([2**62, 2**62], "beyond int64"),
+        ([10], "for each of the 2 slots of ids, C, D, got 1"),
+        ([10, 0], "must have positive integers"),
+        ([2**62, 2**62], "must be less than 2"),
     ],
 )
 def test_slot_sizes_are_checked(sizes, message):

@@ -161,8 +161,8 @@ def test_two_writers_of_a_directory(tmp_path):
     assert sorted(features["C"].to_list()) == [[1], [2]]
 
 
-def test_concurrent_changes_of_metadata(tmp_path):
-    with pytest.raises(ValueError, match="is for other columns"):
+def test_metadata_that_changes_meanwhile(tmp_path):
+    with pytest.raises(ValueError, match="lists other columns"):
         with ParquetWriter(
             tmp_path / "a.parquet", [Column.sparse("C")]
         ) as late:
@@ -199,7 +199,7 @@ def test_metadata_for_other_columns_is_left_alone(tmp_path):
         writer.write({"C": [1]})
     before = (tmp_path / "_metadata.json").read_bytes()
     with pytest.raises(
-        ValueError, match="for other columns .*cats 0 C, expected"
+        ValueError, match="lists other columns .*cats 0 C, expected"
     ):
         ParquetWriter(tmp_path, [Column.sparse("D")])
     assert (tmp_path / "_metadata.json").read_bytes() == before
@@ -210,7 +210,7 @@ def test_a_failure_leaves_no_files(tmp_path):
     path = tmp_path / "a.parquet"
     spec = Schema([Column.label("y", binary=False), Column.sparse("C")])
     with pytest.raises(
-        ValueError, match="sample 2: slot 'y' is 16777217, wanted a whole"
+        ValueError, match="sample 2: slot 'y' must be a whole.* 16777217"
     ):
         with ParquetWriter(path, spec, row_group_size=1) as writer:
             writer.write({"y": 1, "C": [1]})
@@ -229,7 +229,9 @@ def test_options_are_checked(tmp_path):
     with pytest.raises(ValueError, match="`row_group_size` must be an integer"):
         ParquetWriter(tmp_path / "a.parquet", spec, row_group_size=0)
     for name in ("rar", "lzo", "bz2", 3):
-        with pytest.raises(ValueError, match=f"`compression`={name!r} is none"):
+        with pytest.raises(
+            ValueError, match=f"`compression`={name!r} is not supported"
+        ):
             ParquetWriter(tmp_path / "a.parquet", spec, compression=name)
     assert list(tmp_path.iterdir()) == []
 

@@ -122,7 +122,7 @@ def test_columns_that_are_called_by_numbers():
         open_dataset(frame, batch_size=2, label=0)
     for name in ("categorical", "numeric"):
         with pytest.raises(
-            ValueError, match=f"`{name}` must be a list of strings, found"
+            ValueError, match=f"`{name}` must be a list of strings, got"
         ):
             open_dataset(frame, batch_size=2, **{name: [1]})
 

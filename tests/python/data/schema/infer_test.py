@@ -283,7 +283,7 @@ def test_the_reason_is_kept():
     schema = infer_schema(table, "a.csv", label="y", categorical=["c"])
     assert [c.why for c in schema] == [
         "all labels are 0 or 1 (2 rows of a.csv)",
-        "integers; the name is that of an id (2 rows of a.csv)",
+        "integers with the name of an id (2 rows of a.csv)",
         "numbers (2 rows of a.csv)",
         "named in `categorical`",
     ]
