@@ -104,7 +104,7 @@ def test_a_folder_with_a_name_that_is_not_utf8(here):
 
 
 @pytest.mark.parametrize("files", [{"a.csv": 1}, None, 3, ["a.csv", None]])
-def test_what_is_no_list_of_paths_is_said(files):
+def test_invalid_lists_of_paths_are_named(files):
     with pytest.raises(ValueError, match="must be a path or a list of paths"):
         data.open_dataset(files, SLOTS, 2)
 

@@ -56,7 +56,7 @@ def test_a_backend_of_keras_own_settings_is_refused(tmp_path):
         ("keras", "Keras is not installed. Install it with `pip install"),
     ],
 )
-def test_what_is_missing_is_named_with_what_to_type(name, wanted):
+def test_missing_packages_are_named_with_a_command(name, wanted):
     line = _import(f"sys.modules[{name!r}] = None")
     assert line.startswith(f"ImportError: lodestar: {wanted}")
 
@@ -86,7 +86,7 @@ def test_an_untried_release_is_warned_of_in_one_line(recwarn):
     assert "\n" not in "".join(messages)
 
 
-def test_the_import_takes_no_more_than_it_needs():
+def test_the_import_loads_only_needed_modules():
     code = (
         "import keras, tensorflow\n"
         "before = set(sys.modules)\n"
@@ -194,7 +194,7 @@ def test_a_library_that_was_cut_is_refused(tmp_path):
         _library.load(path)
 
 
-def test_what_the_loader_refuses_is_named_with_a_remedy(tmp_path):
+def test_errors_of_the_loader_have_a_remedy(tmp_path):
     path = tmp_path / "text.so"
     version = tf.__version__.encode()
     path.write_bytes(b"text" * 20 + _library._MARKER + version + b"\0")

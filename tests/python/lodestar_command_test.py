@@ -45,7 +45,7 @@ def test_version_and_help(capsys):
 
 
 @pytest.mark.parametrize("arguments", [["dta"], [], ["--bogus"], [""]])
-def test_what_is_no_command_is_said_in_one_line(capsys, arguments):
+def test_an_unknown_command_is_one_line(capsys, arguments):
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == 2
@@ -168,7 +168,7 @@ def test_options_offer_the_formats_that_there_are():
         lambda folder: ["-m", "lodestar.data", "inspect", "x"],
     ],
 )
-def test_a_command_without_its_packages_says_so_in_one_line(tmp_path, start):
+def test_missing_packages_of_a_command_are_one_line(tmp_path, start):
     done = _with_old_keras(tmp_path, *start(tmp_path))
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()

@@ -116,7 +116,7 @@ def test_a_collection_keeps_its_columns(tmp_path):
     assert older.features["w"].column is None
 
 
-def test_a_vocabulary_hashes_what_it_lacks_alike():
+def test_a_vocabulary_hashes_missing_strings_equally():
     buckets = 2**40
     table = lodestar.lookup.IdTable(
         [], key_dtype=tf.string, num_oov_buckets=buckets

@@ -412,7 +412,7 @@ def test_ids_beyond_int64():
     np.testing.assert_array_equal(rows_of(t, np.arange(5) + (2**63 - 5)), ROWS)
 
 
-def test_files_that_are_no_part(tmp_path):
+def test_files_that_are_not_parts(tmp_path):
     for part in (1, 2):
         IDS.tofile(tmp_path / f"t_mht_{part}of1_rank0_size1-keys")
         ROWS.tofile(tmp_path / f"t_mht_{part}of1_rank0_size1-values")

@@ -152,7 +152,7 @@ def test_rooms_import_those_that_they_may():
     assert not wrong
 
 
-def test_rooms_have_what_they_may_import():
+def test_allowed_imports_exist():
     modules = _modules()
     used = collections.defaultdict(set)
     for name, path in modules.items():

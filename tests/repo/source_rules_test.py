@@ -106,7 +106,7 @@ def _undocumented(node, where):
             yield from _undocumented(child, where)
 
 
-def test_autograph_can_convert_what_a_step_runs():
+def test_autograph_can_convert_functions_of_a_step():
     """AutoGraph warns about functions with assignment expressions."""
     found = [
         f"{path.relative_to(checkout.ROOT)}:{node.lineno}"

@@ -108,7 +108,7 @@ def _depth(room):
     return 1 + max(map(_depth, _KERNELS[room]), default=0)
 
 
-def test_targets_list_what_they_include_and_no_more():
+def test_targets_list_exactly_their_includes():
     targets = build_files.targets(
         "benchmarks", "tests/core", "tests/cuda", "tf_ops"
     )
@@ -180,7 +180,7 @@ def test_targets_hold_every_test_in_cpp():
     )
 
 
-def test_folders_are_not_larger_than_a_screen():
+def test_folders_have_few_files():
     folders = collections.Counter(
         path.parent
         for path in checkout.files("")

@@ -232,7 +232,7 @@ class Snapshot(keras.callbacks.Callback):
         if self._every_n_steps != "epoch":
             self._due |= self._steps >= self._every_n_steps
         if self._batches_left() == 0:
-            # on_epoch_end takes it, after the other callbacks saw the epoch end.
+            # Left to on_epoch_end, after the other callbacks saw the epoch end.
             return
         self._stopped = workers.agree_to_stop(self.model)
         if self._stopped:

@@ -64,7 +64,7 @@ class FileListServer:
         check_count("worker_port", worker_port, 0)
         if port == worker_port != 0:
             raise ValueError(
-                f"`port` and `worker_port` are both {port}, wanted two ports."
+                f"`port` and `worker_port` must differ, got {port}."
             )
         if seed is not None and not is_integer(seed):
             raise ValueError(

@@ -162,11 +162,7 @@ class Feature:
 
 
 def to_features(features: Any) -> dict[str, Feature]:
-    """Returns a dict of Features, where an integer is an `output_dim`.
-
-    Raises:
-        ValueError: If `features` is not a dict by name, or a value is neither.
-    """
+    """Returns a dict of Features; an integer is the `output_dim` of one."""
     if not isinstance(features, Mapping):
         raise ValueError(
             "`features` must be a dict of name -> lodestar.Feature or "

@@ -178,9 +178,9 @@ class IdLookup(keras.layers.Layer):
             vocabulary: As the argument of the layer.
 
         Raises:
-            ValueError: If the vocabulary is empty, too large, has duplicates or
-                has a special token among its keys, or if its size changes the
-                length of encoded rows.
+            ValueError: If the vocabulary is empty or too large, repeats a key, or has
+                a special token among its keys, or if its size changes the length
+                of encoded rows.
             tf.errors.OpError: If the file cannot be read.
         """
         with tf.init_scope():

@@ -37,13 +37,10 @@ _EPOCH_OPTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class MergeCounts:
-    """Result of `InMemoryDataset.merge_by_ins_id`.
+    """Result of `InMemoryDataset.merge_by_ins_id`, in samples.
 
-    Attributes:
-        merged: Number of samples that were merged from several.
-        too_few: Number of samples dropped because fewer than `min_size` had
-            their ins_id.
-        conflicting: Number of samples dropped because their dense slots differ.
+    Samples were `merged` from several, or dropped because `too_few` had their ins_id
+    or because their dense slots were `conflicting`.
     """
 
     merged: int
@@ -99,11 +96,11 @@ class InMemoryDataset:
         Args:
             schema: A `Schema`, the path of a schema file, or a list of `Column`s.
             batch_size: Samples per batch.
-            weights: See `MultiSlotDataset`.
-            pipe_command: See `MultiSlotDataset`.
-            ins_id: See `MultiSlotDataset`.
-            parse_content: See `MultiSlotDataset`.
-            parse_logkey: See `MultiSlotDataset`.
+            weights: See `open_dataset`.
+            pipe_command: See `open_dataset`.
+            ins_id: See `open_dataset`.
+            parse_content: See `open_dataset`.
+            parse_logkey: See `open_dataset`.
             num_queues: Number of parts for `dataset(queue=...)`.
             drop_zeros: Whether to drop sparse zeros, as described above.
             **options: Options of `ReadOptions`: `drop_remainder`,
@@ -147,11 +144,11 @@ class InMemoryDataset:
         """Reads files and appends their samples.
 
         Args:
-            files: One or several paths; see `MultiSlotDataset`.
+            files: One or several paths; see `open_dataset`.
 
         Raises:
             ValueError: If `files` is empty.
-            tf.errors.OpError: As in `MultiSlotDataset` while reading. No sample of
+            tf.errors.OpError: As in `open_dataset` while reading. No sample of
                 these files is added then.
         """
         with self._changing:
@@ -195,7 +192,7 @@ class InMemoryDataset:
         every worker of a job must call it. The samples of all workers are then in a
         random order, of which worker `index` has the part from `index / num` to
         `(index + 1) / num`. With the same seed, it is the order of one object that
-        has the samples of all workers, those of worker 0 first. Workers may have
+        has the samples of all workers, starting with worker 0. Workers may have
         any number of samples, even 0, and may be processes or threads, each with
         its own object.
 
@@ -205,8 +202,8 @@ class InMemoryDataset:
         the samples wait.
 
         After any error below, the samples of all workers are unchanged, because
-        they change only once every worker has all of its own. The one exception,
-        which a note on the error tells: a worker that stops waiting for worker 0's
+        they change only once every worker has all of its own. There is one exception,
+        with a note on the error: a worker that stops waiting for worker 0's
         commit cannot know whether the others have exchanged theirs.
 
         Args:
@@ -223,7 +220,7 @@ class InMemoryDataset:
                 disagree about the seed or their number, or files in the folder have
                 other slots or are corrupt.
             TimeoutError: If another worker does not arrive or continue in time.
-            RuntimeError: If another worker has failed; tells why.
+            RuntimeError: If another worker has failed. The error says why.
             tf.errors.OpError: If the folder cannot be written or read.
         """
         if folder is None:
@@ -290,7 +287,7 @@ class InMemoryDataset:
           the others are bitwise equal, the result has their value. If they differ,
           `erase_duplicates` drops all samples of this ins_id; otherwise the first
           sample's values are used.
-        - content, search_id, cmatch and rank are those of the first sample.
+        - content, search_id, cmatch and rank are taken from the first sample.
 
         Smaller groups are kept if `keep_unmerged` is set and dropped otherwise.
 
@@ -342,7 +339,7 @@ class InMemoryDataset:
         seed: int | None = None,
         repeat: int | None = 1,
     ) -> tf.data.Dataset:
-        """Returns batches of `(features, label)`, as `MultiSlotDataset` does.
+        """Returns batches of `(features, label)`, as `open_dataset` does.
 
         `tf.train.Checkpoint(iterator)` resumes at the next sample, even in another
         process, if the same files were loaded, shuffled and merged with the same

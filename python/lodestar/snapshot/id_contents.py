@@ -32,11 +32,7 @@ def to_arrays(table: IdTable | IdLookup) -> dict[str, np.ndarray]:
 def read(
     folder: SnapshotFolder, manifest: Manifest
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Returns name -> arrays of `to_arrays`, for the id tables of a version.
-
-    Raises:
-        CorruptSnapshotError: A file is damaged.
-    """
+    """Returns name -> arrays of `to_arrays`, for the id tables of a version."""
     tables: dict[str, dict[str, np.ndarray]] = {}
     for path, array in blobs.read(folder, manifest, PREFIX).items():
         name, _, part = path.rpartition("/")
@@ -56,17 +52,10 @@ def check(
     table: IdTable | IdLookup,
     arrays: Mapping[str, np.ndarray],
 ) -> None:
-    """Checks that `table`, called `name` here, can take `arrays`.
+    """Checks that `table` can take `arrays` of the version at `path`.
 
-    Args:
-        path: Path to the version, for error messages.
-        name: Name of the table, for error messages.
-        table: The table to restore.
-        arrays: The table's arrays in the snapshot.
-
-    Raises:
-        SnapshotError: The arrays are of another kind of table.
-        CorruptSnapshotError: The arrays are inconsistent.
+    Raises SnapshotError if they are of another kind of table, or
+    CorruptSnapshotError if they are inconsistent.
     """
     what = f"{path}: the table {name!r}"
     wanted = kind_of_table(table)
@@ -95,11 +84,8 @@ def check(
                 f"{what} has keys of {size} bytes, but lengths that add up to "
                 f"{sum(lengths.tolist())}"
             )
-    if (
-        isinstance(table, IdLookup)
-        and number == 0
-        and len(to_arrays(table)["vocabulary"]) > 0
-    ):
+    lookup = isinstance(table, IdLookup)
+    if lookup and number == 0 and len(to_arrays(table)["vocabulary"]) > 0:
         raise SnapshotError(
             f"{what} has no vocabulary in the snapshot, but one here, which "
             "cannot be removed."

@@ -359,7 +359,7 @@ def test_stats_of_features():
     assert layer.stats()["a"] == zeros
 
 
-def test_one_sighting_an_id_and_step():
+def test_an_id_occurs_once_per_step():
     two, _ = tables()
     layer = Collection(
         {"a": Feature(two, combiner="mean"), "b": Feature(two, combiner=None)}
@@ -634,9 +634,12 @@ def test_errors_known_only_when_the_op_runs():
 
     for call in (lookup, tf.function(lookup)):
         for splits, message in (
-            ([1, 2], r"`row_splits\[0\]` is 1, wanted 0"),
-            ([0, 2, 1, 2], r"`row_splits\[1\]`=2 is greater"),
-            ([0, 3], "but there are 2 ids"),
+            ([1, 2], r"`row_splits\[0\]` must be 0, got 1"),
+            (
+                [0, 2, 1, 2],
+                r"`row_splits\[1\]` is 2 and `row_splits\[2\]` is 1",
+            ),
+            ([0, 3], "must end at 2, the number of ids"),
         ):
             bad = tf.RaggedTensor.from_row_splits(
                 tf.constant([1, 2], tf.int64), splits, validate=False

@@ -294,7 +294,7 @@ def unequal(strategy):
         ),
         ("`number of batches`", lambda: fit(data.take(1 + index))),
         (
-            "worker 0 has no more, worker 1 has one",
+            "worker 0 has no more, but worker 1 has",
             lambda: fit(unknown(1 + index)),
         ),
         (

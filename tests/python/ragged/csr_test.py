@@ -54,7 +54,7 @@ def test_slots_and_back(num_slots, batch, order, dtype, rng):
 
 
 @pytest.mark.parametrize("order", ["sample_major", "slot_major"])
-def test_slots_in_a_function_of_unknown_sizes(order, rng):
+def test_slots_in_a_function_with_unknown_sizes(order, rng):
     @tf.function(
         input_signature=[
             tf.TensorSpec([None], tf.int32),

@@ -48,7 +48,7 @@ def test_the_formats_bytes():
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("shape", [(), (300,), (2, 0), (2, 3)])
 @pytest.mark.parametrize("lengths", [[], [[0]], [[2], [1, 5]]])
-def test_streams_come_back(lengths, shape, dtype, rng):
+def test_streams_round_trip(lengths, shape, dtype, rng):
     count = sum(lengths[-1]) if lengths else 4
     values = tf.cast(rng.integers(2, size=(count, *shape)), dtype)
     x = LoDTensor(values, ())
@@ -102,7 +102,7 @@ def changed(at, byte):
         ),
     ],
 )
-def test_errors_say_where(stream, message):
+def test_errors_name_the_position(stream, message):
     with pytest.raises(ValueError, match=message):
         LoDTensor.from_paddle_stream(stream)
 
@@ -168,7 +168,7 @@ def test_the_formats_bytes_of_selected_rows():
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 0)])
 @pytest.mark.parametrize("count", [0, 7])
-def test_selected_rows_come_back(count, shape, dtype, rng):
+def test_selected_rows_round_trip(count, shape, dtype, rng):
     values = tf.cast(rng.integers(2, size=(count, *shape)), dtype)
     x = SelectedRows(rng.integers(2**40, size=count), values, 2**40)
     back = SelectedRows.from_paddle_stream(x.to_paddle_stream())
@@ -184,7 +184,7 @@ def test_cut_streams_of_selected_rows_are_refused(end):
         SelectedRows.from_paddle_stream(SELECTED[:end])
 
 
-def test_what_is_no_stream_of_selected_rows():
+def test_invalid_streams_of_selected_rows():
     def read(at, byte):
         stream = bytearray(SELECTED)
         stream[at] = byte
@@ -199,9 +199,13 @@ def test_what_is_no_stream_of_selected_rows():
     with pytest.raises(ValueError, match="take 8 bytes, got 9"):
         SelectedRows.from_paddle_stream(SELECTED + b"x")
     invalid = tf.errors.InvalidArgumentError
-    with pytest.raises(invalid, match=r"`rows\[0\]` is 11, wanted 0 to 9"):
+    with pytest.raises(
+        invalid, match=r"`rows\[0\]` must be in \[0, 10\), got 11"
+    ):
         read(12, 11)
-    with pytest.raises(invalid, match=r"`rows\[0\]` is 5, wanted 0 to 3"):
+    with pytest.raises(
+        invalid, match=r"`rows\[0\]` must be in \[0, 4\), got 5"
+    ):
         read(28, 4)
     # Sixteen bytes fewer of rows are sixteen more of the following field.
     with pytest.raises(ValueError, match="is not a SelectedRows of Paddle"):

@@ -75,7 +75,7 @@ def test_slices_that_are_refused():
     for begin, end, message in (
         (0, 4, r"`end` is 4, but there are 3 units in `lod\[0\]`"),
         (2, 1, "`begin`=2 is greater than `end`=1"),
-        (-1, 1, "`begin` is -1, wanted 0 or more"),
+        (-1, 1, "`begin` must be at least 0, got -1"),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             x.slice(0, begin, end)
@@ -85,7 +85,7 @@ def test_slices_that_are_refused():
         x.slice(0, 0, [1])
 
 
-def test_slices_in_a_function_of_unknown_shapes():
+def test_slices_in_a_function_with_unknown_shapes():
     @tf.function(
         input_signature=[
             tf.TensorSpec(None),
@@ -111,13 +111,13 @@ MIN, MAX = -(2**63), 2**63 - 1
     "levels, begin, end, message",
     [
         ([[0, 2, 1]], 0, 2, r"`lod\[0\]\[1\]`=2 is greater than"),
-        ([[0, 9]], 0, 1, r"`lod\[0\]\[1\]` is 9, wanted 0 to 3"),
-        ([[MIN, MAX]], 0, 1, r"`lod\[0\]\[0\]` is -\d+, wanted 0 to 3"),
-        ([[0, 2], [0, 3]], 0, 1, r"`lod\[0\]\[1\]` is 2, wanted 0 to 1"),
-        ([[0, 1], []], 0, 1, r"`lod\[0\]\[0\]` is 0, wanted 0 to -1"),
+        ([[0, 9]], 0, 1, r"`lod\[0\]\[1\]` must be in \[0, 3\], got 9"),
+        ([[MIN, MAX]], 0, 1, r"`lod\[0\]\[0\]` must be in \[0, 3\], got -\d+"),
+        ([[0, 2], [0, 3]], 0, 1, r"`lod\[0\]\[1\]` must be in \[0, 1\], got 2"),
+        ([[0, 1], []], 0, 1, r"`lod\[0\]\[0\]` must be in \[0, -1\], got 0"),
         ([[]], 0, 0, r"`lod\[0\]` is empty"),
         ([[0, 3]], 0, MAX, "`end` is 9223372036854775807, but there are 1"),
-        ([[0, 3]], MIN, 1, "`begin` is -9223372036854775808"),
+        ([[0, 3]], MIN, 1, "`begin` must be at least 0, got -9223372036854775808"),
         ([3], 0, 1, "`levels` must have rank 1"),
         ([[0, 3]], [0], 1, "`begin` must have rank 0"),
         ([[0, 3]], 0, [1], "`end` must have rank 0"),
@@ -172,7 +172,7 @@ def test_concat_of_unknown_sizes():
     assert lists(joined(y, x).lod) == [[0, 0, 1, 3]]
 
 
-def test_concat_refuses_what_differs():
+def test_concat_refuses_different_levels():
     x = LoDTensor.from_lengths([1.0], [[1]])
     with pytest.raises(TypeError, match=r"`tensors\[1\]` must be a LoDTensor"):
         LoDTensor.concat([x, x.to_ragged()])
@@ -203,7 +203,7 @@ def test_concat_refuses_what_differs():
         (0, 2, [0, 0]),
     ],
 )
-def test_split_gives_the_remainder_to_the_last_place(units, places, sizes, rng):
+def test_split_gives_the_remainder_to_the_last_part(units, places, sizes, rng):
     lengths = rng.integers(3, size=units)
     x = LoDTensor.from_lengths(np.arange(lengths.sum()), [lengths])
     parts = x.split(places)
@@ -366,7 +366,7 @@ def test_the_gradient_of_a_unit(rng):
     np.testing.assert_allclose(theory, numeric, rtol=1e-6, atol=1e-8)
 
 
-def test_what_is_no_unit():
+def test_invalid_units():
     x = LoDTensor.from_nested_lists(NESTED, tf.int64, 2)
     for i in (3, -4, tf.constant(3)):
         with pytest.raises(IndexError, match="no unit -?[34], only 3"):

@@ -60,7 +60,7 @@ def test_components_that_do_not_nest():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
-def test_strings_come_back(dtype):
+def test_strings_round_trip(dtype):
     x = two_levels(dtype)
     serialized = x.serialize()
     assert (serialized.dtype, serialized.shape) == (tf.string, ())
@@ -73,7 +73,7 @@ def test_strings_come_back(dtype):
     )
 
 
-def test_no_rows_come_back_with_their_shape():
+def test_no_rows_round_trip_with_their_shape():
     x = LoDTensor.from_lengths(np.zeros([0, 3], np.float32), [[0, 0]])
     back = LoDTensor.parse(x.serialize(), tf.float32)
     assert (back.values.shape, back.to_list()) == ((0, 3), [[], []])

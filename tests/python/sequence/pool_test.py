@@ -228,12 +228,12 @@ def test_gradient_inside_a_function():
 
 
 @pytest.mark.parametrize("name, ours", [("average", "mean"), ("sqrt", "sqrtn")])
-def test_paddle_names_are_pointed_to_ours(name, ours):
+def test_paddle_names_are_explained(name, ours):
     with pytest.raises(ValueError, match=f"'{name}', which is called '{ours}'"):
         lodestar.sequence.pool(tf.ragged.constant([[1.0]]), name)
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1.0]])
     with pytest.raises(ValueError, match="one of sum, mean, .* got 'median'"):
         lodestar.sequence.pool(x, "median")
@@ -295,23 +295,23 @@ def gradient_op(
         (gradient_op, dict(row_splits=[]), "`row_splits` is empty"),
         (gradient_op, dict(row_splits=3), "`row_splits` must have rank 1"),
         (gradient_op, dict(row_splits=[0, 4]), "there are 3 rows"),
-        (gradient_op, dict(num_rows=-1), "`num_rows` is -1"),
+        (gradient_op, dict(num_rows=-1), "`num_rows` must be at least 0, got -1"),
         (gradient_op, dict(num_rows=[3]), "`num_rows` must have rank 0"),
         (gradient_op, dict(row_splits=[0, HUGE], num_rows=HUGE), "overflow"),
-        (gradient_op, dict(combiner="max"), "`index` has shape"),
+        (gradient_op, dict(combiner="max"), "`index` must have shape"),
         (
             gradient_op,
             dict(combiner="max", index=[[0, 3]]),
-            r"`index` holds 3 for sequence 0 of rows \[0, 3\)",
+            r"`index` has 3 for sequence 0 of rows \[0, 3\)",
         ),
         (
             gradient_op,
             dict(combiner="max", index=[[-1, 0]]),
-            "`index` holds -1 for sequence 0",
+            "`index` has -1 for sequence 0",
         ),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         op(**arguments)
 
@@ -421,7 +421,7 @@ def test_gradients_of_a_level(combiner, rng):
     check_gradients(pooled, rows)
 
 
-def test_levels_in_a_function_of_unknown_sizes():
+def test_levels_in_a_function_with_unknown_sizes():
     @tf.function(
         input_signature=[
             tf.RaggedTensorSpec([None] * 4, tf.float32, 3, tf.int32)
@@ -439,7 +439,7 @@ def test_levels_in_a_function_of_unknown_sizes():
     assert inner.row_splits.dtype == tf.int32
 
 
-def test_levels_that_are_none():
+def test_invalid_levels():
     x = LoDTensor.from_lengths([1.0, 2.0], [[2], [1, 1]])
     for level in (2, -2, 0.0, None):
         with pytest.raises(ValueError, match="`level` must be .*-1, 1.*, got"):

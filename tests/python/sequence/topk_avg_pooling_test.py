@@ -139,7 +139,7 @@ def test_nan_and_infinity():
     )
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1.0, 2.0]])
     row, col = tf.ragged.constant([[0]]), tf.ragged.constant([[0, 0]])
     for changed, error, message in (
@@ -170,12 +170,12 @@ def test_what_is_refused():
         (
             dict(channel_num=2),
             tf.errors.InvalidArgumentError,
-            "sequence 0 of `x` has 2 numbers, wanted 2 channels of 1 rows of 2",
+            "sequence 0 of `x` has 2 values, expected 2 channels of 1 rows of 2",
         ),
         (
             dict(col=tf.ragged.constant([[0, 0], [0]])),
             tf.errors.InvalidArgumentError,
-            "`col` has 2 sequences, wanted 1 as `x` has",
+            "`col` has 2 sequences, but `x` has 1",
         ),
         (
             dict(row=LoDTensor([1.0], ([0, 5],))),
@@ -222,15 +222,15 @@ def test_the_op():
         (dict(row_splits=[0, -1]), "is greater than"),
         (
             dict(row_splits=[0, 2**62]),
-            "wanted 1 channels of 4611686018427387904",
+            "expected 1 channels of 4611686018427387904",
         ),
         (dict(col_splits=[0, 2**62]), "rows of 4611686018427387904"),
-        (dict(channels=2**62), "wanted 4611686018427387904 channels"),
+        (dict(channels=2**62), "expected 4611686018427387904 channels"),
         (dict(channels=0), "must be at least minimum 1"),
         (dict(k=0), "must be at least minimum 1"),
         (dict(row_splits=[0, 2], col_splits=[0, 1], k=2**62), "overflow"),
     ],
 )
-def test_the_op_refuses_what_python_does_not_send(arguments, message):
+def test_ops_refuse_invalid_arguments(arguments, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         topk_op(**arguments)

@@ -63,7 +63,7 @@ cluster.kill("ps", 1)
 error = error_of(snapshot.save, "s", two, delta=True)
 assert isinstance(error, tf.errors.OpError), error
 assert [v.version for v in snapshot.versions("s")] == [1, 2]
-# The cluster that is left goes on from the last version.
+# The remaining cluster resumes from the last version.
 left = table([servers[0], servers[2]])
 assert snapshot.restore("s", left).restored == {"t": 92}
 left.insert_or_assign([400], np.ones((1, 4)))

@@ -34,7 +34,7 @@ def saved(path):
     return a, b
 
 
-def test_the_report_says_what_was_done(path, saved):
+def test_the_report_lists_the_results(path, saved):
     new = {"x": st.table("a"), "c": st.table("c")}
     st.fill(new["c"], [1])
     before = st.content(new["c"])
@@ -213,7 +213,7 @@ def test_nothing_is_restored_for_dense_arrays_alone(path):
         snapshot.save(path, {})
 
 
-def test_dense_arrays_come_with_what_is_restored(path):
+def test_the_report_has_dense_arrays(path):
     t = st.table()
     st.fill(t, range(3))
     snapshot.save(path, t, dense={"w": [1, 2]})
@@ -233,7 +233,7 @@ def test_no_snapshots(tmp_path):
             st.dense(path)
 
 
-def test_a_version_without_manifest_is_none(path, saved):
+def test_a_version_without_manifest_is_ignored(path, saved):
     os.makedirs(os.path.join(path, "00000003"))
     shutil.copy(
         os.path.join(path, "00000002", "MANIFEST"),
@@ -279,7 +279,7 @@ def test_the_newest_may_go_while_it_is_read(path, saved, monkeypatch):
     assert st.content(tables[0]) == st.content(saved[0])
 
 
-def test_a_layer_of_a_model_takes_its_table_only(path):
+def test_a_layer_restores_only_its_table(path):
     def model():
         ids = keras.Input((2,), dtype="int64")
         rows = lodestar.layers.DynamicEmbedding(3, combiner="sum", name="user")
@@ -358,7 +358,7 @@ def test_a_name_that_was_given_since_is_matched_by_structure(path):
         ((None,), (3,)),  # one less
     ],
 )
-def test_what_is_not_clear_is_not_matched(path, names, dims):
+def test_ambiguous_names_are_not_matched(path, names, dims):
     keras.backend.clear_session()
     given = ("a", "b") if "user" in names else (None, None)
     snapshot.save(path, _filled(given)[0])
@@ -395,7 +395,7 @@ def test_waiting_gradients_go_with_their_table(path):
         assert matched[f"{name}_gradient_sum"][0] == f"{there}_gradient_sum"
 
 
-def test_a_table_that_is_left_out_for_its_name_is_warned_of(path, saved):
+def test_a_table_skipped_for_its_name_causes_a_warning(path, saved):
     a, c = st.table("a"), st.table("c", dim=2)
     with pytest.warns(
         RuntimeWarning,

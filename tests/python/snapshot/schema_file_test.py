@@ -122,7 +122,7 @@ def test_damaged_schema_is_found(path):
 
 
 @pytest.mark.parametrize("encoding", ["hash", "int"])
-def test_served_model_takes_snapshots_of_its_schema(path, tmp_path, encoding):
+def test_served_model_accepts_snapshots_of_its_schema(path, tmp_path, encoding):
     export = str(tmp_path / "served")
     lodestar.export.save(model_of(SCHEMA), export)
     schema = Schema([Column.sparse("item", encoding=encoding)])

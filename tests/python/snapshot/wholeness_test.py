@@ -28,7 +28,7 @@ def path(tmp_path):
         ("00000002/table-00000", "unlink"),
     ],
 )
-def test_a_delta_does_not_build_on_what_is_broken(path, file, damage):
+def test_a_delta_does_not_build_on_a_broken_version(path, file, damage):
     t = st.table()
     st.fill(t, range(10))
     snapshot.save(path, t)

@@ -147,7 +147,7 @@ def test_names_of_tables():
         ),
     ],
 )
-def test_what_is_not_a_table(data, error, text):
+def test_other_objects_are_not_tables(data, error, text):
     with pytest.raises(error, match=text):
         as_arrow(data)
 
@@ -165,7 +165,7 @@ def test_a_list_of_tables_is_not_a_list_of_paths():
     assert "secret" not in str(error.value)
 
 
-def test_two_columns_of_one_name():
+def test_duplicate_column_names():
     frame = pandas.DataFrame([[1, 2]], columns=["a", "a"])
     for schema in ([Column.sparse("a")], None):
         with pytest.raises(
