@@ -216,7 +216,11 @@ def gradient_op(
             "`row_splits` must have rank 1",
         ),
         (softmax_op, dict(row_splits=[]), "`row_splits` is empty"),
-        (softmax_op, dict(row_splits=[1, 3]), r"`row_splits\[0\]` must be 0, got 1"),
+        (
+            softmax_op,
+            dict(row_splits=[1, 3]),
+            r"`row_splits\[0\]` must be 0, got 1",
+        ),
         (softmax_op, dict(row_splits=[0, 2**62]), "there are 3 rows"),
         (softmax_op, dict(row_splits=[0, 9, 3]), "is greater than"),
         (softmax_op, dict(row_splits=[0, -9, 3]), "is greater than"),
