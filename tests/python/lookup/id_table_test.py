@@ -429,7 +429,7 @@ words = IdTable(["seven"], mutable=True)
 keys = tf.range(1_000_000, dtype=tf.int64)
 strings = tf.strings.as_string(keys)
 used = int(open("/proc/self/statm").read().split()[0]) * 4096
-for room in (6, 16):  # too little for the table; for the keys of strings
+for room in (6, 16):  # too small for the table, and for the strings
     resource.setrlimit(resource.RLIMIT_AS, (used + (room << 20), -1))
     for table, batch in ((numbers, keys), (words, strings)):
         for write in (table.insert, table.load):

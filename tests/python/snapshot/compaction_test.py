@@ -15,12 +15,6 @@ from lodestar.snapshot.folder import SnapshotFolder
 
 
 @pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
-@pytest.fixture
 def by():
     """Returns the optimizer that trains the tables of `saved`."""
     return st.optimizer()

@@ -17,12 +17,6 @@ from lodestar.snapshot.folder import SnapshotFolder
 
 
 @pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
-@pytest.fixture
 def saved(path):
     """Saves two tables: a full snapshot and a delta."""
     a, b, by = st.table("a"), st.table("b", dim=2), st.optimizer()
