@@ -63,10 +63,10 @@ TEST(LodTest, ValidLevels) {
 
 TEST(LodTest, RejectsLevelsThatDoNotNest) {
   EXPECT_EQ(Message({{}}, 0),
-            "`lod[0]` must have at least one offset, got none.");
+            "`lod[0]` is empty, but must have at least one offset.");
   // Not reported as an end that differs from -1 units.
   EXPECT_EQ(Message({{0, 2}, {}}, 0),
-            "`lod[1]` must have at least one offset, got none.");
+            "`lod[1]` is empty, but must have at least one offset.");
   EXPECT_EQ(Message({{1, 2}}, 2), "`lod[0][0]` must be 0, got 1.");
   EXPECT_EQ(Message({{0, 1}, {0, 3, 2, 4}}, 4),
             "`lod[0]` ends at 1, but there are 3 units in `lod[1]`.");
@@ -131,7 +131,7 @@ TEST(LodTest, RelativeRejectsInvalidLevels) {
             "`lod[1][1]`=4 is greater than `lod[1][2]`=2.");
   EXPECT_EQ(message({{-1, 4}, {0, 4}}), "`lod[0][0]` must be 0, got -1.");
   EXPECT_EQ(message({{0, 4}, {}}),
-            "`lod[1]` must have at least one offset, got none.");
+            "`lod[1]` is empty, but must have at least one offset.");
   // Empty units that no upper unit contains.
   EXPECT_EQ(message({{0}, {0, 0, 0}}),
             "`lod[0]` has no unit, but there are 2 units in `lod[1]`.");
@@ -168,7 +168,7 @@ TEST(LodTest, RejectsInvalidSlices) {
   EXPECT_EQ(message({{0, 3}}, 0, 2),
             "`end` is 2, but there are 1 units in `lod[0]`.");
   EXPECT_EQ(message({{}}, 0, 0),
-            "`lod[0]` must have at least one offset, got none.");
+            "`lod[0]` is empty, but must have at least one offset.");
   EXPECT_EQ(message({{0, 2, 1}}, 0, 2),
             "`lod[0][1]`=2 is greater than `lod[0][2]`=1.");
   EXPECT_EQ(message({{0, 4}}, 0, 1), "`lod[0][1]` must be in [0, 3], got 4.");

@@ -101,7 +101,7 @@ def test_what_python_refuses():
     with pytest.raises(TypeError, match="`values` must be a Tensor, got"):
         LoDTensor.from_lengths(tf.ragged.constant([[1.0]]), [[1]])
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"`lengths\[0\]\[1\]` is -1"
+        tf.errors.InvalidArgumentError, match=r"`lengths\[0\]\[1\]` must be at least 0, got -1"
     ):
         LoDTensor.from_lengths(ROWS, [[14, -1]])
     with pytest.raises(

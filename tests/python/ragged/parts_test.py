@@ -117,7 +117,7 @@ MIN, MAX = -(2**63), 2**63 - 1
         ([[0, 1], []], 0, 1, r"`lod\[0\]\[0\]` must be in \[0, -1\], got 0"),
         ([[]], 0, 0, r"`lod\[0\]` is empty"),
         ([[0, 3]], 0, MAX, "`end` is 9223372036854775807, but there are 1"),
-        ([[0, 3]], MIN, 1, "`begin` is -9223372036854775808"),
+        ([[0, 3]], MIN, 1, "`begin` must be at least 0, got -9223372036854775808"),
         ([3], 0, 1, "`levels` must have rank 1"),
         ([[0, 3]], [0], 1, "`begin` must have rank 0"),
         ([[0, 3]], 0, [1], "`end` must have rank 0"),

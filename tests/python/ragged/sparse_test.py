@@ -114,7 +114,7 @@ def test_gradient():
             r"`indices\[1\]\[0\]` must be in \[0, 5\), got 5",
         ),
         ([[0, -1]], [5, 3], r"`indices\[0\]\[1\]` must be in \[0, 3\), got -1"),
-        (np.zeros([0, 2]), [-1, 3], r"`dense_shape\[0\]` is -1"),
+        (np.zeros([0, 2]), [-1, 3], r"`dense_shape\[0\]` must be at least 0, got -1"),
         (np.zeros([0, 2]), [3], r"`dense_shape` must have 2 dimensions, got 1"),
         (
             np.zeros([0, 3]),

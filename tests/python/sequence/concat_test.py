@@ -186,10 +186,10 @@ EMPTY = tf.zeros([2**62, 0])
             concat_op,
             [[1.0], 1.0],
             [[0, 1]] * 2,
-            r"`values\[1\]` has shape \[\]",
+            r"`values\[1\]` must have rows .* shape \[\]",
         ),
-        (concat_op, [1.0], [[0, 1]], r"`values\[0\]` has shape \[\]"),
-        (concat_op, [[1.0], [[1.0]]], [[0, 1]] * 2, r"`values\[1\]` has shape"),
+        (concat_op, [1.0], [[0, 1]], r"`values\[0\]` must have rows .* shape \[\]"),
+        (concat_op, [[1.0], [[1.0]]], [[0, 1]] * 2, r"`values\[1\]` must have rows as in"),
         (concat_op, [[1.0]], [[]], r"`xs\[0\]`: `lod\[0\]` is empty"),
         (concat_op, [[1.0]], [1], "`lods` must have rank 1"),
         (

@@ -295,10 +295,10 @@ def gradient_op(
         (gradient_op, dict(row_splits=[]), "`row_splits` is empty"),
         (gradient_op, dict(row_splits=3), "`row_splits` must have rank 1"),
         (gradient_op, dict(row_splits=[0, 4]), "there are 3 rows"),
-        (gradient_op, dict(num_rows=-1), "`num_rows` is -1"),
+        (gradient_op, dict(num_rows=-1), "`num_rows` must be at least 0, got -1"),
         (gradient_op, dict(num_rows=[3]), "`num_rows` must have rank 0"),
         (gradient_op, dict(row_splits=[0, HUGE], num_rows=HUGE), "overflow"),
-        (gradient_op, dict(combiner="max"), "`index` has shape"),
+        (gradient_op, dict(combiner="max"), "`index` must have shape"),
         (
             gradient_op,
             dict(combiner="max", index=[[0, 3]]),
@@ -307,7 +307,7 @@ def gradient_op(
         (
             gradient_op,
             dict(combiner="max", index=[[-1, 0]]),
-            "`index` holds -1 for sequence 0",
+            "`index` has -1 for sequence 0",
         ),
     ],
 )

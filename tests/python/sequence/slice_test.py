@@ -197,7 +197,7 @@ def gradient_op(gradient=(1.0,), row_splits=(0, 3), offset=(1,), length=(1,)):
         (dict(row_splits=3), "`row_splits` must have rank 1"),
         (dict(offset=1), "`offset` must have rank 1"),
         (dict(length=[[1]]), "`length` must have rank 1"),
-        (dict(offset=[]), "`offset` has 0 numbers"),
+        (dict(offset=[]), "`offset` has 0 elements"),
         (dict(length=[3]), r"`length\[0\]` is 3 from `offset\[0\]`=1"),
     ],
 )

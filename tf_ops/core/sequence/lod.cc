@@ -12,7 +12,7 @@ Status ValidateLevel(const std::string& name, Span<const int64_t> offsets,
                      int64_t wanted_end, const std::string& what_end) {
   if (offsets.empty()) {
     return InvalidArgument("`", name,
-                           "` must have at least one offset, got none.");
+                           "` is empty, but must have at least one offset.");
   }
   if (offsets[0] != 0) {
     return InvalidArgument("`", name, "[0]` must be 0, got ", offsets[0], ".");
@@ -131,7 +131,7 @@ Status SliceLod(const LodLevels& levels, int64_t num_rows, int64_t level,
   };
   if (levels[level].empty()) {
     return InvalidArgument("`lod[", level,
-                           "]` must have at least one offset, got none.");
+                           "]` is empty, but must have at least one offset.");
   }
   if (begin < 0) {
     return InvalidArgument("`begin` must be at least 0, got ", begin, ".");

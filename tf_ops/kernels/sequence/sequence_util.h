@@ -66,7 +66,7 @@ inline absl::Status CheckDeviceSequences(const Tensor& values, const char* name,
   LODESTAR_TRY(CheckRank(row_splits, "row_splits", 1));
   if (row_splits.NumElements() > 0) return absl::OkStatus();
   return InvalidArgumentError(
-      "`row_splits` must have at least one offset, got none.");
+      "`row_splits` is empty, but must have at least one offset.");
 }
 
 }  // namespace lodestar
