@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from lodestar._checks import check_at_least, check_choice, is_integer
+from lodestar._checks import check_choice, check_count, is_integer
 from lodestar._files import as_path
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import check_open_command, command_words
@@ -88,12 +88,12 @@ class ReadOptions:
     open_command: Sequence[StrPath] | None = None
 
     def __post_init__(self) -> None:
-        check_at_least("batch_size", self.batch_size, 1)
-        check_at_least("num_parallel_files", self.num_parallel_files, 1)
-        check_at_least("shuffle_rows", self.shuffle_rows, 0)
-        check_at_least("prefetch", self.prefetch, 0)
+        check_count("batch_size", self.batch_size, 1)
+        check_count("num_parallel_files", self.num_parallel_files, 1)
+        check_count("shuffle_rows", self.shuffle_rows, 0)
+        check_count("prefetch", self.prefetch, 0)
         if self.repeat is not None:
-            check_at_least("repeat", self.repeat, 1)
+            check_count("repeat", self.repeat, 1)
         if self.shard is not None:
             check_shard("shard", self.shard)
         check_choice("on_error", self.on_error, ON_ERROR)
@@ -341,8 +341,8 @@ def check_shard(name: str, shard: Any) -> None:
             f"`{name}` must be a pair (num, index), got {shard!r}."
         )
     num, index = shard
-    check_at_least(f"{name}[0]", num, 1)
-    check_at_least(f"{name}[1]", index, 0)
+    check_count(f"{name}[0]", num, 1)
+    check_count(f"{name}[1]", index, 0)
     if index >= num:
         raise ValueError(
             f"`{name}` must have an index less than {num}, got {index}."

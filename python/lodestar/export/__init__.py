@@ -1,4 +1,4 @@
-"""SavedModels for serving."""
+"""Exports models as SavedModels for serving."""
 
 from lodestar.export.save import save
 from lodestar.export.save_plain import save_plain

@@ -1,4 +1,4 @@
-"""A batch as a model takes it -> its inputs by name, of the types they have."""
+"""Converts batches to a model's inputs by name and type."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,11 +11,7 @@ from lodestar.ragged import LoDTensor
 
 
 def by_name(batch: Any, specs: Specs) -> dict[str, Any]:
-    """The inputs in `batch`, eager tensors of the types in `specs`.
-
-    Raises:
-        ValueError: An input is missing, or not of its type.
-    """
+    """Returns the inputs in `batch` as eager tensors of the types in `specs`."""
     return {
         name: _of_type(name, value, specs[name])
         for name, value in named(batch, specs).items()
@@ -23,13 +19,10 @@ def by_name(batch: Any, specs: Specs) -> dict[str, Any]:
 
 
 def named(batch: Any, specs: Specs) -> dict[str, Any]:
-    """The inputs in `batch` as they are.
+    """Returns the inputs in `batch` unchanged.
 
-    A batch is a dict by name, which may hold more; a list in the order of
-    `specs`; or the one input.
-
-    Raises:
-        ValueError: An input is missing.
+    A batch is a dict by name with optional other entries, a list in the order
+    of `specs`, or a single input.
     """
     if isinstance(batch, Mapping):
         absent = [name for name in specs if name not in batch]
@@ -48,15 +41,15 @@ def named(batch: Any, specs: Specs) -> dict[str, Any]:
         if not isinstance(batch, (list, tuple)) or len(batch) != len(specs):
             count = f" of {len(batch)}" if isinstance(batch, Sequence) else ""
             raise ValueError(
-                f"`batch` is a {type(batch).__name__}{count}, wanted a dict or "
-                f"a list of the inputs {list(specs)}."
+                f"`batch` must be a dict or a list of the inputs {list(specs)}, "
+                f"got a {type(batch).__name__}{count}."
             )
         values = list(batch)
     return dict(zip(specs, values, strict=True))
 
 
 def size(inputs: Mapping[str, Any]) -> int:
-    """The number of examples."""
+    """Returns the number of examples."""
     for x in inputs.values():
         if isinstance(x, tf.RaggedTensor):
             return int(x.nrows())
@@ -77,26 +70,26 @@ def _of_type(name: str, value: Any, spec: tf.TypeSpec) -> Any:
             value = tf.convert_to_tensor(np.asarray(value))
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"the input {name!r}, a {type(value).__name__}, is no "
-            f"{_text(spec)}: {error}"
+            f"The input {name!r} must be {_text(spec)}, got a "
+            f"{type(value).__name__}: {error}"
         ) from error
     if value.dtype != spec.dtype:
         numbers = tf.string not in (value.dtype, spec.dtype)
         if not numbers or value.dtype.is_floating and spec.dtype.is_integer:
             raise ValueError(
-                f"the input {name!r} has the dtype {value.dtype.name}, wanted "
-                f"{spec.dtype.name}."
+                f"The input {name!r} must have the dtype {spec.dtype.name}, got "
+                f"{value.dtype.name}."
             )
         value = tf.cast(value, spec.dtype)
     rank = spec.shape.rank
     if isinstance(spec, tf.TensorSpec) and isinstance(value, tf.Tensor):
-        # As Keras does.
+        # Keras adds this axis.
         if value.shape.rank == rank - 1 and spec.shape[-1] == 1:
             value = value[..., tf.newaxis]
     if not spec.is_compatible_with(value):
         raise ValueError(
-            f"the input {name!r} is {_text(tf.type_spec_from_value(value))}, "
-            f"wanted {_text(spec)}."
+            f"The input {name!r} must be {_text(spec)}, got "
+            f"{_text(tf.type_spec_from_value(value))}."
         )
     return value
 
@@ -124,9 +117,7 @@ def _ragged(value: Any, spec: tf.RaggedTensorSpec) -> Any:
 
 
 def _text(spec: tf.TypeSpec) -> str:
-    kind = {
-        tf.RaggedTensorSpec: "ragged",
-        tf.SparseTensorSpec: "sparse",
-    }.get(type(spec), "dense")
+    kinds = {tf.RaggedTensorSpec: "ragged", tf.SparseTensorSpec: "sparse"}
+    kind = kinds.get(type(spec), "dense")
     rank = f" with {spec.ragged_rank} ragged axes" if kind == "ragged" else ""
     return f"{kind} {spec.dtype.name} {spec.shape}{rank}"

@@ -1,4 +1,4 @@
-"""What a model reads besides its inputs: tables, vocabularies, weights."""
+"""The tables, vocabularies and weights that a model reads."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
@@ -14,16 +14,15 @@ _Resource: TypeAlias = tf.saved_model.experimental.TrackableResource
 
 
 class ModelContents(NamedTuple):
-    """What a model reads when it serves.
+    """The variables and resources that a model reads when it serves.
 
     Attributes:
-        tables: Name -> embedding variable. Where several have one name, the
-            later ones get `_1`, `_2`, ... behind it.
-        id_tables: The same of id tables.
-        resources: Other resources, such as the lookup tables of Keras's own
-            layers.
-        weights: The dense weights.
-        state: Other variables: of random numbers and of metrics.
+        tables: Name -> embedding variable. Repeated names get a suffix `_1`,
+            `_2`, ...
+        id_tables: Name -> id table, with the same suffixes.
+        resources: Other resources, such as the lookup tables of Keras layers.
+        weights: Dense weights.
+        state: Variables of random numbers and metrics.
     """
 
     tables: dict[str, EmbeddingVariable]
@@ -34,7 +33,7 @@ class ModelContents(NamedTuple):
 
 
 def model_contents(model: keras.Model) -> ModelContents:
-    """Finds what `model` reads; what only training needs is left out."""
+    """Returns the contents of `model`, without training state."""
     tables: dict[str, EmbeddingVariable] = {}
     id_tables: dict[str, IdTable] = {}
     resources: list[_Resource] = []
@@ -59,7 +58,7 @@ def model_contents(model: keras.Model) -> ModelContents:
 
 
 def _resources(root: Any) -> Iterator[_Resource | EmbeddingVariable]:
-    """The resources and tables below `root`, but for those of optimizers."""
+    """Yields the resources and tables in `root`, except optimizers' own."""
     waiting, seen = [root], {id(root)}
     for parent in waiting:
         if isinstance(parent, _Resource | EmbeddingVariable):
@@ -69,7 +68,7 @@ def _resources(root: Any) -> Iterator[_Resource | EmbeddingVariable]:
             if id(child) not in seen and not optimizer:
                 seen.add(id(child))
                 waiting.append(child)
-    # TensorFlow does not look into lists and dicts of a Keras layer.
+    # TensorFlow does not track lists and dicts of a Keras layer.
     for variable in root.variables:
         table = isinstance(variable, EmbeddingVariable)
         if table and id(variable) not in seen:

@@ -1,4 +1,4 @@
-"""Inputs as serialized tf.Examples, a feature for each, named as the input."""
+"""Inputs as serialized tf.Examples, with one feature per input."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,23 +20,20 @@ _LISTS = {
 
 
 class ExampleForm:
-    """How the inputs of a model lie in tf.Examples.
+    """The encoding of a model's inputs in tf.Examples.
 
-    A dense input is a feature of as many values as the input has in an
-    example, and must be there. A ragged one is a feature of all its values;
-    where it has more ragged axes than one, `<name>_lengths` (of several,
-    `<name>_lengths_0`, ... outermost first) has the lengths of the rows within
-    the example. A sparse one is the values of its only axis. Where a ragged or
-    sparse feature is absent, it is empty.
+    A dense input is a required feature of fixed size. A ragged one is a feature
+    with all its values; with several ragged axes, `<name>_lengths` (or
+    `<name>_lengths_0`, ..., outermost first) holds the lengths of the example's
+    inner rows. A sparse input is the values of its only axis. A missing ragged
+    or sparse feature is empty. Integers are int64, other numbers float32.
 
-    Integers are int64 in an Example, numbers float32.
-
-    The input of a column has the name and the values that the column has in
-    training files, as `Schema.example_features` says: an id for a one-hot
-    column, and `fill_value` where a dense feature is absent.
+    The input of a schema's column has the column's name and its values in
+    training files (see `Schema.example_features`): an id for a one-hot column,
+    and `fill_value` for a missing dense feature.
 
     Raises:
-        ValueError: An input has no such form; the text names it.
+        ValueError: An input has no such encoding (names it).
     """
 
     def __init__(
@@ -45,7 +42,7 @@ class ExampleForm:
         columns: Mapping[str, Column] = {},
     ):
         self._specs = dict(specs)
-        # A list of lists has no form that training files share.
+        # Training files have no common encoding of lists of lists.
         self._columns = {n: c for n, c in columns.items() if c.depth == 1}
         declared = features_of_schema(self._columns.values())
         self._keys = {n: c.name for n, c in self._columns.items()}
@@ -59,13 +56,13 @@ class ExampleForm:
             for key in _length_keys(name, spec):
                 if key in specs:
                     raise ValueError(
-                        f"the input {key!r} has the name of the feature that "
-                        f"holds the lengths of the ragged input {name!r} in a "
-                        "tf.Example; rename one of them."
+                        f"The input {key!r} has the name of the feature with "
+                        f"the lengths of the ragged input {name!r} in a "
+                        "tf.Example. Rename one of them."
                     )
 
     def parse(self, serialized: tf.Tensor) -> dict[str, Any]:
-        """Name -> input, of serialized Examples `[B]`."""
+        """Returns name -> input of serialized Examples `[B]`."""
         parsed = tf.io.parse_example(serialized, self.features)
         return {
             name: _of_column(self._columns[name], parsed[key])
@@ -75,11 +72,7 @@ class ExampleForm:
         }
 
     def serialize(self, inputs: Mapping[str, Any]) -> tf.Tensor:
-        """The inverse of `parse`, eagerly: name -> input -> `[B]`.
-
-        Raises:
-            ValueError: The inputs have different numbers of examples.
-        """
+        """Returns the serialized Examples `[B]` of name -> input, eagerly."""
         inputs = dict(inputs)
         for name, column in self._columns.items():
             if column.kind == "one_hot":
@@ -88,7 +81,7 @@ class ExampleForm:
         counts = {name: len(of_input) for name, of_input in rows.items()}
         if len(set(counts.values())) > 1:
             raise ValueError(
-                f"the inputs have different numbers of examples: {counts}."
+                f"The inputs have different numbers of examples: {counts}."
             )
         examples = [
             tf.train.Example() for _ in range(min(counts.values(), default=0))
@@ -113,7 +106,7 @@ class ExampleForm:
 
 
 class _Rows:
-    """The examples of a batch, one after another."""
+    """The rows of a batch of one input."""
 
     def __init__(self, x: Any):
         if isinstance(x, tf.SparseTensor):
@@ -134,7 +127,7 @@ class _Rows:
         )
 
     def row(self, index: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The values of an example, flat, and the lengths of its inner rows."""
+        """Returns the flat values of a row and the lengths of its inner rows."""
         if not self._splits:
             return np.ravel(self._values[index]), []
         begin, end = self._splits[0][index : index + 2]
@@ -179,7 +172,7 @@ def _feature(name: str, spec: tf.TypeSpec) -> Any:
         partitions=partitions,
         row_splits_dtype=tf.int64,
         value_key=name,
-        # Unless it is checked, TensorFlow makes rows that do not fit.
+        # Without validation, TensorFlow returns inconsistent rows.
         validate=True,
     )
 
@@ -195,19 +188,19 @@ def _example_dtype(name: str, spec: tf.TypeSpec) -> tf.DType:
     raise _no_form(
         name,
         spec,
-        f"a tf.Example holds no {dtype.name}, only int64, float32 "
-        "and what fits in them, and strings",
+        f"a tf.Example cannot hold {dtype.name}, only strings and numbers that "
+        "fit in int64 or float32",
     )
 
 
 def _no_form(name: str, spec: tf.TypeSpec, why: str) -> ValueError:
     return ValueError(
-        f"the input {name!r}, {spec}, has no form in a tf.Example: {why}."
+        f"The input {name!r}, {spec}, cannot be in a tf.Example: {why}."
     )
 
 
 def _of_column(column: Column, value: Any) -> Any:
-    """Returns the input of a column, of what its feature was parsed to."""
+    """Converts the parsed feature of a column to its input."""
     if column.kind == "one_hot":
         inside = tf.logical_and(value >= 0, value < column.size)
         message = (
@@ -246,13 +239,9 @@ def _from_example_dtype(name: str, spec: tf.TypeSpec, value: Any) -> Any:
     cast = tf.cast(value, dtype)
     if dtype.is_floating:
         return cast
-    with tf.control_dependencies(
-        [
-            tf.debugging.assert_equal(
-                flat_values(tf.cast(cast, tf.int64)),
-                flat_values(value),
-                f"the feature {name} has values beyond {dtype.name}",
-            )
-        ]
-    ):
-        return tf.nest.map_structure(tf.identity, cast, expand_composites=True)
+    check = tf.debugging.assert_equal(
+        flat_values(tf.cast(cast, tf.int64)),
+        flat_values(value),
+        f"The feature {name} has values beyond {dtype.name}.",
+    )
+    return after(check, cast)

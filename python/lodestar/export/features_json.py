@@ -1,4 +1,4 @@
-"""features.json: what an exported folder takes, gives and reads."""
+"""features.json: the inputs, outputs and contents of an exported folder."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from lodestar.version import __version__
 FILE_NAME = "features.json"
 FORMAT = "lodestar.features"
 FORMAT_VERSION = 1
-# What is read again.
+# Required keys.
 _KEYS = ("signature", "padding_id", "inputs_given", "inputs", "signatures")
 
 
@@ -32,32 +32,28 @@ def write(folder: str, document: Mapping[str, Any]) -> None:
 
 
 def read(folder: StrPath) -> dict[str, Any]:
-    """Reads that of an exported folder.
-
-    Raises:
-        ValueError: It is none, of a newer format, or damaged.
-        tf.errors.NotFoundError: There is none.
-    """
+    """Reads the file of an exported folder."""
     path = os.path.join(os.fspath(folder), FILE_NAME)
     with tf.io.gfile.GFile(path, "rb") as file:
         data = file.read()
     try:
         document = json.loads(data)
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}.") from None
+        raise ValueError(f"{path} is not JSON: {error}.") from None
     kind = document.get("format") if isinstance(document, dict) else None
     if kind != FORMAT:
-        raise ValueError(f"{path} has the format {kind!r}, wanted {FORMAT!r}.")
+        raise ValueError(
+            f"{path} must have the format {FORMAT!r}, got {kind!r}."
+        )
     if document.get("format_version") != FORMAT_VERSION:
         raise ValueError(
-            f"{path} has the format version "
-            f"{document.get('format_version')!r}, wanted {FORMAT_VERSION}; "
-            f"Lodestar {document.get('lodestar_version')} wrote it, this is "
-            f"{__version__}."
+            f"{path} must have the format version {FORMAT_VERSION}, got "
+            f"{document.get('format_version')!r}. It was written by Lodestar "
+            f"{document.get('lodestar_version')}, and this is {__version__}."
         )
     absent = [key for key in _KEYS if key not in document]
     if absent:
-        raise ValueError(f"{path} is damaged: it has no {absent}.")
+        raise ValueError(f"{path} is damaged: it lacks {absent}.")
     return document
 
 
@@ -72,35 +68,18 @@ def describe(
     *,
     inputs_given: bool = False,
 ) -> dict[str, Any]:
-    """What features.json says of an export.
+    """Returns the content of features.json.
 
-    Args:
-        signature: As of `save`.
-        specs: The inputs of the model.
-        plain: What `serving_default` takes.
-        outputs: Name -> symbolic output.
-        contents: What the model reads.
-        lookups: How it reads its tables.
-        rows: The signature `from_rows`, if there is one.
-        inputs_given: Whether `specs` are the caller's, not the model's own.
+    `plain` has the arguments of `serving_default`, and `rows` is the signature
+    `from_rows`, if any. `inputs_given` tells whether the caller passed `specs`.
     """
     given = [_output(name, x) for name, x in sorted(outputs.items())]
-    described = {
-        "serving_default": {
-            "arguments": _arguments(plain.specs, plain, {}, {}),
-            "outputs": given,
-        }
-    }
+    arguments = {"serving_default": _arguments(plain.specs, plain, {}, {})}
     if rows is not None:
-        described["from_rows"] = {
-            "arguments": _arguments(
-                rows.specs,
-                rows.plain,
-                rows.rows,
-                {lookup.at: lookup.inputs for lookup in lookups},
-            ),
-            "outputs": given,
-        }
+        inputs = {lookup.at: lookup.inputs for lookup in lookups}
+        arguments["from_rows"] = _arguments(
+            rows.specs, rows.plain, rows.rows, inputs
+        )
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -109,11 +88,11 @@ def describe(
         "padding_id": {k: _plain(v) for k, v in plain.padding.items()},
         "inputs_given": inputs_given,
         "inputs": [_input(name, spec) for name, spec in specs.items()],
-        "signatures": described,
-        "tables": [
-            _table(key, table, lookups)
-            for key, table in contents.tables.items()
-        ],
+        "signatures": {
+            name: {"arguments": of_signature, "outputs": given}
+            for name, of_signature in arguments.items()
+        },
+        "tables": [_table(k, t, lookups) for k, t in contents.tables.items()],
         "id_tables": [
             {
                 "key": key,
@@ -125,65 +104,55 @@ def describe(
         ],
         "model_variables": [
             {
-                "path": variable.path,
-                "shape": list(variable.shape),
-                "dtype": str(variable.dtype),
-                "trainable": bool(variable.trainable),
+                "path": v.path,
+                "shape": list(v.shape),
+                "dtype": str(v.dtype),
+                "trainable": bool(v.trainable),
             }
-            for variable in contents.weights
+            for v in contents.weights
         ],
     }
 
 
 def specs_of(document: Mapping[str, Any]) -> Specs:
-    """The inputs of the model, as `describe` was given them."""
+    """Returns the `specs` argument of `describe`."""
+    kinds = {"sparse": tf.SparseTensorSpec, "ragged": tf.RaggedTensorSpec}
     specs = {}
     for entry in document["inputs"]:
-        shape, dtype = entry["shape"], tf.as_dtype(entry["dtype"])
+        shape = [entry["shape"], tf.as_dtype(entry["dtype"])]
         if entry["kind"] == "ragged":
-            specs[entry["name"]] = tf.RaggedTensorSpec(
-                shape, dtype, entry["ragged_rank"]
-            )
-        elif entry["kind"] == "sparse":
-            specs[entry["name"]] = tf.SparseTensorSpec(shape, dtype)
-        else:
-            specs[entry["name"]] = tf.TensorSpec(shape, dtype)
+            shape.append(entry["ragged_rank"])
+        kind = kinds.get(entry["kind"], tf.TensorSpec)
+        specs[entry["name"]] = kind(*shape)
     return specs
 
 
 def plain_tensors_of(
     document: Mapping[str, Any], columns: Mapping[str, Column] = {}
 ) -> PlainTensors:
-    """What `serving_default` takes, as `describe` was given it.
-
-    Args:
-        document: What `read` returned.
-        columns: As of `signatures.plain_tensors`.
-    """
+    """Returns the `plain` argument of `describe`."""
     signature = document["signature"]
     specs = specs_of(document)
-    padding = document["padding_id"]
-    if signature != "padded":
-        padding = None
-    else:
+    padding = None
+    if signature == "padded":
         padding = {
             name: value.encode(errors="surrogateescape")
             if isinstance(value, str)
             else value
-            for name, value in padding.items()
+            for name, value in document["padding_id"].items()
         }
     return signatures.plain_tensors(specs, signature, padding, columns)
 
 
 def rows_plain_tensors_of(document: Mapping[str, Any]) -> PlainTensors:
-    """What `from_rows` takes of the inputs that are no rows."""
+    """Returns the inputs of `from_rows` other than rows."""
     if document["signature"] != "examples":
         return plain_tensors_of(document)
     return signatures.plain_tensors(specs_of(document), "ragged")
 
 
 def rows_of(document: Mapping[str, Any]) -> dict[str, LookupCall]:
-    """Argument of `from_rows` -> the lookup whose rows it takes."""
+    """Returns argument of `from_rows` -> the lookup whose rows it takes."""
     return {
         entry["name"]: LookupCall(
             entry["layer"], entry["feature"], entry["call"]
@@ -231,10 +200,7 @@ def _arguments(
 
 def _output(name: str, output: Any) -> dict[str, Any]:
     if isinstance(output, LoDTensor):
-        return {
-            **_output(name, output.values),
-            "lod_levels": output.num_levels,
-        }
+        return {**_output(name, output.values), "lod_levels": output.num_levels}
     entry = {
         "name": name,
         "dtype": output.dtype.name,

@@ -1,4 +1,4 @@
-"""Folders that appear, or are replaced, when all of them is written."""
+"""Folders that appear, or are replaced, atomically."""
 
 import contextlib
 import fcntl
@@ -15,7 +15,7 @@ from lodestar._files import exchange, list_folder
 from lodestar._typing import StrPath
 
 _LEFT = re.compile(r"\.(partial|replaced)-([0-9a-f]{8})")
-# What an export that has not come to its end may have written.
+# Files of an unfinished export.
 _WRITTEN = {
     "assets",
     "assets.extra",
@@ -28,20 +28,19 @@ _WRITTEN = {
 
 @contextlib.contextmanager
 def whole_folder(path: StrPath) -> Iterator[str]:
-    """Gives an empty folder to write in, which is at `path` after the block.
+    """Yields an empty folder to write to, which replaces `path` at the end.
 
-    If the block fails, or the process dies, what was at `path` is still there:
-    a reader finds the old folder or the new one. Only where the system cannot
-    exchange two names in one step there is neither for a moment between two
-    renames; should the process die in it, the next export brings the old one
-    back. What dead exports have left beside `path` is removed, with a warning.
-    Where `path` is a link, the folder that it leads to is replaced.
+    If the block fails or the process dies, the old folder stays. If the system
+    cannot exchange two names in one step, the folder is missing between two
+    renames; if the process dies there, the next export restores the old folder.
+    Removes the remains of dead exports, with a warning. If `path` is a link, its
+    target is replaced.
 
     >>> with whole_folder("served") as partial:
     ...     tf.saved_model.save(module, partial)
 
     Raises:
-        ValueError: What is at `path` is no SavedModel and no empty folder.
+        ValueError: `path` is neither a SavedModel nor an empty folder.
     """
     path = os.fsdecode(path).rstrip("/")
     if os.path.islink(path):
@@ -59,8 +58,8 @@ def _write_here(path: str) -> Iterator[str]:
         partial, replaced = _names(path)
         try:
             os.makedirs(partial)
-            # By this others know that the export is not dead. One that looked
-            # a moment before may remove the folder.
+            # The lock tells other exports that this one is alive. They may
+            # have removed the folder before it was locked.
             while held.enter_context(_held(partial)) is False:
                 partial, replaced = _names(path)
                 os.makedirs(partial)
@@ -92,17 +91,16 @@ def _rename_twice(partial: str, path: str, replaced: str) -> None:
 
 
 def _clear_dead(path: str) -> None:
-    """Removes what dead exports have left; brings back what they took away."""
+    """Removes the remains of dead exports and restores the old folder."""
     for folders in _leftovers(path).values():
         with contextlib.ExitStack() as held:
             states = [held.enter_context(_held(x)) for x in folders.values()]
             if not all(states):
-                continue  # of an export that is under way
+                continue  # of an export in progress
             if "replaced" in folders and not os.path.exists(path):
                 os.rename(folders.pop("replaced"), path)
                 _warn(
-                    f"An export that was killed had put {path!r} away; it is "
-                    "back."
+                    f"Restored {path!r}, which a killed export had moved away."
                 )
             for folder in folders.values():
                 if _remove(folder):
@@ -110,7 +108,7 @@ def _clear_dead(path: str) -> None:
 
 
 def _leftovers(path: str) -> dict[str, dict[str, str]]:
-    """By the random part of the name: "partial" or "replaced" -> the folder."""
+    """Returns random part of the name -> "partial" or "replaced" -> folder."""
     parent, name = os.path.split(path)
     found: dict[str, dict[str, str]] = {}
     with contextlib.suppress(OSError):
@@ -124,7 +122,7 @@ def _leftovers(path: str) -> dict[str, dict[str, str]]:
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
-    """Whether what is called as a leftover is one, by what it holds."""
+    """Returns whether a folder with the name of a leftover is one."""
     if not entry.is_dir(follow_symlinks=False):
         return False
     found = set(os.listdir(entry.path))
@@ -133,9 +131,10 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 
 @contextlib.contextmanager
 def _held(folder: str) -> Iterator[bool | None]:
-    """Locks a folder as in use; gives whether it is there and was free.
+    """Locks a folder; yields whether it exists and was not locked.
 
-    The system unlocks it when the process dies. None: it locks no folders.
+    The system unlocks it when the process dies. Yields None if the file system
+    does not support locks.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -156,23 +155,23 @@ def _held(folder: str) -> Iterator[bool | None]:
 
 
 def _remove(folder: str) -> bool:
-    """Removes a folder; returns whether it was there and is gone."""
+    """Removes a folder; returns whether it existed and is gone."""
     if not os.path.exists(folder):
         return False
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.exists(folder):
-        _warn(f"Could not remove {folder!r}, which nothing needs any more.")
+        _warn(f"Could not remove {folder!r}, which is no longer needed.")
         return False
     return True
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=8)
+    warnings.warn(message, stacklevel=9)
 
 
 @contextlib.contextmanager
 def _write_elsewhere(path: str) -> Iterator[str]:
-    """On a file system that only `tf.io.gfile` knows."""
+    """Writes to a file system that only `tf.io.gfile` supports."""
     gfile = tf.io.gfile
     partial, replaced = _names(path)
     try:
@@ -196,18 +195,17 @@ def _write_elsewhere(path: str) -> Iterator[str]:
 def _check_replaceable(path: str) -> None:
     gfile = tf.io.gfile
     if not path:
-        raise ValueError("`path` is empty, or '/'; wanted that of a folder.")
+        raise ValueError("`path` must be the path of a folder other than '/'.")
     if not gfile.exists(path):
         return
     if not gfile.isdir(path):
-        raise ValueError(f"`path`={path!r} is a file, wanted a folder.")
+        raise ValueError(f"`path` must be a folder, but {path!r} is a file.")
     entries = list_folder(path)
     if not entries or "saved_model.pb" in entries:
         return
-    # Else another export has taken the place of the one whose rest was listed.
+    # Unless another export has just replaced the folder that was listed.
     if not gfile.exists(os.path.join(path, "saved_model.pb")):
         raise ValueError(
-            f"`path`={path!r} is a folder of other things than a SavedModel, "
-            f"{entries[:5]} among them, which replacing it would "
-            "remove."
+            "`path` must be a SavedModel or an empty folder, since it is "
+            f"replaced, but {path!r} holds {entries[:5]}."
         )

@@ -1,4 +1,4 @@
-"""The inputs of a model as the plain tensors that a signature consists of."""
+"""Splits the inputs of a model into the plain tensors of a signature."""
 
 import keyword
 import re
@@ -12,10 +12,10 @@ class InputParts(NamedTuple):
     """One input as plain tensors.
 
     Attributes:
-        specs: Part -> type; what an argument's name ends in, `""` for an input
-            that is one tensor as it is.
-        join: Tensors of the parts -> the input.
-        split: The input -> tensors of the parts, eagerly.
+        specs: Suffix of the argument's name -> type; `""` for an input that is
+            a single tensor.
+        join: Converts tensors of the parts to the input.
+        split: Converts the input to tensors of the parts, eagerly.
     """
 
     specs: dict[str, tf.TensorSpec]
@@ -24,7 +24,7 @@ class InputParts(NamedTuple):
 
 
 def plain_parts(spec: tf.TypeSpec) -> InputParts:
-    """A dense input as it is; a sparse one as its three tensors."""
+    """Returns a dense input unchanged, or a sparse one as its three tensors."""
     if not isinstance(spec, tf.SparseTensorSpec):
         return InputParts({"": spec}, lambda parts: parts[0], lambda x: [x])
     rank = spec.shape.rank
@@ -39,60 +39,40 @@ def plain_parts(spec: tf.TypeSpec) -> InputParts:
     )
 
 
-def row_splits_parts(spec: tf.RaggedTensorSpec) -> InputParts:
-    """A ragged input as all its values in order and where rows begin."""
-    return _ragged_parts(
-        spec,
-        "row_splits",
-        tf.RaggedTensor.from_nested_row_splits,
-        lambda x: x.nested_row_splits,
-    )
+def ragged_parts(spec: tf.RaggedTensorSpec, signature: str) -> InputParts:
+    """Returns a ragged input as values and row splits or lengths."""
+    build: Callable[[tf.Tensor, Sequence[tf.Tensor]], tf.RaggedTensor]
+    if signature == "ragged":
+        name, build = "row_splits", tf.RaggedTensor.from_nested_row_splits
+    else:
+        name, build = "lengths", tf.RaggedTensor.from_nested_row_lengths
 
+    def split(x: Any) -> list[tf.Tensor]:
+        partitions = x.nested_row_splits
+        if signature != "ragged":
+            partitions = x.nested_row_lengths()
+        return [x.flat_values, *(tf.cast(p, tf.int64) for p in partitions)]
 
-def lengths_parts(spec: tf.RaggedTensorSpec) -> InputParts:
-    """A ragged input as all its values in order and the lengths of rows."""
-    return _ragged_parts(
-        spec,
-        "lengths",
-        tf.RaggedTensor.from_nested_row_lengths,
-        lambda x: x.nested_row_lengths(),
-    )
-
-
-def _ragged_parts(
-    spec: tf.RaggedTensorSpec,
-    name: str,
-    build: Callable[[tf.Tensor, Sequence[tf.Tensor]], tf.RaggedTensor],
-    partitions: Callable[[tf.RaggedTensor], Iterable[tf.Tensor]],
-) -> InputParts:
     rank = spec.ragged_rank
-    specs = {
-        "values": tf.TensorSpec([None, *spec.shape[rank + 1 :]], spec.dtype)
-    }
-    for part in numbered(name, rank):
-        specs[part] = tf.TensorSpec([None], tf.int64)
-    return InputParts(
-        specs,
-        lambda parts: build(parts[0], parts[1:]),
-        lambda x: [
-            x.flat_values,
-            *(tf.cast(p, tf.int64) for p in partitions(x)),
-        ],
+    values = tf.TensorSpec([None, *spec.shape[rank + 1 :]], spec.dtype)
+    specs = {"values": values} | dict.fromkeys(
+        numbered(name, rank), tf.TensorSpec([None], tf.int64)
     )
+    return InputParts(specs, lambda parts: build(parts[0], parts[1:]), split)
 
 
 def numbered(name: str, count: int) -> list[str]:
-    """`[name]` if there is one, else `name_0`, `name_1`, ..."""
+    """Returns `[name]` if `count` is 1, else `name_0`, `name_1`, ..."""
     if count == 1:
         return [name]
     return [f"{name}_{axis}" for axis in range(count)]
 
 
 def argument_names(names: Iterable[str]) -> dict[str, str]:
-    """Returns name -> a distinct name that TensorFlow takes for an argument.
+    """Returns name -> unique argument name that TensorFlow accepts.
 
-    Characters other than ASCII letters, digits and `_` become `_`. Names that
-    Python reserves get one behind them.
+    Characters other than ASCII letters, digits and `_` become `_`. Reserved
+    words of Python get a trailing `_`.
     """
     arguments: dict[str, str] = {}
     reserved = (*keyword.kwlist, "self")
@@ -105,7 +85,7 @@ def argument_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def unused(name: str, taken: Iterable[str]) -> str:
-    """`name`, with as many `_` behind it as make it differ from all others."""
+    """Returns `name` with as many trailing `_` as make it unique."""
     taken = set(taken)
     while name in taken:
         name += "_"

@@ -1,4 +1,4 @@
-"""Ragged inputs as dense tensors in which an agreed value fills short rows."""
+"""Ragged inputs as dense tensors with a padding value."""
 
 import math
 from collections.abc import Mapping
@@ -14,12 +14,7 @@ Padding = int | float | str | bytes
 
 
 def check_padding(padding_id: Any, specs: Mapping[str, tf.TypeSpec]) -> Any:
-    """What fills each ragged input, by name, of one value for all or a dict.
-
-    Raises:
-        ValueError: A ragged input without one, one of another type than the
-            input, or a name that is no ragged input.
-    """
+    """Returns ragged input -> padding, given one value for all or a dict."""
     ragged = [
         name
         for name, spec in specs.items()
@@ -27,22 +22,21 @@ def check_padding(padding_id: Any, specs: Mapping[str, tf.TypeSpec]) -> Any:
     ]
     if padding_id is None and ragged:
         raise ValueError(
-            "`padding_id` is None: signature='padded' needs the value that "
-            f"fills the ends of short rows of the inputs {ragged}, or a dict "
-            "of it by name."
+            "`padding_id` must be the value that fills short rows of the inputs "
+            f"{ragged}, or a dict of values by name, if signature='padded'."
         )
     if not isinstance(padding_id, Mapping):
         padding_id = {name: padding_id for name in ragged}
     for name in padding_id:
         if name not in ragged:
             raise ValueError(
-                f"`padding_id` names {name!r}, which is no ragged input; these "
-                f"are {ragged}."
+                f"`padding_id` has {name!r}, which is not a ragged input. The "
+                f"ragged inputs are {ragged}."
             )
     for name in ragged:
         if name not in padding_id:
             raise ValueError(
-                f"`padding_id` has none for the ragged input {name!r}; it has "
+                f"`padding_id` lacks the ragged input {name!r}; it has "
                 f"{sorted(padding_id)}."
             )
     return {
@@ -53,10 +47,10 @@ def check_padding(padding_id: Any, specs: Mapping[str, tf.TypeSpec]) -> Any:
 
 def _padding_of(name: str, dtype: tf.DType, value: Any) -> Padding:
     if dtype == tf.string:
-        wanted = "text"
+        wanted = "a string"
         fits = isinstance(value, (str, bytes))
     elif dtype.is_integer:
-        wanted = f"an integer from {dtype.min} to {dtype.max}"
+        wanted = f"an integer in [{dtype.min}, {dtype.max}]"
         fits = is_integer(value) and dtype.min <= value <= dtype.max
     elif dtype == tf.bool:
         wanted = "True or False"
@@ -66,8 +60,8 @@ def _padding_of(name: str, dtype: tf.DType, value: Any) -> Padding:
         fits = is_number(value)
     if not fits:
         raise ValueError(
-            f"`padding_id`={value!r} for the input {name!r} of dtype "
-            f"{dtype.name}, wanted {wanted}."
+            f"`padding_id` for the input {name!r} of dtype {dtype.name} must be "
+            f"{wanted}, got {value!r}."
         )
     return value.item() if isinstance(value, np.generic) else value
 
@@ -75,19 +69,19 @@ def _padding_of(name: str, dtype: tf.DType, value: Any) -> Padding:
 def padded_parts(
     name: str, spec: tf.RaggedTensorSpec, padding: Padding
 ) -> InputParts:
-    """The ragged input `name` as one dense tensor.
+    """Returns the ragged input `name` as one dense tensor.
 
-    Only what stands at the end of a row is padding: an equal value before
-    another one stays. With several ragged axes an inner row of padding alone
-    is an empty one, and is itself padding at the end of an outer row. So rows
-    that end in the value, or in an empty inner row, have no padded form.
+    Padding is removed from the end of rows only. With several ragged axes, an
+    inner row of only padding is empty, and is itself padding at the end of an
+    outer row. So rows that end in the padding value or in an empty inner row
+    cannot be padded.
     """
 
     def join(parts: Any) -> Any:
         return _without_padding(parts[0], spec, padding)
 
     def split(ragged: Any) -> Any:
-        # Without rows, uniform ones have no dense form in TensorFlow.
+        # TensorFlow cannot convert an empty ragged tensor with uniform rows.
         any_lengths = tf.RaggedTensor.from_nested_row_splits(
             ragged.flat_values, ragged.nested_row_splits
         )
@@ -109,13 +103,13 @@ def _without_padding(
         used = tf.not_equal(dense, tf.constant(padding, spec.dtype))
     used = tf.reduce_any(used, list(range(rank + 1, dense.shape.rank)))
     shape = tf.shape(dense, tf.int64)
-    # Innermost axis first: [B, T1, ...] lengths of what lies within.
+    # Innermost axis first: lengths [B, T1, ...] of the inner rows.
     nested_lengths: list[tf.Tensor] = []
     for axis in range(rank, 0, -1):
         size = shape[axis]
         if spec.shape[axis] is None:
             ends = tf.where(used, tf.range(1, size + 1), 0)
-            # An empty axis has no greatest end.
+            # The maximum over an empty axis is negative.
             lengths = tf.maximum(tf.reduce_max(ends, -1), 0)
         else:
             lengths = tf.fill(shape[:axis], size)
@@ -148,7 +142,7 @@ def _check_same(
     if all(same(x.numpy(), y.numpy()) for x, y in parts):
         return
     for example, (wanted, found) in enumerate(zip(ragged, back, strict=True)):
-        # As text, where NaN equals NaN.
+        # NaN equals NaN in strings.
         wanted, found = (
             str(
                 x.to_list()
@@ -159,7 +153,7 @@ def _check_same(
         )
         if wanted != found:
             raise ValueError(
-                f"example {example} of the input {name!r} has no padded form: "
-                f"a row of it ends in the padding {padding!r} or in an empty "
-                f"row: {wanted}."
+                f"Example {example} of the input {name!r} cannot be padded: a "
+                f"row ends in the padding {padding!r} or in an empty row: "
+                f"{wanted}."
             )

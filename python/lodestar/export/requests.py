@@ -1,4 +1,4 @@
-"""What requests hold for the columns of a schema -> what a model takes."""
+"""Converts requests with strings for the columns of a schema to ids."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,20 +16,16 @@ from lodestar.string_ids import hash_ids, hexadecimal_ids, is_any_of
 def as_requested(inputs: ModelInputs) -> ModelInputs:
     """Returns the inputs of a model as clients send them.
 
-    A client sends what the training files held: strings for a column of ids whose
-    encoding is `"hash"` or `"hex"`. They become ids in the graph, by plain
-    TensorFlow ops, as the readers make them. A missing value is no id.
-
-    Args:
-        inputs: The inputs as the model takes them.
-
-    Returns:
-        `inputs` itself if no column holds strings.
+    Clients send the values of training files: strings for a column of ids with
+    the encoding `"hash"` or `"hex"`. The graph converts them to ids with plain
+    TensorFlow ops, as readers do, and drops missing values. Returns `inputs`
+    itself if no column holds strings.
     """
-    if inputs.schema is None or not text_columns(inputs):
+    columns = text_columns(inputs)
+    if inputs.schema is None or not columns:
         return inputs
     specs = dict(inputs.specs)
-    for name in text_columns(inputs):
+    for name in columns:
         spec = specs[name]
         specs[name] = tf.RaggedTensorSpec(
             spec.shape, tf.string, spec.ragged_rank, spec.row_splits_dtype
@@ -41,7 +37,7 @@ def as_requested(inputs: ModelInputs) -> ModelInputs:
 
 
 def text_columns(inputs: ModelInputs) -> dict[str, Column]:
-    """Returns input -> column of those for which requests hold strings."""
+    """Returns input -> column, for columns of which requests hold strings."""
     return {
         name: column
         for name, column in inputs.columns.items()
@@ -51,7 +47,7 @@ def text_columns(inputs: ModelInputs) -> dict[str, Column]:
 
 
 def ids_maker(inputs: ModelInputs) -> Callable[[Mapping[str, Any]], Any]:
-    """Returns a function from strings, by input, to ids; see `as_requested`."""
+    """Returns a function that converts strings to ids; see `as_requested`."""
     schema, columns = inputs.schema, text_columns(inputs)
     assert schema is not None
     input_of = {column.name: name for name, column in inputs.columns.items()}
@@ -59,12 +55,12 @@ def ids_maker(inputs: ModelInputs) -> Callable[[Mapping[str, Any]], Any]:
     def to_ids(features: Mapping[str, Any]) -> dict[str, Any]:
         made = dict(features)
         for name, column in columns.items():
-            # Whitespace around text does not count, in any source.
+            # All readers ignore leading and trailing whitespace.
             strings = map_flat(tf.strings.strip, features[name])
             valid = _valid(column, schema, strings)
             weights = input_of.get(schema.weights.get(column.name, ""))
             if weights is not None:
-                # Those of missing values go with them.
+                # Missing values lose their weights as well.
                 made[weights] = tf.ragged.boolean_mask(made[weights], valid)
             made[name] = map_flat(
                 lambda flat, column=column: _ids(column, flat),  # type: ignore[misc]
@@ -80,29 +76,25 @@ def plain_tensors(
 ) -> PlainTensors:
     """Returns the plain tensors of a request; see `signatures.plain_tensors`.
 
-    The empty string pads strings, unless `padding_id` names their input.
+    Strings are padded with "", unless `padding_id` has their input.
     """
-    texts = [n for n in text_columns(inputs) if holds_text(inputs, n)]
+    columns, specs = text_columns(inputs), inputs.specs
+    texts = [name for name in columns if specs[name].dtype == tf.string]
     if texts and signature == "padded" and padding_id is not None:
         if not isinstance(padding_id, Mapping):
             padding_id = {
                 name: padding_id
-                for name, spec in inputs.specs.items()
+                for name, spec in specs.items()
                 if isinstance(spec, tf.RaggedTensorSpec) and name not in texts
             }
         padding_id = {**dict.fromkeys(texts, ""), **padding_id}
     return signatures.plain_tensors(
-        inputs.specs, signature, padding_id, inputs.columns
+        specs, signature, padding_id, inputs.columns
     )
 
 
-def holds_text(inputs: ModelInputs, name: str) -> bool:
-    """Returns whether requests hold strings for an input."""
-    return bool(inputs.specs[name].dtype == tf.string)
-
-
 def _valid(column: Column, schema: Schema, strings: tf.RaggedTensor) -> Any:
-    """Returns which strings are not missing."""
+    """Returns a mask of the strings that are not missing."""
 
     def valid(flat: tf.Tensor) -> tf.Tensor:
         found = tf.logical_not(is_any_of(flat, schema.na_values))
@@ -110,7 +102,7 @@ def _valid(column: Column, schema: Schema, strings: tf.RaggedTensor) -> Any:
             return found
         message = (
             f"Column {column.name!r} must have no missing value, but the "
-            "request has one, a string of `na_values`."
+            "request has a string of `na_values`."
         )
         return after(
             tf.debugging.Assert(tf.reduce_all(found), [message]), found

@@ -1,4 +1,4 @@
-"""SavedModels whose signatures keep ragged features ragged."""
+"""Exports models with Lodestar's ops."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lodestar._checks import check_choice
 from lodestar._typing import StrPath
-from lodestar.data.schema import model_schema
+from lodestar.data.schema import Schema, model_schema
 from lodestar.embedding.saved_state import without_optimizer_slots
 from lodestar.export import features_json, requests, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
@@ -25,15 +25,13 @@ def save(
     from_rows: bool = False,
     strings: bool = True,
 ) -> None:
-    """Writes `model` for inference, with the tables it reads.
+    """Exports `model` for inference, with the tables it reads.
 
-    `model.export` gives a ragged model a dense signature and warns that its
-    padding becomes ids. Here `keras.Input(..., ragged=True)` keeps its type. Tables are
-    written without optimizer slots. The folder appears, or is replaced, when
-    all of it is written.
+    Unlike with `model.export`, `keras.Input(..., ragged=True)` keeps its type.
+    Tables are written without optimizer slots. The folder appears, or is
+    replaced, atomically.
 
-    Loading needs the op library, `import lodestar`, and none of the code that
-    made the model:
+    Loading needs `import lodestar` for the op library, but not the model's code:
 
     >>> import lodestar
     >>> loaded = tf.saved_model.load(path)
@@ -42,55 +40,52 @@ def save(
     ...     ids_values=tf.constant([1, 2, 3], tf.int64),
     ...     ids_row_splits=tf.constant([0, 2, 3], tf.int64))
 
-    `features.json` in the folder lists what each signature takes and gives,
-    the inputs, the tables and the weights. `loaded.tables[name]`,
-    `loaded.id_tables[name]` and `loaded.model_variables` are these: the rows
-    of a table are those of `loaded.tables[name].resource_handle`.
-    docs/serving.md has the details.
+    `features.json` in the folder lists the signatures with their arguments and
+    outputs, the inputs, the tables and the weights. The loaded model has them as
+    `loaded.tables[name]`, `loaded.id_tables[name]` and `loaded.model_variables`;
+    `loaded.tables[name].resource_handle` refers to the rows of a table.
+    Outputs keep their names if the model returns a dict; otherwise they are
+    `output_0`, `output_1`, ... docs/serving.md has the details.
 
-    A model with a schema (`Schema.of`) takes requests of what its training files
-    held. For a column of ids with the encoding `"hash"` or `"hex"`, `serve` and
-    `serving_default` take strings, which the graph makes the ids of, as the
-    readers do; strings of `na_values` are left out. `serve_ids` takes the ids
-    instead, as datasets give them. The schema is the file
-    assets.extra/schema.yaml of the folder: `open_dataset(data, schema=path)`
-    reads data with it, and `Schema.of(loaded)` returns it.
+    A model with a schema (`Schema.of`) takes the values of its training files.
+    For a column of ids with the encoding `"hash"` or `"hex"`, `serve` and
+    `serving_default` take strings, which the graph converts to ids as the
+    readers do, without strings of `na_values`. `serve_ids` takes ids instead,
+    as datasets return them. The schema is in assets.extra/schema.yaml:
+    `open_dataset(data, schema=path)` reads data with it, and `Schema.of(loaded)`
+    returns it.
 
     Args:
         model: A built Keras model.
-        path: Folder to write.
-        signature: How `serving_default`, whose inputs must be plain tensors,
-            takes a ragged input `x`: `"ragged"`: as `x_values`, all values in
-            order, and `x_row_splits`; `"values_and_lengths"`: as `x_values`
-            and `x_lengths`. With several ragged axes `x_row_splits_0`, ...,
-            outermost first. `"padded"`: as `x`, dense, its short rows filled
-            with `padding_id`. A dense input is `x` itself, a sparse one
+        path: Path to the folder to write.
+        signature: How `serving_default`, whose arguments must be plain tensors,
+            takes a ragged input `x`. `"ragged"`: as `x_values` and
+            `x_row_splits`. `"values_and_lengths"`: as `x_values` and
+            `x_lengths`. With several ragged axes, as `x_row_splits_0`, ...,
+            outermost first. `"padded"`: as a dense `x` whose short rows are
+            filled with `padding_id`. Dense inputs are `x`, and sparse ones
             `x_indices`, `x_values` and `x_dense_shape`. `"examples"`: takes
-            `examples` alone, a vector of serialized tf.Examples with a feature
-            for each input. `serve` takes RaggedTensors in all of them. Where
-            a name is no identifier, its characters that are not become `_`
-            here, but not for `serve` and in tf.Examples.
-        inputs: Name -> tf.TypeSpec, for a subclassed model, which is then
-            called with a dict (with the one value if `inputs` has one entry);
-            default: the inputs of a functional or sequential model.
-        padding_id: With `"padded"`: an integer, number or text, or a dict of
-            them by name of the input. Equal values before another value stay.
-        from_rows: Adds the signature `from_rows`, which takes in place of ids
-            the rows that embedding layers look up, named as the layers and
-            features, for rows that are kept elsewhere.
-        strings: Whether requests hold strings for columns of ids with the
-            encoding `"hash"` or `"hex"`, in a model with a schema
-            (`Schema.of`). False: they hold ids, which the client has made with
+            only `examples`, a vector of serialized tf.Examples with one feature
+            per input. `serve` always takes RaggedTensors. Characters that an
+            identifier cannot have become `_`, except in `serve` and tf.Examples.
+        inputs: Input name -> tf.TypeSpec, for a subclassed model, which is then
+            called with a dict, or with the value of a single entry. Defaults to
+            the inputs of a functional or sequential model.
+        padding_id: Padding for `"padded"`: an integer, number or string, or a
+            dict of these by input name. Only the end of a row is padding.
+        from_rows: If True, adds the signature `from_rows`, for rows that are
+            stored elsewhere. It takes the rows that embedding layers look up
+            in place of ids, named after the layers and features.
+        strings: Whether requests hold strings for a schema's columns of ids
+            with the encoding `"hash"` or `"hex"`. If False, they hold ids that
+            the client computes with
             `lodestar.hash_ids(strings, column=hash_as or name)`.
 
-    Outputs keep their names where the model returns a dict; otherwise they
-    are `output_0`, `output_1`, ...
-
     Raises:
-        ValueError: Another `signature`; the inputs are not known, or one has
-            no such form; `padding_id` is missing, or not of an input's type;
-            `from_rows` of a model whose lookups do not all give dense rows;
-            the model trains a table even where `training` is False.
+        ValueError: `signature` is unknown; the inputs are unknown or cannot be
+            encoded; `padding_id` is missing or not of an input's type; with
+            `from_rows`, a lookup returns rows that are not dense; or the model
+            changes a table although `training` is False.
     """
     check_choice("signature", signature, signatures.SIGNATURES)
     own_inputs = signatures.model_inputs(model, inputs)
@@ -100,14 +95,11 @@ def save(
     serve, lookups = traces.trace_serve(model, model_inputs)
     rows = None
     if from_rows:
-        # Examples would have to hold the ids as well.
-        without_rows = (
-            requests.plain_tensors(model_inputs, "ragged")
-            if signature == "examples"
-            else plain
-        )
+        others = plain
+        if signature == "examples":  # which would also have to hold the ids
+            others = requests.plain_tensors(model_inputs, "ragged")
         rows = traces.trace_from_rows(
-            model, model_inputs, without_rows, contents.tables
+            model, model_inputs, others, contents.tables
         )
     module = _module(contents)
     module.serve = serve
@@ -135,17 +127,29 @@ def save(
         rows,
         inputs_given=inputs is not None,
     )
-    with whole_folder(path) as partial, without_optimizer_slots():
+    with without_optimizer_slots():
+        write_folder(path, module, served, document, own_inputs.schema)
+
+
+def write_folder(
+    path: StrPath,
+    module: tf.Module,
+    served: Mapping[str, Any],
+    document: Mapping[str, Any],
+    schema: Schema | None,
+) -> None:
+    """Writes a SavedModel, its features.json and its schema atomically."""
+    with whole_folder(path) as partial:
         tf.saved_model.save(module, partial, signatures=served)
         features_json.write(partial, document)
-        if own_inputs.schema is not None:
-            model_schema.write(own_inputs.schema, partial)
+        if schema is not None:
+            model_schema.write(schema, partial)
 
 
 def _module(contents: ModelContents) -> tf.Module:
-    """What owns the tables and variables that the functions read."""
+    """Returns a module with the tables and variables that functions read."""
     module = tf.Module()
-    # Servers ask these for their resources.
+    # Servers look here for the tables' resources.
     module.tables = {
         name: table.parts[0] if len(table.parts) == 1 else table
         for name, table in contents.tables.items()

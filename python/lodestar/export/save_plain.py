@@ -1,4 +1,4 @@
-"""SavedModels of plain TensorFlow ops."""
+"""Exports models with plain TensorFlow ops only."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,6 @@ from lodestar._typing import StrPath
 from lodestar.data.schema import model_schema
 from lodestar.export import features_json, requests, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
-from lodestar.export.folder import whole_folder
 from lodestar.export.plain import sequences
 from lodestar.export.plain.graph_check import (
     captured,
@@ -23,6 +22,7 @@ from lodestar.export.plain.id_index import INDEXES
 from lodestar.export.plain.id_tables import PlainIdTables
 from lodestar.export.plain.stored_rows import DTYPES
 from lodestar.export.plain.tables import PlainTables
+from lodestar.export.save import write_folder
 from lodestar.ops.stand_ins import stand_ins
 
 
@@ -38,16 +38,16 @@ def save_plain(
     index: str = "hash",
     strings: bool = True,
 ) -> None:
-    """Writes `model` for inference where no op library can be loaded.
+    """Exports `model` for inference without Lodestar's op library.
 
-    The folder has ops of plain TensorFlow only, so any TensorFlow serves it,
-    and with `dtype=None` gives the scores that
-    `save` gives, bit for bit on a CPU. `model` is as it was, and can be
-    trained on. Not for a table that changes while it is exported.
+    The folder contains plain TensorFlow ops only, so any TensorFlow serves it.
+    With `dtype=None` and on a CPU, its scores equal `save`'s bit for bit.
+    `model` is unchanged and can be trained further. Its tables must not change
+    during the export.
 
     >>> lodestar.export.save_plain(model, "served")
 
-    in a process that has TensorFlow only:
+    In a process with TensorFlow only:
 
     >>> loaded = tf.saved_model.load("served")
     >>> loaded.signatures["serving_default"](
@@ -55,35 +55,34 @@ def save_plain(
     ...     ids_row_splits=tf.constant([0, 2, 3], tf.int64))
     >>> loaded.tables["user"].lookup(tf.constant([1, 2], tf.int64))
 
-    Tables, each once, are in the folder's variables: ids and rows as they are,
-    without optimizer slots and what admission and eviction know. Beside the
-    signatures, `tables[name].lookup` reads their rows, `[N]` ids -> `[N, dim]`
-    as `EmbeddingVariable.lookup`. docs/serving.md has the details.
+    The folder's variables hold each table once, with ids and rows but without
+    optimizer slots and the state of admission and eviction. In addition to the
+    signatures, `tables[name].lookup` maps `[N]` ids to rows `[N, dim]`, as
+    `EmbeddingVariable.lookup` does. docs/serving.md has the details.
 
     Args:
-        model: As of `save`.
-        path: As of `save`.
-        signature: As of `save`.
-        inputs: As of `save`.
-        padding_id: As of `save`.
-        tables: Which embedding variables are written: `"used"`, those that the
-            scores read; or `"all"` of the model's, for `lookup`.
-        dtype: How rows are stored: None as in the table; `"float16"`, each
-            number rounded to the nearest; `"int8"` with a float32 scale for
-            each row, largest absolute number / 127, so that a number is off by
-            at most scale / 2 (and float32's rounding). What is read has the
-            table's dtype in any case.
-        index: How ids are found: `"hash"`, in a hash table that is made where
-            the folder is loaded; or `"sorted"`, by binary search: slower on a
-            CPU, but XLA compiles it and tf2onnx converts it.
-        strings: As of `save`. XLA and tf2onnx take no strings.
+        model: A built Keras model.
+        path: Path to the folder to write.
+        signature: How `serving_default` takes ragged inputs; see `save`.
+        inputs: Input name -> tf.TypeSpec, for a subclassed model; see `save`.
+        padding_id: Padding for `signature="padded"`; see `save`.
+        tables: Embedding variables to write: `"used"`, those that the scores
+            read, or `"all"` of the model, for `lookup`.
+        dtype: How rows are stored. None keeps the table's dtype. `"float16"`
+            rounds to the nearest number. `"int8"` stores a float32 scale per
+            row, its largest absolute value / 127, so that errors are at most
+            scale / 2 (plus float32 rounding). Lookups return the table's dtype.
+        index: How ids are found: `"hash"`, in a hash table that is built on
+            loading, or `"sorted"`, by binary search, which is slower on a CPU,
+            but works with XLA and tf2onnx.
+        strings: Whether requests hold strings for a schema's columns of ids;
+            see `save`. XLA and tf2onnx do not support strings.
 
     Raises:
-        ValueError: Another `signature`, `tables`, `dtype` or `index`; inputs
-            and `padding_id` as of `save`; the model writes to a table,
-            or reads one that is an attribute of no layer; an op of the model
-            has no stand-in (names it and its layer); a number that `dtype`
-            cannot hold. Nothing is written then.
+        ValueError: An argument is invalid, also as in `save`; the model writes
+            to a table, or reads one that is not an attribute of a layer; an op
+            has no plain replacement (names it and its layer); or `dtype` cannot
+            hold a number. Nothing is written.
     """
     for name, value, known in (
         ("signature", signature, signatures.SIGNATURES),
@@ -95,7 +94,7 @@ def save_plain(
     own_inputs = signatures.model_inputs(model, inputs)
     model_inputs = requests.as_requested(own_inputs) if strings else own_inputs
     plain = requests.plain_tensors(model_inputs, signature, padding_id)
-    # With our own ops, to see what is read.
+    # With Lodestar's ops, to find the tables that the model reads.
     own, lookups = traces.trace_serve(model, model_inputs)
     own = own.get_concrete_function()
     contents = _read_contents(model, captured(own), tables)
@@ -111,8 +110,7 @@ def save_plain(
         inlined = _inner_functions_inlined()
     module = tf.Module()
     module.serve = tf.function(
-        traces.served(model, model_inputs),
-        input_signature=[model_inputs.specs],
+        traces.served(model, model_inputs), input_signature=[model_inputs.specs]
     )
     if model_inputs is not own_inputs:
         module.serve_ids = tf.function(
@@ -129,11 +127,11 @@ def save_plain(
     def serving_default(**tensors: Any) -> dict[str, Any]:
         return module.serve(plain.unflatten(tensors))
 
-    # Saving traces `serve` again.
+    # Saving traces `serve` again, so it must run in this context.
     with stand_ins(functions), inlined:
         trace = serving_default.get_concrete_function(**plain.specs)
         check_plain_ops(trace, _layer_names(model))
-        # Hooks, of no rows, and variables that are no weights.
+        # Hooks, which have no rows, and variables other than weights.
         module.read_variables = list(trace.variables)
         document = features_json.describe(
             signature,
@@ -145,19 +143,14 @@ def save_plain(
             inputs_given=inputs is not None,
         )
         document["plain"] = {"dtype": dtype, "index": index}
-        with whole_folder(path) as partial:
-            tf.saved_model.save(
-                module, partial, signatures={"serving_default": trace}
-            )
-            features_json.write(partial, document)
-            if own_inputs.schema is not None:
-                model_schema.write(own_inputs.schema, partial)
+        served = {"serving_default": trace}
+        write_folder(path, module, served, document, own_inputs.schema)
 
 
 def _read_contents(
     model: keras.Model, read: set[int], tables: str
 ) -> ModelContents:
-    """What `model` has of what is read; tables as `tables` says."""
+    """Returns what `model` reads; all of its tables if `tables` is "all"."""
 
     def only_read(named: Mapping[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in named.items() if id(v.resource_handle) in read}
@@ -183,10 +176,10 @@ def _layer_names(model: keras.Model) -> list[str]:
 
 @contextlib.contextmanager
 def _inner_functions_inlined() -> Iterator[None]:
-    """Within, a tf.function that is called in a trace becomes part of it.
+    """Inlines every tf.function that is called in a trace.
 
-    A trace that it has from before would hold our ops, and one that it keeps
-    from here would read the exported rows when the model calls it again.
+    An earlier trace of such a function holds Lodestar's ops, and a new one
+    would make later calls of the model read the exported rows.
     """
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)

@@ -1,8 +1,4 @@
-"""What a served model takes and gives: names, types, plain tensors.
-
-The inputs of a Keras model by name, as the plain tensors that a serving
-signature must consist of, and the way back.
-"""
+"""The inputs and outputs of a served model, and their plain tensors."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -26,10 +22,10 @@ class ModelInputs(NamedTuple):
     """The inputs of a model by name.
 
     Attributes:
-        specs: Name -> type, the first axis of unknown size.
-        pack: Name -> tensor to what the model is called with.
-        columns: Name -> column, of the inputs that the model's schema declares.
-        schema: The schema of the model, or None.
+        specs: Name -> type with a first axis of unknown size.
+        pack: Converts name -> tensor to the argument of the model.
+        columns: Name -> column of an input that the model's schema declares.
+        schema: Schema of the model, or None.
     """
 
     specs: Specs
@@ -42,8 +38,8 @@ class Argument(NamedTuple):
     """A tensor of a signature.
 
     Attributes:
-        input: Name of the input that it belongs to; None: to all.
-        part: Which part of it, `""`: all.
+        input: Name of its input; None if it holds all inputs.
+        part: Part of the input; `""` for all of it.
     """
 
     input: str | None
@@ -55,10 +51,11 @@ class PlainTensors(NamedTuple):
 
     Attributes:
         specs: Argument name -> type.
-        arguments: Argument name -> what it is.
-        unflatten: Argument name -> tensor to input name -> tensor.
-        flatten: The inverse, eagerly. Raises ValueError where there is none.
-        padding: Input name -> what fills its rows, where they are padded.
+        arguments: Argument name -> the part of an input that it holds.
+        unflatten: Converts argument name -> tensor to input name -> tensor.
+        flatten: Inverts `unflatten`, eagerly. Raises ValueError if an input
+            cannot be encoded.
+        padding: Name of a padded input -> its padding.
     """
 
     specs: Specs
@@ -71,12 +68,9 @@ class PlainTensors(NamedTuple):
 def model_inputs(
     model: keras.Model, inputs: Mapping[str, tf.TypeSpec] | None = None
 ) -> ModelInputs:
-    """The inputs of `model`, or those given for a subclassed one.
+    """Returns the inputs of `model`, or `inputs` of a subclassed model.
 
-    Those of a subclassed model with a schema are the columns of the schema.
-
-    Raises:
-        ValueError: The inputs are not known.
+    A subclassed model with a schema has the schema's columns as inputs.
     """
     if inputs is not None:
         specs = dict(inputs)
@@ -93,39 +87,32 @@ def model_inputs(
         structure = schema.inputs()
     if structure is None:
         raise ValueError(
-            f"the inputs of `model`, a {type(model).__name__}, are not known; "
-            "give them: export.save(..., inputs={'ids': "
+            f"The inputs of `model`, a {type(model).__name__}, are unknown. Pass "
+            "them: export.save(..., inputs={'ids': "
             "tf.RaggedTensorSpec([None, None], tf.int64)}), or set its attribute "
             "`schema`."
         )
-    if isinstance(structure, Mapping) and all(
+    flat = isinstance(structure, Mapping) and all(
         isinstance(t, keras.KerasTensor) for t in structure.values()
-    ):
-        names = argument_names(structure)
-        specs = {k: _spec(t, names[k]) for k, t in structure.items()}
-        columns = _columns(structure, schema)
-        return ModelInputs(specs, dict, columns, schema)
-    tensors = keras.tree.flatten(structure)
-    in_order = [t.name for t in tensors]
-    arguments = argument_names(in_order)
-    specs = {
-        n: _spec(t, arguments[n])
-        for n, t in zip(in_order, tensors, strict=True)
-    }
-    return ModelInputs(
-        specs,
-        lambda features: keras.tree.pack_sequence_as(
-            structure, [features[name] for name in in_order]
-        ),
-        _columns(dict(zip(in_order, tensors, strict=True)), schema),
-        schema,
     )
+    in_order = keras.tree.flatten(structure)
+    tensors = dict(structure) if flat else {t.name: t for t in in_order}
+
+    def pack(features: Mapping[str, Any]) -> Any:
+        if flat:
+            return dict(features)
+        values = [features[t.name] for t in in_order]
+        return keras.tree.pack_sequence_as(structure, values)
+
+    arguments = argument_names(tensors)
+    specs = {n: _spec(t, arguments[n]) for n, t in tensors.items()}
+    return ModelInputs(specs, pack, _columns(tensors, schema), schema)
 
 
 def _columns(
     tensors: Mapping[str, keras.KerasTensor], schema: Schema | None
 ) -> dict[str, Column]:
-    """Name -> column, of the inputs that were made by `Schema.inputs`."""
+    """Returns name -> column of the inputs that `Schema.inputs` created."""
     if schema is None:
         return {}
     layers = {name: _private.layer_of(x) for name, x in tensors.items()}
@@ -139,7 +126,7 @@ def _columns(
 def _spec(tensor: keras.KerasTensor, name: str) -> tf.TypeSpec:
     shape = (None, *tensor.shape[1:])
     if getattr(tensor, "ragged", False):
-        # Ragged down to the last axis of unknown length.
+        # The last axis of unknown length is the innermost ragged one.
         rank = max(axis for axis, size in enumerate(shape) if size is None)
         return tf.RaggedTensorSpec(
             shape, tensor.dtype, ragged_rank=max(rank, 1)
@@ -150,11 +137,7 @@ def _spec(tensor: keras.KerasTensor, name: str) -> tf.TypeSpec:
 
 
 def named_outputs(outputs: Any) -> dict[str, Any]:
-    """`outputs` of a model: a dict as it is, others as `output_0`, ...
-
-    Raises:
-        ValueError: One is no tensor.
-    """
+    """Returns the outputs of a model by name, `output_0`, ... by default."""
     if isinstance(outputs, Mapping):
         named = dict(outputs)
     else:
@@ -167,9 +150,9 @@ def named_outputs(outputs: Any) -> dict[str, Any]:
             or isinstance(output, tf.experimental.ExtensionType)
         ):
             raise ValueError(
-                f"the output {name!r} of `model` is a "
-                f"{type(output).__name__}; wanted a tensor, or a dict or list "
-                "of tensors for all outputs."
+                f"The output {name!r} of `model` must be a tensor, got a "
+                f"{type(output).__name__}. A model returns a tensor, or a dict "
+                "or list of tensors."
             )
     return named
 
@@ -180,57 +163,50 @@ def plain_tensors(
     padding_id: Any = None,
     columns: Mapping[str, Column] = {},
 ) -> PlainTensors:
-    """Inputs as the plain tensors that `signature` takes; see `save`.
+    """Returns the plain tensors that a signature takes; see `save`.
 
-    Args:
-        specs: The inputs.
-        signature: As of `save`.
-        padding_id: As of `save`.
-        columns: Name -> column, as whose values `examples` hold an input.
-
-    Raises:
-        ValueError: Another `signature`, a `padding_id` that does not go with
-            it, or an input that has no such form.
+    `columns` maps inputs to the columns whose features `"examples"` hold.
     """
     check_choice("signature", signature, SIGNATURES)
-    if signature != "padded" and padding_id is not None:
+    padded = signature == "padded"
+    if padding_id is not None and not padded:
         raise ValueError(
-            f"`padding_id`={padding_id!r} is given with "
-            f"`signature`={signature!r}; it goes with 'padded' only."
+            f"`padding_id`={padding_id!r} requires signature='padded', got "
+            f"{signature!r}."
         )
     if signature == "examples":
-        return _one_tensor_of_examples(ExampleForm(specs, columns))
-    padding = {}
-    if signature == "padded":
-        padding = check_padding(padding_id, specs)
+        form = ExampleForm(specs, columns)
+        return PlainTensors(
+            {"examples": tf.TensorSpec([None], tf.string, name="examples")},
+            {"examples": Argument(None, "serialized tf.Example")},
+            lambda tensors: form.parse(tensors["examples"]),
+            lambda inputs: {"examples": form.serialize(inputs)},
+            {},
+        )
+    padding = check_padding(padding_id, specs) if padded else {}
 
     def parts_of(name: str, spec: tf.TypeSpec) -> Any:
         if not isinstance(spec, tf.RaggedTensorSpec):
             return input_parts.plain_parts(spec)
-        if signature == "padded":
+        if padded:
             return padded_parts(name, spec, padding[name])
-        if signature == "ragged":
-            return input_parts.row_splits_parts(spec)
-        return input_parts.lengths_parts(spec)
+        return input_parts.ragged_parts(spec, signature)
 
     parts: dict[Any, Any] = {
         name: parts_of(name, spec) for name, spec in specs.items()
     }
     names = argument_names(specs)
-    # Inputs that are one tensor keep their names before parts get theirs.
-    flat = {
-        names[name]: Argument(name, "")
-        for name in specs
-        if "" in parts[name].specs
-    }
+    # Inputs of one tensor keep their names, so parts are named afterwards.
+    flat = {names[n]: Argument(n, "") for n in specs if "" in parts[n].specs}
     for name in specs:
         for part in parts[name].specs:
             if part:
                 argument = input_parts.unused(f"{names[name]}_{part}", flat)
                 flat[argument] = Argument(name, part)
-    arguments_of: dict[Any, list[str]] = {name: [] for name in specs}
-    for argument, (owner, _) in flat.items():
-        arguments_of[owner].append(argument)
+    arguments_of = {
+        name: [a for a, (owner, _) in flat.items() if owner == name]
+        for name in specs
+    }
 
     def unflatten(tensors: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -247,24 +223,9 @@ def plain_tensors(
             )
         }
 
-    return PlainTensors(
-        {
-            argument: tf.TensorSpec(spec.shape, spec.dtype, name=argument)
-            for argument, (name, part) in flat.items()
-            for spec in (parts[name].specs[part],)
-        },
-        flat,
-        unflatten,
-        flatten,
-        padding,
-    )
-
-
-def _one_tensor_of_examples(form: ExampleForm) -> PlainTensors:
-    return PlainTensors(
-        {"examples": tf.TensorSpec([None], tf.string, name="examples")},
-        {"examples": Argument(None, "serialized tf.Example")},
-        lambda tensors: form.parse(tensors["examples"]),
-        lambda inputs: {"examples": form.serialize(inputs)},
-        {},
-    )
+    flat_specs = {
+        argument: tf.TensorSpec(spec.shape, spec.dtype, name=argument)
+        for argument, (name, part) in flat.items()
+        for spec in (parts[name].specs[part],)
+    }
+    return PlainTensors(flat_specs, flat, unflatten, flatten, padding)

@@ -1,4 +1,4 @@
-"""Models as graphs: what they look up, and the part of them behind that."""
+"""Traces models: their lookups, and the part that depends on looked-up rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -9,22 +9,18 @@ import tensorflow as tf
 
 from lodestar.export.input_parts import argument_names, unused
 from lodestar.export.read_only import check_read_only
-from lodestar.export.signatures import (
-    ModelInputs,
-    PlainTensors,
-    named_outputs,
-)
+from lodestar.export.signatures import ModelInputs, PlainTensors, named_outputs
 from lodestar.layers.feature import Feature
 from lodestar.layers.lookup_observer import Lookup, observe_lookups
 
 
 class LookupCall(NamedTuple):
-    """Which lookup of a model it is.
+    """Identifies a lookup of a model.
 
     Attributes:
         layer: Name of the layer.
-        feature: Name of the feature; None for a layer that has but one.
-        call: How many lookups of that layer and feature came before it.
+        feature: Name of the feature; None for a layer of a single feature.
+        call: Number of earlier lookups of that layer and feature.
     """
 
     layer: str
@@ -36,10 +32,9 @@ class SeenLookup(NamedTuple):
     """A lookup in a graph.
 
     Attributes:
-        at: Which it is.
+        at: Identifies the lookup.
         feature: How the table is read.
-        inputs: Names of the model's inputs that its ids come from; None where
-            that cannot be told.
+        inputs: Names of the inputs that its ids depend on; None if unknown.
     """
 
     at: LookupCall
@@ -48,13 +43,13 @@ class SeenLookup(NamedTuple):
 
 
 class RowsSignature(NamedTuple):
-    """A model behind its lookups.
+    """A model as a function of looked-up rows.
 
     Attributes:
-        function: Takes rows, and such inputs as the outputs depend on.
+        function: Takes rows, and the inputs that the outputs depend on.
         rows: Argument -> the lookup whose rows it takes.
         specs: Argument -> type, of rows and inputs.
-        plain: What the inputs are as plain tensors.
+        plain: The inputs as plain tensors.
     """
 
     function: Any
@@ -64,20 +59,20 @@ class RowsSignature(NamedTuple):
 
 
 class CallCounter:
-    """Numbers the lookups of one call of a model, in their order."""
+    """Numbers the lookups of one call of a model."""
 
     def __init__(self) -> None:
         self._calls: Counter[tuple[str, str | None]] = Counter()
 
     def next(self, lookup: Lookup) -> LookupCall:
-        """Which lookup the next one is."""
+        """Returns the identity of the next lookup."""
         key = lookup.layer.name, lookup.name
         self._calls[key] += 1
         return LookupCall(*key, self._calls[key] - 1)
 
 
 def served(model: keras.Model, inputs: ModelInputs) -> Callable[..., Any]:
-    """The model as a function of its inputs by name, of outputs by name."""
+    """Returns a function from the model's inputs to its outputs, by name."""
 
     def serve(features: Mapping[str, Any]) -> dict[str, Any]:
         return named_outputs(model(inputs.pack(features), training=False))
@@ -88,11 +83,7 @@ def served(model: keras.Model, inputs: ModelInputs) -> Callable[..., Any]:
 def trace_serve(
     model: keras.Model, inputs: ModelInputs
 ) -> tuple[tf.types.experimental.PolymorphicFunction, list[SeenLookup]]:
-    """The model as a traced function, and what it looks up, in order.
-
-    Raises:
-        ValueError: It would change a table.
-    """
+    """Returns the model as a traced function, and its lookups in order."""
     serve = tf.function(served(model, inputs), input_signature=[inputs.specs])
     calls = CallCounter()
     seen = []
@@ -106,7 +97,7 @@ def trace_serve(
     check_read_only(concrete.graph)
     names = [
         name
-        # In the order in which TensorFlow flattens a dict.
+        # TensorFlow flattens a dict in sorted order.
         for name in sorted(inputs.specs)
         for _ in tf.nest.flatten(inputs.specs[name], expand_composites=True)
     ]
@@ -123,7 +114,7 @@ def trace_serve(
 def _sources(
     ids: Any, concrete: Any, sources: Mapping[str, str]
 ) -> list[str] | None:
-    """Names of the inputs that `ids` come from."""
+    """Returns the names of the inputs that `ids` depend on."""
     tensors = tf.nest.flatten(ids, expand_composites=True)
     if any(tensor.graph is not concrete.graph for tensor in tensors):
         return None
@@ -137,12 +128,7 @@ def trace_from_rows(
     plain: PlainTensors,
     tables: Mapping[str, Any],
 ) -> RowsSignature:
-    """The model as a function of what it looks up.
-
-    Raises:
-        ValueError: The model looks nothing up, rows that are no dense tensor
-            or not through a layer, or has an output that is no dense tensor.
-    """
+    """Returns the model as a function of the rows that it looks up."""
     calls = CallCounter()
     rows: list[tuple[LookupCall, tf.Tensor]] = []
     given: dict[str, tf.Tensor] = {}
@@ -163,29 +149,28 @@ def trace_from_rows(
     def whole(**tensors: Any) -> dict[str, tf.Tensor]:
         given.update(tensors)
         with observe_lookups(put_rows_in):
-            # Not those that the function returns, which depend on all that
-            # has an effect, and so on checks of what is looked up.
+            # The outputs that tf.function returns would depend on all stateful
+            # ops, including checks of lookups.
             outputs.update(serve(plain.unflatten(tensors)))
         return outputs
 
     concrete = tf.function(whole).get_concrete_function(**plain.specs)
     for name, output in outputs.items():
         if not isinstance(output, tf.Tensor):
-            refused.append(f"the output {name!r} is no dense tensor")
+            refused.append(f"the output {name!r} is not a dense tensor")
     if not refused:
         part = _Part(concrete, outputs)
         for key, table in tables.items():
             if part.needs_capture(table.resource_handle):
                 refused.append(
-                    f"the table {key!r} is read by other means than a layer, "
-                    "or by one in a tf.function of its own"
+                    f"the table {key!r} is read without a layer, or by a layer "
+                    "in a tf.function of its own"
                 )
     if not rows and not refused:
-        refused.append("the model looks nothing up in an embedding layer")
+        refused.append("the model has no lookup of an embedding layer")
     if refused:
         raise ValueError(
-            "`from_rows`: no signature takes the rows that this model looks "
-            f"up: {'; '.join(refused)}."
+            f"`from_rows` is not possible for this model: {'; '.join(refused)}."
         )
     arguments = {n: t for n, t in given.items() if part.needs(t)}
     lookups = {}
@@ -196,27 +181,23 @@ def trace_from_rows(
         name = unused(names[_row_name(at)], arguments)
         arguments[name] = place
         lookups[name] = at
-    return RowsSignature(
-        part.function(arguments),
-        lookups,
-        {
-            name: tf.TensorSpec(t.shape, t.dtype, name=name)
-            for name, t in arguments.items()
-        },
-        plain,
-    )
+    specs = {
+        name: tf.TensorSpec(t.shape, t.dtype, name=name)
+        for name, t in arguments.items()
+    }
+    return RowsSignature(part.function(arguments), lookups, specs, plain)
 
 
 def _why_no_rows(rows: Any, given: Mapping[str, tf.Tensor]) -> str | None:
     if not isinstance(rows, tf.Tensor):
         return (
-            f"gives rows that are a {type(rows).__name__}, wanted a combiner "
-            "that makes them a dense tensor"
+            f"returns a {type(rows).__name__} instead of a dense tensor; set a "
+            "combiner"
         )
     if rows.shape.rank is None:
-        return "gives rows of unknown rank"
+        return "returns rows of unknown rank"
     if any(rows.graph is not tensor.graph for tensor in given.values()):
-        return "is in a tf.function, or in control flow, of its own"
+        return "is in a tf.function or control flow of its own"
     return None
 
 
@@ -232,19 +213,13 @@ def _row_name(at: LookupCall) -> str:
 
 
 class _Part:
-    """The part of a traced function that some of its tensors depend on."""
+    """The part of a traced function that its outputs depend on."""
 
     def __init__(self, concrete: Any, outputs: Mapping[str, tf.Tensor]):
         self._outputs = {name: t.name for name, t in outputs.items()}
-        self._captures = []
-        if count := len(concrete.captured_inputs):
-            self._captures = list(
-                zip(
-                    concrete.inputs[-count:],
-                    concrete.captured_inputs,
-                    strict=True,
-                )
-            )
+        captured = concrete.captured_inputs
+        own = concrete.inputs[len(concrete.inputs) - len(captured) :]
+        self._captures = list(zip(own, captured, strict=True))
         self._nodes = _ops_behind(outputs.values())
         graph_def = concrete.graph.as_graph_def()
         nodes = [n for n in graph_def.node if n.name in self._nodes]
@@ -253,15 +228,15 @@ class _Part:
         self._graph_def = graph_def
 
     def needs(self, tensor: tf.Tensor) -> bool:
-        """Whether the outputs depend on it."""
+        """Returns whether the outputs depend on `tensor`."""
         return tensor.op.name in self._nodes
 
     def needs_capture(self, outer: tf.Tensor) -> bool:
-        """Whether they depend on a tensor of outside of the function."""
+        """Returns whether the outputs depend on a captured tensor."""
         return any(o is outer and self.needs(i) for i, o in self._captures)
 
     def function(self, arguments: Mapping[str, tf.Tensor]) -> Any:
-        """The part as a function of tensors that were in it."""
+        """Returns the part as a function of some of its tensors."""
         places = {name: t.name for name, t in arguments.items()}
         captures = [
             (inner.name, outer)
@@ -284,7 +259,7 @@ class _Part:
 
 
 def _ops_behind(tensors: Iterable[tf.Tensor]) -> set[str]:
-    """Names of the ops that `tensors` depend on."""
+    """Returns the names of the ops that `tensors` depend on."""
     waiting = [tensor.op for tensor in tensors]
     seen = {op.name for op in waiting}
     for op in waiting:

@@ -1,4 +1,4 @@
-"""Compares an exported model's scores with those of the model."""
+"""Compares the scores of an export with the model's scores."""
 
 import dataclasses
 import os
@@ -19,13 +19,13 @@ from lodestar.layers.lookup_observer import observe_lookups
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What `verify` compared.
+    """The result of `verify`.
 
     Attributes:
-        examples: How many the batch has.
-        signatures: The signatures, `serve` among them.
-        max_difference: The largest of all outputs.
-        outputs: Name -> where it differs most.
+        examples: Number of examples in the batch.
+        signatures: Signatures that were compared, including `serve`.
+        max_difference: Largest difference of all outputs.
+        outputs: Output name -> its largest difference.
     """
 
     examples: int
@@ -42,39 +42,41 @@ def verify(
     *,
     outputs: Sequence[str] | None = None,
 ) -> Verification:
-    """Checks that an export gives the scores of `model`, example by example.
+    """Checks that an export returns the scores of `model`.
 
-    Loads the folder that `save` or `save_plain` wrote, and runs
-    the batch through `serve` and all signatures, `from_rows` included, which
-    is given the rows that the model looks up.
+    Loads the folder of `save` or `save_plain`, and runs a batch through `serve`
+    and all signatures, including `from_rows` with the rows that the model looks
+    up.
 
     >>> lodestar.export.save(model, path)
     >>> lodestar.export.verify(model, path, features).max_difference < 1e-6
     True
 
     Args:
-        model: What was exported.
-        path: The folder.
-        batch: What the model takes, without labels: a dict by name, a list, or
-            the one input. A dense tensor for a ragged input is taken as rows
-            of one length. Where requests hold strings, the batch has these; with
-            ids, as datasets give them, only `serve_ids` can be checked.
-        atol: How much two numbers may differ; NaN equals NaN. Text must be
-            equal.
-        outputs: Names of those whose values are compared; default: all. For
-            the best items of a catalogue compare their scores: items of nearly
-            equal scores may change places.
+        model: The exported model.
+        path: Path to the exported folder.
+        batch: Input of the model without labels: a dict by name, a list, or a
+            single input. A dense tensor for a ragged input has rows of equal
+            length. If requests hold strings, pass strings; with the ids of
+            datasets, only `serve_ids` is checked.
+        atol: Largest accepted difference of two numbers. NaN equals NaN, and
+            strings must be equal.
+        outputs: Names of outputs whose values are compared. Defaults to all.
+            For top-k outputs compare the scores, since items of nearly equal
+            scores may be in another order.
+
+    Returns:
+        A `Verification` with the largest differences.
 
     Raises:
         ValueError: Scores, or names, shapes or dtypes of outputs differ.
         ValueError: `atol` is negative or NaN, an output is unknown, `batch`
-            is not what the model takes or has no form in the export's
-            signature, or the folder has a signature or a `features.json` that
-            is not known.
+            does not fit the model or the export's signature, or the folder has
+            an unknown signature or `features.json`.
         tf.errors.OpError, OSError: The folder cannot be loaded.
     """
     if not (is_number(atol) and atol >= 0):
-        raise ValueError(f"`atol`={atol!r} is no number of at least 0.")
+        raise ValueError(f"`atol` must be at least 0, got {atol!r}.")
     path = os.fspath(path)
     try:
         document = features_json.read(path)
@@ -100,7 +102,7 @@ def verify(
     for name in outputs:
         if name not in wanted:
             raise ValueError(
-                f"`outputs` names {name!r}; the model has {sorted(wanted)}."
+                f"`outputs` has {name!r}, but the model has {sorted(wanted)}."
             )
     loaded = tf.saved_model.load(path)
     checked = []
@@ -110,18 +112,14 @@ def verify(
         checked.append(signature)
         if set(wanted) != set(found):
             raise MismatchError(
-                f"the model gives the outputs {sorted(wanted)}, the export "
+                f"The model has the outputs {sorted(wanted)}, but the export "
                 f"{sorted(found)} through {signature!r}."
             )
         for name in outputs:
-            difference = compare(
-                name, wanted[name], found[name], signature, atol
-            )
-            if (
-                name not in worst
-                or difference.max_difference > worst[name].max_difference
-            ):
-                worst[name] = difference
+            here = compare(name, wanted[name], found[name], signature, atol)
+            worst.setdefault(name, here)
+            if here.max_difference > worst[name].max_difference:
+                worst[name] = here
     return Verification(
         examples=batches.size(features),
         signatures=tuple(checked),
@@ -135,7 +133,7 @@ def verify(
 def _model_inputs(
     model: keras.Model, document: Mapping[str, Any] | None
 ) -> tuple[ModelInputs, ModelInputs]:
-    """The inputs as the model takes them, and as requests hold them."""
+    """Returns the inputs of the model and of requests."""
     if document is None:
         own = signatures.model_inputs(model)
         return own, requests.as_requested(own)
@@ -146,7 +144,7 @@ def _model_inputs(
     own = signatures.model_inputs(model)
     if set(own.specs) != set(specs):
         raise MismatchError(
-            f"the model takes the inputs {sorted(own.specs)}, the export "
+            f"The model has the inputs {sorted(own.specs)}, but the export "
             f"{sorted(specs)}."
         )
     texts = requests.text_columns(own)
@@ -163,7 +161,7 @@ def _results(
     features: Mapping[str, Any],
     rows: Mapping[Any, Any],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each signature and what it gives."""
+    """Yields each signature and its outputs."""
     if hasattr(loaded, "serve_ids"):
         if inputs is own:
             yield "serve_ids", loaded.serve_ids(dict(features))
@@ -179,8 +177,8 @@ def _results(
             arguments = _rows_arguments(document, features, rows)
         else:
             raise ValueError(
-                f"the export has the signature {name!r}, which is not known "
-                "to `verify`; wanted 'serving_default' and 'from_rows'."
+                f"The export has the unknown signature {name!r}; `verify` "
+                "supports 'serving_default' and 'from_rows'."
             )
         yield name, function(**arguments)
 
@@ -193,7 +191,7 @@ def _plain_tensors(
     wanted = set(function.structured_input_signature[1])
     for signature in signatures.SIGNATURES:
         if signature == "padded":
-            continue  # without features.json the padding is not known
+            continue  # without features.json the padding is unknown
         try:
             plain = requests.plain_tensors(inputs, signature)
         except ValueError:
@@ -201,9 +199,9 @@ def _plain_tensors(
         if set(plain.specs) == wanted:
             return plain
     raise ValueError(
-        f"the export has no {features_json.FILE_NAME}, and the arguments "
-        f"{sorted(wanted)} of its signature 'serving_default' are not those "
-        f"that the inputs {sorted(inputs.specs)} make."
+        f"The export has no {features_json.FILE_NAME}, and the arguments "
+        f"{sorted(wanted)} of its signature 'serving_default' do not match the "
+        f"inputs {sorted(inputs.specs)}."
     )
 
 

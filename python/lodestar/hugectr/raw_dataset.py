@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import check_at_least, check_choice
+from lodestar._checks import check_choice, check_count
 from lodestar._errors import DataError
 from lodestar._library import gen_ops
 from lodestar._typing import StrPaths
@@ -55,7 +55,7 @@ def RawDataset(
     key_types = raw_key_types(layout)
     check_choice("key_type", key_type, key_types)
     if num_samples is not None:
-        check_at_least("num_samples", num_samples, 1)
+        check_count("num_samples", num_samples, 1)
     nnz = raw_nnz(spec, layout, nnz_per_slot)
     if read.on_error == "raise" and are_known(files, read):
         stride = (

@@ -29,9 +29,9 @@ from lodestar.optimizers.unfused import UnfusedOptimizer, UnfusedUpdate
 _NONFINITE = ("raise", "skip", "pass")
 # As in tf_ops/kernels/embedding/update_gradients.h.
 _WHY_NONFINITE = (
-    "The loss or a gradient was NaN or infinite. Look for NaN in labels, sample "
-    "weights and other inputs, and for a learning rate that is too high. Pass "
-    'nonfinite="skip" to the optimizer to skip such rows.'
+    "The loss or a gradient was NaN or infinite. Look for NaN in labels, "
+    "sample weights and other inputs, and for a learning rate that is too "
+    'high. Pass nonfinite="skip" to the optimizer to skip such rows.'
 )
 # Key prefix of a saved sum of gradients, by the index of its table.
 _SUM = "gradient_sum_{}_"

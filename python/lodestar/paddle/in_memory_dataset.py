@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_at_least, is_number
+from lodestar._checks import check_count, is_number
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
 from lodestar._typing import StrPath, StrPaths
@@ -118,7 +118,7 @@ class InMemoryDataset:
                     "samples in the order of files and lines. Use `shuffle`, "
                     "`seed` and `repeat` of dataset()."
                 )
-        check_at_least("num_queues", num_queues, 1)
+        check_count("num_queues", num_queues, 1)
         spec = as_schema(schema, weights)
         self._options = options_of(InMemoryDataset, batch_size, options)
         self._pipe_words = command_words("pipe_command", pipe_command)
@@ -301,7 +301,7 @@ class InMemoryDataset:
             ValueError: If `min_size` is less than 2.
             tf.errors.FailedPreconditionError: If `ins_id` is not True.
         """
-        check_at_least("min_size", min_size, 2)
+        check_count("min_size", min_size, 2)
         with self._changing:
             counts = gen_ops.lodestar_record_memory_merge_by_ins_id(
                 memory=self._memory.text,
@@ -362,7 +362,7 @@ class InMemoryDataset:
         num_queues = self._num_queues
         if queue is None:
             queue, num_queues = 0, 1
-        check_at_least("queue", queue, 0)
+        check_count("queue", queue, 0)
         if queue >= num_queues:
             raise ValueError(
                 f"`queue` must be less than `num_queues`={num_queues}, got "

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar._errors import DataError, describe_error
 from lodestar._files import AtomicFile, as_path
 from lodestar._input_bytes import open_input
@@ -122,7 +122,7 @@ class MultiSlotGenerator:
 
     def set_batch(self, batch_size: int) -> None:
         """Sets the batch size of `generate_batch`, which is 32 by default."""
-        check_at_least("batch_size", batch_size, 1)
+        check_count("batch_size", batch_size, 1)
         self._batch_size = batch_size
 
     @property

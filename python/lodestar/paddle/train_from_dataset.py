@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_at_least, check_flag
+from lodestar._checks import check_count, check_flag
 
 OnPeriod = Callable[[int, dict[str, Any]], None]
 
@@ -66,7 +66,7 @@ def train_from_dataset(
     from lodestar.train.step import check_is_model
     from lodestar.train.threads import ThreadSteps
 
-    check_at_least("print_period", print_period, 1)
+    check_count("print_period", print_period, 1)
     debug = check_flag("debug", debug)
     check_is_model(model)
     if isinstance(fetch, str):

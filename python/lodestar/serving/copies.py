@@ -1,4 +1,4 @@
-"""Copies of a model that take turns, so that no call sees an update."""
+"""Two copies of a model that take turns, so that no call sees an update."""
 
 import time
 import weakref
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 class _Turn:
-    """Which copy serves; there are references as long as calls read it."""
+    """The copy that serves; referenced by the calls that read it."""
 
     __slots__ = ("__weakref__", "copy")
 
@@ -23,14 +23,11 @@ class _Turn:
 
 
 class Copies:
-    """Two copies, one of which serves while the other is written to.
+    """Two copies, one of which serves while the other is updated.
 
-    Calls wait for no update: each holds the turn that it began with, and the
-    next writer waits until nobody holds it. Graphs hold a turn by ops. Of one
-    copy alone, calls read what is written to.
-
-    Args:
-        contents: One or two; the first serves.
+    Calls never wait for updates: each holds the turn that it began with, and the
+    next update of that copy waits until no call holds it. Graphs hold turns with
+    ops. A single copy is updated while calls read it.
     """
 
     def __init__(self, contents: Sequence[ServedContent]):
@@ -41,24 +38,21 @@ class Copies:
 
     @property
     def single(self) -> bool:
-        """Whether there is one alone."""
+        """Whether there is only one copy."""
         return len(self._contents) == 1
 
     @property
     def contents(self) -> tuple[ServedContent, ...]:
-        """All, to read what others may be writing."""
+        """All copies. Another thread may be updating one of them."""
         return self._contents
 
     @property
     def serving(self) -> ServedContent:
-        """What serves now; `run` keeps it from being written to."""
+        """The copy that serves now; only `run` prevents its update."""
         return self._contents[self._turn.copy]
 
     def run(self, call: Callable[[ServedContent], _T]) -> _T:
-        """Returns what `call` gives for the copy that serves.
-
-        In a graph, for the one that serves when the graph runs.
-        """
+        """Returns `call` of the copy that serves, in graphs at run time."""
         if self.single:
             return call(self._contents[0])
         if tf.executing_eagerly():
@@ -66,7 +60,7 @@ class Copies:
             try:
                 return call(self._contents[turn.copy])
             finally:
-                # Else the traceback of an error would hold it.
+                # Otherwise the traceback of an error would hold the turn.
                 del turn
         held, copy = gen_ops.lodestar_hold_turn(self._turns)
         outputs = tf.cond(
@@ -80,23 +74,19 @@ class Copies:
         return outputs
 
     def idle(self, seconds: float) -> ServedContent:
-        """The copy to write to, when the calls that read it have ended.
-
-        Raises:
-            TimeoutError: They did not in so many seconds.
-        """
+        """Waits for calls of the other copy to end, and returns it."""
         end = time.monotonic() + seconds
         while self._last_turn_is_held():
             if time.monotonic() >= end:
                 raise TimeoutError(
-                    f"after {seconds:g} seconds, a call still runs that began "
-                    "before the last update; the next one waits for its end"
+                    f"A call that began before the last update still runs after "
+                    f"{seconds:g} seconds. The next update waits for it."
                 )
             time.sleep(0.001)
         return self._contents[0 if self.single else 1 - self._turn.copy]
 
     def swap(self) -> None:
-        """Calls that begin from here on see the copy that was idle."""
+        """Makes new calls use the idle copy."""
         if self.single:
             return
         turn = _Turn(1 - self._turn.copy)
@@ -105,6 +95,6 @@ class Copies:
         self._turn = turn
 
     def _last_turn_is_held(self) -> bool:
-        return (
-            self._last_turn is not None and self._last_turn() is not None
-        ) or bool(gen_ops.lodestar_last_turn_is_held(self._turns))
+        if self._last_turn is not None and self._last_turn() is not None:
+            return True
+        return bool(gen_ops.lodestar_last_turn_is_held(self._turns))

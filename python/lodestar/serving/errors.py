@@ -1,7 +1,7 @@
-"""Why a snapshot is not served."""
+"""Errors of served models."""
 
 from lodestar.snapshot.errors import SnapshotError
 
 
 class OtherModelError(SnapshotError):
-    """It does not fit the model: to try again is of no use."""
+    """A snapshot does not fit the model, so trying again is useless."""

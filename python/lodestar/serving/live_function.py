@@ -1,4 +1,4 @@
-"""Functions of whichever copy of a model serves."""
+"""Functions of the copy of a model that serves."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +10,10 @@ from lodestar.serving.served_content import ServedContent
 
 
 class LiveFunction:
-    """A function of a loaded model, in the copy that serves when it is called.
+    """A function of a loaded model that runs in the copy that serves.
 
-    In a graph too: it is traced with both. Attributes are those of the
-    function, which `find` finds in each copy.
+    A graph contains both copies. `find` returns the function in a copy, whose
+    attributes this object has as well.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class LiveFunction:
             lambda content: self._functions[content](*arguments, **named)
         )
 
-    # Not for calls that are not traced: it takes longer than all of `_call`.
+    # Eager calls do not use it, since it takes longer than all of `_call`.
     _traced_call = tf.autograph.experimental.do_not_convert(_call)
 
     def __getattr__(self, name: str) -> Any:

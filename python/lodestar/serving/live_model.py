@@ -1,4 +1,4 @@
-"""A served model that follows a folder of snapshots."""
+"""A served model that follows a snapshot folder."""
 
 import contextlib
 import dataclasses
@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from lodestar._checks import (
     check_choice,
+    check_count,
     check_eager,
-    check_least,
     is_number,
 )
 from lodestar._errors import describe_error
@@ -31,69 +31,66 @@ from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest
 
-# A version that fails is tried again after so long, at most.
+# Maximum time before a failed version is tried again.
 _MAX_PAUSE_SECONDS = 60.0
-# How often to load a SavedModel that is replaced meanwhile.
+# Number of attempts to load a SavedModel that is being replaced.
 _MAX_LOADS = 3
-# How long an update waits for calls that began before the last one.
+# Time that an update waits for calls that began before the last update.
 _MAX_CALL_SECONDS = 10.0
-# The same of what can as well be done at the next poll.
+# Time that an update waits if the next poll can repeat it.
 _SHORT_CALL_SECONDS = 0.1
 
 
 @dataclasses.dataclass
 class _Failure:
-    """A version that could not be taken in."""
+    """A version that could not be loaded."""
 
     error: Exception
     attempts: int
-    retry: float  # when, of the monotonic clock
+    retry: float  # time of the next attempt, of the monotonic clock
 
 
 class LiveModel(NotCopied):
-    """A SavedModel that serves the newest of a folder of snapshots.
+    """A SavedModel that serves the newest version in a snapshot folder.
 
-    Training saves snapshots of its tables and weights, most of them deltas; a
-    thread here looks for new versions and takes them in, while calls go on.
-    There are two copies of the model: one serves, the other takes an update in;
-    then they change places, and the update is repeated when the calls that
-    began before have ended. So each call sees one version, all of it, waits for
-    nothing, and one that begins when `version()` has changed sees that.
+    A thread loads new versions of tables and weights while calls continue. Of
+    two copies of the model, one serves while the other is updated. Then they
+    swap, and the update is repeated once earlier calls have ended. So each call
+    sees exactly one version and never waits, and a call that begins after
+    `version()` has changed sees the new version.
 
-    A version is read and checked before anything of it is served. One that
-    cannot be is left out: the last good version stays, `stats()` has the error,
-    and it is tried again.
+    Versions are read and checked before they are served. If that fails, the last
+    good version stays, `stats()` has the error, and loading is retried.
 
     >>> with lodestar.serving.LiveModel("model", "snapshots") as model:
     ...     scores = model({"ids": ids})
     ...     model.version()
 
     Args:
-        path: A folder that `lodestar.export.save` wrote.
-        snapshots: A folder that `lodestar.snapshot` writes to; may be empty, or
-            not there yet: then the SavedModel's own content is served.
-        poll_seconds: How often to look for a new version; None: only when
+        path: Path to a folder of `lodestar.export.save`.
+        snapshots: Path to the snapshot folder. While it is missing or empty, the
+            SavedModel's own content is served.
+        poll_seconds: Time between polls for a new version. None polls only when
             `poll()` is called.
-        rename: Table in the snapshots -> table of the model
-            (`loaded.tables`), where these differ. Tables that the model does
-            not read are left out.
-        weights: `"require"`: snapshots hold the model's dense weights, by
-            `snapshot.save` of a model, or as its `dense` by their paths. `"keep"`:
-            those of the SavedModel are served.
-        consistency: `"call"`: each call sees one version. `"row"`: there is one
-            copy, which takes half the memory and is updated under the calls:
-            one that runs meanwhile may see rows, id tables and weights of the
-            old version and of the new, each whole.
+        rename: Table in the snapshots -> table of the model (`loaded.tables`),
+            if the names differ. Other tables of the snapshots are ignored.
+        weights: `"require"` serves the dense weights of the snapshots, saved by
+            `snapshot.save` of a model, or by path as its `dense`. `"keep"`
+            serves the SavedModel's weights.
+        consistency: With `"call"`, each call sees one version. With `"row"`,
+            there is a single copy, which needs half the memory. A call during
+            an update may see rows, id tables and weights of both versions, but
+            none of them torn.
 
     Raises:
-        ValueError: An argument is not as above.
+        ValueError: An argument is invalid.
         SnapshotError: The newest snapshot is of another model: a table or
             weight is missing, or of another dim, dtype or shape (names it).
-            An unreadable one is no error here, but in `stats()`.
-        tf.errors.NotFoundError, OSError: There is no such SavedModel.
+            Unreadable snapshots are only reported in `stats()`.
+        tf.errors.NotFoundError, OSError: The SavedModel does not exist.
     """
 
-    _instead_of_copy = "make another one of the same folders."
+    _instead_of_copy = "create another one from the same folders."
 
     def __init__(
         self,
@@ -108,17 +105,13 @@ class LiveModel(NotCopied):
         check_choice("consistency", consistency, ("call", "row"))
         check_choice("weights", weights, ("require", "keep"))
         self._poll_seconds = _check_seconds(poll_seconds)
-        # The working directory may change while it follows.
+        # An absolute path, since the working directory may change.
         self._folder = SnapshotFolder(
             os.path.abspath(SnapshotFolder(snapshots).path)
         )
+        copies = 1 if consistency == "row" else 2
         self._copies = Copies(
-            _load(
-                os.fspath(path),
-                1 if consistency == "row" else 2,
-                dict(rename or {}),
-                weights,
-            )
+            _load(os.fspath(path), copies, dict(rename or {}), weights)
         )
         self._serve = LiveFunction(
             self._copies, lambda content: content.loaded.serve
@@ -130,9 +123,9 @@ class LiveModel(NotCopied):
             )
             for name in self.loaded.signatures
         }
-        # Held by whoever changes what is served, and what counts it below.
+        # Guards all updates and the state below.
         self._lock = threading.Lock()
-        self._since: float | None = None  # of the monotonic clock
+        self._since: float | None = None  # last update, of the monotonic clock
         self._pinned = False
         self._newest: int | None = None
         self._lag = 0
@@ -141,7 +134,7 @@ class LiveModel(NotCopied):
         self._polls = self._failed = self._updates = self._full_updates = 0
         self._taken = Taken(0, 0, 0)
         self._update_seconds: float | None = None
-        # What the idle copy was to catch up with.
+        # The version that the idle copy was last updated to.
         self._caught_up: Manifest | None = None
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -150,7 +143,7 @@ class LiveModel(NotCopied):
         if self._poll_seconds is not None:
             self._thread = threading.Thread(
                 target=_follow,
-                # Weakly, so that a model that is dropped is not followed on.
+                # A weak reference lets the thread end with a dropped model.
                 args=(weakref.ref(self), self._closed, self._poll_seconds),
                 name="lodestar-live-model",
                 daemon=True,
@@ -161,59 +154,60 @@ class LiveModel(NotCopied):
         """Scores a batch.
 
         Args:
-            features: Name -> tensor, ragged or sparse where the model's input
-                is: what `loaded.serve` takes.
+            features: Input name -> tensor, ragged or sparse like the model's
+                input; see `loaded.serve`.
 
         Returns:
-            Name of output -> tensor.
+            Output name -> tensor.
         """
         return self._serve(features)
 
     @property
     def signatures(self) -> Mapping[str, Any]:
-        """The SavedModel's, as `serving_default`; they take plain tensors."""
+        """The SavedModel's signatures, which take plain tensors."""
         return types.MappingProxyType(self._signatures)
 
     @property
     def loaded(self) -> Any:
-        """What `tf.saved_model.load` gave, of the copy that serves now.
+        """The loaded SavedModel of the copy that serves now.
 
-        With `consistency="call"` the next update makes it the idle one. To call
-        it is to miss what this class is for.
+        Calling it directly bypasses version isolation: with
+        `consistency="call"`, the next update makes it the idle copy.
         """
         return self._copies.serving.loaded
 
     def version(self) -> int | None:
-        """The snapshot that is served; None: what the SavedModel holds."""
+        """Returns the served version; None for the SavedModel's own content."""
         served = self._copies.serving.served
         return None if served is None else served.version
 
     def poll(self) -> bool:
-        """Looks for a new version, and takes it in.
+        """Looks for a new version and loads it.
 
-        Also one that failed a moment ago, which the thread leaves in peace for
-        a while. While pinned it only looks.
+        Immediately retries versions that failed. Loads nothing after
+        `rollback()`.
 
         Returns:
-            Whether another version is served than before. Errors are in
-            `stats()`.
+            Whether the served version has changed. Errors are in `stats()`.
         """
         return self._poll(patient=False)
 
     def rollback(self, version: int) -> None:
-        """Serves an older version, whole, and stays with it until `follow()`.
+        """Serves an older version until `follow()`.
+
+        After any error, the model serves and follows the same versions as
+        before.
 
         Args:
-            version: One that the folder has.
+            version: Number of a version in the folder.
 
         Raises:
-            SnapshotError: There is no such version, or it is of another model.
-            CorruptSnapshotError: It cannot be read.
+            SnapshotError: The version does not exist or is of another model.
+            CorruptSnapshotError: The version cannot be read.
             TimeoutError: A call that began before the last update still runs.
-            tf.errors.OpError: Memory ran out. With any error the model serves,
-                and follows, what it did before.
+            tf.errors.OpError: Memory ran out.
         """
-        check_least("version", version, 1)
+        check_count("version", version, 1)
         with self._lock:
             try:
                 self._go_to(self._folder.chain(version))
@@ -225,33 +219,31 @@ class LiveModel(NotCopied):
             self._lag = len(self._newer(versions))
 
     def follow(self) -> None:
-        """Follows new versions again; the next poll takes the newest in."""
+        """Resumes following new versions; the next poll loads the newest."""
         self._pinned = False
 
     def stats(self) -> dict[str, Any]:
-        """What is served and how that came about.
+        """Returns statistics of the served version and of updates.
 
         Returns:
-            What is: version (None: what the SavedModel holds), step,
-            snapshot_time (when it was taken, UTC) and metadata of the
-            snapshot, seconds_since_update, rows (table -> number), memory
-            (table -> bytes, of both copies), pinned, following (whether a
-            thread looks for versions), newest_version (in the folder, at the
-            last poll) and lag_versions (how many of those there are newer than
-            what is served).
-            Events since the model was made: hits and misses (table -> ids,
-            padding aside, that were looked up and had a row, or had none),
-            polls, failures (to take a version in), updates (versions taken
-            in), full_updates (those that replaced whole tables), rows_written,
-            rows_removed, bytes (of files read), last_update_seconds (how long
-            the last one took), last_error (why the newest version is not
-            served; None: nothing is wrong).
+            A dict with the current state: version (None for the SavedModel's own
+            content), step, snapshot_time (UTC) and metadata of the snapshot,
+            seconds_since_update, rows (table -> number), memory (table -> bytes
+            of all copies), pinned (by `rollback`), following (whether a thread
+            polls), newest_version (in the folder at the last poll),
+            lag_versions (number of newer versions there) and last_error (why
+            the newest version is not served, or None).
+            And with counts since the model was created: hits and misses (table
+            -> ids without padding that were looked up and had a row or no row),
+            polls, failures, updates (loaded versions), full_updates (with whole
+            tables), rows_written, rows_removed, bytes (of files
+            read) and last_update_seconds (duration of the last update).
 
         Raises:
-            RuntimeError: In a `tf.function`.
+            RuntimeError: This is a `tf.function`.
         """
         check_eager("LiveModel.stats")
-        # Not under the lock: an update may take its time.
+        # Without the lock, since an update may take long.
         served, rows = self._copies.run(
             lambda content: (content.served, content.table_stats()["rows"])
         )
@@ -262,7 +254,7 @@ class LiveModel(NotCopied):
         error = self._folder_error
         if failures:
             error = failures[max(failures)].error
-        # One copy alone shows its first version a moment before this is set.
+        # A single copy shows its first version before `_since` is set.
         age = 0.0 if since is None else time.monotonic() - since
         return {
             "version": served.version if served else None,
@@ -288,9 +280,9 @@ class LiveModel(NotCopied):
         }
 
     def close(self) -> None:
-        """Stops following, and waits for an update that is under way.
+        """Stops following, after the update in progress.
 
-        The model serves what it has until it is dropped.
+        The model continues to serve its version.
         """
         self._closed.set()
         if self._thread is not None:
@@ -313,7 +305,7 @@ class LiveModel(NotCopied):
             return self._copies.serving.served != before
 
     def _advance(self, patient: bool) -> None:
-        """Takes in the newest version that can be taken, if it is a newer one."""
+        """Loads the newest newer version that can be loaded."""
         versions = self._folder.versions()
         self._folder_error = None
         newer = self._newer(versions)
@@ -327,7 +319,7 @@ class LiveModel(NotCopied):
         self._catch_up()
 
     def _newer(self, versions: list[int]) -> list[int]:
-        """Those that are newer than what is served."""
+        """Returns the versions that are newer than the served one."""
         content = self._copies.serving
         served = content.served
         if served is None or content.torn:
@@ -335,12 +327,12 @@ class LiveModel(NotCopied):
         for version in reversed(versions):
             with contextlib.suppress(OSError, SnapshotError):
                 if self._folder.manifest(version).root != served.root:
-                    break  # Another folder took the place of this one.
+                    break  # Another folder has replaced this one.
                 return [v for v in versions if v > served.version]
         return versions
 
     def _try(self, version: int, patient: bool) -> bool:
-        """Whether `version` is served in the end."""
+        """Tries to serve `version`; returns whether it is served."""
         failure = self._failures.get(version)
         if patient and failure and time.monotonic() < failure.retry:
             return False
@@ -358,7 +350,7 @@ class LiveModel(NotCopied):
         return True
 
     def _go_to(self, chain: list[Manifest]) -> None:
-        """Serves the last of a chain, by its deltas where they suffice."""
+        """Serves the last version of a chain, by deltas if possible."""
         began = time.perf_counter()
         at = self._copies.serving.position(chain)
         if at == len(chain) - 1:
@@ -367,14 +359,14 @@ class LiveModel(NotCopied):
             return
         content = self._copies.idle(_MAX_CALL_SECONDS)
         self._bring(content, chain, 0 if at is None else at + 1)
-        # First: who sees the new version finds in `stats()` what goes with it.
+        # Before the swap, so that `stats()` fits any version that calls see.
         self._forget_failures(chain[-1].version)
         self._since = time.monotonic()
         self._update_seconds = time.perf_counter() - began
         self._copies.swap()
 
     def _forget_failures(self, version: int) -> None:
-        """Those up to the version that is served."""
+        """Forgets failures up to the served version."""
         self._failures = {
             v: f for v, f in self._failures.items() if v > version
         }
@@ -382,13 +374,13 @@ class LiveModel(NotCopied):
     def _bring(
         self, content: ServedContent, chain: list[Manifest], new: int
     ) -> None:
-        """Makes a copy hold the last of a chain.
+        """Updates a copy to the last version of a chain.
 
-        From the place `new` of the chain on, versions count in `stats()`.
+        Counts versions in `stats()` from position `new` of the chain.
         """
         at = content.position(chain)
         if at is None:
-            at = len(chain) - 2  # All but the last is read with it.
+            at = len(chain) - 2  # `take_whole` reads the rest of the chain.
         else:
             content.renumber(chain[at])
         for place in range(at + 1, len(chain)):
@@ -410,9 +402,8 @@ class LiveModel(NotCopied):
     def _catch_up(self) -> None:
         """Repeats the last update in the idle copy.
 
-        So the next one has its own deltas alone to take in, and finds those of
-        this one, which compaction may remove. What fails here is done, or
-        fails, with the next update.
+        Compaction may remove its deltas before the next update. If this fails,
+        the next update repeats it.
         """
         served = self._copies.serving.served
         if self._copies.single or self._pinned or served is self._caught_up:
@@ -426,17 +417,17 @@ class LiveModel(NotCopied):
                 self._bring(content, chain, len(chain))
 
     def _mend(self) -> None:
-        """Makes good what an update that broke off has left."""
+        """Repairs the copies after an interrupted update."""
         self._caught_up = None
         content = self._copies.serving
         if content.torn and content.served is not None:
-            # Else the next poll reads a version whole.
+            # If this fails, the next poll loads a whole version.
             with contextlib.suppress(Exception):
                 chain = self._folder.chain(content.served.version)
                 content.take_whole(self._folder, chain)
 
     def _check_model(self) -> None:
-        """Raises what kept all versions out if that will not pass."""
+        """Raises the newest version's error if no version fits the model."""
         if self._copies.serving.served is None:
             for version in sorted(self._failures, reverse=True):
                 error = self._failures[version].error
@@ -447,14 +438,13 @@ class LiveModel(NotCopied):
 def _load(
     path: str, copies: int, rename: dict[str, str], weights: str
 ) -> list[ServedContent]:
-    """Loads a SavedModel so many times; an export may replace it meanwhile."""
+    """Loads copies of a SavedModel, which an export may be replacing."""
     for _ in range(_MAX_LOADS):
         document = features_json.read(path)
         if "plain" in document:
             raise ValueError(
-                f"`path` is {path!r}, which export.save_plain wrote: its "
-                "tables cannot change. Wanted a folder of "
-                "lodestar.export.save."
+                f"`path`={path!r} was written by export.save_plain, whose "
+                "tables cannot change. Use a folder of lodestar.export.save."
             )
         before = _fingerprint(path)
         try:
@@ -467,12 +457,12 @@ def _load(
         except Exception:
             if _is_still(path, document, before):
                 raise
-            continue  # Of two exports, half of each may be read.
+            continue  # This may have read parts of two exports.
         if _is_still(path, document, before):
             return contents
     raise OSError(
-        f"`path`={path!r} was replaced each time that it was loaded, "
-        f"{_MAX_LOADS} times."
+        f"`path`={path!r} was replaced during each of {_MAX_LOADS} attempts "
+        "to load it."
     )
 
 
@@ -507,7 +497,7 @@ def _check_seconds(seconds: Any) -> float | None:
         return None
     if not (is_number(seconds) and 0 < seconds < threading.TIMEOUT_MAX):
         raise ValueError(
-            f"`poll_seconds` is {seconds!r}, wanted a positive number of "
-            "seconds, or None."
+            "`poll_seconds` must be a positive number of seconds or None, got "
+            f"{seconds!r}."
         )
     return float(seconds)

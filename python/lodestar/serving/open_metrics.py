@@ -1,4 +1,4 @@
-"""Statistics of served models as OpenMetrics text, which monitoring collects.
+"""Statistics of served models in the OpenMetrics text format for monitoring.
 
 https://github.com/prometheus/OpenMetrics, version 1.0
 """
@@ -6,7 +6,7 @@ https://github.com/prometheus/OpenMetrics, version 1.0
 import datetime
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,81 +14,46 @@ from lodestar._checks import check_eager
 from lodestar.serving.live_model import LiveModel
 from lodestar.serving.table_numbers import of_loaded
 
-
-class _Metric(NamedTuple):
-    name: str
-    type: str
-    help: str
-    unit: str = ""
-
-
-# Of a key of `stats`. A family ends in its unit, a counter's sample in _total.
+# Key of `LiveModel.stats()` -> name and help of its metric.
 _METRICS = {
-    "rows": _Metric("table_rows", "gauge", "Rows of the table that serves."),
-    "hits": _Metric(
-        "table_hits", "counter", "Ids looked up that had a row, repeats too."
+    "rows": ("table_rows", "Rows of the table that serves."),
+    "hits": ("table_hits", "Ids looked up that had a row, repeats too."),
+    "misses": ("table_misses", "Ids looked up that had no row, repeats too."),
+    "memory": ("table_memory_bytes", "Memory of the table, in all copies."),
+    "version": ("model_version", "The snapshot that is served."),
+    "step": ("model_step", "Training step of the snapshot."),
+    "snapshot_time": (
+        "model_snapshot_time_seconds",
+        "When the snapshot was taken, since the Unix epoch.",
     ),
-    "misses": _Metric(
-        "table_misses", "counter", "Ids looked up that had no row, repeats too."
+    "seconds_since_update": (
+        "model_since_update_seconds",
+        "Time since the last version was loaded.",
     ),
-    "memory": _Metric(
-        *("table_memory_bytes", "gauge"),
-        *("Memory of the table, in all copies.", "bytes"),
+    "last_update_seconds": (
+        "model_last_update_seconds",
+        "How long the last version took to load.",
     ),
-    "version": _Metric(
-        "model_version", "gauge", "The snapshot that is served."
+    "newest_version": (
+        "model_newest_version",
+        "The newest snapshot at the last poll.",
     ),
-    "step": _Metric("model_step", "gauge", "Training step of the snapshot."),
-    "snapshot_time": _Metric(
-        *("model_snapshot_time_seconds", "gauge"),
-        *("When the snapshot was taken, of the Unix epoch.", "seconds"),
-    ),
-    "seconds_since_update": _Metric(
-        *("model_since_update_seconds", "gauge"),
-        *("Since the last version was taken in.", "seconds"),
-    ),
-    "last_update_seconds": _Metric(
-        *("model_last_update_seconds", "gauge"),
-        *("How long the last version took to be taken in.", "seconds"),
-    ),
-    "newest_version": _Metric(
-        "model_newest_version", "gauge", "The newest snapshot at the last poll."
-    ),
-    "lag_versions": _Metric(
-        "model_lag_versions", "gauge", "Snapshots newer than what is served."
-    ),
-    "pinned": _Metric(
-        "model_pinned", "gauge", "1: a rollback holds the version."
-    ),
-    "following": _Metric(
-        "model_following", "gauge", "1: new snapshots are looked for."
-    ),
-    "last_error": _Metric(
-        "model_failing", "gauge", "1: the newest snapshot cannot be served."
-    ),
-    "polls": _Metric(
-        "model_polls", "counter", "Looks into the folder of snapshots."
-    ),
-    "failures": _Metric(
-        "model_failures", "counter", "Snapshots that could not be taken in."
-    ),
-    "updates": _Metric("model_updates", "counter", "Snapshots taken in."),
-    "full_updates": _Metric(
-        "model_full_updates", "counter", "Those that replaced whole tables."
-    ),
-    "rows_written": _Metric(
-        "model_rows_written", "counter", "Rows written by updates."
-    ),
-    "rows_removed": _Metric(
-        "model_rows_removed", "counter", "Rows removed by updates."
-    ),
-    "bytes": _Metric(
-        *("model_read_bytes", "counter"),
-        *("Bytes of the files that updates read.", "bytes"),
-    ),
+    "lag_versions": ("model_lag_versions", "Snapshots newer than the served."),
+    "pinned": ("model_pinned", "1: a rollback holds the version."),
+    "following": ("model_following", "1: a thread polls for new snapshots."),
+    "last_error": ("model_failing", "1: the newest snapshot is not served."),
+    "polls": ("model_polls", "Polls of the snapshot folder."),
+    "failures": ("model_failures", "Snapshots that could not be loaded."),
+    "updates": ("model_updates", "Snapshots loaded."),
+    "full_updates": ("model_full_updates", "Those that replaced whole tables."),
+    "rows_written": ("model_rows_written", "Rows written by updates."),
+    "rows_removed": ("model_rows_removed", "Rows removed by updates."),
+    "bytes": ("model_read_bytes", "Bytes of the files that updates read."),
 }
-# No numbers.
-_LEFT_OUT = ("metadata",)
+_COUNTERS = (
+    *("hits", "misses", "polls", "failures", "updates", "full_updates"),
+    *("rows_written", "rows_removed", "bytes"),
+)
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -105,11 +70,11 @@ def openmetrics(source: Any, labels: Mapping[str, str] | None = None) -> str:
     # EOF
 
     Args:
-        source: A `LiveModel`; what `tf.saved_model.load` returns for a folder
-            of `export.save`, of which rows, hits, misses and memory of the
-            tables are written; or some or all keys of the dict that
-            `LiveModel.stats()` returns. Values that are None are omitted, as
-            is `metadata`. `last_error` becomes 1, or 0 if it is None.
+        source: A `LiveModel`; a folder of `export.save` that
+            `tf.saved_model.load` has loaded, for the rows, hits, misses and
+            memory of its tables; or a dict with keys of `LiveModel.stats()`.
+            Omits `metadata` and values that are None. `last_error` becomes 1,
+            or 0 if it is None.
         labels: Label name -> value, added to each sample: `{"model": "ranker"}`.
 
     Returns:
@@ -127,28 +92,31 @@ def openmetrics(source: Any, labels: Mapping[str, str] | None = None) -> str:
     """
     own = _checked_labels(labels or {})
     stats = _stats(source)
-    unknown = [k for k in stats if k not in _METRICS and k not in _LEFT_OUT]
+    unknown = [k for k in stats if k not in _METRICS and k != "metadata"]
     if unknown:
         raise ValueError(
-            f"`source` has {unknown}, for which there is no metric. The keys "
-            "must be those of LiveModel.stats()."
+            f"`source` has {unknown}, for which there is no metric. Use keys "
+            "of LiveModel.stats()."
         )
     lines = []
-    for key, metric in _METRICS.items():
+    for key, (name, text) in _METRICS.items():
         if key not in stats:
             continue
-        samples = list(_samples(key, metric, stats[key], own))
+        name = f"lodestar_{name}"
+        kind = "counter" if key in _COUNTERS else "gauge"
+        samples = list(_samples(key, name, stats[key], own))
         if samples:
-            name = f"lodestar_{metric.name}"
-            lines.append(f"# TYPE {name} {metric.type}")
-            if metric.unit:
-                lines.append(f"# UNIT {name} {metric.unit}")
-            lines += [f"# HELP {name} {metric.help}", *samples]
+            lines.append(f"# TYPE {name} {kind}")
+            # A name ends in its unit.
+            unit = name.rpartition("_")[2]
+            if unit in ("bytes", "seconds"):
+                lines.append(f"# UNIT {name} {unit}")
+            lines += [f"# HELP {name} {text}", *samples]
     return "\n".join([*lines, "# EOF\n"])
 
 
 def _stats(source: Any) -> Mapping[str, Any]:
-    """Returns the statistics of what `openmetrics` takes."""
+    """Returns the statistics of the argument of `openmetrics`."""
     if isinstance(source, Mapping):
         return source
     check_eager("openmetrics")
@@ -158,16 +126,16 @@ def _stats(source: Any) -> Mapping[str, Any]:
 
 
 def _samples(
-    key: str, metric: _Metric, value: Any, labels: Mapping[str, str]
+    key: str, name: str, value: Any, labels: Mapping[str, str]
 ) -> Iterator[str]:
-    if metric.name.startswith("table_"):
+    if name.startswith("lodestar_table_"):
         if not isinstance(value, Mapping):
             raise TypeError(
-                f"`source[{key!r}]` is {value!r}; wanted table -> number."
+                f"`source[{key!r}]` must be a mapping of tables to numbers, "
+                f"got {value!r}."
             )
         for table, number in value.items():
-            of_table = {**labels, "table": str(table)}
-            yield _sample(key, metric, number, of_table)
+            yield _sample(key, name, number, {**labels, "table": str(table)})
         return
     if key == "last_error":
         value = value is not None
@@ -175,7 +143,7 @@ def _samples(
         return
     elif key == "snapshot_time":
         value = _seconds(value)
-    yield _sample(key, metric, value, labels)
+    yield _sample(key, name, value, labels)
 
 
 def _seconds(time: Any) -> float:
@@ -183,32 +151,31 @@ def _seconds(time: Any) -> float:
         return datetime.datetime.fromisoformat(time).timestamp()
     except (TypeError, ValueError):
         raise ValueError(
-            f"`source['snapshot_time']` is {time!r}, wanted ISO 8601 text."
+            "`source['snapshot_time']` must be an ISO 8601 string, got "
+            f"{time!r}."
         ) from None
 
 
-def _sample(
-    key: str, metric: _Metric, value: Any, labels: Mapping[str, str]
-) -> str:
-    name = f"lodestar_{metric.name}"
-    if metric.type == "counter":
+def _sample(key: str, name: str, value: Any, labels: Mapping[str, str]) -> str:
+    if key in _COUNTERS:
         name += "_total"
     braces = ",".join(f'{k}="{_escaped(v)}"' for k, v in labels.items())
-    number = _number(key, value, metric.type == "counter")
+    number = _number(key, value)
     return f"{name}{{{braces}}} {number}" if braces else f"{name} {number}"
 
 
-def _number(key: str, value: Any, counts: bool) -> str:
+def _number(key: str, value: Any) -> str:
     if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
         value = value.item()
     if not isinstance(value, (bool, int, float)):
         raise TypeError(
-            f"`source[{key!r}]` is {value!r}, of {type(value).__name__}; wanted "
-            "a number."
+            f"`source[{key!r}]` must be a number, got {value!r} of "
+            f"{type(value).__name__}."
         )
-    if counts and not 0 <= value < float("inf"):
+    if key in _COUNTERS and not 0 <= value < float("inf"):
         raise ValueError(
-            f"`source[{key!r}]` is {value}; a counter is 0 or more, and finite."
+            f"`source[{key!r}]` is a counter and must be finite and at least 0, "
+            f"got {value}."
         )
     if value != value:
         return "NaN"
@@ -219,23 +186,25 @@ def _number(key: str, value: Any, counts: bool) -> str:
 
 def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(labels, Mapping):
-        raise TypeError(f"`labels` is {labels!r}; wanted name -> text.")
+        raise TypeError(
+            f"`labels` must be a mapping of names to strings, got {labels!r}."
+        )
     for name, value in labels.items():
         if name == "table" or not _LABEL.fullmatch(str(name)):
             raise ValueError(
-                f"`labels` has the name {name!r}; wanted letters of ASCII, "
-                "digits and `_`, no digit and no `__` at the start, and not "
-                "'table', which is the tables' own."
+                "Names of `labels` must consist of ASCII letters, digits and "
+                "`_`, begin with neither a digit nor `__`, and differ from "
+                f"'table', the label of tables, got {name!r}."
             )
         if not isinstance(value, str):
             raise TypeError(
-                f"`labels[{name!r}]` is {value!r}, of {type(value).__name__}; "
-                "wanted text."
+                f"`labels[{name!r}]` must be a string, got {value!r} of "
+                f"{type(value).__name__}."
             )
     return dict(labels)
 
 
 def _escaped(text: str) -> str:
-    r"""A label's value between quotes; what is no Unicode becomes `\udcff`."""
+    r"""Escapes a label's value; invalid Unicode becomes `\udcff`."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,7 +1,7 @@
-"""What a loaded model serves from, and how a snapshot takes its place.
+"""Updates the content of a loaded model from snapshots.
 
-An update is read and checked before anything is touched, so that a snapshot
-that is damaged, or of another model, changes nothing.
+An update is read and checked first, so that a snapshot that is damaged or of
+another model changes nothing.
 """
 
 import dataclasses
@@ -27,13 +27,7 @@ from lodestar.snapshot.saving import DENSE
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """What an update did.
-
-    Attributes:
-        written: Rows that were written.
-        removed: Rows that are gone.
-        bytes: Of the files that were read.
-    """
+    """Rows written, rows removed and bytes of files read by an update."""
 
     written: int
     removed: int
@@ -49,7 +43,7 @@ class Taken:
 
 @dataclasses.dataclass(frozen=True)
 class _Others:
-    """What a version has besides embedding tables, read and checked."""
+    """The checked content of a version other than embedding tables."""
 
     id_tables: list[IdTableUpdate]
     weights: list[tuple[tf.Variable, tf.Tensor]]
@@ -59,16 +53,10 @@ class _Others:
 class ServedContent:
     """Tables, id tables and weights of a loaded model.
 
-    Args:
-        loaded: What `tf.saved_model.load` gave.
-        document: Its features.json.
-        rename: Table in the snapshots -> table of the model.
-        weights: As of LiveModel.
-
     Attributes:
-        loaded: As above.
-        served: Manifest of the version that it has taken in; None: its own
-            content.
+        loaded: The loaded export.
+        served: Manifest of the served version; None for the export's content.
+        torn: Whether an update was interrupted halfway.
     """
 
     def __init__(
@@ -95,11 +83,10 @@ class ServedContent:
         for name, new in rename.items():
             if new not in self._tables:
                 raise ValueError(
-                    f"`rename` makes {name!r} {new!r}, but the tables of the "
+                    f"`rename` maps {name!r} to {new!r}, but the tables of the "
                     f"model are {listed(self._tables)}."
                 )
         self._saved_names = {here: there for there, here in rename.items()}
-        # Whether an update broke off halfway.
         self.torn = False
 
     def table_stats(self) -> TableNumbers:
@@ -109,7 +96,7 @@ class ServedContent:
         )
 
     def position(self, chain: Sequence[Manifest]) -> int | None:
-        """Where in a chain that is which was taken in."""
+        """Returns the position of the loaded version in a chain, or None."""
         if self.served is None or self.torn:
             return None
         for at, manifest in enumerate(chain):
@@ -119,7 +106,7 @@ class ServedContent:
         return None
 
     def renumber(self, manifest: Manifest) -> None:
-        """Notes a version that holds the same, made by compaction maybe."""
+        """Notes a version of equal content, such as one made by compaction."""
         if self.served is None or self.served.version != manifest.version:
             self.served = manifest
 
@@ -130,10 +117,10 @@ class ServedContent:
         *,
         in_place: bool = False,
     ) -> Taken:
-        """Puts the last version of a chain in place of all that is there.
+        """Replaces all content by the last version of a chain.
 
-        It is read beside what is there, and takes its place at once; with
-        `in_place`, what is there goes first, so that memory for one is enough.
+        The new tables are read next to the old ones and swapped in. With
+        `in_place`, the old ones are dropped first to save memory.
         """
         others = self._read_others(folder, chain[-1])
         files = [
@@ -159,18 +146,12 @@ class ServedContent:
         self._assign(others)
         self.served = chain[-1]
         read = sum(
-            entry.bytes
-            for parts in files
-            for part in parts
-            for _, entry in part
+            e.bytes for table in files for part in table for _, e in part
         )
         return Taken(sum(rows), 0, read + others.bytes)
 
     def take_delta(self, folder: SnapshotFolder, manifest: Manifest) -> Taken:
-        """Takes a version in that builds on the one that is there.
-
-        Rows switch one by one; weights follow when all rows have.
-        """
+        """Applies a delta on the loaded version: rows one by one, then weights."""
         others = self._read_others(folder, manifest)
         entries = self._entries(folder, manifest)
         paths = [
@@ -192,7 +173,7 @@ class ServedContent:
         )
 
     def is_delta(self, folder: SnapshotFolder, manifest: Manifest) -> bool:
-        """Whether a version has changes alone of each table that is served."""
+        """Returns whether a version only has changes of each served table."""
         entries = self._entries(folder, manifest)
         return not any(file.whole for entry in entries for file in entry.files)
 
@@ -210,7 +191,7 @@ class ServedContent:
     def _entries(
         self, folder: SnapshotFolder, manifest: Manifest
     ) -> list[SavedTable]:
-        """The entries of all tables that are served, in their order."""
+        """Returns the entries of all served tables, in order."""
         path = folder.version_path(manifest.version)
         entries = []
         for key, (_, here) in self._tables.items():
@@ -219,15 +200,14 @@ class ServedContent:
             if entry is None:
                 raise OtherModelError(
                     f"{path}: has no table {name!r}, which the model reads; it "
-                    f"has {listed(t.name for t in manifest.saved_tables())} (see "
-                    "`rename`)"
+                    f"has {listed(t.name for t in manifest.saved_tables())}. Use "
+                    "`rename`."
                 )
             for what in ("dim", "dtype"):
                 if getattr(entry, what) != here[what]:
                     raise OtherModelError(
                         f"{path}: the table {name!r} has {what} "
-                        f"{getattr(entry, what)}, but that of the model has "
-                        f"{here[what]}; wanted equal {what}s"
+                        f"{getattr(entry, what)}, but {here[what]} in the model."
                     )
             entries.append(entry)
         return entries
@@ -245,7 +225,7 @@ class ServedContent:
     def _read_weights(
         self, folder: SnapshotFolder, manifest: Manifest
     ) -> list[tuple[tf.Variable, tf.Tensor]]:
-        """The model's weights with what a version has for them."""
+        """Returns the model's weights with their values in a version."""
         if not self._weights:
             return []
         path = folder.version_path(manifest.version)
@@ -257,9 +237,9 @@ class ServedContent:
         if absent:
             raise OtherModelError(
                 f"{path}: has no weights {listed(absent)}, which the model "
-                f"reads; it has {listed(saved)}. Save them (snapshot.save of a "
-                "model, or its `dense`), or use weights='keep' to serve those of the "
-                "SavedModel"
+                f"reads; it has {listed(saved)}. Save them with snapshot.save of "
+                "a model or its `dense`, or use weights='keep' to serve the "
+                "SavedModel's weights."
             )
         pairs = []
         for name, variable in self._weights.items():
@@ -267,7 +247,7 @@ class ServedContent:
             wrong = model_variables.difference(array, variable)
             if wrong:
                 raise OtherModelError(
-                    f"{path}: the weight {name!r} has {wrong}"
+                    f"{path}: the weight {name!r} has {wrong}."
                 )
             pairs.append((variable, tf.constant(array, variable.dtype)))
         return pairs

@@ -1,4 +1,4 @@
-"""The id tables of a loaded model, and how a snapshot's take their place."""
+"""Updates the id tables of a loaded model from snapshots."""
 
 import dataclasses
 import hashlib
@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._library import gen_ops
-from lodestar.lookup import text_arrays
+from lodestar.lookup import string_arrays
 from lodestar.serving.errors import OtherModelError
 from lodestar.snapshot import id_contents
 from lodestar.snapshot.errors import CorruptSnapshotError
@@ -21,13 +21,13 @@ from lodestar.snapshot.manifest import Manifest
 class _Table:
     handle: tf.Tensor
     key_dtype: tf.DType
-    # Of the arrays that it holds; None: those of the SavedModel.
+    # Digest of its arrays; None for the SavedModel's own content.
     digest: bytes | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class IdTableUpdate:
-    """What an id table is to hold; checked."""
+    """The checked new content of an id table."""
 
     table: _Table
     keys: tf.Tensor
@@ -35,7 +35,7 @@ class IdTableUpdate:
     digest: bytes
 
     def assign(self) -> None:
-        """Makes it all that the table holds."""
+        """Replaces the content of the table."""
         gen_ops.lodestar_id_table_import(
             self.table.handle, self.keys, tf.constant(self.ids, tf.int64)
         )
@@ -43,7 +43,7 @@ class IdTableUpdate:
 
 
 class ServedIdTables:
-    """The id tables of a loaded model, which its features.json lists."""
+    """The id tables of a loaded model, as its features.json lists them."""
 
     def __init__(self, loaded: Any, document: Mapping[str, Any]):
         self._tables = {
@@ -57,12 +57,10 @@ class ServedIdTables:
     def read(
         self, folder: SnapshotFolder, manifest: Manifest
     ) -> list[IdTableUpdate]:
-        """The tables that a version changes. Those that it lacks stay.
+        """Returns the updates of tables that a version changes.
 
-        Raises:
-            CorruptSnapshotError: Arrays do not fit together.
-            OtherModelError: A table has keys of another type, or an IdLookup,
-                whose numbering is part of the model, another vocabulary.
+        Raises OtherModelError if a table has keys of another type, or if an
+        IdLookup, whose numbering is part of the model, has another vocabulary.
         """
         path = folder.version_path(manifest.version)
         updates = []
@@ -99,12 +97,11 @@ def _keys(
         raise CorruptSnapshotError(f"{what} has the arrays {sorted(arrays)}")
     keys = arrays["keys" if "keys" in parts else "vocabulary"]
     if any(array.ndim != 1 for array in arrays.values()):
-        raise CorruptSnapshotError(f"{what} has arrays that are no vectors")
+        raise CorruptSnapshotError(f"{what} has arrays that are not vectors")
     found = "string" if "lengths" in arrays else keys.dtype.name
     if found != dtype.name:
         raise OtherModelError(
-            f"{what} has {found} keys, but that of the model has {dtype.name} "
-            "keys; wanted the same"
+            f"{what} has {found} keys, but {dtype.name} keys in the model."
         )
     if "lengths" not in arrays:
         return tf.constant(keys, dtype)
@@ -114,23 +111,23 @@ def _keys(
             f"{what} has keys of {len(keys)} bytes, but their lengths add up "
             f"to {lengths.sum()}"
         )
-    return text_arrays.from_arrays(keys, lengths)
+    return string_arrays.from_arrays(keys, lengths)
 
 
 def _check_ids(what: str, keys: tf.Tensor, ids: np.ndarray) -> None:
     if ids.dtype != np.int64 or len(ids) != len(keys):
         raise CorruptSnapshotError(
-            f"{what} has {len(keys)} keys, but {len(ids)} {ids.dtype} ids; "
-            "wanted as many int64"
+            f"{what} has {len(keys)} keys, but {len(ids)} {ids.dtype} ids "
+            f"instead of {len(keys)} int64 ids"
         )
     if len(set(keys.numpy().tolist())) != len(keys):
-        raise CorruptSnapshotError(f"{what} has a key twice")
+        raise CorruptSnapshotError(f"{what} has a duplicate key")
 
 
 def _check_vocabulary(what: str, keys: tf.Tensor, table: _Table) -> None:
     """Raises SnapshotError unless the table has the keys of an IdLookup.
 
-    Before them, in the order of ids, a mask token may stand.
+    The table may have a mask token as its first key.
     """
     here, ids = (
         tensor.numpy().tolist()
@@ -143,6 +140,6 @@ def _check_vocabulary(what: str, keys: tf.Tensor, table: _Table) -> None:
     if here != keys.numpy().tolist():
         raise OtherModelError(
             f"{what}, of an IdLookup, has another vocabulary ({len(keys)} "
-            f"keys) than the model ({len(here)}), which numbers its ids; "
-            "export the model again"
+            f"keys) than the model ({len(here)}), whose weights depend on it. "
+            "Export the model again."
         )

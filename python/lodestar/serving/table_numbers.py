@@ -1,4 +1,4 @@
-"""How many ids the tables of a served model found."""
+"""Counts the rows, lookups and memory of a served model's tables."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ import tensorflow as tf
 from lodestar._library import gen_ops
 from lodestar.embedding.stats import by_name
 
-# Of the result, and of a table's own statistics.
+# Name in the result -> name in a table's own statistics.
 _NAMES = {
     "rows": "rows",
     "hits": "read_hits",
@@ -20,19 +20,10 @@ TableNumbers = dict[str, dict[str, int]]
 
 
 def of_loaded(loaded: Any) -> TableNumbers:
-    """Returns what an exported model's tables have counted since it was loaded.
+    """Returns the numbers of a loaded export since it was loaded.
 
-    Args:
-        loaded: A folder of `export.save`, as `tf.saved_model.load` returns it.
-
-    Returns:
-        `rows`, `hits`, `misses` and `memory`, each table -> integer: its rows,
-        the ids (without padding) that were looked up and had a row or had
-        none, and its bytes in memory.
-
-    Raises:
-        TypeError: `loaded` has no tables.
-        ValueError: `loaded` is an export of `export.save_plain`.
+    They are `rows`, `hits` and `misses` (ids without padding that were looked up
+    and had a row or no row) and `memory` in bytes, each table -> integer.
     """
     tables = getattr(loaded, "tables", None)
     if not isinstance(tables, Mapping):
@@ -53,24 +44,24 @@ def of_loaded(loaded: Any) -> TableNumbers:
 
 
 def handle_of(table: Any) -> tf.Tensor | None:
-    """Returns the handle of the rows of a loaded table; None: it has none."""
-    # Older SavedModels hold a table as its rows alone.
+    """Returns the handle of a loaded table's rows, or None."""
+    # In older SavedModels, the table itself is its rows.
     return getattr(getattr(table, "rows", table), "resource_handle", None)
 
 
 def of_tables(handles: Mapping[str, tf.Tensor]) -> TableNumbers:
-    """The same by their handles."""
+    """Returns the numbers of tables, given their handles."""
     result: TableNumbers = {name: {} for name in _NAMES}
     for key, handle in handles.items():
         values, shards = gen_ops.lodestar_embedding_stats(handle)
-        found = by_name(values.numpy(), shards.numpy())
+        found = by_name(None, [(values.numpy(), shards.numpy())])
         for name, there in _NAMES.items():
             result[name][key] = found[there]
     return result
 
 
 def summed(copies: Iterable[TableNumbers]) -> TableNumbers:
-    """The sums over copies of a model."""
+    """Returns the sums over copies of a model."""
     total: TableNumbers = {name: {} for name in _NAMES}
     for numbers in copies:
         for name, tables in numbers.items():

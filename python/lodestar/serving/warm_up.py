@@ -1,4 +1,4 @@
-"""Requests that TensorFlow Serving runs when it loads a model."""
+"""Writes requests that TensorFlow Serving runs when it loads a model."""
 
 import itertools
 import os
@@ -13,7 +13,7 @@ from lodestar._files import Temporary
 from lodestar._typing import StrPath
 from lodestar.export import features_json
 
-# Where TensorFlow Serving looks for them, and how many it takes.
+# Path and limit of TensorFlow Serving.
 _FILE = ("assets.extra", "tf_serving_warmup_requests")
 _MAX_REQUESTS = 1000
 
@@ -27,61 +27,63 @@ def write_warm_up(
 ) -> str:
     """Adds warm-up requests to an exported folder.
 
-    TensorFlow Serving runs them before a model gets its first call, which else
-    waits for what TensorFlow makes at a first call. They are written for the
-    folder as it is: after another export to it, write them again.
+    TensorFlow Serving runs them when it loads the model, so that the first call
+    does not wait for TensorFlow's initialization. Write them again after every
+    export to the folder.
 
     >>> lodestar.serving.write_warm_up("served", [{"ids_values": [1, 2, 3],
     ...                                            "ids_row_splits": [0, 2, 3]}])
 
     Args:
-        path: What `lodestar.export.save` or `export.save_plain` wrote.
-        examples: 1 to 1000 requests: argument of the signature -> a dense tensor,
-            array or list, as `loaded.signatures[signature]` takes them. Tensors
-            and arrays have the argument's dtype.
-        signature: Its name.
-        model_name: Of the model in the server, where that asks for it.
+        path: Path to a folder of `export.save` or `export.save_plain`.
+        examples: 1 to 1000 requests. Each maps the arguments of
+            `loaded.signatures[signature]` to dense tensors, arrays or lists.
+            Tensors and arrays must have the argument's dtype.
+        signature: Name of the signature to call.
+        model_name: Name of the model in the server, if the server requires it.
 
     Returns:
-        The path of the file: TFRecords of PredictionLog.
+        Path to the file, TFRecords of PredictionLog.
 
     Raises:
-        ValueError: The folder has no such signature, or a request has other
-            arguments than it, or one that is ragged, sparse, or of another
-            dtype or shape (names it); or they are none, or above 1000; or
-            `model_name` is no text.
-        tf.errors.NotFoundError: There is no such folder.
-        TypeError: `examples` is one mapping, or one of them none.
+        ValueError: The folder has no such signature; a request has other
+            arguments, or one that is ragged, sparse, or of another dtype or
+            shape (names it); there are not 1 to 1000 requests; or `model_name`
+            is not a string.
+        tf.errors.NotFoundError: The folder does not exist.
+        TypeError: `examples` is a mapping, or a request is not a mapping.
     """
     path = os.fspath(path)
     check_text("model_name", model_name)
     if isinstance(examples, Mapping):
         raise TypeError(
-            "`examples` is one mapping; wanted a list of them, one a request."
+            "`examples` must be a list of mappings, one per request, got a "
+            "mapping."
         )
     known = features_json.read(path)["signatures"]
-    # What `serve` takes is not for a server: ragged tensors.
+    # Servers cannot call `serve`, which takes ragged tensors.
     served = [s for s in known if s != "serve"]
     if signature not in served:
         raise ValueError(
-            f"`signature` is {signature!r}, but {path!r} has {served}."
+            f"`signature` must be one of {served} in {path!r}, got "
+            f"{signature!r}."
         )
     arguments = {a["name"]: a for a in known[signature]["arguments"]}
     records = []
-    # One more than are taken: a data set that repeats has no end.
+    # Stop one above the limit, since a repeated dataset has no end.
     for number, example in enumerate(
         itertools.islice(examples, _MAX_REQUESTS + 1)
     ):
         what = f"`examples[{number}]`"
         if not isinstance(example, Mapping):
             raise TypeError(
-                f"{what} is a {type(example).__name__}; wanted argument -> "
-                "tensor."
+                f"{what} must map arguments to tensors, got a "
+                f"{type(example).__name__}."
             )
         if set(example) != set(arguments):
             raise ValueError(
-                f"{what} has the arguments {sorted(example)}, wanted those of "
-                f"{signature!r}: {sorted(arguments)}."
+                f"{what} must have the arguments {sorted(arguments)} of "
+                f"{signature!r}, got {sorted(example)}."
             )
         records.append(
             _prediction_log(
@@ -94,10 +96,10 @@ def write_warm_up(
             )
         )
     if not 1 <= len(records) <= _MAX_REQUESTS:
-        found = f"more than {_MAX_REQUESTS}" if records else "no"
+        found = "more" if records else "none"
         raise ValueError(
-            f"`examples` has {found} requests, wanted 1 to {_MAX_REQUESTS}: "
-            "TensorFlow Serving takes no more."
+            f"`examples` must have 1 to {_MAX_REQUESTS} requests, the limit of "
+            f"TensorFlow Serving, got {found}."
         )
     file = os.path.join(path, *_FILE)
     tf.io.gfile.makedirs(os.path.dirname(file))
@@ -115,26 +117,26 @@ def write_warm_up(
 
 
 def _tensor(what: str, argument: Mapping[str, Any], value: Any) -> bytes:
-    """A TensorProto of what a request has for an argument."""
+    """Returns the TensorProto of an argument of a request."""
     if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
         raise ValueError(
-            f"{what} is a {type(value).__name__}; signatures take dense "
-            "tensors, as its values and its row splits."
+            f"{what} must be a dense tensor, such as values or row splits, got "
+            f"a {type(value).__name__}."
         )
     dtype = tf.as_dtype(argument["dtype"])
     try:
-        # Arrays would be converted to anything, whatever they lose by it.
+        # tf.constant would convert arrays even if that loses information.
         if tf.as_dtype(getattr(value, "dtype", dtype)) != dtype:
             raise TypeError(f"it has the dtype {value.dtype}")
         tensor = tf.constant(value, dtype)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{what} is no {dtype.name} tensor: {describe_error(error)}"
+            f"{what} must be a tensor of {dtype.name}: {describe_error(error)}"
         ) from None
     shape = tf.TensorShape(argument["shape"])
     if not shape.is_compatible_with(tensor.shape):
         raise ValueError(
-            f"{what} has the shape {tensor.shape}, wanted {shape}."
+            f"{what} must have the shape {shape}, got {tensor.shape}."
         )
     return tf.make_tensor_proto(tensor).SerializeToString()
 
@@ -142,9 +144,9 @@ def _tensor(what: str, argument: Mapping[str, Any], value: Any) -> bytes:
 def _prediction_log(
     model_name: str, signature: str, inputs: Mapping[str, bytes]
 ) -> bytes:
-    """A tensorflow.serving.PredictionLog of a request.
+    """Encodes a request as a tensorflow.serving.PredictionLog.
 
-    Its classes are in a package that nothing else here needs:
+    Encodes it here to avoid a dependency on TensorFlow Serving's package:
 
         PredictionLog.predict_log = 6     PredictRequest.model_spec = 1
         PredictLog.request = 1            PredictRequest.inputs = 2 (a map)
@@ -159,7 +161,7 @@ def _prediction_log(
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of a protocol buffer with a length: text, bytes or a message."""
+    """Encodes a length-delimited field of a protocol buffer."""
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 

@@ -25,11 +25,7 @@ _BLOB = 7  # kind of block
 
 
 def to_array(name: str, value: object) -> np.ndarray:
-    """Copies a variable, tensor or array.
-
-    Raises:
-        ValueError: `value` does not hold numbers or booleans.
-    """
+    """Copies a variable, tensor or array of numbers or booleans."""
     try:
         if isinstance(value, keras.Variable):
             value = value.value
@@ -53,17 +49,7 @@ def write(
     mark: str,
     arrays: Mapping[str, np.ndarray],
 ) -> tuple[FileEntry, tuple[BlobEntry, ...]]:
-    """Writes arrays to the file `FILE` of a version and syncs it.
-
-    Args:
-        folder: The snapshot folder.
-        version: Number of the version.
-        mark: Mark of the version's manifest.
-        arrays: Blob name -> array.
-
-    Raises:
-        tf.errors.OpError: The file cannot be written (names it).
-    """
+    """Writes blob name -> array to the file `FILE` of a version and syncs it."""
     pieces: list[bytes] = []
     entries = []
     offset = 0
@@ -75,20 +61,13 @@ def write(
         )
         offset += size
     written = snapshot_ops.write_blobs(
-        folder.file_path(version, FILE),
-        pieces,
-        make_label(mark, version, FILE),
+        folder.file_path(version, FILE), pieces, make_label(mark, version, FILE)
     )
     return FileEntry(FILE, *written), tuple(entries)
 
 
 def copy(source: str, target: str, label: bytes) -> FileEntry:
-    """Copies a file of blobs, with another label.
-
-    Raises:
-        CorruptSnapshotError: `source` is damaged.
-        tf.errors.OpError: `target` cannot be written (names it).
-    """
+    """Copies a file of blobs, with another label."""
     written = snapshot_ops.write_blobs(target, [_payloads(source)], label)
     return FileEntry(os.path.basename(target), *written)
 
@@ -96,11 +75,7 @@ def copy(source: str, target: str, label: bytes) -> FileEntry:
 def read(
     folder: SnapshotFolder, manifest: Manifest, prefix: str
 ) -> dict[str, np.ndarray]:
-    """Returns the arrays whose names begin with `prefix`, without the prefix.
-
-    Raises:
-        CorruptSnapshotError: A file is damaged.
-    """
+    """Returns the arrays whose names begin with `prefix`, without the prefix."""
     wanted = [b for b in manifest.blobs if b.name.startswith(prefix)]
     streams: dict[str, bytes] = {}
     for file in {blob.file for blob in wanted}:
@@ -117,11 +92,7 @@ def read(
 
 
 def blocks(path: str) -> Iterator[snapshot_ops.Block]:
-    """Reads and checks the blocks of a file.
-
-    Raises:
-        CorruptSnapshotError: A block is damaged.
-    """
+    """Reads and checks the blocks of a file."""
     offset: int | None = snapshot_ops.FIRST_BLOCK
     while offset is not None:
         with corrupt_files():

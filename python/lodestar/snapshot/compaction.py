@@ -5,7 +5,7 @@ import shutil
 import warnings
 from collections.abc import Iterable, Sequence
 
-from lodestar._checks import check_least
+from lodestar._checks import check_count
 from lodestar._files import sync
 from lodestar._typing import StrPath
 from lodestar.ops import snapshot_ops
@@ -19,7 +19,7 @@ from lodestar.snapshot.manifest import (
     make_label,
     new_mark,
 )
-from lodestar.snapshot.wholeness import check_whole, damage, with_hint
+from lodestar.snapshot.wholeness import damage, with_hint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ def compact(path: StrPath, keep: int = 1) -> CompactReport:
             or a version cannot be read (names the file). No version is removed.
         OSError, tf.errors.OpError: A file cannot be written (names it).
     """
-    keep = check_least("keep", keep, 1)
+    keep = check_count("keep", keep, 1)
     folder = SnapshotFolder(path)
     newest = folder.newest_version()
     with folder.lock():
@@ -66,9 +66,10 @@ def compact(path: StrPath, keep: int = 1) -> CompactReport:
             chain = folder.chain(newest)
             if len(chain) > 1:
                 newest = _compact_chain(folder, chain)
+            if wrong := damage(folder, folder.chain(newest)):
+                raise CorruptSnapshotError("; ".join(wrong))
         except CorruptSnapshotError as error:
             raise with_hint(folder, newest, error) from None
-        check_whole(folder, newest)
         removed = folder.remove_unneeded(keep)
     return CompactReport(newest, tuple(sorted(removed)))
 
@@ -76,21 +77,11 @@ def compact(path: StrPath, keep: int = 1) -> CompactReport:
 def remove_old(
     folder: SnapshotFolder, keep: int, also: Iterable[int] = ()
 ) -> list[int]:
-    """Removes versions as `compact` does, without merging any.
+    """Removes versions except the `keep` newest and `also`; returns the removed.
 
-    Requires the lock. Before, reads the versions that stay, newest first, until
-    one is intact, and warns of the damaged ones.
-
-    Args:
-        folder: The snapshot folder.
-        keep: Number of newest versions to keep.
-        also: Other versions to keep.
-
-    Returns:
-        The versions removed.
-
-    Raises:
-        SnapshotError: No version that would stay is intact; all are kept.
+    Requires the lock. Before, reads the newest versions until one is intact, and
+    warns of damaged ones. If none is intact, raises SnapshotError and removes
+    nothing.
     """
     broken: list[str] = []
     also = list(also)

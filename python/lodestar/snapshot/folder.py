@@ -20,12 +20,7 @@ import socket
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 
-from lodestar._files import (
-    errors_name,
-    make_synced_folders,
-    sync,
-    write_synced,
-)
+from lodestar._files import errors_name, make_synced_folders, sync, write_synced
 from lodestar._typing import StrPath
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import manifest as manifest_lib
@@ -50,12 +45,7 @@ _PARTIAL = f"{manifest_lib.NAME}.partial"
 
 
 def local_path(path: StrPath) -> str:
-    """Returns `path` as a string.
-
-    Raises:
-        ValueError: `path` is empty, or on a file system without fsync and
-            atomic renames.
-    """
+    """Returns `path` as a string; raises ValueError unless it is local."""
     text = os.fspath(path)
     if not isinstance(text, str) or not text:
         raise ValueError(f"`path` must be the path of a folder, got {path!r}.")
@@ -68,11 +58,7 @@ def local_path(path: StrPath) -> str:
 
 
 class SnapshotFolder:
-    """The versions in a folder, which need not exist yet.
-
-    Raises:
-        ValueError: `path` is not on a local or mounted file system.
-    """
+    """The versions in a folder, which need not exist yet."""
 
     def __init__(self, path: StrPath):
         self.path = local_path(path)
@@ -103,19 +89,10 @@ class SnapshotFolder:
 
     def versions(self) -> list[int]:
         """Returns the versions in ascending order."""
-        return [
-            number
-            for number in self.numbers()
-            if _exists(self.manifest_path(number))
-        ]
+        return [n for n in self.numbers() if _exists(self.manifest_path(n))]
 
     def manifest(self, version: int) -> Manifest:
-        """Reads a version's manifest.
-
-        Raises:
-            CorruptSnapshotError: The manifest is damaged.
-            SnapshotError: The version does not exist or has a later format.
-        """
+        """Reads the manifest of a version."""
         path = self.manifest_path(version)
         try:
             data = _read_regular(path)
@@ -133,22 +110,14 @@ class SnapshotFolder:
         return found
 
     def newest_version(self) -> int:
-        """Returns the newest version.
-
-        Raises:
-            SnapshotError: The folder has no version.
-        """
+        """Returns the newest version; raises SnapshotError without any."""
         versions = self.versions()
         if not versions:
             raise SnapshotError(f"{self.path}: holds no snapshot")
         return versions[-1]
 
     def at_step(self, step: int) -> int:
-        """Returns the newest version of step `step`.
-
-        Raises:
-            SnapshotError: The folder has no version of this step.
-        """
+        """Returns the newest version of a step, or raises SnapshotError."""
         steps = []
         for version in reversed(self.versions()):
             found = self.manifest(version).step
@@ -163,10 +132,7 @@ class SnapshotFolder:
     def chain(self, version: int) -> list[Manifest]:
         """Returns the manifests that a version needs, its own last.
 
-        Raises:
-            CorruptSnapshotError: A manifest is damaged or missing (names it),
-                or the manifests do not belong together.
-            SnapshotError: The version does not exist or has a later format.
+        Raises CorruptSnapshotError if they do not belong together.
         """
         found = [self.manifest(version)]
         while (parent_version := found[-1].parent) is not None:
@@ -193,27 +159,21 @@ class SnapshotFolder:
             if table.whole:
                 continue
             before = parent.table(table.name)
-            sides = [
-                None if t is None else _kind(t)
-                for t in (table, before.files[0] if before else None)
-            ]
-            if sides[0] != sides[1]:
+            own, other = _kind(table), before and _kind(before.files[0])
+            if own != other:
                 raise CorruptSnapshotError(
                     f"{self.manifest_path(child.version)}: the changes of "
-                    f"the table {table.name!r} have {sides[0]}, but in "
+                    f"the table {table.name!r} have {own}, but in "
                     f"{self.manifest_path(parent.version)} it has "
-                    f"{sides[1] or 'no rows'}"
+                    f"{other or 'no rows'}"
                 )
 
     def table_files(
         self, chain: Sequence[Manifest], name: str
     ) -> list[list[tuple[str, TableEntry]]]:
-        """Returns the paths and entries of a table's files, part by part.
+        """Returns checked paths and entries of a table's files by part.
 
-        The files of a part begin with the whole one, followed by its changes.
-
-        Raises:
-            CorruptSnapshotError: A file fails `check_file`.
+        The whole file of a part comes first, followed by its changes.
         """
         return [
             [
@@ -236,10 +196,8 @@ class SnapshotFolder:
     def check_file(self, manifest: Manifest, entry: FileEntry) -> str:
         """Returns the path of a version's file; checks its size and label.
 
-        Raises:
-            CorruptSnapshotError: The file is missing, has another size, or
-                belongs to another table, version or manifest (names both).
-            SnapshotError: The file has a later format.
+        Raises CorruptSnapshotError if the file is missing, has another size, or
+        belongs to another table, version or manifest.
         """
         path = self.file_path(manifest.version, entry.file)
         self.check_size(path, entry)
@@ -257,11 +215,7 @@ class SnapshotFolder:
         return path
 
     def intact_file(self, manifest: Manifest, entry: FileEntry) -> str:
-        """Returns the path of a version's file; also checks its checksum.
-
-        Raises:
-            CorruptSnapshotError: The file fails `check_file` or is damaged.
-        """
+        """Returns the path of a version's file; also checks its checksum."""
         path = self.check_file(manifest, entry)
         check_crc(path, entry, snapshot_ops.file_crc(path).crc32c)
         return path
@@ -283,9 +237,7 @@ class SnapshotFolder:
     def lock(self) -> Iterator[None]:
         """Locks the folder for writing; creates it if needed.
 
-        Raises:
-            SnapshotLockedError: Another writer holds the lock (names it).
-            CorruptSnapshotError: LOCK is not a regular file.
+        Raises SnapshotLockedError if another writer holds the lock.
         """
         lock = FolderLock(self.path)
         # An interrupt may arrive between any two calls.
@@ -353,24 +305,20 @@ class SnapshotFolder:
 
         Removes the manifest first, so that no partial version is visible.
         """
+        folder = self.version_path(version)
         with contextlib.suppress(OSError):
             os.unlink(self.manifest_path(version))
-            sync(self.version_path(version))
+            sync(folder)
         with contextlib.suppress(OSError):
             if not _exists(self.manifest_path(version)):
-                shutil.rmtree(self.version_path(version), ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
 
     def remove_unneeded(self, keep: int, also: Iterable[int] = ()) -> list[int]:
-        """Removes all but the `keep` newest versions and what those need.
+        """Removes all but the `keep` newest versions, `also` and their parents.
 
-        Requires the lock. Also keeps the versions `also`. Removes a version
-        before its parents, so that each version can be restored at any time.
-
-        Returns:
-            The versions removed.
-
-        Raises:
-            SnapshotError: A manifest cannot be read. Nothing is removed.
+        Requires the lock. Removes a version before its parents, so that each
+        version can be restored at any time. Removes nothing if a manifest
+        cannot be read. Returns the versions removed.
         """
         unneeded = self.unneeded(keep, also)
         for version in unneeded:
@@ -434,12 +382,7 @@ def check_crc(path: str, entry: FileEntry, found: int) -> None:
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """Opens a regular file without following links or blocking.
-
-    Raises:
-        CorruptSnapshotError: The file is not a regular file.
-        OSError: The file cannot be opened (names it).
-    """
+    """Opens a regular file without following links or blocking."""
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:

@@ -49,9 +49,9 @@ def find_tables(tables: Any) -> FoundTables:
                     f"The keys of `model` must be table names, got {name!r}."
                 )
             if len(inside) != 1:
+                names = [table.name for table in inside]
                 raise ValueError(
-                    f"`model[{name!r}]` must hold one table, got {len(inside)}"
-                    f"{_names(inside)}."
+                    f"`model[{name!r}]` must hold one table, got {names}."
                 )
             named.append((name, inside[0]))
     else:
@@ -135,8 +135,3 @@ def _tables_of_optimizer(model: Any) -> list[Any]:
         return []
     trained = {id(variable) for variable in model.variables}
     return [t for t in tables_in(optimizer) if id(t) not in trained]
-
-
-def _names(tables: Iterable[Any]) -> str:
-    names = [repr(table.name) for table in tables]
-    return f" ({', '.join(names)})" if names else ""

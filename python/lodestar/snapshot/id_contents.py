@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar.layers.id_lookup import IdLookup
-from lodestar.lookup import IdTable, text_arrays
+from lodestar.lookup import IdTable, string_arrays
 from lodestar.snapshot import blobs
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
@@ -25,18 +25,14 @@ def to_arrays(table: IdTable | IdLookup) -> dict[str, np.ndarray]:
     keys, ids = (tensor.numpy() for tensor in table.export())
     if table.key_dtype != tf.string:
         return {"keys": keys, "ids": ids}
-    joined, lengths = text_arrays.to_arrays(keys)
+    joined, lengths = string_arrays.to_arrays(keys)
     return {"keys": joined, "lengths": lengths, "ids": ids}
 
 
 def read(
     folder: SnapshotFolder, manifest: Manifest
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Returns name -> arrays of `to_arrays`, for the id tables of a version.
-
-    Raises:
-        CorruptSnapshotError: A file is damaged.
-    """
+    """Returns name -> arrays of `to_arrays`, for the id tables of a version."""
     tables: dict[str, dict[str, np.ndarray]] = {}
     for path, array in blobs.read(folder, manifest, PREFIX).items():
         name, _, part = path.rpartition("/")
@@ -56,17 +52,10 @@ def check(
     table: IdTable | IdLookup,
     arrays: Mapping[str, np.ndarray],
 ) -> None:
-    """Checks that `table`, called `name` here, can take `arrays`.
+    """Checks that `table` can take `arrays` of the version at `path`.
 
-    Args:
-        path: Path to the version, for error messages.
-        name: Name of the table, for error messages.
-        table: The table to restore.
-        arrays: The table's arrays in the snapshot.
-
-    Raises:
-        SnapshotError: The arrays are of another kind of table.
-        CorruptSnapshotError: The arrays are inconsistent.
+    Raises SnapshotError if they are of another kind of table, or
+    CorruptSnapshotError if they are inconsistent.
     """
     what = f"{path}: the table {name!r}"
     wanted = kind_of_table(table)
@@ -95,11 +84,8 @@ def check(
                 f"{what} has keys of {size} bytes, but lengths that add up to "
                 f"{sum(lengths.tolist())}"
             )
-    if (
-        isinstance(table, IdLookup)
-        and number == 0
-        and len(to_arrays(table)["vocabulary"]) > 0
-    ):
+    lookup = isinstance(table, IdLookup)
+    if lookup and number == 0 and len(to_arrays(table)["vocabulary"]) > 0:
         raise SnapshotError(
             f"{what} has no vocabulary in the snapshot, but one here, which "
             "cannot be removed."
@@ -117,7 +103,7 @@ def assign(table: IdTable | IdLookup, arrays: Mapping[str, np.ndarray]) -> None:
         return
     keys = arrays["keys"]
     if "lengths" in arrays:
-        keys = text_arrays.from_arrays(keys, arrays["lengths"])
+        keys = string_arrays.from_arrays(keys, arrays["lengths"])
     table.load(keys, arrays["ids"])
 
 

@@ -11,7 +11,7 @@ import json
 import re
 import struct
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lodestar.snapshot.crc32c import crc32c
@@ -89,77 +89,47 @@ class TableEntry(FileEntry):
 
 @dataclasses.dataclass(frozen=True)
 class SavedTable:
-    """A table of a version.
+    """A table of a version; see `TableEntry` for its attributes.
 
-    Attributes:
-        files: One file per part, in order.
+    `rows`, `removed` and `bytes` are totals over `files`, one file per part.
+    `whole` is True if all files are.
     """
 
+    name: str
+    dim: int
+    dtype: str
+    optimizer: str
+    slot_names: tuple[str, ...]
+    whole: bool
+    rows: int
+    removed: int
+    bytes: int
     files: tuple[TableEntry, ...]
 
-    @property
-    def name(self) -> str:
-        """Name of the table."""
-        return self.files[0].name
 
-    @property
-    def dim(self) -> int:
-        """Embedding dimension."""
-        return self.files[0].dim
-
-    @property
-    def dtype(self) -> str:
-        """Data type of the rows."""
-        return self.files[0].dtype
-
-    @property
-    def optimizer(self) -> str:
-        """Optimizer whose slots the rows have, or ""."""
-        return self._attached.optimizer
-
-    @property
-    def slot_names(self) -> tuple[str, ...]:
-        """Names of the optimizer's slots."""
-        return self._attached.slot_names
-
-    @property
-    def whole(self) -> bool:
-        """Whether all files hold all rows, rather than changes."""
-        return all(file.whole for file in self.files)
-
-    @property
-    def rows(self) -> int:
-        """Number of rows in the files."""
-        return sum(file.rows for file in self.files)
-
-    @property
-    def removed(self) -> int:
-        """Number of ids that were removed since the parent."""
-        return sum(file.removed for file in self.files)
-
-    @property
-    def bytes(self) -> int:
-        """Size of the files."""
-        return sum(file.bytes for file in self.files)
-
-    @property
-    def _attached(self) -> TableEntry:
-        # A part without any gradient so far has no optimizer yet.
-        return next((f for f in self.files if f.optimizer), self.files[0])
+def _saved_table(files: Sequence[TableEntry]) -> SavedTable:
+    first = files[0]
+    # A part without any gradient so far has no optimizer yet.
+    attached = next((file for file in files if file.optimizer), first)
+    return SavedTable(
+        name=first.name,
+        dim=first.dim,
+        dtype=first.dtype,
+        optimizer=attached.optimizer,
+        slot_names=attached.slot_names,
+        whole=all(file.whole for file in files),
+        rows=sum(file.rows for file in files),
+        removed=sum(file.removed for file in files),
+        bytes=sum(file.bytes for file in files),
+        files=tuple(files),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class BlobEntry:
     """An array in npy format, inside the payloads of a file's BLOB blocks.
 
-    Attributes:
-        name: Kind and name of the array, such as `dense/kernel`.
-        file: One of the version's `files`.
-        offset: Offset of the array in the concatenated payloads.
-        bytes: Size of the array in npy format.
-        dtype: Data type of the array. A dtype that NumPy lacks is stored as
-            unsigned integers of the same bits.
-        shape: Shape of the array.
+    A dtype that NumPy lacks is stored as unsigned integers of the same bits.
     """
 
     name: str = read_by(text(bool, "a name"))
@@ -174,22 +144,10 @@ class BlobEntry:
 class Manifest:
     """The content of a version.
 
-    Attributes:
-        root: 32 hexadecimal digits that all versions of a folder share.
-        version: Number of the version.
-        parent: Version that the changes of its tables build on.
-        same_as: Version that compaction made this one from.
-        kind: "full" if it needs no other version, else "delta".
-        step: Training step of the version.
-        time: UTC time at which it was taken, in ISO 8601.
-        tables: Files of tables; the files of one table are ordered by part.
-        blobs: Arrays.
-        files: All other files: the blobs' files, the schema, and a reader's
-            position as TensorFlow writes it.
-        metadata: The user's metadata.
-        lodestar: Version of Lodestar that wrote it.
-        mark: Random hexadecimal digits, also in the labels of its files. None
-            in format 1, whose files have no labels.
+    All versions of a folder share the `root`. `parent` is the version that a
+    delta builds on, and `same_as` the one that compaction made this one from.
+    `tables` lists the files of a table by part, and `files` all other files.
+    `mark` is part of the labels of files, which format 1 lacks.
     """
 
     root: str = read_by(_ID)
@@ -220,12 +178,12 @@ class Manifest:
         files: dict[str, list[TableEntry]] = {}
         for file in self.tables:
             files.setdefault(file.name, []).append(file)
-        return tuple(SavedTable(tuple(parts)) for parts in files.values())
+        return tuple(map(_saved_table, files.values()))
 
     def table(self, name: str) -> SavedTable | None:
         """Returns the table `name`, or None."""
-        parts = tuple(file for file in self.tables if file.name == name)
-        return SavedTable(parts) if parts else None
+        parts = [file for file in self.tables if file.name == name]
+        return _saved_table(parts) if parts else None
 
     def all_files(self) -> tuple[FileEntry, ...]:
         """Returns the files of tables and all others."""
@@ -265,15 +223,7 @@ _LABEL_PART = struct.Struct("<II")
 def make_label(
     mark: str, version: int, name: str, part: int = 0, parts: int = 1
 ) -> bytes:
-    """Returns the label of a file of blocks.
-
-    Args:
-        mark: Mark of the manifest that lists the file.
-        version: Version of that manifest.
-        name: Name of the table, or of the file of blobs.
-        part: Number of the table's part.
-        parts: Number of parts.
-    """
+    """Returns the label of the file of a table's part, or of blobs, `name`."""
     text = name.encode()
     head = _LABEL.pack(version, bytes.fromhex(mark), len(text))
     place = b"" if parts == 1 else _LABEL_PART.pack(part, parts)
@@ -303,11 +253,7 @@ def now() -> str:
 
 
 def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns `metadata` as it is read back from a manifest.
-
-    Raises:
-        ValueError: `metadata` is not a mapping of strings to JSON values.
-    """
+    """Returns `metadata` as it is read back from a manifest."""
     if metadata is None:
         return {}
     if not isinstance(metadata, Mapping) or not all(
@@ -342,12 +288,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes, path: str) -> Manifest:
-    """Reads a manifest from the content of the file at `path`.
-
-    Raises:
-        CorruptSnapshotError: The manifest is damaged.
-        SnapshotError: The manifest has a later format.
-    """
+    """Reads a manifest from the content of the file at `path`."""
     end = data.find(b"\n")
     if end < 0:
         raise CorruptSnapshotError(

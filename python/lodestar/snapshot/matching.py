@@ -20,17 +20,11 @@ _AUTOMATIC = re.compile(
 def match(
     saved: Mapping[str, str], here: Mapping[str, str], rename: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """Matches the tables of a snapshot with the tables of a model.
+    """Returns saved name -> (name here, "name", "rename" or "structure").
 
-    Args:
-        saved: Name -> kind of the tables in the snapshot, in the order of the
-            model. Tables of one kind can take each other's rows.
-        here: Name -> kind of the model's tables, in order.
-        rename: Name in the snapshot -> name here.
-
-    Returns:
-        Name in the snapshot -> (name here, "name", "rename" or "structure").
-        Tables without a match are left out. Two may share a name here.
+    `saved` and `here` map names to kinds, in the order of the models; tables of
+    one kind can take each other's rows. Tables without a match are left out. Two
+    saved tables may share a name here.
     """
     found: dict[str, tuple[str, str]] = {}
     chosen = set(rename.values())

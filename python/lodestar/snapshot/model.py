@@ -27,7 +27,6 @@ from lodestar.snapshot.restoring import (
     Read,
     RestoreOptions,
     RestoreReport,
-    check_options,
     with_version,
 )
 from lodestar.snapshot.resumable_dataset import ResumableDataset
@@ -186,24 +185,10 @@ def save(
 def restore_values(path: StrPath, model: keras.Model, version: int) -> None:
     """Restores tables and weights, but not the optimizer's own variables."""
     # The optimizer's own tables are not restored either.
-    of_tables = check_options(None, "error", "ignore", "require")
-    of_weights = check_options(None, "error", "error", "reset")
+    of_tables = RestoreOptions({}, on_extra="ignore")
+    options = RestoreOptions({}, optimizer_slots="reset")
     tables = find_tables(model)
-    schema = model_schema.schema_or_none(model)
-
-    def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
-        schema_file.check(folder, chain[-1], schema)
-        plan = Plan(folder, chain, tables, of_tables)
-        variables = _Variables(folder, chain[-1], model, tables, of_weights)
-
-        def install(loaded: list[Any]) -> None:
-            plan.install(loaded)
-            variables.assign()
-
-        return plan.load(), install
-
-    together = Together(tables.embeddings.values())
-    with_version(SnapshotFolder(path), None, version, read, together)
+    _restore(path, model, tables, of_tables, options, version=version)
 
 
 def restore(
@@ -221,9 +206,9 @@ def restore(
     """Restores the content of a model or of tables from a snapshot.
 
     Everything is checked first, so that an error leaves the model unchanged.
-    Shards, devices and eviction may differ from the saved tables. A table without
-    admission drops ids that wait for admission. Training that
-    resumes from here can save deltas.
+    Shards, devices and eviction may differ from the saved tables. A table
+    without admission drops ids that wait for admission. Training that resumes
+    from here can save deltas.
 
     Tables are matched by name. Automatic names such as `dynamic_embedding_3`
     change when a model is built again, so those tables are matched by their
@@ -268,27 +253,44 @@ def restore(
             its rows (names both).
         tf.errors.OpError: A file cannot be read, or memory ran out.
     """
-    options = check_options(rename, on_missing, on_extra, optimizer_slots)
+    rename = {} if rename is None else rename
+    options = RestoreOptions(rename, on_missing, on_extra, optimizer_slots)
     checkpoint = _checkpoint(iterator)
+    if isinstance(model, keras.Model):
+        _built_optimizer(model)
+    none = isinstance(model, dict) and not model
+    tables = FoundTables({}, {}) if none else find_tables(model)
+    of_tables = options
+    if options.optimizer_slots == "require":
+        tables = _with_optimizer(tables, model)
+    elif isinstance(model, keras.Model):
+        # The optimizer's own tables are reset with the optimizer.
+        of_tables = dataclasses.replace(options, on_extra="ignore")
+    return _restore(
+        path, model, tables, of_tables, options, step, version, checkpoint
+    )
+
+
+def _restore(
+    path: StrPath,
+    model: Any,
+    tables: FoundTables,
+    of_tables: RestoreOptions,
+    options: RestoreOptions,
+    step: int | None = None,
+    version: int | None = None,
+    checkpoint: tf.train.Checkpoint | None = None,
+) -> RestoreReport:
     keras_model = model if isinstance(model, keras.Model) else None
     schema = None
     if keras_model is not None:
-        _built_optimizer(keras_model)
         schema = model_schema.schema_or_none(keras_model)
-    none = isinstance(model, dict) and not model
-    tables = FoundTables({}, {}) if none else find_tables(model)
-    table_options = options
-    if options.optimizer_slots == "require":
-        tables = _with_optimizer(tables, model)
-    elif keras_model is not None:
-        # The optimizer's own tables are reset with the optimizer.
-        table_options = dataclasses.replace(options, on_extra="ignore")
 
     def read(folder: SnapshotFolder, chain: list[Manifest]) -> Read[Any]:
         manifest = chain[-1]
         if checkpoint is not None:
             _check_reader(folder, manifest)
-        plan = Plan(folder, chain, tables, table_options)
+        plan = Plan(folder, chain, tables, of_tables)
         dense = blobs.read(folder, manifest, DENSE)
         variables = None
         if keras_model is not None:
@@ -333,22 +335,22 @@ class _Variables:
         self._pairs: list[tuple[Any, np.ndarray]] = []
         self.initial: tuple[str, ...] = ()
         self.ignored: tuple[str, ...] = ()
-        self._match_weights(
-            blobs.read(folder, manifest, WEIGHT),
-            model_variables.weights(model),
-            options,
-        )
+        saved = blobs.read(folder, manifest, WEIGHT)
+        self._match_weights(saved, model_variables.weights(model), options)
         saved = blobs.read(folder, manifest, _OPTIMIZER)
-        if (
-            options.optimizer_slots == "reset"
-            or compiled_optimizer(model) is None
-        ):
+        reset = options.optimizer_slots == "reset"
+        if reset or compiled_optimizer(model) is None:
             self.ignored += tuple(saved)
-        else:
-            self._match_optimizer(
-                saved,
-                model_variables.optimizer_variables(model, tables.embeddings),
+            return
+        here = model_variables.optimizer_variables(model, tables.embeddings)
+        names = model_variables.match_in_order(saved, here)
+        if names is None:
+            raise SnapshotError(
+                f"{self._path}: the optimizer has the variables "
+                f"{listed(saved)} in the snapshot, but {listed(here)} here. Use "
+                "optimizer_slots='reset' to start with a fresh optimizer."
             )
+        self._add(names, saved, here)
 
     def assign(self) -> None:
         """Assigns the saved values."""
@@ -377,18 +379,6 @@ class _Variables:
                 f"{self._path}: has the weights {listed(self.ignored)}, which "
                 f"are not among those here, {listed(here)}. Use "
                 "on_extra='ignore' to leave them out."
-            )
-        self._add(names, saved, here)
-
-    def _match_optimizer(
-        self, saved: Mapping[str, np.ndarray], here: Mapping[str, Any]
-    ) -> None:
-        names = model_variables.match_in_order(saved, here)
-        if names is None:
-            raise SnapshotError(
-                f"{self._path}: the optimizer has the variables "
-                f"{listed(saved)} in the snapshot, but {listed(here)} here. Use "
-                "optimizer_slots='reset' to start with a fresh optimizer."
             )
         self._add(names, saved, here)
 

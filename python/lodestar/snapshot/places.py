@@ -23,14 +23,7 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PlacedPart:
-    """A part of a table, or all of a table on one device.
-
-    Attributes:
-        name: Name of the table.
-        part: Number of the part.
-        parts: Number of parts.
-        handle: Handle of the part's resource.
-    """
+    """Part `part` of the `parts` parts of the table `name`."""
 
     name: str
     part: int
@@ -38,17 +31,12 @@ class PlacedPart:
     handle: tf.Tensor
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Place:
-    """The parts of tables on one device.
+    """The parts of tables on one device, in the order of tables."""
 
-    Attributes:
-        device: Name of the device.
-        parts: The parts, in the order of tables.
-    """
-
-    def __init__(self, device: str, parts: Sequence[PlacedPart]):
-        self.device = device
-        self.parts = tuple(parts)
+    device: str
+    parts: Sequence[PlacedPart]
 
     @property
     def handles(self) -> list[tf.Tensor]:
@@ -66,11 +54,7 @@ class Place:
 
 
 def places_of(tables: Mapping[str, EmbeddingVariable]) -> list[Place]:
-    """Returns the places of this process's rows, sorted by device.
-
-    Raises:
-        NotImplementedError: A table is on a GPU.
-    """
+    """Returns the places of this process's rows, sorted by device."""
     by_device: dict[str, list[PlacedPart]] = {}
     for name, table in tables.items():
         first, count = 0, part_count(table)
@@ -104,16 +88,8 @@ def each(
 ) -> list[_T]:
     """Calls `call` for all places in parallel, each on its device.
 
-    Args:
-        places: The places.
-        call: Function to call with each place.
-        give_up: Called after a failure, to make the other calls end soon.
-
-    Returns:
-        The results in the order of `places`.
-
-    Raises:
-        Exception: The first one raised, after all calls have ended.
+    After a failure, calls `give_up`, which should make the other calls end soon,
+    waits for them, and raises the first error.
     """
     results: list[Any] = [None] * len(places)
     errors: list[BaseException] = []

@@ -38,28 +38,17 @@ class TableFile:
         slot = np.dtype("f8" if dtype == np.float64 else "f4")
         # NumPy records cannot hold bfloat16, so use its bits.
         value = dtype if dtype.kind == "f" else np.dtype(np.uint16)
-        fields: list[tuple[str, Any, int]] = [
-            ("id", "<i8", 0),
-            ("last_seen", "<i8", 8),
-            ("frequency", "<u4", 16),
-        ]
-        offset = 24
-        columns = [("values", value)]
-        columns += [
-            (f"slot_{i}", slot) for i in range(len(self.entry.slot_names))
-        ]
-        for name, kind in columns:
-            fields.append((name, (kind, (self.entry.dim,)), offset))
-            offset += -(-kind.itemsize * self.entry.dim // 8) * 8
-        names, formats, offsets = zip(*fields)
-        return np.dtype(
-            {
-                "names": names,
-                "formats": formats,
-                "offsets": offsets,
-                "itemsize": offset,
-            }
-        )
+        names = ["id", "last_seen", "frequency", "values"]
+        names += [f"slot_{i}" for i in range(len(self.entry.slot_names))]
+        formats: list[Any] = ["<i8", "<i8", "<u4"]
+        offsets, end = [0, 8, 16], 24
+        for name in names[3:]:
+            kind = value if name == "values" else slot
+            formats.append((kind, (self.entry.dim,)))
+            offsets.append(end)
+            end += -(-kind.itemsize * self.entry.dim // 8) * 8
+        record = {"names": names, "formats": formats, "offsets": offsets}
+        return np.dtype({**record, "itemsize": end})
 
     def values(self, rows: np.ndarray) -> np.ndarray:
         """Returns the values `[N, dim]` of records, in the table's dtype."""
@@ -106,15 +95,11 @@ def files_of(
 
 @dataclasses.dataclass(frozen=True)
 class IdState:
-    """The state of one id in a snapshot.
+    """The state of one id in a snapshot: its row, slots and occurrences.
 
     Attributes:
         state: "resident", "pending" (waits for admission) or "missing".
-        version: Version that last wrote or removed it, or None.
-        values: Its row, `[dim]`.
-        slots: Name of an optimizer slot -> its values.
-        frequency: Number of occurrences; decides the admission of pending ids.
-        last_seen: Step of the last occurrence.
+        version: Version that last wrote or removed the id, or None.
     """
 
     state: str
@@ -213,15 +198,10 @@ def top(
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How the rows of a table differ between two snapshots.
+    """Numbers of rows by how they differ between two snapshots.
 
-    Attributes:
-        added: Number of rows that only the second has.
-        removed: Number of rows that only the first has.
-        changed: Number of common rows with different values.
-        equal: Number of common rows with equal values.
-        largest: Largest absolute difference of two values.
-        largest_id: Id of its row; None if no row changed.
+    `largest` is the largest absolute difference of two values, and `largest_id`
+    the id of its row, or None if no row changed.
     """
 
     added: int

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_choice, check_eager, check_least
+from lodestar._checks import check_choice, check_count, check_eager
 from lodestar._errors import describe_error
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops import snapshot_ops
@@ -23,7 +23,7 @@ from lodestar.snapshot.errors import (
 )
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.found_tables import FoundTables
-from lodestar.snapshot.manifest import Manifest, SavedTable
+from lodestar.snapshot.manifest import Manifest
 from lodestar.snapshot.places import (
     Place,
     each,
@@ -82,31 +82,20 @@ class RestoreOptions:
     """The options of `snapshot.restore` about differing content."""
 
     rename: Mapping[str, str]
-    on_missing: str
-    on_extra: str
-    optimizer_slots: str
+    on_missing: str = "error"
+    on_extra: str = "error"
+    optimizer_slots: str = "require"
 
-
-def check_options(
-    rename: Mapping[str, str] | None,
-    on_missing: str,
-    on_extra: str,
-    optimizer_slots: str,
-) -> RestoreOptions:
-    """Returns the options; raises ValueError if one is invalid."""
-    for name, value, choices in (
-        ("on_missing", on_missing, ("error", "init")),
-        ("on_extra", on_extra, ("error", "ignore")),
-        ("optimizer_slots", optimizer_slots, ("require", "reset")),
-    ):
-        check_choice(name, value, choices)
-    rename = {} if rename is None else rename
-    if not isinstance(rename, Mapping):
-        raise ValueError(
-            "`rename` must be a dict of names in the snapshot to names here, "
-            f"got {rename!r}."
-        )
-    return RestoreOptions(dict(rename), on_missing, on_extra, optimizer_slots)
+    def __post_init__(self) -> None:
+        check_choice("on_missing", self.on_missing, ("error", "init"))
+        check_choice("on_extra", self.on_extra, ("error", "ignore"))
+        slots = self.optimizer_slots
+        check_choice("optimizer_slots", slots, ("require", "reset"))
+        if not isinstance(self.rename, Mapping):
+            raise ValueError(
+                "`rename` must be a dict of names in the snapshot to names "
+                f"here, got {self.rename!r}."
+            )
 
 
 def with_version(
@@ -193,7 +182,7 @@ def choose(
         return folder.at_step(check_step(step))
     if version is None:
         return folder.newest_version()
-    return check_least("version", version, 1)
+    return check_count("version", version, 1)
 
 
 class Plan:
@@ -210,22 +199,16 @@ class Plan:
         tables: FoundTables,
         options: RestoreOptions,
     ):
-        self._folder = folder
         self._tables = tables
         self._options = options
         self.manifest = chain[-1]
         self._path = folder.version_path(self.manifest.version)
         self._id_arrays = id_contents.read(folder, self.manifest)
         saved = {
-            **{
-                t.name: f"{t.dim} {t.dtype}"
-                for t in self.manifest.saved_tables()
-            },
-            **{
-                name: id_contents.kind_of_arrays(arrays)
-                for name, arrays in self._id_arrays.items()
-            },
+            t.name: f"{t.dim} {t.dtype}" for t in self.manifest.saved_tables()
         }
+        for name, arrays in self._id_arrays.items():
+            saved[name] = id_contents.kind_of_arrays(arrays)
         here = {**tables.embeddings, **tables.id_tables}
         kinds = {
             name: f"{table.output_dim} {table.dtype}"
@@ -267,7 +250,7 @@ class Plan:
                 "of the snapshot, which is of the same kind, is ignored. Use "
                 "`rename` if they are the same."
             )
-        warnings.warn(f"{self._path}: {text}", RuntimeWarning, stacklevel=9)
+        warnings.warn(f"{self._path}: {text}", RuntimeWarning, stacklevel=10)
 
     def _match(
         self, kinds: Mapping[str, str], kinds_here: Mapping[str, str]
@@ -319,7 +302,15 @@ class Plan:
                     f"{self._path}: the table {name_there!r} is an id table, "
                     f"but {name_here!r} here is {table!r}."
                 )
-            _check_embedding(self._path, entry, table)
+            for what, there, here in (
+                ("dim", entry.dim, table.output_dim),
+                ("dtype", entry.dtype, table.dtype),
+            ):
+                if there != here:
+                    raise SnapshotError(
+                        f"{self._path}: the table {entry.name!r} has {what} "
+                        f"{there}, but {table!r} has {what} {here}."
+                    )
         elif arrays is None:
             raise SnapshotError(
                 f"{self._path}: the table {name_there!r} is an embedding, but "
@@ -367,16 +358,14 @@ class Plan:
                 id_contents.assign(self._tables.id_tables[name_here], arrays)
                 restored[name_here] = id_contents.count(arrays)
         return RestoreReport(
-            path=self._path,
-            version=self.manifest.version,
-            step=self.manifest.step,
-            restored=restored,
-            initial=self.initial,
-            ignored=self.ignored,
-            metadata=self.manifest.metadata,
-            matched={
-                new: (name, how) for name, (new, how) in self._matched.items()
-            },
+            self._path,
+            self.manifest.version,
+            self.manifest.step,
+            restored,
+            self.initial,
+            self.ignored,
+            self.manifest.metadata,
+            {new: (name, how) for name, (new, how) in self._matched.items()},
         )
 
     def _embeddings(self) -> dict[str, EmbeddingVariable]:
@@ -424,17 +413,3 @@ def _as_snapshot_error() -> Iterator[None]:
         yield
     except tf.errors.FailedPreconditionError as error:
         raise SnapshotError(describe_error(error)) from None
-
-
-def _check_embedding(
-    path: str, entry: SavedTable, table: EmbeddingVariable
-) -> None:
-    for what, there, here in (
-        ("dim", entry.dim, table.output_dim),
-        ("dtype", entry.dtype, table.dtype),
-    ):
-        if there != here:
-            raise SnapshotError(
-                f"{path}: the table {entry.name!r} has {what} {there}, but "
-                f"{table!r} has {what} {here}."
-            )

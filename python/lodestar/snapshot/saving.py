@@ -42,12 +42,7 @@ from lodestar.snapshot.manifest import (
     now,
 )
 from lodestar.snapshot.outcome import Latch, Outcome
-from lodestar.snapshot.places import (
-    Place,
-    PlacedPart,
-    each,
-    places_of,
-)
+from lodestar.snapshot.places import Place, PlacedPart, each, places_of
 from lodestar.snapshot.together import Together
 from lodestar.snapshot.wholeness import check_parent
 
@@ -94,11 +89,8 @@ def dense_arrays(
 class Content:
     """The content of a new snapshot.
 
-    Attributes:
-        tables: The tables.
-        arrays: Copies arrays, by blob name. Called when the tables are copied.
-        write_files: Writes files into a folder and returns their names. Called
-            when the tables are copied.
+    When the tables are copied, `arrays` copies arrays by blob name, and
+    `write_files` writes files into a folder and returns their names.
     """
 
     tables: FoundTables
@@ -426,34 +418,31 @@ class _Saving:
         folder, version = self._folder, self._version
         files = [self._file_name(part) for part in place.parts]
         paths = [folder.file_path(version, file) for file in files]
+        labels = [
+            make_label(self._mark, version, part.name, part.part, part.parts)
+            for part in place.parts
+        ]
         written = snapshot_ops.write(
-            self._snapshots[place],
-            [place.path(path) for path in paths],
-            [
-                make_label(
-                    self._mark, version, part.name, part.part, part.parts
-                )
-                for part in place.parts
-            ],
+            self._snapshots[place], [place.path(path) for path in paths], labels
         )
         entries = []
-        for part, file, out in zip(place.parts, files, written, strict=True):
+        for part, file, path, out in zip(
+            place.parts, files, paths, written, strict=True
+        ):
             begun = self._begun[part]
-            entries.append(
-                TableEntry(
-                    file=file,
-                    name=part.name,
-                    whole=begun.whole,
-                    dim=begun.dim,
-                    dtype=begun.dtype,
-                    optimizer=begun.optimizer,
-                    slot_names=tuple(begun.slot_names),
-                    part=part.part,
-                    parts=part.parts,
-                    **out._asdict(),
-                )
+            entry = TableEntry(
+                file=file,
+                name=part.name,
+                whole=begun.whole,
+                dim=begun.dim,
+                dtype=begun.dtype,
+                optimizer=begun.optimizer,
+                slot_names=tuple(begun.slot_names),
+                part=part.part,
+                parts=part.parts,
+                **out._asdict(),
             )
-        for path, entry in zip(paths, entries, strict=True):
+            entries.append(entry)
             try:
                 folder.check_size(path, entry)
             except CorruptSnapshotError as error:

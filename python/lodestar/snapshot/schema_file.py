@@ -39,17 +39,7 @@ def check(
     """Checks that the schemas of a snapshot and of a model agree.
 
     Ignores columns that either schema lacks or does not use. Does nothing if
-    either side has no schema.
-
-    Args:
-        folder: The snapshot folder.
-        manifest: Manifest of the version.
-        here: Schema of the model.
-        error: Class of the error to raise if a column is declared differently.
-
-    Raises:
-        SnapshotError: A column is declared differently.
-        CorruptSnapshotError: The schema file is damaged.
+    either side has no schema. Raises `error` if a column differs.
     """
     entry = next((f for f in manifest.files if f.file == NAME), None)
     if here is None or entry is None:

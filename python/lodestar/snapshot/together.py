@@ -10,10 +10,7 @@ from lodestar.snapshot.errors import SnapshotError, SnapshotLockedError
 
 
 class Together:
-    """This process, or all workers of the tables' strategy.
-
-    Args:
-        tables: All tables of the snapshot. Each worker holds its own rows.
+    """This process, or all workers of the strategy of a snapshot's tables.
 
     Attributes:
         several: Whether other processes take part. All of them must call
@@ -30,10 +27,8 @@ class Together:
     def agree(self, call: Callable[[], Any]) -> list[Any]:
         """Returns the JSON results of `call` in every process, to all of them.
 
-        Raises:
-            Exception: What `call` raised in this process.
-            SnapshotLockedError: `call` raised it in another process.
-            SnapshotError: `call` raised another error there.
+        Raises this process's own error, or another one's as SnapshotLockedError
+        or SnapshotError.
         """
         if self._table is None:
             return [call()]

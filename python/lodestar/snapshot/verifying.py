@@ -48,21 +48,19 @@ def verify(path: StrPath, version: int | None = None) -> VerifyReport:
     for _ in range(ATTEMPTS):
         chosen = choose(folder, None, version)
         try:
-            return _verify(folder, chosen)
+            chain = folder.chain(chosen)
+            wrong = damage(folder, chain)
+            if wrong:
+                raise CorruptSnapshotError("; ".join(wrong))
+            break
         except SnapshotError:
             if version is not None or chosen in folder.versions():
                 raise
-    raise versions_vanished(folder)
-
-
-def _verify(folder: SnapshotFolder, version: int) -> VerifyReport:
-    chain = folder.chain(version)
-    wrong = damage(folder, chain)
-    if wrong:
-        raise CorruptSnapshotError("; ".join(wrong))
+    else:
+        raise versions_vanished(folder)
     files = folder.needed_files(chain)
     return VerifyReport(
-        version=version,
+        version=chosen,
         versions=tuple(manifest.version for manifest in chain),
         files=len(files),
         bytes=sum(entry.bytes for _, entry in files),

@@ -35,13 +35,6 @@ def damage(folder: SnapshotFolder, chain: Sequence[Manifest]) -> list[str]:
     return wrong
 
 
-def check_whole(folder: SnapshotFolder, version: int) -> None:
-    """Raises CorruptSnapshotError, with a hint, unless a version is intact."""
-    wrong = damage(folder, folder.chain(version))
-    if wrong:
-        raise with_hint(folder, version, CorruptSnapshotError("; ".join(wrong)))
-
-
 def with_hint(
     folder: SnapshotFolder, version: int, error: CorruptSnapshotError
 ) -> CorruptSnapshotError:
@@ -66,13 +59,10 @@ def with_hint(
 
 
 def check_parent(folder: SnapshotFolder, chain: Sequence[Manifest]) -> None:
-    """Checks that a delta can build on a chain's last version, quickly.
+    """Raises SnapshotError unless a delta can build on a chain's last version.
 
     Checks the sizes and labels of all files that it needs, and reads the files
     that were modified after their manifest.
-
-    Raises:
-        SnapshotError: A file is missing or damaged (names it).
     """
     for manifest, entry in folder.needed_files(chain):
         path = folder.check_file(manifest, entry)

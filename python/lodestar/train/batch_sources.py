@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 
 DatasetFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
@@ -28,7 +28,7 @@ class BatchSource:
         self._passes = steps is None
         self._restarts = restarts or self._passes
         if steps is not None:
-            check_at_least("steps", steps, 1)
+            check_count("steps", steps, 1)
         else:
             batches = int(dataset.cardinality())
             if batches == tf.data.INFINITE_CARDINALITY:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar._typing import StrPath, StrPaths
 from lodestar.callbacks.snapshot import Snapshot
 from lodestar.data.open_dataset import open_dataset
@@ -121,10 +121,10 @@ def fit(
         tf.errors.OpError: If reading or a step fails. With threads, all threads
             finish their current step first. A note on the error names the file.
     """
-    check_at_least("epochs", epochs, 0)
-    check_at_least("initial_epoch", initial_epoch, 0)
-    check_at_least("validation_freq", validation_freq, 1)
-    check_at_least("sync_every", sync_every, 1)
+    check_count("epochs", epochs, 0)
+    check_count("initial_epoch", initial_epoch, 0)
+    check_count("validation_freq", validation_freq, 1)
+    check_count("sync_every", sync_every, 1)
     check_is_model(model)
     by_servers, alone = _by_servers(model), threads is None
     paths = _are_paths(data)

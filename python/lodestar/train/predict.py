@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.batch_sources import BatchSource, check_dataset
 from lodestar.train.scheduled_steps import errors
@@ -50,7 +50,7 @@ def predict(
         )
     check_dataset("data", data)
     if steps is not None:
-        check_at_least("steps", steps, 1)
+        check_count("steps", steps, 1)
         data = data.take(steps)
     source = BatchSource("data", data, None)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)

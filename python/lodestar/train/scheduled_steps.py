@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.batch_sources import (
     BatchSource,
@@ -52,7 +52,7 @@ class ScheduledSteps(Steps):
                 if "/job:worker/" in device.name
             }
             steps_per_round = STEPS_PER_ROUND * len(workers)
-        check_at_least("steps_per_round", steps_per_round, 1)
+        check_count("steps_per_round", steps_per_round, 1)
         by_workers = callable(data) and kind == "train"
         if by_workers:
             data = data(tf.distribute.InputContext())

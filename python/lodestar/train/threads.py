@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar.data.pieces import Piece, pieces_of
 from lodestar.train.keras_steps import ended, has_strategy
 from lodestar.train.loop import NO_BATCH, Steps
@@ -51,7 +51,7 @@ class ThreadSteps(Steps):
                 "lodestar.data.open_dataset for files, a list of datasets or a "
                 f"lodestar.paddle.InMemoryDataset, got {type(data).__name__}."
             )
-        check_at_least("threads", threads, 0)
+        check_count("threads", threads, 0)
         self.pieces = pieces
         self.wanted = threads or len(os.sched_getaffinity(0))
         self.threads = min(self.wanted, len(pieces))
@@ -67,7 +67,7 @@ class ThreadSteps(Steps):
             )
         if steps_per_round is None:
             steps_per_round = STEPS_PER_ROUND * self.threads
-        check_at_least("steps_per_round", steps_per_round, 1)
+        check_count("steps_per_round", steps_per_round, 1)
         self.at_once = steps_per_round
         self.step: Any = TrainingStep.of(model, lambda: _first(pieces), fetch)
         self._model = model

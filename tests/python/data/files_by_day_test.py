@@ -65,7 +65,7 @@ def test_a_missing_day(log):
         ("log/%d", "2024-02-20", 20240302, "`end` must be .* got 20240302"),
     ],
 )
-def test_what_is_wrong_is_named(pattern, start, end, message):
+def test_errors_name_the_cause(pattern, start, end, message):
     with pytest.raises(ValueError, match=message):
         files_by_day(pattern, start, end)
     with pytest.raises(ValueError, match="`on_missing`='no' is not in"):

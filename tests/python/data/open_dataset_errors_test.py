@@ -150,7 +150,7 @@ def test_types_that_contradict_a_schema(
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_column_that_is_not_there(tmp_path, schema, source):
+def test_a_missing_column(tmp_path, schema, source):
     columns = {n: v for n, v in GOOD.items() if n != "price"}
     data, where = stored(tmp_path, source, columns)
     with pytest.raises(DataError) as error:
@@ -170,8 +170,8 @@ OPTIONS = [
     ({"label": "b"}, "has no column 'b'; its columns are label, x"),
     ({"numeric": ["x"], "schema": [Column.dense("x")]}, "`schema` says what"),
     ({"label": "x", "schema": [Column.dense("x")]}, "`schema` says what"),
-    ({"numeric": "x"}, "`numeric` must be a list of strings, found 'x'"),
-    ({"na_values": "NA"}, "`na_values` must be a list of strings, found 'NA'"),
+    ({"numeric": "x"}, "`numeric` must be a list of strings, got 'x'"),
+    ({"na_values": "NA"}, "`na_values` must be a list of strings, got 'NA'"),
     ({"weights": {"x": "y"}, "schema": [Column.dense("x")]}, "`weights`: 'y'"),
     ({"weights": 3, "schema": [Column.dense("x")]}, "`weights` must map"),
 ]

@@ -83,7 +83,7 @@ def test_a_scheme_that_is_not_local(name):
 
 
 @pytest.mark.parametrize("name", ["file", "file.gz"])
-def test_a_discarded_file_does_not_come_back(tmp_path, name):
+def test_a_discarded_file_is_not_restored(tmp_path, name):
     writer = MultiSlotWriter(tmp_path / name, SPEC)
     writer.write_batch(COLUMNS)
     writer.discard()
@@ -130,7 +130,7 @@ def test_a_batch_that_is_half_written_is_dropped(tmp_path):
 
 @pytest.mark.parametrize("name", ["file", "file.gz"])
 @pytest.mark.parametrize("scheme", ["", "ram:/"])
-def test_a_header_that_is_known_last(tmp_path, scheme, name):
+def test_a_header_written_last(tmp_path, scheme, name):
     path = f"{scheme}{tmp_path}/{name}"
     tf.io.gfile.makedirs(f"{scheme}{tmp_path}")
     file = AtomicFile(path, header_size=4)
@@ -148,7 +148,7 @@ def test_a_header_that_is_known_last(tmp_path, scheme, name):
     assert tf.io.gfile.listdir(f"{scheme}{tmp_path}") == [name]
 
 
-def test_two_files_of_one_name_do_not_mix(tmp_path):
+def test_two_writers_of_one_path_do_not_mix(tmp_path):
     first, second = (AtomicFile(tmp_path / "file") for _ in range(2))
     for i in range(1000):
         first.write(b"first%d" % i)
@@ -175,7 +175,7 @@ def test_an_atomic_file_as_a_context_manager(tmp_path):
 
 
 @pytest.mark.parametrize("header_size", [0, 4])
-def test_nothing_is_left_where_the_name_is_taken(tmp_path, header_size):
+def test_no_temporary_remains_if_the_path_exists(tmp_path, header_size):
     (tmp_path / "taken" / "by").mkdir(parents=True)
     file = AtomicFile(tmp_path / "taken", header_size=header_size)
     file.write(b"content")

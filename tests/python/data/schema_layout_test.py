@@ -92,7 +92,7 @@ def test_csr_of_one_slot_named_csr():
     assert features["csr"]["row_offsets"].numpy().tolist() == [0, 0, 2]
 
 
-def test_what_cannot_be_laid_out_is_refused(file):
+def test_unsupported_layouts_are_refused(file):
     with pytest.raises(ValueError, match="`sparse`='coo' is not in"):
         MultiSlotDataset(file, SPEC, 8, sparse="coo")
     beside = Schema([Column.sparse("C1"), Column.dense("csr")])

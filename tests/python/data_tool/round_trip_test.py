@@ -224,9 +224,7 @@ REFUSED = [
     "slot, column, name, message",
     [(s, c, n, m) for s, c, names, m in REFUSED for n in names],
 )
-def test_what_a_format_cannot_express_is_named(
-    tmp_path, slot, column, name, message
-):
+def test_unsupported_columns_are_named(tmp_path, slot, column, name, message):
     spec = Schema([Column.label("y"), slot])
     path = str(tmp_path / "in")
     with FORMATS["multislot"].make(path, spec) as writer:
@@ -258,7 +256,7 @@ def test_ids_beyond_32_bits_need_another_key_type(tmp_path, name):
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_a_csv_file_of_one_column_cannot_say_that_it_is_empty(tmp_path):
+def test_an_empty_row_of_one_csv_column_is_refused(tmp_path):
     spec = Schema([Column.sparse("c")])
     with pytest.raises(ValueError, match="sample 2: slot 'c' is empty"):
         with FORMATS["csv"].make(str(tmp_path / "out"), spec) as writer:

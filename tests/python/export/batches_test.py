@@ -54,30 +54,34 @@ def test_lod_tensors_and_sparse_ones():
         (
             np.array([[1.5]]),
             RAGGED,
-            "the input 'x' has the dtype float64, wanted int64",
+            "The input 'x' must have the dtype int64, got float64",
         ),
-        (["a"], DENSE, "the input 'x' has the dtype string, wanted float32"),
+        (["a"], DENSE, "The input 'x' must have the dtype float32, got string"),
         (
             np.array([1, 2]),
             RAGGED,
-            r"the input 'x' is dense int64 \(2,\), wanted ragged int64 "
-            r"\(None, None\) with 1 ragged axes",
+            r"The input 'x' must be ragged int64 \(None, None\) with 1 ragged "
+            r"axes, got dense int64 \(2,\)",
         ),
         (
             tf.ragged.constant([[[1]]], tf.int64),
             RAGGED,
-            r"the input 'x' is ragged .* with 2 ragged axes, wanted ragged",
+            r"The input 'x' must be ragged .*, got ragged .* with 2 ragged axes",
         ),
         (
             tf.ragged.constant([[1.0, 2.0]]),
             DENSE,
-            r"the input 'x' is ragged .*, wanted dense float32 \(None, 2\)",
+            r"The input 'x' must be dense float32 \(None, 2\), got ragged",
         ),
-        (np.zeros([1, 3]), DENSE, r"is dense float32 \(1, 3\), wanted dense"),
+        (
+            np.zeros([1, 3]),
+            DENSE,
+            r"must be dense .*, got dense float32 \(1, 3\)",
+        ),
         (
             tf.sparse.from_dense(tf.constant([[1]], tf.int64)),
             RAGGED,
-            "the input 'x' is sparse int64 .*, wanted ragged",
+            "The input 'x' must be ragged .*, got sparse int64",
         ),
     ],
 )
@@ -90,8 +94,11 @@ def test_values_of_another_type(value, spec, message):
     "batch, message",
     [
         ({"a": 1, "c": 2}, r"`batch` has no \['b'\]; it has \['a', 'c'\]"),
-        ([1], r"`batch` is a list of 1, wanted a dict or a list of .*'a', 'b'"),
-        (1, r"`batch` is a int, wanted a dict or a list"),
+        (
+            [1],
+            r"`batch` must be a dict or a list of .*'a', 'b'.* got a list of 1",
+        ),
+        (1, r"`batch` must be a dict or a list .* got a int"),
     ],
 )
 def test_other_structures(batch, message):
@@ -108,5 +115,7 @@ def test_numbers_of_examples():
 
 @pytest.mark.parametrize("value", [None, [[1.5]], [["a"]], [[1], 2]])
 def test_values_that_are_no_tensor_of_the_type(value):
-    with pytest.raises(ValueError, match="'ids', a .*, is no ragged int64"):
+    with pytest.raises(
+        ValueError, match="'ids' must be ragged int64 .* got a "
+    ):
         batches.by_name({"ids": value}, {"ids": RAGGED})

@@ -17,14 +17,14 @@ def test_the_largest_difference_and_its_example():
     assert run(wanted, found, 0.5) == OutputDifference(0.5, 2, "serve")
     with pytest.raises(
         MismatchError,
-        match=r"^the output 'y' of example 2, at \[2, 1\], is 2.0 in the model, "
-        r"but 1.5 in the export through 'serve'; that is 0.5 apart, more than "
+        match=r"^The output 'y' of example 2, at \[2, 1\], is 2.0 in the model, "
+        r"but 1.5 in the export through 'serve'\. They are 0.5 apart, more than "
         r"`atol`=0.4.$",
     ):
         run(wanted, found, 0.4)
 
 
-def test_one_axis_and_none():
+def test_one_axis_or_no_axis():
     with pytest.raises(MismatchError, match="of example 1 is 2 in the model"):
         run(tf.constant([1, 2]), tf.constant([1, 3]))
     assert run(tf.constant(1.0), tf.constant(2.0), 1) == OutputDifference(
@@ -92,5 +92,5 @@ def test_ragged_outputs():
     ],
 )
 def test_other_dtypes_and_shapes(found, message):
-    with pytest.raises(MismatchError, match=f"the output 'y' has {message}"):
+    with pytest.raises(MismatchError, match=f"The output 'y' has {message}"):
         run(tf.zeros([2]), found, 1e300)

@@ -55,7 +55,7 @@ def values(x):
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_what_is_serialized_is_parsed(graph):
+def test_serialized_examples_are_parsed(graph):
     form = ExampleForm(SPECS)
     parse = tf.function(form.parse) if graph else form.parse
     got = parse(form.serialize(batch()))
@@ -122,8 +122,8 @@ def test_a_number_beyond_the_dtype():
     "spec, message",
     [
         (tf.TensorSpec([None, None], tf.int64), "axes of known size"),
-        (tf.TensorSpec([None], tf.uint64), "holds no uint64"),
-        (tf.TensorSpec([None], tf.float64), "holds no float64"),
+        (tf.TensorSpec([None], tf.uint64), "cannot hold uint64"),
+        (tf.TensorSpec([None], tf.float64), "cannot hold float64"),
         (
             tf.SparseTensorSpec([None, None, None], tf.int64),
             "a sparse input needs one axis",
@@ -140,7 +140,7 @@ def test_a_number_beyond_the_dtype():
 )
 def test_inputs_without_a_form(spec, message):
     with pytest.raises(
-        ValueError, match=f"the input 'x', .* has no form in a tf.*{message}"
+        ValueError, match=f"The input 'x', .* cannot be in a tf.*{message}"
     ):
         ExampleForm({"x": spec})
 
@@ -148,7 +148,7 @@ def test_inputs_without_a_form(spec, message):
 def test_names_that_collide():
     with pytest.raises(
         ValueError,
-        match="the input 'deep_lengths' has the name of the feature .*'deep'",
+        match="The input 'deep_lengths' has the name of the feature .*'deep'",
     ):
         ExampleForm(
             {
@@ -166,7 +166,7 @@ def test_inputs_of_different_sizes():
         )
 
 
-def test_a_served_model_takes_examples(tmp_path):
+def test_a_served_model_accepts_examples(tmp_path):
     m = export_models.shared_collection_model()
     path = str(tmp_path / "s")
     lodestar.export.save(m, path, "examples")
@@ -199,7 +199,7 @@ def test_a_served_model_takes_examples(tmp_path):
 def test_a_dense_input_of_unknown_size_is_named(tmp_path):
     ids = keras.Input((None,), dtype="int64", name="ids")
     layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
-    with pytest.raises(ValueError, match="the input 'ids'"):
+    with pytest.raises(ValueError, match="The input 'ids'"):
         lodestar.export.save(
             keras.Model(ids, layer(ids)), tmp_path / "s", "examples"
         )

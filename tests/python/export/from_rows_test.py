@@ -178,7 +178,7 @@ def test_sequential_nested_and_subclassed_models(tmp_path):
     assert_close(got, tower(ids) + ones)
 
 
-def test_what_ids_are_read_for_besides_stays_an_argument(tmp_path):
+def test_ids_with_other_uses_remain_arguments(tmp_path):
     ids = keras.Input((3,), dtype="int64", name="ids")
     other = keras.Input((None,), dtype="int64", ragged=True, name="other")
     embed = layers.DynamicEmbedding(2, padding_id=0, name="embed")
@@ -203,7 +203,7 @@ def test_what_ids_are_read_for_besides_stays_an_argument(tmp_path):
         tf.ragged.constant([[7], [8, 9]], tf.int64),
     ]
     m(x, training=True)
-    # What was exported had no rows yet.
+    # The exported tables had no rows yet.
     with pytest.raises(ValueError, match="the output"):
         lodestar.export.verify(m, tmp_path / "s", x)
     lodestar.export.save(m, tmp_path / "s", from_rows=True)
@@ -211,7 +211,7 @@ def test_what_ids_are_read_for_besides_stays_an_argument(tmp_path):
     assert "from_rows" in result.signatures
 
 
-def test_rows_come_in_the_dtype_of_the_table(tmp_path):
+def test_rows_have_the_dtype_of_the_table(tmp_path):
     ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
     embed = layers.DynamicEmbedding(
         2, combiner="sum", name="embed", dtype="mixed_bfloat16"
@@ -243,7 +243,7 @@ def test_a_name_taken_by_an_input(tmp_path):
     np.testing.assert_array_equal(got["output_0"], [[4, 3]])
 
 
-def test_made_only_if_asked_for(tmp_path):
+def test_from_rows_is_optional(tmp_path):
     lodestar.export.save(export_models.ragged_model(), tmp_path / "s")
     loaded = tf.saved_model.load(str(tmp_path / "s"))
     assert list(loaded.signatures) == ["serving_default"]
@@ -308,19 +308,21 @@ def in_a_function():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (unpooled, "the layer 'sequence' gives rows that are a RaggedTensor"),
+        (unpooled, "the layer 'sequence' returns a RaggedTensor instead"),
         (
             unpooled_feature,
-            "the feature 'x' of the layer 'many' gives rows that are a Ragged",
+            "the feature 'x' of the layer 'many' returns a RaggedTensor",
         ),
-        (no_layer, "the model looks nothing up in an embedding layer"),
-        (own_reader, "the table 'direct' is read by other means than a layer"),
-        (in_a_function, "the table 'inner' .* or by one in a tf.function"),
+        (no_layer, "the model has no lookup of an embedding layer"),
+        (own_reader, "the table 'direct' is read without a layer"),
+        (in_a_function, "the table 'inner' .* or by a layer in a tf.function"),
     ],
 )
 def test_models_that_cannot_have_it(make, message, tmp_path):
     m = make()
-    with pytest.raises(ValueError, match=f"`from_rows`: no sig.*: .*{message}"):
+    with pytest.raises(
+        ValueError, match=f"`from_rows` is not possible .*: .*{message}"
+    ):
         lodestar.export.save(m, tmp_path / "s", from_rows=True)
     assert not (tmp_path / "s").exists()
     lodestar.export.save(m, tmp_path / "s")
@@ -330,5 +332,7 @@ def test_an_output_that_is_ragged(tmp_path):
     ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
     rows = layers.DynamicEmbedding(2, combiner="sum", name="embed")(ids)
     m = keras.Model(ids, {"rows": rows, "ids": ids})
-    with pytest.raises(ValueError, match="the output 'ids' is no dense tensor"):
+    with pytest.raises(
+        ValueError, match="the output 'ids' is not a dense tensor"
+    ):
         lodestar.export.save(m, tmp_path / "s", from_rows=True)

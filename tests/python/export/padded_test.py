@@ -66,7 +66,7 @@ def test_two_ragged_axes():
         same(got, [[]] * shape[0])
 
 
-def test_three_ragged_axes_come_back(rng):
+def test_three_ragged_axes_round_trip(rng):
     spec = tf.RaggedTensorSpec([None] * 4, tf.int64, ragged_rank=3)
     rows = [
         [
@@ -117,13 +117,13 @@ def test_text_and_nan():
         (
             [[1], [2, 0]],
             RAGGED,
-            r"example 1 of the input 'x' has no padded form: .* padding 0 or "
+            r"Example 1 of the input 'x' cannot be padded: .* padding 0 or "
             r"in an empty row: \[2, 0\]",
         ),
         (
             [[[1], []]],
             tf.RaggedTensorSpec([None] * 3, tf.int64, ragged_rank=2),
-            r"example 0 of the input 'x' has no padded form.* \[\[1\], \[\]\]",
+            r"Example 0 of the input 'x' cannot be padded.* \[\[1\], \[\]\]",
         ),
     ],
 )
@@ -138,13 +138,22 @@ def test_rows_without_a_padded_form(rows, spec, message):
 @pytest.mark.parametrize(
     "padding_id, message",
     [
-        (None, r"`padding_id` is None: signature='padded' needs .*\['x'\]"),
-        ({}, r"`padding_id` has none for the ragged input 'x'; it has \[\]"),
-        ({"y": 0}, r"`padding_id` names 'y', which is no ragged input; .*'x'"),
-        ("", r"`padding_id`='' for the input 'x' of dtype int64, wanted an in"),
-        (True, r"`padding_id`=True for the input 'x' of dtype int64"),
-        (0.0, r"`padding_id`=0.0 for the input 'x' of dtype int64"),
-        (2**63, r"`padding_id`=9223372036854775808 .* to 9223372036854775807"),
+        (None, r"`padding_id` must be the value .* inputs \['x'\]"),
+        ({}, r"`padding_id` lacks the ragged input 'x'; it has \[\]"),
+        ({"y": 0}, r"`padding_id` has 'y', which is not a ragged .*'x'"),
+        (
+            "",
+            r"`padding_id` for the input 'x' of dtype int64 must be .* got ''",
+        ),
+        (
+            True,
+            r"for the input 'x' of dtype int64 must be an integer .* got True",
+        ),
+        (
+            0.0,
+            r"for the input 'x' of dtype int64 must be an integer .* got 0.0",
+        ),
+        (2**63, r"9223372036854775807\], got 9223372036854775808"),
     ],
 )
 def test_bad_padding_id(padding_id, message, tmp_path):
@@ -159,8 +168,12 @@ def test_padding_of_another_type_than_the_input():
     numbers = keras.Input((None,), ragged=True, name="number")
     layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
     for x, padding, message in (
-        (ids, 0, "`padding_id`=0 for the input 'word' of dtype string, wanted"),
-        (numbers, "", "`padding_id`='' for the input 'number' .* a number"),
+        (
+            ids,
+            0,
+            "for the input 'word' of dtype string must be a string, got 0",
+        ),
+        (numbers, "", "for the input 'number' .* must be a number, got ''"),
     ):
         m = keras.Model(x, layer(ids) if x is ids else numbers)
         with pytest.raises(ValueError, match=message):
@@ -169,7 +182,7 @@ def test_padding_of_another_type_than_the_input():
 
 def test_padding_id_of_another_signature():
     m = export_models.ragged_model()
-    with pytest.raises(ValueError, match="it goes with 'padded' only"):
+    with pytest.raises(ValueError, match="requires signature='padded'"):
         lodestar.export.save(m, "nowhere", padding_id=0)
 
 

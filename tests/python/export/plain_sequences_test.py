@@ -96,15 +96,15 @@ def test_bad_arguments_are_errors():
     )
     error = tf.errors.InvalidArgumentError
     with stand_ins(sequences.functions()):
-        with pytest.raises(error, match="do not ascend"):
+        with pytest.raises(error, match="must ascend from 0"):
             sequence.pool(bad)
         nested = tf.RaggedTensor.from_row_lengths(bad, [2])
-        with pytest.raises(error, match="do not ascend"):
+        with pytest.raises(error, match="must ascend from 0"):
             sequence.pool(nested, level=0)
-        with pytest.raises(error, match="a sequence has"):
+        with pytest.raises(error, match="A sequence has"):
             sequence.pad(x, maxlen=1)
         for lengths in ([2, 4], [2, -1], [2]):
-            with pytest.raises(error, match="`lengths` are not"):
+            with pytest.raises(error, match="`lengths` must be"):
                 sequence.unpad(tf.zeros([2, 3]), lengths)
         with pytest.raises(error, match="`x` has"):
             sequence.expand(x, tf.ragged.constant([[1]]))

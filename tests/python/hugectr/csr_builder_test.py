@@ -43,7 +43,7 @@ def test_rolling_back_and_starting_over():
         builder.roll_back()
 
 
-def test_what_is_built_stays_as_it_is():
+def test_built_arrays_do_not_change():
     builder = CsrBuilder()
     builder.new_row()
     built = builder.build()

@@ -76,7 +76,7 @@ def test_forms_that_are_read(here, text, count):
         ),
     ],
 )
-def test_what_is_wrong_is_named(here, data, message):
+def test_errors_name_the_cause(here, data, message):
     (here / "list").write_bytes(data)
     with pytest.raises(
         ValueError,
@@ -85,7 +85,7 @@ def test_what_is_wrong_is_named(here, data, message):
         read_file_list("list")
 
 
-def test_a_list_that_is_not_there_is_named(here):
+def test_a_missing_list_is_named(here):
     with pytest.raises(tf.errors.NotFoundError, match="nowhere"):
         read_file_list("nowhere")
     with pytest.raises(tf.errors.NotFoundError, match="nowhere"):
@@ -96,7 +96,7 @@ def test_a_list_that_is_not_there_is_named(here):
     "files, message",
     [
         ([], "list: a file list needs at least one path"),
-        (["a.data", ""], "a path is empty"),
+        (["a.data", ""], "a path must not be empty"),
         (["a\nb"], r"list: the path 'a\\nb' is blank or has a line break"),
         (["a\r"], r"list: the path 'a\\r' is blank or has a line break"),
         ("a.data", "list: `files` must be a list of paths, got 'a.data'"),

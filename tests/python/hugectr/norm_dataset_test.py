@@ -165,7 +165,7 @@ def test_gzip_other_schemes_and_file_lists(tmp_path):
 
 
 @pytest.mark.parametrize("batch_size", [7, 16])
-def test_a_saved_iterator_goes_on_at_the_next_sample(
+def test_a_saved_iterator_resumes_at_the_next_sample(
     files, tmp_path, batch_size
 ):
     dataset = NormDataset(files, SPEC, batch_size, prefetch=0)
@@ -316,7 +316,7 @@ def test_skipped_records_are_counted_and_named(tmp_path):
         assert f"{path}: record 2 at byte " in skipped.messages[0]
 
 
-def test_skipping_goes_on_with_the_next_file(tmp_path):
+def test_skipping_continues_with_the_next_file(tmp_path):
     good = tmp_path / "good"
     good.write_bytes(reference.make_norm(samples(2, 9)))
     lost = tmp_path / "lost"

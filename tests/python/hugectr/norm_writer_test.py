@@ -205,7 +205,7 @@ def test_a_key_that_does_not_fit_is_named(tmp_path, key):
 
 @pytest.mark.filterwarnings("error")  # of a cast that overflows
 @pytest.mark.parametrize("value", [2**24 + 1, -(2**24) - 1, 2**63 - 1])
-def test_an_integer_that_is_no_float32_is_named(tmp_path, value):
+def test_an_integer_beyond_float32_is_named(tmp_path, value):
     spec = [Column.dense("n", dtype="uint64")]
     with NormWriter(tmp_path / "file", spec) as writer:
         writer.write_batch({"n": [2**24, -(2**62)]})

@@ -126,7 +126,7 @@ def test_metadata_that_is_not_json(small, text, message):
     assert first_error(small).startswith(f"{path}: {message}")
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_written_files_are_read(tmp_path):
     path = str(tmp_path / "_metadata.json")
     assert read_metadata(path) is None
     columns = {"labels": ((0, "y"),), "conts": (), "cats": ((2, "ø"), (5, "C"))}

@@ -93,7 +93,7 @@ def test_every_variant(tmp_path, layout, key_type, nnz, threads):
 
 
 @pytest.mark.parametrize("layout, key_type, nnz", VARIANTS)
-def test_reads_what_the_writer_wrote(tmp_path, layout, key_type, nnz):
+def test_written_files_are_read(tmp_path, layout, key_type, nnz):
     path = tmp_path / "file"
     wanted = samples(0, 30, layout, key_type, nnz)
     with RawWriter(path, SPEC, **options(layout, key_type, nnz)) as writer:
@@ -187,7 +187,7 @@ def test_num_samples_of_a_large_file(tmp_path):
 
 
 @pytest.mark.parametrize("num_samples", [None, 23])
-def test_a_saved_iterator_goes_on_at_the_next_sample(tmp_path, num_samples):
+def test_a_saved_iterator_resumes_at_the_next_sample(tmp_path, num_samples):
     path = tmp_path / "file"
     path.write_bytes(reference.make_raw(samples(0, 25), "float"))
     dataset = RawDataset(

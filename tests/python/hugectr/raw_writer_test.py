@@ -132,7 +132,7 @@ def test_a_batch_equals_the_reference(
     assert read_raw(data, layout, key_type, 2, 7, nnz) == samples
 
 
-def test_logarithms_come_back_within_rounding(tmp_path, rng):
+def test_logarithms_round_trip_within_rounding(tmp_path, rng):
     x = np.concatenate([rng.integers(0, 2**31, 50_000), [2**31 - 1, 0, 1]])
     logs = np.log(x.astype(np.float32) + np.float32(1))
     spec = [Column.dense("d")]
@@ -184,7 +184,7 @@ def test_any_scheme_and_gzip():
         ({"layout": "int"}, {"d": [0, -1]}, "slot 'd' must be .* got -1"),
     ],
 )
-def test_what_no_file_can_hold_is_named(tmp_path, options, change, message):
+def test_unsupported_columns_are_named(tmp_path, options, change, message):
     good = {"y": 1, "d": [0.0, 0.0], "a": 1, "b": 2}
     with RawWriter(tmp_path / "file", SPEC, **options) as writer:
         writer.write(good)
@@ -218,7 +218,7 @@ def test_what_no_file_can_hold_is_named(tmp_path, options, change, message):
         ),
     ],
 )
-def test_numbers_that_are_no_int32_are_named(tmp_path, slot, value, message):
+def test_numbers_beyond_int32_are_named(tmp_path, slot, value, message):
     with RawWriter(tmp_path / "file", [slot], layout="int") as writer:
         writer.write({slot.name: 1})
         with pytest.raises(ValueError, match="sample 2: " + message):
@@ -226,7 +226,7 @@ def test_numbers_that_are_no_int32_are_named(tmp_path, slot, value, message):
     assert (tmp_path / "file").read_bytes() == bytes.fromhex("01000000")
 
 
-def test_a_row_of_another_hotness_is_named_and_none_is_written(tmp_path):
+def test_a_row_of_another_hotness_is_named_and_not_written(tmp_path):
     options = {"layout": "multi_hot_int", "nnz_per_slot": 2}
     with RawWriter(
         tmp_path / "file", [Column.sparse("a")], **options

@@ -84,7 +84,7 @@ def test_floats_are_refused_by_a_loaded_model(front, tmp_path):
 
 
 @pytest.mark.parametrize("front", FRONTS)
-def test_integers_are_taken(front):
+def test_integers_are_accepted(front):
     model = model_of(front, SCHEMA.inputs()["_id"])
     for ids in (FLOATS.astype(np.int64), FLOATS.astype(np.int32)):
         assert not warnings_of(lambda: model.predict({"_id": ids}, verbose=0))  # noqa: B023

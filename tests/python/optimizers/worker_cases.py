@@ -280,7 +280,7 @@ def unequal(strategy):
     )
     for words, call in (
         (
-            "different `steps_per_epoch`, in their order [1, 2]",
+            "same `steps_per_epoch`, because they run each step together, got [1, 2]",
             lambda: fit(data.repeat(), steps_per_epoch=1 + index),
         ),
         ("`epochs`", lambda: fit(epochs=1 + index)),

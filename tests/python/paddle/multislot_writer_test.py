@@ -158,7 +158,7 @@ def test_a_missing_slot_is_named(tmp_path):
             writer.write({"click": 1, "day": 1})
 
 
-def test_a_bad_row_of_a_batch_is_named_and_none_is_written(tmp_path):
+def test_a_bad_row_is_named_and_its_batch_is_not_written(tmp_path):
     with MultiSlotWriter(tmp_path / "file", SPEC) as writer:
         writer.write(SAMPLE)
         with pytest.raises(ValueError, match="sample 4: slot 'click' must be .* got 3"):

@@ -48,7 +48,7 @@ def assert_equal(found, wanted):
 @pytest.mark.parametrize("sparse", ["ragged", "lod", "csr"])
 @pytest.mark.parametrize("end", ["", "\n"])
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_is_what_the_dataset_reads(tmp_path, count, end, sparse):
+def test_equals_the_dataset(tmp_path, count, end, sparse):
     path = tmp_path / "file"
     lines = LINES[:count]
     path.write_text("".join(line + "\n" for line in lines))
@@ -82,7 +82,7 @@ def test_in_a_function(shape):
     )
 
 
-def test_in_map_behind_a_generator():
+def test_in_map_after_a_generator():
     dataset = tf.data.Dataset.from_generator(
         lambda: iter(LINES), output_signature=tf.TensorSpec([], tf.string)
     )

@@ -257,7 +257,10 @@ def test_an_update_waits_for_calls_of_the_copy_that_it_writes(
     monkeypatch.setattr(live_model, "_MAX_CALL_SECONDS", 0.05)
     marked.save()
     assert not live.poll()
-    assert "a call still runs that began" in live.stats()["last_error"]
+    assert (
+        "A call that began before the last update still runs"
+        in live.stats()["last_error"]
+    )
     with pytest.raises(TimeoutError, match="after 0.05 seconds"):
         live.rollback(1)
     assert numbers(live(marked.features)) == {2.0}
@@ -282,7 +285,7 @@ def test_a_call_that_fails_holds_nothing(marked):
     assert live.stats()["failures"] == 0
 
 
-def test_both_copies_take_deltas(marked):
+def test_both_copies_load_deltas(marked):
     live = marked.follow()
     for _ in range(4):
         marked.save()
@@ -293,7 +296,7 @@ def test_both_copies_take_deltas(marked):
     assert live.stats()["rows_written"] == 5 * IDS
 
 
-def test_a_copy_that_was_left_behind_comes_along(marked, monkeypatch):
+def test_a_copy_that_is_behind_catches_up(marked, monkeypatch):
     live = marked.follow()
     with monkeypatch.context() as context:
         context.setattr(LiveModel, "_catch_up", lambda self: None)
@@ -345,7 +348,7 @@ def test_functions_of_the_user(marked):
         live.poll()
 
 
-def test_from_rows_follows_too(tmp_path):
+def test_from_rows_follows_snapshots(tmp_path):
     marked = Marked(tmp_path, from_rows=True)
     live = marked.follow()
     function = live.signatures["from_rows"]
@@ -416,7 +419,7 @@ def test_an_export_that_is_replaced_while_it_is_loaded(
     marked.number = 7
     changing = iter(range(100))
     monkeypatch.setattr(live_model, "_fingerprint", lambda path: next(changing))
-    with pytest.raises(OSError, match="was replaced each time"):
+    with pytest.raises(OSError, match="was replaced during each"):
         marked.follow()
 
 

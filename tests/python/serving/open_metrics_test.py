@@ -108,7 +108,7 @@ def test_the_text_of_two_tables():
         'lodestar_table_memory_bytes{table="b"} 2',
         'lodestar_table_memory_bytes{table="a"} 1',
         "# TYPE lodestar_model_polls counter",
-        "# HELP lodestar_model_polls Looks into the folder of snapshots.",
+        "# HELP lodestar_model_polls Polls of the snapshot folder.",
         "lodestar_model_polls_total 4",
         "# EOF",
     ]
@@ -125,7 +125,7 @@ def test_names_are_escaped(name):
     }
 
 
-def test_a_name_that_is_no_unicode():
+def test_a_name_that_is_not_unicode():
     # Two names stay different.
     text = openmetrics({"rows": dict.fromkeys(["\udcff", "\udcfe"], 1)})
     assert parse(text)["lodestar_table_rows"] == {
@@ -170,31 +170,61 @@ def test_an_error_is_one():
     "stats, labels, error, message",
     [
         ({"row": 1}, {}, ValueError, r"`source` has \['row'\], for which"),
-        ({"polls": -1}, {}, ValueError, "'polls'.* is -1; a counter is 0 or"),
-        ({"polls": np.nan}, {}, ValueError, "is nan; a counter is 0 or more"),
-        ({"polls": np.inf}, {}, ValueError, "is inf; a counter is 0 or more"),
-        ({"step": "5"}, {}, TypeError, "'step'.* is '5', of str; wanted a num"),
-        ({"step": 1j}, {}, TypeError, "of complex; wanted a number"),
-        ({"step": np.ones(2)}, {}, TypeError, "of ndarray; wanted a number"),
-        ({"step": [1]}, {}, TypeError, "of list; wanted a number"),
-        ({"step": {"a": 1}}, {}, TypeError, "of dict; wanted a number"),
-        ({"rows": {"a": None}}, {}, TypeError, "of NoneType; wanted a number"),
-        ({"rows": 5}, {}, TypeError, "'rows'.* is 5; wanted table -> number"),
-        ({"snapshot_time": "now"}, {}, ValueError, "is 'now', wanted ISO 8601"),
-        ({}, ["a"], TypeError, r"`labels` is \['a'\]; wanted name -> text"),
-        ({}, {1: "a"}, ValueError, "`labels` has the name 1; wanted letters"),
-        ({}, {"table": "x"}, ValueError, "`labels` has the name 'table'"),
-        ({}, {"a-b": "x"}, ValueError, "`labels` has the name 'a-b'"),
-        ({}, {"__a": "x"}, ValueError, "`labels` has the name '__a'"),
-        ({}, {"ä": "x"}, ValueError, "`labels` has the name 'ä'"),
-        ({}, {"a": 1}, TypeError, r"`labels\['a'\]` is 1, of int; wanted text"),
+        (
+            {"polls": -1},
+            {},
+            ValueError,
+            "'polls'.* must be finite and .*, got -1",
+        ),
+        ({"polls": np.nan}, {}, ValueError, "a counter and must be .* got nan"),
+        ({"polls": np.inf}, {}, ValueError, "a counter and must be .* got inf"),
+        (
+            {"step": "5"},
+            {},
+            TypeError,
+            "'step'.* must be a number, got '5' of str",
+        ),
+        ({"step": 1j}, {}, TypeError, "must be a number, got 1j of complex"),
+        (
+            {"step": np.ones(2)},
+            {},
+            TypeError,
+            "must be a number, .* of ndarray",
+        ),
+        ({"step": [1]}, {}, TypeError, "must be a number, .* of list"),
+        ({"step": {"a": 1}}, {}, TypeError, "must be a number, .* of dict"),
+        (
+            {"rows": {"a": None}},
+            {},
+            TypeError,
+            "must be a number, .* of NoneType",
+        ),
+        ({"rows": 5}, {}, TypeError, "'rows'.* must be a mapping .* got 5"),
+        (
+            {"snapshot_time": "now"},
+            {},
+            ValueError,
+            "must be an ISO 8601 .* got 'now'",
+        ),
+        ({}, ["a"], TypeError, r"`labels` must be a mapping .* got \['a'\]"),
+        ({}, {1: "a"}, ValueError, "`labels` must .* letters.* got 1"),
+        ({}, {"table": "x"}, ValueError, "`labels` must .* got 'table'"),
+        ({}, {"a-b": "x"}, ValueError, "`labels` must .* got 'a-b'"),
+        ({}, {"__a": "x"}, ValueError, "`labels` must .* got '__a'"),
+        ({}, {"ä": "x"}, ValueError, "`labels` must .* got 'ä'"),
+        (
+            {},
+            {"a": 1},
+            TypeError,
+            r"`labels\['a'\]` must be a string, got 1 of int",
+        ),
     ],
 )
-def test_what_cannot_be_said(stats, labels, error, message):
+def test_unsupported_values(stats, labels, error, message):
     with pytest.raises(error, match=message):
         openmetrics(stats, labels)
 
 
 def test_a_tensor_is_no_number():
-    with pytest.raises(TypeError, match="wanted a number"):
+    with pytest.raises(TypeError, match="must be a number"):
         openmetrics({"step": tf.constant(1)})

@@ -44,20 +44,20 @@ def read(monkeypatch):
     return read
 
 
-def test_keys_and_ids_take_the_place_of_the_old_ones(read):
+def test_keys_and_ids_replace_the_old_ones(read):
     (update,) = read(WORDS)
     assert read.table.lookup(["x", "a"]).numpy().tolist() == [0, -1]
     update.assign()
     found = read.table.lookup(["x", "a", "bc"]).numpy().tolist()
     assert found == [-1, 5, 6]
-    # The same content is no update.
+    # The same content does not count as an update.
     assert read(WORDS) == []
     (update,) = read({**WORDS, "ids": np.array([6, 5])})
     update.assign()
     assert read.table.lookup(["a", "bc"]).numpy().tolist() == [6, 5]
 
 
-def test_none_and_those_of_tables_that_are_not_served(read):
+def test_no_tables_and_tables_that_are_not_served(read):
     assert read({}) == [] and read(WORDS, "others") == []
     empty = {
         "keys": np.zeros(0, np.uint8),
@@ -73,14 +73,14 @@ def test_none_and_those_of_tables_that_are_not_served(read):
     "changes, message",
     [
         ({"ids": np.array([5])}, "has 2 keys, but 1 int64 ids"),
-        ({"ids": np.array([5.0, 6.0])}, "but 2 float64 ids; wanted as many"),
-        ({"ids": np.array([[5, 6]])}, "has arrays that are no vectors"),
+        ({"ids": np.array([5.0, 6.0])}, "but 2 float64 ids instead of 2"),
+        ({"ids": np.array([[5, 6]])}, "has arrays that are not vec"),
         ({"lengths": np.array([1, 3])}, "of 3 bytes, but their lengths add up"),
         ({"lengths": np.array([4, -1])}, "but their lengths add up to 3"),
         ({"keys": np.frombuffer(b"aab", np.uint8)}, None),
         (
             {"keys": np.frombuffer(b"aa", np.uint8), "lengths": [1, 1]},
-            "has a key twice",
+            "has a duplicate key",
         ),
         ({"more": np.array([1])}, "has the arrays"),
     ],
@@ -98,7 +98,7 @@ def test_arrays_that_do_not_fit_together(read, changes, message):
 
 
 def test_keys_of_another_type(read):
-    with pytest.raises(SnapshotError, match="has int32 keys, but that of the"):
+    with pytest.raises(SnapshotError, match="has int32 keys, but string keys"):
         read({"keys": np.array([1, 2], np.int32), "ids": np.array([5, 6])})
 
 

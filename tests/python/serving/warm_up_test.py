@@ -114,7 +114,7 @@ def empty():
     return {"clicks_row_splits": [0, 0, 0]}
 
 
-def test_a_failure_leaves_what_was_there(path):
+def test_a_failure_keeps_the_old_file(path):
     file = write_warm_up(path, [one()])
     before = open(file, "rb").read()
     with pytest.raises(ValueError):
@@ -145,61 +145,78 @@ def test_the_folder_loads_and_is_replaced_as_before(model, tmp_path):
 @pytest.mark.parametrize(
     "examples, options, error, message",
     [
-        ([], {}, ValueError, "`examples` has no requests, wanted 1 to 1000"),
+        ([], {}, ValueError, "`examples` must have 1 to 1000 .* got none"),
         (None, {}, TypeError, "not iterable"),
-        (one(), {}, TypeError, "`examples` is one mapping; wanted a list"),
-        ([one(), [1]], {}, TypeError, r"`examples\[1\]` is a list; wanted"),
-        ([one()], {"signature": "other"}, ValueError, "'other', but .* has"),
-        ([one()], {"signature": "serve"}, ValueError, "is 'serve', but"),
+        (one(), {}, TypeError, "`examples` must be a list of mappings"),
+        (
+            [one(), [1]],
+            {},
+            TypeError,
+            r"`examples\[1\]` must map .* got a list",
+        ),
+        (
+            [one()],
+            {"signature": "other"},
+            ValueError,
+            "`signature` must be .* got 'other'",
+        ),
+        (
+            [one()],
+            {"signature": "serve"},
+            ValueError,
+            "`signature` must be .* got 'serve'",
+        ),
         ([one()], {"model_name": 3}, ValueError, "`model_name`=3 is not None"),
-        ([{}], {}, ValueError, r"`examples\[0\]` has the arguments \[\], want"),
+        ([{}], {}, ValueError, r"`examples\[0\]` must have .* got \[\]"),
         (
             [one(), one(x=1)],
             {},
             ValueError,
-            r"`examples\[1\]` has the arg.*'x'",
+            r"`examples\[1\]` must have .* got .*'x'",
         ),
         (
             [one(clicks_values=tf.ragged.constant([[1], []]))],
             {},
             ValueError,
-            r"\['clicks_values'\] is a RaggedTensor; signatures take dense",
+            r"\['clicks_values'\] must be a dense .* got a RaggedTensor",
         ),
         (
             [one(clicks_values=[[1], [2, 3]])],
             {},
             ValueError,
-            r"\['clicks_values'\] is no int64 tensor: .*non-rectangular",
+            r"\['clicks_values'\] must be a tensor of int64: .*non-rectangular",
         ),
         (
             [one(clicks_values=[1.5])],
             {},
             ValueError,
-            "is no int64 tensor: .*Cannot convert",
+            "must be a tensor of int64: .*Cannot convert",
         ),
         (
             [one(clicks_values=np.array([1.5]))],
             {},
             ValueError,
-            "is no int64 tensor: .*it has the dtype float64",
+            "must be a tensor of int64: .*it has the dtype float64",
         ),
-        ([one(color=[1, 2])], {}, ValueError, "is no string tensor"),
-        ([one(color=None)], {}, ValueError, "is no string tensor"),
+        ([one(color=[1, 2])], {}, ValueError, "must be a tensor of string"),
+        ([one(color=None)], {}, ValueError, "must be a tensor of string"),
         (
             [one(number=[1.0, 2.0])],
             {},
             ValueError,
-            r"\['number'\] has the shape \(2,\), wanted \(None, 3\)",
+            r"\['number'\] must have the shape \(None, 3\), got \(2,\)",
         ),
     ],
 )
-def test_what_is_no_request(path, examples, options, error, message):
+def test_invalid_requests(path, examples, options, error, message):
     with pytest.raises(error, match=message):
         write_warm_up(path, examples, **options)
 
 
 def test_more_than_the_server_takes(path):
-    with pytest.raises(ValueError, match="more than 1000 requests, wanted 1"):
+    with pytest.raises(
+        ValueError, match="must have 1 to 1000 requests.* got more"
+    ):
         write_warm_up(path, itertools.repeat(one()))
 
 

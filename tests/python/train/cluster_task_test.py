@@ -14,7 +14,7 @@ def config(**parts):
 
 
 @pytest.mark.parametrize("index", [1, "1"])
-def test_tf_config_says_all(index):
+def test_tf_config_defines_everything(index):
     task = read_task(
         config(cluster=CLUSTER, task={"type": "ps", "index": index})
     )
@@ -23,7 +23,7 @@ def test_tf_config_says_all(index):
     assert (task.address, task.port) == ("b:2", 2)
 
 
-def test_flags_stand_in_place_of_its_parts():
+def test_flags_replace_its_parts():
     here = config(cluster=CLUSTER, task={"type": "ps", "index": 1})
     assert read_task(here, job="worker", index=0).address == "c:3"
     cluster = json.dumps({"ps": ["x:7", "[::1]:9"]})
@@ -63,12 +63,12 @@ PLACE = {"type": "ps", "index": 0}
          "of a ps .*got 0.5"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(environment, message):
+def test_errors_name_the_cause(environment, message):
     with pytest.raises(ValueError, match=message):
         read_task(environment)
 
 
-def test_what_is_wrong_with_flags_is_named():
+def test_errors_of_flags_are_named():
     with pytest.raises(ValueError, match="--cluster is no JSON"):
         read_task({}, "ps=a:1", "ps", 0)
     with pytest.raises(ValueError, match="--cluster: the cluster has no job"):

@@ -94,7 +94,7 @@ def test_it_is_model_fit(options, known):
         "validation_freq": 3,
         "verbose": 0,
     }
-    # Keras begins one more epoch than it trains if it knows the size.
+    # If the size is known, Keras begins one more epoch than it trains.
     found = fit(ours, batches(known, False), callbacks=[here], **arguments)
     wanted = keras_s.fit(batches(known, False), callbacks=[there], **arguments)
     assert found is ours.history
@@ -234,7 +234,7 @@ def test_data_that_end_too_soon_are_an_error(tmp_path):
         )
 
 
-def test_a_reader_begins_anew_after_each_pass():
+def test_a_reader_restarts_after_each_epoch():
     model, reader = make_model(), snapshot.ResumableDataset(batches())
     fit(model, reader, epochs=3, verbose=0)
     assert int(model.optimizer.iterations) == 33
@@ -261,7 +261,7 @@ def test_metrics_of_an_evaluation():
         (batches(), {"schema": "s.yaml"}, ValueError, "if `data` are paths"),
     ],
 )
-def test_what_is_wrong_is_named(data, options, error, message):
+def test_errors_name_the_cause(data, options, error, message):
     with pytest.raises(error, match=message):
         fit(make_model(), data, **options)
 

@@ -226,7 +226,7 @@ def test_one_can_stop_threads(files):
     assert int(model.optimizer.iterations) == 4
 
 
-def test_what_does_not_go_with_threads(files):
+def test_unsupported_options_with_threads(files):
     model, data = make_model(), open_dataset(files, SPEC, BATCH)
     mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with mirrored.scope():

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar._errors import DataError
 from lodestar._files import as_path, list_folder
 from lodestar._typing import StrPath
@@ -62,7 +62,7 @@ class ParquetWriter(SampleWriter):
                 option is invalid.
             tf.errors.OpError: The file cannot be opened.
         """
-        check_at_least("row_group_size", row_group_size, 1)
+        check_count("row_group_size", row_group_size, 1)
         _check_compression(compression)
         path = as_path(path)
         if not path.endswith(SUFFIX):

@@ -1,1 +1,1 @@
-"""What stands in for our ops where TensorFlow's own must do."""
+"""Replacements of Lodestar's ops by plain TensorFlow ops."""

@@ -1,4 +1,4 @@
-"""An embedding variable's rows as they are, for lookups with plain TensorFlow ops."""
+"""A copy of an embedding variable for lookups with plain TensorFlow ops."""
 
 from typing import Any
 
@@ -13,12 +13,7 @@ from lodestar.ops import id_hash
 
 
 class EmbeddingTable(tf.Module):
-    """Ids and rows of a table, which is read once and not changed.
-
-    Raises:
-        ValueError: Rows, or values of missing ids, that cannot be kept as
-            `dtype` of StoredRows.
-    """
+    """A copy of the ids and rows of a table."""
 
     def __init__(self, table: EmbeddingVariable, index: str, dtype: str | None):
         super().__init__()
@@ -34,14 +29,10 @@ class EmbeddingTable(tf.Module):
         self._dtype = table.row_dtype
         self._index = IdIndex(ids, index)
         self._rows = StoredRows(
-            read,
-            (ids.shape[0], table.output_dim),
-            table.row_dtype,
-            dtype,
-            what,
+            read, (ids.shape[0], table.output_dim), table.row_dtype, dtype, what
         )
         _, self._missing_row, self._missing = table.collection_inputs()
-        # Where `missing` asks for them.
+        # Only for the respective values of `missing`.
         self._shared: Any = None
         self._initial: Any = None
         if self._missing == "shared":
@@ -54,7 +45,7 @@ class EmbeddingTable(tf.Module):
                 what,
             )
         elif self._missing == "initial":
-            # Of the table's content: a restored table keeps what it was.
+            # From the content, since a restored table keeps its old seed.
             _, seed, salt, _ = content["counters"].numpy().tolist()
             self._initial = InitialRows(
                 initializers.initializer_attrs(
@@ -80,7 +71,7 @@ class EmbeddingTable(tf.Module):
         missing: str,
         padding_id: int | None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """As `embedding_ops.find`, of this table."""
+        """Replaces `embedding_ops.find` for this table."""
         flat = tf.reshape(ids, [-1])
         places = self._index.find(flat)
         found = places >= 0
@@ -101,7 +92,7 @@ class EmbeddingTable(tf.Module):
     def _missing_rows(
         self, ids: tf.Tensor, missing_row: tf.Tensor, missing: str
     ) -> tf.Tensor:
-        """What `ids` `[M]` read if they have no row; broadcasts to `[M, D]`."""
+        """Returns the rows of missing `ids` `[M]`; broadcasts to `[M, D]`."""
         if missing == "vector":
             return missing_row
         if missing == "initial":

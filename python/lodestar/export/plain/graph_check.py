@@ -1,4 +1,4 @@
-"""Finds our ops in traced functions."""
+"""Finds Lodestar's ops in traced functions."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,9 +11,9 @@ _PREFIX = "Lodestar>"
 def check_plain_ops(
     function: tf.types.experimental.ConcreteFunction, layers: Iterable[str]
 ) -> None:
-    """Raises ValueError if `function` or one that it calls has one of our ops.
+    """Raises ValueError if `function` contains one of Lodestar's ops.
 
-    It names the one of the model's `layers` that the op is in.
+    The error names the layer of `layers` that contains the op.
     """
     layers = set(layers)
     found: dict[str, set[str]] = {}
@@ -27,13 +27,13 @@ def check_plain_ops(
         for place, ops in sorted(found.items())
     )
     raise ValueError(
-        f"`model` has ops for which there is none in plain TensorFlow: {text}. "
-        "lodestar.export.save exports it with Lodestar's ops."
+        f"`model` has ops without a plain TensorFlow replacement: {text}. "
+        "Use lodestar.export.save, which keeps Lodestar's ops."
     )
 
 
 def all_nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph and of its functions."""
+    """Yields the nodes of a graph and of its functions."""
     graph_def = graph.as_graph_def()
     yield from graph_def.node
     for function in graph_def.library.function:
@@ -41,14 +41,14 @@ def all_nodes(graph: Any) -> Iterator[Any]:
 
 
 def captured(trace: tf.types.experimental.ConcreteFunction) -> set[int]:
-    """The id() of each tensor from outside that `trace` reads."""
+    """Returns the id() of each tensor that `trace` captures."""
     return {id(outer) for outer, _ in trace.graph.captures}
 
 
 def inner_functions_have_our_ops(
     trace: tf.types.experimental.ConcreteFunction,
 ) -> bool:
-    """Whether a tf.function that `trace` calls has one of our ops."""
+    """Returns whether a tf.function that `trace` calls has Lodestar's ops."""
     graph = trace.graph.as_graph_def()
     functions = {f.signature.name: f.node_def for f in graph.library.function}
     nodes = list(graph.node)
@@ -74,9 +74,9 @@ def inner_functions_have_our_ops(
 
 
 def _place(node: str, layers: set[str]) -> str:
-    """Where a node is, by the name scopes that Keras opens for layers."""
+    """Returns the place of a node by the name scopes of Keras layers."""
     for scope in reversed(node.split("/")[:-1]):
-        # A layer called again has a number at the end of its scope.
+        # Repeated calls of a layer add a number to its scope.
         for name in (scope, scope.rpartition("_")[0]):
             if name in layers:
                 return f"layer {name!r}"

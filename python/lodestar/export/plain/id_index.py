@@ -1,4 +1,4 @@
-"""Keys -> places 0, 1, 2, ... with TensorFlow's ops only."""
+"""Maps keys to positions with plain TensorFlow ops."""
 
 import tensorflow as tf
 
@@ -8,24 +8,21 @@ INDEXES = ("hash", "sorted")
 
 
 class _HashTable(SharedResource):
-    """A table of keys to their places in `keys`, filled where it is loaded.
+    """A table of keys to their positions in `keys`, filled when it is loaded.
 
-    It is initialized from a variable, not from constants, which a graph of 2 GB
-    would have to hold, and never looked up in the process that exports. The
-    op's table takes every key, and a lookup before the initializer has run is
-    an error: other than one that is restored from a checkpoint, it is never
-    found empty.
+    A variable initializes it, since constants are limited by the 2 GB of a
+    graph. The op's table accepts every key, and unlike a table that is restored
+    from a checkpoint, it raises an error if it is read before it is filled.
     """
 
     def __init__(self, keys: tf.Variable):
         super().__init__("id_index")
         self._keys = keys
-        # Else the first trace that reads it would hold a table of its own.
+        # Otherwise the first trace that reads it would create its own table.
         with tf.init_scope():
             _ = self.resource_handle
 
-    # What TensorFlow calls to make and fill the resource; both are traced into
-    # the SavedModel.
+    # TensorFlow traces both methods into the SavedModel.
 
     def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
         return tf.raw_ops.HashTableV2(
@@ -45,14 +42,10 @@ class _HashTable(SharedResource):
 
 
 class IdIndex(tf.Module):
-    """Finds keys.
+    """Maps unique int64 or string keys `[N]` to their positions.
 
-    Args:
-        keys: int64 or string `[N]`, all different; ascending where `kind` is
-            "sorted".
-        kind: `"hash"`, a hash table; or `"sorted"`, a binary search, for int64
-            keys: slower on a CPU, but without a resource, so that XLA compiles
-            it and a GPU runs it.
+    `"hash"` uses a hash table. `"sorted"` searches ascending int64 keys, which
+    is slower on a CPU but works with XLA and on GPUs.
     """
 
     def __init__(self, keys: tf.Tensor, kind: str):
@@ -61,11 +54,11 @@ class IdIndex(tf.Module):
         with tf.device("CPU"):
             self.keys = tf.Variable(keys, trainable=False, name="keys")
         self._table = None
-        if kind == "hash" and self.size > 0:  # one cannot be made of no keys
+        if kind == "hash" and self.size > 0:  # the op needs a key
             self._table = _HashTable(self.keys)
 
     def find(self, keys: tf.Tensor) -> tf.Tensor:
-        """Returns the places of `keys`, int64 of their shape, -1: not there."""
+        """Returns int64 positions in the shape of `keys`; -1 for missing keys."""
         places = self._find(keys)
         places.set_shape(keys.shape)
         return places
@@ -85,17 +78,17 @@ class IdIndex(tf.Module):
         return tf.reshape(tf.where(found, places, -1), tf.shape(keys))
 
     def _last_not_above(self, keys: tf.Tensor) -> tf.Tensor:
-        """Returns the place of the last key that is not above each of `keys`.
+        """Returns the position of the last key <= each of `keys`, or 0.
 
-        It is 0 where all are above. This is tf.searchsorted, whose op tf2onnx
-        does not convert and XLA compiles to a comparison of all pairs.
+        Replaces tf.searchsorted, which tf2onnx does not convert and which XLA
+        compiles to a comparison of all pairs.
         """
         places = tf.zeros_like(keys, tf.int64)
         for bit in reversed(range((self.size - 1).bit_length())):
             further = places + (1 << bit)
             inside = tf.minimum(further, self.size - 1)
-            goes_on = tf.logical_and(
+            advance = tf.logical_and(
                 tf.equal(further, inside), tf.gather(self.keys, inside) <= keys
             )
-            places = tf.where(goes_on, further, places)
+            places = tf.where(advance, further, places)
         return places

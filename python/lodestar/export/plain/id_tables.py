@@ -1,4 +1,4 @@
-"""What stands in for lookups of id tables."""
+"""Replaces lookups of id tables."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from lodestar.ops.flat_values import map_flat
 
 
 class _Table(tf.Module):
-    """Keys and ids of a table, which is read once."""
+    """A copy of the keys and ids of a table."""
 
     def __init__(self, table: IdTable, index: str):
         super().__init__()
@@ -29,7 +29,7 @@ class _Table(tf.Module):
             self._ids = tf.Variable(ids, trainable=False, name="ids")
 
     def find(self, keys: tf.Tensor, missing: Any) -> tf.Tensor:
-        """The ids of `keys`, int64 or strings; `missing` for those not there."""
+        """Returns the ids of int64 or string `keys`; `missing` for others."""
         places = self._index.find(keys)
         if self.size == 0:
             return tf.zeros_like(places) + missing
@@ -38,16 +38,7 @@ class _Table(tf.Module):
 
 
 class PlainIdTables:
-    """Id tables with plain TensorFlow ops.
-
-    Args:
-        tables: Name -> table; are read now, and are the only ones that
-            lookups may ask for.
-        index: A kind of `IdIndex`, of tables of integers.
-
-    Attributes:
-        modules: Name -> what lookups of that table read.
-    """
+    """Copies of all id tables that the model reads, with an `IdIndex` each."""
 
     def __init__(self, tables: Mapping[str, IdTable], index: str):
         self._tables = dict(tables)
@@ -56,7 +47,7 @@ class PlainIdTables:
         }
 
     def functions(self) -> dict[Callable[..., Any], Callable[..., Any]]:
-        """What `ops.stand_ins.stand_ins` takes."""
+        """Returns op -> replacement for `ops.stand_ins.stand_ins`."""
         return {
             id_table_ops.find: self._find,
             id_table_ops.find_or_hash: self._find_or_hash,
@@ -67,8 +58,8 @@ class PlainIdTables:
             if table.resource_handle is handle:
                 return self.modules[name]
         raise ValueError(
-            "the model reads an id table that is an attribute of none of its "
-            "layers; make it one, so that it is saved with the model."
+            "The model reads an id table that is not an attribute of a layer. "
+            "Make it one, so that it is saved with the model."
         )
 
     def _find(self, handle: tf.Tensor, keys: Any, default_value: Any) -> Any:
@@ -113,7 +104,7 @@ class PlainIdTables:
 
 
 def _as_int64(keys: tf.Tensor) -> tf.Tensor:
-    """Integers as int64, uint64 by its bits; strings as they are."""
+    """Returns integers as int64, uint64 by its bits; strings are unchanged."""
     if keys.dtype in (tf.int64, tf.string):
         return keys
     if keys.dtype == tf.uint64:

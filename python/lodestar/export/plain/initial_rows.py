@@ -1,6 +1,6 @@
-"""The first value of a row, with plain ops, bit for bit that of the table's op.
+"""Initial values of rows with plain ops, bit for bit as the table's op.
 
-The arithmetic is that of RowInitializer in tf_ops/core/rows/row_initializer.cc.
+Repeats the arithmetic of RowInitializer in tf_ops/core/rows/row_initializer.cc.
 """
 
 import numpy as np
@@ -15,10 +15,7 @@ _BELOW_MINUS_TWO = 0.022750131948179195
 
 
 class InitialRows:
-    """What an id's row starts with.
-
-    Seed and salt are the table's as they are, maybe those of a restored one.
-    """
+    """The initial values of rows, for the seed and salt of a table's content."""
 
     def __init__(
         self,
@@ -47,7 +44,7 @@ class InitialRows:
             unit = tf.cast(self._words(ids, 40), tf.float32) * 2.0**-24
             rows = a + unit * (b - a)
         else:
-            # In the middle of one of 2^52 cells, so never 0 or 1.
+            # The middle of one of 2^52 cells, so never 0 or 1.
             p = (tf.cast(self._words(ids, 12), tf.float64) + 0.5) * 2.0**-52
             if kind == "truncated_normal":
                 p = _BELOW_MINUS_TWO + p * (1.0 - 2.0 * _BELOW_MINUS_TWO)
@@ -56,7 +53,7 @@ class InitialRows:
         return tf.cast(rows, self._dtype)
 
     def _words(self, ids: tf.Tensor, shift: int) -> tf.Tensor:
-        """A random word for each number, without its lowest bits, as int64."""
+        """Returns a random word per value, shifted right, as int64."""
         base = id_hash.mixed(
             tf.bitwise.bitwise_xor(id_hash.mixed(ids), self._key)
         )
@@ -71,7 +68,7 @@ class InitialRows:
 
 
 def _polynomial(x: tf.Tensor, *coefficients: float) -> tf.Tensor:
-    """The coefficient of the highest power first."""
+    """Evaluates a polynomial; the highest power is first."""
     result = coefficients[0] * x
     for coefficient in coefficients[1:-1]:
         result = (result + coefficient) * x
@@ -114,11 +111,7 @@ def _inverse_normal(p: tf.Tensor) -> tf.Tensor:
         )
         / _polynomial(near, 1.2021132975e-01, 7.3700164250e-01, 1.0),
         _polynomial(
-            far,
-            1.7337203997e-02,
-            4.2868294337e-01,
-            3.0812263860,
-            6.6579051150,
+            far, 1.7337203997e-02, 4.2868294337e-01, 3.0812263860, 6.6579051150
         )
         / _polynomial(far, 1.2258202635e-02, 2.4197894225e-01, 1.0),
     )

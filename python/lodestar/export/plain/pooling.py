@@ -1,4 +1,4 @@
-"""Bags of ids -> one row each, with plain TensorFlow ops."""
+"""Pools the rows of bags of ids with plain TensorFlow ops."""
 
 from collections.abc import Callable
 
@@ -19,12 +19,12 @@ def pool(
     padding_id: int | None,
     default_id: int | None,
 ) -> tf.Tensor:
-    """As `collection_lookup` of one feature: `[B, D]` of the dtype of rows."""
+    """Replaces `collection_lookup` for one feature; returns `[B, D]`."""
     size = tf.size(ids, tf.int64)
     row_splits = segments.checked(row_splits, size, "ids")
     count = tf.size(row_splits, tf.int64) - 1
     bags = segments.segment_ids(row_splits, size)
-    # Another id, in no bag: ONNX Runtime cannot sum an empty tensor.
+    # Append an id outside all bags: ONNX Runtime cannot sum an empty tensor.
     ids = tf.concat([ids, [0]], 0)
     bags = tf.concat([bags, count[tf.newaxis]], 0)
     if weights is not None:
@@ -87,13 +87,13 @@ def _pick(
     count: tf.Tensor,
     combiner: str,
 ) -> tf.Tensor:
-    """The row of the first or last id; any row where a bag is empty."""
+    """Returns the row of the first or last id; any row for an empty bag."""
     pick = tf.math.unsorted_segment_max
     if combiner == "first":
         pick = tf.math.unsorted_segment_min
-    # tf2onnx converts minima and maxima of floats only.
+    # tf2onnx only converts minima and maxima of floats.
     last = tf.cast(tf.size(ids) - 1, tf.float64)
     places = pick(tf.range(last + 1), bags, count + 1)[:count]
-    # An empty bag has the limits of the dtype.
+    # Empty bags have the limits of the dtype.
     places = tf.cast(tf.clip_by_value(places, 0, last), tf.int64)
     return fetch(tf.gather(ids, places))

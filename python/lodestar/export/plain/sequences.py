@@ -1,6 +1,6 @@
-"""What stands in for the ops of sequences.
+"""Replaces the sequence ops of `lodestar.ops` by functions of equal names.
 
-Each takes and gives what the function of its name in `lodestar.ops` does.
+Results are equal bit for bit unless noted otherwise.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,14 +10,11 @@ import tensorflow as tf
 
 from lodestar._checks import after
 from lodestar.export.plain import segments
-from lodestar.ops import (
-    lod_ops,
-    sequence_ops,
-)
+from lodestar.ops import lod_ops, sequence_ops
 
 
 def functions() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """What `ops.stand_ins.stand_ins` takes."""
+    """Returns op -> replacement for `ops.stand_ins.stand_ins`."""
     return {
         lod_ops.lod_to_absolute: lod_to_absolute,
         sequence_ops.sequence_context: sequence_context,
@@ -34,7 +31,7 @@ def functions() -> dict[Callable[..., Any], Callable[..., Any]]:
 def _rows(
     values: tf.Tensor, row_splits: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Checked splits, the sequence of each row, the number of sequences."""
+    """Returns checked splits, each row's sequence and the number of sequences."""
     size = tf.shape(values, tf.int64)[0]
     row_splits = segments.checked(row_splits, size, "rows")
     sequences = segments.segment_ids(row_splits, size)
@@ -42,19 +39,19 @@ def _rows(
 
 
 def _over(mask: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """`mask`, shaped as the first axes of `rows`, for all of their numbers."""
+    """Reshapes a mask over the first axes of `rows` to broadcast to `rows`."""
     ones = tf.ones([tf.rank(rows) - tf.rank(mask)], tf.int32)
     return tf.reshape(mask, tf.concat([tf.shape(mask), ones], 0))
 
 
 def _shaped(x: tf.Tensor, lead: list[Any], values: tf.Tensor) -> tf.Tensor:
-    """`x`, whose shape is `lead` and that of a row of `values`."""
+    """Sets the static shape of `x` to `lead` and the row shape of `values`."""
     shape = tf.TensorShape(lead).concatenate(values.shape[1:])
     return tf.ensure_shape(x, shape)
 
 
 def lod_to_absolute(levels: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Bit for bit."""
+    """Replaces `lod_ops.lod_to_absolute`."""
     absolute = [segments.checked(levels[-1], levels[-1][-1], "rows")]
     for level in reversed(levels[:-1]):
         units = tf.size(absolute[0], tf.int64) - 1
@@ -69,15 +66,16 @@ def sequence_pool(
     pad_value: tf.Tensor,
     combiner: str = "sum",
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Rows are summed in their order, of 16 bits as float32, int32 as int64."""
+    """Adds rows in order: 16-bit floats as float32, int32 as int64."""
     row_splits, sequences, count = _rows(values, row_splits)
     lengths = row_splits[1:] - row_splits[:-1]
     dtype = values.dtype
     index = tf.zeros([0], tf.int64)
     if combiner in ("first", "last"):
         places = row_splits[:-1] if combiner == "first" else row_splits[1:] - 1
-        # A row at the end, for no rows at all.
-        padded = tf.pad(values, _pad_end(values))
+        # Append a row, since there may be none to gather.
+        pad = tf.one_hot([-1, 0], tf.rank(values), 1, 0, axis=0, dtype=tf.int32)
+        padded = tf.pad(values, pad)
         pooled = tf.gather(padded, tf.where(lengths > 0, places, 0))
     elif combiner == "max":
         wide = tf.cast(values, tf.float32) if dtype.size == 2 else values
@@ -98,18 +96,10 @@ def sequence_pool(
     return _shaped(pooled, [None], values), index
 
 
-def _pad_end(values: tf.Tensor) -> tf.Tensor:
-    """Paddings of tf.pad for one more row."""
-    return tf.one_hot([-1, 0], tf.rank(values), 1, 0, axis=0, dtype=tf.int32)
-
-
 def _first_equal(
-    values: tf.Tensor,
-    pooled: tf.Tensor,
-    sequences: tf.Tensor,
-    count: tf.Tensor,
+    values: tf.Tensor, pooled: tf.Tensor, sequences: tf.Tensor, count: tf.Tensor
 ) -> tf.Tensor:
-    """The row of each first number that is equal to the pooled one."""
+    """Returns the row of the first element that equals the pooled value."""
     equal = tf.equal(values, tf.gather(pooled, sequences))
     places = tf.range(tf.shape(values, tf.int64)[0])
     places = tf.where(equal, _over(places, values), tf.int64.max)
@@ -126,7 +116,7 @@ def _divide(pooled: tf.Tensor, lengths: tf.Tensor, combiner: str) -> tf.Tensor:
     if combiner == "sqrtn":
         root = tf.sqrt(tf.cast(lengths, tf.float64))
         if pooled.dtype.is_integer:
-            # Of one row it is that row, also beyond what a float64 holds.
+            # A single row is exact, also beyond the range of float64.
             quotient = tf.cast(tf.cast(pooled, tf.float64) / root, pooled.dtype)
             return tf.where(tf.equal(lengths, 1), pooled, quotient)
         return pooled / tf.cast(root, pooled.dtype)
@@ -139,7 +129,7 @@ def sequence_pad(
     pad_value: tf.Tensor,
     maxlen: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """A sequence longer than `maxlen` is an error when the graph runs."""
+    """Raises at run time if a sequence is longer than `maxlen`."""
     row_splits, _, _ = _rows(values, row_splits)
     lengths = row_splits[1:] - row_splits[:-1]
     longest = tf.reduce_max(tf.concat([lengths, [0]], 0))
@@ -147,7 +137,7 @@ def sequence_pad(
     steps = tf.where(maxlen < 0, longest, maxlen)
     check = tf.debugging.Assert(
         longest <= steps,
-        ["a sequence has", longest, "rows, more than `maxlen`:", steps],
+        ["A sequence has", longest, "rows, more than `maxlen`:", steps],
     )
     ragged = tf.RaggedTensor.from_row_splits(
         values, after(check, row_splits), validate=False
@@ -162,20 +152,21 @@ def sequence_pad(
 def sequence_unpad(
     padded: tf.Tensor, lengths: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """A length that does not fit is an error when the graph runs."""
+    """Raises at run time if a length is out of range."""
     shape = tf.shape(padded, tf.int64)
     good = tf.logical_and(
         tf.equal(tf.size(lengths, tf.int64), shape[0]),
-        tf.reduce_all(
-            tf.logical_and(lengths >= 0, lengths <= shape[1]),
-        ),
+        tf.reduce_all(tf.logical_and(lengths >= 0, lengths <= shape[1])),
     )
     check = tf.debugging.Assert(
         good,
-        ["`lengths` are not", shape[0], "from 0 to", shape[1], "but:", lengths],
+        [
+            *("`lengths` must be", shape[0], "values from 0 to", shape[1]),
+            *("but are:", lengths),
+        ],
     )
     inside = tf.sequence_mask(after(check, lengths), shape[1])
-    # Of static ranks, as a mask must be.
+    # A mask must have a static rank.
     flat = tf.reshape(padded, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
     values = tf.boolean_mask(flat, tf.reshape(inside, [-1]))
     values = tf.ensure_shape(
@@ -189,7 +180,7 @@ def _splits_of(lengths: tf.Tensor) -> tf.Tensor:
 
 
 def sequence_softmax(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
-    """Equal to our op's within the rounding of exponentials."""
+    """Equals the op up to the rounding of exponentials."""
     _, sequences, count = _rows(values, row_splits)
     wide = tf.cast(values, tf.float32) if values.dtype.size == 2 else values
     largest = tf.math.unsorted_segment_max(wide, sequences, count)
@@ -200,7 +191,7 @@ def sequence_softmax(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
 
 
 def sequence_reverse(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
-    """Bit for bit."""
+    """Replaces `sequence_ops.sequence_reverse`."""
     row_splits, sequences, _ = _rows(values, row_splits)
     begins = tf.gather(row_splits, sequences)
     ends = tf.gather(row_splits, sequences + 1)
@@ -215,7 +206,7 @@ def sequence_context(
     start: int,
     size: int,
 ) -> tf.Tensor:
-    """Bit for bit."""
+    """Replaces `sequence_ops.sequence_context`."""
     row_splits, sequences, _ = _rows(values, row_splits)
     begins = tf.gather(row_splits, sequences)[:, tf.newaxis]
     ends = tf.gather(row_splits, sequences + 1)[:, tf.newaxis]
@@ -230,11 +221,11 @@ def sequence_context(
 def sequence_expand(
     values: tf.Tensor, row_splits: tf.Tensor, ref_splits: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Bit for bit."""
+    """Replaces `sequence_ops.sequence_expand`."""
     row_splits, _, count = _rows(values, row_splits)
     ref_splits = segments.checked(ref_splits, ref_splits[-1], "repetitions")
     units = tf.size(ref_splits, tf.int64) - 1
-    # Without units nothing is repeated, and all of it stays.
+    # If `y` has no units, `x` stays unchanged.
     times = tf.cond(
         tf.equal(units, 0),
         lambda: tf.ones([count], tf.int64),
@@ -253,7 +244,7 @@ def sequence_expand(
 
 
 def sequence_expand_as(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
-    """Bit for bit."""
+    """Replaces `sequence_ops.sequence_expand_as`."""
     size = tf.shape(values, tf.int64)[0]
     row_splits = segments.checked(row_splits, row_splits[-1], "rows")
     check = tf.debugging.Assert(

@@ -1,4 +1,4 @@
-"""Rows in variables, as they are or in fewer bytes."""
+"""Rows in variables, optionally in a smaller dtype."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,26 +7,19 @@ import numpy as np
 import tensorflow as tf
 
 DTYPES = ("float16", "int8")
-# Rows that are read and converted at once.
+# Rows that are converted at once.
 _CHUNK = 1 << 16
 _MOST_INT8 = 127
 
 
 class StoredRows(tf.Module):
-    """Rows `[N, D]` that are gathered by place.
+    """Rows `[N, D]` that are gathered by position.
 
-    Args:
-        read: begin, end -> these rows, of the table's dtype.
-        shape: N, D.
-        row_dtype: The table's dtype.
-        dtype: None keeps that. `"float16"` rounds each number to the nearest.
-            `"int8"` keeps round(x / scale), with a float32 scale of each row,
-            its largest absolute number / 127: what is read differs from x by
-            at most scale / 2, and the rounding of float32.
-        what: Whose rows they are, for errors.
-
-    Raises:
-        ValueError: A number that `dtype` cannot hold.
+    `read` returns rows [begin, end) in the table's dtype. `dtype=None` keeps the
+    dtype, `"float16"` rounds to the nearest number, and `"int8"` stores
+    round(x / scale), with a float32 scale per row of its largest absolute value
+    / 127. Its errors are at most scale / 2, plus float32 rounding. Errors name
+    the table `what`.
     """
 
     def __init__(
@@ -45,7 +38,7 @@ class StoredRows(tf.Module):
         self.scales = None
         if dtype == "int8":
             self.scales = _zeros(shape[:1], tf.float32, "scales")
-        # One piece after another, so that there is never a second copy.
+        # In pieces, to avoid a second copy of all rows.
         for begin in range(0, self.count, _CHUNK):
             end = min(begin + _CHUNK, self.count)
             places = tf.range(begin, end, dtype=tf.int64)
@@ -58,7 +51,7 @@ class StoredRows(tf.Module):
             _write(self.values, places, rows)
 
     def gather(self, places: tf.Tensor) -> tf.Tensor:
-        """Rows at `places` `[M]`; any row where a place is below 0."""
+        """Returns the rows at `places` `[M]`; any row for a negative place."""
         if self.count == 0:
             return tf.zeros([tf.size(places), self._dim], self._dtype)
         places = tf.maximum(places, 0)
@@ -75,7 +68,7 @@ def _zeros(shape: Any, dtype: tf.DType, name: str) -> tf.Variable:
 
 
 def _write(variable: tf.Variable, places: tf.Tensor, rows: Any) -> None:
-    # In place; to assign to a slice would first read, and so copy, all of it.
+    # Assigning to a slice would first copy the whole variable.
     variable.scatter_update(tf.IndexedSlices(rows, places))
 
 
@@ -85,8 +78,8 @@ def _to_float16(rows: np.ndarray, what: str) -> np.ndarray:
     overflows = np.isinf(halves) & np.isfinite(rows)
     if overflows.any():
         raise ValueError(
-            f"{what} has the number {float(rows[overflows][0])}, which "
-            "float16 cannot hold; use dtype=None or 'int8'."
+            f"{what} has the number {float(rows[overflows][0])}, which float16 "
+            "cannot hold. Use dtype=None or 'int8'."
         )
     return halves
 
@@ -97,13 +90,13 @@ def _to_int8(rows: np.ndarray, what: str) -> tuple[np.ndarray, np.ndarray]:
         scales = (np.abs(rows).max(axis=1) / _MOST_INT8).astype(np.float32)
     if not np.isfinite(scales).all():
         raise ValueError(
-            f"{what} has a number that is not finite, or beyond float32, which "
-            "int8 with a float32 scale cannot hold; use dtype=None."
+            f"{what} has a number that is not finite, or too large for int8 "
+            "with a float32 scale. Use dtype=None."
         )
-    # Below the least normal number a thread may take scales for zero.
+    # Threads may flush subnormal scales to zero.
     scales[scales < np.finfo(np.float32).tiny] = 0
     divisors = np.where(scales == 0, 1, scales).astype(np.float64)
     numbers = np.rint(rows / divisors[:, np.newaxis])
-    # Of a scale that was rounded down.
+    # The scale may have been rounded down.
     numbers = np.clip(numbers, -_MOST_INT8, _MOST_INT8)
     return numbers.astype(np.int8), scales

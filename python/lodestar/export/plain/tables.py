@@ -1,4 +1,4 @@
-"""What stands in for lookups of a model's tables while it is traced."""
+"""Replaces lookups of a model's tables while it is traced."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -16,17 +16,7 @@ from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 
 
 class PlainTables:
-    """Tables with plain TensorFlow ops.
-
-    Args:
-        tables: Name -> table; are read now, one after another, and are the
-            only ones that lookups may ask for.
-        index: A kind of `IdIndex`.
-        dtype: As of `StoredRows`.
-
-    Attributes:
-        modules: Name -> what lookups of that table read.
-    """
+    """Copies of all tables that the model reads; see `EmbeddingTable`."""
 
     def __init__(
         self,
@@ -41,7 +31,7 @@ class PlainTables:
         }
 
     def functions(self) -> dict[Callable[..., Any], Callable[..., Any]]:
-        """What `ops.stand_ins.stand_ins` takes."""
+        """Returns op -> replacement for `ops.stand_ins.stand_ins`."""
         return {
             embedding_ops.find: self._find,
             collection_ops.collection_lookup: self._collection_lookup,
@@ -52,8 +42,8 @@ class PlainTables:
             if table.resource_handle is handle:
                 return self.modules[name]
         raise ValueError(
-            "the model reads a table that is an attribute of none of its "
-            "layers; make it one, so that it is saved with the model."
+            "The model reads a table that is not an attribute of a layer. Make "
+            "it one, so that it is saved with the model."
         )
 
     def _find(
@@ -103,7 +93,7 @@ class PlainTables:
 
 
 def _cut(feature: FeatureAttrs, batch: FeatureInputs) -> FeatureInputs:
-    """`batch` without the ids of bags that are after max_length."""
+    """Returns `batch` with bags cut to max_length."""
     limit = feature.max_length
     if limit is None:
         return batch
@@ -126,7 +116,7 @@ def _cut(feature: FeatureAttrs, batch: FeatureInputs) -> FeatureInputs:
 def _without_salt(
     feature: FeatureAttrs, batch: FeatureInputs
 ) -> tuple[FeatureAttrs, FeatureInputs]:
-    """The ids as the table knows them."""
+    """Replaces ids by the salted ids of the table."""
     salt = feature.salt
     if salt is None:
         return feature, batch

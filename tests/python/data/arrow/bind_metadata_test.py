@@ -45,7 +45,7 @@ def test_worked_example_of_the_format(example):
     assert features["csr"]["values"].numpy().tolist() == [4, 19, 18]
 
 
-def test_columns_come_by_ascending_index(example):
+def test_columns_are_sorted_by_index(example):
     dataset = open_dataset(example.parent, batch_size=8)
     assert list(dataset.element_spec[0]) == ["I1", "C1", "C2"]
     ((features, _),) = dataset
@@ -93,7 +93,7 @@ def test_a_column_after_nested_ones_is_found(tmp_path):
     assert features["x"].shape == (2, 2)
 
 
-def test_a_schema_takes_columns_by_name_whatever_the_metadata_lists(example):
+def test_a_schema_selects_columns_by_name(example):
     spec = Schema([Column.sparse("C2"), Column.dense("I1", ())])
     (features,) = open_dataset(example, spec, 8)
     assert list(features) == ["C2", "I1"]

@@ -49,7 +49,7 @@ def without_free_dim(spec):
 
 
 @pytest.mark.parametrize("row_group_size", [1, 7, 100, 1000])
-def test_what_is_written_comes_back(tmp_path, rng, row_group_size):
+def test_written_files_are_read_back(tmp_path, rng, row_group_size):
     spec = without_free_dim(SPEC)
     parts = [columns(rng, rows) for rows in (60, 1, 39)]
     path = tmp_path / "a.parquet"
@@ -206,7 +206,7 @@ def test_metadata_for_other_columns_is_left_alone(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_nothing_is_left_of_a_failure(tmp_path):
+def test_a_failure_leaves_no_files(tmp_path):
     path = tmp_path / "a.parquet"
     spec = Schema([Column.label("y", binary=False), Column.sparse("C")])
     with pytest.raises(
@@ -249,7 +249,7 @@ IDS = strategies.lists(
     row_group_size=strategies.integers(1, 45),
     batch_size=strategies.integers(1, 45),
 )
-def test_any_ids_come_back(tmp_path_factory, ids, row_group_size, batch_size):
+def test_any_ids_round_trip(tmp_path_factory, ids, row_group_size, batch_size):
     spec = Schema([Column.sparse("C"), Column.dense("n", (), dtype="uint64")])
     path = tmp_path_factory.mktemp("any") / "a.parquet"
     ragged = tf.ragged.constant(ids, dtype=tf.int64, ragged_rank=1)

@@ -105,7 +105,7 @@ def test_na_values():
     assert schema.with_weights({}).na_values == schema.na_values
 
 
-def test_str_is_a_table_of_what_each_column_is_and_why():
+def test_str_lists_the_kind_of_each_column():
     schema = Schema(
         [
             Column.label("click", why="the name of a label"),
