@@ -51,7 +51,7 @@ def read(files, **options):
         ),
         ("1 1 2 .5 1 0 1 7", "is '7', wanted a whole number from 0 to 6"),
         ("1 1 2 .5 1 0 1 1 5", "byte 18: found '5' after the last slot 'day'"),
-        ("1 1 2 .5 1 0 1 \x00", "not text: a NUL byte at byte 16"),
+        ("1 1 2 .5 1 0 1 \x00", "not a text file: a NUL byte at byte 16"),
         ("1 1 2 .5 1 0 1 ☃", r"is '\xe2\x98\x83', wanted an integer"),
     ],
 )
@@ -144,7 +144,7 @@ def test_bytes_without_a_newline_are_refused(tmp_path):
     path.write_bytes(b"\xff" * (66 << 20))
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match="binary: line 1: not text: no newline",
+        match="binary: line 1: not a text file: no newline",
     ):
         read(path)
 

@@ -131,7 +131,7 @@ def test_weights_are_paired():
         ("1 5 9", "byte 5: found '9' after the last slot 'C', wanted the end"),
         ("1 5\n1 5", "a newline at byte 4, wanted one line"),
         ("1 5\n\n", "a newline at byte 4, wanted one line"),
-        ("1 \0", "not text: a NUL byte at byte 3"),
+        ("1 \0", "not a text file: a NUL byte at byte 3"),
     ],
 )
 @pytest.mark.parametrize("before", [0, 3])
