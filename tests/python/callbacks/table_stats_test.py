@@ -163,7 +163,9 @@ def test_an_unknown_table_name():
         ValueError, match="`logs` must be 'all' or a list .* 'rows'"
     ):
         TableStats(None, logs="rows")
-    with pytest.raises(ValueError, match="`logs` must be 'all' or a list .* None"):
+    with pytest.raises(
+        ValueError, match="`logs` must be 'all' or a list .* None"
+    ):
         TableStats(None, logs=None)
 
 
