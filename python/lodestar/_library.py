@@ -56,8 +56,8 @@ def warn_of_untried(keras_version: str, tensorflow_version: str) -> None:
             f"{name} {', '.join(minors)}" for name, minors in _TRIED.items()
         )
         warnings.warn(
-            f"lodestar: not tested with {' and '.join(untried)}, only with "
-            f"{tried}.",
+            f"lodestar: {' and '.join(untried)} is installed, but Lodestar is "
+            f"only tested with {tried}.",
             stacklevel=4,
         )
 

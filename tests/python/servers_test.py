@@ -41,7 +41,7 @@ made = (_servers.claim(server + "/device:CPU:0").program, part._unique_name)
 assert rows(*made) == 3
 with open(sys.argv[2], "w") as file:
     json.dump(made, file)
-__main__.table, __main__.rows = table, rows  # for the code that is run next
+__main__.table, __main__.rows = table, rows  # for the code that runs next
 """
 _ASSERT_GONE = """
 with open(sys.argv[2]) as file:

@@ -43,9 +43,9 @@ class SlotOwner:
     """The optimizer that owns the slots of one table."""
 
     def __init__(self) -> None:
-        self._owned = False  # by anyone so far
+        self._owned = False  # whether it ever had an owner
         self._owners: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._restored = 0  # when, since the owner took the slots
+        self._restored = 0  # when, after the owner took the slots; else 0
 
     def restored(self) -> None:
         """Records that a checkpoint, file or snapshot was loaded."""

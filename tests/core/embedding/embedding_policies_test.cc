@@ -48,9 +48,9 @@ TEST(EmbeddingPoliciesTest, TheNthStepThatSeesAnIdMakesItsRow) {
 }
 
 // Looks up a batch of ids that may repeat.
-void SeeBatch(EmbeddingStore* store, const std::vector<int64_t>& batch,
-              Admit admit = Admit::kByPolicy, bool count = true,
-              const ParallelFor* parallel = nullptr) {
+void LookupBatch(EmbeddingStore* store, const std::vector<int64_t>& batch,
+                 Admit admit = Admit::kByPolicy, bool count = true,
+                 const ParallelFor* parallel = nullptr) {
   std::vector<int64_t> unique;
   std::vector<int64_t> positions(batch.size());
   BatchUnique(batch, nullptr, &unique, positions);
@@ -58,17 +58,14 @@ void SeeBatch(EmbeddingStore* store, const std::vector<int64_t>& batch,
   if (store->counts_occurrences()) {
     occurrences = CountOccurrences(positions, unique.size());
   }
-  EmbeddingStore::LookupOptions options;
-  options.insert = true;
-  options.count_frequency = count;
-  options.admit = admit;
+  const EmbeddingStore::LookupOptions options = {/*insert=*/true, count, admit};
   std::vector<RowRef> refs(unique.size());
   ASSERT_TRUE(
       store->FindOrInsert(unique, options, refs, parallel, nullptr, occurrences)
           .ok());
 }
 
-TEST(EmbeddingPoliciesTest, EachOccurrenceCountsWhereThatIsTheUnit) {
+TEST(EmbeddingPoliciesTest, OccurrencesCountIfTheyAreTheUnit) {
   for (const EvictionPolicy& eviction :
        {EvictionPolicy(), MaxRows(1000).eviction,
         MaxRows(1000, Order::kLfu).eviction}) {
@@ -86,7 +83,7 @@ TEST(EmbeddingPoliciesTest, EachOccurrenceCountsWhereThatIsTheUnit) {
           for (int k = 0; k < 30; ++k)
             batch.push_back(rng() % 40 * (rng() % 3));
           for (int64_t id : batch) ++counts[id];
-          SeeBatch(store.get(), batch, Admit::kByPolicy, true, &parallel);
+          LookupBatch(store.get(), batch, Admit::kByPolicy, true, &parallel);
           if (i % 3 == 2) Advance(store.get());
           const EmbeddingRows rows = Export(*store);
           std::map<int64_t, int64_t> found;
@@ -116,21 +113,21 @@ TEST(EmbeddingPoliciesTest, FrequenciesByOccurrenceSaturate) {
 TEST(EmbeddingPoliciesTest, ALookupMayAdmitAllOrNone) {
   for (const TablePolicies& policies : {MinCount(2), CountingBloom(2, 5000)}) {
     auto store = MakeStore(policies);
-    SeeBatch(store.get(), {7, 7}, Admit::kNone);
+    LookupBatch(store.get(), {7, 7}, Admit::kNone);
     Advance(store.get());
-    SeeBatch(store.get(), {7}, Admit::kNone);
+    LookupBatch(store.get(), {7}, Admit::kNone);
     EXPECT_EQ(store->size(), 0);  // though it occurred often enough
-    SeeBatch(store.get(), {8}, Admit::kAll);
-    SeeBatch(store.get(), {7}, Admit::kByPolicy, false);
+    LookupBatch(store.get(), {8}, Admit::kAll);
+    LookupBatch(store.get(), {7}, Admit::kByPolicy, false);
     const EmbeddingRows rows = Export(*store);
     EXPECT_EQ(rows.ids, (std::vector<int64_t>{7, 8}));
     EXPECT_EQ(rows.frequencies, (std::vector<int64_t>{2, 1}));
     EXPECT_TRUE(rows.pending_ids.empty());
   }
   auto open = MakeStore(TablePolicies());
-  SeeBatch(open.get(), {7}, Admit::kNone);
+  LookupBatch(open.get(), {7}, Admit::kNone);
   EXPECT_EQ(open->size(), 0);
-  SeeBatch(open.get(), {7}, Admit::kAll);
+  LookupBatch(open.get(), {7}, Admit::kAll);
   EXPECT_EQ(open->size(), 1);
 }
 
@@ -267,7 +264,7 @@ TEST(EmbeddingPoliciesTest, AnImportOfAnotherAdmissionIsRefused) {
   EXPECT_TRUE(ImportInPlaceOf(&plain, View(Export(*exact))).ok());
 }
 
-TEST(EmbeddingPoliciesTest, TheOldestRowsMakeRoomByTheirMixedIds) {
+TEST(EmbeddingPoliciesTest, TheOldestRowsAreEvictedByMixedId) {
   for (int64_t shards : {1, 5}) {
     auto store = MakeStore(MaxRows(10), shards);
     Lookup(store.get(), Range(0, 10));
@@ -283,7 +280,7 @@ TEST(EmbeddingPoliciesTest, TheOldestRowsMakeRoomByTheirMixedIds) {
   }
 }
 
-TEST(EmbeddingPoliciesTest, WhatFindsNoRoomIsRefusedByItsMixedId) {
+TEST(EmbeddingPoliciesTest, IdsWithoutRoomAreRefusedByMixedId) {
   for (int64_t shards : {1, 5}) {
     auto store = MakeStore(MaxRows(10), shards);
     Lookup(store.get(), Range(0, 6));
@@ -299,7 +296,7 @@ TEST(EmbeddingPoliciesTest, WhatFindsNoRoomIsRefusedByItsMixedId) {
   }
 }
 
-TEST(EmbeddingPoliciesTest, TheIdsOfACallAreNotItsVictims) {
+TEST(EmbeddingPoliciesTest, ACallDoesNotEvictItsOwnIds) {
   auto store = MakeStore(MaxRows(2));
   Lookup(store.get(), {1, 2});
   Advance(store.get());

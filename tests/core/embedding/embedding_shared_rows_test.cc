@@ -204,7 +204,7 @@ TEST(SharedRowsAloneTest, ARowsGradientIsTheSumOverItsReaders) {
 }
 
 // Run it with --config=tsan.
-TEST_F(SharedRowsTest, AnOptimizerMayComeWhileTheyAreReset) {
+TEST_F(SharedRowsTest, AnOptimizerMayBeAttachedDuringAReset) {
   const std::vector<int64_t> ids = Range(0, 10);
   const std::vector<float> gradients(10 * kDim, 1.0f);
   for (int round = 0; round < 50; ++round) {

@@ -45,7 +45,7 @@ auto ContentOf(const EmbeddingStore& store) {
                          rows.pending_sightings, rows.pending_last_seen);
 }
 
-TEST(EmbeddingStoreCompactTest, MemoryOfRemovedRowsGoesBack) {
+TEST(EmbeddingStoreCompactTest, MemoryOfRemovedRowsIsReturned) {
   constexpr int64_t kRows = 1000000;
   // Otherwise ids are in insertion order.
   for (bool at_random : {false, true}) {
@@ -92,7 +92,7 @@ TEST(EmbeddingStoreCompactTest, AnEmptyTableReturnsNothing) {
 
 // Compacts one of two tables with the same history now and then: they agree in
 // everything, including which rows are evicted.
-TEST(EmbeddingStoreCompactTest, NothingElseShows) {
+TEST(EmbeddingStoreCompactTest, CompactHasNoOtherEffect) {
   for (Order order : {Order::kLru, Order::kLfu}) {
     for (bool sketch : {false, true}) {
       TablePolicies policies = sketch ? CountingBloom(2, 50000) : MinCount(2);

@@ -185,7 +185,7 @@ TEST(EmbeddingStoreDeterminismTest, ContentIsBitwiseTheSameInEverySetting) {
   }
 }
 
-TEST(EmbeddingStoreDeterminismTest, SoAreAdmissionAndEviction) {
+TEST(EmbeddingStoreDeterminismTest, AdmissionAndEvictionAreDeterministic) {
   using Kind = AdmissionPolicy::Kind;
   using Order = EvictionPolicy::Order;
   for (const auto& [kind, order] : {std::pair{Kind::kAll, Order::kLru},
@@ -219,7 +219,7 @@ TEST(EmbeddingStoreDeterminismTest, SoAreAdmissionAndEviction) {
 
 // One lookup or many, growth in one call or in thousands, other rows added and
 // removed before: the result is the same.
-TEST(EmbeddingStoreDeterminismTest, HowATableGrewDoesNotShow) {
+TEST(EmbeddingStoreDeterminismTest, GrowthHistoryDoesNotMatter) {
   std::vector<int64_t> ids(50000);
   for (size_t i = 0; i < ids.size(); ++i) {
     ids[i] = static_cast<int64_t>(i) * 4096 - 100000;
@@ -262,7 +262,7 @@ std::vector<uint32_t> FirstBits(const std::string& kind, int64_t seed,
 
 // A row created by a future version must equal the row created today. Changing
 // these values breaks existing tables.
-TEST(EmbeddingStoreDeterminismTest, FirstValuesAreFrozen) {
+TEST(EmbeddingStoreDeterminismTest, InitialValuesAreFrozen) {
   EXPECT_EQ(
       FirstBits("uniform", 1, 2),
       (std::vector<uint32_t>{0xbd3bcb95, 0x3cc70ee2, 0xbc94ebd4, 0x3d4159b5,
@@ -338,7 +338,7 @@ TEST(EmbeddingStoreDeterminismTest, IdsEqualModuloAPowerOfTwoAreDifferent) {
 
 // Chi-square over 64 shards has mean 63 and standard deviation 11.2; 130 is six
 // standard deviations away.
-TEST(EmbeddingStoreDeterminismTest, SkewedIdsSpreadEvenlyOverShards) {
+TEST(EmbeddingStoreDeterminismTest, SkewedIdsAreEvenlySharded) {
   constexpr int kShards = 64;
   constexpr int kIds = 64000;
   for (int64_t stride : {int64_t{1}, int64_t{4096}, int64_t{1} << 32,

@@ -144,7 +144,7 @@ TEST(EmbeddingStoreGuardsTest, RowVersion) {
   const auto store = MakeStore(1);
   std::vector<RowRef> refs;
   ASSERT_TRUE(Lookup(store.get(), {7}, &refs).ok());
-  RowsOutside rows(store.get(), Replayed());
+  RowsOutside rows(store.get(), Unfused());
   ASSERT_TRUE(rows.Gather({7}, {1, 1, 1, 1}).ok());
   std::vector<float> row = {1, 2, 3, 4};
   const std::vector<int64_t> ids = {7};

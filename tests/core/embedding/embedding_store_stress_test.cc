@@ -220,12 +220,14 @@ void RowsAreWhole(int dim, double share,
   EXPECT_TRUE(cap == 0 || store->size() <= cap);
 }
 
-TEST(EmbeddingStoreStressTest, RowsOfEvenWidthAreWhole) {
+TEST(EmbeddingStoreStressTest, RowsOfEvenWidthAreNeverTorn) {
   RowsAreWhole(16, 0.2);
 }
-TEST(EmbeddingStoreStressTest, RowsOfOddWidthAreWhole) { RowsAreWhole(7, 0.2); }
+TEST(EmbeddingStoreStressTest, RowsOfOddWidthAreNeverTorn) {
+  RowsAreWhole(7, 0.2);
+}
 
-TEST(EmbeddingStoreStressTest, RowsAreWholeUnderACapWhichIsNeverPassed) {
+TEST(EmbeddingStoreStressTest, RowsAreNeverTornAndTheCapHolds) {
   for (EvictionPolicy::Order order :
        {EvictionPolicy::Order::kLru, EvictionPolicy::Order::kLfu}) {
     TablePolicies policies;

@@ -109,7 +109,7 @@ TEST(EmbeddingStoreTest, InsertOrAssignTheLastDuplicateWins) {
   EXPECT_EQ(Row(*store, 4), (std::vector<float>{4, 5, 6, 7}));
 }
 
-TEST(EmbeddingStoreTest, RemovedRowsAreMissingAndTheirMemoryIsUsedAgain) {
+TEST(EmbeddingStoreTest, RemovedRowsAreMissingAndTheirMemoryIsReused) {
   auto store = MakeStore(1);
   std::vector<int64_t> ids(5000);
   for (int round = 0; round < 5; ++round) {
@@ -468,7 +468,7 @@ TEST(EmbeddingStoreTest, BytesPerRowStayInTheBudget) {
 
 // Sanitizers allocate memory of their own.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(EmbeddingStoreTest, SoDoesTheMemoryOfTheProcess) {
+TEST(EmbeddingStoreTest, ProcessMemoryPerRowStaysInTheBudget) {
   for (int dim : {1, 8}) {
     std::vector<int64_t> ids(4096);
     const auto see = [&](EmbeddingStore* store, int64_t first) {

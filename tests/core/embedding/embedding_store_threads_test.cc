@@ -195,7 +195,7 @@ TEST(EmbeddingStoreThreadsTest, RowsAreOrderedByTheCurrentStep) {
 // All operations at once. A write sets all columns of a row to one value, so a
 // torn row is detected. Rows of id i hold values that are i modulo 64, so a row
 // assigned to another id is detected as well.
-TEST(EmbeddingStoreThreadsTest, RowsAreWholeUnderEverything) {
+TEST(EmbeddingStoreThreadsTest, RowsAreNeverTorn) {
   auto store = MakeStore();
   constexpr int kIds = 64 * 40;
   std::atomic<bool> stop{false};

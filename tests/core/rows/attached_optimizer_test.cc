@@ -24,7 +24,7 @@ TEST(AttachedOptimizerTest, HasTheSlotsOfItsRule) {
   std::vector<std::string> adam;
   ASSERT_TRUE(SparseOptimizer::SlotNames("adam", &adam));
   EXPECT_TRUE(Make("adam", adam).Check().ok());
-  EXPECT_FALSE(Make("adam", adam).replayed());
+  EXPECT_FALSE(Make("adam", adam).unfused());
   EXPECT_EQ(Make("adam", {}).Check().message(),
             "'adam' has 2 optimizer slots, but got 0 slot names and 0 "
             "slot_inits.");
@@ -35,7 +35,7 @@ TEST(AttachedOptimizerTest, HasTheSlotsOfItsRule) {
 TEST(AttachedOptimizerTest, AnUnfusedOneHasSlotsOfAnyNames) {
   EXPECT_TRUE(Make("replay:mine", {}).Check().ok());
   EXPECT_TRUE(Make("replay:mine", {"a", "b"}).Check().ok());
-  EXPECT_TRUE(Make("replay:mine", {"a", "b"}).replayed());
+  EXPECT_TRUE(Make("replay:mine", {"a", "b"}).unfused());
   EXPECT_EQ(Make("replay:mine", {"a", "b", "a"}).Check().message(),
             "'replay:mine' has two optimizer slots named 'a'.");
   EXPECT_EQ(Make("replay:mine", {"a", "b", "c", "d", "e"}).Check().message(),

@@ -44,7 +44,7 @@ TEST(RowStoreTest, ReadsOnlyTheIdThatTheRowHolds) {
   }
 }
 
-TEST(RowStoreTest, RowsStayWhereTheyAreAsSegmentsAreAdded) {
+TEST(RowStoreTest, RowsStayInPlaceWhenSegmentsAreAdded) {
   Arena arena;
   RowStore store(4, &arena);
   ASSERT_TRUE(store.Reserve(100000).ok());
@@ -256,7 +256,7 @@ TEST(RowStoreTest, EachRowOfASnapshotIsSavedOnce) {
 
 // A reader delayed in the middle of a row compares the word it started with.
 // That word must not reappear, even if the row's memory was reused.
-TEST(RowStoreTest, WordsOfReleasedRowsNeverComeAgain) {
+TEST(RowStoreTest, WordsOfReleasedRowsAreNeverReused) {
   Arena arena;
   RowStore store(4, &arena);
   std::set<uint32_t> words;

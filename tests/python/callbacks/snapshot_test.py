@@ -21,12 +21,6 @@ from lodestar.snapshot.folder import SnapshotFolder
 model = resume_trainer.model
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
 def batches():
     rng = np.random.default_rng(5)
     ids = rng.integers(0, 200, (400, 2))

@@ -159,9 +159,13 @@ def test_an_unknown_table_name():
         ValueError, match="`logs` has 'row', which is not .*rows"
     ):
         model().fit(X, Y, verbose=0, callbacks=[callback])
-    with pytest.raises(ValueError, match="`logs`='rows' is not 'all'"):
+    with pytest.raises(
+        ValueError, match="`logs` must be 'all' or a list .* 'rows'"
+    ):
         TableStats(None, logs="rows")
-    with pytest.raises(ValueError, match="`logs`=None is not 'all'"):
+    with pytest.raises(
+        ValueError, match="`logs` must be 'all' or a list .* None"
+    ):
         TableStats(None, logs=None)
 
 

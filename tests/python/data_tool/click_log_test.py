@@ -138,7 +138,7 @@ def test_progress_counts_every_sample(tmp_path):
 
 @pytest.mark.parametrize("samples, files", [(0, 1), (3, 4), (4, 0)])
 def test_too_few_samples_are_refused(tmp_path, samples, files):
-    with pytest.raises(ValueError, match=f"`num_samples`={samples}"):
+    with pytest.raises(ValueError, match=f"got {files} and {samples}"):
         generate_click_log(tmp_path, samples, files)
 
 

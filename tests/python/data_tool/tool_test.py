@@ -230,7 +230,7 @@ def test_an_input_by_another_name_is_not_overwritten(
     (here / "sub").mkdir()
     (here / "link.txt").symlink_to("in.txt")
     said = failure(capsys, f"convert in.txt {target}")
-    assert said == f"{target}: is both input and output"
+    assert said == f"{target}: is both input and output."
     assert text.read_text() == TEXT
 
 

@@ -436,7 +436,9 @@ def test_a_cap_is_shared_out():
 
 def stats_of_parts(several):
     return [
-        lodestar.embedding.stats.by_name(values.numpy(), shards.numpy())
+        lodestar.embedding.stats.by_name(
+            None, [(values.numpy(), shards.numpy())]
+        )
         for values, shards in (
             part.call(lodestar._library.gen_ops.lodestar_embedding_stats)
             for part in several.parts

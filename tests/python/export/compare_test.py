@@ -18,7 +18,7 @@ def test_the_largest_difference_and_its_example():
     with pytest.raises(
         MismatchError,
         match=r"^The output 'y' of example 2, at \[2, 1\], is 2.0 in the model, "
-        r"but 1.5 in the export through 'serve'; that is 0.5 apart, more than "
+        r"but 1.5 in the export through 'serve'\. They are 0.5 apart, more than "
         r"`atol`=0.4.$",
     ):
         run(wanted, found, 0.4)

@@ -78,7 +78,7 @@ def test_the_worst_example_is_named(model, path):
             MismatchError,
             match=r"The output '(score|hidden)' of example 1, at \[1, \d\], is "
             r"-?[\d.e-]+ in the model, but -?[\d.e-]+ in the export through "
-            r"'serve'; that is .* apart, more than `atol`=1e-05",
+            r"'serve'\. They are .* apart, more than `atol`=1e-05",
         ):
             verify(model, path, x)
         result = verify(model, path, x, atol=100)

@@ -58,7 +58,10 @@ def test_forms_that_are_read(here, text, count):
             b"9" * 5000,
             "list:1: the number of files must be .* got '9{200}\\.\\.\\.'",
         ),
-        (b"2\na.data\n\n", "list:1: is '2', but there are 1 paths"),
+        (
+            b"2\na.data\n\n",
+            "list:1: the number of files is '2', but there are 1 paths",
+        ),
         (b"99999999999\na.data\n", "is '99999999999', but there are 1"),
         (b"2\n\na.data\n", "list:2: the path must not be blank"),
         (b"2\na.data\n\r\nb.data\n", "list:3: the path must not be blank"),

@@ -112,11 +112,11 @@ def test_bad_metadata(small, name):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("", "not valid JSON"),
-        ("{", "not valid JSON"),
-        ('{"cats": [], "cats": []}', "not valid JSON: key 'cats' is"),
+        ("", "is not valid JSON"),
+        ("{", "is not valid JSON"),
+        ('{"cats": [], "cats": []}', "is not valid JSON: key 'cats' is"),
         ("[" * 3_000, "is nested too deep"),
-        (b"\xff", "not valid JSON"),
+        (b"\xff", "is not valid JSON"),
     ],
     ids=["empty", "cut", "twice", "deep", "no text"],
 )

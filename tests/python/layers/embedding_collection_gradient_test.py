@@ -236,7 +236,7 @@ def test_loaded_saved_model_is_differentiable(tmp_path, simple):
 @pytest.mark.parametrize("kind", ["ragged", "dense"])
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_rows_behind_the_gradient_of_weights(combiner, kind, graph):
-    """A tape within a tape gives what that of a lookup in the same table gives."""
+    """A nested tape gives the same as for a lookup in one table."""
     bags = [[3, 9, 1], [7, 7, 2]]
     weights = [[1.0, -2.0, 0.5], [2.0, 1.0, 3.0]]
     if kind == "ragged":

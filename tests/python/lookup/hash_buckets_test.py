@@ -213,7 +213,9 @@ def test_invalid_arguments_are_refused():
     assert table[np.array([1])].numpy().tolist() == [0]
     with pytest.raises(TypeError, match="`keys` have dtype float64, but the k"):
         table[np.array([1.9])]
-    with pytest.raises(ValueError, match="the key 257 is beyond `key_dtype` i"):
+    with pytest.raises(
+        ValueError, match="The key 257 does not fit `key_dtype` i"
+    ):
         table[np.array([257])]
 
 

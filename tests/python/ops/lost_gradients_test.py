@@ -149,7 +149,7 @@ def test_an_own_loop_that_leaves_the_table_out_raises(hidden, eager):
     dense = keras.layers.Dense(1)
     dense.build((None, 2))
     step = loop(lookup, dense, wrap(), lambda: dense.trainable_variables)
-    with pytest.raises(RuntimeError, match=LOST + ".*Give the table"):
+    with pytest.raises(RuntimeError, match=LOST + ".*Pass the table"):
         (step if eager else tf.function(step))()
     np.testing.assert_array_equal(dense.bias, [0.0])
     variables = lambda: [*dense.trainable_variables, t]  # noqa: E731

@@ -446,9 +446,9 @@ def test_a_graph_of_it_keeps_the_command(path):
 @pytest.mark.parametrize(
     "command, message",
     [
-        ("cat", "must be a list of strings, as .* found 'cat'; no shell"),
+        ("cat", "must be a list of strings, as .* got 'cat'. No shell"),
         (b"cat", "must be a list of strings"),
-        (["cat", 1], r"must be a list of strings, .* found \['cat', 1\]"),
+        (["cat", 1], r"must be a list of strings, .* got \['cat', 1\]"),
         ({"cat"}, "must be a list of strings"),
         ([], r"must have a command, got \[\]"),
         ([""], r"must have a command, got \[''\]"),

@@ -13,12 +13,6 @@ from lodestar import snapshot
 from lodestar.embedding.table_variable import as_table
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
 def model(optimizer="adam", units=3, features=("user",), **options):
     keras.utils.set_random_seed(3)
     ids = keras.Input((2,), dtype="int64", name="ids")

@@ -46,11 +46,6 @@ def saved(path, table):
 
 
 @pytest.fixture
-def path(tmp_path):
-    return str(tmp_path / "snapshots")
-
-
-@pytest.fixture
 def two(path):
     """Returns a saved table in two parts."""
     table = in_parts(DEVICES[:2])

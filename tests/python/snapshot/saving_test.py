@@ -23,12 +23,6 @@ from lodestar.snapshot.found_tables import find_tables
 from lodestar.snapshot.saving import Content, begin
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
 def restored(path, like, **options):
     """Returns the content of a new table after a restore."""
     new = lodestar.EmbeddingVariable.from_config(

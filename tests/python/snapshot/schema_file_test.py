@@ -17,12 +17,6 @@ SCHEMA = Schema([Column.label("y"), ITEM, Column.sparse("aside", used=False)])
 IDS = {"item": tf.ragged.constant([[1, 2], [3]], tf.int64)}
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
 def model_of(schema, seed=1):
     keras.utils.set_random_seed(seed)
     if schema is None:

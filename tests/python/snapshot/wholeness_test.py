@@ -10,12 +10,6 @@ import snapshot_tables as st
 from lodestar import snapshot
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
 @pytest.mark.parametrize(
     ("file", "damage"),
     [

@@ -344,7 +344,7 @@ Status DeviceStore::ReadState(const DeviceStream& on, DeviceTableState* state) {
 
 Status DeviceStore::CheckOptimizerLocked(
     const AttachedOptimizer& optimizer) const {
-  if (optimizer.replayed()) {
+  if (optimizer.unfused()) {
     return FailedPrecondition(
         "a table on a GPU requires an optimizer with a fused update rule, got "
         "'",

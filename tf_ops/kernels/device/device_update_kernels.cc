@@ -85,7 +85,7 @@ class EmbeddingCheckApplyOnGpuOp : public DeviceKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("additions", &additions));
     optimizer_.slot_inits.resize(optimizer_.slot_names.size());
     OP_REQUIRES_OK(ctx, ToTensorFlow(optimizer_.Check()));
-    OP_REQUIRES(ctx, additions == 0 && !optimizer_.replayed(),
+    OP_REQUIRES(ctx, additions == 0 && !optimizer_.unfused(),
                 absl::UnimplementedError(
                     "a table on a GPU requires an optimizer with a fused "
                     "update rule and does not support gradient accumulation."));
