@@ -15,12 +15,12 @@ if not list(pathlib.Path("python/lodestar/_ops").glob("*/*.so")):
 
 class _Distribution(setuptools.Distribution):
     def has_ext_modules(self) -> bool:
-        return True  # so it is installed where libraries are
+        return True  # so that it is installed with libraries
 
 
 class _Wheel(bdist_wheel):
     def get_tag(self) -> tuple[str, str, str]:
-        # The library includes no header of Python.
+        # The library does not depend on Python's headers.
         return "py3", "none", super().get_tag()[2]
 
 

@@ -49,9 +49,9 @@ inline int64_t IdOf(int64_t k) {
 }
 
 // A training lookup: creates rows and counts occurrences.
-inline constexpr EmbeddingStore::SightingOptions kTraining = {
+inline constexpr EmbeddingStore::LookupOptions kTraining = {
     /*insert=*/true,
-    /*count_sightings=*/true};
+    /*count_frequency=*/true};
 
 // A table of 16 shards with rows initialized by zeros or 'uniform'.
 inline std::unique_ptr<EmbeddingStore> NewStore(

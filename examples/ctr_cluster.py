@@ -142,7 +142,7 @@ def serve(task: Task, output: pathlib.Path) -> int:
 
 
 def _mark(output: pathlib.Path, job: str, index: int) -> pathlib.Path:
-    """Returns the file that tells a server that the training has ended."""
+    """Returns the file that marks the end of training for a server."""
     return output / "ended" / f"{job}-{index}"
 
 

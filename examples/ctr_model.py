@@ -14,7 +14,7 @@ _INITIAL_ACCUMULATOR = 1e-6
 
 
 class Examples(keras.metrics.Sum):
-    """Counts the examples of training, without those of weight 0."""
+    """Counts the examples of training, except examples of weight 0."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         super().update_state(ops.ones_like(y_true), sample_weight)
@@ -34,7 +34,7 @@ def make_model(
     Args:
         schema: Schema of an example.
         dim: Embedding dimension.
-        padding_id: The id that means no id; None if there is none.
+        padding_id: The id that means no id, or None.
         learning_rate: Learning rate of Adagrad.
         seed: Seed of initial values.
     """

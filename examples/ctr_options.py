@@ -67,8 +67,8 @@ _COMMAND = _command_line.Command(
         ),
         _option(
             "--reader-threads",
-            "Threads of a process that read files; those of a process that is "
-            "alone train as well.",
+            "Threads that read files in each process; a single process also "
+            "trains with them.",
             _at_least(1),
             2,
         ),
@@ -142,8 +142,8 @@ _COMMAND = _command_line.Command(
         ),
         _option(
             "--trainer_endpoints",
-            "All trainers.  [default: on the host of the endpoints, the ports "
-            "after that of the last]",
+            "All trainers.  [default: the host of the endpoints, with the "
+            "ports after the last one]",
             _command_line.comma_separated(),
             metavar=_ADDRESSES,
         ),

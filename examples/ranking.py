@@ -24,7 +24,7 @@ keras.utils.set_random_seed(1)
 
 # ## Reading a file
 #
-# `open_dataset` infers what each column is, and returns batches as a
+# `open_dataset` infers the kind of each column, and returns batches as a
 # `tf.data.Dataset`. `split=` holds out a part of the rows for validation.
 
 file = lodestar.testing.census_file()
@@ -43,8 +43,8 @@ print(schema)
 # ## A model
 #
 # `schema.inputs()` are the Keras inputs of the columns. They carry the schema
-# into the model, its files and its exports. The words of a column get a row of
-# eight numbers each, when training first sees them.
+# into the model, its files and its exports. The words of a column get rows of
+# dimension 8 when training first sees them.
 
 inputs = schema.inputs()
 words = [column.name for column in schema.sparse]

@@ -31,8 +31,8 @@ rng = np.random.default_rng(7)
 
 # ## Clicks
 #
-# Each article has an appeal of its own, each reader a taste. Half of what is
-# read was published a short time ago.
+# Each article has an appeal, and each reader a taste. Half of the articles that
+# are read were published a short time ago.
 
 taste = rng.normal(size=READERS)
 appeal = list(rng.normal(size=200))

@@ -213,7 +213,7 @@ def build_wheel(
 
 
 def main() -> None:
-    """Builds the wheel as the command line says."""
+    """Builds the wheel with the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--with",

@@ -196,7 +196,7 @@ class Benchmark {
                            const std::vector<float>& numbers,
                            const std::vector<float>& slots) {
       DeviceStore::Update update;
-      update.distinct_ids = batch(k);
+      update.unique_ids = batch(k);
       update.gradients = gradients.data();
       update.name = name;
       update.hyperparameters = numbers;

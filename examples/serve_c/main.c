@@ -3,10 +3,11 @@
 //   serve_c --model DIR --library _lodestar_ops.so
 //       --input ids_values=1,2,3 --input ids_row_splits=0,2,3
 //
-// loads Lodestar's ops and the model, runs a signature once, and prints one line
-// per output. The program does not depend on the ops: the library registers
-// them, like any library of custom ops. Models of export.save_plain need no
-// library, and neither does a program with linked ops, such as serve_c_linked.
+// loads Lodestar's ops and the model, runs a signature once, and prints one
+// line per output. The program does not depend on the ops: the library
+// registers them, like any library of custom ops. Models of export.save_plain
+// need no library, and neither does a program with linked ops, such as
+// serve_c_linked.
 
 #include <stdio.h>
 #include <stdlib.h>

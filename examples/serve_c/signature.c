@@ -1,4 +1,4 @@
-// Field numbers are those of meta_graph.proto and tensor_shape.proto in
+// Field numbers are defined by meta_graph.proto and tensor_shape.proto in
 // TensorFlow's tensorflow/core/protobuf and tensorflow/core/framework.
 
 #include "examples/serve_c/signature.h"

@@ -155,8 +155,7 @@ static bool find_shape(const Argument* argument, const char** text, int* rank,
                        int64_t* sizes, TF_Status* status) {
   const char* name = argument->name;
   if (!parse_shape(text, rank, sizes)) {
-    return fail(status, "the shape of `%s` must look like [2,3]",
-                name);
+    return fail(status, "the shape of `%s` must look like [2,3]", name);
   }
   if (*rank < 0) {
     int unknown = argument->rank < 0 ? 2 : 0;

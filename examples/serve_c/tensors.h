@@ -12,10 +12,10 @@
 
 // Parses `text` into a tensor for the input `argument`; NULL on error.
 //
-// `text` is a comma-separated list of values, such as 1,2,3; it may be empty. In
-// a string value, escape a comma or backslash with a backslash. The shape is the
-// signature's; one unknown size follows from the number of values. If more sizes
-// are unknown, `text` begins with the shape: [2,3]1,2,3,4,5,6.
+// `text` is a comma-separated list of values, such as 1,2,3; it may be empty.
+// In a string value, escape a comma or backslash with a backslash. The shape is
+// the signature's; one unknown size follows from the number of values. If more
+// sizes are unknown, `text` begins with the shape: [2,3]1,2,3,4,5,6.
 TF_Tensor* parse_tensor(const Argument* argument, const char* text,
                         TF_Status* status);
 

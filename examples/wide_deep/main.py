@@ -83,7 +83,7 @@ def run(options: types.SimpleNamespace) -> int:
     try:
         lodestar.export.verify(model, exported, features, atol=_TOLERANCE)
     except ValueError as error:
-        print(f"The exported model is not the model: {error}")
+        print(f"The exported model differs from the model: {error}")
         return 1
     program = pathlib.Path(__file__).with_name("serve.py")
     served_scores = options.output / "served_scores.npy"

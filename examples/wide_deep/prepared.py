@@ -28,7 +28,7 @@ Squash = Callable[[np.ndarray], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class PreparedData:
-    """MultiSlot files in a folder, and what the model needs to know of them.
+    """MultiSlot files in a folder, and statistics that the model needs.
 
     Attributes:
         folder: The folder, with a schema file.
@@ -52,7 +52,7 @@ class PreparedData:
 
     @classmethod
     def load(cls, folder: pathlib.Path) -> "PreparedData":
-        """Returns what `prepare` has made."""
+        """Loads the result of `prepare`."""
         return cls(folder, **_about(folder)["data"])
 
     @property
@@ -271,10 +271,10 @@ def _check_columns(schema: Schema, where: Any) -> None:
 def _batches(
     dataset: tf.data.Dataset, schema: Schema, paths: Any
 ) -> Iterator[dict[str, Any]]:
-    """Yields batches as writers take them.
+    """Yields batches in the form that writers accept.
 
     Raises:
-        DataError: A label or a number is not one that the model can take.
+        DataError: A label or a number is invalid for the model.
     """
     done = 0
     for features, label in dataset:

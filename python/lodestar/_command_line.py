@@ -1,4 +1,4 @@
-"""Command lines with errors of one line: Click commands, types, tables."""
+"""Command lines with one-line errors: Click commands, types, tables."""
 
 import os
 import select
@@ -32,11 +32,11 @@ __all__ = [
     "run",
 ]
 
-# What bad input raises, and no fault of a program.
+# Errors of bad input, as opposed to bugs.
 INPUT_ERRORS = (DataError, OSError, tf.errors.OpError)
-# The same, and what is raised of arguments and of packages that are missing.
+# The same, with errors of arguments and of missing packages.
 ERRORS = (ValueError, OSError, tf.errors.OpError, ImportError)
-_INTERRUPTED = 130  # as a shell says after Ctrl-C
+_INTERRUPTED = 130  # exit code of a shell after Ctrl-C
 
 
 def run(
@@ -55,26 +55,26 @@ def run(
     2
 
     Args:
-        name: Of the program, which stands before its errors on stderr.
+        name: Name of the program, which precedes its errors on stderr.
         command: Returns the exit code.
-        failure: The exit code where it raises one of `errors`.
-        errors: What becomes a line on stderr; anything else is raised.
-        interrupted: What Ctrl-C prints on stderr; default: that it was.
+        failure: Exit code if it raises one of `errors`.
+        errors: Errors that become a line on stderr; others are raised.
+        interrupted: Message on stderr after Ctrl-C. Defaults to one that says so.
 
     Returns:
-        What `command` returns; `failure`; 130 after Ctrl-C; 0 where the reader
-        of stdout has gone.
+        The result of `command`; `failure`; 130 after Ctrl-C; or 0 if the reader
+        of stdout is gone.
     """
     with _Interrupt() as interrupt:
         try:
             code = command()
-            # So that a reader who has gone is noticed here, and not at exit.
+            # Detects a closed pipe here instead of at exit.
             sys.stdout.flush()
             return code
         except BaseException as error:
             gone = isinstance(error, BrokenPipeError) and _reader_is_gone()
             if gone:
-                # Python flushes stdout again as it ends, and would complain.
+                # Python flushes stdout again at exit, and would fail.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if gone and not interrupt.seen:
                 return 0
@@ -88,13 +88,13 @@ def run(
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table: on a terminal to its width, otherwise one line per row.
+    """Prints a table: fitted to a terminal, otherwise one line per row.
 
     Args:
-        rows: The heading, then the rows, of equally many cells.
+        rows: The heading, then the rows, with equally many cells.
     """
     if sys.stdout.isatty():
-        # Rich takes a while to import, which programs without tables save.
+        # Imported here because Rich is slow to import.
         from rich.console import Console
         from rich.table import Table
 
@@ -116,21 +116,21 @@ def _reader_is_gone() -> bool:
     except OSError:
         return False  # no file, so no reader
     poll = select.poll()
-    poll.register(descriptor, 0)  # an end that is gone is told anyway
+    poll.register(descriptor, 0)  # always reports a closed end
     return bool(poll.poll(0))
 
 
 class _Interrupt:
-    """Raises KeyboardInterrupt at Ctrl-C, and keeps in mind that it did.
+    """Raises KeyboardInterrupt at Ctrl-C and records it.
 
-    Libraries turn the exception into another one now and then.
+    Libraries sometimes convert the exception to another one.
     """
 
     def __init__(self) -> None:
         self.seen = False
         self._before = signal.getsignal(signal.SIGINT)
-        # Python lets no other thread set a handler; a program in the background
-        # of a shell goes on to ignore Ctrl-C.
+        # Only the main thread can set a handler. A background program of a shell
+        # keeps ignoring Ctrl-C.
         self._set = callable(self._before) and (
             threading.current_thread() is threading.main_thread()
         )

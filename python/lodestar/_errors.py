@@ -1,4 +1,4 @@
-"""What is wrong with data, in one line."""
+"""One-line descriptions of errors in data."""
 
 import contextlib
 import errno
@@ -11,10 +11,10 @@ import tensorflow as tf
 
 
 class DataError(ValueError):
-    """Bad input data or output place; the text is one line that names it."""
+    """Bad input data or output path; the message is one line that names it."""
 
 
-# What TensorFlow puts around an op's own message.
+# Text that TensorFlow adds to an op's message.
 _DECORATION = re.compile(
     r"\{\{[^}]*\}\}|\[\[.*?\]\]|\[Op:[^\]]*\](?: name:.*)?|"
     r"Error in user-defined function passed to \S+ transformation with "
@@ -22,38 +22,37 @@ _DECORATION = re.compile(
 )
 
 
-# What is said of an error that another task of a cluster had.
+# Text added to an error of another task of a cluster.
 _FROM_TASK = re.compile(
     r"\s*Additional GRPC error information from remote target (\S+) while .*",
     re.DOTALL,
 )
 
 
-# What is raised in Python inside a graph: its class and text on a line, then
-# where that was.
+# A Python exception inside a graph: its class and message, then the traceback.
 _FROM_PYTHON = re.compile(r"(?:^|\s)\w+: ([^\n]*)\n\s*Traceback \(most recent")
 
 
-# Several nodes failed, as who waits for what was read does.
+# Several nodes failed, such as a reader and its consumers.
 _FIRST_OF_SEVERAL = re.compile(
     r"\d root error\(s\) found\.\s+\(0\) [A-Z_]+: *([^\n]*)"
 )
 
 
-# What tf.debugging.Assert puts around a text, in graphs and eagerly.
+# Text that tf.debugging.Assert adds to a message, in graphs and eagerly.
 _ASSERTION = re.compile(
     r"(?:assertion failed: \[|Expected 'tf\.Tensor\(False\b.*?' to be true\. "
     r"Summarized data: b['\"])(.*)['\"\]]"
 )
 
 
-# TensorFlow's file systems say "path; No such file or directory".
+# TensorFlow's file systems report "path; No such file or directory".
 _SYSTEM_REASONS = frozenset(map(os.strerror, errno.errorcode))
 
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Makes errors of reading a file, compressed or not, DataErrors that name it."""
+    """Converts errors of reading a file to DataErrors that name it."""
     try:
         yield
     except (tf.errors.OpError, EOFError, OSError, zlib.error) as error:
@@ -66,8 +65,8 @@ def reading(path: str) -> Iterator[None]:
 def describe_error(error: BaseException) -> str:
     """Returns the error's own message on one line.
 
-    TensorFlow wraps what an op says into the names of graph nodes and, inside a
-    `tf.function` as in `model.fit`, into stack traces; this takes them off.
+    Removes the names of graph nodes and, inside a `tf.function` such as in `model.fit`,
+    the stack traces that TensorFlow adds.
     """
     if isinstance(error, tf.errors.OpError):
         return _own_message(error.message)
@@ -85,7 +84,7 @@ def _own_message(text: str) -> str:
     if from_python:
         return " ".join(from_python[1].split())
     if text.startswith("Graph execution error"):
-        # The nodes and their stacks come first, the message after the last one.
+        # The message follows the nodes and their stacks.
         lines = text.splitlines()
         for number in range(len(lines) - 1, -1, -1):
             if (

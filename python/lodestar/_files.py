@@ -1,8 +1,7 @@
-"""Files and folders that appear whole or not at all.
+"""Files and folders that appear atomically.
 
-`AtomicFile` writes to any `tf.io.gfile` file system, of which many know no
-fsync. What a crash must not undo is written by `write_synced`, on local and
-mounted ones.
+`AtomicFile` writes to any `tf.io.gfile` file system, many of which lack fsync.
+`write_synced` writes to local and mounted file systems and survives a crash.
 """
 
 import contextlib
@@ -26,30 +25,24 @@ from lodestar._typing import StrPath
 
 _COPY_BYTES = 4 << 20
 _NUMBERS = itertools.count()
-# A lock of another host need not be seen here, so names tell hosts apart.
+# Locks of other hosts may not be visible, so names contain the host.
 _HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"
-# More writers of one path at a time use unique names.
+# Further concurrent writers of one path use unique names.
 _MAX_WRITERS = 64
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-# Of kernels, file systems and sandboxes that do not exchange names.
+# Errors of kernels, file systems and sandboxes that cannot exchange names.
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
 
 
 def as_path(path: str | bytes | os.PathLike[str]) -> str:
-    """The path as a string.
-
-    Raises:
-        DataError: It is empty, holds a NUL, where the system would cut it, or is
-            not UTF-8, which TensorFlow's file systems need.
-        TypeError: It is no path.
-    """
+    """Returns the path as a string; DataError unless it is UTF-8 without a NUL."""
     text = os.fsdecode(path)
     if not text:
-        raise DataError("a path is empty")
+        raise DataError("a path must not be empty")
     try:
         text.encode()
     except UnicodeEncodeError:
-        # What Python has made of bytes that are not UTF-8.
+        # Surrogates stand for bytes that are not UTF-8.
         shown = re.sub(
             "[\udc80-\udcff]", lambda m: f"\\x{ord(m[0]) - 0xDC00:02x}", text
         )
@@ -64,12 +57,7 @@ def as_path(path: str | bytes | os.PathLike[str]) -> str:
 
 
 def list_folder(path: str) -> list[str]:
-    """Returns the sorted names in a folder of any file system.
-
-    Raises:
-        DataError: A name is not UTF-8.
-        tf.errors.OpError: The folder cannot be read.
-    """
+    """Returns the sorted names in a folder of any file system."""
     try:
         return sorted(tf.io.gfile.listdir(path))
     except UnicodeDecodeError as error:
@@ -79,9 +67,9 @@ def list_folder(path: str) -> list[str]:
 
 
 def gzip_writer(file: IO[bytes]) -> IO[bytes]:
-    """Writes to `file`, compressed; must be closed before it.
+    """Returns a file that compresses to `file` and must be closed before it.
 
-    Without a time stamp, so that equal content gives equal bytes.
+    It has no time stamp, so equal content gives equal bytes.
     """
     return cast(
         IO[bytes],
@@ -93,16 +81,16 @@ class Temporary:
     """A temporary file or folder next to a path, owned by one writer.
 
     The writer locks it, and the system unlocks it when the process dies. The
-    next writer of the path then reuses it, so nothing is left behind for good.
-    On file systems without locks, such as all that only `tf.io.gfile` knows,
-    its name is unique, and a killed process leaves it behind.
+    next writer of the path then reuses it, so nothing is left behind. On file
+    systems without locks, such as remote ones of `tf.io.gfile`, its name is
+    unique, and a killed process leaves it behind.
     """
 
     def __init__(self, path: str, *, is_folder: bool = False):
-        """Finds a name; a folder is made, a file need not exist yet.
+        """Chooses a name, and creates the folder if it is one.
 
         Raises:
-            tf.errors.OpError: The folder cannot be made.
+            tf.errors.OpError: The folder cannot be created.
         """
         self.path = ""
         self._is_folder = is_folder
@@ -115,7 +103,7 @@ class Temporary:
             raise
 
     def _choose(self, path: str) -> None:
-        """Sets the path, and makes and locks what it names."""
+        """Sets the path, and creates and locks it."""
         scheme = "file://" if path.startswith("file://") else ""
         local = path.removeprefix(scheme)
         if "://" not in local:
@@ -124,7 +112,7 @@ class Temporary:
                 try:
                     self._descriptor = _lock(name, self._is_folder)
                 except (BlockingIOError, PermissionError):
-                    continue  # of another writer
+                    continue  # in use by another writer
                 except OSError:
                     break
                 self.path = scheme + name
@@ -136,14 +124,14 @@ class Temporary:
                 tf.io.gfile.makedirs(self.path)
 
     def release(self) -> None:
-        """Unlocks it; call this when it has its final name."""
+        """Unlocks it, once it has its final name."""
         _unfinished.pop(self, None)
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             os.close(descriptor)
 
     def remove(self) -> None:
-        """Removes it, if it is there, and unlocks it."""
+        """Removes it, if it exists, and unlocks it."""
         try:
             if not tf.io.gfile.exists(self.path):
                 return
@@ -155,37 +143,32 @@ class Temporary:
             self.release()
 
 
-# The temporaries of this process, and the paths that they are for.
+# The temporaries of this process, and their paths.
 _unfinished: dict[Temporary, str] = {}
 
 
 def remove_unfinished(path: str) -> None:
-    """Removes the temporary files that this process, or a dead one, has for a path.
+    """Removes temporary files of this process, or of a dead one, for a path.
 
-    If Ctrl-C comes before the `with` block of an `AtomicFile` begins, nothing else
-    removes its files.
+    Only this removes them if Ctrl-C comes before the `with` block of an `AtomicFile`
+    begins.
     """
     paths = (path, _body_of(path))
     for temporary, of in list(_unfinished.items()):
         if of in paths:
             temporary.remove()
     for of in paths:
-        # The file may have been made, but not been entered in `_unfinished`.
+        # The file may exist without an entry in `_unfinished`.
         _remove_dead(_numbered(of.removeprefix("file://")), is_folder=False)
 
 
 def _numbered(path: str) -> list[str]:
-    """Returns the names of temporaries, which are found without listing a folder."""
+    """Returns the names of temporaries, which need no listing of the folder."""
     return [f"{path}.tmp-{_HOST}-{i}" for i in range(_MAX_WRITERS)]
 
 
 def _lock(name: str, is_folder: bool) -> int:
-    """Makes and locks an empty file or folder; returns its descriptor.
-
-    Raises:
-        BlockingIOError: It is locked.
-        OSError: It cannot be made, or the file system has no locks.
-    """
+    """Creates and locks an empty file or folder; returns its descriptor."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     if is_folder:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -200,7 +183,7 @@ def _lock(name: str, is_folder: bool) -> int:
             raise
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Its writer may have renamed or removed it before it was unlocked.
+            # Its writer may have renamed or removed it before unlocking it.
             if os.path.samestat(os.fstat(descriptor), os.lstat(name)):
                 _empty(descriptor, name, is_folder)
                 return descriptor
@@ -224,7 +207,7 @@ def _empty(descriptor: int, name: str, is_folder: bool) -> None:
 
 
 def _remove_dead(names: Sequence[str], is_folder: bool) -> None:
-    """Removes the first of these temporaries, as far as no writer has them."""
+    """Removes the first existing temporaries that no writer owns."""
     for name in itertools.takewhile(os.path.lexists, names):
         with contextlib.suppress(OSError):
             descriptor = _lock(name, is_folder)
@@ -242,32 +225,27 @@ def _body_of(path: str) -> str:
 
 
 class AtomicFile:
-    """A binary file, of any `tf.io.gfile` scheme, that gets its name at the end.
+    """A binary file, on any `tf.io.gfile` file system, that gets its name at the end.
 
-    What is written goes to a temporary file beside `path`. A name that ends in
-    `.gz` is compressed. As a context manager it gets its name when the block
-    ends, or is dropped if the block raises.
+    Writes to a temporary file next to `path`, compressed if the name ends in `.gz`. As
+    a context manager, it gets its name when the block ends, or is deleted if the block
+    raises.
 
-    A header that counts what follows it is known last. Most file systems can
-    not go back to it: there the bytes are copied behind the right header by
-    `commit`, which takes their room twice for that moment.
+    A header that counts the content is only known at the end. Most file systems cannot
+    seek back to it, so `commit` copies the content behind the header, which temporarily
+    doubles the disk usage.
     """
 
-    def __init__(
-        self,
-        path: StrPath,
-        *,
-        header_size: int = 0,
-    ):
+    def __init__(self, path: StrPath, *, header_size: int = 0):
         """Opens the temporary file; raises tf.errors.OpError if it cannot.
 
         Args:
-            path: The name it will have; an older file is replaced.
-            header_size: Bytes of the header that `commit` puts first.
+            path: The final name; an older file is replaced.
+            header_size: Size in bytes of the header that `commit` writes first.
         """
         self._path = as_path(path)
         self._compress = self._path.endswith(".gz")
-        # Two files of one name may be written at a time; the later one stays.
+        # If two files of one name are written, the later one remains.
         self._temporary = Temporary(self._path)
         self._body: Temporary | None = None
         self._header_size = header_size
@@ -297,7 +275,7 @@ class AtomicFile:
         self._out.write(data)
 
     def commit(self, header: bytes = b"") -> None:
-        """Gives the file its name; on an error nothing of it is left.
+        """Gives the file its name; after an error nothing is left of it.
 
         Args:
             header: The first `header_size` bytes.
@@ -318,9 +296,9 @@ class AtomicFile:
         self.closed = True
 
     def discard(self) -> None:
-        """Drops what was written; `path` stays as it was."""
+        """Deletes the written data; `path` is unchanged."""
         self.closed = True
-        # Left open, a compressed stream would write its end when collected.
+        # If left open, a compressed stream writes its end when it is collected.
         with contextlib.suppress(OSError, tf.errors.OpError):
             self._close()
         self._remove()
@@ -360,7 +338,7 @@ def _opened(path: str) -> tf.io.gfile.GFile:
 
 @contextlib.contextmanager
 def errors_name(path: str) -> Iterator[None]:
-    """Makes errors of an open file name it."""
+    """Adds the path to errors of an open file."""
     try:
         yield
     except OSError as error:
@@ -370,7 +348,7 @@ def errors_name(path: str) -> Iterator[None]:
 
 
 def sync(path: str) -> None:
-    """Brings the bytes of a file, or the names in a folder, to the disk."""
+    """Flushes the content of a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with errors_name(path):
@@ -380,10 +358,10 @@ def sync(path: str) -> None:
 
 
 def write_synced(path: str, data: bytes, partial: str) -> None:
-    """Writes a file, called `partial` until it is on the disk.
+    """Writes a file, named `partial` until it is on disk.
 
-    The names of the files beside it are brought there before its own, so that
-    who sees it sees them.
+    Names of other files in the folder are flushed before its own, so that a reader who
+    sees this file also sees them.
     """
     folder = os.path.dirname(path)
     with errors_name(partial), open(partial, "wb") as file:
@@ -396,7 +374,7 @@ def write_synced(path: str, data: bytes, partial: str) -> None:
 
 
 def make_synced_folders(path: str) -> None:
-    """Makes a folder and those above it, and brings their names to the disk."""
+    """Creates a folder and its parents, and flushes their names to disk."""
     if os.path.isdir(path):
         return
     above = os.path.dirname(path)
@@ -407,7 +385,7 @@ def make_synced_folders(path: str) -> None:
 
 
 def exchange(one: str, other: str) -> bool:
-    """Exchanges two names in one step; False: the system does not do that."""
+    """Exchanges two names atomically; returns False if the system cannot."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False

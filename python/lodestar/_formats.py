@@ -1,9 +1,9 @@
 """Names of file formats, and the choices of their options.
 
-The command line offers them before TensorFlow is imported.
+The command line shows them before TensorFlow is imported.
 """
 
-# In the order in which help lists them.
+# In the order of the help text.
 FORMAT_NAMES = (
     "multislot",
     "norm",
@@ -14,7 +14,7 @@ FORMAT_NAMES = (
     "csv",
     "tsv",
 )
-# Those that can be written.
+# Formats that can be written.
 WRITTEN_NAMES = tuple(name for name in FORMAT_NAMES if name != "arrow")
 # Types of the keys in Norm and Raw files.
 KEY_TYPES = ("uint32", "int32", "int64")

@@ -1,7 +1,7 @@
-"""What the calling frames tell that Keras does not.
+"""Information from the calling frames that Keras does not pass on.
 
-Keras asks layers and variables for things and does not say on whose behalf. The
-names of its public functions, among those that are running, say it.
+Keras reads layers and variables without telling for which purpose. The running public
+functions of Keras show it.
 """
 
 import sys
@@ -20,19 +20,16 @@ def _callers(*names: str) -> Iterator[types.FrameType]:
 
 
 def layer_in_file() -> Any:
-    """Returns what writes its variables to a `.keras` or `.weights.h5` file.
-
-    None if no such file is being written.
-    """
+    """Returns the object that writes its variables to a Keras file, or None."""
     for frame in _callers("save_own_variables"):
         return frame.f_locals.get("self")
     return None
 
 
 def serializes_object() -> bool:
-    """Returns whether Keras is making the config of an object.
+    """Whether Keras is making the config of an object.
 
-    It takes every variable for a tensor, whose values a config holds.
+    A config holds the values of variables.
     """
     return any(_callers("serialize_keras_object"))
 
@@ -49,10 +46,10 @@ def model_in_file() -> keras.Model | None:
 
 
 def layer_that_tracks() -> keras.layers.Layer | None:
-    """Returns the layer that a variable is being made an attribute of.
+    """Returns the layer that is getting a variable as an attribute.
 
-    Keras reads `trainable` of the variable then, a few calls below
-    `__setattr__` of the layer.
+    Keras then reads the variable's `trainable`, a few calls below the layer's
+    `__setattr__`.
     """
     frame: types.FrameType | None = sys._getframe(2)
     for _ in range(12):
@@ -83,10 +80,9 @@ def running_optimizers() -> Iterator[keras.optimizers.Optimizer]:
 
 
 def callbacks_of_fit() -> list[Any]:
-    """Returns the callbacks of the innermost `fit` that is running, if any.
+    """Returns the callbacks of the innermost running `fit`, if any.
 
-    They are in no attribute of the model, but a local variable of `fit`,
-    Keras's or our own.
+    They are only in a local variable of `fit`, Keras's or ours.
     """
     for frame in _callers("fit"):
         callbacks = frame.f_locals.get("callbacks")

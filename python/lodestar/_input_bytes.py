@@ -1,11 +1,11 @@
 r"""Reads files in Python: exact bytes, from any file system.
 
-A name that ends in `.gz` is decompressed, and a file that changes while it is
-read is an error. A line of text ends in `\n` or in `\r\n`; any other `\r` is
-part of the line. Within quotes of CSV no `\r` or `\n` ends a line.
+A file whose name ends in `.gz` is decompressed, and a file that changes while it is
+read is an error. A line of text ends in `\n` or `\r\n`; any other `\r` is part of the
+line. Inside CSV quotes, neither `\r` nor `\n` ends a line.
 
-`tf.io.gfile.GFile` is not to be used for text: its `readline`, and so its
-iterator, drops every `\r`.
+Do not use `tf.io.gfile.GFile` for text: `readline`, and so its iterator, drops every
+`\r`.
 """
 
 import gzip
@@ -26,16 +26,9 @@ _BUFFER_BYTES = 1 << 18
 def open_input(path: StrPath) -> io.BufferedReader:
     """Opens a file to read its bytes, decompressed if its name ends in `.gz`.
 
-    Reading raises `tf.errors.OpError` if the file cannot be read, and a DataError
-    that names the file if it is compressed and cut short or damaged. At the end
-    of a file that has changed since it was opened, it raises a ChangedFileError.
-
-    Args:
-        path: The file, of any scheme that `tf.io.gfile` knows.
-
-    Raises:
-        DataError: As `as_input`.
-        tf.errors.OpError: There is no such file.
+    Reading raises `tf.errors.OpError` if the file cannot be read, a DataError
+    that names the file if it is compressed and truncated or damaged, and, at
+    its end, a ChangedFileError if it has changed since it was opened.
     """
     path = as_input(path)
     found: io.RawIOBase = _FileBytes(path)
@@ -51,15 +44,10 @@ class ChangedFileError(DataError):
 def check_unchanged(
     path: str, opened: Any, num_read: int | None = None
 ) -> None:
-    """Checks that a file has not changed, by the rule of byte_stream.cc.
+    """Raises ChangedFileError if a file has changed, by the rule of byte_stream.cc.
 
-    Args:
-        path: Path of the file.
-        opened: Result of `tf.io.gfile.stat` when the file was opened.
-        num_read: Number of bytes read, if the whole file was read.
-
-    Raises:
-        ChangedFileError: The size or the time of modification differs.
+    `opened` is the result of `tf.io.gfile.stat` when the file was opened, and
+    `num_read` the number of bytes read, if the whole file was read.
     """
     try:
         now = tf.io.gfile.stat(path)
@@ -127,7 +115,7 @@ class _GzipBytes(_Bytes):
 
     def _read(self, size: int) -> bytes:
         try:
-            # Unlike `read`, returns what comes before damage, and then raises.
+            # Unlike `read`, returns the data before damage, and then raises.
             return self._unpacked.read1(size)
         except (EOFError, OSError, zlib.error) as error:
             raise DataError(f"{self._path}: {describe_error(error)}") from error

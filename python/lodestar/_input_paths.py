@@ -1,4 +1,4 @@
-"""Paths, checked before anything is opened."""
+"""Checks of input paths before anything is opened."""
 
 import os
 import stat
@@ -16,19 +16,14 @@ _KINDS = {
 
 
 def as_input(path: str | bytes | os.PathLike[str]) -> str:
-    """The path of a file to read, as a string.
-
-    Raises:
-        DataError: The path holds a NUL; or is a pipe, which would be waited
-            for, a socket or a device, and no file.
-    """
+    """Returns the path of a file to read; DataError if it is not a file."""
     path = as_path(path)
     local = path.removeprefix(_FILE_SCHEME)
     if "://" not in local:
         try:
             kind = _KINDS.get(stat.S_IFMT(os.stat(local).st_mode))
         except OSError:
-            kind = None  # reading will say what is wrong
+            kind = None  # reading reports the error
         if kind:
             raise DataError(f"{path}: is {kind}, wanted a file")
     return path

@@ -13,15 +13,15 @@ from lodestar._op_wrappers import OpWrappers
 from lodestar._startup import quiet_tools
 
 _BACKEND = (
-    "lodestar: Keras runs on the backend '{}', wanted 'tensorflow'. Set "
+    "lodestar: the Keras backend must be 'tensorflow', got '{}'. Set "
     "KERAS_BACKEND=tensorflow in the environment before Keras is imported"
 )
 _OLDEST_KERAS = (3, 15)
-# The minor releases that the tests were run with; see docs/internals/releases.md.
+# Tested minor releases; see docs/internals/releases.md.
 _TRIED = {"Keras": ("3.15",), "TensorFlow": ("2.18", "2.19", "2.20", "2.21")}
 _WANTED = ".".join(map(str, _OLDEST_KERAS))
 _KERAS = f"`pip install 'keras>={_WANTED}'`"
-# The same module in both packages, so neither is a dependency of ours.
+# Both packages have the same module, so neither is a dependency of ours.
 _TENSORFLOW = (
     "`pip install 'tf-lodestar[tensorflow-cpu]'`, or 'tf-lodestar[tensorflow]' "
     "for GPUs"
@@ -35,16 +35,16 @@ def check_backend(backend: str) -> None:
 
 
 def check_keras(version: str) -> None:
-    """Raises ImportError unless this Keras is one that Lodestar works with."""
+    """Raises ImportError unless this release of Keras is supported."""
     if tuple(map(int, version.split(".")[:2])) < _OLDEST_KERAS:
         raise ImportError(
-            f"lodestar: Keras {version} is installed, wanted {_WANTED} or later. "
+            f"lodestar: Keras must be {_WANTED} or later, got {version}. "
             f"Install it with {_KERAS}."
         )
 
 
 def warn_of_untried(keras_version: str, tensorflow_version: str) -> None:
-    """Warns of a minor release of Keras or TensorFlow that was not tried."""
+    """Warns of an untested minor release of Keras or TensorFlow."""
     installed = {"Keras": keras_version, "TensorFlow": tensorflow_version}
     untried = [
         f"{name} {version}"
@@ -56,20 +56,20 @@ def warn_of_untried(keras_version: str, tensorflow_version: str) -> None:
             f"{name} {', '.join(minors)}" for name, minors in _TRIED.items()
         )
         warnings.warn(
-            f"lodestar: {' and '.join(untried)} is installed, which Lodestar "
-            f"was not tried with. It was tried with {tried}.",
+            f"lodestar: {' and '.join(untried)} is installed, but Lodestar is "
+            f"only tested with {tried}.",
             stacklevel=4,
         )
 
 
 def explain_missing(error: Exception) -> None:
-    """Raises ImportError for what Keras's import says, if it is understood."""
+    """Raises ImportError for an understood error of Keras's import."""
     name = (getattr(error, "name", None) or "").partition(".")[0]
     if name == "keras":
         raise ImportError(
             f"lodestar: Keras is not installed. Install it with {_KERAS}."
         ) from error
-    # Without the variable, Keras's own settings name the backend.
+    # Without the variable, Keras's settings select the backend.
     backend = os.environ.get("KERAS_BACKEND")
     if not backend:
         backend = name if name in ("jax", "torch", "openvino") else "tensorflow"
@@ -84,7 +84,7 @@ def explain_missing(error: Exception) -> None:
 
 
 begin()
-# The first import of TensorFlow and Keras in a process of ours.
+# Our first import of TensorFlow and Keras.
 with quiet_tools():
     try:
         import keras
@@ -106,15 +106,7 @@ _INSTALLED = "_ops"  # the folder of a wheel's libraries
 
 
 def choose(folder: pathlib.Path, installed: str) -> pathlib.Path:
-    """Returns a wheel's library for a release of TensorFlow.
-
-    Args:
-        folder: Has a folder `tf2.21` and the like for each minor release.
-        installed: TensorFlow's version.
-
-    Raises:
-        ImportError: There is none for that minor release; says which there are.
-    """
+    """Returns the library of a wheel for a release of TensorFlow."""
     minor = ".".join(installed.split(".")[:2])
     path = folder / f"tf{minor}" / _NAME
     if path.exists():
@@ -129,13 +121,13 @@ def choose(folder: pathlib.Path, installed: str) -> pathlib.Path:
     raise ImportError(
         f"lodestar: TensorFlow {installed} is installed, but this wheel has "
         f"libraries for {', '.join(found)}. Install one of these: `pip install "
-        f"'tensorflow=={found[-1]}.*'`, or tensorflow-cpu if that is yours."
+        f"'tensorflow=={found[-1]}.*'`, or tensorflow-cpu if you use that."
     )
 
 
 def _find() -> pathlib.Path:
-    # Not resolved: under Bazel the files beside this one are links, and the
-    # object is beside the links.
+    # Not resolved: under Bazel the files next to this one are links, and the
+    # object is next to the links.
     package = pathlib.Path(os.path.abspath(__file__)).parent
     resolved = pathlib.Path(__file__).resolve().parents[2]
     roots = dict.fromkeys([package.parents[1], resolved])
@@ -151,17 +143,17 @@ def _find() -> pathlib.Path:
             return candidate
     raise ImportError(
         f"lodestar: {_NAME} is not built. Build it with `{_BUILD}` in the "
-        "checkout; looked for: " + ", ".join(map(str, candidates))
+        "checkout. Searched: " + ", ".join(map(str, candidates))
     )
 
 
 def _again(path: pathlib.Path) -> str:
     if _INSTALLED in path.parts:
         return (
-            "Install the wheel again, with `pip install --force-reinstall "
+            "Reinstall the wheel with `pip install --force-reinstall "
             "--no-deps`."
         )
-    return f"Build it again with `{_BUILD}`."
+    return f"Rebuild it with `{_BUILD}`."
 
 
 def built_for(path: pathlib.Path) -> str:
@@ -177,25 +169,25 @@ def built_for(path: pathlib.Path) -> str:
                 if 0 <= begin < end and _is_whole(content):
                     return content[begin + len(_MARKER) : end].decode()
     raise ImportError(
-        f"lodestar: {path} is not Lodestar's library, or not all of it. "
+        f"lodestar: {path} is not Lodestar's library, or is incomplete. "
         f"{_again(path)}"
     )
 
 
 def _is_whole(elf: bytes | mmap.mmap) -> bool:
-    """Whether a file that begins as a 64-bit ELF has its last table, too.
+    """Whether a 64-bit ELF file is complete, with its last table.
 
-    The loader takes one that was cut, and the process dies of a bus error.
+    The loader accepts a truncated file, and the process dies of a bus error.
     """
     if elf[:5] != b"\x7fELF\x02":
-        return True  # the loader says what it is instead
+        return True  # the loader reports the error
     offset = struct.unpack_from("@Q", elf, 40)[0]
     size, count = struct.unpack_from("@HH", elf, 58)
     return offset + size * count <= len(elf)
 
 
 def check_version(built: str, installed: str) -> None:
-    """Raises ImportError unless major and minor number agree."""
+    """Raises ImportError unless major and minor version agree."""
     if built.split(".")[:2] != installed.split(".")[:2]:
         raise ImportError(
             f"lodestar: {_NAME} was built for TensorFlow {built}, but "
@@ -206,11 +198,7 @@ def check_version(built: str, installed: str) -> None:
 
 
 def load(path: pathlib.Path) -> types.ModuleType:
-    """Loads the object; returns the module of its generated op wrappers.
-
-    Raises:
-        ImportError: It was built for another TensorFlow, or cannot be loaded.
-    """
+    """Loads the object; returns the module of its generated op wrappers."""
     check_version(built_for(path), tf.__version__)
     try:
         source = _private.source_of_ops(str(path))
@@ -226,9 +214,9 @@ def load(path: pathlib.Path) -> types.ModuleType:
 
 path = _find()
 
-# Every other module takes the op wrappers from here.
+# Every other module imports the op wrappers from here.
 if TYPE_CHECKING:
-    import lodestar._gen_ops  # types alone
+    import lodestar._gen_ops  # only types
 
     gen_ops = lodestar._gen_ops
 else:

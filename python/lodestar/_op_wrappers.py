@@ -1,7 +1,7 @@
-"""The Python functions of a library's ops, each compiled when first used.
+"""The Python functions of a library's ops, compiled on first use.
 
-TensorFlow writes their source, 900 KB for our ops. To compile it all takes 0.3 s,
-which every import would pay for ops that it never calls.
+TensorFlow generates their source, 900 KB for our ops. Compiling all of it takes 0.3 s,
+which every import would spend on ops that it never calls.
 """
 
 import re
@@ -10,7 +10,7 @@ import threading
 import types
 from typing import Any
 
-# Where the source of an op begins: with its types, if it has any.
+# The beginning of an op's source, with its types, if any.
 _BEGIN = re.compile(
     r"^(?=@_dispatch\.add_fallback_dispatch_list$|_\w+Output = |TV_\w+ = )",
     re.MULTILINE,
@@ -19,7 +19,7 @@ _NAME = re.compile(r"^(?:def (\w+)\(|(\w+) = )", re.MULTILINE)
 
 
 class OpWrappers(types.ModuleType):
-    """A module of the functions in a source that TensorFlow has written.
+    """A module of the functions in generated source.
 
     Args:
         name: Name of the module.
@@ -38,9 +38,9 @@ class OpWrappers(types.ModuleType):
                 for names in _NAME.findall(before):
                     self._sources["".join(names)] = before
                 before = ""
-        # What is not understood is compiled now.
+        # Unrecognized source is compiled now.
         exec(header + before, vars(self))
-        # AutoGraph converts no function of such a module.
+        # AutoGraph does not convert functions of such a module.
         self._IS_TENSORFLOW_PLUGIN = True
         sys.modules[name] = self
 

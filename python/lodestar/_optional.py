@@ -1,15 +1,11 @@
-"""Packages that only some functions need."""
+"""Optional dependencies."""
 
 import importlib
 from typing import Any
 
 
 def import_optional(name: str, wanted_by: str) -> Any:
-    """Returns the module `name`.
-
-    Raises:
-        ImportError: It is not installed; says who needs it and what to type.
-    """
+    """Returns the module `name`; ImportError tells how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""The only module that names private parts of TensorFlow or Keras; says why.
+"""The only module that uses private names of TensorFlow and Keras, and why.
 
-Each is read with `_module` and `getattr`, so that its absence in another release
-gives a safe answer, and overridden in a class below, whose names are our own.
+It reads each with `_module` and `getattr`, so that a release without the name gives a
+safe result, or overrides it in a class below with our own names.
 """
 
 import contextlib
@@ -20,15 +20,15 @@ import tensorflow as tf
 
 @functools.cache
 def _module(name: str) -> types.ModuleType | None:
-    """Returns a module, or None if this release has none of that name."""
+    """Returns a module, or None if this release does not have it."""
     try:
         return importlib.import_module(name)
     except ImportError:
         return None
 
 
-# The class of all that Keras looks for in attributes when it writes files;
-# public ones that have it as a base are layers, metrics and optimizers.
+# The base class of objects that Keras's files find in attributes, such as layers,
+# metrics and optimizers.
 KerasSaveable: Any = getattr(
     _module("keras.src.saving.keras_saveable"),
     "KerasSaveable",
@@ -36,7 +36,7 @@ KerasSaveable: Any = getattr(
 )
 
 
-# What classes below override, by the class that must call it.
+# Methods that classes below override, by the class that must call them.
 _OVERRIDDEN = {
     tf.saved_model.experimental.TrackableResource: (
         "_create_resource",
@@ -58,19 +58,14 @@ _OVERRIDDEN = {
 
 
 def check_overridden() -> None:
-    """Checks that TensorFlow and Keras call what classes here override.
-
-    Raises:
-        ImportError: They do not, so that tables would not be saved.
-    """
+    """Raises ImportError unless TensorFlow and Keras call the methods below."""
     for cls, names in _OVERRIDDEN.items():
         missing = [name for name in names if not hasattr(cls, name)]
         if missing:
             raise ImportError(
                 f"lodestar: {cls.__name__} has no {', '.join(missing)} in "
                 f"TensorFlow {tf.__version__} with Keras {keras.__version__}, "
-                "without which tables would not be saved. Install releases "
-                "that Lodestar was tried with; see "
+                "so tables would not be saved. Install tested releases; see "
                 "docs/internals/releases.md."
             )
 
@@ -79,18 +74,18 @@ check_overridden()
 
 
 class Resource(tf.saved_model.experimental.TrackableResource):
-    """What TensorFlow calls to make, fill and drop a resource.
+    """A resource that TensorFlow creates, fills and destroys.
 
-    TensorFlow documents these methods to be overridden, under private names.
-    It traces them into a SavedModel. Subclasses define `_make` and `_drop`.
+    TensorFlow documents these methods as overridable, under private names, and traces
+    them into a SavedModel. Subclasses define `_make` and `_drop`.
     """
 
     def _make(self) -> tf.Tensor:
-        """Returns the handle of the resource, which this may create."""
+        """Returns the handle of the resource, creating it if needed."""
         raise NotImplementedError
 
     def _fill(self) -> Any:
-        """Fills the resource after it was loaded from a SavedModel."""
+        """Fills the resource after loading a SavedModel."""
 
     def _drop(self) -> None:
         """Destroys the resource."""
@@ -107,27 +102,27 @@ class Resource(tf.saved_model.experimental.TrackableResource):
 
 
 class Saved:
-    """What TensorFlow calls to save and restore an object.
+    """An object that TensorFlow saves and restores.
 
-    TensorFlow documents the first two to be overridden, under private names.
-    Subclasses define the first three methods.
+    TensorFlow documents the first two methods as overridable, under private names.
+    Subclasses define the first three.
     """
 
     def _tensors_to_save(self) -> dict[str, tf.Tensor]:
-        """Returns the content by the names that a checkpoint gives it."""
+        """Returns the content by checkpoint name."""
         raise NotImplementedError
 
     def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
-        """Takes what `_tensors_to_save` returned."""
+        """Loads the result of `_tensors_to_save`."""
         raise NotImplementedError
 
     def _capture_for_checkpoint(
         self, captures: MutableMapping[Any, Any]
     ) -> None:
-        """Sets `captures[self]` to what an asynchronous checkpoint saves.
+        """Sets `captures[self]` to the object that an asynchronous checkpoint saves.
 
-        TensorFlow calls it eagerly for the first save of a checkpoint. For
-        later saves it traces the call once and then runs the trace.
+        TensorFlow calls it eagerly for the first save of a checkpoint, traces
+        it once for later saves, and then runs the trace.
         """
         raise NotImplementedError
 
@@ -143,32 +138,32 @@ class Saved:
 
 
 def _in_save_context() -> bool | None:
-    """Returns whether the graph of a SavedModel is being made, if known."""
+    """Whether the graph of a SavedModel is being made; None if unknown."""
     module = _module("tensorflow.python.saved_model.save_context")
     inside = getattr(module, "in_save_context", None)
     return None if inside is None else bool(inside())
 
 
 class Variable(Saved, keras.Variable, KerasSaveable):
-    """A `keras.Variable` whose subclasses say what TensorFlow and Keras save.
+    """A `keras.Variable` with its own content in the files of TensorFlow and Keras.
 
-    Keras's files come to it where it is an attribute, and call its
-    `save_own_variables` and `load_own_variables`.
+    Keras's files find it in an attribute and call its `save_own_variables` and
+    `load_own_variables`.
     """
 
     def _value_made(self, value: tf.Variable) -> None:
-        """Called with the variable of TensorFlow that holds the value.
+        """Called with the TensorFlow variable that holds the value.
 
-        That is later than `__init__` in a stateless scope of Keras.
+        In a stateless scope of Keras, this is after `__init__`.
         """
 
     def _saved_children(self, save_type: str) -> dict[str, Any]:
-        """Returns what a "checkpoint" or "savedmodel" holds below this."""
+        """Returns the children in a "checkpoint" or "savedmodel"."""
         raise NotImplementedError
 
     def _initialize(self, value: Any) -> None:
-        # As Keras does, but for `name`, which subclasses override: a SavedModel
-        # does not take every name.
+        # As in Keras, except for the private `_name`: subclasses override `name`,
+        # which a SavedModel may not accept.
         self._value = tf.Variable(
             value,
             dtype=self._dtype,
@@ -178,10 +173,10 @@ class Variable(Saved, keras.Variable, KerasSaveable):
         self._value_made(self._value)
 
     def _exported(self, exported: Mapping[Any, Any]) -> Saved:
-        """Returns what saves this in the graph of a SavedModel.
+        """Returns the object that saves this in the graph of a SavedModel.
 
         Args:
-            exported: What stands in that graph for the children; filled later.
+            exported: Maps children to their counterparts in that graph; filled later.
         """
         raise NotImplementedError
 
@@ -191,7 +186,7 @@ class Variable(Saved, keras.Variable, KerasSaveable):
         if save_type == "savedmodel" and _in_save_context() is None:
             raise RuntimeError(
                 f"{self!r} cannot be in a SavedModel of TensorFlow "
-                f"{tf.__version__}, which Lodestar was not made for. Use "
+                f"{tf.__version__}, which Lodestar does not support. Use "
                 "lodestar.export.save_plain, or another release of "
                 "TensorFlow."
             )
@@ -202,8 +197,8 @@ class Variable(Saved, keras.Variable, KerasSaveable):
 
     @property
     def _should_act_as_resource_variable(self) -> bool:
-        # In a SavedModel it is an object with content and children; a function
-        # that is traced meanwhile may ask for its gradient.
+        # In a SavedModel it is an object with content and children. A function
+        # traced at the same time may still request its gradient.
         if _in_save_context() and not tf.inside_function():
             raise AttributeError
         return True
@@ -217,22 +212,22 @@ class Variable(Saved, keras.Variable, KerasSaveable):
     def _obj_type(self) -> str:
         return "Layer"
 
-    __reduce__ = object.__reduce__  # Keras's own copies through a file
+    __reduce__ = object.__reduce__  # Keras's version copies through a file
 
 
 def copied_attributes(value: Any) -> dict[str, Any]:
-    """Returns the attributes of `value` that a copy of it takes over.
+    """Returns the attributes of `value` that a copy inherits.
 
-    Those of TensorFlow say what is tracked, and are made with the copy.
+    Attributes of TensorFlow describe tracking and are made with the copy.
     """
     return {k: v for k, v in vars(value).items() if not k.startswith("_self_")}
 
 
 def source_of_ops(path: str) -> str | None:
-    """Loads a library of ops, and returns the source of their functions.
+    """Loads a library of ops and returns the source of their functions.
 
-    `tf.load_op_library` compiles all of it at once. Without the private names
-    None, and nothing was loaded.
+    `tf.load_op_library` compiles all of it at once. Without the private names, returns
+    None and loads nothing.
 
     Raises:
         tf.errors.OpError: TensorFlow cannot load the library.
@@ -249,10 +244,10 @@ def source_of_ops(path: str) -> str | None:
 
 
 def eager_mode() -> contextlib.AbstractContextManager[None]:
-    """Runs ops now, whatever graph is being built around.
+    """Runs ops eagerly, whatever graph is being built.
 
-    `tf.init_scope` ends at a `tf.Graph`, and would put the op into it; the
-    collector may come anywhere. Without the internal name that is how it is.
+    `tf.init_scope` stops at a `tf.Graph` and would add the op to it, and garbage
+    collection can run at any time. Without the internal name, uses `tf.init_scope`.
     """
     return getattr(_eager_context(), "eager_mode", tf.init_scope)()
 
@@ -263,21 +258,20 @@ def _eager_context() -> Any:
 
 
 def device_in_scope() -> str:
-    """The device of the innermost `tf.device` around, as eager ops see it.
+    """Returns the device of the innermost `tf.device`, as eager ops see it.
 
-    Public API tells only where an op ends up, which on a machine with a GPU is
-    the GPU though nobody has asked for it. "" where no device was named, and
-    without the internal name.
+    Public API only shows where an op runs, which with a GPU is the GPU even if nobody
+    requested it. Returns "" without such a scope or without the internal name.
     """
     name = getattr(_eager_context(), "get_device_name", None)
     return (name() if name is not None else "") or ""
 
 
 def addresses_of_cluster() -> dict[tuple[str, int], str]:
-    """Returns job and task -> `host:port` of the other tasks of the cluster.
+    """Returns a dict from job and task to `host:port` of the cluster's other tasks.
 
-    TensorFlow does not say publicly what `experimental_connect_to_cluster` has
-    connected this program to. Without the private name there are none.
+    Public API does not show the cluster of `experimental_connect_to_cluster`. Without
+    the private name the result is empty.
     """
     context = _module("tensorflow.python.eager.context")
     get_server_def = getattr(context, "get_server_def", None)
@@ -294,13 +288,12 @@ def addresses_of_cluster() -> dict[tuple[str, int], str]:
 
 
 def tape_is_recording() -> bool:
-    """Returns whether a gradient tape or forward accumulator is recording.
+    """Whether a gradient tape or forward accumulator is recording.
 
-    Keras leaves `training=None` inside a subclassed `Model.call` that takes no
-    `training`; then only the state of the tape separates a training step from
-    `predict` and `export`, and TensorFlow has no public name for that state.
-    Without the private name the answer is False: what only reads must add no
-    rows. See `tape_may_record`.
+    Keras leaves `training=None` inside a subclassed `Model.call` without a `training`
+    argument. Then only the state of the tape distinguishes a training step from
+    `predict` and `export`, and it has no public name. Without the private name the
+    result is False, so that reading adds no rows. See `tape_may_record`.
     """
     recording = _could_possibly_record()
     return recording is not None and recording()
@@ -312,21 +305,18 @@ def _could_possibly_record() -> Any:
 
 
 def tape_may_record() -> bool:
-    """Returns whether a tape is recording, or that is not known.
-
-    A lookup must then be differentiable.
-    """
+    """Whether a tape is recording or may be; lookups must then be differentiable."""
     recording = _could_possibly_record()
     return recording is None or recording()
 
 
 def writes_async_checkpoint() -> bool:
-    """Returns whether this thread writes an asynchronous checkpoint.
+    """Whether this thread writes an asynchronous checkpoint.
 
-    TensorFlow chooses what such a checkpoint copies when it is first saved, and
-    later reads everything else as it is while the thread writes. No public API
-    tells that thread from one that saves in the ordinary way. Without the
-    private name the answer is False: ordinary checkpoints must always work.
+    TensorFlow chooses the objects to copy at the first save of such a checkpoint, and
+    later reads all others while the thread writes. Public API cannot distinguish that
+    thread. Without the private name the result is False, because ordinary checkpoints
+    must work.
     """
     context = _module("tensorflow.python.checkpoint.checkpoint_context")
     inside = getattr(context, "in_async_metrics_context", None)
@@ -336,40 +326,38 @@ def writes_async_checkpoint() -> bool:
 def uses_weight_decay(
     optimizer: keras.optimizers.Optimizer, variable: keras.Variable
 ) -> bool:
-    """Returns whether `optimizer` decays `variable`.
+    """Whether `optimizer` decays `variable`.
 
-    `Optimizer.exclude_from_weight_decay` is public, but what it excluded can be
-    asked only here.
+    `Optimizer.exclude_from_weight_decay` is public, but its result is not.
 
     Raises:
-        RuntimeError: There is no such private name.
+        RuntimeError: This release lacks the private name.
     """
     if not optimizer.weight_decay:
         return False
     asks = getattr(optimizer, "_use_weight_decay", None)
     if asks is None:
         raise RuntimeError(
-            f"Keras {keras.__version__} does not say which variables "
-            f"'{optimizer.name}' excludes from weight decay. Leave out "
-            "`weight_decay`, or install a release of Keras that Lodestar was "
-            "tried with."
+            f"Keras {keras.__version__} does not tell which variables "
+            f"'{optimizer.name}' excludes from weight decay. Do not use "
+            "`weight_decay`, or install a tested release of Keras."
         )
     return bool(asks(variable))
 
 
 def loss_tracker(model: keras.Model) -> keras.metrics.Metric | None:
-    """The metric in which Keras's own steps take the mean of the loss.
+    """Returns the metric with the mean loss of Keras's own steps.
 
-    It is the first of `model.metrics`, unless the model overrides them. Without
-    the private name there is none.
+    It is the first of `model.metrics` unless the model overrides them. Without the
+    private name the result is None.
     """
     return getattr(model, "_loss_tracker", None)
 
 
 def restored_epoch(model: keras.Model) -> int | None:
-    """The epoch from which Keras's BackupAndRestore lets `model` go on.
+    """Returns the epoch from which BackupAndRestore resumes `model`.
 
-    It tells nobody but the model. Without the private name there is none.
+    Only the model knows it. Without the private name the result is None.
     """
     return getattr(model, "_initial_epoch", None)
 
@@ -377,10 +365,10 @@ def restored_epoch(model: keras.Model) -> int | None:
 def share_counters(
     copy: keras.optimizers.Optimizer, original: keras.optimizers.Optimizer
 ) -> None:
-    """Makes `copy` count and learn as `original` does, by private names too.
+    """Makes `copy` share the iterations and learning rate of `original`.
 
-    An `update_step` may read these names in place of the public properties,
-    as many that are written after Keras's own do. Without them it cannot.
+    An `update_step` may read the private names, as Keras's own do. Without
+    them, only the public properties are shared.
     """
     for name in ("_iterations", "_learning_rate"):
         if hasattr(original, name):
@@ -390,9 +378,8 @@ def share_counters(
 def raw_iterations(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
     """Returns the variable that counts the calls of `optimizer.apply`.
 
-    With gradient accumulation the public `iterations` is another number, those
-    of the updates, and no variable. Without the private name it is the first
-    of the optimizer's variables.
+    With gradient accumulation, the public `iterations` counts updates and is not a
+    variable. Without the private name, it is the first of the optimizer's variables.
     """
     counter = getattr(optimizer, "_iterations", None)
     return optimizer.variables[0] if counter is None else counter
@@ -404,10 +391,10 @@ def files_hold_variables() -> bool:
 
 
 def writes_legacy_file() -> bool:
-    """Whether Keras writes or reads a legacy .h5 file, which holds no rows.
+    """Whether Keras writes or reads a legacy .h5 file, which cannot hold rows.
 
-    It asks for the values of variables as for other files. A private option
-    and the name of the module that asks both tell; one is enough.
+    Such files read the values of variables like others do. A private option and the
+    name of the calling module show it; one is enough.
     """
     return bool(_global("use_legacy_config")) or any(
         "legacy" in (name := frame.f_globals.get("__name__", ""))
@@ -417,26 +404,25 @@ def writes_legacy_file() -> bool:
 
 
 def _global(name: str) -> Any:
-    """Returns a global attribute of Keras; None: it has none of that name."""
+    """Returns a global attribute of Keras, or None."""
     module = _module("keras.src.backend.common.global_state")
     get = getattr(module, "get_global_attribute", None)
     return None if get is None else get(name)
 
 
 def set_keras_mask(tensor: Any, mask: Any) -> None:
-    """Gives `tensor` the mask that the Keras layers that take it read.
+    """Sets the mask of `tensor` that Keras layers read.
 
-    Keras's guide to masking shows the attribute, but only layers can set it by
-    public API, and a layer per call is slow.
+    Keras's guide to masking shows the attribute, but only layers can set it by public
+    API, and a layer per call is slow.
 
     Raises:
-        RuntimeError: Keras's own layers set another one.
+        RuntimeError: Keras uses another attribute.
     """
     if not _keras_masks_have_this_name():
         raise RuntimeError(
-            f"Keras {keras.__version__} does not say under which name layers "
-            "look for a mask. Use keras.layers.Masking, or install a release "
-            "of Keras that Lodestar was tried with."
+            f"Keras {keras.__version__} uses an unknown attribute for masks. "
+            "Use keras.layers.Masking, or install a tested release of Keras."
         )
     tensor._keras_mask = mask
 
@@ -449,23 +435,23 @@ def _keras_masks_have_this_name() -> bool:
 
 
 def is_symbolic_build() -> bool:
-    """Returns whether Keras runs a `call` only to build what it calls.
+    """Whether Keras runs `call` only to build layers.
 
-    It does so in a graph that never runs, before a file is loaded or a model is
-    first called. The scope around it is public, but what it was entered in has
-    no documented name. Without that name the answer is False, and a layer that
-    cannot run yet raises during the build as it does otherwise.
+    It does so in a graph that never runs, before it loads a file or first calls
+    a model. The scope is public, but its origin has no documented name. Without
+    that name the result is False, and a layer that cannot run yet raises during
+    the build.
     """
     with keras.SymbolicScope() as scope:
         return getattr(scope, "original_scope", None) is not None
 
 
 def is_onnx_export() -> bool:
-    """Returns whether Keras is tracing a model to export it to ONNX.
+    """Whether Keras is tracing a model to export it to ONNX.
 
-    It traces the model as for a SavedModel and converts the graph afterwards,
-    so only its module on the call stack shows the format. If that has another
-    name the answer is False, and the conversion of our ops fails.
+    It traces the model as for a SavedModel and converts the graph afterwards, so only
+    its module on the call stack shows the format. If that has another name, the result
+    is False and the conversion of our ops fails.
     """
     frame: types.FrameType | None = sys._getframe()
     while frame is not None:
@@ -476,10 +462,10 @@ def is_onnx_export() -> bool:
 
 
 def model_that_is_called() -> keras.Model | None:
-    """The outermost Keras model whose call is running.
+    """Returns the outermost Keras model whose call is running.
 
-    What a lookup is a part of, and so its optimizer, is known to Keras alone.
-    Without the private name there is none, and errors say less.
+    Only Keras knows the model of a lookup, and so its optimizer. Without the private
+    name the result is None, and errors are less specific.
     """
     layer = getattr(_global("current_call_ctx"), "entry_layer", None)
     return layer if isinstance(layer, keras.Model) else None
@@ -488,10 +474,9 @@ def model_that_is_called() -> keras.Model | None:
 def layers_made_together() -> list[keras.layers.Layer]:
     """Returns the layers that a running clone or `from_config` has made so far.
 
-    Keras makes each layer of a model from its config alone and tells it nothing
-    of the others, so only local variables of the calling frames have them.
-    Without those names there are none, and layers that share a table would get
-    one each.
+    Keras makes each layer from its config alone, so only local variables of the calling
+    frames show the others. Without those names the result is empty, and layers that
+    share a table would get one each.
     """
     layers: list[keras.layers.Layer] = []
     for frame, _ in traceback.walk_stack(None):
@@ -506,10 +491,10 @@ def layers_made_together() -> list[keras.layers.Layer]:
 
 
 def is_cloning() -> bool:
-    """Returns whether `keras.models.clone_model` is copying a layer.
+    """Whether `keras.models.clone_model` is copying a layer.
 
-    It makes the copy from the layer's config, which is that of a file too.
-    Without the private name the answer is False.
+    It makes the copy from the layer's config, as a file does. Without the private name
+    the result is False.
     """
     return any(
         frame.f_code.co_name == "wrapped_clone_function"
@@ -520,14 +505,14 @@ def is_cloning() -> bool:
 def layer_of(tensor: Any) -> Any:
     """Returns the layer that made a KerasTensor, or None.
 
-    No public name leads from the input of a model to its layer. Without the
-    private name there is none.
+    No public name leads from a model's input to its layer. Without the private name the
+    result is None.
     """
     history = getattr(tensor, "_keras_history", None)
     return getattr(history, "operation", None)
 
 
-# What callbacks of Keras count over the batches of a training.
+# Counters of Keras callbacks over the batches of a training.
 _BATCH_COUNTERS = (
     "_global_train_batch",
     "_global_test_batch",
@@ -537,11 +522,11 @@ _BATCH_COUNTERS = (
 
 
 def batch_counters(callback: keras.callbacks.Callback) -> dict[str, int | None]:
-    """Returns what a callback of Keras counts over all batches.
+    """Returns the counters of a Keras callback over all batches.
 
-    The step that TensorBoard writes beside a scalar of a batch, and when
-    `save_freq` is due, is nothing that Keras gives out or takes in. Without the
-    private names there is nothing: these begin anew.
+    They are the steps of TensorBoard's batch scalars and the `save_freq`
+    progress, which Keras does not expose. Without the private names the result
+    is empty, and they restart.
     """
     if not isinstance(
         callback,
@@ -562,27 +547,27 @@ def batch_counters(callback: keras.callbacks.Callback) -> dict[str, int | None]:
 def set_batch_counters(
     callback: keras.callbacks.Callback, counters: Mapping[str, Any]
 ) -> None:
-    """Sets what `batch_counters` gave; other names are passed over."""
+    """Sets the result of `batch_counters`; ignores other names."""
     for name in batch_counters(callback):
         if name in counters:
             setattr(callback, name, counters[name])
 
 
 def forget_initial_epoch(model: keras.Model) -> None:
-    """Lets `fit` begin with the epoch that it is given.
+    """Makes `fit` start at its `initial_epoch` argument.
 
-    A BackupAndRestore that has restored leaves its epoch in the model, and
-    each `fit` after that begins there. Without the private name none does.
+    A BackupAndRestore leaves its restored epoch in the model, and later calls of `fit`
+    start there. Without the private name there is no such epoch.
     """
     if hasattr(model, "_initial_epoch"):
         model._initial_epoch = None
 
 
 def anew(function: tf.types.experimental.PolymorphicFunction) -> Any:
-    """Returns a tf.function of the same Python function, with no trace yet.
+    """Returns a tf.function of the same Python function without traces.
 
-    AutoGraph is what it was; TensorFlow gives that out under a private name
-    only, without which it is on.
+    It keeps the AutoGraph setting, which has a private name; without it,
+    AutoGraph is on.
     """
     return tf.function(
         function.python_function,
@@ -591,11 +576,7 @@ def anew(function: tf.types.experimental.PolymorphicFunction) -> Any:
 
 
 class DatasetOver(tf.data.Dataset):
-    """A dataset over another one, as which TensorFlow sees it.
-
-    Attributes:
-        dataset: The other one.
-    """
+    """A dataset that wraps another one."""
 
     def __init__(self, dataset: tf.data.Dataset):
         self.dataset = dataset
@@ -606,24 +587,18 @@ class DatasetOver(tf.data.Dataset):
 
 
 class VariableStandIn:
-    """What an optimizer takes for a variable.
-
-    Keras tells variables apart by a private attribute.
-
-    Args:
-        unique_id: String that no other variable has.
-    """
+    """An object that an optimizer takes as a variable, by its unique id."""
 
     def __init__(self, unique_id: str):
         self._unique_id = unique_id
 
 
 class _Former(tf.Module):
-    """Stands for an object of former checkpoints that is bound a second time.
+    """A second object of an older checkpoint that restores the same target.
 
-    TensorFlow restores each object once, from what it meets first. Checkpoints
-    of former layouts hold a wrapper and, below it, the optimizer proper, both
-    of which are now one object: the second has to be restored through another.
+    TensorFlow restores each object once. Checkpoints of older layouts hold a
+    wrapper and, below it, the actual optimizer. Both are now one object, so the
+    second one is restored through this.
 
     Args:
         target: The object.
@@ -631,7 +606,7 @@ class _Former(tf.Module):
 
     def __init__(self, target: Any):
         self._children: dict[str, Any]
-        # Not tracked, which would look for children before there are any.
+        # Tracking would look for children before there are any.
         object.__setattr__(self, "_children", {})
         object.__setattr__(self, "_target", weakref.ref(target))
         super().__init__(name="former")
@@ -640,7 +615,7 @@ class _Former(tf.Module):
         found = self._target()._lookup_dependency(name, *args, **kwargs)
         if name in self._children or found is None:
             return self._children.get(name)
-        # The wrapper had these two variables as well.
+        # The wrapper also had these two variables.
         if name in ("_iterations", "_learning_rate"):
             self._children[name] = _FormerVariable(found)
         elif name == "_variables":
@@ -651,7 +626,7 @@ class _Former(tf.Module):
 
 
 class _FormerVariable(Saved, tf.Module):
-    """Restores a variable that has been restored before."""
+    """Restores a variable a second time."""
 
     def __init__(self, variable: Any):
         super().__init__(name="former_variable")
@@ -667,10 +642,10 @@ class _FormerVariable(Saved, tf.Module):
 
 
 class CheckpointedOptimizer:
-    """Lets checkpoints of earlier layouts restore an optimizer.
+    """Restores an optimizer from checkpoints of older layouts.
 
-    They hold it as the child `inner_optimizer` of a wrapper. The name of the
-    method is TensorFlow's own; without it those checkpoints do not restore.
+    They hold it as the child `inner_optimizer` of a wrapper. The method name is private
+    to TensorFlow; without it those checkpoints do not restore.
     """
 
     def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -678,6 +653,6 @@ class CheckpointedOptimizer:
             parent: Any = super()
             return parent._lookup_dependency(name, *args, **kwargs)
         if "former_inner" not in vars(self):
-            # Not tracked: new checkpoints do not hold it.
+            # Not tracked, because new checkpoints do not hold it.
             object.__setattr__(self, "former_inner", _Former(self))
         return vars(self)["former_inner"]

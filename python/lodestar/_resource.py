@@ -1,4 +1,4 @@
-"""What outlives a call, and goes with the last object that can reach it."""
+"""Resources of the op library, owned by Python objects."""
 
 import contextlib
 import copy
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lodestar import _private, _servers
 
-# What is said of a resource whose process has ended, or goes with it.
+# Errors for a resource whose process has ended or is ending.
 _GONE = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -22,68 +22,66 @@ _GONE = (
 
 
 def gpu_in_scope() -> str | None:
-    """The GPU that a `tf.device` around this names; None: there is none."""
+    """Returns the GPU of the surrounding `tf.device`, or None."""
     name = _private.device_in_scope()
     if not name or tf.distribute.has_strategy():
         return None
     if tf.DeviceSpec.from_string(name).device_type != "GPU":
         return None
-    # As devices of this process are listed: without the job.
+    # Devices of this process are listed without the job.
     return name.removeprefix("/job:localhost/replica:0/task:0")
 
 
 class SharedResource(_private.Resource):
-    """A resource of TensorFlow, of this object and its shallow copies.
+    """A TensorFlow resource of this object and its shallow copies.
 
-    It goes with the last of them. A deep copy has a resource of its own that
-    holds the same.
+    It is destroyed with the last of them. A deep copy has its own resource with
+    the same content.
 
-    Subclasses define `_make_resource`. Those with something to save are built
-    on `SavedResource`.
+    Subclasses define `_make_resource`. Those with content to save derive from
+    `SavedResource`.
 
     Args:
-        name: What the resource's own name begins with.
-        device: Where it lies; default: on the CPU of this process.
+        name: Prefix of the resource's name.
+        device: Device of the resource. Defaults to the CPU of this process.
     """
 
     def __init__(self, name: str, device: str | None = None):
         super().__init__(device=device or "CPU")
         self._lies_on = device
         self._resource_name = name
-        # Not from id(self), which Python uses again: a new table must never
-        # open what a dead one has left. TensorFlow refuses names that begin
-        # with an underscore.
+        # Not id(self), which Python reuses: a new table must never open the
+        # resource of a dead one. TensorFlow refuses names that begin with an
+        # underscore.
         self._unique_name = f"lodestar_{name}_{uuid.uuid4().hex}"
-        # What this is a shallow copy of. Strongly: the resource goes with it,
-        # and others may know it weakly.
+        # The original of a shallow copy. A strong reference, because the original
+        # owns the resource.
         self._copied_from: SharedResource | None = None
 
     def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
-        """Returns the handle of the resource, creating it if necessary.
+        """Returns the handle of the resource, creating it if needed.
 
-        Args:
-            shared_name: As the attribute of the op.
-            container: As the attribute of the op; empty unless the resource is
-                on a server.
+        `shared_name` and `container`, empty unless on a server, are attributes
+        of the op.
         """
         raise NotImplementedError
 
     @property
     def device(self) -> str | None:
-        """Where the resource lies; None: on the CPU of this process."""
+        """Device of the resource, or None for the CPU of this process."""
         return self._lies_on
 
     def on_device(self) -> contextlib.AbstractContextManager[None]:
-        """Within, ops run where the resource lies, if it has a device."""
+        """Runs ops on the device of the resource, if it has one."""
         if self._lies_on is None:
             return contextlib.nullcontext()
         return tf.device(self._lies_on)
 
-    # What TensorFlow calls to make, fill and drop the resource; all are traced
-    # into a SavedModel, so that it loads without our classes.
+    # TensorFlow calls these and traces them into a SavedModel, so that it loads
+    # without our classes.
 
     def _make(self) -> tf.Tensor:
-        """Makes the resource, which goes with this object."""
+        """Makes the resource, which this object owns."""
         server = None
         if tf.executing_eagerly():
             server = _servers.claim(self._lies_on or _private.device_in_scope())
@@ -91,8 +89,8 @@ class SharedResource(_private.Resource):
             self._unique_name, "" if server is None else server.program
         )
         if not tf.is_symbolic_tensor(handle):
-            # At exit the memory of this process is freed anyway, and servers
-            # remove the container of this program.
+            # At exit the process frees its memory, and servers remove the
+            # container of this program.
             owner = self._copied_from or self
             weakref.finalize(owner, _destroy, handle).atexit = False
         return handle
@@ -104,13 +102,13 @@ class SharedResource(_private.Resource):
         )
 
     def __del__(self) -> None:
-        # TensorFlow's own would destroy what others still use: it copies this
-        # object to export it.
+        # TensorFlow copies this object to export it, and its own version would
+        # destroy the shared resource.
         pass
 
     def __copy__(self) -> "SharedResource":
         copied = type(self).__new__(type(self))
-        # No assignment: an attribute is a part where Keras tracks them.
+        # Assigning an attribute would track it in Keras.
         copied.__dict__.update(
             self.__dict__, _copied_from=self._copied_from or self
         )
@@ -131,9 +129,9 @@ class SharedResource(_private.Resource):
         return copied
 
     def keep_for_graph(self) -> None:
-        """Stays as long as the functions that are being traced, if any.
+        """Keeps this alive as long as the functions being traced, if any.
 
-        They read it whenever they run, though who traces may be done with it.
+        They read it whenever they run.
         """
         graph = tf.compat.v1.get_default_graph()
         while hasattr(graph, "outer_graph"):
@@ -142,26 +140,26 @@ class SharedResource(_private.Resource):
             graph = graph.outer_graph
 
     def _take_content(self, other: Any) -> None:
-        """Makes the content of `other`, of the same arguments, this one's."""
+        """Copies the content of `other`, which has the same arguments."""
         raise NotImplementedError
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise TypeError(
-            f"{self!r} cannot be pickled: its content is not Python's. Save it "
-            "with tf.train.Checkpoint or lodestar.snapshot, or pickle the Keras "
+            f"{self!r} cannot be pickled: its content is outside of Python. Save "
+            "it with tf.train.Checkpoint or lodestar.snapshot, or pickle the Keras "
             "model that holds it."
         )
 
 
 def scalar_if_empty(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns a scalar in place of a tensor without elements, for a checkpoint.
+    """Replaces a tensor without elements by a scalar, for a checkpoint.
 
-    TensorFlow cannot restore a tensor without elements that was saved with
-    `MaxShardSizePolicy`: it leaves numbers out of the file and fails on strings.
+    TensorFlow cannot restore an empty tensor that was saved with
+    `MaxShardSizePolicy`: it omits numbers from the file and fails for strings.
     """
     if not tf.executing_eagerly():
-        # A SavedModel restores what has the shape that is traced here, and its
-        # own file is written eagerly.
+        # A SavedModel restores tensors of the traced shape, and its own file is
+        # written eagerly.
         return tf.raw_ops.PlaceholderWithDefault(
             input=tensor, shape=tf.TensorShape(None)
         )
@@ -172,35 +170,31 @@ def scalar_if_empty(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def unless_scalar(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor, or a vector without elements if it is a scalar.
+    """Returns the tensor, or an empty vector if it is a scalar.
 
-    Where the rank is not known before the graph runs, the result is a vector.
+    If the rank is unknown before the graph runs, the result is a vector.
     """
     if tensor.shape.rank is not None:
         return tensor if tensor.shape.rank else tf.zeros([0], tensor.dtype)
     flat = tf.reshape(tensor, [-1])
     size = tf.size(flat, tf.int64)
-    # In a graph of TensorFlow 1, where SavedModels are written, == is `is`.
+    # In a TensorFlow 1 graph, where SavedModels are written, == is `is`.
     empty = tf.equal(tf.rank(tensor), 0)
     return flat[: tf.where(empty, tf.zeros_like(size), size)]
 
 
 class SavedState(_private.Saved):
-    """What a checkpoint holds, and an asynchronous one captures at its begin.
+    """Content of checkpoints, which an asynchronous checkpoint captures when it begins.
 
     Subclasses define `_saved_tensors` and `_restore_tensors`.
     """
 
     def _saved_tensors(self) -> dict[str, tf.Tensor]:
-        """Returns the content by the names that a checkpoint gives it."""
+        """Returns the content by checkpoint name."""
         raise NotImplementedError
 
     def _tensors_to_save(self) -> dict[str, tf.Tensor]:
-        """Returns `_saved_tensors()`, for a checkpoint.
-
-        Raises:
-            RuntimeError: An asynchronous checkpoint has not captured them.
-        """
+        """Returns `_saved_tensors()`, for a checkpoint."""
         if _private.writes_async_checkpoint():
             raise RuntimeError(
                 f"{self!r} is not in this asynchronous checkpoint: it was "
@@ -225,7 +219,7 @@ class SavedState(_private.Saved):
 
 
 class SavedResource(SavedState, SharedResource):
-    """A SharedResource whose content is part of checkpoints.
+    """A SharedResource with content in checkpoints.
 
     Subclasses define `_saved_tensors` and `_restore_tensors`.
     """
@@ -237,13 +231,13 @@ class SavedResource(SavedState, SharedResource):
 class _Capture(_private.Saved, tf.Module):
     """The content of an object when an asynchronous checkpoint began.
 
-    TensorFlow saves it in place of the object, in another thread. It keeps
-    the capture for later saves, so the content is dropped once it is written.
+    TensorFlow saves it instead of the object, in another thread. It keeps the
+    capture for later saves, so the content is dropped once it is written.
     """
 
     def __init__(self, saved: SavedState):
         super().__init__()
-        # Not as attributes of a module, which would track them.
+        # As attributes of a module they would be tracked.
         object.__setattr__(self, "_saved", saved)
         object.__setattr__(self, "_content", None)
 
@@ -261,20 +255,20 @@ class _Capture(_private.Saved, tf.Module):
 
 
 def _destroy(handle: tf.Tensor) -> None:
-    # Maybe in the middle of a trace, where the collector runs.
+    # Garbage collection may run in the middle of a trace.
     with _private.eager_mode(), contextlib.suppress(*_GONE):
         tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
 
 
 def _forget(forget: Callable[[str], None], name: str) -> None:
-    # As in `_destroy`: the op must not become part of what is traced.
+    # As in `_destroy`, the op must not become part of a trace.
     with _private.eager_mode():
         forget(name)
 
 
 @contextlib.contextmanager
 def naming_devices(what: str, done: Sequence[str | None]) -> Iterator[None]:
-    """Within, an error says on which devices `what` has been `done` before."""
+    """Adds to errors the devices on which `what` was already done."""
     try:
         yield
     except tf.errors.OpError as error:
@@ -289,13 +283,9 @@ def naming_devices(what: str, done: Sequence[str | None]) -> Iterator[None]:
 
 
 class OwnedName:
-    """A name by which the op library knows something, until this is gone.
+    """A name in the op library until this object is freed; then calls `forget` with it.
 
-    Shallow copies of what holds it hold the same.
-
-    Args:
-        kind: Of what holds it, for messages.
-        forget: Called with the name in the end.
+    Shallow copies of its owner, of `kind`, share it.
     """
 
     def __init__(self, kind: str, forget: Callable[[str], None]):
@@ -306,12 +296,12 @@ class OwnedName:
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise TypeError(
             f"{self._kind} cannot be deep-copied or pickled: its content is "
-            "not Python's."
+            "outside of Python."
         )
 
 
 class NotCopied:
-    """Refuses to be copied or pickled; subclasses say what to do instead."""
+    """Refuses to be copied or pickled; subclasses define the alternative."""
 
     _instead_of_copy: str
 

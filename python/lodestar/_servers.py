@@ -1,11 +1,10 @@
-"""The servers that hold what this program has made in other processes.
+"""Servers that hold resources of this program in other processes.
 
-A program claims a server before it makes anything there, and renews the claim
-for as long as it runs, on connections and threads that are independent of all
-others. Whatever TensorFlow is waiting for, a lost server is noticed. A server
-that belongs to a running program is refused to others. A program removes its
-resources from the servers when it exits; the next program that claims a server
-removes those of a program that was killed.
+A program claims a server before it creates anything there, and renews the claim while
+it runs, on its own connections and threads. A lost server is noticed whatever
+TensorFlow is waiting for. Other programs cannot use a server that belongs to a running
+program. A program removes its resources from the servers when it exits. The resources
+of a killed program are removed by the next program that claims the server.
 """
 
 import atexit
@@ -32,9 +31,9 @@ _Result = TypeVar("_Result")
 _INTERVAL = 1.0
 # Seconds within which a server answers a request.
 _DEADLINE = 3.0
-# Requests in a row after which a server that does not answer is lost.
+# Consecutive unanswered requests after which a server is lost.
 _MISSES = 5
-# Seconds after the last renewal at which the claim of another program lapses.
+# Seconds without renewal after which the claim of another program lapses.
 _LEASE = 30.0
 # The client's half of an HTTP/2 handshake: the preface and empty SETTINGS.
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex(
@@ -42,19 +41,19 @@ _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex(
 )
 
 _LOCK = threading.Lock()
-# By job and task.
+# Servers by job and task.
 _SERVERS: dict[tuple[str, int], "Server"] = {}
-# Notified when a server is lost, and when a call that `run` waits for is done.
+# Notified when a server is lost and when a call in `run` is done.
 _CHANGED = threading.Condition()
-# Those of `_new_caller` that wait: starting a thread for each call is slow.
+# Idle threads of `_new_caller`: starting a thread for each call is slow.
 _IDLE: list[queue.SimpleQueue[Callable[[], None]]] = []
 
 
 @functools.cache
 def _program(process: int) -> str:
-    """Names a program, and its container on each server."""
+    """Returns the name of a program, and of its container on each server."""
     name = f"{socket.gethostname()}-{process}-{uuid.uuid4().hex}"
-    # A container must not have all characters that a host may.
+    # Containers do not allow all characters of host names.
     return re.sub("[^A-Za-z0-9.]", "-", name)
 
 
@@ -68,13 +67,13 @@ class Server:
 
     Attributes:
         name: Job and index, as in messages.
-        program: Names this program, and its container on the server.
+        program: Name of this program, and of its container on the server.
         lost: UnavailableError with the reason, once the process is gone or no
-            longer holds the resources of this program; None before.
+            longer holds the resources of this program, else None.
 
     Raises:
-        tf.errors.FailedPreconditionError: The server belongs to another
-            program, which is running.
+        tf.errors.FailedPreconditionError: The server belongs to another running
+            program.
         tf.errors.UnavailableError: The server does not answer.
     """
 
@@ -85,7 +84,7 @@ class Server:
         self.lost: tf.errors.UnavailableError | None = None
         self._address = address
         self._misses = 0
-        # For one request at a time.
+        # Serializes requests.
         self._lock = threading.Lock()
         self._ended = threading.Event()
         device = f"/job:{job}/task:{task}"
@@ -94,8 +93,8 @@ class Server:
             program = tf.constant(self.program)
             self._claim_op = gen_ops.lodestar_claim_server(program, _LEASE)
             self._release_op = gen_ops.lodestar_release_server(program)
-        # A session has its own connection and deadlines, and raises no error of
-        # an eager op that failed before.
+        # A session has its own connection and deadlines, and does not raise errors
+        # of earlier eager ops.
         self._session = tf.compat.v1.Session(
             f"grpc://{address}",
             graph,
@@ -120,7 +119,7 @@ class Server:
             return self.lost is None
 
     def release(self) -> None:
-        """Removes all that this program has made on the server."""
+        """Removes everything that this program has created on the server."""
         self._ended.set()
         with self._lock, contextlib.suppress(tf.errors.OpError):
             if self.lost is None:
@@ -133,8 +132,8 @@ class Server:
             None,
             None,
             f"The {kind}{self.name} is gone, and its part of the model with "
-            f"it: {reason}. Start a cluster, of any size, and this program "
-            "again; training can resume from the last snapshot.",
+            f"it: {reason}. Restart a cluster, of any size, and this program; "
+            "training can resume from the last snapshot.",
         )
         with _CHANGED:
             self.lost = error
@@ -159,11 +158,11 @@ class Server:
                     None,
                     None,
                     f"The server {self.name} ({self._address}) belongs to the "
-                    f"program {owner}, which is running: a cluster serves one "
-                    "program at a time. Wait until that program has ended, or "
-                    "start another cluster.",
+                    f"running program {owner}. A cluster serves one program at "
+                    "a time. Wait until that program has ended, or start "
+                    "another cluster.",
                 )
-            # That program renews its claim, or its claim lapses.
+            # Wait until that program renews its claim or the claim lapses.
             before = silence
             time.sleep(_INTERVAL / 4)
 
@@ -177,15 +176,15 @@ class Server:
             same = False
         if not same:
             raise self._lose(
-                "its process was started again after this program had "
-                "connected to it"
+                "its process was restarted after this program had connected "
+                "to it"
             )
 
     def _watch(self) -> None:
         while not self._ended.wait(_INTERVAL):
             if not self.check():
-                # Calls may wait for a process that has stopped, or for a
-                # machine that is gone, as long as they are connected to it.
+                # Calls would wait for a stopped process or a lost machine as long
+                # as they are connected to it.
                 self._disconnect()
 
     def _renew(self) -> str | None:
@@ -205,7 +204,7 @@ class Server:
                 return None
             return f"{self._address} has stopped answering"
         except tf.errors.AbortedError:
-            return "its process was started again"  # it has no such session
+            return "its process was restarted"  # it has no such session
         except tf.errors.OpError as error:
             return error.message.strip().splitlines()[-1]
         self._misses = 0
@@ -225,7 +224,7 @@ class Server:
     def _shake_hands(self) -> None:
         """Raises OSError unless a gRPC server answers on the port.
 
-        The threads that answer do nothing else, however busy the server is.
+        Its answering threads do nothing else, however busy the server is.
         """
         address = self._host_and_port()
         with socket.create_connection(address, _DEADLINE) as connection:
@@ -241,7 +240,7 @@ class Server:
 def _shut_down_if_connected(
     descriptor: int, peers: Container[tuple[Any, ...]]
 ) -> None:
-    """Shuts down the socket that a descriptor, which it closes, refers to."""
+    """Shuts down the socket of a descriptor, which it closes."""
     try:
         connection = socket.socket(fileno=descriptor)
     except OSError:  # no socket
@@ -256,20 +255,10 @@ def _shut_down_if_connected(
 
 
 def claim(device: str | None) -> Server | None:
-    """Claims the server that a device belongs to, for this program.
+    """Claims the server of a device for this program.
 
-    Args:
-        device: Full name of a device, or None.
-
-    Returns:
-        The server. None if the device is in this process, or if the address of
-        its server is not known.
-
-    Raises:
-        tf.errors.FailedPreconditionError: The server belongs to another
-            program, which is running.
-        tf.errors.UnavailableError: The server does not answer, or was started
-            again after this program connected to it.
+    Returns None if the device is in this process or the address of its server is
+    unknown. Raises as `Server`.
     """
     spec = tf.DeviceSpec.from_string(device or "")
     if spec.job in (None, "localhost"):
@@ -286,7 +275,7 @@ def claim(device: str | None) -> Server | None:
 
 
 def _new_caller() -> queue.SimpleQueue[Callable[[], None]]:
-    """Returns a queue of functions, which a thread calls."""
+    """Starts a thread that calls the functions of the returned queue."""
     calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def serve() -> None:
@@ -298,22 +287,13 @@ def _new_caller() -> queue.SimpleQueue[Callable[[], None]]:
 
 
 class Servers:
-    """Servers that calls depend on.
-
-    Args:
-        servers: The servers; None is left out.
-    """
+    """Servers that calls depend on."""
 
     def __init__(self, servers: Iterable[Server | None]):
         self._servers = [s for s in servers if s is not None]
 
     def lost(self, ask: bool = False) -> tf.errors.UnavailableError | None:
-        """Returns the error that names a lost server, or None.
-
-        Args:
-            ask: Whether to ask all servers first, rather than rely on what
-                is known.
-        """
+        """Returns the error that names a lost server, optionally asking all first."""
         for server in self._servers:
             if server.lost is not None or (ask and not server.check()):
                 return server.lost
@@ -327,11 +307,7 @@ class Servers:
 
     @contextlib.contextmanager
     def naming_lost(self) -> Iterator[None]:
-        """Within, an error that comes of a lost server names the server.
-
-        Raises:
-            tf.errors.UnavailableError: A server is lost.
-        """
+        """Makes errors caused by a lost server name it."""
         self.check()
         try:
             yield
@@ -342,15 +318,9 @@ class Servers:
             raise lost from error
 
     def run(self, function: Callable[[], _Result]) -> _Result:
-        """Calls a function that may never return once a server is lost.
+        """Calls a function in another thread, and raises if a server is lost.
 
-        Args:
-            function: Called in another thread.
-
-        Raises:
-            tf.errors.UnavailableError: A server is lost; the function may
-                still be running.
-            Exception: As the function.
+        The function may then still be running.
         """
         self.check()
         results: list[Any] = []

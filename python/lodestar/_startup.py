@@ -1,8 +1,8 @@
-"""The start of a process that promises one line on stderr, and no other.
+"""Startup of a process with at most one line on stderr.
 
-TensorFlow logs notes on this machine's instruction sets while its libraries
-are loaded, before it reads TF_CPP_MIN_LOG_LEVEL. Our command-line tools leave
-them out; for anyone else `import lodestar` changes nothing.
+TensorFlow logs notes on the instruction sets of the machine while its libraries are
+loaded, before it reads TF_CPP_MIN_LOG_LEVEL. Our command-line tools suppress them;
+`import lodestar` elsewhere does not.
 """
 
 import contextlib
@@ -15,15 +15,15 @@ _NOTE = re.compile(rb"[IWE]\d{4} |WARNING: All log messages before absl::")
 
 
 def tool() -> str | None:
-    """The module of `python -m lodestar...`, or "lodestar" for the command.
+    """Returns the module of `python -m lodestar...`, or "lodestar" for the command.
 
     None in any other process.
     """
-    # While Python looks for the module of -m, this stands for its name.
+    # Until Python has found the module of -m, argv has its placeholder.
     if sys.argv[:1] == ["-m"]:
         module = sys.orig_argv[-len(sys.argv)].removeprefix("-m")
     else:
-        # The script that pip writes.
+        # The script installed by pip.
         module = os.path.basename(sys.argv[0] if sys.argv else "")
         if module != "lodestar":
             return None
@@ -31,20 +31,16 @@ def tool() -> str | None:
 
 
 def is_tool() -> bool:
-    """Whether this process is one, or asks to be quiet as one.
-
-    It asks by LODESTAR_QUIET_START=1 in its environment.
-    """
+    """Whether this is a tool or LODESTAR_QUIET_START=1 in the environment."""
     asks = os.environ.get("LODESTAR_QUIET_START") == "1"
     return asks or tool() is not None
 
 
 @contextlib.contextmanager
 def quiet_tools() -> Iterator[None]:
-    """In a tool, leaves log lines of libraries out of stderr, and no others.
+    """Suppresses log lines of libraries on stderr in a tool, but nothing else.
 
-    A user who sets TF_CPP_MIN_LOG_LEVEL gets what they ask for: any level but
-    0 leaves the notes out, 0 shows all.
+    TF_CPP_MIN_LOG_LEVEL has precedence: 0 shows all notes, other levels suppress them.
     """
     if not is_tool() or sys.stderr is None:
         yield

@@ -1,4 +1,4 @@
-"""YAML as slot files have it: a part of the language, read strictly."""
+"""YAML of slot files: a subset of the language, parsed strictly."""
 
 import re
 from typing import Any
@@ -9,20 +9,15 @@ _DECIMAL = re.compile("[-+]?(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
 def load(text: str) -> Any:
-    """Returns what a schema file holds.
-
-    Raises:
-        ValueError: It has an alias, a key twice, or a number that is no decimal.
-        yaml.YAMLError: It is no YAML.
-    """
+    """Parses a schema file; ValueError for aliases, duplicate keys and odd numbers."""
     return yaml.load(text, _SlotLoader)
 
 
 class _SlotLoader(yaml.SafeLoader):
-    """Refuses what means something else than it looks like, or too much.
+    """Refuses ambiguous or excessive YAML.
 
-    Plain YAML keeps the last of two equal keys, reads `010` as 8 and `1:30` as
-    90, and lets a few lines of aliases stand for any amount of text.
+    Plain YAML keeps the last of two equal keys, reads `010` as 8 and `1:30` as 90, and
+    expands a few lines of aliases to any amount of data.
     """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -30,7 +25,7 @@ class _SlotLoader(yaml.SafeLoader):
             event = self.peek_event()
             raise ValueError(
                 f"alias '*{event.anchor}' on line {event.start_mark.line + 1}; "
-                "a schema file has none"
+                "a schema file must not use aliases"
             )
         return super().compose_node(parent, index)
 
@@ -39,7 +34,7 @@ class _SlotLoader(yaml.SafeLoader):
         if not _DECIMAL.fullmatch(text):
             raise ValueError(
                 f"{text[:40]!r} on line {node.start_mark.line + 1} is not a "
-                "decimal integer; a name must be put in quotes"
+                "decimal integer; put names in quotes"
             )
         return int(text)
 

@@ -1,4 +1,4 @@
-"""The text form of protobuf messages that no installed package defines."""
+"""The text format of protobuf messages that no installed package defines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,14 +20,14 @@ def message_class(
 ) -> Any:
     """Returns the class of a message.
 
-    The fields get numbers in their order, which the text form does not contain.
+    Fields are numbered in order; the text format does not contain the numbers.
 
     Args:
         package: Name of the package.
         types: The messages, each a mapping from field to type, and the enums,
             each a list of names; the last one is the message. A type is a
-            scalar one of protobuf, one of these, or `ANY`; it ends in `"*"` if
-            the field is repeated.
+            scalar type of protobuf, one of these, or `ANY`, with a suffix
+            `"*"` if the field is repeated.
     """
     proto = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
@@ -60,7 +60,7 @@ def message_class(
             else:
                 field.type = getattr(proto, f"TYPE_{plain.upper()}")
     pool = descriptor_pool.DescriptorPool()
-    for known in any_pb2, struct_pb2:  # what an `Any` may hold
+    for known in any_pb2, struct_pb2:  # types in an `Any`
         pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
     pool.Add(file)
     return message_factory.GetMessageClass(
@@ -69,16 +69,7 @@ def message_class(
 
 
 def parse(text: str, message: Any, *, allow_unknown: bool = False) -> Any:
-    """Reads the text form into a message; returns the message.
-
-    Args:
-        text: The text.
-        message: An empty message.
-        allow_unknown: Whether to ignore fields that the message does not have.
-
-    Raises:
-        ValueError: The text is not such a message; names line and column.
-    """
+    """Parses the text format into an empty message; ValueError names the line."""
     try:
         return text_format.Parse(
             text,
@@ -94,6 +85,6 @@ def parse(text: str, message: Any, *, allow_unknown: bool = False) -> Any:
 
 
 def text_of(message: Any) -> str:
-    """Returns the text form of a message."""
+    """Returns the text format of a message."""
     text: str = text_format.MessageToString(message, as_utf8=True)
     return text

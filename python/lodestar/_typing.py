@@ -1,4 +1,4 @@
-"""Types that signatures of several folders have in common."""
+"""Types in signatures of several folders."""
 
 import os
 from collections.abc import Iterable
@@ -7,18 +7,18 @@ from typing import TypeAlias
 import numpy.typing as npt
 import tensorflow as tf
 
-# A path, and one or more of them.
+# A path, and one or more paths.
 StrPath: TypeAlias = str | os.PathLike[str]
 StrPaths: TypeAlias = StrPath | Iterable[StrPath]
 
-# What `tf.convert_to_tensor` takes.
+# Input of `tf.convert_to_tensor`.
 TensorLike: TypeAlias = tf.Tensor | npt.ArrayLike
 
-# A static shape, as Keras keeps it: None where a dimension is unknown.
+# A static shape, as in Keras: None for an unknown dimension.
 Shape: TypeAlias = tuple[int | None, ...]
 
-# A tensor that is dense, ragged or sparse.
+# A dense, ragged or sparse tensor.
 AnyTensor: TypeAlias = tf.Tensor | tf.RaggedTensor | tf.SparseTensor
 
-# Of an op, for each of its inputs; None for one that has none.
+# Gradients of the inputs of an op, or None.
 Grads: TypeAlias = tuple[tf.Tensor | tf.IndexedSlices | None, ...]

@@ -1,4 +1,4 @@
-"""Ids of strings, as layers and the data tool make them."""
+"""Ids of strings, as in layers and the data tool."""
 
 from collections.abc import Collection
 from typing import Any
@@ -14,33 +14,33 @@ from lodestar.ops import id_hash
 def hash_ids(
     values: Any, *, column: str | None = None, salt: str | None = None
 ) -> AnyTensor:
-    r"""Returns the ids of strings: 64-bit hashes, with no vocabulary.
+    r"""Returns the ids of strings: 64-bit hashes, without a vocabulary.
 
-    The id is FarmHash's Fingerprint64 of the bytes of a value, or with `column`
-    of `column + "\0" + value`, read as int64. With `salt` it is what the table
-    of a layer or feature of that salt holds for it, mix64(id xor hash(salt)).
-    The same in every release, on every machine, and in a graph.
+    The id is FarmHash's Fingerprint64 of the bytes of a value, or of `column +
+    "\0" + value`, as int64. With `salt`, it is mix64(id xor hash(salt)), the id
+    in the table of a layer or feature with that salt. It is equal in every
+    release, on every machine, and in graphs.
 
     >>> lodestar.hash_ids(["ada"]).numpy()
     array([-5302328041424411012])
 
     Args:
-        values: Strings: dense of any shape, ragged or sparse; UTF-8 where they
-            are of Python.
-        column: Keeps equal values of different columns apart, as the data tool
-            does; DynamicEmbedding and Feature take it, too.
-        salt: As that of DynamicEmbedding and Feature.
+        values: Strings: dense of any shape, ragged or sparse. Python strings
+            are encoded as UTF-8.
+        column: Separates equal values of different columns, as the data tool,
+            DynamicEmbedding and Feature do.
+        salt: The `salt` of DynamicEmbedding and Feature.
 
     Returns:
         int64, of the kind and shape of `values`.
 
     Raises:
-        ValueError: `values` are no strings, or `column` or `salt` is no text.
+        ValueError: `values`, `column` or `salt` are not strings.
     """
     check_text("column", column)
     check_text("salt", salt)
     check_unmasked("values", values)
-    # Keras traces subclassed models with floats, which `to_int64` lets pass.
+    # Keras traces subclassed models with floats, which `to_int64` accepts.
     traced = tf.is_symbolic_tensor(values) and values.dtype.is_floating
     if not traced and not isinstance(
         values, (tf.RaggedTensor, tf.SparseTensor)
@@ -49,26 +49,26 @@ def hash_ids(
             values = tf.convert_to_tensor(values, tf.string)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"`values`, a {type(values).__name__}, are no strings: {error}"
+                f"`values`, a {type(values).__name__}, must be strings: {error}"
             ) from error
     if values.dtype != tf.string and not traced:
         raise ValueError(
-            f"`values` have dtype {values.dtype.name}, wanted strings: "
-            "integers are ids as they are."
+            f"`values` must be strings, got dtype {values.dtype.name}. Integers "
+            "are already ids."
         )
     ids = ids_lib.to_int64(values, strings=True, column=column)
     return id_hash.salted(ids, salt)
 
 
 def is_any_of(values: tf.Tensor, strings: Collection[str]) -> tf.Tensor:
-    """Returns which of the strings `[N]` are one of `strings`, bool `[N]`."""
+    """Whether each string `[N]` is one of `strings`, bool `[N]`."""
     return tf.reduce_any(
         values[:, None] == tf.constant(list(strings), tf.string), 1
     )
 
 
 def hexadecimal_ids(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Reads hexadecimal numbers of at most 64 bits.
+    """Parses hexadecimal numbers of at most 64 bits.
 
     Args:
         found: Strings `[N]`, with or without `0x`.

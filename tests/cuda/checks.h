@@ -34,7 +34,7 @@ inline void ExpectError(const Status& status, StatusCode code,
                         const std::string& part) {
   Expect(
       status.code() == code && status.message().find(part) != std::string::npos,
-      "wanted an error with '" + part + "', got '" + status.message() + "'");
+      "expected an error with '" + part + "', got '" + status.message() + "'");
 }
 
 // Prints a summary and returns the exit status of the program.

@@ -56,9 +56,9 @@ void TestBlock(Random*) {
   Expect(reinterpret_cast<uintptr_t>(block.at(numbers)) % 32 == 0,
          "pieces begin at sectors");
   ExpectError(block.Allocate(&cuda, "a test"), StatusCode::kFailedPrecondition,
-              "twice");
+              "already allocated");
   ExpectError(block.Reserve(1, &chars), StatusCode::kFailedPrecondition,
-              "no further piece");
+              "cannot add a piece");
 }
 
 void TestStaging(Random*) {
@@ -255,9 +255,9 @@ class Comparison {
       refs_[t].assign(unique_[t].size(), RowRef());
       resident_[t].resize(unique_[t].size());
       if (!insert) continue;
-      SightingOptions options;
+      LookupOptions options;
       options.insert = true;
-      options.count_sightings = true;
+      options.count_frequency = true;
       ExpectOk(tables_[t]->host->FindOrInsert(unique_[t], options, refs_[t],
                                               nullptr, resident_[t].data()),
                what_);
@@ -266,7 +266,7 @@ class Comparison {
 
   void InsertOnDevice(DeviceCollection* device) {
     DeviceStore::InsertOptions options;
-    options.count_sightings = true;
+    options.count_frequency = true;
     ExpectOk(device->FindOrInsert(
                  {tables_[0]->device.get(), tables_[1]->device.get()}, options),
              what_);
@@ -274,16 +274,16 @@ class Comparison {
       Ids unique(unique_[t].size());
       Ids positions(positions_[t].size());
       Expect(device->num_unique(t) == static_cast<int64_t>(unique.size()),
-             what_ + ": how many are distinct");
+             what_ + ": number of unique ids");
       Expect(device->num_padding(t) ==
                  std::count(positions_[t].begin(), positions_[t].end(), -1),
-             what_ + ": how many are padding");
+             what_ + ": number of padding ids");
       if (device->num_unique(t) != static_cast<int64_t>(unique.size())) return;
       REQUIRE_CUDA(cudaMemcpy(unique.data(), device->batch(t).ids().data,
                               unique.size() * 8, cudaMemcpyDeviceToHost));
       REQUIRE_CUDA(cudaMemcpy(positions.data(), device->batch(t).positions(),
                               positions.size() * 8, cudaMemcpyDeviceToHost));
-      Expect(unique == unique_[t], what_ + ": distinct ids");
+      Expect(unique == unique_[t], what_ + ": unique ids");
       Expect(positions == positions_[t], what_ + ": positions");
     }
   }

@@ -73,7 +73,7 @@ void TestBatches(Random* random) {
                                 cudaMemcpyDeviceToHost));
         REQUIRE_CUDA(cudaMemcpy(got_positions.data(), batch.positions(),
                                 count * 8, cudaMemcpyDeviceToHost));
-        Expect(got == unique, what + ": distinct ids");
+        Expect(got == unique, what + ": unique ids");
         Expect(got_positions == positions, what + ": positions");
 
         for (const int64_t dim : {1, 3, 32, 100}) {
@@ -130,7 +130,7 @@ void TestTables(Random* random) {
       for (int round = 0; round < 6; ++round) {
         const int64_t count = int64_t{1} << Draw(random, 0, few ? 9 : 13);
         const Ids ids = SomeIds(random, count, count + 10);
-        const Ids unique = Distinct(ids);
+        const Ids unique = UniqueOf(ids);
         tables.host->SetStep(round);
         tables.device->SetStep(round);
         tables.FindOrInsert(unique, round != 3, round % 2 == 0, what);
@@ -200,7 +200,7 @@ void TestOptimizers(Random* random) {
         std::vector<float> inits(kRuleSlots<Rule>, 0.1f);
         Tables tables(dim, type, "normal");
         const Ids all =
-            Distinct(SomeIds(random, few ? 300 : 3000, few ? 200 : 2000));
+            UniqueOf(SomeIds(random, few ? 300 : 3000, few ? 200 : 2000));
         const Ids half(all.begin(), all.begin() + all.size() / 2);
         tables.FindOrInsert(half, true, true, what);
         for (int step = 0; step < 3; ++step) {
@@ -230,18 +230,18 @@ void TestOptimizers(Random* random) {
   update.slot_inits = inits;
   ExpectError(tables.device->Apply(tables.on, update),
               StatusCode::kFailedPrecondition,
-              "slots of 'sgd', but 'adagrad' is to be applied");
+              "slots of 'sgd', but the update uses 'adagrad'");
   update.name = "adagrab";
   ExpectError(tables.device->Apply(tables.on, update),
               StatusCode::kInvalidArgument, "unknown optimizer 'adagrab'");
   update.name = "adagrad";
   update.slot_inits = {};
   ExpectError(tables.device->Apply(tables.on, update),
-              StatusCode::kInvalidArgument, "`slot_inits` has 0 numbers");
+              StatusCode::kInvalidArgument, "`slot_inits` has 0 elements");
   update.slot_inits = inits;
   update.hyperparameters = inits;
   ExpectError(tables.device->Apply(tables.on, update),
-              StatusCode::kInvalidArgument, "takes 3 hyperparameters, found 1");
+              StatusCode::kInvalidArgument, "takes 3 hyperparameters, got 1");
 }
 
 void TestPooling(Random* random) {
@@ -249,7 +249,7 @@ void TestPooling(Random* random) {
     for (const int64_t dim : {1, 17, 64}) {
       Tables tables(dim, type, "normal");
       const Ids ids = SomeIds(random, 3000, 600);
-      Ids known = Distinct(ids);
+      Ids known = UniqueOf(ids);
       known.resize(known.size() / 2);
       tables.FindOrInsert(known, true, true, "pool");
       std::vector<int64_t> splits = {0};
@@ -320,7 +320,7 @@ void TestEviction(Random* random) {
       for (int64_t step = 0; step < steps; ++step) {
         tables.host->SetStep(step);
         tables.device->SetStep(step);
-        tables.FindOrInsert(Distinct(SomeIds(random, 500, 800)), true, true,
+        tables.FindOrInsert(UniqueOf(SomeIds(random, 500, 800)), true, true,
                             "evict");
       }
       EvictionPolicy policy;
@@ -334,7 +334,7 @@ void TestEviction(Random* random) {
       Expect(evicted == wanted, "evict: " + std::to_string(evicted) +
                                     " rows, wanted " + std::to_string(wanted));
       tables.ExpectSameTable("evict");
-      tables.FindOrInsert(Distinct(SomeIds(random, 900, 800)), true, true,
+      tables.FindOrInsert(UniqueOf(SomeIds(random, 900, 800)), true, true,
                           "after eviction");
       tables.ExpectSameTable("after eviction");
     }
@@ -352,7 +352,7 @@ void TestCap(Random* random) {
     for (int64_t step = 0; step < 8; ++step) {
       tables.host->SetStep(step / 2);
       tables.device->SetStep(step / 2);
-      const Ids ids = Distinct(SomeIds(random, Draw(random, 1, 700), 1500));
+      const Ids ids = UniqueOf(SomeIds(random, Draw(random, 1, 700), 1500));
       const std::string what = "cap " + std::to_string(policy.max_rows);
       tables.FindOrInsert(ids, true, step != 5, what);
       tables.ExpectSameTable(what);
@@ -392,7 +392,8 @@ void TestCap(Random* random) {
     view.frequencies = numbers;
     view.last_seen = numbers;
     ExpectError(tables.device->Import(tables.on, view),
-                StatusCode::kFailedPrecondition, "but the variable's cap is");
+                StatusCode::kFailedPrecondition,
+                "but `max_rows` of the table is");
     tables.ExpectSameTable("cap, import refused");
   }
 }
@@ -401,11 +402,11 @@ void TestImport(Random* random) {
   for (const bool with_slots : {false, true}) {
     Tables from(12, RowType::kFloat32, "normal");
     Tables to(12, RowType::kFloat32, "uniform");
-    const Ids ids = Distinct(SomeIds(random, 20000, 15000));
+    const Ids ids = UniqueOf(SomeIds(random, 20000, 15000));
     from.FindOrInsert(ids, true, true, "import");
     from.Apply(ids, "adam", {0.1f, 0.0f, 0.1f, 0.001f, 1e-7f, 0.01f},
                {0.0f, 0.0f}, false, random, "import");
-    to.FindOrInsert(Distinct(SomeIds(random, 900, 800)), true, false, "import");
+    to.FindOrInsert(UniqueOf(SomeIds(random, 900, 800)), true, false, "import");
     EmbeddingRows rows;
     ExpectOk(from.host->Export(with_slots, &rows, nullptr), "export");
     EmbeddingRowsView view;
@@ -439,11 +440,11 @@ void TestImport(Random* random) {
 void TestOutOfMemory(Random* random) {
   LimitedAllocator limited(int64_t{2} << 20);
   Tables tables(64, RowType::kFloat32, "normal", EvictionPolicy(), &limited);
-  const Ids few = Distinct(SomeIds(random, 1000, 800));
+  const Ids few = UniqueOf(SomeIds(random, 1000, 800));
   tables.FindOrInsert(few, true, true, "out of memory");
   Ids many(100000);
   for (int64_t& id : many) id = Draw(random, kLow, kHigh);
-  many = Distinct(many);
+  many = UniqueOf(many);
   const DeviceBuffer<int64_t> ids(many);
   const int64_t n = static_cast<int64_t>(many.size());
   const int64_t used = limited.used();
@@ -460,7 +461,7 @@ void TestOutOfMemory(Random* random) {
   const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
   const std::vector<float> inits = {0.1f};
   const DeviceBuffer<float> gradients(n * 64);
-  update.distinct_ids = {ids.data(), n, nullptr};
+  update.unique_ids = {ids.data(), n, nullptr};
   update.gradients = gradients.data();
   update.name = "adagrad";
   update.hyperparameters = numbers;
@@ -479,12 +480,12 @@ void TestOutOfMemory(Random* random) {
 void TestOutOfHostMemory(Random* random) {
   const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
   const std::vector<float> inits = {0.1f};
-  const Ids ids = Distinct(SomeIds(random, 1000, 800));
+  const Ids ids = UniqueOf(SomeIds(random, 1000, 800));
   const DeviceBuffer<int64_t> device_ids(ids);
   const int64_t n = static_cast<int64_t>(ids.size());
   const DeviceBuffer<float> gradients(n * 16);
   DeviceStore::Update update;
-  update.distinct_ids = {device_ids.data(), n, nullptr};
+  update.unique_ids = {device_ids.data(), n, nullptr};
   update.gradients = gradients.data();
   update.name = "adagrad";
   update.hyperparameters = numbers;
@@ -535,7 +536,7 @@ void TestStreams(Random* random) {
       for (int round = 0; round < rounds; ++round) {
         Ids ids(Draw(&own, 1, few ? 300 : 3000));
         for (int64_t& id : ids) id = Draw(&own, 0, 20000) * kCallers + c;
-        ids = Distinct(ids);
+        ids = UniqueOf(ids);
         const int64_t n = static_cast<int64_t>(ids.size());
         const DeviceBuffer<int64_t> device_ids(ids);
         const DeviceBuffer<uint32_t> refs(n);
@@ -560,10 +561,10 @@ void TestStreams(Random* random) {
   for (int c = 0; c < kCallers; ++c) {
     Expect(wrong[c] == 0, "streams: caller " + std::to_string(c) + ": " +
                               std::to_string(wrong[c]) + " wrong");
-    std::vector<RowRef> refs(Distinct(all[c]).size());
-    SightingOptions insert;
+    std::vector<RowRef> refs(UniqueOf(all[c]).size());
+    LookupOptions insert;
     insert.insert = true;
-    ExpectOk(tables.host->FindOrInsert(Distinct(all[c]), insert, refs, nullptr),
+    ExpectOk(tables.host->FindOrInsert(UniqueOf(all[c]), insert, refs, nullptr),
              "streams");
   }
   tables.ExpectSameTable("streams");

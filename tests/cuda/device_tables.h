@@ -104,7 +104,7 @@ struct Tables {
                                   count ? 0 : SizeOf(type));
     DeviceStore::InsertOptions options;
     options.insert = insert;
-    options.count_sightings = count;
+    options.count_frequency = count;
     ExpectOk(
         device->FindOrInsert(
             on, {ids.data(), static_cast<int64_t>(unique.size()), nullptr},
@@ -114,10 +114,10 @@ struct Tables {
     REQUIRE_CUDA(cudaStreamSynchronize(stream));
     std::vector<RowRef> host_refs(unique.size());
     std::vector<char> resident(unique.size());
-    SightingOptions sightings;
-    sightings.insert = insert;
-    sightings.count_sightings = count;
-    ExpectOk(host->FindOrInsert(unique, sightings, host_refs, nullptr,
+    LookupOptions host_options;
+    host_options.insert = insert;
+    host_options.count_frequency = count;
+    ExpectOk(host->FindOrInsert(unique, host_options, host_refs, nullptr,
                                 resident.data()),
              what + " on the host");
     Expect(found.Download() == resident, what + ": which ids had rows");
@@ -227,7 +227,7 @@ struct Tables {
       const DeviceBuffer<int64_t> ids(unique);
       const DeviceBuffer<C> device_gradients(gradients);
       DeviceStore::Update update;
-      update.distinct_ids = {ids.data(), u, nullptr};
+      update.unique_ids = {ids.data(), u, nullptr};
       update.gradients = device_gradients.data();
       update.name = name;
       update.hyperparameters = hyperparameters;
@@ -272,7 +272,7 @@ inline Ids SomeIds(Random* random, int64_t count, int64_t distinct) {
   return ids;
 }
 
-inline Ids Distinct(const Ids& ids) {
+inline Ids UniqueOf(const Ids& ids) {
   Ids unique;
   Ids positions(ids.size());
   BatchUnique(ids, nullptr, &unique, positions);

@@ -101,14 +101,14 @@ def test_nothing_is_loaded_from_another_host(site, pages):
     assert not [path for path, page in pages.items() if "mermaid" in page.text]
 
 
-def test_no_markdown_is_left_as_it_was_written(pages):
+def test_no_markdown_is_left_in_the_html(pages):
     left = r"<p>(&gt;&gt;&gt;|```|\||[-*] |#+ )|<blockquote>"
     assert not [
         path.name for path, page in pages.items() if re.search(left, page.text)
     ]
 
 
-def test_a_folder_that_is_no_site_is_left_alone(tmp_path):
+def test_other_folders_are_not_overwritten(tmp_path):
     (tmp_path / "letter.txt").write_text("dear reader")
     result = _build(tmp_path)
     assert result.returncode == 2

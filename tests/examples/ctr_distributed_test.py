@@ -117,7 +117,7 @@ def processes_of(folder):
     return found
 
 
-def test_a_cluster_beside_one_process(tmp_path):
+def test_a_cluster_compared_with_one_process(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     command = [sys.executable, "-u", FOLDER / "ctr_distributed.py"]
@@ -170,7 +170,7 @@ def test_no_process_outlives_the_one_that_started_them(tmp_path):
         time.sleep(0.1)
 
 
-def test_what_a_worker_reads(log):
+def test_examples_of_a_worker(log):
     import ctr_data
     from ctr_options import parse
 
@@ -207,14 +207,14 @@ ROLES = ["--endpoints", "a:1,a:2", "--trainers", "3"]
         (["--role", "TRAINER", "--trainer_id", "2"], "worker", 2, False),
     ],
 )
-def test_flags_say_who_is_who(arguments, job, index, coordinates):
+def test_flags_define_the_task(arguments, job, index, coordinates):
     task = find([*ROLES, *arguments])
     assert task.job == job and task.index == index
     assert task.coordinates == coordinates
     assert task.cluster == CLUSTER
 
 
-def test_trainers_have_addresses_of_their_own():
+def test_trainers_have_their_own_addresses():
     task = find([*ROLES, "--role", "TRAINER", "--trainer_id", "1",
                  "--trainer_endpoints", "c:1,d:1,e:1"])  # fmt: skip
     assert task.cluster["worker"] == ["c:1", "d:1", "e:1"] and task.host == "d"
@@ -230,7 +230,9 @@ def test_trainers_have_addresses_of_their_own():
         ("chief", 0, True, True),
     ],
 )
-def test_tf_config_says_who_is_who(monkeypatch, job, index, chief, coordinates):
+def test_tf_config_defines_the_task(
+    monkeypatch, job, index, chief, coordinates
+):
     cluster = {**CLUSTER, "chief": ["c:1"]} if chief else CLUSTER
     config = {"cluster": cluster, "task": {"type": job, "index": str(index)}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))

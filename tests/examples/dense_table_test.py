@@ -21,7 +21,7 @@ def module(monkeypatch):
     return dense_table
 
 
-def test_vocabulary_is_what_a_pass_holds(module):
+def test_vocabulary_is_the_ids_of_an_epoch(module):
     batches = tf.data.Dataset.from_tensor_slices((BAGS, [0, 1, 0])).batch(2)
     found = module.vocabulary(batches, ["a", "b"])
     assert found["a"].tolist() == [5, 7, 2**40]

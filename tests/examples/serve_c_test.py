@@ -108,7 +108,7 @@ def test_a_program_with_the_ops_linked_in_needs_no_library(model, path):
 
 
 @pytest.mark.parametrize("index", ["hash", "sorted"])
-def test_a_plain_model_needs_no_ops_of_ours(model, index, tmp_path):
+def test_a_plain_model_needs_no_op_library(model, index, tmp_path):
     plain = tmp_path / "plain"
     lodestar.export.save_plain(model, plain, index=index)
     features = batch(4, 20)
@@ -132,7 +132,7 @@ def test_strings_of_any_length_and_commas(model, start, name):
     assert_same_outputs(outputs(printed), model(features, training=False))
 
 
-def test_without_inputs_it_says_what_the_signature_takes(start):
+def test_without_inputs_it_prints_the_signature(start):
     code, printed, errors = run(*start)
     assert (code, errors) == (0, [])
     lines = printed.splitlines()

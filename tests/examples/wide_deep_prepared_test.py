@@ -199,7 +199,9 @@ def test_a_generated_log(prepared, tmp_path):
         ("label: [y]\ndense: [I]\n", "1 1 1 2\n", "1 examples are too few"),
     ],
 )  # fmt: skip
-def test_what_the_model_cannot_take(prepared, tmp_path, schema, text, message):
+def test_columns_that_the_model_cannot_use(
+    prepared, tmp_path, schema, text, message
+):
     (tmp_path / "schema.yaml").write_text(schema)
     file = tmp_path / "in.txt"
     file.write_text(text or "1 1 1 5\n")

@@ -147,7 +147,7 @@ def test_csv_files(main, tmp_path, rng, monkeypatch, capsys):
     assert found["examples per second"] == f"{(3 * 400 - 150) / 8:,.0f}"
 
 
-def test_ids_that_are_whole_numbers(main, tmp_path, rng, capsys):
+def test_integer_ids(main, tmp_path, rng, capsys):
     users = np.tile(np.arange(150), 6)
     likes = rng.random(150) < 0.5
     lines = [

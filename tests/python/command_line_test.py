@@ -63,7 +63,7 @@ def test_an_interrupt_that_a_library_turns_into_another_error(capsys):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_only_a_reader_of_stdout_that_is_gone_is_no_error(monkeypatch, capsys):
+def test_only_a_closed_stdout_is_not_an_error(monkeypatch, capsys):
     broken = raising(BrokenPipeError(32, "Broken pipe"))
     assert _command_line.run("job", broken) == 2  # of another pipe
     assert capsys.readouterr().err == "job: [Errno 32] Broken pipe\n"

@@ -32,6 +32,12 @@ def fresh_process():
 
 
 @pytest.fixture
+def path(tmp_path):
+    """Returns a snapshot directory, which does not exist yet."""
+    return str(tmp_path / "snapshots")
+
+
+@pytest.fixture
 def fork():
     """Returns a Fork that ends with the test."""
     with contextlib.ExitStack() as stack:

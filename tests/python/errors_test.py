@@ -82,7 +82,7 @@ def test_an_error_of_another_task_names_it():
     )
 
 
-def test_of_several_errors_the_first_is_told():
+def test_the_first_of_several_errors_is_reported():
     error = tf.errors.InvalidArgumentError(
         None,
         None,

@@ -135,7 +135,7 @@ def test_without_locks_names_are_unique(here, monkeypatch):
     assert names() == ["out", left.path]
 
 
-def test_a_leftover_that_may_not_be_opened_is_passed_over(here, monkeypatch):
+def test_an_unreadable_leftover_is_ignored(here, monkeypatch):
     left = Temporary("out")
     with open(left.path, "w"):
         left.release()
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_opened_leaves_nothing(here):
     assert len(names()) == 1
 
 
-def test_what_this_process_has_not_finished_is_removed(here):
+def test_unfinished_files_of_this_process_are_removed(here):
     kept = [AtomicFile("out"), AtomicFile("x.gz", header_size=8)]
     remove_unfinished("out")
     assert all(name.startswith("x.gz") for name in names())

@@ -48,7 +48,7 @@ def put(request, tmp_path):
     return write
 
 
-def test_lines_are_what_is_there(put):
+def test_lines_are_exact(put):
     path = put(CONTENT)
     with open_input(path) as file:
         assert list(file) == LINES
@@ -95,7 +95,7 @@ def test_a_carriage_return_outside_of_quotes_ends_a_line(put):
         list(open_dataset(path, batch_size=8))
 
 
-def test_what_is_converted_does_not_depend_on_compression(put, tmp_path):
+def test_conversion_does_not_depend_on_compression(put, tmp_path):
     path = put(CSV, ".csv")
     out = tmp_path / "out.txt"
     assert main(["convert", path, str(out), "--categorical", "c"]) == 0
@@ -113,7 +113,7 @@ class Seen(MultiSlotGenerator):
         yield [("C", [1])]
 
 
-def test_a_generator_gets_whole_lines(put, tmp_path):
+def test_a_generator_gets_complete_lines(put, tmp_path):
     generator = Seen(schema=Schema([Column.sparse("C")]))
     generator.seen = []
     path = put(CONTENT)
@@ -148,7 +148,7 @@ def test_slot_files_and_file_lists_of_any_name(put, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["list.txt", "list.txt.gz"])
-def test_what_is_written_is_read_back(tmp_path, name):
+def test_written_files_are_read_back(tmp_path, name):
     spec = Schema([Column.label("y"), Column.sparse("C")])
     spec.save(tmp_path / name)
     assert Schema.load(tmp_path / name) == spec

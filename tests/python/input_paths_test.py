@@ -81,7 +81,7 @@ def test_nothing_is_written_to_a_path_with_a_nul(here, name):
     [
         (b"caf\xe9.txt", r"caf\xe9.txt: a path must be UTF-8; rename the"),
         ("a\ud800", r"a\ud800: a path must be UTF-8; rename the"),
-        ("", "a path is empty"),
+        ("", "a path must not be empty"),
     ],
 )
 @pytest.mark.parametrize("name", [*READERS, *WRITERS])
@@ -104,7 +104,7 @@ def test_a_folder_with_a_name_that_is_not_utf8(here):
 
 
 @pytest.mark.parametrize("files", [{"a.csv": 1}, None, 3, ["a.csv", None]])
-def test_what_is_no_list_of_paths_is_said(files):
+def test_invalid_lists_of_paths_are_named(files):
     with pytest.raises(ValueError, match="must be a path or a list of paths"):
         data.open_dataset(files, SLOTS, 2)
 

@@ -25,11 +25,11 @@ def assert_same_after_loading(model, x, path):
     )
 
 
-# Ranking of single examples, as DLRM and DCN do.
+# Ranking of single examples, as in DLRM and DCN.
 
 
 def clicks(rng):
-    """Ids of three features, dense or ragged, and whether all agree."""
+    """Returns ids of three features, dense or ragged, and whether all agree."""
     signs = rng.choice([-1, 1], (2000, 3))
     ids = signs * rng.integers(1, 50, (2000, 3)) + 2**40
     x = {
@@ -112,7 +112,7 @@ def test_interactions_under_mixed_precision(rng):
 
 @keras.saving.register_keras_serializable("keras_rs_test")
 class TwoTowers(keras.Model):
-    """Scores `[B, B]` of the users and items of a batch."""
+    """Returns scores `[B, B]` of the users and items of a batch."""
 
     def __init__(self, hard=None, **kwargs):
         super().__init__(**kwargs)
@@ -146,7 +146,7 @@ CATALOGUE = np.array([2**62, -5, 7, 0, -(2**63), 11, 12, 13])
 
 
 def choices(rng):
-    """Users choose one item alone, by the last digit of their id."""
+    """Returns users and the one item each chooses, by the last digit of the id."""
     user = rng.integers(-(2**62), 2**62, 64).repeat(20)
     wanted = user % len(CATALOGUE)
     probability = np.bincount(wanted)[wanted] / len(wanted)
@@ -170,14 +170,14 @@ def test_two_towers(hard, rng, tmp_path):
     found = CATALOGUE[places.numpy()]
     assert np.mean(found[:, 0] == x["item"]) > 0.95
     assert (scores[:, 0] >= scores[:, 1]).numpy().all()
-    # Rows that training has changed since.
+    # Training has changed the rows since.
     search.update_candidates(model.item(CATALOGUE[::-1]))
     _, places = search(model.user(x["user"]))
     np.testing.assert_array_equal(CATALOGUE[::-1][places.numpy()], found)
 
 
 def test_retrieval_of_ids_in_an_export(rng, tmp_path):
-    """Ids of 64 bits are looked up behind the search."""
+    """Retrieval by position, then a lookup of 64-bit ids."""
 
     class Recommender(keras.Model):
         def __init__(self, towers):
@@ -205,7 +205,7 @@ def test_retrieval_of_ids_in_an_export(rng, tmp_path):
     np.testing.assert_allclose(served["scores"], want["scores"], rtol=1e-5)
 
 
-def test_what_keras_rs_cannot_do_yet():
+def test_limits_of_keras_rs():
     """If this fails, change the limits in docs/from_keras_rs.md."""
     search = keras_rs.layers.BruteForceRetrieval(
         tf.eye(2), tf.constant([2**40 + 5, 5], tf.int64), k=1
@@ -224,7 +224,7 @@ def test_what_keras_rs_cannot_do_yet():
 
 
 def lists(rng):
-    """Lists of items, graded 0 to 4; lists are padded, with grades of -1."""
+    """Returns padded lists of items with grades from 0 to 4; padding has grade -1."""
     items = rng.integers(1, 200, (LISTS, ITEMS))
     grades = (items % 5).astype(np.float32)
     absent = np.arange(ITEMS) >= rng.integers(2, ITEMS + 1, (LISTS, 1))

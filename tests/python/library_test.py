@@ -30,7 +30,7 @@ def _import(code="", **environment):
 def test_another_backend_of_keras_is_refused_at_import(backend):
     with pytest.raises(ImportError) as error:
         _library.check_backend(backend)
-    line = f"lodestar: Keras runs on the backend '{backend}', wanted"
+    line = f"lodestar: the Keras backend must be 'tensorflow', got '{backend}'"
     assert line in str(error.value)
     assert "Set KERAS_BACKEND=tensorflow in the environment" in str(error.value)
     # Also if the backend is not installed.
@@ -40,7 +40,9 @@ def test_another_backend_of_keras_is_refused_at_import(backend):
 def test_a_backend_of_keras_own_settings_is_refused(tmp_path):
     (tmp_path / "keras.json").write_text('{"backend": "torch"}')
     line = _import(KERAS_HOME=str(tmp_path), KERAS_BACKEND="")
-    assert "ImportError: lodestar: Keras runs on the backend 'torch'" in line
+    assert (
+        "lodestar: the Keras backend must be 'tensorflow', got 'torch'" in line
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_a_backend_of_keras_own_settings_is_refused(tmp_path):
         ("keras", "Keras is not installed. Install it with `pip install"),
     ],
 )
-def test_what_is_missing_is_named_with_what_to_type(name, wanted):
+def test_missing_packages_are_named_with_a_command(name, wanted):
     line = _import(f"sys.modules[{name!r}] = None")
     assert line.startswith(f"ImportError: lodestar: {wanted}")
 
@@ -64,7 +66,7 @@ def test_an_old_keras_is_refused(version):
     with pytest.raises(ImportError) as error:
         _library.check_keras(version)
     assert str(error.value) == (
-        f"lodestar: Keras {version} is installed, wanted 3.15 or later. "
+        f"lodestar: Keras must be 3.15 or later, got {version}. "
         "Install it with `pip install 'keras>=3.15'`."
     )
     _library.check_keras("3.15.0")
@@ -84,7 +86,7 @@ def test_an_untried_release_is_warned_of_in_one_line(recwarn):
     assert "\n" not in "".join(messages)
 
 
-def test_the_import_takes_no_more_than_it_needs():
+def test_the_import_loads_only_needed_modules():
     code = (
         "import keras, tensorflow\n"
         "before = set(sys.modules)\n"
@@ -137,7 +139,7 @@ def test_a_wheel_has_a_library_for_each_release(tmp_path):
     assert str(error.value) == (
         "lodestar: TensorFlow 2.22.1 is installed, but this wheel has libraries "
         "for 2.9, 2.20, 2.21. Install one of these: `pip install "
-        "'tensorflow==2.21.*'`, or tensorflow-cpu if that is yours."
+        "'tensorflow==2.21.*'`, or tensorflow-cpu if you use that."
     )
 
 
@@ -188,11 +190,11 @@ def test_a_library_that_was_cut_is_refused(tmp_path):
     path = tmp_path / "cut.so"
     whole = _library.path.read_bytes()
     path.write_bytes(whole[: whole.index(_library._MARKER) + 64])
-    with pytest.raises(ImportError, match="cut.so is not .* or not all of it"):
+    with pytest.raises(ImportError, match="cut.so is not .* or is incomplete"):
         _library.load(path)
 
 
-def test_what_the_loader_refuses_is_named_with_a_remedy(tmp_path):
+def test_errors_of_the_loader_have_a_remedy(tmp_path):
     path = tmp_path / "text.so"
     version = tf.__version__.encode()
     path.write_bytes(b"text" * 20 + _library._MARKER + version + b"\0")

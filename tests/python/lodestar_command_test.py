@@ -45,7 +45,7 @@ def test_version_and_help(capsys):
 
 
 @pytest.mark.parametrize("arguments", [["dta"], [], ["--bogus"], [""]])
-def test_what_is_no_command_is_said_in_one_line(capsys, arguments):
+def test_an_unknown_command_is_one_line(capsys, arguments):
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == 2
@@ -168,11 +168,11 @@ def test_options_offer_the_formats_that_there_are():
         lambda folder: ["-m", "lodestar.data", "inspect", "x"],
     ],
 )
-def test_a_command_without_its_packages_says_so_in_one_line(tmp_path, start):
+def test_missing_packages_of_a_command_are_one_line(tmp_path, start):
     done = _with_old_keras(tmp_path, *start(tmp_path))
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("lodestar: Keras 3.4.1 is installed, wanted 3.15")
+    assert line.startswith("lodestar: Keras must be 3.15 or later, got 3.4.1")
 
 
 def test_another_program_sees_the_error_itself(tmp_path):

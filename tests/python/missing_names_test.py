@@ -275,7 +275,10 @@ WITHOUT = {
     "original_scope": ([fit_untold, files], {}),
     "_keras_history": ([schema_of_inputs], {}),
     "operation": ([schema_of_inputs], {}),
-    "_keras_mask": ([mask], {mask: (RuntimeError, "look for a mask")}),
+    "_keras_mask": (
+        [mask],
+        {mask: (RuntimeError, "unknown attribute for masks")},
+    ),
     "keras.src.export.onnx": OTHERS,
     "_loss_tracker": OTHERS,
     "_initial_epoch": OTHERS,

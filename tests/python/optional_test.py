@@ -10,13 +10,13 @@ import pytest
 from lodestar._optional import import_optional
 
 
-def test_what_is_missing_is_named(monkeypatch):
+def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="^Reading needs pandas: pip install"):
         import_optional("pandas", "Reading")
 
 
-def test_what_is_there_is_returned():
+def test_installed_packages_are_returned():
     assert import_optional("importlib.util", "x") is importlib.util
 
 

@@ -41,7 +41,7 @@ made = (_servers.claim(server + "/device:CPU:0").program, part._unique_name)
 assert rows(*made) == 3
 with open(sys.argv[2], "w") as file:
     json.dump(made, file)
-__main__.table, __main__.rows = table, rows  # for the code that is run next
+__main__.table, __main__.rows = table, rows  # for the code that runs next
 """
 _ASSERT_GONE = """
 with open(sys.argv[2]) as file:
@@ -93,5 +93,5 @@ def test_the_tables_of_a_killed_program_go_with_its_claim(spec, tmp_path):
         )
         refused = _run(_CONNECT + _REFUSED, spec)
         program = json.loads(running.read_text())[0]
-        assert f"belongs to the program {program}, which is running" in refused
+        assert f"belongs to the running program {program}" in refused
         process.run("import __main__; assert __main__.table.size() == 3")

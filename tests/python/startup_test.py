@@ -37,7 +37,7 @@ def test_is_tool(monkeypatch, original, arguments, wanted):
 @pytest.mark.parametrize(
     "level, notes", [(None, False), ("1", False), ("0", True)]
 )
-def test_only_log_lines_are_left_out(monkeypatch, capfd, level, notes):
+def test_only_log_lines_are_omitted(monkeypatch, capfd, level, notes):
     monkeypatch.setenv("LODESTAR_QUIET_START", "1")
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     if level is not None:
@@ -50,7 +50,7 @@ def test_only_log_lines_are_left_out(monkeypatch, capfd, level, notes):
     )
 
 
-def test_what_is_written_before_an_error_is_shown(monkeypatch, capfd):
+def test_output_before_an_error_is_shown(monkeypatch, capfd):
     monkeypatch.setenv("LODESTAR_QUIET_START", "1")
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     with pytest.raises(ImportError):

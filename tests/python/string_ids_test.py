@@ -116,7 +116,7 @@ def test_a_collection_keeps_its_columns(tmp_path):
     assert older.features["w"].column is None
 
 
-def test_a_vocabulary_hashes_what_it_lacks_alike():
+def test_a_vocabulary_hashes_missing_strings_equally():
     buckets = 2**40
     table = lodestar.lookup.IdTable(
         [], key_dtype=tf.string, num_oov_buckets=buckets
@@ -128,16 +128,16 @@ def test_a_vocabulary_hashes_what_it_lacks_alike():
 @pytest.mark.parametrize(
     "arguments, options, message",
     [
-        (([1, 2],), {}, "`values`, a list, are no strings"),
-        ((np.array([1, 2]),), {}, "`values`, a ndarray, are no strings"),
-        ((tf.constant([1]),), {}, "`values`, a EagerTensor, are no strings"),
+        (([1, 2],), {}, "`values`, a list, must be strings"),
+        ((np.array([1, 2]),), {}, "`values`, a ndarray, must be strings"),
+        ((tf.constant([1]),), {}, "`values`, a EagerTensor, must be strings"),
         (
             (tf.ragged.constant([[1]]),),
             {},
-            "`values` have dtype int32, wanted strings: integers are ids as",
+            "`values` must be strings, got dtype int32. Integers are already",
         ),
-        ((["a"],), {"column": 1}, "`column`=1 is not None or text"),
-        ((["a"],), {"salt": b"s"}, "`salt`=b's' is not None or text"),
+        ((["a"],), {"column": 1}, "`column` must be a string or None, got 1"),
+        ((["a"],), {"salt": b"s"}, "`salt` must be a string or None, got b's'"),
     ],
 )
 def test_errors(arguments, options, message):

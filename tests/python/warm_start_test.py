@@ -152,7 +152,7 @@ def test_ids_are_salted_for_a_feature_or_layer(of):
         (IDS, ROWS[0], {}, r"got \[3\]"),
         (IDS, ROWS[:4], {}, "has 4 rows, but there are 5 ids"),
         (IDS[None], ROWS, {}, r"`ids` must have the shape \[N\].*got \(1, 5\)"),
-        (IDS.astype(float), ROWS, {}, "dtype float64, wanted integers"),
+        (IDS.astype(float), ROWS, {}, "dtype float64, but must be integers"),
         (IDS, ROWS, {"existing": "merge"}, "`existing`='merge' is not in"),
     ],
 )
@@ -331,7 +331,10 @@ def test_sizes_are_checked_before_the_first_row(tmp_path):
     refused("must have 30 bytes, got 60.*float16", files, value_dtype="float16")
     with open(tmp_path / f"{last}-keys", "ab") as file:
         file.write(b"1")
-    refused(f"{last}-keys' has 41 bytes, which is not a multiple of the 8 bytes", files)
+    refused(
+        f"{last}-keys' has 41 bytes, which is not a multiple of the 8 bytes",
+        files,
+    )
     os.remove(tmp_path / f"{last}-keys")
     refused(rf"missing in .*\['{last}-keys'\]", files)
     os.remove(tmp_path / f"{last}-values")
@@ -346,8 +349,12 @@ def test_bad_arguments(tmp_path):
         files,
         output_dim=4,
     )
-    refused("`key_dtype` must be one of .*, got string", files, key_dtype=tf.string)
-    refused("`value_dtype` must be one of .*, got int8", files, value_dtype="int8")
+    refused(
+        "`key_dtype` must be one of .*, got string", files, key_dtype=tf.string
+    )
+    refused(
+        "`value_dtype` must be one of .*, got int8", files, value_dtype="int8"
+    )
     refused("Found no files of '.*u'", tmp_path / "u")
     refused("Found no files of 'no_such/u'", "no_such/u")
     refused(
@@ -405,7 +412,7 @@ def test_ids_beyond_int64():
     np.testing.assert_array_equal(rows_of(t, np.arange(5) + (2**63 - 5)), ROWS)
 
 
-def test_files_that_are_no_part(tmp_path):
+def test_files_that_are_not_parts(tmp_path):
     for part in (1, 2):
         IDS.tofile(tmp_path / f"t_mht_{part}of1_rank0_size1-keys")
         ROWS.tofile(tmp_path / f"t_mht_{part}of1_rank0_size1-values")

@@ -134,7 +134,7 @@ def clone(tmp_path):
     return _Clone(tmp_path)
 
 
-def test_cuda_home_comes_before_path_and_the_default_folder(clone, tmp_path):
+def test_cuda_home_precedes_path_and_the_default_folder(clone, tmp_path):
     _toolkit(clone.default_toolkit, "13.0.1")
     on_path = _toolkit(tmp_path / "on_path", "13.0.2")
     home = _toolkit(tmp_path / "home", "13.0.3")
@@ -149,7 +149,7 @@ def test_cuda_home_comes_before_path_and_the_default_folder(clone, tmp_path):
     assert clone.cuda()[1] == str(clone.default_toolkit)
 
 
-def test_a_toolkit_of_pip_comes_last(clone):
+def test_a_toolkit_of_pip_is_tried_last(clone):
     assert clone.cuda()[1] == ""
     root = _toolkit(clone.root / _PIP / "cu13")
     assert clone.cuda("--cuda=on")[1] == str(root)
@@ -157,7 +157,7 @@ def test_a_toolkit_of_pip_comes_last(clone):
     assert clone.cuda()[1] == str(clone.default_toolkit)
 
 
-def test_a_toolkit_of_pip_that_goes_with_its_venv_is_asked_for_again(clone):
+def test_a_toolkit_lost_with_its_venv_must_be_installed_again(clone):
     clone.cuda()
     _toolkit(clone.root / _PIP / "cu13")
     other = ("--tensorflow-version", "2.20.0")
@@ -190,7 +190,7 @@ def test_a_wrapper_on_path_leads_to_its_toolkit(clone, tmp_path):
 
 
 @pytest.mark.parametrize("part", _PARTS)
-def test_what_a_toolkit_lacks_is_named(clone, part):
+def test_missing_parts_of_a_toolkit_are_named(clone, part):
     root = _toolkit(clone.default_toolkit)
     (root / part).unlink()
     name = part.split("/", 1)[1].removeprefix("bin/").removeprefix("cccl/")
@@ -204,7 +204,7 @@ def test_what_a_toolkit_lacks_is_named(clone, part):
     assert clone.cuda() == (f"CPU kernels only: {lacks}", "", "")
 
 
-def test_the_next_toolkit_stands_in_for_one_that_does_not_run(clone, tmp_path):
+def test_the_next_toolkit_replaces_a_broken_one(clone, tmp_path):
     _toolkit(clone.default_toolkit)
     line, found, _ = clone.cuda(CUDA_HOME=str(tmp_path / "none"))
     assert found == str(clone.default_toolkit)
@@ -243,7 +243,7 @@ _NO_GPU = (
 )
 
 
-def test_without_a_gpu_cuda_is_built_only_when_asked_for(clone):
+def test_without_a_gpu_cuda_needs_an_option(clone):
     clone.gpu.unlink()
     root = _toolkit(clone.default_toolkit)
     for asked in ((), ("--cuda=auto",)):
@@ -274,7 +274,7 @@ def test_nvidia_smi_finds_a_gpu_without_a_device_file(clone, answer, here):
     assert (line == _NO_GPU) is not here
 
 
-def test_the_environment_says_whether_to_build_cuda(clone):
+def test_the_environment_controls_cuda(clone):
     _toolkit(clone.default_toolkit)
     assert clone.cuda(LODESTAR_CUDA="off") == ("off", "", "")
     assert clone.cuda("--cuda=auto", LODESTAR_CUDA="off")[1]
@@ -302,7 +302,7 @@ def test_cuda_off_looks_for_nothing(clone):
         ("90", "sm_90", "90"),
     ],
 )
-def test_archs_are_those_asked_for(clone, asked, code, ptx):
+def test_requested_archs_are_used(clone, asked, code, ptx):
     _toolkit(clone.default_toolkit)
     line, _, archs = clone.cuda(f"--cuda-archs={asked}")
     assert archs == asked
@@ -320,7 +320,7 @@ def test_archs_are_those_asked_for(clone, asked, code, ptx):
         ("90A", "90A"),
     ],
 )
-def test_an_arch_that_is_no_number_is_an_error(clone, asked, wrong):
+def test_an_arch_must_be_a_number(clone, asked, wrong):
     assert clone.error(f"--cuda-archs={asked}") == (
         2,
         "configure.sh: --cuda-archs must be numbers such as 80,90 or 90a, got "
@@ -337,7 +337,7 @@ def test_an_arch_that_nvcc_does_not_know_is_an_error(clone):
     )
 
 
-def test_a_default_arch_that_nvcc_does_not_know_is_left_out(clone):
+def test_a_default_arch_that_nvcc_does_not_know_is_omitted(clone):
     old = _NVCC.replace("*compute_90,*|", "")
     _toolkit(clone.default_toolkit, "11.2.1", old)
     line, _, archs = clone.cuda()
@@ -345,7 +345,7 @@ def test_a_default_arch_that_nvcc_does_not_know_is_left_out(clone):
     assert line.endswith("machine code for sm_80, PTX of compute_80")
 
 
-def test_an_nvcc_that_knows_no_default_arch_is_not_taken(clone):
+def test_an_nvcc_without_the_default_archs_is_not_used(clone):
     older = _NVCC.replace("*compute_80,*|*compute_90,*|", "")
     root = _toolkit(clone.default_toolkit, "10.2.89", older)
     assert clone.cuda() == (

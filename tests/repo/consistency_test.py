@@ -1,11 +1,11 @@
-"""Each sentence of docs/consistency.md names tests, and they exist."""
+"""Each guarantee of docs/internals/consistency.md names existing tests."""
 
 import re
 
 import checkout
 
-_PAGE = (checkout.ROOT / "docs" / "consistency.md").read_text()
-# From the first promise to the notes on the tests themselves.
+_PAGE = (checkout.ROOT / "docs/internals/consistency.md").read_text()
+# From the first guarantee to the notes on the tests themselves.
 _PROMISES = _PAGE[_PAGE.index("## Threads") : _PAGE.index("## How the tests")]
 _NAMED = r"`(tests/[\w/]+_test\.(?:cc|py))`:\s*((?:\w+,?\s*)+)"
 

@@ -31,7 +31,7 @@ _BASE = {
 }
 # Folders of the package, and modules outside folders, from bottom to top, with
 # their allowed imports besides the base. Subfolders are listed separately.
-_ROOMS = {
+_PACKAGES = {
     "metrics": (),
     "ops": (),
     "ragged": ("ops",),
@@ -91,7 +91,7 @@ _ROOMS = {
 # A folder's public modules, which may import all of it.
 _FRONTS = ("__init__", "__main__")
 # Additional imports of public modules.
-_FRONT_ROOMS = {"data": ("_data_tool",)}
+_FRONT_IMPORTS = {"data": ("_data_tool",)}
 
 
 def _modules():
@@ -116,61 +116,62 @@ def _imports(path, modules):
         yield from (name for name in names if name in modules)
 
 
-def _room(name, path):
+def _package(name, path):
     """Returns the folder of a module; "" is the package's own front."""
     parts = name.split(".")[1:]
     if path.stem == "__main__" or (
-        path.stem != "__init__" and ".".join(parts) not in {**_BASE, **_ROOMS}
+        path.stem != "__init__"
+        and ".".join(parts) not in {**_BASE, **_PACKAGES}
     ):
         parts = parts[:-1]
     return ".".join(parts)
 
 
-def _wrong(room, is_front, other):
-    """Returns whether a module of `room` must not import from `other`."""
-    if room in _BASE:
-        return other not in (room, *_BASE[room])
+def _wrong(package, is_front, other):
+    """Returns whether a module of `package` must not import from `other`."""
+    if package in _BASE:
+        return other not in (package, *_BASE[package])
     if is_front and (
-        not room
-        or other.startswith(f"{room}.")
-        or other in _FRONT_ROOMS.get(room, ())
+        not package
+        or other.startswith(f"{package}.")
+        or other in _FRONT_IMPORTS.get(package, ())
     ):
         return False
-    return other not in (room, *_BASE, *_ROOMS[room])
+    return other not in (package, *_BASE, *_PACKAGES[package])
 
 
-def test_rooms_import_those_that_they_may():
+def test_packages_import_only_allowed_ones():
     modules = _modules()
     wrong = collections.defaultdict(list)
     for name, path in modules.items():
-        room = _room(name, path)
-        assert room in ("", *_BASE, *_ROOMS), name
+        package = _package(name, path)
+        assert package in ("", *_BASE, *_PACKAGES), name
         for found in _imports(path, modules):
-            other = _room(found, modules[found])
-            if _wrong(room, path.stem in _FRONTS, other):
-                wrong[room, other].append(checkout.label(path))
+            other = _package(found, modules[found])
+            if _wrong(package, path.stem in _FRONTS, other):
+                wrong[package, other].append(checkout.label(path))
     assert not wrong
 
 
-def test_rooms_have_what_they_may_import():
+def test_allowed_imports_exist():
     modules = _modules()
     used = collections.defaultdict(set)
     for name, path in modules.items():
         for found in _imports(path, modules):
-            used[_room(name, path)].add(_room(found, modules[found]))
+            used[_package(name, path)].add(_package(found, modules[found]))
     assert not {
-        room: unused
-        for room, others in {**_BASE, **_ROOMS}.items()
-        if (unused := set(others) - used[room])
+        package: unused
+        for package, others in {**_BASE, **_PACKAGES}.items()
+        if (unused := set(others) - used[package])
     }
 
 
-def test_rooms_make_no_circle():
-    for rooms in (_BASE, _ROOMS):
-        tuple(graphlib.TopologicalSorter(rooms).static_order())
+def test_packages_have_no_import_cycle():
+    for packages in (_BASE, _PACKAGES):
+        tuple(graphlib.TopologicalSorter(packages).static_order())
 
 
-def test_modules_make_no_circle():
+def test_modules_have_no_import_cycle():
     modules = _modules()
     graph = {name: set(_imports(p, modules)) for name, p in modules.items()}
     tuple(graphlib.TopologicalSorter(graph).static_order())

@@ -55,7 +55,7 @@ def _internal(tree):
                 yield node.lineno, name
 
 
-def test_only_one_module_imports_what_is_private():
+def test_only_one_module_imports_private_names():
     found = {
         (checkout.label(path), *use)
         for path, tree in _trees().items()

@@ -106,12 +106,12 @@ def _undocumented(node, where):
             yield from _undocumented(child, where)
 
 
-def test_autograph_can_convert_what_a_step_runs():
+def test_autograph_can_convert_functions_of_a_step():
     """AutoGraph warns about functions with assignment expressions."""
     found = [
         f"{path.relative_to(checkout.ROOT)}:{node.lineno}"
-        for room in ("embedding", "layers", "lookup", "ops", "optimizers")
-        for path in checkout.files(".py", under=f"python/lodestar/{room}")
+        for folder in ("embedding", "layers", "lookup", "ops", "optimizers")
+        for path in checkout.files(".py", under=f"python/lodestar/{folder}")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.NamedExpr)
     ]
@@ -168,7 +168,7 @@ def test_paths_in_the_pages_exist():
     ]
 
 
-def test_files_stay_readable_in_one_sitting():
+def test_files_are_not_too_long():
     assert not [
         checkout.label(path)
         for path in checkout.files(*_SOURCES)

@@ -49,66 +49,68 @@ _TESTED_BY = {
 }
 
 
-def _included_rooms(layer):
-    """Returns {room: {(layer, room) that it includes: the files}}."""
-    rooms = collections.defaultdict(lambda: collections.defaultdict(list))
+def _included_folders(layer):
+    """Returns {folder: {(layer, folder) that it includes: the files}}."""
+    folders = collections.defaultdict(lambda: collections.defaultdict(list))
     for path in checkout.files(".h", ".cc", under=f"tf_ops/{layer}"):
-        room = checkout.label(path).split("/")[2]
+        folder = checkout.label(path).split("/")[2]
         for header in build_files.includes(path):
             other = tuple(header.split("/")[1:3])
-            if other != (layer, room):
-                rooms[room][other].append(checkout.label(path))
-    return rooms
+            if other != (layer, folder):
+                folders[folder][other].append(checkout.label(path))
+    return folders
 
 
-def test_rooms_of_core_include_those_below_them():
-    found = _included_rooms("core")
+def test_folders_of_core_include_only_lower_ones():
+    found = _included_folders("core")
     assert set(found) | {"base"} == set(_CORE)
     assert not [
-        (room, other, files)
-        for room, others in found.items()
+        (folder, other, files)
+        for folder, others in found.items()
         for (layer, other), files in others.items()
-        if other not in _CORE[room]
+        if other not in _CORE[folder]
     ]
 
 
-def test_rooms_of_kernels_include_those_below_them():
-    for room, others in _included_rooms("kernels").items():
-        core = {room, *_OF_CORE.get(room, ("base",))}
+def test_folders_of_kernels_include_only_lower_ones():
+    for folder, others in _included_folders("kernels").items():
+        core = {folder, *_OF_CORE.get(folder, ("base",))}
         for (layer, other), files in others.items():
-            known = _KERNELS[room] if layer == "kernels" else core
-            assert other in known, (room, layer, other, files)
+            known = _KERNELS[folder] if layer == "kernels" else core
+            assert other in known, (folder, layer, other, files)
 
 
-def test_rooms_of_ops_include_none_of_the_others():
-    for room, others in _included_rooms("ops").items():
-        assert set(others) <= {("ops", "shape_fns.h")}, (room, others)
+def test_folders_of_ops_do_not_include_each_other():
+    for folder, others in _included_folders("ops").items():
+        assert set(others) <= {("ops", "shape_fns.h")}, (folder, others)
 
 
-def test_rooms_are_the_same_in_all_layers():
-    def rooms(folder):
+def test_folders_are_the_same_in_all_layers():
+    def folders(folder):
         found = (checkout.ROOT / folder).glob("*/BUILD")
         return {path.parent.name for path in found}
 
-    assert rooms("tf_ops/core") == set(_CORE)
-    assert rooms("tests/core") == {*_CORE, "testing"} - {_ON_GPU}
-    assert rooms("tf_ops/kernels") == set(_KERNELS)
-    assert rooms("tf_ops/ops") <= set(_CORE)
+    assert folders("tf_ops/core") == set(_CORE)
+    assert folders("tests/core") == {*_CORE, "testing"} - {_ON_GPU}
+    assert folders("tf_ops/kernels") == set(_KERNELS)
+    assert folders("tf_ops/ops") <= set(_CORE)
 
 
-def test_arrows_go_one_way():
-    for rooms in (_CORE, _KERNELS):
-        order = list(rooms) if rooms is _CORE else sorted(rooms, key=_depth)
-        for room, others in rooms.items():
+def test_folders_have_no_include_cycle():
+    for folders in (_CORE, _KERNELS):
+        order = (
+            list(folders) if folders is _CORE else sorted(folders, key=_depth)
+        )
+        for folder, others in folders.items():
             for other in others:
-                assert order.index(other) < order.index(room), (room, other)
+                assert order.index(other) < order.index(folder), (folder, other)
 
 
-def _depth(room):
-    return 1 + max(map(_depth, _KERNELS[room]), default=0)
+def _depth(folder):
+    return 1 + max(map(_depth, _KERNELS[folder]), default=0)
 
 
-def test_targets_list_what_they_include_and_no_more():
+def test_targets_list_exactly_their_includes():
     targets = build_files.targets(
         "benchmarks", "tests/core", "tests/cuda", "tf_ops"
     )
@@ -124,7 +126,7 @@ def test_targets_list_what_they_include_and_no_more():
 
 
 def _headers_of_core():
-    """Returns {"room/name": its header} of all rooms except _ON_GPU."""
+    """Returns {"folder/name": its header} of all folders except _ON_GPU."""
     return {
         f"{path.parent.name}/{path.stem}": checkout.label(path)
         for path in checkout.files(".h", under="tf_ops/core")
@@ -168,7 +170,7 @@ def test_a_type_is_defined_in_one_header():
     assert not {name: h for name, h in headers.items() if len(h) > 1}
 
 
-def test_targets_hold_every_test_in_cpp():
+def test_every_cpp_test_has_a_target():
     targets = build_files.targets("tests/core", "tests/cuda")
     held = {file for target in targets for file in target.files}
     assert (
@@ -180,7 +182,7 @@ def test_targets_hold_every_test_in_cpp():
     )
 
 
-def test_folders_are_not_larger_than_a_screen():
+def test_folders_have_few_files():
     folders = collections.Counter(
         path.parent
         for path in checkout.files("")

@@ -42,7 +42,7 @@ def test_a_row_adds_up_all_runs(folder, capsys):
         (0, (), 1),
     ],
 )
-def test_what_failed_is_counted_and_said(
+def test_failures_are_counted_and_listed(
     folder, capsys, status, numbers, failed
 ):
     _ran(folder, "a", 0, 4, 0, 0, 0)

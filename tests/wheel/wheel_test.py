@@ -138,7 +138,7 @@ def _output(command, folder):
     return done.stdout
 
 
-def test_without_keras_one_line_says_what_to_install(python, folder):
+def test_without_keras_one_line_names_the_package(python, folder):
     command = python.with_name("lodestar")
     assert _output([command, "--version"], folder).startswith("Lodestar ")
     assert "validate" in _output([command, "data", "--help"], folder)
@@ -175,7 +175,7 @@ def test_the_example_of_the_readme_runs_on_the_installed_package(
 
 
 @pytest.mark.usefixtures("trained")
-def test_another_process_serves_what_was_exported(with_tensorflow, folder):
+def test_another_process_serves_the_export(with_tensorflow, folder):
     served = _output([with_tensorflow, "-c", _SERVE], folder)
     assert served.startswith(f"served {with_tensorflow.parents[1]}")
 
@@ -242,7 +242,7 @@ def test_the_metadata(wheel, libraries):
         (["2.20", "2.18"], ">=2.18,<2.21,!=2.19.*"),
     ],
 )
-def test_what_is_offered_is_what_there_is(releases, wanted):
+def test_extras_match_the_libraries(releases, wanted):
     assert build_wheel.offered(releases).startswith(wanted)
     allowed = packaging.specifiers.SpecifierSet(build_wheel.offered(releases))
     for minor in range(30):
@@ -270,7 +270,7 @@ def test_an_older_wheel_of_the_checkout_goes(tmp_path, monkeypatch, capsys):
     assert kept[2].exists() and (kept[1] / wheel.name).exists()
 
 
-def test_what_is_in_it(wheel, libraries):
+def test_content(wheel, libraries):
     with zipfile.ZipFile(wheel) as file:
         sizes = {entry.filename: entry.file_size for entry in file.infolist()}
         (record,) = (name for name in sizes if name.endswith("/RECORD"))
@@ -331,7 +331,7 @@ def test_two_libraries_of_one_release_are_refused(libraries):
         build_wheel.by_release([*libraries, libraries[0]])
 
 
-def test_what_is_no_library_of_ours_is_refused(tmp_path):
+def test_other_libraries_are_refused(tmp_path):
     tensorflow = tmp_path / "libtensorflow_framework.so.2"
     tensorflow.write_bytes(b"\x7fELF")
     with pytest.raises(build_wheel.WheelError, match="is not Lodestar's"):
@@ -350,7 +350,7 @@ def test_a_library_that_was_cut_is_refused(libraries, tmp_path):
         build_wheel.build_wheel([cut], tmp_path)
 
 
-def test_a_library_that_needs_what_no_platform_has_is_refused():
+def test_a_library_with_unknown_dependencies_is_refused():
     core = pathlib.Path(np.__file__).parent / "_core"
     (library,) = core.glob("_multiarray_umath*.so")
     with pytest.raises(build_wheel.WheelError, match="needs libscipy_openblas"):

@@ -135,12 +135,7 @@ OUT_WRITING = [
 
 
 def given_options(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the reading options of a command line, as `open_dataset` needs them.
-
-    Args:
-        params: The parameters of a command that has `READING`; absent ones are
-            None or empty, and are omitted from the result.
-    """
+    """Returns the reading options that a command line has, for `open_dataset`."""
     values = {option.name: params[option.name] for option in READING}
     return {n: v for n, v in values.items() if v not in (None, ())}
 

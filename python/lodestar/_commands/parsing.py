@@ -62,18 +62,10 @@ def parse(
     arguments: Sequence[str] | None = None,
     prog: str | None = None,
 ) -> click.Context:
-    """Parses a command line.
+    """Parses a command line; returns the context of the `Command`.
 
     --help, --version and shell completion end the process with exit code 0, an
     invalid argument with exit code 2 and one line on stderr.
-
-    Args:
-        command: A `Command`, or a group of them.
-        arguments: The arguments. Defaults to `sys.argv[1:]`.
-        prog: Name of the program. Defaults to the name of the command.
-
-    Returns:
-        The context of the `Command`; `params` maps its parameters to values.
     """
     try:
         context = command.main(

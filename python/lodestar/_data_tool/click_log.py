@@ -61,13 +61,10 @@ def click_log_schema() -> Schema:
 
 @dataclasses.dataclass(frozen=True)
 class ClickLog:
-    """Result of `generate_click_log`.
+    """Files of a click log, in the order of time.
 
-    Attributes:
-        files: MultiSlot files, in the order of time.
-        probability_files: For each file a `.npy` file with float32
-            `[samples, 2]`: the probability and the click.
-        schema_file: The schema file.
+    For each MultiSlot file there is a `.npy` file with float32 `[samples, 2]`: the
+    probability and the click.
     """
 
     files: list[str]
@@ -100,21 +97,10 @@ def generate_click_log(
     use depends on the size of a file, not on `num_samples`. A failure leaves no
     files of the log.
 
-    Args:
-        directory: Directory to write to; files of these names are replaced.
-        num_samples: Total number of samples, at least `num_files`.
-        num_files: Number of files, each an interval of time.
-        seed: Seed of all random numbers, at least 0.
-        one_id: Whether every id slot has exactly one id per sample, as needed for
-            Raw files.
-        writer: Creates the writer of a file.
-        suffix: Suffix of the files.
-        on_progress: Called with the number of samples after each write.
-
-    Raises:
-        ValueError: If `num_files` < 1, `num_samples` < `num_files` or `seed` < 0,
-            or the format of `writer` does not support such samples.
-        OSError, tf.errors.OpError: If `directory` cannot be written.
+    Every id slot has exactly one id per sample if `one_id`, as needed for Raw files.
+    `writer` creates the writer of a file with this `suffix`. `on_progress` is called
+    with the number of samples after each write. Raises ValueError if an argument is
+    out of range or the format does not support such samples.
     """
     if num_files < 1 or num_samples < num_files:
         raise ValueError(

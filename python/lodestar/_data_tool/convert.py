@@ -20,24 +20,11 @@ def convert(
     limit: int | None = None,
     progress: Progress,
 ) -> int:
-    """Writes the samples of `source`, in order, and their schema file.
+    """Writes the samples of `source`, in order, and their schema file atomically.
 
     For several files the source is read twice, first to count the samples, which
-    are partitioned evenly.
-
-    Args:
-        source: The input.
-        target: The output, which is written atomically.
-        limit: Maximum number of samples; None for all.
-        progress: Progress bar.
-
-    Returns:
-        The number of samples written.
-
-    Raises:
-        DataError: If the output cannot be written, or its format does not support
-            a sample (with sample and slot).
-        tf.errors.OpError: If the source cannot be read.
+    are partitioned evenly. Returns the number of samples written, at most `limit`.
+    Raises DataError, with sample and slot, if the format does not support a sample.
     """
     rows = None
     if target.num_files is not None:

@@ -11,11 +11,7 @@ _MOST_NEW = 1 << 17
 
 
 class DistinctIds:
-    """The unique ids of a slot, up to a maximum number.
-
-    Attributes:
-        exact: Whether all ids are kept.
-    """
+    """The unique ids of a slot, which are `exact` up to a maximum number."""
 
     def __init__(self) -> None:
         self._ids = np.zeros(0, np.uint64)
@@ -58,9 +54,7 @@ def shared_ids(
 ) -> tuple[int, dict[int, list[str]]]:
     """Finds the ids that several slots have.
 
-    Returns:
-        The number of such ids, and for the smallest `shown` of them the names of
-        their slots.
+    Returns their number, and the names of the slots of the smallest `shown` ids.
     """
     kept = {name: distinct.ids() for name, distinct in schema.items()}
     if not kept:

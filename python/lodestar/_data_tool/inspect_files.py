@@ -15,20 +15,11 @@ from lodestar.data.schema import Column
 def inspect_files(
     source: Source, *, records: int = 0, progress: Progress
 ) -> dict[str, Any]:
-    """Reads every sample and returns statistics.
+    """Reads every sample and returns statistics for `json.dumps`.
 
-    Args:
-        source: The input.
-        records: Number of samples to return, from the first.
-        progress: Progress bar.
-
-    Returns:
-        A dict for `json.dumps`: the numbers of `files` and `samples`; `columns`, a
-        dict per column with its declaration and statistics; and `records`, dicts
-        that map columns to values.
-
-    Raises:
-        ValueError, tf.errors.OpError: If the source cannot be read.
+    The dict has the numbers of `files` and `samples`; `columns`, a dict per column
+    with its declaration and statistics; and the first `records`, dicts that map
+    columns to values.
     """
     statistics = {column.name: _Statistics(column) for column in source.spec}
     num_samples = 0

@@ -23,12 +23,7 @@ from lodestar.hugectr.file_list import FILE_LIST, write_file_list
 class Target:
     """Where and how to write samples.
 
-    Attributes:
-        path: The file, or the folder if `num_files` is set.
-        format: Format of the files.
-        options: Options of the writer.
-        num_files: Number of files to partition the samples into; None writes one
-            file, `path`.
+    `path` is the file, or the folder if `num_files` is set.
     """
 
     path: StrPath
@@ -54,16 +49,9 @@ class Output:
         inputs: Sequence[str] = (),
         rows: Sequence[int] | None = None,
     ):
-        """Opens the output.
+        """Opens the output, which must not be one of `inputs`.
 
-        Args:
-            target: The file or, with `rows`, the folder.
-            spec: The slots.
-            inputs: Input files, which `target` must not be.
-            rows: The number of samples in each of several files.
-
-        Raises:
-            DataError: If `target` cannot be written.
+        `rows` are the numbers of samples in several files in a folder.
         """
         self._target = as_path(target.path).rstrip("/")
         self._spec = spec.stored()

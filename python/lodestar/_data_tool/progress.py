@@ -26,12 +26,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         self._task: progress.TaskID | None = None
 
     def start(self, text: str, total: int | None) -> None:
-        """Replaces the bar by a new one.
-
-        Args:
-            text: An action and a path.
-            total: Number of samples; None if unknown.
-        """
+        """Replaces the bar; `text` is an action and a path."""
         if self._task is not None:
             self._bars.remove_task(self._task)
         verb, _, path = text.partition(" ")

@@ -30,12 +30,7 @@ _NORM_HEAD_BYTES = 100
 
 
 class Source:
-    """Files of one format, read as columns.
-
-    Attributes:
-        paths: The files.
-        spec: Their slots, including unused ones.
-    """
+    """Files of one format, read as columns of `spec`, including unused ones."""
 
     def __init__(
         self,
@@ -73,15 +68,10 @@ def open_source(
     on_progress: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Source:
-    """Opens files of a format.
+    """Opens files of a format; a schema None is inferred if the format supports it.
 
-    Args:
-        found: The format.
-        paths: The files.
-        schema: Their schema; None infers it, if the format supports that.
-        skipped: Receives invalid records; None raises an error for the first.
-        on_progress: Called with the number of records since the last call.
-        **options: Reading options of the format.
+    `skipped` receives invalid records; None raises an error for the first.
+    `on_progress` is called with the number of records since the last call.
     """
     if found.dataset is None:
         return _ArrowSource(

@@ -22,13 +22,8 @@ def read_options(
 ) -> dict[str, Any]:
     """Returns the options of the reader of `source`.
 
-    Args:
-        options: All options of the command line; absent ones are None or empty.
-        source: The input format.
-        target: The output format, if any.
-
-    Raises:
-        DataError: If an option belongs to neither of them.
+    Absent options are None or empty. Raises DataError if an option belongs to
+    neither `source` nor `target`.
     """
     found = {}
     for name, value in given_options(options).items():
@@ -48,15 +43,7 @@ def write_options(
     """Returns the options of the writer of `target`.
 
     An option of both sides also applies to the output, unless `--out-...`
-    overrides it.
-
-    Args:
-        options: All options of the command line, as for `read_options`.
-        target: The output format.
-        source: The input format, if any.
-
-    Raises:
-        DataError: If an option belongs to another format.
+    overrides it. Raises DataError if an option belongs to another format.
     """
     found = {}
     for name in dict.fromkeys(n for f in FORMATS.values() for n in f.writes):

@@ -25,13 +25,7 @@ _MAX_SHOWN = 3
 
 
 class Validation:
-    """Reads files and yields their errors.
-
-    Attributes:
-        num_samples: Number of valid samples so far.
-        num_errors: Number of errors so far, yielded or not; an unreadable part
-            of a file counts as its number of samples.
-    """
+    """Reads files and yields their errors."""
 
     def __init__(
         self,
@@ -42,15 +36,10 @@ class Validation:
         for_paddle: bool = False,
         progress: Progress,
     ):
-        """Creates a validation.
+        """Creates a validation of `source`, which was opened with `skipped`.
 
-        Args:
-            source: The files, opened with `skipped`.
-            skipped: Receives the invalid records.
-            format_name: Format of the files.
-            for_paddle: Whether a sample that Paddle rejects in MultiSlot text,
-                such as one with an empty slot, is an error.
-            progress: Progress bar.
+        With `for_paddle`, samples that Paddle rejects in MultiSlot text, such as
+        those with an empty slot, are errors.
         """
         self._source = source
         self._skipped = skipped
@@ -68,7 +57,7 @@ class Validation:
 
     @property
     def num_errors(self) -> int:
-        """Number of errors so far."""
+        """Number of errors so far; an unreadable part counts as its samples."""
         return self._skipped.count + self._others
 
     def shared_ids(self) -> str | None:

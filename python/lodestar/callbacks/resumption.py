@@ -16,8 +16,11 @@ _METRIC = "fit/metric/"
 
 # Attributes that Keras callbacks reset in `on_train_begin`.
 _ATTRIBUTES: dict[type, tuple[str, ...]] = {
-    keras.callbacks.EarlyStopping: tuple(
-        "wait best best_epoch stopped_epoch".split()
+    keras.callbacks.EarlyStopping: (
+        "wait",
+        "best",
+        "best_epoch",
+        "stopped_epoch",
     ),
     keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
     keras.callbacks.ModelCheckpoint: ("best",),
@@ -27,17 +30,9 @@ _ATTRIBUTES: dict[type, tuple[str, ...]] = {
 class Resumption:
     """Makes several calls of `fit`, in several processes, one training.
 
-    Args:
-        callbacks: The callbacks of this call.
-        moment: Result of `moment()` at the point to resume from, or {} to start.
-        epoch: The epoch to resume.
-        batch: Number of batches of that epoch that are trained already.
-        build: Builds the metrics of the model; returns an error message or "".
-
-    Attributes:
-        callbacks: The callbacks.
-        epoch: The epoch to resume.
-        batch: Number of batches of that epoch that are trained already.
+    `moment` is the result of `moment()` at the point to resume from, or {}. It is
+    after `batch` batches of `epoch`. `build` builds the metrics of the model and
+    returns an error message or "".
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_choice, check_epoch_or_count, check_least
+from lodestar._checks import check_choice, check_count, check_epoch_or_count
 from lodestar._typing import StrPath
 from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.resumption import Resumption
@@ -92,11 +92,11 @@ class Snapshot(keras.callbacks.Callback):
         super().__init__()
         self._folder = SnapshotFolder(path)
         check_epoch_or_count("every_n_steps", every_n_steps)
-        check_least("deltas_per_full", deltas_per_full, 0)
+        check_count("deltas_per_full", deltas_per_full, 0)
         check_choice("on_error", on_error, ("raise", "warn"))
         self._every_n_steps: Any = every_n_steps
         self._deltas_per_full = deltas_per_full
-        self._keep = None if keep is None else check_least("keep", keep, 1)
+        self._keep = None if keep is None else check_count("keep", keep, 1)
         self._iterator = iterator
         self._metadata = metadata
         self._on_error = on_error
@@ -232,7 +232,7 @@ class Snapshot(keras.callbacks.Callback):
         if self._every_n_steps != "epoch":
             self._due |= self._steps >= self._every_n_steps
         if self._batches_left() == 0:
-            # on_epoch_end takes it, after the other callbacks saw the epoch end.
+            # Left to on_epoch_end, after the other callbacks saw the epoch end.
             return
         self._stopped = workers.agree_to_stop(self.model)
         if self._stopped:

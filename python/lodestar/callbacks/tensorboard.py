@@ -36,7 +36,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
     Keras's own projector shows only `keras.layers.Embedding`. This callback
     also writes the rows of tables, with their ids as metadata, and a histogram of
     each table, of at most 2^20 numbers. (Keras writes the histograms of tables in
-    layers itself; a warning tells when it sees a sample.)
+    layers itself, with a warning if it only sees a sample.)
 
     >>> board = lodestar.callbacks.TensorBoard(
     ...     "logs", histogram_freq=1, embeddings_freq=1

@@ -11,12 +11,7 @@ PATH = "{path}"  # in the words of an `open_command`
 def command_words(
     option: str, command: Sequence[StrPath] | None
 ) -> list[bytes]:
-    """The words of a command, none of None; raises ValueError if it is none.
-
-    Args:
-        option: Its name, for errors.
-        command: The words.
-    """
+    """Returns the words of a command, none for None; checks that it is a list."""
     if command is None:
         return []
     if not isinstance(command, (list, tuple)) or not all(
@@ -24,14 +19,14 @@ def command_words(
     ):
         raise ValueError(
             f"`{option}` must be a list of strings, as ['python', "
-            f"'gen.py'], found {command!r}; no shell would take it apart."
+            f"'gen.py'], got {command!r}. No shell would split a string."
         )
     words = [os.fsencode(word) for word in command]
     if not words or not words[0]:
-        raise ValueError(f"`{option}` must name a command, found {command!r}.")
+        raise ValueError(f"`{option}` must have a command, got {command!r}.")
     if any(b"\0" in word for word in words):
         raise ValueError(
-            f"`{option}` must not have a NUL character, found {command!r}."
+            f"`{option}` must not have a NUL character, got {command!r}."
         )
     return words
 
@@ -39,10 +34,10 @@ def command_words(
 def check_open_command(
     command: Sequence[StrPath] | None,
 ) -> None:
-    """Raises ValueError if this is no command that opens a file."""
+    """Raises ValueError unless the command opens a file."""
     words = command_words("open_command", command)
     if words and not any(PATH.encode() in word for word in words):
         raise ValueError(
-            f"`open_command` must have '{PATH}' where a file's path goes, as "
-            f"['hdfs', 'dfs', '-cat', '{PATH}'], found {command!r}."
+            f"`open_command` must have '{PATH}' in place of a file's path, as in "
+            f"['hdfs', 'dfs', '-cat', '{PATH}'], got {command!r}."
         )

@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_at_least, check_flag, is_integer
+from lodestar._checks import check_count, check_flag, is_integer
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
 from lodestar._typing import StrPaths
@@ -60,11 +60,11 @@ class FileListServer:
                 are equal.
             OSError: A port cannot be used.
         """
-        check_at_least("port", port, 0)
-        check_at_least("worker_port", worker_port, 0)
+        check_count("port", port, 0)
+        check_count("worker_port", worker_port, 0)
         if port == worker_port != 0:
             raise ValueError(
-                f"`port` and `worker_port` are both {port}, wanted two ports."
+                f"`port` and `worker_port` must differ, got {port}."
             )
         if seed is not None and not is_integer(seed):
             raise ValueError(

@@ -42,8 +42,8 @@ def files_by_day(
     next_day = first + datetime.timedelta(1)
     if first.strftime(pattern) == next_day.strftime(pattern):
         raise ValueError(
-            f"`pattern`={pattern!r} is the same for {first} and the day after; "
-            "wanted the codes of a day, as %Y%m%d."
+            f"`pattern`={pattern!r} is the same for {first} and the day after. "
+            "Use codes of a day, such as %Y%m%d."
         )
     found = {}
     for ordinal in range(first.toordinal(), last.toordinal() + 1):
@@ -70,6 +70,6 @@ def _day(name: str, value: Day) -> datetime.date:
         return datetime.date.fromisoformat(value)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"`{name}`={value!r} is no day, wanted a datetime.date or text like "
-            "'2026-01-30'."
+            f"`{name}` must be a datetime.date or a string like '2026-01-30', "
+            f"got {value!r}."
         ) from error

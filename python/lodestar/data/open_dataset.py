@@ -183,7 +183,7 @@ def open_dataset(
         _refuse(arrow, _TEXT_OPTIONS, "a table")
         for name in ("format", "open_command", "shuffle_files"):
             if {**options, "format": format}.get(name):
-                raise ValueError(f"`{name}` is no option of a table.")
+                raise ValueError(f"`{name}` is not an option of a table.")
         read = options_of(open_dataset, batch_size, options)
         opened = open_table(data, found_schema, arrow, skip_of(read))
         return _finished(opened, read, split, verbose)
@@ -192,7 +192,7 @@ def open_dataset(
             raise ValueError(f"{given} needs `schema` and `format`.")
         name = _format_called(format).name
         if name not in ("multislot", "norm", "raw"):
-            raise ValueError(f"{given} is no option of {name} files.")
+            raise ValueError(f"{given} is not an option of {name} files.")
         # A SharedFileList or a tensor goes to the reader as it is.
         paths = as_paths(data) if given == _BY_COMMAND else data
         where = given
@@ -209,7 +209,7 @@ def open_dataset(
     )
     opened = files.open(paths)
     if split is None and isinstance(paths, list):
-        # The same for each training, whose threads share what they trace.
+        # Cached, so that the threads of all trainings share their traces.
         opened.pieces = functools.cache(
             functools.partial(files.pieces, paths, opened.schema)
         )
@@ -234,7 +234,7 @@ class _Files:
         if name in ARROW_FORMATS:
             return self._open_rows(paths, options)
         if self.split is not None:
-            raise ValueError(f"`split` is no option of {name} files.")
+            raise ValueError(f"`split` is not an option of {name} files.")
         return _open_records(
             paths,
             FORMATS[name],
@@ -259,12 +259,7 @@ class _Files:
         return _finished(opened, read, self.split, self.verbose)
 
     def pieces(self, paths: list[str], schema: Schema) -> list[Piece]:
-        """Returns the files, each to be opened by itself.
-
-        Args:
-            paths: Paths of the files.
-            schema: Schema of the dataset of all of them.
-        """
+        """Returns the files as pieces, each opened separately."""
         # The schema has what these options say.
         arrow = dataclasses.replace(
             self.arrow,
@@ -384,8 +379,8 @@ def _open_records(
             print(schema, file=sys.stderr)
     if schema is None:
         raise DataError(
-            f"{paths[0]}: {found.name} files do not say what they contain; give "
-            f"`schema`, or write it to {paths[0]}.schema.yaml"
+            f"{paths[0]}: {found.name} files do not describe their columns. Pass "
+            f"`schema`, or write it to {paths[0]}.schema.yaml."
         )
     if arrow.weights:
         schema = schema.with_weights(arrow.weights)
@@ -418,7 +413,7 @@ def _finished(
 def _refuse(arrow: ArrowOptions, names: Sequence[str], what: str) -> None:
     for name in names:
         if getattr(arrow, name):
-            raise ValueError(f"`{name}` is no option of {what}.")
+            raise ValueError(f"`{name}` is not an option of {what}.")
 
 
 def _check_options(

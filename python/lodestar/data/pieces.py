@@ -9,9 +9,7 @@ import tensorflow as tf
 class Piece(NamedTuple):
     """A part of the data that one thread reads from beginning to end.
 
-    Attributes:
-        name: Name of the part, for error messages.
-        open: Returns its batches. Thread-safe.
+    `name` is for messages. `open` returns its batches. Thread-safe.
     """
 
     name: str

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from lodestar._checks import check_at_least, check_choice, is_integer
+from lodestar._checks import check_choice, check_count, is_integer
 from lodestar._files import as_path
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import check_open_command, command_words
@@ -88,25 +88,24 @@ class ReadOptions:
     open_command: Sequence[StrPath] | None = None
 
     def __post_init__(self) -> None:
-        check_at_least("batch_size", self.batch_size, 1)
-        check_at_least("num_parallel_files", self.num_parallel_files, 1)
-        check_at_least("shuffle_rows", self.shuffle_rows, 0)
-        check_at_least("prefetch", self.prefetch, 0)
+        check_count("batch_size", self.batch_size, 1)
+        check_count("num_parallel_files", self.num_parallel_files, 1)
+        check_count("shuffle_rows", self.shuffle_rows, 0)
+        check_count("prefetch", self.prefetch, 0)
         if self.repeat is not None:
-            check_at_least("repeat", self.repeat, 1)
+            check_count("repeat", self.repeat, 1)
         if self.shard is not None:
             check_shard("shard", self.shard)
         check_choice("on_error", self.on_error, ON_ERROR)
         if self.seed is not None and not is_integer(self.seed):
             raise ValueError(
-                f"`seed` must be an integer or None, found {self.seed!r}."
+                f"`seed` must be an integer or None, got {self.seed!r}."
             )
         check_open_command(self.open_command)
         if self.skipped is not None:
             if not isinstance(self.skipped, SkippedRecords):
                 raise ValueError(
-                    f"`skipped` must be a SkippedRecords, found "
-                    f"{self.skipped!r}."
+                    f"`skipped` must be a SkippedRecords, got {self.skipped!r}."
                 )
             if self.on_error != "skip":
                 raise ValueError("`skipped` needs `on_error`='skip'.")
@@ -168,15 +167,10 @@ class ReadOptions:
 def options_of(
     reader: Callable[..., Any], batch_size: int, options: Mapping[str, Any]
 ) -> ReadOptions:
-    """Returns the reading options among the arguments of a reader.
-
-    Args:
-        reader: The function or class that accepts the options.
-        batch_size: Number of examples per batch.
-        options: Keyword arguments that are not parameters of `reader`.
+    """Returns the reading options in `options`, which `reader` does not have.
 
     Raises:
-        TypeError: `reader` has no such option.
+        TypeError: There is no such option.
         ValueError: An option is out of range.
     """
     known = [field.name for field in dataclasses.fields(ReadOptions)]
@@ -212,16 +206,9 @@ def record_dataset(
 ) -> tf.data.Dataset:
     """Returns the dataset of a format whose op reads files of records.
 
-    Args:
-        op: The op; called with `ReadOptions.op_arguments`.
-        files: One path or several, or a `SharedFileList`.
-        spec: The schema of the files.
-        options: The options.
-        fields: The leading fields of records; see SchemaLayout.
-
-    Raises:
-        ValueError: `files` is empty, or an option does not apply to a
-            `SharedFileList`.
+    The op is called with `ReadOptions.op_arguments`. `fields` are the leading fields
+    of records; see SchemaLayout. Raises ValueError if `files` is empty, or an option
+    does not apply to a `SharedFileList`.
     """
     layout = options.layout(spec, fields)
     num_shards, shard_index = 1, 0
@@ -330,11 +317,11 @@ def as_paths(files: Any) -> list[str]:
             paths.append(as_path(path))
     except TypeError as error:
         raise ValueError(
-            "`files` must be a path or a list of paths, found "
+            "`files` must be a path or a list of paths, got "
             f"{'' if found is type(files) else 'a list with '}{found.__name__}."
         ) from error
     if not paths:
-        raise ValueError("`files` is empty; wanted at least one path.")
+        raise ValueError("`files` must have at least one path.")
     return paths
 
 
@@ -342,8 +329,8 @@ def _check_shared(options: ReadOptions) -> None:
     for name in ("shuffle_files", "shard"):
         if getattr(options, name):
             raise ValueError(
-                f"`{name}` is no option with a SharedFileList: its server gives "
-                "the files out, in an order of its own."
+                f"`{name}` is not an option with a SharedFileList, whose server "
+                "assigns the files in its own order."
             )
 
 
@@ -351,12 +338,12 @@ def check_shard(name: str, shard: Any) -> None:
     """Raises ValueError unless this is `(num, index)` with index below num."""
     if not isinstance(shard, (tuple, list)) or len(shard) != 2:
         raise ValueError(
-            f"`{name}` must be a pair (num, index), found {shard!r}."
+            f"`{name}` must be a pair (num, index), got {shard!r}."
         )
     num, index = shard
-    check_at_least(f"{name}[0]", num, 1)
-    check_at_least(f"{name}[1]", index, 0)
+    check_count(f"{name}[0]", num, 1)
+    check_count(f"{name}[1]", index, 0)
     if index >= num:
         raise ValueError(
-            f"`{name}` must have an index below {num}, found {index}."
+            f"`{name}` must have an index less than {num}, got {index}."
         )

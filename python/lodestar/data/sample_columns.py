@@ -105,15 +105,7 @@ def lengths(column: Any) -> np.ndarray:
 
 
 def check_one_size(name: str, splits: np.ndarray) -> None:
-    """Checks that all examples of a column with a -1 dim have equal sizes.
-
-    Args:
-        name: Name of the column, for the error.
-        splits: Integers `[B + 1]`.
-
-    Raises:
-        DataError: An example differs in size from the first one.
-    """
+    """Raises DataError unless all examples of a column have equal sizes."""
     counts = np.diff(splits)
     other = np.flatnonzero(counts != counts[:1])
     if len(other):

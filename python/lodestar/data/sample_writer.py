@@ -39,15 +39,9 @@ class SampleWriter(abc.ABC):
         *,
         header_size: int = 0,
     ):
-        """Opens the temporary file.
+        """Opens the temporary file, compressed if `path` ends in `.gz`.
 
-        Args:
-            path: Path of the file; compressed if it ends in `.gz`.
-            schema: A `Schema`, a list of `Column`s or the path of a schema file.
-            header_size: Size in bytes of the header that `_finish` returns.
-
-        Raises:
-            tf.errors.OpError: The file cannot be opened.
+        `header_size` is the size in bytes of the header that `_finish` returns.
         """
         self._path = as_path(path)
         self._spec = as_schema(schema)
@@ -135,7 +129,7 @@ class SampleWriter(abc.ABC):
             elif rows != len(column.splits) - 1:
                 raise ValueError(
                     self._where(slot)
-                    + f"has {len(column.splits) - 1} samples, wanted {rows}"
+                    + f"must have {rows} samples, got {len(column.splits) - 1}"
                 )
             checked.append(column)
         if not rows:
@@ -162,10 +156,8 @@ class SampleWriter(abc.ABC):
     def close(self) -> None:
         """Publishes the file; the writer cannot be used afterwards.
 
+        Raises ValueError, and discards the file, if no example was written.
         Further calls have no effect.
-
-        Raises:
-            ValueError: No example was written. The file is discarded.
         """
         if self._file.closed:
             return
@@ -214,7 +206,7 @@ class SampleWriter(abc.ABC):
             row = int(np.searchsorted(column.splits, at, side="right")) - 1
             raise ValueError(
                 self._where(slot, row)
-                + f"is {column.values[at]}, wanted {wanted}"
+                + f"must be {wanted}, got {column.values[at]}"
             )
 
     def _narrow(self, slot: Column, column: ColumnValues) -> ColumnValues:
@@ -227,7 +219,7 @@ class SampleWriter(abc.ABC):
                 slot,
                 column,
                 back != as_int64(column.values),
-                "a whole number that a float32 holds exactly",
+                "a whole number that float32 represents exactly",
             )
         return column._replace(values=narrow)
 
@@ -249,8 +241,8 @@ class SampleWriter(abc.ABC):
                 row = int(np.argmax(bad))
                 raise ValueError(
                     self._where(self._spec[weights], row)
-                    + f"has {found[row]} values, wanted {wanted[row]}, one for "
-                    f"each id of slot {ids!r}"
+                    + f"must have {wanted[row]} values, one per id of slot "
+                    f"{ids!r}, got {found[row]}"
                 )
 
     def _check(self, slot: Column, given: Any) -> ColumnValues:
@@ -274,8 +266,8 @@ class SampleWriter(abc.ABC):
             if (bad := lengths % slot.multiple != 0).any():
                 row = int(np.argmax(bad))
                 raise ValueError(
-                    self._where(slot, row) + f"has {lengths[row]} values, "
-                    f"wanted a multiple of {slot.multiple}"
+                    self._where(slot, row) + "must have a multiple of "
+                    f"{slot.multiple} values, got {lengths[row]}"
                 )
         else:
             values = _as_array(slot, given)
@@ -287,8 +279,8 @@ class SampleWriter(abc.ABC):
                 n not in (-1, m) for n, m in zip(shape, values.shape[1:])
             ):
                 raise ValueError(
-                    self._where(slot) + f"has a sample of shape "
-                    f"{list(values.shape[1:])}, wanted {list(shape)}"
+                    self._where(slot) + f"must have samples of shape "
+                    f"{list(shape)}, got {list(values.shape[1:])}"
                 )
             size = math.prod(values.shape[1:])
             splits = np.arange(len(values) + 1, dtype=np.int64) * size
@@ -299,8 +291,8 @@ class SampleWriter(abc.ABC):
         if isinstance(given, LoDTensor):
             if len(given.lod) != 1:
                 raise ValueError(
-                    self._where(slot) + f"is a LoDTensor of {len(given.lod)} "
-                    "levels, wanted 1"
+                    self._where(slot) + "must be a LoDTensor of 1 level, got "
+                    f"{len(given.lod)}"
                 )
             values = given.values.numpy()
             if values.shape[1:] == (1,):  # the form in which Paddle feeds ids
@@ -325,8 +317,9 @@ class SampleWriter(abc.ABC):
         if values.dtype.kind not in wanted:
             raise ValueError(
                 self._where(slot)
-                + f"has values of dtype {values.dtype}, wanted "
+                + "must have "
                 + ("integers" if slot.dtype == "uint64" else "numbers")
+                + f", got values of dtype {values.dtype}"
             )
         if values.dtype.kind == "b":
             values = values.astype(np.int64)
@@ -375,12 +368,9 @@ def is_int64(values: np.ndarray) -> np.ndarray:
 
 
 def _as_array(slot: Column, values: Any) -> np.ndarray:
-    """Converts values to an array, and keeps signed and unsigned 64-bit integers.
+    """Converts values to an array, with 64-bit integers of either sign intact.
 
-    NumPy converts a list with both to floats.
-
-    Raises:
-        ValueError: A value is masked.
+    NumPy converts a list with both to floats. Raises ValueError for masked values.
     """
     check_unmasked(slot.name, values)
     if slot.dtype != "uint64" or hasattr(values, "dtype"):

@@ -88,18 +88,16 @@ class SchemaLayout:
         for slot in spec.used:
             if sparse == CSR and slot.depth > 1:
                 raise ValueError(
-                    f"`sparse`='csr' takes no lists of lists: column "
+                    f"`sparse`='csr' does not support lists of lists: column "
                     f"{slot.name!r}."
                 )
         if sparse == CSR:
             if not self._in_csr:
-                raise ValueError(
-                    "`sparse`='csr' needs a sparse slot of ids, found none."
-                )
+                raise ValueError("`sparse`='csr' needs a sparse slot of ids.")
             if CSR in spec and CSR not in self._in_csr:
                 raise ValueError(
-                    "`sparse`='csr' names its feature 'csr', as is a slot of "
-                    f"kind {spec[CSR].kind!r}."
+                    "`sparse`='csr' makes a feature 'csr', but there is a slot "
+                    f"of this name and the kind {spec[CSR].kind!r}."
                 )
         self.tensor_specs = tuple(
             tf.TensorSpec([rows], dtype) for dtype in self._fields.values()

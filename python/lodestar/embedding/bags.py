@@ -39,10 +39,8 @@ def to_bags(ids: AnyTensor, weights: Any = None) -> Bags:
         weights: None, or numbers in the layout of `ids`.
 
     Raises:
-        ValueError: `weights` has another layout, as far as known before the op
-            runs, or `ids` has rank 0 or an unknown rank.
-        tf.errors.InvalidArgumentError: When the op runs: `weights` has another
-            layout, or sparse indices are out of order.
+        ValueError, tf.errors.InvalidArgumentError: An argument is invalid,
+            known before the op runs or only then.
     """
     if isinstance(ids, tf.RaggedTensor):
         return _from_ragged(ids, weights)
@@ -64,11 +62,7 @@ def _layout_error(ids: Any, weights: Any) -> ValueError:
 
 
 def dense_weights(ids: tf.Tensor, weights: Any) -> tf.Tensor | None:
-    """Returns the weights of dense `ids` as float32, or None.
-
-    Raises:
-        ValueError: They are known to have another layout.
-    """
+    """Returns the weights of dense `ids` as float32, or None."""
     if weights is None:
         return None
     if isinstance(weights, (tf.RaggedTensor, tf.SparseTensor)):

@@ -25,18 +25,12 @@ _warned: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def dense_view(table: Any) -> tf.Tensor:
-    """Returns the rows of `table` in this process or on its devices.
+    """Returns the rows `[N, dim]` of `table` in this process or on its devices.
 
     Changes and counts nothing, and needs no other worker. Above 2^20 numbers or 2^19
     rows it returns a sample, with a warning on the first call for a table. It always
     reads all ids, 8 bytes each. An empty table is one row of zeros, because
     TensorFlow aborts the process when it encodes an image without pixels.
-
-    Args:
-        table: An EmbeddingVariable.
-
-    Returns:
-        `[N, dim]` with N >= 1, of the table's dtype.
     """
     limit = max(1, min(_MOST_ROWS, _MOST_NUMBERS // table.output_dim))
     ids, rows, count = sampled_rows(table, limit)

@@ -11,11 +11,7 @@ _FIELDS = ("job", "replica", "task", "device_type", "device_index")
 
 
 def check_devices(devices: Any) -> tuple[str, ...]:
-    """Returns `devices` as full TensorFlow names.
-
-    Raises:
-        ValueError: They are not a list of available CPUs and GPUs.
-    """
+    """Returns `devices` as full names of available CPUs and GPUs."""
     if isinstance(devices, str) or not isinstance(devices, Sequence):
         raise ValueError(
             f"`devices`={devices!r} is not a list of device names."
@@ -59,12 +55,7 @@ def _is(known: tf.DeviceSpec, wanted: tf.DeviceSpec) -> bool:
 
 
 def check_library(table: str, devices: Sequence[str]) -> None:
-    """Checks that the processes of all `devices` have loaded this library.
-
-    Raises:
-        tf.errors.FailedPreconditionError: A process has not loaded it, or has
-            another version.
-    """
+    """Checks that all processes of `devices` have loaded this version."""
     here = _version(None)
     for device in dict.fromkeys(map(_cpu_beside, devices)):
         try:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._checks import check_eager, check_flag, check_name, check_size
+from lodestar._checks import check_count, check_eager, check_flag, check_name
 from lodestar._library import gen_ops
 from lodestar._resource import gpu_in_scope
 from lodestar.embedding import bags as bags_lib
@@ -118,8 +118,8 @@ class EmbeddingVariable(TableVariable):
             return super().__new__(cls)
         if cls is not EmbeddingVariable:
             raise TypeError(
-                f"`devices` is not taken by {cls.__name__}, a class of your "
-                "own; wanted lodestar.EmbeddingVariable."
+                f"{cls.__name__}, a custom subclass, does not support "
+                "`devices`. Use lodestar.EmbeddingVariable."
             )
         return super().__new__(EmbeddingVariable.on_devices)
 
@@ -150,7 +150,7 @@ class EmbeddingVariable(TableVariable):
         self._seed, self._salt = initializers.first_value_words(
             seed, given_name
         )
-        self.output_dim = check_size("output_dim", output_dim)
+        self.output_dim = check_count("output_dim", output_dim)
         self._row_initializer = embeddings_initializer
         self._attrs = initializers.initializer_attrs(embeddings_initializer)
         self._num_shards = num_shards

@@ -83,15 +83,8 @@ def lookup(
 ) -> list[tf.Tensor]:
     """As `embedding_collection_ops.collection_lookup`, for features that are `taken`.
 
-    Args:
-        tables: T tables, each of which is read.
-        features: F features that are `taken`.
-        inputs: F batches.
-        insert: Whether a new id gets a row.
-        count: Whether frequencies and last-seen steps are updated.
-        admit: As in `embedding_ops.find_or_insert`.
-        counters: Maps each device to a scalar resource on it, which counts the
-            features of `features_by_device`.
+    `counters` maps each device to a scalar resource on it, which counts the features of
+    `features_by_device`.
     """
     divided = _divide(tables, features, inputs)
     calls: dict[str, _Call] = {}

@@ -60,7 +60,7 @@ def _to_tensor(ids: Any, name: str) -> AnyTensor:
 def float_ids_message(dtype: tf.DType, name: str) -> str:
     """Returns the error for floating-point ids, which are not exact."""
     return (
-        f"`{name}` has dtype {tf.as_dtype(dtype).name}, wanted integers (or "
+        f"`{name}` has dtype {tf.as_dtype(dtype).name}, but must be integers (or "
         "strings in a layer): a float cannot hold a 64-bit id. Give the input "
         "an integer dtype, e.g. keras.Input(shape, dtype='int64')."
     )
@@ -183,7 +183,7 @@ def to_int64(
         if tf.executing_eagerly():
             raise ValueError(message)
         return symbolic_build.refuse_when_run(ids, tf.int64, message)
-    raise ValueError(f"`{name}` has dtype {dtype.name}, wanted integers.")
+    raise ValueError(f"`{name}` has dtype {dtype.name}, but must be integers.")
 
 
 def to_dense_int64(ids: Any, what: str) -> tf.Tensor:
@@ -198,11 +198,7 @@ def to_dense_int64(ids: Any, what: str) -> tf.Tensor:
 
 
 def to_numbers(values: Any, name: str, dtype: tf.DType) -> tf.Tensor:
-    """Returns `values` cast to `dtype`.
-
-    Raises:
-        ValueError: They are not numbers; the error calls them `name`.
-    """
+    """Returns `values` cast to `dtype`; ValueError unless they are numbers."""
     check_unmasked(name, values)
     try:
         values = tf.convert_to_tensor(values)
@@ -213,6 +209,6 @@ def to_numbers(values: Any, name: str, dtype: tf.DType) -> tf.Tensor:
         ) from error
     if not (values.dtype.is_floating or values.dtype.is_integer):
         raise ValueError(
-            f"`{name}` has dtype {values.dtype.name}, wanted numbers."
+            f"`{name}` has dtype {values.dtype.name}, but must be numbers."
         )
     return tf.cast(values, dtype)

@@ -45,17 +45,11 @@ class InitializerAttrs(NamedTuple):
 def initializer_attrs(
     initializer: Initializer,
 ) -> InitializerAttrs:
-    """Returns the op attributes of `initializer`.
+    """Returns the op attributes of a name, a Keras initializer or its config.
 
     Only the distribution of a Keras initializer is used. Rows are drawn by id from the
-    table's own seed.
-
-    Args:
-        initializer: A name, a Keras initializer or its config. Names have the
-            defaults of Keras: uniform in +-0.05, normal with stddev 0.05.
-
-    Raises:
-        ValueError: Unsupported initializer, or parameters that are not scalars.
+    table's own seed. Names have the defaults of Keras: uniform in +-0.05, normal with
+    stddev 0.05.
     """
     found = initializer
     if isinstance(found, (str, dict)):
@@ -80,14 +74,7 @@ def first_value_words(seed: Any, name: str | None) -> tuple[int, int]:
     The salt is a hash of the name, so equal names give equal values on all machines.
     A table without a name draws its seed as a Keras initializer does, which
     `keras.utils.set_random_seed` makes repeatable. A count of tables would change
-    when a notebook cell runs again.
-
-    Args:
-        seed: An integer, a pair (seed, salt), or None.
-        name: The name that the user gave to the table, or None.
-
-    Raises:
-        ValueError: `seed` is invalid or exceeds int64.
+    when a notebook cell runs again. A pair (seed, salt) replaces both.
     """
     salt = 0 if name is None else stable_hash(name)
     if isinstance(seed, Sequence) and not isinstance(seed, str):

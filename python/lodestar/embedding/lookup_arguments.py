@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_integer, check_size
+from lodestar._checks import check_count, check_integer
 from lodestar._typing import AnyTensor
 from lodestar.embedding.policies import SharedRows
 from lodestar.embedding.rows import EmbeddingRows
@@ -126,11 +126,7 @@ def check_bags(
 
 
 def refuse_sizes(name: str, argument: str, *given: Any) -> None:
-    """Refuses the positional arguments of Keras's Embedding.
-
-    Raises:
-        TypeError: More than one argument in `given`.
-    """
+    """Raises TypeError for the positional arguments of Keras's Embedding."""
     if len(given) == 1:
         return
     sizes = ", ".join(repr(value) for value in given)
@@ -144,14 +140,12 @@ def refuse_sizes(name: str, argument: str, *given: Any) -> None:
 
 
 def shard_count(num_shards: Any) -> int:
-    """Returns the number of a table's shards, or 0 for the default of the op.
+    """Returns the number of shards, or 0 for the default of the op.
 
-    Raises:
-        ValueError: `num_shards`, or LODESTAR_NUM_SHARDS in the environment if it
-            is None, is invalid.
+    If `num_shards` is None, it is read from LODESTAR_NUM_SHARDS.
     """
     if num_shards is not None:
-        return check_size("num_shards", num_shards)
+        return check_count("num_shards", num_shards)
     text = os.environ.get(_NUM_SHARDS)
     if text is None:
         return 0
@@ -196,11 +190,7 @@ def check_import(rows: Any, mode: str) -> None:
 
 
 def get_optimizer(name: str, value: Any) -> keras.optimizers.Optimizer:
-    """Returns `value`, or the optimizer with that name or config.
-
-    Raises:
-        ValueError: There is no such optimizer.
-    """
+    """Returns `value`, or the optimizer with that name or config."""
     text = (
         f"`{name}`={value!r} is not a Keras optimizer, nor the name or config "
         "of one, such as 'adam'"

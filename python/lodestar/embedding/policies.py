@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import keras
 
-from lodestar._checks import check_size, is_number
+from lodestar._checks import check_count, is_number
 
 _MAX_BLOOM_COUNT = 255
 _MAX_BLOOM_COUNTERS = 1 << 40
@@ -17,10 +17,12 @@ def _check_between(
     owner: str, name: str, value: Any, above: float, below: float
 ) -> None:
     if not (is_number(value) and above < value < below):
-        wanted = f"above {above}"
+        allowed = f"above {above}"
         if below < math.inf:
-            wanted = f"between {above} and {below}"
-        raise ValueError(f"`{name}`={value!r} of {owner} is not {wanted}.")
+            allowed = f"between {above} and {below}"
+        raise ValueError(
+            f"`{name}` of {owner} must be {allowed}, got {value!r}."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +57,7 @@ class MinCount(_Policy):
     unit: str = "step"
 
     def __post_init__(self) -> None:
-        check_size("n", self.n, 1, owner="MinCount")
+        check_count("n", self.n, 1, owner="MinCount")
         if self.unit not in ("step", "occurrence"):
             raise ValueError(
                 f"`unit`={self.unit!r} of MinCount is not 'step' or "
@@ -92,15 +94,15 @@ class CountingBloom(_Policy):
     expected_ids: int
 
     def __post_init__(self) -> None:
-        check_size("n", self.n, 1, owner="CountingBloom")
+        check_count("n", self.n, 1, owner="CountingBloom")
         if self.n > _MAX_BLOOM_COUNT:
             raise ValueError(
-                f"`n`={self.n} of CountingBloom is above {_MAX_BLOOM_COUNT}, "
-                "where its counters end; MinCount has no such limit."
+                f"`n` of CountingBloom must be at most {_MAX_BLOOM_COUNT}, the "
+                f"maximum of its counters, got {self.n}. MinCount has no limit."
             )
         rate = self.false_positive_rate
         _check_between("CountingBloom", "false_positive_rate", rate, 0, 1)
-        check_size("expected_ids", self.expected_ids, 1, owner="CountingBloom")
+        check_count("expected_ids", self.expected_ids, 1, owner="CountingBloom")
 
     def attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""
@@ -108,9 +110,9 @@ class CountingBloom(_Policy):
         counters = max(1, math.ceil(self.expected_ids * bits))
         if counters > _MAX_BLOOM_COUNTERS:
             raise ValueError(
-                f"`expected_ids`={self.expected_ids} of CountingBloom takes "
-                f"{counters} counters of a byte at `false_positive_rate`="
-                f"{self.false_positive_rate}, wanted at most 2^40."
+                "CountingBloom must have at most 2^40 counters, got "
+                f"{counters} for `expected_ids`={self.expected_ids} and "
+                f"`false_positive_rate`={self.false_positive_rate}."
             )
         return {
             "admission": "counting_bloom",
@@ -135,7 +137,7 @@ class MaxAge(_Policy):
     steps: int
 
     def __post_init__(self) -> None:
-        check_size("steps", self.steps, 0, owner="MaxAge")
+        check_count("steps", self.steps, 0, owner="MaxAge")
 
     def attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
@@ -161,7 +163,7 @@ class MaxRows(_Policy):
     policy: str = "lru"
 
     def __post_init__(self) -> None:
-        check_size("n", self.n, 1, owner="MaxRows")
+        check_count("n", self.n, 1, owner="MaxRows")
         if self.policy not in ("lru", "lfu"):
             raise ValueError(
                 f"`policy`={self.policy!r} of MaxRows is not 'lru' or 'lfu'."
@@ -207,7 +209,7 @@ class SharedRows(_Policy):
     n: int
 
     def __post_init__(self) -> None:
-        check_size("n", self.n, 1, owner="SharedRows")
+        check_count("n", self.n, 1, owner="SharedRows")
 
     def attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""
@@ -249,11 +251,12 @@ def check_eviction(
     for policy in policies:
         if not isinstance(policy, (MaxAge, MaxRows, MinNorm)):
             raise ValueError(
-                f"`{name}` has {policy!r}, which is not MaxAge, MaxRows or "
-                "MinNorm."
+                f"`{name}` must be MaxAge, MaxRows or MinNorm, got {policy!r}."
             )
     if len({type(policy) for policy in policies}) < len(policies):
-        raise ValueError(f"`{name}`={list(policies)!r} has a kind twice.")
+        raise ValueError(
+            f"`{name}` must not repeat a kind, got {list(policies)!r}."
+        )
     return policies
 
 

@@ -43,9 +43,9 @@ class SlotOwner:
     """The optimizer that owns the slots of one table."""
 
     def __init__(self) -> None:
-        self._owned = False  # by anyone so far
+        self._owned = False  # whether it ever had an owner
         self._owners: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._restored = 0  # when, since the owner took the slots
+        self._restored = 0  # when, after the owner took the slots; else 0
 
     def restored(self) -> None:
         """Records that a checkpoint, file or snapshot was loaded."""
@@ -114,12 +114,8 @@ def take_over(claims: Sequence[Claim]) -> None:
     """Makes optimizers own the slots of the tables they are about to train; eager only.
 
     Drops slots of other owners with one warning. If an optimizer resumes, slots of
-    another kind stay for the update op to refuse.
-
-    Raises:
-        tf.errors.FailedPreconditionError: Steps of other threads left no pause
-            for a minute.
-        tf.errors.ResourceExhaustedError: Out of memory for slots.
+    another kind stay for the update op to refuse. Fails if steps of other threads leave
+    no pause for a minute.
     """
     dropped = []
     with _lock:

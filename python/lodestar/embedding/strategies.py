@@ -19,12 +19,7 @@ _INSTEAD = (
 
 
 def check_can_hold(table: str, admission: Any) -> None:
-    """Refuses strategies that do not support tables.
-
-    Raises:
-        NotImplementedError: The strategy, or the admission under it, is not
-            supported.
-    """
+    """Raises NotImplementedError if the strategy in scope does not support tables."""
     if not tf.distribute.has_strategy():
         return
     strategy = tf.distribute.get_strategy()
@@ -102,11 +97,7 @@ def check_can_train(table: TableVariable) -> None:
 
 
 def check_can_accumulate(optimizer: Any) -> None:
-    """Refuses `gradient_accumulation_steps` with several replicas.
-
-    Raises:
-        NotImplementedError: There are several replicas.
-    """
+    """Refuses `gradient_accumulation_steps` with several replicas."""
     steps = optimizer.gradient_accumulation_steps
     strategy = tf.distribute.get_strategy()
     if steps and strategy.num_replicas_in_sync > 1:

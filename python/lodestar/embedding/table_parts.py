@@ -106,9 +106,7 @@ class TablePart(SharedResource):
 class ExportedTable(_private.Saved, tf.Module):
     """Saves a table with one part in the graph of a SavedModel.
 
-    Args:
-        table: The table.
-        exported: Maps the part to its counterpart in that graph.
+    `exported` maps the part to its counterpart in that graph.
     """
 
     def __init__(self, table: Any, exported: Mapping[Any, Any]):
@@ -133,10 +131,7 @@ def shares(
 ) -> list[tuple[Any, ...]]:
     """Returns the eviction policies of each of a table's `count` parts.
 
-    The caps of the parts sum to the cap of the table.
-
-    Raises:
-        ValueError: A cap is below the number of parts.
+    The caps of the parts sum to the cap of the table, which must be at least `count`.
     """
     return [*zip(*(_shares(p, count) for p in of_table))] or [()] * count
 
@@ -172,12 +167,9 @@ def by_id(
     ids: tf.Tensor,
     run: Callable[[TablePart, tf.Tensor], Sequence[tf.Tensor]],
 ) -> list[tf.Tensor]:
-    """Runs a function on each part's ids; returns its results in the order of `ids`.
+    """Runs a function on each part's share of `ids` `[N]`.
 
-    Args:
-        parts: The parts of the table.
-        ids: int64 `[N]`.
-        run: Returns tensors `[N_p, ...]` for ids `[N_p]`.
+    It returns tensors `[N_p, ...]`, which are returned in the order of `ids`.
     """
     if parts[0].device is None:
         return list(run(parts[0], ids))

@@ -26,12 +26,12 @@ from lodestar.ops.compile_line import compile_line, table_optimizers
 _PLAIN_OPTIMIZER = (
     "`{path}` is a dynamic embedding: its gradient is sparse over 64-bit ids, "
     "which this Keras optimizer cannot apply. Use the optimizer of the same "
-    "name in lodestar.optimizers, or give the table an optimizer of its own "
+    "name in lodestar.optimizers, or give the table its own optimizer "
     "(optimizer='adagrad'):\n{line}"
 )
 _PLAIN_LOSS_SCALING = (
     "`{path}` is a dynamic embedding, whose gradient is sparse over 64-bit "
-    "ids. Under the mixed_float16 policy compile puts Keras's "
+    "ids. Under the mixed_float16 policy, `compile` puts Keras's "
     "LossScaleOptimizer around the optimizer, which would make the gradient "
     "dense. Use the optimizers of lodestar.optimizers instead:\n{line}"
 )
@@ -71,7 +71,7 @@ _ONLY_WEIGHTS = (
     "`{path}` represents the rows of a table, which Keras does not count among "
     "the weights of a model: get_weights, set_weights and legacy .h5 files "
     "would lose them. Use model.save_weights('model.weights.h5') and "
-    "load_weights, model.save('model.keras') or tf.train.Checkpoint, and and "
+    "load_weights, model.save('model.keras') or tf.train.Checkpoint, and "
     "lodestar.callbacks.EarlyStopping instead of "
     "keras.callbacks.EarlyStopping(restore_best_weights=True). The dense layers "
     "of the model have their own get_weights and set_weights."
@@ -118,7 +118,7 @@ def _scope_name(name: str) -> str:
 
 def _none() -> None:
     """A weak reference to nothing."""
-    return None  # without which AutoGraph cannot convert this
+    return None  # AutoGraph requires a return statement
 
 
 @functools.cache
@@ -243,7 +243,7 @@ class TableVariable(SavedState, _private.Variable):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise TypeError(
-            f"{self!r} cannot be pickled: its rows are not Python's. Save it "
+            f"{self!r} cannot be pickled: its rows are outside of Python. Save it "
             "with tf.train.Checkpoint or lodestar.snapshot, or pickle the Keras "
             "model that holds it."
         )
@@ -258,9 +258,10 @@ class TableVariable(SavedState, _private.Variable):
         """Initializes the state that copies do not inherit."""
         # Whether the gradient was ever requested.
         self.claimed = False
-        self.wrapper: Callable[[], Any] = _none  # that takes the gradients
-        self.model: Callable[[], Any] = _none  # that looks rows up
-        self._recorded = False  # in a lookup
+        # Weak references to the optimizer for the gradients and the calling model.
+        self.wrapper: Callable[[], Any] = _none
+        self.model: Callable[[], Any] = _none
+        self._recorded = False  # whether a tape ever recorded a lookup
         # Rows before an eager lookup that inferred training from a tape, until
         # an optimizer follows; whether an optimizer or a warning ever followed.
         self._rows_before: int | None = None
@@ -268,7 +269,8 @@ class TableVariable(SavedState, _private.Variable):
         self._scaled_by_keras = False
         # Whether a lookup could not tell if it was in training, and only read.
         self.untold = False
-        self._file: weakref.ref[Any] | None = None  # that holds the table
+        # The last Keras file with the table.
+        self._file: weakref.ref[Any] | None = None
         # Type checkers see no __init__ in the first base.
         make: Any = _private.Variable.__init__
         # A path of two parts, like a layer's weight.
@@ -351,11 +353,7 @@ class TableVariable(SavedState, _private.Variable):
 
     @property
     def overwrite_with_gradient(self) -> bool:
-        """Always True, so that Keras assigns the gradient.
-
-        Raises:
-            RuntimeError: As `record`; the step has begun.
-        """
+        """Always True, so that Keras assigns the gradient."""
         # Keras reads this when it builds an optimizer's slots, in or before the
         # first step. It is the last chance to detect its loss scaling, which
         # makes gradients dense.
@@ -423,12 +421,7 @@ class TableVariable(SavedState, _private.Variable):
         self.wrapper = weakref.ref(wrapper)
 
     def record(self) -> None:
-        """Records that a gradient tape records a lookup.
-
-        Raises:
-            RuntimeError: Keras's own optimizer and loss scaling would receive the
-                gradient.
-        """
+        """Records that a tape records a lookup; raises if loss scaling loses it."""
         self._recorded = True
         lost_gradients.record(self)
         if self._scaled_by_keras and self.wrapper() is None:
@@ -489,12 +482,7 @@ class TableVariable(SavedState, _private.Variable):
                 )
 
     def meet_model(self) -> None:
-        """Checks the model whose call looks rows up, if there is one.
-
-        Raises:
-            RuntimeError: `fit` has begun with a callback that loses rows, or XLA
-                compiles the step.
-        """
+        """Checks the model and the running `fit` whose call looks rows up."""
         model = _private.model_that_is_called()
         self.model = _none if model is None else weakref.ref(model)
         if model is None:
@@ -524,11 +512,7 @@ class TableVariable(SavedState, _private.Variable):
         return np.asarray(tf.convert_to_tensor(self).numpy(), dtype)
 
     def numpy(self) -> Any:
-        """Refuses to copy the rows, as `get_weights` would.
-
-        Raises:
-            RuntimeError: Always.
-        """
+        """Raises RuntimeError instead of copying the rows, as `get_weights` would."""
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
     def keep_in(self, store: Any) -> None:
@@ -560,11 +544,7 @@ class TableVariable(SavedState, _private.Variable):
             table_store.save_table(self, store)
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads what `save_own_variables` wrote.
-
-        Raises:
-            ValueError: The file has no such table, or a damaged one.
-        """
+        """Loads what `save_own_variables` wrote."""
         if table_store.holds_table(store) or not self.is_known_to(store):
             table_store.load_table(self, store)
             self.keep_in(store)

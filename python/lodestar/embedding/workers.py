@@ -114,12 +114,7 @@ def by_id(
 def of_each(
     strategy: tf.distribute.Strategy, arrays: Sequence[Any]
 ) -> list[list[np.ndarray]]:
-    """Returns the arrays of each process, in all of them; eager only.
-
-    Args:
-        strategy: The strategy of the workers.
-        arrays: Arrays with equal inner dimensions in all processes.
-    """
+    """Returns the arrays of each process, in all of them; eager only."""
     own = [np.asarray(array) for array in arrays]
     counts = np.array([len(array) for array in own], np.int64)
     sent = b"".join([counts.tobytes(), *(array.tobytes() for array in own)])
@@ -154,12 +149,7 @@ def agree_to_stop(model: Any) -> bool:
 def check_alike(
     strategy: tf.distribute.Strategy, given: Mapping[str, Any]
 ) -> None:
-    """Raises ValueError in all processes if they pass different values.
-
-    Args:
-        strategy: The strategy, with or without workers.
-        given: JSON values by the names used in errors.
-    """
+    """Raises ValueError in all processes if they pass different JSON values."""
     if of(strategy) is None:
         return
     said = [

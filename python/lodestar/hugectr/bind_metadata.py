@@ -1,4 +1,4 @@
-"""Columns of Parquet files as HugeCTR's `_metadata.json` lists them."""
+"""Binds columns of Parquet files by HugeCTR's `_metadata.json`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,33 +15,31 @@ types = pa.types
 
 
 def bind_metadata(metadata: ParquetMetadata, file: Any) -> list[Binding]:
-    """Makes columns of those that a `_metadata.json` lists.
+    """Returns bindings of the columns in `_metadata.json`.
 
-    Labels come first, then dense and sparse columns, each by ascending index. A
-    label column of several values becomes a label for each, `name_0`, `name_1`.
-
-    Raises:
-        DataError: An index is beyond the file's columns, or a column is of
-            another type.
+    Labels are first, then dense and sparse columns, each by ascending index. A
+    label column of several values becomes labels `name_0`, `name_1`, ... Raises
+    DataError if an index is too large or a column has another type.
     """
     bindings: list[Binding] = []
     for group, columns in metadata.columns.items():
         for index, name in columns:
             if index >= len(file.schema):
                 raise DataError(
-                    f"{metadata.path}: {group}: {name!r} has the index {index}, "
-                    f"but {file.path} has {len(file.schema)} columns"
+                    f"{metadata.path}: {group}: the index of {name!r} must be less "
+                    f"than {len(file.schema)}, the number of columns of "
+                    f"{file.path}, got {index}."
                 )
             bindings += _bound(file, index, group)
     if not bindings:
         raise DataError(
-            f"{metadata.path}: labels, conts and cats are all empty"
+            f"{metadata.path}: labels, conts and cats are all empty."
         )
     return bindings
 
 
 def check_same_places(metadata: ParquetMetadata, file: Any, first: Any) -> None:
-    """Raises DataError unless both files name the listed columns alike."""
+    """Raises DataError unless the listed columns have equal names in both files."""
     names = file.schema.names
     for columns in metadata.columns.values():
         for index, _ in columns:
@@ -49,8 +47,8 @@ def check_same_places(metadata: ParquetMetadata, file: Any, first: Any) -> None:
             found = names[index] if index < len(names) else None
             if found != expected:
                 raise DataError(
-                    f"{file.path}: column {index}: found {found!r}, expected "
-                    f"{expected!r} as in {first.path}"
+                    f"{file.path}: column {index} must be {expected!r}, as in "
+                    f"{first.path}, got {found!r}."
                 )
 
 
@@ -85,13 +83,13 @@ def _bound(file: Any, index: int, group: str) -> Iterator[Binding]:
 
 def _wrong_type(file: Any, name: str, found: Any, expected: str) -> DataError:
     return DataError(
-        f"{file.path}: column {name!r}: found {found}, expected {expected}, or "
-        "lists of them"
+        f"{file.path}: column {name!r} must have {expected} or lists of them, got "
+        f"{found}."
     )
 
 
 def _width(file: Any, name: str, found: Any) -> int:
-    """Returns the number of values of each row: of the type, or of the footer."""
+    """Returns the number of values per row, from the type or the footer."""
     width: int = 1
     if types.is_fixed_size_list(found):
         width = found.list_size
@@ -100,20 +98,20 @@ def _width(file: Any, name: str, found: Any) -> int:
         width, rest = divmod(values, max(file.num_rows, 1))
         if rest or (width == 0 and file.num_rows):
             raise DataError(
-                f"{file.path}: column {name!r}: found {values} values in "
-                f"{file.num_rows} rows, expected as many in each row"
+                f"{file.path}: column {name!r} must have equally many values in all "
+                f"{file.num_rows} rows, got {values} values."
             )
         width = max(width, 1)
     if width < 1:
         raise DataError(
-            f"{file.path}: column {name!r}: found {found}, expected at least "
-            "one value per row"
+            f"{file.path}: column {name!r} must have at least one value per row, "
+            f"got {found}."
         )
     return width
 
 
 def _num_values(file: Any, name: str) -> Iterator[int]:
-    """Yields the number of values of each row group; an empty list counts as one."""
+    """Yields the number of values per row group; an empty list counts as one."""
     leaf = sum(
         _leaves(field.type)
         for field in list(file.schema)[: file.schema.get_field_index(name)]
@@ -123,8 +121,8 @@ def _num_values(file: Any, name: str) -> Iterator[int]:
 
 
 def _leaves(arrow_type: Any) -> int:
-    """Returns how many columns of a Parquet file a column of this type takes."""
-    # Dictionaries and the like are stored as their values.
+    """Returns the number of columns of a Parquet file for a type."""
+    # Dictionaries and similar types are stored as their values.
     count = getattr(arrow_type, "num_fields", 0)
     if not count:
         return 1

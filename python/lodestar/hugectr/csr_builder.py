@@ -1,4 +1,4 @@
-"""CsrBuilder: compressed sparse rows, value by value."""
+"""Builds compressed sparse rows value by value."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 
 class CsrBuilder:
-    """Collects rows of values, as HugeCTR's data readers do.
+    """Collects rows of values like HugeCTR's data readers.
 
     >>> builder = CsrBuilder(num_rows=2, max_values=3)
     >>> builder.new_row(); builder.push_back(7); builder.push_back(8)
@@ -15,17 +15,17 @@ class CsrBuilder:
     >>> [x.tolist() for x in builder.build()]
     [[0, 2, 2], [7, 8]]
 
-    HugeCTR's loops call `new_row` once more at the end. With `num_rows` that
-    call closes the last row; without, it would begin one more.
+    HugeCTR's loops call `new_row` once more at the end. With `num_rows` that call
+    closes the last row; without, it would start another row.
 
     Args:
-        num_rows: How many rows it may hold; slots x batch for a CSR of several
-            slots. None is no bound.
-        max_values: How many values it may hold; None is no bound.
+        num_rows: Maximum number of rows, slots x batch for a CSR of several slots.
+            None is unlimited.
+        max_values: Maximum number of values; None is unlimited.
         dtype: NumPy dtype of the values.
 
     Raises:
-        ValueError: a bound below 0.
+        ValueError: If a limit is negative.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class CsrBuilder:
     ):
         for name, bound in (("num_rows", num_rows), ("max_values", max_values)):
             if bound is not None and bound < 0:
-                raise ValueError(f"`{name}` is {bound}, wanted 0 or more")
+                raise ValueError(f"`{name}` must be at least 0, got {bound}.")
         self._row_bound = num_rows
         self._value_bound = max_values
         self._dtype = np.dtype(dtype)
@@ -45,26 +45,24 @@ class CsrBuilder:
 
     @property
     def num_rows(self) -> int:
-        """The rows begun."""
+        """Number of rows, including the last one."""
         return len(self._begins)
 
     @property
     def num_values(self) -> int:
-        """The values pushed."""
+        """Number of values."""
         return len(self._values)
 
     def new_row(self) -> None:
-        """Begins a row, to which values are pushed until the next one begins.
-
-        After `num_rows` rows it closes the last one, once.
+        """Starts a row, or closes the last one after `num_rows` rows.
 
         Raises:
-            IndexError: the last of `num_rows` rows is closed.
+            IndexError: If the last of `num_rows` rows is closed.
         """
         if self._closed:
             raise IndexError(
-                f"row {self.num_rows} is out of bound: `num_rows` is "
-                f"{self._row_bound}, and the last row is closed"
+                f"`num_rows` is {self._row_bound}, and the last row is closed: "
+                f"row {self.num_rows} cannot be started."
             )
         if self.num_rows == self._row_bound:
             self._closed = True
@@ -72,44 +70,44 @@ class CsrBuilder:
             self._begins.append(self.num_values)
 
     def push_back(self, value: Any) -> None:
-        """Adds a value to the row begun last.
+        """Adds a value to the last row.
 
         Raises:
-            IndexError: no row has begun, the last one is closed, or
-                `max_values` values are there.
-            OverflowError: an integer that the dtype does not hold.
-            ValueError: what is no number of the dtype.
+            IndexError: If there is no row, the last one is closed, or there are
+                `max_values` values.
+            OverflowError: If the dtype cannot represent the integer.
+            ValueError: If the value is not a number of the dtype.
         """
         at = self.num_values
         if not self._begins:
-            raise IndexError(f"value {value} has no row: call `new_row` first")
+            raise IndexError(f"Value {value} has no row. Call `new_row` first.")
         if self._closed:
             raise IndexError(
-                f"value {value} has no row: `num_rows` is {self._row_bound}, "
-                "and the last row is closed"
+                f"Value {value} has no row: `num_rows` is {self._row_bound}, "
+                "and the last row is closed."
             )
         if self._value_bound is not None and at >= self._value_bound:
             raise IndexError(
-                f"value {value} at index {at} of row {self.num_rows - 1} is "
-                f"out of bound: `max_values` is {self._value_bound}"
+                f"Value {value} of row {self.num_rows - 1} exceeds "
+                f"`max_values`={self._value_bound}."
             )
         self._values.append(self._as_dtype(value, at))
 
     def roll_back(self) -> None:
-        """Gives up the row begun last, or opens it again if it is closed.
+        """Removes the last row, or reopens it if it is closed.
 
         Raises:
-            IndexError: no row has begun.
+            IndexError: If there is no row.
         """
         if self._closed:
             self._closed = False
             return
         if not self._begins:
-            raise IndexError("there is no row to give up")
+            raise IndexError("There is no row to remove.")
         del self._values[self._begins.pop() :]
 
     def reset(self) -> None:
-        """Gives up all rows."""
+        """Removes all rows."""
         self._begins: list[int] = []
         self._values: list[Any] = []
         self._closed = False
@@ -117,8 +115,8 @@ class CsrBuilder:
     def build(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns int64 row offsets, one more than rows, and the values.
 
-        Both are new arrays; more may be pushed afterwards. They are what
-        `LoDTensor.from_csr` takes.
+        Both are new arrays, so the builder may be used further. Pass them to
+        `LoDTensor.from_csr`.
         """
         offsets = np.array([*self._begins, self.num_values], np.int64)
         return offsets, np.array(self._values, self._dtype)
@@ -129,11 +127,11 @@ class CsrBuilder:
             number = int(value)
             if number != value:
                 raise ValueError(
-                    f"value {value} at index {at} is no {self._dtype.name}"
+                    f"Value {value} at index {at} is not of {self._dtype.name}."
                 )
             if not bounds.min <= number <= bounds.max:
                 raise OverflowError(
-                    f"value {value} at index {at} is beyond {self._dtype.name}"
+                    f"Value {value} at index {at} exceeds {self._dtype.name}."
                 )
             return number
         return self._dtype.type(value)

@@ -1,4 +1,4 @@
-"""NormDataset: HugeCTR's Norm files as a tf.data.Dataset."""
+"""HugeCTR's Norm files as a tf.data.Dataset."""
 
 import functools
 from typing import Any
@@ -35,46 +35,20 @@ def NormDataset(
 ) -> tf.data.Dataset:
     """Returns batches of HugeCTR's Norm files (docs/internals/formats.md).
 
-    The elements are those of `MultiSlotDataset`, and so are their order and how
-    an iterator is saved. In the file all labels come
-    first, then the values of all dense slots, then the keys of the sparse and
-    one-hot slots, each in the order of `schema`. Labels and dense values are
-    float32; where a slot is declared uint64 they must be whole numbers, and a
-    dense slot comes as int64.
+    `open_dataset` describes the options and errors. A sample has labels, then the
+    values of dense slots, then the keys of sparse and one-hot slots, each in the
+    order of `schema`. Labels and dense values are float32; if a slot is declared
+    uint64 they must be whole numbers, and a dense slot is read as int64. A path
+    that ends in `.txt` is a file list, except with `open_command` or in a
+    `SharedFileList`.
 
-    >>> dataset = NormDataset("file_list.txt", spec, 1024)
-    >>> model.fit(dataset)
-
-    Args:
-        files: One path or several, of any scheme that `tf.io.gfile` knows. A
-            name that ends in `.txt` is a file list, but
-            not with `open_command`; one that ends in `.gz` is decompressed. Or a
-            `SharedFileList`, of files alone.
-        schema: A `Schema`, the path of a schema file, or a list of `Column`s.
-        batch_size: Samples a batch.
-        key_type: `"uint32"`, or `"int64"` as HugeCTR's `i64_input_key=True`.
-            The files do not say which; a wrong one is found by an `nnz` that
-            cannot be, or in a file with checksums by a record's length.
-        check: `"sum"`: files must have checksums; `"none"`: they must not;
-            `"auto"`: each file says whether it has.
-        **options: Those of every dataset: `drop_remainder`, `shuffle_rows`,
-            `repeat`, `shard`, ...; see `ReadOptions`. With `on_error="skip"` a
-            bad record costs the rest of its file where the next one cannot be
-            found: behind a bad `nnz` without checksums, or a bad length.
-
-    Raises:
-        ValueError: An option is out of range, `files` is empty, a file list or
-            a schema file is not valid, or no Norm file can hold the slots: sparse
-            floats, dense of no fixed shape.
-        tf.errors.InvalidArgumentError: While reading: a record is not as
-            declared or its checksum differs ("path: record 7 at byte 1880: slot
-            'C3': nnz is ...", records and bytes count from 0), the header is
-            not as declared, records are missing, or bytes follow the last.
-            Samples before a bad record have come first.
-        tf.errors.NotFoundError: While reading: a file is missing.
-        tf.errors.FailedPreconditionError: While reading, whatever `on_error`
-            says: a file was written to meanwhile, or has another size than when
-            the iterator was saved.
+    The files do not record `key_type` (`"int64"` is HugeCTR's
+    `i64_input_key=True`). A wrong one causes an invalid `nnz` or, in a file with
+    checksums, an invalid length of a record. With `on_error="skip"`, an invalid
+    record costs the rest of its file if the next one cannot be found: after an
+    invalid `nnz` without checksums, or an invalid length. In an error while reading
+    ("path: record 7 at byte 1880: slot 'C3': nnz is ..."), records and bytes count
+    from 0.
     """
     check_choice("key_type", key_type, NORM_KEY_TYPES)
     check_choice("check", check, (_AUTO, *CHECKS))

@@ -1,4 +1,4 @@
-"""NormWriter: samples to HugeCTR's Norm files."""
+"""Writer of HugeCTR's Norm files."""
 
 import struct
 
@@ -14,15 +14,16 @@ from lodestar.hugectr.key_records import WORD, KeyRecordWriter
 NORM_KEY_TYPES = ("uint32", "int64")
 _HEADER = struct.Struct("<8q")
 _LENGTH = struct.Struct("<i")
-_FRAME = _LENGTH.size + 1  # bytes around a payload: its length and its sum
-_MAX_RECORD = 2**31 - 1  # bytes: lengths and numbers of keys are int32
+_FRAME = _LENGTH.size + 1  # Bytes around a payload: its length and its sum.
+_MAX_RECORD = 2**31 - 1  # In bytes: lengths and numbers of keys are int32.
 
 
 class NormWriter(KeyRecordWriter):
-    """Writes a HugeCTR Norm file (docs/internals/formats.md); a context manager.
+    """Context manager that writes a HugeCTR Norm file.
 
-    Labels and dense values are float32; integers have to be exact in it. The
-    file does not say which keys it holds: a reader has to be told `key_type`.
+    The format is in docs/internals/formats.md. Labels and dense values are float32;
+    integers must be exact in it. The file does not record `key_type`, which a
+    reader needs.
 
     >>> spec = Schema(
     ...     [Column.label("click"), Column.dense("I", [2]), Column.sparse("C1")]
@@ -39,19 +40,11 @@ class NormWriter(KeyRecordWriter):
         key_type: str = "uint32",
         check: str = "sum",
     ):
-        """Opens the temporary file.
+        """Opens the temporary file, compressed if the path ends in `.gz`.
 
-        Args:
-            path: The file's name; `.gz` at its end compresses it.
-            schema: A Schema, a list of slots or the path of a schema file.
-            key_type: "uint32" or "int64".
-            check: "sum" frames every record by its length and a check sum,
-                "none" does not.
-
-        Raises:
-            ValueError: Another option, or a slot that a Norm file can not hold:
-                sparse floats, dense of no fixed shape.
-            tf.errors.OpError: The file cannot be opened.
+        `check` "sum" adds the length and a checksum to every record. Raises
+        ValueError for a slot that Norm files do not support: sparse floats, dense
+        without a fixed shape.
         """
         check_choice("check", check, CHECKS)
         self._sum = check == "sum"
@@ -80,8 +73,8 @@ class NormWriter(KeyRecordWriter):
         if sizes.max() > _MAX_RECORD:
             row = int(np.argmax(sizes > _MAX_RECORD))
             raise ValueError(
-                f"{self._path}: sample {self._num_samples + row + 1}: has "
-                f"{sizes[row]} bytes, wanted at most {_MAX_RECORD}"
+                f"{self._path}: sample {self._num_samples + row + 1}: must have at "
+                f"most {_MAX_RECORD} bytes, got {sizes[row]}"
             )
 
     def _put(self, columns: list[ColumnValues], begin: int, end: int) -> None:
@@ -94,7 +87,7 @@ class NormWriter(KeyRecordWriter):
     def _records(
         self, columns: list[ColumnValues], begin: int, end: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The words of samples [begin, end), and how many each sample has."""
+        """Returns the words of samples [begin, end) and the length of each."""
         rows = end - begin
         floats = np.concatenate(
             [
@@ -115,11 +108,11 @@ class NormWriter(KeyRecordWriter):
         starts = np.cumsum(lengths) - lengths
         words = np.empty(int(lengths.sum()), WORD)
         words[starts[:, np.newaxis] + np.arange(floats.shape[1])] = floats
-        at = starts + floats.shape[1]  # where a slot begins in each sample
+        at = starts + floats.shape[1]  # Start of the slot in each sample.
         for slot, i in enumerate(self._keys):
             splits = columns[i].splits[begin : end + 1] * self._key_words
             words[at] = counts[slot]
-            # From where a value is in the column to where it goes.
+            # Offset from the position of a value in the column to its target.
             shift = at + 1 - splits[:-1]
             to = np.arange(splits[0], splits[-1])
             to += np.repeat(shift, sizes[slot] - 1)
@@ -145,7 +138,7 @@ class NormWriter(KeyRecordWriter):
 
 
 def _framed(data: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Payloads, one after another, each between its length and its sum."""
+    """Concatenates payloads, each between its length and its sum."""
     starts = np.cumsum(lengths) - lengths
     framed = np.empty(len(data) + _FRAME * len(lengths), np.uint8)
     begins = starts + _FRAME * np.arange(len(lengths))
@@ -162,10 +155,10 @@ def _framed(data: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def norm_header(data: bytes) -> tuple[int, ...] | None:
-    """The numbers of a Norm file's header, of the file's first bytes.
+    """Reads the header from the first bytes of a Norm file.
 
-    Whether it has check sums, its samples and the dims of a sample. None if
-    `data` is too short; that it is of a Norm file at all is not sure.
+    It has whether there are checksums, and the sizes of the file and of a sample.
+    Returns None if `data` is too short or obviously not of a Norm file.
     """
     if data[:12] == struct.pack("<iq", _HEADER.size, 1):
         data = data[_LENGTH.size :]

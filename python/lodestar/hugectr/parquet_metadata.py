@@ -1,4 +1,4 @@
-"""HugeCTR's `_metadata.json`: which columns of Parquet files are what."""
+"""HugeCTR's `_metadata.json`, which assigns kinds to Parquet columns."""
 
 import dataclasses
 import json
@@ -21,13 +21,11 @@ _NAMES = ("file_name", "col_name")
 
 @dataclasses.dataclass(frozen=True)
 class ParquetMetadata:
-    """What a `_metadata.json` says.
+    """Content of a `_metadata.json`.
 
-    Attributes:
-        path: Of the file.
-        num_rows: From a data file's base name to its rows, in the file's order.
-        columns: For each of `GROUPS`, (index in the schema, name) of its
-            columns by **ascending index**, whatever the order in the file.
+    `num_rows` maps base names of data files to their rows, in the file's order.
+    `columns` has (index in the schema, name) for each of `GROUPS`, by ascending
+    index, whatever the order in the file.
     """
 
     path: str
@@ -35,27 +33,25 @@ class ParquetMetadata:
     columns: Mapping[str, tuple[tuple[int, str], ...]]
 
     def rows_of(self, path: str) -> int:
-        """The rows that the file at `path` must have, or DataError."""
+        """Returns the rows that the file at `path` must have, or raises DataError."""
         name = os.path.basename(path)
         if name not in self.num_rows:
             raise DataError(
                 f"{path}: is not in 'file_stats' of {self.path}, which has "
-                f"{', '.join(self.num_rows) or 'no files'}"
+                f"{', '.join(self.num_rows) or 'no files'}."
             )
         return self.num_rows[name]
 
 
 def metadata_path(data_path: str) -> str:
-    """Where the `_metadata.json` of a data set with this first file would be."""
+    """Returns the path of `_metadata.json` for a data file."""
     return os.path.join(os.path.dirname(data_path), METADATA_NAME)
 
 
 def read_metadata(path: str) -> ParquetMetadata | None:
-    """Reads a `_metadata.json`; None if there is no such file.
+    """Reads a `_metadata.json`; returns None if there is no such file.
 
-    Raises:
-        DataError: It is not as HugeCTR defines it; names the key.
-        tf.errors.OpError: It cannot be read.
+    Raises DataError with the key if the content is invalid.
     """
     if not tf.io.gfile.exists(path):
         return None
@@ -64,15 +60,15 @@ def read_metadata(path: str) -> ParquetMetadata | None:
     try:
         return _parse(path, json.loads(data, object_pairs_hook=_unique))
     except RecursionError as error:
-        raise DataError(f"{path}: is nested too deep") from error
-    except ValueError as error:  # of JSON, UTF-8 and DataError
+        raise DataError(f"{path}: is nested too deeply.") from error
+    except ValueError as error:  # Of JSON, UTF-8 and DataError.
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path}: not valid JSON: {error}") from error
+        raise DataError(f"{path}: is not valid JSON: {error}") from error
 
 
 def write_metadata(metadata: ParquetMetadata) -> None:
-    """Writes a `_metadata.json`, which appears whole or not at all."""
+    """Writes a `_metadata.json` atomically."""
     content: dict[str, Any] = {
         "file_stats": [
             {"file_name": name, "num_rows": rows}
@@ -90,12 +86,10 @@ def write_metadata(metadata: ParquetMetadata) -> None:
 
 
 def metadata_of(data_path: str, schema: Schema) -> ParquetMetadata:
-    """Returns the `_metadata.json`, still without files, of a schema's columns.
+    """Returns the `_metadata.json` of a schema's columns, without files.
 
-    Args:
-        data_path: Path of a data file beside it.
-        schema: The columns, in the order of the file. HugeCTR knows nothing of
-            dense integers, free dims and sparse floats; they are not listed.
+    HugeCTR does not support dense integers, free dimensions and sparse floats; they
+    are omitted.
     """
     columns: dict[str, list[Any]] = {group: [] for group in GROUPS}
     for index, column in enumerate(schema):
@@ -116,15 +110,13 @@ def metadata_of(data_path: str, schema: Schema) -> ParquetMetadata:
 def merged(metadata: ParquetMetadata, path: str, rows: int) -> ParquetMetadata:
     """Returns the stored `_metadata.json` with a data file added.
 
-    Raises:
-        DataError: It lists other columns.
+    Raises DataError if it lists other columns.
     """
     found = read_metadata(metadata.path) or metadata
     if found.columns != metadata.columns:
         raise DataError(
-            f"{found.path}: is for other columns than those of {path}, "
-            f"which needs a folder of its own: found {_listed(found)}, "
-            f"expected {_listed(metadata)}"
+            f"{found.path}: lists other columns than {path}, which needs a separate "
+            f"folder: got {_listed(found)}, expected {_listed(metadata)}."
         )
     num_rows = {**found.num_rows, os.path.basename(path): rows}
     return dataclasses.replace(found, num_rows=num_rows)
@@ -141,7 +133,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"key {key!r} occurs twice in one object")
+            raise ValueError(f"key {key!r} is repeated in an object")
         found[key] = value
     return found
 
@@ -150,13 +142,14 @@ def _parse(path: str, content: Any) -> ParquetMetadata:
     wanted = ("file_stats", *GROUPS)
     if not isinstance(content, dict):
         raise DataError(
-            f"{path}: wanted an object with the keys {', '.join(wanted)}, "
-            f"found {type(content).__name__}"
+            f"{path}: must be an object with the keys {', '.join(wanted)}, got "
+            f"{type(content).__name__}."
         )
     for key in wanted:
         if key not in content:
             raise DataError(
-                f"{path}: key {key!r} is missing; wanted {', '.join(wanted)}"
+                f"{path}: key {key!r} is missing; the keys must be "
+                f"{', '.join(wanted)}."
             )
     num_rows: dict[str, int] = {}
     for i, entry in enumerate(_list(path, content, "file_stats")):
@@ -164,7 +157,7 @@ def _parse(path: str, content: Any) -> ParquetMetadata:
         name = os.path.basename(_member(where, entry, "file_name"))
         rows = _member(where, entry, "num_rows")
         if name in num_rows:
-            raise DataError(f"{where}: the file {name!r} occurs twice")
+            raise DataError(f"{where}: the file {name!r} is repeated.")
         num_rows[name] = rows
     columns = {}
     groups: dict[int, str] = {}
@@ -176,8 +169,8 @@ def _parse(path: str, content: Any) -> ParquetMetadata:
             index = _member(where, entry, "index")
             if index in groups:
                 raise DataError(
-                    f"{where}: 'index' {index} occurs twice, first in "
-                    f"{groups[index]!r}"
+                    f"{where}: 'index' {index} is repeated, first in "
+                    f"{groups[index]!r}."
                 )
             groups[index] = group
             found.append((index, name))
@@ -188,15 +181,15 @@ def _parse(path: str, content: Any) -> ParquetMetadata:
 def _list(path: str, content: Mapping[str, Any], key: str) -> list[Any]:
     if not isinstance(content[key], list):
         raise DataError(
-            f"{path}: key {key!r} must be a list, found {content[key]!r}"
+            f"{path}: key {key!r} must be a list, got {content[key]!r}."
         )
     return content[key]
 
 
 def _member(where: str, entry: Any, key: str) -> Any:
-    """The value of a key, a string or where it counts a whole number."""
+    """Returns the value of a key, a string or a number."""
     if not isinstance(entry, dict) or key not in entry:
-        raise DataError(f"{where}: key {key!r} is missing, found {entry!r}")
+        raise DataError(f"{where}: key {key!r} is missing, got {entry!r}.")
     value = entry[key]
     if key in _NAMES:
         wanted, good = "a string", isinstance(value, str) and value
@@ -204,5 +197,5 @@ def _member(where: str, entry: Any, key: str) -> Any:
         wanted = "a whole number of at least 0"
         good = is_integer(value) and value >= 0
     if not good:
-        raise DataError(f"{where}: {key!r} must be {wanted}, found {value!r}")
+        raise DataError(f"{where}: {key!r} must be {wanted}, got {value!r}.")
     return value

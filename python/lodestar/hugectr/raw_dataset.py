@@ -1,4 +1,4 @@
-"""RawDataset: HugeCTR's Raw files as a tf.data.Dataset."""
+"""HugeCTR's Raw files as a tf.data.Dataset."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import check_at_least, check_choice
+from lodestar._checks import check_choice, check_count
 from lodestar._errors import DataError
 from lodestar._library import gen_ops
 from lodestar._typing import StrPaths
@@ -37,50 +37,17 @@ def RawDataset(
 ) -> tf.data.Dataset:
     """Returns batches of HugeCTR's Raw files (docs/internals/formats.md).
 
-    The elements are those of `MultiSlotDataset`, and so are their order and how
-    an iterator is saved. Every sample takes as many
-    bytes: all labels come first, then the values of all dense slots, then the
-    keys of the sparse and one-hot slots, each in the order of `schema`. Nothing
-    in the file says so; `layout`, `key_type` and `nnz_per_slot` mean what they
-    do in `RawWriter`.
+    `open_dataset` describes the options and errors. All samples have the same size:
+    labels, then the values of dense slots, then the keys of sparse and one-hot
+    slots, each in the order of `schema`. The file does not record `layout`,
+    `key_type` and `nnz_per_slot`, which must match the writer's. A dense int32
+    x is read as the float32 log(x + 1) and must be at least 0; a slot declared
+    uint64 is read as x itself.
 
-    A dense int32 x is read as log(x + 1) in float32, and must be 0 or more; by
-    a slot declared uint64 as x itself.
-
-    >>> dataset = RawDataset("clicks.raw", spec, 1024, layout="int")
-    >>> model.fit(dataset)
-
-    Args:
-        files: One path or several, of any scheme that `tf.io.gfile` knows; a
-            name that ends in `.gz` is decompressed. Or a `SharedFileList`.
-        schema: A `Schema`, the path of a schema file, or a list of `Column`s.
-        batch_size: Samples a batch.
-        num_samples: The samples to read of each file, from its beginning; it
-            must have as many or more. None for all.
-        layout: `"float"`, `"int"`, `"multi_hot_float"` or `"multi_hot_int"`.
-        key_type: `"uint32"`, or as `layout` allows `"int32"` or `"int64"`.
-        nnz_per_slot: With a multi-hot layout: the keys of every sparse and
-            one-hot slot, in order, or one number for all; None is 1.
-        slot_size_array: For each sparse slot one more than its largest key.
-            Keys are checked, and the sizes of the slots before are added.
-        **options: Those of every dataset: `drop_remainder`, `shuffle_rows`,
-            `repeat`, `shard`, ...; see `ReadOptions`.
-
-    Raises:
-        ValueError: An option is out of range, `files` is empty, a schema file is
-            not valid, or no Raw file can hold the slots: sparse floats, dense
-            of no fixed shape. With the class `DataError`, unless
-            `on_error="skip"`, `open_command` or a `SharedFileList`: a file's size
-            is not a multiple of a sample's, or less than that of `num_samples`.
-        tf.errors.InvalidArgumentError: While reading: a value is not as
-            declared ("path: record 7 at byte 1120: slot 'click': ...", records
-            and bytes count from 0), or the size of a file that was not checked
-            before, or is compressed, is not as above. Samples before a bad record
-            have come first.
-        tf.errors.NotFoundError: While reading: a file is missing.
-        tf.errors.FailedPreconditionError: While reading, whatever `on_error`
-            says: a file was written to meanwhile, or has another size than when
-            the iterator was saved.
+    Raises DataError, unless `on_error="skip"`, `open_command` or a `SharedFileList` is
+    used, if the size of a file is not a multiple of a sample's, or less than
+    `num_samples`. In an error while reading ("path: record 7 at byte 1120: slot
+    'click': ..."), records and bytes count from 0.
     """
     spec = as_schema(schema)
     read = options_of(RawDataset, batch_size, options)
@@ -88,7 +55,7 @@ def RawDataset(
     key_types = raw_key_types(layout)
     check_choice("key_type", key_type, key_types)
     if num_samples is not None:
-        check_at_least("num_samples", num_samples, 1)
+        check_count("num_samples", num_samples, 1)
     nnz = raw_nnz(spec, layout, nnz_per_slot)
     if read.on_error == "raise" and are_known(files, read):
         stride = (
@@ -118,7 +85,7 @@ def RawDataset(
 def _with_limits(
     op: Callable[..., tf.Tensor], offsets: list[int], sizes: list[int]
 ) -> Callable[..., tf.Tensor]:
-    """The op with these offsets, and these limits where a slot has a size."""
+    """Returns the op with these offsets, and limits for slots with a size."""
 
     def limited(*, slot_limits: list[int], **arguments: Any) -> tf.Tensor:
         limits = [size or limit for size, limit in zip(sizes, slot_limits)]
@@ -128,13 +95,14 @@ def _with_limits(
 
 
 def _check_size(path: str, stride: int, num_samples: int | None) -> None:
-    """Refuses a file before garbage is read of it; others see reading fail."""
+    """Rejects a file of the wrong size; errors of access are left to the op."""
     if path.endswith(".gz"):
         return
     try:
         size = tf.io.gfile.stat(path).length
     except tf.errors.OpError:
         return
+    # The same words as in tf_ops/core/records/raw_format.cc.
     if size % stride:
         raise DataError(
             f"{path}: its size is {size} bytes, wanted a multiple of the "

@@ -1,4 +1,4 @@
-"""RawWriter: samples to HugeCTR's Raw files."""
+"""Writer of HugeCTR's Raw files."""
 
 from collections.abc import Sequence
 
@@ -11,53 +11,47 @@ from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
 from lodestar.hugectr.key_records import WORD, KeyRecordWriter
 
-_BLOCK_WORDS = 1 << 20  # bounds the memory of the records being put together
+_BLOCK_WORDS = 1 << 20  # Bounds the memory for records.
 _INT = np.dtype("<i4")
 _INT_LIMITS = np.iinfo(_INT)
-# How far apart the logarithms of two libraries may be.
+# Maximum difference between the logarithms of two libraries.
 _LOG_ULPS = 2
 
 
 def raw_key_types(layout: str) -> tuple[str, ...]:
-    """The key types that a layout of Raw files may have, the default first.
-
-    Raises:
-        ValueError: Not a layout.
-    """
+    """Returns the key types of a layout of Raw files, the default first."""
     check_choice("layout", layout, LAYOUTS)
     multi_hot = layout.startswith("multi_hot")
     return ("uint32", "int64") if multi_hot else ("uint32", "int32")
 
 
 class RawWriter(KeyRecordWriter):
-    """Writes a HugeCTR Raw file (docs/internals/formats.md); a context manager.
+    """Context manager that writes a HugeCTR Raw file (docs/internals/formats.md).
 
-    Nothing in the file says what it holds: a reader has to be given the same
-    slots, layout, key type and number of keys.
+    The file does not describe itself: a reader needs the same slots, layout, key
+    type and number of keys.
 
     | `layout` | label | dense | keys |
     |---|---|---|---|
-    | `"float"` | float32 | float32 | 1 a slot; uint32, int32 |
-    | `"int"` | int32 | int32 | 1 a slot; uint32, int32 |
+    | `"float"` | float32 | float32 | 1 per slot; uint32, int32 |
+    | `"int"` | int32 | int32 | 1 per slot; uint32, int32 |
     | `"multi_hot_float"` | int32 | float32 | `nnz_per_slot`; uint32, int64 |
     | `"multi_hot_int"` | int32 | int32 | `nnz_per_slot`; uint32, int64 |
 
-    `"float"` is HugeCTR's Raw with `float_label_dense=True`; `"int"` is its Raw
-    with `float_label_dense=False`, and RawAsync; the others are RawAsync with
-    `multi_hot_reader=True` and `is_dense_float` True or False.
+    `"float"` is HugeCTR's Raw with `float_label_dense=True`; `"int"` is Raw with
+    `float_label_dense=False`, and RawAsync; the others are RawAsync with
+    `multi_hot_reader=True` and `is_dense_float` True or False. int32 keys are for
+    HugeCTR's Raw reader with `i64_input_key=True`, which extends their sign; with
+    `i64_input_key=False` they are uint32.
 
-    int32 keys are those of HugeCTR's Raw reader with `i64_input_key=True`, which
-    extends their sign; with `i64_input_key=False` they are uint32.
+    HugeCTR reads a dense int32 x as log(x + 1). The dtype of a dense slot determines
+    its values, for writing and reading:
 
-    HugeCTR reads a dense int32 x as log(x + 1). What a dense slot's values are,
-    here and in `RawDataset`, says its dtype, so that what was read can be
-    written and the other way round:
-
-    - `"float"`: the float32 log(x + 1). The writer stores x, and refuses values
-      that are no such logarithm of an x of 0 or more.
+    - `"float"`: the float32 log(x + 1). The writer stores x, and rejects values
+      that are not the logarithm of an integer x + 1 >= 1.
     - `"uint64"`: x itself, read as int64.
 
-    A float label in int32 and integers in float32 have to be exact.
+    Float labels stored as int32, and integers stored as float32, must be exact.
 
     >>> spec = Schema(
     ...     [Column.label("click"), Column.dense("I", [2]), Column.sparse("C1")]
@@ -75,20 +69,12 @@ class RawWriter(KeyRecordWriter):
         key_type: str = "uint32",
         nnz_per_slot: int | Sequence[int] | None = None,
     ):
-        """Opens the temporary file.
+        """Opens the temporary file, compressed if the path ends in `.gz`.
 
-        Args:
-            path: The file's name; `.gz` at its end compresses it.
-            schema: A Schema, a list of slots or the path of a schema file.
-            layout: What the words of a record are, see above.
-            key_type: "uint32", "int32" or "int64", as `layout` allows.
-            nnz_per_slot: With a multi-hot layout: the keys of every sparse and
-                one-hot slot, in their order, or one number for all; None is 1.
-
-        Raises:
-            ValueError: Options that do not fit, or a slot that a Raw file can
-                not hold: sparse floats, dense of no fixed shape.
-            tf.errors.OpError: The file cannot be opened.
+        `nnz_per_slot` is the number of keys of each sparse and one-hot slot in a
+        multi-hot layout, or one number for all; None is 1. Raises ValueError for a
+        slot that Raw files do not support: sparse floats, dense without a fixed
+        shape.
         """
         spec = as_schema(schema)
         key_types = raw_key_types(layout)
@@ -97,7 +83,7 @@ class RawWriter(KeyRecordWriter):
         self._nnz = raw_nnz(spec, layout, nnz_per_slot)
         super().__init__(path, spec, key_type=key_type, key_types=key_types)
         slots_in_order = list(self._spec)
-        # Of a record's slots in order: where it is in the spec, its words.
+        # (index in the schema, number of words) of a record's slots.
         self._parts = [
             (i, slots_in_order[i].num_values or 0)
             for i in (*self._labels, *self._dense)
@@ -128,14 +114,14 @@ class RawWriter(KeyRecordWriter):
             row = int(np.argmax(bad))
             raise ValueError(
                 self._where(slot, row)
-                + f"has {counts[row]} keys, wanted {wanted}"
+                + f"must have {wanted} keys, got {counts[row]}"
             )
 
     def _int_column(self, slot: Column, column: ColumnValues) -> ColumnValues:
         values = column.values
         bad = (values < _INT_LIMITS.min) | (values > _INT_LIMITS.max)
         if values.dtype.kind == "f":
-            bad |= np.trunc(values) != values  # NaN, too
+            bad |= np.trunc(values) != values  # Includes NaN.
         self._refuse(
             slot,
             column,
@@ -145,13 +131,13 @@ class RawWriter(KeyRecordWriter):
         return column._replace(values=values.astype(_INT).view(WORD))
 
     def _unlog_column(self, slot: Column, column: ColumnValues) -> ColumnValues:
-        """The column with the words of x where its values are log(x + 1)."""
+        """Returns the words of x for values log(x + 1)."""
         narrow = column.values.astype(np.float32)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             x = np.rint(np.expm1(narrow.astype(np.float64)))
             fits = (x >= 0) & (x <= _INT_LIMITS.max)
             x = np.where(fits, x, 0).astype(_INT)
-            # As readers do it: the sum is a float32, too.
+            # As readers do: the sum is also a float32.
             logs = np.log(x.astype(np.float32) + np.float32(1))
             near = np.abs(logs - narrow) <= _LOG_ULPS * np.spacing(
                 np.abs(narrow)
@@ -162,7 +148,7 @@ class RawWriter(KeyRecordWriter):
             column,
             ~fits,
             "log(x + 1) of a whole number x from 0 to "
-            f"{_INT_LIMITS.max}; a uint64 slot holds x itself",
+            f"{_INT_LIMITS.max}; a uint64 slot has x itself",
         )
         return column._replace(values=x.view(WORD))
 
@@ -179,37 +165,36 @@ class RawWriter(KeyRecordWriter):
 def raw_nnz(
     spec: Schema, layout: str, nnz_per_slot: int | Sequence[int] | None
 ) -> dict[str, int]:
-    """The keys of each sparse and one-hot slot, by name, in order.
+    """Returns the number of keys of sparse and one-hot slots, in order.
 
-    Raises:
-        ValueError: `nnz_per_slot` does not fit the spec or the layout.
+    Raises ValueError if `nnz_per_slot` does not match the schema or layout.
     """
     schema = [slot for slot in spec if slot.kind in ("sparse", "one_hot")]
     if nnz_per_slot is None:
         return {slot.name: 1 for slot in schema}
     if not layout.startswith("multi_hot"):
         raise ValueError(
-            f"`layout`={layout!r} has 1 key a slot; `nnz_per_slot` is for "
+            f"`layout`={layout!r} has 1 key per slot; `nnz_per_slot` is for "
             "'multi_hot_float' and 'multi_hot_int'."
         )
     if isinstance(nnz_per_slot, (int, np.integer)):
         nnz_per_slot = [nnz_per_slot] * len(schema)
     if len(nnz_per_slot) != len(schema):
         raise ValueError(
-            f"`nnz_per_slot` has {len(nnz_per_slot)} numbers, wanted "
-            f"{len(schema)}: one for each sparse or one-hot slot."
+            f"`nnz_per_slot` must have {len(schema)} numbers, one per sparse or "
+            f"one-hot slot, got {len(nnz_per_slot)}."
         )
     nnz = {slot.name: n for slot, n in zip(schema, nnz_per_slot)}
     for slot in schema:
         n = nnz[slot.name]
         if not is_integer(n) or n < 1:
             raise ValueError(
-                f"`nnz_per_slot` of slot {slot.name!r} is {n!r}, wanted a "
-                "whole number of at least 1."
+                f"`nnz_per_slot` of slot {slot.name!r} must be a whole number of "
+                f"at least 1, got {n!r}."
             )
         if slot.kind == "one_hot" and n != 1:
             raise ValueError(
-                f"`nnz_per_slot` of the one-hot slot {slot.name!r} is {n}, "
-                "wanted 1."
+                f"`nnz_per_slot` of the one-hot slot {slot.name!r} must be 1, got "
+                f"{n}."
             )
     return {name: int(n) for name, n in nnz.items()}

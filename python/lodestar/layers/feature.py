@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._checks import check_size, check_text, is_number
+from lodestar._checks import check_count, check_text, is_number
 from lodestar._typing import AnyTensor
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -72,7 +72,7 @@ class Feature:
                 "give exactly one of them."
             )
         if self.output_dim is not None:
-            check_size("output_dim", self.output_dim)
+            check_count("output_dim", self.output_dim)
         elif not isinstance(self.table, EmbeddingVariable):
             raise ValueError(
                 "`table` must be a lodestar.EmbeddingVariable, got a "
@@ -98,7 +98,7 @@ class Feature:
         check_text("salt", self.salt)
         check_text("column", self.column)
         if self.max_length is not None:
-            check_size("max_length", self.max_length)
+            check_count("max_length", self.max_length)
 
     def with_table(self, name: str) -> "Feature":
         """Returns the feature with its table, creating it as `name` if needed."""
@@ -162,11 +162,7 @@ class Feature:
 
 
 def to_features(features: Any) -> dict[str, Feature]:
-    """Returns a dict of Features, where an integer is an `output_dim`.
-
-    Raises:
-        ValueError: If `features` is not a dict by name, or a value is neither.
-    """
+    """Returns a dict of Features; an integer is the `output_dim` of one."""
     if not isinstance(features, Mapping):
         raise ValueError(
             "`features` must be a dict of name -> lodestar.Feature or "
@@ -185,7 +181,7 @@ def to_features(features: Any) -> dict[str, Feature]:
                 f"output_dim, got a {type(feature).__name__}."
             )
         if not isinstance(feature, Feature):
-            size = check_size(f"features[{name!r}]", feature)
+            size = check_count(f"features[{name!r}]", feature)
             feature = Feature(output_dim=size)
         result[name] = feature
     return result

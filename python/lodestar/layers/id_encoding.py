@@ -16,19 +16,11 @@ def encoded_shape(shape: Shape, mode: str, size: int) -> Shape:
 def encode(
     ids: AnyTensor, mode: str, size: int, *, dtype: str, sparse: bool
 ) -> tf.Tensor | tf.SparseTensor:
-    """Encodes ids as rows of `size` numbers; ids >= `size` are ignored.
+    """Encodes int64 ids as rows of `size` numbers; ids >= `size` are ignored.
 
-    Args:
-        ids: int64 of any shape; ragged or sparse ids need rank 2 and a `mode`
-            other than "one_hot".
-        mode: "one_hot" makes one row per id and drops a last axis of length 1;
-            "multi_hot" and "count" make one row per innermost axis.
-        size: Length of a row.
-        dtype: Dtype of the rows.
-        sparse: Whether to return a SparseTensor.
-
-    Raises:
-        ValueError: If ragged or sparse ids do not suit the mode.
+    "one_hot" makes one row per id and drops a last axis of length 1; "multi_hot" and
+    "count" make one row per innermost axis. Only these two support ragged or sparse
+    ids, of rank 2. `dtype` and `sparse` describe the rows.
     """
     is_dense = isinstance(ids, tf.Tensor)
     if not is_dense and (mode == "one_hot" or ids.shape.rank != 2):

@@ -19,7 +19,7 @@ from lodestar.embedding.ids import check_casts
 from lodestar.layers import id_encoding
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import scope_for
-from lodestar.lookup import IdTable, text_arrays
+from lodestar.lookup import IdTable, string_arrays
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import flat_values, map_flat
 
@@ -178,9 +178,9 @@ class IdLookup(keras.layers.Layer):
             vocabulary: As the argument of the layer.
 
         Raises:
-            ValueError: If the vocabulary is empty, too large, has duplicates or
-                has a special token among its keys, or if its size changes the
-                length of encoded rows.
+            ValueError: If the vocabulary is empty or too large, repeats a key, or has
+                a special token among its keys, or if its size changes the length
+                of encoded rows.
             tf.errors.OpError: If the file cannot be read.
         """
         with tf.init_scope():
@@ -456,7 +456,7 @@ class IdLookup(keras.layers.Layer):
         if self.vocabulary_dtype == "int64":
             store["vocabulary"] = keys
             return
-        store["vocabulary"], store["lengths"] = text_arrays.to_arrays(keys)
+        store["vocabulary"], store["lengths"] = string_arrays.to_arrays(keys)
 
     def load_own_variables(self, store: Any) -> None:
         """Loads the output of `save_own_variables`.
@@ -479,7 +479,7 @@ class IdLookup(keras.layers.Layer):
             )
         keys = np.asarray(store["vocabulary"])
         if self.vocabulary_dtype == "string":
-            keys = text_arrays.from_arrays(keys, np.asarray(store["lengths"]))
+            keys = string_arrays.from_arrays(keys, np.asarray(store["lengths"]))
         if len(keys) > 0:
             self.set_vocabulary(keys)
         elif int(self._table.size()) > 0:

@@ -9,11 +9,9 @@ _COUNTS = ("ids", "padding", "unique", "hits")
 
 
 class LookupCounters(SharedResource):
-    """Counts the training lookups of each feature; loading and copying reset it.
+    """Counts training lookups by feature, on a GPU or by default the CPU.
 
-    Args:
-        num_features: Number of features.
-        device: GPU of the counters; defaults to the CPU.
+    Loading and copying reset the counters.
     """
 
     def __init__(self, num_features: int, device: str | None = None):

@@ -11,14 +11,9 @@ from lodestar.layers.feature import Feature
 
 
 class Lookup(NamedTuple):
-    """One lookup of a layer.
+    """One lookup of a layer, which may have one feature without a name.
 
-    Attributes:
-        layer: The DynamicEmbedding or EmbeddingCollection.
-        name: Name of the feature, or None for a DynamicEmbedding.
-        feature: Options of the feature.
-        ids: The ids that were passed to the layer.
-        rows: The rows, in the dtype of the table.
+    `rows` has the dtype of the table.
     """
 
     layer: keras.layers.Layer

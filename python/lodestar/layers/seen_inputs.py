@@ -40,16 +40,10 @@ class SeenInputs:
     def see(self, name: str, x: Any, *, padding: bool = False) -> None:
         """Records `x`; warns if it is dense and was ragged or sparse before.
 
-        Warns once if the input of a model cast `x` from floats.
-
-        Args:
-            name: Name of the input in messages.
-            x: An argument of the layer's call, symbolic or not.
-            padding: Whether the layer has a padding id.
-
-        Raises:
-            ValueError: If `x` was cast from floats, although the schema of the
-                model declares ids.
+        Warns once if the input of a model cast `x` from floats, and raises
+        ValueError if the schema of the model declares ids there. `name` is the
+        name of the input in messages; `padding` tells whether the layer has a
+        padding id.
         """
         if isinstance(x, keras.KerasTensor):
             source = _private.layer_of(x)

@@ -58,11 +58,7 @@ class TableLayer(keras.layers.Layer):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Returns the metrics of the layer.
-
-        Raises:
-            RuntimeError: If `fit` has begun with a callback that loses rows.
-        """
+        """The metrics; RuntimeError if a callback of `fit` would lose rows."""
         refuse_callbacks()
         metrics: list[keras.metrics.Metric] = super().metrics
         return metrics
@@ -92,11 +88,8 @@ class TableLayer(keras.layers.Layer):
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Reads the output of `save_own_variables`.
 
-        Warns if the file has no weights besides the tables.
-
-        Raises:
-            ValueError: If the saved tables or weights differ in number, shape or
-                dtype.
+        Warns if the file has no weights besides the tables. Raises ValueError if
+        tables or weights differ in number, shape or dtype.
         """
         tables = self.tables_by_prefix()
         table_store.load_tables(list(tables.values()), store, list(tables))

@@ -137,7 +137,7 @@ class IdTable(SavedResource):
         seed: Any = None,
         name: str | None = None,
     ) -> Self:
-        r"""Creates a table from a text file, by default of one key per line.
+        r"""Creates a table from a vocabulary file, by default of one key per line.
 
         >>> tf.io.write_file("words.txt", "emerson\nlake\n")
         >>> table = IdTable.from_file("words.txt")
@@ -365,7 +365,7 @@ class IdTable(SavedResource):
         delimiter: str = "\t",
         vocab_size: int | None = None,
     ) -> tf.Operation | None:
-        r"""Replaces the content of the table by that of a text file, atomically.
+        r"""Replaces the content of the table by a vocabulary file, atomically.
 
         Lines end in `\n` or `\r\n` and may not be empty. The file is read in
         pieces from any file system that `tf.io.gfile` supports. A file whose

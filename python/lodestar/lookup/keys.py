@@ -1,4 +1,4 @@
-"""Keys and ids of id tables as tensors, checked."""
+"""Conversion and checks of the keys and ids of id tables."""
 
 from typing import Any
 
@@ -23,16 +23,15 @@ def _from_initializer(initializer: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the keys and int64 values of a `tf.lookup` initializer."""
     if initializer.value_dtype != tf.int64:
         raise TypeError(
-            f"the initializer's values are {initializer.value_dtype.name}, "
-            "wanted int64"
+            "The initializer's values must be int64, got "
+            f"{initializer.value_dtype.name}."
         )
-    # Anonymous: a named one would be that of an older read of the same file.
+    # A named table would be shared with an earlier read of the same file.
     table = tf.lookup.StaticHashTable(
         initializer, -1, experimental_is_anonymous=True
     )
     keys, values = table.export()
-    # The table has no order: with it, saved tables would differ from run to
-    # run.
+    # The export is unordered. Sorting makes saved tables reproducible.
     order = tf.argsort(values, stable=True)
     return tf.gather(keys, order), tf.gather(values, order)
 
@@ -40,10 +39,10 @@ def _from_initializer(initializer: Any) -> tuple[tf.Tensor, tf.Tensor]:
 def as_keys(
     keys: AnyTensor | npt.ArrayLike, key_dtype: tf.DType | None
 ) -> AnyTensor:
-    """Returns keys as they are if tensors, else as a tensor of `key_dtype`.
+    """Returns tensors unchanged, and other keys as a tensor of `key_dtype`.
 
     Raises:
-        ValueError: integers of Python or NumPy beyond `key_dtype`.
+        ValueError: Integers of Python or NumPy do not fit `key_dtype`.
     """
     if isinstance(keys, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):
         return keys
@@ -59,27 +58,27 @@ def as_keys(
                 for key in (int(array.min()), int(array.max())):
                     if not key_dtype.min <= key <= key_dtype.max:
                         raise ValueError(
-                            f"the key {key} is beyond `key_dtype` "
-                            f"{key_dtype.name}"
+                            f"The key {key} does not fit `key_dtype` "
+                            f"{key_dtype.name}."
                         )
                 return tf.constant(array, key_dtype)
     return convert("keys", keys, key_dtype)
 
 
 def refuse_keys(keys: AnyTensor, wanted: tf.DType, message: str) -> AnyTensor:
-    """Raises TypeError with `message`; for floats in a graph, when it runs."""
+    """Raises TypeError. For floats in a graph, the graph raises when it runs."""
     if tf.executing_eagerly() or not keys.dtype.is_floating:
         raise TypeError(message)
     return symbolic_build.refuse_when_run(keys, wanted, message)
 
 
 def _cast_keys(keys: tf.Tensor, key_dtype: tf.DType) -> tf.Tensor:
-    """Returns `keys` as integers of another type, which must hold them all."""
+    """Casts integer keys. Raises ValueError if one does not fit."""
     cast = tf.cast(keys, key_dtype)
     wrong = tf.boolean_mask(keys, tf.cast(cast, keys.dtype) != keys)
     if tf.size(wrong) > 0:
         raise ValueError(
-            f"the key {int(wrong[0])} is beyond `key_dtype` {key_dtype.name}"
+            f"The key {int(wrong[0])} does not fit `key_dtype` {key_dtype.name}."
         )
     return cast
 
@@ -90,15 +89,17 @@ def contents(
     """Returns keys `[N]` and int64 values `[N]`."""
     if _is_initializer(keys):
         if values is not None:
-            raise ValueError("`values` come with the initializer in `keys`")
+            raise ValueError(
+                "`values` must be None if `keys` is an initializer."
+            )
         keys, values = _from_initializer(keys)
     key_dtype = None if key_dtype is None else tf.as_dtype(key_dtype)
     keys = as_keys(keys, key_dtype)
     key_dtype = key_dtype or keys.dtype
     if key_dtype not in id_table_ops.KEY_DTYPES:
         raise TypeError(
-            f"`keys` have dtype {key_dtype.name}, wanted string or an integer "
-            "type"
+            "`keys` must have the dtype string or an integer dtype, got "
+            f"{key_dtype.name}."
         )
     if keys.dtype != key_dtype:
         if keys.shape.num_elements() == 0:
@@ -108,25 +109,24 @@ def contents(
         else:
             raise TypeError(
                 f"`keys` have dtype {keys.dtype.name}, but `key_dtype` is "
-                f"{key_dtype.name}"
+                f"{key_dtype.name}."
             )
     if keys.shape.rank != 1:
-        raise ValueError(f"`keys` must have rank 1, found shape {keys.shape}")
+        raise ValueError(f"`keys` must have rank 1, got shape {keys.shape}.")
     if values is None:
         values = tf.range(tf.size(keys, out_type=tf.int64))
     ids = int64_values(values)
     if ids.shape != keys.shape:
         raise ValueError(
-            f"`keys` have shape {keys.shape}, but `values` {ids.shape}"
+            f"`values` must have the shape of `keys`, {keys.shape}, got "
+            f"{ids.shape}."
         )
     return keys, ids
 
 
 def int64_values(values: TensorLike) -> tf.Tensor:
-    """Returns ids as an int64 tensor; TypeError unless they are integers."""
+    """Returns ids as an int64 tensor. Raises TypeError unless they are integers."""
     values = convert("values", values, tf.int64)
     if not values.dtype.is_integer:
-        raise TypeError(
-            f"`values` have dtype {values.dtype.name}, wanted integers"
-        )
+        raise TypeError(f"`values` must be integers, got {values.dtype.name}.")
     return tf.cast(values, tf.int64)

@@ -8,19 +8,16 @@ import tensorflow as tf
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class BatchAUC(keras.metrics.Metric):
-    """The area under the ROC curve of each batch, as a mean over batches.
+    """The mean area under the ROC curve (AUC) over batches.
 
-    Scores are compared within their batch alone: it says how well the model
-    ranks what it sees together, whatever it gave before, when its weights were
-    others. The area is exact, of ranks and not of thresholds: the weighted
-    share of the pairs of a positive and a negative in which the positive has
-    the higher score; equal scores count one half. Scores are any numbers whose
-    order matters; a score that is NaN makes the result NaN.
+    Scores are only compared within their batch, so scores of different model weights do
+    not mix. The area is exact, by ranks instead of thresholds: the weighted share of
+    positive-negative pairs in which the positive has the higher score; equal scores
+    count one half. Scores can be any numbers; a NaN score makes the result NaN.
 
-    A batch without a pair, in which all labels are of one class, or all those
-    of a class have the weight 0, is left out. As long as there is no other, the
-    result is NaN. All batches count the same. For the AUC of the last batch
-    alone, call `reset_state()` before each.
+    All batches have the same weight. Batches without a pair, because one class is
+    missing or has weight 0, are skipped; without any other batch the result is NaN. For
+    the AUC of the last batch alone, call `reset_state()` before each.
 
     >>> metric = lodestar.metrics.BatchAUC()
     >>> metric.update_state([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
@@ -28,8 +25,8 @@ class BatchAUC(keras.metrics.Metric):
     0.75
 
     Args:
-        name: Of the metric.
-        dtype: Of the result; the area is computed in float64.
+        name: Name of the metric.
+        dtype: Dtype of the result. The area is computed in float64.
     """
 
     def __init__(self, name: str = "batch_auc", dtype: Any = None):
@@ -42,17 +39,17 @@ class BatchAUC(keras.metrics.Metric):
     def update_state(
         self, y_true: Any, y_pred: Any, sample_weight: Any = None
     ) -> None:
-        """Counts a batch.
+        """Adds a batch.
 
         Args:
             y_true: Labels, positive above 0.5; any shape.
             y_pred: As many scores.
-            sample_weight: As many weights, 0 or more, or what broadcasts to the
-                shape of the labels: one an example, `[B]`. None: all are 1.
+            sample_weight: As many nonnegative weights, or weights that broadcast to
+                the shape of the labels, such as `[B]`. Defaults to 1.
 
         Raises:
-            ValueError, tf.errors.InvalidArgumentError: There are more or fewer
-                scores than labels.
+            ValueError, tf.errors.InvalidArgumentError: The numbers of scores and
+                labels differ.
         """
         labels = tf.convert_to_tensor(y_true)
         scores = tf.reshape(tf.cast(y_pred, tf.float64), [-1])
@@ -65,7 +62,7 @@ class BatchAUC(keras.metrics.Metric):
         self._batches.assign_add(tf.cast(counts, tf.float64))
 
     def result(self) -> tf.Tensor:
-        """The mean over the batches that had a pair, or NaN."""
+        """Returns the mean over the batches with a pair, or NaN."""
         return tf.cast(self._total / self._batches, self.dtype)
 
 
@@ -76,7 +73,7 @@ def _weights(sample_weight: Any, labels: tf.Tensor) -> tf.Tensor:
     weights = tf.cast(sample_weight, tf.float64)
     while weights.shape.rank < labels.shape.rank:
         weights = weights[..., tf.newaxis]
-    if weights.shape.rank > labels.shape.rank:  # [B, 1] beside [B]
+    if weights.shape.rank > labels.shape.rank:  # [B, 1] for [B]
         weights = tf.reshape(weights, shape)
     return tf.reshape(tf.broadcast_to(weights, shape), [-1])
 
@@ -85,7 +82,7 @@ def _check_sizes(labels: tf.Tensor, scores: tf.Tensor) -> None:
     if not labels.shape.is_compatible_with(scores.shape):
         raise ValueError(
             f"`y_true` has {labels.shape[0]} labels, but `y_pred` has "
-            f"{scores.shape[0]} scores; wanted as many."
+            f"{scores.shape[0]} scores."
         )
     tf.debugging.assert_equal(
         tf.size(labels),
@@ -97,12 +94,12 @@ def _check_sizes(labels: tf.Tensor, scores: tf.Tensor) -> None:
 def _area(
     positive: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The area, and the weight of all pairs, which it is a share of."""
+    """Returns the area, and the total weight of all pairs."""
     order = tf.argsort(scores)
     scores = tf.gather(scores, order)
     weights = tf.gather(weights, order)
     positive = tf.gather(positive, order)
-    # Equal scores are one place of the order.
+    # Equal scores share a rank.
     places = tf.cumsum(
         tf.concat([[0], tf.cast(scores[1:] != scores[:-1], tf.int32)], 0)
     )[: tf.size(scores)]

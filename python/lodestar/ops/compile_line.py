@@ -24,12 +24,7 @@ def compiled_optimizer(model: Any) -> keras.optimizers.Optimizer | None:
 
 
 def compile_line(model: Any = None, scaled: bool = False) -> str:
-    """Returns Python code that compiles `model` with an optimizer for tables.
-
-    Args:
-        model: The compiled model, or None if unknown.
-        scaled: Whether the loss is scaled, as under mixed_float16.
-    """
+    """Returns code that compiles `model`, if known, with a table optimizer."""
     # Configs hold the values of variables, such as the learning rate.
     with tf.init_scope():
         optimizer = compiled_optimizer(model)

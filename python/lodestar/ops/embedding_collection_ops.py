@@ -119,7 +119,7 @@ def collection_lookup(
     admit: bool | None = None,
     counters: tf.Tensor | None = None,
 ) -> list[tf.Tensor]:
-    """Looks up all features; differentiable in hooks and weights.
+    """Looks up F features in T tables; differentiable in hooks and weights.
 
     Args:
         handles: T scalar resources, embedding variables.
@@ -343,16 +343,8 @@ def weights_gradient_gradient(
 ) -> list[tf.Tensor | tf.IndexedSlices | None]:
     """Differentiates the gradient of weights with plain TensorFlow ops.
 
-    Args:
-        op: The op that computes the gradient of weights.
-        attrs: `feature_attrs` of the op.
-        inputs: The op's gradients, ids, row_splits and weights.
-        grads: Gradients of its outputs.
-        find: Returns rows `[N, D]` for a feature index, its ids `[N]` in the
-            table, and bool `[N]`, False for ids beyond max_length.
-
-    Returns:
-        A gradient or None for each input of the op.
+    `find` returns rows `[N, D]` for the place of a feature, its ids `[N]` in the table,
+    and bool `[N]`, False for ids beyond max_length.
     """
     with tf.GradientTape() as tape:
         tape.watch([x for x in op.inputs if x.dtype.is_floating])
@@ -371,10 +363,7 @@ def bags_of(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the number of bags, the bag of each id `[N]`, and whether it is used.
 
-    Args:
-        ids: `[N]`, or of any shape without row_splits.
-        row_splits: As in `FeatureInputs`.
-        max_length: Maximum number of ids of a bag, or 0 for no limit.
+    A `max_length` of 0 is no limit.
     """
     shape = tf.shape(ids, tf.int64)
     if row_splits is None:
@@ -417,14 +406,12 @@ def weights_gradient(
 ) -> tf.Tensor:
     """Returns the gradient of a feature's weights, with plain TensorFlow ops.
 
-    Args:
-        feature: A feature with weights.
-        along: float32 or float64 `[N]`, the dot product of each id's row with
-            the gradient of its bag.
-        bags: `feature.bags()`.
+    `along` is float32 or float64 `[N]`, the dot product of each id's row with
+    the gradient of its bag.
     """
     num_bags, bag_of_id, counted = bags
     attrs, weights = feature.attrs, feature.weights
+    assert weights is not None
     if attrs["use_padding"]:
         ids = tf.reshape(feature.ids, [-1])
         counted &= tf.not_equal(ids, attrs["padding_ids"])

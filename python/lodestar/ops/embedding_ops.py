@@ -40,18 +40,11 @@ def find(
     missing: str = "zeros",
     padding_id: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Reads rows without writing anything; differentiable in `hook`.
+    """Reads rows of int64 `ids` without writing anything; differentiable in `hook`.
 
-    Args:
-        handle: Scalar resource, an embedding variable.
-        hook: `[0, D]`, of the table's dtype.
-        ids: int64, any shape.
-        missing_row: The hook's dtype, `[D]` if `missing="vector"`, else `[0]`.
-        missing: Default row, one of `MISSING`.
-        padding_id: An id that reads zeros and gets no gradient.
-
-    Returns:
-        rows, `ids.shape + [D]` of the hook's dtype, and found, bool `ids.shape`.
+    `missing_row` is `[D]` if `missing="vector"`, else `[0]`. `padding_id` reads
+    zeros and gets no gradient. Returns the rows and, bool `ids.shape`, whether
+    they were found.
     """
     return gen_ops.lodestar_embedding_find(
         handle,
@@ -76,19 +69,11 @@ def find_or_insert(
     missing: str = "zeros",
     padding_id: int | None = None,
 ) -> tf.Tensor:
-    """Reads rows, adding missing ones; differentiable in `hook`.
+    """As `find`, adding rows for new ids if `insert`; returns only the rows.
 
-    Args:
-        handle: Scalar resource, an embedding variable.
-        hook: `[0, D]`, of the table's dtype.
-        ids: int64, any shape. Padding gets no row.
-        missing_row: As in `find`.
-        insert: Whether a new id gets a row.
-        count: Whether frequencies and last-seen steps are updated.
-        admit: If True, every new id gets a row; if False, new ids are only
-            counted. Defaults to the admission policy of the table.
-        missing: As in `find`.
-        padding_id: As in `find`.
+    With `count`, updates frequencies and last-seen steps. With `admit` True
+    every new id gets a row, with False they are only counted, and with None the
+    table decides.
     """
     rows, _, _ = gen_ops.lodestar_embedding_find_or_insert(
         handle,
@@ -133,27 +118,10 @@ def find_or_insert_unique(
     missing: str = "zeros",
     occurrences: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """As `find_or_insert`, for ids that are already unique and without a gradient.
+    """As `find_or_insert`, for unique ids `[N]` and without a gradient.
 
-    `embedding_partition_ops.pool_features` computes the gradient.
-
-    Args:
-        handle: Scalar resource, an embedding variable.
-        ids: int64 `[N]`, unique.
-        missing_row: As in `find`.
-        insert: Whether a new id gets a row.
-        count: Whether frequencies and last-seen steps are updated.
-        admit: As in `find_or_insert`.
-        missing: As in `find`.
-        occurrences: int64 `[N]`, how often each id is in the batch, for tables
-            that count occurrences. Defaults to once.
-
-    Returns:
-        rows `[N, D]`, and resident, bool `[N]`: whether an id had a row before.
-
-    Raises:
-        tf.errors.InvalidArgumentError: An id is repeated, or occurrences do not
-            have one number in [1, 2^32 - 1] per id.
+    `occurrences`, int64 `[N]`, is for tables that count occurrences. Also returns, bool
+    `[N]`, whether each id had a row before.
     """
     return gen_ops.lodestar_embedding_find_or_insert_unique(
         handle,

@@ -24,21 +24,11 @@ def unique_features(
     inputs: Sequence[collection_ops.FeatureInputs],
     num_tables: int,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Deduplicates the ids that features read from their tables.
+    """Deduplicates the ids that F features read from T tables.
 
-    Args:
-        features: F features.
-        inputs: F batches; their weights are not read.
-        num_tables: T.
-
-    Returns:
-        unique_ids, T int64 `[U]`: salted ids without padding, in order of first
-        occurrence, feature by feature; and positions, T int64: the index in
-        unique_ids of each id of the table's features, -1 for padding, without
-        ids beyond max_length.
-
-    Raises:
-        tf.errors.InvalidArgumentError: As in a lookup; names the feature.
+    Returns T unique_ids, int64 `[U]`, salted and without padding in order of first
+    occurrence, and T positions, int64: the index there of each id of the table's
+    features, -1 for padding, without ids beyond max_length.
     """
     unique = gen_ops.lodestar_embedding_collection_unique(
         T=num_tables,
@@ -50,15 +40,7 @@ def unique_features(
 
 
 def occurrences(unique_ids: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """Returns how often each unique id of a table is in the batch.
-
-    Args:
-        unique_ids: int64 `[U]`, from `unique_features`.
-        positions: int64, from `unique_features`.
-
-    Returns:
-        int64 `[U]`, for `embedding_ops.find_or_insert_unique`.
-    """
+    """Returns how often each unique id of a table is in the batch, int64 `[U]`."""
     return tf.math.unsorted_segment_sum(  # drops -1
         tf.ones_like(positions), positions, tf.size(unique_ids)
     )
@@ -71,22 +53,9 @@ def count_features(
     features: Sequence[collection_ops.FeatureAttrs],
     inputs: Sequence[collection_ops.FeatureInputs],
 ) -> tf.Operation | None:
-    """Counts the lookups of features, as `collection_lookup` does.
+    """Counts the lookups of features in a resource, as `collection_lookup` does.
 
-    Args:
-        counters: Scalar resource for F features.
-        positions: T int64, from `unique_features`.
-        resident: T bool `[U]`, whether each unique id had a row before, from
-            `embedding_ops.find_or_insert_unique`.
-        features: F features, as in `unique_features`.
-        inputs: F batches, as in `unique_features`.
-
-    Returns:
-        The op, or None in eager mode.
-
-    Raises:
-        tf.errors.InvalidArgumentError: The counters are for another number of
-            features, or a position is not in [-1, U).
+    `resident` has T bool `[U]`, whether each unique id had a row before.
     """
     return gen_ops.lodestar_embedding_collection_count(
         counters,
@@ -107,26 +76,11 @@ def pool_features(
     inputs: Sequence[collection_ops.FeatureInputs],
     default_rows: Sequence[tf.Tensor] = (),
 ) -> list[tf.Tensor]:
-    """Pools the rows of unique ids; differentiable in hooks and weights.
+    """Pools the rows `[U, D]` of unique ids; bitwise equal to a lookup of these rows.
 
-    Args:
-        hooks: T `[0, D]`, each of its table's dtype. Their gradients are
-            `tf.IndexedSlices` over unique_ids, as in a lookup.
-        rows: T `[U, D]` of the tables' dtypes, for unique_ids. They get no
-            gradient.
-        unique_ids: T int64 `[U]`, from `unique_features`.
-        positions: T int64, from `unique_features`.
-        features: F features, as in `unique_features`.
-        inputs: F batches, as in `unique_features`.
-        default_rows: The row `[D]` of an empty bag for each feature with a
-            default_id. They get no gradient.
-
-    Returns:
-        F tensors, bitwise equal to a lookup of such rows.
-
-    Raises:
-        tf.errors.InvalidArgumentError: As in a lookup (names the feature), a
-            wrong shape, or a position that is not in [-1, U).
+    Differentiable in hooks `[0, D]`, with `tf.IndexedSlices` over unique_ids, and in
+    weights. default_rows has the row `[D]` of an empty bag for each feature with a
+    default_id.
     """
     return gen_ops.lodestar_embedding_collection_pool(
         hooks=hooks,
@@ -145,19 +99,11 @@ def partition_bags(
     inputs: Sequence[collection_ops.FeatureInputs],
     num_parts: int,
 ) -> list[list[collection_ops.FeatureInputs]]:
-    """Divides bags among the parts of tables; differentiable in weights.
+    """Divides bags of each feature among the P parts of its table, with salted ids.
 
-    Args:
-        features: F features with a combiner other than max and no default_id.
-        inputs: F batches.
-        num_parts: P, of each table.
-
-    Returns:
-        For each feature, P batches of salted ids, whose weighted sums add up to
-        the pooled row. The first contains the padding.
-
-    Raises:
-        tf.errors.InvalidArgumentError: As in a lookup; names the feature.
+    The weighted sums of the parts add up to the pooled row. Padding is in the
+    first part. Differentiable in weights. Features need a combiner other than
+    max and no default_id.
     """
     shared = gen_ops.lodestar_embedding_collection_partition_bags(
         T=1 + max(f.table for f in features),
@@ -215,16 +161,10 @@ def _partition_bags_gradient(
 def partition(
     ids: tf.Tensor, num_parts: int
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Divides ids among the parts of a table.
+    """Divides ids `[N]` among the P parts of a table.
 
-    Args:
-        ids: int64 `[N]`.
-        num_parts: P, at least 1.
-
-    Returns:
-        The ids of each part, P int64 `[N_p]` in the order of `ids`; and places,
-        int64 `[N]`, the index of each id in the concatenated parts, for
-        `assemble`.
+    Returns P int64 `[N_p]` in the order of `ids`, and places, int64 `[N]`: the index of
+    each id in the concatenated parts.
     """
     parts, places = gen_ops.lodestar_embedding_partition(
         ids, num_parts=num_parts
@@ -235,16 +175,7 @@ def partition(
 def partition_rows(
     ids: tf.Tensor, rows: tf.Tensor, num_parts: int
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Divides ids with their rows among the parts of a table.
-
-    Args:
-        ids: int64 `[N]`.
-        rows: `[N, ...]`, of a floating dtype, int32, int64 or bool.
-        num_parts: P, at least 1.
-
-    Returns:
-        P pairs of ids `[N_p]` and rows `[N_p, ...]`; differentiable in rows.
-    """
+    """Divides ids `[N]` with rows `[N, ...]` among parts; differentiable in rows."""
     shared = gen_ops.lodestar_embedding_partition_rows(
         ids, rows, num_parts=num_parts
     )
@@ -252,15 +183,9 @@ def partition_rows(
 
 
 def assemble(rows: Sequence[tf.Tensor], places: tf.Tensor) -> tf.Tensor:
-    """Concatenates the rows of all parts in the order of the divided ids.
+    """Returns `tf.gather(tf.concat(rows, 0), places)` with one copy.
 
-    Args:
-        rows: P `[N_p, ...]`, of one dtype: floating, int32, int64 or bool.
-        places: int64 `[N]`, from `partition`.
-
-    Returns:
-        `[N, ...]`, equal to `tf.gather(tf.concat(rows, 0), places)`, with one
-        copy; differentiable in rows.
+    It reverts `partition` and is differentiable in rows.
     """
     return gen_ops.lodestar_embedding_assemble(rows, places)
 

@@ -76,16 +76,9 @@ def mixed(ids: tf.Tensor) -> tf.Tensor:
 
 
 def part_of_id(ids: tf.Tensor, num_parts: int) -> tf.Tensor:
-    """Returns which of `num_parts` parts of a table holds each id.
+    """Returns the part in [0, num_parts) that holds each int64 id.
 
     Uses plain TensorFlow ops; equal in all releases (tf_ops/core/base/id_parts.h).
-
-    Args:
-        ids: int64, any shape.
-        num_parts: 1 to 2^31 - 1.
-
-    Returns:
-        int64 in [0, num_parts), shaped as ids.
     """
     word = mixed(mixed(ids) + tf.constant(_GOLDEN_GAMMA - (1 << 64), tf.int64))
     high = tf.bitwise.right_shift(

@@ -94,15 +94,7 @@ def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
 
 
 def reach_tables(tables: Sequence[Any], trains: bool = True) -> None:
-    """Records that a backward pass reaches a lookup in some tables.
-
-    Args:
-        tables: The tables that are looked up.
-        trains: Whether it is a training lookup.
-
-    Raises:
-        RuntimeError: The step would lose the gradient.
-    """
+    """As `reach`, for lookups in `tables`, in training or not."""
     for table in tables:
         if not table.trainable:
             continue

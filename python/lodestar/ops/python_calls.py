@@ -62,8 +62,8 @@ class PythonFunction:
     def belongs_to(self, dataset: tf.data.Dataset) -> None:
         """Makes a dataset, and the datasets derived from it, own the function.
 
-        If the dataset is made inside a `tf.function`, the function is kept until the
-        process ends, once per trace.
+        Inside a `tf.function`, the function is kept until the process ends,
+        once per trace.
         """
         if tf.inside_function():
             _kept.append(self)
@@ -73,14 +73,7 @@ class PythonFunction:
         weakref.finalize(variant, self._free).atexit = False
 
     def call(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
-        """Calls the stateless function, as `tf.numpy_function` does.
-
-        Args:
-            *inputs: One or more arguments, not all of them constants.
-
-        Raises:
-            tf.errors.CancelledError: The interpreter is exiting.
-        """
+        """Calls the stateless function; at least one input must not be constant."""
         _stop_at_exit()
         number = tf.constant(self._number, tf.int64)
         given = gen_ops.lodestar_python_call_begin(values=[number, *inputs])
@@ -96,11 +89,7 @@ class PythonFunction:
         return values
 
     def generate(self, *inputs: tf.Tensor) -> tf.data.Dataset:
-        """Returns a dataset of the tuples that the generator function yields.
-
-        Args:
-            *inputs: The arguments of the function.
-        """
+        """Returns a dataset of the tuples that the generator function yields."""
         variant = _generated(
             tuple(tf.TensorSpec.from_tensor(x) for x in inputs), self.specs
         )

@@ -70,13 +70,8 @@ def begin(
 ) -> tuple[tf.Tensor, list[BegunTable]]:
     """Begins a snapshot of tables at a consistent point between two steps.
 
-    Args:
-        handles: Handles of the tables.
-        bases: For each table, the state that a delta begins with, or `""` for
-            the whole table.
-
-    Returns:
-        The snapshot, which ends when it is freed, and its content per table.
+    `bases` has the state that a delta begins with, or `""` for the whole table. The
+    snapshot ends when it is freed.
     """
     snapshot, whole, steps, dims, dtypes, optimizers, num_slots, names = (
         gen_ops.lodestar_snapshot_begin(list(handles), _string_tensor(bases))
@@ -102,13 +97,9 @@ def write(
     paths: Sequence[str],
     labels: Sequence[bytes] | None = None,
 ) -> list[TableFile]:
-    """Writes a snapshot on the calling thread, one new file per table.
+    """Writes a snapshot to new files, one per table, on the calling thread.
 
-    Args:
-        snapshot: From `begin`.
-        paths: Paths of files that do not exist yet.
-        labels: Label of each file, for `read_label`. Without one, the file has
-            version 1 of the format, which has no label.
+    A file without a label has version 1 of the format, which has no label.
     """
     if labels is None:
         labels = [b""] * len(paths)
@@ -147,7 +138,7 @@ def load(
     *,
     optimizer_slots: str = "require",
 ) -> tuple[tf.Tensor, list[int]]:
-    """Reads files into memory next to the content of tables.
+    """Loads files into memory next to the content of tables, for `install`.
 
     Args:
         handles: Handles of the tables.
@@ -190,13 +181,10 @@ def apply(
     *,
     optimizer_slots: str = "require",
 ) -> list[tuple[int, int]]:
-    """Applies a delta to each table; returns the numbers of (written, removed) rows.
+    """Applies a delta, one file per part, to each table.
 
-    Args:
-        handles: Handles of the tables.
-        files: For each table, the files of its delta, one per part.
-        base: The state since which changes are tracked from now on.
-        optimizer_slots: `"require"` or `"reset"`.
+    Changes are tracked since `base` from now on. `optimizer_slots` is `"require"` or
+    `"reset"`. Returns the numbers of (written, removed) rows per table.
     """
     tables = [t for t, of_table in enumerate(files) for _ in of_table]
     written, removed = gen_ops.lodestar_snapshot_apply(

@@ -1,8 +1,7 @@
 """Keras optimizers for models with tables.
 
-Each class has the name and the constructor of the Keras class that it derives
-from. It trains dense weights as Keras does, and the rows of tables with the
-same formula.
+Each class has the name and the constructor of the Keras class that it derives from,
+and trains dense weights and rows of tables with the same formula.
 """
 
 from lodestar.embedding.table_variable import TableVariable

@@ -1,8 +1,7 @@
 """Arithmetic on gradients that may be sparse over ids.
 
-Lookups of one table in one step give slices in which an id can occur several
-times. Its gradient is their sum, so norms are taken after merging: the norm of
-the unmerged slices is another number.
+Lookups of one table in one step give slices in which an id may occur several
+times. Its gradient is their sum, so norms need merged slices.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +20,8 @@ Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 def merge_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
     """Sums the rows of equal indices, in order of first occurrence.
 
-    Args:
-        gradient: values `[N, ...]`, indices `[N]` of any integer type.
-
-    Returns:
-        The same gradient with distinct indices; rows `[N, D]` of a dtype that
-        tables have in one pass, anything else through plain ops.
+    Rows `[N, D]` of a dtype that tables support are summed by one op, others by
+    TensorFlow ops.
     """
     values, indices = gradient.values, gradient.indices
     if values.dtype in ROW_DTYPES and values.shape.rank == 2:
@@ -45,18 +40,18 @@ def merge_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
 def check_one_each(
     gradients: Sequence[Gradient], variables: Sequence[Any]
 ) -> None:
-    """Raises ValueError unless there are as many of both."""
+    """Raises ValueError unless there are as many gradients as variables."""
     if len(gradients) != len(variables):
         raise ValueError(
             f"`grads` has {len(gradients)} gradients, but there are "
-            f"{len(variables)} variables; wanted one for each."
+            f"{len(variables)} variables. Pass one gradient per variable."
         )
 
 
 def map_values(
     function: Callable[[tf.Tensor], tf.Tensor], gradient: Gradient
 ) -> Gradient:
-    """Applies an elementwise `function`, to the rows where it is sparse."""
+    """Applies an elementwise `function` to a gradient or its rows."""
     if gradient is None:
         return None
     if isinstance(gradient, tf.IndexedSlices):
@@ -69,25 +64,22 @@ def map_values(
 def as_applied(
     gradient: tf.IndexedSlices, table: TableVariable
 ) -> tf.IndexedSlices:
-    """A table's gradient in the dtype in which the table is updated.
+    """Returns a table's gradient in the dtype in which the table is updated.
 
-    What is done to a gradient of 16 bits before that, such as unscaling, would
-    be rounded, or come out as zero.
-
-    Raises:
-        ValueError: It is not rows by id.
+    Operations on a 16-bit gradient before that, such as unscaling, would be rounded
+    or return zero. Raises ValueError if the gradient is not rows by id.
     """
     if not isinstance(gradient, tf.IndexedSlices):
         raise ValueError(
-            f"The gradient of {table!r} is a {type(gradient).__name__}, "
-            "wanted the tf.IndexedSlices of rows by id that a tape gives for "
-            "the table itself."
+            f"The gradient of {table!r} must be a tf.IndexedSlices of rows by id, "
+            "as a tape returns it for the table itself, got a "
+            f"{type(gradient).__name__}."
         )
     indices = tf.convert_to_tensor(gradient.indices)
     if not indices.dtype.is_integer:
         raise ValueError(
-            f"The gradient of {table!r} has `indices` of dtype "
-            f"{indices.dtype.name}, wanted integer ids."
+            f"The gradient of {table!r} must have integer `indices`, got "
+            f"{indices.dtype.name}."
         )
     dtype = table.update_dtype
     return map_values(lambda g: tf.cast(g, dtype), gradient)
@@ -119,13 +111,9 @@ def _norm(merged: Sequence[Gradient]) -> tf.Tensor:
 
 
 def global_norm(gradients: Sequence[Gradient]) -> tf.Tensor:
-    """The norm of all gradients together, each id's rows summed first.
+    """Returns the joint norm, with each id's rows summed first.
 
-    Args:
-        gradients: Tensors, `tf.IndexedSlices` or None, which is left out.
-
-    Returns:
-        A scalar, float64 where a gradient is, else float32.
+    None is ignored. The result is float64 if a gradient is, else float32.
     """
     return _norm([_merged(g) for g in gradients])
 
@@ -135,16 +123,16 @@ def clip_by_global_norm(
 ) -> tuple[list[Gradient], tf.Tensor]:
     """Scales all gradients so that their joint norm is at most `clip_norm`.
 
-    As `tf.clip_by_global_norm`, but an id that occurs several times counts by
-    the sum of its rows. Sparse gradients come back merged.
+    Unlike `tf.clip_by_global_norm`, it sums the rows of an id that occurs several
+    times. Sparse gradients are returned merged.
 
     Args:
         gradients: Tensors, `tf.IndexedSlices` or None, which stays None.
         clip_norm: Positive scalar.
 
     Returns:
-        The clipped gradients, all NaN where the norm is not finite, and the
-        norm before clipping.
+        The clipped gradients, all NaN if the norm is not finite, and the norm
+        before clipping.
     """
     merged = [_merged(g) for g in gradients]
     norm = _norm(merged)
@@ -153,8 +141,8 @@ def clip_by_global_norm(
 
 
 def clip_factor(norm: tf.Tensor, limit: Any) -> tf.Tensor:
-    """What makes gradients of this norm have one of at most `limit`."""
-    # The last term is 0, or NaN where the norm is not finite.
+    """Returns the factor that reduces a norm to at most `limit`."""
+    # The last term is 0, or NaN if the norm is not finite.
     return limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)
 
 

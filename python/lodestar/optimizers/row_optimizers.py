@@ -18,11 +18,8 @@ from lodestar.optimizers.unfused import NotRowWiseError, UnfusedOptimizer
 class RowUpdate(NamedTuple):
     """Update rule of one apply.
 
-    Attributes:
-        optimizer: Name of the rule in the op.
-        slot_inits: Initial value of each optimizer slot.
-        hyperparameters: float32 `[K]`: learning rate, weight decay, and the
-            numbers of the rule.
+    `hyperparameters`, float32 `[K]`, has the learning rate, the weight decay and the
+    numbers of the rule.
     """
 
     optimizer: str
@@ -36,12 +33,9 @@ class RowUpdate(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Inputs of a rule besides the optimizer.
+    """Inputs of a rule besides the optimizer, float32 scalars.
 
-    Attributes:
-        rate: Learning rate, a float32 scalar.
-        number: Number of the step from 1, a float32 scalar.
-        u_product: Nadam's product of this step, a float32 scalar, or None.
+    `number` counts steps from 1. `u_product` is Nadam's product of this step.
     """
 
     rate: tf.Tensor
@@ -253,22 +247,14 @@ def _rule_type(optimizer: keras.optimizers.Optimizer) -> type | None:
 
 
 def is_unfused(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Returns whether the optimizer's own `update_step` updates rows.
-
-    Raises:
-        NotImplementedError: If it has no row-wise update.
-    """
+    """Returns whether the optimizer's own `update_step` updates rows."""
     return _rule_type(optimizer) is None
 
 
 def make_unfused(
     optimizer: keras.optimizers.Optimizer, table: TableVariable
 ) -> UnfusedOptimizer:
-    """Returns `optimizer` for the rows of one table.
-
-    Raises:
-        NotImplementedError: If `optimizer` has no row-wise update.
-    """
+    """Returns `optimizer` for the rows of one table."""
     try:
         return UnfusedOptimizer(optimizer, table)
     except NotRowWiseError as error:
@@ -280,7 +266,7 @@ def check_supported(
 ) -> None:
     """Raises NotImplementedError if `optimizer` cannot update rows.
 
-    `own` tells whether it is the optimizer of one table instead of the model's.
+    `own` is whether it is the optimizer of one table instead of the model's.
     """
     _rule_type(optimizer)
     if optimizer.use_ema:
@@ -313,7 +299,8 @@ def check_supported(
             f"{_describe(optimizer)} has gradient_accumulation_steps={steps} "
             f"and {clipping[0]}={getattr(optimizer, clipping[0])}, but tables "
             "accumulate gradients only without clipping. Use a larger batch "
-            "instead of accumulation."
+            "instead of accumulation, or clip each gradient yourself with "
+            "lodestar.optimizers.clip_by_global_norm."
         )
 
 
@@ -338,11 +325,8 @@ def row_update(
 ) -> RowUpdate:
     """Returns the update rule of a table after `step` steps.
 
-    It has the current learning rate, the weight decay if `weight_decay` is set,
-    and the result of `next_u_product` if `has_u_product`.
-
-    Raises:
-        NotImplementedError: If there is no row-wise update.
+    It has the current learning rate, the weight decay if `weight_decay` is set, and
+    the result of `next_u_product` if `has_u_product`.
     """
     rule = _RULES[_rule_type(optimizer)]
     rate = current_learning_rate(optimizer)
@@ -359,11 +343,7 @@ def row_update(
 def fused_slots(
     optimizer: keras.optimizers.Optimizer,
 ) -> tuple[str, list[float]]:
-    """Returns the name of an optimizer in the op and its initial slot values.
-
-    Raises:
-        NotImplementedError: If it has no row-wise update.
-    """
+    """Returns the name of an optimizer in the op and its initial slot values."""
     # The numbers of the step do not matter here.
     one = tf.constant(1.0)
     rule = _RULES[_rule_type(optimizer)]

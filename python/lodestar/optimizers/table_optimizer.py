@@ -27,13 +27,11 @@ from lodestar.optimizers.table_updates import (
 from lodestar.optimizers.unfused import UnfusedOptimizer, UnfusedUpdate
 
 _NONFINITE = ("raise", "skip", "pass")
-# Must equal the end of the error in
-# tf_ops/kernels/embedding/update_gradients.h.
+# As in tf_ops/kernels/embedding/update_gradients.h.
 _WHY_NONFINITE = (
-    "The loss, or a gradient on its way to the table, was NaN or infinite. "
-    "Look for NaN in labels, sample weights and other inputs, and for a "
-    'learning rate that is too high. nonfinite="skip" of the optimizer leaves '
-    "such rows out"
+    "The loss or a gradient was NaN or infinite. Look for NaN in labels, "
+    "sample weights and other inputs, and for a learning rate that is too "
+    'high. Pass nonfinite="skip" to the optimizer to skip such rows.'
 )
 # Key prefix of a saved sum of gradients, by the index of its table.
 _SUM = "gradient_sum_{}_"
@@ -140,11 +138,7 @@ class TableOptimizer(
         return self._tables.variables
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Creates the optimizer's variables.
-
-        Args:
-            variables: Trainable variables, including tables.
-        """
+        """Creates the optimizer's variables for `variables`, which include tables."""
         if self.built:
             return
         self._tables.variables = list(variables)
@@ -162,11 +156,7 @@ class TableOptimizer(
             self._prepare(table)
 
     def build_for_table(self, table: TableVariable) -> None:
-        """Builds the optimizer of one table, so that files can restore it.
-
-        Raises:
-            NotImplementedError: If it cannot train the table.
-        """
+        """Builds the optimizer of one table, so that files can restore it."""
         self._check(table)
         self.build([])
 
@@ -238,16 +228,10 @@ class TableOptimizer(
     ) -> None:
         """Updates tables and variables and increments `iterations`.
 
-        Args:
-            grads: Gradients from `tape.gradient` for `trainable_variables`.
-            trainable_variables: Defaults to the variables that the optimizer was
-                built for.
-
-        Raises:
-            ValueError: If all gradients are None, or there is not one per variable.
-            NotImplementedError: If the optimizer has no row-wise update, averages
-                its weights, accumulates gradients and clips them, or accumulates
-                them in several replicas; or if the strategy cannot train tables.
+        `trainable_variables` defaults to the variables that `build` was called with.
+        Raises ValueError if all gradients are None, or there is not one per
+        variable, and NotImplementedError for an optimizer or strategy that cannot
+        train tables.
         """
         if not grads:
             return
@@ -307,11 +291,8 @@ class TableOptimizer(
         """Updates the tables with the gradients of all replicas.
 
         With several workers, each replica already has all gradients, and this
-        worker updates its part of the tables.
-
-        Returns:
-            In a graph, the operations to wait for; and the dense gradients of the
-            first replica, to be applied after them.
+        worker updates its part of the tables. Returns the operations to wait for in
+        a graph, and the dense gradients of the first replica, to apply after them.
         """
         spread = workers.of_strategy()
         if spread is None:

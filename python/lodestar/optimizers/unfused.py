@@ -121,13 +121,7 @@ for _name in (
 
 
 class UnfusedUpdate(NamedTuple):
-    """One step of an unfused optimizer.
-
-    Attributes:
-        unfused: The optimizer of one table.
-        learning_rate: A float32 scalar.
-        weight_decay: A number or None.
-    """
+    """One step of an unfused optimizer on one table."""
 
     unfused: "UnfusedOptimizer"
     learning_rate: tf.Tensor
@@ -148,12 +142,9 @@ class UnfusedOptimizer:
     """A copy of an optimizer whose slots are in one table.
 
     In each step, the copy has the current iterations, learning rate and attributes
-    of the original, but no variables.
-
-    Raises:
-        NotRowWiseError: If the optimizer has state other than slots with one number
-            per number of a row, has more slots than a row can have, or updates a
-            row depending on other rows.
+    of the original, but no variables. Raises NotRowWiseError if the optimizer has
+    state other than slots with one number per number of a row, has more slots than a
+    row can have, or updates a row depending on other rows.
     """
 
     def __init__(

@@ -22,14 +22,7 @@ from lodestar.embedding import strategies
 
 
 class UpdateLogs:
-    """The logs of table updates, one per device.
-
-    Args:
-        devices: Devices of parts of tables.
-
-    Attributes:
-        servers: The servers of the devices.
-    """
+    """The logs of table updates, one per device, and the servers of the devices."""
 
     def __init__(self, devices: Iterable[str | None]):
         self._next = 0
@@ -63,18 +56,10 @@ class UpdateLogs:
         arguments: Sequence[Any],
         count: int,
     ) -> Any:
-        """Schedules a function that makes updates.
+        """Schedules a function that makes `count` updates.
 
-        Args:
-            coordinator: The coordinator of all such functions.
-            function: A `tf.function` of `arguments` and an int64 vector: the number
-                of its first update, and a number below which all updates are
-                finished.
-            arguments: Arguments of the function.
-            count: Number of updates of the function.
-
-        Returns:
-            The result of `coordinator.schedule`.
+        `function` is a `tf.function` of `arguments` and an int64 vector: the number
+        of its first update, and a number below which all updates are finished.
         """
         with self._lock:
             # It raises the error of a step, but only after all others are done.
@@ -88,11 +73,7 @@ class UpdateLogs:
         """Starts an attempt at an update, in a `tf.function`.
 
         All logs are asked at once, concurrently with the parts of the step that do
-        not depend on the answer.
-
-        Args:
-            update: Number of the update, an int64 scalar.
-            finished: Number below which all updates are finished, an int64 scalar.
+        not depend on the answer. All updates below `finished` are finished.
         """
         key = tf.stack([update, finished])
         begun = {}
@@ -116,13 +97,7 @@ class UpdateLogs:
         """Waits for all scheduled functions and ends all attempts.
 
         Updates that are committed on one device are then committed on all; others
-        are dropped.
-
-        Args:
-            coordinator: As in `schedule`, which blocks until this returns.
-
-        Raises:
-            tf.errors.OpError: If a device is lost.
+        are dropped. Until then `schedule` blocks.
         """
         self.servers.run(lambda: self._settle(coordinator))
 
@@ -181,13 +156,9 @@ class _UpdateLog(SharedResource):
 class UpdateAttempt:
     """An attempt at an update.
 
-    Attributes:
-        logs: Logs by device.
-        attempts: Results of BeginUpdate by device.
-        name: Name of the attempt's staged updates in all logs, an int64 scalar.
-        committed: Name of an attempt that is committed on some device but perhaps
-            not on all, an int64 scalar; 0 if there is none.
-        made: Whether the step commits this attempt.
+    All logs call it `name`. `committed` is the name of an attempt that is committed on
+    some device but perhaps not on all, or 0. `made` is whether the step commits
+    this attempt.
     """
 
     logs: Mapping[str, _UpdateLog]
@@ -209,11 +180,8 @@ class UpdateAttempt:
     def commit(self, name: tf.Tensor | None = None) -> list[Any]:
         """Commits staged updates on all devices; returns operations to wait for.
 
-        Args:
-            name: Name of the attempt to commit. Defaults to this one.
-
-        Raises:
-            ValueError: If the step has committed this attempt before.
+        `name` is the attempt to commit, by default this one, which must not be
+        committed twice.
         """
         if name is None:
             if self.made:
@@ -238,20 +206,9 @@ class UpdateAttempt:
     ) -> Any:
         """Runs a step whose update of tables must be made exactly once.
 
-        If the update is committed on any device, it is committed on all, and the
-        step is not run.
-
-        Args:
-            step: Calls `apply` of an optimizer once.
-            otherwise: Returns the result if the step is not run. Defaults to zeros,
-                of size 0 where a size is unknown.
-
-        Returns:
-            The result of `step` or `otherwise`.
-
-        Raises:
-            ValueError: If the step applies gradients twice, or in a function that
-                was traced before.
+        `step` must call `apply` of an optimizer once. If the update is committed on
+        any device, it is committed on all, and `otherwise` is called instead of
+        `step`. It defaults to zeros, of size 0 where a size is unknown.
         """
         results = []
 

@@ -64,7 +64,7 @@ class DataFeedDesc:
         path: StrPath,
         labels: str | Column | Iterable[str | Column] = (),
     ) -> "DataFeedDesc":
-        """Reads a text file; see `parse`.
+        """Reads and parses a file; see `parse`.
 
         Raises:
             ValueError: As in `parse`, with the path.
@@ -94,8 +94,8 @@ class DataFeedDesc:
                 the type in the text.
 
         Raises:
-            ValueError: If the text is not such a message (tells line and column),
-                or a slot, label or number is invalid.
+            ValueError: If the text is not such a message (the error names line
+                and column), or a slot, label or number is invalid.
         """
         message = text_proto.parse(text, _message_class()())
         batch_size = (

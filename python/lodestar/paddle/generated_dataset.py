@@ -30,19 +30,11 @@ def generated_dataset(
     batch_size: int,
     **options: Any,
 ) -> tf.data.Dataset:
-    """Returns batches of `(features, label)` from the lines that `texts` generates.
+    """Returns batches of `(features, label)` from lines of MultiSlot text.
 
-    Args:
-        texts: Yields the lines of MultiSlot text for the path of a file.
-        files: One or several paths.
-        spec: The slots of the lines.
-        batch_size: Samples per batch.
-        **options: Options of `ReadOptions` except `num_parallel_files`,
-            `deterministic`, `on_error`, `skipped` and `open_command`.
-
-    Raises:
-        ValueError: If an option is out of range or not allowed, or `files` is
-            empty.
+    `texts` yields the lines for the path of a file. All of `ReadOptions` is
+    supported except `num_parallel_files`, `deterministic`, `on_error`,
+    `skipped` and `open_command`.
     """
     for name in _NOT_HERE:
         if name in options:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_at_least, is_number
+from lodestar._checks import check_count, is_number
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
 from lodestar._typing import StrPath, StrPaths
@@ -37,13 +37,10 @@ _EPOCH_OPTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class MergeCounts:
-    """Result of `InMemoryDataset.merge_by_ins_id`.
+    """Result of `InMemoryDataset.merge_by_ins_id`, in samples.
 
-    Attributes:
-        merged: Number of samples that were merged from several.
-        too_few: Number of samples dropped because fewer than `min_size` had
-            their ins_id.
-        conflicting: Number of samples dropped because their dense slots differ.
+    Samples were `merged` from several, or dropped because `too_few` had their ins_id
+    or because their dense slots were `conflicting`.
     """
 
     merged: int
@@ -99,11 +96,11 @@ class InMemoryDataset:
         Args:
             schema: A `Schema`, the path of a schema file, or a list of `Column`s.
             batch_size: Samples per batch.
-            weights: See `MultiSlotDataset`.
-            pipe_command: See `MultiSlotDataset`.
-            ins_id: See `MultiSlotDataset`.
-            parse_content: See `MultiSlotDataset`.
-            parse_logkey: See `MultiSlotDataset`.
+            weights: See `open_dataset`.
+            pipe_command: See `open_dataset`.
+            ins_id: See `open_dataset`.
+            parse_content: See `open_dataset`.
+            parse_logkey: See `open_dataset`.
             num_queues: Number of parts for `dataset(queue=...)`.
             drop_zeros: Whether to drop sparse zeros, as described above.
             **options: Options of `ReadOptions`: `drop_remainder`,
@@ -121,7 +118,7 @@ class InMemoryDataset:
                     "samples in the order of files and lines. Use `shuffle`, "
                     "`seed` and `repeat` of dataset()."
                 )
-        check_at_least("num_queues", num_queues, 1)
+        check_count("num_queues", num_queues, 1)
         spec = as_schema(schema, weights)
         self._options = options_of(InMemoryDataset, batch_size, options)
         self._pipe_words = command_words("pipe_command", pipe_command)
@@ -147,11 +144,11 @@ class InMemoryDataset:
         """Reads files and appends their samples.
 
         Args:
-            files: One or several paths; see `MultiSlotDataset`.
+            files: One or several paths; see `open_dataset`.
 
         Raises:
             ValueError: If `files` is empty.
-            tf.errors.OpError: As in `MultiSlotDataset` while reading. No sample of
+            tf.errors.OpError: As in `open_dataset` while reading. No sample of
                 these files is added then.
         """
         with self._changing:
@@ -195,7 +192,7 @@ class InMemoryDataset:
         every worker of a job must call it. The samples of all workers are then in a
         random order, of which worker `index` has the part from `index / num` to
         `(index + 1) / num`. With the same seed, it is the order of one object that
-        has the samples of all workers, those of worker 0 first. Workers may have
+        has the samples of all workers, starting with worker 0. Workers may have
         any number of samples, even 0, and may be processes or threads, each with
         its own object.
 
@@ -205,8 +202,8 @@ class InMemoryDataset:
         the samples wait.
 
         After any error below, the samples of all workers are unchanged, because
-        they change only once every worker has all of its own. The one exception,
-        which a note on the error tells: a worker that stops waiting for worker 0's
+        they change only once every worker has all of its own. There is one exception,
+        with a note on the error: a worker that stops waiting for worker 0's
         commit cannot know whether the others have exchanged theirs.
 
         Args:
@@ -223,7 +220,7 @@ class InMemoryDataset:
                 disagree about the seed or their number, or files in the folder have
                 other slots or are corrupt.
             TimeoutError: If another worker does not arrive or continue in time.
-            RuntimeError: If another worker has failed; tells why.
+            RuntimeError: If another worker has failed. The error says why.
             tf.errors.OpError: If the folder cannot be written or read.
         """
         if folder is None:
@@ -290,7 +287,7 @@ class InMemoryDataset:
           the others are bitwise equal, the result has their value. If they differ,
           `erase_duplicates` drops all samples of this ins_id; otherwise the first
           sample's values are used.
-        - content, search_id, cmatch and rank are those of the first sample.
+        - content, search_id, cmatch and rank are taken from the first sample.
 
         Smaller groups are kept if `keep_unmerged` is set and dropped otherwise.
 
@@ -304,7 +301,7 @@ class InMemoryDataset:
             ValueError: If `min_size` is less than 2.
             tf.errors.FailedPreconditionError: If `ins_id` is not True.
         """
-        check_at_least("min_size", min_size, 2)
+        check_count("min_size", min_size, 2)
         with self._changing:
             counts = gen_ops.lodestar_record_memory_merge_by_ins_id(
                 memory=self._memory.text,
@@ -342,7 +339,7 @@ class InMemoryDataset:
         seed: int | None = None,
         repeat: int | None = 1,
     ) -> tf.data.Dataset:
-        """Returns batches of `(features, label)`, as `MultiSlotDataset` does.
+        """Returns batches of `(features, label)`, as `open_dataset` does.
 
         `tf.train.Checkpoint(iterator)` resumes at the next sample, even in another
         process, if the same files were loaded, shuffled and merged with the same
@@ -365,7 +362,7 @@ class InMemoryDataset:
         num_queues = self._num_queues
         if queue is None:
             queue, num_queues = 0, 1
-        check_at_least("queue", queue, 0)
+        check_count("queue", queue, 0)
         if queue >= num_queues:
             raise ValueError(
                 f"`queue` must be less than `num_queues`={num_queues}, got "

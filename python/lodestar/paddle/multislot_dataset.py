@@ -34,19 +34,11 @@ def MultiSlotDataset(
 ) -> tf.data.Dataset:
     """Returns batches of `(features, label)` from MultiSlot text files.
 
-    `features` maps the name of each slot to
-
-    - sparse: a `tf.RaggedTensor` `[B, None]`, int64 (float32 for a float slot);
-    - dense: `[B, *shape]`, float32 (int64 for a uint64 slot);
-    - one-hot: `[B, size]`, float32.
-
-    `label` is float32 `[B, 1]`, or a dict if there are several label slots. Without
-    a label slot, the elements are `features` alone. Batches span files: only the
-    last one of an epoch may be smaller.
-
-    C++ threads parse the lines ahead of training. With `deterministic=True`,
-    samples are in the order of files and lines for any number of threads, and
-    `tf.train.Checkpoint(iterator)` resumes at the next sample.
+    `open_dataset` describes the options, elements and errors. Batches span files:
+    only the last one of an epoch may be smaller. C++ threads parse the lines ahead
+    of training. With `deterministic=True`, samples are in the order of files and
+    lines for any number of threads, and `tf.train.Checkpoint(iterator)` resumes at
+    the next sample.
 
     Modes:
 
@@ -57,44 +49,14 @@ def MultiSlotDataset(
       `deterministic=False`, for one file per thread).
     - `"in_memory"` loads all files in this call, as `InMemoryDataset`: sparse
       zeros are dropped, an empty sparse slot gets one 0, and epochs read memory.
-      `shuffle_rows` must be 0 or -1, which shuffles all samples.
+      `shuffle_rows` must be 0 or -1, which shuffles all samples. Not inside a
+      `tf.function` or with a `SharedFileList`.
 
-    >>> dataset = MultiSlotDataset(files, "schema.yaml", 1024)
-    >>> model.fit(dataset)
-
-    Args:
-        files: One or several paths of any `tf.io.gfile` scheme; names that end in
-            `.gz` are decompressed. Or a `SharedFileList`, except `"in_memory"`.
-        schema: A `Schema`, the path of a schema file, or a list of `Column`s.
-        batch_size: Samples per batch.
-        mode: `"queue"`, `"file_instant"` or `"in_memory"`.
-        weights: Id slot -> the float slot with one weight per id, as in
-            `Schema.with_weights`. Both also remain features.
-        pipe_command: A command and its arguments, such as `["python", "gen.py"]`,
-            which runs without a shell, once per file. Its stdin is the file,
-            decompressed if its name ends in `.gz`; its stdout is parsed.
-        ins_id: Whether each line begins with `1 <ins_id>`, a string without
-            blanks: the feature `"ins_id"`, `tf.string` `[B]`.
-        parse_content: Whether `1 <content>` follows: the string feature
-            `"content"`.
-        parse_logkey: Whether `1 <logkey>` follows, with hexadecimal numbers in
-            characters 11 to 13, 14 to 15 and 16 to 31: `"cmatch"`, `"rank"` and
-            `"search_id"`, int64 `[B]`.
-        **options: Options of every dataset, such as `drop_remainder`,
-            `shuffle_rows`, `repeat` and `shard`; see `ReadOptions`.
-
-    Raises:
-        ValueError: If an option is out of range, `files` is empty, or a schema
-            file is invalid.
-        tf.errors.InvalidArgumentError: While reading (`"in_memory"`: in this
-            call), if a line does not match the schema ("path:line: slot 'C3' at
-            byte 17: ..."), or a file is empty or ends without a newline.
-        tf.errors.NotFoundError: While reading, if a file is missing.
-        tf.errors.FailedPreconditionError: While reading, for any `on_error`, if a
-            file changed during or since the reading that is resumed, or
-            `open_command` or `pipe_command` cannot be run or fails. The error has
-            the end of its stderr.
-        RuntimeError: If `"in_memory"` is used inside a `tf.function`.
+    A line that does not match the schema ("path:line: slot 'C3' at byte 17: ..."),
+    and a file that is empty or ends without a newline, raise InvalidArgumentError. A
+    file that changed during or since the reading that is resumed, and a failed
+    `pipe_command` or `open_command` (with the end of its stderr), raise
+    FailedPreconditionError for any `on_error`.
     """
     check_choice("mode", mode, MODES)
     spec = as_schema(schema, weights)

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar._errors import DataError, describe_error
 from lodestar._files import AtomicFile, as_path
 from lodestar._input_bytes import open_input
@@ -100,7 +100,7 @@ class MultiSlotGenerator:
                 `lines`; or None in `run_from_memory`.
 
         Returns:
-            An iterable of samples (for example a generator), a callable that
+            An iterable of samples, such as a generator; a callable that
             returns one, or None. Samples that are None are skipped.
         """
         raise NotImplementedError(
@@ -122,7 +122,7 @@ class MultiSlotGenerator:
 
     def set_batch(self, batch_size: int) -> None:
         """Sets the batch size of `generate_batch`, which is 32 by default."""
-        check_at_least("batch_size", batch_size, 1)
+        check_count("batch_size", batch_size, 1)
         self._batch_size = batch_size
 
     @property
@@ -140,7 +140,7 @@ class MultiSlotGenerator:
         Raises:
             TypeError: If `lines` is one string.
             DataError: While iterating, if a sample is invalid or a method raised;
-                has the number of the input line.
+                names the number of the input line.
         """
         if isinstance(lines, (str, bytes)):
             raise TypeError(
@@ -149,7 +149,7 @@ class MultiSlotGenerator:
         return self._texts(self._samples(lines, "line "), "line ")
 
     def write(self, path_in: StrPath, path_out: StrPath) -> int:
-        """Converts a text file to a MultiSlot file; returns the number of samples.
+        """Converts a file of lines to MultiSlot; returns the number of samples.
 
         The file is created atomically; an error leaves nothing. Paths may have any
         `tf.io.gfile` scheme; names that end in `.gz` are compressed.
@@ -191,7 +191,7 @@ class MultiSlotGenerator:
         Raises:
             ValueError: If the generator has no `schema`, an option is out of range
                 or not allowed, or `files` is empty.
-            tf.errors.OpError: While reading; has the text of the `DataError` that
+            tf.errors.OpError: While reading, with the text of the `DataError` that
                 `write` would raise.
         """
         if self._spec is None:
@@ -212,7 +212,7 @@ class MultiSlotGenerator:
         """Reads lines from stdin and writes MultiSlot text to stdout.
 
         In a script, other prints go to stderr. After an error the process exits
-        with code 2 and one line on stderr, which has the number of the input line.
+        with code 2 and one line on stderr, which names the number of the input line.
         If stdout is closed, it exits silently with code 141.
         """
         lines = _decoded(sys.stdin.buffer, "stdin")
@@ -374,7 +374,7 @@ class MultiSlotGenerator:
         return None, ""
 
     def _problem(self, name: str, number: int | float | None) -> str:
-        """Returns what the number must be, or "" if it is valid."""
+        """Returns the requirement that a number violates, or ""."""
         slot = None if self._spec is None else self._spec[name]
         if self._types[name] == "float":
             if number is None:

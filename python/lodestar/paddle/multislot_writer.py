@@ -24,7 +24,7 @@ class MultiSlotWriter(SampleWriter):
 
 
 def number_texts(slot: Column, values: np.ndarray) -> list[str]:
-    """Returns the texts that read back as exactly these values of a slot."""
+    """Formats values of a slot so that they read back exactly."""
     if slot.dtype == "uint64":
         if values.dtype.kind == "i":
             values = values.astype(np.int64).view(np.uint64)

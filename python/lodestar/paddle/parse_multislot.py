@@ -32,7 +32,7 @@ def parse_multislot(
     Args:
         lines: Lines, with or without their newlines: string `[B]`.
         schema: A `Schema`, the path of a schema file, or a list of `Column`s.
-        weights: Id slot -> slot of its weights, as in `MultiSlotDataset`.
+        weights: Id slot -> slot of its weights, as in `open_dataset`.
         sparse: Form of sparse slots, as in `ReadOptions`.
         name: Name of the operation.
 

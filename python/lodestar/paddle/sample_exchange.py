@@ -39,14 +39,7 @@ _LONGEST_WAIT = 1.0
 
 
 class SampleExchange:
-    """One worker's part in one exchange.
-
-    Args:
-        memory: Name of the samples in memory.
-        folder: Folder shared by the workers, of any `tf.io.gfile` scheme.
-        workers: `(num, index)`.
-        timeout: Seconds to wait for the other workers, each time.
-    """
+    """One worker's part in one exchange; `workers` is `(num, index)`."""
 
     def __init__(
         self,
@@ -64,15 +57,8 @@ class SampleExchange:
     def run(self, num_samples: int, seed: int | None) -> None:
         """Replaces the samples in memory by this worker's part of all samples.
 
-        Args:
-            num_samples: Number of samples in memory, which must not change.
-            seed: Seed of the order, equal for all workers.
-
-        Raises:
-            DataError: If the folder was used before, or the workers disagree.
-            TimeoutError: If a worker is missing.
-            RuntimeError: If a worker has failed.
-            tf.errors.OpError: If a file cannot be written or read, or is corrupt.
+        Requires that the samples do not change. `seed` must be equal for all workers.
+        See `InMemoryDataset.global_shuffle` for the errors.
         """
         self._announce(num_samples, seed)
         try:
@@ -157,7 +143,7 @@ class SampleExchange:
     def _send(
         self, sizes: list[int], bases: np.ndarray, ends: list[int], seed: int
     ) -> np.ndarray:
-        """Writes the samples for others; returns those that stay here."""
+        """Writes the samples for others; returns the own ones."""
         base = int(bases[self._index])
         own = np.zeros(0, np.int64)
         for worker in range(self._num):
@@ -192,9 +178,8 @@ class SampleExchange:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Finds the source of each sample that this worker receives.
 
-        Returns:
-            The worker of each sample, its position among the samples of that
-            worker, and the number of samples from each worker.
+        Returns the worker of each sample, its position among the samples of that
+        worker, and the number of samples from each worker.
         """
         counts = np.zeros(self._num, np.int64)
         owners = [np.zeros(0, np.int64)]

@@ -51,7 +51,8 @@ class SelectedRows(tf.experimental.ExtensionType):
             ValueError: If rows are not a vector, or the rank of values or height
                 is wrong.
             tf.errors.InvalidArgumentError: If there are not as many rows as
-                values, or a row is not below the height (with index and value).
+                values, or a row is not below the height. The error names
+                index and value.
         """
         self.values = as_values(values)
         self.height = as_int64("height", height, 0)
@@ -233,9 +234,10 @@ class SelectedRows(tf.experimental.ExtensionType):
         """Reads SelectedRows saved by Paddle.
 
         Raises:
-            ValueError: If the bytes are invalid (tells what and where).
+            ValueError: If the bytes are invalid. The error says what and where.
             tf.errors.InvalidArgumentError: If there are not as many rows as
-                values, or a row is not below the height (with index and value).
+                values, or a row is not below the height. The error names
+                index and value.
         """
         return cls(*paddle_stream.read_selected_rows(stream))
 

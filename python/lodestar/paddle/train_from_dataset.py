@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_at_least, check_flag
+from lodestar._checks import check_count, check_flag
 
 OnPeriod = Callable[[int, dict[str, Any]], None]
 
@@ -38,7 +38,7 @@ def train_from_dataset(
         dataset: The result of `lodestar.data.open_dataset` for files, a list of
             datasets, or an `InMemoryDataset`.
         threads: Number of threads; 0 starts one per core. There are at most as many
-            as files or queues; a printed line tells if these are fewer.
+            as files or queues; a line is printed if these are fewer.
         fetch: Names to print: metrics, and layers of a functional model, whose
             outputs are averaged over the steps of the period. None prints all
             metrics.
@@ -59,14 +59,14 @@ def train_from_dataset(
             threads, or `fetch` has a name that is neither a metric nor a layer with
             one output.
         tf.errors.OpError: If reading or a step fails. All threads end after their
-            current step; a note tells the file.
+            current step. A note on the error names the file.
     """
     # `lodestar.train` imports the readers of this package.
     from lodestar.train import loop
     from lodestar.train.step import check_is_model
     from lodestar.train.threads import ThreadSteps
 
-    check_at_least("print_period", print_period, 1)
+    check_count("print_period", print_period, 1)
     debug = check_flag("debug", debug)
     check_is_model(model)
     if isinstance(fetch, str):
@@ -133,12 +133,7 @@ def _print(steps: int, values: Mapping[str, Any]) -> None:
 
 
 class _TimedStep:
-    """A training step whose parts are compiled separately and timed.
-
-    Args:
-        model: The model.
-        step: The `TrainingStep` that it replaces.
-    """
+    """A `TrainingStep` whose parts are compiled separately and timed."""
 
     def __init__(self, model: keras.Model, step: Any):
         from lodestar.train.step import compiled

@@ -1,4 +1,4 @@
-"""Nested sequences of variable length, and what they are converted to."""
+"""Nested sequences of variable length, and conversions."""
 
 from lodestar.ragged.lod_tensor import LoDTensor
 

@@ -1,4 +1,4 @@
-"""What the constructors of LoDTensor take, checked."""
+"""Checks of the arguments of LoDTensor's constructors."""
 
 from collections.abc import Sequence
 
@@ -12,50 +12,52 @@ Parts = tuple[tf.Tensor, tuple[tf.Tensor, ...]]
 
 
 def as_levels(name: str, levels: Sequence[TensorLike]) -> tuple[tf.Tensor, ...]:
-    """Returns offset vectors, int64 or int32, as int64."""
+    """Returns int64 or int32 offset vectors as int64."""
     return tuple(as_vector(f"{name}[{k}]", x) for k, x in enumerate(levels))
 
 
 def as_one_level_or_more(
     name: str, levels: Sequence[TensorLike]
 ) -> tuple[tf.Tensor, ...]:
-    """As `as_levels`, but refuses none."""
+    """As `as_levels`; ValueError without a level."""
     levels = as_levels(name, levels)
     if not levels:
-        raise ValueError(f"`{name}` is empty, wanted at least one level")
+        raise ValueError(f"`{name}` must have at least one level, got [].")
     return levels
 
 
 def as_values(values: TensorLike) -> tf.Tensor:
-    """Returns rows, which are a tensor of rank 1 or more."""
+    """Returns rows as a tensor of rank 1 or more."""
     if isinstance(values, (tf.RaggedTensor, tf.SparseTensor)):
-        raise TypeError(f"`values` must be a Tensor, found {type(values)}")
+        raise TypeError(f"`values` must be a Tensor, got {type(values)}.")
     check_unmasked("values", values)
     values = tf.convert_to_tensor(values)
     if values.shape.rank == 0:
-        raise ValueError("`values` must have rank 1 or more, found a scalar")
+        raise ValueError("`values` must have rank 1 or more, got a scalar.")
     return values
 
 
 def check_has_values(method: str, values: tf.Tensor) -> None:
-    """Raises ValueError, for `method`, in a graph, which has no values."""
+    """Raises ValueError in a graph, which has no values."""
     if not hasattr(values, "numpy"):
-        raise ValueError(f"`{method}` needs eager values, found a graph's")
+        raise ValueError(
+            f"`{method}` requires eager values, got a graph tensor."
+        )
 
 
 def check_rows_like(
     name: str, rows: tf.Tensor, of: str, wanted: tf.Tensor
 ) -> None:
-    """Raises unless `rows` are as those of `of` in all that is known of them."""
+    """Raises unless `rows` have the known dtype and row shape of `wanted`."""
     if rows.dtype != wanted.dtype:
         raise TypeError(
             f"`{name}` has dtype {rows.dtype.name}, but {of} has "
-            f"{wanted.dtype.name}"
+            f"{wanted.dtype.name}."
         )
     if not rows.shape[1:].is_compatible_with(wanted.shape[1:]):
         raise ValueError(
             f"`{name}` has rows of shape {rows.shape[1:]}, but {of} has "
-            f"{wanted.shape[1:]}"
+            f"{wanted.shape[1:]}."
         )
 
 
@@ -65,21 +67,21 @@ def nested(
     levels: Sequence[tf.Tensor],
     dtypes: Sequence[tf.DType] | None = None,
 ) -> Parts:
-    """Returns both, the levels as int64; there is one or more.
+    """Returns the rows, and one or more levels as int64.
 
     Raises:
-        TypeError: rows of another dtype than `dtypes`, calling them `name`.
-        ValueError: no level.
+        TypeError: The dtype of the rows is not in `dtypes`.
+        ValueError: There is no level.
     """
     if not levels:
-        raise ValueError(f"`{name}` has no level, wanted one or more")
+        raise ValueError(f"`{name}` has no level, but needs at least one.")
     if dtypes is not None:
         check_dtype(name, rows, dtypes)
     return rows, tuple(tf.cast(level, tf.int64) for level in levels)
 
 
 def validated(values: tf.Tensor, levels: Sequence[tf.Tensor]) -> Parts:
-    """Returns both, the levels checked against the rows at run time."""
+    """Returns the rows, and the levels after a check against them at run time."""
     if not levels:
         return values, ()
     num_rows = tf.shape(values, out_type=tf.int64)[0]

@@ -1,16 +1,15 @@
-"""Compressed sparse rows, of one feature slot or of several in one buffer.
+"""Compressed sparse rows (CSR) of one or several feature slots in one buffer.
 
-HugeCTR's readers keep one CSR for all slots of a batch: `row_offsets` has
-slots x batch + 1 numbers, and sample b's ids of slot s are the row
-b * slots + s ("sample_major") or, where a slot's samples stand together,
-s * batch + b ("slot_major").
+HugeCTR's readers keep one CSR for all slots of a batch. `row_offsets` has
+slots * batch + 1 numbers. The ids of slot s of sample b are row b * slots + s
+("sample_major") or row s * batch + b ("slot_major").
 """
 
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lodestar._checks import after, as_vector, check_least
+from lodestar._checks import after, as_vector, check_count
 from lodestar._typing import TensorLike
 from lodestar.ragged.arguments import as_values, check_rows_like, validated
 from lodestar.ragged.lod_tensor import LoDTensor
@@ -21,17 +20,17 @@ _ORDERS = ("sample_major", "slot_major")
 def _check_order(order: str) -> None:
     if order not in _ORDERS:
         raise ValueError(
-            f"`order` is {order!r}, wanted 'sample_major' or 'slot_major'"
+            f"`order` must be 'sample_major' or 'slot_major', got {order!r}."
         )
 
 
 def _transpose(
     values: tf.Tensor, offsets: tf.Tensor, columns: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Reads units, rows of a matrix of that many columns, column by column."""
+    """Reads the units of a matrix with that many columns column by column."""
 
     def transpose(x: tf.Tensor) -> tf.Tensor:
-        # Without columns there are no units either.
+        # Without columns there are no units.
         num_rows = tf.size(x, out_type=tf.int64) // tf.maximum(columns, 1)
         shape = tf.stack([num_rows, columns])
         return tf.reshape(tf.transpose(tf.reshape(x, shape)), [-1])
@@ -47,27 +46,28 @@ def from_csr(
     num_slots: int = 1,
     order: str = "sample_major",
 ) -> list[LoDTensor]:
-    """Splits one CSR into one LoDTensor for each feature slot.
+    """Splits one CSR into a LoDTensor per feature slot.
 
     Args:
         row_offsets: int64 or int32 `[num_slots * batch + 1]`.
         values: `[N, ...]`.
         num_slots: Number of feature slots in the CSR.
-        order: `"sample_major"`: row `b * num_slots + s` holds slot s of sample
-            b, as in HugeCTR's readers. `"slot_major"`: row `s * batch + b`.
+        order: With `"sample_major"`, row `b * num_slots + s` holds slot s of
+            sample b, as in HugeCTR's readers. With `"slot_major"`, row
+            `s * batch + b` does.
 
     Returns:
-        A LoDTensor of one level for each slot. A single slot shares the buffers
-        of the arguments.
+        A list of LoDTensors with one level. A single slot shares the buffers of
+        the arguments.
 
     Raises:
         ValueError: `order` is unknown or `num_slots` is below 1.
         tf.errors.InvalidArgumentError: The offsets do not cover the values, or
-            the number of rows is not a multiple of `num_slots` (ValueError where
-            that is known while tracing).
+            the number of rows is not a multiple of `num_slots` (ValueError if
+            known while tracing).
     """
     _check_order(order)
-    check_least("num_slots", num_slots, 1)
+    check_count("num_slots", num_slots, 1)
     values = as_values(values)
     offsets = as_vector("row_offsets", row_offsets)
     _, (offsets,) = validated(values, [offsets])
@@ -75,15 +75,11 @@ def from_csr(
         return [LoDTensor(values, (offsets,))]
     units = tf.size(offsets, out_type=tf.int64) - 1
     static = offsets.shape[0]
-    message = "`row_offsets` has {} rows, wanted a multiple of `num_slots`=" + (
-        str(num_slots)
-    )
+    message = f"`row_offsets` must have a multiple of {num_slots} rows"
     if static is not None and (static - 1) % num_slots:
-        raise ValueError(message.format(static - 1))
+        raise ValueError(f"{message}, got {static - 1}.")
     check = tf.debugging.assert_equal(
-        units % num_slots,
-        tf.constant(0, tf.int64),
-        message.format("a number of"),
+        units % num_slots, tf.constant(0, tf.int64), f"{message}."
     )
     offsets = after(check, offsets)
     batch = units // num_slots
@@ -105,40 +101,40 @@ def to_csr(
     order: str = "sample_major",
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Puts the rows of several LoDTensors, one a feature slot, into one CSR.
+    """Combines LoDTensors, one per feature slot, to one CSR.
 
     The inverse of `from_csr`.
 
     Args:
-        slots: LoDTensors of one level each and as many units, the samples of a
-            batch. Their values have one dtype and shape of row.
-        order: "sample_major", all slots of a sample side by side, as HugeCTR's
-            readers have them; or "slot_major", all samples of a slot.
-        name: A name for the ops.
+        slots: LoDTensors with one level and equally many units, the samples of
+            a batch. Their values have one dtype and row shape.
+        order: "sample_major", all slots of a sample together, as in HugeCTR's
+            readers; or "slot_major", all samples of a slot together.
+        name: Name of the ops.
 
     Returns:
         row_offsets: int64 `[slots * batch + 1]`.
         values: `[N, ...]`, N the rows of all slots.
 
     Raises:
-        ValueError: another order, no slot, a slot that has not one level or
-            other rows.
-        TypeError: one is no LoDTensor; slots of different dtypes.
-        tf.errors.InvalidArgumentError: slots with different numbers of units
-            (ValueError where that is known while tracing).
+        ValueError: `order` is unknown, there is no slot, or a slot does not have
+            one level or has other rows.
+        TypeError: A slot is not a LoDTensor, or dtypes differ.
+        tf.errors.InvalidArgumentError: The numbers of units differ (ValueError
+            if known while tracing).
     """
     _check_order(order)
     slots = list(slots)
     if not slots:
-        raise ValueError("`slots` is empty, wanted one LoDTensor or more")
+        raise ValueError("`slots` must have at least one LoDTensor, got [].")
     for s, slot in enumerate(slots):
         if not isinstance(slot, LoDTensor):
             raise TypeError(
-                f"`slots[{s}]` must be a LoDTensor, found {type(slot)}"
+                f"`slots[{s}]` must be a LoDTensor, got {type(slot)}."
             )
         if len(slot.lod) != 1:
             raise ValueError(
-                f"`slots[{s}]` has {len(slot.lod)} levels, wanted one"
+                f"`slots[{s}]` must have one level, got {len(slot.lod)}."
             )
         check_rows_like(
             f"slots[{s}]", slot.values, "`slots[0]`", slots[0].values

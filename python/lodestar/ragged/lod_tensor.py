@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from lodestar._checks import MOVED_DTYPES, as_int64, as_vector, check_least
+from lodestar._checks import MOVED_DTYPES, as_int64, as_vector, check_count
 from lodestar._typing import TensorLike
 from lodestar.ops import lod_ops, symbolic_build
 from lodestar.ops.sequence_op import takes_keras_tensors
@@ -28,20 +28,19 @@ from lodestar.ragged.arguments import (
 
 
 class LoDTensor(tf.experimental.ExtensionType):
-    """Rows, and levels of detail: nested sequences over them.
+    """Rows with levels of nested sequences over them: Paddle's level-of-detail tensor.
 
-    The level-of-detail tensor of Paddle. `lod` holds offset vectors, outermost
-    level first; level k indexes the units of level k + 1, the last one rows of
-    `values`. A LoDTensor of L levels is a `tf.RaggedTensor` of ragged rank L,
-    and the two share buffers: neither conversion copies values.
+    `lod` holds offset vectors, outermost level first. Level k indexes the units
+    of level k + 1, and the last one indexes rows of `values`. A LoDTensor with
+    L levels is a `tf.RaggedTensor` of ragged rank L; conversions share the
+    buffers.
 
     >>> x = LoDTensor.from_lengths([[1.0], [2.0], [3.0]], [[2, 1]])
     >>> x.lod[0].numpy().tolist()
     [0, 2, 3]
 
-    Build one by its `from_` methods, which check what they are given. The
-    constructor takes offsets that are known to be right, and looks at dtypes
-    and static ranks only.
+    Create one with a `from_` method, which validates its input. The constructor
+    requires valid offsets and only checks dtypes and static ranks.
 
     Attributes:
         values: `[N, ...]`, any dtype.
@@ -54,14 +53,14 @@ class LoDTensor(tf.experimental.ExtensionType):
     lod: tuple[tf.Tensor, ...]
 
     class Spec:
-        """What `tf.function`, `tf.data` and SavedModels know of a LoDTensor.
+        """The type of a LoDTensor in `tf.function`, `tf.data` and SavedModels.
 
         >>> LoDTensor.Spec([None, 16], tf.float32, num_levels=2)
 
         Args:
-            shape: Of `values`; None is unknown, an unknown rank, too.
-            dtype: Of `values`.
-            num_levels: How many levels.
+            shape: Shape of `values`. None is unknown, including the rank.
+            dtype: Dtype of `values`.
+            num_levels: Number of levels.
         """
 
         def __init__(
@@ -70,7 +69,6 @@ class LoDTensor(tf.experimental.ExtensionType):
             dtype: tf.DType = tf.float32,
             num_levels: int = 1,
         ):
-            """Takes any number of rows and units unless `shape` says more."""
             self.values = tf.TensorSpec(shape, dtype)
             self.lod = (tf.TensorSpec([None], tf.int64),) * num_levels
 
@@ -85,7 +83,7 @@ class LoDTensor(tf.experimental.ExtensionType):
             }
 
     def __init__(self, values: TensorLike, lod: Sequence[TensorLike]):
-        """Takes offsets, int64 or int32, that are known to nest."""
+        """Requires: int64 or int32 offsets that nest."""
         self.values = as_values(values)
         self.lod = as_levels("lod", lod)
 
@@ -97,24 +95,25 @@ class LoDTensor(tf.experimental.ExtensionType):
         order: str = "outer_first",
         absolute: bool = False,
     ) -> "LoDTensor":
-        """Builds one from offsets.
+        """Creates a LoDTensor from offsets.
 
         Args:
             values: `[N, ...]`.
-            levels: Offset vectors, int64 or int32, each starting at 0. Messages
-                count them from the outermost one.
+            levels: Offset vectors, int64 or int32, each starting at 0. Errors count
+                them from the outermost one.
             order: "outer_first" or "inner_first", the order of `levels`.
-            absolute: Whether every level indexes rows, not the next level.
+            absolute: Whether every level indexes rows instead of the next level.
                 Empty units then belong to the unit after them.
 
         Raises:
-            ValueError: another order, no level, a level that is no vector.
-            tf.errors.InvalidArgumentError: levels that do not nest over the
-                rows (names level and index).
+            ValueError: `order` is unknown, or there is no level or no vector.
+            tf.errors.InvalidArgumentError: Levels do not nest over the rows (names
+                level and index).
         """
         if order not in ("outer_first", "inner_first"):
             raise ValueError(
-                f"`order` is {order!r}, wanted 'outer_first' or 'inner_first'"
+                "`order` must be 'outer_first' or 'inner_first', got "
+                f"{order!r}."
             )
         values = as_values(values)
         levels = as_one_level_or_more("levels", levels)
@@ -131,7 +130,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         lengths: Sequence[TensorLike],
         absolute: bool = False,
     ) -> "LoDTensor":
-        """Builds one from `recursive_sequence_lengths`, outermost level first.
+        """Creates a LoDTensor from `recursive_sequence_lengths`, outermost level first.
 
         >>> absolute = [[9, 1, 5], [3, 2, 4, 1, 2, 3]]
         >>> x = LoDTensor.from_lengths(range(15), absolute, absolute=True)
@@ -141,14 +140,13 @@ class LoDTensor(tf.experimental.ExtensionType):
         Args:
             values: `[N, ...]`.
             lengths: Vectors of unit lengths, int64 or int32.
-            absolute: Whether the lengths of every level count rows, not units
-                of the next level. Empty units then belong to the unit after
-                them.
+            absolute: Whether the lengths of every level count rows instead of units
+                of the next level. Empty units then belong to the unit after them.
 
         Raises:
-            ValueError: no level, or a level that is no vector.
-            tf.errors.InvalidArgumentError: a negative length, or lengths that
-                do not add up (names level and index, absolute ones as offsets).
+            ValueError: There is no level, or a level is not a vector.
+            tf.errors.InvalidArgumentError: Lengths are negative or do not add up
+                (names level and index, absolute ones as offsets).
         """
         values = as_values(values)
         lengths = as_one_level_or_more("lengths", lengths)
@@ -165,16 +163,16 @@ class LoDTensor(tf.experimental.ExtensionType):
 
     @classmethod
     def from_ragged(cls, ragged: tf.RaggedTensor) -> "LoDTensor":
-        """Takes the buffers of a RaggedTensor; one level per ragged dimension.
+        """Converts a RaggedTensor, with a level per ragged dimension; copies nothing.
 
         Also accepts a KerasTensor: layers that take the result by keyword then
-        get a LoDTensor when the functional model runs. To end such a model, call
-        `LoDTensor.to_ragged` on the symbolic result.
+        receive a LoDTensor when the functional model runs. End such a model
+        with `LoDTensor.to_ragged` of the symbolic result.
 
         Raises:
-            TypeError: not a RaggedTensor.
-            tf.errors.InvalidArgumentError: row splits that do not nest, which
-                a RaggedTensor of `validate=False` may hold.
+            TypeError: Not a RaggedTensor.
+            tf.errors.InvalidArgumentError: Row splits do not nest, which is possible
+                with `validate=False`.
         """
         return _from_ragged(ragged)
 
@@ -186,40 +184,40 @@ class LoDTensor(tf.experimental.ExtensionType):
     def from_sparse(
         cls, sparse_tensor: tf.SparseTensor, columns: str = "keep"
     ) -> "LoDTensor":
-        """Takes the values of a SparseTensor; a level fewer than dimensions.
+        """Converts a SparseTensor of rank R to a LoDTensor with R - 1 levels.
 
-        An upper level has as many units as its indices name, so that those at
-        its end that are empty do not come back from `to_sparse`; level 0 has
-        `dense_shape[0]`.
+        Level 0 has `dense_shape[0]` units. Other upper levels end with the last
+        unit that has an index, so `to_sparse` does not restore empty units
+        after it.
 
         Args:
-            sparse_tensor: Of static rank 2 or more, in row-major order;
-                `tf.sparse.reorder` makes it so.
-            columns: "keep" wants an innermost unit's values side by side from
-                column 0, so that their places say what their columns were.
-                "drop" takes them from any columns, whose numbers are lost: a
-                diagonal matrix gives units of one value each.
+            sparse_tensor: SparseTensor of static rank 2 or more, in row-major order;
+                see `tf.sparse.reorder`.
+            columns: "keep" requires the values of each innermost unit to be
+                contiguous from column 0, so that positions are columns. "drop"
+                accepts any columns and loses their numbers: a diagonal matrix
+                becomes units of one value each.
 
         Raises:
-            TypeError: not a SparseTensor.
-            ValueError: no static rank of 2 or more; other `columns`.
-            tf.errors.InvalidArgumentError: indices that repeat, are out of
-                order or of `dense_shape`, or leave a gap that "keep" does not
-                take (names index and value).
+            TypeError: Not a SparseTensor.
+            ValueError: The static rank is below 2 or unknown, or `columns` is
+                unknown.
+            tf.errors.InvalidArgumentError: Indices are repeated, out of order or out
+                of bounds, or leave a gap with "keep" (names index and value).
         """
         if columns not in ("keep", "drop"):
             raise ValueError(
-                f"`columns` is {columns!r}, wanted 'keep' or 'drop'"
+                f"`columns` must be 'keep' or 'drop', got {columns!r}."
             )
         if not isinstance(sparse_tensor, tf.SparseTensor):
             raise TypeError(
-                f"`sparse` must be a SparseTensor, found {type(sparse_tensor)}"
+                f"`sparse` must be a SparseTensor, got {type(sparse_tensor)}."
             )
         rank = sparse_tensor.shape.rank
         if rank is None or rank < 2:
             raise ValueError(
-                "`sparse` must have a static rank of 2 or more, found shape "
-                f"{sparse_tensor.shape}"
+                "`sparse` must have a static rank of 2 or more, got shape "
+                f"{sparse_tensor.shape}."
             )
         levels = lod_ops.lod_from_sparse(
             sparse_tensor.indices,
@@ -230,15 +228,15 @@ class LoDTensor(tf.experimental.ExtensionType):
         return cls(sparse_tensor.values, tuple(levels))
 
     def to_sparse(self) -> tf.SparseTensor:
-        """Returns a SparseTensor: a dimension a level, one for rows.
+        """Converts to a SparseTensor with a dimension per level and one for rows.
 
-        Further dimensions of the rows become dimensions of it.
+        Inner dimensions of rows become further dimensions.
 
         Raises:
-            ValueError: no level.
+            ValueError: There is no level.
         """
         if not self.lod:
-            raise ValueError("`to_sparse` needs a level, found none")
+            raise ValueError("`to_sparse` requires at least one level, got 0.")
         return self.to_ragged().to_sparse()
 
     @classmethod
@@ -261,11 +259,11 @@ class LoDTensor(tf.experimental.ExtensionType):
     def to_padded(
         self, pad_value: TensorLike | None = None, maxlen: int | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns `[B, T, ...]`, and the lengths `[B]` of the last level.
+        """Returns padded rows `[B, T, ...]`, and the lengths `[B]` of the last level.
 
         Args:
-            pad_value: A number or one step; None is zero.
-            maxlen: T; None is the longest length.
+            pad_value: A number or one step. Defaults to zero.
+            maxlen: T. Defaults to the longest length.
 
         Raises:
             TypeError, ValueError, tf.errors.InvalidArgumentError: As
@@ -278,24 +276,23 @@ class LoDTensor(tf.experimental.ExtensionType):
     def from_nested_lists(
         cls, rows: Any, dtype: Any = None, num_levels: int | None = None
     ) -> "LoDTensor":
-        """Builds one from nested Python lists, tuples or NumPy arrays.
+        """Creates a LoDTensor from nested Python lists, tuples or NumPy arrays.
 
         >>> LoDTensor.from_nested_lists([[[1, 2], [3]], []])
         <LoDTensor [[[1, 2], [3]], []] levels=2>
 
         Args:
-            rows: Lists in lists.
-            dtype: Of the values; None takes what TensorFlow takes for the
-                numbers, float32 if there are none.
-            num_levels: None makes a level of every list but the innermost ones,
-                by the deepest. With fewer, what stands below the levels is a
-                row, and all rows have one shape.
+            rows: Nested lists.
+            dtype: Dtype of the values. Defaults to TensorFlow's choice, or float32
+                without numbers.
+            num_levels: Number of levels. Defaults to the depth of the deepest list
+                minus one. With fewer levels, the items below them are rows, which
+                must have one shape.
 
         Raises:
-            TypeError: not a list.
-            ValueError: a number where a list is wanted or the other way around,
-                rows of different shapes, values of another dtype (names the
-                place).
+            TypeError: `rows` is not a list.
+            ValueError: A number is in place of a list or vice versa, or the shapes
+                or dtypes of rows differ (names the place).
         """
         return cls(*nested_lists.from_nested_lists(rows, dtype, num_levels))
 
@@ -303,7 +300,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Returns nested Python lists.
 
         Raises:
-            ValueError: in a graph, which has no values.
+            ValueError: In a graph, which has no values.
         """
         check_has_values("to_list", self.values)
         if not self.lod:
@@ -311,13 +308,12 @@ class LoDTensor(tf.experimental.ExtensionType):
         return self.to_ragged().to_list()
 
     def components(self, prefix: str = "") -> dict[str, tf.Tensor]:
-        """Returns "values", "lod_0", "lod_1" and so on.
+        """Returns a dict of the tensors "values", "lod_0", "lod_1" and so on.
 
-        What signatures of SavedModels take and give, which know tensors only.
+        Signatures of SavedModels take and return tensors only.
 
         Args:
-            prefix: What every name begins with, to tell several LoDTensors
-                apart.
+            prefix: Prefix of every name, to distinguish several LoDTensors.
         """
         names = serialization.names(self.num_levels, prefix)
         return dict(zip(names, (self.values, *self.lod), strict=True))
@@ -326,22 +322,20 @@ class LoDTensor(tf.experimental.ExtensionType):
     def from_components(
         cls, components: Mapping[str, Any], prefix: str = ""
     ) -> "LoDTensor":
-        """Builds one from what `components` returned.
+        """Creates a LoDTensor from the result of `components`.
 
         Args:
-            components: Tensors by name; names without the prefix are left
-                alone.
-            prefix: As given to `components`.
+            components: Tensors by name; names without the prefix are ignored.
+            prefix: The prefix passed to `components`.
 
         Raises:
-            ValueError: names that are missing or are none of these.
-            tf.errors.InvalidArgumentError: levels that do not nest over the
-                rows.
+            ValueError: Names are missing or unknown.
+            tf.errors.InvalidArgumentError: Levels do not nest over the rows.
         """
         return cls(*serialization.from_components(components, prefix))
 
     def serialize(self) -> tf.Tensor:
-        """Returns a string scalar, which `parse` reads.
+        """Returns a string scalar for `parse`.
 
         It is `tf.io.serialize_tensor` of a string vector: the serialized
         values, then the serialized levels.
@@ -352,18 +346,17 @@ class LoDTensor(tf.experimental.ExtensionType):
     def parse(
         cls, serialized: TensorLike, dtype: tf.DType, num_levels: int = 1
     ) -> "LoDTensor":
-        """Reads what `serialize` wrote; also in graphs and `tf.data`.
+        """Parses the result of `serialize`, also in graphs and `tf.data`.
 
         Args:
             serialized: A string scalar.
-            dtype: Of the values.
-            num_levels: How many levels were written.
+            dtype: Dtype of the values.
+            num_levels: Number of levels.
 
         Raises:
-            ValueError: `num_levels` below 0.
-            tf.errors.InvalidArgumentError: a string that is none of these,
-                holds another dtype or number of levels, or levels that do not
-                nest.
+            ValueError: `num_levels` is below 0.
+            tf.errors.InvalidArgumentError: The string is invalid, or has another
+                dtype or number of levels, or levels that do not nest.
         """
         return cls(*serialization.parse(serialized, dtype, num_levels))
 
@@ -371,8 +364,8 @@ class LoDTensor(tf.experimental.ExtensionType):
         """Returns the bytes in which Paddle saves a tensor with its LoD.
 
         Raises:
-            ValueError: in a graph, which has no values.
-            TypeError: a dtype that Paddle does not have, such as string.
+            ValueError: In a graph, which has no values.
+            TypeError: Paddle does not have the dtype, such as string.
         """
         check_has_values("to_paddle_stream", self.values)
         return paddle_stream.write(
@@ -381,12 +374,11 @@ class LoDTensor(tf.experimental.ExtensionType):
 
     @classmethod
     def from_paddle_stream(cls, stream: bytes) -> "LoDTensor":
-        """Reads one such tensor, as a file of Paddle holds it.
+        """Parses a tensor with its LoD from a file of Paddle.
 
         Raises:
-            ValueError: bytes that are none, or more (says what and where).
-            tf.errors.InvalidArgumentError: levels that do not nest over the
-                rows.
+            ValueError: The bytes are invalid (names the position).
+            tf.errors.InvalidArgumentError: Levels do not nest over the rows.
         """
         values, levels = paddle_stream.read(stream)
         return cls._checked(as_values(values), as_levels("lod", levels))
@@ -397,62 +389,61 @@ class LoDTensor(tf.experimental.ExtensionType):
         return len(self.lod)
 
     def lengths(self) -> tuple[tf.Tensor, ...]:
-        """Returns the lengths of units, a vector a level, outermost first."""
+        """Returns the lengths of units, one vector per level, outermost first."""
         return tuple(level[1:] - level[:-1] for level in self.lod)
 
     def absolute(self) -> tuple[tf.Tensor, ...]:
-        """Returns every level in row offsets, outermost first."""
+        """Returns every level as row offsets, outermost first."""
         return tuple(lod_ops.lod_to_absolute(self.lod))
 
     def level(self, level: int) -> "LoDTensor":
-        """Returns the same rows without the levels above `level`.
+        """Returns the same rows without the levels above `level`; copies nothing.
 
-        Its units are the units of `level`: `len(x.level(1))`, `x.level(1)[2]`
-        and `for unit in x.level(1)`. Copies nothing.
+        The units of the result are the units of `level`: `len(x.level(1))`,
+        `x.level(1)[2]` and `for unit in x.level(1)`.
 
         Raises:
-            ValueError: `level` is not one of the levels.
+            ValueError: There is no such level.
         """
         self._check_level(level)
         return LoDTensor(self.values, self.lod[level:])
 
     def __len__(self) -> int:
-        """The number of outermost units; of rows, if there is no level.
+        """Returns the number of outermost units, or of rows without levels.
 
         Raises:
-            TypeError: a graph does not know it.
+            TypeError: A graph does not know the number.
         """
         count = self._count_units()
         if not isinstance(count, int):
             raise TypeError(
-                "`len` of a LoDTensor whose units a graph does not know; "
-                "`tf.size(x.lod[0]) - 1` is a tensor of it"
+                "The graph does not know the `len` of this LoDTensor. Use "
+                "`tf.size(x.lod[0]) - 1`, a tensor."
             )
         return count
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
-            "a LoDTensor is neither true nor false; ask `len(x) > 0`, or "
-            "`x is not None`"
+            "A LoDTensor has no truth value. Use `len(x) > 0` or "
+            "`x is not None`."
         )
 
     def __getitem__(self, key: Any) -> Any:
-        """Outermost unit `key`, or the units of a slice such as `x[1:3]`.
+        """Returns outermost unit `key`, or the units of a slice such as `x[1:3]`.
 
         Args:
-            key: An integer, which counts from the end if it is negative, also a
-                scalar tensor; or a slice of step 1, whose bounds are cut to
-                what there is, as those of a list are.
+            key: An integer or scalar tensor, negative to count from the end; or a
+                slice with step 1, whose bounds are clipped as in a list.
 
         Returns:
-            Of an integer what the unit holds: a LoDTensor of a level less, or
-            of the only level its rows, a Tensor. Of a slice a LoDTensor.
+            For an integer, the content of the unit: a LoDTensor with one level less,
+            or a Tensor of rows for the only level. For a slice, a LoDTensor.
 
         Raises:
-            TypeError: another key.
-            ValueError: another step.
-            IndexError: no such unit; in a graph that does not know how many
-                there are an InvalidArgumentError.
+            TypeError: `key` has another type.
+            ValueError: The slice has another step.
+            IndexError: There is no such unit (InvalidArgumentError in a graph that
+                does not know the number of units).
         """
         count = self._count_units()
         if isinstance(key, slice):
@@ -464,10 +455,10 @@ class LoDTensor(tf.experimental.ExtensionType):
         return unit.level(1) if unit.num_levels > 1 else unit.values
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields what `self[i]` is, unit by unit.
+        """Yields `self[i]` for each outermost unit.
 
         Raises:
-            TypeError: a graph does not know how many there are.
+            TypeError: A graph does not know the number of units.
         """
         return (self[i] for i in range(len(self)))
 
@@ -477,7 +468,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         return self.slice(0, begin, end)
 
     def _count_units(self) -> int | tf.Tensor:
-        """How many outermost units, or rows, there are; an int where known."""
+        """Returns the number of outermost units or rows, an int if known."""
         counted, extra = (self.lod[0], 1) if self.lod else (self.values, 0)
         count = counted.shape[:1].num_elements()
         if count is None:
@@ -489,12 +480,12 @@ class LoDTensor(tf.experimental.ExtensionType):
     ) -> "LoDTensor":
         """Returns units `[begin, end)` of a level, without the levels above.
 
-        Offsets are rebased to 0, and the rows are those of the units.
+        Offsets are rebased to 0, and only the rows of the units remain.
 
         Raises:
-            ValueError: `level` is not one of the levels.
-            tf.errors.InvalidArgumentError: not 0 <= begin <= end <= units;
-                units whose offsets do not nest (names index and value).
+            ValueError: There is no such level.
+            tf.errors.InvalidArgumentError: Not 0 <= begin <= end <= units, or
+                offsets of the units do not nest (names index and value).
         """
         rows, levels = self._cut(level, begin, end)
         return LoDTensor(self.values[rows[0] : rows[1]], tuple(levels))
@@ -502,12 +493,11 @@ class LoDTensor(tf.experimental.ExtensionType):
     def sub_lod(
         self, level: int, begin: TensorLike, end: TensorLike
     ) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
-        """As `slice`, but says where the units are and moves no row.
+        """Like `slice`, but returns positions and copies no rows.
 
         Returns:
-            The lengths of the units of each level from `level` on, and their
-            row range: int64 `[2]`, the first row and the row after the last
-            one.
+            The lengths of the units of each level from `level` on, and their row
+            range: int64 `[2]`, the first row and the row after the last one.
         """
         rows, levels = self._cut(level, begin, end)
         return LoDTensor(self.values, tuple(levels)).lengths(), rows
@@ -515,7 +505,7 @@ class LoDTensor(tf.experimental.ExtensionType):
     def _check_level(self, level: int) -> None:
         if not 0 <= level < self.num_levels:
             raise ValueError(
-                f"`level` is {level}, wanted 0 to {self.num_levels - 1}"
+                f"`level` must be in [0, {self.num_levels - 1}], got {level}."
             )
 
     def _cut(
@@ -532,35 +522,34 @@ class LoDTensor(tf.experimental.ExtensionType):
 
     @staticmethod
     def concat(tensors: Sequence["LoDTensor"]) -> "LoDTensor":
-        """Appends the units of all tensors, at every level, and their rows.
+        """Concatenates the units of all tensors, at every level, and their rows.
 
         Raises:
-            ValueError: no tensor, different numbers of levels, rows of
-                different shapes.
-            TypeError: one is no LoDTensor; different dtypes.
+            ValueError: There is no tensor, or numbers of levels or row shapes
+                differ.
+            TypeError: A tensor is not a LoDTensor, or dtypes differ.
         """
         tensors = list(tensors)
         for i, x in enumerate(tensors):
             if not isinstance(x, LoDTensor):
                 raise TypeError(
-                    f"`tensors[{i}]` must be a LoDTensor, found {type(x)}"
+                    f"`tensors[{i}]` must be a LoDTensor, got {type(x)}."
                 )
         return LoDTensor(*parts.concat([(x.values, x.lod) for x in tensors]))
 
     def split(self, num_places: int) -> list["LoDTensor"]:
         """Splits the outermost units over places, as Paddle does for devices.
 
-        Each part gets units // parts units, and the last one the remainder too.
+        Each part gets units // parts units; the last one also gets the remainder.
 
         Returns:
-            min(units, num_places) parts. `num_places` of them if there are no
-            units, and in a graph that does not know how many there are; then
-            those without units are empty.
+            min(units, num_places) parts. Without units, or in a graph that does not
+            know their number, `num_places` parts, some of them empty.
 
         Raises:
-            ValueError: `num_places` below 1.
+            ValueError: `num_places` is below 1.
         """
-        check_least("num_places", num_places, 1)
+        check_count("num_places", num_places, 1)
         points = parts.split_points(self._count_units(), num_places)
         return [
             self._units(begin, end)
@@ -568,11 +557,11 @@ class LoDTensor(tf.experimental.ExtensionType):
         ]
 
     def reset_lod(self, lod: Any) -> "LoDTensor":
-        """Returns the same rows under other levels; Paddle's `lod_reset`.
+        """Returns the same rows with other levels, like Paddle's `lod_reset`.
 
         Args:
-            lod: Offset vectors as `from_offsets` takes them, or a LoDTensor or
-                RaggedTensor whose levels to take.
+            lod: Offset vectors as in `from_offsets`, or a LoDTensor or RaggedTensor
+                whose levels to use.
 
         Raises:
             ValueError, tf.errors.InvalidArgumentError: As `from_offsets`.
@@ -584,17 +573,17 @@ class LoDTensor(tf.experimental.ExtensionType):
         return LoDTensor._checked(self.values, as_one_level_or_more("lod", lod))
 
     def append_lod(self, offsets: TensorLike) -> "LoDTensor":
-        """Returns the same rows with one more level, the innermost.
+        """Returns the same rows with a new innermost level, like Paddle's `lod_append`.
 
-        Paddle's `lod_append`. What was a row to the levels above is a unit of
-        the new level: as many units as rows.
+        Rows of the levels above become units of the new level, so there must be as many
+        units as rows.
 
         Args:
             offsets: int64 or int32 `[N + 1]`.
 
         Raises:
-            tf.errors.InvalidArgumentError: another number of offsets, or
-                offsets that do not cover the rows (names level and index).
+            tf.errors.InvalidArgumentError: The number of offsets is wrong, or they
+                do not cover the rows (names level and index).
         """
         offsets = as_vector("offsets", offsets)
         return LoDTensor._checked(self.values, (*self.lod, offsets))
@@ -612,16 +601,14 @@ class LoDTensor(tf.experimental.ExtensionType):
 def _from_ragged(ragged: tf.RaggedTensor) -> LoDTensor:
     ragged = symbolic_build.as_ragged(ragged)
     if not isinstance(ragged, tf.RaggedTensor):
-        raise TypeError(
-            f"`ragged` must be a RaggedTensor, found {type(ragged)}"
-        )
+        raise TypeError(f"`ragged` must be a RaggedTensor, got {type(ragged)}.")
     levels = [tf.cast(s, tf.int64) for s in ragged.nested_row_splits]
     return LoDTensor(*validated(ragged.flat_values, levels))
 
 
 @takes_keras_tensors
 def _to_ragged(x: LoDTensor | tf.RaggedTensor) -> tf.RaggedTensor:
-    # A KerasTensor stands for either.
+    # A KerasTensor may represent either.
     if isinstance(x, tf.RaggedTensor):
         return x
     return tf.RaggedTensor.from_nested_row_splits(
@@ -633,10 +620,10 @@ def _refuse_to_be_a_tensor(
     x: LoDTensor, dtype: Any = None, name: Any = None, as_ref: bool = False
 ) -> NoReturn:
     raise TypeError(
-        "a LoDTensor is no tensor; take its `values`, `to_ragged()` or "
-        "`to_padded()`"
+        "A LoDTensor is not a tensor. Use its `values`, `to_ragged()` or "
+        "`to_padded()`."
     )
 
 
-# TensorFlow would stack what has items, were they of one length.
+# TensorFlow would stack items of equal lengths.
 tf.register_tensor_conversion_function(LoDTensor, _refuse_to_be_a_tensor)

@@ -1,4 +1,4 @@
-"""LoD from and to nested Python lists."""
+"""LoDTensors from nested Python lists."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import as_dtype_of, check_least
+from lodestar._checks import as_dtype_of, check_count
 from lodestar.ragged.arguments import Parts
 
 
@@ -21,14 +21,14 @@ def _place(indices: Sequence[int]) -> str:
 
 
 def _depth(item: Any) -> int:
-    """How many lists stand in each other, by the deepest."""
+    """Returns the depth of nested lists, by the deepest."""
     if not _is_list(item):
         return 0
     return 1 + max((_depth(inner) for inner in item), default=0)
 
 
 def _shape(item: Any) -> tuple[int, ...]:
-    """The shape of nested lists, by the first item of each."""
+    """Returns the shape of nested lists, by the first item of each."""
     if not _is_list(item):
         return ()
     return (len(item), *(_shape(item[0]) if len(item) else ()))
@@ -39,12 +39,12 @@ def _check_shape(
 ) -> None:
     if not shape:
         if _is_list(item):
-            raise ValueError(f"{_place(place)} is a list, wanted a number")
+            raise ValueError(f"{_place(place)} must be a number, got a list.")
         return
     if not _is_list(item) or len(item) != shape[0]:
         raise ValueError(
-            f"{_place(place)} is {item!r}, wanted a list of {shape[0]} as the "
-            "first row has"
+            f"{_place(place)} must be a list of {shape[0]}, like the first "
+            f"row, got {item!r}."
         )
     for i, inner in enumerate(item):
         _check_shape(inner, shape[1:], [*place, i])
@@ -75,7 +75,7 @@ def _as_tensor(
             except (TypeError, ValueError, tf.errors.OpError):
                 wanted = "a number or string" if dtype is None else dtype.name
                 raise ValueError(
-                    f"{_place(place)} is {item!r}, wanted {wanted}"
+                    f"{_place(place)} must be {wanted}, got {item!r}."
                 ) from error
         raise
 
@@ -83,11 +83,11 @@ def _as_tensor(
 def from_nested_lists(rows: Any, dtype: Any, num_levels: int | None) -> Parts:
     """Returns the values and levels of nested lists."""
     if not _is_list(rows):
-        raise TypeError(f"`rows` must be nested lists, found {type(rows)}")
+        raise TypeError(f"`rows` must be nested lists, got {type(rows)}.")
     depth = _depth(rows)
     if num_levels is None:
         num_levels = max(depth - 1, 1)
-    check_least("num_levels", num_levels, 0)
+    check_count("num_levels", num_levels, 0)
     items, places = list(rows), [[i] for i in range(len(rows))]
     levels = []
     for _ in range(num_levels):
@@ -95,8 +95,8 @@ def from_nested_lists(rows: Any, dtype: Any, num_levels: int | None) -> Parts:
         for item, place in zip(items, places, strict=True):
             if not _is_list(item):
                 raise ValueError(
-                    f"{_place(place)} is {item!r}, wanted a list: the lists "
-                    f"have {num_levels} levels"
+                    f"{_place(place)} must be a list, because there are "
+                    f"{num_levels} levels, got {item!r}."
                 )
             inner_items.extend(item)
             inner_places += [[*place, i] for i in range(len(item))]

@@ -1,4 +1,4 @@
-"""LoD from and to padded tensors."""
+"""LoDTensors to and from padded tensors."""
 
 import numbers
 
@@ -16,7 +16,7 @@ from lodestar.ops import sequence_ops
 
 
 def as_maxlen(maxlen: TensorLike) -> tf.Tensor:
-    """Returns a number of steps, a scalar tensor or a number, as int64."""
+    """Returns a number of steps, a number or a scalar tensor, as int64."""
     if isinstance(maxlen, numbers.Number):
         check_count("maxlen", maxlen, 0)
         maxlen = int(maxlen)  # type: ignore[call-overload]
@@ -47,6 +47,6 @@ def from_padded(
     padded = check_dtype("padded", tf.convert_to_tensor(padded), MOVED_DTYPES)
     if padded.shape.rank is not None and padded.shape.rank < 2:
         raise ValueError(
-            f"`padded` must have rank 2 or more, found shape {padded.shape}"
+            f"`padded` must have rank 2 or more, got shape {padded.shape}."
         )
     return sequence_ops.sequence_unpad(padded, as_int64("lengths", lengths, 1))

@@ -1,4 +1,4 @@
-"""Paddle's own streams, read and written.
+"""Reads and writes Paddle's streams.
 
 A tensor:           uint32 0 | int32 bytes of a TensorDesc | TensorDesc
                     | numbers, row-major
@@ -7,7 +7,7 @@ with its LoD:       uint32 0 | uint64 levels | for each: uint64 bytes, uint64
 of selected rows:   uint32 0 | uint64 rows | int64 rows | int64 height
                     | the tensor
 
-Everything is little-endian. TensorDesc is a protocol buffer of two fields,
+Everything is little-endian. TensorDesc is a protocol buffer with two fields,
 `data_type` (1) and `dims` (2, repeated), all varints.
 """
 
@@ -41,7 +41,7 @@ def _varint(number: int) -> bytes:
 
 
 def write(values: np.ndarray, levels: list[np.ndarray]) -> bytes:
-    """Returns the stream of rows and their levels."""
+    """Returns the stream of rows with their levels."""
     stream = [struct.pack("<IQ", 0, len(levels))]
     for level in levels:
         offsets = level.astype("<u8").tobytes()
@@ -52,7 +52,7 @@ def write(values: np.ndarray, levels: list[np.ndarray]) -> bytes:
 def write_selected_rows(
     rows: np.ndarray, values: np.ndarray, height: int
 ) -> bytes:
-    """Returns the stream of the values of some rows of `height`."""
+    """Returns the stream of values of selected rows out of `height`."""
     head = struct.pack("<IQ", 0, len(rows))
     head += rows.astype("<i8").tobytes() + struct.pack("<q", height)
     return head + _write_tensor(values)
@@ -61,15 +61,17 @@ def write_selected_rows(
 def _write_tensor(values: np.ndarray) -> bytes:
     number = _TYPES.get(tf.as_dtype(values.dtype))
     if number is None:
-        raise TypeError(f"Paddle has no dtype for `values` of {values.dtype}")
+        raise TypeError(
+            f"Paddle does not have the dtype {values.dtype} of `values`."
+        )
     desc = b"\x08" + _varint(number)
     desc += b"".join(b"\x10" + _varint(dim) for dim in values.shape)
-    # The bytes of NumPy on every machine that TensorFlow is built for.
+    # NumPy is little-endian on all platforms of TensorFlow.
     return struct.pack("<Ii", 0, len(desc)) + desc + values.tobytes()
 
 
 class _Reader:
-    """Takes pieces off the front of bytes, and knows where it stands."""
+    """Reads pieces from bytes in order."""
 
     def __init__(self, stream: bytes, of: str):
         self._stream = stream
@@ -77,7 +79,7 @@ class _Reader:
         self._at = 0
 
     def error(self, problem: str) -> ValueError:
-        return ValueError(f"`stream` is no {self._of} of Paddle: {problem}")
+        return ValueError(f"`stream` is not a {self._of} of Paddle: {problem}.")
 
     def part(self, size: int, what: str) -> "_Reader":
         return _Reader(self.take(size, what), self._of)
@@ -88,7 +90,7 @@ class _Reader:
     def take(self, size: int, what: str) -> bytes:
         if not 0 <= size <= self.left():
             raise self.error(
-                f"{what} at byte {self._at} wants {size} bytes, found "
+                f"{what} at byte {self._at} needs {size} bytes, got "
                 f"{self.left()}"
             )
         self._at += size
@@ -100,7 +102,7 @@ class _Reader:
     def version(self, what: str) -> None:
         version = self.number("<I", f"the version of {what}")
         if version != 0:
-            raise self.error(f"the version of {what} is {version}, wanted 0")
+            raise self.error(f"the version of {what} must be 0, got {version}")
 
     def varint(self, what: str) -> int:
         number = 0
@@ -121,7 +123,7 @@ def _read_desc(desc: _Reader) -> tuple[tf.DType, list[int]]:
             dtype = _DTYPES.get(number)
             if dtype is None:
                 raise desc.error(
-                    f"the dtype is {number}, wanted one of {sorted(_DTYPES)}"
+                    f"the dtype must be one of {sorted(_DTYPES)}, got {number}"
                 )
         elif tag == 16:
             dims.append(desc.varint("a dimension"))
@@ -133,7 +135,7 @@ def _read_desc(desc: _Reader) -> tuple[tf.DType, list[int]]:
 
 
 def read(stream: bytes) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Returns the rows and levels of a stream; the levels are not checked."""
+    """Returns the rows and levels of a stream; does not check the levels."""
     reader = _Reader(bytes(stream), "LoD tensor")
     reader.version("the LoD")
     levels = []
@@ -141,7 +143,7 @@ def read(stream: bytes) -> tuple[np.ndarray, list[np.ndarray]]:
         size = reader.number("<Q", f"the size of level {k}")
         if size % 8:
             raise reader.error(
-                f"level {k} has {size} bytes, wanted offsets of 8"
+                f"the size of level {k} must be a multiple of 8, got {size}"
             )
         offsets = reader.take(size, f"level {k}")
         levels.append(np.frombuffer(offsets, "<i8"))
@@ -149,7 +151,7 @@ def read(stream: bytes) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def read_selected_rows(stream: bytes) -> tuple[np.ndarray, np.ndarray, int]:
-    """Returns the rows, values and height of a stream; rows are not checked."""
+    """Returns the rows, values and height of a stream; does not check rows."""
     reader = _Reader(bytes(stream), "SelectedRows")
     reader.version("the rows")
     count = reader.number("<Q", "the number of rows")
@@ -168,7 +170,7 @@ def _read_tensor(reader: _Reader) -> np.ndarray:
     if count * dtype.size != reader.left():
         raise reader.error(
             f"values of shape {dims} and {dtype.name} take "
-            f"{count * dtype.size} bytes, found {reader.left()}"
+            f"{count * dtype.size} bytes, got {reader.left()}"
         )
     values = reader.take(reader.left(), "the values")
     return np.frombuffer(values, dtype.as_numpy_dtype).reshape(dims)

@@ -1,4 +1,4 @@
-"""Putting LoDs together and taking them apart, level by level."""
+"""Concatenation and slicing of LoDTensors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,15 +10,15 @@ from lodestar.ragged.arguments import Parts, check_rows_like
 
 
 def concat(parts: Sequence[Parts]) -> Parts:
-    """Appends the units of all parts at every level."""
+    """Concatenates the units of all parts at every level."""
     if not parts:
-        raise ValueError("`tensors` is empty, wanted one or more")
+        raise ValueError("`tensors` must have at least one LoDTensor, got [].")
     first, first_levels = parts[0]
     for i, (values, levels) in enumerate(parts):
         if len(levels) != len(first_levels):
             raise ValueError(
                 f"`tensors[{i}]` has {len(levels)} levels, but `tensors[0]` "
-                f"has {len(first_levels)}"
+                f"has {len(first_levels)}."
             )
         check_rows_like(f"tensors[{i}]", values, "`tensors[0]`", first)
     joined = []
@@ -33,11 +33,10 @@ def concat(parts: Sequence[Parts]) -> Parts:
 
 
 def split_points(units: int | tf.Tensor, num_places: int) -> list[Any]:
-    """Returns where each part begins, and where the last one ends.
+    """Returns the bounds of the parts of `units`.
 
-    As many parts as places, or, with fewer units known to Python, one a unit.
-    The last part takes what does not divide. Without units every place gets an
-    empty part.
+    There are `num_places` parts, or one per unit if Python knows of fewer units; the
+    last part gets the remainder. Without units every place gets an empty part.
     """
     if isinstance(units, int):
         count = min(units, num_places) or num_places
@@ -51,26 +50,26 @@ def split_points(units: int | tf.Tensor, num_places: int) -> list[Any]:
 
 
 def unit_index(key: Any, count: int | tf.Tensor) -> Any:
-    """Returns which of `count` units `key` means, from 0 on."""
+    """Returns the index of unit `key` among `count`."""
     if tf.is_tensor(key):
         key = as_int64("key", key, 0)
         static = tf.get_static_value(key)
         key = key if static is None else int(static)
     elif not is_integer(key):
         raise TypeError(
-            f"units are taken by an integer or a slice, found {key!r}"
+            f"The index of a unit must be an integer or a slice, got {key!r}."
         )
     if isinstance(key, tf.Tensor) or isinstance(count, tf.Tensor):
         return tf.where(key < 0, key + count, key)
     if not -count <= key < count:
-        raise IndexError(f"there is no unit {key}: there are {count}")
+        raise IndexError(f"There is no unit {key}, only {count} units.")
     return key % count
 
 
 def slice_bounds(key: slice, count: int | tf.Tensor) -> tuple[Any, Any]:
-    """Returns the first unit of a slice of `count`, and that after its last."""
+    """Returns the bounds of a slice of `count` units."""
     if key.step not in (None, 1):
-        raise ValueError(f"a slice of units has step {key.step!r}, wanted 1")
+        raise ValueError(f"The step of a slice must be 1, got {key.step!r}.")
     bounds = (key.start, key.stop)
     if isinstance(count, int) and all(
         bound is None or is_integer(bound) for bound in bounds

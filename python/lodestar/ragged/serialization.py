@@ -1,7 +1,7 @@
-"""LoD as a dict of tensors, and as one string.
+"""LoDTensors as a dict of tensors, and as one string.
 
-The string is a serialized tensor of strings: the serialized values, then the
-serialized levels, outermost first, all as `tf.io.serialize_tensor` writes them.
+The string is a serialized string vector: the serialized values, then the serialized
+levels, outermost first, all by `tf.io.serialize_tensor`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,26 +9,26 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import after, check_least
+from lodestar._checks import after, check_count
 from lodestar._typing import TensorLike
 from lodestar.ragged.arguments import Parts, as_levels, as_values, validated
 
 
 def names(num_levels: int, prefix: str) -> list[str]:
-    """Returns the names of the components: the values, then the levels."""
+    """Returns the names of the values and the levels."""
     levels = (f"lod_{k}" for k in range(num_levels))
     return [prefix + name for name in ("values", *levels)]
 
 
 def from_components(components: Mapping[str, Any], prefix: str) -> Parts:
-    """Returns the values and levels among named tensors."""
+    """Returns the values and levels from named tensors."""
     own = [name for name in components if name.startswith(prefix)]
     num_levels = max(len(own) - 1, 0)
     wanted = names(num_levels, prefix)
     if sorted(own) != sorted(wanted):
         raise ValueError(
-            f"`components` has {', '.join(sorted(own)) or 'nothing'}, wanted "
-            f"{prefix}values, {prefix}lod_0, {prefix}lod_1 and so on"
+            f"`components` must have {prefix}values, {prefix}lod_0, "
+            f"{prefix}lod_1 and so on, got {', '.join(sorted(own)) or 'none'}."
         )
     values, *levels = (components[name] for name in wanted)
     return validated(as_values(values), as_levels("lod", levels))
@@ -41,8 +41,8 @@ def serialize(values: tf.Tensor, levels: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def parse(serialized: TensorLike, dtype: tf.DType, num_levels: int) -> Parts:
-    """Returns the values and levels that `serialize` wrote."""
-    check_least("num_levels", num_levels, 0)
+    """Returns the values and levels from the result of `serialize`."""
+    check_count("num_levels", num_levels, 0)
     parts = tf.io.parse_tensor(serialized, tf.string)
     found = tf.shape(parts)
     wanted = tf.constant([num_levels + 1])
@@ -50,8 +50,8 @@ def parse(serialized: TensorLike, dtype: tf.DType, num_levels: int) -> Parts:
         tf.reduce_all(tf.equal(tf.size(found), 1))
         & tf.reduce_all(tf.equal(found[:1], wanted)),
         [
-            f"`serialized` has not the values and {num_levels} levels: wanted "
-            f"{num_levels + 1} parts, found shape",
+            f"`serialized` must have {num_levels + 1} parts, the values and "
+            f"{num_levels} levels, got shape",
             found,
         ],
     )

@@ -1,11 +1,11 @@
-"""How a LoDTensor is printed."""
+"""The string representation of a LoDTensor."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-# Of more units or rows than this only so many at each end are shown.
+# If there are more units or rows, only this many at each end are shown.
 _MOST = 6
 _EDGE = 3
 
@@ -14,15 +14,15 @@ def _row(row: Any) -> str:
     if isinstance(row, bytes):
         return repr(row)
     with np.printoptions(threshold=_MOST, edgeitems=_EDGE):
-        # Numbers as their own dtype prints them: 0.1, also of float32.
+        # Prints 0.1 also for float32.
         lines = np.array2string(np.asarray(row), separator=", ").split("\n")
     return " ".join(line.strip() for line in lines)
 
 
 def nested(values: np.ndarray, levels: Sequence[np.ndarray]) -> str:
-    """Returns nested lists of rows as text, without the middle of long ones.
+    """Returns nested lists of rows as a string, with long lists abbreviated.
 
-    Takes any offsets: what they do not cover is not shown.
+    Accepts any offsets and omits rows that they do not cover.
     """
     sizes = [max(len(level) - 1, 0) for level in levels] + [len(values)]
 

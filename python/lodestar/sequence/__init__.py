@@ -1,7 +1,7 @@
-"""Ops on sequences of variable length: RaggedTensors or LoDTensors in and out.
+"""Ops on sequences of variable length, which take RaggedTensors or LoDTensors.
 
-Every function also accepts KerasTensors, as `keras.ops` do, and then becomes
-part of a functional model. Declare the input with `ragged=True`:
+Every function also accepts KerasTensors, as `keras.ops` do, and then adds itself to
+a functional model. Declare such an input with `ragged=True`:
 
 >>> history = keras.Input((None, 8), ragged=True)
 >>> mean = lodestar.sequence.pool(history, "mean")

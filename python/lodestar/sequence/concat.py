@@ -1,4 +1,4 @@
-"""Batches joined sequence by sequence."""
+"""Concatenation of batches, sequence by sequence."""
 
 from collections.abc import Sequence
 
@@ -17,35 +17,32 @@ def concat(
     *,
     name: str | None = None,
 ) -> Nested:
-    """Appends to each sequence of the first input those of the others.
+    """Concatenates the inputs sequence by sequence, like Paddle's `sequence_concat`.
 
-    The semantics of Paddle's `sequence_concat`: sequence b of the result is
-    sequence b of `xs[0]`, then that of `xs[1]`, and so on.
+    Sequence b of the result is sequence b of `xs[0]`, then of `xs[1]`, and so on.
 
     >>> x = tf.ragged.constant([[1, 2], [3]])
     >>> concat([x, tf.ragged.constant([[8], [9]])]).to_list()
     [[1, 2, 8], [3, 9]]
 
     Args:
-        xs: RaggedTensors or LoDTensors, one or more, of one dtype (floats,
+        xs: One or more RaggedTensors or LoDTensors of one dtype (floats,
             integers, bool or string), with rows of one shape, equally many
             sequences, and the same levels above the innermost.
-        name: A name for the op.
+        name: Name of the op.
 
     Returns:
-        As `xs[0]` is. Differentiable in each input.
+        The kind of `xs[0]`. Differentiable in each input.
 
     Raises:
-        TypeError: one is neither, or of another dtype.
-        ValueError: no input; one has no level or another number of them; static
-            shapes of rows differ.
-        tf.errors.InvalidArgumentError: another number of sequences or other
-            upper levels (names input, level and index), other rows, splits that
-            are no splits of the rows.
+        TypeError: An input has another type or dtype.
+        ValueError: There is no input, or numbers of levels or row shapes differ.
+        tf.errors.InvalidArgumentError: Numbers of sequences or upper levels
+            differ (names input, level and index), or splits are invalid.
     """
     xs = list(xs)
     if not xs:
-        raise ValueError("`xs` is empty, wanted at least one input")
+        raise ValueError("`xs` must have at least one input, got [].")
     values, lods = [], []
     for k, x in enumerate(xs):
         rows, splits = nesting.flatten(f"xs[{k}]", x, MOVED_DTYPES)
@@ -53,13 +50,13 @@ def concat(
         lods.append(splits)
         if rows.dtype != values[0].dtype:
             raise TypeError(
-                f"`xs[{k}]` has dtype {rows.dtype.name}, wanted "
-                f"{values[0].dtype.name} as `xs[0]` has"
+                f"`xs[{k}]` must have dtype {values[0].dtype.name}, like "
+                f"`xs[0]`, got {rows.dtype.name}."
             )
         if len(splits) != len(lods[0]):
             raise ValueError(
-                f"`xs[{k}]` has {len(splits)} levels, wanted {len(lods[0])} as "
-                "`xs[0]` has"
+                f"`xs[{k}]` must have {len(lods[0])} levels, like `xs[0]`, got "
+                f"{len(splits)}."
             )
     with tf.name_scope(name or "sequence_concat"):
         joined, joined_splits = sequence_ops.sequence_concat(

@@ -1,4 +1,4 @@
-"""Sequences without some of their tokens."""
+"""Removal of tokens from sequences."""
 
 import tensorflow as tf
 
@@ -19,35 +19,34 @@ def erase(
     *,
     name: str | None = None,
 ) -> Nested:
-    """Drops every token that is in `tokens`.
+    """Removes every token in `tokens`, like Paddle's `sequence_erase`.
 
-    The semantics of Paddle's `sequence_erase`. A sequence may become empty.
+    A sequence may become empty.
 
     >>> erase(tf.ragged.constant([[2, 1, 0], [0, 0], [3]]), [0, 2]).to_list()
     [[1], [], [3]]
 
     Args:
-        x: RaggedTensor or LoDTensor of int32, int64 or string; `flat_values`
-            (or `values`) `[N]` or `[N, 1]`.
+        x: RaggedTensor or LoDTensor of int32, int64 or string, with rows `[N]`
+            or `[N, 1]`.
         tokens: `[T]`, of the dtype of x. May be empty.
-        name: A name for the op.
+        name: Name of the op.
 
     Returns:
-        As x is, with the levels above the innermost unchanged. No gradient.
+        The kind and upper levels of x. No gradient.
 
     Raises:
-        TypeError: x is neither, or of another dtype; a `tokens` tensor of
-            another dtype than x.
-        ValueError: x has no level or other rows; `tokens` that are no vector,
-            or none of x's integers.
-        tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+        TypeError: x has another type or dtype, or `tokens` another dtype.
+        ValueError: x has no level or other rows, or `tokens` is not a vector of
+            integers that fit the dtype of x.
+        tf.errors.InvalidArgumentError: Splits are invalid.
     """
     rows, splits = nesting.flatten("x", x, _DTYPES)
     nesting.check_one_a_row("x", rows, "token")
     tokens = as_dtype_of("tokens", tokens, rows.dtype, "`x`")
     if tokens.shape.rank not in (None, 1):
         raise ValueError(
-            f"`tokens` must have rank 1, found shape {tokens.shape}"
+            f"`tokens` must have rank 1, got shape {tokens.shape}."
         )
     with tf.name_scope(name or "sequence_erase"):
         left, left_splits = gen_ops.lodestar_sequence_erase(

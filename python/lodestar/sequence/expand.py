@@ -1,4 +1,4 @@
-"""Repetition of sequences and of rows, as often as other sequences say."""
+"""Repetition of sequences and rows by the lengths of other sequences."""
 
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
-# Of `expand`, whose result is as its first argument.
+# The first argument and the result of `expand`.
 _X = TypeVar("_X", bound=tf.Tensor | tf.RaggedTensor | LoDTensor)
 
 
@@ -21,7 +21,7 @@ def _flatten(x: Any) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
         return nesting.flatten("x", x, MOVED_DTYPES)
     rows = check_dtype("x", tf.convert_to_tensor(x), MOVED_DTYPES)
     if rows.shape.rank == 0:
-        raise ValueError("`x` must have rank 1 or more, found a scalar")
+        raise ValueError("`x` must have rank 1 or more, got a scalar.")
     return rows, ()
 
 
@@ -33,9 +33,7 @@ def expand(
     *,
     name: str | None = None,
 ) -> _X:
-    """Repeats unit i of `x`, as a whole, as often as unit i of `y` is long.
-
-    The semantics of Paddle's `sequence_expand`.
+    """Repeats unit i of `x` by the length of unit i of `y`, like `sequence_expand`.
 
     >>> x = tf.ragged.constant([[1, 2], [3, 4]])
     >>> y = tf.ragged.constant([[0, 0], [0, 0, 0]])
@@ -45,31 +43,29 @@ def expand(
     array([5, 5, 6, 6, 6], dtype=int32)
 
     Args:
-        x: RaggedTensor or LoDTensor of one level, whose sequences are the
-            units; or a Tensor, whose rows are. A float, integer, bool or string
+        x: RaggedTensor or LoDTensor with one level, whose units are sequences,
+            or a Tensor, whose units are rows. A float, integer, bool or string
             dtype.
         y: RaggedTensor or LoDTensor; only its splits are read.
-        ref_level: The level of `y` to take, 0 for the outermost; -1 is the
-            last.
-        name: A name for the op.
+        ref_level: The level of `y` to use, 0 for the outermost; -1 is the last.
+        name: Name of the op.
 
     Returns:
-        As `x` is: a RaggedTensor or LoDTensor of one level, with a sequence for
-        each repetition, or a Tensor `[M, ...]`. A unit that is repeated 0 times
-        is dropped. If the level of `y` has no unit at all, `x` itself.
-        Differentiable in `x`.
+        The kind of `x`: one level with a sequence per repetition, or a Tensor
+        `[M, ...]`. A unit that is repeated 0 times is dropped. If the level of
+        `y` has no units, `x` itself. Differentiable in `x`.
 
     Raises:
-        TypeError: `y` is neither; `x` of another dtype.
-        ValueError: `x` has more than one level or none; `y` has no such level.
-        tf.errors.InvalidArgumentError: `x` and `y` have different numbers of
-            units; splits that are none.
+        TypeError: `y` has another type, or `x` another dtype.
+        ValueError: `x` does not have one level, or `y` has no such level.
+        tf.errors.InvalidArgumentError: Numbers of units differ, or splits are
+            invalid.
     """
     _, levels = nesting.flatten("y", y)
     ref_level = nesting.check_level("ref_level", ref_level, len(levels))
     rows, splits = _flatten(x)
     if len(splits) > 1:
-        raise ValueError(f"`x` has {len(splits)} levels, wanted one")
+        raise ValueError(f"`x` must have one level, got {len(splits)}.")
     with tf.name_scope(name or "sequence_expand"):
         units = splits or [tf.range(tf.shape(rows, tf.int64)[0] + 1)]
         expanded, expanded_splits = sequence_ops.sequence_expand(
@@ -87,32 +83,30 @@ def expand_as(
     *,
     name: str | None = None,
 ) -> Nested:
-    """Repeats row i of `x` as often as the innermost sequence i of `y` is long.
+    """Repeats row i of `x` by the length of innermost sequence i of `y`.
 
-    The semantics of Paddle's `sequence_expand_as`; the way back from a pooled
-    row to the rows it came from.
+    Like Paddle's `sequence_expand_as`, this broadcasts a pooled row to the rows that it
+    was pooled from.
 
     >>> y = tf.ragged.constant([[7, 7, 7], [], [7]])
     >>> expand_as(tf.constant([1, 2, 3]), y).to_list()
     [[1, 1, 1], [], [3]]
 
     Args:
-        x: `[B, ...]` of a float, integer, bool or string dtype. Of a
-            RaggedTensor or LoDTensor the rows are taken, its levels are not
-            read.
+        x: Rows `[B, ...]` of a float, integer, bool or string dtype. The levels
+            of a RaggedTensor or LoDTensor are ignored.
         y: RaggedTensor or LoDTensor of B innermost sequences; only its splits
             are read.
-        name: A name for the op.
+        name: Name of the op.
 
     Returns:
-        A RaggedTensor or LoDTensor, as `y` is, of all its levels.
-        Differentiable in `x`.
+        The kind and levels of `y`. Differentiable in `x`.
 
     Raises:
-        TypeError: `y` is neither; `x` of another dtype.
-        ValueError: `x` is a scalar; `y` has no level.
-        tf.errors.InvalidArgumentError: `x` has not B rows; splits that are
-            none.
+        TypeError: `y` has another type, or `x` another dtype.
+        ValueError: `x` is a scalar, or `y` has no level.
+        tf.errors.InvalidArgumentError: `x` does not have B rows, or splits are
+            invalid.
     """
     _, splits = nesting.flatten("y", y)
     rows, _ = _flatten(x)

@@ -1,4 +1,4 @@
-"""What every op takes: rows, and the splits of the levels over them."""
+"""Conversion between nested inputs, and rows with the splits of their levels."""
 
 import numbers
 from collections.abc import Sequence
@@ -11,19 +11,16 @@ from lodestar.ops import symbolic_build
 from lodestar.ragged import LoDTensor
 from lodestar.ragged.arguments import nested
 
-# A RaggedTensor or LoDTensor; a result that is one as the input is.
+# A RaggedTensor or LoDTensor, also for results of the input's kind.
 Nested = TypeVar("Nested", bound=tf.RaggedTensor | LoDTensor)
 
 
 def check_level(name: str, level: int, num_levels: int) -> int:
-    """Returns which level is meant, from 0 on; -1 is the last.
-
-    Raises:
-        ValueError: there is no such level (calls it `name`).
-    """
+    """Returns the index of a level, where -1 is the last; ValueError if invalid."""
     if not isinstance(level, numbers.Integral) or not -1 <= level < num_levels:
         raise ValueError(
-            f"`{name}` is {level!r}, wanted -1 to {num_levels - 1}"
+            f"`{name}` must be an integer in [-1, {num_levels - 1}], got "
+            f"{level!r}."
         )
     return num_levels - 1 if level == -1 else int(level)
 
@@ -34,9 +31,8 @@ def flatten(
     """Returns the rows of `x` and its int64 splits, outermost level first.
 
     Raises:
-        TypeError: x, which messages call `name`, is no RaggedTensor or
-            LoDTensor, or its rows are of none of `dtypes`.
-        ValueError: x has no level.
+        TypeError: `x` has another type, or a dtype that is not in `dtypes`.
+        ValueError: `x` has no level.
     """
     x = symbolic_build.as_ragged(x, dtypes)
     if isinstance(x, LoDTensor):
@@ -50,24 +46,24 @@ def flatten(
         raise TypeError(
             f"`{name}` must be a RaggedTensor or LoDTensor, got {found}. "
             "Declare an input of a Keras model with keras.Input(..., "
-            "ragged=True), give such inputs to clone_model as `input_tensors`, "
+            "ragged=True), pass such inputs to clone_model as `input_tensors`, "
             "and export the model with lodestar.export.save."
         )
     return nested(name, rows, splits, dtypes)
 
 
 def check_one_a_row(name: str, rows: tf.Tensor, what: str) -> None:
-    """Raises ValueError if rows are known to be other than `[N]` or `[N, 1]`."""
+    """Raises ValueError if rows are known not to be `[N]` or `[N, 1]`."""
     if rows.shape.rank == 1 or rows.shape[1:].is_compatible_with([1]):
         return
     raise ValueError(
-        f"`{name}` must have rows of one {what}, [N] or [N, 1], found "
-        f"{rows.shape}"
+        f"`{name}` must have rows of one {what}, [N] or [N, 1], got "
+        f"{rows.shape}."
     )
 
 
 def one_a_row(name: str, rows: tf.Tensor, what: str) -> tf.Tensor:
-    """Returns rows `[N]` or `[N, 1]` as `[N]`, checked at run time, too."""
+    """Returns rows `[N]` or `[N, 1]` as `[N]`, checked also at run time."""
     check_one_a_row(name, rows, what)
     if rows.shape.rank == 2:
         return tf.squeeze(rows, 1)
@@ -75,13 +71,12 @@ def one_a_row(name: str, rows: tf.Tensor, what: str) -> tf.Tensor:
 
 
 def pack_like(x: Any, rows: tf.Tensor, splits: Sequence[tf.Tensor]) -> Any:
-    """Nests `rows` as `x` is: LoDTensor, RaggedTensor or, without splits, rows.
+    """Nests `rows` in the kind of `x`; without splits, returns the rows.
 
-    The splits are taken to be right; a RaggedTensor keeps the dtype of x's.
+    Requires: valid splits. A RaggedTensor keeps the dtype of x's splits.
 
     Raises:
-        tf.errors.InvalidArgumentError: more rows than x's int32 splits can
-            count.
+        tf.errors.InvalidArgumentError: Too many rows for int32 splits.
     """
     if not splits:
         return rows
@@ -92,8 +87,8 @@ def pack_like(x: Any, rows: tf.Tensor, splits: Sequence[tf.Tensor]) -> Any:
         check = tf.debugging.assert_less_equal(
             splits[-1][-1:],
             tf.constant(tf.int32.max, tf.int64),
-            "the result has more than 2^31 - 1 rows, too many for its "
-            "`row_splits` of int32; give a RaggedTensor with int64 ones",
+            "the result has more than 2^31 - 1 rows, the maximum for int32 "
+            "`row_splits`; use a RaggedTensor with int64 `row_splits`",
         )
         splits = [*splits[:-1], after(check, splits[-1])]
     return tf.RaggedTensor.from_nested_row_splits(

@@ -1,4 +1,4 @@
-"""Sequences as a padded tensor, and back."""
+"""Sequences to a padded tensor, and back."""
 
 from typing import overload
 
@@ -21,13 +21,11 @@ def pad(
     *,
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Puts each innermost sequence into a row of T steps, padded at its end.
+    """Pads each innermost sequence at its end to T steps, like Paddle's `sequence_pad`.
 
-    The semantics of Paddle's `sequence_pad`, except that T is never 0 by itself.
-    `unpad` restores the sequences.
-
-    The padded tensor carries its Keras mask, so recurrent layers, attention and
-    other layers that support masks skip the padding.
+    Unlike in Paddle, the default T is at least 1. `unpad` restores the sequences. The
+    padded tensor carries its Keras mask, so that recurrent layers, attention and other
+    layers that support masks skip the padding.
 
     >>> padded, lengths = pad(tf.ragged.constant([[1, 2], [], [3]]), maxlen=3)
     >>> padded.numpy().tolist(), lengths.numpy().tolist()
@@ -41,31 +39,30 @@ def pad(
     >>> model = keras.Model(x, unpad(y, lengths, like=x))
 
     Args:
-        x: RaggedTensor or LoDTensor of a float, integer, bool or string dtype;
-            `flat_values` (or `values`) `[N, ...]`.
-        pad_value: A number, or one step `[...]`, of the dtype of x. None is
+        x: RaggedTensor or LoDTensor of a float, integer, bool or string dtype,
+            with rows `[N, ...]`.
+        pad_value: A number, or one step `[...]`, of the dtype of x. Defaults to
             zero, False or the empty string.
-        maxlen: T, a number or an int64 or int32 scalar. None is the longest
-            length, and at least 1, because recurrent layers need a step. With a
-            number T is static.
-        name: A name for the op.
+        maxlen: T, a number or an int64 or int32 scalar. Defaults to the longest
+            length, but at least 1, because recurrent layers need a step. With a
+            number, T is static.
+        name: Name of the op.
 
     Returns:
         The padded rows `[B, T, ...]` and the int64 lengths `[B]` of the
         innermost sequences. Differentiable in x and `pad_value`. The mask of the
-        padded rows, bool `[B, T]`, is False where there is padding.
+        padded rows, bool `[B, T]`, is False for padding.
 
     Raises:
-        TypeError: x is neither, or of another dtype; a `pad_value` tensor of
-            another dtype than x; a `maxlen` tensor that is no int64 or int32.
-        ValueError: x has no level; a `pad_value` that is none of x's integers;
-            a `maxlen` that is a number, but no integer of 0 or more, or no
-            scalar.
-        tf.errors.InvalidArgumentError: a sequence is longer than `maxlen`
-            (names it); `pad_value` of another shape; splits that are none.
+        TypeError: x has another type or dtype, `pad_value` another dtype, or
+            `maxlen` is a tensor of another dtype.
+        ValueError: x has no level, `pad_value` does not fit its dtype, or
+            `maxlen` is not a scalar or negative.
+        tf.errors.InvalidArgumentError: A sequence is longer than `maxlen`
+            (names it), `pad_value` has another shape, or splits are invalid.
     """
     padded, lengths, mask = _pad(x, pad_value, maxlen, name=name)
-    # A KerasTensor gets its mask here, the tensor that it stands for in `_pad`.
+    # For KerasTensors; `_pad` sets the mask of tensors.
     _private.set_keras_mask(padded, mask)
     return padded, lengths
 
@@ -119,9 +116,7 @@ def unpad(
     *,
     name: str | None = None,
 ) -> tf.RaggedTensor | LoDTensor:
-    """Takes the first `lengths[b]` steps of each row b as a sequence.
-
-    The semantics of Paddle's `sequence_unpad`.
+    """Takes the first `lengths[b]` steps of each row b, like Paddle's `sequence_unpad`.
 
     >>> unpad(tf.constant([[1, 2, 0], [3, 0, 0]]), [2, 1]).to_list()
     [[1, 2], [3]]
@@ -129,21 +124,20 @@ def unpad(
     Args:
         padded: `[B, T, ...]` of a float, integer, bool or string dtype.
         lengths: int64 or int32 `[B]`, each 0 to T.
-        like: RaggedTensor or LoDTensor of B innermost sequences, for example
-            what was given to `pad`: the result is of its kind and has the
-            levels that it has above the last one.
-        name: A name for the op.
+        like: RaggedTensor or LoDTensor with B innermost sequences, such as the
+            input of `pad`. The result gets its kind and upper levels.
+        name: Name of the op.
 
     Returns:
-        A RaggedTensor of one level, or as `like` is. Differentiable in
+        A RaggedTensor with one level, or the kind of `like`. Differentiable in
         `padded`.
 
     Raises:
-        TypeError: `padded` of another dtype; `lengths` that are no integers;
-            `like` is neither.
-        ValueError: `padded` has a rank below 2; `lengths` is no vector.
-        tf.errors.InvalidArgumentError: there are not B lengths; one is outside
-            0 to T (names it); `like` has not B innermost sequences.
+        TypeError: `padded` or `lengths` has another dtype, or `like` another
+            type.
+        ValueError: `padded` has a rank below 2, or `lengths` is not a vector.
+        tf.errors.InvalidArgumentError: There are not B lengths, one is outside
+            [0, T] (names it), or `like` does not have B innermost sequences.
     """
     if like is not None:
         _, (*above, last) = nesting.flatten("like", like)
@@ -154,8 +148,7 @@ def unpad(
         check = tf.debugging.assert_equal(
             tf.size(last),
             tf.size(splits),
-            "`like` has another number of innermost sequences than `padded` "
-            "has rows",
+            "`like` must have as many innermost sequences as `padded` has rows",
         )
         splits = after(check, splits)
         return nesting.pack_like(like, rows, (*above, splits))

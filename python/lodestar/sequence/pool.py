@@ -18,15 +18,16 @@ _PADDLE_NAMES = {"average": "mean", "sqrt": "sqrtn"}
 
 
 def check_combiner(combiner: str) -> None:
-    """Raises ValueError unless `combiner` is one of ours."""
+    """Raises ValueError unless `combiner` is one of Lodestar's."""
     if combiner in _PADDLE_NAMES:
         raise ValueError(
             f"`combiner` is {combiner!r}, which is called "
-            f"{_PADDLE_NAMES[combiner]!r} here"
+            f"{_PADDLE_NAMES[combiner]!r} here."
         )
     if combiner not in _COMBINERS:
         raise ValueError(
-            f"`combiner` is {combiner!r}, wanted one of {', '.join(_COMBINERS)}"
+            f"`combiner` must be one of {', '.join(_COMBINERS)}, got "
+            f"{combiner!r}."
         )
 
 
@@ -64,10 +65,10 @@ def pool(
     with_index: bool = False,
     name: str | None = None,
 ) -> Any:
-    """Pools the sequences of a level, the innermost one, to one row each.
+    """Pools each sequence of a level to one row, like Paddle's `sequence_pool`.
 
-    The semantics of Paddle's `sequence_pool`, whose `average` is mean here and
-    whose `sqrt` is sqrtn (the sum over the root of the length).
+    Paddle's `average` and `sqrt` are called mean and sqrtn (the sum divided by the
+    square root of the length).
 
     >>> pool(tf.ragged.constant([[1., 3.], [], [2., 4., 6.]]), "mean").numpy()
     array([2., 0., 4.], dtype=float32)
@@ -77,33 +78,34 @@ def pool(
 
     Args:
         x: RaggedTensor or LoDTensor of float16, bfloat16, float32, float64,
-            int32 or int64; `flat_values` (or `values`) `[N, ...]`. 16-bit
-            floats are summed in float32. Integer means are cut toward zero.
+            int32 or int64, with rows `[N, ...]`. 16-bit floats are summed in
+            float32. Integer means are truncated toward zero.
         combiner: "sum", "mean", "sqrtn", "max", "first" or "last".
-        level: The level whose units become a row each, straight from all rows
-            they hold: 0 for the outermost; -1 is the last.
-        pad_value: What an empty sequence gives: a Python number, or a scalar
+        level: The level whose units are pooled, from all of their rows: 0 for
+            the outermost; -1 is the last.
+        pad_value: Result of an empty sequence: a Python number, or a scalar
             tensor of the dtype of x, which gets no gradient (nor does a
             Variable).
-        with_index: For "max", also returns which row won.
-        name: A name for the op.
+        with_index: For "max", whether to also return the index of the maximum.
+        name: Name of the op.
 
     Returns:
-        `[B, ...]`, a Tensor if there is no level above `level`, else a
-        RaggedTensor or LoDTensor (as x is) with the levels above.
-        Differentiable in x. With `with_index` a pair of it and the int64 row
-        indices of the first maxima, -1 in empty sequences.
+        `[B, ...]`, a Tensor if there is no level above `level`, else the kind of
+        x with the levels above. Differentiable in x. With `with_index`, a pair
+        of it and the int64 row indices of the first maxima, -1 for empty
+        sequences.
 
     Raises:
-        TypeError: x is neither, or of another dtype; a `pad_value` tensor of
-            another dtype than x.
-        ValueError: another combiner; `with_index` without "max"; x has no
-            level, or not this one; a `pad_value` that is none of x's integers.
-        tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+        TypeError: x has another type or dtype, or `pad_value` another dtype.
+        ValueError: `combiner` is unknown, `with_index` is used without "max",
+            x has no such level, or `pad_value` does not fit its dtype.
+        tf.errors.InvalidArgumentError: Splits are invalid.
     """
     check_combiner(combiner)
     if with_index and combiner != "max":
-        raise ValueError(f"`with_index` goes with 'max', not {combiner!r}")
+        raise ValueError(
+            f"`with_index` requires combiner 'max', got {combiner!r}."
+        )
     values, splits = nesting.flatten("x", x, _DTYPES)
     level = nesting.check_level("level", level, len(splits))
     with tf.name_scope(name or "sequence_pool"):

@@ -16,29 +16,27 @@ def reshape(
     *,
     name: str | None = None,
 ) -> Nested:
-    """Regroups the numbers of each sequence into rows of `new_dim` numbers.
+    """Regroups each sequence into rows of `new_dim`, like Paddle's `sequence_reshape`.
 
-    The semantics of Paddle's `sequence_reshape`. Copies no rows.
+    Copies no rows.
 
     >>> x = tf.RaggedTensor.from_row_lengths([[1, 2], [3, 4], [5, 6]], [2, 1])
     >>> reshape(x, 1).row_lengths().numpy()
     array([4, 2])
 
     Args:
-        x: RaggedTensor or LoDTensor of any dtype; `flat_values` (or `values`)
-            `[N, ...]`.
-        new_dim: Numbers in a row of the result, 1 or more.
-        name: A name for the op.
+        x: RaggedTensor or LoDTensor of any dtype, with rows `[N, ...]`.
+        new_dim: Width of a row of the result, 1 or more.
+        name: Name of the op.
 
     Returns:
-        Rows `[M, new_dim]`, nested as x is. Differentiable in x.
+        Rows `[M, new_dim]`, nested like x. Differentiable in x.
 
     Raises:
-        TypeError: x is neither.
-        ValueError: x has no level; another `new_dim`.
-        tf.errors.InvalidArgumentError: the numbers of a sequence do not fill
-            rows of `new_dim` (names the sequence); splits that are no splits of
-            the rows.
+        TypeError: x has another type.
+        ValueError: x has no level, or `new_dim` is below 1.
+        tf.errors.InvalidArgumentError: A sequence does not fill rows of
+            `new_dim` (names the sequence), or splits are invalid.
     """
     check_count("new_dim", new_dim)
     rows, splits = nesting.flatten("x", x)

@@ -1,4 +1,4 @@
-"""Reversed sequences."""
+"""Reversal of sequences."""
 
 import tensorflow as tf
 
@@ -13,25 +13,23 @@ _DTYPES = (*MOVED_DTYPES, tf.complex64, tf.complex128)
 
 @takes_keras_tensors
 def reverse(x: Nested, *, name: str | None = None) -> Nested:
-    """Reverses the rows inside each innermost sequence.
-
-    As Paddle's `sequence_reverse`.
+    """Reverses the rows of each innermost sequence, like Paddle's `sequence_reverse`.
 
     >>> reverse(tf.ragged.constant([[1, 2], [], [3, 4, 5]])).to_list()
     [[2, 1], [], [5, 4, 3]]
 
     Args:
-        x: RaggedTensor or LoDTensor of numbers, bool or string; `flat_values`
-            (or `values`) `[N, ...]`.
-        name: A name for the op.
+        x: RaggedTensor or LoDTensor of numbers, bool or string, with rows
+            `[N, ...]`.
+        name: Name of the op.
 
     Returns:
-        As x, in the same splits.
+        The kind and splits of x.
 
     Raises:
-        TypeError: x is neither, or of another dtype.
+        TypeError: x has another type or dtype.
         ValueError: x has no level.
-        tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+        tf.errors.InvalidArgumentError: Splits are invalid.
     """
     values, splits = nesting.flatten("x", x, _DTYPES)
     with tf.name_scope(name or "sequence_reverse"):

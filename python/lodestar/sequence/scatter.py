@@ -1,4 +1,4 @@
-"""Sequences added into the rows of a matrix."""
+"""Scattered addition of sequences into the rows of a matrix."""
 
 import tensorflow as tf
 
@@ -19,10 +19,10 @@ def scatter(
     *,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Adds the updates of sequence b to row b of x, at the columns of `index`.
+    """Adds sequence b of `updates` to row b of x, at the columns of `index`.
 
-    The semantics of Paddle's `sequence_scatter`: duplicates accumulate, and an
-    empty sequence leaves its row as it is.
+    Like in Paddle's `sequence_scatter`, duplicates accumulate, and an empty sequence
+    leaves its row unchanged.
 
     >>> index, updates = [[0, 2, 2], [1]], [[1.0, 2.0, 3.0], [4.0]]
     >>> scatter(
@@ -39,29 +39,29 @@ def scatter(
         index: RaggedTensor or LoDTensor of int32 or int64 in `[0, D)`, rows
             `[P]` or `[P, 1]` in B innermost sequences.
         updates: RaggedTensor or LoDTensor of the dtype of x, with the splits of
-            `index`; rows `[P, ...]`, for x `[B, D]` also `[P, 1]`.
-        name: A name for the op.
+            `index`; rows `[P, ...]`, or also `[P, 1]` if x is `[B, D]`.
+        name: Name of the op.
 
     Returns:
         The shape and dtype of x. Differentiable in x and updates.
 
     Raises:
-        TypeError: `index` or `updates` is neither; other dtypes.
-        ValueError: one has no level, another number of them, or other rows; x
-            has rank 1 or less.
-        tf.errors.InvalidArgumentError: an index out of range (names it and its
-            sequence); splits that differ or do not nest; not B sequences;
-            rows that do not fit x, where that is not known before.
+        TypeError: `index` or `updates` has another type or dtype.
+        ValueError: Numbers of levels differ, rows do not fit, or x has a rank
+            below 2.
+        tf.errors.InvalidArgumentError: An index is out of range (names it and
+            its sequence), splits differ or are invalid, there are not B
+            sequences, or rows do not fit x at run time.
     """
     x = check_dtype("x", tf.convert_to_tensor(x), _DTYPES)
     if x.shape.rank is not None and x.shape.rank < 2:
-        raise ValueError(f"`x` must have rank 2 or more, found shape {x.shape}")
+        raise ValueError(f"`x` must have rank 2 or more, got shape {x.shape}.")
     columns, index_lod = nesting.flatten("index", index, INT_DTYPES)
     rows, updates_lod = nesting.flatten("updates", updates, (x.dtype,))
     if len(index_lod) != len(updates_lod):
         raise ValueError(
             f"`updates` has {len(updates_lod)} levels, but `index` has "
-            f"{len(index_lod)}"
+            f"{len(index_lod)}."
         )
     nesting.check_one_a_row("index", columns, "number")
     if x.shape.rank == 2 and rows.shape[1:].is_compatible_with([1]):
@@ -70,8 +70,8 @@ def scatter(
         x.shape[2:]
     ):
         raise ValueError(
-            f"`updates` has rows of shape {rows.shape[1:]}, wanted "
-            f"{x.shape[2:]} for `x` of shape {x.shape}"
+            f"`updates` must have rows of shape {x.shape[2:]} for `x` of shape "
+            f"{x.shape}, got {rows.shape[1:]}."
         )
     with tf.name_scope(name or "sequence_scatter"):
         shape = tf.shape(x, out_type=tf.int64)

@@ -1,4 +1,4 @@
-"""A part of each sequence."""
+"""Slices of sequences."""
 
 import tensorflow as tf
 
@@ -18,31 +18,28 @@ def slice(
     *,
     name: str | None = None,
 ) -> Nested:
-    """Returns rows `[offset[b], offset[b] + length[b])` of each sequence b.
+    """Slices rows `[offset[b], offset[b] + length[b])` of each sequence b.
 
-    The semantics of Paddle's `sequence_slice`.
+    Like Paddle's `sequence_slice`.
 
     >>> slice(tf.ragged.constant([[1, 2, 3], [4, 5]]), [0, 1], [2, 1]).to_list()
     [[1, 2], [5]]
 
     Args:
-        x: RaggedTensor or LoDTensor of floats, integers, bool or string;
-            `flat_values` (or `values`) `[N, ...]`.
-        offset: `[B]`, int64 or int32, a number for each innermost sequence,
-            counted from its first row.
-        length: `[B]`, int64 or int32. 0 gives an empty sequence.
-        name: A name for the op.
+        x: RaggedTensor or LoDTensor of floats, integers, bool or string, with
+            rows `[N, ...]`.
+        offset: int64 or int32 `[B]`, the first row of each innermost sequence.
+        length: int64 or int32 `[B]`. 0 gives an empty sequence.
+        name: Name of the op.
 
     Returns:
-        As x is, with the levels above unchanged. Differentiable in x.
+        The kind and upper levels of x. Differentiable in x.
 
     Raises:
-        TypeError: x is neither, or of another dtype; numbers that are no
-            integers.
-        ValueError: x has no level; numbers that are no vector.
-        tf.errors.InvalidArgumentError: a number is negative, reaches past its
-            sequence, or is missing (names the index); splits that are no splits
-            of the rows.
+        TypeError: x has another type or dtype, or numbers are not integers.
+        ValueError: x has no level, or numbers are not vectors.
+        tf.errors.InvalidArgumentError: A number is negative, reaches past its
+            sequence, or is missing (names the index), or splits are invalid.
     """
     rows, splits = nesting.flatten("x", x, MOVED_DTYPES)
     with tf.name_scope(name or "sequence_slice"):

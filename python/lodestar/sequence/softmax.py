@@ -11,29 +11,28 @@ from lodestar.sequence.nesting import Nested
 
 @takes_keras_tensors
 def softmax(x: Nested, *, name: str | None = None) -> Nested:
-    """Softmax inside each innermost sequence, every column on its own.
+    """Applies the softmax to each column of each innermost sequence.
 
-    As Paddle's `sequence_softmax`, which takes rows of one number only.
+    Paddle's `sequence_softmax` only takes rows of one number.
 
     >>> softmax(tf.ragged.constant([[0.0, 0.0], [], [1.0]])).to_list()
     [[0.5, 0.5], [], [1.0]]
 
     Args:
-        x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64;
-            `flat_values` (or `values`) `[N, ...]`. 16-bit floats are computed
-            in float32. Numbers of any size are fine: the greatest of a sequence
-            is taken off first. -infinity, a masked row, gives 0.
-        name: A name for the op.
+        x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64,
+            with rows `[N, ...]`. 16-bit floats are computed in float32. The
+            maximum of a sequence is subtracted first, so numbers of any size
+            are fine. -infinity, a masked row, gives 0.
+        name: Name of the op.
 
     Returns:
-        As x: numbers of 0 to 1 that add up to 1 in each column of a sequence.
-        The column is NaN if it holds a NaN or +infinity, or nothing but
-        -infinity.
+        Like x: numbers from 0 to 1 that sum to 1 in each column of a sequence.
+        A column is NaN if it has a NaN or +infinity, or only -infinity.
 
     Raises:
-        TypeError: x is neither, or of another dtype.
+        TypeError: x has another type or dtype.
         ValueError: x has no level.
-        tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+        tf.errors.InvalidArgumentError: Splits are invalid.
     """
     values, splits = nesting.flatten("x", x, FLOAT_DTYPES)
     with tf.name_scope(name or "sequence_softmax"):

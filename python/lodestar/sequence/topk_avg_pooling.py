@@ -1,4 +1,4 @@
-"""Averages of the largest numbers in rows of uneven matrices."""
+"""Averages of the largest numbers in rows of ragged matrices."""
 
 from collections.abc import Sequence
 
@@ -25,13 +25,12 @@ def topk_avg_pooling(
 ) -> Nested:
     """Averages the k largest numbers in each row of each matrix.
 
-    The semantics of Paddle's `sequence_topk_avg_pooling`, made for the
-    matrices that compare each word of a text with each word of another.
-    Sequence b of x holds `channel_num` matrices one after the other, each row
-    by row, of as many rows as sequence b of `row` is long and as many columns as
-    that of `col`. A row of fewer than k numbers is divided by k all the same.
-    Of equal numbers the first counts, and gets the gradient; NaN comes after
-    every number.
+    Like Paddle's `sequence_topk_avg_pooling`, it is made for matrices that compare each
+    word of a document with each word of another. Sequence b of x holds `channel_num`
+    matrices in row-major order, one after another, with as many rows as sequence b of
+    `row` and as many columns as sequence b of `col`. A row with fewer than k numbers is
+    still divided by k. Of equal numbers the first wins and gets the gradient. NaN comes
+    after every number.
 
     >>> x = tf.ragged.constant([[4.0, 2.0, 9.0, 1.0, 3.0, 5.0]])
     >>> row, col = tf.ragged.constant([[0, 0]]), tf.ragged.constant([[0, 0, 0]])
@@ -39,31 +38,30 @@ def topk_avg_pooling(
     [[[9.0, 6.5], [5.0, 4.0]]]
 
     Args:
-        x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64;
-            `flat_values` (or `values`) `[N]` or `[N, 1]`. 16-bit floats are
-            summed in float32.
-        row: RaggedTensor or LoDTensor; only its nesting counts.
-        col: RaggedTensor or LoDTensor; only its nesting counts.
-        topks: The k, each 1 or more, in any order.
-        channel_num: Matrices in a sequence of x.
-        name: A name for the op.
+        x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64,
+            with rows `[N]` or `[N, 1]`. 16-bit floats are summed in float32.
+        row: RaggedTensor or LoDTensor; only its splits are read.
+        col: RaggedTensor or LoDTensor; only its splits are read.
+        topks: Values of k, each 1 or more, in any order.
+        channel_num: Number of matrices in a sequence of x.
+        name: Name of the op.
 
     Returns:
-        `[R, channel_num * len(topks)]`, nested as `row` is: for each of its R
-        rows the averages of the first channel in the order of `topks`, then
-        those of the next one. Differentiable in x.
+        `[R, channel_num * len(topks)]`, nested like `row`: for each of its R
+        rows, the averages of each channel in the order of `topks`.
+        Differentiable in x.
 
     Raises:
-        TypeError: an input is neither, or x is of another dtype.
-        ValueError: an input has no level; x has other rows; `topks` are empty
-            or below 1; another `channel_num`.
-        tf.errors.InvalidArgumentError: a sequence of x that is not as long as
-            its matrices (names it); inputs with other numbers of sequences;
-            levels that do not nest.
+        TypeError: An input has another type or dtype.
+        ValueError: An input has no level, x has other rows, `topks` is empty,
+            or a number is below 1.
+        tf.errors.InvalidArgumentError: A sequence of x does not have the length
+            of its matrices (names it), numbers of sequences differ, or splits
+            are invalid.
     """
     topks = list(topks)
     if not topks:
-        raise ValueError("`topks` is empty, wanted at least one number")
+        raise ValueError("`topks` must have at least one number, got [].")
     for i, k in enumerate(topks):
         check_count(f"topks[{i}]", k)
     check_count("channel_num", channel_num)
@@ -85,7 +83,7 @@ def topk_avg_pooling(
             max(topks),
         )
         compute = tf.float32 if values.dtype.size == 2 else values.dtype
-        # What a row lacks is the zero at the end.
+        # The zero at the end is for missing numbers.
         padded = tf.pad(tf.cast(values, compute), [[0, 1]])
         missing = tf.shape(values, out_type=tf.int64)[0]
         largest = tf.gather(padded, tf.where(index < 0, missing, index))

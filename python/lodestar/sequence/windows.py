@@ -20,30 +20,28 @@ def enumerate(
     *,
     name: str | None = None,
 ) -> Nested:
-    """Returns the `win_size` ids that begin at each id of a sequence.
+    """Returns the `win_size` ids from each id on, like Paddle's `sequence_enumerate`.
 
-    The semantics of Paddle's `sequence_enumerate`. A window does not reach
-    into the next sequence; what it lacks is `pad_value`.
+    A window does not reach into the next sequence and is padded with `pad_value`.
 
     >>> enumerate(tf.ragged.constant([[1, 2, 3], [4]]), 2).to_list()
     [[[1, 2], [2, 3], [3, 0]], [[4, 0]]]
 
     Args:
-        x: RaggedTensor or LoDTensor of int32 or int64; `flat_values` (or
-            `values`) `[N]` or `[N, 1]`.
-        win_size: Ids in a window, 1 or more. It may exceed the lengths.
+        x: RaggedTensor or LoDTensor of int32 or int64, with rows `[N]` or
+            `[N, 1]`.
+        win_size: Number of ids per window, 1 or more. It may exceed the lengths.
         pad_value: An id of the dtype of x.
-        name: A name for the op.
+        name: Name of the op.
 
     Returns:
-        Rows `[N, win_size]`, nested as x is. No gradient.
+        Rows `[N, win_size]`, nested like x. No gradient.
 
     Raises:
-        TypeError: x is neither, or of another dtype; a `pad_value` tensor of
-            another dtype than x.
-        ValueError: x has no level or other rows; another `win_size`; a
-            `pad_value` that is none of x's integers.
-        tf.errors.InvalidArgumentError: splits that are no splits of the rows.
+        TypeError: x has another type or dtype, or `pad_value` another dtype.
+        ValueError: x has no level or other rows, `win_size` is below 1, or
+            `pad_value` does not fit the dtype of x.
+        tf.errors.InvalidArgumentError: Splits are invalid.
     """
     check_count("win_size", win_size)
     ids, splits = nesting.flatten("x", x, INT_DTYPES)
@@ -60,7 +58,7 @@ def enumerate(
 
 
 def rows_around(filter_size: int, start: int | None) -> tuple[int, int]:
-    """Returns how far filters reach above a sequence's first row and below."""
+    """Returns how many rows filters reach above and below a sequence."""
     start = _start(filter_size, start)
     return max(-start, 0), max(start + filter_size - 1, 0)
 
@@ -70,7 +68,9 @@ def _start(filter_size: int, start: int | None) -> int:
     if start is None:
         return -(filter_size // 2)
     if not isinstance(start, numbers.Integral) or abs(start) > 2**31:
-        raise ValueError(f"`start` is {start!r}, wanted -2^31 to 2^31")
+        raise ValueError(
+            f"`start` must be an integer in [-2^31, 2^31], got {start!r}."
+        )
     return start
 
 
@@ -85,7 +85,7 @@ def _convolve(
     windows = sequence_ops.sequence_context(
         rows, splits, tf.zeros([], rows.dtype), start, filter_size
     )
-    # Not -1, which is nothing's size where there are no rows.
+    # -1 fails if there are no rows.
     shape = tf.shape(windows, out_type=tf.int64)
     flat = tf.reshape(windows, tf.stack([shape[0], tf.reduce_prod(shape[1:])]))
     flat = tf.ensure_shape(flat, [None, weight.shape[0]])
@@ -99,10 +99,10 @@ def _convolved_padding(
     start: int,
     filter_size: int,
 ) -> tf.Tensor:
-    """Returns what the rows around sequences add to each row of the result.
+    """Returns the contribution of the rows around sequences to each row of the result.
 
-    It depends on how far a row is from the ends of its sequence alone, so it is
-    computed once for each such distance, and picked for each row.
+    It depends only on the distance of a row from the ends of its sequence, so it is
+    computed once per distance and gathered for each row.
     """
     above, below = rows_around(filter_size, start)
 
@@ -112,7 +112,7 @@ def _convolved_padding(
         )
 
     def picked(table: tf.Tensor, places: tf.Tensor, count: Any) -> tf.Tensor:
-        # Of rows further away there is nothing to add.
+        # Rows further away get the zero at the end.
         table = tf.pad(table, [[0, 1], [0, 0]])
         return tf.gather(table, tf.minimum(places, count))
 
@@ -121,9 +121,9 @@ def _convolved_padding(
         sequence_ops.sequence_expand_as(ends, splits)
         for ends in (splits[:-1], splits[1:])
     )
-    # A filter i rows after the first one has the rows above from their i-th on.
+    # A filter i rows after the first sees the rows above from the i-th on.
     upper = one(padding[:above], above, 0)
-    # One i rows before the last ends at the rows below without their last i.
+    # A filter i rows before the last sees all but the last i rows below.
     lower = one(padding[above:], below, 1 - filter_size)[::-1]
     return picked(upper, rows - begins, above) + picked(
         lower, ends - 1 - rows, below
@@ -142,12 +142,12 @@ def conv(
     padding: tf.Tensor | None = None,
     name: str | None = None,
 ) -> Nested:
-    """Convolves each sequence with one filter bank.
+    """Convolves each sequence with one filter bank, like Paddle's `sequence_conv`.
 
-    The semantics of Paddle's `sequence_conv`. Row i of the result is rows
-    `i + start` to `i + start + filter_size - 1` of the same sequence, side by
-    side, times `weight`; around a sequence there are zeros, or the rows of
-    `padding`. Keeps `[N, filter_size * dim]` numbers for the gradient.
+    Row i of the result is the concatenation of rows `i + start` to
+    `i + start + filter_size - 1` of the same sequence, times `weight`. Around a
+    sequence there are zeros, or the rows of `padding`. Keeps
+    `[N, filter_size * dim]` numbers for the gradient.
 
     >>> x = tf.RaggedTensor.from_row_lengths([[1.0], [2.0], [4.0]], [2, 1])
     >>> conv(x, [[1.0], [1.0], [1.0]]).to_list()
@@ -156,48 +156,45 @@ def conv(
     [[[13.0], [23.0]], [[34.0]]]
 
     Args:
-        x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64;
-            `flat_values` (or `values`) `[N, dim]`. 16-bit floats are computed
-            in float32.
+        x: RaggedTensor or LoDTensor of float16, bfloat16, float32 or float64,
+            with rows `[N, dim]`. 16-bit floats are computed in float32.
         weight: `[filter_size * dim, out]`, of the dtype of x.
-        filter_size: Rows that a filter sees, 1 or more.
+        filter_size: Rows of a filter, 1 or more.
         stride: Only 1, as in Paddle.
-        start: Where a filter begins, counted from its row; by default
+        start: First row of a filter, relative to its row. Defaults to
             `-(filter_size // 2)`.
-        bias: `[out]`, added to each row, of the dtype of x; None is none.
-        padding: `[above + below, dim]`, of the dtype of x, the same for every
-            sequence: first the `above = max(0, -start)` rows before it, the
-            last of them next to it, then the `below = max(0, start +
-            filter_size - 1)` rows after it. Paddle's `PaddingData` of
-            `paddingTrainable`. None is zeros.
-        name: A name for the op.
+        bias: `[out]` of the dtype of x, added to each row, or None.
+        padding: `[above + below, dim]` of the dtype of x, used for every
+            sequence: the `above = max(0, -start)` rows before it, then the
+            `below = max(0, start + filter_size - 1)` rows after it. Paddle's
+            `PaddingData` of `paddingTrainable`. Defaults to zeros.
+        name: Name of the op.
 
     Returns:
-        Rows `[N, out]`, nested as x is. Differentiable in x, weight, bias and
+        Rows `[N, out]`, nested like x. Differentiable in x, weight, bias and
         padding.
 
     Raises:
-        TypeError: x is neither, or of another dtype.
-        ValueError: x has no level or no rows `[N, dim]`; another `filter_size`
-            or `stride`; a `start` beyond 2^31; a static shape of `weight`,
-            `bias` or `padding` that does not fit.
-        tf.errors.InvalidArgumentError: splits that are no splits of the rows,
-            or shapes that do not fit at run time.
+        TypeError: x has another type or dtype.
+        ValueError: x has no level or other rows, `filter_size`, `stride` or
+            `start` is out of range, or a static shape does not fit.
+        tf.errors.InvalidArgumentError: Splits are invalid, or shapes do not fit
+            at run time.
     """
     start = _start(filter_size, start)
     if stride != 1:
-        raise ValueError(f"`stride` is {stride!r}, wanted 1")
+        raise ValueError(f"`stride` must be 1, got {stride!r}.")
     rows, splits = nesting.flatten("x", x, FLOAT_DTYPES)
     if rows.shape.rank not in (None, 2):
-        raise ValueError(f"`x` must have rows [N, dim], found {rows.shape}")
+        raise ValueError(f"`x` must have rows [N, dim], got {rows.shape}.")
     with tf.name_scope(name or "sequence_conv"):
         weight = tf.convert_to_tensor(weight, rows.dtype)
         dim = rows.shape[1] if rows.shape.rank else None
         height = None if dim is None else filter_size * dim
         if not weight.shape.is_compatible_with([height, None]):
             raise ValueError(
-                f"`weight` has shape {weight.shape}, wanted "
-                f"[filter_size * dim, out] with {filter_size} * {dim} rows"
+                "`weight` must have shape [filter_size * dim, out] with "
+                f"{filter_size} * {dim} rows, got {weight.shape}."
             )
         compute = tf.float32 if rows.dtype.size == 2 else rows.dtype
         wide = tf.cast(weight, compute)
@@ -208,11 +205,11 @@ def conv(
             around = sum(rows_around(filter_size, start))
             if not padding.shape.is_compatible_with([around, dim]):
                 raise ValueError(
-                    f"`padding` has shape {padding.shape}, wanted "
-                    f"({around}, {dim})"
+                    f"`padding` must have shape ({around}, {dim}), got "
+                    f"{padding.shape}."
                 )
             padding = tf.ensure_shape(padding, [around, dim])
-            # Not before the splits have been checked.
+            # Requires valid splits, which the convolution has checked.
             with tf.control_dependencies([convolved]):
                 convolved += _convolved_padding(
                     padding, splits[-1], wide, start, filter_size
@@ -221,7 +218,8 @@ def conv(
             bias = tf.convert_to_tensor(bias, rows.dtype)
             if not bias.shape.is_compatible_with(weight.shape[1:]):
                 raise ValueError(
-                    f"`bias` has shape {bias.shape}, wanted {weight.shape[1:]}"
+                    f"`bias` must have shape {weight.shape[1:]}, got "
+                    f"{bias.shape}."
                 )
             convolved = tf.nn.bias_add(convolved, tf.cast(bias, compute))
         return nesting.pack_like(x, tf.cast(convolved, rows.dtype), splits)

@@ -12,7 +12,12 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from lodestar._checks import check_choice, check_eager, check_least, is_number
+from lodestar._checks import (
+    check_choice,
+    check_count,
+    check_eager,
+    is_number,
+)
 from lodestar._errors import describe_error
 from lodestar._resource import NotCopied
 from lodestar._typing import StrPath
@@ -202,7 +207,7 @@ class LiveModel(NotCopied):
             TimeoutError: A call that began before the last update still runs.
             tf.errors.OpError: Memory ran out.
         """
-        check_least("version", version, 1)
+        check_count("version", version, 1)
         with self._lock:
             try:
                 self._go_to(self._folder.chain(version))

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._library import gen_ops
-from lodestar.lookup import text_arrays
+from lodestar.lookup import string_arrays
 from lodestar.serving.errors import OtherModelError
 from lodestar.snapshot import id_contents
 from lodestar.snapshot.errors import CorruptSnapshotError
@@ -111,7 +111,7 @@ def _keys(
             f"{what} has keys of {len(keys)} bytes, but their lengths add up "
             f"to {lengths.sum()}"
         )
-    return text_arrays.from_arrays(keys, lengths)
+    return string_arrays.from_arrays(keys, lengths)
 
 
 def _check_ids(what: str, keys: tf.Tensor, ids: np.ndarray) -> None:

@@ -54,7 +54,7 @@ def of_tables(handles: Mapping[str, tf.Tensor]) -> TableNumbers:
     result: TableNumbers = {name: {} for name in _NAMES}
     for key, handle in handles.items():
         values, shards = gen_ops.lodestar_embedding_stats(handle)
-        found = by_name(values.numpy(), shards.numpy())
+        found = by_name(None, [(values.numpy(), shards.numpy())])
         for name, there in _NAMES.items():
             result[name][key] = found[there]
     return result

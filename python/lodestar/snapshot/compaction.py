@@ -5,7 +5,7 @@ import shutil
 import warnings
 from collections.abc import Iterable, Sequence
 
-from lodestar._checks import check_least
+from lodestar._checks import check_count
 from lodestar._files import sync
 from lodestar._typing import StrPath
 from lodestar.ops import snapshot_ops
@@ -57,7 +57,7 @@ def compact(path: StrPath, keep: int = 1) -> CompactReport:
             or a version cannot be read (names the file). No version is removed.
         OSError, tf.errors.OpError: A file cannot be written (names it).
     """
-    keep = check_least("keep", keep, 1)
+    keep = check_count("keep", keep, 1)
     folder = SnapshotFolder(path)
     newest = folder.newest_version()
     with folder.lock():

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar.layers.id_lookup import IdLookup
-from lodestar.lookup import IdTable, text_arrays
+from lodestar.lookup import IdTable, string_arrays
 from lodestar.snapshot import blobs
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
@@ -25,7 +25,7 @@ def to_arrays(table: IdTable | IdLookup) -> dict[str, np.ndarray]:
     keys, ids = (tensor.numpy() for tensor in table.export())
     if table.key_dtype != tf.string:
         return {"keys": keys, "ids": ids}
-    joined, lengths = text_arrays.to_arrays(keys)
+    joined, lengths = string_arrays.to_arrays(keys)
     return {"keys": joined, "lengths": lengths, "ids": ids}
 
 
@@ -103,7 +103,7 @@ def assign(table: IdTable | IdLookup, arrays: Mapping[str, np.ndarray]) -> None:
         return
     keys = arrays["keys"]
     if "lengths" in arrays:
-        keys = text_arrays.from_arrays(keys, arrays["lengths"])
+        keys = string_arrays.from_arrays(keys, arrays["lengths"])
     table.load(keys, arrays["ids"])
 
 

@@ -47,7 +47,7 @@ class TableFile:
             formats.append((kind, (self.entry.dim,)))
             offsets.append(end)
             end += -(-kind.itemsize * self.entry.dim // 8) * 8
-        record = {"names": names, "formats": formats, "offsets": offsets}
+        record: Any = {"names": names, "formats": formats, "offsets": offsets}
         return np.dtype({**record, "itemsize": end})
 
     def values(self, rows: np.ndarray) -> np.ndarray:

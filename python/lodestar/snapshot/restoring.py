@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_choice, check_eager, check_least
+from lodestar._checks import check_choice, check_count, check_eager
 from lodestar._errors import describe_error
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops import snapshot_ops
@@ -182,7 +182,7 @@ def choose(
         return folder.at_step(check_step(step))
     if version is None:
         return folder.newest_version()
-    return check_least("version", version, 1)
+    return check_count("version", version, 1)
 
 
 class Plan:

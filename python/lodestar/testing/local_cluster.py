@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 
 # This process imports TensorFlow, which takes seconds, once and forks every task.
 # A task ends when the process that created the cluster ends in any way, because
@@ -75,8 +75,8 @@ class LocalCluster:
     """
 
     def __init__(self, ps: int = 1, workers: int = 1):
-        check_at_least("ps", ps, 1)
-        check_at_least("workers", workers, 1)
+        check_count("ps", ps, 1)
+        check_count("workers", workers, 1)
         # Held until `close`, because tasks may be restarted.
         self._held = hold_ports(ps + workers)
         ports = [held.getsockname()[1] for held in self._held]

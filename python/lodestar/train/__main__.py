@@ -1,6 +1,6 @@
 """The command line: `python -m lodestar.train server`.
 
-The exit code is 0, or 2 with one line on stderr that says what is wrong.
+The exit code is 0, or 2 with an error in one line on stderr.
 """
 
 import errno
@@ -28,15 +28,15 @@ def main(
 
 
 def run(context: click.Context) -> int:
-    """Runs a command that has been parsed and returns its exit code."""
+    """Runs a parsed command and returns its exit code."""
     return _command_line.run(_NAME, lambda: _serve(**context.params))
 
 
 def _serve(cluster: str | None, job: str | None, task: int | None) -> int:
     own = read_task(os.environ, cluster, job, task)
     server = _start(own)
-    # A handler that sets an Event would wait for a lock that the interrupted
-    # wait() may hold: signals are written to a pipe instead.
+    # The handler writes to a pipe, because setting an Event could deadlock on a
+    # lock that the interrupted wait() holds.
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.signal(signal.SIGTERM, lambda number, frame: None)
@@ -47,13 +47,13 @@ def _serve(cluster: str | None, job: str | None, task: int | None) -> int:
         flush=True,
     )
     while os.read(reader, 1)[0] != signal.SIGTERM:
-        pass  # Ctrl-C raises
+        pass  # Ctrl-C raises KeyboardInterrupt.
     del server
     return 0
 
 
 def _start(task: ClusterTask) -> tf.distribute.Server:
-    # TensorFlow would say that a server could not be started, and not why.
+    # TensorFlow would not tell why a server could not be started.
     with socket.socket() as found:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 
 DatasetFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
@@ -15,20 +15,8 @@ DatasetFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 class BatchSource:
     """Batches that this program reads.
 
-    Args:
-        name: Name of the argument `dataset`, for error messages.
-        dataset: The batches.
-        steps: Steps per epoch. None: an epoch is one pass over the dataset.
-        restarts: Whether every epoch begins with the first batch.
-
-    Attributes:
-        dataset: The batches.
-        steps: Steps per epoch; None if unknown.
-        iterator: The current pass over the data.
-
-    Raises:
-        TypeError: `dataset` is not a dataset.
-        ValueError: `steps` is out of range, or None for endless data.
+    `name` is the name of the argument `dataset` in messages. With `steps` None, an
+    epoch has all batches. With `restarts`, every epoch starts with the first batch.
     """
 
     def __init__(
@@ -40,12 +28,12 @@ class BatchSource:
         self._passes = steps is None
         self._restarts = restarts or self._passes
         if steps is not None:
-            check_at_least("steps", steps, 1)
+            check_count("steps", steps, 1)
         else:
             batches = int(dataset.cardinality())
             if batches == tf.data.INFINITE_CARDINALITY:
                 raise ValueError(
-                    f"`{name}` has no end; give the steps of an epoch."
+                    f"`{name}` is endless. Pass the number of steps per epoch."
                 )
             if batches != tf.data.UNKNOWN_CARDINALITY:
                 steps = batches
@@ -53,34 +41,31 @@ class BatchSource:
         self.iterator: Any = None
 
     def begin(self) -> None:
-        """Begins an epoch."""
+        """Starts an epoch."""
         if self._restarts or self.iterator is None:
             self.iterator = iter(self.dataset)
 
     def end(self) -> None:
-        """Ends an epoch of which every step was run."""
+        """Ends an epoch whose steps have all run."""
         if self._passes and isinstance(self.dataset, ResumableDataset):
             self.dataset.begin_anew()
 
     def take(self, steps: int) -> tuple[Any, int]:
-        """Returns at most `steps` batches, and how many they are.
-
-        There are none only at the end of the epoch.
-        """
+        """Returns up to `steps` batches and their number, 0 at the epoch's end."""
         batches = list(itertools.islice(self._batches(), steps))
         if not batches and self.restart():
             batches = list(itertools.islice(self._batches(), steps))
         return batches, len(batches)
 
     def restart(self) -> bool:
-        """Begins the data again, unless their end is that of the epoch."""
+        """Restarts the data, or returns False if their end ends the epoch."""
         if self._passes:
             return False
         if isinstance(self.dataset, ResumableDataset):
             raise ValueError(
-                f"`{self._name}` ends within an epoch. A ResumableDataset must "
-                "have the batches of all epochs: repeat its dataset, or leave "
-                "out the steps of an epoch."
+                f"`{self._name}` ended within an epoch. A ResumableDataset must "
+                "have the batches of all epochs: repeat its dataset, or remove the "
+                "number of steps per epoch."
             )
         self.iterator = iter(self.dataset)
         return True
@@ -90,11 +75,7 @@ class BatchSource:
 
 
 class WorkerSource(BatchSource):
-    """Endless batches that every worker of `coordinator` reads for itself.
-
-    Raises:
-        ValueError: `steps` is None or out of range.
-    """
+    """Endless batches that every worker of `coordinator` reads itself."""
 
     def __init__(
         self,
@@ -104,11 +85,11 @@ class WorkerSource(BatchSource):
     ):
         if steps is None:
             raise ValueError(
-                "`steps_per_epoch` is None, but the datasets of the function "
-                "`data` have no end; give the steps of an epoch."
+                "Datasets of the function `data` are endless. Pass "
+                "`steps_per_epoch`."
             )
         super().__init__("data", dataset.repeat(), steps)
-        # A dataset that workers make could not use resources of this program.
+        # A dataset created by workers could not use resources of this program.
         self.iterator = iter(
             coordinator.create_per_worker_dataset(self.dataset)
         )
@@ -122,6 +103,5 @@ def check_dataset(name: str, dataset: Any) -> None:
     """Raises TypeError unless `dataset` is a `tf.data.Dataset`."""
     if not isinstance(dataset, tf.data.Dataset):
         raise TypeError(
-            f"`{name}` must be a tf.data.Dataset, found "
-            f"{type(dataset).__name__}."
+            f"`{name}` must be a tf.data.Dataset, got {type(dataset).__name__}."
         )

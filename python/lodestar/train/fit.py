@@ -1,4 +1,4 @@
-"""fit and evaluate: Keras's, with snapshots, threads, and under strategies."""
+"""Keras's fit and evaluate, with snapshots, threads, and under strategies."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar._typing import StrPath, StrPaths
 from lodestar.callbacks.snapshot import Snapshot
 from lodestar.data.open_dataset import open_dataset
@@ -42,91 +42,89 @@ def fit(
     schema: SchemaLike | None = None,
     batch_size: int | None = None,
 ) -> keras.callbacks.History:
-    """Trains a model as `model.fit` does, and in ways that `model.fit` does not.
+    """Trains a model like `model.fit`, with snapshots, threads or many machines.
 
-    With `snapshots`, training survives the end of its process: run again, the
-    same program restores the newest snapshot, finishes its epoch from the next
-    batch on, and trains the remaining epochs. Tables, weights, optimizer,
-    callbacks and logs are bitwise those of a training that was never interrupted.
+    With `snapshots`, training survives the end of its process. Run the same program
+    again: it restores the newest snapshot, completes the epoch from the next batch,
+    and trains the remaining epochs. Tables, weights, optimizer, callbacks and logs
+    are bitwise equal to an uninterrupted training.
 
     >>> lodestar.train.fit(model, dataset, epochs=3, snapshots="snapshots")
 
-    With `threads`, each thread takes the next file of a list, and trains on its
-    batches (Hogwild; Niu et al., 2011). Tables and dense weights are shared, and
-    updated without a lock, so that two trainings by several threads differ.
+    With `threads`, each thread trains on the next file of a list (Hogwild; Niu et
+    al., 2011). Threads share tables and dense weights and update them without a
+    lock, so two trainings by several threads differ.
 
     >>> lodestar.train.fit(model, "log/20260130/*.txt", schema="schema.yaml", threads=2)
 
-    Under ParameterServerStrategy each step runs on whichever worker is free, with
-    the weights that it finds there. With `snapshots`, no batch is trained twice
-    or left out, but the order of steps differs. Under MirroredStrategy and
-    MultiWorkerMirroredStrategy a step is one of all replicas, each of which
-    trains on its part of each batch; ragged ids and strings can be looked up. All
-    workers call this function, with the same data in the same order.
+    Under ParameterServerStrategy each step runs on a free worker with the weights
+    that it finds. With `snapshots`, no batch is trained twice or skipped, but the
+    order of steps varies. Under MirroredStrategy and MultiWorkerMirroredStrategy
+    each replica trains on its part of the batch of a step, which may have ragged ids
+    and strings. All workers must call this function with the same data in the same
+    order.
 
-    Threads and the workers of ParameterServerStrategy run rounds of steps.
-    Callbacks of batches are called once per round, while no step runs, so that
-    they see tables, weights and metrics at a consistent point in time. Metrics
-    cover all steps, each once.
+    Threads and workers of ParameterServerStrategy run rounds of steps. Callbacks of
+    batches are called once per round, while no step runs, and see tables, weights
+    and metrics at a consistent point in time. Metrics cover every step once.
 
     >>> with strategy.scope():
     ...     model = make_model()  # compiled
     >>> lodestar.train.fit(model, dataset, epochs=3)
 
     Args:
-        model: Compiled, in the scope of its strategy if there is one. Threads and
-            workers of ParameterServerStrategy need Keras's own `train_step`. The
-            latter are given `steps_per_execution` steps at a time.
-        data: A `tf.data.Dataset` of batches, or paths that `open_dataset` opens.
-            With `threads`: paths, the result of `open_dataset` for files, a list
-            of datasets, or a `lodestar.paddle.InMemoryDataset`, whose queues the
-            threads take. Under ParameterServerStrategy also a function: it
-            returns the dataset that every worker reads for itself, again and
-            again, with elements of known rank.
+        model: A compiled model, created in the scope of its strategy, if any.
+            Threads and ParameterServerStrategy need Keras's own `train_step`; the
+            latter runs `steps_per_execution` steps per call of a worker.
+        data: A `tf.data.Dataset` of batches, or paths for `open_dataset`. With
+            `threads`: paths, the result of `open_dataset` for files, a list of
+            datasets, or a `lodestar.paddle.InMemoryDataset`, whose queues the
+            threads divide. Under ParameterServerStrategy also a function that
+            returns a dataset, which every worker reads repeatedly, with elements of
+            known rank.
         epochs: See `model.fit`.
         verbose: See `model.fit`.
         callbacks: See `model.fit`.
         validation_data: See `model.fit`; under a strategy a `tf.data.Dataset`.
         initial_epoch: See `model.fit`. Not with `snapshots`.
-        steps_per_epoch: Steps of an epoch, by all workers together. Data that end
-            before are read again, except a ResumableDataset (thus with
-            `snapshots`), which must last for all epochs. None: an epoch is one
-            pass over the data.
+        steps_per_epoch: Steps per epoch of all workers together. Data that end
+            earlier are repeated, except a ResumableDataset (so with `snapshots`),
+            which must have the batches of all epochs. None reads all data per epoch.
         validation_steps: See `model.fit`.
         validation_freq: See `model.fit`.
-        snapshots: Folder of the snapshots, which are taken after each epoch; or a
-            `lodestar.callbacks.Snapshot`, which says when to take them.
-        threads: Number of threads; 0 starts one per core. There are never more
-            than files. None: `model.fit`'s one step at a time.
-        steps_per_round: Steps of a round; 100 per thread or worker by default.
-        sync_every: Under ParameterServerStrategy: a worker reads the dense
-            weights, computes the gradients of so many steps with them, and
-            updates them by the sum (Dean et al., 2012, "Downpour SGD"). Tables
-            are read and updated in every step.
-        schema: Schema of the files, if `data` are paths; see `open_dataset`.
-        batch_size: Batch size, if `data` are paths. Defaults to 1024.
+        snapshots: Folder for a snapshot per epoch, or a
+            `lodestar.callbacks.Snapshot`.
+        threads: Number of threads, at most one per file; 0 starts one per core.
+            None runs one step at a time, as `model.fit` does.
+        steps_per_round: Steps per round; defaults to 100 per thread or worker.
+        sync_every: Under ParameterServerStrategy: number of steps for which a worker
+            computes gradients with the same dense weights, before it updates them by
+            the sum (Dean et al., 2012, "Downpour SGD"). Tables are read and updated
+            in every step.
+        schema: Schema of the files if `data` are paths; see `open_dataset`.
+        batch_size: Batch size if `data` are paths. Defaults to 1024.
 
     Returns:
-        The history, see `model.fit`.
+        The history; see `model.fit`.
 
     Raises:
-        TypeError: `data` or `validation_data` has the wrong type.
-        ValueError: An argument is out of range, or does not go with another or
-            with the strategy; the model is not as above; there is no batch; the
-            workers of a MultiWorkerMirroredStrategy read different ones.
-        NotImplementedError: The strategy is another one.
+        TypeError: If `data` or `validation_data` has the wrong type.
+        ValueError: If an argument is out of range or contradicts another argument,
+            the strategy or the model, there is no batch, or the workers of a
+            MultiWorkerMirroredStrategy read different batches.
+        NotImplementedError: If the strategy is not supported.
         SnapshotError: See `lodestar.snapshot.restore`.
-        tf.errors.UnavailableError: A parameter server is gone, with its part of
-            the model; names it.
-        tf.errors.FailedPreconditionError: The servers belong to another running
+        tf.errors.UnavailableError: If a parameter server, which has a part of the
+            model, is lost. The error names it.
+        tf.errors.FailedPreconditionError: If the servers belong to another running
             program.
-        tf.errors.OpError: An error of the data or of a step. If a thread raises
-            it, all threads end after the step they are in; a note names the file.
+        tf.errors.OpError: If reading or a step fails. With threads, all threads
+            finish their current step first. A note on the error names the file.
     """
-    check_at_least("epochs", epochs, 0)
-    check_at_least("initial_epoch", initial_epoch, 0)
-    check_at_least("validation_freq", validation_freq, 1)
-    check_at_least("sync_every", sync_every, 1)
+    check_count("epochs", epochs, 0)
+    check_count("initial_epoch", initial_epoch, 0)
+    check_count("validation_freq", validation_freq, 1)
+    check_count("sync_every", sync_every, 1)
     check_is_model(model)
     by_servers, alone = _by_servers(model), threads is None
     paths = _are_paths(data)
@@ -184,9 +182,9 @@ def fit(
         )
     with steps.errors():
         callbacks = [c for c in _flat(callbacks) if c is not snapshots]
-        # Last, so that it saves what the others have made of an epoch.
+        # Last, so that it saves the effects of the other callbacks.
         callbacks += [snapshots] if snapshots is not None else []
-        # Under this name in a function `fit`, layers find and check them.
+        # Layers look for this name in a function called `fit`.
         callbacks = _callback_list(
             callbacks,
             model,
@@ -223,18 +221,18 @@ def evaluate(
     steps: int | None = None,
     callbacks: Any = None,
 ) -> Logs:
-    """Evaluates a model as `model.evaluate` does, under every strategy of `fit`.
+    """Evaluates a model like `model.evaluate`, under every strategy of `fit`.
 
     >>> with strategy.scope():
     ...     model = make_model()  # compiled
     >>> metrics = lodestar.train.evaluate(model, dataset)
 
     Args:
-        model: Compiled, see `fit`.
-        data: Batches, see `fit`; without a strategy, what `model.evaluate` takes.
+        model: A compiled model; see `fit`.
+        data: Batches, see `fit`; without a strategy, any input of `model.evaluate`.
         verbose: See `model.evaluate`.
         steps: See `model.evaluate`.
-        callbacks: See `model.evaluate`. Under ParameterServerStrategy those of
+        callbacks: See `model.evaluate`. Under ParameterServerStrategy, callbacks of
             batches are called once per round.
 
     Returns:
@@ -311,7 +309,7 @@ def _validation(
     steps: int | None,
     steps_per_round: int | None,
 ) -> Callable[[], Logs]:
-    """Returns what evaluates the model at the end of an epoch."""
+    """Returns a function that evaluates the model at the end of an epoch."""
     model = callbacks.model
     if has_strategy(model):
         testing = _steps(

@@ -1,4 +1,4 @@
-"""Steps that this process runs by Keras's own functions, in one or more replicas."""
+"""Steps in this process by Keras's own functions, in one or more replicas."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -16,22 +16,14 @@ _KNOWN = (
     tf.distribute.MirroredStrategy,
     tf.distribute.MultiWorkerMirroredStrategy,
 )
-# What a worker tells the others about the next batch.
+# A worker's message to the others about the next batch.
 _READ, _ENDED, _FAILED = range(3)
 
 
 class KerasSteps(Steps):
     """Runs a model's `train_function` or `test_function`.
 
-    Args:
-        model: Compiled.
-        name: Name of the argument `data`, for error messages.
-        data: A dataset.
-        steps: Steps per epoch. None: an epoch is one pass over the data.
-        kind: `"train"` or `"test"`.
-
-    Raises:
-        NotImplementedError: The strategy of the model is not known.
+    `name` is the name of the argument `data` in messages.
     """
 
     def __init__(
@@ -44,7 +36,7 @@ class KerasSteps(Steps):
     ):
         self._model, self._data = model, data
         self._name = f"{kind}_function"
-        # The function itself takes the batches, which is faster.
+        # The function reads the batches itself, which is faster.
         self._in_graph = not has_strategy(model)
         arguments = (name, data, steps, kind == "test")
         if self._in_graph:
@@ -58,7 +50,7 @@ class KerasSteps(Steps):
     def run(self, steps: int) -> tuple[int, Mapping[str, Any]]:
         """Runs steps; the last may be missing with `steps_per_execution`."""
         function = getattr(self._model, self._name)
-        # The function would run `at_once` of them.
+        # The function would run `at_once` steps.
         if not self._in_graph or steps < self.at_once:
             batches, steps = self._source.take(steps)
             return steps, function(iter(batches)) if steps else {}
@@ -73,7 +65,7 @@ class KerasSteps(Steps):
         return 0, {}
 
     def build(self) -> str:
-        """Traces `test_step`, which trains nothing."""
+        """Traces `test_step`, which does not train."""
         model = self._model
 
         @tf.function
@@ -87,7 +79,7 @@ class KerasSteps(Steps):
         return ""
 
     def _make_functions(self) -> None:
-        """Makes what Keras makes in ways that not every strategy supports."""
+        """Creates functions for strategies that Keras's own do not support."""
         model = self._model
         if model.train_function is None and model.test_function is None:
             self.build()
@@ -100,10 +92,10 @@ class KerasSteps(Steps):
 
 
 class _SharedSource(BatchSource):
-    """Batches of which each replica of a strategy gets an equal part, in order.
+    """Batches that are divided evenly among the replicas of a strategy, in order.
 
-    TensorFlow's own distributed datasets read ahead, and their place cannot be
-    saved. Every one of several workers reads all batches, and takes its part.
+    TensorFlow's distributed datasets read ahead, and their position cannot be
+    saved. Each of several workers reads all batches and uses its part.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, *arguments: Any):
@@ -111,8 +103,8 @@ class _SharedSource(BatchSource):
         if not isinstance(strategy, _KNOWN):
             names = ", ".join(known.__name__ for known in _KNOWN)
             raise NotImplementedError(
-                f"Lodestar does not know {type(strategy).__name__}; use "
-                f"{names}, ParameterServerStrategy or no strategy."
+                f"{type(strategy).__name__} is not supported. Use {names}, "
+                "ParameterServerStrategy or no strategy."
             )
         self._strategy = strategy
         replicas = strategy.num_replicas_in_sync
@@ -128,7 +120,7 @@ class _SharedSource(BatchSource):
         self._compared = False
 
     def begin(self) -> None:
-        # The others would wait for a worker without a batch.
+        # The other workers would wait for one without a batch.
         if workers.any_of(self._strategy, self.steps == 0):
             raise ValueError(f"`{self._name}` has no batch.")
         super().begin()
@@ -158,20 +150,20 @@ class _SharedSource(BatchSource):
             )
 
     def _agree(self, own: int, failure: Exception | None) -> None:
-        """Raises in all workers unless all have a batch, or none has."""
+        """Raises in all workers if some have a batch and others have not."""
         said = workers.numbers(self._strategy, own)
         if failure is not None:
             raise failure
         if _FAILED in said:
             raise RuntimeError(
-                f"Worker {said.index(_FAILED)} could not read a batch; it "
-                "raises the error."
+                f"Worker {said.index(_FAILED)} could not read a batch; see its "
+                "error."
             )
         if len(set(said)) > 1:
             raise ValueError(
                 "The workers read different numbers of batches: worker "
-                f"{said.index(_ENDED)} has no more, worker "
-                f"{said.index(_READ)} has one. Give all the same data."
+                f"{said.index(_ENDED)} has no more, but worker "
+                f"{said.index(_READ)} has. Give all workers the same data."
             )
 
     def _compare(self, batch: Any) -> None:
@@ -182,22 +174,22 @@ class _SharedSource(BatchSource):
         found = workers.exchange(self._strategy, _fingerprint(batch))
         if len(set(found)) > 1:
             raise ValueError(
-                "The workers read different batches, of each of which they "
-                "would train their part. Give all the same data in the same "
-                "order: a shuffle needs a seed."
+                "The workers read different batches, but each trains on its part "
+                "of every batch. Give all workers the same data in the same order; "
+                "a shuffle needs a seed."
             )
         batches = int(self.dataset.cardinality())
         workers.check_alike(self._strategy, {"number of batches": batches})
 
 
 def has_strategy(model: keras.Model) -> bool:
-    """Returns whether a model is made under a strategy."""
+    """Returns whether a model was created under a strategy."""
     with model.distribute_strategy.scope():
         return tf.distribute.has_strategy()
 
 
 def ended(error: Exception) -> bool:
-    """Returns whether an error of a step is the end of its iterator."""
+    """Returns whether an error is the end of an iterator."""
     return isinstance(error, StopIteration) or (
         isinstance(error, tf.errors.OutOfRangeError)
         and "End of sequence" in str(error)
@@ -205,10 +197,9 @@ def ended(error: Exception) -> bool:
 
 
 def _function(model: keras.Model, step: Callable[[Any], Any]) -> Any:
-    """Returns what `make_train_function` of Keras would make for one worker.
+    """Returns a replacement of Keras's `make_train_function` for one worker.
 
-    With several workers, Keras takes the mean of logs along an axis that numbers
-    do not have.
+    With several workers, Keras averages logs along an axis that scalars lack.
     """
     strategy = model.distribute_strategy
 
@@ -231,7 +222,7 @@ def _function(model: keras.Model, step: Callable[[Any], Any]) -> Any:
 
 
 def _part(batch: Any, index: int, parts: int) -> Any:
-    """Returns the examples of a replica; the last replica gets the remainder."""
+    """Returns the examples of a replica; the last one gets the remainder."""
 
     def part(value: Any) -> Any:
         size = (

@@ -1,4 +1,4 @@
-"""The loop over epochs and steps that all ways of training share."""
+"""The loop over epochs and steps of all kinds of training."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -12,19 +12,14 @@ from lodestar.embedding import workers
 
 Logs = dict[str, Any]
 
-NO_BATCH = "there is no batch to train on or to evaluate."
+NO_BATCH = "There is no batch to train on or to evaluate."
 
 
 class Steps:
     """Runs the steps of epochs, in this process or elsewhere.
 
-    Args:
-        source: Source of the batches, see `BatchSource`.
-        at_once: Steps between two calls of callbacks.
-
-    Attributes:
-        total: Steps per epoch; None if unknown.
-        at_once: Steps between two calls of callbacks.
+    `source` is a BatchSource, `total` the number of steps per epoch or None, and
+    `at_once` the number of steps between calls of callbacks.
     """
 
     def __init__(self, source: Any, at_once: int):
@@ -33,27 +28,26 @@ class Steps:
         self.at_once = at_once
 
     def begin(self) -> None:
-        """Begins an epoch, whose metrics continue from those of the model."""
+        """Starts an epoch, whose metrics continue from the model's."""
         self._source.begin()
 
     def run(self, steps: int) -> tuple[int, Mapping[str, Any]]:
-        """Runs steps; no step is running when it returns.
+        """Runs steps and waits for all of them.
 
-        Returns:
-            How many were run, 0 only at the end of the data; and the metrics.
+        Returns their number, 0 only at the end of the data, and the metrics.
         """
         raise NotImplementedError
 
     def end(self) -> None:
-        """Ends an epoch of which every step was run."""
+        """Ends an epoch whose steps have all run."""
         self._source.end()
 
     def build(self) -> str:
-        """Makes the variables of the first step; returns why it failed, or ""."""
+        """Creates the variables of the first step; returns an error or ""."""
         return ""
 
     def errors(self) -> contextlib.AbstractContextManager[None]:
-        """Returns a context for training, which sees to errors."""
+        """Returns a context for training that handles errors."""
         return contextlib.nullcontext()
 
 
@@ -65,15 +59,10 @@ def train(
     validation_freq: int = 1,
     resumption: Resumption | None = None,
 ) -> keras.callbacks.History:
-    """Trains the model of the callbacks, which are called as by `model.fit`.
+    """Trains the model of the callbacks, which are called as in `model.fit`.
 
-    Args:
-        steps: Steps of training.
-        callbacks: The callbacks.
-        epochs: Numbers of the epochs.
-        validate: Returns the metrics on the validation data.
-        validation_freq: Epochs from one validation to the next.
-        resumption: Where to resume, in place of the first epoch.
+    `validate` returns the metrics on the validation data. `resumption` is where to
+    resume instead of starting with the first epoch.
     """
     model = callbacks.model
     model.stop_training = False
@@ -84,7 +73,7 @@ def train(
     else:
         resumption.begin()
         first, done = resumption.epoch, resumption.batch
-    # The BackupAndRestore of each worker may have restored an epoch.
+    # BackupAndRestore of each worker may have restored an epoch.
     restored = _private.restored_epoch(model)
     workers.check_alike(model.distribute_strategy, {"restored epoch": restored})
     _private.forget_initial_epoch(model)
@@ -109,7 +98,7 @@ def train(
         if workers.agree_to_stop(model):
             break
     if model.optimizer is not None:
-        # Weights become their averages if the optimizer keeps some.
+        # This sets weights to their moving averages if the optimizer has them.
         model.optimizer.finalize_variable_values(model.trainable_variables)
     callbacks.on_train_end(logs)
     return model.history
@@ -157,7 +146,7 @@ def _run(
         steps.end()
     if not done:
         raise ValueError(NO_BATCH)
-    # As in Keras, metrics unless `train_step` returns something else.
+    # As in Keras: the metrics, unless `train_step` returns something else.
     results = model.get_metrics_result()
     if results.keys() == logs.keys():
         logs = results

@@ -1,4 +1,4 @@
-"""predict: outputs of models under parameter servers."""
+"""Predictions of models under parameter servers."""
 
 import weakref
 from typing import Any
@@ -6,51 +6,51 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.batch_sources import BatchSource, check_dataset
 from lodestar.train.scheduled_steps import errors
-from lodestar.train.step import call_model, check_is_model
+from lodestar.train.step import call_model, check_is_model, compiled
 
-# Batches, or their outputs, in this process at a time.
+# Maximum number of batches, or of their outputs, in this process.
 _BATCHES_PER_ROUND = 256
 
 
 def predict(
     model: keras.Model, data: tf.data.Dataset, *, steps: int | None = None
 ) -> Any:
-    """Predicts as `model.predict` does, under a ParameterServerStrategy.
+    """Predicts like `model.predict`, under a ParameterServerStrategy.
 
     >>> with strategy.scope():
     ...     model = make_model()
     >>> scores = lodestar.train.predict(model, dataset)
 
     Args:
-        model: Made in the scope of the strategy, compiled or not.
-        data: Batches of inputs, or of tuples that begin with them. The program
-            reads them; each is computed by one worker.
+        model: A model created in the scope of the strategy, compiled or not.
+        data: Batches of inputs, or of tuples that start with them. This program
+            reads them; a worker computes each.
         steps: Number of batches. Defaults to all.
 
     Returns:
         The outputs of all batches in order, as arrays, or RaggedTensors if ragged.
 
     Raises:
-        TypeError: `model` or `data` has the wrong type.
-        ValueError: `model` has another strategy, `steps` is out of range, or
-            `data` has no batch or no end.
-        tf.errors.UnavailableError: A parameter server is gone; names it.
-        tf.errors.OpError: An error of the data or of the model.
+        TypeError: If `model` or `data` has the wrong type.
+        ValueError: If `model` has another strategy, `steps` is out of range, or
+            `data` is empty or endless.
+        tf.errors.UnavailableError: If a parameter server is lost. The error names it.
+        tf.errors.OpError: If reading or the model fails.
     """
     check_is_model(model, compiled=False)
     strategy = model.distribute_strategy
     if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
         raise ValueError(
-            f"the model is made under {type(strategy).__name__}, wanted "
-            "ParameterServerStrategy; use model.predict."
+            "The model must be created under ParameterServerStrategy, got "
+            f"{type(strategy).__name__}. Use model.predict instead."
         )
     check_dataset("data", data)
     if steps is not None:
-        check_at_least("steps", steps, 1)
+        check_count("steps", steps, 1)
         data = data.take(steps)
     source = BatchSource("data", data, None)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -82,7 +82,7 @@ def _outputs_of(model: keras.Model) -> Any:
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
         return call_model(model_ref(), inputs, training=False)
 
-    return tf.function(outputs, reduce_retracing=True, autograph=False)
+    return compiled(outputs)
 
 
 def _as_array(*values: Any) -> Any:
@@ -90,7 +90,7 @@ def _as_array(*values: Any) -> Any:
     return whole.numpy() if isinstance(whole, tf.Tensor) else whole
 
 
-# By model; weak keys, so that models can be freed.
+# Weak keys, so that models can be freed.
 _OUTPUTS: weakref.WeakKeyDictionary[keras.Model, Any] = (
     weakref.WeakKeyDictionary()
 )

@@ -11,33 +11,31 @@ from lodestar.embedding.table_variable import as_table
 from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.step import TrainingStep, compiled
 
-# Of metrics.
-State = list[tf.Tensor]
-# Reads a batch.
-Read = Callable[[], Any]
+State = list[tf.Tensor]  # State of metrics.
+Read = Callable[[], Any]  # Reads a batch.
 
 
 class ScheduledStep(TrainingStep):
     """Functions of a model for a ClusterCoordinator, each run on one worker.
 
-    A function takes a list of batches and their number, or an iterator and how many
-    batches to take from it, and the numbers of their updates. It returns the state
-    of metrics that have seen these batches only. It may run again after a worker
-    was lost: tables take each update once, dense weights at most once.
+    Their arguments are a list of batches and its length, or an iterator and the
+    number of batches to read, and the numbers of their updates. They return the
+    state of metrics of these batches alone. A function may run again after a worker
+    was lost: tables get each update once, dense weights at most once.
 
-    `train` updates all weights after each batch. `push` reads dense weights once,
-    and updates them once by the sum of gradients; tables are updated after each
-    batch. `test` updates nothing.
+    `train` updates all weights after each batch. `push` reads dense weights once
+    and updates them once by the sum of gradients, but tables after each batch.
+    `test` updates nothing.
     """
 
     def _build(self, model: keras.Model, batch: Any) -> None:
-        # `batch` is a spec: reading a batch would move a reader that others share.
+        # `batch` is a spec: reading a batch would advance a shared reader.
         build = super()._build
         function = tf.function(lambda data: build(model, data), autograph=False)
         function.get_concrete_function(batch)
 
     def _compile(self, iterator: Any) -> None:
-        # Constants of the functions, not tensors on a parameter server.
+        # Constants in the functions instead of tensors on a parameter server.
         self._zero = [v.numpy() for v in self._zero]
         self.train = compiled(self._train)
         self.push = compiled(self._push)
@@ -70,9 +68,10 @@ class ScheduledStep(TrainingStep):
     def _once(
         self, updates: tf.Tensor, number: tf.Tensor
     ) -> Callable[[Callable[[], Any]], tf.Tensor]:
-        """Returns what calls a function that updates tables, unless that was done.
+        """Returns `make`, which calls a function unless its update was made.
 
-        It returns whether it called the function. Asks the servers right away.
+        `make` returns whether it called the function. The servers are asked
+        immediately.
         """
         if all(as_table(v) is None for v in self._model.trainable_variables):
             return lambda update: [update(), tf.constant(True)][1]
@@ -136,7 +135,7 @@ class ScheduledStep(TrainingStep):
                 gradients_of, read(), metrics
             )
             made = make(lambda: _on_replica(update_tables, of_tables))
-            # If the update was made before, the sums may have been applied too.
+            # If the update was made before, the sums may be applied already.
             sums = [
                 tf.where(made, total + gradient, total)
                 for total, gradient in zip(sums, gradients, strict=True)
@@ -152,7 +151,7 @@ class ScheduledStep(TrainingStep):
 
         def update() -> None:
             with _Counting(model.optimizer, 0 if tables else steps):
-                # Of this replica, and not of the loop.
+                # Tensors of this replica instead of the loop's.
                 totals = [tf.identity(total) for total in sums]
                 model.optimizer.apply(totals, dense)
 
@@ -160,7 +159,7 @@ class ScheduledStep(TrainingStep):
             _on_replica(update)
             return tf.constant(True)
 
-        # Zeros would also move weights, by the moments of an optimizer.
+        # Even zeros would change weights, through moments of the optimizer.
         tf.cond(any_made, push, lambda: tf.constant(False))
         return metrics
 
@@ -176,10 +175,9 @@ def _each(
     function: Callable[[Read, Any, Any], Any],
     state: Any,
 ) -> Any:
-    """Returns what `function` makes of a state, batch by batch.
+    """Calls `function(read, number, state)` for each batch; returns the state.
 
-    `batches` is a list, or an iterator of which `steps` are taken. The function
-    takes what reads a batch, the number of the batch, and the state.
+    `batches` is a list, or an iterator from which to read `steps` batches.
     """
     if isinstance(batches, list):
         for number, batch in enumerate(batches):
@@ -195,10 +193,10 @@ def _each(
 
 
 class _Passing(keras.StatelessScope):
-    """Gives variables other values. Updates are made as without the scope."""
+    """Replaces values of variables; updates are made as without the scope."""
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
-        """Makes an update at once."""
+        """Makes an update immediately."""
         variable, value = update
         variable.value.assign(value)
 
@@ -206,7 +204,7 @@ class _Passing(keras.StatelessScope):
 class _Counting(_Passing):
     """Increments the counter of an optimizer atomically.
 
-    Keras reads a counter and then writes it, so workers would lose counts.
+    Keras reads and then writes it, which would lose counts of other workers.
     """
 
     def __init__(self, optimizer: keras.optimizers.Optimizer, steps: Any):
@@ -215,7 +213,7 @@ class _Counting(_Passing):
         self._counter = _private.raw_iterations(optimizer)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
-        """Makes an update at once."""
+        """Makes an update immediately."""
         variable, _ = update
         if variable is not self._counter:
             super().add_update(update)

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.batch_sources import (
     BatchSource,
@@ -18,26 +18,15 @@ from lodestar.train.loop import Steps
 from lodestar.train.scheduled_step import ScheduledStep
 from lodestar.train.step import accumulates_gradients, check_train_step
 
-# Default of the steps between two calls of callbacks, per worker or thread.
+# Default number of steps between calls of callbacks, per worker or thread.
 STEPS_PER_ROUND = 100
 
 
 class ScheduledSteps(Steps):
     """Runs rounds of steps on the workers of a model's cluster.
 
-    Args:
-        model: See `fit`.
-        name: Name of the argument `data`, for error messages.
-        data: A dataset, or a function that returns the one of each worker.
-        steps: Steps per epoch. None: an epoch is one pass over the data.
-        kind: `"train"` or `"test"`.
-        steps_per_round: See `fit`.
-        sync_every: See `fit`.
-
-    Raises:
-        TypeError: `data` is neither.
-        ValueError: Workers cannot train the model, elements have an unknown rank,
-            or an argument is out of range.
+    `name` is the name of the argument `data` in messages. `data` may be a function
+    that returns the dataset of each worker.
     """
 
     def __init__(
@@ -63,7 +52,7 @@ class ScheduledSteps(Steps):
                 if "/job:worker/" in device.name
             }
             steps_per_round = STEPS_PER_ROUND * len(workers)
-        check_at_least("steps_per_round", steps_per_round, 1)
+        check_count("steps_per_round", steps_per_round, 1)
         by_workers = callable(data) and kind == "train"
         if by_workers:
             data = data(tf.distribute.InputContext())
@@ -92,7 +81,7 @@ class ScheduledSteps(Steps):
         return errors(self._coordinator)
 
     def run(self, steps: int) -> tuple[int, Mapping[str, Any]]:
-        """Runs a round, and waits for all workers."""
+        """Runs a round and waits for all workers."""
         calls, done = [], 0
         while done < steps:
             batches, taken = self._source.take(
@@ -118,16 +107,16 @@ class ScheduledSteps(Steps):
 def errors(
     coordinator: tf.distribute.coordinator.ClusterCoordinator,
 ) -> Iterator[None]:
-    """Raises errors of the context after all steps have ended.
+    """Raises errors of the context after all running steps have ended.
 
-    The first KeyboardInterrupt waits for them as well, a second one does not.
+    So does the first KeyboardInterrupt; a second one does not wait.
     """
     logs = UpdateLogs.of(coordinator.strategy)
     with logs.servers.naming_lost():
         try:
             yield
         except BaseException:
-            # Steps may have ended when they had written to one server only.
+            # A step may have ended after it wrote to only some servers.
             with contextlib.suppress(tf.errors.OpError):
                 logs.settle(coordinator)
             raise
@@ -136,26 +125,26 @@ def errors(
 def _check_model(model: keras.Model) -> None:
     check_train_step(model, "workers")
     if model.run_eagerly:
-        raise ValueError("with `run_eagerly` no worker could run a step.")
+        raise ValueError("Workers cannot run steps with `run_eagerly`.")
     if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
         raise ValueError(
-            "a LossScaleOptimizer looks at the gradients of one step after the "
-            "other, but workers run steps concurrently; use float32 or bfloat16."
+            "A LossScaleOptimizer needs consecutive steps, but workers run steps "
+            "concurrently. Use float32 or bfloat16."
         )
     if accumulates_gradients(model):
         raise ValueError(
-            "`gradient_accumulation_steps` adds up gradients of steps that "
-            "follow each other, which those of several workers do not."
+            "`gradient_accumulation_steps` needs consecutive steps, but workers run "
+            "steps concurrently."
         )
 
 
 def _check_ranks(spec: Any) -> None:
-    """Raises ValueError that names an element of unknown rank."""
+    """Raises ValueError with the name of an element of unknown rank."""
     for path, leaf in keras.tree.flatten_with_path(spec):
         shape = getattr(leaf, "shape", None)
         if isinstance(shape, tf.TensorShape) and shape.rank is None:
             name = "".join(f"[{key!r}]" for key in path)
             raise ValueError(
-                f"element{name} of the dataset has an unknown rank, with which "
-                "the model cannot be built; set it with tf.ensure_shape."
+                f"element{name} of the dataset must have a known rank to build the "
+                "model. Set it with tf.ensure_shape."
             )

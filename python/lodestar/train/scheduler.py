@@ -53,14 +53,14 @@ class Scheduler:
                 again without its `input_signature`, so pass tensors instead of
                 Python numbers. Functions that it calls to apply gradients must
                 be plain functions. Updates that other optimizers apply before
-                that of the tables may be applied again.
+                the update of the tables may be applied again.
             args: Positional arguments of the step. RemoteValues are not
                 supported.
             kwargs: Keyword arguments of the step. RemoteValues are not
                 supported.
 
         Returns:
-            A RemoteValue of what the step returns. For a step that does not run
+            A RemoteValue of the step's result. For a step that does not run
             it holds zeros and empty strings, with size 0 in unknown dimensions.
             Return sums of losses and of examples, to which these add nothing.
 

@@ -1,4 +1,4 @@
-"""The training step of threads: shared weights, metrics of each thread."""
+"""The training step of threads, with shared weights and separate metrics."""
 
 import inspect
 import weakref
@@ -13,24 +13,15 @@ from lodestar import _private
 
 
 class TrainingStep:
-    """Keras's `train_step`, except that each caller keeps the state of its metrics.
+    """Keras's `train_step`, except that each caller has its own metrics.
 
-    Weights, tables and optimizer variables are shared by all callers, and written
-    without a lock. Updates of shared metrics would be lost, since a metric reads a
-    variable, and then writes it.
+    All callers share weights, tables and optimizer variables and write them
+    without a lock. That would lose updates of metrics, which read and then write a
+    variable.
 
-    Args:
-        model: Compiled. It is built here, with its metrics and its optimizer.
-        iterator: One of the iterators that will be trained on.
-        batch: One of its batches. Nothing is trained on it.
-        fetch: Names of metrics, and of layers of a functional model. None is all
-            metrics.
-
-    Attributes:
-        fetch: The names.
-
-    Raises:
-        ValueError: `fetch` names neither a metric nor a layer.
+    The constructor builds the model, its metrics and its optimizer, for a batch of
+    `iterator`, without training. `fetch` has names of metrics, and of layers of a
+    functional model; None is all metrics.
     """
 
     def __init__(
@@ -43,13 +34,13 @@ class TrainingStep:
         # `_STEPS` must not keep its keys alive.
         self._model_ref = weakref.ref(model)
         self._wanted = fetch
-        # What model.compile() makes anew.
+        # model.compile() replaces these.
         self._compiled_with = _compiled_with(model)
         self._build(model, batch)
         model.reset_metrics()
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
-        # A layer's metrics are counted in its call, for all callers.
+        # Metrics of layers are updated by their calls, jointly for all callers.
         of_layers = {id(m) for layer in model.layers for m in layer.metrics}
         self._metrics = [
             variable
@@ -73,7 +64,7 @@ class TrainingStep:
         self._compile(iterator)
 
     def _build(self, model: keras.Model, batch: Any) -> None:
-        """Makes the variables of the model and its metrics; trains nothing."""
+        """Creates the variables of the model and its metrics without training."""
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         y_pred = call_model(model, x, training=False)
         before = [
@@ -88,7 +79,7 @@ class TrainingStep:
         self._compiled: Any = self.whole
         if not self._model.run_eagerly:
             self._compiled = compiled(self.whole)
-            # On this thread, whose state of Keras and TensorFlow it has.
+            # In this thread, which has the right state of Keras and TensorFlow.
             self._compiled.get_concrete_function(iterator, self._zero)
 
     @classmethod
@@ -98,7 +89,7 @@ class TrainingStep:
         first: Callable[[], tuple[Any, Any]],
         fetch: Sequence[str] | None,
     ) -> Self:
-        """Returns the step of a model, the same one until it is compiled again.
+        """Returns the step of a model, cached until the model is recompiled.
 
         `first` returns an iterator and a batch for the constructor.
         """
@@ -114,34 +105,27 @@ class TrainingStep:
     @property
     def _model(self) -> keras.Model:
         model = self._model_ref()
-        assert model is not None  # whoever calls a step holds the model
+        assert model is not None  # The caller holds the model.
         return model
 
     def new_metrics(self) -> list[tf.Tensor]:
-        """Returns the state of metrics that have seen nothing."""
+        """Returns the state of reset metrics."""
         return list(self._zero)
 
     def __call__(
         self, iterator: Any, metrics: list[tf.Tensor]
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-        """Trains on the next batch.
+        """Trains on the next batch of `(features, label[, weight])`.
 
-        Args:
-            iterator: Iterator of `(features, label)` or `(features, label, weight)`.
-            metrics: The caller's state of the metrics.
-
-        Returns:
-            The new state, and the means of fetched outputs.
-
-        Raises:
-            tf.errors.OutOfRangeError: The iterator has ended.
+        Returns the caller's new state of the metrics and the means of fetched
+        outputs. Raises tf.errors.OutOfRangeError at the end.
         """
         return self._compiled(iterator, metrics)
 
     def merge(
         self, states: Iterable[Sequence[tf.Tensor]]
     ) -> dict[str, np.ndarray]:
-        """Sets the model's metrics to the sum of states; returns their results."""
+        """Sets the model's metrics to the sum of states; returns the results."""
         states = list(states) or [self._zero]
         totals = list(states[0])
         for state in states[1:]:
@@ -159,10 +143,10 @@ class TrainingStep:
     def whole(
         self, iterator: Any, metrics: list[tf.Tensor]
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
-        """Trains on the next batch, not compiled."""
+        """Trains on the next batch; `_compile` compiles this."""
         batch = iterator.get_next()
-        # At the end of the data nothing runs, what needs no batch included:
-        # without it `iterations` would count one step more.
+        # Nothing must run at the end of the data, even if it needs no batch:
+        # `iterations` would count one step too many.
         with tf.control_dependencies(
             tf.nest.flatten(batch, expand_composites=True)[:1]
         ):
@@ -182,17 +166,17 @@ class TrainingStep:
         else:
             y_pred, tensors = self._with_tensors(x, training=training)
         regularized = [v for v in model.trainable_variables if v.regularizer]
-        # Of the call; the others are computed by compute_loss.
+        # Losses of the call; compute_loss computes the others.
         added = model.losses[: len(model.losses) - len(regularized)]
-        # Copies, which no layer knows as its own beside the model.
+        # Copies, so that no layer also adds them as its own.
         added = [tf.identity(loss) for loss in added]
         mapping = list(zip(self._metrics, metrics, strict=True))
         mapping += [(v, v.value) for v in regularized]
-        # In the scope the metrics are the caller's, and losses of the call and
-        # values of weights are out of sight.
+        # In the scope, metrics are the caller's, and losses of the call and values
+        # of weights are hidden.
         with keras.StatelessScope(mapping, collect_losses=True) as scope:
             if added:
-                # That of a functional model itself takes none.
+                # A functional model's own add_loss does not accept them.
                 keras.layers.Layer.add_loss(model, added)
             loss = model.compute_loss(
                 x=x, y=y, y_pred=y_pred, sample_weight=weight
@@ -206,7 +190,7 @@ class TrainingStep:
         for variable in model.non_trainable_variables:
             value = scope.get_current_value(variable)
             if id(variable) not in known and value is not None:
-                variable.assign(value)  # by a compute_loss of the user's own
+                variable.assign(value)  # Changed by a custom compute_loss.
         return (
             model.optimizer.scale_loss(loss),
             [scope.get_current_value(v) for v in self._metrics],
@@ -223,7 +207,7 @@ class TrainingStep:
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compiles a step as Keras does, whose layers need no AutoGraph."""
+    """Compiles a step like Keras, whose layers do not need AutoGraph."""
     return tf.function(function, reduce_retracing=True, autograph=False)
 
 
@@ -231,27 +215,27 @@ def check_is_model(model: Any, compiled: bool = True) -> None:
     """Raises TypeError or ValueError unless `model` is a (compiled) Keras model."""
     if not isinstance(model, keras.Model):
         raise TypeError(
-            f"`model` must be a keras.Model, found {type(model).__name__}."
+            f"`model` must be a keras.Model, got {type(model).__name__}."
         )
     if compiled and not model.compiled:
         raise ValueError(
-            "the model has no optimizer; call model.compile() first."
+            "The model has no optimizer. Call model.compile() first."
         )
 
 
 def check_train_step(model: keras.Model, by: str) -> None:
-    """Raises ValueError unless it is Keras's; `by` says who runs it."""
+    """Raises ValueError unless `train_step` is Keras's; `by` names who runs it."""
     if type(model).train_step is not keras.Model.train_step:
         raise ValueError(
-            f"{type(model).__name__} has a `train_step` of its own; {by} run "
-            "Keras's, whose metrics can be added up."
+            f"{type(model).__name__} must not override `train_step`: {by} run "
+            "Keras's, whose metrics can be summed."
         )
     if model.optimizer is None:
-        raise ValueError("the model was compiled without an optimizer.")
+        raise ValueError("The model was compiled without an optimizer.")
 
 
 def accumulates_gradients(model: keras.Model) -> bool:
-    """Returns whether the optimizer adds up the gradients of several steps."""
+    """Returns whether the optimizer accumulates gradients over steps."""
     optimizer = model.optimizer
     while optimizer is not None:
         if optimizer.gradient_accumulation_steps:
@@ -262,7 +246,7 @@ def accumulates_gradients(model: keras.Model) -> bool:
 
 def call_model(model: keras.Model, x: Any, training: bool) -> Any:
     """Returns the outputs of a model."""
-    # A `call` of the user's own may know no `training`.
+    # A custom `call` may lack `training`.
     takes = "training" in inspect.signature(model.call).parameters
     return model(x, training=training) if takes else model(x)
 
@@ -274,15 +258,15 @@ def _compiled_with(model: keras.Model) -> list[Any]:
 def _output(model: keras.Model, name: str, metrics: list[str]) -> Any:
     try:
         output = model.get_layer(name).output
-        model.input  # noqa: B018  # only a functional model has one
+        model.input  # noqa: B018  # Only functional models have it.
     except (AttributeError, ValueError) as error:
         raise ValueError(
-            f"`fetch` names {name!r}, which is neither one of the metrics "
-            f"{metrics} nor a layer of a functional model with one output."
+            f"`fetch` has {name!r}, which is neither one of the metrics {metrics} "
+            "nor a layer of a functional model with one output."
         ) from error
     if tf.nest.is_nested(output):
         raise ValueError(
-            f"`fetch` names {name!r}, a layer with several outputs; wanted one."
+            f"`fetch` must have layers with one output; {name!r} has several."
         )
     return output
 

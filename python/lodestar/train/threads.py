@@ -1,4 +1,4 @@
-"""Hogwild training: threads that share all weights, and take pieces of the data."""
+"""Hogwild training: threads share all weights and divide the data."""
 
 import collections
 import concurrent.futures
@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar.data.pieces import Piece, pieces_of
 from lodestar.train.keras_steps import ended, has_strategy
 from lodestar.train.loop import NO_BATCH, Steps
@@ -23,20 +23,9 @@ from lodestar.train.step import (
 
 
 class ThreadSteps(Steps):
-    """Runs rounds of steps by threads, each of which reads a piece of the data.
+    """Runs rounds of steps in threads, each of which reads a piece of the data.
 
-    Args:
-        model: See `fit`.
-        data: See `fit`.
-        threads: See `fit`.
-        steps_per_round: See `fit`.
-        fetch: See `TrainingStep`.
-
-    Attributes:
-        step: The compiled step.
-        pieces: The pieces of the data.
-        wanted: Number of threads if there are enough pieces.
-        threads: Number of threads.
+    `wanted` is the number of threads if there were enough pieces.
     """
 
     total: int | None = None
@@ -52,60 +41,59 @@ class ThreadSteps(Steps):
         check_train_step(model, "threads")
         if has_strategy(model):
             raise ValueError(
-                "the model is made or trained under "
-                f"{type(model.distribute_strategy).__name__}, where no threads "
-                "can train it: leave out `threads`."
+                "Threads cannot train a model under "
+                f"{type(model.distribute_strategy).__name__}. Remove `threads`."
             )
         pieces = pieces_of(data)
         if not pieces:
             raise TypeError(
-                "Threads divide files: `data` must be their paths, the result of "
+                "With threads, `data` must be paths, the result of "
                 "lodestar.data.open_dataset for files, a list of datasets or a "
-                f"lodestar.paddle.InMemoryDataset, found {type(data).__name__}."
+                f"lodestar.paddle.InMemoryDataset, got {type(data).__name__}."
             )
-        check_at_least("threads", threads, 0)
+        check_count("threads", threads, 0)
         self.pieces = pieces
         self.wanted = threads or len(os.sched_getaffinity(0))
         self.threads = min(self.wanted, len(pieces))
         if self.threads > 1 and model.run_eagerly:
             raise ValueError(
-                "with `run_eagerly` layers keep their losses where other threads "
-                "find them; use threads=1."
+                "With `run_eagerly`, threads would see each other's layer losses. "
+                "Use threads=1."
             )
         if self.threads > 1 and accumulates_gradients(model):
             raise ValueError(
-                "`gradient_accumulation_steps` adds up gradients of steps that "
-                "follow each other, which threads do not; use threads=1."
+                "`gradient_accumulation_steps` needs consecutive steps. Use "
+                "threads=1."
             )
         if steps_per_round is None:
             steps_per_round = STEPS_PER_ROUND * self.threads
-        check_at_least("steps_per_round", steps_per_round, 1)
+        check_count("steps_per_round", steps_per_round, 1)
         self.at_once = steps_per_round
         self.step: Any = TrainingStep.of(model, lambda: _first(pieces), fetch)
         self._model = model
         self._crew: Any = None
-        # States of metrics that no thread is using.
+        # States of metrics that no thread uses at the moment.
         self._states: collections.deque[list[tf.Tensor]] = collections.deque()
         self._outputs: dict[str, list[Any]] = {}
 
     def begin(self) -> None:
-        """Begins an epoch, which reads all pieces."""
+        """Starts an epoch, which reads all pieces."""
         self._crew = Crew(self.pieces, self._train, self.threads)
         self._states.clear()
 
     def end(self) -> None:
-        """Does nothing: the next epoch begins anew."""
+        """Does nothing; `begin` resets the state."""
 
     def run(self, steps: int) -> tuple[int, Mapping[str, Any]]:
-        """Runs a round, and waits for all threads."""
+        """Runs a round and waits for all threads."""
         optimizer = self._model.optimizer
         before, done = int(optimizer.iterations), self.done
         try:
             self._crew.run(steps)
         finally:
             done = self.done - done
-            # Of two concurrent increments by Keras, one may be lost. But a
-            # LossScaleOptimizer does not count every step.
+            # Keras may lose one of two concurrent increments. A LossScaleOptimizer
+            # does not count every step.
             if self.threads > 1 and not isinstance(
                 optimizer, keras.optimizers.LossScaleOptimizer
             ):
@@ -114,7 +102,7 @@ class ThreadSteps(Steps):
 
     @property
     def done(self) -> int:
-        """The number of steps of the epoch so far."""
+        """Number of steps of the epoch so far."""
         return self._crew.steps
 
     def means(self) -> dict[str, float]:
@@ -126,7 +114,7 @@ class ThreadSteps(Steps):
         }
 
     def _train(self, piece: Piece) -> Iterator[None]:
-        """Trains on a piece; one step per iteration."""
+        """Trains on a piece, one step per iteration."""
         batch = 0
         try:
             iterator = iter(piece.open())
@@ -140,7 +128,7 @@ class ThreadSteps(Steps):
                     return
                 yield
         except Exception as error:
-            if batch:  # errors of opening name the file
+            if batch:  # An error of opening already has the name of the file.
                 error.add_note(f"in {piece.name}, batch {batch}")
             raise
 
@@ -158,15 +146,9 @@ class ThreadSteps(Steps):
 
 
 class Crew:
-    """Threads that take pieces of work from one list.
+    """Threads that process pieces of work from a shared list.
 
-    Args:
-        pieces: The pieces. Each goes to the thread that asks first.
-        work: Makes an iterator from a piece, which does one step per iteration.
-        threads: Number of threads.
-
-    Attributes:
-        steps: Steps done so far.
+    `work` returns an iterator over a piece that runs a step per iteration.
     """
 
     def __init__(
@@ -177,7 +159,7 @@ class Crew:
     ):
         self._pieces = iter(pieces)
         self._work = work
-        # By thread: the piece that it is working on.
+        # The piece of each thread.
         self._working: list[Iterator[None] | None] = [None] * threads
         self._lock = threading.Lock()
         self._left = 0
@@ -185,12 +167,10 @@ class Crew:
         self.steps = 0
 
     def run(self, steps: int) -> None:
-        """Does steps, fewer only if no pieces are left.
+        """Runs `steps` steps, or fewer if no pieces are left.
 
-        Raises:
-            BaseException: An error of a step, or one that this thread gets while
-                it waits, e.g. KeyboardInterrupt. All threads have ended, each
-                after its step.
+        Raises an error of a step, or one of this thread such as KeyboardInterrupt,
+        after all threads have finished their current step.
         """
         self._left = steps
         threads = range(len(self._working))
@@ -198,7 +178,7 @@ class Crew:
             try:
                 while self._left:
                     list(pool.map(self._do, threads))
-                    # A thread may have ended before another gave a step back.
+                    # A thread may end before another one returns its step.
                     if not any(self._working):
                         break
             except BaseException:
@@ -206,7 +186,7 @@ class Crew:
                 raise
 
     def _do(self, thread: int) -> None:
-        """Does steps until none is left."""
+        """Runs steps until none is left."""
         try:
             while self._take():
                 if not self._step(thread):
@@ -225,7 +205,7 @@ class Crew:
             return True
 
     def _step(self, thread: int) -> bool:
-        """Does a step of a piece; returns whether there was one."""
+        """Runs a step of a piece; returns False if no piece is left."""
         while True:
             for _ in self._working[thread] or ():
                 with self._lock:

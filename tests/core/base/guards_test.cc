@@ -8,7 +8,7 @@ namespace {
 TEST(GuardsTest, AllHoldInARegularBuild) {
   for (const StoreGuard guard :
        {StoreGuard::kSequenceWord, StoreGuard::kReservePhase,
-        StoreGuard::kSightingSet, StoreGuard::kEpochs, StoreGuard::kRowVersion,
+        StoreGuard::kOncePerStep, StoreGuard::kEpochs, StoreGuard::kRowVersion,
         StoreGuard::kChangeMarks, StoreGuard::kCopyOnWrite}) {
     EXPECT_TRUE(GuardHolds(guard));
   }

@@ -11,7 +11,7 @@
 namespace lodestar {
 namespace {
 
-TEST(RemovedIdsTest, AreKnownFromTheFirstTakeOn) {
+TEST(RemovedIdsTest, AreRecordedFromTheFirstTakeOn) {
   RemovedIds ids;
   EXPECT_TRUE(ids.Add(1, 0));
   EXPECT_EQ(ids.Take(), std::vector<int64_t>());
@@ -33,7 +33,7 @@ TEST(RemovedIdsTest, TooManyAreForgottenAtOnce) {
   EXPECT_FALSE(ids.Add(2000, 4000));
 }
 
-TEST(RemovedIdsTest, ThoseOfAFailedSnapshotComeBack) {
+TEST(RemovedIdsTest, AFailedSnapshotRestoresThem) {
   RemovedIds ids;
   ids.Take();
   ids.Add(1, 0);
@@ -67,7 +67,7 @@ TEST(TableChangesTest, ASnapshotThatSucceedsIsTheNextBase) {
   EXPECT_EQ(changes.base(), "second");
 }
 
-TEST(TableChangesTest, OneThatLostAChangeIsNoBase) {
+TEST(TableChangesTest, ALostChangePreventsABase) {
   TableChanges changes;
   changes.SetBase("first");
   changes.BeginSnapshot();
@@ -83,7 +83,7 @@ TEST(TableChangesTest, OneThatLostAChangeIsNoBase) {
   EXPECT_EQ(changes.base(), "second");
 }
 
-TEST(TableChangesTest, TheEndOfASnapshotIsWaitedFor) {
+TEST(TableChangesTest, WaitsForTheEndOfASnapshot) {
   TableChanges changes;
   changes.WaitForEnd();  // no snapshot is running
   changes.BeginSnapshot();

@@ -45,7 +45,7 @@ TEST(EmbeddingGradientTest, SumsByPositionsInAnyOrder) {
 }
 
 // Each position belongs to exactly one part.
-TEST(EmbeddingGradientTest, PartsShareOutAllPositions) {
+TEST(EmbeddingGradientTest, PartsPartitionAllPositions) {
   for (int64_t dim : {1, 8, 64, 100}) {
     for (int64_t position = 0; position < 1000; ++position) {
       int64_t owners = 0;

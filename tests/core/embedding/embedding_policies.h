@@ -54,14 +54,14 @@ inline TablePolicies MaxRows(int64_t n, Order order = Order::kLru) {
 }
 
 // Looks up `ids` and returns which of them have a row afterwards.
-inline std::vector<bool> See(EmbeddingStore* store,
-                             const std::vector<int64_t>& ids,
-                             bool insert = true, bool count = true,
-                             const ParallelFor* parallel = nullptr) {
+inline std::vector<bool> Lookup(EmbeddingStore* store,
+                                const std::vector<int64_t>& ids,
+                                bool insert = true, bool count = true,
+                                const ParallelFor* parallel = nullptr) {
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::SightingOptions options;
+  EmbeddingStore::LookupOptions options;
   options.insert = insert;
-  options.count_sightings = count;
+  options.count_frequency = count;
   EXPECT_TRUE(store->FindOrInsert(ids, options, refs, parallel).ok());
   std::vector<bool> found;
   for (const RowRef& ref : refs) found.push_back(ref.found());

@@ -24,22 +24,22 @@
 namespace lodestar {
 namespace {
 
-using Admit = EmbeddingStore::SightingOptions::Admit;
+using Admit = EmbeddingStore::LookupOptions::Admit;
 
 TEST(EmbeddingPoliciesTest, TheNthStepThatSeesAnIdMakesItsRow) {
   auto store = MakeStore(MinCount(3));
   for (int step = 0; step < 2; ++step) {
     // However often it occurs in a step.
-    for (int i = 0; i < 5; ++i) EXPECT_FALSE(See(store.get(), {7})[0]);
+    for (int i = 0; i < 5; ++i) EXPECT_FALSE(Lookup(store.get(), {7})[0]);
     Advance(store.get(), {7});
   }
   EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 2);
   EXPECT_EQ(store->Stats().pending, 1);
-  See(store.get(), {7}, true, false);  // does not count
+  Lookup(store.get(), {7}, true, false);  // does not count
   EXPECT_EQ(store->size(), 0);
-  See(store.get(), {7}, false, true);  // does not create rows
+  Lookup(store.get(), {7}, false, true);  // does not create rows
   EXPECT_EQ(store->size(), 0);
-  EXPECT_TRUE(See(store.get(), {7})[0]);
+  EXPECT_TRUE(Lookup(store.get(), {7})[0]);
   const EmbeddingStats stats = store->Stats();
   EXPECT_EQ(stats.rows, 1);
   EXPECT_EQ(stats.pending, 0);
@@ -48,9 +48,9 @@ TEST(EmbeddingPoliciesTest, TheNthStepThatSeesAnIdMakesItsRow) {
 }
 
 // Looks up a batch of ids that may repeat.
-void SeeBatch(EmbeddingStore* store, const std::vector<int64_t>& batch,
-              Admit admit = Admit::kByPolicy, bool count = true,
-              const ParallelFor* parallel = nullptr) {
+void LookupBatch(EmbeddingStore* store, const std::vector<int64_t>& batch,
+                 Admit admit = Admit::kByPolicy, bool count = true,
+                 const ParallelFor* parallel = nullptr) {
   std::vector<int64_t> unique;
   std::vector<int64_t> positions(batch.size());
   BatchUnique(batch, nullptr, &unique, positions);
@@ -58,17 +58,14 @@ void SeeBatch(EmbeddingStore* store, const std::vector<int64_t>& batch,
   if (store->counts_occurrences()) {
     occurrences = CountOccurrences(positions, unique.size());
   }
-  EmbeddingStore::SightingOptions options;
-  options.insert = true;
-  options.count_sightings = count;
-  options.admit = admit;
+  const EmbeddingStore::LookupOptions options = {/*insert=*/true, count, admit};
   std::vector<RowRef> refs(unique.size());
   ASSERT_TRUE(
       store->FindOrInsert(unique, options, refs, parallel, nullptr, occurrences)
           .ok());
 }
 
-TEST(EmbeddingPoliciesTest, EachOccurrenceCountsWhereThatIsTheUnit) {
+TEST(EmbeddingPoliciesTest, OccurrencesCountIfTheyAreTheUnit) {
   for (const EvictionPolicy& eviction :
        {EvictionPolicy(), MaxRows(1000).eviction,
         MaxRows(1000, Order::kLfu).eviction}) {
@@ -86,7 +83,7 @@ TEST(EmbeddingPoliciesTest, EachOccurrenceCountsWhereThatIsTheUnit) {
           for (int k = 0; k < 30; ++k)
             batch.push_back(rng() % 40 * (rng() % 3));
           for (int64_t id : batch) ++counts[id];
-          SeeBatch(store.get(), batch, Admit::kByPolicy, true, &parallel);
+          LookupBatch(store.get(), batch, Admit::kByPolicy, true, &parallel);
           if (i % 3 == 2) Advance(store.get());
           const EmbeddingRows rows = Export(*store);
           std::map<int64_t, int64_t> found;
@@ -105,7 +102,7 @@ TEST(EmbeddingPoliciesTest, EachOccurrenceCountsWhereThatIsTheUnit) {
   }
 }
 
-TEST(EmbeddingPoliciesTest, FrequenciesByOccurrenceStopAtTheirMost) {
+TEST(EmbeddingPoliciesTest, FrequenciesByOccurrenceSaturate) {
   EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0x10u), 0xffffffffu);
   EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0xfu), 0xffffffffu);
   EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0xeu), 0xfffffffeu);
@@ -116,27 +113,27 @@ TEST(EmbeddingPoliciesTest, FrequenciesByOccurrenceStopAtTheirMost) {
 TEST(EmbeddingPoliciesTest, ALookupMayAdmitAllOrNone) {
   for (const TablePolicies& policies : {MinCount(2), CountingBloom(2, 5000)}) {
     auto store = MakeStore(policies);
-    SeeBatch(store.get(), {7, 7}, Admit::kNone);
+    LookupBatch(store.get(), {7, 7}, Admit::kNone);
     Advance(store.get());
-    SeeBatch(store.get(), {7}, Admit::kNone);
+    LookupBatch(store.get(), {7}, Admit::kNone);
     EXPECT_EQ(store->size(), 0);  // though it occurred often enough
-    SeeBatch(store.get(), {8}, Admit::kAll);
-    SeeBatch(store.get(), {7}, Admit::kByPolicy, false);
+    LookupBatch(store.get(), {8}, Admit::kAll);
+    LookupBatch(store.get(), {7}, Admit::kByPolicy, false);
     const EmbeddingRows rows = Export(*store);
     EXPECT_EQ(rows.ids, (std::vector<int64_t>{7, 8}));
     EXPECT_EQ(rows.frequencies, (std::vector<int64_t>{2, 1}));
     EXPECT_TRUE(rows.pending_ids.empty());
   }
   auto open = MakeStore(TablePolicies());
-  SeeBatch(open.get(), {7}, Admit::kNone);
+  LookupBatch(open.get(), {7}, Admit::kNone);
   EXPECT_EQ(open->size(), 0);
-  SeeBatch(open.get(), {7}, Admit::kAll);
+  LookupBatch(open.get(), {7}, Admit::kAll);
   EXPECT_EQ(open->size(), 1);
 }
 
-TEST(EmbeddingPoliciesTest, AnAssignedIdWaitsNoLonger) {
+TEST(EmbeddingPoliciesTest, AnAssignedIdIsNoLongerPending) {
   auto store = MakeStore(MinCount(3));
-  See(store.get(), {7, 8});
+  Lookup(store.get(), {7, 8});
   const std::vector<int64_t> ids = {7};
   const std::vector<float> row = {1, 2};
   ASSERT_TRUE(store->InsertOrAssign(ids, row.data(), nullptr).ok());
@@ -150,7 +147,7 @@ TEST(EmbeddingPoliciesTest, ASketchIsNeverLateAndSeldomEarly) {
   std::vector<int64_t> early;
   for (int step = 0; step < 3; ++step) {
     for (int twice = 0; twice < 2; ++twice) {
-      const std::vector<bool> found = See(store.get(), Range(0, 10000));
+      const std::vector<bool> found = Lookup(store.get(), Range(0, 10000));
       for (int64_t id = 0; id < 10000; ++id) {
         if (step == 2) {
           EXPECT_TRUE(found[id]);
@@ -166,7 +163,7 @@ TEST(EmbeddingPoliciesTest, ASketchIsNeverLateAndSeldomEarly) {
   // Bounded memory, except for the ids of one step.
   EXPECT_EQ(Export(*store).sketch.size(), 100000u);
   ASSERT_TRUE(store->Clear().ok());
-  EXPECT_FALSE(See(store.get(), {5})[0]);
+  EXPECT_FALSE(Lookup(store.get(), {5})[0]);
 }
 
 TEST(EmbeddingPoliciesTest, TheSketchDoesNotDependOnShardsThreadsOrOrder) {
@@ -181,7 +178,7 @@ TEST(EmbeddingPoliciesTest, TheSketchDoesNotDependOnShardsThreadsOrOrder) {
         for (int i = 0; i < 500; ++i) seen.insert(rng() % 20000);
         std::vector<int64_t> ids(seen.begin(), seen.end());
         std::shuffle(ids.begin(), ids.end(), std::mt19937_64(shards + threads));
-        See(store.get(), ids, true, true, &parallel);
+        Lookup(store.get(), ids, true, true, &parallel);
         if (step < 19) Advance(store.get());
       }
       const EmbeddingRows rows = Export(*store);
@@ -201,33 +198,33 @@ TEST(EmbeddingPoliciesTest, TheSketchDoesNotDependOnShardsThreadsOrOrder) {
 TEST(EmbeddingPoliciesTest, AdmissionIsSavedAndRestored) {
   for (const TablePolicies& policies : {MinCount(2), CountingBloom(2, 5000)}) {
     auto from = MakeStore(policies);
-    See(from.get(), {1, 2});
+    Lookup(from.get(), {1, 2});
     Advance(from.get());
-    See(from.get(), {2, 3});
+    Lookup(from.get(), {2, 3});
     auto to = MakeStore(policies, 7);
-    See(to.get(), {4});
+    Lookup(to.get(), {4});
     const EmbeddingRows rows = Export(*from);
     ASSERT_TRUE(ImportInPlaceOf(&to, View(rows)).ok());
     // 3 was counted in this step already; `from` never counted 4.
-    EXPECT_EQ(See(to.get(), {1, 2, 3, 4}),
+    EXPECT_EQ(Lookup(to.get(), {1, 2, 3, 4}),
               (std::vector<bool>{true, true, false, false}));
     Advance(to.get());
-    EXPECT_EQ(See(to.get(), {3, 4}), (std::vector<bool>{true, true}));
+    EXPECT_EQ(Lookup(to.get(), {3, 4}), (std::vector<bool>{true, true}));
   }
 }
 
-TEST(EmbeddingPoliciesTest, AnImportLeavesTheSightingsOfItsStep) {
+TEST(EmbeddingPoliciesTest, AnImportKeepsTheCountsOfItsStep) {
   auto from = MakeStore(TablePolicies(), 1);
-  See(from.get(), {8});
+  Lookup(from.get(), {8});
   const EmbeddingRows rows = Export(*from);
   for (const TablePolicies& policies : {MinCount(2), CountingBloom(2, 5000)}) {
     auto store = MakeStore(policies, 1);
     Advance(store.get());
-    EXPECT_FALSE(See(store.get(), {7})[0]);
+    EXPECT_FALSE(Lookup(store.get(), {7})[0]);
     ASSERT_TRUE(store->Import(View(rows), nullptr).ok());
-    EXPECT_FALSE(See(store.get(), {7})[0]);  // still the first of two steps
+    EXPECT_FALSE(Lookup(store.get(), {7})[0]);  // still the first of two steps
     Advance(store.get());
-    EXPECT_TRUE(See(store.get(), {7})[0]);
+    EXPECT_TRUE(Lookup(store.get(), {7})[0]);
   }
 }
 
@@ -236,9 +233,9 @@ TEST(EmbeddingPoliciesTest, AnImportOfAnotherAdmissionIsRefused) {
   auto sketch = MakeStore(CountingBloom(2, 5000));
   auto other = MakeStore(CountingBloom(2, 6000));
   for (auto* store : {exact.get(), sketch.get(), other.get()}) {
-    See(store, {1});
+    Lookup(store, {1});
     Advance(store);
-    See(store, {1, 2});
+    Lookup(store, {1, 2});
   }
   using Store = std::unique_ptr<EmbeddingStore>;
   auto refused = [](Store& to, const EmbeddingRows& rows,
@@ -256,23 +253,24 @@ TEST(EmbeddingPoliciesTest, AnImportOfAnotherAdmissionIsRefused) {
   refused(sketch, Export(*exact), "with exact counts");
   EmbeddingRows bad = Export(*exact);
   bad.pending_ids[0] = bad.ids[0];
-  refused(exact, bad, "which `ids` holds too");
+  refused(exact, bad, "and `ids` both contain");
   bad = Export(*exact);
   bad.pending_sightings[0] = -1;
-  refused(exact, bad, "`pending_sightings[0]` is -1");
+  refused(exact, bad,
+          "`pending_sightings[0]` must be in [0, 2^32 - 1], got -1");
   bad.pending_sightings.clear();
-  refused(exact, bad, "`pending_sightings` has 0 numbers, wanted 1");
+  refused(exact, bad, "`pending_sightings` must have 1 elements, got 0");
   auto plain = MakeStore(TablePolicies());
   EXPECT_TRUE(ImportInPlaceOf(&plain, View(Export(*exact))).ok());
 }
 
-TEST(EmbeddingPoliciesTest, TheOldestRowsMakeRoomByTheirMixedIds) {
+TEST(EmbeddingPoliciesTest, TheOldestRowsAreEvictedByMixedId) {
   for (int64_t shards : {1, 5}) {
     auto store = MakeStore(MaxRows(10), shards);
-    See(store.get(), Range(0, 10));
+    Lookup(store.get(), Range(0, 10));
     Advance(store.get());
-    See(store.get(), {3});
-    See(store.get(), {100, 101});
+    Lookup(store.get(), {3});
+    Lookup(store.get(), {100, 101});
     std::vector<int64_t> wanted = ByMix({0, 1, 2, 4, 5, 6, 7, 8, 9});
     wanted.erase(wanted.begin(), wanted.begin() + 2);
     for (int64_t id : {3, 100, 101}) wanted.push_back(id);
@@ -282,12 +280,12 @@ TEST(EmbeddingPoliciesTest, TheOldestRowsMakeRoomByTheirMixedIds) {
   }
 }
 
-TEST(EmbeddingPoliciesTest, WhatFindsNoRoomIsRefusedByItsMixedId) {
+TEST(EmbeddingPoliciesTest, IdsWithoutRoomAreRefusedByMixedId) {
   for (int64_t shards : {1, 5}) {
     auto store = MakeStore(MaxRows(10), shards);
-    See(store.get(), Range(0, 6));
+    Lookup(store.get(), Range(0, 6));
     const std::vector<int64_t> ids = Range(50, 70);
-    const std::vector<bool> found = See(store.get(), ids);
+    const std::vector<bool> found = Lookup(store.get(), ids);
     const std::vector<int64_t> order = ByMix(ids);
     for (size_t i = 0; i < order.size(); ++i) {
       EXPECT_EQ(found[order[i] - 50], i >= 16) << order[i];
@@ -298,11 +296,11 @@ TEST(EmbeddingPoliciesTest, WhatFindsNoRoomIsRefusedByItsMixedId) {
   }
 }
 
-TEST(EmbeddingPoliciesTest, TheIdsOfACallAreNotItsVictims) {
+TEST(EmbeddingPoliciesTest, ACallDoesNotEvictItsOwnIds) {
   auto store = MakeStore(MaxRows(2));
-  See(store.get(), {1, 2});
+  Lookup(store.get(), {1, 2});
   Advance(store.get());
-  EXPECT_EQ(See(store.get(), {1, 3}, true, false),
+  EXPECT_EQ(Lookup(store.get(), {1, 3}, true, false),
             (std::vector<bool>{true, true}));
   Advance(store.get());
   const std::vector<int64_t> ids = {1, 4};
@@ -314,15 +312,16 @@ TEST(EmbeddingPoliciesTest, TheIdsOfACallAreNotItsVictims) {
 
 TEST(EmbeddingPoliciesTest, ImportsObeyTheCapOrChangeNothing) {
   auto from = MakeStore(TablePolicies());
-  See(from.get(), Range(0, 5));
+  Lookup(from.get(), Range(0, 5));
   auto to = MakeStore(MaxRows(4));
-  See(to.get(), {9});
+  Lookup(to.get(), {9});
   for (bool replace : {true, false}) {
     const EmbeddingRows rows = Export(*from);
     const Status status = replace ? ImportInPlaceOf(&to, View(rows))
                                   : to->Import(View(rows), nullptr);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_NE(status.message().find("cap is 4 rows"), std::string::npos);
+    EXPECT_NE(status.message().find("`max_rows` of the table is 4"),
+              std::string::npos);
     EXPECT_EQ(Export(*to).ids, (std::vector<int64_t>{9}));
   }
 }
@@ -333,7 +332,7 @@ TEST(EmbeddingPoliciesTest, EvictByAgeAndNorm) {
     if (in_order) policies.eviction.max_age = 2;
     auto store = MakeStore(policies);
     for (int step = 0; step < 6; ++step) {
-      See(store.get(), {step, 100});
+      Lookup(store.get(), {step, 100});
       Advance(store.get());
     }
     EvictionPolicy age;
@@ -345,7 +344,7 @@ TEST(EmbeddingPoliciesTest, EvictByAgeAndNorm) {
     const std::vector<int64_t> ids = {4, 100};
     const std::vector<float> rows = {0.3f, 0.4f, 0.3f, 0.41f};
     ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
-    See(store.get(), {5});
+    Lookup(store.get(), {5});
     EvictionPolicy norm;
     norm.min_norm = 0.505f;
     ASSERT_TRUE(store->Evict(norm, &evicted, nullptr).ok());
@@ -358,11 +357,11 @@ TEST(EmbeddingPoliciesTest, EvictByAgeAndNorm) {
   }
 }
 
-TEST(EmbeddingPoliciesTest, AgeForgetsPendingIdsToo) {
+TEST(EmbeddingPoliciesTest, MaxAgeDropsPendingIds) {
   auto store = MakeStore(MinCount(2));
-  See(store.get(), {1});
+  Lookup(store.get(), {1});
   store->SetStep(10);
-  See(store.get(), {2});
+  Lookup(store.get(), {2});
   EvictionPolicy age;
   age.max_age = 9;
   int64_t evicted = 0;
@@ -373,9 +372,9 @@ TEST(EmbeddingPoliciesTest, AgeForgetsPendingIdsToo) {
 
 TEST(EmbeddingPoliciesTest, EvictDownToANumberOfRows) {
   auto store = MakeStore(TablePolicies());
-  See(store.get(), Range(0, 20));
+  Lookup(store.get(), Range(0, 20));
   Advance(store.get());
-  See(store.get(), Range(0, 5));
+  Lookup(store.get(), Range(0, 5));
   EvictionPolicy policy;
   policy.max_rows = 8;
   policy.order = Order::kLfu;
@@ -394,9 +393,9 @@ TEST(EmbeddingPoliciesTest, AStepThatTheUserDrivesIsNotMovedByApply) {
   Advance(store.get());
   EXPECT_EQ(store->step(), 1);
   store->SetStep(20000);
-  See(store.get(), {1});
+  Lookup(store.get(), {1});
   Advance(store.get());
-  See(store.get(), {1});
+  Lookup(store.get(), {1});
   EXPECT_EQ(store->step(), 20000);
   EXPECT_EQ(Export(*store).frequencies, (std::vector<int64_t>{1}));
   EXPECT_TRUE(Export(*store).own_step);
@@ -414,10 +413,10 @@ TEST(EmbeddingPoliciesTest, BadPoliciesAreRefused) {
     EXPECT_NE(status.message().find(text), std::string::npos)
         << status.message();
   };
-  refused(MinCount(0), "`min_count` is 0");
-  refused(CountingBloom(256, 10), "`min_count` is 256, wanted 1 to 255");
-  refused(CountingBloom(2, 0), "`num_counters` is 0");
-  refused(MaxRows(-1), "`max_rows` is -1");
+  refused(MinCount(0), "`min_count` must be in [1, 4294967295], got 0");
+  refused(CountingBloom(256, 10), "`min_count` must be in [1, 255], got 256");
+  refused(CountingBloom(2, 0), "`num_counters` must be in [1, 2^40], got 0");
+  refused(MaxRows(-1), "`max_rows` must be at least 0, got -1");
 }
 
 TEST(EmbeddingPoliciesTest, TheCapHoldsAtEveryInstantUnderEightCallers) {
@@ -438,7 +437,7 @@ TEST(EmbeddingPoliciesTest, TheCapHoldsAtEveryInstantUnderEightCallers) {
           std::set<int64_t> ids;
           for (int i = 0; i < 40; ++i) ids.insert(rng() % 1000);
           const std::vector<int64_t> batch(ids.begin(), ids.end());
-          See(store.get(), batch);
+          Lookup(store.get(), batch);
           if (round % 3 == 0) Advance(store.get(), batch);
           if (round % 50 == t) {
             int64_t removed = 0;
@@ -465,7 +464,7 @@ class Model {
     int64_t last_seen;
   };
 
-  void See(const std::vector<int64_t>& ids, bool insert, bool count) {
+  void Lookup(const std::vector<int64_t>& ids, bool insert, bool count) {
     std::vector<int64_t> fresh;
     for (int64_t id : ids) {
       if (rows.count(id) > 0 || !insert) continue;
@@ -643,8 +642,9 @@ TEST_P(EmbeddingPoliciesModelTest, RandomEventsAgreeWithAModel) {
     if (kind < 90) {
       const bool insert = rng() % 10 != 0;
       const bool count = rng() % 10 != 0;
-      See(store.get(), ids, insert, count, rng() % 8 == 0 ? threads : nullptr);
-      model.See(ids, insert, count);
+      Lookup(store.get(), ids, insert, count,
+             rng() % 8 == 0 ? threads : nullptr);
+      model.Lookup(ids, insert, count);
       if (rng() % 3 != 0) {
         Advance(store.get());
         ++model.step;

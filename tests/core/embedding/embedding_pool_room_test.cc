@@ -101,7 +101,7 @@ TEST_P(RowRoomTest, WeightsOfWideRowsGetGradientsOnSmallStacks) {
 }
 
 // A lookup that has created rows must not fail any more.
-TEST_P(RowRoomTest, WideRowsArePooledWhereNoMemoryIsLeft) {
+TEST_P(RowRoomTest, WideRowsArePooledOutOfMemory) {
   const int dim = kDims[2];
   const auto store = MakeStore(dim);
   for (int repeat = 0; repeat < 2; ++repeat) {
@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(Types, RowRoomTest,
                          testing::Values(RowType::kFloat32, RowType::kFloat64,
                                          RowType::kBFloat16));
 
-TEST(WideRowRoomTest, ThreadsTakeTurnsInTheRoomThatIsAlwaysThere) {
+TEST(WideRowRoomTest, ThreadsTakeTurnsInTheStaticBuffer) {
   constexpr int64_t kBytes = 8 * 65536;
   std::unique_ptr<WideRowRoom> first;
   char* shared = nullptr;

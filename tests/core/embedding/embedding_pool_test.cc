@@ -137,7 +137,7 @@ TEST(EmbeddingPoolTest, OnlyPoolFindCountsReads) {
   EXPECT_EQ(store->Stats().count(Event::kReadHits), 2);
 }
 
-TEST(EmbeddingPoolTest, AllWaysAgreeWithTheDefinition) {
+TEST(EmbeddingPoolTest, AllVariantsAgreeWithTheDefinition) {
   auto store = MakeStore();
   const int64_t padding = 7;
   for (bool weighted : {false, true}) {
@@ -224,7 +224,7 @@ TEST(EmbeddingPoolTest, MaxKeepsTheFirstOfEqualRows) {
   EXPECT_EQ(winners, (std::vector<int64_t>{0, 2, 0}));
 }
 
-TEST(EmbeddingPoolTest, BadBagsAreNamed) {
+TEST(EmbeddingPoolTest, InvalidBagsAreReported) {
   Batch batch;
   batch.ids = {1, 2, 3};
   const auto message = [&](std::vector<int64_t> splits,
@@ -235,17 +235,18 @@ TEST(EmbeddingPoolTest, BadBagsAreNamed) {
     return CheckBags(MakeBags(batch, combiner)).message();
   };
   EXPECT_EQ(message({0, 1, 3}), "");
-  EXPECT_NE(message({}).find("`row_splits` is empty"), std::string::npos);
-  EXPECT_NE(message({1, 3}).find("`row_splits[0]` is 1"), std::string::npos);
+  EXPECT_NE(message({}).find("B + 1 elements, got none"), std::string::npos);
+  EXPECT_NE(message({1, 3}).find("`row_splits[0]` must be 0, got 1"),
+            std::string::npos);
   EXPECT_NE(message({0, 2, 1, 3})
-                .find("`row_splits[1]`=2 is greater than `row_splits[2]`=1"),
+                .find("`row_splits[1]` is 2 and `row_splits[2]` is 1"),
             std::string::npos);
-  EXPECT_NE(message({0, 2}).find("ends at 2, but there are 3 ids"),
+  EXPECT_NE(message({0, 2}).find("must end at 3, the number of ids, got 2"),
             std::string::npos);
-  EXPECT_NE(message({0, 3}, {1.0f}).find("`weights` has 1 numbers"),
+  EXPECT_NE(message({0, 3}, {1.0f}).find("`weights` has 1 elements"),
             std::string::npos);
   EXPECT_NE(message({0, 3}, {1, 1, 1}, Combiner::kMax)
-                .find("sum, mean and sqrtn only"),
+                .find("combiner sum, mean or sqrtn"),
             std::string::npos);
 }
 

@@ -73,7 +73,7 @@ class EmbeddingRowTypesTest : public testing::Test {
 using RowTypes = testing::Types<float, double, Float16, BFloat16>;
 TYPED_TEST_SUITE(EmbeddingRowTypesTest, RowTypes);
 
-TYPED_TEST(EmbeddingRowTypesTest, RowsComeOutAsTheyWentIn) {
+TYPED_TEST(EmbeddingRowTypesTest, RowsSurviveARoundTrip) {
   using T = TypeParam;
   for (int dim : kDims) {
     SCOPED_TRACE(dim);
@@ -104,7 +104,7 @@ TYPED_TEST(EmbeddingRowTypesTest, RowsComeOutAsTheyWentIn) {
   }
 }
 
-TYPED_TEST(EmbeddingRowTypesTest, FirstValuesAreThoseOfFloatRounded) {
+TYPED_TEST(EmbeddingRowTypesTest, InitialValuesAreRoundedFloats) {
   using T = TypeParam;
   for (int dim : kDims) {
     auto store = this->Make(dim);
@@ -119,7 +119,7 @@ TYPED_TEST(EmbeddingRowTypesTest, FirstValuesAreThoseOfFloatRounded) {
     initial.kind = Missing::Kind::kInitial;
     EXPECT_TRUE(this->Same(this->Read(*store, {5}, initial), wanted));
     std::vector<RowRef> refs(1);
-    EmbeddingStore::SightingOptions options;
+    EmbeddingStore::LookupOptions options;
     options.insert = true;
     const std::vector<int64_t> ids = {5};
     ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
@@ -281,8 +281,8 @@ TYPED_TEST(EmbeddingRowTypesTest, ContentIsBitwiseTheSameInEverySetting) {
       std::sort(ids.begin(), ids.end());
       ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
       std::vector<RowRef> refs(ids.size());
-      EmbeddingStore::SightingOptions options;
-      options.insert = options.count_sightings = call % 3 != 0;
+      EmbeddingStore::LookupOptions options;
+      options.insert = options.count_frequency = call % 3 != 0;
       EXPECT_TRUE(store->FindOrInsert(ids, options, refs, &parallel).ok());
       const std::vector<T> random = this->Random(ids.size() * kDim, call);
       std::vector<C> gradients(random.size());
@@ -319,7 +319,7 @@ TYPED_TEST(EmbeddingRowTypesTest, ContentIsBitwiseTheSameInEverySetting) {
   }
 }
 
-TYPED_TEST(EmbeddingRowTypesTest, ARowIsEvictedByTheNormOfItsNumbers) {
+TYPED_TEST(EmbeddingRowTypesTest, ARowIsEvictedByItsNorm) {
   using T = TypeParam;
   using C = ComputeOf<T>;
   auto store = this->Make(2);
@@ -360,8 +360,8 @@ TEST(EmbeddingRowTypeErrorsTest, AnImportOfAnotherTypeIsRefused) {
       }
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
       EXPECT_EQ(status.message(),
-                StrCat("`rows` holds ", NameOf(from),
-                       " numbers, but the table's are ", NameOf(to)));
+                StrCat("`rows` has dtype ", NameOf(from),
+                       ", but the table's rows are ", NameOf(to), "."));
       EXPECT_EQ(store->size(), 1);
     }
   }

@@ -10,7 +10,7 @@ TEST(EmbeddingRunTest, APartOfEveryTypeLeavesRoomOnASmallStack) {
   EXPECT_LE(kPart, kMaxDim);
 }
 
-TEST(EmbeddingRunTest, AWiderRowCostsMoreThanToFindIt) {
+TEST(EmbeddingRunTest, CopyingAWideRowCostsMoreThanFindingIt) {
   EXPECT_GT(RowCost(1), kFindCost);
   EXPECT_GT(RowCost(64), RowCost(1));
 }

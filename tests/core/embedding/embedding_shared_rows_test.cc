@@ -91,9 +91,9 @@ TEST_F(SharedRowsTest, IdsWithoutARowReadAndTrainTheirShare) {
   ASSERT_TRUE(Adagrad(other.get(), {ids[1]}, {9, 12}).ok());
   EXPECT_EQ(Read(*other, ids[0]), trained);
   // An id with a row trains that row only.
-  See(store.get(), {ids[0]});
+  Lookup(store.get(), {ids[0]});
   ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());
-  See(store.get(), {ids[0]});
+  Lookup(store.get(), {ids[0]});
   const std::vector<float> own = Read(*store, ids[0]);
   EXPECT_NE(own, trained);
   ASSERT_TRUE(Adagrad(store.get(), {ids[0]}, {1, 1}).ok());
@@ -122,7 +122,7 @@ TEST_F(SharedRowsTest, TheyAreSavedWithTheirOptimizerSlots) {
   const EmbeddingRows before = Export(*fewer);
   const Status status = ImportInPlaceOf(&fewer, View(rows));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("`shared_rows` has 6 numbers, wanted 4"),
+  EXPECT_NE(status.message().find("`shared_rows` must have 4 elements, got 6"),
             std::string::npos)
       << status.message();
   EXPECT_EQ(Export(*fewer).shared_values, before.shared_values);
@@ -140,7 +140,7 @@ TEST_F(SharedRowsTest, TheyAreSavedWithTheirOptimizerSlots) {
 }
 
 // Updates made while the table is built are not lost.
-TEST_F(SharedRowsTest, ThoseThatAnImportLeavesAreAsTheyAreWhenItTakesItsPlace) {
+TEST_F(SharedRowsTest, AnImportKeepsUpdatesOfRowsItOmits) {
   auto store = Make();
   const std::vector<int64_t> ids = Range(0, 10);
   const std::vector<float> gradients(10 * kDim, 1.0f);
@@ -153,7 +153,7 @@ TEST_F(SharedRowsTest, ThoseThatAnImportLeavesAreAsTheyAreWhenItTakesItsPlace) {
   EXPECT_EQ(Export(*table).shared_values, Export(*store).shared_values);
   ASSERT_TRUE(Adagrad(store.get(), ids, gradients).ok());
   EXPECT_FALSE(Export(*table).shared_values == Export(*store).shared_values);
-  table->TakeOver(*store, View(own));
+  table->CopyLiveState(*store, View(own));
   EXPECT_EQ(Export(*table).shared_values, Export(*store).shared_values);
   EXPECT_EQ(Floats(Export(*table).shared_slots),
             std::vector<float>(kShared * kDim, 0.1f));
@@ -181,13 +181,13 @@ TEST_F(SharedRowsTest, AGradientOfAnotherOptimizerIsRefused) {
   EXPECT_EQ(Export(*store).shared_slots, rows.shared_slots);
 }
 
-TEST(SharedRowsAloneTest, ARowsGradientIsTheSumOfThatOfItsReaders) {
+TEST(SharedRowsAloneTest, ARowsGradientIsTheSumOverItsReaders) {
   TablePolicies policies;
   policies.shared_rows = 3;
   ShardedRows rows(2, RowType::kFloat32, 1, policies);
   OptimizerBinding binding(&rows);
   SharedRows shared(3, RowInitializer(), &rows, &binding);
-  ASSERT_TRUE(shared.Make().ok());
+  ASSERT_TRUE(shared.CreateRows().ok());
   const SharedRows::Readers readers = {{0, 1}, {0, 2}, {2, 0}};
   const float gradients[] = {1, 2, 3, 4, 5, 6};
   float sum[2];
@@ -199,11 +199,12 @@ TEST(SharedRowsAloneTest, ARowsGradientIsTheSumOfThatOfItsReaders) {
   EXPECT_TRUE(shared.CheckNumber(2, 0).ok());
   const Status status = shared.CheckNumber(3, 7);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("`ids[7]` is 3"), std::string::npos);
+  EXPECT_NE(status.message().find("`ids[7]` must be a shared row"),
+            std::string::npos);
 }
 
 // Run it with --config=tsan.
-TEST_F(SharedRowsTest, AnOptimizerMayComeWhileTheyAreReset) {
+TEST_F(SharedRowsTest, AnOptimizerMayBeAttachedDuringAReset) {
   const std::vector<int64_t> ids = Range(0, 10);
   const std::vector<float> gradients(10 * kDim, 1.0f);
   for (int round = 0; round < 50; ++round) {

@@ -14,8 +14,8 @@
 namespace lodestar {
 namespace {
 
-constexpr EmbeddingStore::SightingOptions kTraining = {
-    /*insert=*/true, /*count_sightings=*/true};
+constexpr EmbeddingStore::LookupOptions kTraining = {/*insert=*/true,
+                                                     /*count_frequency=*/true};
 
 // A table and its update.
 struct Table {
@@ -65,7 +65,7 @@ struct Table {
   const std::vector<float> inits = {0.1f};
 };
 
-TEST(EmbeddingStoreApplyTest, SeveralTablesAreEachAsAlone) {
+TEST(EmbeddingStoreApplyTest, SeveralTablesUpdateIndependently) {
   for (int threads : {1, 3}) {
     const ParallelFor parallel = Threads(threads);
     Table tables[] = {{5, 300}, {2, 0}, {1, 1}, {8, 77, RowType::kFloat64}};
@@ -86,11 +86,11 @@ TEST(EmbeddingStoreApplyTest, SeveralTablesAreEachAsAlone) {
   }
 }
 
-TEST(EmbeddingStoreApplyTest, NoTableIsNoUpdate) {
+TEST(EmbeddingStoreApplyTest, NoTablesIsANoOp) {
   EXPECT_TRUE(EmbeddingStore::Apply({}, nullptr).ok());
 }
 
-TEST(EmbeddingStoreApplyTest, WhatOneTableRefusesChangesNone) {
+TEST(EmbeddingStoreApplyTest, AnErrorInOneTableChangesNone) {
   Table tables[] = {{5, 30}, {2, 10}};
   const auto bind = tables[1].Update("adagrad");
   ASSERT_TRUE(EmbeddingStore::Apply({&bind, 1}, nullptr).ok());

@@ -45,13 +45,13 @@ auto ContentOf(const EmbeddingStore& store) {
                          rows.pending_sightings, rows.pending_last_seen);
 }
 
-TEST(EmbeddingStoreCompactTest, MemoryOfRemovedRowsGoesBack) {
+TEST(EmbeddingStoreCompactTest, MemoryOfRemovedRowsIsReturned) {
   constexpr int64_t kRows = 1000000;
   // Otherwise ids are in insertion order.
   for (bool at_random : {false, true}) {
     const Store store = MakeStore(TablePolicies(), 16);
     for (int64_t first = 0; first < kRows; first += 50000) {
-      See(store.get(), Range(first, first + 50000));
+      Lookup(store.get(), Range(first, first + 50000));
     }
     Advance(store.get(), Range(0, 1000));
     const int64_t bytes = BytesOf(*store);
@@ -74,7 +74,7 @@ TEST(EmbeddingStoreCompactTest, MemoryOfRemovedRowsGoesBack) {
     EXPECT_GT(returned, bytes * 8 / 10);
     EXPECT_EQ(Compact(store.get()), 0);
     // The table grows again.
-    See(store.get(), Range(kRows, 2 * kRows));
+    Lookup(store.get(), Range(kRows, 2 * kRows));
     EXPECT_EQ(store->size(),
               kRows + static_cast<int64_t>(std::get<0>(before).size()));
     ASSERT_TRUE(store->Clear().ok());
@@ -83,16 +83,16 @@ TEST(EmbeddingStoreCompactTest, MemoryOfRemovedRowsGoesBack) {
   }
 }
 
-TEST(EmbeddingStoreCompactTest, AnEmptyTableGivesNothing) {
+TEST(EmbeddingStoreCompactTest, AnEmptyTableReturnsNothing) {
   const Store store = MakeStore(TablePolicies());
   EXPECT_EQ(Compact(store.get()), 0);
-  See(store.get(), {1});
+  Lookup(store.get(), {1});
   EXPECT_EQ(Compact(store.get()), 0);
 }
 
 // Compacts one of two tables with the same history now and then: they agree in
 // everything, including which rows are evicted.
-TEST(EmbeddingStoreCompactTest, NothingElseShows) {
+TEST(EmbeddingStoreCompactTest, CompactHasNoOtherEffect) {
   for (Order order : {Order::kLru, Order::kLfu}) {
     for (bool sketch : {false, true}) {
       TablePolicies policies = sketch ? CountingBloom(2, 50000) : MinCount(2);
@@ -108,8 +108,8 @@ TEST(EmbeddingStoreCompactTest, NothingElseShows) {
         std::sort(ids.begin(), ids.end());
         ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
         for (EmbeddingStore* store : {plain.get(), compacted.get()}) {
-          See(store, ids);
-          See(store, {ids.begin(), ids.begin() + ids.size() / 2}, false);
+          Lookup(store, ids);
+          Lookup(store, {ids.begin(), ids.begin() + ids.size() / 2}, false);
           Advance(store, ids);
           int64_t count;
           if (round % 40 == 20) {
@@ -146,9 +146,9 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
       constexpr int64_t kStay = 600;
       constexpr int64_t kGo = 12000;
       // The remaining rows are inserted last, so they are moved first.
-      See(store.get(), Range(kStay, kGo));
+      Lookup(store.get(), Range(kStay, kGo));
       const std::vector<int64_t> ids = Range(0, kStay);
-      See(store.get(), ids);
+      Lookup(store.get(), ids);
       std::vector<float> zeros(ids.size() * kDim, 0.0f);
       ASSERT_TRUE(store->InsertOrAssign(ids, zeros.data(), nullptr).ok());
       std::atomic<bool> stop{false};
@@ -184,7 +184,7 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
         Advance(store.get(), ids);
         store->SetStep(++steps);
         // Counted exactly once, whether moved before, during or after the call.
-        std::vector<bool> there = See(store.get(), ids, false);
+        std::vector<bool> there = Lookup(store.get(), ids, false);
         for (bool found : there) {
           if (!found) ++wrong;
         }

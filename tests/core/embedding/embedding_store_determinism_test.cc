@@ -45,12 +45,12 @@ Store MakeStore(int64_t shards,
   return store;
 }
 
-void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
-         const ParallelFor* parallel) {
+void Lookup(EmbeddingStore* store, const std::vector<int64_t>& ids,
+            const ParallelFor* parallel) {
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::SightingOptions options;
+  EmbeddingStore::LookupOptions options;
   options.insert = true;
-  options.count_sightings = true;
+  options.count_frequency = true;
   ASSERT_TRUE(store->FindOrInsert(ids, options, refs, parallel).ok());
 }
 
@@ -132,7 +132,7 @@ EmbeddingRows RunProgram(const Setting& setting, const std::string& optimizer,
       }
     }
     if (kind < 4) {
-      See(store.get(), ids, &parallel);
+      Lookup(store.get(), ids, &parallel);
     } else if (kind < 8) {
       EXPECT_TRUE(store
                       ->Apply(ids, numbers.data(), optimizer, update, inits,
@@ -185,7 +185,7 @@ TEST(EmbeddingStoreDeterminismTest, ContentIsBitwiseTheSameInEverySetting) {
   }
 }
 
-TEST(EmbeddingStoreDeterminismTest, SoAreAdmissionAndEviction) {
+TEST(EmbeddingStoreDeterminismTest, AdmissionAndEvictionAreDeterministic) {
   using Kind = AdmissionPolicy::Kind;
   using Order = EvictionPolicy::Order;
   for (const auto& [kind, order] : {std::pair{Kind::kAll, Order::kLru},
@@ -219,22 +219,22 @@ TEST(EmbeddingStoreDeterminismTest, SoAreAdmissionAndEviction) {
 
 // One lookup or many, growth in one call or in thousands, other rows added and
 // removed before: the result is the same.
-TEST(EmbeddingStoreDeterminismTest, HowATableGrewDoesNotShow) {
+TEST(EmbeddingStoreDeterminismTest, GrowthHistoryDoesNotMatter) {
   std::vector<int64_t> ids(50000);
   for (size_t i = 0; i < ids.size(); ++i) {
     ids[i] = static_cast<int64_t>(i) * 4096 - 100000;
   }
   const Store at_once = MakeStore(4);
-  See(at_once.get(), ids, nullptr);
+  Lookup(at_once.get(), ids, nullptr);
   const Store by_and_by = MakeStore(4);
   std::vector<int64_t> others(70000);
   for (size_t i = 0; i < others.size(); ++i) {
     others[i] = static_cast<int64_t>(i) * 4096 + 1;
   }
-  See(by_and_by.get(), others, nullptr);
+  Lookup(by_and_by.get(), others, nullptr);
   std::shuffle(ids.begin(), ids.end(), std::mt19937_64(1));
   for (size_t i = 0; i < ids.size(); i += 50) {
-    See(by_and_by.get(), {ids.begin() + i, ids.begin() + i + 50}, nullptr);
+    Lookup(by_and_by.get(), {ids.begin() + i, ids.begin() + i + 50}, nullptr);
   }
   int64_t removed;
   ASSERT_TRUE(by_and_by->Remove(others, &removed).ok());
@@ -262,7 +262,7 @@ std::vector<uint32_t> FirstBits(const std::string& kind, int64_t seed,
 
 // A row created by a future version must equal the row created today. Changing
 // these values breaks existing tables.
-TEST(EmbeddingStoreDeterminismTest, FirstValuesAreFrozen) {
+TEST(EmbeddingStoreDeterminismTest, InitialValuesAreFrozen) {
   EXPECT_EQ(
       FirstBits("uniform", 1, 2),
       (std::vector<uint32_t>{0xbd3bcb95, 0x3cc70ee2, 0xbc94ebd4, 0x3d4159b5,
@@ -326,7 +326,7 @@ TEST(EmbeddingStoreDeterminismTest, IdsEqualModuloAPowerOfTwoAreDifferent) {
     }
     std::sort(ids.begin(), ids.end());
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-    See(store.get(), ids, nullptr);
+    Lookup(store.get(), ids, nullptr);
     EmbeddingRows rows;
     ASSERT_TRUE(store->Export(false, &rows, nullptr).ok());
     ASSERT_EQ(rows.ids, ids);
@@ -338,7 +338,7 @@ TEST(EmbeddingStoreDeterminismTest, IdsEqualModuloAPowerOfTwoAreDifferent) {
 
 // Chi-square over 64 shards has mean 63 and standard deviation 11.2; 130 is six
 // standard deviations away.
-TEST(EmbeddingStoreDeterminismTest, SkewedIdsSpreadEvenlyOverShards) {
+TEST(EmbeddingStoreDeterminismTest, SkewedIdsAreEvenlySharded) {
   constexpr int kShards = 64;
   constexpr int kIds = 64000;
   for (int64_t stride : {int64_t{1}, int64_t{4096}, int64_t{1} << 32,
@@ -350,7 +350,7 @@ TEST(EmbeddingStoreDeterminismTest, SkewedIdsSpreadEvenlyOverShards) {
                                          static_cast<uint64_t>(stride)));
     }
     std::vector<RowRef> refs(ids.size());
-    EmbeddingStore::SightingOptions options;
+    EmbeddingStore::LookupOptions options;
     options.insert = true;
     ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
     std::vector<double> counts(kShards, 0.0);

@@ -33,12 +33,12 @@ std::unique_ptr<EmbeddingStore> MakeStore(
 }
 
 // The caller owns `refs`, so that only the store allocates.
-Status See(EmbeddingStore* store, const std::vector<int64_t>& ids,
-           std::vector<RowRef>* refs) {
+Status Lookup(EmbeddingStore* store, const std::vector<int64_t>& ids,
+              std::vector<RowRef>* refs) {
   refs->resize(ids.size());
-  EmbeddingStore::SightingOptions options;
+  EmbeddingStore::LookupOptions options;
   options.insert = true;
-  options.count_sightings = true;
+  options.count_frequency = true;
   return store->FindOrInsert(ids, options, *refs, nullptr);
 }
 
@@ -82,12 +82,12 @@ TEST(EmbeddingStoreGuardsTest, ReservePhase) {
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
   for (int64_t allocation = 0;; ++allocation) {
     auto store = MakeStore(4);
-    ASSERT_TRUE(See(store.get(), {-1}, &refs).ok());
+    ASSERT_TRUE(Lookup(store.get(), {-1}, &refs).ok());
     Status status;
     bool failed;
     {
       FailAllocation fail(allocation);
-      status = See(store.get(), ids, &refs);
+      status = Lookup(store.get(), ids, &refs);
       failed = fail.failed();
     }
     EmbeddingRows rows;
@@ -104,14 +104,14 @@ TEST(EmbeddingStoreGuardsTest, ReservePhase) {
   }
 }
 
-void ExpectOneSightingAStep(const TablePolicies& policies) {
+void ExpectCountedOncePerStep(const TablePolicies& policies) {
   const auto store = MakeStore(4, policies);
   const std::vector<int64_t> ids = {1, 2, 3};
   std::vector<int64_t> frequencies(ids.size());
   std::vector<RowRef> refs;
   for (int64_t step = 1; step <= 5; ++step) {
     for (int lookup = 0; lookup < 5; ++lookup) {
-      ASSERT_TRUE(See(store.get(), ids, &refs).ok());
+      ASSERT_TRUE(Lookup(store.get(), ids, &refs).ok());
     }
     const bool admitted = step >= policies.admission.min_count;
     store->Frequency(ids, frequencies, nullptr);
@@ -122,29 +122,29 @@ void ExpectOneSightingAStep(const TablePolicies& policies) {
 }
 
 // An id is counted once per step, however many lookups contain it.
-TEST(EmbeddingStoreGuardsTest, SightingSet) {
-  ExpectOneSightingAStep(TablePolicies());
+TEST(EmbeddingStoreGuardsTest, OncePerStep) {
+  ExpectCountedOncePerStep(TablePolicies());
 }
 
-TEST(EmbeddingStoreGuardsTest, SightingSetOfRowsInOrder) {
+TEST(EmbeddingStoreGuardsTest, OncePerStepOfRowsInOrder) {
   TablePolicies policies;
   policies.eviction.max_rows = 100;
-  ExpectOneSightingAStep(policies);
+  ExpectCountedOncePerStep(policies);
 }
 
-TEST(EmbeddingStoreGuardsTest, SightingSetOfPendingIds) {
+TEST(EmbeddingStoreGuardsTest, OncePerStepOfPendingIds) {
   TablePolicies policies;
   policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
   policies.admission.min_count = 3;
-  ExpectOneSightingAStep(policies);
+  ExpectCountedOncePerStep(policies);
 }
 
 // An update computed from a row is not written once the row has changed.
 TEST(EmbeddingStoreGuardsTest, RowVersion) {
   const auto store = MakeStore(1);
   std::vector<RowRef> refs;
-  ASSERT_TRUE(See(store.get(), {7}, &refs).ok());
-  RowsOutside rows(store.get(), Replayed());
+  ASSERT_TRUE(Lookup(store.get(), {7}, &refs).ok());
+  RowsOutside rows(store.get(), Unfused());
   ASSERT_TRUE(rows.Gather({7}, {1, 1, 1, 1}).ok());
   std::vector<float> row = {1, 2, 3, 4};
   const std::vector<int64_t> ids = {7};
@@ -158,7 +158,7 @@ TEST(EmbeddingStoreGuardsTest, RowVersion) {
 TEST(EmbeddingStoreGuardsTest, ChangeMarks) {
   const std::shared_ptr<EmbeddingStore> store = MakeStore(2);
   std::vector<RowRef> refs;
-  ASSERT_TRUE(See(store.get(), {1, 2, 3}, &refs).ok());
+  ASSERT_TRUE(Lookup(store.get(), {1, 2, 3}, &refs).ok());
   TableContent content;
   auto snapshot = BeginSnapshot(store, "");
   SaveInto(snapshot.get(), &content);
@@ -175,7 +175,7 @@ TEST(EmbeddingStoreGuardsTest, ChangeMarks) {
 TEST(EmbeddingStoreGuardsTest, CopyOnWrite) {
   const std::shared_ptr<EmbeddingStore> store = MakeStore(2);
   std::vector<RowRef> refs;
-  ASSERT_TRUE(See(store.get(), {1, 2, 3}, &refs).ok());
+  ASSERT_TRUE(Lookup(store.get(), {1, 2, 3}, &refs).ok());
   const TableContent before = ContentOf(*store);
   auto snapshot = BeginSnapshot(store, "");
   const std::vector<float> row = {1, 2, 3, 4};

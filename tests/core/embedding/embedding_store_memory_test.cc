@@ -49,8 +49,8 @@ Store MakeStore(int64_t shards, int64_t count, bool with_optimizer) {
   EXPECT_TRUE(EmbeddingStore::Create(kDim, shards, Uniform(), &store).ok());
   const std::vector<int64_t> ids = Ids(0, count);
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::SightingOptions options;
-  options.insert = options.count_sightings = true;
+  EmbeddingStore::LookupOptions options;
+  options.insert = options.count_frequency = true;
   EXPECT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
   if (with_optimizer) {
     const std::vector<float> gradients(ids.size() * kDim, 1.0f);
@@ -112,8 +112,8 @@ void FailEachAllocation(const std::function<Store()>& make,
 TEST(EmbeddingStoreMemoryTest, FindOrInsert) {
   const std::vector<int64_t> ids = Ids(1000, 3500);
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::SightingOptions options;
-  options.insert = options.count_sightings = true;
+  EmbeddingStore::LookupOptions options;
+  options.insert = options.count_frequency = true;
   const auto call = [&](EmbeddingStore* store) {
     return store->FindOrInsert(ids, options, refs, nullptr);
   };
@@ -130,8 +130,8 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertInTwoTables) {
                                  std::vector<RowRef>(ids.size())};
   std::vector<char> resident(ids.size());
   const auto call = [&](const Store& a, const Store& b) {
-    EmbeddingStore::SightingOptions options;
-    options.insert = options.count_sightings = true;
+    EmbeddingStore::LookupOptions options;
+    options.insert = options.count_frequency = true;
     const EmbeddingStore::TableIds tables[] = {
         {a.get(), ids, refs[0], resident.data()}, {b.get(), ids, refs[1]}};
     return EmbeddingStore::FindOrInsert({tables, 2}, options, nullptr);
@@ -172,8 +172,8 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
     policies.eviction.max_rows = 1500;
     const std::vector<int64_t> ids = Ids(0, 3000);
     std::vector<RowRef> refs(ids.size());
-    EmbeddingStore::SightingOptions options;
-    options.insert = options.count_sightings = true;
+    EmbeddingStore::LookupOptions options;
+    options.insert = options.count_frequency = true;
     const auto see = [&](EmbeddingStore* store, int64_t count) {
       return store->FindOrInsert({ids.data(), count}, options,
                                  {refs.data(), count}, nullptr);
@@ -218,7 +218,7 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
 TEST(EmbeddingStoreMemoryTest, FindOrInsertThatSplitsLeaves) {
   const std::vector<int64_t> ids = Ids(50, 33500);
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::SightingOptions options;
+  EmbeddingStore::LookupOptions options;
   options.insert = true;
   FailEachAllocation([&] { return MakeStore(1, 100, false); },
                      [&](EmbeddingStore* store) {
@@ -400,8 +400,8 @@ TEST(EmbeddingStoreMemoryTest, Compact) {
 TEST(EmbeddingStoreMemoryTest, FindOrInsertAfterCompact) {
   const std::vector<int64_t> ids = Ids(1000, 9000);
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::SightingOptions options;
-  options.insert = options.count_sightings = true;
+  EmbeddingStore::LookupOptions options;
+  options.insert = options.count_frequency = true;
   FailEachAllocation(
       [&] {
         Store store = MakeStore(2, 9000, true);

@@ -42,11 +42,11 @@ std::vector<int64_t> SomeIds(Rng* rng, int64_t first, int64_t count,
   return ids;
 }
 
-void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
-         bool all_get_rows = true) {
+void Lookup(EmbeddingStore* store, const std::vector<int64_t>& ids,
+            bool all_get_rows = true) {
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::SightingOptions options;
-  options.insert = options.count_sightings = true;
+  EmbeddingStore::LookupOptions options;
+  options.insert = options.count_frequency = true;
   ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
   for (const RowRef& ref : refs) ASSERT_TRUE(ref.found() || !all_get_rows);
 }
@@ -94,7 +94,7 @@ bool IsWhole(int64_t id, const float* row, int dim) {
   return true;
 }
 
-std::string Show(int64_t id, const float* row, int dim) {
+std::string Describe(int64_t id, const float* row, int dim) {
   std::string text = StrCat("row of id ", id, ":");
   for (int c = 0; c < dim; ++c) text += StrCat(" ", row[c]);
   return text;
@@ -116,11 +116,11 @@ void ExportAndCheck(EmbeddingStore* store, EmbeddingRows* rows) {
   for (size_t i = 0; i < rows->ids.size(); ++i) {
     const int64_t id = rows->ids[i];
     const float* value = rows->values.as<float>().data() + i * dim;
-    ASSERT_TRUE(IsWhole(id, value, dim)) << Show(id, value, dim);
+    ASSERT_TRUE(IsWhole(id, value, dim)) << Describe(id, value, dim);
     if (rows->optimizer.name.empty()) continue;
     const float* slot = rows->slots.as<float>().data() + i * dim;
     for (int c = 0; c < dim; ++c) {
-      ASSERT_EQ(slot[c], slot[0]) << Show(id, slot, dim);
+      ASSERT_EQ(slot[c], slot[0]) << Describe(id, slot, dim);
       if (id < kCounted) {
         ASSERT_EQ(value[c], ValueAfter(slot[0]));
       }
@@ -148,13 +148,13 @@ void RowsAreWhole(int dim, double share,
     store->Find(ids, nullptr, Missing(), rows.data(), found.get(), nullptr);
     for (size_t i = 0; i < ids.size(); ++i) {
       const float* row = &rows[i * dim];
-      ASSERT_TRUE(IsWhole(ids[i], row, dim)) << Show(ids[i], row, dim);
+      ASSERT_TRUE(IsWhole(ids[i], row, dim)) << Describe(ids[i], row, dim);
     }
   };
   const auto train = [&](Rng* rng) {
     const Store store = take();
     const std::vector<int64_t> ids = SomeIds(rng, 0, kCounted, 200);
-    See(store.get(), ids, cap == 0);
+    Lookup(store.get(), ids, cap == 0);
     Count(store.get(), ids, (*rng)() % 2 == 0);
     Count(store.get(), SomeIds(rng, kCounted, kIds - kCounted, 100), false);
   };
@@ -220,12 +220,14 @@ void RowsAreWhole(int dim, double share,
   EXPECT_TRUE(cap == 0 || store->size() <= cap);
 }
 
-TEST(EmbeddingStoreStressTest, RowsOfEvenWidthAreWhole) {
+TEST(EmbeddingStoreStressTest, RowsOfEvenWidthAreNeverTorn) {
   RowsAreWhole(16, 0.2);
 }
-TEST(EmbeddingStoreStressTest, RowsOfOddWidthAreWhole) { RowsAreWhole(7, 0.2); }
+TEST(EmbeddingStoreStressTest, RowsOfOddWidthAreNeverTorn) {
+  RowsAreWhole(7, 0.2);
+}
 
-TEST(EmbeddingStoreStressTest, RowsAreWholeUnderACapWhichIsNeverPassed) {
+TEST(EmbeddingStoreStressTest, RowsAreNeverTornAndTheCapHolds) {
   for (EvictionPolicy::Order order :
        {EvictionPolicy::Order::kLru, EvictionPolicy::Order::kLfu}) {
     TablePolicies policies;
@@ -250,7 +252,7 @@ TEST(EmbeddingStoreStressTest, AdmissionCountsStepsNotThreads) {
        first += 300) {
     std::vector<int64_t> ids(300);
     for (int i = 0; i < 300; ++i) ids[i] = first + i;
-    for (int64_t sighting = 1; sighting <= 3; ++sighting) {
+    for (int64_t occurrence = 1; occurrence <= 3; ++occurrence) {
       store->SetStep(++step);
       std::vector<std::thread> threads;
       for (int t = 0; t < 8; ++t) {
@@ -258,11 +260,11 @@ TEST(EmbeddingStoreStressTest, AdmissionCountsStepsNotThreads) {
           Rng rng(step * 8 + t);
           std::vector<int64_t> shuffled = ids;
           std::shuffle(shuffled.begin(), shuffled.end(), rng);
-          See(store.get(), shuffled, sighting == 3);
+          Lookup(store.get(), shuffled, occurrence == 3);
         });
       }
       for (std::thread& thread : threads) thread.join();
-      ASSERT_EQ(store->size(), sighting == 3 ? first + 300 : first);
+      ASSERT_EQ(store->size(), occurrence == 3 ? first + 300 : first);
     }
     std::vector<int64_t> frequencies(ids.size());
     store->Frequency(ids, frequencies, nullptr);
@@ -278,7 +280,7 @@ TEST(EmbeddingStoreStressTest, NoUpdateIsLost) {
   const Store store = MakeStore(kDim);
   std::vector<int64_t> ids(kRows);
   for (int i = 0; i < kRows; ++i) ids[i] = i * 4096;
-  See(store.get(), ids);
+  Lookup(store.get(), ids);
   const std::vector<float> numbers = {1.0f, 0.0f};
   SparseOptimizer sgd;
   ASSERT_TRUE(SparseOptimizer::Create("sgd", numbers, &sgd).ok());
@@ -298,7 +300,7 @@ TEST(EmbeddingStoreStressTest, NoUpdateIsLost) {
     const int64_t first = (*rng)() % 1000 * 4096 + 1;
     std::vector<int64_t> others;
     for (int64_t i = 0; i < 2000; ++i) others.push_back(first + i * 4096);
-    See(store.get(), others);
+    Lookup(store.get(), others);
     Remove(store.get(), others);
   };
   const auto save = [&](Rng*) {
@@ -320,7 +322,7 @@ TEST(EmbeddingStoreStressTest, NoUpdateIsLost) {
 }
 
 // Threads look up the same ids in every step; each step counts once.
-TEST(EmbeddingStoreStressTest, EverySightingCountsOnceAStep) {
+TEST(EmbeddingStoreStressTest, EveryStepCountsOnce) {
   const Store store = MakeStore(2);
   std::vector<int64_t> ids(500);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
@@ -334,7 +336,7 @@ TEST(EmbeddingStoreStressTest, EverySightingCountsOnceAStep) {
         std::vector<int64_t> shuffled = ids;
         for (int lookup = 0; lookup < 3; ++lookup) {
           std::shuffle(shuffled.begin(), shuffled.end(), rng);
-          See(store.get(), shuffled);
+          Lookup(store.get(), shuffled);
         }
       });
     }

@@ -30,12 +30,12 @@ std::unique_ptr<EmbeddingStore> MakeStore(int64_t shards = 4, int dim = kDim,
   return store;
 }
 
-void See(EmbeddingStore* store, const std::vector<int64_t>& ids,
-         const ParallelFor* parallel = nullptr) {
+void Lookup(EmbeddingStore* store, const std::vector<int64_t>& ids,
+            const ParallelFor* parallel = nullptr) {
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::SightingOptions options;
+  EmbeddingStore::LookupOptions options;
   options.insert = true;
-  options.count_sightings = true;
+  options.count_frequency = true;
   ASSERT_TRUE(store->FindOrInsert(ids, options, refs, parallel).ok());
   for (const RowRef& ref : refs) ASSERT_TRUE(ref.found());
 }
@@ -76,7 +76,7 @@ TEST(EmbeddingStoreTest, EveryInt64IsAnOrdinaryId) {
     EXPECT_EQ(Row(*store, id, &found), std::vector<float>(kDim, 0.0f));
     EXPECT_FALSE(found);
   }
-  See(store.get(), kEdgeIds);
+  Lookup(store.get(), kEdgeIds);
   EXPECT_EQ(store->size(), static_cast<int64_t>(kEdgeIds.size()));
   for (int64_t id : kEdgeIds) {
     const auto row = Row(*store, id, &found);
@@ -85,7 +85,7 @@ TEST(EmbeddingStoreTest, EveryInt64IsAnOrdinaryId) {
   }
 }
 
-TEST(EmbeddingStoreTest, MissingIdsReadWhatIsAskedFor) {
+TEST(EmbeddingStoreTest, MissingIdsReadTheRequestedValue) {
   auto store = MakeStore();
   const std::vector<float> vector = {1, 2, 3, 4};
   Missing missing;
@@ -94,7 +94,7 @@ TEST(EmbeddingStoreTest, MissingIdsReadWhatIsAskedFor) {
   EXPECT_EQ(Row(*store, 9, nullptr, missing), vector);
   missing.kind = Missing::Kind::kInitial;
   const auto would_be = Row(*store, 9, nullptr, missing);
-  See(store.get(), {9});
+  Lookup(store.get(), {9});
   EXPECT_EQ(Row(*store, 9), would_be);
 }
 
@@ -109,12 +109,12 @@ TEST(EmbeddingStoreTest, InsertOrAssignTheLastDuplicateWins) {
   EXPECT_EQ(Row(*store, 4), (std::vector<float>{4, 5, 6, 7}));
 }
 
-TEST(EmbeddingStoreTest, RemovedRowsAreMissingAndTheirMemoryIsUsedAgain) {
+TEST(EmbeddingStoreTest, RemovedRowsAreMissingAndTheirMemoryIsReused) {
   auto store = MakeStore(1);
   std::vector<int64_t> ids(5000);
   for (int round = 0; round < 5; ++round) {
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = round * 10000 + i;
-    See(store.get(), ids);
+    Lookup(store.get(), ids);
     int64_t removed = 0;
     ids.push_back(ids[0]);  // duplicates count once, missing ids never
     ids.push_back(-5);
@@ -126,17 +126,17 @@ TEST(EmbeddingStoreTest, RemovedRowsAreMissingAndTheirMemoryIsUsedAgain) {
   EXPECT_LE(store->Stats().capacity, 6144);
 }
 
-TEST(EmbeddingStoreTest, OneSightingAStep) {
+TEST(EmbeddingStoreTest, AnIdCountsOncePerStep) {
   auto store = MakeStore();
-  See(store.get(), {1, 2});
-  See(store.get(), {1});
+  Lookup(store.get(), {1, 2});
+  Lookup(store.get(), {1});
   std::vector<int64_t> frequencies(3);
   const std::vector<int64_t> ids = {1, 2, 3};
   store->Frequency(ids, frequencies, nullptr);
   EXPECT_EQ(frequencies, (std::vector<int64_t>{1, 1, 0}));
   ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());  // moves the step
   EXPECT_EQ(store->step(), 1);
-  See(store.get(), {1});
+  Lookup(store.get(), {1});
   store->Frequency(ids, frequencies, nullptr);
   EXPECT_EQ(frequencies, (std::vector<int64_t>{2, 1, 0}));
 }
@@ -144,7 +144,7 @@ TEST(EmbeddingStoreTest, OneSightingAStep) {
 TEST(EmbeddingStoreTest, GradientsOfMissingIdsAreDroppedOrMakeRows) {
   auto store = MakeStore();
   const std::vector<float> gradients(2 * kDim, 1.0f);
-  See(store.get(), {1});
+  Lookup(store.get(), {1});
   const auto before = Row(*store, 1);
   ASSERT_TRUE(Adagrad(store.get(), {1, 2}, gradients).ok());
   EXPECT_EQ(store->size(), 1);
@@ -156,7 +156,7 @@ TEST(EmbeddingStoreTest, GradientsOfMissingIdsAreDroppedOrMakeRows) {
 
 TEST(EmbeddingStoreTest, AnotherOptimizerIsRefusedByName) {
   auto store = MakeStore();
-  See(store.get(), {1});
+  Lookup(store.get(), {1});
   ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());
   SparseOptimizer sgd;
   const std::vector<float> h = {0.1f, 0.0f};
@@ -188,7 +188,7 @@ TEST(EmbeddingStoreTest, ContentDoesNotDependOnShardsThreadsOrOrder) {
         std::vector<int64_t> seen = ids;
         std::shuffle(seen.begin(), seen.end(),
                      std::mt19937_64(shards * 10 + threads));
-        See(store.get(), seen, &parallel);
+        Lookup(store.get(), seen, &parallel);
         ASSERT_TRUE(
             Adagrad(store.get(), ids, gradients, false, &parallel).ok());
         int64_t removed;
@@ -213,7 +213,7 @@ TEST(EmbeddingStoreTest, ContentDoesNotDependOnShardsThreadsOrOrder) {
 
 TEST(EmbeddingStoreTest, ExportWithoutRowsHasTheIdsOnly) {
   auto store = MakeStore(3);
-  See(store.get(), {5, -2, 9});
+  Lookup(store.get(), {5, -2, 9});
   ASSERT_TRUE(Adagrad(store.get(), {5}, std::vector<float>(kDim, 1.0f)).ok());
   EmbeddingRows rows;
   ASSERT_TRUE(store->Export(true, &rows, nullptr, false).ok());
@@ -228,13 +228,13 @@ TEST(EmbeddingStoreTest, ExportWithoutRowsHasTheIdsOnly) {
 
 TEST(EmbeddingStoreTest, ImportReplacesEverything) {
   auto from = MakeStore(5);
-  See(from.get(), {1, 2, 3});
+  Lookup(from.get(), {1, 2, 3});
   ASSERT_TRUE(
       Adagrad(from.get(), {1, 3}, std::vector<float>(2 * kDim, 1.0f)).ok());
   EmbeddingRows rows;
   ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
   auto to = MakeStore(2);
-  See(to.get(), {7, 8});
+  Lookup(to.get(), {7, 8});
   ASSERT_TRUE(ImportInPlaceOf(&to, View(rows)).ok());
   EXPECT_EQ(to->size(), 3);
   EXPECT_EQ(to->step(), 1);
@@ -248,7 +248,7 @@ TEST(EmbeddingStoreTest, ImportReplacesEverything) {
   EXPECT_FALSE(found);
   // Training resumes identically in both, including new rows.
   for (EmbeddingStore* store : {from.get(), to.get()}) {
-    See(store, {1, 50});
+    Lookup(store, {1, 50});
     ASSERT_TRUE(
         Adagrad(store, {1, 50}, std::vector<float>(2 * kDim, 2.0f)).ok());
   }
@@ -258,14 +258,14 @@ TEST(EmbeddingStoreTest, ImportReplacesEverything) {
   EXPECT_EQ(again.slots, rows.slots);
 }
 
-TEST(EmbeddingStoreTest, ImportMergesIntoWhatIsThere) {
+TEST(EmbeddingStoreTest, ImportMergesIntoExistingRows) {
   auto from = MakeStore();
-  See(from.get(), {1, 2});
+  Lookup(from.get(), {1, 2});
   ASSERT_TRUE(Adagrad(from.get(), {1}, std::vector<float>(kDim, 1.0f)).ok());
   EmbeddingRows rows;
   ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
   auto to = MakeStore();
-  See(to.get(), {2, 3});
+  Lookup(to.get(), {2, 3});
   const auto third = Row(*to, 3);
   ASSERT_TRUE(to->Import(View(rows), nullptr).ok());
   EXPECT_EQ(to->size(), 3);
@@ -275,7 +275,7 @@ TEST(EmbeddingStoreTest, ImportMergesIntoWhatIsThere) {
 
 TEST(EmbeddingStoreTest, ImportRefusesWithoutChangingAnything) {
   auto store = MakeStore();
-  See(store.get(), {1, 2});
+  Lookup(store.get(), {1, 2});
   ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());
   EmbeddingRows rows;
   ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
@@ -287,20 +287,20 @@ TEST(EmbeddingStoreTest, ImportRefusesWithoutChangingAnything) {
   };
   EmbeddingRows twice = rows;
   twice.ids = {2, 2};
-  refused(View(twice), "`ids` holds 2 twice, at 0 and 1");
+  refused(View(twice), "`ids` contains 2 twice, at 0 and 1");
   EmbeddingRows cut = rows;
   cut.values.Resize(RowType::kFloat32, 7);
-  refused(View(cut), "`rows` has 7 numbers, wanted 8");
+  refused(View(cut), "`rows` must have 8 elements, got 7");
   EmbeddingRows negative = rows;
   negative.frequencies[1] = -1;
-  refused(View(negative), "`frequencies[1]` is -1");
+  refused(View(negative), "`frequencies[1]` must be in [0, 2^32 - 1], got -1");
   EmbeddingRows other = rows;
   other.optimizer.name = "adam";
-  refused(View(other), "but 'adam' has 2 optimizer slots");
+  refused(View(other), "'adam' has 2 optimizer slots, but got");
   other.optimizer = {"sgd_momentum", {"momentum"}, {0.0f}};
-  refused(View(other), "holds the optimizer slots of 'adagrad'");
+  refused(View(other), "has the optimizer slots of 'adagrad'");
   other.optimizer.name = "lamb";
-  refused(View(other), "'lamb' is unknown");
+  refused(View(other), "unknown optimizer 'lamb'");
 }
 
 TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
@@ -330,7 +330,7 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
   EXPECT_EQ(former, "");
   EXPECT_EQ(bound(), "");
 
-  See(store.get(), {1});
+  Lookup(store.get(), {1});
   ASSERT_TRUE(Adagrad(store.get(), {1}, {1, 1, 1, 1}).ok());
   const std::vector<float> value = Row(*store, 1);
   EXPECT_EQ(first_slot(), 1.1f);
@@ -379,14 +379,14 @@ TEST(EmbeddingStoreTest, ClearForgetsRowsAndKeepsMemory) {
   auto store = MakeStore();
   std::vector<int64_t> ids(10000);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = i;
-  See(store.get(), ids);
+  Lookup(store.get(), ids);
   const int64_t capacity = store->Stats().capacity;
   ASSERT_TRUE(store->Clear().ok());
   EXPECT_EQ(store->size(), 0);
   bool found = true;
   Row(*store, 5, &found);
   EXPECT_FALSE(found);
-  See(store.get(), ids);
+  Lookup(store.get(), ids);
   EXPECT_EQ(store->Stats().capacity, capacity);
 }
 
@@ -407,7 +407,7 @@ TEST(EmbeddingStoreTest, RandomOperationsAgreeWithAModel) {
         case 0: {
           std::sort(ids.begin(), ids.end());
           ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-          See(store.get(), ids);
+          Lookup(store.get(), ids);
           for (int64_t id : ids) model.emplace(id, 0.0f);
           break;
         }
@@ -455,7 +455,7 @@ TEST(EmbeddingStoreTest, BytesPerRowStayInTheBudget) {
       for (int64_t size : {100000, 150000, 200000, 300000}) {
         std::vector<int64_t> ids;
         while (next < size) ids.push_back(next++);
-        See(store.get(), ids);
+        Lookup(store.get(), ids);
         const EmbeddingStats stats = store->Stats();
         const double bytes = static_cast<double>(
             stats.index_bytes + stats.row_bytes + stats.slot_bytes);
@@ -468,12 +468,12 @@ TEST(EmbeddingStoreTest, BytesPerRowStayInTheBudget) {
 
 // Sanitizers allocate memory of their own.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(EmbeddingStoreTest, SoDoesTheMemoryOfTheProcess) {
+TEST(EmbeddingStoreTest, ProcessMemoryPerRowStaysInTheBudget) {
   for (int dim : {1, 8}) {
     std::vector<int64_t> ids(4096);
     const auto see = [&](EmbeddingStore* store, int64_t first) {
       for (size_t i = 0; i < ids.size(); ++i) ids[i] = first + i;
-      See(store, ids);
+      Lookup(store, ids);
     };
     see(MakeStore(16, dim).get(), 0);  // allocations of a call itself
     const int64_t before = ResidentBytes();
@@ -496,15 +496,15 @@ TEST(EmbeddingStoreTest, CreateRefusesSizesOutOfRange) {
   std::unique_ptr<EmbeddingStore> store;
   EXPECT_NE(EmbeddingStore::Create(0, 1, initializer, &store)
                 .message()
-                .find("`dim` is 0"),
+                .find("`dim` must be in [1, 65536], got 0"),
             std::string::npos);
   EXPECT_NE(EmbeddingStore::Create(1, 0, initializer, &store)
                 .message()
-                .find("`num_shards` is 0"),
+                .find("`num_shards` must be in [1, 4096], got 0"),
             std::string::npos);
 }
 
-TEST(EmbeddingStoreTest, AnEmptyTableIsMadeLikeAnother) {
+TEST(EmbeddingStoreTest, CreateEmptyLikeCopiesTheSettings) {
   RowInitializer initializer;
   ASSERT_TRUE(
       RowInitializer::Create("normal", 0.0f, 1.0f, 1, 2, &initializer).ok());
@@ -515,7 +515,7 @@ TEST(EmbeddingStoreTest, AnEmptyTableIsMadeLikeAnother) {
   ASSERT_TRUE(EmbeddingStore::Create(kDim, 4, initializer, &like, policies,
                                      RowType::kFloat16)
                   .ok());
-  See(like.get(), {1, 2, 3});
+  Lookup(like.get(), {1, 2, 3});
   std::unique_ptr<EmbeddingStore> store;
   ASSERT_TRUE(EmbeddingStore::CreateEmptyLike(*like, 1, 2, &store).ok());
   EXPECT_EQ(store->size(), 0);
@@ -523,7 +523,7 @@ TEST(EmbeddingStoreTest, AnEmptyTableIsMadeLikeAnother) {
   EXPECT_EQ(store->type(), RowType::kFloat16);
   EXPECT_EQ(store->Stats().shards.size(), 4u);
   EXPECT_EQ(store->Stats().max_rows, 3);
-  See(store.get(), {1, 2, 3});
+  Lookup(store.get(), {1, 2, 3});
   EmbeddingRows rows, wanted;
   ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
   ASSERT_TRUE(like->Export(true, &wanted, nullptr).ok());
@@ -531,7 +531,7 @@ TEST(EmbeddingStoreTest, AnEmptyTableIsMadeLikeAnother) {
   EXPECT_TRUE(rows.shared_values == wanted.shared_values);
   EXPECT_EQ(rows.shared_values.size(), 5 * kDim);
   ASSERT_TRUE(EmbeddingStore::CreateEmptyLike(*like, 1, 3, &store).ok());
-  See(store.get(), {1, 2, 3});
+  Lookup(store.get(), {1, 2, 3});
   ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
   EXPECT_EQ(rows.salt, 3);
   EXPECT_FALSE(rows.values == wanted.values);

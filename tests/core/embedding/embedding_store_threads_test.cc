@@ -145,8 +145,8 @@ TEST(EmbeddingStoreThreadsTest, CallersThatInsertTheSameIdsShareRows) {
     std::mt19937_64 rng(t);
     std::vector<int64_t> mine = ids;
     std::shuffle(mine.begin(), mine.end(), rng);
-    EmbeddingStore::SightingOptions options;
-    options.insert = options.count_sightings = true;
+    EmbeddingStore::LookupOptions options;
+    options.insert = options.count_frequency = true;
     for (size_t i = 0; i < mine.size(); i += 500) {
       const Span<const int64_t> part(mine.data() + i, 500);
       std::vector<RowRef> refs(500);
@@ -164,15 +164,15 @@ TEST(EmbeddingStoreThreadsTest, CallersThatInsertTheSameIdsShareRows) {
 
 // Another caller moves the step while this one finds its rows: the rows are
 // ordered by the step that is current when they are moved.
-TEST(EmbeddingStoreThreadsTest, RowsComeToTheirOrderInTheOrderOfSteps) {
+TEST(EmbeddingStoreThreadsTest, RowsAreOrderedByTheCurrentStep) {
   TablePolicies max_rows;
   max_rows.eviction.max_rows = 10;
   TablePolicies max_age;
   max_age.eviction.max_age = 100;
   for (const TablePolicies& policies : {max_rows, max_age}) {
     auto store = MakeStore(policies);
-    EmbeddingStore::SightingOptions options;
-    options.insert = options.count_sightings = true;
+    EmbeddingStore::LookupOptions options;
+    options.insert = options.count_frequency = true;
     std::vector<RowRef> refs(2);
     const std::vector<int64_t> old_ids = {1, 2};
     const std::vector<int64_t> ids = {1, 3};
@@ -195,7 +195,7 @@ TEST(EmbeddingStoreThreadsTest, RowsComeToTheirOrderInTheOrderOfSteps) {
 // All operations at once. A write sets all columns of a row to one value, so a
 // torn row is detected. Rows of id i hold values that are i modulo 64, so a row
 // assigned to another id is detected as well.
-TEST(EmbeddingStoreThreadsTest, RowsAreWholeUnderEverything) {
+TEST(EmbeddingStoreThreadsTest, RowsAreNeverTorn) {
   auto store = MakeStore();
   constexpr int kIds = 64 * 40;
   std::atomic<bool> stop{false};
@@ -328,8 +328,8 @@ TEST(EmbeddingStoreThreadsTest, NoTaskOfAPoolWaitsForAShard) {
     OneThread pool;
     const ParallelFor halves = pool.Halves();
     const auto see = [&] {
-      EmbeddingStore::SightingOptions options;
-      options.insert = options.count_sightings = true;
+      EmbeddingStore::LookupOptions options;
+      options.insert = options.count_frequency = true;
       std::vector<RowRef> refs(ids.size());
       ASSERT_TRUE(store->FindOrInsert(ids, options, refs, &halves).ok());
     };
@@ -385,7 +385,7 @@ TEST(EmbeddingStoreThreadsTest, AMergeDoesNotWriteAnotherOptimizersSlots) {
         };
     const Status status = store->Import(rows, &attach_first);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_NE(status.message().find("of 'sgd', but 'adam' is"),
+    EXPECT_NE(status.message().find("of 'sgd', but the update uses 'adam'"),
               std::string::npos)
         << status.message();
     EXPECT_EQ(store->size(), resident ? 1 : 0);

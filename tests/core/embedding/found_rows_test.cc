@@ -17,8 +17,8 @@ namespace lodestar {
 namespace {
 
 constexpr int kDim = 6;
-constexpr EmbeddingStore::SightingOptions kTraining = {
-    /*insert=*/true, /*count_sightings=*/true};
+constexpr EmbeddingStore::LookupOptions kTraining = {/*insert=*/true,
+                                                     /*count_frequency=*/true};
 
 FoundBatch Batch(const std::vector<int64_t>& ids, uint32_t shard = 0) {
   return {ids, std::vector<RowRef>(ids.size(), RowRef{shard})};
@@ -34,7 +34,7 @@ TEST(FoundRowsTest, ABatchIsTakenOnce) {
   EXPECT_TRUE(rows.Take(std::vector<int64_t>{1, 2, 3}).ids.empty());
 }
 
-TEST(FoundRowsTest, OtherIdsAreNotKnown) {
+TEST(FoundRowsTest, OtherIdsAreNotFound) {
   const std::vector<std::vector<int64_t>> others = {
       {}, {1}, {1, 2}, {1, 2, 3, 4}, {1, 3, 2}, {2, 1, 3}, {1, 5, 3}};
   for (const auto& other : others) {
@@ -128,7 +128,7 @@ void Disturb(EmbeddingStore* store, const std::vector<int64_t>& ids,
   }
 }
 
-TEST(FoundRowsTest, AnUpdateIsTheSameHoweverTheRowsHaveMovedSince) {
+TEST(FoundRowsTest, AnUpdateFindsRowsThatMoved) {
   const ParallelFor threads = Threads(3);
   for (const bool create : {false, true}) {
     const auto known = MakeStore();
@@ -143,7 +143,7 @@ TEST(FoundRowsTest, AnUpdateIsTheSameHoweverTheRowsHaveMovedSince) {
       for (float& g : gradients) g = static_cast<float>(rng() % 100) / 100;
       std::vector<RowRef> refs(ids.size());
       for (EmbeddingStore* store : {searched.get(), known.get()}) {
-        EmbeddingStore::SightingOptions options = kTraining;
+        EmbeddingStore::LookupOptions options = kTraining;
         options.insert = round % 4 != 3;
         ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
         Disturb(store, ids, round);

@@ -70,7 +70,7 @@ struct Table {
   TableParts parts;
 };
 
-TEST(InsertPlanTest, NothingIsThereBeforeItIsCommitted) {
+TEST(InsertPlanTest, NothingIsVisibleBeforeCommit) {
   Table table;
   table.parts.step.MoveTo(3);
   {
@@ -98,7 +98,7 @@ TEST(InsertPlanTest, NothingIsThereBeforeItIsCommitted) {
   }
 }
 
-TEST(InsertPlanTest, AnIdThatHasARowByNowIsFound) {
+TEST(InsertPlanTest, ARowAddedInBetweenIsFound) {
   Table table;
   Table::Call late(&table, {5, 6}, {});
   ASSERT_TRUE(table.Insert({5}).ok());
@@ -109,7 +109,7 @@ TEST(InsertPlanTest, AnIdThatHasARowByNowIsFound) {
   EXPECT_EQ(table.parts.events.count(Event::kInserts), 2);
 }
 
-TEST(InsertPlanTest, SeveralTablesGetTheirRowsOrNoneDoes) {
+TEST(InsertPlanTest, RowsAreAddedToAllTablesOrNone) {
   Table first, second(Cap(2));
   InsertPlan::Options refusing;
   refusing.refuse_excess = true;
@@ -125,7 +125,7 @@ TEST(InsertPlanTest, SeveralTablesGetTheirRowsOrNoneDoes) {
     if (!fits) {
       EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
       EXPECT_EQ(status.message(),
-                "the import makes 3 rows, but the variable's cap is 2 rows");
+                "the import makes 3 rows, but `max_rows` of the table is 2.");
       continue;
     }
     one.plan.Commit(nullptr);
@@ -135,11 +135,11 @@ TEST(InsertPlanTest, SeveralTablesGetTheirRowsOrNoneDoes) {
   EXPECT_EQ(second.parts.rows.size(), 2);
 }
 
-TEST(InsertPlanTest, RowsOfThisCallAndThisStepMakeNoRoom) {
+TEST(InsertPlanTest, RowsOfThisCallAndStepAreNotEvicted) {
   Table table(Cap(4));
   InsertPlan::Options seen;
   // A row that was never counted may be evicted at any time.
-  seen.call.count_sightings = true;
+  seen.call.count_frequency = true;
   ASSERT_TRUE(table.Insert({10, 11}, seen).ok());
   table.parts.step.MoveTo(1);
   ASSERT_TRUE(table.Insert({20, 21}, seen).ok());
@@ -156,7 +156,7 @@ TEST(InsertPlanTest, RowsOfThisCallAndThisStepMakeNoRoom) {
   EXPECT_EQ(table.parts.rows.size(), 4);
 }
 
-TEST(InsertPlanTest, AnOptimizerIsBoundWithTheRowsOrNotAtAll) {
+TEST(InsertPlanTest, TheOptimizerIsBoundAtomicallyWithTheRows) {
   AttachedOptimizer optimizer;
   optimizer.name = "replay:mine";
   optimizer.slot_names = {"velocity"};
@@ -179,7 +179,7 @@ TEST(InsertPlanTest, AnOptimizerIsBoundWithTheRowsOrNotAtAll) {
   EXPECT_EQ(empty.parts.rows.size(), 0);
 }
 
-TEST(InsertPlanTest, ACallMaySayWhenAndHowOftenRowsWereSeen) {
+TEST(InsertPlanTest, ACallMaySetLastSeenAndFrequency) {
   Table table;
   const std::vector<int64_t> last_seen = {7, 8};
   const std::vector<int64_t> frequencies = {70, 80};
@@ -194,13 +194,13 @@ TEST(InsertPlanTest, ACallMaySayWhenAndHowOftenRowsWereSeen) {
   EXPECT_EQ(call.refs[1].meta->frequency.load(), 80u);
 }
 
-TEST(InsertPlanTest, WhoWaitsComesInOnceItHasBeenSeenOftenEnough) {
+TEST(InsertPlanTest, PendingIdsAreAdmittedAfterEnoughOccurrences) {
   TablePolicies policies;
   policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
   policies.admission.min_count = 2;
   Table table(policies);
   InsertPlan::Options options;
-  options.call.count_sightings = options.call.admission = true;
+  options.call.count_frequency = options.call.admission = true;
   for (int64_t now = 0; now < 2; ++now) {
     EXPECT_EQ(table.parts.rows.size(), 0);
     table.parts.step.MoveTo(now);
@@ -209,7 +209,7 @@ TEST(InsertPlanTest, WhoWaitsComesInOnceItHasBeenSeenOftenEnough) {
   EXPECT_EQ(table.Resident(), (std::vector<int64_t>{5}));
   EXPECT_EQ(table.parts.events.count(Event::kAdmitted), 1);
   const size_t shard = table.parts.rows.HashOf(5).shard;
-  EXPECT_EQ(table.parts.sightings.pending_ids(shard)->size(), 0);
+  EXPECT_EQ(table.parts.occurrence_counter.pending_ids(shard)->size(), 0);
 }
 
 // A step begins between the lookup and the plan of a call. If the call counted
@@ -224,7 +224,7 @@ TEST(InsertPlanTest, ACallCountsForTheStepInWhichItTakesEffect) {
     policies.admission.num_hashes = 3;
     Table table(policies);
     InsertPlan::Options options;
-    options.call.count_sightings = options.call.admission = true;
+    options.call.count_frequency = options.call.admission = true;
     options.call.now = table.parts.step.value();
     {
       Table::Call late(&table, {5, 6}, options);
@@ -236,7 +236,9 @@ TEST(InsertPlanTest, ACallCountsForTheStepInWhichItTakesEffect) {
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(table.Insert({5}, options).ok());
     const ShardedRows::IdHash hash = table.parts.rows.HashOf(5);
     EXPECT_EQ(
-        table.parts.sightings.SeenOf(hash.shard, hash.tag, 5, 1).sightings, 1);
+        table.parts.occurrence_counter.CountsOf(hash.shard, hash.tag, 5, 1)
+            .occurrences,
+        1);
     EXPECT_EQ(table.parts.rows.size(), 0);
   }
 }

@@ -51,7 +51,7 @@ struct Table {
 
 class OptimizerBindingTest : public testing::Test, protected Table {};
 
-TEST_F(OptimizerBindingTest, RowsThatAreThereGetWhatSlotsBeginWith) {
+TEST_F(OptimizerBindingTest, ExistingRowsGetInitialSlots) {
   EXPECT_FALSE(binding.bound());
   EXPECT_EQ(binding.optimizer().name, "");
   Bind(Momentum());
@@ -73,8 +73,9 @@ TEST_F(OptimizerBindingTest, AnotherOneIsRefusedByName) {
   EXPECT_TRUE(binding.Check(again).ok());  // the slots of its first call
   const Status other = binding.Check(Momentum("adam"));
   EXPECT_EQ(other.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(other.message().find("'replay:momentum', but 'adam'"),
-            std::string::npos)
+  EXPECT_NE(
+      other.message().find("'replay:momentum', but the update uses 'adam'"),
+      std::string::npos)
       << other.message();
   AttachedOptimizer fewer = Momentum();
   fewer.slot_names.pop_back();
@@ -95,7 +96,7 @@ TEST_F(OptimizerBindingTest, AttachingBindsOnce) {
             StatusCode::kFailedPrecondition);
 }
 
-TEST_F(OptimizerBindingTest, AnotherOneTakesThePlaceOfTheFirst) {
+TEST_F(OptimizerBindingTest, AnotherOneReplacesTheFirst) {
   Bind(Momentum());
   const AttachedOptimizer& first = binding.optimizer();
   static_cast<float*>(shared()->slot(kRow, 0))[1] = 7;
@@ -115,7 +116,7 @@ TEST_F(OptimizerBindingTest, AnotherOneTakesThePlaceOfTheFirst) {
 
 // An incremental snapshot would miss the slots of rows that are not written
 // afterwards.
-TEST_F(OptimizerBindingTest, ATableWithNewSlotsFollowsNoBase) {
+TEST_F(OptimizerBindingTest, NewSlotsClearTheBase) {
   {
     const ShardLocks locks(rows);
     rows.SetBase("whole");
@@ -125,7 +126,7 @@ TEST_F(OptimizerBindingTest, ATableWithNewSlotsFollowsNoBase) {
   EXPECT_EQ(rows.changes().base(), "");
 }
 
-TEST_F(OptimizerBindingTest, SlotsBeginAnew) {
+TEST_F(OptimizerBindingTest, SlotsAreReset) {
   binding.FillSlots(shared(), kRow);  // no optimizer attached
   Bind(Momentum());
   ASSERT_TRUE(shared()->Lock(kRow, 0));
@@ -137,7 +138,7 @@ TEST_F(OptimizerBindingTest, SlotsBeginAnew) {
 }
 
 // Run it with --config=tsan: a write to a shared row requires the row lock.
-TEST(OptimizerBindingThreadsTest, OneMayComeWhileSlotsBeginAnew) {
+TEST(OptimizerBindingThreadsTest, OneMayBeAttachedDuringAReset) {
   for (int round = 0; round < 200; ++round) {
     Table table;
     std::atomic<bool> filled{false};

@@ -73,7 +73,7 @@ class ShardedRowsTest : public testing::Test {
   ShardedRows rows_{kDim, RowType::kFloat32, kShards, Policies()};
 };
 
-TEST_F(ShardedRowsTest, IdsAreFoundWhereTheirHashSays) {
+TEST_F(ShardedRowsTest, IdsAreFoundByTheirHash) {
   const std::vector<int64_t> ids = Range(200);
   Add(ids);
   EXPECT_EQ(rows_.size(), 200);
@@ -105,7 +105,7 @@ TEST_F(ShardedRowsTest, IdsAreFoundWhereTheirHashSays) {
   EXPECT_EQ(total, ids.size());
 }
 
-TEST_F(ShardedRowsTest, WhoLooksAgainFindsWhatHasMovedOrGone) {
+TEST_F(ShardedRowsTest, LookAgainFindsMovedAndRemovedRows) {
   const std::vector<int64_t> ids = Range(300);
   Add(ids);
   std::vector<RowRef> refs = Find(ids);
@@ -131,7 +131,7 @@ TEST_F(ShardedRowsTest, WhoLooksAgainFindsWhatHasMovedOrGone) {
   EXPECT_GT(moved, 0);
 }
 
-TEST_F(ShardedRowsTest, LocksAreThoseOfTheShardsThatAreCounted) {
+TEST_F(ShardedRowsTest, LocksShardsWithACount) {
   EXPECT_EQ(Locked(), std::vector<bool>({false, false, false}));
   {
     const ShardLocks locks(rows_, {2, 0, 1});
@@ -145,7 +145,7 @@ TEST_F(ShardedRowsTest, LocksAreThoseOfTheShardsThatAreCounted) {
   EXPECT_EQ(Locked(), std::vector<bool>({false, false, false}));
 }
 
-TEST_F(ShardedRowsTest, RemovedIdsAreToldSinceTheBase) {
+TEST_F(ShardedRowsTest, RemovedIdsAreListedSinceTheBase) {
   Add(Range(30));
   Remove(1);
   {
@@ -171,7 +171,7 @@ TEST_F(ShardedRowsTest, RemovedIdsAreToldSinceTheBase) {
   EXPECT_FALSE(rows_.shard(0).rows.marking());
 }
 
-TEST_F(ShardedRowsTest, WhatChangesEveryRowWaitsForTheSnapshot) {
+TEST_F(ShardedRowsTest, ChangesOfAllRowsWaitForTheSnapshot) {
   rows_.changes().BeginSnapshot();
   std::atomic<bool> ended{false};
   std::thread waiting([&] {
@@ -185,7 +185,7 @@ TEST_F(ShardedRowsTest, WhatChangesEveryRowWaitsForTheSnapshot) {
   waiting.join();
 }
 
-TEST_F(ShardedRowsTest, ARowGoesOutAsItCameIn) {
+TEST_F(ShardedRowsTest, ARowSurvivesARoundTrip) {
   Add(Range(2));
   ASSERT_TRUE(rows_.ReserveSlots(1).ok());
   rows_.AttachSlots(std::vector<float>{0.5f});
@@ -195,7 +195,7 @@ TEST_F(ShardedRowsTest, ARowGoesOutAsItCameIn) {
   Numbers values, slots;
   values.Resize(RowType::kFloat32, 2 * kDim);
   slots.Resize(RowType::kFloat32, 2 * kDim);
-  const ShardedRows::Seen seen =
+  const ShardedRows::Counts seen =
       rows_.CopyOut(store, ref.row, 1, 1, 2, 1, &values, &slots);
   EXPECT_EQ(seen.frequency, 1u);
   EXPECT_EQ(seen.last_seen, 1);
@@ -213,7 +213,7 @@ TEST_F(ShardedRowsTest, ARowGoesOutAsItCameIn) {
   EXPECT_EQ(value[1], -1.0f);
 }
 
-TEST_F(ShardedRowsTest, ARowMayComeAndGoOutsideTheOrder) {
+TEST_F(ShardedRowsTest, ARowCanBypassTheOrder) {
   const ShardedRows::IdHash hash = rows_.HashOf(7);
   RowShard& shard = rows_.shard(hash.shard);
   MutexLock lock(&shard.mutex);
@@ -229,7 +229,7 @@ TEST_F(ShardedRowsTest, ARowMayComeAndGoOutsideTheOrder) {
   EXPECT_EQ(shard.rows.live(), 0);
 }
 
-TEST_F(ShardedRowsTest, AListIsBuiltAgainInTheOrderOfItsKeys) {
+TEST_F(ShardedRowsTest, AListIsRebuiltInKeyOrder) {
   Add(Range(100));
   RowShard& shard = rows_.shard(0);
   MutexLock lock(&shard.mutex);
@@ -251,7 +251,7 @@ TEST_F(ShardedRowsTest, AListIsBuiltAgainInTheOrderOfItsKeys) {
 }
 
 // Independent of how many parts the row is drawn in.
-TEST(ShardedRowsOfWideRowsTest, ARowBeginsWithItsIdsFirstValue) {
+TEST(ShardedRowsOfWideRowsTest, ARowStartsWithTheInitialValueOfItsId) {
   constexpr int kWide = 2 * kPart + 5;
   for (const RowType type :
        {RowType::kFloat32, RowType::kFloat64, RowType::kBFloat16}) {

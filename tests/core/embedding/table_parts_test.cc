@@ -8,7 +8,7 @@
 namespace lodestar {
 namespace {
 
-TEST(TableEventsTest, EachIsCountedForItself) {
+TEST(TableEventsTest, EventsAreCountedSeparately) {
   TableEvents events;
   for (int e = 0; e < kNumEvents; ++e) events.Add(static_cast<Event>(e), e);
   events.Add(Event::kInserts, -2);
@@ -38,7 +38,7 @@ TEST(TableEventsTest, ReadsOfAllThreadsAreSummed) {
   EXPECT_EQ(events.count(Event::kReadMisses), 0);
 }
 
-TEST(TableEventsTest, WhoTakesAPlaceMissesNoReadOfWhoHadIt) {
+TEST(TableEventsTest, AReplacementMissesNoRead) {
   TableEvents successor;
   {
     TableEvents events;

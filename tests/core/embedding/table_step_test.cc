@@ -5,7 +5,7 @@
 namespace lodestar {
 namespace {
 
-TEST(TableStepTest, AnOptimizerMovesItUnlessSomeoneElseDoes) {
+TEST(TableStepTest, AnOptimizerMovesItUnlessItIsSet) {
   TableStep step;
   step.MoveTo(-1);
   EXPECT_EQ(step.value(), 1);

@@ -27,7 +27,7 @@ TEST(BucketHashTest, SipHashReferenceVector) {
             0xa129ca6149be45e5ULL);
 }
 
-TEST(BucketHashTest, EveryLengthHashesApart) {
+TEST(BucketHashTest, EveryLengthHashesDifferently) {
   std::vector<uint64_t> seen;
   for (size_t n = 0; n < 300; ++n) {
     for (uint64_t hash :
@@ -48,7 +48,7 @@ TEST(BucketHashTest, ValuesAreFrozen) {
   EXPECT_EQ(hash(INT64_MIN), Fingerprint64("-9223372036854775808"));
 }
 
-TEST(BucketHashTest, FingerprintOfDecimalIsThatOfTheText) {
+TEST(BucketHashTest, FingerprintOfDecimalMatchesTheString) {
   std::mt19937_64 rng(6);
   const auto check = [](int64_t number) {
     ASSERT_EQ(FingerprintOfDecimal(number),
@@ -85,16 +85,16 @@ TEST(BucketHashTest, RemainderIsExact) {
   }
 }
 
-TEST(BucketHashTest, NamesWhatItRefuses) {
+TEST(BucketHashTest, ReportsInvalidArguments) {
   BucketHash hash;
   const std::vector<int64_t> one = {1};
   EXPECT_NE(BucketHash::Create("md5", {}, &hash)
                 .message()
-                .find("unknown hasher 'md5'"),
+                .find("or legacy, got 'md5'"),
             std::string::npos);
   EXPECT_NE(BucketHash::Create("stronghash", one, &hash)
                 .message()
-                .find("a key of two words, found 1"),
+                .find("a key of two words, got 1"),
             std::string::npos);
   EXPECT_NE(
       BucketHash::Create("fasthash", one, &hash).message().find("takes no key"),

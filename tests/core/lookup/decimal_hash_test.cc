@@ -12,7 +12,7 @@
 namespace lodestar {
 namespace {
 
-TEST(DecimalHashTest, IsThatOfTheText) {
+TEST(DecimalHashTest, MatchesTheDecimalString) {
   const DecimalHash fast = {};
   const DecimalHash strong = {DecimalHash::Kind::kStrong, 5, ~uint64_t{0}};
   const DecimalHash legacy = {DecimalHash::Kind::kLegacy};

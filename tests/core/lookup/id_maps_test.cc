@@ -139,7 +139,7 @@ TEST(IntegerMapTest, AddNewStopsAtAnotherValue) {
   EXPECT_EQ(map.AddNew(3, key, value), -1);
 }
 
-TEST(IntegerMapTest, WithoutMemoryItIsAsBefore) {
+TEST(IntegerMapTest, OutOfMemoryChangesNothing) {
   IntegerMap map;
   ASSERT_TRUE(Put(&map, 7, 70).ok());
   for (int64_t count :
@@ -210,7 +210,7 @@ TEST(StringMapTest, LargeKeys) {
   ExpectSame(map, model);
 }
 
-TEST(StringMapTest, ChangedAndRemovedRecordsGiveTheirMemoryBack) {
+TEST(StringMapTest, ChangedAndRemovedRecordsFreeTheirMemory) {
   StringMap map;
   const std::string long_key(1000, 'k');
   std::mt19937_64 rng(5);
@@ -236,7 +236,7 @@ TEST(StringMapTest, AddNewStopsAtAnotherValue) {
   EXPECT_EQ(map.AddNew(3, key, value), -1);
 }
 
-TEST(StringMapTest, WithoutMemoryItIsAsBefore) {
+TEST(StringMapTest, OutOfMemoryChangesNothing) {
   StringMap map;
   ASSERT_TRUE(Put(&map, "a", 1).ok());
   Status status = map.Reserve(int64_t{1} << 46, 0);

@@ -31,27 +31,27 @@ TEST(IdTableTest, IsNotInitializedBeforeAnImport) {
   IdTable<IntegerMap>::View view;
   const Status status = table.Read(&view);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("was not initialized"), std::string::npos);
+  EXPECT_NE(status.message().find("is not initialized"), std::string::npos);
   EXPECT_EQ(table.size(), 0);
   ASSERT_TRUE((Import<IntegerMap, int64_t>(&table, {}, {}).ok()));
   EXPECT_TRUE(table.Read(&view).ok());
 }
 
-TEST(IdTableTest, AKeyWithTwoValuesLeavesItAsItWas) {
+TEST(IdTableTest, AKeyWithTwoValuesChangesNothing) {
   IdTable<StringMap> table(/*is_mutable=*/false);
   ASSERT_TRUE(
       (Import<StringMap, std::string>(&table, {"a", "b"}, {0, 1}).ok()));
   const Status status =
       Import<StringMap, std::string>(&table, {"x", "y", "x"}, {4, 5, 6});
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "key 'x' has two values: 4 and 6");
+  EXPECT_EQ(status.message(), "key 'x' has two values: 4 and 6.");
   IdTable<StringMap>::View view;
   ASSERT_TRUE(table.Read(&view).ok());
   EXPECT_EQ(view.map().size(), 2);
   EXPECT_EQ(view.map().Find("b"), 1);
 }
 
-TEST(IdTableTest, LongKeysAreCutInMessages) {
+TEST(IdTableTest, LongKeysAreTruncatedInMessages) {
   EXPECT_EQ(KeyText(std::string_view("ab")), "'ab'");
   EXPECT_EQ(KeyText(std::string(1000, 'k')),
             "'" + std::string(100, 'k') + "...' (1000 bytes)");
@@ -82,7 +82,7 @@ TEST(IdTableTest, EntriesAreSortedByValue) {
 
 // Keys that are never removed are always found with their own values, while
 // other keys are inserted and removed and the table grows or is imported again.
-TEST(IdTableTest, ReadersBesideWriters) {
+TEST(IdTableTest, ConcurrentReadersAndWriters) {
   constexpr int64_t kFixed = 2000;
   IdTable<IntegerMap> table(/*is_mutable=*/true);
   ASSERT_TRUE(InsertRange(&table, 0, kFixed).ok());

@@ -28,9 +28,9 @@ TEST(VocabularyLineTest, Columns) {
   ASSERT_TRUE(ColumnOf(line, kWholeLine, ',', &text).ok());
   EXPECT_EQ(text, line);
   EXPECT_EQ(ColumnOf(line, 3, ',', &text).message(),
-            "the line has 3 columns, wanted 4 or more");
+            "the line must have at least 4 columns, got 3.");
   EXPECT_EQ(ColumnOf("a", 1, ',', &text).message(),
-            "the line has 1 column, wanted 2 or more");
+            "the line must have at least 2 columns, got 1.");
 }
 
 TEST(VocabularyLineTest, Integers) {
@@ -46,14 +46,15 @@ TEST(VocabularyLineTest, Integers) {
   for (const char* text : {"", " ", "x", "7x", "0x7", "7.0", "+-7", "+", "- 7",
                            "9223372036854775808"}) {
     EXPECT_EQ(ParseInteger(text, "int64", &wide).message(),
-              "'" + std::string(text) + "' is no int64");
+              "'" + std::string(text) + "' is not a valid int64.");
   }
   uint8_t narrow = 0;
   ASSERT_TRUE(ParseInteger("255", "uint8", &narrow).ok());
   EXPECT_EQ(narrow, 255);
   EXPECT_EQ(ParseInteger("256", "uint8", &narrow).message(),
-            "'256' is no uint8");
-  EXPECT_EQ(ParseInteger("-1", "uint8", &narrow).message(), "'-1' is no uint8");
+            "'256' is not a valid uint8.");
+  EXPECT_EQ(ParseInteger("-1", "uint8", &narrow).message(),
+            "'-1' is not a valid uint8.");
 }
 
 }  // namespace

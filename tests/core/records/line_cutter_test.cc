@@ -59,7 +59,7 @@ TEST(LineCutterTest, RejectsAnEmptyFile) {
 TEST(LineCutterTest, RejectsALineThatIsTooLong) {
   const std::string text = "a\nb\n" + std::string((64 << 20) + 1, 'x');
   EXPECT_EQ(CutAll(text, text.size()).status.message(),
-            "line 3: not text: no newline within 67108864 bytes");
+            "line 3: not a text file: no newline within 67108864 bytes");
 }
 
 TEST(CountNewlinesTest, EqualsACountOfBytes) {

@@ -88,43 +88,42 @@ TEST(MultiSlotFormatTest, ErrorsDescribeSlotAndPosition) {
   const MultiSlotFormat format(
       {Label("click"), Floats("I", 2), Ids("C1"), {"color", false, 1, 5}});
   const BadLine cases[] = {
-      {"", "slot 'click' at byte 1: the line ends where its count should be"},
+      {"", "slot 'click' at byte 1: the line ends before its count"},
       {"1 1 2 .5", "slot 'I' at byte 9: the line ends after 1 of 2 values"},
-      {"1 1 2 .5 1",
-       "slot 'C1' at byte 11: the line ends where its count should be"},
+      {"1 1 2 .5 1", "slot 'C1' at byte 11: the line ends before its count"},
       {"1 1 2 .5 1 3 7 8",
        "slot 'C1' at byte 17: the line ends after 2 of 3 values"},
       // A missing last value must not be parsed as 0.
       {"1 1 2 .5 1 2 7 1 1",
        "slot 'color' at byte 19: the line ends after 0 of 1 values"},
-      {"-1 1", "slot 'click' at byte 1: count is '-1', wanted 0 or more"},
-      {"x 1", "slot 'click' at byte 1: count is 'x', wanted a whole number"},
-      {"1.5 1", "count is '1.5', wanted a whole number"},
-      {"+1 1", "count is '+1', wanted a whole number"},
-      {"99999999999999999999999 1", "wanted a whole number"},
-      {"0 2 .5 1", "slot 'click' at byte 1: count is 0, wanted 1"},
-      {"1 1 3 1 2 3 0 1 1", "slot 'I' at byte 5: count is 3, wanted 2"},
+      {"-1 1", "slot 'click' at byte 1: count is '-1', expected 0 or more"},
+      {"x 1", "slot 'click' at byte 1: count is 'x', expected an integer"},
+      {"1.5 1", "count is '1.5', expected an integer"},
+      {"+1 1", "count is '+1', expected an integer"},
+      {"99999999999999999999999 1", "expected an integer"},
+      {"0 2 .5 1", "slot 'click' at byte 1: count is 0, expected 1"},
+      {"1 1 3 1 2 3 0 1 1", "slot 'I' at byte 5: count is 3, expected 2"},
       {"1 2 2 .5 1 0 1 1",
-       "slot 'click' at byte 3: value 1 of 1 is '2', wanted 0 or 1"},
-      {"1 -1 2 .5 1 0 1 1", "is '-1', wanted 0 or 1"},
+       "slot 'click' at byte 3: value 1 of 1 is '2', expected 0 or 1"},
+      {"1 -1 2 .5 1 0 1 1", "is '-1', expected 0 or 1"},
       {"1 1 2 .5 abc 0 1 1",
-       "slot 'I' at byte 10: value 2 of 2 is 'abc', wanted a number"},
+       "slot 'I' at byte 10: value 2 of 2 is 'abc', expected a number"},
       {"1 1 2 .5 1e39 0 1 1", "is '1e39', out of the range of float"},
       {"1 1 2 .5 1 1 1.5 1 1",
-       "slot 'C1' at byte 14: value 1 of 1 is '1.5', wanted an integer"},
+       "slot 'C1' at byte 14: value 1 of 1 is '1.5', expected an integer"},
       {"1 1 2 .5 1 1 18446744073709551616 1 1", "out of the range of uint64"},
       {"1 1 2 .5 1 0 1 5",
-       "slot 'color' at byte 16: value 1 of 1 is '5', wanted a whole number "
-       "from 0 to 4"},
+       "slot 'color' at byte 16: value 1 of 1 is '5', expected an integer in "
+       "[0, 5)"},
       {"1 1 2 .5 1 0 1 4 9",
-       "byte 18: found '9' after the last slot 'color', wanted the end of the "
-       "line"},
+       "byte 18: found '9' after the last slot 'color', expected the end of "
+       "the line"},
       {"1 1 2 .5 1 1 \xff\x01"
        "a 1 1",
-       "is '\\xff\\x01a', wanted an integer"},
-      {std::string("1 1\0 2", 6), "not text: a NUL byte at byte 4"},
+       "is '\\xff\\x01a', expected an integer"},
+      {std::string("1 1\0 2", 6), "not a text file: a NUL byte at byte 4"},
       {"1 1 2 .5 1 1 " + std::string(100, 'z') + " 1 1",
-       "is '" + std::string(32, 'z') + "'..., wanted"},
+       "is '" + std::string(32, 'z') + "'..., expected"},
   };
   SlotRows rows(format.specs());
   ASSERT_TRUE(Parse(format, "1 1 2 .5 1 2 7 8 1 4", &rows).ok());
@@ -150,7 +149,7 @@ TEST(MultiSlotFormatTest, AFloatLabelMustBeZeroOrOne) {
   EXPECT_TRUE(Parse(format, "1 0", &rows).ok());
   for (const char* line : {"1 0.5", "1 2", "1 nan", "1 -1", "1 inf"}) {
     const Status status = Parse(format, line, &rows);
-    EXPECT_NE(status.message().find("wanted 0 or 1"), std::string::npos)
+    EXPECT_NE(status.message().find("expected 0 or 1"), std::string::npos)
         << line << status.message();
   }
 }

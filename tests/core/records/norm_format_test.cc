@@ -213,53 +213,53 @@ TEST(NormFormatTest, HeaderErrors) {
       Example(),
       {{"", "f: not a Norm file: it is empty"},
        {"1 1 1\n",
-        "f: not a Norm file: begins with 31 20 31 20 31 0a, wanted eight zero "
-        "bytes (no checksums), or the int32 64 and the int64 1 (checksums)"},
+        "f: not a Norm file: begins with 31 20 31 20 31 0a, expected eight "
+        "zero bytes (no checksums), or the int32 64 and the int64 1 "
+        "(checksums)"},
        {other,
         "f: not a Norm file: begins with 40 00 00 00 02 00 00 00 00 00 00 00, "
-        "wanted eight zero bytes (no checksums), or the int32 64 and the int64 "
-        "1 (checksums)"},
+        "expected eight zero bytes (no checksums), or the int32 64 and the "
+        "int64 1 (checksums)"},
        {good.substr(0, 63),
-        "f: the header has 63 bytes, wanted 64: the file is cut short"},
+        "f: the header has 63 bytes, expected 64: the file is truncated"},
        {File(true, {}).substr(0, 68),
-        "f: the header has 68 bytes, wanted 69: the file is cut short"},
+        "f: the header has 68 bytes, expected 69: the file is truncated"},
        {bad_sum,
-        "f: header: checksum is 8, wanted 9 as the sum of its 64 bytes modulo "
-        "256"},
+        "f: header: checksum is 8, expected 9 for the sum of its 64 bytes "
+        "modulo 256"},
        {Header(0, 1, 2, 2, 2) + std::string(100, 0),
-        "f: header: label_dim is 2, wanted 1 as the slots declare"},
+        "f: header: label_dim is 2, expected 1 for the slots"},
        {Header(0, 1, 1, 13, 2) + std::string(100, 0),
-        "f: header: dense_dim is 13, wanted 2 as the slots declare"},
+        "f: header: dense_dim is 13, expected 2 for the slots"},
        {Header(0, 1, 1, 2, 26) + std::string(100, 0),
-        "f: header: slot_num is 26, wanted 2 as the slots declare"},
+        "f: header: slot_num is 26, expected 2 for the slots"},
        {Header(0, -1, 1, 2, 2) + std::string(100, 0),
-        "f: header: number_of_records is -1, wanted 0 to 368934881474191032"},
+        "f: header: number_of_records is -1, expected 0 to 368934881474191032"},
        {Header(0, INT64_MAX, 1, 2, 2) + std::string(100, 0),
-        "f: header: number_of_records is 9223372036854775807, wanted 0 to "
+        "f: header: number_of_records is 9223372036854775807, expected 0 to "
         "368934881474191032"}});
 }
 
 TEST(NormFormatTest, RecordCountErrors) {
-  ExpectMessages(
-      Example(),
-      {{File(false, Samples(), 4),
-        "f: the file ends at byte 144 after 3 records, wanted 4 as its header "
-        "says: it is cut short"},
-       {File(true, Samples(), 5),
-        "f: the file ends at byte 164 after 3 records, wanted 5 as its header "
-        "says: it is cut short"},
-       {File(false, {}, 2),
-        "f: the file ends at byte 64 after 0 records, wanted 2 as its header "
-        "says: it is cut short"},
-       {File(false, Samples(), 2),
-        "f: found 24 bytes behind the last of 2 records, at byte 120, wanted "
-        "the end of the file"},
-       {File(true, Samples()) + "\n",
-        "f: found 1 bytes behind the last of 3 records, at byte 164, wanted "
-        "the end of the file"},
-       {File(false, {}) + "x",
-        "f: found 1 bytes behind the last of 0 records, at byte 64, wanted the "
-        "end of the file"}});
+  ExpectMessages(Example(),
+                 {{File(false, Samples(), 4),
+                   "f: the file ends at byte 144 after 3 records, expected 4 "
+                   "according to its header: it is truncated"},
+                  {File(true, Samples(), 5),
+                   "f: the file ends at byte 164 after 3 records, expected 5 "
+                   "according to its header: it is truncated"},
+                  {File(false, {}, 2),
+                   "f: the file ends at byte 64 after 0 records, expected 2 "
+                   "according to its header: it is truncated"},
+                  {File(false, Samples(), 2),
+                   "f: found 24 bytes after the last of 2 records, at byte "
+                   "120, expected the end of the file"},
+                  {File(true, Samples()) + "\n",
+                   "f: found 1 bytes after the last of 3 records, at byte 164, "
+                   "expected the end of the file"},
+                  {File(false, {}) + "x",
+                   "f: found 1 bytes after the last of 0 records, at byte 64, "
+                   "expected the end of the file"}});
 }
 
 TEST(NormFormatTest, RecordErrorsWithoutChecksums) {
@@ -271,26 +271,26 @@ TEST(NormFormatTest, RecordErrorsWithoutChecksums) {
   ExpectMessages(
       Example(),
       {{with(start + BytesOf(int32_t{-3})),
-        "f: record 1 at byte 96: slot 'C1': nnz is -3, wanted 0 to "
-        "16777216; check the key type and the slots"},
+        "f: record 1 at byte 96: slot 'C1': nnz is -3, expected 0 to 16777216; "
+        "check the key type and the slots"},
        {with(start + BytesOf(int32_t{0}) + BytesOf(int32_t{1 << 29})),
-        "f: record 1 at byte 96: slot 'C2': nnz is 536870912, wanted 0 to "
+        "f: record 1 at byte 96: slot 'C2': nnz is 536870912, expected 0 to "
         "16777216; check the key type and the slots"},
        {with(Sample(2, {}, {})),
-        "f: record 1 at byte 96: slot 'click': value 1 of 1 is 2, wanted 0 or "
-        "1"},
+        "f: record 1 at byte 96: slot 'click': value 1 of 1 is 2, expected 0 "
+        "or 1"},
        {with(Sample(.5, {}, {})),
-        "f: record 1 at byte 96: slot 'click': value 1 of 1 is 0.5, wanted 0 "
+        "f: record 1 at byte 96: slot 'click': value 1 of 1 is 0.5, expected 0 "
         "or 1"},
        {whole.substr(0, 96 + 11),
-        "f: record 1 at byte 96: found 11 bytes, wanted 12 or more; check "
-        "the slots and that the file is whole"},
+        "f: record 1 at byte 96: found 11 bytes, expected 12 or more; check "
+        "the slots and that the file is complete"},
        {whole.substr(0, 96 + 14),
-        "f: record 1 at byte 96: slot 'C1': found 2 bytes, wanted 4 of its "
-        "nnz; check the key type and that the file is whole"},
+        "f: record 1 at byte 96: slot 'C1': found 2 bytes, expected 4 for its "
+        "nnz; check the key type and that the file is complete"},
        {whole.substr(0, 96 + 19),
-        "f: record 1 at byte 96: slot 'C1': nnz is 1, wanted 0 to 0 as 3 bytes "
-        "are left; check the key type and that the file is whole"}});
+        "f: record 1 at byte 96: slot 'C1': nnz is 1, expected 0 to 0 because "
+        "3 bytes are left; check the key type and that the file is complete"}});
 }
 
 TEST(NormFormatTest, RecordErrorsWithChecksums) {
@@ -304,45 +304,45 @@ TEST(NormFormatTest, RecordErrorsWithChecksums) {
   ExpectMessages(
       Example(),
       {{with(bad_sum),
-        "f: record 1 at byte 106: checksum is 78, wanted 75 as the sum of its "
-        "28 bytes modulo 256"},
+        "f: record 1 at byte 106: checksum is 78, expected 75 for the sum of "
+        "its 28 bytes modulo 256"},
        {with(Framed(start + BytesOf(int32_t{-1}) + BytesOf(int32_t{0}))),
-        "f: record 1 at byte 106: slot 'C1': nnz is -1, wanted 0 to "
+        "f: record 1 at byte 106: slot 'C1': nnz is -1, expected 0 to "
         "16777216; check the key type and the slots"},
        {with(Framed(Sample(1, {5}, {6}) + "xyz")),
         "f: record 1 at byte 106: its slots take 28 bytes, found 31: check the "
         "key type and the slots"},
        {with(Framed(start + Keys<uint32_t>({1, 2, 3}))),
-        "f: record 1 at byte 106: slot 'C2': found 0 bytes, wanted 4 of its "
-        "nnz; check the key type and that the file is whole"},
+        "f: record 1 at byte 106: slot 'C2': found 0 bytes, expected 4 for its "
+        "nnz; check the key type and that the file is complete"},
        {with(BytesOf(int32_t{19}) + Sample(1, {}, {}) + "\n"),
-        "f: record 1 at byte 106: length is 19, wanted 20 to 67108864: "
-        "check the slots and the key type"},
+        "f: record 1 at byte 106: length is 19, expected 20 to 67108864: check "
+        "the slots and the key type"},
        {with(BytesOf(int32_t{-1}) + Sample(1, {}, {}) + "\n"),
-        "f: record 1 at byte 106: length is -1, wanted 20 to 67108864: "
-        "check the slots and the key type"},
+        "f: record 1 at byte 106: length is -1, expected 20 to 67108864: check "
+        "the slots and the key type"},
        {with("").substr(0, 106 + 28),
-        "f: record 1 at byte 106: found 28 bytes, wanted 29 as its length of "
-        "24 says: the file is cut short"},
+        "f: record 1 at byte 106: found 28 bytes, expected 29 for its length "
+        "of 24: the file is truncated"},
        {with("").substr(0, 106 + 3),
-        "f: record 1 at byte 106: found 3 bytes, wanted 25 or more: the file "
-        "is cut short"},
+        "f: record 1 at byte 106: found 3 bytes, expected 25 or more: the file "
+        "is truncated"},
        {with("").substr(0, 106 + 4),
-        "f: record 1 at byte 106: found 4 bytes, wanted 29 as its length of "
-        "24 says: the file is cut short"}});
+        "f: record 1 at byte 106: found 4 bytes, expected 29 for its length of "
+        "24: the file is truncated"}});
 }
 
 TEST(NormFormatTest, ErrorsSuggestAWrongKeyType) {
   const NormFormat wide({Label(), Dense(2), Ids("C1"), Ids("C2")},
                         {{kLabel, kDense, kKeys, kKeys}, KeyType::kInt64});
   EXPECT_EQ(ReadRecords(wide, FromHex(kNone)).messages,
-            Strings{"f: record 0 at byte 64: slot 'C2': nnz is 300, wanted 0 "
-                    "to 3 as 28 bytes are left; check the key type and that "
-                    "the file is whole"});
+            Strings{"f: record 0 at byte 64: slot 'C2': nnz is 300, expected 0 "
+                    "to 3 because 28 bytes are left; check the key type and "
+                    "that the file is complete"});
   EXPECT_EQ(ReadRecords(wide, FromHex(kSum)).messages,
-            Strings{"f: record 0 at byte 69: slot 'C2': nnz is 300, wanted 0 "
-                    "to 0 as 4 bytes are left; check the key type and that "
-                    "the file is whole"});
+            Strings{"f: record 0 at byte 69: slot 'C2': nnz is 300, expected 0 "
+                    "to 0 because 4 bytes are left; check the key type and "
+                    "that the file is complete"});
 }
 
 TEST(NormFormatTest, ACheckModeMayBeRequired) {
@@ -356,9 +356,9 @@ TEST(NormFormatTest, ACheckModeMayBeRequired) {
   EXPECT_EQ(ReadRecords(none, FromHex(kNone)).messages, Strings());
   EXPECT_EQ(ReadRecords(sum, FromHex(kSum)).messages, Strings());
   EXPECT_EQ(ReadRecords(none, FromHex(kSum)).messages,
-            Strings{"f: the header says checksums, wanted no checksums"});
+            Strings{"f: the header declares checksums, expected no checksums"});
   EXPECT_EQ(ReadRecords(sum, FromHex(kNone)).messages,
-            Strings{"f: the header says no checksums, wanted checksums"});
+            Strings{"f: the header declares no checksums, expected checksums"});
 }
 
 TEST(NormFormatTest, ContinuesAfterABadRecord) {
@@ -398,15 +398,14 @@ TEST(NormFormatTest, ABadNnzWithoutFrameCostsTheRest) {
 TEST(NormFormatTest, OneHotSlotsHaveOneKey) {
   const NormFormat format({Label(), Dense(2), {"C1", false, 1, 9}, Ids("C2")},
                           {{kLabel, kDense, kKeys, kKeys}});
-  ExpectMessages(
-      format,
-      {{File(false, {Sample(1, {8}, {300}), Sample(1, {}, {300})}),
-        "f: record 1 at byte 92: slot 'C1': nnz is 0, wanted 1"},
-       {File(true, {Sample(1, {1, 2}, {})}),
-        "f: record 0 at byte 69: slot 'C1': nnz is 2, wanted 1"},
-       {File(true, {Sample(1, {9}, {})}),
-        "f: record 0 at byte 69: slot 'C1': value 1 of 1 is 9, wanted a whole "
-        "number from 0 to 8"}});
+  ExpectMessages(format,
+                 {{File(false, {Sample(1, {8}, {300}), Sample(1, {}, {300})}),
+                   "f: record 1 at byte 92: slot 'C1': nnz is 0, expected 1"},
+                  {File(true, {Sample(1, {1, 2}, {})}),
+                   "f: record 0 at byte 69: slot 'C1': nnz is 2, expected 1"},
+                  {File(true, {Sample(1, {9}, {})}),
+                   "f: record 0 at byte 69: slot 'C1': value 1 of 1 is 9, "
+                   "expected an integer in [0, 9)"}});
 }
 
 TEST(NormFormatTest, IntegersMustBeWhole) {
@@ -416,17 +415,15 @@ TEST(NormFormatTest, IntegersMustBeWhole) {
     return Header(0, 1, 1, 2, 0) + BytesOf(numbers);
   };
   EXPECT_EQ(ReadRecords(format, file({-2, 0, 5e9})).messages, Strings());
-  ExpectMessages(
-      format,
-      {{file({1.5, 0, 0}),
-        "f: record 0 at byte 64: slot 'n': value 1 of 1 is 1.5, wanted a whole "
-        "number"},
-       {file({1, 0, 1e30f}),
-        "f: record 0 at byte 64: slot 'counts': value 2 of 2 is 1e+30, wanted "
-        "a whole number"},
-       {file({1, __builtin_nanf(""), 0}),
-        "f: record 0 at byte 64: slot 'counts': value 1 of 2 is nan, wanted a "
-        "whole number"}});
+  ExpectMessages(format, {{file({1.5, 0, 0}),
+                           "f: record 0 at byte 64: slot 'n': value 1 of 1 is "
+                           "1.5, expected an integer"},
+                          {file({1, 0, 1e30f}),
+                           "f: record 0 at byte 64: slot 'counts': value 2 of "
+                           "2 is 1e+30, expected an integer"},
+                          {file({1, __builtin_nanf(""), 0}),
+                           "f: record 0 at byte 64: slot 'counts': value 1 of "
+                           "2 is nan, expected an integer"}});
 }
 
 TEST(NormFormatTest, LengthsMatchTheDeclaration) {
@@ -441,13 +438,12 @@ TEST(NormFormatTest, LengthsMatchTheDeclaration) {
                 .messages,
             Strings());
   ExpectMessages(
-      format,
-      {{File(false, {Sample(1, {1, 2}, {3, 4}), Sample(1, {5}, {6})}),
-        "f: record 1 at byte 100: slot 'C1': found 1 values, wanted a multiple "
-        "of 2"},
-       {File(false, {Sample(1, {1, 2}, {3})}),
-        "f: record 0 at byte 64: slot 'C2': found 1 weights, wanted one for "
-        "each of the 2 ids of slot 'C1'"}});
+      format, {{File(false, {Sample(1, {1, 2}, {3, 4}), Sample(1, {5}, {6})}),
+                "f: record 1 at byte 100: slot 'C1': found 1 values, expected "
+                "a multiple of 2"},
+               {File(false, {Sample(1, {1, 2}, {3})}),
+                "f: record 0 at byte 64: slot 'C2': found 1 weights, expected "
+                "one for each of the 2 ids of slot 'C1'"}});
 }
 
 TEST(NormFormatTest, AWrongNnzDoesNotAllocate) {
@@ -465,19 +461,19 @@ TEST(NormFormatTest, RejectsUnsupportedSlots) {
   };
   EXPECT_EQ(message(Label(), kLabel), "");
   EXPECT_EQ(message({"w", true, -1, 0}, kKeys),
-            "slot 'w': found floats, wanted integers: the file has keys here");
+            "slot 'w': found floats, but the file has keys here");
   EXPECT_EQ(message({"C1", false, 2, 0}, kKeys),
-            "slot 'C1': found a size of 2, wanted one key or any number");
+            "slot 'C1': found a size of 2, expected one key or any number");
   EXPECT_EQ(message({"I", true, -1, 0}, kDense),
-            "slot 'I': found any number of values, wanted a fixed number: only "
-            "slots of keys may vary");
+            "slot 'I': found any number of values, expected a fixed number: "
+            "only slots of keys may vary");
   EXPECT_EQ(message({"l", true, 2, 0}, kLabel),
-            "slot 'l': found 2 values in a label, wanted 1");
+            "slot 'l': found 2 values in a label, expected 1");
   EXPECT_EQ(message({"I", true, int64_t{1} << 40, 0}, kDense),
-            "slot 'I': found 1099511627776 values in a sample, wanted 0 to "
+            "slot 'I': found 1099511627776 values in a sample, expected 0 to "
             "16777216");
   EXPECT_EQ(NormFormat::Check({Label()}, {{}}).message(),
-            "found the kinds of 0 slots, wanted 1");
+            "found kinds for 0 slots, expected 1");
 }
 
 TEST(NormFormatTest, LostRecordsAreCountedFromTheHeader) {
@@ -516,8 +512,9 @@ TEST(NormFormatTest, AnNnzBeyondItsFrameReadsNothing) {
              BytesOf(int32_t{2}) + BytesOf(uint32_t{5}));
   const ReadFile read = ReadRecords(Example(), file);
   ASSERT_EQ(read.messages.size(), 1u);
-  EXPECT_NE(read.messages[0].find("slot 'C2': nnz is 2, wanted 0 to 1 as 4"),
-            std::string::npos)
+  EXPECT_NE(
+      read.messages[0].find("slot 'C2': nnz is 2, expected 0 to 1 because 4"),
+      std::string::npos)
       << read.messages[0];
 }
 

@@ -159,7 +159,7 @@ TEST(RawFormatTest, OffsetsAreAddedToCheckedKeys) {
   EXPECT_EQ(read.rows.columns()[4].ints, (Ints{35}));
   EXPECT_EQ(ReadRecords(format, BytesOf(Words{1, 0, 0, 9, 20, 5})).messages,
             Strings{"f: record 0 at byte 0: slot 'C2': value 1 of 1 is 20, "
-                    "wanted a whole number from 0 to 19"});
+                    "expected an integer in [0, 20)"});
 }
 
 TEST(RawFormatTest, NumSamplesOfALongerFile) {
@@ -187,21 +187,21 @@ TEST(RawFormatTest, ErrorsDescribePositionAndValue) {
   } cases[] = {
       {IntOptions(), "", "f: the file has no records"},
       {IntOptions(), good + good + "abc",
-       "f: its size is 51 bytes, wanted a multiple of the 24 of a sample: "
-       "found 3 bytes behind record 1 at byte 48; check the layout, the key "
+       "f: its size is 51 bytes, expected a multiple of the 24 of a sample: "
+       "found 3 bytes after record 1 at byte 48; check the layout, the key "
        "type and the slots"},
       {three, good + good,
-       "f: its size is 48 bytes, 2 samples of 24, wanted 3 samples"},
+       "f: its size is 48 bytes, 2 samples of 24, expected 3 samples"},
       {IntOptions(), good + BytesOf(Words{1, 3, -1, 5, 6, 7}),
-       "f: record 1 at byte 24: slot 'I': value 2 of 2 is -1, wanted 0 or "
-       "more, as it is read as log(x + 1)"},
+       "f: record 1 at byte 24: slot 'I': value 2 of 2 is -1, expected 0 or "
+       "more, because it is read as log(x + 1)"},
       {IntOptions(), good + BytesOf(Words{2, 3, 1, 5, 6, 7}) + good,
-       "f: record 1 at byte 24: slot 'click': value 1 of 1 is 2, wanted 0 or "
+       "f: record 1 at byte 24: slot 'click': value 1 of 1 is 2, expected 0 or "
        "1"},
       // A float label instead of an integer.
       {IntOptions(), BytesOf(1.0f) + good.substr(4),
        "f: record 0 at byte 0: slot 'click': value 1 of 1 is 1065353216, "
-       "wanted 0 or 1"},
+       "expected 0 or 1"},
   };
   for (const auto& bad : cases) {
     for (const int64_t chunk : {1, 7, 1000}) {
@@ -231,26 +231,25 @@ TEST(RawFormatTest, RejectsUnsupportedSlots) {
   RawOptions options = IntOptions();
   EXPECT_EQ(message(options, {1, 1, 1}), "");
   options.layout.nnz = {1, 1};
-  EXPECT_EQ(message(options, {1, 1, 1}),
-            "found the keys of 2 slots, wanted those of 3");
+  EXPECT_EQ(message(options, {1, 1, 1}), "found nnz for 2 slots, expected 3");
   options.layout.nnz = {1, -1, 1};
   EXPECT_EQ(message(options, {1, 1, 1}),
-            "slot 'C2': found -1 values in a sample, wanted 0 to 16777212");
+            "slot 'C2': found -1 values in a sample, expected 0 to 16777212");
   options.layout.nnz = {1, 1, 1};
   options.layout.key_offsets = {0};
   EXPECT_EQ(message(options, {1, 1, 1}),
-            "found the key offsets of 1 slots, wanted those of 3");
+            "found key offsets for 1 slots, expected 3");
   std::vector<ColumnSpec> one_hot = Specs(2, {1, 1, 1});
   one_hot[2].size = 1;
   options = IntOptions();
   options.layout.nnz = {2, 1, 1};
   EXPECT_EQ(RawFormat::Check(one_hot, options).message(),
-            "slot 'C1': found 2 keys in a sample, wanted 1");
+            "slot 'C1': found 2 keys in a sample, expected 1");
   RawOptions empty;
   empty.layout.kinds = {FieldKind::kKeys};
   empty.layout.nnz = {0};
   EXPECT_EQ(RawFormat::Check({{"C1", false, -1, 0}}, empty).message(),
-            "found samples of 0 bytes, wanted 1 or more");
+            "found samples of 0 bytes, expected 1 or more");
 }
 
 TEST(RawFormatTest, NumSamplesOverSeveralPieces) {

@@ -73,7 +73,7 @@ TEST(SampleBytesTest, RejectsOtherSlots) {
     SlotRows rows;
     const Status status = Decode(bytes, &rows, specs);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(status.message(), "the samples are of other slots");
+    EXPECT_EQ(status.message(), "the samples have other slots");
   }
 }
 

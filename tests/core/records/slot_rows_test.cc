@@ -96,10 +96,10 @@ TEST(SlotRowsTest, LengthsAreCheckedBetweenColumns) {
   EXPECT_TRUE(CheckLengths(specs, {2, 2, 8}).ok());
   EXPECT_TRUE(CheckLengths(specs, {0, 0, 0}).ok());
   EXPECT_EQ(CheckLengths(specs, {2, 3, 8}).message(),
-            "slot 'w': found 3 weights, wanted one for each of the 2 ids of "
+            "slot 'w': found 3 weights, expected one for each of the 2 ids of "
             "slot 'ids'");
   EXPECT_EQ(CheckLengths(specs, {2, 2, 6}).message(),
-            "slot 'd': found 6 values, wanted a multiple of 4");
+            "slot 'd': found 6 values, expected a multiple of 4");
 }
 
 }  // namespace

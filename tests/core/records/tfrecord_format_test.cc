@@ -90,7 +90,7 @@ TEST(TfrecordFormatTest, RejectsEveryTruncatedRecordAfterTheOthers) {
         EXPECT_TRUE(found.status.ok()) << size;
       } else {
         EXPECT_EQ(found.status.code(), StatusCode::kDataLoss) << size;
-        EXPECT_NE(found.status.message().find("the file is cut short"),
+        EXPECT_NE(found.status.message().find("the file is truncated"),
                   std::string::npos)
             << size;
       }
@@ -116,8 +116,8 @@ TEST(TfrecordFormatTest, ErrorPositionsCountFromTheStartOfTheFile) {
   EXPECT_TRUE(cutter.Next(begin, begin + 20, true, &cut).ok());
   EXPECT_EQ(cut.records, 1);
   EXPECT_EQ(cutter.Next(begin + 16, begin + 20, true, &cut).message(),
-            "record 2 at byte 35: found 4 bytes, wanted 12 of its header: the "
-            "file is cut short");
+            "record 2 at byte 35: found 4 bytes, expected 12 for its header: "
+            "the file is truncated");
 }
 
 }  // namespace

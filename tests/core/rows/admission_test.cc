@@ -16,7 +16,7 @@ uint32_t TagOf(int64_t id) {
   return static_cast<uint32_t>(Mix64(static_cast<uint64_t>(id)) >> 32);
 }
 
-TEST(SaturatingAddTest, StopsAtTheTop) {
+TEST(SaturatingAddTest, Saturates) {
   EXPECT_EQ(SaturatingAdd(3, 4), 7u);
   EXPECT_EQ(SaturatingAdd(0xfffffffe, 1), 0xffffffffu);
   EXPECT_EQ(SaturatingAdd(0xfffffffe, 2), 0xffffffffu);
@@ -41,17 +41,17 @@ TEST(PendingIdsTest, AgreesWithAModel) {
       pending.Remove(tag, entry);
       model.erase(found);
     } else {
-      ASSERT_EQ(pending.sightings(entry), found->second.first);
+      ASSERT_EQ(pending.occurrences(entry), found->second.first);
       ASSERT_EQ(pending.last_seen(entry), found->second.second);
       found->second = {found->second.first + 1, step};
       pending.Set(entry, found->second.first, step);
     }
     ASSERT_EQ(pending.size(), static_cast<int64_t>(model.size()));
   }
-  pending.ForEach([&](int64_t id, uint32_t sightings, int64_t last_seen) {
+  pending.ForEach([&](int64_t id, uint32_t occurrences, int64_t last_seen) {
     const auto found = model.find(id);
     ASSERT_NE(found, model.end());
-    EXPECT_EQ(found->second, std::make_pair(sightings, last_seen));
+    EXPECT_EQ(found->second, std::make_pair(occurrences, last_seen));
     model.erase(found);
   });
   EXPECT_TRUE(model.empty());
@@ -59,7 +59,7 @@ TEST(PendingIdsTest, AgreesWithAModel) {
   EXPECT_EQ(pending.size(), 0);
 }
 
-TEST(CountingSketchTest, AnEstimateIsNeverBelowTheSightings) {
+TEST(CountingSketchTest, AnEstimateIsNeverBelowTheCount) {
   CountingSketch sketch(512, 3);
   EXPECT_TRUE(sketch.counters().empty());
   EXPECT_EQ(sketch.Estimate(1), 0u);
@@ -71,8 +71,8 @@ TEST(CountingSketchTest, AnEstimateIsNeverBelowTheSightings) {
     sketch.Raise(id, sketch.Estimate(id) + 1);
     ++model[id];
   }
-  for (const auto& [id, sightings] : model) {
-    EXPECT_GE(sketch.Estimate(id), sightings);
+  for (const auto& [id, occurrences] : model) {
+    EXPECT_GE(sketch.Estimate(id), occurrences);
   }
   sketch.Raise(7, 1000);
   EXPECT_EQ(sketch.Estimate(7), 255u);

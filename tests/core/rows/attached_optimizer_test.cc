@@ -24,26 +24,26 @@ TEST(AttachedOptimizerTest, HasTheSlotsOfItsRule) {
   std::vector<std::string> adam;
   ASSERT_TRUE(SparseOptimizer::SlotNames("adam", &adam));
   EXPECT_TRUE(Make("adam", adam).Check().ok());
-  EXPECT_FALSE(Make("adam", adam).replayed());
+  EXPECT_FALSE(Make("adam", adam).unfused());
   EXPECT_EQ(Make("adam", {}).Check().message(),
-            "there are 0 slot names and 0 slot_inits, but 'adam' has 2 "
-            "optimizer slots");
+            "'adam' has 2 optimizer slots, but got 0 slot names and 0 "
+            "slot_inits.");
   EXPECT_EQ(Make("adams", adam).Check().message(),
-            "the optimizer 'adams' is unknown");
+            "unknown optimizer 'adams'.");
 }
 
-TEST(AttachedOptimizerTest, OneComputedOutsideHasSlotsOfAnyNames) {
+TEST(AttachedOptimizerTest, AnUnfusedOneHasSlotsOfAnyNames) {
   EXPECT_TRUE(Make("replay:mine", {}).Check().ok());
   EXPECT_TRUE(Make("replay:mine", {"a", "b"}).Check().ok());
-  EXPECT_TRUE(Make("replay:mine", {"a", "b"}).replayed());
+  EXPECT_TRUE(Make("replay:mine", {"a", "b"}).unfused());
   EXPECT_EQ(Make("replay:mine", {"a", "b", "a"}).Check().message(),
-            "'replay:mine' has two optimizer slots 'a'");
+            "'replay:mine' has two optimizer slots named 'a'.");
   EXPECT_EQ(Make("replay:mine", {"a", "b", "c", "d", "e"}).Check().message(),
-            "'replay:mine' has 5 optimizer slots, wanted 4 at most");
+            "'replay:mine' must have at most 4 optimizer slots, got 5.");
   AttachedOptimizer uneven = Make("replay:mine", {"a", "b"});
   uneven.slot_inits.pop_back();
   EXPECT_EQ(uneven.Check().message(),
-            "'replay:mine' has 2 slot names, but 1 slot_inits");
+            "'replay:mine' has 2 slot names, but 1 slot_inits.");
 }
 
 }  // namespace

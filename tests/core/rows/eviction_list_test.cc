@@ -43,7 +43,7 @@ class EvictionListTest : public testing::TestWithParam<Order> {
 INSTANTIATE_TEST_SUITE_P(Orders, EvictionListTest,
                          testing::Values(Order::kLru, Order::kLfu));
 
-TEST_P(EvictionListTest, RowsGoInTheOrderOfTheirKeys) {
+TEST_P(EvictionListTest, RowsAreEvictedInKeyOrder) {
   std::mt19937_64 rng(7);
   std::vector<uint32_t> all;
   int64_t step = 0;
@@ -78,7 +78,7 @@ TEST_P(EvictionListTest, RowsOfThisStepAndMarkedOnesStay) {
   EXPECT_EQ(Victims(6), std::vector<uint32_t>{marked});
 }
 
-TEST_P(EvictionListTest, AMovedRowHasThePlaceOfTheOneBefore) {
+TEST_P(EvictionListTest, AMovedRowKeepsItsPlace) {
   const uint32_t first = NewRow(1, 1, 1);
   const uint32_t second = NewRow(2, 2, 1);
   const uint32_t third = NewRow(3, 3, 1);

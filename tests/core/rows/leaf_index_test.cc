@@ -73,7 +73,7 @@ TEST(LeafIndexTest, HoldsEveryEntryAcrossSplits) {
   }
 }
 
-TEST(LeafIndexTest, WhatIsReservedEvenlyHardlyGrows) {
+TEST(LeafIndexTest, ReserveEvenlyAvoidsGrowth) {
   for (uint32_t total : {1u, 1000u, 300000u}) {
     EpochDomain epochs;
     LeafIndex index(&epochs);

@@ -11,7 +11,7 @@ namespace lodestar {
 namespace {
 
 // A single column gives the same bits as in a vectorized row.
-TEST(OptimizerRulesTest, ColumnsAreThoseOfRows) {
+TEST(OptimizerRulesTest, SingleColumnsMatchRows) {
   constexpr int kDim = 37;
   int rules = 0;
   VisitRules([&](auto rule) {

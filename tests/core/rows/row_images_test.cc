@@ -48,7 +48,7 @@ TEST(RowImagesTest, FullChunksAreTakenFirstAndTheRestAtTheEnd) {
   ImageBudget::Global().LowerLimit(1 << 20);
 }
 
-TEST(RowImagesTest, WhatIsNotTakenIsFreedWithThem) {
+TEST(RowImagesTest, ChunksNotTakenAreFreed) {
   ImageBudget::Global().RaiseLimit(1 << 20);
   {
     RowImages images;
@@ -60,7 +60,7 @@ TEST(RowImagesTest, WhatIsNotTakenIsFreedWithThem) {
   ImageBudget::Global().LowerLimit(1 << 20);
 }
 
-TEST(ImageBudgetTest, StepsWaitFromTheLimitOnUntilHalfOfItIsLeft) {
+TEST(ImageBudgetTest, StepsWaitAboveTheLimitUntilHalfOfIt) {
   ImageBudget budget;
   StepGate& gate = StepGate::Global();
   budget.RaiseLimit(100);
@@ -86,7 +86,7 @@ TEST(ImageBudgetTest, StepsWaitFromTheLimitOnUntilHalfOfItIsLeft) {
   budget.LowerLimit(100);
 }
 
-TEST(ImageBudgetTest, WaitsForWhoWritesItOut) {
+TEST(ImageBudgetTest, WaitsForAWriter) {
   ImageBudget budget;
   budget.RaiseLimit(10);
   budget.Add(20);

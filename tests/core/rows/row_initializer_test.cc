@@ -107,20 +107,20 @@ TEST(RowInitializerTest, DependsOnSeedSaltIdAndColumn) {
   EXPECT_NE(base[0], base[1]);
 }
 
-TEST(RowInitializerTest, RefusesWhatItCannotDraw) {
+TEST(RowInitializerTest, RejectsInvalidParameters) {
   RowInitializer out;
   const float inf = std::numeric_limits<float>::infinity();
   EXPECT_NE(RowInitializer::Create("orthogonal", 0, 0, 0, 0, &out)
                 .message()
-                .find("unknown initializer 'orthogonal'"),
+                .find("truncated_normal, got 'orthogonal'"),
             std::string::npos);
   EXPECT_NE(RowInitializer::Create("uniform", 1, 0, 0, 0, &out)
                 .message()
-                .find("minval 1 above maxval 0"),
+                .find("minval <= maxval, got 1 and 0"),
             std::string::npos);
   EXPECT_NE(RowInitializer::Create("normal", 0, -1, 0, 0, &out)
                 .message()
-                .find("negative stddev -1"),
+                .find("non-negative stddev, got -1"),
             std::string::npos);
   EXPECT_FALSE(RowInitializer::Create("constant", inf, 0, 0, 0, &out).ok());
 }

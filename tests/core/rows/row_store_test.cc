@@ -44,7 +44,7 @@ TEST(RowStoreTest, ReadsOnlyTheIdThatTheRowHolds) {
   }
 }
 
-TEST(RowStoreTest, RowsStayWhereTheyAreAsSegmentsAreAdded) {
+TEST(RowStoreTest, RowsStayInPlaceWhenSegmentsAreAdded) {
   Arena arena;
   RowStore store(4, &arena);
   ASSERT_TRUE(store.Reserve(100000).ok());
@@ -84,7 +84,7 @@ TEST(RowStoreTest, StoresThatGrowAlikeAddTheirSegmentsInTurn) {
   }
 }
 
-TEST(RowStoreTest, SlotsComeToOldAndNewRows) {
+TEST(RowStoreTest, SlotsAreAddedToOldAndNewRows) {
   const auto slot = [](RowStore& store, uint32_t row, int s) {
     return static_cast<float*>(store.slot(row, s));
   };
@@ -106,7 +106,7 @@ TEST(RowStoreTest, SlotsComeToOldAndNewRows) {
   EXPECT_EQ(slot(store, old_row, 0)[0], 0.1f);
 }
 
-TEST(RowStoreTest, SlotsLieInRowsThatAreMadeAfterThem) {
+TEST(RowStoreTest, SlotsAreStoredInsideLaterRows) {
   constexpr int kRowDim = 5;
   Arena arena;
   RowStore store(kRowDim, &arena);
@@ -256,7 +256,7 @@ TEST(RowStoreTest, EachRowOfASnapshotIsSavedOnce) {
 
 // A reader delayed in the middle of a row compares the word it started with.
 // That word must not reappear, even if the row's memory was reused.
-TEST(RowStoreTest, WordsOfReleasedRowsNeverComeAgain) {
+TEST(RowStoreTest, WordsOfReleasedRowsAreNeverReused) {
   Arena arena;
   RowStore store(4, &arena);
   std::set<uint32_t> words;

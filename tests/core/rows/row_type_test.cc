@@ -66,7 +66,7 @@ void ExpectAllNumbersGoOutAndIn() {
   }
 }
 
-TYPED_TEST(RowTypeTest, AllNumbersGoOutAndIn) {
+TYPED_TEST(RowTypeTest, AllValuesSurviveARoundTrip) {
   ExpectAllNumbersGoOutAndIn<TypeParam>();
 }
 
@@ -96,7 +96,7 @@ TYPED_TEST(RowTypeTest, RoundsToTheNearestTiesToEven) {
   EXPECT_TRUE(std::isinf(ToCompute(RoundTo<T>(kInfinity))));
 }
 
-TYPED_TEST(RowTypeTest, ANanStaysOne) {
+TYPED_TEST(RowTypeTest, NanStaysNan) {
   for (uint32_t sign : {0u, 0x80000000u}) {
     for (uint32_t payload = 1; payload < 0x00800000u; payload += 97) {
       const float nan = FloatOf(sign | 0x7f800000u | payload);
@@ -107,7 +107,7 @@ TYPED_TEST(RowTypeTest, ANanStaysOne) {
 
 // TensorFlow's threads flush subnormal floats to zero.
 #if defined(__SSE2__)
-TEST(RowTypesTest, SubnormalHalvesStayWhereSubnormalFloatsAreZero) {
+TEST(RowTypesTest, SubnormalHalvesSurviveFlushToZero) {
   _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
   _MM_SET_DENORMALS_ZERO_MODE(_MM_DENORMALS_ZERO_ON);
   ExpectAllNumbersGoOutAndIn<Float16>();
@@ -116,7 +116,7 @@ TEST(RowTypesTest, SubnormalHalvesStayWhereSubnormalFloatsAreZero) {
 }
 #endif
 
-TEST(RowTypesTest, RowsAreConvertedNumberByNumber) {
+TEST(RowTypesTest, RowsAreConvertedElementwise) {
   std::mt19937 rng(1);
   for (int size : {0, 1, 7, 8, 33, 4096}) {
     std::vector<float> floats(size);

@@ -14,7 +14,7 @@ TEST(SnapshotRowLayoutTest, PartsArePaddedToEightBytes) {
   EXPECT_EQ(layout.bytes(), 24 + 48);
 }
 
-TEST(SnapshotRowLayoutTest, SlotsAreOfTheTypeThatIsComputedWith) {
+TEST(SnapshotRowLayoutTest, SlotsHaveTheComputeType) {
   const SnapshotRowLayout layout(4, RowType::kBFloat16, 1);
   EXPECT_EQ(layout.value_bytes(), 8);
   EXPECT_EQ(layout.slot_bytes(), 16);

@@ -206,7 +206,7 @@ TEST(SparseOptimizerTest, Lion) {
 
 // An update does not depend on the column's position in the row, and so not on
 // its vector lane.
-TEST(SparseOptimizerTest, WidthDoesNotShow) {
+TEST(SparseOptimizerTest, ResultsDoNotDependOnWidth) {
   const std::vector<std::pair<std::string, std::vector<float>>> rules = {
       {"sgd", {0.1f, 0.01f}},
       {"sgd_momentum", {0.1f, 0.01f, 0.9f, 1}},
@@ -279,18 +279,18 @@ TEST(SparseOptimizerTest, Ftrl) {
   }
 }
 
-TEST(SparseOptimizerTest, NamesWhatItRefuses) {
+TEST(SparseOptimizerTest, ReportsInvalidArguments) {
   SparseOptimizer out;
   const std::vector<float> two = {0.1f, 0.0f};
   EXPECT_NE(SparseOptimizer::Create("lamb", two, &out)
                 .message()
-                .find("unknown optimizer 'lamb', wanted one of sgd, "),
+                .find("unknown optimizer 'lamb'. Known optimizers: sgd, "),
             std::string::npos);
   EXPECT_NE(SparseOptimizer::Create("adam", two, &out)
                 .message()
-                .find("'adam' takes 6 hyperparameters, found 2, wanted "
-                      "learning_rate, weight_decay, 1 - beta_1, 1 - beta_2, "
-                      "epsilon, alpha"),
+                .find("'adam' takes 6 hyperparameters (learning_rate, "
+                      "weight_decay, 1 - beta_1, 1 - beta_2, epsilon, alpha), "
+                      "got 2."),
             std::string::npos);
   std::vector<std::string> slots;
   EXPECT_FALSE(SparseOptimizer::SlotNames("lamb", &slots));

@@ -24,7 +24,7 @@ void Enter(StepGate* gate, const Step& step) {
   EXPECT_TRUE(gate->Run(kAtOnce, step, [] {}).ok());
 }
 
-TEST(StepGate, StepsAreInsideTogether) {
+TEST(StepGate, StepsRunConcurrently) {
   StepGate gate;
   EXPECT_TRUE(gate.TryEnter());
   EXPECT_TRUE(gate.TryEnter());
@@ -32,7 +32,7 @@ TEST(StepGate, StepsAreInsideTogether) {
   gate.Exit();
 }
 
-TEST(StepGate, AFlipIsOfAMomentBetweenSteps) {
+TEST(StepGate, AFlipRunsBetweenSteps) {
   StepGate gate;
   // Two counters that every step increments together.
   std::atomic<int64_t> first{0};
@@ -68,7 +68,7 @@ TEST(StepGate, AFlipIsOfAMomentBetweenSteps) {
   EXPECT_EQ(first, second);
 }
 
-TEST(StepGate, NoStepComesInBeforeAFlipThatWaits) {
+TEST(StepGate, NoStepEntersBeforeAWaitingFlip) {
   StepGate gate;
   ASSERT_TRUE(gate.TryEnter());
   std::atomic<bool> flipped{false};
@@ -92,7 +92,7 @@ TEST(StepGate, NoStepComesInBeforeAFlipThatWaits) {
   gate.Exit();
 }
 
-TEST(StepGate, AFlipGivesUpOnAStepThatDoesNotEnd) {
+TEST(StepGate, AFlipTimesOut) {
   StepGate gate;
   ASSERT_TRUE(gate.TryEnter());
   bool called = false;
@@ -105,15 +105,15 @@ TEST(StepGate, AFlipGivesUpOnAStepThatDoesNotEnd) {
   EXPECT_FALSE(called);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
-            "no moment between two optimizer steps was found for 20 ms: "
-            "1 were under way all the time");
+            "found no point between two optimizer steps within 20 ms: "
+            "1 steps are still running.");
   // Others enter again.
   EXPECT_TRUE(gate.TryEnter());
   gate.Exit();
   gate.Exit();
 }
 
-TEST(StepGate, AFlipsErrorIsTold) {
+TEST(StepGate, AFlipReturnsItsError) {
   StepGate gate;
   EXPECT_EQ(gate.Flip([] { return ResourceExhausted("full"); }).message(),
             "full");
@@ -121,7 +121,7 @@ TEST(StepGate, AFlipsErrorIsTold) {
   gate.Exit();
 }
 
-TEST(StepGate, AFlipThatFindsNoMemoryIsOver) {
+TEST(StepGate, AFlipOutOfMemoryEnds) {
   StepGate gate;
   const Status status = gate.Flip([]() -> Status { throw std::bad_alloc(); });
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
@@ -234,19 +234,19 @@ TEST(StepGate, AStepThatCannotBeQueuedIsRefused) {
   }
 }
 
-TEST(StepStay, EndsOnce) {
+TEST(StepScope, EndsOnce) {
   StepGate gate;
   ASSERT_TRUE(gate.TryEnter());
   ASSERT_TRUE(gate.TryEnter());
   {
-    StepStay stay(&gate);
+    StepScope stay(&gate);
     stay.End();
     stay.End();
   }
   // The other step is still inside.
   EXPECT_FALSE(gate.Flip([] { return Status(); }, kAWhile).ok());
   {
-    StepStay stay(&gate);
+    StepScope stay(&gate);
   }
   EXPECT_TRUE(gate.Flip([] { return Status(); }, kAWhile).ok());
 }

@@ -62,22 +62,22 @@ TEST(LodTest, ValidLevels) {
 }
 
 TEST(LodTest, RejectsLevelsThatDoNotNest) {
-  EXPECT_EQ(Message({{}}, 0), "`lod[0]` is empty, wanted at least one offset");
+  EXPECT_EQ(Message({{}}, 0),
+            "`lod[0]` is empty, but must have at least one offset.");
   // Not reported as an end that differs from -1 units.
   EXPECT_EQ(Message({{0, 2}, {}}, 0),
-            "`lod[1]` is empty, wanted at least one offset");
-  EXPECT_EQ(Message({{1, 2}}, 2), "`lod[0][0]` is 1, wanted 0");
+            "`lod[1]` is empty, but must have at least one offset.");
+  EXPECT_EQ(Message({{1, 2}}, 2), "`lod[0][0]` must be 0, got 1.");
   EXPECT_EQ(Message({{0, 1}, {0, 3, 2, 4}}, 4),
-            "`lod[0]` ends at 1, but there are 3 units in `lod[1]`");
+            "`lod[0]` ends at 1, but there are 3 units in `lod[1]`.");
   EXPECT_EQ(Message({{0, 3}, {0, 3, 2, 4}}, 4),
-            "`lod[1][1]`=3 is greater than `lod[1][2]`=2");
-  EXPECT_EQ(Message({{0, 3}}, 4), "`lod[0]` ends at 3, but there are 4 rows");
+            "`lod[1][1]`=3 is greater than `lod[1][2]`=2.");
+  EXPECT_EQ(Message({{0, 3}}, 4), "`lod[0]` ends at 3, but there are 4 rows.");
   EXPECT_EQ(Message({{0, -1}}, 0),
-            "`lod[0][0]`=0 is greater than "
-            "`lod[0][1]`=-1");
+            "`lod[0][0]`=0 is greater than `lod[0][1]`=-1.");
   const std::vector<int64_t> splits = {0, 2};
   EXPECT_EQ(ValidateSplits("row_splits", splits, 3).message(),
-            "`row_splits` ends at 2, but there are 3 rows");
+            "`row_splits` ends at 2, but there are 3 rows.");
 }
 
 TEST(LodTest, LengthsToOffsets) {
@@ -90,9 +90,9 @@ TEST(LodTest, LengthsToOffsets) {
   ASSERT_TRUE(FromLengths(0, {kMax - 1, 1}, &offsets).ok());
   EXPECT_EQ(offsets[2], kMax);
   EXPECT_EQ(FromLengths(2, {3, -1}, &offsets).message(),
-            "`lengths[2][1]` is -1, wanted 0 or more");
+            "`lengths[2][1]` must be at least 0, got -1.");
   EXPECT_EQ(FromLengths(0, {kMax, 1}, &offsets).message(),
-            "`lengths[0][1]` is 1, which takes the sum beyond int64");
+            "`lengths[0][1]` is 1, so the sum overflows int64.");
 }
 
 TEST(LodTest, AbsoluteAndRelativeAreInverse) {
@@ -122,19 +122,19 @@ TEST(LodTest, RelativeRejectsInvalidLevels) {
     return Relative(absolute, &back).message();
   };
   EXPECT_EQ(message({{0, 3, 4}, {0, 2, 4}}),
-            "`lod[0][1]`=3 is not an offset of `lod[1]`");
+            "`lod[0][1]`=3 is not an offset of `lod[1]`.");
   EXPECT_EQ(message({{0, 3}, {0, 2, 4}}),
-            "`lod[0]` ends at 3, but there are 4 rows in `lod[1]`");
+            "`lod[0]` ends at 3, but there are 4 rows in `lod[1]`.");
   EXPECT_EQ(message({{0, 4, 2, 4}, {0, 2, 4}}),
-            "`lod[0][1]`=4 is greater than `lod[0][2]`=2");
+            "`lod[0][1]`=4 is greater than `lod[0][2]`=2.");
   EXPECT_EQ(message({{0, 4}, {0, 4, 2, 4}}),
-            "`lod[1][1]`=4 is greater than `lod[1][2]`=2");
-  EXPECT_EQ(message({{-1, 4}, {0, 4}}), "`lod[0][0]` is -1, wanted 0");
+            "`lod[1][1]`=4 is greater than `lod[1][2]`=2.");
+  EXPECT_EQ(message({{-1, 4}, {0, 4}}), "`lod[0][0]` must be 0, got -1.");
   EXPECT_EQ(message({{0, 4}, {}}),
-            "`lod[1]` is empty, wanted at least one offset");
+            "`lod[1]` is empty, but must have at least one offset.");
   // Empty units that no upper unit contains.
   EXPECT_EQ(message({{0}, {0, 0, 0}}),
-            "`lod[0]` has no unit, but there are 2 units in `lod[1]`");
+            "`lod[0]` has no unit, but there are 2 units in `lod[1]`.");
 }
 
 Status Slice(const Levels& levels, int64_t rows, int64_t level, int64_t begin,
@@ -163,16 +163,16 @@ TEST(LodTest, RejectsInvalidSlices) {
   const auto message = [&](const Levels& levels, int64_t begin, int64_t end) {
     return Slice(levels, 3, 0, begin, end, &ranges).message();
   };
-  EXPECT_EQ(message({{0, 3}}, -1, 1), "`begin` is -1, wanted 0 or more");
-  EXPECT_EQ(message({{0, 3}}, 1, 0), "`begin`=1 is greater than `end`=0");
+  EXPECT_EQ(message({{0, 3}}, -1, 1), "`begin` must be at least 0, got -1.");
+  EXPECT_EQ(message({{0, 3}}, 1, 0), "`begin`=1 is greater than `end`=0.");
   EXPECT_EQ(message({{0, 3}}, 0, 2),
-            "`end` is 2, but there are 1 units in `lod[0]`");
+            "`end` is 2, but there are 1 units in `lod[0]`.");
   EXPECT_EQ(message({{}}, 0, 0),
-            "`lod[0]` is empty, wanted at least one offset");
+            "`lod[0]` is empty, but must have at least one offset.");
   EXPECT_EQ(message({{0, 2, 1}}, 0, 2),
-            "`lod[0][1]`=2 is greater than `lod[0][2]`=1");
-  EXPECT_EQ(message({{0, 4}}, 0, 1), "`lod[0][1]` is 4, wanted 0 to 3");
-  EXPECT_EQ(message({{-1, 3}}, 0, 1), "`lod[0][0]` is -1, wanted 0 to 3");
+            "`lod[0][1]`=2 is greater than `lod[0][2]`=1.");
+  EXPECT_EQ(message({{0, 4}}, 0, 1), "`lod[0][1]` must be in [0, 3], got 4.");
+  EXPECT_EQ(message({{-1, 3}}, 0, 1), "`lod[0][0]` must be in [0, 3], got -1.");
   // Offsets outside the slice are not read.
   EXPECT_EQ(message({{0, 3, -9}}, 0, 1), "");
 }
@@ -216,14 +216,18 @@ TEST(LodTest, RejectsInvalidSparseTensors) {
                            const std::vector<int64_t>& shape) {
     return FromSparse(indices, shape, &levels).message();
   };
-  EXPECT_EQ(message({0, 0, 0, 0}, {1, 2}), "`indices[1]` repeats `indices[0]`");
-  EXPECT_EQ(message({1, 0, 0, 0}, {2, 2}),
-            "`indices[1][0]` is 0 after 1, wanted row-major order");
+  EXPECT_EQ(message({0, 0, 0, 0}, {1, 2}),
+            "`indices[1]` repeats `indices[0]`.");
+  EXPECT_EQ(
+      message({1, 0, 0, 0}, {2, 2}),
+      "`indices[1][0]` is 0 after 1. Indices must be in row-major order.");
   EXPECT_EQ(message({0, 1}, {1, 2}),
-            "`indices[0][1]` is 1, wanted 0: the values of a unit stand side "
-            "by side");
-  EXPECT_EQ(message({0, 2}, {1, 2}), "`indices[0][1]` is 2, wanted 0 to 1");
-  EXPECT_EQ(message({}, {2, -1}), "`dense_shape[1]` is -1, wanted 0 or more");
+            "`indices[0][1]` must be 0, got 1. The values of a unit must be "
+            "contiguous.");
+  EXPECT_EQ(message({0, 2}, {1, 2}),
+            "`indices[0][1]` must be in [0, 2), got 2.");
+  EXPECT_EQ(message({}, {2, -1}),
+            "`dense_shape[1]` must be at least 0, got -1.");
   EXPECT_EQ(FromSparse({}, {kMax, 1}, &levels).code(),
             StatusCode::kResourceExhausted);
   EXPECT_EQ(FromSparse({kMax - 1, 0}, {kMax, 1}, &levels).code(),

@@ -24,11 +24,11 @@ TEST(SelectedRowsTest, RejectsInvalidRows) {
   constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(Message({1, 2}, 3, 9),
-            "`rows` has 2 numbers, but there are 3 values");
-  EXPECT_EQ(Message({}, 0, -1), "`height` is -1, wanted 0 or more");
-  EXPECT_EQ(Message({3, 10}, 2, 10), "`rows[1]` is 10, wanted 0 to 9");
-  EXPECT_EQ(Message({-1}, 1, 10), "`rows[0]` is -1, wanted 0 to 9");
-  EXPECT_EQ(Message({0}, 1, 0), "`rows[0]` is 0, wanted 0 to -1");
+            "`rows` has 2 elements, but there are 3 values.");
+  EXPECT_EQ(Message({}, 0, -1), "`height` must be at least 0, got -1.");
+  EXPECT_EQ(Message({3, 10}, 2, 10), "`rows[1]` must be in [0, 10), got 10.");
+  EXPECT_EQ(Message({-1}, 1, 10), "`rows[0]` must be in [0, 10), got -1.");
+  EXPECT_EQ(Message({0}, 1, 0), "`rows[0]` must be in [0, 0), got 0.");
   EXPECT_NE(Message({kMin}, 1, kMax), "");
   EXPECT_NE(Message({kMax}, 1, kMax), "");
 }

@@ -29,14 +29,14 @@ TEST(SequenceConcatTest, RejectsBatchesThatDiffer) {
   EXPECT_EQ(SplitsError({{{0, 2}, {0, 1, 3}}, {{0, 2}, {0, 0, 1}}}, {3, 1}),
             "");
   EXPECT_EQ(SplitsError({{{0, 3}}, {{0, 1, 1}}}, {3, 1}),
-            "`xs[1]` has 2 sequences at level 0, wanted 1 as `xs[0]` has");
+            "`xs[1]` has 2 sequences at level 0, but `xs[0]` has 1.");
   EXPECT_EQ(
       SplitsError({{{0, 1, 2}, {0, 1, 3}}, {{0, 2, 2}, {0, 0, 1}}}, {3, 1}),
-      "`xs[1].lod[0][1]` is 2, wanted 1 as in `xs[0]`");
+      "`xs[1].lod[0][1]` must be 1 as in `xs[0]`, got 2.");
   EXPECT_EQ(SplitsError({{{0, 3}}, {{1, 1}}}, {3, 1}),
-            "`xs[1]`: `lod[0][0]` is 1, wanted 0");
+            "`xs[1]`: `lod[0][0]` must be 0, got 1.");
   EXPECT_EQ(SplitsError({{{0, INT64_MAX}}, {{0, 1}}}, {INT64_MAX, 1}),
-            "`xs[1]` has 1 rows, which takes the sum beyond int64");
+            "`xs[1]` has 1 rows, so the sum overflows int64.");
 }
 
 // Compares random batches with a naive loop, unpartitioned and with every

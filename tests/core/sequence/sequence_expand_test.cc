@@ -109,7 +109,7 @@ TEST(SequenceExpandTest, RejectsOverflow) {
   EXPECT_EQ(message({0, 1, 3}, {0, 1, kMax / 2}), "");
   EXPECT_EQ(message({0, 2, 4}, {0, 1, kMax}),
             StrCat("sequence 1 of 2 rows, repeated ", kMax - 1,
-                   " times, takes the rows beyond int64"));
+                   " times, overflows the number of rows."));
   EXPECT_EQ(message({0, kMax, kMax}, {0, 1, kMax}), "");
   EXPECT_NE(message({0, kMax, kMax}, {0, 2, 2}), "");
 }

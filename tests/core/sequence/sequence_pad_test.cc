@@ -41,9 +41,10 @@ TEST(SequencePadTest, PaddedSteps) {
   EXPECT_TRUE(PaddedSteps(std::vector<int64_t>{0}, -1, &steps).ok());
   EXPECT_EQ(steps, 0);
   EXPECT_EQ(PaddedSteps(splits, 4, &steps).message(),
-            "`maxlen` is 4, but sequence 1 has 5 rows");
-  EXPECT_EQ(PaddedSteps(splits, -2, &steps).message(),
-            "`maxlen` is -2, wanted 0 or more, or -1 for the longest");
+            "`maxlen` is 4, but sequence 1 has 5 rows.");
+  EXPECT_EQ(
+      PaddedSteps(splits, -2, &steps).message(),
+      "`maxlen` must be at least 0, or -1 for the longest length, got -2.");
 }
 
 TEST(SequencePadTest, RejectsLengthsOutOfRange) {
@@ -53,10 +54,10 @@ TEST(SequencePadTest, RejectsLengthsOutOfRange) {
   };
   EXPECT_EQ(message({1, 0, 3}, 3), "");
   EXPECT_EQ(splits, (std::vector<int64_t>{0, 1, 1, 4}));
-  EXPECT_EQ(message({1, 4, 3}, 3), "`lengths[1]` is 4, wanted 0 to 3");
-  EXPECT_EQ(message({1, 0, -1}, 3), "`lengths[2]` is -1, wanted 0 to 3");
+  EXPECT_EQ(message({1, 4, 3}, 3), "`lengths[1]` must be in [0, 3], got 4.");
+  EXPECT_EQ(message({1, 0, -1}, 3), "`lengths[2]` must be in [0, 3], got -1.");
   EXPECT_EQ(message({kMax, 0, 1}, kMax),
-            "`lengths[2]` is 1, which takes the sum beyond int64");
+            "`lengths[2]` is 1, so the sum overflows int64.");
 }
 
 // Compares random sequences with a naive loop, unpartitioned and with every

@@ -281,7 +281,7 @@ TEST(SequencePoolTest, RejectsAnIndexOfAnotherSequence) {
           SequencePoolGradient(Combiner::kMax, gradient.data(), 1, kSplits,
                                winners.data(), rows.data(), &parallel)
               .message(),
-          StrCat("`index` holds ", bad, " for sequence 1 of rows [2, 5)"));
+          StrCat("`index` has ", bad, " for sequence 1 of rows [2, 5)."));
     }
   }
 }

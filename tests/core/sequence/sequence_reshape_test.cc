@@ -19,10 +19,10 @@ TEST(SequenceReshapeTest, ConvertsSplits) {
 
 TEST(SequenceReshapeTest, RejectsPartialRows) {
   std::vector<int64_t> reshaped(3);
-  EXPECT_EQ(SequenceReshapeSplits(std::vector<int64_t>{0, 2, 5}, 3, 2, reshaped)
-                .message(),
-            "sequence 1 has 3 rows of 3 = 9 numbers, not a multiple of "
-            "`new_dim`=2");
+  EXPECT_EQ(
+      SequenceReshapeSplits(std::vector<int64_t>{0, 2, 5}, 3, 2, reshaped)
+          .message(),
+      "sequence 1 has 3 rows of 3 = 9 values, not a multiple of `new_dim`=2.");
 }
 
 }  // namespace

@@ -19,10 +19,11 @@ TEST(SequenceScatterTest, SequencesMapToRows) {
 TEST(SequenceScatterTest, RejectsAnIndexOutOfRange) {
   for (const int64_t bad : {-1, 5}) {
     std::vector<int64_t> places(2);
-    EXPECT_EQ(SequenceScatterPlaces(std::vector<int64_t>{1, bad},
-                                    std::vector<int64_t>{0, 1, 2}, 5, places)
-                  .message(),
-              StrCat("`index[1]` is ", bad, " in sequence 1, wanted 0 to 4"));
+    EXPECT_EQ(
+        SequenceScatterPlaces(std::vector<int64_t>{1, bad},
+                              std::vector<int64_t>{0, 1, 2}, 5, places)
+            .message(),
+        StrCat("`index[1]` must be in [0, 5), got ", bad, " in sequence 1."));
   }
 }
 

@@ -25,12 +25,11 @@ std::string SplitsError(const Numbers& splits, const Numbers& offset,
 TEST(SequenceSliceTest, RejectsInvalidSlices) {
   EXPECT_EQ(SplitsError({0, 2, 6}, {0, 1}, {2, 3}), "");
   EXPECT_EQ(SplitsError({0, 2, 6}, {0, 1}, {2, 4}),
-            "`length[1]` is 4 from `offset[1]`=1 on, but sequence 1 has 4 "
-            "rows");
+            "`length[1]` is 4 from `offset[1]`=1, but sequence 1 has 4 rows.");
   EXPECT_EQ(SplitsError({0, 2, 6}, {0, -1}, {2, 4}),
-            "`offset[1]` is -1, wanted 0 or more");
+            "`offset[1]` must be at least 0, got -1.");
   EXPECT_EQ(SplitsError({0, 2, 6}, {0, 1}, {2}),
-            "`length` has 1 numbers, but there are 2 sequences");
+            "`length` has 1 elements, but there are 2 sequences.");
   EXPECT_NE(SplitsError({0, 2}, {INT64_MAX}, {INT64_MAX}), "");
 }
 

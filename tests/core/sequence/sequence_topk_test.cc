@@ -24,13 +24,13 @@ TEST(SequenceTopkTest, RejectsInconsistentSizes) {
     return CheckMatrixSizes(x, row, col, channels).message();
   };
   EXPECT_EQ(error({0, 12, 12}, {0, 2, 2}, {0, 3, 4}, 2), "");
-  EXPECT_EQ(error({0, 12}, {0, 2}, {0, 3}, 1),
-            "sequence 0 of `x` has 12 numbers, wanted 1 channels of 2 rows of "
-            "3");
+  EXPECT_EQ(
+      error({0, 12}, {0, 2}, {0, 3}, 1),
+      "sequence 0 of `x` has 12 values, expected 1 channels of 2 rows of 3.");
   EXPECT_EQ(error({0, 12}, {0, 2, 2}, {0, 3}, 2),
-            "`row` has 2 sequences, wanted 1 as `x` has");
+            "`row` has 2 sequences, but `x` has 1.");
   EXPECT_EQ(error({0, 12}, {0, 2}, {0}, 2),
-            "`col` has 0 sequences, wanted 1 as `x` has");
+            "`col` has 0 sequences, but `x` has 1.");
   // Products that overflow int64 to a matching value.
   const int64_t large = int64_t{1} << 32;
   EXPECT_NE(error({0, 0}, {0, large}, {0, large}, 1), "");

@@ -75,8 +75,8 @@ class SnapshotMemory {
     int64_t removed;
     EXPECT_TRUE(store->Remove(Range(100, 200), &removed).ok());
     std::vector<RowRef> refs(50);
-    EmbeddingStore::SightingOptions options;
-    options.insert = options.count_sightings = true;
+    EmbeddingStore::LookupOptions options;
+    options.insert = options.count_frequency = true;
     EXPECT_TRUE(
         store->FindOrInsert(Range(5000, 5050), options, refs, nullptr).ok());
   }

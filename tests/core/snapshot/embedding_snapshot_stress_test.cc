@@ -47,8 +47,8 @@ Ids Draw(Rng* rng, int64_t first, int64_t count, int draws) {
 
 void Access(EmbeddingStore* store, const Ids& ids) {
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::SightingOptions options;
-  options.insert = options.count_sightings = true;
+  EmbeddingStore::LookupOptions options;
+  options.insert = options.count_frequency = true;
   ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
 }
 

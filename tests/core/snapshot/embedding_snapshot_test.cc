@@ -45,9 +45,9 @@ std::vector<int64_t> Range(int64_t begin, int64_t end) {
 void Access(EmbeddingStore* store, const std::vector<int64_t>& ids,
             bool insert = true) {
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::SightingOptions options;
+  EmbeddingStore::LookupOptions options;
   options.insert = insert;
-  options.count_sightings = true;
+  options.count_frequency = true;
   ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
 }
 
@@ -500,7 +500,7 @@ class RandomEvents {
                uint64_t seed)
       : store_(MakeStore(policies, shards, type)),
         rule_(kRules[seed % 3]),
-        replays_(type == RowType::kFloat32 && seed % 4 == 3),
+        unfused_(type == RowType::kFloat32 && seed % 4 == 3),
         max_rows_(policies.eviction.max_rows),
         rng_(seed) {}
 
@@ -602,12 +602,12 @@ class RandomEvents {
     }
   }
   void Train() {
-    if (!replays_) {
+    if (!unfused_) {
       Apply(store_.get(), Ids(), rule_, rng_() % 2 == 0,
             static_cast<double>(rng_() % 5) - 2);
       return;
     }
-    RowsOutside rows(store_.get(), Replayed({"a", "b"}, {0.5f, 0}));
+    RowsOutside rows(store_.get(), Unfused({"a", "b"}, {0.5f, 0}));
     const std::vector<int64_t> ids = Ids();
     ASSERT_TRUE(rows.Gather(ids, std::vector<float>(ids.size() * kDim)).ok());
     for (float& x : rows.values) x += 1;
@@ -635,7 +635,7 @@ class RandomEvents {
 
   Store store_;
   const Rule rule_;
-  const bool replays_;
+  const bool unfused_;
   const int64_t max_rows_;
   std::mt19937_64 rng_;
   TableContent content_;  // of the chain

@@ -28,7 +28,7 @@ struct Model {
     uint32_t frequency;
   };
   struct Waiting {
-    uint32_t sightings;
+    uint32_t occurrences;
     int64_t last_seen;
   };
   SnapshotTable table = Table(true);
@@ -59,7 +59,7 @@ struct Model {
     }
     for (const auto& [id, waiting] : pending) {
       all.pending_ids.push_back(id);
-      all.pending_sightings.push_back(waiting.sightings);
+      all.pending_sightings.push_back(waiting.occurrences);
       all.pending_last_seen.push_back(waiting.last_seen);
     }
     all.sketch = sketch;
@@ -223,7 +223,7 @@ class ChainMaker {
       const Model::Waiting waiting = {static_cast<uint32_t>(1 + Draw(2)),
                                       sketch ? model_.table.step : Draw(20)};
       model_.pending[id] = waiting;
-      records += PendingRecord(id, waiting.sightings, waiting.last_seen);
+      records += PendingRecord(id, waiting.occurrences, waiting.last_seen);
     }
     file->Add(BlockKind::kPending, model_.pending.size(), records);
     if (case_.admission != Kind::kCountingBloom) return;
@@ -320,8 +320,8 @@ TEST_P(SnapshotRestoreModelTest, EvictionOrderIsRestored) {
     for (int64_t first = 0; first < 500; first += 20) {
       std::vector<int64_t> ids;
       for (int64_t id = 0; id < 20; ++id) ids.push_back(-1 - first - id);
-      EmbeddingStore::SightingOptions options;
-      options.insert = options.count_sightings = true;
+      EmbeddingStore::LookupOptions options;
+      options.insert = options.count_frequency = true;
       std::vector<RowRef> refs(ids.size());
       ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
       int64_t evicted = 0;

@@ -286,7 +286,8 @@ TEST(SnapshotRestorePartsTest, PendingIdsBelongToTheirPart) {
       ASSERT_NE(store, nullptr);
       const EmbeddingRows rows = Export(*store);
       EXPECT_EQ(rows.pending_ids, Owned(sorted, {p, count}));
-      for (int64_t sightings : rows.pending_sightings) EXPECT_EQ(sightings, 2);
+      for (int64_t occurrences : rows.pending_sightings)
+        EXPECT_EQ(occurrences, 2);
     }
   }
 }

@@ -81,8 +81,8 @@ TEST(SnapshotRestoreTest, ReservesTheIndex) {
 
 TEST(SnapshotRestoreTest, KeepsEventCounts) {
   const auto like = MakeStore();
-  EmbeddingStore::SightingOptions options;
-  options.insert = options.count_sightings = true;
+  EmbeddingStore::LookupOptions options;
+  options.insert = options.count_frequency = true;
   const std::vector<int64_t> ids = {1, 2, 3};
   std::vector<RowRef> refs(3);
   ASSERT_TRUE(like->FindOrInsert(ids, options, refs, nullptr).ok());
@@ -140,7 +140,7 @@ TEST(SnapshotRestoreTest, RejectsAnUnknownOptimizer) {
   table.optimizer.name = "future";
   const std::string file = WholeFile({1}, table);
   ExpectRefused({file}, *MakeStore(), StatusCode::kInvalidArgument,
-                StrCat("'", file, "': the optimizer 'future' is unknown"));
+                StrCat("'", file, "': unknown optimizer 'future'."));
   EXPECT_NE(MustRestore({file}, *MakeStore(), /*reset=*/true), nullptr);
 }
 
@@ -280,8 +280,8 @@ TEST(SnapshotRestoreTest, RejectsOtherKindsOfAdmission) {
       .Finish();
   ExpectRefused({counters}, *MakeStore(sketch), StatusCode::kInvalidArgument,
                 StrCat("'", counters,
-                       "': `sketch` has 9 counters, but the variable's "
-                       "admission has 8"));
+                       "': `sketch` has 9 counters, but the table's admission "
+                       "has 8"));
   ExpectRefused({counts}, *MakeStore(sketch), StatusCode::kInvalidArgument,
                 "1 ids with exact counts");
   ExpectRefused({counters}, *MakeStore(exact), StatusCode::kInvalidArgument,
@@ -302,7 +302,7 @@ TEST(SnapshotRestoreTest, RejectsOtherKindsOfAdmission) {
            PendingRecord(5, 1, 2) + PendingRecord(5, 2, 2))
       .Finish();
   ExpectRefused({twice}, *MakeStore(exact), StatusCode::kInvalidArgument,
-                "`pending_ids` holds 5 twice");
+                "`pending_ids` contains 5 twice");
 }
 
 TEST(SnapshotRestoreTest, DetectsDamageAnywhere) {

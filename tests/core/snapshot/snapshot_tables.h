@@ -55,9 +55,9 @@ inline SnapshotTable Table(bool whole, RowType type = RowType::kFloat32,
   return table;
 }
 
-inline std::string PendingRecord(int64_t id, uint32_t sightings,
+inline std::string PendingRecord(int64_t id, uint32_t occurrences,
                                  int64_t last_seen) {
-  return BytesOf(SnapshotPending{id, last_seen, sightings, 0});
+  return BytesOf(SnapshotPending{id, last_seen, occurrences, 0});
 }
 
 // Returns a full file of rows whose values all equal their id.

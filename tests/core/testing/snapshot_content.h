@@ -145,7 +145,8 @@ inline SnapshotFileCounts ReadSnapshot(const std::string& path,
         case BlockKind::kPending: {
           SnapshotPending pending;
           std::memcpy(&pending, payload + i * sizeof(pending), sizeof(pending));
-          content->pending[pending.id] = {pending.last_seen, pending.sightings};
+          content->pending[pending.id] = {pending.last_seen,
+                                          pending.occurrences};
           break;
         }
         case BlockKind::kSketch:

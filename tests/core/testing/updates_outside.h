@@ -14,8 +14,8 @@
 
 namespace lodestar {
 
-inline AttachedOptimizer Replayed(const std::vector<std::string>& slots = {},
-                                  const std::vector<float>& inits = {}) {
+inline AttachedOptimizer Unfused(const std::vector<std::string>& slots = {},
+                                 const std::vector<float>& inits = {}) {
   AttachedOptimizer optimizer;
   optimizer.name = "replay:test";
   optimizer.slot_names = slots;

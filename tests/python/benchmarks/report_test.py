@@ -47,7 +47,7 @@ def record_of(lines, **fields):
     return record | fields
 
 
-def test_files_have_what_they_need():
+def test_files_have_all_fields():
     records = report.load(FIGURES)
     assert {program for program, _ in report_plots.PLOTS.values()} <= set(
         records
@@ -75,7 +75,7 @@ def test_plots_and_tables_are_drawn_from_the_files(tmp_path):
             assert path.read_text() == kept, path.name
 
 
-def test_what_a_program_prints_is_kept(checkout, tmp_path):
+def test_output_is_stored(checkout, tmp_path):
     checkout(
         "tiny",
         "print('made {} files')\nprint('{\"work\": \"w\"}')\n"
@@ -135,7 +135,7 @@ def test_a_program_that_does_not_end(checkout, tmp_path):
 
 
 @pytest.mark.parametrize("end", ["print('{}')", "time.sleep(3600)"])
-def test_what_a_program_started_ends_with_it(checkout, tmp_path, end):
+def test_child_processes_end_with_the_program(checkout, tmp_path, end):
     pid = tmp_path / "pid"
     checkout(
         "tiny",
@@ -165,7 +165,9 @@ def is_running(pid):
 
 
 @pytest.mark.parametrize("load", [0.9, 3.04])
-def test_a_busy_machine_is_told(checkout, tmp_path, monkeypatch, capsys, load):
+def test_a_busy_machine_causes_a_warning(
+    checkout, tmp_path, monkeypatch, capsys, load
+):
     checkout("tiny", "print('{}')")
     monkeypatch.setattr(report, "PROGRAMS", {"tiny": NATIVE})
     monkeypatch.setattr(report.os, "getloadavg", lambda: (load, 0.0, 0.0))
@@ -176,7 +178,7 @@ def test_a_busy_machine_is_told(checkout, tmp_path, monkeypatch, capsys, load):
 
 def test_programs_of_python_run_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # A module that is no program is found, but prints nothing.
+    # A module that is not a program is found, but prints nothing.
     with pytest.raises(
         report.ReportError, match="^measure printed no JSON line"
     ):
@@ -211,7 +213,7 @@ def test_commands():
         ({"wanted": 1.0}, None),
     ],
 )
-def test_what_is_reached(line, reached):
+def test_targets(line, reached):
     assert report_tables.reached(line) is reached
 
 
@@ -253,7 +255,7 @@ def test_order_and_budget():
     assert report.order(programs, records, 0) == ([], list("cdba"))
 
 
-def test_files_that_are_none(tmp_path):
+def test_invalid_files(tmp_path):
     path = tmp_path / "lines" / "x_benchmark.json"
     path.parent.mkdir()
     path.write_text("{")

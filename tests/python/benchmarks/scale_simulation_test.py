@@ -30,7 +30,7 @@ FIGURES = scale.Figures(
 )
 
 
-def test_places_come_as_often_as_the_law_says():
+def test_ranks_follow_the_law():
     rows, draws = 3_000_000, 400_000
     zipf = scale.Zipf(rows, 1.05)
     places = zipf.draw(np.random.default_rng(1), draws)
@@ -43,12 +43,12 @@ def test_places_come_as_often_as_the_law_says():
 
 
 @pytest.mark.parametrize("exponent", [0.8, 1.0, 2.0])
-def test_all_places_can_come(exponent):
+def test_all_ranks_can_occur(exponent):
     places = scale.Zipf(2, exponent).draw(np.random.default_rng(0), 1000)
     assert set(places) == {1, 2}
 
 
-def test_ids_are_on_the_parts_that_tables_put_them_on():
+def test_ids_are_partitioned_as_in_tables():
     ids = np.array([0, 1, -1, 2**62, -(2**63), *range(100)], np.int64)
     for parts in (1, 2, 7, 1024):
         np.testing.assert_array_equal(
@@ -56,7 +56,7 @@ def test_ids_are_on_the_parts_that_tables_put_them_on():
         )
 
 
-def test_the_same_again():
+def test_predictions_are_reproducible():
     found = scale.predict(8, FIGURES, LOAD, steps=5, seed=3)
     assert found == scale.predict(8, FIGURES, LOAD, steps=5, seed=3)
     assert found != scale.predict(8, FIGURES, LOAD, steps=5, seed=4)
@@ -150,12 +150,12 @@ MEASURED = [
 ]
 
 
-def test_figures_are_those_that_the_measurements_were_made_of():
+def test_fitted_figures_match_the_generated_ones():
     found = dataclasses.asdict(scale.fitted(MEASURED))
     assert found == pytest.approx(dataclasses.asdict(FIGURES), rel=1e-3)
 
 
-def test_predictions_beside_measured_steps():
+def test_predictions_compared_with_measured_steps():
     measured = [*MEASURED, step_line(4, 65_536, 21_600.0)]
     (pair,) = scale.held_against(measured, scale.fitted(measured))
     assert pair["servers"] == 4
@@ -166,12 +166,12 @@ def test_predictions_beside_measured_steps():
 
 
 def test_the_page_shows_what_the_simulation_prints():
-    page = (DOCS / "scale.md").read_text()
+    page = (DOCS / "internals/scale.md").read_text()
     for table in tables.tables():
         assert "\n".join(table) in page
 
 
-def test_the_picture_shows_it_too():
+def test_the_picture_is_current():
     lines = scale.read_lines()
     picture = plot.draw(scale.held_against(lines, scale.fitted(lines)))
     assert (DOCS / "pictures/scale.svg").read_text() == picture + "\n"

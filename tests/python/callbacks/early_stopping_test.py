@@ -137,7 +137,7 @@ def test_without_restoring_the_last_epoch_stays(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_directory_is_used_and_left_empty(tmp_path):
+def test_directory_is_used_and_cleaned_up(tmp_path):
     held = []
 
     def look(model):
@@ -162,7 +162,7 @@ def test_directory_is_used_and_left_empty(tmp_path):
     assert held[1:6] == [[3]] * 5
 
 
-def test_says_what_it_does(capsys):
+def test_messages(capsys):
     stop = lodestar.callbacks.EarlyStopping(
         "score",
         mode="min",
@@ -186,7 +186,7 @@ def test_a_model_without_tables():
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_id_tables_go_back_too():
+def test_id_tables_are_restored():
     class Model(keras.Model):
         def __init__(self):
             super().__init__()
@@ -210,7 +210,7 @@ def test_id_tables_go_back_too():
     assert keys == {b"a", b"0", b"1", b"2", b"3"}
 
 
-def test_what_an_optimizer_waits_with_is_its_own():
+def test_pending_gradients_are_the_optimizers_own():
     ids = keras.Input((3,), dtype="int64")
     layer = lodestar.layers.DynamicEmbedding(1, combiner="sum", name="rows")
     model = keras.Model(ids, layer(ids))
@@ -228,7 +228,7 @@ def test_what_an_optimizer_waits_with_is_its_own():
     assert [int(t.size()) for t in sums] == [0]
 
 
-def test_directory_must_be_there(tmp_path):
+def test_directory_must_exist(tmp_path):
     with pytest.raises(ValueError, match="existing directory, got .*no_such"):
         lodestar.callbacks.EarlyStopping(directory=tmp_path / "no_such")
 

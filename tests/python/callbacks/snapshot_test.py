@@ -21,12 +21,6 @@ from lodestar.snapshot.folder import SnapshotFolder
 model = resume_trainer.model
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
 def batches():
     rng = np.random.default_rng(5)
     ids = rng.integers(0, 200, (400, 2))
@@ -191,7 +185,7 @@ OVER = ["over, ['loss', 'val_loss']"]
     + [(None, resume_trainer.of_unknown_length, True)],
 )
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
-def test_fit_goes_on_where_it_was_stopped(
+def test_fit_resumes_where_it_was_stopped(
     path, steps, data, at_once, monkeypatch
 ):
     if at_once:
@@ -266,7 +260,7 @@ def passes(path, epochs, every=2, **options):
 
 
 @pytest.mark.parametrize("every", ["epoch", 5])
-def test_the_pass_after_one_that_has_ended(path, every):
+def test_the_epoch_after_a_finished_one(path, every):
     passes(path, 2, every)
     assert snapshot.versions(path)[-1].step == 10
     assert state(passes(path, 3, every)) == state(passes(path + "_whole", 3))
@@ -312,12 +306,12 @@ def test_fit_refuses(path):
     with pytest.raises(TypeError, match="class_weight"):
         train(model(), data, snapshots=path, class_weight={0: 1.0})
     with pytest.raises(
-        TypeError, match="`data` must be a tf.data.Dataset, fou"
+        TypeError, match="`data` must be a tf.data.Dataset, got"
     ):
         train(model(), np.ones((4, 2)), snapshots=path)
     with pytest.raises(ValueError, match="`initial_epoch` works only without"):
         train(model(), data, snapshots=path, initial_epoch=1)
-    with pytest.raises(ValueError, match="`data` has no end; give the steps"):
+    with pytest.raises(ValueError, match="`data` is endless. Pass the number"):
         train(model(), data, snapshots=path)
     m = model()
     m.optimizer.build(m.trainable_variables)
@@ -334,7 +328,7 @@ def test_fit_refuses(path):
 
 
 @pytest.mark.parametrize("kind", ["steps", "passes"])
-def test_a_killed_training_goes_on_bit_by_bit(tmp_path, kind):
+def test_a_killed_training_resumes_bitwise(tmp_path, kind):
     whole = resume_trainer.train(str(tmp_path / "whole"), kind)
     path = str(tmp_path / "killed")
     # In the second and the third epoch, a few steps after a snapshot.
@@ -347,7 +341,7 @@ def test_a_killed_training_goes_on_bit_by_bit(tmp_path, kind):
     assert state(resumed) == state(whole)
 
 
-def test_deltas_go_on_after_a_restore(path):
+def test_deltas_resume_after_a_restore(path):
     fit(model(), Snapshot(path))
     m, callback = model(), Snapshot(path)
     callback.restore(m)
@@ -384,7 +378,7 @@ def test_errors(path, every):
     with pytest.raises(OSError, match="snapshots"):
         fit(model(), Snapshot(path, every))
     m = model()
-    with pytest.warns(RuntimeWarning, match="No snapshot was .*snapshots:  "):
+    with pytest.warns(RuntimeWarning, match="No snapshot was .*snapshots: "):
         fit(m, Snapshot(path, every, on_error="warn"))
     assert int(m.optimizer.iterations) == 12
     os.unlink(path)
@@ -414,8 +408,11 @@ def test_errors_of_the_thread(path, monkeypatch):
         ),
         ({"every_n_steps": "batch"}, "`every_n_steps` must .*got 'batch'"),
         ({"every_n_steps": True}, "`every_n_steps` must .*got True"),
-        ({"deltas_per_full": -1}, "`deltas_per_full` is -1, wanted 0 or more"),
-        ({"keep": 0}, "`keep` is 0, wanted 1 or more"),
+        (
+            {"deltas_per_full": -1},
+            "`deltas_per_full` must be an integer of at least 0, got -1",
+        ),
+        ({"keep": 0}, "`keep` must be an integer of at least 1, got 0"),
         (
             {"on_error": "skip"},
             r"`on_error`='skip' is not in \('raise', 'warn'\)",

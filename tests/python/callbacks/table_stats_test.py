@@ -153,13 +153,19 @@ def test_which_numbers_are_logged(logs, some):
     assert len(found) == some if some < 30 else len(found) > some
 
 
-def test_a_name_that_is_none_of_the_model_s():
+def test_an_unknown_table_name():
     callback = TableStats(None, logs=["row"])
-    with pytest.raises(ValueError, match="`logs`: 'row' is no number.*rows"):
+    with pytest.raises(
+        ValueError, match="`logs` has 'row', which is not .*rows"
+    ):
         model().fit(X, Y, verbose=0, callbacks=[callback])
-    with pytest.raises(ValueError, match="`logs`='rows' is not 'all'"):
+    with pytest.raises(
+        ValueError, match="`logs` must be 'all' or a list .* 'rows'"
+    ):
         TableStats(None, logs="rows")
-    with pytest.raises(ValueError, match="`logs`=None is not 'all'"):
+    with pytest.raises(
+        ValueError, match="`logs` must be 'all' or a list .* None"
+    ):
         TableStats(None, logs=None)
 
 
@@ -173,7 +179,7 @@ def test_a_name_that_is_none_of_the_model_s():
         (20, 5, [7, 14]),
     ],
 )
-def test_batches_are_counted_where_a_call_is_several(
+def test_batches_are_counted_with_steps_per_execution(
     tmp_path, at_once, update_freq, wanted
 ):
     m = model()

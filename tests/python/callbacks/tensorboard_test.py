@@ -154,7 +154,7 @@ def test_names_are_quoted(tmp_path, name, written):
     assert {*shown(tmp_path)} == {written, "word"}
 
 
-def test_an_empty_table_is_left_out(tmp_path):
+def test_an_empty_table_is_omitted(tmp_path):
     callback = board(tmp_path)
     table = lodestar.EmbeddingVariable(2)
     ids = keras.Input((1,), dtype="int64")

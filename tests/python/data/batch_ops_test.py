@@ -29,7 +29,7 @@ def test_cut_buffer():
     assert cut([[0, 16, 2]], tf.int64).dtype == np.int64
 
 
-def test_cut_buffer_shares_what_several_tensors_have():
+def test_cut_buffer_shares_memory():
     buffer = tf.zeros([128], tf.uint8)
     pieces = gen_ops.lodestar_cut_buffer(
         buffer=buffer,
@@ -62,7 +62,7 @@ def test_cut_buffer_beyond_its_bytes(place):
         ([0, 16, 0], tf.float32, (None, None)),
     ],
 )
-def test_cut_buffer_into_what_does_not_fit(place, dtype, shape):
+def test_cut_buffer_into_wrong_shapes(place, dtype, shape):
     with pytest.raises(tf.errors.InvalidArgumentError, match="do not fit"):
         cut([place], dtype, shape)
 

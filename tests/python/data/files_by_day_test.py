@@ -53,14 +53,19 @@ def test_a_missing_day(log):
     ("pattern", "start", "end", "message"),
     [
         ("log/%Y%m%d", "2024-03-02", "2024-03-01", "`end`=.*is before"),
-        ("log/%Y%m", "2024-03-01", "2024-03-02", "the codes of a day"),
-        ("log/*", "2024-03-01", "2024-03-02", "the codes of a day"),
-        ("log/%d", "March", "2024-03-02", "`start`='March' is no day"),
-        ("log/%d", "2024-02-30", "2024-03-02", "`start`=.* is no day"),
-        ("log/%d", "2024-02-20", 20240302, "`end`=20240302 is no day"),
+        ("log/%Y%m", "2024-03-01", "2024-03-02", "Use codes of a day"),
+        ("log/*", "2024-03-01", "2024-03-02", "Use codes of a day"),
+        ("log/%d", "March", "2024-03-02", "`start` must be .* got 'March'"),
+        (
+            "log/%d",
+            "2024-02-30",
+            "2024-03-02",
+            "`start` must be a datetime.date",
+        ),
+        ("log/%d", "2024-02-20", 20240302, "`end` must be .* got 20240302"),
     ],
 )
-def test_what_is_wrong_is_named(pattern, start, end, message):
+def test_errors_name_the_cause(pattern, start, end, message):
     with pytest.raises(ValueError, match=message):
         files_by_day(pattern, start, end)
     with pytest.raises(ValueError, match="`on_missing`='no' is not in"):

@@ -72,7 +72,7 @@ def failure(files, command, kind=tf.errors.FailedPreconditionError, **options):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_file_is_what_its_command_writes(store, mode, threads):
+def test_a_file_is_the_output_of_its_command(store, mode, threads):
     with nothing_left():
         found = clicks(
             names(), cat(store), mode=mode, num_parallel_files=threads
@@ -80,13 +80,13 @@ def test_a_file_is_what_its_command_writes(store, mode, threads):
     assert found == [*range(100)]
 
 
-def test_files_come_in_any_order_if_they_may(store):
+def test_files_come_in_any_order_if_allowed(store):
     with nothing_left():
         found = clicks(names(), cat(store), deterministic=False)
     assert sorted(found) == [*range(100)]
 
 
-def test_norm_and_raw_files_come_of_a_command(store):
+def test_norm_and_raw_files_from_a_command(store):
     (store / "norm.txt").write_bytes(hugectr_files.NORM_SUM)
     batch = next(
         iter(NormDataset("norm.txt", KEYS, 2, open_command=cat(store)))
@@ -101,7 +101,7 @@ def test_norm_and_raw_files_come_of_a_command(store):
         list(RawDataset("cut", KEYS, 2, open_command=cat(store)))
 
 
-def test_open_dataset_takes_paths_as_they_are(store):
+def test_open_dataset_does_not_expand_paths(store):
     for name, wanted in [("part-0", 20), ("part-1", 20)]:
         dataset = open_dataset(
             f"nowhere://{name}",
@@ -118,7 +118,7 @@ def test_open_dataset_takes_paths_as_they_are(store):
             )
 
 
-def test_the_path_takes_every_place_and_no_other_word_is_touched():
+def test_only_placeholders_are_replaced_by_the_path():
     command = [*python("import sys; print(*sys.argv[1:])"), "1"]
     assert clicks("7", [*command, "{path}", "0"]) == [7]
     # A word is not split again, and a substituted path is not expanded again.
@@ -151,7 +151,7 @@ def test_a_compressed_file_is_decompressed(store):
     assert text.startswith("c.gz: ")
 
 
-def test_a_pipe_command_reads_what_the_other_writes(store):
+def test_a_pipe_command_reads_the_output_of_open_command(store):
     with nothing_left():
         found = clicks(
             names(), cat(store), pipe_command=shell("echo 1 -1 0; cat")
@@ -176,7 +176,7 @@ def test_a_command_that_fails_is_an_error(store, mode, on_error):
     assert text.endswith(">&2; exit 3'] exited with 3: no part-0")
 
 
-def test_what_came_before_a_failure_is_no_whole_file(store):
+def test_a_failed_command_leaves_no_complete_file(store):
     command = shell(f"cat {store}/{{path}}; [ {{path}} != part-1 ]")
     memory = InMemoryDataset(SPEC, 7, open_command=command)
     memory.load("part-0")
@@ -244,7 +244,7 @@ def test_an_error_in_a_line_names_the_path(store):
     assert skipped.messages[0].startswith("bad:3: ")
 
 
-def test_the_commands_of_the_next_files_start_meanwhile(store, tmp_path):
+def test_the_commands_of_the_next_files_run_ahead(store, tmp_path):
     started = tmp_path / "started"
     command = shell(f"echo $$ >> {started}; cat {store}/{{path}}")
     iterator = iter(
@@ -268,7 +268,7 @@ def test_the_commands_of_the_next_files_start_meanwhile(store, tmp_path):
 
 @pytest.mark.parametrize("pipe", [None, ["cat"]])
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_an_iterator_that_is_left_kills_its_commands(pipe, deterministic):
+def test_an_abandoned_iterator_kills_its_commands(pipe, deterministic):
     with nothing_left():
         for _ in range(3):
             dataset = MultiSlotDataset(
@@ -286,7 +286,7 @@ def test_an_iterator_that_is_left_kills_its_commands(pipe, deterministic):
             del iterator
 
 
-def test_a_command_that_does_nothing_can_be_left():
+def test_a_hanging_command_can_be_abandoned():
     command = shell("yes '1 {path} 0' | head -n 200000; sleep 240")
     for pipe in (None, ["cat"]):
         with nothing_left():
@@ -309,7 +309,7 @@ def test_a_command_that_is_slow_to_end_does_not_make_the_other_look_stuck():
     assert clicks("1", command, pipe_command=pipe) == [5]
 
 
-def test_reading_goes_on_where_it_was_saved(store, tmp_path):
+def test_reading_resumes_where_it_was_saved(store, tmp_path):
     dataset = MultiSlotDataset(names(2), SPEC, 6, open_command=cat(store))
     iterator = iter(dataset)
     for _ in range(4):
@@ -356,15 +356,15 @@ def test_a_word_may_be_a_path(store):
 @pytest.mark.parametrize(
     "command, message",
     [
-        ("cat {path}", "must be a list of strings, as .*; no shell would"),
+        ("cat {path}", "must be a list of strings, as .*. No shell would"),
         (["cat", 1], "must be a list of strings"),
-        ([], r"must name a command, found \[\]"),
+        ([], r"must have a command, got \[\]"),
         (["cat", "{path}", "a\0b"], "must not have a NUL character"),
-        (["cat", "part"], r"must have '\{path\}' where a file's path goes"),
+        (["cat", "part"], r"must have '\{path\}' in place of a file's path"),
     ],
     ids=str,
 )
-def test_what_is_no_command_is_refused(command, message):
+def test_invalid_commands_are_refused(command, message):
     for make in (MultiSlotDataset, NormDataset, RawDataset):
         with pytest.raises(ValueError, match=f"`open_command` {message}"):
             make("part-0", SPEC, 2, open_command=command)
@@ -378,7 +378,7 @@ def test_readers_that_open_files_otherwise_refuse_it(tmp_path):
         open_dataset("a.parquet", batch_size=2, open_command=command)
     (tmp_path / "a.csv").write_text("click,C\n1,2\n")
     for name in ("csv", "parquet", "arrow"):
-        with pytest.raises(ValueError, match=f"no option of {name} files"):
+        with pytest.raises(ValueError, match=f"not an option of {name} files"):
             open_dataset(
                 tmp_path / "a.csv", SPEC, 2, format=name, open_command=command
             )

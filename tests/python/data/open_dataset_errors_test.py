@@ -83,7 +83,7 @@ CONTRADICTIONS = {
     "user_id": (
         ["7", "u8"],
         "found 'u8', expected an integer of 64 bits; inferred to be ids: "
-        "integers; the name is that of an id (9 rows of {train})",
+        "integers with the name of an id (9 rows of {train})",
     ),
     "price": (
         ["0.5", "free"],
@@ -150,7 +150,7 @@ def test_types_that_contradict_a_schema(
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_column_that_is_not_there(tmp_path, schema, source):
+def test_a_missing_column(tmp_path, schema, source):
     columns = {n: v for n, v in GOOD.items() if n != "price"}
     data, where = stored(tmp_path, source, columns)
     with pytest.raises(DataError) as error:
@@ -164,14 +164,14 @@ OPTIONS = [
     ({"batch_size": 0}, "`batch_size` must be an integer"),
     ({"num_parallel_files": 0}, "`num_parallel_files` must be"),
     ({"shuffle_rows": -1}, "`shuffle_rows` must be"),
-    ({"shard": (2, 2)}, "`shard` must have an index below 2"),
+    ({"shard": (2, 2)}, "`shard` must have an index less than 2"),
     ({"on_error": "ignore"}, "`on_error`='ignore' is not in"),
     ({"sparse": "coo"}, "`sparse`='coo' is not in"),
     ({"label": "b"}, "has no column 'b'; its columns are label, x"),
     ({"numeric": ["x"], "schema": [Column.dense("x")]}, "`schema` says what"),
     ({"label": "x", "schema": [Column.dense("x")]}, "`schema` says what"),
-    ({"numeric": "x"}, "`numeric` must be a list of strings, found 'x'"),
-    ({"na_values": "NA"}, "`na_values` must be a list of strings, found 'NA'"),
+    ({"numeric": "x"}, "`numeric` must be a list of strings, got 'x'"),
+    ({"na_values": "NA"}, "`na_values` must be a list of strings, got 'NA'"),
     ({"weights": {"x": "y"}, "schema": [Column.dense("x")]}, "`weights`: 'y'"),
     ({"weights": 3, "schema": [Column.dense("x")]}, "`weights` must map"),
 ]
@@ -194,7 +194,9 @@ def test_options_of_files():
         {"open_command": ["cat", "{path}"]},
     ):
         (name,) = options
-        with pytest.raises(ValueError, match=f"`{name}` is no option of a tab"):
+        with pytest.raises(
+            ValueError, match=f"`{name}` is not an option of a tab"
+        ):
             open_dataset(frame, [Column.dense("x")], 1, **options)
 
 

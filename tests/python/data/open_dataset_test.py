@@ -106,7 +106,7 @@ def test_csv_needs_no_slots(tmp_path):
         list(open_dataset(path, batch_size=3, label="bought=yes"))
 
 
-def test_a_file_list_stands_for_its_files(tmp_path):
+def test_a_file_list_expands_to_its_files(tmp_path):
     files = [str(write(tmp_path, "norm", str(i))) for i in range(2)]
     write_file_list(tmp_path / "list.txt", files)
     assert expand_inputs([str(tmp_path / "list.txt")]) == files
@@ -114,7 +114,7 @@ def test_a_file_list_stands_for_its_files(tmp_path):
     assert values(dataset, "a") == [*range(ROWS), *range(ROWS)]
 
 
-def test_a_pattern_stands_for_its_files(tmp_path):
+def test_a_pattern_expands_to_its_files(tmp_path):
     for i in (2, 0, 1):
         (tmp_path / f"day-{i}.csv").write_text(f"user_id\n{i}\n")
     dataset = open_dataset(tmp_path / "day-*.csv")
@@ -130,7 +130,7 @@ def test_errors(tmp_path):
     norm, text = write(tmp_path, "norm"), write(tmp_path, "multislot")
     with pytest.raises(DataError, match="is multislot, but .* is norm"):
         open_dataset([norm, text], SPEC, 10)
-    with pytest.raises(DataError, match="do not say what they contain"):
+    with pytest.raises(DataError, match="do not describe their columns"):
         open_dataset(norm, batch_size=10)
     with pytest.raises(
         DataError, match="`format` must be one of .*, got 'avro'"
@@ -145,7 +145,7 @@ def test_errors(tmp_path):
 @pytest.mark.parametrize(
     "option", [{"label": "y"}, {"numeric": ["x"]}, {"na_values": ["-"]}]
 )
-def test_what_a_schema_says_is_no_option_beside_it(tmp_path, option):
+def test_options_must_not_repeat_the_schema(tmp_path, option):
     for name in ("parquet", "norm"):
         with pytest.raises(
             ValueError, match="`schema` says what|need a schema"
@@ -157,10 +157,12 @@ def test_options_of_text_are_for_text(tmp_path):
     frame = pandas.DataFrame({"x": [0.5]})
     for data in (write(tmp_path, "norm"), frame):
         format_ = None if data is frame else "norm"
-        with pytest.raises(ValueError, match="`delimiter` is no option of"):
+        with pytest.raises(ValueError, match="`delimiter` is not an option of"):
             open_dataset(data, SPEC, delimiter=",", format=format_)
     path = write(tmp_path, "parquet")
-    with pytest.raises(ValueError, match="`columns` is no option of parquet"):
+    with pytest.raises(
+        ValueError, match="`columns` is not an option of parquet"
+    ):
         open_dataset(path, SPEC, columns=["a"], format="parquet")
 
 
@@ -214,7 +216,7 @@ def test_a_path_in_a_function(tmp_path, name):
                 lambda path, options=options: open_dataset(path, **options)
             )
     with pytest.raises(
-        ValueError, match="A tensor of paths is no option of csv"
+        ValueError, match="A tensor of paths is not an option of csv"
     ):
         tf.data.Dataset.from_tensor_slices(paths).interleave(
             lambda path: open_dataset(path, SPEC, format="csv")
@@ -261,7 +263,7 @@ def test_a_label_is_any_number_in_a_file_and_in_a_table(
     np.testing.assert_array_equal(label, wanted)
 
 
-def test_bad_rows_of_csv_are_left_out_each_once(tmp_path):
+def test_each_bad_row_of_csv_is_skipped_once(tmp_path):
     spec = Schema(
         [
             Column.label("y"),

@@ -31,7 +31,7 @@ SAMPLES = [
         ("a.tsv", "tsv", {}, {}),
     ],
 )
-def test_what_is_written_is_read_back(tmp_path, name, format, writing, reading):
+def test_written_files_are_read_back(tmp_path, name, format, writing, reading):
     SCHEMA.save(tmp_path / "schema.yaml")
     for path, named, schema in (
         (tmp_path / name, None, SCHEMA),

@@ -43,7 +43,7 @@ def test_all_files_and_each_of_them(files):
     assert ids(pieces[1].open()) == [[11, 12], [13]]
 
 
-def test_paths_for_a_command_are_taken_as_they_are(files):
+def test_paths_for_a_command_are_not_expanded(files):
     command = ["sh", "-c", 'cat "${1#nowhere:/}"', "sh", "{path}"]
     data = open_dataset(
         [f"nowhere:/{path}" for path in files],

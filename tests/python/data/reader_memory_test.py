@@ -155,7 +155,7 @@ USES = [
 
 
 @pytest.mark.parametrize("use, name", USES)
-def test_a_day_leaves_nothing_behind(folder, use, name):
+def test_a_day_leaves_no_objects(folder, use, name):
     before = count_of(PythonFunction)
     assert days(lambda: READERS[name](folder), use) <= 0
     assert count_of(PythonFunction) <= before
@@ -164,7 +164,7 @@ def test_a_day_leaves_nothing_behind(folder, use, name):
 @pytest.mark.parametrize(
     "make", [SkippedRecords, lambda: InMemoryDataset(SPEC, 16)]
 )
-def test_what_is_collected_within_a_trace_is_freed_there(make):
+def test_objects_are_freed_within_a_trace(make):
     made = make()
     cycle = [made]
     cycle.append(cycle)

@@ -50,7 +50,7 @@ def test_a_bad_record_ahead_is_still_an_error(tmp_path, shuffle_rows, shard):
             next(again)
 
 
-def test_what_was_skipped_before_is_not_noted_again(tmp_path):
+def test_earlier_skips_are_not_reported_again(tmp_path):
     path = write(tmp_path / "file", range(100), bad=[1, 2, 50, 60])
     skipped = SkippedRecords()
     options = {"on_error": "skip", "skipped": skipped, "prefetch": 0}
@@ -84,7 +84,7 @@ def test_readers_of_a_file_note_each_bad_record_once(tmp_path):
         assert lines == wanted
 
 
-def test_a_free_order_cannot_go_on_from_a_saved_one(tmp_path):
+def test_a_free_order_cannot_resume_a_fixed_one(tmp_path):
     path = write(tmp_path / "file", range(100))
     iterator = iter(MultiSlotDataset(path, SPEC, 8))
     next(iterator)
@@ -128,7 +128,7 @@ def test_a_window_without_a_weight_for_each_id_is_refused(tmp_path):
         next(restored(dataset("a"), saved))
 
 
-def test_a_file_that_is_not_there_any_more(tmp_path):
+def test_a_removed_file(tmp_path):
     files = [write(tmp_path / str(f), range(10)) for f in range(3)]
     iterator = iter(MultiSlotDataset(files, SPEC, 25, prefetch=0))
     next(iterator)

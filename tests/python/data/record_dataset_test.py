@@ -65,11 +65,11 @@ def test_shards_of_a_file_of_many_pieces(tmp_path):
         ("batch_size", 0, "`batch_size` must be an integer of at least 1"),
         ("shard", 3, "`shard` must be a pair"),
         ("shard", (0, 0), r"`shard\[0\]` must be an integer of at least 1"),
-        ("shard", (2, 2), "`shard` must have an index below 2, found 2"),
+        ("shard", (2, 2), "`shard` must have an index less than 2, got 2"),
         ("shard", (2, -1), r"`shard\[1\]` must be an integer of at least 0"),
         ("on_error", "ignore", "`on_error`='ignore' is not in"),
         ("skipped", SkippedRecords(), "`skipped` needs `on_error`='skip'"),
-        ("skipped", [], r"`skipped` must be a SkippedRecords, found \[\]"),
+        ("skipped", [], r"`skipped` must be a SkippedRecords, got \[\]"),
         ("seed", "7", "`seed` must be an integer or None, found '7'"),
         ("prefetch", True, "`prefetch` must be an integer"),
         ("repeat", 0, "`repeat` must be an integer of at least 1"),
@@ -105,7 +105,7 @@ def test_weights_are_a_mapping():
         MultiSlotDataset("file", SPEC, 8, weights="C1")
 
 
-def test_bad_records_are_left_out_and_noted(tmp_path):
+def test_bad_records_are_skipped_and_noted(tmp_path):
     path = write(tmp_path / "file", range(100))
     lines = path.read_text().splitlines(keepends=True)
     for at in (0, 7, 8, 99):
@@ -137,7 +137,7 @@ def test_bad_records_are_left_out_and_noted(tmp_path):
     assert parts == [[n for n in wanted if n % 3 == i] for i in range(3)]
 
 
-def test_what_was_skipped_is_counted_over_pieces_and_files(tmp_path):
+def test_skips_are_counted_over_pieces_and_files(tmp_path):
     files = []
     for f in range(2):
         path = tmp_path / str(f)
@@ -166,7 +166,7 @@ def test_a_missing_file_is_not_skipped(tmp_path):
         list(dataset)
 
 
-def test_skipped_records_are_told_by_hand():
+def test_skipped_records_are_counted_independently():
     skipped = SkippedRecords()
     skipped.add("part-3: row 5: null", 2)
     skipped.add("part-3: row 9: null")
@@ -239,7 +239,7 @@ def test_weights_are_as_many_as_ids(tmp_path, by_argument):
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
-def test_batches_are_made_as_far_ahead_as_prefetch_says(prefetch):
+def test_prefetch_limits_the_batches_made_ahead(prefetch):
     made = []
 
     def batch(i):

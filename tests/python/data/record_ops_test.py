@@ -310,7 +310,7 @@ def test_no_arguments_of_memory_end_the_process(tmp_path):
 
 
 @pytest.mark.parametrize("count, end", [(2**62, 3), (5, 5), (0, 0), (1, 1)])
-def test_numbers_are_shuffled_whatever_stretch_is_asked_for(count, end):
+def test_any_range_of_shuffled_numbers(count, end):
     def numbers(begin, end):
         return gen_ops.lodestar_shuffled_numbers(
             count=count, seed=-1, begin=begin, end=end
@@ -360,7 +360,7 @@ def test_slots_that_weigh_each_other_are_refused(tmp_path, weighs):
         (3, [None, None], r"\[\?,\?\], but it is \[\?\]"),
     ],
 )
-def test_output_shapes_must_hold(tmp_path, tensor, shape, found):
+def test_wrong_output_shapes_are_errors(tmp_path, tensor, shape, found):
     path = tmp_path / "file"
     path.write_bytes(OPS["multi_slot"][0])
     arguments = good_arguments("multi_slot", str(path))

@@ -113,7 +113,7 @@ def norm_places(mixed, check):
 @pytest.mark.parametrize("shard", [None, (2, 0), (2, 1)])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("check", ["none", "sum"])
-def test_places_behind_skipped_records(tmp_path, check, suffix, shard):
+def test_offsets_after_skipped_records(tmp_path, check, suffix, shard):
     """Offsets in errors are right in every piece of a large file."""
     mixed = samples(60_000)
     bad = [0, 1, 2, 700, 20_001, 20_064, 40_000, 59_998, 59_999]

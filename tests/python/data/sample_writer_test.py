@@ -46,7 +46,7 @@ def test_two_levels_are_an_error(tmp_path):
         writer.write_batch(COLUMNS)
         with pytest.raises(
             ValueError,
-            match="sample 3: slot 'C1' is a LoDTensor of 2 levels, wanted 1",
+            match="sample 3: slot 'C1' must be a LoDTensor of 1 level, got 2",
         ):
             two = LoDTensor.from_lengths([7, 8, 9], [[1, 1], [1, 2]])
             writer.write_batch({"click": [1, 0], "C1": two})
@@ -60,7 +60,8 @@ def test_labels_as_datasets_yield_them(tmp_path):
         writer.write_batch({"click": tf.constant([[1.0], [0.0]])})
         for bad in (0.5, np.nan, np.inf):
             with pytest.raises(
-                ValueError, match="sample 3: slot 'click' is .* a whole number"
+                ValueError,
+                match="sample 3: slot 'click' must be a whole number",
             ):
                 writer.write({"click": bad})
     assert (tmp_path / "file").read_text() == "1 1 0\n1 0 0\n"
@@ -83,7 +84,7 @@ def test_a_scheme_that_is_not_local(name):
 
 
 @pytest.mark.parametrize("name", ["file", "file.gz"])
-def test_a_discarded_file_does_not_come_back(tmp_path, name):
+def test_a_discarded_file_is_not_restored(tmp_path, name):
     writer = MultiSlotWriter(tmp_path / name, SPEC)
     writer.write_batch(COLUMNS)
     writer.discard()
@@ -130,7 +131,7 @@ def test_a_batch_that_is_half_written_is_dropped(tmp_path):
 
 @pytest.mark.parametrize("name", ["file", "file.gz"])
 @pytest.mark.parametrize("scheme", ["", "ram:/"])
-def test_a_header_that_is_known_last(tmp_path, scheme, name):
+def test_a_header_written_last(tmp_path, scheme, name):
     path = f"{scheme}{tmp_path}/{name}"
     tf.io.gfile.makedirs(f"{scheme}{tmp_path}")
     file = AtomicFile(path, header_size=4)
@@ -148,7 +149,7 @@ def test_a_header_that_is_known_last(tmp_path, scheme, name):
     assert tf.io.gfile.listdir(f"{scheme}{tmp_path}") == [name]
 
 
-def test_two_files_of_one_name_do_not_mix(tmp_path):
+def test_two_writers_of_one_path_do_not_mix(tmp_path):
     first, second = (AtomicFile(tmp_path / "file") for _ in range(2))
     for i in range(1000):
         first.write(b"first%d" % i)
@@ -175,7 +176,7 @@ def test_an_atomic_file_as_a_context_manager(tmp_path):
 
 
 @pytest.mark.parametrize("header_size", [0, 4])
-def test_nothing_is_left_where_the_name_is_taken(tmp_path, header_size):
+def test_no_temporary_remains_if_the_path_exists(tmp_path, header_size):
     (tmp_path / "taken" / "by").mkdir(parents=True)
     file = AtomicFile(tmp_path / "taken", header_size=header_size)
     file.write(b"content")
@@ -230,20 +231,19 @@ def test_a_free_dim_weights_and_unused_slots(tmp_path):
     [
         (
             {"I": np.zeros((2, 3, 1))},
-            r"slot 'I' has a sample of shape \[3, 1\], wanted \[-1, 2\]",
+            r"slot 'I' must have .* \[-1, 2\], got \[3, 1\]",
         ),
         (
             {"I": np.zeros((2, 2))},
-            r"slot 'I' has a sample of shape \[2\], wanted \[-1, 2\]",
+            r"slot 'I' must have .* \[-1, 2\], got \[2\]",
         ),
         (
             {"C1_w": ([0.5], [0, 0, 1])},
-            "sample 2: slot 'C1_w' has 1 values, wanted 2, one for each id of "
-            "slot 'C1'",
+            "sample 2: slot 'C1_w' must have 2 values, one per id of slot 'C1'",
         ),
         (
             {"C1": ([7, 8], [0, 1, 2]), "C1_w": ([1, 2], [0, 2, 2])},
-            "sample 1: slot 'C1_w' has 2 values, wanted 1, one for each id of",
+            "sample 1: slot 'C1_w' must have 1 values, one per id of",
         ),
     ],
 )
@@ -261,7 +261,7 @@ def test_shapes_and_weights_that_do_not_fit(tmp_path, change, message):
 
 
 def test_weights_that_are_not_there_are_named(tmp_path):
-    with pytest.raises(ValueError, match="slot 'C1_w' has 0 values, wanted 1"):
+    with pytest.raises(ValueError, match="slot 'C1_w' must have 1 values"):
         with MultiSlotWriter(tmp_path / "file", FREE) as writer:
             writer.write({"click": 1, "I": [[1, 2]], "C1": 7})
 
@@ -278,7 +278,7 @@ def test_a_free_dim_that_differs_from_sample_to_sample(tmp_path):
         )
         with pytest.raises(
             ValueError,
-            match="file: sample 4: slot 'I' has 3 values, wanted a multiple of 2",
+            match="file: sample 4: slot 'I' must have a multiple of 2 values, got 3",
         ):
             writer.write_batch(
                 {"click": [1, 0], "I": (np.arange(5.0), [0, 2, 5])}

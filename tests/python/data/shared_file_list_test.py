@@ -75,7 +75,7 @@ def test_each_file_is_read_by_one_of_several_iterators(server, options):
     assert sorted(sum(found, [])) == whole()
 
 
-def test_every_iteration_is_the_next_pass(server):
+def test_every_iteration_is_the_next_epoch(server):
     def datasets(**options):
         return multislot(SharedFileList(server.address), SPEC, 7, **options)
 
@@ -133,7 +133,7 @@ def test_an_iterator_asks_for_one_file_ahead(server):
     assert len(list(paths)) <= 1
 
 
-def test_files_are_shuffled_anew_in_each_pass(files):
+def test_files_are_reshuffled_in_each_epoch(files):
     def orders(seed):
         with FileListServer(files, shuffle_files=True, seed=seed) as server:
             shared = SharedFileList(server.address)
@@ -147,19 +147,19 @@ def test_files_are_shuffled_anew_in_each_pass(files):
     assert orders(None) != found
 
 
-def test_the_next_pass_may_have_other_files(server, files):
+def test_the_next_epoch_may_have_other_files(server, files):
     shared = SharedFileList(server.address)
     paths = shared.paths()
     assert next(paths) == str(files[0])
     server.set_files(files[:3])
     assert len(list(paths)) == 11  # this epoch continues
     assert list(shared.paths()) == [str(path) for path in files[:3]]
-    with pytest.raises(ValueError, match="`files` is empty"):
+    with pytest.raises(ValueError, match="`files` must have at least"):
         server.set_files([])
     assert len(list(shared.paths())) == 3
 
 
-def test_a_memory_loads_what_it_gets(server):
+def test_a_memory_dataset_loads_its_share(server):
     memories = [InMemoryDataset(SPEC, 50) for _ in range(2)]
 
     def load(memory):
@@ -172,7 +172,7 @@ def test_a_memory_loads_what_it_gets(server):
     assert sorted(found) == whole()
 
 
-def test_fit_takes_a_pass_an_epoch(server):
+def test_fit_reads_all_files_per_epoch(server):
     inputs = keras.Input([1], name="C", dtype="float32")
     model = keras.Model({"C": inputs}, keras.layers.Dense(1)(inputs))
     model.compile(loss="mse", optimizer="sgd")
@@ -244,18 +244,18 @@ def test_an_iterator_cannot_be_saved(server, tmp_path):
 @pytest.mark.parametrize(
     "make, options, message",
     [
-        (multislot, {"shard": (2, 0)}, "`shard` is no option with a Sh"),
+        (multislot, {"shard": (2, 0)}, "`shard` is not an option with a"),
         (multislot, {"shuffle_files": True}, "`shuffle_files` is no op"),
         (multislot, {"mode": "in_memory"}, "found SharedFileList"),
         (open_dataset, {}, "A SharedFileList needs `schema` and `format`"),
         (
             open_dataset,
             {"format": "csv"},
-            "A SharedFileList is no option of csv files",
+            "A SharedFileList is not an option of csv",
         ),
     ],
 )
-def test_what_does_not_go_together_is_refused(server, make, options, message):
+def test_incompatible_options_are_refused(server, make, options, message):
     shared = SharedFileList(server.address)
     with pytest.raises(ValueError, match=message):
         make(shared, SPEC, 4, **options)
@@ -263,7 +263,7 @@ def test_what_does_not_go_together_is_refused(server, make, options, message):
 
 
 @pytest.mark.parametrize("address", ["", "chief", "chief:", ":1", "a:b", 5050])
-def test_what_is_no_address_is_refused(address):
+def test_invalid_addresses_are_refused(address):
     with pytest.raises(
         ValueError, match="`address` must be 'host:port', found"
     ):
@@ -273,11 +273,11 @@ def test_what_is_no_address_is_refused(address):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"files": []}, "`files` is empty"),
+        ({"files": []}, "`files` must have at least"),
         ({"seed": 0.5}, "`seed` must be an integer or None"),
         ({"port": -1}, "`port` must be"),
         ({"worker_port": -1}, "`worker_port` must be"),
-        ({"port": 5, "worker_port": 5}, "are both 5, wanted two ports"),
+        ({"port": 5, "worker_port": 5}, "must differ, got 5"),
         ({"shuffle_files": 1}, "`shuffle_files`=1 is not a Python bool"),
     ],
     ids=str,
@@ -306,7 +306,7 @@ def test_ports_may_be_chosen(files):
         assert len(list(SharedFileList(server.address).paths())) == 12
 
 
-def test_a_server_stops_while_it_is_asked(files):
+def test_a_server_stops_during_a_request(files):
     for _ in range(5):
         server = FileListServer(files)
         paths = SharedFileList(server.address).paths()
@@ -323,7 +323,7 @@ def schema(tmp_path):
     return str(tmp_path / "schema.yaml")
 
 
-def test_processes_share_the_files_of_every_pass(server, schema, fork):
+def test_processes_share_the_files_of_every_epoch(server, schema, fork):
     readers = [
         fork(read, server.address, schema, delay) for delay in (0.0, 0.1)
     ]
@@ -331,9 +331,7 @@ def test_processes_share_the_files_of_every_pass(server, schema, fork):
     assert sorted(map(int, sum(found, []))) == sorted(whole() * 2)
 
 
-def test_a_process_that_is_killed_takes_its_files_of_the_pass_along(
-    server, schema, fork
-):
+def test_a_killed_process_loses_its_files_of_the_epoch(server, schema, fork):
     # It stays in its first file.
     reader = fork(read, server.address, schema, 1000)
     first = [int(n) for n in reader.stdout.readline().split()]

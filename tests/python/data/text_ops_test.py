@@ -93,7 +93,7 @@ def test_hashes_of_no_strings():
         ([4], r"but offsets\[0\] is 4"),
     ],
 )
-def test_offsets_that_are_not_of_the_data(offsets, message):
+def test_offsets_outside_the_data(offsets, message):
     with pytest.raises(InvalidArgument, match=message):
         hash_text(b"abc", np.asarray(offsets, np.int64))
 
@@ -229,7 +229,7 @@ def test_a_quote_may_be_another_character_or_none(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
 @pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1])
-def test_line_ends_at_the_end_of_what_is_read_at_once(tmp_path, name, size):
+def test_line_ends_at_block_boundaries(tmp_path, name, size):
     text = b"x" * (size - 2) + b"\r\n" + b"y\n"
     offsets, records, *_ = index(tmp_path, text, 1, name=name)
     assert offsets == [0, size, size + 2]

@@ -356,7 +356,7 @@ def test_a_parquet_file_that_changes_after_its_footer_was_read(
         list(dataset)
 
 
-def test_a_file_that_is_removed_while_it_is_read_is_whole(tmp_path):
+def test_a_file_removed_during_reading_is_read_completely(tmp_path):
     path = big(tmp_path / "a", MultiSlotWriter)
     iterator = iter(MultiSlotDataset(path, SPEC, 1000, prefetch=0))
     next(iterator)
@@ -412,7 +412,7 @@ def test_reading_resumes_before_a_file_that_has_changed(tmp_path):
     assert sum(1 for _ in again) == 4
 
 
-def test_memory_takes_nothing_of_a_file_that_is_cut(tmp_path):
+def test_no_samples_of_a_truncated_file_are_loaded(tmp_path):
     data = write(tmp_path / "a", MultiSlotWriter).read_bytes()
     memory = InMemoryDataset(SPEC, 2)
     (tmp_path / "a.gz").write_bytes(gzip.compress(data)[:-3])

@@ -49,7 +49,7 @@ def test_shape(log, batches):
     assert several and empty
 
 
-def test_clicks_in_the_files_are_those_beside_them(batches, pairs):
+def test_clicks_match_the_saved_probabilities(batches, pairs):
     labels = np.concatenate([label.numpy()[:, 0] for _, label in batches])
     assert pairs.shape == (SAMPLES, 2)
     np.testing.assert_array_equal(labels, pairs[:, 1])
@@ -97,7 +97,7 @@ def test_equal_seeds_give_equal_bytes(tmp_path, log):
         assert a.readline() != b.readline()
 
 
-def test_a_simple_model_comes_near_the_best_auc(batches, pairs):
+def test_a_simple_model_approaches_the_best_auc(batches, pairs):
     """Logistic regression on the floats and the frequent ids alone."""
     columns = []
     for features, _ in batches:
@@ -138,7 +138,7 @@ def test_progress_counts_every_sample(tmp_path):
 
 @pytest.mark.parametrize("samples, files", [(0, 1), (3, 4), (4, 0)])
 def test_too_few_samples_are_refused(tmp_path, samples, files):
-    with pytest.raises(ValueError, match=f"`num_samples`={samples}"):
+    with pytest.raises(ValueError, match=f"got {files} and {samples}"):
         generate_click_log(tmp_path, samples, files)
 
 
@@ -172,7 +172,7 @@ def test_an_interruption_leaves_nothing_and_older_files(tmp_path, exists):
         assert (directory / "part-00001.txt").read_text() == "older"
 
 
-def test_nothing_is_left_of_a_file_that_nobody_has_yet(tmp_path):
+def test_an_interrupt_removes_the_new_file(tmp_path):
     """An interrupt can arrive after the file is created, before its block begins."""
     made = []
 

@@ -91,7 +91,7 @@ def test_ids_that_look_like_numbers(tmp_path):
     assert features["C1"].to_list() == ids("C1", "1e3", "2e5")
 
 
-def test_what_is_written_are_ids(tmp_path):
+def test_ids_are_written(tmp_path):
     spec = convert(tmp_path, "y,city\n1,Oslo\n0,\n")
     assert spec["city"].encoding == "int"
     features, _ = read(tmp_path)
@@ -117,7 +117,7 @@ def test_many_columns_take_time_in_proportion(tmp_path):
     assert many < 35 * max(few, seconds(1000))
 
 
-def test_other_missing_texts(tmp_path):
+def test_other_missing_strings(tmp_path):
     spec = convert(tmp_path, "y,a\n1,-\n0,3.5\n", na_values=["-"])
     assert spec.names("dense") == ["a"]
     assert read(tmp_path)[0]["a"].numpy().tolist() == [[0], [3.5]]

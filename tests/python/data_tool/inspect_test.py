@@ -73,7 +73,7 @@ def test_text(tmp_path, capsys):
     ]
 
 
-def test_an_inferred_schema_says_why(tmp_path, capsys):
+def test_an_inferred_schema_gives_reasons(tmp_path, capsys):
     path = tmp_path / "a.csv"
     path.write_text("label,a,b\n1,x,7\n0,y,8\n")
     rows = run(capsys, path, "--numeric=b").splitlines()[2:]

@@ -24,7 +24,7 @@ ENVIRONMENT = {
 }
 
 
-def test_a_pipe_gets_none():
+def test_no_progress_bar_in_a_pipe():
     done = subprocess.run(
         [sys.executable, "-c", CODE],
         capture_output=True,
@@ -59,7 +59,7 @@ def test_a_terminal_shows_how_far_it_is():
     assert "printed" not in text
 
 
-def test_no_stderr_is_no_error():
+def test_a_missing_stderr_is_not_an_error():
     done = subprocess.run(
         f"{sys.executable} -c '{CODE}' 2>&-", shell=True, env=ENVIRONMENT
     )

@@ -143,7 +143,7 @@ def test_criteos_layout_is_recognised(here):
     assert (here / "again.txt").read_text() == (here / "out.txt").read_text()
 
 
-def test_ids_are_not_hashed_on_the_way_back_from_csv(text, here):
+def test_ids_are_not_hashed_again_from_csv(text, here):
     run("convert in.txt a.csv")
     assert (here / "a.csv").read_text() == (
         "y,I_0,I_1,C\n1,0.5,-2,7 18446744073709551615\n0,3,0.1,\n1,0,1,8\n"
@@ -186,7 +186,7 @@ def test_several_inputs_and_a_limit(text, here):
     assert (here / "out.txt").read_text() == TEXT + lines[0] + lines[1]
 
 
-def test_skip_says_what_was_left_out(text, here, capsys):
+def test_skip_reports_skipped_samples(text, here, capsys):
     text.write_text(TEXT + "1 5 2 0 1 0\n" + TEXT)
     assert failure(capsys, "convert in.txt out.txt").startswith("in.txt:4: ")
     run("convert --on-error skip in.txt out.txt")
@@ -197,7 +197,7 @@ def test_skip_says_what_was_left_out(text, here, capsys):
 
 
 @pytest.mark.parametrize("name", ["in.txt", "in.csv"])
-def test_what_was_left_out_of_several_files_is_said_once(here, capsys, name):
+def test_skips_of_several_files_are_reported_once(here, capsys, name):
     if name == "in.csv":
         rows = "1,1\n0,2\n5,3\n"
         (here / "schema.yaml").write_text("label: [y]\ndense: [a]\n")
@@ -230,7 +230,7 @@ def test_an_input_by_another_name_is_not_overwritten(
     (here / "sub").mkdir()
     (here / "link.txt").symlink_to("in.txt")
     said = failure(capsys, f"convert in.txt {target}")
-    assert said == f"{target}: is both input and output"
+    assert said == f"{target}: is both input and output."
     assert text.read_text() == TEXT
 
 
@@ -304,11 +304,11 @@ FAILURES = [
     ),
     (
         "convert in.txt out.norm",
-        "out.norm: sample 1: slot 'C' is -1, wanted a ",
+        "out.norm: sample 1: slot 'C' must be a ",
     ),
     (
         "convert in.txt out.raw",
-        "out.raw: sample 1: slot 'C' has 2 keys, wanted",
+        "out.raw: sample 1: slot 'C' must have 1 keys, got",
     ),
     ("inspect cut.txt --schema in.txt.schema.yaml", "cut.txt:1: "),
     ("generate --samples 3 log", "`num_files` must be at least 1 and"),
@@ -379,7 +379,7 @@ def test_generate(here, capsys, name):
         "generate --seed -1 log",
     ],
 )
-def test_what_is_not_understood_is_one_line(command, capsys):
+def test_unknown_errors_are_one_line(command, capsys):
     with pytest.raises(SystemExit) as error:
         tool.main(command.split())
     assert error.value.code == 2
@@ -426,7 +426,7 @@ def test_a_process_fails_with_one_line_and_code_2(here):
     assert names() == ["in.csv"]
 
 
-def test_a_reader_who_has_gone_is_no_error(text):
+def test_a_closed_stdout_is_not_an_error(text):
     started = process("inspect in.txt --records 3")
     started.stdout.close()
     assert started.stderr.read() == ""

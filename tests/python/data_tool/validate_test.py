@@ -40,7 +40,7 @@ def test_good_files(here, capsys):
     assert lines == ["3 good samples and no errors in 2 files"]
 
 
-def test_every_bad_line_is_told(here, capsys):
+def test_every_bad_line_is_reported(here, capsys):
     bad = ["1 2 1 1 0\n", "1 1 1 x 0\n", "1 1 1 1\n", "1 1 1 1 0 junk\n"]
     (here / "a").write_text(GOOD + GOOD.join(bad) + GOOD)
     lines = run(capsys, "a")
@@ -67,7 +67,7 @@ def test_a_file_that_ends_within_a_line(here, capsys):
     assert len(lines) == 2 and lines[0].startswith("a:2: ")
 
 
-def test_what_paddle_refuses(here, capsys):
+def test_files_that_paddle_refuses(here, capsys):
     (here / "a").write_text(GOOD + "1 0 1 1 0\n")
     run(capsys, "a", code=0)
     assert run(capsys, "--paddle", "a") == [
@@ -140,7 +140,7 @@ def test_metadata_of_parquet(here, capsys):
     ]
 
 
-def test_free_dims_that_do_not_come_out_even(here, capsys):
+def test_free_dims_that_do_not_divide(here, capsys):
     spec = Schema([Column.label("y"), Column.dense("I", (-1, 2))])
     spec.save("a.schema.yaml")
     with MultiSlotWriter("a", spec) as writer:

@@ -9,7 +9,7 @@ from processes import Interpreter
 _FOUND = docstring_examples.find()
 
 
-def test_there_are_examples():
+def test_examples_are_found():
     assert len(_FOUND) > 80
 
 
@@ -25,7 +25,7 @@ def test_the_examples_of_a_docstring_run(name):
         docstring_examples.run(test)
 
 
-def test_no_example_is_left_out():
+def test_every_example_is_run():
     assert not [
         name
         for name, test in _FOUND.items()

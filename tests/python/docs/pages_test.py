@@ -63,7 +63,7 @@ def test_pages_have_no_python_that_is_not_run():
         assert not prompt.findall(page), f"{name}: has no Python block"
 
 
-def test_the_tutorial_comes_to_what_it_says(run, tmp_path):
+def test_the_tutorial_has_its_stated_results(run, tmp_path):
     names = run("docs/tutorial.md")
     assert names["baseline"] == pytest.approx(0.70, abs=0.01)
     assert names["auc"] == pytest.approx(0.90, abs=0.02)

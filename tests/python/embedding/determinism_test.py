@@ -209,7 +209,7 @@ def test_tables_without_names_differ_where_no_seed_is_set():
     assert one != other
 
 
-def test_a_copy_from_a_config_starts_alike():
+def test_a_copy_from_a_config_has_equal_initial_values():
     ids = np.arange(9)
     layer = lodestar.layers.DynamicEmbedding(4)
     copy = lodestar.layers.DynamicEmbedding.from_config(layer.get_config())
@@ -232,7 +232,7 @@ def test_an_old_config_has_its_salt_from_the_name():
 
 
 @pytest.mark.parametrize("equal", [True, False])
-def test_tables_that_start_alike_are_warned_of(equal):
+def test_equal_initial_values_cause_a_warning(equal):
     seeds = (3, 3) if equal else (3, 4)
     layers = [lodestar.layers.DynamicEmbedding(2, seed=s) for s in seeds]
     layers += [

@@ -65,9 +65,9 @@ def test_python_lists_are_int64():
 @pytest.mark.parametrize(
     "ids, message",
     [
-        (np.array([1.5]), "`ids` has dtype float64, wanted integers"),
-        (tf.constant(["a"]), "`ids` has dtype string, wanted integers"),
-        (np.array([True]), "`ids` has dtype bool, wanted integers"),
+        (np.array([1.5]), "`ids` has dtype float64, but must be integers"),
+        (tf.constant(["a"]), "`ids` has dtype string, but must be integers"),
+        (np.array([True]), "`ids` has dtype bool, but must be integers"),
     ],
 )
 def test_other_ids_are_refused(ids, message):
@@ -147,7 +147,7 @@ def test_insert_or_assign_remove_clear():
     t.clear()
     assert int(t.size()) == 0
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="wanted \\[1,2\\]"
+        tf.errors.InvalidArgumentError, match=r"must have shape \[1,2\]"
     ):
         t.insert_or_assign([1], [[1.0, 2.0, 3.0]])
 
@@ -210,12 +210,15 @@ def test_import_errors():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"output_dim": 0}, "`output_dim`=0"),
-        ({"output_dim": True}, "`output_dim`=True"),
+        ({"output_dim": 0}, "`output_dim` must be .* got 0"),
+        ({"output_dim": True}, "`output_dim` must be .* got True"),
         ({"dtype": tf.int32}, "`dtype`=int32"),
-        ({"num_shards": 0}, "`num_shards`=0"),
+        ({"num_shards": 0}, "`num_shards` must be .* got 0"),
         ({"default_row": "nan"}, "`default_row`='nan'"),
-        ({"default_row": [1.0]}, "`default_row` has shape \\(1,\\)"),
+        (
+            {"default_row": [1.0]},
+            "`default_row` must have shape .*got shape \\(1,\\)",
+        ),
         (
             {"embeddings_initializer": "orthogonal"},
             "`embeddings_initializer`='orthogonal'",
@@ -239,9 +242,9 @@ def test_sizes_of_keras_embedding_are_refused():
     [
         ({"combiner": "avg"}, "`combiner`='avg'"),
         ({"training": tf.constant(True)}, "not a Python bool or None"),
-        ({"weights": [1.0]}, "combiner=None"),
+        ({"weights": [1.0]}, "`weights` need .*, got None"),
         ({"weights": [1.0], "combiner": "max"}, "combiner='max'"),
-        ({"default_id": 3}, "`default_id`=3 needs a combiner"),
+        ({"default_id": 3}, "`default_id`=3, .* needs a `combiner`"),
     ],
 )
 def test_bad_lookups(options, message):
@@ -285,7 +288,7 @@ def test_training_that_is_not_said_asks_the_tape(said):
 
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("combiner", [None, "sum"])
-def test_a_step_that_says_nothing_of_training_trains(combiner, graph):
+def test_a_step_without_training_argument_trains(combiner, graph):
     t = table()
     optimizer = lodestar.optimizers.SGD()
 

@@ -32,14 +32,14 @@ PAIRS = ragged([[1], [2, 3]], dtype=I64)
 LOOKUPS = {
     "floats": (
         {"ids": [1.5]},
-        "`ids` has dtype float64, wanted integers .*dtype='int64'",
+        "`ids` has dtype float64, but must be integers .*dtype='int64'",
     ),
-    "strings": ({"ids": ["a"]}, "`ids` has dtype string, wanted integers"),
-    "bools": ({"ids": [True]}, "`ids` has dtype bool, wanted integers"),
+    "strings": ({"ids": ["a"]}, "`ids` has dtype string, but must be integers"),
+    "bools": ({"ids": [True]}, "`ids` has dtype bool, but must be integers"),
     "none": ({"ids": None}, "`ids`, a NoneType, is not an array of 64-bit"),
     "lists": (
         {"ids": [[1], [2, 3]]},
-        r"`ids`, a list, is no array .*tf.ragged.constant\(ids\)",
+        r"`ids`, a list, is not an array .*tf.ragged.constant\(ids\)",
     ),
     "above 64 bits": (
         {"ids": [2**64]},
@@ -61,7 +61,7 @@ LOOKUPS = {
     "combiner": ({"combiner": "avg"}, "`combiner`='avg' is not None or one of"),
     "sparse without a combiner": (
         {"ids": sparse([[0, 0]], [1]), "combiner": None},
-        "`ids` is sparse, which needs a combiner: one of",
+        "Sparse `ids` need a `combiner`, one of",
     ),
     "sparse out of order": (
         {"ids": sparse([[1, 0], [0, 0]], [1, 2])},
@@ -73,19 +73,25 @@ LOOKUPS = {
     ),
     "training as text": ({"training": "yes"}, "`training`='yes' is not a Pyth"),
     "training 2": ({"training": 2}, "`training`=2 is not a Python bool"),
-    "padding_id": ({"padding_id": 1.5}, "`padding_id`=1.5 is not an integer"),
+    "padding_id": (
+        {"padding_id": 1.5},
+        "`padding_id` must be a 64-bit integer, got 1.5",
+    ),
     "padding_id above 64 bits": (
         {"padding_id": 2**63},
-        f"`padding_id`={2**63} is not an integer of 64 bits",
+        f"`padding_id` must be a 64-bit integer, got {2**63}",
     ),
-    "default_id": ({"default_id": "a"}, "`default_id`='a' is not an integer"),
+    "default_id": (
+        {"default_id": "a"},
+        "`default_id` must be a 64-bit integer, got 'a'",
+    ),
     "default_id without bags": (
         {"default_id": 1, "combiner": None},
-        "`default_id`=1 needs a combiner",
+        "`default_id`=1, .* needs a `combiner`",
     ),
     "weights of another shape": (
         {"weights": [[1.0], [2.0]]},
-        r"`weights` is a .* of shape \(2, 1\), but `ids` is .*shape \(1, 2\)",
+        r"layout of `ids`, .* \(1, 2\), got a .* of shape \(2, 1\)",
     ),
     "weights of other splits": (
         {"ids": PAIRS, "weights": ragged([[1.0, 2.0], [3.0]])},
@@ -104,11 +110,11 @@ LOOKUPS = {
     ),
     "weights as text": (
         {"weights": [["a", "b"]]},
-        "`weights` has dtype string, wanted numbers",
+        "`weights` has dtype string, but must be numbers",
     ),
     "weights with max": (
         {"weights": [[1.0, 2.0]], "combiner": "max"},
-        "`weights` are given with combiner='max'; they need one of",
+        "`weights` need a `combiner` of .*, got 'max'",
     ),
     "weights of uneven lists": (
         {"weights": [[1.0], [2.0, 3.0]]},
@@ -122,7 +128,7 @@ LOOKUPS = {
     ),
     "padding_id as a bool": (
         {"padding_id": True},
-        "`padding_id`=True is not an integer of 64 bits",
+        "`padding_id` must be a 64-bit integer, got True",
     ),
     "symbolic ids": (
         {"ids": keras.Input((2,), dtype="int64")},
@@ -130,15 +136,15 @@ LOOKUPS = {
     ),
     "negative splits": (
         {"ids": splits([0, -1, 3])},
-        r"`row_splits\[0\]`=0 is greater than `row_splits\[1\]`=-1",
+        r"`row_splits\[0\]` is 0 and `row_splits\[1\]` is -1",
     ),
     "unsorted splits": (
         {"ids": splits([0, 3, 1, 3])},
-        r"`row_splits\[1\]`=3 is greater than `row_splits\[2\]`=1",
+        r"`row_splits\[1\]` is 3 and `row_splits\[2\]` is 1",
     ),
     "short splits": (
         {"ids": splits([0, 2])},
-        "`row_splits` ends at 2, but there are 3 ids",
+        "`row_splits` must end at 3, the number of ids, got 2",
     ),
 }
 
@@ -191,7 +197,7 @@ def test_lookup_in_a_graph(name):
 CALLS = {
     "insert of ragged": (
         lambda t: t.insert_or_assign(PAIRS, np.ones((3, 2))),
-        r"`ids` is a RaggedTensor of shape \(2, None\); insert_or_assign takes",
+        r"`ids` is a RaggedTensor of shape \(2, None\), but insert_or_assign",
     ),
     "insert of a matrix": (
         lambda t: t.insert_or_assign([[1]], [[1.0, 2.0]]),
@@ -199,11 +205,11 @@ CALLS = {
     ),
     "insert of another width": (
         lambda t: t.insert_or_assign([1], [[1.0, 2.0, 3.0]]),
-        r"`rows` has shape \[1,3\], wanted \[1,2\]",
+        r"`rows` must have shape \[1,2\], got \[1,3\]",
     ),
     "insert of text": (
         lambda t: t.insert_or_assign([1], [["a", "b"]]),
-        "`rows` has dtype string, wanted numbers",
+        "`rows` has dtype string, but must be numbers",
     ),
     "insert of nothing": (
         lambda t: t.insert_or_assign([1], None),
@@ -211,41 +217,41 @@ CALLS = {
     ),
     "import of a dict": (
         lambda t: t.load_rows({"ids": [1]}),
-        "`rows` is a dict, wanted a lodestar.EmbeddingRows",
+        "`rows` must be a lodestar.EmbeddingRows, got a dict",
     ),
     "import of ragged": (
         lambda t: t.load_rows(lodestar.EmbeddingRows(PAIRS, np.ones((3, 2)))),
-        r"`ids` is a RaggedTensor of shape \(2, None\); load_rows takes a dense",
+        r"`ids` is a RaggedTensor of shape \(2, None\), but load_rows takes",
     ),
     "gradient without ids": (
         lambda t: lodestar.optimizers.SGD().apply([tf.ones((3, 2))], [t]),
-        "The gradient of <EmbeddingVariable 't' .*> is a EagerTensor, wanted",
+        "The gradient of <EmbeddingVariable 't' .*> must be .* got a EagerTensor",
     ),
     "gradient of floating ids": (
         lambda t: lodestar.optimizers.SGD().apply(
             [tf.IndexedSlices(tf.ones((1, 2)), [1.5])], [t]
         ),
-        "`indices` of dtype float32, wanted integer ids",
+        "integer `indices`, got float32",
     ),
     "dim as text": (
         lambda _: lodestar.EmbeddingVariable("a"),
-        "`output_dim`='a' is not a 64-bit integer of at least 1",
+        "`output_dim` must be an integer of at least 1, got 'a'",
     ),
     "dim of None": (
         lambda _: lodestar.EmbeddingVariable(None),
-        "`output_dim`=None is not a 64-bit integer of at least 1",
+        "`output_dim` must be an integer of at least 1, got None",
     ),
     "dim as a float": (
         lambda _: lodestar.EmbeddingVariable(16.0),
-        "`output_dim`=16.0 is not a 64-bit integer of at least 1",
+        "`output_dim` must be an integer of at least 1, got 16.0",
     ),
     "max_length as a float": (
         lambda t: lodestar.Feature(t, combiner="mean", max_length=5.0),
-        "`max_length`=5.0 is not a 64-bit integer of at least 1",
+        "`max_length` must be an integer of at least 1, got 5.0",
     ),
     "half a shard": (
         lambda _: lodestar.EmbeddingVariable(2, num_shards=2.5),
-        "`num_shards`=2.5 is not a 64-bit integer of at least 1",
+        "`num_shards` must be an integer of at least 1, got 2.5",
     ),
     "dtype": (
         lambda _: lodestar.EmbeddingVariable(2, dtype="foo"),
@@ -253,7 +259,7 @@ CALLS = {
     ),
     "name": (
         lambda _: lodestar.EmbeddingVariable(2, name=5),
-        "`name`=5 is not text",
+        "`name` must be a string, got 5",
     ),
     "missing as a class": (
         lambda _: lodestar.EmbeddingVariable(
@@ -269,31 +275,31 @@ CALLS = {
     ),
     "remove of sparse": (
         lambda t: t.remove(sparse([[0, 0]], [1])),
-        "`ids` is a SparseTensor .*; remove takes a dense tensor",
+        "`ids` is a SparseTensor .*, but remove takes a dense tensor",
     ),
     "inspect of ragged": (
         lambda t: t.inspect(PAIRS),
-        "`ids` is a RaggedTensor .*; inspect takes a dense tensor",
+        "`ids` is a RaggedTensor .*, but inspect takes a dense tensor",
     ),
     "step as text": (
         lambda t: t.set_step("a"),
-        "`step` has dtype string, wanted integers",
+        "`step` has dtype string, but must be integers",
     ),
     "step as a float": (
         lambda t: t.set_step(1.5),
-        "`step` has dtype float64, wanted integers",
+        "`step` has dtype float64, but must be integers",
     ),
     "policy as text": (
         lambda t: t.evict("all"),
-        "`policy` has 'all', which is not MaxAge, MaxRows or MinNorm",
+        "`policy` must be MaxAge, MaxRows or MinNorm, got 'all'",
     ),
     "rate": (
         lambda t: t.decay_frequencies(1.5),
-        "`rate` is 1.5, wanted 0 to 1",
+        r"`rate` must be in \[0, 1\], got 1.5",
     ),
     "import of another dim": (
         lambda t: t.load_rows(table(3).export()),
-        r"`rows` has shape \[3,3\], wanted \[3,2\]",
+        r"`rows` must have shape \[3,2\], got \[3,3\]",
     ),
     "import of a mode": (
         lambda t: t.load_rows(t.export(), mode="add"),
@@ -301,11 +307,11 @@ CALLS = {
     ),
     "seed": (
         lambda _: lodestar.EmbeddingVariable(2, seed="x"),
-        "`seed`='x' is not an integer of 64 bits",
+        "`seed` must be a 64-bit integer, got 'x'",
     ),
     "salt": (
         lambda _: lodestar.EmbeddingVariable(2, seed=(0, 2**64)),
-        f"`seed`={2**64} is not an integer of 64 bits",
+        f"`seed` must be a 64-bit integer, got {2**64}",
     ),
 }
 
@@ -342,7 +348,7 @@ LAYERS = {
     ),
     "output_dim as a float": (
         {"output_dim": 16.0},
-        "`output_dim`=16.0 is not a 64-bit integer of at least 1",
+        "`output_dim` must be an integer of at least 1, got 16.0",
     ),
     "mask_zero": (
         {"mask_zero": True},
@@ -352,8 +358,8 @@ LAYERS = {
         {"optimizer": "adamm"},
         "`optimizer`='adamm' is not a Keras optimizer, nor the name or config",
     ),
-    "padding_id": ({"padding_id": 0.5}, "`padding_id`=0.5 is not an integer"),
-    "salt": ({"salt": 5}, "`salt`=5 is not None or text"),
+    "padding_id": ({"padding_id": 0.5}, "`padding_id` must be .* got 0.5"),
+    "salt": ({"salt": 5}, "`salt` must be a string or None, got 5"),
     "weights": ({"weights": [np.ones([3, 2])]}, "insert_or_assign.ids, matr"),
     "grow": ({"grow": "no"}, "`grow`='no' is not a Python bool"),
 }
@@ -387,7 +393,7 @@ def test_training_of_a_layer_as_a_tensor(kind, graph):
 
 
 @pytest.mark.parametrize("name", ["stats", "export", "inspect"])
-def test_what_runs_eagerly_only(name):
+def test_methods_that_run_eagerly_only(name):
     t = table()
     arguments = ([1],) if name == "inspect" else ()
     with pytest.raises(RuntimeError, match=f"`{name}` .* runs eagerly"):

@@ -290,7 +290,7 @@ def test_lookups_in_both_branches(taken):
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_whole_step_in_a_branch(taken):
+def test_complete_step_in_a_branch(taken):
     t = table(embeddings_initializer="ones")
     optimizer = lodestar.optimizers.Nadam()
     optimizer.build([t])
@@ -357,7 +357,7 @@ def test_loaded_function_is_differentiable(tmp_path):
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
-def test_rows_behind_the_gradient_of_weights(combiner):
+def test_rows_under_the_gradient_of_weights(combiner):
     t = table(embeddings_initializer="normal", dtype="float64")
     weights = tf.constant([[0.5, -2.0, 3.0]], tf.float64)
 

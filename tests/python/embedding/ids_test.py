@@ -68,9 +68,7 @@ def of_kind(kind, x):
         *itertools.product(["ragged", "sparse"], ["float32"], ["int64"]),
     ],
 )
-def test_a_graph_refuses_what_a_cast_from_floats_does_not_keep(
-    kind, dtype, id_dtype
-):
+def test_a_graph_refuses_inexact_casts_from_floats(kind, dtype, id_dtype):
     @tf.function
     def ids_of(x):
         return ids_lib.to_int64(tf.cast(x, id_dtype))
@@ -105,7 +103,7 @@ def test_a_graph_refuses_what_a_cast_from_floats_does_not_keep(
         lambda x: tf.cast(tf.cast(x, tf.int32), tf.int64),
     ],
 )
-def test_casts_are_found_behind_ops_that_move_ids(move):
+def test_casts_are_found_through_ops_that_move_ids(move):
     @tf.function
     def ids_of(x):
         return ids_lib.to_int64(move(tf.cast(x, tf.int64)))
@@ -174,7 +172,7 @@ def test_nan_in_a_column_for_an_integer_input_trains_nothing(make, dtype):
     assert sorted(table.export().ids.numpy()) == [lowest, 1, 2, 3, 7]
 
 
-def test_nan_is_no_key_of_an_integer_vocabulary():
+def test_nan_is_not_a_key_of_an_integer_vocabulary():
     keys = keras.Input((2,), dtype="int64")
     lookup = lodestar.layers.IdLookup(vocabulary=[5, 6])
     model = keras.Model(keys, lookup(keys))

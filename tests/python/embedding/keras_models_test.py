@@ -58,7 +58,7 @@ class Holds(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_models_test")
 class Model(keras.Model):
-    """A model with a table, in a layer or of its own."""
+    """A model with a table, held by a layer or directly."""
 
     def __init__(self, inside=False, **config):
         super().__init__()
@@ -128,7 +128,7 @@ def test_fit_trains_it(config, eager):
 
 
 @pytest.mark.parametrize("config", CASES[:6] + CASES[10:], ids=str)
-def test_keras_files_hold_it(config, tmp_path):
+def test_keras_files_store_it(config, tmp_path):
     model = trained(**config)
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
@@ -151,7 +151,7 @@ def test_keras_files_hold_it(config, tmp_path):
 
 
 @pytest.mark.parametrize("config", CASES[:3] + CASES[5:8] + CASES[10:], ids=str)
-def test_sharded_weights_hold_it(config, tmp_path):
+def test_sharded_weights_store_it(config, tmp_path):
     model = trained(**config)
     model.save_weights(tmp_path / "m.weights.json", max_shard_size=0.1)
     again = Model(**config)
@@ -160,7 +160,7 @@ def test_sharded_weights_hold_it(config, tmp_path):
     assert_same(model, again)
 
 
-def test_files_hold_the_optimizer_of_a_table(tmp_path):
+def test_files_store_the_optimizer_of_a_table(tmp_path):
     class Own(keras.Model):
         def __init__(self):
             super().__init__()
@@ -184,7 +184,7 @@ def test_files_hold_the_optimizer_of_a_table(tmp_path):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_checkpoints_and_snapshots_hold_it(way, tmp_path):
+def test_checkpoints_and_snapshots_store_it(way, tmp_path):
     model, again = trained(way=way), Model(way=way)
     again(X)
 
@@ -202,7 +202,7 @@ def test_checkpoints_and_snapshots_hold_it(way, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["attribute", "dict"])
-def test_export_holds_it_and_only_reads(way, tmp_path):
+def test_export_stores_it_and_only_reads(way, tmp_path):
     model = trained(way=way)
     spec = keras.InputSpec(shape=(None, 3), dtype="int64")
     model.export(tmp_path / "e", input_signature=[spec], verbose=False)
@@ -213,7 +213,7 @@ def test_export_holds_it_and_only_reads(way, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["attribute", "nested"])
-def test_our_export_and_copies_hold_it(way, tmp_path):
+def test_exports_and_copies_store_it(way, tmp_path):
     model = trained(way=way)
     specs = {"ids": tf.TensorSpec([None, 3], tf.int64, name="ids")}
     lodestar.export.save(model, tmp_path / "e", inputs=specs)
@@ -295,14 +295,14 @@ def test_a_table_goes_when_its_last_name_does():
 
 
 @pytest.mark.parametrize("config", CASES, ids=str)
-def test_jit_is_off_where_a_model_holds_a_table(config):
+def test_jit_is_off_for_models_with_tables(config):
     model = Model(**config)
     with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
         model.compile("adam", "mse", jit_compile=True)
     assert not model.jit_compile
 
 
-def test_a_step_that_xla_compiles_says_what_to_do():
+def test_an_xla_step_raises_an_error_with_advice():
     model = Model()
     model.supports_jit = True
     model.jit_compile = True
@@ -317,7 +317,7 @@ def test_summary_counts_rows_times_dim(capsys):
     assert model.count_params() == 51
 
 
-def test_a_table_is_no_layer():
+def test_a_table_is_not_a_layer():
     model = Model()
     assert not any(layer.name == "held" for layer in model.layers)
     with pytest.raises(TypeError, match="not callable"):

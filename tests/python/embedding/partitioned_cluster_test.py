@@ -65,7 +65,7 @@ again = lodestar.EmbeddingVariable(4, **options)
 tf.train.Checkpoint(t=again).read(path).assert_consumed()
 assert_same(again, here)
 
-# Under the strategy, with no devices given, and through its coordinator.
+# Under the strategy, without devices, and through its coordinator.
 with strategy.scope():
     layer = lodestar.layers.DynamicEmbedding(4, **options)
     optimizer = wrap(keras.optimizers.Adam(0.1))

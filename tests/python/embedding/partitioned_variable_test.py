@@ -428,15 +428,17 @@ def test_a_cap_is_shared_out():
         several.set_step(100 + n)
         several.evict(lodestar.MaxRows(n))
         assert int(several.size()) <= n
-    with pytest.raises(ValueError, match=r"MaxRows\(n=2.*some of 3 `devices`"):
+    with pytest.raises(ValueError, match=r"MaxRows\(n=2.*number of parts, 3"):
         several.evict(lodestar.MaxRows(2))
-    with pytest.raises(ValueError, match=r"MaxRows\(n=2.*some of 3 `devices`"):
+    with pytest.raises(ValueError, match=r"MaxRows\(n=2.*number of parts, 3"):
         table(3, eviction=lodestar.MaxRows(2))
 
 
 def stats_of_parts(several):
     return [
-        lodestar.embedding.stats.by_name(values.numpy(), shards.numpy())
+        lodestar.embedding.stats.by_name(
+            None, [(values.numpy(), shards.numpy())]
+        )
         for values, shards in (
             part.call(lodestar._library.gen_ops.lodestar_embedding_stats)
             for part in several.parts
@@ -524,7 +526,7 @@ def size_of(handle):
     return lodestar._library.gen_ops.lodestar_embedding_size(handle)
 
 
-def test_a_copy_has_parts_of_its_own():
+def test_a_copy_has_its_own_parts():
     several = trained(2)
     copied = copy.deepcopy(several)
     assert isinstance(copied, PartitionedEmbeddingVariable)
@@ -568,7 +570,7 @@ def test_config_names_the_devices():
     assert table(None).devices is None
 
 
-def test_what_devices_may_be():
+def test_valid_devices():
     with pytest.raises(ValueError, match="`devices`='/CPU:0' is not a list"):
         lodestar.EmbeddingVariable(2, devices="/CPU:0")
     with pytest.raises(ValueError, match="`devices` must have at least one"):
@@ -585,16 +587,16 @@ def test_what_devices_may_be():
     class Mine(lodestar.EmbeddingVariable):
         pass
 
-    with pytest.raises(TypeError, match="not taken by Mine"):
+    with pytest.raises(TypeError, match="Mine, a custom subclass, does not"):
         Mine(2, devices=["/CPU:0"])
 
 
-def test_what_devices_cannot_hold():
+def test_tables_unsupported_on_devices():
     with pytest.raises(NotImplementedError, match="Use default_row='initial'"):
         table(2, default_row=lodestar.SharedRows(2))
 
 
-def test_what_does_not_take_devices_says_so(tmp_path):
+def test_methods_without_support_for_devices_raise(tmp_path):
     several = table(2)
     with pytest.raises(NotImplementedError, match="made without `devices`"):
         _ = several.resource_handle

@@ -151,7 +151,7 @@ def test_missing_ids_count_in_the_denominator():
 
 
 def test_sparse_without_combiner_is_refused():
-    with pytest.raises(ValueError, match="`ids` is sparse, which needs"):
+    with pytest.raises(ValueError, match="Sparse `ids` need a"):
         table().lookup(ragged(BAGS).to_sparse())
 
 

@@ -44,7 +44,7 @@ def test_rows_keep_their_dtype_and_bits(dtype, dim):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_what_a_missing_id_reads(dtype):
+def test_values_of_missing_ids(dtype):
     vector = make(dtype, default_row=[0.1] * DIM)
     wanted = np.full(DIM, 0.1).astype(vector.row_dtype.as_numpy_dtype)
     assert vector.lookup([1]).numpy().tobytes() == wanted.tobytes()
@@ -153,7 +153,7 @@ def test_weights_of_a_bag_get_a_gradient(dtype):
     np.testing.assert_array_equal(gradient, [3.0, 7.0])
 
 
-def test_a_loss_scale_comes_off_before_anything_is_rounded():
+def test_a_loss_scale_is_removed_before_rounding():
     t = make("float16", embeddings_initializer="zeros")
     optimizer = lodestar.optimizers.LossScaleOptimizer(
         lodestar.optimizers.SGD(1e4),
@@ -206,9 +206,7 @@ def test_a_collection_may_have_tables_of_different_dtypes():
 
 @pytest.mark.parametrize("to", DTYPES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_saved_rows_are_taken_by_a_table_of_their_dtype_only(
-    dtype, to, tmp_path
-):
+def test_saved_rows_need_a_table_of_their_dtype(dtype, to, tmp_path):
     def model(row_dtype):
         t = make(row_dtype, name="t", default_row=lodestar.SharedRows(2))
         ids = keras.Input((2,), dtype="int64")

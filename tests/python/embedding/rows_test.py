@@ -74,14 +74,14 @@ def test_bfloat16_becomes_float32():
     assert rows.to_pandas()["value"][0].dtype == np.float32
 
 
-def test_what_to_install_is_said(rows, monkeypatch):
+def test_errors_name_the_package_to_install(rows, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="needs pandas: pip install"):
         rows.to_pandas()
 
 
 @pytest.mark.parametrize("name", ["values", "slots", "embeddings"])
-def test_an_unknown_attribute_is_answered_with_the_fields(name):
+def test_an_unknown_attribute_lists_the_fields(name):
     table = lodestar.EmbeddingVariable(2)
     for found in (table.export(), table.inspect([1])):
         with pytest.raises(AttributeError, match="fields are ids, rows, opt"):

@@ -165,7 +165,7 @@ def test_the_optimizer_of_a_table_keeps_its_slots():
     assert (slots_of(model)["accumulator"] > before).any()
 
 
-def test_replayed_optimizers():
+def test_unfused_optimizers():
     model = make()
     fit(model, wrap(Own(0.1)))
     assert set(slots_of(model)) == {"sum"}
@@ -285,7 +285,8 @@ def test_a_restore_after_the_optimizer_was_made_is_refused(tmp_path):
     lodestar.snapshot.restore(str(tmp_path), {"t": other})
     for _ in range(2):
         with pytest.raises(
-            tf.errors.FailedPreconditionError, match="'adagrad', but 'adam'"
+            tf.errors.FailedPreconditionError,
+            match="'adagrad', but the update uses 'adam'",
         ):
             train(other, adam)
     assert accumulator(other) == pytest.approx(1.1)
@@ -314,21 +315,22 @@ def test_the_former_optimizer_is_refused(graph):
     for _ in range(2):
         with pytest.raises(
             tf.errors.FailedPreconditionError,
-            match="slots of 'adam', but 'adagrad' is to be applied",
+            match="slots of 'adam', but the update uses 'adagrad'",
         ):
             steps[0]()
     np.testing.assert_array_equal(table.export().rows, before.rows)
     steps[1]()
 
 
-def test_a_former_optimizer_does_not_take_a_table_back():
+def test_a_former_optimizer_does_not_get_the_table_back():
     table = lodestar.EmbeddingVariable(2)
     adagrad, sgd = wrap("adagrad"), wrap("sgd")
     train(table, adagrad)
     with dropped("adagrad"):
         train(table, sgd)
     with pytest.raises(
-        tf.errors.FailedPreconditionError, match="of 'sgd', but 'adagrad'"
+        tf.errors.FailedPreconditionError,
+        match="of 'sgd', but the update uses 'adagrad'",
     ):
         train(table, adagrad)
     train(table, sgd)
@@ -433,7 +435,7 @@ def test_slots_change_after_a_snapshot_that_is_running(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["adam", "adagrad"])
-def test_the_next_snapshot_is_a_whole_one(kind, tmp_path):
+def test_the_next_snapshot_is_full(kind, tmp_path):
     table = lodestar.EmbeddingVariable(2, name="t")
     table.lookup(np.arange(100), training=True)
     path, tables = str(tmp_path), {"t": table}

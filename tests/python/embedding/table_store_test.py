@@ -41,7 +41,7 @@ def test_another_dim_is_refused():
         table_store.load_table(lodestar.EmbeddingVariable(3, name="x"), store)
 
 
-def test_all_tables_or_none():
+def test_a_store_has_all_tables_or_none():
     store = {}
     for count in (2, 3, 4):
         table_store.save_table(trained(count), store, f"{count}_")
@@ -53,7 +53,9 @@ def test_all_tables_or_none():
         ),
     ]
     before = [table.export_all() for table in tables]
-    with pytest.raises(tf.errors.FailedPreconditionError, match="cap is 3"):
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="`max_rows` of the table is 3"
+    ):
         table_store.load_tables(tables, store, ["2_", "3_", "4_"])
     for table, all_of_it in zip(tables, before, strict=True):
         for name, want in all_of_it.items():

@@ -32,14 +32,14 @@ def test_a_table_is_one_trainable_variable():
     assert t.shape == (2, 4) and t.value.shape == (0, 4)
 
 
-def test_a_table_is_told_from_others_by_being_itself():
+def test_tables_compare_by_identity():
     t, other = table(), table()
     assert t == t and t != other and t in [other, t] and {t: 1}[t] == 1
     with pytest.raises(TypeError, match="table.lookup.ids."):
         _ = t[0]
 
 
-def test_a_tf_function_takes_a_table():
+def test_a_table_is_an_argument_of_a_tf_function():
     @tf.function
     def lookup(tables, ids):
         traces.append(1)
@@ -183,7 +183,7 @@ def test_readers_get_rows_of_the_dtype_of_the_table(dtype):
 
 
 @EACH_READER
-def test_a_table_is_no_dense_weight_under_a_tape_or_in_a_graph(read):
+def test_reading_a_table_as_dense_weight_under_a_tape_raises(read):
     t = filled()
     with pytest.raises(RuntimeError, match="Penalize the rows"):
         with tf.GradientTape():
@@ -379,7 +379,7 @@ def no_warning():
         (on_devices, "size"),
     ],
 )
-def test_rows_that_no_optimizer_follows_are_told_once(make, look):
+def test_rows_that_no_optimizer_follows_are_reported_once(make, look):
     gc.collect()  # optimizers of other tests, which could follow the lookups
     model, table = make()
     model.fit(X, Y, verbose=0)
@@ -419,7 +419,7 @@ def test_fit_warns_of_nothing(make, eager, no_warning):
         (subclassed, 3, False),
     ],
 )
-def test_loops_of_ones_own_warn_of_nothing(make, steps, graph, no_warning):
+def test_custom_loops_cause_no_warning(make, steps, graph, no_warning):
     model, table = make()
     optimizer, sums = model.optimizer, []
 
@@ -452,7 +452,7 @@ def test_accumulation_by_keras_warns_of_nothing(no_warning):
 
 
 @pytest.mark.parametrize("make", [functional, subclassed])
-def test_who_says_what_a_lookup_is_for_is_not_warned(make, no_warning):
+def test_explicit_training_causes_no_warning(make, no_warning):
     model, table = make()
     model.fit(X, Y, verbose=0)
     if make is not subclassed:  # whose call has no `training` argument

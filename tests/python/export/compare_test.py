@@ -24,7 +24,7 @@ def test_the_largest_difference_and_its_example():
         run(wanted, found, 0.4)
 
 
-def test_one_axis_and_none():
+def test_one_axis_or_no_axis():
     with pytest.raises(MismatchError, match="of example 1 is 2 in the model"):
         run(tf.constant([1, 2]), tf.constant([1, 3]))
     assert run(tf.constant(1.0), tf.constant(2.0), 1) == OutputDifference(

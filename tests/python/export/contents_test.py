@@ -26,7 +26,7 @@ def test_tables_vocabularies_and_weights():
     assert contents.resources == []
 
 
-def test_random_state_is_no_weight():
+def test_random_state_is_not_a_weight():
     m = keras.Sequential(
         [keras.Input((2,)), keras.layers.Dense(1), keras.layers.Dropout(0.5)]
     )
@@ -37,7 +37,7 @@ def test_random_state_is_no_weight():
     ]
 
 
-def test_tables_of_one_name_are_numbered():
+def test_tables_with_the_same_name_are_numbered():
     class Model(keras.Model):
         def __init__(self):
             super().__init__()
@@ -53,7 +53,7 @@ def test_tables_of_one_name_are_numbered():
     }
 
 
-def test_side_tables_of_the_optimizer_are_left_out():
+def test_side_tables_of_the_optimizer_are_omitted():
     ids = keras.Input((2,), dtype="int64")
     layer = lodestar.layers.DynamicEmbedding(2, combiner="sum", name="e")
     m = keras.Model(ids, layer(ids))

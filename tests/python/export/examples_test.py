@@ -55,7 +55,7 @@ def values(x):
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_what_is_serialized_is_parsed(graph):
+def test_serialized_examples_are_parsed(graph):
     form = ExampleForm(SPECS)
     parse = tf.function(form.parse) if graph else form.parse
     got = parse(form.serialize(batch()))
@@ -166,7 +166,7 @@ def test_inputs_of_different_sizes():
         )
 
 
-def test_a_served_model_takes_examples(tmp_path):
+def test_a_served_model_accepts_examples(tmp_path):
     m = export_models.shared_collection_model()
     path = str(tmp_path / "s")
     lodestar.export.save(m, path, "examples")

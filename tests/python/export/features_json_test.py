@@ -22,7 +22,7 @@ def path(model, tmp_path):
     return tmp_path / "s"
 
 
-def test_what_it_says(model, path):
+def test_content_of_the_file(model, path):
     document = json.loads((path / "features.json").read_text())
     assert document["format"] == "lodestar.features"
     assert document["format_version"] == 1
@@ -106,7 +106,7 @@ def test_arguments_are_those_of_the_signature(path):
     }
 
 
-def test_what_it_names_is_found_in_the_loaded_model(model, path):
+def test_named_objects_exist_in_the_loaded_model(model, path):
     document = json.loads((path / "features.json").read_text())
     loaded = tf.saved_model.load(str(path))
     gen_ops = lodestar._library.gen_ops
@@ -125,7 +125,7 @@ def test_what_it_names_is_found_in_the_loaded_model(model, path):
         assert variable.shape == said["shape"]
 
 
-def test_what_is_changed_through_them_is_served(path):
+def test_changes_through_named_tables_are_served(path):
     loaded = tf.saved_model.load(str(path))
     again = tf.saved_model.load(str(path))
     x = export_models.collection_inputs()
@@ -156,7 +156,7 @@ def test_missing_rules(tmp_path):
         assert table["missing"] == want
 
 
-def test_padding_comes_back(tmp_path):
+def test_padding_round_trips(tmp_path):
     m = export_models.shared_collection_model()
     padding = {"viewer": -(2**63), "items": b"\xff"}
     lodestar.export.save(m, tmp_path / "s", "padded", padding_id=padding)
@@ -180,7 +180,7 @@ def test_padding_comes_back(tmp_path):
         ),
     ],
 )
-def test_a_file_that_is_none(text, message, tmp_path):
+def test_an_invalid_file(text, message, tmp_path):
     (tmp_path / "features.json").write_text(text)
     with pytest.raises(ValueError, match=message):
         features_json.read(tmp_path)

@@ -52,7 +52,7 @@ def test_appears_and_is_replaced(tmp_path, end, system):
     assert os.listdir(tmp_path) == ["x"]
 
 
-def test_is_not_there_while_it_is_written(tmp_path):
+def test_the_folder_appears_when_complete(tmp_path):
     path = tmp_path / "x"
     with whole_folder(path) as partial:
         assert os.listdir(partial) == []
@@ -61,7 +61,7 @@ def test_is_not_there_while_it_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_what_was_there_stays_on_an_error(tmp_path, error):
+def test_the_old_folder_stays_on_an_error(tmp_path, error):
     path = tmp_path / "x"
     write(path, "1")
     with pytest.raises(error), whole_folder(path) as partial:
@@ -71,9 +71,7 @@ def test_what_was_there_stays_on_an_error(tmp_path, error):
     assert os.listdir(tmp_path) == ["x"]
 
 
-def test_it_comes_back_if_the_new_one_cannot_take_its_place(
-    tmp_path, monkeypatch
-):
+def test_the_old_folder_is_restored_if_renaming_fails(tmp_path, monkeypatch):
     path = tmp_path / "x"
     write(path, "1")
     rename = os.rename
@@ -167,7 +165,7 @@ def write_quietly(path, text):
         write(path, text)
 
 
-def test_the_next_export_says_what_it_clears(tmp_path):
+def test_the_next_export_reports_removed_leftovers(tmp_path):
     path = tmp_path / "x"
     write(path, "1")
     dead = tmp_path / "x.partial-0123abcd"
@@ -184,7 +182,7 @@ def test_the_next_export_says_what_it_clears(tmp_path):
     assert os.listdir(tmp_path) == ["x"]
 
 
-def test_what_is_not_a_dead_export_is_not_cleared(tmp_path):
+def test_only_dead_exports_are_removed(tmp_path):
     path = tmp_path / "x"
     write(path, "1")
     kept = {
@@ -246,7 +244,7 @@ def test_one_that_another_export_replaces_while_it_is_looked_at(
     assert read(path) == "2"
 
 
-def test_the_folder_behind_a_link_is_replaced(tmp_path):
+def test_the_target_of_a_link_is_replaced(tmp_path):
     write(tmp_path / "v1", "1")
     os.symlink("v1", tmp_path / "current")
     write(tmp_path / "current", "2")
@@ -261,7 +259,7 @@ def test_an_empty_folder_and_bytes(tmp_path):
     assert read(tmp_path / "x") == "1"
 
 
-def test_what_is_no_saved_model_is_not_replaced(tmp_path):
+def test_other_folders_are_not_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     for name in ("file", "folder/thesis"):
         (tmp_path / name).write_text("precious")

@@ -178,7 +178,7 @@ def test_sequential_nested_and_subclassed_models(tmp_path):
     assert_close(got, tower(ids) + ones)
 
 
-def test_what_ids_are_read_for_besides_stays_an_argument(tmp_path):
+def test_ids_with_other_uses_remain_arguments(tmp_path):
     ids = keras.Input((3,), dtype="int64", name="ids")
     other = keras.Input((None,), dtype="int64", ragged=True, name="other")
     embed = layers.DynamicEmbedding(2, padding_id=0, name="embed")
@@ -203,7 +203,7 @@ def test_what_ids_are_read_for_besides_stays_an_argument(tmp_path):
         tf.ragged.constant([[7], [8, 9]], tf.int64),
     ]
     m(x, training=True)
-    # What was exported had no rows yet.
+    # The exported tables had no rows yet.
     with pytest.raises(ValueError, match="the output"):
         lodestar.export.verify(m, tmp_path / "s", x)
     lodestar.export.save(m, tmp_path / "s", from_rows=True)
@@ -211,7 +211,7 @@ def test_what_ids_are_read_for_besides_stays_an_argument(tmp_path):
     assert "from_rows" in result.signatures
 
 
-def test_rows_come_in_the_dtype_of_the_table(tmp_path):
+def test_rows_have_the_dtype_of_the_table(tmp_path):
     ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
     embed = layers.DynamicEmbedding(
         2, combiner="sum", name="embed", dtype="mixed_bfloat16"
@@ -243,7 +243,7 @@ def test_a_name_taken_by_an_input(tmp_path):
     np.testing.assert_array_equal(got["output_0"], [[4, 3]])
 
 
-def test_made_only_if_asked_for(tmp_path):
+def test_from_rows_is_optional(tmp_path):
     lodestar.export.save(export_models.ragged_model(), tmp_path / "s")
     loaded = tf.saved_model.load(str(tmp_path / "s"))
     assert list(loaded.signatures) == ["serving_default"]

@@ -66,7 +66,7 @@ def test_two_ragged_axes():
         same(got, [[]] * shape[0])
 
 
-def test_three_ragged_axes_come_back(rng):
+def test_three_ragged_axes_round_trip(rng):
     spec = tf.RaggedTensorSpec([None] * 4, tf.int64, ragged_rank=3)
     rows = [
         [

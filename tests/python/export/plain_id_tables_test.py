@@ -121,7 +121,7 @@ def test_id_lookup_layers(tmp_path):
             np.testing.assert_array_equal(a.numpy(), b.numpy(), name)
 
 
-def test_a_table_that_the_model_does_not_hold_is_refused(tmp_path):
+def test_an_untracked_table_is_refused(tmp_path):
     table = IdTable(["a"])
     words = keras.Input((2,), dtype="string", name="words")
     ids = keras.layers.Lambda(table.lookup, output_shape=(2,))(words)

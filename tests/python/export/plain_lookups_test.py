@@ -125,7 +125,7 @@ def test_initial_values_are_those_of_a_restored_seed(rng, tmp_path):
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_tables_of_no_row_and_of_one(rows, rng):
+def test_tables_of_zero_and_one_row(rows, rng):
     for missing in MISSING.values():
         table = lodestar.EmbeddingVariable(3, default_row=missing)
         table.lookup(np.full([rows], 2**63 - 1), training=True)
@@ -177,7 +177,7 @@ def test_layers_and_collections(rng):
     check_equal(lambda: layer(ids), [user])
 
 
-def test_row_splits_that_are_none_are_refused(rng):
+def test_invalid_row_splits_are_refused(rng):
     table = trained(rng)
     bad = tf.RaggedTensor.from_row_splits(
         np.arange(3), np.array([0, 2, 1, 3]), validate=False

@@ -193,7 +193,7 @@ def test_examples_as_training_files_have_them(model, tmp_path, export):
 
 
 @pytest.mark.parametrize("export", EXPORTS)
-def test_without_strings_requests_hold_ids(model, tmp_path, export):
+def test_without_strings_requests_contain_ids(model, tmp_path, export):
     path = str(tmp_path / "served")
     export(model, path, strings=False)
     loaded = tf.saved_model.load(path)
@@ -204,7 +204,7 @@ def test_without_strings_requests_hold_ids(model, tmp_path, export):
 
 
 @pytest.mark.parametrize("export", EXPORTS)
-def test_schema_is_in_the_folder_and_in_what_is_loaded(model, tmp_path, export):
+def test_schema_is_in_the_folder_and_the_loaded_model(model, tmp_path, export):
     path = str(tmp_path / "served")
     export(model, path)
     loaded = tf.saved_model.load(path)
@@ -250,7 +250,7 @@ def own_model(column):
     return model
 
 
-def test_subclassed_model_takes_the_columns_of_its_schema(tmp_path):
+def test_subclassed_model_uses_the_columns_of_its_schema(tmp_path):
     column = Column.sparse("word", encoding="hash", fill_value="error")
     model = own_model(column)
     path = str(tmp_path / "served")
@@ -267,7 +267,7 @@ def test_subclassed_model_takes_the_columns_of_its_schema(tmp_path):
         loaded.serve({"word": tf.ragged.constant([["a", "nan"]])})
 
 
-def test_text_that_is_no_hexadecimal_number_is_refused(tmp_path):
+def test_invalid_hexadecimal_strings_are_refused(tmp_path):
     ids = Schema([Column.sparse("ad", encoding="hex")]).inputs()
     rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")(ids["ad"])
     save(keras.Model(ids, rows), tmp_path / "served")

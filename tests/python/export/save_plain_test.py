@@ -217,7 +217,7 @@ def test_tables_of_other_dtypes(dtype, stored, tmp_path, rng):
         ("int8", np.nan, "table 't' has a number that is not finite"),
     ],
 )
-def test_numbers_that_a_dtype_cannot_hold(dtype, value, message, tmp_path):
+def test_numbers_out_of_range_of_a_dtype(dtype, value, message, tmp_path):
     m = filled([[1.0, 2.0], [value, 0.0]])
     with pytest.raises(ValueError, match=message):
         lodestar.export.save_plain(m, tmp_path / "s", dtype=dtype)
@@ -298,7 +298,7 @@ def test_a_function_inside_the_model_is_traced_apart(tmp_path):
     assert not loaded.serve({"x": x})["output_0"].numpy().any()
 
 
-def test_an_op_without_a_stand_in_is_refused(tmp_path):
+def test_an_op_without_replacement_is_refused(tmp_path):
     class Erase(keras.layers.Layer):
         def call(self, ids):
             return lodestar.sequence.erase(ids, [1]).to_tensor()

@@ -222,7 +222,7 @@ def test_list_inputs_and_several_outputs(tmp_path):
     assert set(got) == {"output_0", "output_1"}
 
 
-def test_names_that_are_no_identifiers(tmp_path):
+def test_names_that_are_not_identifiers(tmp_path):
     ids = keras.Input((None,), dtype="int64", ragged=True, name="native-land")
     number = keras.Input((1,), name="gain ($)")
     other = keras.Input((1,), name="gain (%)")

@@ -57,7 +57,7 @@ def inputs():
         ("padded", {"padding_id": {"bag": 0, "deep": ""}}, {"bag", "deep"}),
     ],
 )
-def test_there_and_back(signature, options, wanted):
+def test_round_trip(signature, options, wanted):
     plain = signatures.plain_tensors(SPECS, signature, **options)
     wanted |= {"wide_indices", "wide_values", "wide_dense_shape", "a_b"}
     assert set(plain.specs) == set(plain.arguments) == wanted
@@ -74,7 +74,7 @@ def test_there_and_back(signature, options, wanted):
             np.testing.assert_array_equal(g, w)
 
 
-def test_names_of_parts_give_way_to_those_of_inputs():
+def test_names_of_parts_avoid_names_of_inputs():
     specs = {
         "x": tf.RaggedTensorSpec([None, None], tf.int64),
         "x_lengths": tf.TensorSpec([None], tf.int64),

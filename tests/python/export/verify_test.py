@@ -160,7 +160,7 @@ def test_other_inputs_than_the_models(path, model):
         verify(other, path, export_models.collection_inputs())
 
 
-def test_nan_equals_nan_and_nothing_else(tmp_path):
+def test_nan_equals_only_nan(tmp_path):
     nan, inf = np.nan, np.inf
     x = np.array([[nan, 1.0], [inf, -inf], [2.0, 3.0]], np.float32)
     spec = tf.TensorSpec([None, 2])
@@ -260,7 +260,7 @@ def test_a_subclassed_model(tmp_path):
     assert verify(m, tmp_path / "s", {"ids": ids}).max_difference == 0
 
 
-def test_a_batch_that_padding_cannot_hold(tmp_path):
+def test_a_batch_that_padding_cannot_represent(tmp_path):
     m = export_models.ragged_model()
     lodestar.export.save(m, tmp_path / "s", "padded", padding_id=7)
     with pytest.raises(
@@ -286,7 +286,7 @@ def test_an_unknown_signature(tmp_path):
         verify(number_model(), path, np.ones((1, 2), np.float32))
 
 
-def test_a_folder_that_is_none(tmp_path):
+def test_an_invalid_folder(tmp_path):
     with pytest.raises((OSError, tf.errors.OpError)):
         verify(number_model(), tmp_path / "s", np.ones((1, 2), np.float32))
 

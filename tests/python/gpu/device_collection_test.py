@@ -134,7 +134,7 @@ def test_float64_is_divided_in_float64(devices, rng):
 
 
 @pytest.mark.parametrize("combiner", ["first", "last"])
-def test_rows_that_are_not_picked_are_not_read(devices, combiner):
+def test_unselected_rows_are_not_read(devices, combiner):
     gpu = table(devices)
     gpu.insert_or_assign(
         np.arange(20),
@@ -288,7 +288,7 @@ def test_dtypes(devices, rng, dtype):
     )
 
 
-def test_what_is_wrong_with_a_batch_is_said(devices):
+def test_errors_name_the_fault_of_a_batch(devices):
     layer = EmbeddingCollection(
         {"words": lodestar.Feature(table(devices), "mean")}
     )
@@ -329,11 +329,11 @@ def test_memory_of_batches(rng, monkeypatch, memory):
         )
 
 
-def test_memory_that_is_none(rng, monkeypatch):
+def test_invalid_memory(rng, monkeypatch):
     monkeypatch.setenv("LODESTAR_BATCH_MEMORY", "paper")
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match="LODESTAR_BATCH_MEMORY.*'paper'.*'pinned' or 'managed'",
+        match="LODESTAR_BATCH_MEMORY.*'pinned' or 'managed', got 'paper'",
     ):
         table(GPUS[:1]).lookup(bags(rng), combiner="sum", padding_id=99)
 
@@ -394,7 +394,7 @@ def small_model(devices):
 
 
 @pytest.mark.parametrize("plan", [GPUS[:1], GPUS], ids=["one", "two"])
-def test_data_parallel_replicas_over_tables_that_are_shared_out(rng, plan):
+def test_data_parallel_replicas_over_partitioned_tables(rng, plan):
     ids = {
         "user": rng.integers(0, 50, (64, 1)),
         "words": rng.integers(0, 30, (64, 5)),
@@ -415,7 +415,7 @@ def test_data_parallel_replicas_over_tables_that_are_shared_out(rng, plan):
         assert_close(on_cpu, on_gpus, atol=1e-5)
 
 
-def test_a_model_fits_and_comes_back_on_the_cpu(rng, tmp_path):
+def test_a_model_fits_and_loads_on_the_cpu(rng, tmp_path):
     ids = {
         "user": tf.constant(rng.integers(0, 50, (64, 1))),
         "words": bags(rng, 64),

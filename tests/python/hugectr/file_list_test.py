@@ -45,29 +45,41 @@ def test_forms_that_are_read(here, text, count):
 @pytest.mark.parametrize(
     "data, message",
     [
-        (b"", "list:1: the number of files is '', wanted a whole number of"),
-        (b"0\na.data\n", "list:1: the number of files is '0', wanted"),
-        (b"-1\na.data\n", "list:1: the number of files is '-1', wanted"),
-        (b"1x\na.data\n", "list:1: the number of files is '1x', wanted"),
-        (b"\n1\na.data\n", "list:1: the number of files is '', wanted"),
-        ("\u0661\na.data\n".encode(), "list:1: the number of files is '.', wa"),
-        (b"9" * 5000, "list:1: the number of files is '9{200}\\.\\.\\.'"),
-        (b"2\na.data\n\n", "list:1: the number of files is '2', found 1 paths"),
-        (b"99999999999\na.data\n", "is '99999999999', found 1 paths"),
-        (b"2\n\na.data\n", "list:2: is blank, wanted a path"),
-        (b"2\na.data\n\r\nb.data\n", "list:3: is blank, wanted a path"),
-        (b"1\na.da\0ta\n", "list:2: has a NUL byte"),
+        (b"", "list:1: the number of files must be a .* got ''"),
+        (b"0\na.data\n", "list:1: the number of files must be .* got '0'"),
+        (b"-1\na.data\n", "list:1: the number of files must be .* got '-1'"),
+        (b"1x\na.data\n", "list:1: the number of files must be .* got '1x'"),
+        (b"\n1\na.data\n", "list:1: the number of files must be .* got ''"),
+        (
+            "\u0661\na.data\n".encode(),
+            "list:1: the number of files must be .* got '.'",
+        ),
+        (
+            b"9" * 5000,
+            "list:1: the number of files must be .* got '9{200}\\.\\.\\.'",
+        ),
+        (
+            b"2\na.data\n\n",
+            "list:1: the number of files is '2', but there are 1 paths",
+        ),
+        (b"99999999999\na.data\n", "is '99999999999', but there are 1"),
+        (b"2\n\na.data\n", "list:2: the path must not be blank"),
+        (b"2\na.data\n\r\nb.data\n", "list:3: the path must not be blank"),
+        (b"1\na.da\0ta\n", "list:2: the path has a NUL byte"),
         (b"2\na.data\n\xff\n", "list:3: is not UTF-8"),
-        (b"1\n/nowhere\n", "list:2: there is no file '/nowhere'$"),
-        (b"1\nram://nowhere\n", "list:2: there is no file 'ram://nowhere'$"),
+        (b"1\n/nowhere\n", "list:2: the file '/nowhere' does not exist.$"),
+        (
+            b"1\nram://nowhere\n",
+            "list:2: the file 'ram://nowhere' does not exist.$",
+        ),
         (
             b"2\na.data\nsub/b.data\n",
-            "list:3: there is no file 'sub/b.data'; it is relative to the "
-            "working directory, /",
+            "list:3: the file 'sub/b.data' does not exist. It is relative to "
+            "the working directory /",
         ),
     ],
 )
-def test_what_is_wrong_is_named(here, data, message):
+def test_errors_name_the_cause(here, data, message):
     (here / "list").write_bytes(data)
     with pytest.raises(
         ValueError,
@@ -76,7 +88,7 @@ def test_what_is_wrong_is_named(here, data, message):
         read_file_list("list")
 
 
-def test_a_list_that_is_not_there_is_named(here):
+def test_a_missing_list_is_named(here):
     with pytest.raises(tf.errors.NotFoundError, match="nowhere"):
         read_file_list("nowhere")
     with pytest.raises(tf.errors.NotFoundError, match="nowhere"):
@@ -87,10 +99,10 @@ def test_a_list_that_is_not_there_is_named(here):
     "files, message",
     [
         ([], "list: a file list needs at least one path"),
-        (["a.data", ""], "a path is empty"),
+        (["a.data", ""], "a path must not be empty"),
         (["a\nb"], r"list: the path 'a\\nb' is blank or has a line break"),
         (["a\r"], r"list: the path 'a\\r' is blank or has a line break"),
-        ("a.data", "list: `files` is 'a.data', wanted a list of paths"),
+        ("a.data", "list: `files` must be a list of paths, got 'a.data'"),
     ],
 )
 def test_paths_that_no_list_can_hold(here, files, message):

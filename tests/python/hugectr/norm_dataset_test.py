@@ -158,14 +158,14 @@ def test_gzip_other_schemes_and_file_lists(tmp_path):
     write_list(RAM + "list.txt", [packed, RAM + "file"])
     for files in ([packed, RAM + "file"], RAM + "list.txt"):
         check(NormDataset(files, SPEC, 16), 2 * samples(0, 20))
-    with pytest.raises(ValueError, match="list.txt:2: there is no file"):
+    with pytest.raises(ValueError, match="list.txt:2: the file"):
         tf.io.gfile.rename(RAM + "file", RAM + "other")
         write_list(tmp_path / "list.txt", [RAM + "file"])
         NormDataset(tmp_path / "list.txt", SPEC, 16)
 
 
 @pytest.mark.parametrize("batch_size", [7, 16])
-def test_a_saved_iterator_goes_on_at_the_next_sample(
+def test_a_saved_iterator_resumes_at_the_next_sample(
     files, tmp_path, batch_size
 ):
     dataset = NormDataset(files, SPEC, batch_size, prefetch=0)
@@ -316,7 +316,7 @@ def test_skipped_records_are_counted_and_named(tmp_path):
         assert f"{path}: record 2 at byte " in skipped.messages[0]
 
 
-def test_skipping_goes_on_with_the_next_file(tmp_path):
+def test_skipping_continues_with_the_next_file(tmp_path):
     good = tmp_path / "good"
     good.write_bytes(reference.make_norm(samples(2, 9)))
     lost = tmp_path / "lost"
@@ -335,14 +335,14 @@ def test_skipping_goes_on_with_the_next_file(tmp_path):
         ({"key_type": "int32"}, "`key_type`='int32' is not in"),
         ({"check": "crc"}, "`check`='crc' is not in"),
         ({"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
-        ({"files": []}, "`files` is empty"),
+        ({"files": []}, "`files` must have at least"),
         (
             {"schema": [Column.sparse("w", dtype="float")]},
-            "slot 'w' holds floats, wanted keys",
+            "slot 'w' must have keys, got floats",
         ),
         (
             {"schema": [Column.dense("I", (-1, 2))]},
-            r"slot 'I' has the shape \[-1, 2\], wanted a fixed number",
+            r"slot 'I' must have a fixed .* shape \[-1, 2\]",
         ),
     ],
 )

@@ -189,7 +189,7 @@ def test_a_key_that_does_not_fit_is_named(tmp_path, key):
         writer.write(SAMPLE)
         with pytest.raises(
             ValueError,
-            match=r"file: sample 4: slot 'b' is -?\d+, wanted a key from 0 to "
+            match=r"file: sample 4: slot 'b' must be a key from 0 to "
             "4294967295",
         ):
             values = np.array([1, 2, key % 2**64], np.uint64).view(np.int64)
@@ -205,14 +205,14 @@ def test_a_key_that_does_not_fit_is_named(tmp_path, key):
 
 @pytest.mark.filterwarnings("error")  # of a cast that overflows
 @pytest.mark.parametrize("value", [2**24 + 1, -(2**24) - 1, 2**63 - 1])
-def test_an_integer_that_is_no_float32_is_named(tmp_path, value):
+def test_an_integer_beyond_float32_is_named(tmp_path, value):
     spec = [Column.dense("n", dtype="uint64")]
     with NormWriter(tmp_path / "file", spec) as writer:
         writer.write_batch({"n": [2**24, -(2**62)]})
         with pytest.raises(
             ValueError,
-            match=f"sample 4: slot 'n' is {value}, wanted a whole number that "
-            "a float32 holds exactly",
+            match=f"sample 4: slot 'n' must be a whole number that "
+            f"float32 represents exactly, got {value}",
         ):
             writer.write_batch({"n": [0, value]})
     norm = read_norm((tmp_path / "file").read_bytes())
@@ -226,7 +226,8 @@ def test_a_record_too_long_is_named(tmp_path, monkeypatch):
         monkeypatch.setattr(norm_writer, "_MAX_RECORD", len(payload))
         writer.write(SAMPLE)
         with pytest.raises(
-            ValueError, match="file: sample 3: has 36 bytes, wanted at most 32"
+            ValueError,
+            match="file: sample 3: must have at most 32 bytes, got 36",
         ):
             writer.write({**SAMPLE, "a": [7, 8]})
         assert writer.num_samples == 2
@@ -257,12 +258,12 @@ def test_an_error_leaves_nothing_and_keeps_the_older_file(tmp_path):
         (
             [Column.sparse("w", dtype="float")],
             {},
-            "file: slot 'w' holds floats, wanted keys",
+            "file: slot 'w' must have keys, got floats",
         ),
         (
             [Column.dense("d", (-1, 2))],
             {},
-            r"file: slot 'd' has the shape \[-1, 2\], wanted a fixed number",
+            r"file: slot 'd' must have a fixed .* shape \[-1, 2\]",
         ),
     ],
 )

@@ -35,7 +35,7 @@ BAD_METADATA = {
     ),
     "negative": (
         {**METADATA, "cats": [{"col_name": "C", "index": -1}]},
-        "cats[0]: 'index' must be a whole number of at least 0, found -1",
+        "cats[0]: 'index' must be a whole number of at least 0, got -1",
     ),
     "no number": (
         {**METADATA, "cats": [{"col_name": "C", "index": True}]},
@@ -43,23 +43,23 @@ BAD_METADATA = {
     ),
     "beyond the schema": (
         {**METADATA, "cats": [{"col_name": "C", "index": 7}]},
-        "cats: 'C' has the index 7, but",
+        "cats: the index of 'C' must be less than 2",
     ),
     "twice in a group": (
         {**METADATA, "cats": METADATA["cats"] * 2},
-        "cats[1]: 'index' 1 occurs twice, first in 'cats'",
+        "cats[1]: 'index' 1 is repeated, first in 'cats'",
     ),
     "in two groups": (
         {**METADATA, "cats": METADATA["conts"]},
-        "cats[0]: 'index' 0 occurs twice, first in 'conts'",
+        "cats[0]: 'index' 0 is repeated, first in 'conts'",
     ),
     "of another type": (
         {**METADATA, "cats": [], "conts": METADATA["cats"]},
-        "column 'C': found int64, expected floats, or lists of them",
+        "column 'C' must have floats or lists of them, got int64",
     ),
     "ids of another type": (
         {**METADATA, "cats": METADATA["conts"], "conts": []},
-        "column 'x': found float, expected integers, or lists of them",
+        "column 'x' must have integers or lists of them, got float",
     ),
     "no name": (
         {**METADATA, "file_stats": [{"num_rows": 2}]},
@@ -67,7 +67,7 @@ BAD_METADATA = {
     ),
     "file twice": (
         {**METADATA, "file_stats": METADATA["file_stats"] * 2},
-        "file_stats[1]: the file 'a.parquet' occurs twice",
+        "file_stats[1]: the file 'a.parquet' is repeated",
     ),
     "another file": (
         {**METADATA, "file_stats": [{"file_name": "b", "num_rows": 2}]},
@@ -112,11 +112,11 @@ def test_bad_metadata(small, name):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("", "not valid JSON"),
-        ("{", "not valid JSON"),
-        ('{"cats": [], "cats": []}', "not valid JSON: key 'cats' occurs"),
+        ("", "is not valid JSON"),
+        ("{", "is not valid JSON"),
+        ('{"cats": [], "cats": []}', "is not valid JSON: key 'cats' is"),
         ("[" * 3_000, "is nested too deep"),
-        (b"\xff", "not valid JSON"),
+        (b"\xff", "is not valid JSON"),
     ],
     ids=["empty", "cut", "twice", "deep", "no text"],
 )
@@ -126,7 +126,7 @@ def test_metadata_that_is_not_json(small, text, message):
     assert first_error(small).startswith(f"{path}: {message}")
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_written_files_are_read(tmp_path):
     path = str(tmp_path / "_metadata.json")
     assert read_metadata(path) is None
     columns = {"labels": ((0, "y"),), "conts": (), "cats": ((2, "ø"), (5, "C"))}

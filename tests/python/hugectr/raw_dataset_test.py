@@ -93,7 +93,7 @@ def test_every_variant(tmp_path, layout, key_type, nnz, threads):
 
 
 @pytest.mark.parametrize("layout, key_type, nnz", VARIANTS)
-def test_reads_what_the_writer_wrote(tmp_path, layout, key_type, nnz):
+def test_written_files_are_read(tmp_path, layout, key_type, nnz):
     path = tmp_path / "file"
     wanted = samples(0, 30, layout, key_type, nnz)
     with RawWriter(path, SPEC, **options(layout, key_type, nnz)) as writer:
@@ -187,7 +187,7 @@ def test_num_samples_of_a_large_file(tmp_path):
 
 
 @pytest.mark.parametrize("num_samples", [None, 23])
-def test_a_saved_iterator_goes_on_at_the_next_sample(tmp_path, num_samples):
+def test_a_saved_iterator_resumes_at_the_next_sample(tmp_path, num_samples):
     path = tmp_path / "file"
     path.write_bytes(reference.make_raw(samples(0, 25), "float"))
     dataset = RawDataset(
@@ -320,19 +320,22 @@ def test_skipped_records_are_counted_and_named(tmp_path):
     [
         ({"layout": "double"}, "`layout`='double' is not in"),
         ({"key_type": "int64"}, "`key_type`='int64' is not in"),
-        ({"nnz_per_slot": [1, 1]}, "`layout`='float' has 1 key a slot"),
+        ({"nnz_per_slot": [1, 1]}, "`layout`='float' has 1 key per slot"),
         ({"num_samples": 0}, "`num_samples` must be an integer of at least 1"),
         ({"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
-        ({"slot_size_array": [4]}, "`slot_size_array` has 1 sizes, wanted one"),
-        ({"slot_size_array": [4, 0]}, "must hold positive integers"),
-        ({"slot_size_array": [2**62] * 2}, "beyond int64"),
+        (
+            {"slot_size_array": [4]},
+            "`slot_size_array` must have a size for each",
+        ),
+        ({"slot_size_array": [4, 0]}, "must have positive integers"),
+        ({"slot_size_array": [2**62] * 2}, "must be less than 2"),
         (
             {"schema": [Column.one_hot("day", 7)], "slot_size_array": [7]},
-            "'day' is a one-hot slot, with its own size",
+            "'day' is a one-hot slot, which has its own",
         ),
         (
             {"schema": [Column.sparse("w", dtype="float")]},
-            "slot 'w' holds floats, wanted keys",
+            "slot 'w' must have keys, got floats",
         ),
     ],
 )

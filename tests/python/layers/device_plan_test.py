@@ -33,7 +33,7 @@ def test_equal_tables_are_dealt_out():
     assert all(len(of) == 1 for of in plan.values())
 
 
-def test_a_table_of_more_than_a_device_has_is_spread():
+def test_a_table_larger_than_a_device_is_partitioned():
     plan = plan_devices(
         {"large": feature(10**9), "a": feature(10**6), "b": feature(10**6)},
         DEVICES,
@@ -102,9 +102,9 @@ def test_a_plan_by_hand_goes_before():
 @pytest.mark.parametrize(
     "changed, message",
     [
-        ({"devices": []}, "`devices` is empty"),
+        ({"devices": []}, "`devices` must have at least one"),
         ({"devices": ["/CPU:0", "/CPU:0"]}, "must not repeat a device"),
-        ({"devices": ["/CPU:9"]}, "is not there"),
+        ({"devices": ["/CPU:9"]}, "does not exist"),
         ({"plan": {"z": "/CPU:0"}}, "`plan` has the unknown feature 'z'"),
         (
             {"plan": {"t": "/CPU:0"}},
@@ -121,7 +121,7 @@ def test_a_plan_by_hand_goes_before():
         ({"plan": ["/CPU:0"]}, "`plan` must be a dict .*, got a list"),
     ],
 )
-def test_what_is_wrong_is_named(changed, message):
+def test_errors_name_the_cause(changed, message):
     arguments = {"devices": DEVICES, "plan": None} | changed
     features = {
         "a": feature(),
@@ -149,7 +149,7 @@ def test_a_plan_needs_devices():
 
 @pytest.mark.parametrize("name", ["expected_rows", "expected_ids"])
 @pytest.mark.parametrize("value", [0, -1.0, "many", True])
-def test_what_is_expected_is_a_positive_number(name, value):
+def test_expected_rows_must_be_positive(name, value):
     with pytest.raises(ValueError, match=f"`{name}` must be a positive number"):
         lodestar.Feature(output_dim=4, **{name: value})
 

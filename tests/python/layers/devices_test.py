@@ -166,7 +166,7 @@ def test_a_table_that_the_step_leaves_out_is_noticed():
         optimizer.apply([gradient], [dense])
 
 
-def test_exports_say_what_to_do(tmp_path):
+def test_exports_raise_with_advice(tmp_path):
     model = model_of(devices=DEVICES)
     model.compile(wrap(), "mse")
     fit(model, np.random.default_rng(7))

@@ -122,7 +122,7 @@ def test_float_ids_are_refused():
 
 
 def test_keras_cuts_floats_for_an_integer_input():
-    # docs/ranking.md warns of it: no layer can see it.
+    # docs/ranking.md describes this limit: no layer can see it.
     ids = keras.Input((1,), dtype="int64")
     model = keras.Model(ids, keras.layers.Lambda(lambda x: x)(ids))
     floats = np.array([[3.9], [16_777_217.0]], np.float32)
@@ -146,7 +146,7 @@ def test_sequential_with_input():
 
 
 class NoTrainingArgument(keras.Model):
-    """A subclassed model whose call says nothing about training."""
+    """A subclassed model whose call does not take or pass `training`."""
 
     def __init__(self):
         super().__init__()
@@ -224,7 +224,7 @@ def test_layer_called_twice():
     model.compile(wrap(keras.optimizers.SGD(0.5)), "mse")
     x = [np.array([[1, 2]]), np.array([[2, 3]])]
     model.fit(x, np.zeros((1, 3)), verbose=0)
-    # d loss / d output = 2 * 4 / 3; id 2 is in it twice.
+    # d loss / d output = 2 * 4 / 3; id 2 occurs twice.
     step = 0.5 * 8 / 3
     np.testing.assert_allclose(
         layer.table.lookup([1, 2, 3])[:, 0],
@@ -304,7 +304,8 @@ def test_admission_and_eviction_in_fit(eager):
     for i in (1, 1, 2, 2, 3, 3, 4):
         model.fit(np.array([[i]]), np.ones((1, 2)), verbose=0)
         seen.append(ids_of(layer))
-    # The second sighting admits; the third row evicts the one seen longest ago.
+    # The second occurrence admits; the third row evicts the least recently
+    # used.
     assert seen == [[], [1], [1], [1, 2], [1, 2], [2, 3], [2, 3]]
 
 
@@ -321,7 +322,7 @@ UNKNOWN = {
 @pytest.mark.parametrize("kind", UNKNOWN)
 def test_function_with_unknown_dims(kind, combiner):
     if (kind, combiner) in (("sparse", None), ("any rank", "mean")):
-        return  # refused, see the tests of errors
+        return  # refused, as the tests of errors show
     layer = Layer(3, combiner=combiner, default_row="initial")
     call = tf.function(
         lambda x: layer(x, training=True), input_signature=[UNKNOWN[kind]]
@@ -379,12 +380,12 @@ def test_no_xla():
     [
         ({}, "exactly one"),
         ({"output_dim": 2, "table": "t"}, "exactly one"),
-        ({"table": "t", "seed": 3}, "`seed` given beside `table`"),
-        ({"table": "t", "seed": 3}, "`seed` given beside `table`"),
-        ({"table": "t", "optimizer": "sgd"}, "`optimizer` given beside"),
+        ({"table": "t", "seed": 3}, "`seed` cannot be combined with `table`"),
+        ({"table": "t", "seed": 3}, "`seed` cannot be combined with `table`"),
+        ({"table": "t", "optimizer": "sgd"}, "`optimizer` cannot be combined"),
         (
             {"table": "t", "default_row": [0.0, 0.0]},
-            "`default_row` given beside",
+            "`default_row` cannot be combined",
         ),
         (
             {
@@ -392,13 +393,13 @@ def test_no_xla():
                 "admission": lodestar.MinCount(2),
                 "eviction": lodestar.MaxRows(9),
             },
-            "`admission`, `eviction` given beside `table`",
+            "`admission`, `eviction` cannot be combined with `table`",
         ),
         ({"output_dim": 2, "admission": 3}, "`admission`=3 is not"),
         ({"output_dim": 2, "eviction": ["old"]}, "`eviction` has 'old'"),
         (
             {"table": "t", "embeddings_initializer": "ones"},
-            "`embeddings_initializer` given beside",
+            "`embeddings_initializer` cannot be combined",
         ),
         ({"output_dim": 2, "combiner": "avg"}, "`combiner`='avg'"),
         ({"output_dim": 2, "default_id": 3}, "needs a combiner"),
@@ -427,7 +428,7 @@ def test_sizes_of_keras_embedding_are_refused(given):
         Layer(*given)
 
 
-def test_defaults_of_keras_embedding_are_taken():
+def test_defaults_of_keras_embedding_are_accepted():
     options = dict(
         embeddings_regularizer=None,
         embeddings_constraint=None,
@@ -439,7 +440,7 @@ def test_defaults_of_keras_embedding_are_taken():
 
 def test_a_wide_row_is_warned_of():
     with pytest.warns(
-        UserWarning, match="rows of 10000 numbers.*of ids"
+        UserWarning, match="stores 10000 numbers.*of ids"
     ) as seen:
         Layer(10_000)
     assert seen[0].filename == __file__
@@ -454,7 +455,7 @@ def test_a_saved_dim_may_be_a_float():
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_a_batch_is_no_bag(graph):
+def test_a_batch_is_not_a_bag(graph):
     layer = Layer(2, combiner="mean")
     message = (
         r"`ids` has shape \((None|3),\), and combiner='mean' pools the last"

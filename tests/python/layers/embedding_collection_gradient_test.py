@@ -105,7 +105,7 @@ def test_gradients_of_rows_and_weights(combiner, kind, training, graph):
     assert slices.dense_shape.dtype == tf.int32
 
 
-def test_what_max_length_leaves_out_has_no_gradient():
+def test_ids_beyond_max_length_have_no_gradient():
     t = table()
     layer = collection(x=Feature(t, combiner="sum", max_length=2))
     ids, weights = laid_out("ragged", [[1, 2, 3], [4]], [[1.0, 1, 1], [2.0]])
@@ -236,7 +236,7 @@ def test_loaded_saved_model_is_differentiable(tmp_path, simple):
 @pytest.mark.parametrize("kind", ["ragged", "dense"])
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_rows_behind_the_gradient_of_weights(combiner, kind, graph):
-    """A tape within a tape gives what that of a lookup in one table gives."""
+    """A nested tape gives the same as for a lookup in one table."""
     bags = [[3, 9, 1], [7, 7, 2]]
     weights = [[1.0, -2.0, 0.5], [2.0, 1.0, 3.0]]
     if kind == "ragged":
@@ -333,7 +333,7 @@ def test_one_table_twice_is_refused():
     ids, splits = tf.constant([4], tf.int64), tf.constant([0, 1], tf.int64)
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match=r"`handles\[\d\]` and .* one table",
+        match=r"`handles\[\d\]` and .* the same table",
     ):
         gen_ops.lodestar_embedding_collection_lookup(
             handles=[t.resource_handle] * 2,
@@ -375,15 +375,15 @@ def gradient_op(**changes):
     [
         (
             {"gradients": [tf.ones([2, 2])]},
-            r"feature 'f': `gradients` has shape \[2,2\], wanted \[1,2\]",
+            r"feature 'f': `gradients` must have shape \[1,2\], got \[2,2\]",
         ),
         (
             {"positions": [tf.constant([0, 2], tf.int64)]},
-            r"`positions\[1\]` is 2, wanted -1 to 1",
+            r"`positions\[1\]` must be in \[-1, 2\), got 2",
         ),
         (
             {"positions": [tf.constant([0], tf.int64)]},
-            r"`positions\[0\]` has 1 numbers, but the features have 2 ids",
+            r"`positions\[0\]` has 1 elements, but the features have 2 ids",
         ),
         (
             {"row_splits": [tf.constant([0, 3], tf.int64)]},
@@ -391,19 +391,19 @@ def gradient_op(**changes):
         ),
         (
             {"row_splits": [tf.constant([], tf.int64)]},
-            "feature 'f': `row_splits` is empty",
+            "feature 'f': `row_splits` must have B",
         ),
         (
             {
                 "combiners": ["max"],
                 "winners": [tf.zeros([1, 1], tf.int64)],
             },
-            r"feature 'f': `winners` has shape \[1,1\], wanted \[1,2\]",
+            r"feature 'f': `winners` must have shape \[1,2\], got \[1,1\]",
         ),
-        ({"combiners": ["max"]}, "`combiners` names 1 features, but M is 0"),
-        ({"tables": [1]}, "feature 'f' has table 1, wanted 0 to 0"),
+        ({"combiners": ["max"]}, "`combiners` lists 1 features, but M is 0"),
+        ({"tables": [1]}, r"feature 'f' must have a table in \[0, 1\), got 1"),
         ({"tables": [0, 0]}, "`tables` has 2 items, but there are 1 features"),
-        ({"weighted": [True]}, "`weighted` names 1 features, but W is 0"),
+        ({"weighted": [True]}, "`weighted` lists 1 features, but W is 0"),
         ({"combiners": ["avg"]}, "unknown combiner 'avg'"),
         ({"combiners": [""]}, "has row_splits or weights, but no combiner"),
     ],

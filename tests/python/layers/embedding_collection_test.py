@@ -359,7 +359,7 @@ def test_stats_of_features():
     assert layer.stats()["a"] == zeros
 
 
-def test_one_sighting_an_id_and_step():
+def test_an_id_occurs_once_per_step():
     two, _ = tables()
     layer = Collection(
         {"a": Feature(two, combiner="mean"), "b": Feature(two, combiner=None)}
@@ -587,9 +587,13 @@ def test_errors():
             {"x": x["x"].to_sparse()}
         )
     sums = Collection({"x": Feature(two, combiner="sum")})
-    with pytest.raises(ValueError, match="Feature 'x': `weights` is a"):
+    with pytest.raises(
+        ValueError, match="Feature 'x': `weights` must have the"
+    ):
         sums({"x": x["x"]}, weights={"x": np.ones((1, 1), np.float32)})
-    with pytest.raises(ValueError, match="Feature 'x': `weights` is a"):
+    with pytest.raises(
+        ValueError, match="Feature 'x': `weights` must have the"
+    ):
         sums({"x": np.ones((1, 2), int)}, weights={"x": np.ones((2, 1))})
     with pytest.raises(ValueError, match=r"`inputs\['x'\]` has dtype float64"):
         sums({"x": np.ones((1, 2))})
@@ -607,7 +611,9 @@ def test_errors():
     for length in (0, 2.5, True, "a"):
         with pytest.raises(ValueError, match=f"`max_length`={length!r} is not"):
             Feature(two, combiner="mean", max_length=length)
-    with pytest.raises(ValueError, match="`salt`=5 is not None or text"):
+    with pytest.raises(
+        ValueError, match="`salt` must be a string or None, got 5"
+    ):
         Feature(two, combiner="mean", salt=5)
     with pytest.raises(ValueError, match="`combiner`='avg'"):
         Feature(two, combiner="avg")
@@ -628,9 +634,12 @@ def test_errors_known_only_when_the_op_runs():
 
     for call in (lookup, tf.function(lookup)):
         for splits, message in (
-            ([1, 2], r"`row_splits\[0\]` is 1, wanted 0"),
-            ([0, 2, 1, 2], r"`row_splits\[1\]`=2 is greater"),
-            ([0, 3], "but there are 2 ids"),
+            ([1, 2], r"`row_splits\[0\]` must be 0, got 1"),
+            (
+                [0, 2, 1, 2],
+                r"`row_splits\[1\]` is 2 and `row_splits\[2\]` is 1",
+            ),
+            ([0, 3], "must end at 2, the number of ids"),
         ):
             bad = tf.RaggedTensor.from_row_splits(
                 tf.constant([1, 2], tf.int64), splits, validate=False

@@ -170,7 +170,8 @@ def test_vocabulary_files(tmp_path):
         IdLookup(str(tmp_path / "absent"))
     numbers.write_text("7\nx\n")
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"numbers.txt:2: 'x' is no int64"
+        tf.errors.InvalidArgumentError,
+        match=r"numbers.txt:2: 'x' is not a valid int64",
     ):
         IdLookup(str(numbers), vocabulary_dtype="int64")
 
@@ -296,14 +297,17 @@ def test_strange_vocabularies_round_trip(tmp_path):
     ).numpy().tolist() == [4, 3, 2, 1, 0]
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     for options, message in (
-        ({"num_oov_indices": -1}, "`num_oov_indices` is -1"),
-        ({"num_oov_indices": 1.5}, "`num_oov_indices` is 1.5, wanted an int"),
+        ({"num_oov_indices": -1}, "`num_oov_indices` must be .* got -1"),
+        (
+            {"num_oov_indices": 1.5},
+            "`num_oov_indices` must be an int.* got 1.5",
+        ),
         ({"output_mode": "tf_idf"}, "`output_mode`='tf_idf' is not in"),
         ({"invert": True, "output_mode": "count"}, "`invert` needs"),
         ({"sparse": True}, "`sparse` needs an"),
-        ({"max_tokens": 1}, "`max_tokens` is 1"),
+        ({"max_tokens": 1}, "`max_tokens` must be .* got 1"),
         ({"pad_to_max_tokens": True}, "needs `max_tokens`"),
         ({"vocabulary_dtype": "int32"}, "`vocabulary_dtype`='int32' is not"),
         ({"vocabulary": ["a", "b", "a"]}, "has duplicates of b'a'"),

@@ -200,7 +200,7 @@ def test_a_clone_begins_untrained(make):
 
 
 @pytest.mark.parametrize("make", RAGGED)
-def test_a_clone_with_dense_inputs_says_what_to_give(make):
+def test_a_clone_with_dense_inputs_raises_with_advice(make):
     with pytest.raises((TypeError, ValueError), match="clone_model as `input_"):
         keras.models.clone_model(trained(make)[0])
 

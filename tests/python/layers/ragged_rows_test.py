@@ -21,7 +21,7 @@ def collection(ids):
 
 @pytest.mark.parametrize("embed", [dynamic, collection])
 @pytest.mark.parametrize("graph", [False, True])
-def test_dense_of_keras_says_what_to_do(embed, graph):
+def test_dense_of_keras_raises_with_advice(embed, graph):
     ids = keras.Input((None,), dtype="int64", ragged=True)
     model = keras.Model(ids, keras.layers.Dense(1)(embed(ids)))
     model.compile(
@@ -33,7 +33,7 @@ def test_dense_of_keras_says_what_to_do(embed, graph):
         model.fit(IDS, np.ones((2, 1)), verbose=0)
 
 
-def test_what_takes_ragged_rows_still_does():
+def test_layers_that_accept_ragged_rows_still_do():
     rows = lodestar.layers.DynamicEmbedding(4, seed=1)(IDS, training=True)
     assert isinstance(rows, tf.RaggedTensor)
     np.testing.assert_array_equal((rows * 2.0).to_tensor()[0], rows[0] * 2.0)

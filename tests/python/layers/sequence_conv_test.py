@@ -176,13 +176,16 @@ def test_embedded_ids_convolved_and_pooled(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"filters": 0}, "`filters` is 0, wanted an integer of 1 or more"),
+        ({"filters": 0}, "`filters` must be an integer of at least 1, got 0"),
         (
             {"filters": 1, "kernel_size": 0},
-            "`kernel_size` is 0, wanted an integer of 1 or more",
+            "`kernel_size` must be an integer of at least 1, got 0",
         ),
-        ({"filters": 8.0}, "`filters` is 8.0, wanted an integer of 1 or more"),
-        ({"filters": 1, "start": 0.5}, "`start` is 0.5, wanted an integer"),
+        (
+            {"filters": 8.0},
+            "`filters` must be an integer of at least 1, got 8.0",
+        ),
+        ({"filters": 1, "start": 0.5}, "`start` must be an integer .* got 0.5"),
     ],
 )
 def test_sizes_are_checked(arguments, message):

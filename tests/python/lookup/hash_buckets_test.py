@@ -1,4 +1,4 @@
-"""Buckets of an IdTable against tf.lookup.StaticVocabularyTable, bit for bit."""
+"""Compares an IdTable's buckets with tf.lookup.StaticVocabularyTable."""
 
 import numpy as np
 import pytest
@@ -196,7 +196,7 @@ def test_ragged_sparse_empty_and_functions():
     assert find(tf.constant([["palmer", "y"]])).numpy().tolist() == [[2, 3]]
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match="`num_oov_buckets`.* -1"):
         IdTable(["a"], num_oov_buckets=-1)
     with pytest.raises(ValueError, match="`num_oov_buckets`.* 2.5"):
@@ -213,7 +213,9 @@ def test_what_is_refused():
     assert table[np.array([1])].numpy().tolist() == [0]
     with pytest.raises(TypeError, match="`keys` have dtype float64, but the k"):
         table[np.array([1.9])]
-    with pytest.raises(ValueError, match="the key 257 is beyond `key_dtype` i"):
+    with pytest.raises(
+        ValueError, match="The key 257 does not fit `key_dtype` i"
+    ):
         table[np.array([257])]
 
 
@@ -257,7 +259,7 @@ def test_a_lookup_has_a_name():
         np.testing.assert_array_equal(got, want)
 
 
-def test_what_the_op_refuses():
+def test_the_op_refuses_invalid_arguments():
     def find_or_hash(**options):
         gen_ops.lodestar_id_table_find_or_hash(
             handle=IdTable(["a"]).resource_handle,
@@ -270,9 +272,9 @@ def test_what_the_op_refuses():
         ({"hasher": "md5"}, "hasher"),
         (
             {"hasher": "stronghash", "hasher_key": [1]},
-            "a key of two words, found 1",
+            "a key of two words, got 1",
         ),
-        ({"hasher_key": [1, 2]}, "takes no key, found 2 words"),
+        ({"hasher_key": [1, 2]}, "takes no key, got 2 words"),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             find_or_hash(**options)

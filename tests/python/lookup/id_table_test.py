@@ -101,13 +101,13 @@ def test_initializers():
     initializer = tf.lookup.KeyValueTensorInitializer(five, fifty)
     table = IdTable(initializer)
     assert table.lookup(five).numpy().tolist() == [50]
-    with pytest.raises(ValueError, match="come with the initializer"):
+    with pytest.raises(ValueError, match="must be None if `keys` is an in"):
         IdTable(initializer, [1])
-    with pytest.raises(TypeError, match="values are string, wanted int64"):
+    with pytest.raises(TypeError, match="values must be int64, got string"):
         IdTable(tf.lookup.KeyValueTensorInitializer(five, tf.constant(["x"])))
 
 
-def test_a_file_initializer_is_read_anew(tmp_path):
+def test_a_file_initializer_is_read_again(tmp_path):
     path = tmp_path / "vocabulary.txt"
     for text, wanted in (("b\na\n", [1, 0]), ("a\nb\n", [0, 1])):
         path.write_text(text)
@@ -155,39 +155,49 @@ def test_every_integer_type(dtype):
 
 
 def test_keys_beyond_their_type():
-    with pytest.raises(ValueError, match="the key 300 is beyond `key_dtype` u"):
+    with pytest.raises(
+        ValueError, match="The key 300 does not fit `key_dtype` u"
+    ):
         IdTable([7, 300], key_dtype=tf.uint8)
-    with pytest.raises(ValueError, match="the key -1 is beyond"):
+    with pytest.raises(ValueError, match="The key -1 does not fit"):
         IdTable([-1], key_dtype=tf.uint32)
-    with pytest.raises(ValueError, match="the key 300 is beyond"):
+    with pytest.raises(ValueError, match="The key 300 does not fit"):
         IdTable(tf.constant([7, 300]), key_dtype=tf.uint8)
     table = IdTable(tf.constant([5], tf.int32))
-    with pytest.raises(ValueError, match="the key 4294967301 is beyond"):
+    with pytest.raises(ValueError, match="The key 4294967301 does not fit"):
         table.lookup([5, 2**32 + 5])
     with pytest.raises(TypeError, match="dtype int64, but the keys of table"):
         table.lookup(tf.constant([5], tf.int64))
-    with pytest.raises(TypeError, match="dtype bool, wanted string or an"):
+    with pytest.raises(TypeError, match="string or an integer dtype, got bool"):
         IdTable([True])
 
 
-def test_numbers_of_numpy_are_taken_as_they_are_or_not_at_all():
+def test_numbers_of_numpy_are_exact_or_refused():
     table = IdTable(np.array([5, 6]), np.array([50, 60]), key_dtype=tf.int8)
     assert table[np.array([6, 7])].numpy().tolist() == [60, -1]
     assert table[np.array([])].shape == (0,)
     assert IdTable(np.array([5], np.int16)).key_dtype == tf.int16
-    with pytest.raises(ValueError, match="the key 261 is beyond `key_dtype` i"):
+    with pytest.raises(
+        ValueError, match="The key 261 does not fit `key_dtype` i"
+    ):
         table[np.array([261])]
-    with pytest.raises(ValueError, match="the key 261 is beyond `key_dtype` i"):
+    with pytest.raises(
+        ValueError, match="The key 261 does not fit `key_dtype` i"
+    ):
         IdTable(np.array([261]), key_dtype=tf.int8)
     with pytest.raises(TypeError, match="`keys` have dtype float64, but the k"):
         table[np.array([5.9])]
     with pytest.raises(TypeError, match="`keys` have dtype float64, but `key_"):
         IdTable(np.array([5.9]), key_dtype=tf.int64)
     for values in (np.array([10.9, 20.9]), np.array([1, 2], np.float32)):
-        with pytest.raises(TypeError, match="`values` have dtype float"):
+        with pytest.raises(
+            TypeError, match="`values` must be integers, got float"
+        ):
             IdTable([1, 2], values)
     table = IdTable([1], mutable=True)
-    with pytest.raises(TypeError, match="`values` have dtype float64, wanted"):
+    with pytest.raises(
+        TypeError, match="`values` must be integers, got float64"
+    ):
         table.insert([2], np.array([20.9]))
 
 
@@ -236,12 +246,14 @@ def test_a_key_with_two_values_leaves_the_table_as_it_was():
         IdTable(tf.constant([-3, -3], tf.int64))
 
 
-def test_what_is_refused():
-    with pytest.raises(TypeError, match="`keys` have dtype float32"):
+def test_invalid_arguments_are_refused():
+    with pytest.raises(TypeError, match="integer dtype, got float32"):
         IdTable([1.0])
     with pytest.raises(ValueError, match="must have rank 1"):
         IdTable([["a"]])
-    with pytest.raises(ValueError, match=r"`keys` have shape \(2,\), but"):
+    with pytest.raises(
+        ValueError, match=r"`values` must have the shape of `keys`, \(2,\)"
+    ):
         IdTable(["a", "b"], [1])
     table = IdTable(["a"])
     with pytest.raises(TypeError, match="dtype int64, but the keys of table"):
@@ -253,7 +265,7 @@ def test_what_is_refused():
 def test_find_before_anything_was_imported():
     handle = gen_ops.lodestar_id_table(shared_name="bare", key_dtype=tf.int64)
     with pytest.raises(
-        tf.errors.FailedPreconditionError, match="was not initialized"
+        tf.errors.FailedPreconditionError, match="is not initialized"
     ):
         gen_ops.lodestar_id_table_find(
             handle=handle,
@@ -262,7 +274,7 @@ def test_find_before_anything_was_imported():
         )
 
 
-def test_tensorflow_ops_take_the_handle():
+def test_tensorflow_ops_accept_the_handle():
     table = IdTable(["a"], mutable=True)
     handle = table.resource_handle
     raw = tf.raw_ops
@@ -392,14 +404,15 @@ def test_wrong_dtypes_reach_no_table():
         tf.lookup.KeyValueTensorInitializer(number, number), -1
     )
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="that of another table"
+        tf.errors.InvalidArgumentError, match="does not refer to an id table"
     ):
         gen_ops.lodestar_id_table_size(handle=stock.resource_handle)
     handle = gen_ops.lodestar_id_table(
         shared_name="of_ints", key_dtype=tf.int64
     )
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="has keys of int64, wanted string"
+        tf.errors.InvalidArgumentError,
+        match="must have keys of string, got int64",
     ):
         gen_ops.lodestar_id_table(shared_name="of_ints", key_dtype=tf.string)
     del handle
@@ -414,11 +427,11 @@ from lodestar.lookup import IdTable
 numbers = IdTable([7], mutable=True)
 words = IdTable(["seven"], mutable=True)
 keys = tf.range(1_000_000, dtype=tf.int64)
-texts = tf.strings.as_string(keys)
+strings = tf.strings.as_string(keys)
 used = int(open("/proc/self/statm").read().split()[0]) * 4096
-for room in (6, 16):  # too little for the table; for the keys of strings
+for room in (6, 16):  # too small for the table, and for the strings
     resource.setrlimit(resource.RLIMIT_AS, (used + (room << 20), -1))
-    for table, batch in ((numbers, keys), (words, texts)):
+    for table, batch in ((numbers, keys), (words, strings)):
         for write in (table.insert, table.load):
             try:
                 write(batch, keys)
@@ -429,7 +442,7 @@ for room in (6, 16):  # too little for the table; for the keys of strings
 assert int(numbers.size()) == int(words.size()) == 1
 assert numbers[[7, 8]].numpy().tolist() == [0, -1]
 assert words[["seven", "8"]].numpy().tolist() == [0, -1]
-words.insert(texts, keys)
+words.insert(strings, keys)
 assert int(words.size()) == 1_000_001
 print("as before")
 """

@@ -92,7 +92,7 @@ def test_vocab_size_and_buckets(write):
     assert int(IdTable.from_file(write(b"a\nb"), vocab_size=2).size()) == 2
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match=r"vocabulary.txt: the file has 3 lines, wanted `vocab_size` 5",
+        match=r"vocabulary.txt: the file has 3 lines, but `vocab_size` is 5",
     ):
         IdTable.from_file(write(b"a\nb\nc"), vocab_size=5)
 
@@ -105,7 +105,8 @@ def test_narrow_and_unsigned_keys(dtype, write):
     assert table[keys].numpy().tolist() == [1, 0, -1]
     path = write(b"1\n%d\n" % (dtype.max + 1))
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=f":2: .* is no {dtype.name}"
+        tf.errors.InvalidArgumentError,
+        match=f":2: .* is not a valid {dtype.name}",
     ):
         IdTable.from_file(path, key_dtype=dtype)
 
@@ -120,23 +121,27 @@ def test_narrow_and_unsigned_keys(dtype, write):
         (
             b"a\t1\nb\n",
             {"key_column": 0, "value_column": 1},
-            ":2: the line has 1 column, wanted 2 or more",
+            ":2: the line must have at least 2 columns, got 1",
         ),
         (
             b"a\t1\nb\tnine\n",
             {"key_column": 0, "value_column": 1},
-            ":2: 'nine' is no int64",
+            ":2: 'nine' is not a valid int64",
         ),
         (
             b"a\t1\na\t2\n",
             {"key_column": 0, "value_column": 1},
             ":2: key 'a' has two values: 1 and 2",
         ),
-        (b"5\nsix\n", {"key_dtype": tf.int64}, ":2: 'six' is no int64"),
+        (
+            b"5\nsix\n",
+            {"key_dtype": tf.int64},
+            ":2: 'six' is not a valid int64",
+        ),
         (
             b"5\n9223372036854775808\n",
             {"key_dtype": tf.int64},
-            ":2: '9223372036854775808' is no int64",
+            ":2: '9223372036854775808' is not a valid int64",
         ),
         (
             b"5\n" * 200,
@@ -145,7 +150,7 @@ def test_narrow_and_unsigned_keys(dtype, write):
                 "key_column": LINE,
                 "value_column": WHOLE,
             },
-            ":129: the line's number is beyond the keys' type",
+            ":129: the line number does not fit the keys' type",
         ),
         (
             b"5\n",

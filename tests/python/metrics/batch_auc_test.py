@@ -84,7 +84,7 @@ def test_batches_of_any_size_share_a_trace():
         update(np.zeros(3, np.int64), np.zeros(2, np.float32))
 
 
-def test_a_batch_of_one_class_is_left_out():
+def test_a_batch_of_one_class_is_omitted():
     metric = BatchAUC()
     for labels, weights in [
         ([1, 1], None),

@@ -70,7 +70,7 @@ def content(tables):
 
 @pytest.mark.parametrize("create_missing", [False, True])
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_is_what_an_update_of_each_is(create_missing, in_graph):
+def test_equals_separate_updates(create_missing, in_graph):
     tables, others = make_tables(), make_tables()
     options = arguments(tables)
     options["create_missing"] = [create_missing] * 3
@@ -103,7 +103,7 @@ def test_is_what_an_update_of_each_is(create_missing, in_graph):
     assert 7 in tables[0].export().ids.numpy() or not create_missing
 
 
-def test_takes_what_the_lookup_found_also_where_rows_have_gone():
+def test_uses_the_lookup_even_if_rows_are_gone():
     tables, others = make_tables(), make_tables()
     for table in (*tables[:2], *others[:2]):
         known = tf.constant([2, -1], tf.int64)
@@ -129,7 +129,7 @@ def test_takes_what_the_lookup_found_also_where_rows_have_gone():
     assert tables[0].find([2])[1] and not tables[0].find([-1])[1]
 
 
-def test_skips_what_is_not_finite():
+def test_skips_gradients_that_are_not_finite():
     tables = make_tables()
     options = arguments(tables)
     before = content(tables)
@@ -149,7 +149,7 @@ def refusals():
     nan = tf.constant(np.full([2, 8], np.nan))
     yield "t1': the gradient of id", {"gradients": (1, nan)}
     yield (
-        "t1': `gradients` has shape [2,9], wanted [2,8]",
+        "t1': `gradients` must have shape [2,8], got [2,9]",
         {"gradients": (1, tf.zeros([2, 9], tf.float64))},
     )
     yield (
@@ -157,7 +157,7 @@ def refusals():
         {"gradients": (1, tf.zeros([2, 8]))},
     )
     yield (
-        "t2': optimizer 'adam' takes 6 hyperparameters, found 1",
+        "t2': optimizer 'adam' takes 6 hyperparameters",
         {"hyperparameters": (2, tf.constant([0.1]))},
     )
     yield (
@@ -165,11 +165,11 @@ def refusals():
         {"optimizers": ["sgd", "sgd"]},
     )
     yield (
-        "`slot_inits` has 4 numbers, but `optimizers` have 3",
+        "`slot_inits` has 4 elements, but `optimizers` have 3",
         {"slot_inits": [0.0] * 4},
     )
     yield (
-        "`slot_inits` has 2 numbers, but `optimizers` have 3",
+        "`slot_inits` has 2 elements, but `optimizers` have 3",
         {"slot_inits": [0.0] * 2},
     )
     yield (
@@ -179,7 +179,7 @@ def refusals():
 
 
 @pytest.mark.parametrize("message, changed", list(refusals()))
-def test_what_is_refused_changes_no_table(message, changed):
+def test_refused_updates_change_no_table(message, changed):
     tables = make_tables()
     options = arguments(tables)
     before = content(tables)

@@ -144,7 +144,7 @@ def prepared(name):
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_usual_arguments_are_taken(name):
+def test_usual_arguments_are_accepted(name):
     tables, arguments = prepared(name)
     call(name, **arguments)
     assert len(tables) == 2
@@ -215,7 +215,7 @@ def test_dims_that_no_table_has_are_refused(dim):
     arguments["dims"] = [DIM, dim]
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match=f"`dims` holds {dim}, wanted 1 to 65536",
+        match=rf"`dims` must be in \[1, 65536\], got {dim}",
     ):
         call("EmbeddingCollectionGradient", **arguments)
 
@@ -227,7 +227,7 @@ def test_a_shape_of_too_many_bags_is_refused():
     with pytest.raises(
         tf.errors.InvalidArgumentError,
         match=r"feature 'max': `ids` has shape \[9223372036854775807,0\], "
-        "which makes too many bags",
+        "which gives too many bags",
     ):
         call("EmbeddingCollectionLookup", **arguments)
 
@@ -238,7 +238,7 @@ def test_positions_out_of_range_are_refused():
         positions = [np.array(p) for p in arguments["positions"]]
         positions[1][0] = bad
         with pytest.raises(
-            tf.errors.InvalidArgumentError, match=f"`positions.*{bad}, wanted"
+            tf.errors.InvalidArgumentError, match=f"`positions.*, got {bad}"
         ):
             call(
                 "EmbeddingCollectionGradient",
@@ -275,14 +275,18 @@ def of_one(name):
 
 
 BAGS = [
-    ({"row_splits": []}, "`row_splits` is empty"),
-    ({"row_splits": [1, 2, 3]}, "`row_splits[0]` is 1, wanted 0"),
-    ({"row_splits": [MIN, 2, 3]}, f"`row_splits[0]` is {MIN}, wanted 0"),
+    ({"row_splits": []}, "`row_splits` must have B + 1 elements, got none."),
+    ({"row_splits": [1, 2, 3]}, "`row_splits[0]` must be 0, got 1."),
+    ({"row_splits": [MIN, 2, 3]}, f"`row_splits[0]` must be 0, got {MIN}."),
     (
         {"row_splits": [0, 3, 2]},
-        "`row_splits[1]`=3 is greater than `row_splits[2]`=2",
+        "`row_splits` must not decrease, but `row_splits[1]` is 3 and "
+        "`row_splits[2]` is 2.",
     ),
-    ({"row_splits": [0, 2, 4]}, "`row_splits` ends at 4, but there are 3 ids"),
+    (
+        {"row_splits": [0, 2, 4]},
+        "`row_splits` must end at 3, the number of ids, got 4.",
+    ),
     (
         {"row_splits": [[0, 2, 3]]},
         "`row_splits` must have rank 1, found shape [1,3]",
@@ -295,15 +299,18 @@ BAGS = [
     ({"ids": [[1, 2, 2]]}, "`ids` must have rank 1, found shape [1,3]"),
     (
         {"combiners": "first"},
-        "`weights` go with the combiners sum, mean and sqrtn only",
+        "`weights` require the combiner sum, mean or sqrtn.",
     ),
 ]
 POSITIONS = [
-    ({"positions": [0, 3, 1]}, "`positions[1]` is 3, wanted -1 to 2"),
-    ({"positions": [0, 1, MIN]}, f"`positions[2]` is {MIN}, wanted -1 to 2"),
+    ({"positions": [0, 3, 1]}, "`positions[1]` must be in [-1, 3), got 3."),
+    (
+        {"positions": [0, 1, MIN]},
+        f"`positions[2]` must be in [-1, 3), got {MIN}.",
+    ),
     (
         {"positions": [0, 1]},
-        "`positions[0]` has 2 numbers, but the features have 3 ids",
+        "`positions[0]` has 2 elements, but the features have 3 ids",
     ),
     (
         {"positions": [[0, 1, 2]]},
@@ -311,11 +318,14 @@ POSITIONS = [
     ),
 ]
 SUMS = [
-    ({"unique_ids": []}, "`positions[0]` is 0, wanted -1 to -1"),
-    ({"gradients": np.zeros([3])}, "`gradients` has shape [3], wanted [2,4]"),
+    ({"unique_ids": []}, "`positions[0]` must be in [-1, 0), got 0."),
+    (
+        {"gradients": np.zeros([3])},
+        "`gradients` must have shape [2,4], got [3].",
+    ),
     (
         {"gradients": np.zeros([3, DIM])},
-        "`gradients` has shape [3,4], wanted [2,4]",
+        "`gradients` must have shape [2,4], got [3,4].",
     ),
 ]
 
@@ -324,11 +334,11 @@ FETCHED = [
     ({"rows": np.ones([3])}, "`rows` must have rank 2, found shape [3]"),
     (
         {"rows": np.ones([3, 0])},
-        "`rows[0]` has rows of 0 numbers, wanted 1 to 65536",
+        "`rows[0]` must have a last axis in [1, 65536], got 0.",
     ),
     (
         {"rows": np.ones([0, 2**40])},
-        f"`rows[0]` has rows of {2**40} numbers, wanted 1 to 65536",
+        f"`rows[0]` must have a last axis in [1, 65536], got {2**40}.",
     ),
 ]
 POOLED = [
@@ -338,16 +348,19 @@ POOLED = [
     ),
     (
         {"rows": np.ones([3, 5])},
-        "`hooks[0]` has shape [0,4], wanted [0,5]",
+        "`hooks[0]` must have shape [0,5], got [0,4].",
     ),
-    ({"hooks": np.ones([1, 4])}, "`hooks[0]` has shape [1,4], wanted [0,4]"),
+    (
+        {"hooks": np.ones([1, 4])},
+        "`hooks[0]` must have shape [0,4], got [1,4].",
+    ),
     (
         {"unique_ids": [[1, 2, 3]]},
         "`unique_ids` must have rank 1, found shape [1,3]",
     ),
 ]
 RESIDENT = [
-    ({"resident": [True]}, "`positions[1]` is 1, wanted -1 to 0"),
+    ({"resident": [True]}, "`positions[1]` must be in [-1, 1), got 1."),
     (
         {"resident": [[True] * 3]},
         "`resident` must have rank 1, found shape [1,3]",
@@ -388,10 +401,16 @@ def test_a_feature_without_a_name_is_not_named(name, changed, message):
 @pytest.mark.parametrize(
     "changed, message",
     [
-        ({"combiners": ["mean", "max", "last", "sum"]}, "feature 'max': bags"),
-        ({"combiners": ["mean", "first", "", "sum"]}, "feature 'ids': bags"),
-        ({"use_default": [True] * 4}, "feature 'mean': bags"),
-        ({"N": 11}, "`N` is 11, wanted 3 parts of 4 features"),
+        (
+            {"combiners": ["mean", "max", "last", "sum"]},
+            "feature 'max': partitioned bags",
+        ),
+        (
+            {"combiners": ["mean", "first", "", "sum"]},
+            "feature 'ids': partitioned bags",
+        ),
+        ({"use_default": [True] * 4}, "feature 'mean': partitioned bags"),
+        ({"N": 11}, "`N` must be 3 parts x 4 features, got 11"),
     ],
 )
 def test_bags_that_no_sums_make_are_refused(changed, message):
@@ -407,7 +426,7 @@ def test_counters_of_other_features_are_refused():
         arguments["counters"] = tf.reshape(counters, handle)
         with pytest.raises(
             tf.errors.InvalidArgumentError,
-            match="`counters` are of 3 features, wanted 4"
+            match="`counters` must count 4 features, got 3"
             if number == 3
             else "`counters` must have rank 0|must be rank 0",
         ):
@@ -419,14 +438,14 @@ def test_the_row_of_an_empty_bag_is_checked():
     for row in (tf.ones([]), tf.ones([5]), tf.ones([1, DIM])):
         with pytest.raises(
             tf.errors.InvalidArgumentError,
-            match=r"feature 'sum': `default_rows` has shape .*, wanted \[4\]",
+            match=r"feature 'sum': `default_rows` must have shape \[4\], got",
         ):
             call(POOL, **{**arguments, "default_rows": [row]})
     for rows in ([], [tf.ones([DIM])] * 2, [tf.ones([DIM], tf.float64)]):
         with pytest.raises(
             tf.errors.InvalidArgumentError,
-            match="`default_rows` must have a row of its table's dtype for each "
-            f"feature that `use_default` names: wanted 1, found {len(rows)}",
+            match="`default_rows` must have one row of its table's dtype for "
+            f"each of the 1 features in `use_default`, got {len(rows)}",
         ):
             call(POOL, **{**arguments, "default_rows": rows})
 

@@ -49,7 +49,7 @@ def test_ids_go_to_the_part_that_owns_them(graph, count, num_parts, rng):
     "row", [(), (0,), (1,), (3,), (32,), (2, 300)], ids=str
 )
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda x: x.name)
-def test_rows_go_with_their_ids_and_come_back(graph, row, dtype, rng):
+def test_rows_are_partitioned_with_their_ids_and_merged(graph, row, dtype, rng):
     for count in (0, 1, 100):
         ids = ids_of(rng, count)
         values = rng.integers(-3, 4, size=(count, *row))
@@ -124,7 +124,7 @@ def test_gradients_go_back_to_the_rows(graph, dtype):
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_gradients_go_back_to_the_rows_that_were_shared_out(graph, rng):
+def test_gradients_reach_the_partitioned_rows(graph, rng):
     ids = ids_of(rng, 50)
     factors = tf.constant(rng.normal(size=[50, 3]))
 
@@ -193,15 +193,15 @@ def int64(values):
             lambda: ops.assemble(
                 [tf.zeros([2, 3]), tf.zeros([1, 3])], int64([0, 3])
             ),
-            "`places[1]` is 3, wanted 0 to 2",
+            "`places[1]` must be in [0, 3), got 3",
         ),
         (
             lambda: ops.assemble([tf.zeros([2, 3])], int64([-1])),
-            "`places[0]` is -1, wanted 0 to 1",
+            "`places[0]` must be in [0, 2), got -1",
         ),
         (
             lambda: ops.assemble([tf.zeros([0, 3])], int64([0])),
-            "`places[0]` is 0, wanted 0 to -1",
+            "`places[0]` must be in [0, 0), got 0",
         ),
         (
             lambda: ops.assemble(
@@ -211,7 +211,7 @@ def int64(values):
         ),
         (
             lambda: ops.assemble([tf.zeros([2]), tf.zeros([])], int64([0])),
-            "`rows[1]` is a scalar",
+            "`rows[1]` must not be a scalar",
         ),
         (
             lambda: ops.assemble([tf.zeros([2**62, 0])] * 3, int64([0])),

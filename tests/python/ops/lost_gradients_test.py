@@ -88,7 +88,7 @@ def model_of(lookup, way="lambda"):
 @pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("optimizer", [wrap, K.Adam])
 def test_fit_raises_at_the_first_step(hidden, way, optimizer, eager):
-    # Keras traces a model before it knows the optimizer, and does not trace a
+    # Keras traces a model before the optimizer is known, and does not trace a
     # function that it calls again, so the error cannot name the model.
     known = hidden is not function or way == "lambda"
     if not known and optimizer is not wrap:
@@ -149,7 +149,7 @@ def test_an_own_loop_that_leaves_the_table_out_raises(hidden, eager):
     dense = keras.layers.Dense(1)
     dense.build((None, 2))
     step = loop(lookup, dense, wrap(), lambda: dense.trainable_variables)
-    with pytest.raises(RuntimeError, match=LOST + ".*Give the table"):
+    with pytest.raises(RuntimeError, match=LOST + ".*Pass the table"):
         (step if eager else tf.function(step))()
     np.testing.assert_array_equal(dense.bias, [0.0])
     variables = lambda: [*dense.trainable_variables, t]  # noqa: E731
@@ -159,9 +159,7 @@ def test_an_own_loop_that_leaves_the_table_out_raises(hidden, eager):
 
 
 @EAGER
-def test_an_own_loop_of_an_optimizer_that_takes_no_hooks_warns(
-    eager, monkeypatch
-):
+def test_a_custom_loop_of_an_optimizer_without_hooks_warns(eager, monkeypatch):
     # Optimizers of other tests may be alive.
     monkeypatch.setattr("lodestar.ops.lost_gradients.table_optimizers", set())
     _, lookup = bare()
@@ -186,7 +184,7 @@ def test_an_own_loop_of_an_optimizer_that_takes_no_hooks_warns(
     ],
     ids=["training=False", "stop_gradient"],
 )
-def test_lookups_that_are_not_to_be_trained(used, eager):
+def test_lookups_not_meant_for_training(used, eager):
     t = table()
     model = model_of(lambda ids: used(t, ids))
     model.compile(wrap(), "mse", run_eagerly=eager)
@@ -215,7 +213,7 @@ class Both(keras.Model):
 
 
 @EAGER
-def test_two_optimizers_take_one_model_each(eager):
+def test_two_optimizers_of_two_models(eager):
     a, b = Both("a"), Both("b")
     a(X), b(X)
     optimizers = wrap(), wrap()

@@ -29,7 +29,7 @@ def run(code, *args):
     )
 
 
-def test_what_a_call_returns():
+def test_return_values_of_calls():
     def both(x):
         return x + 1, str(x).encode()
 
@@ -171,7 +171,7 @@ def test_a_dataset_that_a_function_captures_is_kept(made):
 
 
 @pytest.mark.parametrize("made", [called, generated])
-def test_nothing_reads_what_was_freed(made):
+def test_freed_memory_is_not_read(made):
     dataset = made(Held())
     spec = dataset.element_spec
     variant = tf.data.experimental.to_variant(dataset.take(3))
@@ -202,7 +202,7 @@ def test_a_call_is_needed_to_end_one():
         )
 
 
-# The first registered function runs last, after those of the package. A call
+# The first registered function runs last, after the package's functions. A call
 # that has failed is not waited for.
 PREFETCHING = """
 import atexit
@@ -251,7 +251,7 @@ except tf.errors.InvalidArgumentError:
 """
 
 
-def test_python_ends_behind_the_last_call():
+def test_python_ends_after_the_last_call():
     found = run(PREFETCHING)
     assert found.stdout == "failed\n0 under way, 0 begin\n", found.stderr
     assert found.returncode == 0

@@ -116,7 +116,7 @@ def test_dense_input_is_refused(kind):
             _CALLS[kind](call())
 
 
-def test_what_to_do_about_a_dense_input():
+def test_a_dense_input_raises_with_advice():
     with pytest.raises(
         TypeError,
         match=r"`x` must be a RaggedTensor or LoDTensor, got a dense tensor of "
@@ -272,7 +272,7 @@ class _Lengths(keras.layers.Layer):
         return keras.KerasTensor((None, 1))
 
 
-def test_own_layer_takes_a_lod_tensor_by_keyword():
+def test_custom_layer_accepts_a_lod_tensor_by_keyword():
     inputs = _input(2)
     lod = LoDTensor.from_ragged(inputs)
     assert (lod.ragged, lod.shape) == (True, inputs.shape)

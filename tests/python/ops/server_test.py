@@ -59,7 +59,7 @@ def test_a_lapsed_claim_goes_with_the_container():
     assert claim("b") == "b"
 
 
-def test_a_program_releases_what_is_its_own():
+def test_a_program_releases_only_its_claims():
     claim("a")
     fill("a")
     fill("b")

@@ -111,7 +111,7 @@ READERS = [
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_what_cannot_be_read_is_said(read, tmp_path):
+def test_read_errors_are_reported(read, tmp_path):
     missing = str(tmp_path / "missing")
     with pytest.raises(tf.errors.NotFoundError) as raised:
         read(missing)
@@ -138,7 +138,7 @@ def test_what_cannot_be_read_is_said(read, tmp_path):
         read(missing + "\0")
 
 
-def test_what_cannot_be_written_is_said(blobs, tmp_path):
+def test_write_errors_are_reported(blobs, tmp_path):
     before = pathlib.Path(blobs).read_bytes()
     with pytest.raises(tf.errors.AlreadyExistsError) as raised:
         snapshot_ops.write_blobs(blobs, [b"x"])

@@ -158,7 +158,7 @@ def test_a_chain_is_compacted_into_one_file(tables, tmp_path):
         snapshot_ops.compact([second[0]], str(tmp_path / "deltas"))
 
 
-def test_another_base_gives_a_whole_table(tables, tmp_path):
+def test_another_base_requires_a_full_table(tables, tmp_path):
     save(tables, tmp_path / "v1", "root/1")
     _, begun, written = save(
         tables, tmp_path / "v2", "root/2", ["root/1", "root/0"]
@@ -167,7 +167,7 @@ def test_another_base_gives_a_whole_table(tables, tmp_path):
     assert [table.rows for table in written] == [0, 4]
 
 
-def test_what_changes_after_the_moment_is_not_in_it(tables, tmp_path):
+def test_later_changes_are_not_in_the_snapshot(tables, tmp_path):
     before = contents(tables)
     snapshot, _ = snapshot_ops.begin(handles(tables), ["", ""])
     train(tables[0], [1, 2, 9])
@@ -210,7 +210,7 @@ def test_a_snapshot_that_is_dropped_has_not_been(tables, tmp_path):
     assert [table.rows for table in written] == [1, 0]
 
 
-def test_steps_of_a_snapshot_come_in_order(tables, tmp_path):
+def test_steps_of_a_snapshot_must_be_in_order(tables, tmp_path):
     snapshot, _ = snapshot_ops.begin(handles(tables), ["", ""])
     with pytest.raises(
         tf.errors.FailedPreconditionError, match="the snapshot is not written"
@@ -307,7 +307,7 @@ def load(tables, saved, parts, base=""):
     return snapshot_ops.load(handles(tables), saved, parts, bases)
 
 
-def test_what_is_loaded_is_there_when_it_is_installed(tables, tmp_path):
+def test_loaded_rows_appear_when_installed(tables, tmp_path):
     paths, _, _ = save(tables, tmp_path / "v1", "root/1")
     others = fresh(tables)
     before = contents(others)
@@ -325,7 +325,7 @@ def test_what_is_loaded_is_there_when_it_is_installed(tables, tmp_path):
         snapshot_ops.install(loaded)
 
 
-def test_what_is_loaded_and_dropped_has_not_been(tables, tmp_path):
+def test_dropped_loads_have_no_effect(tables, tmp_path):
     paths, _, _ = save(tables, tmp_path / "v1", "root/1")
     others = fresh(tables)
     before = contents(others)
@@ -402,7 +402,7 @@ def test_slots_of_another_optimizer_are_refused_or_reset(tables, tmp_path):
     np.testing.assert_array_equal(rows.rows, wanted.rows)
 
 
-def test_a_restored_table_goes_on_in_functions_made_before(tables, tmp_path):
+def test_a_restored_table_continues_in_functions_made_before(tables, tmp_path):
     paths, _, _ = save(tables[:1], tmp_path / "v1", "root/1")
     other = lodestar.EmbeddingVariable(4, embeddings_initializer="zeros")
     find = tf.function(lambda ids: other.lookup(ids, training=False))
@@ -412,7 +412,7 @@ def test_a_restored_table_goes_on_in_functions_made_before(tables, tmp_path):
     np.testing.assert_array_equal(find(ids), tables[0].lookup(ids))
 
 
-def test_lookups_go_on_while_tables_are_restored(tables, tmp_path):
+def test_lookups_continue_while_tables_are_restored(tables, tmp_path):
     t = tables[0]
     paths, _, _ = save([t], tmp_path / "v1", "root/1")
     wanted = t.lookup([1, 2, 3, 4]).numpy()
@@ -480,7 +480,7 @@ def test_lookups_go_on_while_tables_are_restored(tables, tmp_path):
         ("Apply", {"file_tables": [1, 1]}, "names no file of table 0"),
     ],
 )
-def test_what_does_not_fit_the_tables_is_said(
+def test_mismatches_with_the_tables_are_reported(
     name, changed, message, tables, tmp_path
 ):
     paths, _, _ = save(tables, tmp_path / "v1", "root/1")
@@ -527,7 +527,7 @@ def test_files_are_of_all_parts_of_one_table(parts, message, tables):
         )
 
 
-def test_a_table_comes_once(tables, tmp_path):
+def test_a_table_may_occur_once(tables, tmp_path):
     twice = handles([tables[0], tables[0]])
     for call_with in (
         lambda: snapshot_ops.begin(twice, ["", ""]),
@@ -536,7 +536,7 @@ def test_a_table_comes_once(tables, tmp_path):
     ):
         with pytest.raises(
             tf.errors.InvalidArgumentError,
-            match=r"`handles\[0\]` and `handles\[1\]` are one table",
+            match=r"`handles\[0\]` and `handles\[1\]` are the same table",
         ):
             call_with()
 
@@ -552,7 +552,7 @@ TABLE_OPS = [
 
 
 @pytest.mark.parametrize("name", TABLE_OPS)
-def test_random_arguments_of_tables_are_taken_or_refused(
+def test_random_arguments_of_tables_are_accepted_or_refused(
     name, rng, tables, tmp_path
 ):
     whole, _, _ = save(tables, tmp_path / "v1", "root/1")

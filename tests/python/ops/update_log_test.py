@@ -131,7 +131,7 @@ def test_an_attempt_after_a_commit_writes_nothing_again(table, log):
         stage(table, log, again)
 
 
-def test_an_attempt_finishes_what_another_has_staged(table, log):
+def test_an_attempt_finishes_staged_updates_of_another(table, log):
     attempt, _ = begin(log, 0)
     stage(table, log, attempt, name=7)
     later, _ = begin(log, 0)
@@ -150,7 +150,7 @@ def test_an_attempt_finishes_what_another_has_staged(table, log):
             late(log, attempt)
 
 
-def test_an_attempt_may_begin_anew(table, log):
+def test_an_attempt_may_restart(table, log):
     attempt, _ = begin(log, 0)
     stage(table, log, attempt, value=5.0)
     again, _ = begin(log, 0)
@@ -210,7 +210,7 @@ def test_logs_know_nothing_of_each_other(table, log):
     assert values(table) == [2.0, 2.0]
 
 
-def test_what_apply_refuses_is_refused_when_it_is_staged(table, log):
+def test_staging_refuses_what_apply_refuses(table, log):
     attempt, _ = begin(log, 0)
     with pytest.raises(
         tf.errors.InvalidArgumentError,
@@ -219,7 +219,7 @@ def test_what_apply_refuses_is_refused_when_it_is_staged(table, log):
         stage(table, log, attempt, value=np.inf)
     stage(table, log, attempt, ids=[1], value=np.inf, nonfinite="skip")
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="`gradients` has shape"
+        tf.errors.InvalidArgumentError, match="`gradients` must have shape"
     ):
         gen_ops.lodestar_embedding_stage(
             table.resource_handle,
@@ -266,13 +266,13 @@ def test_other_numbers_are_refused(log, op, name, inputs):
         call(log, *(tf.constant(value, tf.int64) for value in inputs))
 
 
-def test_a_log_that_is_none_is_refused(table, log):
+def test_an_invalid_log_is_refused(table, log):
     for other in (table.resource_handle, tf.reshape(log, [1])[:0]):
         with pytest.raises(tf.errors.InvalidArgumentError):
             begin(other, 0)
 
 
-def test_in_a_function_of_unknown_shapes(table, log):
+def test_in_a_function_with_unknown_shapes(table, log):
     @tf.function(
         input_signature=[
             tf.TensorSpec(None, tf.int64),

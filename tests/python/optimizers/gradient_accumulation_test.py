@@ -107,7 +107,7 @@ def test_optimizer_of_a_layer_accumulates_with_the_wrapper():
     np.testing.assert_allclose(other.lookup([1]), before[1] - 1.0, 1e-6)
 
 
-def test_gradient_of_a_row_removed_meanwhile_is_dropped():
+def test_gradient_of_a_removed_row_is_dropped():
     t = table()
     optimizer = wrap(SGD(1.0, **STEPS))
     for i in range(3):
@@ -156,8 +156,8 @@ def test_a_refused_gradient_leaves_those_that_wait(refused, graph):
     # Each gradient and the step's sum are finite; the pending sum is not.
     refuse(
         3e38,
-        "'two_gradient_sum': the gradients of id 2 that wait for an update "
-        "have a sum beyond half of the largest number",
+        "'two_gradient_sum': the accumulated gradients of id 2 exceed half of "
+        "the largest number",
     )
     for _ in range(3 - refused):
         step(tf.constant(-1e38))
@@ -172,7 +172,7 @@ def test_a_refused_gradient_leaves_those_that_wait(refused, graph):
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_what_waits_stays_where_the_update_is_refused(graph):
+def test_pending_gradients_stay_if_the_update_is_refused(graph):
     tables = [table("one"), table("two")]
     hooks = [t for t in tables]
     optimizer = wrap(SGD(1.0, **STEPS))

@@ -133,7 +133,7 @@ def test_a_model_compiled_so_is_loaded_and_read(mixed_policy, tmp_path):
 @pytest.mark.parametrize(
     "make", [keras.optimizers.get, wrap], ids=["get", "wrap"]
 )
-def test_loss_scaling_that_asks_nothing_raises_too(mixed_policy, make, eager):
+def test_other_loss_scaling_raises(mixed_policy, make, eager):
     gc.collect()  # wrappers of other tests, which could take the gradient
     model, layer = mixed_model()
     model.compile(make("sgd"), "mse", run_eagerly=eager)
@@ -169,7 +169,7 @@ def test_config_round_trip():
     assert isinstance(b, Scaled) and b.get_config() == a.get_config()
 
 
-def test_only_optimizers_for_tables_are_taken():
+def test_only_optimizers_for_tables_are_accepted():
     with pytest.raises(
         ValueError, match="must be one of lodestar.optimizers, got SGD"
     ):

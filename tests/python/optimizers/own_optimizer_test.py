@@ -138,7 +138,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_honored_is_refused(name, eager):
+def test_unsupported_options_are_refused(name, eager):
     gc.collect()  # optimizers of other tests, which could take the gradient
     model = make("adagrad", REFUSED[name](), eager)
     before = model.get_layer("embed").table.lookup(IDS).numpy()

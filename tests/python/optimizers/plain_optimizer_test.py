@@ -129,7 +129,7 @@ def test_other_slices_are_made_dense():
     )
 
 
-def test_optimizers_for_tables_take_raw_variables():
+def test_optimizers_for_tables_accept_raw_variables():
     optimizer = lodestar.optimizers.SGD(1.0)
     t, _, step = step_of(optimizer, "watched_variables")
     before = t.lookup([1, 2]).numpy()
@@ -195,7 +195,7 @@ def test_the_line_of_compile_is_the_own_optimizer_and_runs(name, eager):
     assert np.all(model.layers[1].table.export().rows != before)
 
 
-def test_the_line_takes_another_loss_from_the_model():
+def test_the_suggested_line_keeps_the_models_loss():
     model = compiled("adam", loss=keras.losses.Huber())
     line, _ = line_of(model)
     exec(line, {"model": model, "keras": keras, "lodestar": lodestar})

@@ -129,7 +129,7 @@ def test_a_fused_update_equals_the_replayed_one(name, rng):
         np.testing.assert_allclose(ours, theirs, 1e-6, 1e-6 * largest)
 
 
-def test_rows_without_a_gradient_stay_and_new_ones_start_anew():
+def test_rows_without_a_gradient_stay_and_new_ones_are_initialized():
     t = table()
     optimizer = wrap(Own())
     before = t.lookup([3]).numpy()
@@ -435,7 +435,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("cls", REFUSED)
-def test_what_is_not_row_wise_is_refused_by_name(cls, graph):
+def test_optimizers_that_are_not_row_wise_are_refused_by_name(cls, graph):
     t = table()
     optimizer = wrap(cls(0.1, 1.0) if cls is OwnArguments else cls(0.1))
 
@@ -452,7 +452,7 @@ def test_what_is_not_row_wise_is_refused_by_name(cls, graph):
     assert t.export().optimizer == ""
 
 
-def test_random_updates_are_taken():
+def test_random_updates_are_accepted():
     class Noisy(Own):
         def update_step(self, gradient, variable, learning_rate):
             noise = tf.random.normal(tf.shape(gradient))
@@ -480,7 +480,7 @@ def test_four_slots_and_names_given_twice():
     ]
 
 
-def test_a_wrong_shape_is_said():
+def test_a_wrong_shape_is_reported():
     class Short(Own):
         def update_step(self, gradient, variable, learning_rate):
             self.assign(variable, gradient[:, :1])
@@ -500,7 +500,7 @@ def test_slots_of_another_optimizer_are_an_error_that_names_both(way):
     former.apply([slices([1])], [t])
     if way == "other class":
         other = Own()
-        message = "of 'replay:tests>Own', but 'replay:Count' is to be"
+        message = "of 'replay:tests>Own', but the update uses 'replay:Count'"
     else:
 
         class Other(Own):
@@ -511,8 +511,8 @@ def test_slots_of_another_optimizer_are_an_error_that_names_both(way):
         Other.__name__ = "Count"
         other = Other()
         message = (
-            r"slots \[moment, scale, third\] of 'replay:Count', but it is to "
-            r"be applied with \[count\]"
+            r"slots \[moment, scale, third\] of 'replay:Count', but the "
+            r"update uses \[count\]"
         )
     with pytest.warns(UserWarning, match=r"fresh slots .*\(replay:Count\)"):
         wrap(other).apply([slices([1])], [t])

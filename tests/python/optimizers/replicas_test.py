@@ -143,7 +143,9 @@ def test_loss_scaling(graph, two):
 
 
 @pytest.mark.parametrize("example", [0, -1], ids=["first", "last"])
-def test_what_is_not_finite_in_one_replica_skips_the_step_in_all(example, two):
+def test_a_gradient_that_is_not_finite_skips_the_step_in_all_replicas(
+    example, two
+):
     data = reference.batches(all_rows=True, count=3)
     data[1][1][example] = np.inf
     one, several = assert_same_training(
@@ -155,7 +157,7 @@ def test_what_is_not_finite_in_one_replica_skips_the_step_in_all(example, two):
 
 
 @pytest.mark.parametrize("graph", [True, False], ids=["graph", "eager"])
-def test_what_is_refused_changes_nothing(graph, two):
+def test_refused_calls_change_nothing(graph, two):
     data = reference.batches(count=1)
     data[0][1][-1] = np.nan
     model, optimizer = make(two, lambda: wrap("adam"))
@@ -201,7 +203,7 @@ def test_fit(optimizer, eager, two):
         np.testing.assert_allclose(values, logs_of_several[name], 0, 1e-5)
 
 
-def test_fit_goes_on_where_a_replica_has_an_empty_batch(two):
+def test_fit_continues_if_a_replica_has_an_empty_batch(two):
     model, _ = fit(two, lambda: wrap("adam"), size=65)
     assert np.isfinite(reference.rows(model)).all()
     assert int(model.embed.table.step) == 10
@@ -351,13 +353,13 @@ def test_fit_of_ragged_ids(dtype, two):
         ),
     ],
 )
-def test_what_fit_of_replicas_does_not_take(options, error, message, two):
+def test_unsupported_arguments_of_fit_of_replicas(options, error, message, two):
     data = {"data": tf.data.Dataset.range(3), **options}
     with pytest.raises(error, match=message):
         lodestar.train.fit(small_model(two), **data)
 
 
-def test_fit_of_replicas_wants_batches_and_an_end(two):
+def test_fit_of_replicas_needs_finite_batches(two):
     data = tf.data.Dataset.range(1)
     with pytest.raises(ValueError, match="`data` has no batch"):
         lodestar.train.fit(small_model(two), data.take(0))
@@ -520,7 +522,7 @@ def through_file(model, other, path):
     "way", [through_checkpoint, through_snapshot, through_file]
 )
 @pytest.mark.parametrize("there", [None, "two"])
-def test_training_goes_on_in_other_replicas(way, there, two, tmp_path):
+def test_training_continues_in_other_replicas(way, there, two, tmp_path):
     data = reference.batches(count=2)
     x = np.concatenate([reference.KEYS[places] for places, _ in data])
     y = np.concatenate([labels for _, labels in data])

@@ -106,7 +106,7 @@ def test_another_optimizer_is_an_error_that_names_both(tmp_path):
     tf.train.Checkpoint(layer=layer).restore(path).assert_consumed()
     with pytest.raises(
         tf.errors.FailedPreconditionError,
-        match="the optimizer slots of 'adagrad', but 'adam' is to be applied",
+        match="the optimizer slots of 'adagrad', but the update uses 'adam'",
     ):
         fit(other)
 

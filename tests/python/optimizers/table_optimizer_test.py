@@ -26,7 +26,7 @@ def slices(ids, value=1.0):
     )
 
 
-def test_one_device_is_no_several_replicas():
+def test_one_device_is_one_replica():
     with tf.distribute.OneDeviceStrategy("/CPU:0").scope():
         layer = lodestar.layers.DynamicEmbedding(2, name="t")
         model = keras.Sequential(
@@ -156,7 +156,7 @@ def test_a_sum_that_is_not_finite_leaves_all_alone(graph, inner):
     assert [int(t.step) for t in tables] == [2, 2]
 
 
-def test_a_sum_is_what_is_checked():
+def test_sums_are_checked():
     tables = [table("first"), table("second")]
     ids, values = tf.constant([1, 1], tf.int64), [[3e38, 1.0], [-3e38, 1.0]]
     gradient = tf.IndexedSlices(tf.constant(values), ids, [-1, 2])
@@ -181,8 +181,8 @@ def test_sums_of_shared_rows(nonfinite, others, inner):
     if nonfinite == "raise":
         with pytest.raises(
             tf.errors.InvalidArgumentError,
-            match="table 't': the gradients of ids without a row have, for "
-            "shared row 0, a sum that is not finite",
+            match="table 't': the gradients of ids without a row have a sum "
+            "that is not finite for shared row 0",
         ):
             optimizer.apply(gradients, hooks)
         assert content(tables) == before
@@ -256,7 +256,7 @@ def test_nan_labels_are_named(tables, inner, options):
     model.compile(wrap(inner()), "mse")
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match="not finite; no row was changed. The loss, or a gradient .* NaN "
+        match="not finite; no row was changed. The loss or a gradient .* NaN "
         'in labels.* learning rate.*nonfinite="skip"',
     ):
         model.fit(np.array([[1, 2]]), np.array([[np.nan]]), verbose=0)
@@ -271,8 +271,8 @@ def test_other_optimizer_of_one_table_leaves_all_alone():
     before = one.lookup([1]).numpy()
     with pytest.raises(
         tf.errors.FailedPreconditionError,
-        match="table 'two': the table holds the optimizer slots of 'sgd', "
-        "but 'adagrad' is to be applied. .*optimizer_slots=\"reset\"",
+        match="table 'two': the table has the optimizer slots of 'sgd', "
+        "but the update uses 'adagrad'. .*optimizer_slots=\"reset\"",
     ):
         former.apply([slices([1]), slices([1])], [one, two])
     np.testing.assert_array_equal(one.lookup([1]), before)

@@ -70,7 +70,7 @@ def test_one_table_is_a_step_of_its_own():
     assert _value(table) == [0.5, 0.5]
 
 
-def test_no_update_is_no_step():
+def test_without_updates_there_is_no_step():
     assert apply_updates([], "raise") == []
 
 
@@ -95,7 +95,7 @@ def test_a_step_that_fails_is_over(in_graph):
     assert _value(tables[0]) == [0.5, 0.5]
 
 
-def test_end_step_takes_a_step():
+def test_end_step_needs_a_step():
     other = tf.raw_ops.EmptyTensorList(
         element_shape=tf.constant([], tf.int32),
         max_num_elements=1,
@@ -195,7 +195,7 @@ def test_many_callers_of_many_tables():
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_steps_that_waited_for_a_snapshot_go_on_together(in_graph):
+def test_steps_that_waited_for_a_snapshot_continue_together(in_graph):
     # More tables than threads for their loops, which are long enough to be
     # shared among threads.
     tables = [_table(f"t{i}") for i in range(os.cpu_count() + 2)]

@@ -155,7 +155,7 @@ def test_an_optimizer_without_tables_makes_no_update_of_them(logs):
 
 
 @pytest.mark.parametrize("rows", [None, 2])
-def test_zeros_are_of_what_the_step_returns(logs, rows):
+def test_a_skipped_step_returns_zeros_of_equal_structure(logs, rows):
     step_of_table = wrap(keras.optimizers.SGD(1.0))
     table = make_table()
     gradient = tf.IndexedSlices(-tf.ones([8, 2]), IDS, tf.constant([-1, 2]))
@@ -329,7 +329,7 @@ def test_threads_have_the_same_logs():
     assert first is second
 
 
-def test_updates_are_settled_while_none_is_scheduled(logs):
+def test_updates_are_settled_without_new_steps(logs):
     calls = mock.Mock()
     calls.schedule = lambda function, arguments: int(arguments[-1][0])
     with concurrent.futures.ThreadPoolExecutor(1) as threads:

@@ -280,7 +280,7 @@ def unequal(strategy):
     )
     for words, call in (
         (
-            "different `steps_per_epoch`, in their order [1, 2]",
+            "same `steps_per_epoch`, because they run each step together, got [1, 2]",
             lambda: fit(data.repeat(), steps_per_epoch=1 + index),
         ),
         ("`epochs`", lambda: fit(epochs=1 + index)),
@@ -294,7 +294,7 @@ def unequal(strategy):
         ),
         ("`number of batches`", lambda: fit(data.take(1 + index))),
         (
-            "worker 0 has no more, worker 1 has one",
+            "worker 0 has no more, but worker 1 has",
             lambda: fit(unknown(1 + index)),
         ),
         (

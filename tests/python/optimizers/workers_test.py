@@ -91,7 +91,7 @@ def test_two_workers(case, two_workers):
 @pytest.mark.parametrize(
     "case", ["checkpoint", "snapshots", "unnamed", "stopped", "goes_on"]
 )
-def test_what_is_saved_goes_on_in_one_process_and_in_two(
+def test_snapshots_resume_in_one_process_and_in_two(
     case, two_workers, tmp_path
 ):
     two_workers(case, str(tmp_path))

@@ -38,12 +38,12 @@ def test_it_is_the_same_object_of_a_subclass():
     assert type(wrap(own_optimizers.Own())) is type(wrapped)
 
 
-def test_what_keras_has_becomes_the_class_of_that_name():
+def test_optimizers_of_keras_become_the_class_of_that_name():
     for given in ("adagrad", keras.optimizers.Adagrad()):
         assert type(wrap(given)) is lodestar.optimizers.Adagrad
 
 
-def test_what_cannot_be_wrapped():
+def test_unsupported_optimizers():
     with pytest.raises(ValueError, match=r"lodestar.optimizers.wrap\(inner_"):
         wrap(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()))
     with pytest.raises(ValueError, match="`nonfinite`='drop'"):
@@ -65,7 +65,7 @@ def test_an_optimizer_without_a_config_can_be_wrapped():
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_training_goes_on_from_a_keras_file(tmp_path, graph):
+def test_training_resumes_from_a_keras_file(tmp_path, graph):
     built = model(wrap(own_optimizers.Own(0.1), nonfinite="skip"))
     built.run_eagerly = not graph
     built.fit(*DATA, verbose=0)

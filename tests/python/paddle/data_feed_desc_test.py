@@ -58,7 +58,7 @@ def test_it_reads_the_file_that_it_describes(tmp_path):
     assert label.numpy().tolist() == [[1], [0]]
 
 
-def test_what_is_left_out():
+def test_omissions():
     found = DataFeedDesc.parse(
         desc('slots { name: "r" type: "float" is_used: true }'
              'slots { name: "d" type: "float" is_dense: true }'
@@ -88,7 +88,7 @@ SLOT = 'slots { name: "a" type: "uint64" is_used: true }'
         (desc('slots { name: "a" }'), (), "not a DataFeedDesc: .* required|got ''"),
         (desc(SLOT.replace("uint64", "int")), (), "the type must be .*, got 'int'"),
         (desc(SLOT * 2), (), "Column 'a' is declared twice"),
-        (desc(SLOT), "b", "`labels`: 'b' is not a column; the columns are a"),
+        (desc(SLOT), "b", "`labels` has 'b', which is not a column; the columns are a"),
         (desc(SLOT), Column.sparse("a"), "`labels`: column 'a' must be a label"),
         (
             desc(SLOT),
@@ -157,7 +157,7 @@ def test_a_schema_is_written_and_read_back(tmp_path):
         (Column.dense("a", unit="s"), "`unit`='s'"),
     ],
 )
-def test_what_it_cannot_express_is_named(tmp_path, column, message):
+def test_unsupported_columns_are_named(tmp_path, column, message):
     desc = DataFeedDesc(Schema([column]))
     with pytest.raises(
         ValueError, match=f"Column 'a': a DataFeedDesc cannot express {message}"

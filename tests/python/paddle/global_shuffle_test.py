@@ -129,7 +129,7 @@ def test_the_order_depends_on_the_seed_alone(tmp_path):
     assert drawn != run(None, "e")
 
 
-def test_the_shard_says_which_worker_it_is(tmp_path):
+def test_the_shard_sets_the_worker(tmp_path):
     memories = [loaded(tmp_path, 0, 40, shard=(2, index)) for index in range(2)]
     calls = [
         lambda m=m: m.global_shuffle(3, folder=tmp_path / "meet")
@@ -180,7 +180,7 @@ def test_it_can_be_done_again_and_trained_on(tmp_path):
     assert memories[0].num_samples == 75 + 100
 
 
-def test_an_iterator_reads_on_and_a_saved_one_knows_the_samples(tmp_path):
+def test_an_iterator_continues_and_a_saved_one_checks_the_samples(tmp_path):
     def make(name):
         memories = [loaded(tmp_path, 0, 100), loaded(tmp_path, 100, 150)]
         under_way = iter(memories[0].dataset())
@@ -206,7 +206,7 @@ def check_unchanged(memories, *ranges):
         assert numbers(memory) == list(range(begin, end))
 
 
-def test_a_worker_that_does_not_come_changes_nothing(tmp_path):
+def test_a_missing_worker_changes_nothing(tmp_path):
     memory = loaded(tmp_path, 0, 20)
     with pytest.raises(
         TimeoutError,
@@ -257,7 +257,7 @@ def test_a_worker_that_fails_half_way_changes_nothing(tmp_path, monkeypatch):
     assert sorted(sum(map(numbers, memories), [])) == list(range(5000))
 
 
-def test_who_reads_from_a_worker_that_fails_learns_why(tmp_path, monkeypatch):
+def test_readers_of_a_failing_worker_get_its_error(tmp_path, monkeypatch):
     memories = [loaded(tmp_path, 0, 3000), loaded(tmp_path, 3000, 5000)]
     read = sample_exchange.SampleExchange._read
     reads = threading.Event()
@@ -372,7 +372,7 @@ def test_a_folder_is_used_once(tmp_path):
     [
         ({}, r"`folder` needs `workers`=\(num, index\)"),
         ({"workers": 3}, r"`workers` must be a pair"),
-        ({"workers": (2, 2)}, "`workers` must have an index below 2"),
+        ({"workers": (2, 2)}, "`workers` must have an index less than 2"),
         ({"workers": (2, 0), "timeout": 0}, "`timeout` must be greater than 0"),
         (
             {"workers": (2, 0), "timeout": "1"},
@@ -388,7 +388,7 @@ def test_bad_arguments(tmp_path, arguments, message):
     assert not (tmp_path / "meet").exists()
 
 
-def test_what_changes_the_samples_waits(tmp_path):
+def test_calls_that_change_the_samples_wait(tmp_path):
     memories = [loaded(tmp_path, 0, 2000), loaded(tmp_path, 2000, 3000)]
 
     def load():
@@ -415,7 +415,7 @@ def schema(tmp_path):
     return tmp_path / "schema.yaml"
 
 
-def test_processes_exchange_what_they_hold(tmp_path, schema, fork):
+def test_processes_exchange_samples(tmp_path, schema, fork):
     alone = loaded(tmp_path, 0, 7000)
     alone.global_shuffle(5)
     for begin, end in ((0, 4000), (4000, 4500), (4500, 7000)):
@@ -450,12 +450,12 @@ def test_a_process_that_is_killed_leaves_the_others_as_they_were(
             workers=(2, 1),
             timeout=1.0,
         )
-        with pytest.raises(TimeoutError, match="-sent-0; no sample was exch"):
+        with pytest.raises(TimeoutError, match="-sent-0. No samples were exch"):
             future.result()
     check_unchanged([memory], (2000, 3000))
 
 
-def test_who_waits_for_the_last_word_says_what_is_unknown(
+def test_a_timeout_of_the_commit_reports_the_unknown_state(
     tmp_path, monkeypatch
 ):
     memories = [loaded(tmp_path, 0, 20), loaded(tmp_path, 20, 40)]

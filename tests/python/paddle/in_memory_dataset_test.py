@@ -267,7 +267,7 @@ def test_queues_share_the_samples(files):
         assert sorted(shuffled) == sorted(order[queue::3])
 
 
-def test_slots_shuffle_moves_whole_values(memory):
+def test_slots_shuffle_moves_complete_values(memory):
     before = read(memory.dataset())
     memory.slots_shuffle(["w", "f"], seed=1)
     after = read(memory.dataset())
@@ -374,7 +374,7 @@ def test_content_and_logkey_are_of_the_first_merged_sample(tmp_path):
     assert features["rank"].numpy().tolist() == [0xC]
 
 
-def test_an_iterator_keeps_what_it_began_with(files, memory):
+def test_an_iterator_keeps_its_samples(files, memory):
     iterator = iter(memory.dataset(repeat=2))
     got = [next(iterator)]
     memory.release()
@@ -397,7 +397,7 @@ def test_a_dataset_keeps_the_samples_of_a_memory_that_is_gone(files, shuffle):
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("taken", [0, 3, 7, 9])
-def test_a_saved_iterator_goes_on(tmp_path, files, taken, shuffle):
+def test_a_saved_iterator_resumes(tmp_path, files, taken, shuffle):
     def make_iterator():
         memory = InMemoryDataset(SPEC, 8)
         memory.load(files)
@@ -451,7 +451,7 @@ def test_inside_tf_function(memory):
     assert count().numpy() == 50
 
 
-def test_threads_read_while_others_change_what_is_there(files):
+def test_threads_read_while_others_change_the_samples(files):
     memory = InMemoryDataset(SPEC, 8, num_queues=2)
     memory.load(files)
     errors = []
@@ -511,7 +511,7 @@ def test_bad_queue(memory):
         ValueError, match="`queue` must be less than `num_queues`=1"
     ):
         memory.dataset(1)
-    with pytest.raises(ValueError, match="`files` is empty"):
+    with pytest.raises(ValueError, match="`files` must have at least"):
         memory.load([])
 
 

@@ -180,7 +180,7 @@ def test_shuffled_rows_differ_between_epochs_and_follow_the_seed(files):
     assert run(2) != [first, second]
 
 
-def test_each_iteration_shuffles_anew(files):
+def test_each_iteration_reshuffles(files):
     dataset = MultiSlotDataset(files, SPEC, 50, shuffle_rows=50, seed=1)
     assert numbers(dataset) != numbers(dataset)
 
@@ -231,7 +231,7 @@ def test_a_scheme_of_tensorflow_file_systems():
     )
 
 
-def test_several_labels_and_none(tmp_path):
+def test_several_labels_and_no_label(tmp_path):
     path = tmp_path / "file"
     path.write_text("1 1 1 2.5 1 7\n")
     two = Schema(
@@ -331,7 +331,7 @@ def test_keras_fit(files):
     ],
     ids=str,
 )
-def test_a_saved_iterator_goes_on_at_the_next_sample(
+def test_a_saved_iterator_resumes_at_the_next_sample(
     tmp_path, files, taken, options
 ):
     options = {"batch_size": 8, "num_parallel_files": 3, **options}
@@ -409,7 +409,7 @@ def test_an_abandoned_iterator_stops_its_threads(tmp_path):
             del iterator
 
 
-def test_what_the_writer_writes_comes_back(tmp_path, rng):
+def test_written_files_are_read_back(tmp_path, rng):
     rows = 5000
     counts = rng.integers(0, 4, rows)
     splits = np.concatenate([[0], np.cumsum(counts)])

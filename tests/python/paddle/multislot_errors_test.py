@@ -51,7 +51,7 @@ def read(files, **options):
         ),
         ("1 1 2 .5 1 0 1 7", "is '7', wanted a whole number from 0 to 6"),
         ("1 1 2 .5 1 0 1 1 5", "byte 18: found '5' after the last slot 'day'"),
-        ("1 1 2 .5 1 0 1 \x00", "not text: a NUL byte at byte 16"),
+        ("1 1 2 .5 1 0 1 \x00", "not a text file: a NUL byte at byte 16"),
         ("1 1 2 .5 1 0 1 ☃", r"is '\xe2\x98\x83', wanted an integer"),
     ],
 )
@@ -73,7 +73,7 @@ def test_a_bad_line_is_named_by_file_line_slot_and_byte(
     assert "{{" not in text and "[Op:" not in text
 
 
-def test_whole_batches_before_the_bad_line_come_first(tmp_path):
+def test_full_batches_before_the_bad_line_are_returned(tmp_path):
     path = tmp_path / "bad"
     path.write_text(GOOD * 5 + "oops\n" + GOOD)
     iterator = iter(MultiSlotDataset(path, SPEC, 2, prefetch=0))
@@ -144,7 +144,7 @@ def test_bytes_without_a_newline_are_refused(tmp_path):
     path.write_bytes(b"\xff" * (66 << 20))
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match="binary: line 1: not text: no newline",
+        match="binary: line 1: not a text file: no newline",
     ):
         read(path)
 
@@ -187,7 +187,7 @@ def test_an_error_in_a_later_piece_has_the_right_line(tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"batch_size": 0}, "`batch_size` must be an integer of at least 1, f"),
+        ({"batch_size": 0}, "`batch_size` must be an integer of at least 1, g"),
         ({"batch_size": 2.0}, "`batch_size` must be an integer .* found 2.0"),
         ({"num_parallel_files": 0}, "`num_parallel_files` must be an integer"),
         (
@@ -196,7 +196,7 @@ def test_an_error_in_a_later_piece_has_the_right_line(tmp_path):
         ),
         ({"repeat": 0}, "`repeat` must be an integer of at least 1"),
         ({"prefetch": -1}, "`prefetch` must be an integer of at least 0"),
-        ({"files": []}, "`files` is empty"),
+        ({"files": []}, "`files` must have at least"),
         ({"schema": []}, "at least one column"),
     ],
 )
@@ -232,7 +232,7 @@ def test_a_small_file_of_nothing_but_newlines_ends(tmp_path, mode, options):
     assert len(skipped.messages) == 100
 
 
-def test_many_skipped_lines_are_counted_and_the_first_are_told(tmp_path):
+def test_many_skipped_lines_are_counted_and_the_first_are_reported(tmp_path):
     path = tmp_path / "in"
     bad = ["\n", "1 1 1 x\n", "1 2 1 7\n", "1 1 1 7 7\n", "x\n", "1 1 2 7\n"]
     path.write_text(("1 1 1 7\n" + "".join(bad)) * 50_000)

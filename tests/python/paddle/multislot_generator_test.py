@@ -135,7 +135,7 @@ def test_numbers_are_read_back_as_they_were(
     ],
     ids=["iterable", "generator", "callable", "none"],
 )
-def test_what_generate_sample_may_return(results):
+def test_results_of_generate_sample(results):
     class Some(MultiSlotGenerator):
         def generate_sample(self, line):
             return results
@@ -145,12 +145,12 @@ def test_what_generate_sample_may_return(results):
 
 
 @pytest.mark.parametrize("one", ["1 2", b"1 2"])
-def test_one_line_alone_is_not_taken_apart(one):
+def test_a_single_line_is_not_split(one):
     with pytest.raises(TypeError, match="`lines` must be an iterable"):
         Words().lines(one)
 
 
-def test_lines_are_made_as_they_are_asked_for():
+def test_lines_are_generated_lazily():
     lines = Words().lines(map(str, itertools.count()))
     assert list(itertools.islice(lines, 2)) == ["1 0 1 1\n", "1 1 1 1\n"]
 
@@ -198,7 +198,7 @@ def test_a_type_is_float_once_there_was_one():
     assert Given(schema=SPEC).slot_types == {s.name: s.dtype for s in SPEC}
 
 
-def test_samples_as_the_slot_file_says(tmp_path):
+def test_samples_match_the_slot_file(tmp_path):
     path = tmp_path / "schema.yaml"
     SPEC.save(path)
     for schema in SPEC, path, list(SPEC):
@@ -227,7 +227,7 @@ def test_samples_as_the_slot_file_says(tmp_path):
         ({"x": [1]}, "must have 6 slots, as in the schema file, got 7"),
     ],
 )
-def test_what_the_slot_file_refuses(changes, message):
+def test_samples_that_contradict_the_slot_file(changes, message):
     with pytest.raises(DataError, match=f"line 2: .*{message}"):
         text_of(sample(), sample(**changes), schema=SPEC)
 
@@ -266,7 +266,7 @@ def test_the_order_of_the_slot_file_is_kept():
         ([("a", [0] * 99 + ["x" * 99])], "got 'x{56}..."),
     ],
 )
-def test_what_is_refused_without_a_slot_file(bad, message):
+def test_invalid_samples_without_a_slot_file(bad, message):
     with pytest.raises(DataError, match=f"^line 2: .*{message}") as error:
         text_of([("a", [1])], bad)
     assert "\n" not in str(error.value)
@@ -313,7 +313,7 @@ def test_an_error_of_a_batch_names_its_lines():
         list(broken.lines(["1", "2", "3"]))
 
 
-def test_generate_sample_must_be_there():
+def test_generate_sample_must_exist():
     with pytest.raises(DataError, match="MultiSlotGenerator must override"):
         list(MultiSlotGenerator().lines(["1"]))
 
@@ -357,7 +357,7 @@ def test_strings_are_written_as_they_are(value, kind, tmp_path):
     assert len(list(MultiSlotDataset(path, spec, 1))) == 1
 
 
-def test_a_list_of_strings_is_asked_for():
+def test_lists_of_strings_need_an_option():
     with pytest.raises(
         DataError, match="slot 'a' must be a list of strings, got '1'"
     ):

@@ -55,7 +55,7 @@ def test_only_in_memory_drops_zeros(files):
     assert features["ids"].to_list() == [[i] for i in range(10)]
 
 
-def test_a_bad_line_comes_before_its_file_where_files_are_whole(files):
+def test_a_bad_line_fails_its_complete_file_first(files):
     with open(files[1], "a") as file:
         file.write("1 x 1 0\n")
     match = f"{files[1]}:99991: slot 'ids'"
@@ -69,7 +69,7 @@ def test_a_bad_line_comes_before_its_file_where_files_are_whole(files):
         MultiSlotDataset(files, SPEC, 10, mode="in_memory")
 
 
-def test_a_bad_line_of_a_whole_file_may_be_skipped(files):
+def test_a_bad_line_of_a_complete_file_may_be_skipped(files):
     with open(files[1], "a") as file:
         file.write("1 x 1 0\n")
     skipped = SkippedRecords()
@@ -85,7 +85,7 @@ def test_a_bad_line_of_a_whole_file_may_be_skipped(files):
     assert skipped.count == 1
 
 
-def test_whole_files_in_a_free_order_stay_together(files):
+def test_complete_files_in_a_free_order_stay_together(files):
     dataset = MultiSlotDataset(
         files, SPEC, 500, mode="file_instant", deterministic=False
     )
@@ -97,7 +97,7 @@ def test_whole_files_in_a_free_order_stay_together(files):
 
 
 @pytest.mark.parametrize("mode", ["file_instant", "in_memory"])
-def test_a_saved_iterator_goes_on(tmp_path, files, mode):
+def test_a_saved_iterator_resumes(tmp_path, files, mode):
     dataset = MultiSlotDataset(files, SPEC, 7777, mode=mode)
     iterator = iter(dataset)
     for _ in range(4):
@@ -150,7 +150,7 @@ def test_in_memory_is_not_made_inside_tf_function(files):
 
 @pytest.mark.parametrize("mode", ["queue", "file_instant", "in_memory"])
 @pytest.mark.parametrize("shuffle_rows", [0, 3])
-def test_what_lines_begin_with(tmp_path, mode, shuffle_rows):
+def test_prefixes_of_lines(tmp_path, mode, shuffle_rows):
     path = tmp_path / "file"
     path.write_text(
         f"1 a-1 1 {'é'} 1 {'x' * 11}0ab0C{2**64 - 1:x}-rest 2 5 6\n"

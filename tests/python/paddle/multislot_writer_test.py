@@ -121,22 +121,25 @@ def test_an_unwritable_place_is_named(tmp_path):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"click": 2}, "sample 2: slot 'click' is 2, wanted 0 or 1"),
+        ({"click": 2}, "sample 2: slot 'click' must be 0 or 1, got 2"),
         (
             {"click": [1, 0]},
-            r"slot 'click' has a sample of shape \[2\], wanted",
+            r"slot 'click' must have .* got \[2\]",
         ),
-        ({"day": 7}, "slot 'day' is 7, wanted a whole number from 0 to 6"),
-        ({"day": -1}, "slot 'day' is -1, wanted a whole number from 0 to 6"),
-        ({"I": [1.0]}, r"slot 'I' has a sample of shape \[1\], wanted \[2\]"),
-        ({"I": [1.0, 1e39]}, r"slot 'I' is 1e\+39, wanted a float32"),
-        ({"I": ["a", "b"]}, "slot 'I' has values of dtype <U1, wanted numbers"),
+        ({"day": 7}, "slot 'day' must be a whole number from 0 to 6, got 7"),
+        ({"day": -1}, "slot 'day' must be a whole .* 0 to 6, got -1"),
+        ({"I": [1.0]}, r"slot 'I' must have .* \[2\], got \[1\]"),
+        ({"I": [1.0, 1e39]}, r"slot 'I' must be a float32, got 1e\+39"),
+        (
+            {"I": ["a", "b"]},
+            "slot 'I' must have numbers, got values of dtype <U1",
+        ),
         (
             {"C1": [0.5]},
-            "slot 'C1' has values of dtype float64, wanted integers",
+            "slot 'C1' must have integers, got values of dtype float64",
         ),
         ({"C1": [[1]]}, "slot 'C1' has row_splits"),
-        ({"C1": [2**64]}, "slot 'C1' has values of dtype object"),
+        ({"C1": [2**64]}, "slot 'C1' must have integers, got .* object"),
         ({"C2": [1]}, "sample 2: unknown slot 'C2'; the slots are click, I, "),
     ],
 )
@@ -155,15 +158,17 @@ def test_a_missing_slot_is_named(tmp_path):
             writer.write({"click": 1, "day": 1})
 
 
-def test_a_bad_row_of_a_batch_is_named_and_none_is_written(tmp_path):
+def test_a_bad_row_is_named_and_its_batch_is_not_written(tmp_path):
     with MultiSlotWriter(tmp_path / "file", SPEC) as writer:
         writer.write(SAMPLE)
-        with pytest.raises(ValueError, match="sample 4: slot 'click' is 3"):
+        with pytest.raises(
+            ValueError, match="sample 4: slot 'click' must be .* got 3"
+        ):
             writer.write_batch(
                 {"click": [0, 1, 3], "I": np.zeros((3, 2)), "day": [0, 0, 0]}
             )
         with pytest.raises(
-            ValueError, match="slot 'I' has 2 samples, wanted 3"
+            ValueError, match="slot 'I' must have 3 samples, got 2"
         ):
             writer.write_batch(
                 {"click": [0, 1, 1], "I": np.zeros((2, 2)), "day": [0, 0, 0]}

@@ -48,7 +48,7 @@ def assert_equal(found, wanted):
 @pytest.mark.parametrize("sparse", ["ragged", "lod", "csr"])
 @pytest.mark.parametrize("end", ["", "\n"])
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_is_what_the_dataset_reads(tmp_path, count, end, sparse):
+def test_equals_the_dataset(tmp_path, count, end, sparse):
     path = tmp_path / "file"
     lines = LINES[:count]
     path.write_text("".join(line + "\n" for line in lines))
@@ -82,7 +82,7 @@ def test_in_a_function(shape):
     )
 
 
-def test_in_map_behind_a_generator():
+def test_in_map_after_a_generator():
     dataset = tf.data.Dataset.from_generator(
         lambda: iter(LINES), output_signature=tf.TensorSpec([], tf.string)
     )
@@ -131,7 +131,7 @@ def test_weights_are_paired():
         ("1 5 9", "byte 5: found '9' after the last slot 'C', wanted the end"),
         ("1 5\n1 5", "a newline at byte 4, wanted one line"),
         ("1 5\n\n", "a newline at byte 4, wanted one line"),
-        ("1 \0", "not text: a NUL byte at byte 3"),
+        ("1 \0", "not a text file: a NUL byte at byte 3"),
     ],
 )
 @pytest.mark.parametrize("before", [0, 3])
@@ -286,5 +286,5 @@ def test_bad_options_of_a_generated_dataset(sources):
         Clicks().dataset(sources, 4)
     with pytest.raises(ValueError, match="`on_error` is not an option here"):
         Clicks(schema=GENERATED).dataset(sources, 4, on_error="skip")
-    with pytest.raises(ValueError, match="`files` is empty"):
+    with pytest.raises(ValueError, match="`files` must have at least"):
         Clicks(schema=GENERATED).dataset([], 4)

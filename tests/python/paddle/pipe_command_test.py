@@ -68,7 +68,7 @@ def test_each_file_goes_through_its_own_process(tmp_path, deterministic):
         assert sorted(found) == sorted(wanted)
 
 
-def test_the_processes_of_the_next_files_start_meanwhile(tmp_path, path):
+def test_the_processes_of_the_next_files_run_ahead(tmp_path, path):
     started = tmp_path / "started"
     command = shell(f"echo $$ >> {started}; cat")
     iterator = iter(
@@ -112,7 +112,7 @@ def test_an_in_memory_file_and_a_compressed_one_are_its_stdin(tmp_path):
     assert clicks([memory, packed], CAT) == [*range(30)]
 
 
-def test_the_words_of_a_command_are_taken_as_they_are(path):
+def test_the_words_of_a_command_are_not_expanded(path):
     code = "import sys; print(1, len(sys.argv[1:]), 0)"
     words = ["a b", "$HOME", "; exit 1", "*", "", "'", "\\", "é"]
     assert clicks(path, python(code) + words) == [8]
@@ -173,7 +173,7 @@ def test_a_command_that_fails_is_an_error(path, on_error, deterministic):
     assert text.endswith("] exited with 3: first | second tab")
 
 
-def test_samples_before_a_failure_come_first(tmp_path):
+def test_samples_before_a_failure_are_returned(tmp_path):
     path = tmp_path / "big"
     path.write_text(lines(0, 200_000))
     found = []
@@ -291,7 +291,7 @@ def test_a_command_need_not_read_its_stdin(tmp_path, size):
         assert clicks(path, shell("echo 1 5 0; exec >&-; sleep .2")) == [5]
 
 
-def test_a_reader_that_is_gone_is_no_signal_here(tmp_path):
+def test_a_closed_pipe_raises_no_signal(tmp_path):
     path = tmp_path / "raw"
     path.write_bytes(b"x" * 1_000_000)
     before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -329,16 +329,16 @@ def test_the_command_has_signals_and_files_as_a_fresh_one(path):
         os.close(extra)
 
 
-def test_what_comes_after_the_process_is_waited_for(path):
+def test_output_after_the_process_is_waited_for(path):
     assert clicks(path, shell("(sleep .3; echo 1 5 0) & exit 0")) == [5]
 
 
-def test_an_output_held_by_what_is_left_behind_is_an_error(path):
+def test_an_output_held_open_by_a_child_is_an_error(path):
     text = failure(path, shell("sleep 100 & echo 1 5 0"))
     assert "has exited, but a process that it left behind still holds" in text
 
 
-def test_a_process_left_behind_by_a_failing_one_is_killed(tmp_path, path):
+def test_children_of_a_failing_process_are_killed(tmp_path, path):
     number = tmp_path / "number"
     failure(path, shell(f"sleep 100 & echo $! > {number}; exit 1"))
     deadline = time.monotonic() + 60
@@ -384,7 +384,7 @@ def test_an_abandoned_iterator_kills_its_processes(path, take, deterministic):
             del iterator
 
 
-def test_a_command_that_does_nothing_can_be_left(path):
+def test_a_hanging_command_can_be_abandoned(path):
     command = shell("yes '1 5 0' | head -n 200000; sleep 240")
     with nothing_left():
         iterator = iter(MultiSlotDataset(path, SPEC, 9, pipe_command=command))
@@ -394,7 +394,7 @@ def test_a_command_that_does_nothing_can_be_left(path):
         assert time.monotonic() - begin < 120
 
 
-def test_reading_goes_on_where_it_was_saved(tmp_path, path):
+def test_reading_resumes_where_it_was_saved(tmp_path, path):
     other = tmp_path / "part-1"
     other.write_text(lines(20, 40))
     dataset = MultiSlotDataset([path, other], SPEC, 6, pipe_command=CAT)
@@ -407,7 +407,7 @@ def test_reading_goes_on_where_it_was_saved(tmp_path, path):
     assert [int(i) for _, y in again for i in y[:, 0]] == [*range(24, 40)]
 
 
-def test_a_command_that_gives_less_than_before_is_an_error(tmp_path, path):
+def test_a_command_with_less_output_than_before_is_an_error(tmp_path, path):
     command = ["cat", tmp_path / "output"]
     (tmp_path / "output").write_text(lines(0, 20))
     dataset = MultiSlotDataset(path, SPEC, 6, pipe_command=command)
@@ -446,15 +446,15 @@ def test_a_graph_of_it_keeps_the_command(path):
 @pytest.mark.parametrize(
     "command, message",
     [
-        ("cat", "must be a list of strings, as .* found 'cat'; no shell"),
+        ("cat", "must be a list of strings, as .* got 'cat'. No shell"),
         (b"cat", "must be a list of strings"),
-        (["cat", 1], r"must be a list of strings, .* found \['cat', 1\]"),
+        (["cat", 1], r"must be a list of strings, .* got \['cat', 1\]"),
         ({"cat"}, "must be a list of strings"),
-        ([], r"must name a command, found \[\]"),
-        ([""], r"must name a command, found \[''\]"),
+        ([], r"must have a command, got \[\]"),
+        ([""], r"must have a command, got \[''\]"),
         (["cat", "a\0b"], "must not have a NUL character"),
     ],
 )
-def test_what_is_no_command_is_refused(path, command, message):
+def test_invalid_commands_are_refused(path, command, message):
     with pytest.raises(ValueError, match=f"`pipe_command` {message}"):
         MultiSlotDataset(path, SPEC, 2, pipe_command=command)

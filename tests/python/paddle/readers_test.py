@@ -78,7 +78,7 @@ def test_samples(path, batch_size):
             check_sample(sample, i)
 
 
-def test_batches_and_samples_are_what_writers_take(path, tmp_path):
+def test_writers_accept_batches_and_samples(path, tmp_path):
     spec = Schema(slot for slot in SPEC if slot.kind != "one_hot")
     part = tmp_path / "part"
     lines = path.read_text().splitlines()
@@ -94,7 +94,7 @@ def test_batches_and_samples_are_what_writers_take(path, tmp_path):
         assert (tmp_path / "again").read_bytes() == part.read_bytes()
 
 
-def test_two_iterators_at_once_have_a_pass_each(path):
+def test_two_concurrent_iterators_each_have_an_epoch(path):
     read = reader(MultiSlotDataset(path, SPEC, 2))
     first, second = read(), read()
     check_sample(next(first), 0)
@@ -124,7 +124,7 @@ def test_an_iterator_that_is_dropped_stops_reading():
     assert len(asked) < 1000  # TensorFlow itself reads a few ahead
 
 
-def test_nothing_is_read_before_it_is_asked_for(tmp_path):
+def test_reading_is_lazy(tmp_path):
     read = reader(MultiSlotDataset(tmp_path / "later", SPEC, 1), batches=True)
     batches = read()
     (tmp_path / "later").write_text(line(0))
@@ -133,7 +133,7 @@ def test_nothing_is_read_before_it_is_asked_for(tmp_path):
 
 @pytest.mark.parametrize("batches", [True, False])
 @pytest.mark.parametrize("prefetch", [0, 1])
-def test_errors_pass_through(tmp_path, batches, prefetch):
+def test_errors_are_not_wrapped(tmp_path, batches, prefetch):
     path = tmp_path / "bad"
     path.write_text(line(0) + line(1) + "1 2\n")
     dataset = MultiSlotDataset(path, SPEC, 1, prefetch=prefetch)
@@ -183,7 +183,7 @@ def test_a_dataset_is_wanted():
         (tf.ragged.constant([[[1]]]), "of one level, got RaggedTensor"),
     ],
 )
-def test_what_has_no_samples(element, message):
+def test_empty_readers(element, message):
     dataset = tf.data.Dataset.from_tensors(element)
     with pytest.raises(ValueError, match=message):
         list(reader(dataset)())

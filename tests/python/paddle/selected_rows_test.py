@@ -77,7 +77,7 @@ def test_the_gradient_of_a_gather():
     assert x.values.numpy().tolist() == [[1, 1], [2, 2]]
 
 
-def test_in_a_function_of_unknown_sizes():
+def test_in_a_function_with_unknown_sizes():
     @tf.function(
         input_signature=[
             tf.TensorSpec([None], tf.int64),
@@ -93,7 +93,8 @@ def test_in_a_function_of_unknown_sizes():
     assert merged.values.numpy().tolist() == [[1], [2]]
     assert dense.numpy().tolist() == [[1], [0], [2]]
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"`rows\[0\]` is 3, wanted 0 to 2"
+        tf.errors.InvalidArgumentError,
+        match=r"`rows\[0\]` must be in \[0, 3\), got 3",
     ):
         both(np.array([3]), np.ones([1, 1], np.float32), 3)
 
@@ -128,10 +129,20 @@ def test_gradient(method, rng):
             [0],
             3,
             tf.errors.InvalidArgumentError,
-            "`rows` has 1 numbers, but th",
+            "`rows` has 1 elements, but",
         ),
-        ([0, -1], 3, tf.errors.InvalidArgumentError, r"`rows\[1\]` is -1"),
-        ([0, 0], -3, tf.errors.InvalidArgumentError, "`height` is -3"),
+        (
+            [0, -1],
+            3,
+            tf.errors.InvalidArgumentError,
+            r"`rows\[1\]` must be in \[0, 3\), got -1",
+        ),
+        (
+            [0, 0],
+            -3,
+            tf.errors.InvalidArgumentError,
+            "`height` must be at least 0, got -3",
+        ),
         ([[0, 1]], 3, ValueError, "`rows` must have rank 1"),
         ([0.0, 1.0], 3, TypeError, "`rows` has dtype float32"),
         ([0, 1], [3], ValueError, "`height` must have rank 0"),
@@ -151,7 +162,7 @@ def test_errors(rows, height, error, message):
         ({"height": [2]}, "`height` must have rank 0"),
     ],
 )
-def test_the_op_refuses_what_python_does_not_send(changed, message):
+def test_ops_refuse_invalid_arguments(changed, message):
     arguments = {"rows": [0, 1], "num_values": 2, "height": 2, **changed}
     arguments = {
         name: tf.constant(value, tf.int64) for name, value in arguments.items()
@@ -190,7 +201,7 @@ def test_keys_are_found(count, shape, rng):
     assert x.index(tf.zeros([0, 2], tf.int64)).shape == (0, 2)
 
 
-def test_keys_that_are_none():
+def test_invalid_keys():
     x = SelectedRows([2**40, 0], tf.ones([2]), 2**62)
     assert x.index([2**40, 2**63 - 1, -(2**63), 1]).numpy().tolist() == [
         *(0, -1, -1, -1)
@@ -213,7 +224,7 @@ def test_concat_means_the_sum(rng):
     assert SelectedRows.concat(iter(parts[:1])).rows.shape == (4,)
 
 
-def test_what_concat_refuses():
+def test_concat_refuses_different_parts():
     x = SelectedRows([0], [[1.0, 2.0]], 9)
     concat = SelectedRows.concat
     with pytest.raises(ValueError, match="`tensors` must not be empty"):
@@ -252,7 +263,7 @@ def as_keras_variable(dense):
 @pytest.mark.parametrize("wrap", [False, True], ids=["eager", "function"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("kind", [as_tensor, as_variable, as_keras_variable])
-def test_rows_are_added_to_what_is_dense(kind, dtype, wrap, rng):
+def test_rows_are_added_to_dense_tensors(kind, dtype, wrap, rng):
     rows, values = rng.integers(5, size=20), rng.integers(4, size=(20, 2))
     before = rng.integers(4, size=(5, 2))
     wanted = before.copy()
@@ -280,7 +291,7 @@ def test_many_small_16_bit_values_are_added():
     assert x.find(0) == 4096
 
 
-def test_what_cannot_be_added_to():
+def test_unsupported_targets_of_addition():
     x = SelectedRows([0, 2], [[1.0], [2.0]], 3)
     variable = tf.Variable(tf.zeros([4, 1]))
     message = "`dense` has another shape than the selected rows"
@@ -319,7 +330,7 @@ def test_gradients_of_parts(method, rng):
         np.testing.assert_allclose(theory, numeric, rtol=1e-6, atol=1e-7)
 
 
-def test_parts_in_a_function_of_unknown_shapes():
+def test_parts_in_a_function_with_unknown_shapes():
     number = tf.TensorSpec(None, tf.int64)
     rows = tf.TensorSpec(None)
 

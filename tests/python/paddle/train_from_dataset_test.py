@@ -94,7 +94,7 @@ class Traced(keras.layers.Layer):
         return x
 
 
-def test_one_pass_a_day_is_one_trace(tmp_path):
+def test_one_epoch_per_day_is_one_trace(tmp_path):
     layer = Traced()
     model = make_model(layers=[layer])
     rng = np.random.default_rng(4)
@@ -134,7 +134,7 @@ assert not [text for text in warned if "retracing" in text], warned
 """
 
 
-def test_a_dataset_for_each_pass_warns_of_no_retracing(files, fresh_process):
+def test_a_dataset_per_epoch_does_not_warn_of_retracing(files, fresh_process):
     # TensorFlow counts traces per process.
     fresh_process.run(_A_DATASET_FOR_EACH_PASS, *files[:2])
 
@@ -147,7 +147,7 @@ def test_compiled_with_another_loss_it_is_another_step(files):
     assert set(train_from_dataset(model, data)) == {"loss", "mae"}
 
 
-def test_what_is_fetched_is_printed_with_its_labels(files, capsys):
+def test_fetched_values_are_printed_with_labels(files, capsys):
     model = make_model()
     data = open_dataset(files, SPEC, BATCH)
     logs = train_from_dataset(
@@ -183,7 +183,7 @@ def test_a_fetched_layer_is_averaged_over_a_period(files):
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
-def test_a_snapshot_between_steps_is_of_one_moment(files, tmp_path):
+def test_a_snapshot_between_steps_is_consistent(files, tmp_path):
     model = make_model()
     seen = []
 
@@ -201,7 +201,7 @@ def test_a_snapshot_between_steps_is_of_one_moment(files, tmp_path):
     assert int(other.optimizer.iterations) == 36
 
 
-def test_queues_of_memory_are_shared_out(files):
+def test_queues_of_memory_are_divided(files):
     memory = InMemoryDataset(SPEC, BATCH, num_queues=3)
     memory.load(files)
     model = make_model(rate=0.0)
@@ -307,7 +307,7 @@ except KeyboardInterrupt:
     assert saved[-1] <= restored <= int(steps) < saved[-1] + 100
 
 
-def test_a_file_without_a_batch_and_one_that_stands_twice(files, tmp_path):
+def test_a_file_without_a_batch_and_a_repeated_file(files, tmp_path):
     short = write(tmp_path / "short", np.random.default_rng(1), BATCH - 1)
     model = make_model(rate=0.0)
     names = [short, files[0], short, files[1], files[0], short]
@@ -322,7 +322,7 @@ def test_a_file_without_a_batch_and_one_that_stands_twice(files, tmp_path):
     data = open_dataset([short, short], SPEC, BATCH, drop_remainder=True)
     for known in (model, make_model()):
         before = int(known.optimizer.iterations)
-        with pytest.raises(ValueError, match="there is no batch"):
+        with pytest.raises(ValueError, match="There is no batch"):
             train_from_dataset(known, data, threads=2)
         assert int(known.optimizer.iterations) == before
 
@@ -339,7 +339,7 @@ def test_an_empty_file_is_an_error_that_names_it(files, format, tmp_path):
         train_from_dataset(make_model(), data, threads=2)
 
 
-def test_each_pass_has_its_own_metrics(files):
+def test_each_epoch_has_its_own_metrics(files):
     model = make_model(rate=0.0)
     for names in (files[:3], files[3:]):
         data = open_dataset(names, SPEC, BATCH)
@@ -414,17 +414,17 @@ def compiled(model, **options):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"dataset": [1]}, TypeError, "`data` must be their paths.*found list"),
+        ({"dataset": [1]}, TypeError, "`data` must be paths.*got list"),
         ({"threads": -1}, ValueError, "threads"),
         ({"print_period": 0}, ValueError, "print_period"),
         ({"debug": "yes"}, ValueError, "debug"),
-        ({"fetch": ["no"]}, ValueError, "names 'no', which is neither"),
+        ({"fetch": ["no"]}, ValueError, "has 'no', which is neither"),
         ({"fetch": "loss"}, ValueError, "`fetch`='loss' must be a list"),
         ({"fetch_info": ["a"]}, ValueError, "a label for each of"),
         ({"model": 3}, TypeError, "`model` must be a keras.Model"),
     ],
 )
-def test_what_is_wrong_is_named(files, change, error, message):
+def test_errors_name_the_cause(files, change, error, message):
     arguments = {
         "model": make_model(),
         "dataset": open_dataset(files, SPEC, BATCH),
@@ -438,9 +438,9 @@ def test_models_that_it_does_not_train(files):
     data = open_dataset(files, SPEC, BATCH)
     model = make_model()
     inputs, out = model.input, model.output
-    with pytest.raises(ValueError, match="no optimizer; call model.compile"):
+    with pytest.raises(ValueError, match="no optimizer. Call model.compile"):
         train_from_dataset(keras.Model(inputs, out), data)
-    with pytest.raises(ValueError, match="a `train_step` of its own"):
+    with pytest.raises(ValueError, match="must not override `train_step`"):
         train_from_dataset(compiled(OwnStep(inputs, out)), data)
     with tf.distribute.OneDeviceStrategy("/CPU:0").scope():
         under = make_model()
@@ -453,6 +453,6 @@ def test_models_that_one_thread_trains(files):
     adds = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
     for options in ({"optimizer": wrap(adds)}, {"run_eagerly": True}):
         model = make_model(**options)
-        with pytest.raises(ValueError, match="use threads=1"):
+        with pytest.raises(ValueError, match="Use threads=1"):
             train_from_dataset(model, data, threads=2)
         train_from_dataset(model, data, threads=1)

@@ -138,7 +138,7 @@ def test_more_rows_than_the_cap(tmp_path):
     path = save(tmp_path, t=table(4))
     capped = table(2, eviction=lodestar.MaxRows(3))
     before = state(capped)
-    message = "makes 4 rows, but the variable's cap is 3 rows"
+    message = "makes 4 rows, but `max_rows` of the table is 3"
     with pytest.raises(tf.errors.FailedPreconditionError, match=message):
         restore(path, t=capped)
     assert_as_it_was(capped, before)
@@ -147,11 +147,11 @@ def test_more_rows_than_the_cap(tmp_path):
 WAITING = {
     "MinCount": (
         {"admission": lodestar.MinCount(2)},
-        "no `admission`.* 2 ids that wait for a row, 0 counters",
+        "no `admission`.* 2 ids that wait for admission, 0 counters",
     ),
     "CountingBloom": (
         {"admission": lodestar.CountingBloom(2, 0.01, 10)},
-        "no `admission`.* ids that wait for a row, [1-9][0-9]* counters",
+        "no `admission`.* ids that wait for admission, [1-9][0-9]* counters",
     ),
     "SharedRows": (
         {"default_row": lodestar.SharedRows(5)},
@@ -173,7 +173,7 @@ def test_state_without_a_place_is_named(name, way, tmp_path):
 def test_shared_rows_that_were_not_saved_stay(way, tmp_path):
     other = layer(default_row=lodestar.SharedRows(5))
     before = state(other.table)["shared_rows"]
-    message = "has no shared rows: <EmbeddingVariable .* keeps the 5"
+    message = "has no shared rows: <EmbeddingVariable .* keeps its 5"
     with pytest.warns(UserWarning, match=message):
         transfer(way, layer(), other, tmp_path)
     np.testing.assert_array_equal(state(other.table)["shared_rows"], before)
@@ -300,7 +300,7 @@ def test_collection_takes_all_tables_or_none(tmp_path):
             "saved table has dim 3, but <EmbeddingVariable 't1' output_dim=4",
         ),
         ([2, 3, 2], "no saved table for <EmbeddingVariable 't2'"),
-        ([2], "has 1 tables, but more were saved"),
+        ([2], "which has more than 1"),
     ):
         other = Pick(dims)
         other.tables()[0].insert_or_assign([77], [[1.0, 2.0]])
@@ -335,7 +335,7 @@ def test_weights_of_another_optimizer(tmp_path):
     before = second.predict(X, verbose=0)
     with pytest.raises(
         tf.errors.FailedPreconditionError,
-        match="the optimizer slots of 'adagrad', but 'adam' is to be applied",
+        match="the optimizer slots of 'adagrad', but the update uses 'adam'",
     ):
         second.fit(X, Y, verbose=0)
     np.testing.assert_array_equal(second.predict(X, verbose=0), before)

@@ -195,7 +195,7 @@ def test_any_number_of_shards(way, tmp_path):
     models.assert_equal(models.state(model), expected)
 
 
-def test_a_step_of_ones_own_goes_on(tmp_path):
+def test_a_custom_step_continues(tmp_path):
     """Steps that `set_step` controls keep their value, and stay controlled."""
 
     def make():
@@ -217,7 +217,7 @@ def test_a_step_of_ones_own_goes_on(tmp_path):
 
 
 def test_saved_model_with_a_training_step(tmp_path):
-    """Training continues in a program that has none of the model's code."""
+    """Training continues in a program without the model's code."""
 
     class Trainer(tf.Module):
         def __init__(self):

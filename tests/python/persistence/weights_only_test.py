@@ -128,7 +128,7 @@ def test_early_stopping_of_keras_without_weights():
     model.fit(X, Y, epochs=2, verbose=0, callbacks=[stop])
 
 
-def test_backup_and_restore_goes_on_after_an_interruption(tmp_path):
+def test_backup_and_restore_continues_after_an_interruption(tmp_path):
     class Interrupt(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             if epoch == 1:
@@ -167,7 +167,7 @@ def test_backup_and_restore_goes_on_after_an_interruption(tmp_path):
     assert int(again.optimizer.iterations) == 8
 
 
-def test_average_weights_callback_says_that_there_are_none():
+def test_average_weights_callback_is_refused():
     """The wrapper refuses averages of tables before it swaps anything."""
     model = functional(use_ema=True)
     with pytest.raises(NotImplementedError, match="use_ema"):

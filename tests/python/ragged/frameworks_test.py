@@ -117,7 +117,7 @@ def test_datasets_of_other_sizes(tmp_path):
     assert [x.values.shape[0] for x in generated] == [2, 4]
 
 
-def test_layers_take_it_by_name():
+def test_layers_accept_it_by_name():
     assert Double()(x=example()).to_list() == [[0.0, 2.0], [4.0]]
     # Keras's own error names the argument.
     with pytest.raises(ValueError, match="passed as a keyword argument"):
@@ -157,9 +157,9 @@ def test_inside_a_model():
         lambda x: tf.stack([x, x]),
     ],
 )
-def test_it_is_no_tensor_even_where_lengths_are_equal(use, lengths):
+def test_it_is_not_a_tensor_even_with_equal_lengths(use, lengths):
     x = LoDTensor.from_lengths(tf.ones([4]), [lengths])
-    with pytest.raises(TypeError, match="a LoDTensor is no tensor; take its"):
+    with pytest.raises(TypeError, match="A LoDTensor is not a tensor. Use its"):
         use(x)
 
 

@@ -28,7 +28,7 @@ def lod(x):
         ([INNER, ABSOLUTE_OUTER], "inner_first", True),
     ],
 )
-def test_every_way_to_hold_offsets_gives_one_tensor(
+def test_every_form_of_offsets_gives_the_same_tensor(
     levels, order, absolute, dtype
 ):
     levels = [np.array(level, dtype) for level in levels]
@@ -58,7 +58,7 @@ def test_ragged_and_back_is_lossless():
 @pytest.mark.parametrize(
     "levels, message",
     [
-        ([[1, 13]], r"`lod\[0\]\[0\]` is 1, wanted 0"),
+        ([[1, 13]], r"`lod\[0\]\[0\]` must be 0, got 1"),
         (
             [[0, 5, 4, 13]],
             r"`lod\[0\]\[1\]`=5 is greater than `lod\[0\]\[2\]`=4",
@@ -84,22 +84,25 @@ def test_bad_offsets_are_named_eager_and_in_a_graph(levels, message):
 
 
 def test_what_python_refuses():
-    with pytest.raises(ValueError, match="`order` is 'sideways'"):
+    with pytest.raises(ValueError, match="`order` must be .* got 'sideways'"):
         LoDTensor.from_offsets(ROWS, [[0, 13]], order="sideways")
-    with pytest.raises(ValueError, match="`levels` is empty"):
+    with pytest.raises(
+        ValueError, match="`levels` must have at least one level"
+    ):
         LoDTensor.from_offsets(ROWS, [])
     with pytest.raises(ValueError, match=r"`lengths\[0\]` must have rank 1"):
         LoDTensor.from_lengths(ROWS, [13])
     with pytest.raises(TypeError, match=r"`levels\[0\]` has dtype float32"):
         LoDTensor.from_offsets(ROWS, [[0.0, 13.0]])
-    with pytest.raises(ValueError, match="found a scalar"):
+    with pytest.raises(ValueError, match="got a scalar"):
         LoDTensor.from_offsets(1.0, [[0, 1]])
-    with pytest.raises(TypeError, match="must be a RaggedTensor, found"):
+    with pytest.raises(TypeError, match="must be a RaggedTensor, got"):
         LoDTensor.from_ragged(ROWS)
-    with pytest.raises(TypeError, match="`values` must be a Tensor, found"):
+    with pytest.raises(TypeError, match="`values` must be a Tensor, got"):
         LoDTensor.from_lengths(tf.ragged.constant([[1.0]]), [[1]])
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"`lengths\[0\]\[1\]` is -1"
+        tf.errors.InvalidArgumentError,
+        match=r"`lengths\[0\]\[1\]` must be at least 0, got -1",
     ):
         LoDTensor.from_lengths(ROWS, [[14, -1]])
     with pytest.raises(
@@ -114,7 +117,7 @@ def test_what_python_refuses():
         ([[0, 13], [0, 13, 5, 13]], r"`lod\[1\]\[1\]`=13 is greater than"),
         ([[0, 5, 2, 13], INNER], r"`lod\[0\]\[1\]`=5 is greater than"),
         ([[0, 12], INNER], r"`lod\[0\]` ends at 12, but there are 13 rows"),
-        ([[2, 13], INNER], r"`lod\[0\]\[0\]` is 2, wanted 0"),
+        ([[2, 13], INNER], r"`lod\[0\]\[0\]` must be 0, got 2"),
         ([OUTER, []], r"`lod\[1\]` is empty"),
         ([[0, 12], [0, 12]], r"`lod\[1\]` ends at 12, but there are 13 rows"),
     ],
@@ -145,7 +148,7 @@ def test_ragged_splits_are_checked(dtype):
         LoDTensor.from_ragged(ragged)
 
 
-def test_constructor_takes_offsets_as_they_are():
+def test_constructor_keeps_offsets():
     assert lod(LoDTensor([1.0, 2.0], [[0, 1, 2]])) == [[0, 1, 2]]
     assert lod(LoDTensor([1.0], [np.array([0, 1], np.int32)])) == [[0, 1]]
     assert LoDTensor([1.0], ()).num_levels == 0
@@ -162,7 +165,7 @@ def test_constructor_takes_offsets_as_they_are():
     assert lengths.lod[0].numpy().tolist() == [0]
     with pytest.raises(ValueError, match=r"`lod\[0\]` must have rank 1"):
         LoDTensor([1.0], [0])
-    with pytest.raises(ValueError, match="found a scalar"):
+    with pytest.raises(ValueError, match="got a scalar"):
         LoDTensor(1.0, [[0, 1]])
 
 
@@ -216,7 +219,7 @@ def test_no_rows_and_no_units():
         (
             "from_lengths",
             dict(lengths=[[2**63 - 1, 1]]),
-            r"`lengths\[0\]\[1\]` is 1, which takes the sum beyond int64",
+            r"`lengths\[0\]\[1\]` is 1, so the sum overflows int64",
         ),
         ("to_absolute", dict(levels=[[0, 9], [0, 3]]), "there are 1 units in"),
         ("to_absolute", dict(levels=[[0, 9], []]), "is empty"),
@@ -228,7 +231,7 @@ def test_no_rows_and_no_units():
         ("from_absolute", dict(absolute=[]), "at least minimum 1"),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     arguments = {
         name: [tf.constant(level, tf.int64) for level in x]
         if name != "num_rows"
@@ -272,7 +275,7 @@ def test_repr_is_cut():
 
 
 @pytest.mark.parametrize("offsets", [[], [5], [0, 99], [-9, 1, -7], [2, 0]])
-def test_repr_takes_offsets_that_do_not_nest(offsets):
+def test_repr_accepts_offsets_that_do_not_nest(offsets):
     assert "levels=1" in repr(
         LoDTensor([1.0, 2.0], [offsets or np.zeros(0, int)])
     )
@@ -317,7 +320,10 @@ def test_lengths_that_all_count_rows():
             "ends at 14, but there are 15 rows i",
         ),
         ([[9, 1, 4], [3, 2, 4, 1, 2, 2]], "ends at 14, but there are 15 rows"),
-        ([[9, -1, 7], [9, 6]], r"`lengths\[0\]\[1\]` is -1, wanted 0 or more"),
+        (
+            [[9, -1, 7], [9, 6]],
+            r"`lengths\[0\]\[1\]` must be at least 0, got -1",
+        ),
         ([[], [9, 6]], "ends at 0, but there are 15 rows"),
     ],
 )
@@ -332,7 +338,7 @@ def test_lengths_of_rows_that_do_not_nest(lengths, message):
             run(*lengths)
 
 
-def test_one_level_beside_itself_under_one_more():
+def test_one_level_repeated_under_another():
     rows = np.arange(6.0)
     one = LoDTensor.from_offsets(rows, [[0, 2, 3, 6]])
     # Innermost level first; upper levels count rows.

@@ -63,52 +63,56 @@ def test_dtypes():
 @pytest.mark.parametrize(
     "lists, arguments, message",
     [
-        ([[1], 2], {}, r"`rows\[1\]` is 2, wanted a list: .* 1 levels"),
-        ([1, 2], {}, r"`rows\[0\]` is 1, wanted a list"),
-        ([[[1]], [2]], {}, r"`rows\[1\]\[0\]` is 2, wanted a list"),
+        ([[1], 2], {}, r"`rows\[1\]` must be a list, .* 1 levels, got 2"),
+        ([1, 2], {}, r"`rows\[0\]` must be a list.*, got 1"),
+        ([[[1]], [2]], {}, r"`rows\[1\]\[0\]` must be a list.*, got 2"),
         (
             [[1], [2, [3]]],
             {"num_levels": 1},
-            r"`rows\[1\]\[1\]` is a list, wanted a number",
+            r"`rows\[1\]\[1\]` must be a number, got a list",
         ),
         (
             [[[1, 2]], [[3]]],
             {"num_levels": 1},
-            r"`rows\[1\]\[0\]` is \[3\], wanted a list of 2 as",
+            r"`rows\[1\]\[0\]` must be a list of 2, .*, got \[3\]",
         ),
         (
             [[[1, 2], 3]],
             {"num_levels": 1},
-            r"`rows\[0\]\[1\]` is 3, wanted a list of 2",
+            r"`rows\[0\]\[1\]` must be a list of 2, .*, got 3",
         ),
-        ([[1], ["a"]], {}, r"`rows\[1\]\[0\]` is 'a', wanted int32"),
+        ([[1], ["a"]], {}, r"`rows\[1\]\[0\]` must be int32.*, got 'a'"),
         (
             [[1.5]],
             {"dtype": tf.int32},
-            r"`rows\[0\]\[0\]` is 1.5, wanted int32",
+            r"`rows\[0\]\[0\]` must be int32.*, got 1.5",
         ),
         (
             [[1], [2, 2**40]],
             {"dtype": tf.int32},
-            r"`rows\[1\]\[1\]` is 1099511627776, wanted int32",
+            r"`rows\[1\]\[1\]` must be int32.*, got 1099511627776",
         ),
         (
             [[-1]],
             {"dtype": tf.uint64},
-            r"`rows\[0\]\[0\]` is -1, wanted uint64",
+            r"`rows\[0\]\[0\]` must be uint64.*, got -1",
         ),
         (
             [[[1, 2]], [[3, 300]]],
             {"dtype": tf.uint8, "num_levels": 1},
-            r"`rows\[1\]\[0\]` is \[3, 300\], wanted uint8",
+            r"`rows\[1\]\[0\]` must be uint8.*, got \[3, 300\]",
         ),
         (
             [np.array([1, 2**40])],
             {"dtype": tf.int32},
-            r"`rows\[0\]\[1\]` is .*1099511627776.*, wanted int32",
+            r"`rows\[0\]\[1\]` must be int32.*, got .*1099511627776.*",
         ),
-        ([[None]], {}, r"`rows\[0\]\[0\]` is None, wanted a number or string"),
-        ([[1]], {"num_levels": -1}, "`num_levels` is -1"),
+        (
+            [[None]],
+            {},
+            r"`rows\[0\]\[0\]` must be a number or string.*, got None",
+        ),
+        ([[1]], {"num_levels": -1}, "`num_levels` must be .* got -1"),
     ],
 )
 def test_errors_name_the_place(lists, arguments, message):
@@ -117,14 +121,12 @@ def test_errors_name_the_place(lists, arguments, message):
 
 
 def test_what_is_no_list():
-    with pytest.raises(
-        TypeError, match="must be nested lists, found <class 'i"
-    ):
+    with pytest.raises(TypeError, match="must be nested lists, got <class 'i"):
         LoDTensor.from_nested_lists(3)
 
     @tf.function
     def graph(values):
         return LoDTensor.from_lengths(values, [[1]]).to_list()
 
-    with pytest.raises(ValueError, match="`to_list` needs eager values"):
+    with pytest.raises(ValueError, match="`to_list` requires eager values"):
         graph(tf.ones([1]))

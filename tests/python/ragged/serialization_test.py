@@ -37,7 +37,7 @@ def test_components():
 @pytest.mark.parametrize(
     "names, found",
     [
-        ([], "nothing"),
+        ([], "none"),
         (["lod_0"], "lod_0"),
         (["values", "lod_1"], "lod_1, values"),
         (["values", "lod_0", "lod_2"], "lod_0, lod_2, values"),
@@ -45,7 +45,9 @@ def test_components():
     ],
 )
 def test_other_components_are_named(names, found):
-    with pytest.raises(ValueError, match=f"`components` has {found}, wanted"):
+    with pytest.raises(
+        ValueError, match=f"`components` must have .*, got {found}"
+    ):
         LoDTensor.from_components({name: tf.zeros([1]) for name in names})
 
 
@@ -58,7 +60,7 @@ def test_components_that_do_not_nest():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
-def test_strings_come_back(dtype):
+def test_strings_round_trip(dtype):
     x = two_levels(dtype)
     serialized = x.serialize()
     assert (serialized.dtype, serialized.shape) == (tf.string, ())
@@ -71,7 +73,7 @@ def test_strings_come_back(dtype):
     )
 
 
-def test_no_rows_come_back_with_their_shape():
+def test_no_rows_round_trip_with_their_shape():
     x = LoDTensor.from_lengths(np.zeros([0, 3], np.float32), [[0, 0]])
     back = LoDTensor.parse(x.serialize(), tf.float32)
     assert (back.values.shape, back.to_list()) == ((0, 3), [[], []])
@@ -105,12 +107,12 @@ def malformed():
         (
             "one level fewer",
             tf.io.serialize_tensor(tf.stack(parts[:2])).numpy(),
-            "has not the values and 2 levels: wanted 3 parts",
+            "must have 3 parts, the values and 2 levels",
         ),
         (
             "a matrix",
             tf.io.serialize_tensor(tf.stack([parts, parts, parts])).numpy(),
-            "wanted 3 parts",
+            "must have 3 parts",
         ),
         (
             "a level in the place of the values",
@@ -157,7 +159,7 @@ def test_malformed_strings_are_refused(serialized, message):
 
 
 def test_parse_refuses_no_levels_below_zero():
-    with pytest.raises(ValueError, match="`num_levels` is -1"):
+    with pytest.raises(ValueError, match="`num_levels` must be .* got -1"):
         LoDTensor.parse(b"", tf.float32, -1)
 
 

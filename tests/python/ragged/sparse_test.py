@@ -20,7 +20,7 @@ def random_lists(rng, levels):
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.int64, tf.string])
 @pytest.mark.parametrize("lists", [[], [[]], [[1], [], [2, 3, 4], []]])
-def test_one_level_is_as_stock_has_it(lists, dtype):
+def test_one_level_is_like_tensorflows(lists, dtype):
     ragged = tf.ragged.constant(lists, tf.int64, ragged_rank=1)
     values = ragged.flat_values
     values = (
@@ -40,7 +40,7 @@ def test_one_level_is_as_stock_has_it(lists, dtype):
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])
-def test_random_levels_come_back(levels, rng):
+def test_random_levels_round_trip(levels, rng):
     for _ in range(20):
         lists = [random_lists(rng, levels) for _ in range(rng.integers(1, 5))]
         x = LoDTensor.from_nested_lists(lists, tf.float32, levels)
@@ -58,7 +58,7 @@ def test_empty_units_of_an_upper_level():
     assert x.to_list() == [[[], [], [1.0]], [], [[2.0, 3.0]], []]
 
 
-def test_rows_with_dimensions_give_further_dimensions():
+def test_rows_with_dimensions_add_dimensions():
     x = LoDTensor.from_lengths([[1, 2], [3, 4]], [[2, 0]])
     assert tf.sparse.to_dense(x.to_sparse()).numpy().tolist() == [
         [[1, 2], [3, 4]],
@@ -66,7 +66,7 @@ def test_rows_with_dimensions_give_further_dimensions():
     ]
 
 
-def test_in_a_function_of_unknown_sizes():
+def test_in_a_function_with_unknown_sizes():
     @tf.function(input_signature=[tf.SparseTensorSpec([None, None], tf.int64)])
     def lengths(sparse):
         x = LoDTensor.from_sparse(sparse)
@@ -100,28 +100,36 @@ def test_gradient():
         (
             [[1, 0], [0, 0]],
             [2, 2],
-            r"`indices\[1\]\[0\]` is 0 after 1, wanted row-major order",
+            r"`indices\[1\]\[0\]` is 0 after 1. Indices must be in row-major",
         ),
         (
             [[0, 1], [0, 0]],
             [1, 2],
-            r"`indices\[0\]\[1\]` is 1, wanted 0: the values of a unit",
+            r"`indices\[0\]\[1\]` must be 0, got 1. The values of a unit",
         ),
-        ([[0, 0], [0, 2]], [1, 3], r"`indices\[1\]\[1\]` is 2, wanted 1"),
-        ([[0, 0], [5, 0]], [5, 3], r"`indices\[1\]\[0\]` is 5, wanted 0 to 4"),
-        ([[0, -1]], [5, 3], r"`indices\[0\]\[1\]` is -1, wanted 0 to 2"),
-        (np.zeros([0, 2]), [-1, 3], r"`dense_shape\[0\]` is -1"),
-        (np.zeros([0, 2]), [3], r"`dense_shape` has 1 dimensions, wanted 2"),
+        ([[0, 0], [0, 2]], [1, 3], r"`indices\[1\]\[1\]` must be 1, got 2"),
+        (
+            [[0, 0], [5, 0]],
+            [5, 3],
+            r"`indices\[1\]\[0\]` must be in \[0, 5\), got 5",
+        ),
+        ([[0, -1]], [5, 3], r"`indices\[0\]\[1\]` must be in \[0, 3\), got -1"),
+        (
+            np.zeros([0, 2]),
+            [-1, 3],
+            r"`dense_shape\[0\]` must be at least 0, got -1",
+        ),
+        (np.zeros([0, 2]), [3], r"`dense_shape` must have 2 dimensions, got 1"),
         (
             np.zeros([0, 3]),
             [3, 3],
-            r"`indices` has shape \[0,3\], wanted \[N,2",
+            r"`indices` must have shape \[N,2\], got \[0,3",
         ),
         (np.zeros([2]), [3, 3], "`indices` must have rank 2"),
         (np.zeros([0, 2]), [[3, 3]], "`dense_shape` must have rank 1"),
     ],
 )
-def test_what_the_op_refuses(indices, shape, message):
+def test_the_op_refuses_invalid_arguments(indices, shape, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         gen_ops.lodestar_lod_from_sparse(
             indices=tf.constant(indices, tf.int64),
@@ -141,12 +149,12 @@ def test_more_units_than_memory(units, message):
 
 
 def test_what_python_refuses():
-    with pytest.raises(TypeError, match="must be a SparseTensor, found"):
+    with pytest.raises(TypeError, match="must be a SparseTensor, got"):
         LoDTensor.from_sparse(tf.zeros([2, 2]))
     vector = tf.SparseTensor([[0]], [1.0], [1])
     with pytest.raises(ValueError, match="static rank of 2 or more"):
         LoDTensor.from_sparse(vector)
-    with pytest.raises(ValueError, match="needs a level"):
+    with pytest.raises(ValueError, match="requires at least one level"):
         LoDTensor([1.0], ()).to_sparse()
 
 
@@ -157,7 +165,7 @@ def test_a_diagonal_matrix_without_its_column_numbers():
     )
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match=r"`indices\[1\]\[1\]` is 1, wanted 0",
+        match=r"`indices\[1\]\[1\]` must be 0, got 1",
     ):
         LoDTensor.from_sparse(diagonal)
     x = LoDTensor.from_sparse(diagonal, columns="drop")
@@ -166,7 +174,7 @@ def test_a_diagonal_matrix_without_its_column_numbers():
 
 
 @pytest.mark.parametrize("rank", [2, 3])
-def test_dropped_columns_are_those_of_what_is_there(rank, rng):
+def test_only_existing_columns_are_dropped(rank, rng):
     for _ in range(20):
         dense = rng.integers(0, 3, rng.integers(1, 5, rank)).astype(np.float64)
         got = LoDTensor.from_sparse(tf.sparse.from_dense(dense), columns="drop")
@@ -201,11 +209,13 @@ def test_dropped_columns_in_a_function_with_a_gradient():
 def test_dropped_columns_are_in_order_all_the_same():
     for indices, message in (
         ([[0, 3], [0, 3]], "repeats"),
-        ([[0, 3], [0, 1]], "wanted row-major order"),
-        ([[0, 9]], "wanted 0 to 8"),
+        ([[0, 3], [0, 1]], "must be in row-major order"),
+        ([[0, 9]], r"must be in \[0, 9\)"),
     ):
         sparse = tf.SparseTensor(indices, [1.0] * len(indices), [2, 9])
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             LoDTensor.from_sparse(sparse, "drop")
-    with pytest.raises(ValueError, match="`columns` is 'lose', wanted 'keep'"):
+    with pytest.raises(
+        ValueError, match="`columns` must be 'keep' .* got 'lose'"
+    ):
         LoDTensor.from_sparse(sparse, "lose")

@@ -16,7 +16,7 @@ WIDE = tf.reshape(tf.zeros([0]), [0, 2**40, 2**40])
 every_bad_splits = pytest.mark.parametrize(
     "splits, message",
     [
-        ([1, 3], r"`row_splits\[0\]` is 1, wanted 0"),
+        ([1, 3], r"`row_splits\[0\]` must be 0, got 1"),
         ([0, 2, 1, 3], r"`row_splits\[1\]`=2 is greater than"),
         ([0, 2], "ends at 2, but there are 3 rows"),
         ([0, 2**62], "but there are 3 rows"),

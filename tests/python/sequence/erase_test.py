@@ -80,22 +80,26 @@ def test_rows_of_unknown_width():
     x = tf.RaggedTensor.from_row_lengths(rows, [2, 1])
     assert erased(x).to_list() == [[[1]], [[3]]]
     wide = x.with_flat_values(tf.tile(rows, [1, 2]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="one token a row"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="one token per row"
+    ):
         erased(wide)
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1, 2]])
     for tokens in ([2**40], np.array([2**40])):
         with pytest.raises(
-            ValueError, match="`tokens` is 1099.*, beyond int32"
+            ValueError, match="`tokens` must be in the range of int32, got 1099"
         ):
             lodestar.sequence.erase(x, tokens)
     with pytest.raises(TypeError, match="`tokens` has dtype int64, but `x`"):
         lodestar.sequence.erase(x, tf.constant([1], tf.int64))
-    with pytest.raises(TypeError, match="dtype float32, wanted one of int32"):
+    with pytest.raises(
+        TypeError, match="dtype float32, but must be one of int32"
+    ):
         lodestar.sequence.erase(tf.ragged.constant([[1.0]]), [1])
-    with pytest.raises(ValueError, match="`tokens` must have rank 1, found"):
+    with pytest.raises(ValueError, match="`tokens` must have rank 1, got"):
         lodestar.sequence.erase(x, 1)
     with pytest.raises(ValueError, match="`x` must have rows of one token"):
         lodestar.sequence.erase(
@@ -108,7 +112,7 @@ def test_what_is_refused():
 @pytest.mark.parametrize(
     "values, row_splits, tokens, message",
     [
-        ([1, 2, 3], [1, 3], [1], r"`row_splits\[0\]` is 1, wanted 0"),
+        ([1, 2, 3], [1, 3], [1], r"`row_splits\[0\]` must be 0, got 1"),
         ([1, 2, 3], [0, 2, 1, 3], [1], r"`row_splits\[1\]`=2 is greater than"),
         ([1, 2, 3], [0, 2**62], [1], "but there are 3 rows"),
         ([1, 2, 3], [0, -5, 3], [1], "is greater than"),
@@ -116,13 +120,11 @@ def test_what_is_refused():
         ([1, 2, 3], 3, [1], "`row_splits` must have rank 1"),
         ([1, 2, 3], [0, 3], 1, "`tokens` must have rank 1"),
         (1, [0, 1], [1], "`values` must have rank 1 or more"),
-        ([[1, 2]], [0, 1], [1], "`values` must have one token a row, found sh"),
-        (tf.zeros([2, 0]), [0, 2], [1], "`values` must have one token a row"),
+        ([[1, 2]], [0, 1], [1], "`values` must have one token per row, got sh"),
+        (tf.zeros([2, 0]), [0, 2], [1], "`values` must have one token per row"),
     ],
 )
-def test_the_op_refuses_what_python_does_not_send(
-    values, row_splits, tokens, message
-):
+def test_ops_refuse_invalid_arguments(values, row_splits, tokens, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         gen_ops.lodestar_sequence_erase(
             values=tf.cast(values, tf.int64),

@@ -121,7 +121,7 @@ def test_levels_of_y():
     assert lengths_of(back) == lengths_of(rows)
 
 
-def test_a_level_without_units_passes_x_on():
+def test_a_level_without_units_returns_x():
     y = lod([[]])
     x = lod([[2, 1]], [1.0, 2.0, 3.0])
     with tf.GradientTape() as tape:
@@ -157,8 +157,8 @@ def test_gradients_are_numeric_ones_to_second_order(dim, rng):
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 def test_short_floats_are_summed_in_float32(dtype):
-    # 256 + 1 is no bfloat16, 2048 + 1 no float16: sums of ones would stop
-    # there.
+    # bfloat16 cannot represent 256 + 1, nor float16 2048 + 1: sums of ones
+    # would stop there.
     x = tf.ones([2, 3], dtype)
     for function in (expand, lambda x, y: expand_as(x, y).values):
         with tf.GradientTape() as tape:
@@ -186,18 +186,22 @@ def test_unknown_dimensions_in_a_function():
     assert same.to_list() == [[7], [8, 8]]
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1.0]])
     for bad in (-2, 1):
-        with pytest.raises(ValueError, match=f"is {bad}, wanted -1 to 0"):
+        with pytest.raises(
+            ValueError, match=rf"an integer in \[-1, 0\], got {bad}"
+        ):
             expand(x, x, bad)
     two = lod([[1], [1]])
-    with pytest.raises(ValueError, match="`x` has 2 levels, wanted one"):
+    with pytest.raises(ValueError, match="`x` must have one level, got 2"):
         expand(two, x)
     for function in (expand, expand_as):
         with pytest.raises(TypeError, match="`y` must be a RaggedTensor or"):
             function(x, tf.ones([1]))
-        with pytest.raises(TypeError, match="`x` has dtype complex64, wanted"):
+        with pytest.raises(
+            TypeError, match="`x` has dtype complex64, but must be"
+        ):
             function(tf.ones([1], tf.complex64), x)
         with pytest.raises(ValueError, match="`x` must have rank 1 or more"):
             function(1.0, x)
@@ -251,7 +255,7 @@ def as_op(values=(1.0, 2.0), row_splits=(0, 1, 3)):
         (expand_op, dict(row_splits=[0, 1, 4]), "there are 3 rows"),
         (expand_op, dict(ref=[]), "`ref_splits` is empty"),
         (expand_op, dict(ref=[[0, 1]]), "`ref_splits` must have rank 1"),
-        (expand_op, dict(ref=[1, 2, 3]), r"`ref_splits\[0\]` is 1, wanted 0"),
+        (expand_op, dict(ref=[1, 2, 3]), r"`ref_splits\[0\]` must be 0, got 1"),
         (expand_op, dict(ref=[0, -1, 3]), "is greater than"),
         (
             expand_op,
@@ -262,7 +266,7 @@ def as_op(values=(1.0, 2.0), row_splits=(0, 1, 3)):
         (
             expand_op,
             dict(values=[], row_splits=[0, 0], ref=[0, MAX]),
-            "whose splits are beyond int64",
+            "whose splits overflow int64",
         ),
         (expand_op, dict(values=WIDE, row_splits=[0], ref=[0]), None),
         (
@@ -275,7 +279,7 @@ def as_op(values=(1.0, 2.0), row_splits=(0, 1, 3)):
         (gradient_op, dict(row_splits=[]), "`row_splits` is empty"),
         (gradient_op, dict(row_splits=[0, 2, 1]), "is greater than"),
         (gradient_op, dict(ref=[0, HUGE, MAX]), "sequence 1 of 2 rows"),
-        (gradient_op, dict(ref=[0]), "`gradient` has 4 rows, but .* make 3"),
+        (gradient_op, dict(ref=[0]), "`gradient` has 4 rows, but .* produce 3"),
         (
             gradient_op,
             dict(gradient=[], row_splits=[0, HUGE], ref=[0, 0]),
@@ -293,5 +297,5 @@ def as_op(values=(1.0, 2.0), row_splits=(0, 1, 3)):
         (as_op, dict(row_splits=[0, HUGE, MAX]), None),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     check_refusal(op, arguments, message)

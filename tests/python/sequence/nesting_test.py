@@ -30,6 +30,7 @@ def test_rows_beyond_int32_splits_are_refused(above, in_function):
     assert packed(tf.int64, 2**31) == [0, 2**31]
     for last in (2**31, 2**32 + 3):
         with pytest.raises(
-            tf.errors.InvalidArgumentError, match="too many for its `row_splits"
+            tf.errors.InvalidArgumentError,
+            match="maximum for int32 `row_splits",
         ):
             packed(tf.int32, last)

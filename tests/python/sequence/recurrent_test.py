@@ -298,7 +298,7 @@ def test_lengths_of_the_user():
     np.testing.assert_array_equal(got.row_lengths(), [1, 3])
 
 
-def test_no_warning_and_no_mask_behind_unpad(recwarn):
+def test_no_warning_and_no_mask_after_unpad(recwarn):
     layer = _make_recurrent("gru")
     assert getattr(_steps(layer, _input()), "_keras_mask", None) is None
     assert getattr(_steps(layer, _batch()), "_keras_mask", None) is None

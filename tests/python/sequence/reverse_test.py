@@ -79,10 +79,12 @@ def test_gradients_are_numeric_ones_to_second_order(rng):
     np.testing.assert_allclose(symbolic[0], numeric[0], atol=1e-6)
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(TypeError, match="RaggedTensor or LoDTensor"):
         lodestar.sequence.reverse(tf.ones([2, 2]))
-    with pytest.raises(TypeError, match="dtype qint8, wanted one of float16"):
+    with pytest.raises(
+        TypeError, match="dtype qint8, but must be one of float16"
+    ):
         lodestar.sequence.reverse(
             LoDTensor(tf.zeros([1], tf.qint8), (tf.constant([0, 1], tf.int64),))
         )
@@ -97,13 +99,13 @@ def test_what_is_refused():
         ([1.0] * 3, 3, "`row_splits` must have rank 1"),
         ([1.0] * 3, [[0, 3]], "`row_splits` must have rank 1"),
         ([1.0] * 3, [], "`row_splits` is empty"),
-        ([1.0] * 3, [1, 3], r"`row_splits\[0\]` is 1, wanted 0"),
+        ([1.0] * 3, [1, 3], r"`row_splits\[0\]` must be 0, got 1"),
         ([1.0] * 3, [0, 2**62], "there are 3 rows"),
         ([1.0] * 3, [0, 9, 3], "is greater than"),
         ([1.0] * 3, [0, -9, 3], "is greater than"),
     ],
 )
-def test_the_op_refuses_what_python_does_not_send(values, row_splits, message):
+def test_ops_refuse_invalid_arguments(values, row_splits, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         gen_ops.lodestar_sequence_reverse(
             values=values, row_splits=tf.constant(row_splits, tf.int64)

@@ -109,15 +109,15 @@ def test_unknown_dimensions_and_errors_in_a_function():
     for changed, message in (
         (
             dict(index=ragged_of([0, 2, 3], [2, 1], tf.int64)),
-            r"`index\[2\]` is 3 in sequence 1, wanted 0 to 2",
+            r"`index\[2\]` must be in \[0, 3\), got 3 in sequence 1",
         ),
         (
             dict(index=ragged_of([0, -1, 3], [2, 1], tf.int64)),
-            r"`index\[1\]` is -1 in sequence 0, wanted 0 to 2",
+            r"`index\[1\]` must be in \[0, 3\), got -1 in sequence 0",
         ),
         (
             dict(updates=ragged_of([1.0, 2.0, 3.0], [1, 2])),
-            r"`updates.lod\[0\]\[1\]` is 1, but that of `index` is 2",
+            r"`updates.lod\[0\]\[1\]` must be 2 as in `index`, got 1",
         ),
         (
             dict(updates=ragged_of([1.0, 2.0, 3.0], [2, 1, 0])),
@@ -146,26 +146,32 @@ def test_gradients_are_numeric_ones_to_second_order(rng):
     check_gradients(scattered, x, updates, atol=1e-3)
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     scatter = lodestar.sequence.scatter
     index = ragged_of([0], [1], tf.int64)
     updates = ragged_of([1.0], [1])
     x = tf.zeros([1, 2])
-    with pytest.raises(TypeError, match="`x` has dtype string, wanted one of"):
-        scatter(tf.constant([["a"]]), index, updates)
     with pytest.raises(
-        ValueError, match=r"`x` must have rank 2 or more, found"
+        TypeError, match="`x` has dtype string, but must be one of"
     ):
+        scatter(tf.constant([["a"]]), index, updates)
+    with pytest.raises(ValueError, match=r"`x` must have rank 2 or more, got"):
         scatter(tf.zeros([1]), index, updates)
-    with pytest.raises(TypeError, match="`index` has dtype float32, wanted on"):
+    with pytest.raises(
+        TypeError, match="`index` has dtype float32, but must be"
+    ):
         scatter(x, updates, updates)
-    with pytest.raises(TypeError, match="`updates` has dtype int64, wanted on"):
+    with pytest.raises(
+        TypeError, match="`updates` has dtype int64, but must be"
+    ):
         scatter(x, index, index)
     with pytest.raises(TypeError, match="`updates` must be a RaggedTensor or"):
         scatter(x, index, tf.ones([1]))
     with pytest.raises(ValueError, match="`updates` has 2 levels, but `index`"):
         scatter(x, index, tf.ragged.constant([[[1.0]]]))
-    with pytest.raises(ValueError, match=r"`updates` has rows of shape \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"`updates` must have rows .*, got \(3,\)"
+    ):
         scatter(x, index, ragged_of(tf.ones([1, 3]), [1]))
     with pytest.raises(
         ValueError, match="`index` must have rows of one number"
@@ -204,7 +210,7 @@ def test_the_op(shapes):
     assert places_op(**shapes).numpy().tolist() == [0, 2, 4]
 
 
-def test_rows_of_another_shape_are_no_rows_of_x():
+def test_updates_of_another_shape_are_refused():
     @tf.function(input_signature=[tf.TensorSpec(None)] * 2)
     def scattered(x, rows):
         return lodestar.sequence.scatter(
@@ -212,7 +218,9 @@ def test_rows_of_another_shape_are_no_rows_of_x():
         )
 
     # The same number of elements, but in columns of x.
-    message = r"`updates` has shape \[2,3,2\], which does not fit `x` of shape"
+    message = (
+        r"`updates` has shape \[2,3,2\], which does not match `x` of shape"
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         scattered(tf.zeros([1, 2, 2, 3]), tf.ones([2, 3, 2]))
     assert scattered(tf.zeros([1, 2]), tf.ones([2, 1])).numpy().tolist() == [
@@ -235,19 +243,22 @@ def test_rows_of_another_shape_are_no_rows_of_x():
         (dict(updates_shape=3), "`updates_shape` must have rank 1"),
         (dict(updates_shape=[]), r"`updates` has shape \[\], which does not"),
         (dict(updates_shape=[3, 2]), r"`x` of shape \[2,3\]"),
-        (dict(updates_shape=[3, 1], x_shape=[2, 3, 4]), "which does not fit"),
-        (dict(updates_shape=[3, 5, 4], x_shape=[2, 3, 4, 5]), "does not fit"),
+        (dict(updates_shape=[3, 1], x_shape=[2, 3, 4]), "which does not match"),
+        (dict(updates_shape=[3, 5, 4], x_shape=[2, 3, 4, 5]), "does not match"),
         (dict(x_shape=[[2, 3]]), "`x_shape` must have rank 1"),
-        (dict(x_shape=[2]), r"does not fit `x` of shape \[2\]"),
+        (dict(x_shape=[2]), r"does not match `x` of shape \[2\]"),
         (dict(x_shape=[-1, 3]), "must be >= 0"),
         (dict(x_shape=[3, 3]), "`x` has 3 rows, but `index` has 2 sequences"),
         (dict(x_shape=[2, -(2**63)]), "must be >= 0"),
         (dict(x_shape=[2, 2**62]), r"more than 2\*\*63 - 1 elements"),
-        (dict(x_shape=[2, 0]), r"`index\[0\]` is 0 in sequence 0, wanted 0 to"),
+        (dict(x_shape=[2, 0]), r"`index\[0\]` must be in \[0, 0\), got 0"),
         (dict(x_shape=[1] * 300), "Too many dimensions"),
-        (dict(index=[0, 2, 2**62]), r"`index\[2\]` is 4611686018427387904"),
+        (
+            dict(index=[0, 2, 2**62]),
+            r"`index\[2\]` must be in \[0, 3\), got 4611686018427387904",
+        ),
     ],
 )
-def test_the_op_refuses_what_python_does_not_send(changed, message):
+def test_ops_refuse_invalid_arguments(changed, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         places_op(**changed)

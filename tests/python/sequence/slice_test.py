@@ -128,14 +128,18 @@ def test_gradient_of_a_large_batch(rng):
         ),
         ([0, 1, 0], [1, 0, 2], r"`length\[1\]` is 0 from `offset\[1\]`=1 on"),
         ([0, 0, 2**62], [0, 0, 2**62], r"`length\[2\]` is 4611686018427387904"),
-        ([0, -1, 0], [0, 0, 0], r"`offset\[1\]` is -1, wanted 0 or more"),
-        ([0, 0, 0], [0, 0, -5], r"`length\[2\]` is -5, wanted 0 or more"),
+        ([0, -1, 0], [0, 0, 0], r"`offset\[1\]` must be at least 0, got -1"),
+        ([0, 0, 0], [0, 0, -5], r"`length\[2\]` must be at least 0, got -5"),
         (
             [0, 0],
             [0, 0, 0],
-            "`offset` has 2 numbers, but there are 3 sequences",
+            "`offset` has 2 elements, but there are 3 sequences",
         ),
-        ([0] * 3, [0] * 4, "`length` has 4 numbers, but there are 3 sequences"),
+        (
+            [0] * 3,
+            [0] * 4,
+            "`length` has 4 elements, but there are 3 sequences",
+        ),
     ],
 )
 def test_parts_outside_of_their_sequence_are_named(offset, length, message):
@@ -147,17 +151,19 @@ def test_parts_outside_of_their_sequence_are_named(offset, length, message):
         call(x)
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_refused():
     x = tf.ragged.constant([[1.0]])
-    with pytest.raises(TypeError, match="`offset` has dtype float32, wanted"):
+    with pytest.raises(
+        TypeError, match="`offset` has dtype float32, but must be"
+    ):
         lodestar.sequence.slice(x, [0.5], [1])
-    with pytest.raises(ValueError, match=r"`length` must have rank 1, found"):
+    with pytest.raises(ValueError, match=r"`length` must have rank 1, got"):
         lodestar.sequence.slice(x, [0], 1)
     with pytest.raises(TypeError, match="RaggedTensor or LoDTensor"):
         lodestar.sequence.slice([[1.0]], [0], [1])
     with pytest.raises(ValueError, match="`x` has no level"):
         lodestar.sequence.slice(LoDTensor([1.0], ()), [0], [1])
-    with pytest.raises(TypeError, match="dtype complex64, wanted one of"):
+    with pytest.raises(TypeError, match="dtype complex64, but must be one of"):
         lodestar.sequence.slice(tf.cast(x, tf.complex64), [0], [1])
 
 
@@ -185,17 +191,17 @@ def gradient_op(gradient=(1.0,), row_splits=(0, 3), offset=(1,), length=(1,)):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (dict(row_splits=[1, 3]), r"`row_splits\[0\]` is 1, wanted 0"),
+        (dict(row_splits=[1, 3]), r"`row_splits\[0\]` must be 0, got 1"),
         (dict(row_splits=[0, 4, 3]), r"`row_splits\[1\]`=4 is greater than"),
         (dict(row_splits=[]), "`row_splits` is empty"),
         (dict(row_splits=3), "`row_splits` must have rank 1"),
         (dict(offset=1), "`offset` must have rank 1"),
         (dict(length=[[1]]), "`length` must have rank 1"),
-        (dict(offset=[]), "`offset` has 0 numbers"),
+        (dict(offset=[]), "`offset` has 0 elements"),
         (dict(length=[3]), r"`length\[0\]` is 3 from `offset\[0\]`=1"),
     ],
 )
-def test_the_ops_refuse_what_python_does_not_send(op, arguments, message):
+def test_ops_refuse_invalid_arguments(op, arguments, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         op(**arguments)
 
@@ -205,7 +211,7 @@ def test_the_ops_refuse_other_rows():
         (slice_op, dict(values=1.0), "`values` must have rank 1 or more"),
         (slice_op, dict(row_splits=[0, 2]), "there are 3 rows"),
         (gradient_op, dict(gradient=1.0), "`gradient` must have rank 1 or"),
-        (gradient_op, dict(gradient=[1.0, 2.0]), "has 2 rows, but the parts"),
+        (gradient_op, dict(gradient=[1.0, 2.0]), "has 2 rows, but the slices"),
         (
             gradient_op,
             dict(gradient=tf.zeros([1, 4]), row_splits=[0, 2**62]),

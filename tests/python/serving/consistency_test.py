@@ -285,7 +285,7 @@ def test_a_call_that_fails_holds_nothing(marked):
     assert live.stats()["failures"] == 0
 
 
-def test_both_copies_take_deltas(marked):
+def test_both_copies_load_deltas(marked):
     live = marked.follow()
     for _ in range(4):
         marked.save()
@@ -296,7 +296,7 @@ def test_both_copies_take_deltas(marked):
     assert live.stats()["rows_written"] == 5 * IDS
 
 
-def test_a_copy_that_was_left_behind_comes_along(marked, monkeypatch):
+def test_a_copy_that_is_behind_catches_up(marked, monkeypatch):
     live = marked.follow()
     with monkeypatch.context() as context:
         context.setattr(LiveModel, "_catch_up", lambda self: None)
@@ -348,7 +348,7 @@ def test_functions_of_the_user(marked):
         live.poll()
 
 
-def test_from_rows_follows_too(tmp_path):
+def test_from_rows_follows_snapshots(tmp_path):
     marked = Marked(tmp_path, from_rows=True)
     live = marked.follow()
     function = live.signatures["from_rows"]

@@ -125,7 +125,7 @@ def test_names_are_escaped(name):
     }
 
 
-def test_a_name_that_is_no_unicode():
+def test_a_name_that_is_not_unicode():
     # Two names stay different.
     text = openmetrics({"rows": dict.fromkeys(["\udcff", "\udcfe"], 1)})
     assert parse(text)["lodestar_table_rows"] == {
@@ -220,7 +220,7 @@ def test_an_error_is_one():
         ),
     ],
 )
-def test_what_cannot_be_said(stats, labels, error, message):
+def test_unsupported_values(stats, labels, error, message):
     with pytest.raises(error, match=message):
         openmetrics(stats, labels)
 

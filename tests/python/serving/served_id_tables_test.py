@@ -44,20 +44,20 @@ def read(monkeypatch):
     return read
 
 
-def test_keys_and_ids_take_the_place_of_the_old_ones(read):
+def test_keys_and_ids_replace_the_old_ones(read):
     (update,) = read(WORDS)
     assert read.table.lookup(["x", "a"]).numpy().tolist() == [0, -1]
     update.assign()
     found = read.table.lookup(["x", "a", "bc"]).numpy().tolist()
     assert found == [-1, 5, 6]
-    # The same content is no update.
+    # The same content does not count as an update.
     assert read(WORDS) == []
     (update,) = read({**WORDS, "ids": np.array([6, 5])})
     update.assign()
     assert read.table.lookup(["a", "bc"]).numpy().tolist() == [6, 5]
 
 
-def test_none_and_those_of_tables_that_are_not_served(read):
+def test_no_tables_and_tables_that_are_not_served(read):
     assert read({}) == [] and read(WORDS, "others") == []
     empty = {
         "keys": np.zeros(0, np.uint8),

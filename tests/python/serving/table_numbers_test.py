@@ -87,7 +87,7 @@ def test_an_export_as_open_metrics(path):
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "model", ["model"], object()])
-def test_what_has_no_tables_is_refused(wrong):
+def test_models_without_tables_are_refused(wrong):
     with pytest.raises(TypeError, match="`source` must be a LiveModel, what "):
         openmetrics(wrong)
 

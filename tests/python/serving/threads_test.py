@@ -94,7 +94,7 @@ def test_scores_are_exact_and_nothing_is_added(path):
     assert sizes(loaded) == before
 
 
-def test_a_second_copy_comes_and_goes_beside_the_first(path):
+def test_a_second_copy_is_loaded_and_freed(path):
     loaded = tf.saved_model.load(path)
     before = sizes(loaded)
     cases = cases_of(loaded)

@@ -114,7 +114,7 @@ def empty():
     return {"clicks_row_splits": [0, 0, 0]}
 
 
-def test_a_failure_leaves_what_was_there(path):
+def test_a_failure_keeps_the_old_file(path):
     file = write_warm_up(path, [one()])
     before = open(file, "rb").read()
     with pytest.raises(ValueError):
@@ -208,7 +208,7 @@ def test_the_folder_loads_and_is_replaced_as_before(model, tmp_path):
         ),
     ],
 )
-def test_what_is_no_request(path, examples, options, error, message):
+def test_invalid_requests(path, examples, options, error, message):
     with pytest.raises(error, match=message):
         write_warm_up(path, examples, **options)
 

@@ -25,7 +25,7 @@ def error_of(call, *args, **options):
         return error
     raise AssertionError("no error")
 
-# Not where the servers work: the folder is the one of this process.
+# Not the servers' working directory: paths are relative to this process.
 two = table(servers[:2])
 two.insert_or_assign(range(100), np.ones((100, 4)))
 snapshot.save("s", two)
@@ -39,7 +39,7 @@ for devices in (servers, servers[2:], None):
     assert snapshot.restore("s", new).restored == {"t": 92}
     assert rows_of(new) == rows_of(two)
 
-# What is wrong on a server is said as it is here.
+# Errors on a server are the same as in this process.
 part = pathlib.Path("s/00000001/table-00000-part-00001-of-00002")
 data = bytearray(part.read_bytes())
 data[-200] ^= 1
@@ -57,13 +57,13 @@ assert list(rows_of(three)) == [5]
 data[-200] ^= 1
 part.write_bytes(data)
 
-# A server that is lost while a version is written leaves none.
+# A server lost during the write leaves no version.
 two.insert_or_assign([300, 301, 302], np.ones((3, 4)))
 cluster.kill("ps", 1)
 error = error_of(snapshot.save, "s", two, delta=True)
 assert isinstance(error, tf.errors.OpError), error
 assert [v.version for v in snapshot.versions("s")] == [1, 2]
-# The cluster that is left goes on from the last version.
+# The remaining cluster resumes from the last version.
 left = table([servers[0], servers[2]])
 assert snapshot.restore("s", left).restored == {"t": 92}
 left.insert_or_assign([400], np.ones((1, 4)))

@@ -279,7 +279,7 @@ def test_bad_commands(capsys, command):
     )
 
 
-def test_a_number_that_is_none_is_named(capsys):
+def test_an_invalid_number_is_named(capsys):
     for option in ("--id", "-n"):
         with pytest.raises(SystemExit):
             main(["inspect", "s", option, "4x"])

@@ -158,7 +158,7 @@ def test_lines_that_are_hard_to_read(path, line, capsys):
     assert len(read_in_every_way(path, capsys)) == 5
 
 
-def test_metadata_of_any_depth_is_a_snapshots_error_or_none(path, capsys):
+def test_metadata_of_any_depth_is_read_or_a_snapshot_error(path, capsys):
     fields = read_manifest(path, 2)
     for depth in (300, 600, 900, 980, 2000):
         text = json.dumps({**fields, "metadata": {"deep": "HERE"}})
@@ -244,7 +244,7 @@ def test_a_table_file_of_a_later_version(path, capsys):
     assert any("version 9, but only versions 1 to 2" in text for text in texts)
 
 
-def test_what_is_no_regular_file(path, tmp_path, capsys):
+def test_special_files(path, tmp_path, capsys):
     other = tmp_path / "other"
     for name in ("00000002/MANIFEST", "00000002/table-00000"):
         file = os.path.join(path, name)

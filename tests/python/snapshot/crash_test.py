@@ -25,12 +25,6 @@ from lodestar.snapshot.folder import SnapshotFolder
 KILLS = int(os.environ.get("LODESTAR_CRASH_KILLS", "10"))
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
 @contextlib.contextmanager
 def writers(path, log):
     """Yields a function that starts a writer and returns its process id."""

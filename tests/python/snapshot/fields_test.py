@@ -21,7 +21,7 @@ TABLE = {
 GOOD = {"name": "a", "sizes": [0, 9], "parent": None, "whole": True}
 
 
-def test_reads_the_fields_of_the_table_and_passes_over_others():
+def test_reads_known_fields_and_ignores_others():
     wanted = {**GOOD, "sizes": (0, 9)}
     assert read_fields("it", TABLE, {**GOOD, "other": 1}) == wanted
     nested = list_of(record("a part", TABLE, dict))

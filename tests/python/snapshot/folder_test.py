@@ -72,7 +72,7 @@ def folder(tmp_path):
     return SnapshotFolder(tmp_path / "a" / "b")
 
 
-def test_a_folder_that_is_not_there_is_empty(folder):
+def test_a_folder_that_is_missing_is_empty(folder):
     assert folder.versions() == []
     with pytest.raises(SnapshotError, match="b: holds no snapshot"):
         folder.newest_version()
@@ -80,7 +80,7 @@ def test_a_folder_that_is_not_there_is_empty(folder):
 
 
 @pytest.mark.parametrize("path", ["gs://bucket/x", "s3://x", "", b"x"])
-def test_paths_that_are_no_local_folder(path):
+def test_paths_that_are_not_local_folders(path):
     with pytest.raises(ValueError, match="`path` must be "):
         SnapshotFolder(path)
 
@@ -130,7 +130,7 @@ def test_all_names_are_on_the_disk_before_a_version_is_seen(
     )
 
 
-def test_leftovers_go_and_their_numbers_do_not_come_again(folder):
+def test_leftovers_are_removed_and_their_numbers_not_reused(folder):
     with folder.lock():
         add(folder, None, table("t", True))
         left = folder.begin_version()
@@ -142,9 +142,7 @@ def test_leftovers_go_and_their_numbers_do_not_come_again(folder):
         assert folder.begin_version(at_least=9) == 9
 
 
-def test_a_version_that_cannot_be_seen_for_a_moment_is_no_leftover(
-    folder, monkeypatch
-):
+def test_a_temporarily_invisible_version_is_not_a_leftover(folder, monkeypatch):
     with folder.lock():
         add(folder, None, table("t", True))
         lstat = os.lstat
@@ -174,7 +172,7 @@ def test_the_names_of_all_new_folders_are_brought_to_the_disk(
     assert synced == [str(tmp_path / name) for name in ("", "a", "a/b")]
 
 
-def test_remove_unneeded_takes_leftovers_with_it(folder):
+def test_remove_unneeded_removes_leftovers(folder):
     with folder.lock():
         for _ in range(3):
             add(folder, None, table("t", True))
@@ -195,7 +193,7 @@ def test_numbers_of_more_than_eight_digits(folder):
         assert folder.begin_version() == 10**8 + 1
 
 
-def test_chain_follows_parents_and_files_begin_with_the_whole_one(folder):
+def test_chain_follows_parents_from_the_full_version(folder):
     with folder.lock():
         add(folder, None, table("a", True), table("b", True))
         add(folder, 1, table("a", False), table("b", False))
@@ -282,7 +280,7 @@ def test_versions_that_do_not_fit_together(folder, child, root, message):
         folder.chain(2)
 
 
-def test_a_manifest_of_another_version_is_not_taken(folder):
+def test_a_manifest_of_another_version_is_refused(folder):
     with folder.lock():
         add(folder, None, table("a", True))
         add(folder, None, table("a", True))
@@ -295,7 +293,7 @@ def test_a_manifest_of_another_version_is_not_taken(folder):
         folder.manifest(2)
 
 
-def test_at_step_takes_the_newest_of_a_step(folder):
+def test_at_step_returns_the_newest_of_a_step(folder):
     with folder.lock():
         for step in (10, 20, 10, 30):
             add(folder, None, table("a", True), step=step)
@@ -319,7 +317,7 @@ def test_sizes_of_files(folder):
         folder.check_size(path[:-1] + "b", FileEntry("table-b", 3, 0))
 
 
-def test_remove_unneeded_keeps_what_the_newest_need(folder):
+def test_remove_unneeded_keeps_parents_of_the_newest(folder):
     with folder.lock():
         add(folder, None, table("a", True))
         add(folder, 1, table("a", False))

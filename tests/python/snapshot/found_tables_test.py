@@ -57,7 +57,7 @@ def test_those_of_a_module():
     assert names(module) == (["t"], ["keys"])
 
 
-def test_those_of_the_optimizer_stand_apart():
+def test_tables_of_the_optimizer_are_separate():
     m = model()
     m.compile(
         lodestar.optimizers.SGD(gradient_accumulation_steps=2),
@@ -106,12 +106,12 @@ def test_one_under_two_names():
     ],
     ids=str,
 )
-def test_what_is_no_table(tables, message):
+def test_other_objects_are_refused(tables, message):
     with pytest.raises(ValueError, match=message):
         find_tables(tables)
 
 
-def test_a_name_that_stands_for_several():
+def test_a_name_of_several_tables():
     with pytest.raises(
         ValueError,
         match=r"`model\['x'\]` must hold one table, got \['.*', '.*', '.*'\]",

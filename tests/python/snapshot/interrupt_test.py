@@ -18,12 +18,6 @@ from lodestar.snapshot import saving
 from lodestar.snapshot.folder import SnapshotFolder
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
 class _Interrupter:
     """Raises KeyboardInterrupt at the n-th line that this thread executes.
 

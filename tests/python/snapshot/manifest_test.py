@@ -96,7 +96,7 @@ def with_fields(**changes):
         IN_PARTS,
     ],
 )
-def test_comes_back_as_it_was(manifest):
+def test_round_trip(manifest):
     data = encode(manifest)
     assert data.count(b"\n") == 2 and data.endswith(b"\n")
     assert decode(data, "MANIFEST") == manifest
@@ -184,7 +184,7 @@ def test_parts_are_of_one_dim():
         decode(encode(broken), "MANIFEST")
 
 
-def test_fields_of_later_lodestars_are_passed_over():
+def test_fields_of_later_releases_are_ignored():
     data = with_fields(colour="blue", tables__0__age=3)
     assert decode(data, "MANIFEST") == MANIFEST
 
@@ -234,7 +234,7 @@ def test_every_shorter_and_longer_file_is_found():
     ],
     ids=range(7),
 )
-def test_lines_that_are_no_manifest(line, message):
+def test_invalid_manifests(line, message):
     with pytest.raises(CorruptSnapshotError, match=message):
         decode(signed(line), "MANIFEST")
 
@@ -316,7 +316,7 @@ def test_two_tables_of_one_name():
         decode(signed(json.dumps(fields).encode()), "MANIFEST")
 
 
-def test_metadata_is_what_json_holds():
+def test_metadata_is_json():
     assert check_metadata(None) == {}
     assert check_metadata({"a": (1, 2.5, "x", None, True)}) == {
         "a": [1, 2.5, "x", None, True]

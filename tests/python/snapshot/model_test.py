@@ -13,12 +13,6 @@ from lodestar import snapshot
 from lodestar.embedding.table_variable import as_table
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
 def model(optimizer="adam", units=3, features=("user",), **options):
     keras.utils.set_random_seed(3)
     ids = keras.Input((2,), dtype="int64", name="ids")
@@ -90,7 +84,7 @@ def test_resumed_training_is_bitwise_equal(path, options):
         assert state(resumed) == state(whole)
 
 
-def test_a_model_that_has_not_trained_takes_all(path):
+def test_an_untrained_model_restores_everything(path):
     first, reader = model(), iter(batches())
     train(first, reader, 3)
     snapshot.save(path, first)
@@ -176,7 +170,7 @@ def _refused(path, m, message, kind=snapshot.SnapshotError, **options):
     assert state(m) == before
 
 
-def test_what_does_not_match_is_named(path):
+def test_mismatches_are_named(path):
     old, reader = model("adagrad"), iter(batches())
     train(old, reader, 3)
     snapshot.save(path, old)
@@ -227,7 +221,7 @@ def test_weights_too_many_or_missing_are_named(path):
     assert report.ignored[:2] == ("extra/kernel", "extra/bias")
 
 
-def test_a_model_without_an_optimizer_takes_none(path):
+def test_a_model_without_an_optimizer_restores_no_optimizer(path):
     old, reader = model(), iter(batches())
     train(old, reader, 2)
     snapshot.save(path, old)
@@ -310,7 +304,7 @@ def test_a_model_without_tables_is_refused(path):
         snapshot.save(path, m)
 
 
-def test_arrays_of_your_own_beside_the_model(path):
+def test_additional_arrays(path):
     m = model()  # compiled, but never trained: the optimizer is not built
     snapshot.save(path, m, dense={"sum": np.arange(3.0)})
     assert st.dense(path)["sum"].tolist() == [0.0, 1.0, 2.0]

@@ -46,11 +46,6 @@ def saved(path, table):
 
 
 @pytest.fixture
-def path(tmp_path):
-    return str(tmp_path / "snapshots")
-
-
-@pytest.fixture
 def two(path):
     """Returns a saved table in two parts."""
     table = in_parts(DEVICES[:2])
@@ -92,7 +87,7 @@ def test_any_number_of_parts_is_restored_in_any_other(path, count, others):
     ],
 )
 @pytest.mark.parametrize("count, others", [(2, 2), (2, 3), (3, 1), (1, 2)])
-def test_training_goes_on_as_it_would_have(path, count, others, options):
+def test_training_resumes_as_it_would_have(path, count, others, options):
     table, by = in_parts(DEVICES[:count], **options), st.optimizer()
     for step in range(3):
         st.train(table, st.numbers(1, 2, 2**62, -5, step, step + 100), by)
@@ -124,7 +119,7 @@ def small_model(devices):
     return model
 
 
-def test_a_model_goes_on_with_its_table_in_other_parts(path):
+def test_a_model_resumes_with_its_table_in_other_parts(path):
     ids = np.arange(60).reshape(20, 3)
     labels = np.linspace(0, 1, 20)[:, None]
     model = small_model(DEVICES[:2])
@@ -154,11 +149,13 @@ def test_a_part_that_is_above_its_share_of_the_cap_evicts(path):
     rows = st.rows_of(table)
     assert all(rows[id_] == row for id_, row in st.rows_of(new).items())
     few = st.table(eviction=lodestar.MaxRows(101))
-    with pytest.raises(snapshot.SnapshotError, match="cap is 101 rows"):
+    with pytest.raises(
+        snapshot.SnapshotError, match="`max_rows` of the table is 101"
+    ):
         snapshot.restore(path, few)
 
 
-def test_parts_that_lie_on_one_device(path):
+def test_parts_on_one_device(path):
     table = in_parts(["/CPU:0"] * 3)
     saved(path, table)
     new = in_parts(["/CPU:1", "/CPU:1"])
@@ -166,7 +163,7 @@ def test_parts_that_lie_on_one_device(path):
     assert st.rows_of(new) == st.rows_of(table)
 
 
-def test_each_part_is_a_file_beside_one_manifest(path):
+def test_each_part_is_a_file_and_all_share_one_manifest(path):
     table, plain = in_parts(DEVICES), st.table("plain")
     fill(table, IDS)
     info = snapshot.save(path, [plain, table])
@@ -229,7 +226,7 @@ def exchanged(file):
     ],
 )
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_part_that_is_not_what_was_written(path, two, harm, message, version):
+def test_a_changed_part_is_refused(path, two, harm, message, version):
     harm(part_path(path, version, 1))
     for count in (1, 2, 3):
         new = in_parts(DEVICES[:count])
@@ -242,7 +239,7 @@ def test_a_part_that_is_not_what_was_written(path, two, harm, message, version):
         snapshot.verify(path)
 
 
-def test_parts_that_were_exchanged_are_not_taken_for_each_other(path):
+def test_exchanged_parts_are_refused(path):
     table = in_parts(DEVICES[:2])
     fill(table, [0, 1, 2, 3])
     while len(set(map(part_size, table.parts))) > 1:
@@ -311,7 +308,7 @@ def test_a_process_that_dies_between_parts_has_committed_nothing(
     snapshot.verify(path)
 
 
-def test_a_folder_that_is_not_shared_is_said(path, monkeypatch):
+def test_a_folder_that_is_not_shared_is_reported(path, monkeypatch):
     table = in_parts(DEVICES[:2])
     original = snapshot_ops.write
 
@@ -331,7 +328,7 @@ def test_a_folder_that_is_not_shared_is_said(path, monkeypatch):
     assert snapshot.versions(path) == []
 
 
-def test_who_took_a_version_is_said_where_not_all_could(path, two, monkeypatch):
+def test_a_partial_restore_names_the_restored_parts(path, two, monkeypatch):
     new = in_parts(DEVICES)
     fill(new, [7])
     original, calls = snapshot_ops.install, []
@@ -354,7 +351,7 @@ def test_who_took_a_version_is_said_where_not_all_could(path, two, monkeypatch):
     assert st.rows_of(new) == st.rows_of(two)
 
 
-def test_a_part_that_was_replaced_is_whole_inside_of_a_delta(path, two):
+def test_a_replaced_part_is_full_within_a_delta(path, two):
     two.parts[1].call(gen_ops.lodestar_embedding_clear)
     info = snapshot.save(path, two, delta=True)
     assert info.kind == "delta"
@@ -435,7 +432,9 @@ def test_a_cancelled_snapshot_ends_on_all_devices(path, monkeypatch):
     assert snapshot.save(path, table).version == 1
 
 
-def test_relative_folders_are_those_of_who_saves(path, monkeypatch, tmp_path):
+def test_relative_folders_are_resolved_by_the_caller(
+    path, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     table = in_parts(DEVICES[:2])
     saved("here", table)

@@ -23,12 +23,6 @@ from lodestar.snapshot.found_tables import find_tables
 from lodestar.snapshot.saving import Content, begin
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
 def restored(path, like, **options):
     """Returns the content of a new table after a restore."""
     new = lodestar.EmbeddingVariable.from_config(
@@ -63,7 +57,7 @@ def test_a_full_snapshot_holds_everything(path):
     assert snapshot.versions(path) == [dataclasses.replace(info, seconds=None)]
 
 
-def test_deltas_hold_what_changed_only(path):
+def test_deltas_contain_only_changes(path):
     t, by = st.table(), st.optimizer()
     st.train(t, tf.range(1000, dtype=tf.int64), by)
     full = snapshot.save(path, t)
@@ -94,7 +88,7 @@ def test_a_delta_on_nothing_is_full(path):
     assert (info.kind, info.parent, info.rows) == ("full", None, 10)
 
 
-def test_a_new_table_is_whole_inside_of_a_delta(path):
+def test_a_new_table_is_full_within_a_delta(path):
     a, b = st.table("a"), st.table("b")
     st.fill(a, range(100))
     st.fill(b, range(50))
@@ -110,7 +104,7 @@ def test_a_new_table_is_whole_inside_of_a_delta(path):
     assert restored(path, b) == st.content(b)
 
 
-def test_a_table_that_was_left_out_is_whole_when_it_comes_again(path):
+def test_a_returning_table_is_full_within_a_delta(path):
     a, b = st.table("a"), st.table("b")
     st.fill(a, range(10))
     st.fill(b, range(10))
@@ -122,7 +116,7 @@ def test_a_table_that_was_left_out_is_whole_when_it_comes_again(path):
     assert restored(path, b) == st.content(b)
 
 
-def test_tables_that_swap_names_are_whole(path):
+def test_tables_that_swap_names_are_full(path):
     a, b = st.table("a"), st.table("b")
     st.fill(a, range(10))
     st.fill(b, range(10, 20))
@@ -163,7 +157,7 @@ def test_a_delta_does_not_build_on_the_same_number_in_a_copy(path):
     assert restored(path, t) == st.content(t)
 
 
-def test_a_delta_of_a_table_that_was_cleared_or_imported_is_whole(path):
+def test_a_delta_of_a_cleared_or_imported_table_is_full(path):
     t = st.table()
     for change in (t.clear, lambda: t.load_rows(t.export())):
         st.fill(t, range(10))
@@ -174,7 +168,7 @@ def test_a_delta_of_a_table_that_was_cleared_or_imported_is_whole(path):
         assert restored(path, t) == st.content(t)
 
 
-def test_an_optimizer_that_comes_between_is_saved(path):
+def test_a_change_of_optimizer_is_saved(path):
     t = st.table()
     st.fill(t, range(10))
     snapshot.save(path, t)
@@ -183,7 +177,7 @@ def test_an_optimizer_that_comes_between_is_saved(path):
     assert restored(path, t) == st.content(t)
 
 
-def test_after_a_restore_deltas_go_on(path):
+def test_after_a_restore_deltas_resume(path):
     t, by = st.table(), st.optimizer()
     st.train(t, tf.range(100, dtype=tf.int64), by)
     snapshot.save(path, t)
@@ -199,7 +193,7 @@ def test_after_a_restore_deltas_go_on(path):
     assert snapshot.save(path, t, delta=True).kind == "full"
 
 
-def test_a_restore_of_an_older_version_does_not_go_on_from_the_newest(path):
+def test_a_restore_of_an_older_version_does_not_resume_from_the_newest(path):
     t = st.table()
     st.fill(t, range(10))
     snapshot.save(path, t)
@@ -211,7 +205,7 @@ def test_a_restore_of_an_older_version_does_not_go_on_from_the_newest(path):
     assert restored(path, t) == st.content(t)
 
 
-def test_a_restore_without_slots_does_not_go_on(path):
+def test_a_restore_without_slots_does_not_resume(path):
     t, by = st.table(), st.optimizer()
     st.train(t, tf.range(10, dtype=tf.int64), by)
     snapshot.save(path, t)
@@ -221,7 +215,7 @@ def test_a_restore_without_slots_does_not_go_on(path):
     assert info.kind == "full" and info.tables["t"].slot_names == ()
 
 
-def test_a_version_that_was_removed_by_hand_does_not_come_again(path):
+def test_numbers_of_removed_versions_are_not_reused(path):
     t = st.table()
     st.fill(t, range(10))
     snapshot.save(path, t)
@@ -235,7 +229,7 @@ def test_a_version_that_was_removed_by_hand_does_not_come_again(path):
     assert restored(path, t) == st.content(t)
 
 
-def test_dense_arrays_come_back(path):
+def test_dense_arrays_round_trip(path):
     dense = {
         "a": tf.Variable([[1.5, 2]]),
         "b/c": tf.constant([1, -2], tf.bfloat16),
@@ -261,7 +255,7 @@ def test_dense_arrays_come_back(path):
     assert list(st.dense(path, version=1)) == list(dense)
 
 
-def test_big_arrays_come_back(path):
+def test_big_arrays_round_trip(path):
     big = np.arange(20 << 20, dtype=np.int32)  # larger than a block
     snapshot.save(path, st.table(), dense={"x": 1, "big": big, "y": 2})
     found = st.dense(path)
@@ -369,7 +363,7 @@ def test_cancel_leaves_nothing(path):
     assert info.kind == "delta"
 
 
-def test_errors_of_the_thread_come_at_wait(path):
+def test_wait_raises_errors_of_the_thread(path):
     t = st.table()
     st.fill(t, range(10))
     snapshot.save(path, t)
@@ -401,7 +395,7 @@ def test_one_that_is_pending_is_not_copied(path):
     pending.wait()
 
 
-def test_so_does_one_that_comes_after_it_was_dropped(path):
+def test_an_error_after_the_handle_was_dropped_warns(path):
     t = st.table()
     snapshot.save(path, t)
     with pytest.warns(RuntimeWarning, match="nobody waited for it: .*00000002"):
@@ -517,7 +511,7 @@ def test_one_table_in_two_folders_at_once_is_refused(path, go_on):
     assert snapshot.save(path + "2", t).rows == 10
 
 
-def test_id_tables_go_whole(path):
+def test_id_tables_are_saved_completely(path):
     words = lodestar.lookup.IdTable(["a", "", "\u00e9"], name="words")
     numbers = lodestar.lookup.IdTable([7, -9], [3, 1], name="numbers")
     lookup = lodestar.layers.IdLookup(["x", "y"], name="lookup")

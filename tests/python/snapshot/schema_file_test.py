@@ -17,12 +17,6 @@ SCHEMA = Schema([Column.label("y"), ITEM, Column.sparse("aside", used=False)])
 IDS = {"item": tf.ragged.constant([[1, 2], [3]], tf.int64)}
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
 def model_of(schema, seed=1):
     keras.utils.set_random_seed(seed)
     if schema is None:
@@ -122,7 +116,7 @@ def test_damaged_schema_is_found(path):
 
 
 @pytest.mark.parametrize("encoding", ["hash", "int"])
-def test_served_model_takes_snapshots_of_its_schema(path, tmp_path, encoding):
+def test_served_model_accepts_snapshots_of_its_schema(path, tmp_path, encoding):
     export = str(tmp_path / "served")
     lodestar.export.save(model_of(SCHEMA), export)
     schema = Schema([Column.sparse("item", encoding=encoding)])

@@ -122,7 +122,7 @@ def test_files_of_two_folders(path, tmp_path):
     refused(path, "'a' of version 1 of mark .* instead of 'a' of version 1", 1)
 
 
-def test_a_copied_folder_and_a_compacted_one_are_whole(path, tmp_path):
+def test_a_copied_folder_and_a_compacted_one_are_valid(path, tmp_path):
     copy = str(tmp_path / "copy")
     shutil.copytree(path, copy)
     snapshot.compact(copy)

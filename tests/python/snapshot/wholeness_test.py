@@ -10,12 +10,6 @@ import snapshot_tables as st
 from lodestar import snapshot
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Returns the snapshot directory."""
-    return str(tmp_path / "snapshots")
-
-
 @pytest.mark.parametrize(
     ("file", "damage"),
     [
@@ -28,7 +22,7 @@ def path(tmp_path):
         ("00000002/table-00000", "unlink"),
     ],
 )
-def test_a_delta_does_not_build_on_what_is_broken(path, file, damage):
+def test_a_delta_does_not_build_on_a_broken_version(path, file, damage):
     t = st.table()
     st.fill(t, range(10))
     snapshot.save(path, t)

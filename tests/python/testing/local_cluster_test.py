@@ -28,7 +28,7 @@ def all_end(processes):
     return False
 
 
-def test_tasks_start_die_and_come_back():
+def test_tasks_start_die_and_restart():
     with LocalCluster(ps=1, workers=2) as cluster:
         addresses = [a for tasks in cluster.spec.values() for a in tasks]
         assert len(set(addresses)) == 3 and all(map(listens, addresses))
@@ -40,7 +40,7 @@ def test_tasks_start_die_and_come_back():
     assert not any(map(listens, addresses))
 
 
-def test_nothing_is_left_of_a_process_that_is_killed():
+def test_nothing_remains_of_a_killed_process():
     reader, writer = os.pipe()
     maker = os.fork()
     if not maker:

@@ -14,7 +14,7 @@ def config(**parts):
 
 
 @pytest.mark.parametrize("index", [1, "1"])
-def test_tf_config_says_all(index):
+def test_tf_config_defines_everything(index):
     task = read_task(
         config(cluster=CLUSTER, task={"type": "ps", "index": index})
     )
@@ -23,7 +23,7 @@ def test_tf_config_says_all(index):
     assert (task.address, task.port) == ("b:2", 2)
 
 
-def test_flags_stand_in_place_of_its_parts():
+def test_flags_replace_its_parts():
     here = config(cluster=CLUSTER, task={"type": "ps", "index": 1})
     assert read_task(here, job="worker", index=0).address == "c:3"
     cluster = json.dumps({"ps": ["x:7", "[::1]:9"]})
@@ -37,35 +37,38 @@ PLACE = {"type": "ps", "index": 0}
 @pytest.mark.parametrize(
     "environment, message",
     [
-        ({}, "which cluster. Set TF_CONFIG, or give --cluster"),
-        ({"TF_CONFIG": ""}, "which cluster"),
-        ({"TF_CONFIG": "{"}, "TF_CONFIG is no JSON: .*column"),
-        ({"TF_CONFIG": "[]"}, r"TF_CONFIG is \[\], wanted a JSON object"),
-        (config(task=PLACE), "TF_CONFIG: the cluster is null, wanted"),
-        (config(cluster={}, task=PLACE), "the cluster is {}, wanted"),
-        (config(cluster={"ps": "a:1"}, task=PLACE), 'ps is "a:1", wanted a list'),
-        (config(cluster={"ps": ["a"]}, task=PLACE), 'ps has the address "a"'),
-        (config(cluster={"ps": ["a:0"]}, task=PLACE), 'the address "a:0"'),
-        (config(cluster={"ps": [7]}, task=PLACE), "the address 7, wanted"),
-        (config(cluster=CLUSTER), "which task. .* give --job and --task"),
-        (config(cluster=CLUSTER, task={"type": "ps"}), "which task"),
-        (config(cluster=CLUSTER, task=3), "`task` is 3, wanted an object"),
+        ({}, "cluster is unknown. Set TF_CONFIG, or pass --cluster"),
+        ({"TF_CONFIG": ""}, "cluster is unknown"),
+        ({"TF_CONFIG": "{"}, "TF_CONFIG is not JSON: .*column"),
+        ({"TF_CONFIG": "[]"}, r"TF_CONFIG must be a JSON object, got \[\]"),
+        (config(task=PLACE), "TF_CONFIG: the cluster must be .*, got null"),
+        (config(cluster={}, task=PLACE), "the cluster must be .*, got {}"),
+        (config(cluster={"ps": "a:1"}, task=PLACE),
+         'ps must be a list of HOST:PORT, got "a:1"'),
+        (config(cluster={"ps": ["a"]}, task=PLACE),
+         'addresses of ps must be HOST:PORT, got "a"'),
+        (config(cluster={"ps": ["a:0"]}, task=PLACE), 'HOST:PORT, got "a:0"'),
+        (config(cluster={"ps": [7]}, task=PLACE), "HOST:PORT, got 7"),
+        (config(cluster=CLUSTER), "The task is unknown.* Pass --job and --task"),
+        (config(cluster=CLUSTER, task={"type": "ps"}), "The task is unknown"),
+        (config(cluster=CLUSTER, task=3), "`task` must be an object .*, got 3"),
         (config(cluster=CLUSTER, task={"type": "chief", "index": 0}),
-         "the job 'chief' has no server: those of ps and worker have"),
+         "The job must be one of .*, got 'chief'"),
         (config(cluster={"worker": ["a:1"]}, task=PLACE),
-         "the cluster has no job 'ps', it has worker"),
+         "the cluster has no job 'ps', only worker"),
         (config(cluster=CLUSTER, task={"type": "ps", "index": 2}),
-         "there is no ps 2: the cluster has 2 of them, from 0"),
-        (config(cluster=CLUSTER, task={"type": "ps", "index": -1}), "no ps -1"),
-        (config(cluster=CLUSTER, task={"type": "ps", "index": 0.5}), "no ps 0.5"),
+         "index of a ps must be less than 2, .* got 2"),
+        (config(cluster=CLUSTER, task={"type": "ps", "index": -1}), "of a ps .*got -1"),
+        (config(cluster=CLUSTER, task={"type": "ps", "index": 0.5}),
+         "of a ps .*got 0.5"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(environment, message):
+def test_errors_name_the_cause(environment, message):
     with pytest.raises(ValueError, match=message):
         read_task(environment)
 
 
-def test_what_is_wrong_with_flags_is_named():
+def test_errors_of_flags_are_named():
     with pytest.raises(ValueError, match="--cluster is no JSON"):
         read_task({}, "ps=a:1", "ps", 0)
     with pytest.raises(ValueError, match="--cluster: the cluster has no job"):

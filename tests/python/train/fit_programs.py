@@ -342,7 +342,7 @@ def what_cannot_be_trained_is_named():
     alone = model(scope=contextlib.nullcontext())
     with pytest.raises(ValueError, match="`sync_every` works only under Param"):
         fit(alone, DATA, sync_every=2)
-    with pytest.raises(TypeError, match="`model` must be a keras.Model, found"):
+    with pytest.raises(TypeError, match="`model` must be a keras.Model, got"):
         fit(None, DATA)
     with STRATEGY.scope():
         bare = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
@@ -352,10 +352,10 @@ def what_cannot_be_trained_is_named():
                 return {}
 
         own = Own(bare.inputs, bare.outputs)
-    with pytest.raises(ValueError, match="no optimizer; call model.compile"):
+    with pytest.raises(ValueError, match="no optimizer. Call model.compile"):
         fit(bare, DATA)
     own.compile("sgd", "mse")
-    with pytest.raises(ValueError, match="Own has a `train_step` of its own"):
+    with pytest.raises(ValueError, match="Own must not override `train_step`"):
         fit(own, DATA)
     bare.compile("sgd", "mse", run_eagerly=True)
     with pytest.raises(ValueError, match="run_eagerly"):
@@ -364,7 +364,7 @@ def what_cannot_be_trained_is_named():
     with pytest.raises(ValueError, match="gradient_accumulation_steps"):
         fit(model(lodestar.optimizers.wrap(sums)), DATA)
     scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
-    with pytest.raises(ValueError, match="a LossScaleOptimizer looks at"):
+    with pytest.raises(ValueError, match="A LossScaleOptimizer needs"):
         fit(model(scaled), DATA)
     ours = model()
     with pytest.raises(TypeError, match="`data` must be a tf.data.Data"):
@@ -374,15 +374,15 @@ def what_cannot_be_trained_is_named():
     for train in (fit, evaluate):
         with pytest.raises(ValueError, match="no batch to train on or to eval"):
             train(ours, DATA.take(0))
-    with pytest.raises(ValueError, match="`steps_per_epoch` is None, but the"):
+    with pytest.raises(ValueError, match="endless. Pass `steps_per_epoch`"):
         fit(ours, lambda context: DATA)
     with pytest.raises(TypeError, match="`data` must be a tf.data.Data"):
         fit(ours, lambda context: X, steps_per_epoch=1)
     with pytest.raises(ValueError, match="`snapshots` works only if `data` i"):
         fit(ours, lambda context: DATA, steps_per_epoch=1, snapshots="unused")
-    with pytest.raises(ValueError, match="ParameterServerStrategy.*, where no"):
+    with pytest.raises(ValueError, match="under ParameterServerStrategy"):
         fit(ours, [DATA], threads=2)
-    with pytest.raises(ValueError, match="`data` has no end; give the st"):
+    with pytest.raises(ValueError, match="`data` is endless. Pass the number"):
         fit(ours, DATA.repeat())
     names = ("steps_per_round", "validation_freq", "steps_per_epoch")
     for name in (*names, "sync_every"):

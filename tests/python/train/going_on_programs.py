@@ -38,7 +38,7 @@ def an_element_of_unknown_rank_is_named():
 
     data = DATA.map(unknown)
     with pytest.raises(
-        ValueError, match=r"element\[0\] .* an unknown rank, with"
+        ValueError, match=r"element\[0\] .* must have a known rank"
     ):
         fit(model(), data, verbose=0)
     data = data.map(lambda x, y: (tf.ensure_shape(x, [None, 4]), y))

@@ -86,7 +86,7 @@ def a_server_comes_back_empty():
                 CLUSTER.start("ps", 1)
 
     ours = model()
-    lost = f"{NAMED}: its process was started again"
+    lost = f"{NAMED}: its process was restarted"
     with pytest.raises(tf.errors.UnavailableError, match=lost):
         fit(
             *(ours, DATA),
@@ -105,6 +105,6 @@ def a_server_is_lost_before_training():
     CLUSTER.start("ps", 1)
     with pytest.raises(
         tf.errors.UnavailableError,
-        match=f"{NAMED}: its process was started again",
+        match=f"{NAMED}: its process was restarted",
     ):
         fit(ours, DATA, verbose=0)

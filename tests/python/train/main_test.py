@@ -72,8 +72,8 @@ def test_a_wrong_configuration_is_one_line(capsys, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     assert main(["server"]) == 2
     assert capsys.readouterr().err == (
-        "lodestar.train: which cluster? Set TF_CONFIG, or give --cluster, "
-        "--job and --task\n"
+        "lodestar.train: The cluster is unknown. Set TF_CONFIG, or pass "
+        "--cluster, --job and --task.\n"
     )
     with pytest.raises(SystemExit, match="2"):
         main(["server", "--task", "-1"])

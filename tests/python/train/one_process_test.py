@@ -94,7 +94,7 @@ def test_it_is_model_fit(options, known):
         "validation_freq": 3,
         "verbose": 0,
     }
-    # Keras begins one more epoch than it trains if it knows the size.
+    # If the size is known, Keras begins one more epoch than it trains.
     found = fit(ours, batches(known, False), callbacks=[here], **arguments)
     wanted = keras_s.fit(batches(known, False), callbacks=[there], **arguments)
     assert found is ours.history
@@ -224,7 +224,7 @@ def test_snapshots_resume_bit_by_bit(tmp_path, make):
 
 
 def test_data_that_end_too_soon_are_an_error(tmp_path):
-    with pytest.raises(ValueError, match="`data` ends within an epoch"):
+    with pytest.raises(ValueError, match="`data` ended within an epoch"):
         fit(
             *(make_model(), batches()),
             epochs=3,
@@ -234,7 +234,7 @@ def test_data_that_end_too_soon_are_an_error(tmp_path):
         )
 
 
-def test_a_reader_begins_anew_after_each_pass():
+def test_a_reader_restarts_after_each_epoch():
     model, reader = make_model(), snapshot.ResumableDataset(batches())
     fit(model, reader, epochs=3, verbose=0)
     assert int(model.optimizer.iterations) == 33
@@ -250,27 +250,27 @@ def test_metrics_of_an_evaluation():
 @pytest.mark.parametrize(
     "data, options, error, message",
     [
-        (IDS, {}, TypeError, "`data` must be a tf.data.Dataset, found ndarray"),
-        (lambda context: 1, {}, TypeError, "Dataset, found function"),
+        (IDS, {}, TypeError, "`data` must be a tf.data.Dataset, got ndarray"),
+        (lambda context: 1, {}, TypeError, "Dataset, got function"),
         (batches(), {"epochs": -1}, ValueError, "`epochs` must be an integer"),
         (batches(), {"steps_per_epoch": 0}, ValueError, "`steps` must be an"),
-        (batches().take(0), {}, ValueError, "there is no batch to train on"),
-        (batches().repeat(), {}, ValueError, "`data` has no end; give the"),
+        (batches().take(0), {}, ValueError, "There is no batch to train on"),
+        (batches().repeat(), {}, ValueError, "`data` is endless. Pass the"),
         (batches(), {"sync_every": 2}, ValueError, "under ParameterServer"),
         (batches(), {"steps_per_round": 2}, ValueError, "or with `threads`"),
         (batches(), {"schema": "s.yaml"}, ValueError, "if `data` are paths"),
     ],
 )
-def test_what_is_wrong_is_named(data, options, error, message):
+def test_errors_name_the_cause(data, options, error, message):
     with pytest.raises(error, match=message):
         fit(make_model(), data, **options)
 
 
 def test_models_that_cannot_be_trained():
-    with pytest.raises(TypeError, match="`model` must be a keras.Model, found"):
+    with pytest.raises(TypeError, match="`model` must be a keras.Model, got"):
         fit(None, batches())
     inputs = keras.Input((2,))
-    with pytest.raises(ValueError, match="no optimizer; call model.compile"):
+    with pytest.raises(ValueError, match="no optimizer. Call model.compile"):
         fit(keras.Model(inputs, inputs), batches())
 
 

@@ -31,12 +31,12 @@ def outputs_are_in_the_order_of_batches():
     with pytest.raises(ValueError, match="`data` has no batch"):
         predict(ours, DATA.take(0))
     with pytest.raises(
-        TypeError, match="`data` must be a tf.data.Dataset, found"
+        TypeError, match="`data` must be a tf.data.Dataset, got"
     ):
         predict(ours, X)
     with pytest.raises(ValueError, match="steps"):
         predict(ours, DATA, steps=0)
     with pytest.raises(ValueError, match="`data` has no end"):
         predict(ours, DATA.repeat())
-    with pytest.raises(ValueError, match="Strategy; use model.predict"):
+    with pytest.raises(ValueError, match="Strategy. Use model.predict"):
         predict(model(scope=contextlib.nullcontext()), DATA)

@@ -43,7 +43,7 @@ def does_what_fit_does(make, files, **options):
 
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
-def test_one_thread_does_what_fit_does(files, optimizer, debug):
+def test_one_thread_equals_fit(files, optimizer, debug):
     ours = does_what_fit_does(lambda: make_model(optimizer), files, debug=debug)
     assert int(ours.optimizer.iterations) == len(files) * ROWS // BATCH
 
@@ -94,7 +94,7 @@ class CallCount(keras.layers.Layer):
         return x
 
 
-def test_a_metric_of_a_layer_begins_anew_with_each_pass(files):
+def test_a_metric_of_a_layer_restarts_with_each_epoch(files):
     model = make_model(layers=[CallCount()])
     for _ in range(2):
         data = open_dataset(files, SPEC, BATCH)
@@ -181,7 +181,7 @@ def test_a_model_without_tables_counts_its_steps(files, optimizer):
     assert int(ours.optimizer.iterations) == len(files) * ROWS // BATCH
 
 
-def test_averages_of_weights_take_their_place_at_the_end(files):
+def test_averages_replace_weights_at_the_end(files):
     does_what_fit_does(
         lambda: make_dense_model(
             keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5)
@@ -233,7 +233,7 @@ def test_a_loss_for_each_output(files, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["hidden", "rows", "no"])
-def test_what_can_be_fetched_of_a_model_of_one_input(name, tmp_path):
+def test_fetchable_tensors_of_a_model_of_one_input(name, tmp_path):
     spec = Schema([Column.label("y"), Column.sparse("a")])
     path = tmp_path / "part"
     path.write_text("1 1 2 3 4\n1 0 1 5\n")
@@ -260,7 +260,7 @@ def test_what_can_be_fetched_of_a_model_of_one_input(name, tmp_path):
         train()
         assert len(got) == 2 and set(got[0]) == {"hidden"}
     else:
-        wanted = {"rows": "several outputs", "no": "neither one of the metrics"}
+        wanted = {"rows": "has several", "no": "neither one of the metrics"}
         with pytest.raises(ValueError, match=wanted[name]):
             train()
 

@@ -12,7 +12,7 @@ enum class StoreGuard {
   kNone,
   kSequenceWord,    // row reads are never torn
   kReservePhase,    // a failed call changes nothing
-  kSightingSet,     // an id is counted once per step
+  kOncePerStep,     // an id is counted once per step
   kEpochs,          // memory that a reader can see is not freed
   kRowVersion,      // an outside update applies to the current row
   kChangeMarks,     // an incremental snapshot has every written row

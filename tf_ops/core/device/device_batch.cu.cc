@@ -98,7 +98,7 @@ __global__ void WritePositionsKernel(UniqueCall call) {
 Status DeviceBatch::Unique(const DeviceStream& on, const DeviceStore::Ids& ids,
                            const int64_t* padding_id, Which which,
                            const bool* padded) {
-  constexpr const char* kFor = "the distinct ids of a batch";
+  constexpr const char* kFor = "the unique ids of a batch";
   LODESTAR_RETURN_IF_ERROR(CheckBatchSize("ids", ids.size));
   const int64_t n = ids.size;
   LODESTAR_RETURN_IF_ERROR(unique_.Allocate(on.memory, n, kFor));

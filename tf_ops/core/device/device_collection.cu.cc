@@ -124,9 +124,9 @@ Status DeviceCollection::FindOrInsert(
     // found.
     const int64_t size = table.num_unique + 1;
     LODESTAR_RETURN_IF_ERROR(
-        table.refs.Allocate(on_.memory, size, "the places of rows"));
+        table.refs.Allocate(on_.memory, size, "row locations"));
     LODESTAR_RETURN_IF_ERROR(
-        table.resident.Allocate(on_.memory, size, "the places of rows"));
+        table.resident.Allocate(on_.memory, size, "row locations"));
     if (!options.insert) continue;
     LODESTAR_RETURN_IF_ERROR(stores[t]->ReserveFor(on_, unique(table)));
   }

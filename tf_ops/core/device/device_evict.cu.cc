@@ -204,7 +204,7 @@ Status DeviceStore::InsertUnderCap(const DeviceStream& on, const Ids& ids,
   if (!binds) return InsertLocked(on, ids, options, assigned, outputs);
   // Finds which ids have a row. All allocations happen before the first row is
   // evicted.
-  constexpr const char* kFor = "ids that come under the cap";
+  constexpr const char* kFor = "insertion under the cap";
   DeviceArray<uint32_t> refs;
   DeviceArray<uint32_t> count;
   DeviceArray<uint64_t> mixed_ids;

@@ -73,9 +73,9 @@ __global__ void __launch_bounds__(kBlock, 4)
     row = static_cast<uint32_t>(value);
     if (is_new) {
       *call.rows.meta(row) = {id, call.now,
-                              call.options.count_sightings ? 1u : 0u, 1u};
-    } else if (call.options.count_sightings) {
-      CountSighting(call.rows.meta(row), call.now);
+                              call.options.count_frequency ? 1u : 0u, 1u};
+    } else if (call.options.count_frequency) {
+      CountOccurrence(call.rows.meta(row), call.now);
     }
     what = SourceOf(call.rows.values(row)) +
            (call.values != nullptr ? kAssign
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kBlock, 4)
 }
 
 // Ends a call that allocated or freed rows.
-__global__ void SettleKernel(DeviceTableState* state, bool sighted,
+__global__ void SettleKernel(DeviceTableState* state, bool by_lookup,
                              bool evicted) {
   if (ThreadNumber() != 0) return;
   (evicted ? state->events.evicted : state->events.removed) += state->freed;
@@ -161,7 +161,7 @@ __global__ void SettleKernel(DeviceTableState* state, bool sighted,
   state->rows -= state->freed;
   state->cells += taken - state->reused - state->emptied;
   state->events.inserts += taken;
-  if (sighted) state->events.admitted += taken;
+  if (by_lookup) state->events.admitted += taken;
   state->taken = 0;
   state->reused = 0;
   state->emptied = 0;
@@ -223,20 +223,19 @@ Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
   if (!options.insert) return Status();
   rows_bound_ += ids.size;
   cells_bound_ += ids.size;
-  return CudaStatus(
-      Launch(SettleKernel, 1, on.stream, state_.data(), options.sighted, false),
-      "insert");
+  return CudaStatus(Launch(SettleKernel, 1, on.stream, state_.data(),
+                           options.by_lookup, false),
+                    "insert");
 }
 
-Status DeviceStore::FindOrInsert(const DeviceStream& on,
-                                 const Ids& distinct_ids,
+Status DeviceStore::FindOrInsert(const DeviceStream& on, const Ids& unique_ids,
                                  const InsertOptions& options,
                                  const Outputs& outputs) {
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(
-      InsertUnderCap(on, distinct_ids, options, {}, outputs));
+      InsertUnderCap(on, unique_ids, options, {}, outputs));
   return turn.End();
 }
 
@@ -250,7 +249,7 @@ Status DeviceStore::InsertOrAssign(const DeviceStream& on, const Ids& ids,
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   InsertOptions options;
   options.count_events = false;
-  options.sighted = false;
+  options.by_lookup = false;
   LODESTAR_RETURN_IF_ERROR(InsertUnderCap(on, batch.ids(), options,
                                           {batch.occurrences(), rows}, {}));
   return turn.End();

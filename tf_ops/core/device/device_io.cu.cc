@@ -123,7 +123,7 @@ struct Piece {
   DeviceArray<int64_t> numbers;
 
   Status Allocate(const DeviceStream& on, int64_t size, PieceCall* call) {
-    constexpr const char* kFor = "rows on their way";
+    constexpr const char* kFor = "rows to copy";
     LODESTAR_RETURN_IF_ERROR(
         values.Allocate(on.memory, size * call->row_bytes, kFor));
     LODESTAR_RETURN_IF_ERROR(slots.Allocate(
@@ -146,7 +146,7 @@ struct Piece {
     LODESTAR_CUDA_TRY(cudaMemsetAsync(numbers.data(), 0, 2 * seen, on.stream));
     return CudaStatus(cudaMemsetAsync(numbers.data() + numbers.size() / 3 * 2,
                                       0xff, seen, on.stream),
-                      "rows on their way");
+                      "rows to copy");
   }
 };
 
@@ -155,7 +155,7 @@ struct Piece {
 Status DeviceStore::Download(const DeviceStream& on, const uint32_t* list,
                              int64_t n, int num_slots,
                              EmbeddingRows* out) const {
-  constexpr const char* kFor = "rows on their way";
+  constexpr const char* kFor = "rows to copy";
   out->ids.resize(n);
   out->frequencies.resize(n);
   out->last_seen.resize(n);
@@ -373,7 +373,7 @@ Status DeviceStore::Import(const DeviceStream& on,
   }
   InsertOptions options;
   options.count_events = false;
-  options.sighted = false;
+  options.by_lookup = false;
   LODESTAR_RETURN_IF_ERROR(
       InsertLocked(on, batch, options, {}, {refs.data(), nullptr, nullptr}));
   call.rows = rows();

@@ -347,8 +347,7 @@ Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
   call->default_id = bags.default_id != nullptr ? *bags.default_id : 0;
   call->dim = dim();
   return CudaStatus(
-      Launch(LocateKernel, ids.size, on.stream, call->find, sources),
-      "lookup");
+      Launch(LocateKernel, ids.size, on.stream, call->find, sources), "lookup");
 }
 
 Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,

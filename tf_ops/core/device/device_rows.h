@@ -123,7 +123,7 @@ __device__ inline int64_t SizeOf(const DeviceStore::Ids& ids) {
 }
 
 // Counts a row at most once per step.
-__device__ inline void CountSighting(DeviceRowMeta* meta, int64_t now) {
+__device__ inline void CountOccurrence(DeviceRowMeta* meta, int64_t now) {
   if (meta->last_seen == now && meta->frequency != 0) return;
   meta->last_seen = now;
   if (meta->frequency != 0xffffffffu) ++meta->frequency;

@@ -311,12 +311,11 @@ Status DeviceStore::ReserveMore(const DeviceStream& on, const Ids& ids) {
   return Grow(on, rows_bound_ + missing, cells_bound_ + missing);
 }
 
-Status DeviceStore::ReserveFor(const DeviceStream& on,
-                               const Ids& distinct_ids) {
+Status DeviceStore::ReserveFor(const DeviceStream& on, const Ids& unique_ids) {
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
-  LODESTAR_RETURN_IF_ERROR(ReserveMore(on, distinct_ids));
+  LODESTAR_RETURN_IF_ERROR(ReserveMore(on, unique_ids));
   return turn.End();
 }
 
@@ -345,7 +344,7 @@ Status DeviceStore::ReadState(const DeviceStream& on, DeviceTableState* state) {
 
 Status DeviceStore::CheckOptimizerLocked(
     const AttachedOptimizer& optimizer) const {
-  if (optimizer.replayed()) {
+  if (optimizer.unfused()) {
     return FailedPrecondition(
         "a table on a GPU requires an optimizer with a fused update rule, got "
         "'",

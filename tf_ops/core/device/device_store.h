@@ -142,9 +142,9 @@ class DeviceStore {
 
   struct InsertOptions {
     bool insert = true;  // create rows for missing ids
-    bool count_sightings = false;
+    bool count_frequency = false;
     bool count_events = true;
-    bool sighted = true;  // rows are created by a lookup
+    bool by_lookup = true;  // rows are created by a lookup
     // [N], ids to ignore; null: none.
     const bool* skipped = nullptr;
   };
@@ -157,8 +157,8 @@ class DeviceStore {
   static constexpr uint32_t kNoRow = 0xffffffffu;
   // Allocates room for the new ones among the ids, so that a following
   // FindOrInsert does not fail for lack of memory.
-  Status ReserveFor(const DeviceStream& on, const Ids& distinct_ids);
-  Status FindOrInsert(const DeviceStream& on, const Ids& distinct_ids,
+  Status ReserveFor(const DeviceStream& on, const Ids& unique_ids);
+  Status FindOrInsert(const DeviceStream& on, const Ids& unique_ids,
                       const InsertOptions& options, const Outputs& outputs);
   // Sets rows[i] to the row of ids[i] at refs[positions[i]], or at refs[i]
   // without positions, if it is still there. Position -1 reads zeros.
@@ -195,7 +195,7 @@ class DeviceStore {
   // Updates rows of unique ids with gradients [U, D] of ComputeType(type()).
   // Otherwise like EmbeddingStore::Apply.
   struct Update {
-    Ids distinct_ids;
+    Ids unique_ids;
     const void* gradients = nullptr;
     std::string name;  // name of the optimizer
     Span<const float> hyperparameters;
@@ -325,12 +325,12 @@ class DeviceStore {
     const void* rows = nullptr;
   };
   // Requires: ReserveMore if it inserts. Allocates nothing.
-  Status InsertLocked(const DeviceStream& on, const Ids& distinct_ids,
+  Status InsertLocked(const DeviceStream& on, const Ids& unique_ids,
                       const InsertOptions& options, const Assigned& assigned,
                       const Outputs& outputs) LODESTAR_REQUIRES(mutex_);
   // Reserves memory and inserts. If the table has a cap, evicts rows to make
   // room; ids that still find no room get no row. A table with a cap waits.
-  Status InsertUnderCap(const DeviceStream& on, const Ids& distinct_ids,
+  Status InsertUnderCap(const DeviceStream& on, const Ids& unique_ids,
                         const InsertOptions& options, const Assigned& assigned,
                         const Outputs& outputs) LODESTAR_REQUIRES(mutex_);
   Status FindLocked(const DeviceStream& on, FindCall call, void* rows) const

@@ -169,15 +169,15 @@ Status DeviceStore::PrepareLocked(const DeviceStream& on,
                               update.slot_inits.end());
   LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(optimizer));
   if (update.create_missing) {
-    LODESTAR_RETURN_IF_ERROR(ReserveMore(on, update.distinct_ids));
+    LODESTAR_RETURN_IF_ERROR(ReserveMore(on, update.unique_ids));
   }
   LODESTAR_RETURN_IF_ERROR(AttachLocked(on, std::move(optimizer)));
   if (!update.create_missing) return Status();
   InsertOptions options;
   options.count_events = false;
-  options.sighted = false;
+  options.by_lookup = false;
   options.skipped = update.skipped;
-  return InsertUnderCap(on, update.distinct_ids, options, {}, {});
+  return InsertUnderCap(on, update.unique_ids, options, {}, {});
 }
 
 Status DeviceStore::Prepare(const DeviceStream& on, const Update& update) {
@@ -216,7 +216,7 @@ Status DeviceStore::UpdateLocked(const DeviceStream& on, const Update& update) {
   call.index = index();
   call.rows = rows();
   call.state = state_.data();
-  call.ids = update.distinct_ids;
+  call.ids = update.unique_ids;
   call.dim = dim();
   call.skipped = update.skipped;
   const int64_t numbers = 16 / SizeOf(ComputeType(type()));

@@ -10,7 +10,7 @@ Status CheckSize(const char* name, int64_t found, int64_t wanted) {
                          found, ".");
 }
 
-Status CheckDistinct(const char* name, Span<const int64_t> ids) {
+Status CheckUnique(const char* name, Span<const int64_t> ids) {
   std::vector<int64_t> unique;
   std::vector<int64_t> positions(ids.size());
   BatchUnique(ids, nullptr, &unique, positions);
@@ -55,7 +55,7 @@ Status CheckRowsView(const EmbeddingRowsView& rows, int64_t dim, RowType type) {
   if (!optimizer.name.empty()) {
     LODESTAR_RETURN_IF_ERROR(optimizer.Check());
   }
-  return CheckDistinct("ids", rows.ids);
+  return CheckUnique("ids", rows.ids);
 }
 
 Status MoreThanMaxRows(int64_t rows, int64_t max_rows) {

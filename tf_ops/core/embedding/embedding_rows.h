@@ -62,7 +62,7 @@ Status CheckRowsView(const EmbeddingRowsView& rows, int64_t dim, RowType type);
 // Return InvalidArgument unless argument `name` has `wanted` elements, and
 // unless its ids are unique, respectively.
 Status CheckSize(const char* name, int64_t found, int64_t wanted);
-Status CheckDistinct(const char* name, Span<const int64_t> ids);
+Status CheckUnique(const char* name, Span<const int64_t> ids);
 // FailedPrecondition for an import that exceeds the table's cap.
 Status MoreThanMaxRows(int64_t rows, int64_t max_rows);
 

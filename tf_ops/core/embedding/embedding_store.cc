@@ -63,7 +63,7 @@ Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
   std::unique_ptr<EmbeddingStore> store(
       new EmbeddingStore(static_cast<int>(dim), static_cast<int>(num_shards),
                          initializer, policies, type));
-  LODESTAR_RETURN_IF_ERROR(store->table_.shared.Make());
+  LODESTAR_RETURN_IF_ERROR(store->table_.shared.CreateRows());
   *out = std::move(store);
   return Status();
 } catch (const std::bad_alloc&) {
@@ -189,7 +189,7 @@ Status EmbeddingStore::Clear() try {
   ShardLocks locks(table_.rows, std::defer_lock);
   table_.rows.LockBetweenSnapshots(&locks);
   table_.events.Add(Event::kRemoved, table_.rows.FreeAll());
-  table_.sightings.Clear();
+  table_.occurrence_counter.Clear();
   table_.shared.Reset();
   return Status();
 } catch (const std::bad_alloc&) {
@@ -274,7 +274,7 @@ Status EmbeddingStore::Compact(int64_t* returned) {
     RowShard& shard = rows.shard(s);
     const auto bytes = [&] {
       shard.mutex.AssertHeld();
-      return shard.bytes() + table_.sightings.bytes(s);
+      return shard.bytes() + table_.occurrence_counter.bytes(s);
     };
     // Calls part() under the lock until it returns true.
     const auto in_parts = [&](const auto& part) {
@@ -312,9 +312,11 @@ Status EmbeddingStore::Compact(int64_t* returned) {
     });
     compact_leaves([&] { return &shard.index; });
     LODESTAR_RETURN_IF_ERROR(status);
-    if (!table_.sightings.uses_admission()) continue;
+    if (!table_.occurrence_counter.uses_admission()) continue;
     // Look it up under the lock each time, because it may have been replaced.
-    const auto pending = [&] { return table_.sightings.pending_ids(s); };
+    const auto pending = [&] {
+      return table_.occurrence_counter.pending_ids(s);
+    };
     low = 0;
     in_parts([&] { return pending()->Compact(kRowsAtOnce, &low); });
     in_parts([&] { return ReleaseSegments(pending()); });

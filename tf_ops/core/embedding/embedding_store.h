@@ -23,9 +23,9 @@
 #include "tf_ops/core/embedding/embedding_rows.h"
 #include "tf_ops/core/embedding/found_rows.h"
 #include "tf_ops/core/embedding/insert_plan.h"
+#include "tf_ops/core/embedding/occurrence_counter.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
 #include "tf_ops/core/embedding/shared_rows.h"
-#include "tf_ops/core/embedding/sightings.h"
 #include "tf_ops/core/embedding/table_parts.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/row_initializer.h"
@@ -137,7 +137,7 @@ class EmbeddingStore {
     table_.rows.FindAll(ids, refs, parallel);
   }
 
-  using SightingOptions = lodestar::SightingOptions;
+  using LookupOptions = lodestar::LookupOptions;
   // Unique ids of one table and the rows found for them. A row is absent if
   // admission holds the id back or if it found no room under the cap.
   // resident[i], if not empty: whether unique_ids[i] had a row before.
@@ -154,10 +154,10 @@ class EmbeddingStore {
   // different. Returns ResourceExhausted if out of memory; nothing has changed
   // then.
   static Status FindOrInsert(Span<const TableIds> in_tables,
-                             const SightingOptions& options,
+                             const LookupOptions& options,
                              const ParallelFor* parallel);
   Status FindOrInsert(Span<const int64_t> unique_ids,
-                      const SightingOptions& options, Span<RowRef> refs,
+                      const LookupOptions& options, Span<RowRef> refs,
                       const ParallelFor* parallel, char* resident = nullptr,
                       Span<const uint32_t> occurrences = {}) {
     const TableIds ids = {this, unique_ids, refs, resident, occurrences};
@@ -295,9 +295,10 @@ class EmbeddingStore {
   void SetStep(int64_t step) { table_.step.Set(step, /*own=*/true); }
   // Lets Apply move the step again.
   void ReleaseStep() { table_.step.Release(); }
+  // Makes MoveStep do nothing.
+  static constexpr int64_t kSameStep = -2;
   // After an update: moves the step to `next_step`, but by at least one. Does
   // nothing if the step is set by SetStep.
-  static constexpr int64_t kSameStep = -2;
   void MoveStep(int64_t next_step);
   // Moves the steps of several tables atomically with respect to other calls of
   // this function.
@@ -345,7 +346,7 @@ class EmbeddingStore {
   // Copies state that may have changed in `like` since CreateFrom: events, and
   // the step and shared rows unless `rows` contain them. Requires: this was
   // created by CreateFrom from the same arguments and is not shared yet.
-  void TakeOver(const EmbeddingStore& like, const EmbeddingRowsView& rows);
+  void CopyLiveState(const EmbeddingStore& like, const EmbeddingRowsView& rows);
 
   // Base snapshot of the next incremental one; empty: the next snapshot is a
   // full one.
@@ -377,7 +378,7 @@ class EmbeddingStore {
   // Takes the locks of the calls that need some, and creates rows in all of the
   // tables or in none.
   static Status LockAndInsert(std::vector<TableCall>* calls,
-                              const SightingOptions& options,
+                              const LookupOptions& options,
                               const ParallelFor* parallel);
 
   // Steps of Apply, for rows of T. UpdateRow requires the row lock.

@@ -129,7 +129,8 @@ Status EmbeddingStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
   const int64_t now = step();
   RowLists victims(rows.num_shards());
   LODESTAR_RETURN_IF_ERROR(FindVictims(policy, now, &victims, parallel));
-  if (policy.max_age >= 0) table_.sightings.Forget(policy.max_age, now);
+  if (policy.max_age >= 0)
+    table_.occurrence_counter.Forget(policy.max_age, now);
   for (size_t s = 0; s < rows.num_shards(); ++s) {
     RowShard& shard = rows.shard(s);
     shard.mutex.AssertHeld();
@@ -170,7 +171,7 @@ Status EmbeddingStore::DecayFrequencies(double rate,
                 for (int64_t s = begin; s < end; ++s) {
                   RowShard& shard = rows.shard(s);
                   shard.mutex.AssertHeld();
-                  Sightings::Decay(rate, now, &shard);
+                  OccurrenceCounter::Decay(rate, now, &shard);
                   if (!orders.empty()) orders[s].Run(&shard);
                 }
               });

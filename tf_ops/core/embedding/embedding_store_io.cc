@@ -47,7 +47,7 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
   RunParallel(parallel, count, 100 + dim(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const auto& [id, ref] = order[i];
-      const ShardedRows::Seen seen =
+      const ShardedRows::Counts seen =
           table.CopyOut(table.shard(ref.shard).rows, ref.row, id, i, count,
                         num_slots, &result.values, &result.slots);
       result.ids[i] = id;
@@ -55,7 +55,7 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
       result.last_seen[i] = seen.last_seen;
     }
   });
-  table_.sightings.Export(&result);
+  table_.occurrence_counter.Export(&result);
   if (table_.shared.any()) table_.shared.Export(&result);
   *out = std::move(result);
   return Status();
@@ -68,7 +68,7 @@ Status EmbeddingStore::CheckImport(const EmbeddingRowsView& rows) const {
   if (!rows.optimizer.name.empty()) {
     LODESTAR_RETURN_IF_ERROR(CheckOptimizer(rows.optimizer));
   }
-  LODESTAR_RETURN_IF_ERROR(table_.sightings.Check(rows));
+  LODESTAR_RETURN_IF_ERROR(table_.occurrence_counter.Check(rows));
   return table_.shared.Check(rows);
 }
 
@@ -117,12 +117,12 @@ Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
     MutexLock lock(&shard.mutex);
     shard.order->MarkSorted();
   }
-  Sightings::State admission;
-  LODESTAR_RETURN_IF_ERROR(table.sightings.Build(rows, &admission));
-  table.sightings.Install(&admission);
+  OccurrenceCounter::State admission;
+  LODESTAR_RETURN_IF_ERROR(table.occurrence_counter.Build(rows, &admission));
+  table.occurrence_counter.Install(&admission);
   if (table.shared.any()) table.shared.Import(rows);
   if (rows.with_counters) table.step.Set(rows.step, rows.own_step);
-  store->TakeOver(like, rows);
+  store->CopyLiveState(like, rows);
   *out = std::move(store);
   return Status();
 } catch (const std::bad_alloc&) {
@@ -130,8 +130,8 @@ Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
                            " rows.");
 }
 
-void EmbeddingStore::TakeOver(const EmbeddingStore& like,
-                              const EmbeddingRowsView& rows) {
+void EmbeddingStore::CopyLiveState(const EmbeddingStore& like,
+                                   const EmbeddingRowsView& rows) {
   const TableParts& old = like.table_;
   if (!rows.with_counters) table_.step.Set(old.step.value(), old.step.own());
   if (rows.shared_values.empty()) table_.shared.CopyValues(old.shared);
@@ -222,10 +222,10 @@ EmbeddingStats EmbeddingStore::Stats() const {
   for (size_t s = 0; s < table_.rows.num_shards(); ++s) {
     const RowShard& shard = table_.rows.shard(s);
     MutexLock lock(&shard.mutex);
-    const int64_t pending_bytes = table_.sightings.bytes(s);
+    const int64_t pending_bytes = table_.occurrence_counter.bytes(s);
     stats.policy_bytes += pending_bytes;
     if (shard.order != nullptr) stats.policy_bytes += shard.order->bytes();
-    stats.pending += table_.sightings.num_pending(s, now);
+    stats.pending += table_.occurrence_counter.num_pending(s, now);
     stats.index_bytes += shard.index.bytes();
     stats.row_bytes += shard.rows.row_bytes();
     stats.slot_bytes += shard.rows.slot_bytes();
@@ -236,7 +236,7 @@ EmbeddingStats EmbeddingStore::Stats() const {
       stats.policy_bytes += shared.row_bytes() + shared.slot_bytes();
     }
   }
-  stats.policy_bytes += table_.sightings.sketch_bytes();
+  stats.policy_bytes += table_.occurrence_counter.sketch_bytes();
   return stats;
 }
 
@@ -268,7 +268,7 @@ Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
     result.shards[i] = hash.shard;
     const uint32_t row = shard.Find(hash.tag, ids[i]);
     if (row != LeafIndex::kNoRow) {
-      const ShardedRows::Seen seen =
+      const ShardedRows::Counts seen =
           table.CopyOut(shard.rows, row, ids[i], i, count, num_slots,
                         &result.values, &result.slots);
       result.frequencies[i] = seen.frequency;
@@ -276,11 +276,11 @@ Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
       result.states[i] = InspectedIds::kResident;
       continue;
     }
-    const Sightings::Seen pending =
-        table_.sightings.SeenOf(hash.shard, hash.tag, ids[i], now);
-    result.frequencies[i] = pending.sightings;
+    const OccurrenceCounter::Counts pending =
+        table_.occurrence_counter.CountsOf(hash.shard, hash.tag, ids[i], now);
+    result.frequencies[i] = pending.occurrences;
     result.last_seen[i] = pending.last_seen;
-    if (pending.sightings > 0) result.states[i] = InspectedIds::kPending;
+    if (pending.occurrences > 0) result.states[i] = InspectedIds::kPending;
   }
   *out = std::move(result);
   return Status();

@@ -180,7 +180,7 @@ void EmbeddingStore::ForEachRange(std::vector<TableCall>* calls, int64_t cost,
 }
 
 Status EmbeddingStore::LockAndInsert(std::vector<TableCall>* calls,
-                                     const SightingOptions& options,
+                                     const LookupOptions& options,
                                      const ParallelFor* parallel) {
   std::deque<InsertPlan> plans;
   for (TableCall& call : *calls) {
@@ -189,13 +189,13 @@ Status EmbeddingStore::LockAndInsert(std::vector<TableCall>* calls,
       call.locks->Lock();
       call.now = table->step.value();
     }
-    if (!options.insert || (options.admit == SightingOptions::Admit::kNone &&
-                            !table->sightings.uses_admission())) {
+    if (!options.insert || (options.admit == LookupOptions::Admit::kNone &&
+                            !table->occurrence_counter.uses_admission())) {
       continue;
     }
     InsertPlan::Options insert;
     insert.locked = call.locks.has_value();
-    insert.call = {call.now, options.count_sightings, /*admission=*/true,
+    insert.call = {call.now, options.count_frequency, /*admission=*/true,
                    options.admit, call.ids.occurrences};
     const Span<const int64_t> ids = call.ids.unique_ids;
     plans.emplace_back(
@@ -211,7 +211,7 @@ Status EmbeddingStore::LockAndInsert(std::vector<TableCall>* calls,
 }
 
 Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
-                                    const SightingOptions& options,
+                                    const LookupOptions& options,
                                     const ParallelFor* parallel) try {
   // All callers lock tables in the same order.
   std::vector<TableIds> tables(in_tables.begin(), in_tables.end());
@@ -227,7 +227,7 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
     call.first = first_of_table;
     first_of_table += call.ids.unique_ids.size();
     call.now = table.step.value();
-    if (options.count_sightings && table.rows.ordered()) {
+    if (options.count_frequency && table.rows.ordered()) {
       call.by_shard = table.rows.GroupByShard(call.ids.unique_ids);
       call.locks.emplace(table.rows, std::defer_lock);
     }
@@ -247,7 +247,7 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
     }
   }
   LODESTAR_RETURN_IF_ERROR(LockAndInsert(&calls, options, parallel));
-  if (options.count_sightings) {
+  if (options.count_frequency) {
     ForEachRange(&calls, 20, parallel,
                  [](TableCall* call, int64_t first, int64_t count) {
                    if (call->locks.has_value()) return;
@@ -256,7 +256,7 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
                    if (!occurrences.empty()) {
                      occurrences = occurrences.subspan(first, count);
                    }
-                   ids.store->table_.sightings.Touch(
+                   ids.store->table_.occurrence_counter.Touch(
                        ids.unique_ids.subspan(first, count),
                        ids.refs.subspan(first, count), call->now, occurrences);
                  });
@@ -264,9 +264,9 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
   for (TableCall& call : calls) {
     TableParts& table = call.ids.store->table_;
     if (call.locks.has_value()) {
-      table.sightings.TouchInOrder(call.ids.unique_ids, call.by_shard,
-                                   call.ids.refs, call.now,
-                                   call.ids.occurrences, parallel);
+      table.occurrence_counter.TouchInOrder(call.ids.unique_ids, call.by_shard,
+                                            call.ids.refs, call.now,
+                                            call.ids.occurrences, parallel);
       call.locks.reset();
     }
     const int64_t missing = static_cast<int64_t>(call.missing.size());

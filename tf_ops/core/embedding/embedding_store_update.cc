@@ -150,8 +150,8 @@ Status EmbeddingStore::PrepareApply(const AttachedOptimizer& attached,
   if (shared.any()) update->is_cold.resize(count, 0);
   InsertPlan::Options insert;
   // The replica that computed the gradient has already counted the ids.
-  insert.call.admission = insert.call.count_sightings =
-      table_.sightings.uses_admission();
+  insert.call.admission = insert.call.count_frequency =
+      table_.occurrence_counter.uses_admission();
   insert.optimizer = &attached;
   InsertPlan plan(
       unique_ids, refs, insert,

@@ -63,7 +63,7 @@ Status InsertPlan::Prepare(const std::vector<int64_t>& indices) {
 
 Status InsertPlan::PlanShards(const std::vector<int64_t>& indices) {
   const ShardedRows& rows = table_.rows;
-  const uint32_t frequency = Sightings::FirstFrequency(options_.call);
+  const uint32_t frequency = OccurrenceCounter::FirstFrequency(options_.call);
   for (size_t k = 0; k < indices.size(); ++k) {
     if (k + kAhead < indices.size()) {
       const ShardedRows::IdHash ahead = rows.HashOf(ids_[indices[k + kAhead]]);
@@ -84,12 +84,12 @@ Status InsertPlan::PlanShards(const std::vector<int64_t>& indices) {
       plans_[hash.shard].tags.push_back(hash.tag);
     }
   }
-  if (!table_.sightings.uses_admission()) return Status();
-  sketch_lock_ = table_.sightings.LockSketch();
-  LODESTAR_RETURN_IF_ERROR(table_.sightings.ReserveSketch());
+  if (!table_.occurrence_counter.uses_admission()) return Status();
+  sketch_lock_ = table_.occurrence_counter.LockSketch();
+  LODESTAR_RETURN_IF_ERROR(table_.occurrence_counter.ReserveSketch());
   for (size_t s = 0; s < plans_.size(); ++s) {
     if (plans_[s].rows.empty()) continue;
-    table_.sightings.Plan(ids_, options_.call, s, &plans_[s]);
+    table_.occurrence_counter.Plan(ids_, options_.call, s, &plans_[s]);
   }
   return Status();
 }
@@ -122,7 +122,7 @@ Status InsertPlan::ReserveShard(size_t number) {
     shard.mutex.AssertHeld();
     LODESTAR_RETURN_IF_ERROR(table_.rows.Reserve(&shard, plan.tags));
   }
-  return table_.sightings.Reserve(number, plan, excess_ > 0);
+  return table_.occurrence_counter.Reserve(number, plan, excess_ > 0);
 }
 
 void InsertPlan::Commit(const ParallelFor* parallel) {
@@ -130,7 +130,7 @@ void InsertPlan::Commit(const ParallelFor* parallel) {
   if (optimizer_.has_value()) table_.optimizer.Bind(std::move(*optimizer_));
   if (excess_ > 0) MakeRoom();
   for (size_t s = 0; s < plans_.size(); ++s) {
-    table_.sightings.Commit(ids_, options_.call.now, s, plans_[s]);
+    table_.occurrence_counter.Commit(ids_, options_.call.now, s, plans_[s]);
   }
   const int64_t num_shards = static_cast<int64_t>(plans_.size());
   const int64_t added = num_rows();
@@ -251,8 +251,8 @@ void InsertPlan::MakeRoom() {
       --excess;
       kept_[row.in_plan] = 0;
       // The id keeps waiting.
-      const int64_t sighting = plan.rows[row.in_plan].sighting;
-      if (sighting >= 0) plan.sightings[sighting].admitted = false;
+      const int64_t occurrence = plan.rows[row.in_plan].occurrence;
+      if (occurrence >= 0) plan.occurrences[occurrence].admitted = false;
     }
     plan.Keep(kept_);
   }

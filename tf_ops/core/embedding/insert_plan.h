@@ -16,8 +16,8 @@
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/embedding/occurrence_counter.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
-#include "tf_ops/core/embedding/sightings.h"
 #include "tf_ops/core/embedding/table_parts.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/eviction_list.h"
@@ -29,7 +29,7 @@ class InsertPlan {
   struct Options {
     // `now` becomes the last step of new rows. Prepare sets it, unless the
     // caller holds all locks.
-    Sightings::Call call;
+    OccurrenceCounter::Call call;
     bool refuse_excess = false;  // fail if the cap is reached
     bool locked = false;         // the caller holds all locks
     // Overrides `now`, with one element per id.

@@ -249,10 +249,10 @@ void ShardedRows::LockBetweenSnapshots(ShardLocks* locks) const {
   }
 }
 
-ShardedRows::Seen ShardedRows::CopyOut(const RowStore& rows, uint32_t row,
-                                       int64_t id, int64_t i, int64_t count,
-                                       int64_t num_slots, Numbers* values,
-                                       Numbers* slots) const {
+ShardedRows::Counts ShardedRows::CopyOut(const RowStore& rows, uint32_t row,
+                                         int64_t id, int64_t i, int64_t count,
+                                         int64_t num_slots, Numbers* values,
+                                         Numbers* slots) const {
   rows.Lock(row, id);
   CopyRowOut(rows.values(row), row_bytes_, values->at(i * dim_));
   for (int64_t s = 0; s < num_slots; ++s) {
@@ -260,8 +260,8 @@ ShardedRows::Seen ShardedRows::CopyOut(const RowStore& rows, uint32_t row,
                 rows.slot(row, static_cast<int>(s)), slot_bytes_);
   }
   const RowMeta* meta = rows.meta(row);
-  const Seen seen = {meta->frequency.load(std::memory_order_relaxed),
-                     meta->last_seen.load(std::memory_order_relaxed)};
+  const Counts seen = {meta->frequency.load(std::memory_order_relaxed),
+                       meta->last_seen.load(std::memory_order_relaxed)};
   rows.UnlockUnchanged(row);
   return seen;
 }

@@ -255,19 +255,19 @@ class ShardedRows {
 
   TableChanges& changes() { return changes_; }
   const TableChanges& changes() const { return changes_; }
-  // Takes all locks while no snapshot is running. Call before changing every
-  // row: copy-on-write images of all rows would double the memory.
+  // Waits until no snapshot is running, and takes all locks. Call before
+  // changing every row: images of all rows would double the memory.
   void LockBetweenSnapshots(ShardLocks* locks) const;
 
   // Copies a row out as number i of `count`, with its first slots [num_slots,
   // count, dim]. Requires: the row stays in place and holds `id`.
-  struct Seen {
+  struct Counts {
     uint32_t frequency;
     int64_t last_seen;
   };
-  Seen CopyOut(const RowStore& rows, uint32_t row, int64_t id, int64_t i,
-               int64_t count, int64_t num_slots, Numbers* values,
-               Numbers* slots) const;
+  Counts CopyOut(const RowStore& rows, uint32_t row, int64_t id, int64_t i,
+                 int64_t count, int64_t num_slots, Numbers* values,
+                 Numbers* slots) const;
   // Copies a row in; empty arrays leave the row as it is. Requires the row
   // lock, unless the row is not visible yet.
   void CopyIn(const NumbersView& values, const NumbersView& slots, int64_t i,

@@ -26,7 +26,7 @@ SharedRows::SharedRows(int64_t count, const RowInitializer& initializer,
   initializer_.SetSeed(initializer.seed(), initializer.salt() ^ kSaltOfShared);
 }
 
-Status SharedRows::Make() {
+Status SharedRows::CreateRows() {
   if (!any()) return Status();
   LODESTAR_RETURN_IF_ERROR(rows()->Reserve(count_));
   for (int64_t r = 0; r < count_; ++r) {

@@ -26,7 +26,7 @@ class SharedRows {
   SharedRows(int64_t count, const RowInitializer& initializer,
              ShardedRows* rows, OptimizerBinding* optimizer);
   // Creates the rows; call once. Returns ResourceExhausted if out of memory.
-  Status Make();
+  Status CreateRows();
 
   int64_t count() const { return count_; }
   bool any() const { return count_ > 0; }

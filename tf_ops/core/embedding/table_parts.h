@@ -11,10 +11,10 @@
 #include <memory>
 #include <thread>
 
+#include "tf_ops/core/embedding/occurrence_counter.h"
 #include "tf_ops/core/embedding/optimizer_binding.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
 #include "tf_ops/core/embedding/shared_rows.h"
-#include "tf_ops/core/embedding/sightings.h"
 #include "tf_ops/core/embedding/table_step.h"
 #include "tf_ops/core/rows/row_initializer.h"
 #include "tf_ops/core/rows/row_type.h"
@@ -108,7 +108,7 @@ struct TableParts {
         initializer(initializer),
         rows(dim, type, num_shards, policies),
         optimizer(&rows),
-        sightings(policies.admission, &rows, &step),
+        occurrence_counter(policies.admission, &rows, &step),
         shared(policies.shared_rows, initializer, &rows, &optimizer) {}
 
   // Initializes a row that is not visible yet.
@@ -124,7 +124,7 @@ struct TableParts {
   mutable TableEvents events;  // mutable: reads are counted too
   ShardedRows rows;
   OptimizerBinding optimizer;
-  Sightings sightings;
+  OccurrenceCounter occurrence_counter;
   SharedRows shared;
 };
 

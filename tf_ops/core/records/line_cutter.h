@@ -43,7 +43,7 @@ class LineCutter : public RecordCutter {
     if (end - last > kMaxLineBytes) {
       return InvalidArgument(
           "line ", num_lines_ + CountNewlines(begin, last) + 1,
-          ": not text: no newline within ", kMaxLineBytes, " bytes");
+          ": not a text file: no newline within ", kMaxLineBytes, " bytes");
     }
     *cut = RecordCut();
     cut->records = CountNewlines(begin, last);

@@ -68,7 +68,7 @@ Status BadCount(const ColumnSpec& spec, const Line& line, const char* p) {
   if (!line.wants_message) return ErrorWithoutMessage();
   const std::string where = Where(spec, line, p);
   if (p == line.end) {
-    return InvalidArgument(where, "the line ends where its count should be");
+    return InvalidArgument(where, "the line ends before its count");
   }
   const char* q = p;
   uint64_t ignored;
@@ -77,7 +77,7 @@ Status BadCount(const ColumnSpec& spec, const Line& line, const char* p) {
       EndsToken(*q);
   return InvalidArgument(
       where, "count is ", Quoted(p),
-      negative ? ", wanted 0 or more" : ", wanted a whole number");
+      negative ? ", expected 0 or more" : ", expected an integer");
 }
 
 NumberError ReadValue(const char** p, const char* end, int64_t* value) {
@@ -105,9 +105,9 @@ Status BadValue(const ColumnSpec& spec, const Line& line, const char* token,
   T value = 0;
   const char* p = token;
   const NumberError error = ReadValue(&p, line.limit, &value);
-  std::string wanted = StrCat(", wanted ", WantedByLimit(spec.limit));
+  std::string wanted = StrCat(", expected ", WantedByLimit(spec.limit));
   if (error == NumberError::kNotANumber || !EndsToken(*p)) {
-    wanted = kIsFloat ? ", wanted a number" : ", wanted an integer";
+    wanted = kIsFloat ? ", expected a number" : ", expected an integer";
   } else if (error == NumberError::kOutOfRange) {
     wanted = StrCat(", out of the range of ", kIsFloat ? "float" : "uint64");
   }
@@ -152,7 +152,7 @@ const char* ParseSlot(const ColumnSpec& spec, const Line& line, const char* p,
   if (spec.size >= 0 && *count != static_cast<uint64_t>(spec.size)) {
     *status = line.wants_message
                   ? InvalidArgument(Where(spec, line, token), "count is ",
-                                    *count, ", wanted ", spec.size)
+                                    *count, ", expected ", spec.size)
                   : ErrorWithoutMessage();
     return nullptr;
   }
@@ -170,11 +170,11 @@ Status ReadField(const char* name, const char* begin, const char** position,
     return StrCat("field '", name, "' at byte ", p - begin + 1, ": ");
   };
   if (p == end || *p != '1' || TokenEnd(p) != p + 1) {
-    return InvalidArgument(where(), "count is ", Quoted(p), ", wanted 1");
+    return InvalidArgument(where(), "count is ", Quoted(p), ", expected 1");
   }
   p = SkipBlanks(p + 1);
   if (p == end) {
-    return InvalidArgument(where(), "the line ends where its string should be");
+    return InvalidArgument(where(), "the line ends before its string");
   }
   *text = p;
   *position = TokenEnd(p);
@@ -259,7 +259,7 @@ Status MultiSlotFormat::ParseFields(const char* begin, const char** position,
       return InvalidArgument(
           "field 'logkey' at byte ", text - begin + 1, ": is ", Quoted(text),
           " of ", *position - text,
-          " characters, wanted 32 or more, those from 11 to 31 hexadecimal");
+          " characters, expected 32 or more, those from 11 to 31 hexadecimal");
     }
     rows->mutable_column(column++)->ints.push_back(static_cast<int64_t>(value));
   }
@@ -307,13 +307,13 @@ Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
                             : InvalidArgument(
                                   "byte ", p - begin + 1, ": found ", Quoted(p),
                                   " after the last slot '", specs().back().name,
-                                  "', wanted the end of the line");
+                                  "', expected the end of the line");
   }
   rows->TruncateTo(rows->num_rows());
   if (!wants_message) return status;
   const void* nul = begin == end ? nullptr : std::memchr(begin, 0, end - begin);
   if (nul != nullptr) {
-    status = InvalidArgument("not text: a NUL byte at byte ",
+    status = InvalidArgument("not a text file: a NUL byte at byte ",
                              static_cast<const char*>(nul) - begin + 1, " (",
                              status.message(), ")");
   }
@@ -343,8 +343,8 @@ Status MultiSlotFormat::Parse(int64_t /*variant*/, const char* begin,
       if (status.ok()) {
         rows->TruncateTo(rows->num_rows() - 1);
         status = InvalidArgument(
-            "the last line has no newline at its end, so the file was cut "
-            "short");
+            "the last line has no newline at its end, so the file is "
+            "truncated");
       }
     }
     if (!status.ok()) {

@@ -29,8 +29,8 @@ Status CheckSum(const char* begin, const char* end) {
   const int found = static_cast<uint8_t>(*end);
   const int wanted = Sum(begin, end);
   if (found == wanted) return Status();
-  return InvalidArgument("checksum is ", found, ", wanted ", wanted,
-                         " as the sum of its ", end - begin,
+  return InvalidArgument("checksum is ", found, ", expected ", wanted,
+                         " for the sum of its ", end - begin,
                          " bytes modulo 256");
 }
 
@@ -61,11 +61,10 @@ Status FindCheck(const char* begin, const char* end, NormCheck* check) {
   } else if (begin == end) {
     return InvalidArgument("not a Norm file: it is empty");
   } else {
-    return InvalidArgument(
-        "not a Norm file: begins with ",
-        Hex(begin, std::min(end, begin + kNeeded)),
-        ", wanted eight zero bytes (no checksums), or the int32 64 and the "
-        "int64 1 (checksums)");
+    return InvalidArgument("not a Norm file: begins with ",
+                           Hex(begin, std::min(end, begin + kNeeded)),
+                           ", expected eight zero bytes (no checksums), or the "
+                           "int32 64 and the int64 1 (checksums)");
   }
   return Status();
 }
@@ -86,19 +85,19 @@ Status ExplainLength(const SampleFields& fields, const char* p,
                      const char* end) {
   const int64_t found = end - p;
   if (found < kLengthBytes) {
-    return InvalidArgument("found ", found, " bytes, wanted ",
+    return InvalidArgument("found ", found, " bytes, expected ",
                            fields.min_bytes() + kFrameBytes,
-                           " or more: the file is cut short");
+                           " or more: the file is truncated");
   }
   const int64_t length = Load<int32_t>(p);
   if (length < fields.min_bytes() || length > SampleFields::kMaxBytes) {
-    return InvalidArgument("length is ", length, ", wanted ",
+    return InvalidArgument("length is ", length, ", expected ",
                            fields.min_bytes(), " to ", SampleFields::kMaxBytes,
                            ": check the slots and the key type");
   }
-  return InvalidArgument("found ", found, " bytes, wanted ",
-                         length + kFrameBytes, " as its length of ", length,
-                         " says: the file is cut short");
+  return InvalidArgument("found ", found, " bytes, expected ",
+                         length + kFrameBytes, " for its length of ", length,
+                         ": the file is truncated");
 }
 
 class NormCutter : public RecordCutter {
@@ -119,15 +118,15 @@ class NormCutter : public RecordCutter {
     const int64_t left = header_.num_records - num_cut_;
     if (left == 0 && p < end) {
       return InvalidArgument("found ", end - p, at_end ? "" : " or more",
-                             " bytes behind the last of ", header_.num_records,
+                             " bytes after the last of ", header_.num_records,
                              " records, at byte ", offset_ + (p - begin),
-                             ", wanted the end of the file");
+                             ", expected the end of the file");
     }
     if (left > 0 && p == end && at_end) {
       return InvalidArgument("the file ends at byte ", offset_ + (p - begin),
-                             " after ", num_cut_, " records, wanted ",
+                             " after ", num_cut_, " records, expected ",
                              header_.num_records,
-                             " as its header says: it is cut short");
+                             " according to its header: it is truncated");
     }
     const char* const first = p;
     int64_t count = 0;
@@ -175,14 +174,15 @@ class NormCutter : public RecordCutter {
   Status ReadHeader(const char* begin, const char* end) {
     LODESTAR_RETURN_IF_ERROR(FindCheck(begin, end, &header_.check));
     if (options_.wants_check && header_.check != options_.check) {
-      return InvalidArgument("the header says ", NameOf(header_.check),
-                             ", wanted ", NameOf(options_.check));
+      return InvalidArgument("the header declares ", NameOf(header_.check),
+                             ", expected ", NameOf(options_.check));
     }
     const bool framed = header_.check == NormCheck::kSum;
     header_.bytes = kHeaderBytes + (framed ? kFrameBytes : 0);
     if (end - begin < header_.bytes) {
-      return InvalidArgument("the header has ", end - begin, " bytes, wanted ",
-                             header_.bytes, ": the file is cut short");
+      return InvalidArgument("the header has ", end - begin,
+                             " bytes, expected ", header_.bytes,
+                             ": the file is truncated");
     }
     const char* const header = begin + (framed ? kLengthBytes : 0);
     if (framed) {
@@ -193,7 +193,7 @@ class NormCutter : public RecordCutter {
     const int64_t most = INT64_MAX / (fields_.min_bytes() + kFrameBytes);
     if (header_.num_records < 0 || header_.num_records > most) {
       return InvalidArgument("header: number_of_records is ",
-                             header_.num_records, ", wanted 0 to ", most);
+                             header_.num_records, ", expected 0 to ", most);
     }
     const struct {
       const char* name;
@@ -205,8 +205,7 @@ class NormCutter : public RecordCutter {
       const int64_t found = Load<int64_t>(header + 16 + 8 * i);
       if (found != dims[i].wanted) {
         return InvalidArgument("header: ", dims[i].name, " is ", found,
-                               ", wanted ", dims[i].wanted,
-                               " as the slots declare");
+                               ", expected ", dims[i].wanted, " for the slots");
       }
     }
     return Status();

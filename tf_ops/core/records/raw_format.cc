@@ -31,15 +31,15 @@ class RawCutter : public RecordCutter {
     const int64_t size = num_cut_ * stride_ + (end - begin);
     if (begin < end) {
       return InvalidArgument(
-          "its size is ", size, " bytes, wanted a multiple of the ", stride_,
-          " of a sample: found ", end - begin, " bytes behind record ",
+          "its size is ", size, " bytes, expected a multiple of the ", stride_,
+          " of a sample: found ", end - begin, " bytes after record ",
           num_cut_ - 1, " at byte ", num_cut_ * stride_,
           "; check the layout, the key type and the slots");
     }
     if (num_cut_ < num_samples_) {
       return InvalidArgument("its size is ", size, " bytes, ", num_cut_,
-                             " samples of ", stride_, ", wanted ", num_samples_,
-                             " samples");
+                             " samples of ", stride_, ", expected ",
+                             num_samples_, " samples");
     }
     if (num_cut_ == 0) return InvalidArgument("the file has no records");
     return Status();

@@ -113,14 +113,15 @@ Status DecodeSamples(const std::vector<ColumnSpec>& specs, const char* data,
   Header header;
   if (size < static_cast<int64_t>(sizeof(header)) ||
       std::memcmp(data, kMagic, sizeof(kMagic)) != 0) {
-    return InvalidArgument("found ", size, " bytes that are no samples");
+    return InvalidArgument("found ", size,
+                           " bytes that are not serialized samples");
   }
   std::memcpy(&header, data, sizeof(header));
   if (Crc32c(data + kFirstChecked, size - kFirstChecked) != header.crc) {
     return DataLoss("the checksum of the samples differs");
   }
   if (header.slots != ChecksumOf(specs)) {
-    return InvalidArgument("the samples are of other slots");
+    return InvalidArgument("the samples have other slots");
   }
   *rows = SlotRows(specs);
   ByteReader bytes(data + sizeof(header), size - sizeof(header));
@@ -131,7 +132,7 @@ Status DecodeSamples(const std::vector<ColumnSpec>& specs, const char* data,
   }
   rows->AddRows(header.num_rows);
   if (fits && bytes.at_end() && rows->FindUnfit(specs) < 0) return Status();
-  return DataLoss("the samples are not what their slots say");
+  return DataLoss("the samples are inconsistent with their slots");
 }
 
 }  // namespace lodestar

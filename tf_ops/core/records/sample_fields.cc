@@ -119,8 +119,8 @@ bool KeyIsGood(int64_t key, int64_t limit) {
 Status SampleFields::Check(const std::vector<ColumnSpec>& specs,
                            const SampleLayout& layout) {
   if (layout.kinds.size() != specs.size()) {
-    return InvalidArgument("found the kinds of ", layout.kinds.size(),
-                           " slots, wanted ", specs.size());
+    return InvalidArgument("found kinds for ", layout.kinds.size(),
+                           " slots, expected ", specs.size());
   }
   // Bounds the sum, and its product with a number of samples.
   constexpr int64_t kMaxValues = kMaxBytes / 4;
@@ -129,7 +129,7 @@ Status SampleFields::Check(const std::vector<ColumnSpec>& specs,
   const auto add = [&](const std::string& name, int64_t size) {
     if (size < 0 || size > kMaxValues - values) {
       return InvalidArgument("slot '", name, "': found ", size,
-                             " values in a sample, wanted 0 to ",
+                             " values in a sample, expected 0 to ",
                              kMaxValues - values);
     }
     values += size;
@@ -140,12 +140,11 @@ Status SampleFields::Check(const std::vector<ColumnSpec>& specs,
     if (layout.kinds[c] == FieldKind::kKeys) {
       if (spec.is_float) {
         return InvalidArgument("slot '", spec.name,
-                               "': found floats, wanted integers: the file "
-                               "has keys here");
+                               "': found floats, but the file has keys here");
       }
       if (spec.size != -1 && spec.size != 1) {
         return InvalidArgument("slot '", spec.name, "': found a size of ",
-                               spec.size, ", wanted one key or any number");
+                               spec.size, ", expected one key or any number");
       }
       if (!layout.counted) {
         if (keys >= layout.nnz.size()) {
@@ -155,7 +154,7 @@ Status SampleFields::Check(const std::vector<ColumnSpec>& specs,
         const int64_t nnz = layout.nnz[keys];
         if (spec.size == 1 && nnz != 1) {
           return InvalidArgument("slot '", spec.name, "': found ", nnz,
-                                 " keys in a sample, wanted 1");
+                                 " keys in a sample, expected 1");
         }
         LODESTAR_RETURN_IF_ERROR(add(spec.name, nnz));
       }
@@ -164,27 +163,26 @@ Status SampleFields::Check(const std::vector<ColumnSpec>& specs,
     }
     if (spec.size < 0) {
       return InvalidArgument("slot '", spec.name,
-                             "': found any number of values, wanted a fixed "
+                             "': found any number of values, expected a fixed "
                              "number: only slots of keys may vary");
     }
     const bool is_label = layout.kinds[c] == FieldKind::kLabel;
     if (is_label && spec.size != 1) {
       return InvalidArgument("slot '", spec.name, "': found ", spec.size,
-                             " values in a label, wanted 1");
+                             " values in a label, expected 1");
     }
     LODESTAR_RETURN_IF_ERROR(add(spec.name, spec.size));
   }
   if (!layout.counted && layout.nnz.size() != keys) {
-    return InvalidArgument("found the keys of ", layout.nnz.size(),
-                           " slots, wanted those of ", keys);
+    return InvalidArgument("found nnz for ", layout.nnz.size(),
+                           " slots, expected ", keys);
   }
   if (!layout.counted && values == 0) {
-    return InvalidArgument("found samples of 0 bytes, wanted 1 or more");
+    return InvalidArgument("found samples of 0 bytes, expected 1 or more");
   }
   if (!layout.key_offsets.empty() && layout.key_offsets.size() != keys) {
-    return InvalidArgument("found the key offsets of ",
-                           layout.key_offsets.size(),
-                           " slots, wanted those of ", keys);
+    return InvalidArgument("found key offsets for ", layout.key_offsets.size(),
+                           " slots, expected ", keys);
   }
   return Status();
 }
@@ -409,11 +407,11 @@ Status SampleFields::ExplainNumbers(const std::vector<int64_t>& columns,
               ? StrCat("the int32 ", bits, " in a float's place")
               : StrCat(value);
       return InvalidArgument("slot '", spec.name, "': value ", i + 1, " of ",
-                             spec.size, " is ", found, ", wanted ",
+                             spec.size, " is ", found, ", expected ",
                              spec.limit > 0 ? WantedByLimit(spec.limit)
                              : type == NumberType::kLogOfInt
-                                 ? "0 or more, as it is read as log(x + 1)"
-                                 : "a whole number");
+                                 ? "0 or more, because it is read as log(x + 1)"
+                                 : "an integer");
     }
   }
   return Status();
@@ -425,28 +423,27 @@ Status SampleFields::ExplainKeys(int64_t slot, const char** position,
   if (layout_.counted) {
     if (end - *position < kNnzBytes) {
       return InvalidArgument(
-          "slot '", spec.name, "': found ", end - *position, " bytes, wanted ",
-          kNnzBytes,
-          " of its nnz; check the key type and that the file is whole");
+          "slot '", spec.name, "': found ", end - *position,
+          " bytes, expected ", kNnzBytes,
+          " for its nnz; check the key type and that the file is complete");
     }
     *nnz = Load<int32_t>(*position);
     *position += kNnzBytes;
     const int64_t bytes = *nnz * key_bytes_;
     if (*nnz < 0 || bytes > kMaxBytes) {
       return InvalidArgument("slot '", spec.name, "': nnz is ", *nnz,
-                             ", wanted 0 to ", kMaxBytes / key_bytes_,
+                             ", expected 0 to ", kMaxBytes / key_bytes_,
                              "; check the key type and the slots");
     }
     if (bytes > end - *position) {
-      return InvalidArgument("slot '", spec.name, "': nnz is ", *nnz,
-                             ", wanted 0 to ", (end - *position) / key_bytes_,
-                             " as ", end - *position,
-                             " bytes are left; check the key type and that "
-                             "the file is whole");
+      return InvalidArgument(
+          "slot '", spec.name, "': nnz is ", *nnz, ", expected 0 to ",
+          (end - *position) / key_bytes_, " because ", end - *position,
+          " bytes are left; check the key type and that the file is complete");
     }
     if (spec.size >= 0 && *nnz != spec.size) {
       return InvalidArgument("slot '", spec.name, "': nnz is ", *nnz,
-                             ", wanted ", spec.size);
+                             ", expected ", spec.size);
     }
   } else {
     *nnz = layout_.nnz[slot];
@@ -458,7 +455,7 @@ Status SampleFields::ExplainKeys(int64_t slot, const char** position,
                                          : Load<int64_t>(*position);
     if (!KeyIsGood(key, spec.limit)) {
       return InvalidArgument("slot '", spec.name, "': value ", i + 1, " of ",
-                             *nnz, " is ", key, ", wanted ",
+                             *nnz, " is ", key, ", expected ",
                              WantedByLimit(spec.limit));
     }
   }
@@ -469,9 +466,9 @@ Status SampleFields::Explain(const char* begin, const char* end) const {
   const int64_t number_bytes = kNumberBytes * (label_dim_ + dense_dim_);
   const int64_t wanted = layout_.counted ? number_bytes : min_bytes_;
   if (end - begin < wanted) {
-    return InvalidArgument("found ", end - begin, " bytes, wanted ", wanted,
+    return InvalidArgument("found ", end - begin, " bytes, expected ", wanted,
                            layout_.counted ? " or more" : "",
-                           "; check the slots and that the file is whole");
+                           "; check the slots and that the file is complete");
   }
   const char* p = begin;
   LODESTAR_RETURN_IF_ERROR(ExplainNumbers(labels_, layout_.label, &p));

@@ -135,11 +135,11 @@ Status CheckLengths(const std::vector<ColumnSpec>& specs,
     const ColumnSpec& spec = specs[c];
     if (lengths[c] % spec.multiple != 0) {
       return InvalidArgument("slot '", spec.name, "': found ", lengths[c],
-                             " values, wanted a multiple of ", spec.multiple);
+                             " values, expected a multiple of ", spec.multiple);
     }
     if (spec.weighs >= 0 && lengths[c] != lengths[spec.weighs]) {
       return InvalidArgument("slot '", spec.name, "': found ", lengths[c],
-                             " weights, wanted one for each of the ",
+                             " weights, expected one for each of the ",
                              lengths[spec.weighs], " ids of slot '",
                              specs[spec.weighs].name, "'");
     }

@@ -41,8 +41,8 @@ Status TfrecordCutter::Next(const char* begin, const char* end, bool at_end,
     const int64_t left = end - p;
     if (left < kHeaderBytes) {
       if (at_end) {
-        refuse("found ", left, " bytes, wanted ", kHeaderBytes,
-               " of its header: the file is cut short");
+        refuse("found ", left, " bytes, expected ", kHeaderBytes,
+               " for its header: the file is truncated");
       }
       break;
     }
@@ -55,8 +55,8 @@ Status TfrecordCutter::Next(const char* begin, const char* end, bool at_end,
         kHeaderBytes + static_cast<int64_t>(length) + kCrcBytes;
     if (bytes > left) {
       if (at_end) {
-        refuse("found ", left, " bytes, wanted ", bytes,
-               " as its length says: the file is cut short");
+        refuse("found ", left, " bytes, expected ", bytes,
+               " for its length: the file is truncated");
       }
       break;
     }

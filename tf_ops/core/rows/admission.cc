@@ -21,7 +21,7 @@ uint32_t PendingIds::Find(uint32_t tag, int64_t id) const {
   }
 }
 
-uint32_t PendingIds::sightings(uint32_t entry) const {
+uint32_t PendingIds::occurrences(uint32_t entry) const {
   return entries_.meta(entry)->frequency.load(std::memory_order_relaxed);
 }
 
@@ -34,17 +34,17 @@ Status PendingIds::Reserve(Span<const uint32_t> tags) {
   return index_.Reserve(tags);
 }
 
-void PendingIds::Add(uint32_t tag, int64_t id, uint32_t sightings,
+void PendingIds::Add(uint32_t tag, int64_t id, uint32_t occurrences,
                      int64_t last_seen) {
   const uint32_t entry = entries_.Allocate();
-  entries_.Publish(entry, id, last_seen, sightings);
+  entries_.Publish(entry, id, last_seen, occurrences);
   index_.Insert(tag, entry);
   ++size_;
 }
 
-void PendingIds::Set(uint32_t entry, uint32_t sightings, int64_t last_seen) {
+void PendingIds::Set(uint32_t entry, uint32_t occurrences, int64_t last_seen) {
   RowMeta* meta = entries_.meta(entry);
-  meta->frequency.store(sightings, std::memory_order_relaxed);
+  meta->frequency.store(occurrences, std::memory_order_relaxed);
   meta->last_seen.store(last_seen, std::memory_order_relaxed);
 }
 
@@ -75,7 +75,7 @@ void PendingIds::ForEach(
   for (uint32_t entry = 0; entry < entries_.high_water(); ++entry) {
     if (!entries_.resident(entry)) continue;
     fn(entries_.meta(entry)->id.load(std::memory_order_relaxed),
-       sightings(entry), last_seen(entry));
+       occurrences(entry), last_seen(entry));
   }
 }
 
@@ -111,9 +111,9 @@ uint32_t CountingSketch::Estimate(int64_t id) const {
   return estimate;
 }
 
-void CountingSketch::Raise(int64_t id, uint32_t sightings) {
+void CountingSketch::Raise(int64_t id, uint32_t occurrences) {
   const uint8_t wanted =
-      static_cast<uint8_t>(std::min<uint32_t>(sightings, kMaxCount));
+      static_cast<uint8_t>(std::min<uint32_t>(occurrences, kMaxCount));
   ForEachCounter(
       id, [&](int64_t c) { counters_[c] = std::max(counters_[c], wanted); });
 }

@@ -33,14 +33,14 @@ class PendingIds {
 
   // Returns kNoRow if the id is not pending.
   uint32_t Find(uint32_t tag, int64_t id) const;
-  uint32_t sightings(uint32_t entry) const;
+  uint32_t occurrences(uint32_t entry) const;
   int64_t last_seen(uint32_t entry) const;
 
   // Makes room for one Add of each tag. Returns ResourceExhausted if out of
   // memory.
   Status Reserve(Span<const uint32_t> tags);
-  void Add(uint32_t tag, int64_t id, uint32_t sightings, int64_t last_seen);
-  void Set(uint32_t entry, uint32_t sightings, int64_t last_seen);
+  void Add(uint32_t tag, int64_t id, uint32_t occurrences, int64_t last_seen);
+  void Set(uint32_t entry, uint32_t occurrences, int64_t last_seen);
   void Remove(uint32_t tag, uint32_t entry);
   void Clear();
 
@@ -76,9 +76,9 @@ class CountingSketch {
   // Returns ResourceExhausted if out of memory.
   Status Reserve();
   uint32_t Estimate(int64_t id) const;
-  // Raises each counter of `id` to at least `sightings`, so the result does not
-  // depend on the order of ids that were estimated together.
-  void Raise(int64_t id, uint32_t sightings);
+  // Raises each counter of `id` to at least `occurrences`, so the result does
+  // not depend on the order of ids that were estimated together.
+  void Raise(int64_t id, uint32_t occurrences);
   void Clear();
 
   // Empty if nothing was counted.

@@ -10,7 +10,7 @@
 namespace lodestar {
 
 Status AttachedOptimizer::Check() const {
-  if (replayed()) {
+  if (unfused()) {
     if (slot_names.size() != slot_inits.size()) {
       return InvalidArgument("'", name, "' has ", slot_names.size(),
                              " slot names, but ", slot_inits.size(),

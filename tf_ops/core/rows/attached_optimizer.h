@@ -22,7 +22,7 @@ struct AttachedOptimizer {
   // computed outside of the store, with up to RowStore::kMaxSlots slots of
   // different names. Returns InvalidArgument for anything else.
   Status Check() const;
-  bool replayed() const { return name.compare(0, 7, "replay:") == 0; }
+  bool unfused() const { return name.compare(0, 7, "replay:") == 0; }
   bool has_slots() const { return !slot_names.empty(); }
   // Returns true if the slots of `other` can be used by this optimizer.
   bool IsLike(const AttachedOptimizer& other) const {

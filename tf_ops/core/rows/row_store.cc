@@ -237,11 +237,11 @@ void RowStore::UnlinkFree(uint32_t row) {
 void RowStore::Publish(uint32_t row, int64_t id, int64_t last_seen,
                        uint32_t frequency) {
   BeforeWrite(row);
-  Show(row, id, last_seen, frequency);
+  PublishUnmarked(row, id, last_seen, frequency);
 }
 
-void RowStore::Show(uint32_t row, int64_t id, int64_t last_seen,
-                    uint32_t frequency) {
+void RowStore::PublishUnmarked(uint32_t row, int64_t id, int64_t last_seen,
+                               uint32_t frequency) {
   RowMeta* m = meta(row);
   Hold(m);
   m->id.store(id, std::memory_order_relaxed);
@@ -283,9 +283,9 @@ void RowStore::Copy(uint32_t from, uint32_t to) {
   for (int s = 0; s < num_slots_; ++s) {
     std::memcpy(slot(to, s), slot(from, s), slot_bytes_);
   }
-  Show(to, source->id.load(std::memory_order_relaxed),
-       source->last_seen.load(std::memory_order_relaxed),
-       source->frequency.load(std::memory_order_relaxed));
+  PublishUnmarked(to, source->id.load(std::memory_order_relaxed),
+                  source->last_seen.load(std::memory_order_relaxed),
+                  source->frequency.load(std::memory_order_relaxed));
 }
 
 bool RowStore::ReleaseSegment() {

@@ -365,7 +365,8 @@ class RowStore {
   bool LockResident(uint32_t row) const;
   bool AddMarks(Segment* segment, int bits);
   // Publishes the row without marking it as changed.
-  void Show(uint32_t row, int64_t id, int64_t last_seen, uint32_t frequency);
+  void PublishUnmarked(uint32_t row, int64_t id, int64_t last_seen,
+                       uint32_t frequency);
 
   void LinkFree(uint32_t row);
   void UnlinkFree(uint32_t row);

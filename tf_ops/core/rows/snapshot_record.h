@@ -23,7 +23,7 @@ static_assert(sizeof(SnapshotRowHead) == 24);
 struct SnapshotPending {
   int64_t id;
   int64_t last_seen;
-  uint32_t sightings;
+  uint32_t occurrences;
   uint32_t zero;
 };
 static_assert(sizeof(SnapshotPending) == 24);

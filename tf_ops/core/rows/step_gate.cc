@@ -113,7 +113,7 @@ void StepGate::Schedule(const Queue& admitted) {
   }
 }
 
-void StepStay::End() {
+void StepScope::End() {
   StepGate* gate = gate_.exchange(nullptr);
   if (gate != nullptr) gate->Exit();
 }

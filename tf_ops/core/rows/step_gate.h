@@ -118,13 +118,13 @@ Status StepGate::Run(const Scheduler& schedule, const Step& step,
 }
 
 // Leaves the gate on End or destruction, whichever comes first.
-class StepStay {
+class StepScope {
  public:
   // Requires: the caller is inside `gate`.
-  explicit StepStay(StepGate* gate) : gate_(gate) {}
-  ~StepStay() { End(); }
-  StepStay(const StepStay&) = delete;
-  StepStay& operator=(const StepStay&) = delete;
+  explicit StepScope(StepGate* gate) : gate_(gate) {}
+  ~StepScope() { End(); }
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
 
   // Idempotent and thread-safe.
   void End();

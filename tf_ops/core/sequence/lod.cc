@@ -11,22 +11,23 @@ namespace {
 Status ValidateLevel(const std::string& name, Span<const int64_t> offsets,
                      int64_t wanted_end, const std::string& what_end) {
   if (offsets.empty()) {
-    return InvalidArgument("`", name, "` is empty, wanted at least one offset");
+    return InvalidArgument("`", name,
+                           "` is empty, but must have at least one offset.");
   }
   if (offsets[0] != 0) {
-    return InvalidArgument("`", name, "[0]` is ", offsets[0], ", wanted 0");
+    return InvalidArgument("`", name, "[0]` must be 0, got ", offsets[0], ".");
   }
   for (int64_t i = 0; i + 1 < offsets.size(); ++i) {
     if (offsets[i] > offsets[i + 1]) {
       return InvalidArgument("`", name, "[", i, "]`=", offsets[i],
                              " is greater than `", name, "[", i + 1,
-                             "]`=", offsets[i + 1]);
+                             "]`=", offsets[i + 1], ".");
     }
   }
   const int64_t end = offsets[offsets.size() - 1];
   if (end != wanted_end) {
     return InvalidArgument("`", name, "` ends at ", end, ", but there are ",
-                           wanted_end, " ", what_end);
+                           wanted_end, " ", what_end, ".");
   }
   return Status();
 }
@@ -58,12 +59,13 @@ Status LengthsToOffsets(const std::string& name, Span<const int64_t> lengths,
   for (int64_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] < 0 || lengths[i] > most) {
       return InvalidArgument(
-          "`", name, "[", i, "]` is ", lengths[i], ", wanted 0 ",
-          most == kAnyLength ? "or more" : StrCat("to ", most));
+          "`", name, "[", i, "]` must be ",
+          most == kAnyLength ? "at least 0" : StrCat("in [0, ", most, "]"),
+          ", got ", lengths[i], ".");
     }
     if (lengths[i] > std::numeric_limits<int64_t>::max() - end) {
       return InvalidArgument("`", name, "[", i, "]` is ", lengths[i],
-                             ", which takes the sum beyond int64");
+                             ", so the sum overflows int64.");
     }
     end += lengths[i];
     offsets[i + 1] = end;
@@ -100,7 +102,7 @@ Status RelativeLod(const LodLevels& absolute,
     const Span<const int64_t>& next = absolute[k + 1];
     if (absolute[k].size() == 1 && next.size() > 1) {
       return InvalidArgument("`lod[", k, "]` has no unit, but there are ",
-                             next.size() - 1, " units in `lod[", k + 1, "]`");
+                             next.size() - 1, " units in `lod[", k + 1, "]`.");
     }
     int64_t unit = 0;
     for (int64_t i = 0; i < absolute[k].size(); ++i) {
@@ -111,7 +113,7 @@ Status RelativeLod(const LodLevels& absolute,
       while (next[unit] < offset) ++unit;
       if (next[unit] != offset) {
         return InvalidArgument("`lod[", k, "][", i, "]`=", offset,
-                               " is not an offset of `lod[", k + 1, "]`");
+                               " is not an offset of `lod[", k + 1, "]`.");
       }
       // Empty units at the end belong to the last unit.
       if (i + 1 == absolute[k].size()) unit = next.size() - 1;
@@ -129,17 +131,18 @@ Status SliceLod(const LodLevels& levels, int64_t num_rows, int64_t level,
   };
   if (levels[level].empty()) {
     return InvalidArgument("`lod[", level,
-                           "]` is empty, wanted at least one offset");
+                           "]` is empty, but must have at least one offset.");
   }
   if (begin < 0) {
-    return InvalidArgument("`begin` is ", begin, ", wanted 0 or more");
+    return InvalidArgument("`begin` must be at least 0, got ", begin, ".");
   }
   if (begin > end) {
-    return InvalidArgument("`begin`=", begin, " is greater than `end`=", end);
+    return InvalidArgument("`begin`=", begin, " is greater than `end`=", end,
+                           ".");
   }
   if (end > units(level)) {
     return InvalidArgument("`end` is ", end, ", but there are ", units(level),
-                           " units in `lod[", level, "]`");
+                           " units in `lod[", level, "]`.");
   }
   ranges->assign(1, {begin, end});
   for (int64_t k = level; k < static_cast<int64_t>(levels.size()); ++k) {
@@ -148,15 +151,15 @@ Status SliceLod(const LodLevels& levels, int64_t num_rows, int64_t level,
       if (offsets[i] > offsets[i + 1]) {
         return InvalidArgument("`lod[", k, "][", i, "]`=", offsets[i],
                                " is greater than `lod[", k, "][", i + 1,
-                               "]`=", offsets[i + 1]);
+                               "]`=", offsets[i + 1], ".");
       }
     }
     // An empty level has -1 units, so that every offset is out of range.
     const int64_t limit = units(k + 1);
     for (const int64_t i : {begin, end}) {
       if (offsets[i] < 0 || offsets[i] > limit) {
-        return InvalidArgument("`lod[", k, "][", i, "]` is ", offsets[i],
-                               ", wanted 0 to ", limit);
+        return InvalidArgument("`lod[", k, "][", i, "]` must be in [0, ", limit,
+                               "], got ", offsets[i], ".");
       }
     }
     const LodRange below = {offsets[begin], offsets[end]};
@@ -174,8 +177,8 @@ Status LodFromSparse(Span<const int64_t> indices,
   const int64_t last = rank - 1;
   for (int64_t d = 0; d < rank; ++d) {
     if (dense_shape[d] < 0) {
-      return InvalidArgument("`dense_shape[", d, "]` is ", dense_shape[d],
-                             ", wanted 0 or more");
+      return InvalidArgument("`dense_shape[", d, "]` must be at least 0, got ",
+                             dense_shape[d], ".");
     }
   }
   levels->assign(last, {});
@@ -189,7 +192,7 @@ Status LodFromSparse(Span<const int64_t> indices,
     // Reserves one element for the end of the last unit.
     if (static_cast<uint64_t>(count) >= level.max_size() - level.size()) {
       return ResourceExhausted("`lod[", k, "]` would have ", count,
-                               " units more than ", level.size());
+                               " units more than ", level.size(), ".");
     }
     level.insert(level.end(), count, begun(k + 1));
     return Status();
@@ -199,8 +202,8 @@ Status LodFromSparse(Span<const int64_t> indices,
     const int64_t* index = indices.data() + rows * rank;
     for (int64_t d = 0; d < rank; ++d) {
       if (index[d] < 0 || index[d] >= dense_shape[d]) {
-        return InvalidArgument("`indices[", rows, "][", d, "]` is ", index[d],
-                               ", wanted 0 to ", dense_shape[d] - 1);
+        return InvalidArgument("`indices[", rows, "][", d, "]` must be in [0, ",
+                               dense_shape[d], "), got ", index[d], ".");
       }
     }
     // The first dimension in which this index differs from the previous one.
@@ -210,13 +213,13 @@ Status LodFromSparse(Span<const int64_t> indices,
     }
     if (moved == rank) {
       return InvalidArgument("`indices[", rows, "]` repeats `indices[",
-                             rows - 1, "]`");
+                             rows - 1, "]`.");
     }
     const int64_t from = before == nullptr ? -1 : before[moved];
     if (index[moved] < from) {
       return InvalidArgument("`indices[", rows, "][", moved, "]` is ",
                              index[moved], " after ", from,
-                             ", wanted row-major order");
+                             ". Indices must be in row-major order.");
     }
     for (int64_t k = moved; k < last; ++k) {
       LODESTAR_RETURN_IF_ERROR(
@@ -224,9 +227,9 @@ Status LodFromSparse(Span<const int64_t> indices,
     }
     const int64_t wanted = moved == last ? from + 1 : 0;
     if (!drop_columns && index[last] != wanted) {
-      return InvalidArgument("`indices[", rows, "][", last, "]` is ",
-                             index[last], ", wanted ", wanted,
-                             ": the values of a unit stand side by side");
+      return InvalidArgument("`indices[", rows, "][", last, "]` must be ",
+                             wanted, ", got ", index[last],
+                             ". The values of a unit must be contiguous.");
     }
     before = index;
   }

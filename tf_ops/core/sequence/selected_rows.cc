@@ -6,15 +6,15 @@ Status ValidateSelectedRows(Span<const int64_t> rows, int64_t num_values,
                             int64_t height) {
   if (rows.size() != num_values) {
     return InvalidArgument("`rows` has ", rows.size(),
-                           " numbers, but there are ", num_values, " values");
+                           " elements, but there are ", num_values, " values.");
   }
   if (height < 0) {
-    return InvalidArgument("`height` is ", height, ", wanted 0 or more");
+    return InvalidArgument("`height` must be at least 0, got ", height, ".");
   }
   for (int64_t i = 0; i < rows.size(); ++i) {
     if (rows[i] < 0 || rows[i] >= height) {
-      return InvalidArgument("`rows[", i, "]` is ", rows[i], ", wanted 0 to ",
-                             height - 1);
+      return InvalidArgument("`rows[", i, "]` must be in [0, ", height,
+                             "), got ", rows[i], ".");
     }
   }
   return Status();

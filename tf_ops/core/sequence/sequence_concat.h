@@ -38,21 +38,21 @@ inline Status SequenceConcatSplits(const std::vector<LodLevels>& levels,
       const Span<const int64_t> here = levels[k][l];
       if (here.size() != first.size()) {
         return InvalidArgument("`xs[", k, "]` has ", here.size() - 1,
-                               " sequences at level ", l, ", wanted ",
-                               first.size() - 1, " as `xs[0]` has");
+                               " sequences at level ", l, ", but `xs[0]` has ",
+                               first.size() - 1, ".");
       }
       if (l == last) break;
       for (int64_t i = 0; i < here.size(); ++i) {
         if (here[i] != first[i]) {
-          return InvalidArgument("`xs[", k, "].lod[", l, "][", i, "]` is ",
-                                 here[i], ", wanted ", first[i],
-                                 " as in `xs[0]`");
+          return InvalidArgument("`xs[", k, "].lod[", l, "][", i, "]` must be ",
+                                 first[i], " as in `xs[0]`, got ", here[i],
+                                 ".");
         }
       }
     }
     if (num_rows[k] > std::numeric_limits<int64_t>::max() - total) {
       return InvalidArgument("`xs[", k, "]` has ", num_rows[k],
-                             " rows, which takes the sum beyond int64");
+                             " rows, so the sum overflows int64.");
     }
     total += num_rows[k];
   }

@@ -14,7 +14,7 @@ Status ExpandedStarts(Span<const int64_t> splits,
     const int64_t repeats = ref_splits[i + 1] - ref_splits[i];
     if (repeats > 0 && length > (kMax - start) / repeats) {
       return InvalidArgument("sequence ", i, " of ", length, " rows, repeated ",
-                             repeats, " times, takes the rows beyond int64");
+                             repeats, " times, overflows the number of rows.");
     }
     start += length * repeats;
     starts[i + 1] = start;

@@ -378,8 +378,8 @@ Status SequencePoolGradient(Combiner combiner, const T* gradient, int64_t dim,
   while (!has_outside(b)) ++b;
   int64_t i = b * dim;
   while (!is_outside(b, i)) ++i;
-  return InvalidArgument("`index` holds ", winners[i], " for sequence ", b,
-                         " of rows [", splits[b], ", ", splits[b + 1], ")");
+  return InvalidArgument("`index` has ", winners[i], " for sequence ", b,
+                         " of rows [", splits[b], ", ", splits[b + 1], ").");
 }
 
 }  // namespace lodestar

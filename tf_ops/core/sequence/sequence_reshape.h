@@ -20,9 +20,9 @@ inline Status SequenceReshapeSplits(Span<const int64_t> splits, int64_t dim,
     if (splits[b] * dim % new_dim != 0) {
       // The first such offset ends the first such sequence.
       const int64_t length = splits[b] - splits[b - 1];
-      return InvalidArgument("sequence ", b - 1, " has ", length, " rows of ",
-                             dim, " = ", length * dim,
-                             " numbers, not a multiple of `new_dim`=", new_dim);
+      return InvalidArgument(
+          "sequence ", b - 1, " has ", length, " rows of ", dim, " = ",
+          length * dim, " values, not a multiple of `new_dim`=", new_dim, ".");
     }
     reshaped[b] = splits[b] * dim / new_dim;
   }

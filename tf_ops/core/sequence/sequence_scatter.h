@@ -20,8 +20,8 @@ inline Status SequenceScatterPlaces(Span<const int64_t> index,
   for (int64_t b = 0; b + 1 < splits.size(); ++b) {
     for (int64_t p = splits[b]; p < splits[b + 1]; ++p) {
       if (index[p] < 0 || index[p] >= width) {
-        return InvalidArgument("`index[", p, "]` is ", index[p],
-                               " in sequence ", b, ", wanted 0 to ", width - 1);
+        return InvalidArgument("`index[", p, "]` must be in [0, ", width,
+                               "), got ", index[p], " in sequence ", b, ".");
       }
       places[p] = b * width + index[p];
     }

@@ -25,12 +25,12 @@ inline Status SequenceSliceSplits(Span<const int64_t> splits,
   const auto check = [&](const char* name, Span<const int64_t> numbers) {
     if (numbers.size() != batch) {
       return InvalidArgument("`", name, "` has ", numbers.size(),
-                             " numbers, but there are ", batch, " sequences");
+                             " elements, but there are ", batch, " sequences.");
     }
     for (int64_t b = 0; b < batch; ++b) {
       if (numbers[b] < 0) {
-        return InvalidArgument("`", name, "[", b, "]` is ", numbers[b],
-                               ", wanted 0 or more");
+        return InvalidArgument("`", name, "[", b, "]` must be at least 0, got ",
+                               numbers[b], ".");
       }
     }
     return Status();
@@ -43,7 +43,7 @@ inline Status SequenceSliceSplits(Span<const int64_t> splits,
     if (offset[b] > rows || length[b] > rows - offset[b]) {
       return InvalidArgument("`length[", b, "]` is ", length[b],
                              " from `offset[", b, "]`=", offset[b],
-                             " on, but sequence ", b, " has ", rows, " rows");
+                             ", but sequence ", b, " has ", rows, " rows.");
     }
     sliced[b + 1] = sliced[b] + length[b];
   }

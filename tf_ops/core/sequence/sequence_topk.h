@@ -25,8 +25,7 @@ inline Status CheckMatrixSizes(Span<const int64_t> x, Span<const int64_t> row,
   for (const auto& [name, splits] : {std::pair("row", row), {"col", col}}) {
     if (splits.size() != x.size()) {
       return InvalidArgument("`", name, "` has ", splits.size() - 1,
-                             " sequences, wanted ", x.size() - 1,
-                             " as `x` has");
+                             " sequences, but `x` has ", x.size() - 1, ".");
     }
   }
   for (int64_t b = 0; b + 1 < x.size(); ++b) {
@@ -41,8 +40,8 @@ inline Status CheckMatrixSizes(Span<const int64_t> x, Span<const int64_t> row,
                                 length / rows / columns == channels;
     if (!fits) {
       return InvalidArgument("sequence ", b, " of `x` has ", length,
-                             " numbers, wanted ", channels, " channels of ",
-                             rows, " rows of ", columns);
+                             " values, expected ", channels, " channels of ",
+                             rows, " rows of ", columns, ".");
     }
   }
   return Status();

@@ -174,12 +174,12 @@ void EmbeddingSnapshot::Prepare(const std::string& base) {
   if (store.shared.any()) {
     add_part(store.rows.shared(), BlockKind::kSharedRows);
   }
-  store.sightings.ForEachPending(
-      table_.step, [&](int64_t id, uint32_t sightings, int64_t last_seen) {
+  store.occurrence_counter.ForEachPending(
+      table_.step, [&](int64_t id, uint32_t occurrences, int64_t last_seen) {
         mutex_.AssertHeld();
-        pending_.push_back({id, last_seen, sightings, 0});
+        pending_.push_back({id, last_seen, occurrences, 0});
       });
-  sketch_ = store.sightings.sketch();
+  sketch_ = store.occurrence_counter.sketch();
   removed_.resize(store.rows.num_shards());
   image_limit_ = std::max(bytes / kImageShare, kLeastImageLimit);
 }

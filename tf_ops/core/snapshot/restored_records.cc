@@ -54,7 +54,7 @@ void AdmissionState::Add(const SnapshotFileReader::Block& block,
     const auto pending = block.at<SnapshotPending>(i * sizeof(SnapshotPending));
     if (!part.Has(pending.id)) continue;
     ids_.push_back(pending.id);
-    sightings_.push_back(pending.sightings);
+    occurrences_.push_back(pending.occurrences);
     last_seen_.push_back(pending.last_seen);
   }
 }
@@ -88,11 +88,11 @@ void AdmissionState::ForgetBefore(int64_t step) {
   for (size_t i = 0; i < ids_.size(); ++i) {
     if (last_seen_[i] != step) continue;
     ids_[kept] = ids_[i];
-    sightings_[kept] = sightings_[i];
+    occurrences_[kept] = occurrences_[i];
     last_seen_[kept++] = last_seen_[i];
   }
   ids_.resize(kept);
-  sightings_.resize(kept);
+  occurrences_.resize(kept);
   last_seen_.resize(kept);
 }
 
@@ -100,7 +100,7 @@ EmbeddingRowsView AdmissionState::View() const {
   MutexLock lock(&mutex_);
   EmbeddingRowsView view;
   view.pending_ids = ids_;
-  view.pending_sightings = sightings_;
+  view.pending_sightings = occurrences_;
   view.pending_last_seen = last_seen_;
   view.sketch = sketch_;
   return view;

@@ -98,7 +98,7 @@ class AdmissionState {
  private:
   mutable Mutex mutex_;
   std::vector<int64_t> ids_ LODESTAR_GUARDED_BY(mutex_);
-  std::vector<int64_t> sightings_ LODESTAR_GUARDED_BY(mutex_);
+  std::vector<int64_t> occurrences_ LODESTAR_GUARDED_BY(mutex_);
   std::vector<int64_t> last_seen_ LODESTAR_GUARDED_BY(mutex_);
   // Pieces of the current file's sketch, by offset.
   std::vector<std::pair<int64_t, std::vector<char>>> pieces_

@@ -132,8 +132,8 @@ Status SnapshotDelta::CollectIds(std::vector<IdAt>* found) {
 Status SnapshotDelta::CheckAdmission() const {
   const std::string& path = files_.back()->path();
   const EmbeddingRowsView view = admission_.View();
-  LODESTAR_RETURN_IF_ERROR(InFile(path, parts_.sightings.Check(view)));
-  if (!parts_.sightings.uses_admission()) return Status();
+  LODESTAR_RETURN_IF_ERROR(InFile(path, parts_.occurrence_counter.Check(view)));
+  if (!parts_.occurrence_counter.uses_admission()) return Status();
   std::vector<RowRef> refs(view.pending_ids.size());
   store_->FindAll(view.pending_ids, refs, nullptr);
   for (int64_t i = 0; i < view.pending_ids.size(); ++i) {
@@ -183,9 +183,9 @@ Status SnapshotDelta::Reserve() {
 }
 
 Status SnapshotDelta::Apply(Applied* applied) try {
-  Sightings::State admission;
+  OccurrenceCounter::State admission;
   LODESTAR_RETURN_IF_ERROR(
-      parts_.sightings.Build(admission_.View(), &admission));
+      parts_.occurrence_counter.Build(admission_.View(), &admission));
   LODESTAR_RETURN_IF_ERROR(Bind());
   if (parts_.policies.eviction.max_rows == 0) {
     LODESTAR_RETURN_IF_ERROR(WriteAll());
@@ -198,7 +198,7 @@ Status SnapshotDelta::Apply(Applied* applied) try {
     LODESTAR_RETURN_IF_ERROR(CheckCap(refs));
     LODESTAR_RETURN_IF_ERROR(WriteAll());
   }
-  parts_.sightings.Install(&admission);
+  parts_.occurrence_counter.Install(&admission);
   parts_.step.Set(table_.step, table_.own_step);
   parts_.rows.epochs()->Collect();
   *applied = applied_;

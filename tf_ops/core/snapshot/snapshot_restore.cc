@@ -368,8 +368,9 @@ Status TableRestorer::InstallAdmission() {
   const std::string& path = chains_.back().last_path();
   if (chains_.size() > 1) admission_.ForgetBefore(last_.step);
   const EmbeddingRowsView view = admission_.View();
-  LODESTAR_RETURN_IF_ERROR(InFile(path, table_->sightings.Check(view)));
-  if (!table_->sightings.uses_admission()) return Status();
+  LODESTAR_RETURN_IF_ERROR(
+      InFile(path, table_->occurrence_counter.Check(view)));
+  if (!table_->occurrence_counter.uses_admission()) return Status();
   for (int64_t id : view.pending_ids) {
     const ShardedRows::IdHash hash = table_->rows.HashOf(id);
     if (table_->rows.shard(hash.shard).Find(hash.tag, id) !=
@@ -377,9 +378,9 @@ Status TableRestorer::InstallAdmission() {
       return DataLoss("'", path, "': id ", id, " is pending, but it has a row");
     }
   }
-  Sightings::State admission;
-  LODESTAR_RETURN_IF_ERROR(table_->sightings.Build(view, &admission));
-  table_->sightings.Install(&admission);
+  OccurrenceCounter::State admission;
+  LODESTAR_RETURN_IF_ERROR(table_->occurrence_counter.Build(view, &admission));
+  table_->occurrence_counter.Install(&admission);
   return Status();
 }
 

@@ -138,9 +138,9 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
     OP_REQUIRES_OK(ctx, attributes_.CheckWinners(ctx));
     OP_REQUIRES_OK(ctx,
                    ReadMissingKinds(ctx, attributes_.num_tables(), &missing_));
-    EmbeddingStore::SightingOptions options;
-    OP_REQUIRES_OK(ctx, ReadSightingOptions(ctx, &options));
-    sighting_ = options.insert || options.count_sightings;
+    EmbeddingStore::LookupOptions options;
+    OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options));
+    training_ = options.insert || options.count_frequency;
     options_ = OnDevice(options);
     OP_REQUIRES_OK(ctx, ReadBatchMemory(&memory_));
   }
@@ -164,7 +164,7 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
     LODESTAR_TRY(AllocateRowsAndWinners(ctx, attributes_, sent.inputs(), "rows",
                                         stores.dims(), &rows, &winners));
     DeviceCollection& batch = sent.device();
-    LODESTAR_TRY(See(ctx, stream.on(), stores, &batch));
+    LODESTAR_TRY(FindOrInsertRows(ctx, stream.on(), stores, &batch));
     for (size_t f = 0; f < rows.size(); ++f) {
       const int feature = static_cast<int>(f);
       const int table = static_cast<int>(attributes_.features()[f].table);
@@ -172,24 +172,25 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
                                 OnDevice(stores.missing(table)), rows[f],
                                 winners[f]));
     }
-    if (!sighting_ || counters == nullptr) return absl::OkStatus();
+    if (!training_ || counters == nullptr) return absl::OkStatus();
     return ToTensorFlow(counters->Add(&batch));
   }
 
  private:
   // Deduplicates the ids of each table and finds or creates their rows. Does
   // nothing for a read-only lookup.
-  absl::Status See(OpKernelContext* ctx, const DeviceStream& on,
-                   const DeviceStores& stores, DeviceCollection* batch) const {
+  absl::Status FindOrInsertRows(OpKernelContext* ctx, const DeviceStream& on,
+                                const DeviceStores& stores,
+                                DeviceCollection* batch) const {
     OpInputList handles;
     OpOutputList positions;
     LODESTAR_TRY(ctx->input_list("handles", &handles));
     LODESTAR_TRY(ctx->output_list("positions", &positions));
-    if (sighting_) LODESTAR_TRY(batch->Unique());
+    if (training_) LODESTAR_TRY(batch->Unique());
     std::vector<DeviceStore*> tables;
     for (int t = 0; t < attributes_.num_tables(); ++t) {
       LODESTAR_TRY(OutputUniqueIds(ctx, on, *batch, t, "unique_ids"));
-      const int64_t count = sighting_ ? batch->ids(t).size : 0;
+      const int64_t count = training_ ? batch->ids(t).size : 0;
       Tensor* output = nullptr;
       LODESTAR_TRY(positions.allocate(t, {count}, &output));
       LODESTAR_TRY(CopyOnDevice(on, batch->batch(t).positions(),
@@ -197,7 +198,7 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
                                 output->flat<int64_t>().data()));
       tables.push_back(stores.store(t));
     }
-    if (!sighting_) return absl::OkStatus();
+    if (!training_) return absl::OkStatus();
     LODESTAR_TRY(batch->FindOrInsert(tables, options_));
     for (int t = 0; t < attributes_.num_tables(); ++t) {
       tensorflow::core::RefCountPtr<DeviceEmbeddingResource> resource;
@@ -211,7 +212,7 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
 
   CollectionAttributes attributes_;
   std::vector<std::string> missing_;
-  bool sighting_ = false;
+  bool training_ = false;
   DeviceStore::InsertOptions options_;
   BatchMemory memory_ = BatchMemory::kDevice;
 };

@@ -186,11 +186,11 @@ inline DeviceMissing OnDevice(const Missing& missing) {
 }
 
 inline DeviceStore::InsertOptions OnDevice(
-    const EmbeddingStore::SightingOptions& options) {
-  using Admit = EmbeddingStore::SightingOptions::Admit;
+    const EmbeddingStore::LookupOptions& options) {
+  using Admit = EmbeddingStore::LookupOptions::Admit;
   DeviceStore::InsertOptions result;
   result.insert = options.insert && options.admit != Admit::kNone;
-  result.count_sightings = options.count_sightings;
+  result.count_frequency = options.count_frequency;
   return result;
 }
 

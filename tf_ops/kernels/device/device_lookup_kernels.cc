@@ -125,9 +125,9 @@ class EmbeddingFindOrInsertOnGpuOp : public DeviceKernel {
  public:
   explicit EmbeddingFindOrInsertOnGpuOp(OpKernelConstruction* ctx)
       : DeviceKernel(ctx) {
-    EmbeddingStore::SightingOptions options;
+    EmbeddingStore::LookupOptions options;
     OP_REQUIRES_OK(ctx, lookup_.Init(ctx));
-    OP_REQUIRES_OK(ctx, ReadSightingOptions(ctx, &options));
+    OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options));
     options_ = OnDevice(options);
   }
 
@@ -147,7 +147,7 @@ class EmbeddingFindOrInsertOnGpuOp : public DeviceKernel {
     LODESTAR_TRY(OutputBatch(ctx, call.on, batch, ids.NumElements(), 1, &unique,
                              &padding));
     DeviceArray<uint32_t> refs;
-    LODESTAR_TRY(refs.Allocate(call.on.memory, unique, "the places of rows"));
+    LODESTAR_TRY(refs.Allocate(call.on.memory, unique, "row locations"));
     LODESTAR_TRY(
         call.store->FindOrInsert(call.on, {batch.ids().data, unique, nullptr},
                                  options_, {refs.data(), nullptr, nullptr}));
@@ -170,10 +170,10 @@ class EmbeddingFindOrInsertUniqueOnGpuOp : public DeviceKernel {
   explicit EmbeddingFindOrInsertUniqueOnGpuOp(OpKernelConstruction* ctx)
       : DeviceKernel(ctx) {
     std::string missing;
-    EmbeddingStore::SightingOptions options;
+    EmbeddingStore::LookupOptions options;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("missing", &missing));
     kind_ = ParseMissing(missing);
-    OP_REQUIRES_OK(ctx, ReadSightingOptions(ctx, &options));
+    OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options));
     options_ = OnDevice(options);
   }
 
@@ -201,7 +201,7 @@ class EmbeddingFindOrInsertUniqueOnGpuOp : public DeviceKernel {
     Tensor* resident = nullptr;
     LODESTAR_TRY(ctx->allocate_output(1, ids.shape(), &resident));
     DeviceArray<uint32_t> refs;
-    LODESTAR_TRY(refs.Allocate(call.on.memory, unique, "the places of rows"));
+    LODESTAR_TRY(refs.Allocate(call.on.memory, unique, "row locations"));
     LODESTAR_TRY(call.store->FindOrInsert(
         call.on, IdsOf(ids), options_,
         {refs.data(), resident->flat<bool>().data(), nullptr}));

@@ -85,7 +85,7 @@ class EmbeddingCheckApplyOnGpuOp : public DeviceKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("additions", &additions));
     optimizer_.slot_inits.resize(optimizer_.slot_names.size());
     OP_REQUIRES_OK(ctx, ToTensorFlow(optimizer_.Check()));
-    OP_REQUIRES(ctx, additions == 0 && !optimizer_.replayed(),
+    OP_REQUIRES(ctx, additions == 0 && !optimizer_.unfused(),
                 absl::UnimplementedError(
                     "a table on a GPU requires an optimizer with a fused "
                     "update rule and does not support gradient accumulation."));
@@ -117,7 +117,7 @@ class EmbeddingCheckApplyOnGpuOp : public DeviceKernel {
 // A checked update of one variable.
 class DeviceUpdate {
  public:
-  absl::Status Make(OpKernelContext* ctx, const DeviceStream& on, int first,
+  absl::Status Init(OpKernelContext* ctx, const DeviceStream& on, int first,
                     int stride, std::string optimizer,
                     std::vector<float> slot_inits, bool create_missing,
                     const std::string& nonfinite, DeviceStore* store) {
@@ -133,7 +133,7 @@ class DeviceUpdate {
         optimizer, FlatSpan<float>(hyperparameters), &checked)));
     LODESTAR_TRY(summed_.Sum(on, ids, gradients, *store));
     slot_inits_ = std::move(slot_inits);
-    update_.distinct_ids = summed_.ids();
+    update_.unique_ids = summed_.ids();
     update_.gradients = summed_.sums();
     update_.name = std::move(optimizer);
     update_.hyperparameters = FlatSpan<float>(hyperparameters);
@@ -186,7 +186,7 @@ class EmbeddingApplyOnGpuOp : public DeviceKernel {
  private:
   absl::Status Update(const DeviceCall& call) const {
     DeviceUpdate update;
-    LODESTAR_TRY(update.Make(call.ctx, call.on, 1, 1, optimizer_, slot_inits_,
+    LODESTAR_TRY(update.Init(call.ctx, call.on, 1, 1, optimizer_, slot_inits_,
                              create_missing_, nonfinite_, call.store));
     LODESTAR_TRY(update.Prepare(call.on, call.store));
     return update.Write(call.on, call.store, call.resource);
@@ -251,7 +251,7 @@ class EmbeddingApplyAllOnGpuOp : public Kernel {
     };
     for (int t = 0; t < count; ++t) {
       LODESTAR_TRY(named(
-          t, updates[t].Make(ctx, stream.on(), count + t, count, optimizers_[t],
+          t, updates[t].Init(ctx, stream.on(), count + t, count, optimizers_[t],
                              slot_inits_[t], create_missing_[t], nonfinite_,
                              stores[t].get())));
     }

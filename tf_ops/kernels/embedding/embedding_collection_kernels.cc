@@ -50,7 +50,7 @@ class EmbeddingCollectionLookupOp : public Kernel {
     OP_REQUIRES_OK(ctx, attributes_.CheckWinners(ctx));
     OP_REQUIRES_OK(ctx,
                    ReadMissingKinds(ctx, attributes_.num_tables(), &missing_));
-    OP_REQUIRES_OK(ctx, ReadSightingOptions(ctx, &options_));
+    OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options_));
   }
 
   absl::Status Run(OpKernelContext* ctx) override {
@@ -65,22 +65,22 @@ class EmbeddingCollectionLookupOp : public Kernel {
     if (handles.size() > 0) {
       LODESTAR_TRY(FindCounters(ctx, attributes_, handles[0], &counters));
     }
-    const bool sighting = options_.insert || options_.count_sightings;
+    const bool training = options_.insert || options_.count_frequency;
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     CollectionBatch batch;
     LODESTAR_TRY(batch.Init(
         attributes_.features(), inputs.tensors(), attributes_.num_tables(),
-        sighting ? CollectionBatch::Ids::kByTable : CollectionBatch::Ids::kRead,
+        training ? CollectionBatch::Ids::kByTable : CollectionBatch::Ids::kRead,
         &parallel));
     std::vector<void*> rows;
     std::vector<int64_t*> winners;
     LODESTAR_TRY(AllocateRowsAndWinners(ctx, attributes_, inputs, "rows",
                                         tables.dims(), &rows, &winners));
     std::vector<FoundBatch> found(attributes_.num_tables());
-    LODESTAR_TRY(
-        See(ctx, batch, sighting, &tables, &found, counters.get(), &parallel));
-    batch.Lookup(tables.tables(), sighting, rows, winners, &parallel);
-    for (size_t t = 0; sighting && t < found.size(); ++t) {
+    LODESTAR_TRY(FindOrInsertRows(ctx, batch, training, &tables, &found,
+                                  counters.get(), &parallel));
+    batch.Lookup(tables.tables(), training, rows, winners, &parallel);
+    for (size_t t = 0; training && t < found.size(); ++t) {
       tables.store(t)->KeepFound(std::move(found[t]));
     }
     return absl::OkStatus();
@@ -89,21 +89,23 @@ class EmbeddingCollectionLookupOp : public Kernel {
  private:
   // Deduplicates the ids of each table and finds or creates their rows. Does
   // nothing for a read-only lookup.
-  absl::Status See(OpKernelContext* ctx, const CollectionBatch& batch,
-                   bool sighting, CollectionTables* tables,
-                   std::vector<FoundBatch>* found, CollectionCounters* counters,
-                   const ParallelFor* parallel) const {
+  absl::Status FindOrInsertRows(OpKernelContext* ctx,
+                                const CollectionBatch& batch, bool training,
+                                CollectionTables* tables,
+                                std::vector<FoundBatch>* found,
+                                CollectionCounters* counters,
+                                const ParallelFor* parallel) const {
     const int num_tables = attributes_.num_tables();
     std::vector<std::vector<int64_t>> unique(num_tables);
     std::vector<Span<int64_t>> positions;
-    LODESTAR_TRY(OutputUnique(ctx, sighting ? &batch : nullptr, parallel,
+    LODESTAR_TRY(OutputUnique(ctx, training ? &batch : nullptr, parallel,
                               &unique, &positions));
     std::vector<std::vector<char>> resident(num_tables);
     for (int t = 0; t < num_tables; ++t) {
       (*found)[t].refs.resize(unique[t].size());
       resident[t].resize(unique[t].size());
     }
-    if (!sighting) return absl::OkStatus();
+    if (!training) return absl::OkStatus();
     // Allocate everything except the rows now, because nothing may fail once
     // rows are created.
     CollectionBatch::Tally tally;
@@ -142,7 +144,7 @@ class EmbeddingCollectionLookupOp : public Kernel {
 
   CollectionAttributes attributes_;
   std::vector<std::string> missing_;
-  EmbeddingStore::SightingOptions options_;
+  EmbeddingStore::LookupOptions options_;
 };
 
 class EmbeddingCollectionUniqueOp : public Kernel {

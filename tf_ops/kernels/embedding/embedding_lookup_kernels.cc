@@ -102,7 +102,7 @@ class EmbeddingFindOrInsertOp : public EmbeddingKernel {
   explicit EmbeddingFindOrInsertOp(OpKernelConstruction* ctx)
       : EmbeddingKernel(ctx) {
     OP_REQUIRES_OK(ctx, lookup_.Init(ctx));
-    OP_REQUIRES_OK(ctx, ReadSightingOptions(ctx, &options_));
+    OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options_));
   }
 
   absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
@@ -145,7 +145,7 @@ class EmbeddingFindOrInsertOp : public EmbeddingKernel {
 
  private:
   LookupAttributes lookup_;
-  EmbeddingStore::SightingOptions options_;
+  EmbeddingStore::LookupOptions options_;
 };
 
 class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
@@ -155,14 +155,14 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
     std::string missing;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("missing", &missing));
     kind_ = ParseMissing(missing);
-    OP_REQUIRES_OK(ctx, ReadSightingOptions(ctx, &options_));
+    OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options_));
   }
 
   absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     LODESTAR_TRY(CheckRank(ctx->input(1), "ids", 1));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
     std::vector<int64_t> positions(ids.size());
-    LODESTAR_TRY(CheckDistinct(ids, &positions));
+    LODESTAR_TRY(CheckUnique(ids, &positions));
     std::vector<uint32_t> occurrences;
     int64_t num_ids = ids.size();
     LODESTAR_TRY(
@@ -194,8 +194,8 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
 
  private:
   // Fills `positions` with 0, 1, 2, ...
-  static absl::Status CheckDistinct(Span<const int64_t> ids,
-                                    std::vector<int64_t>* positions) {
+  static absl::Status CheckUnique(Span<const int64_t> ids,
+                                  std::vector<int64_t>* positions) {
     std::vector<int64_t> unique;
     BatchUnique(ids, nullptr, &unique, *positions);
     for (int64_t i = 0; i < ids.size(); ++i) {
@@ -230,7 +230,7 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
   }
 
   Missing::Kind kind_ = Missing::Kind::kZeros;
-  EmbeddingStore::SightingOptions options_;
+  EmbeddingStore::LookupOptions options_;
 };
 
 LODESTAR_REGISTER(EmbeddingVariable);

@@ -198,7 +198,7 @@ class EmbeddingImportOp : public EmbeddingKernel {
             "a concurrent import or restore has replaced the table; this "
             "import was discarded.");
       }
-      table->TakeOver(*store, rows);
+      table->CopyLiveState(*store, rows);
       resource->Replace(std::move(table));
       return Status();
     }));

@@ -162,8 +162,8 @@ struct UpdateAttributes {
   bool create_missing = false;
   std::string nonfinite;
 
-  static absl::Status Make(OpKernelConstruction* ctx,
-                           std::shared_ptr<const UpdateAttributes>* made) {
+  static absl::Status Create(OpKernelConstruction* ctx,
+                             std::shared_ptr<const UpdateAttributes>* made) {
     auto read = std::make_shared<UpdateAttributes>();
     LODESTAR_TRY(ctx->GetAttr("optimizer", &read->optimizer));
     LODESTAR_TRY(ctx->GetAttr("slot_inits", &read->slot_inits));
@@ -198,10 +198,10 @@ struct UpdateTensors {
 class CheckedUpdate {
  public:
   // `found`: the lookup result for the ids; may be empty. Call KeepFinite next.
-  static absl::Status Make(OpKernelContext* ctx, const UpdateTensors& tensors,
-                           std::shared_ptr<const UpdateAttributes> attributes,
-                           const EmbeddingStore& store, FoundBatch found,
-                           std::unique_ptr<CheckedUpdate>* made);
+  static absl::Status Create(OpKernelContext* ctx, const UpdateTensors& tensors,
+                             std::shared_ptr<const UpdateAttributes> attributes,
+                             const EmbeddingStore& store, FoundBatch found,
+                             std::unique_ptr<CheckedUpdate>* made);
   virtual ~CheckedUpdate() = default;
 
   // Returns true if all gradients are known to be finite, or need not be.
@@ -305,7 +305,7 @@ class CheckedUpdateAs final : public CheckedUpdate {
   std::vector<C> finite_;
 };
 
-absl::Status CheckedUpdate::Make(
+absl::Status CheckedUpdate::Create(
     OpKernelContext* ctx, const UpdateTensors& tensors,
     std::shared_ptr<const UpdateAttributes> attributes,
     const EmbeddingStore& store, FoundBatch found,
@@ -324,14 +324,14 @@ absl::Status CheckedUpdate::Make(
 class EmbeddingApplyOp : public StepKernel {
  public:
   explicit EmbeddingApplyOp(OpKernelConstruction* ctx) : StepKernel(ctx) {
-    OP_REQUIRES_OK(ctx, UpdateAttributes::Make(ctx, &attributes_));
+    OP_REQUIRES_OK(ctx, UpdateAttributes::Create(ctx, &attributes_));
   }
 
   absl::Status ComputeInStep(OpKernelContext* ctx,
                              EmbeddingStore* store) override {
     const UpdateTensors tensors = UpdateTensors::Of(ctx, 1);
     std::unique_ptr<CheckedUpdate> update;
-    LODESTAR_TRY(CheckedUpdate::Make(
+    LODESTAR_TRY(CheckedUpdate::Create(
         ctx, tensors, attributes_, *store,
         store->TakeFound(FlatSpan<int64_t>(tensors.ids)), &update));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
@@ -414,7 +414,7 @@ class EmbeddingApplyAllOp : public AsyncOpKernel {
           UpdateTensors::Of(ctx, num_tables + t, num_tables);
       LODESTAR_TRY(WithTableName(
           ctx,
-          CheckedUpdate::Make(
+          CheckedUpdate::Create(
               ctx, tensors, attributes_[t], *stores[t],
               stores[t]->TakeFound(FlatSpan<int64_t>(tensors.ids)),
               &updates[t]),
@@ -447,7 +447,7 @@ class EmbeddingApplyAllOp : public AsyncOpKernel {
 class EmbeddingStageOp : public EmbeddingKernel {
  public:
   explicit EmbeddingStageOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
-    OP_REQUIRES_OK(ctx, UpdateAttributes::Make(ctx, &attributes_));
+    OP_REQUIRES_OK(ctx, UpdateAttributes::Create(ctx, &attributes_));
     attached_.name = attributes_->optimizer;
     attached_.slot_inits = attributes_->slot_inits;
     SparseOptimizer::SlotNames(attached_.name, &attached_.slot_names);
@@ -464,8 +464,9 @@ class EmbeddingStageOp : public EmbeddingKernel {
     std::unique_ptr<CheckedUpdate> made;
     // Passes no found rows: when the update is written, the resource may hold
     // another store.
-    LODESTAR_TRY(CheckedUpdate::Make(ctx, UpdateTensors::Of(ctx, 1),
-                                     attributes_, store, FoundBatch(), &made));
+    LODESTAR_TRY(CheckedUpdate::Create(ctx, UpdateTensors::Of(ctx, 1),
+                                       attributes_, store, FoundBatch(),
+                                       &made));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     if (!made->IsSurelyFinite(store, &parallel)) {
       LODESTAR_TRY(made->KeepFinite(store));

@@ -20,20 +20,20 @@ class BeginStepOp : public AsyncOpKernel {
   using AsyncOpKernel::AsyncOpKernel;
 
   void ComputeAsync(OpKernelContext* ctx, DoneCallback done) override {
-    EnterStep(ctx, done, [ctx] { ctx->SetStatus(OutputStay(ctx)); });
+    EnterStep(ctx, done, [ctx] { ctx->SetStatus(OutputScope(ctx)); });
   }
 
  private:
   // Called inside the gate. Leaves the gate on failure.
-  static absl::Status OutputStay(OpKernelContext* ctx) {
-    std::unique_ptr<StepStay> stay(new (std::nothrow)
-                                       StepStay(&StepGate::Global()));
+  static absl::Status OutputScope(OpKernelContext* ctx) {
+    std::unique_ptr<StepScope> stay(new (std::nothrow)
+                                        StepScope(&StepGate::Global()));
     if (stay == nullptr) {
       StepGate::Global().Exit();
       return ToTensorFlow(ResourceExhausted("out of memory."));
     }
     return WithoutBadAlloc([&] {
-      return OutputHandle(ctx, 0, std::shared_ptr<StepStay>(std::move(stay)));
+      return OutputHandle(ctx, 0, std::shared_ptr<StepScope>(std::move(stay)));
     });
   }
 };
@@ -55,7 +55,7 @@ absl::Status MoveSteps(OpKernelContext* ctx) {
 }
 
 absl::Status RunEndStep(OpKernelContext* ctx) {
-  std::shared_ptr<StepStay> stay;
+  std::shared_ptr<StepScope> stay;
   LODESTAR_TRY(ReadHandle(ctx->input(0), "step", "BeginStep", &stay));
   const absl::Status status = MoveSteps(ctx);
   stay->End();

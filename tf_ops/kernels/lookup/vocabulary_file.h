@@ -24,8 +24,8 @@ namespace lodestar {
 
 // Adds the keys of a file, of type K (an integer or tstring), to an empty map.
 // Errors name the file and, if applicable, the line. Returns errors such as
-// NotFound if the file cannot be read; InvalidArgument for an empty line or
-// file, too few columns, an invalid number, a key with two values, or fewer
+// NotFound if the file cannot be read; InvalidArgument for an empty file or
+// line, for missing columns, invalid numbers, keys with two values and fewer
 // lines than `vocab_size`; and ResourceExhausted if out of memory.
 template <typename K, typename Map>
 absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,

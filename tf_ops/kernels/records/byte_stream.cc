@@ -49,7 +49,7 @@ absl::Status CheckKind(const std::string& path) {
   const char* const kind = S_ISFIFO(status.st_mode)   ? "a pipe"
                            : S_ISSOCK(status.st_mode) ? "a socket"
                                                       : "a device";
-  return errors::InvalidArgument(path, ": is ", kind, ", wanted a file");
+  return errors::InvalidArgument(path, ": is ", kind, ", expected a file");
 }
 
 class PlainStream : public ByteStream {

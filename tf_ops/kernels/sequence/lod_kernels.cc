@@ -83,7 +83,7 @@ absl::Status RunLodSlice(OpKernelContext* ctx) {
   const auto level = static_cast<int64_t>(levels.size()) - sliced;
   if (level < 0) {
     return InvalidArgumentError("`num_sliced` is ", sliced, ", but there are ",
-                                levels.size(), " levels");
+                                levels.size(), " levels.");
   }
   std::vector<LodRange> ranges;
   LODESTAR_TRY(SliceLod(levels, ctx->input(0).scalar<int64_t>()(), level,
@@ -117,14 +117,14 @@ class LodFromSparseOp : public Kernel {
     LODESTAR_TRY(CheckRank(dense_shape, "dense_shape", 1));
     const int64_t rank = ctx->num_outputs() + 1;
     if (dense_shape.NumElements() != rank) {
-      return InvalidArgumentError("`dense_shape` has ",
-                                  dense_shape.NumElements(),
-                                  " dimensions, wanted ", rank);
+      return InvalidArgumentError("`dense_shape` must have ", rank,
+                                  " dimensions, got ",
+                                  dense_shape.NumElements(), ".");
     }
     if (indices.dim_size(1) != rank) {
-      return InvalidArgumentError("`indices` has shape ",
-                                  indices.shape().DebugString(), ", wanted [N,",
-                                  rank, "]");
+      return InvalidArgumentError("`indices` must have shape [N,", rank,
+                                  "], got ", indices.shape().DebugString(),
+                                  ".");
     }
     std::vector<std::vector<int64_t>> levels;
     LODESTAR_TRY(LodFromSparse(FlatSpan<int64_t>(indices),

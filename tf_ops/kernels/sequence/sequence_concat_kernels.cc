@@ -18,9 +18,9 @@ absl::Status CheckRows(const TensorShape& first, const TensorShape& shape,
     alike = shape.dim_size(i) == first.dim_size(i);
   }
   if (alike) return absl::OkStatus();
-  return InvalidArgumentError("`values[", k, "]` has shape ",
-                              shape.DebugString(), ", wanted rows as in ",
-                              first.DebugString());
+  return InvalidArgumentError("`values[", k, "]` must have rows as in ",
+                              first.DebugString(), ", got shape ",
+                              shape.DebugString(), ".");
 }
 
 // Copies rows of any dtype.
@@ -32,9 +32,8 @@ absl::Status RunSequenceConcat(OpKernelContext* ctx) {
   const int num_levels = lods.size() / values.size();
   if (num_levels * values.size() != lods.size()) {
     return InvalidArgumentError("there are ", lods.size(),
-                                " levels, wanted equally many for each "
-                                "of ",
-                                values.size(), " batches");
+                                " levels, which is not a multiple of the ",
+                                values.size(), " batches.");
   }
   std::vector<LodLevels> levels(values.size());
   LodLevels splits;
@@ -96,7 +95,8 @@ absl::Status RunSequenceConcatGradient(OpKernelContext* ctx) {
   LODESTAR_TRY(SequenceConcatSplits(levels, num_rows, &joined));
   if (gradient.dim_size(0) != joined.back()) {
     return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
-                                " rows, but the batches have ", joined.back());
+                                " rows, but the batches have ", joined.back(),
+                                ".");
   }
   std::vector<T*> out(count);
   int64_t dim = 0;

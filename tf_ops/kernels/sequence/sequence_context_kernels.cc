@@ -14,8 +14,8 @@ class WindowKernel : public Kernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("size", &size_));
     OP_REQUIRES(
         ctx, start_ >= -kMaxContextStart && start_ <= kMaxContextStart,
-        InvalidArgumentError("`start` is ", start_, ", wanted ",
-                             -kMaxContextStart, " to ", kMaxContextStart));
+        InvalidArgumentError("`start` must be in [", -kMaxContextStart, ", ",
+                             kMaxContextStart, "], got ", start_, "."));
   }
 
  protected:
@@ -56,9 +56,9 @@ class SequenceContextGradientOp : public WindowKernel {
     const Tensor& gradient = ctx->input(0);
     LODESTAR_TRY(CheckSequences(gradient, "gradient", ctx->input(1)));
     if (!(gradient.dims() >= 2 && gradient.dim_size(1) == size_)) {
-      return InvalidArgumentError("`gradient` has shape ",
-                                  gradient.shape().DebugString(),
-                                  ", wanted windows of ", size_, " rows");
+      return InvalidArgumentError("`gradient` must have windows of ", size_,
+                                  " rows, got shape ",
+                                  gradient.shape().DebugString(), ".");
     }
     TensorShape shape({gradient.dim_size(0)});
     for (int k = 2; k < gradient.dims(); ++k) {

@@ -15,8 +15,8 @@ absl::Status RunSequenceErase(OpKernelContext* ctx) {
   LODESTAR_TRY(CheckSequences(values, "values", ctx->input(1)));
   if (values.NumElements() != values.dim_size(0)) {
     return InvalidArgumentError(
-        "`values` must have one token a row, found shape ",
-        values.shape().DebugString());
+        "`values` must have one token per row, got shape ",
+        values.shape().DebugString(), ".");
   }
   LODESTAR_TRY(CheckRank(ctx->input(2), "tokens", 1));
   const Span<const T> ids = FlatSpan<T>(values);

@@ -44,7 +44,7 @@ absl::Status ReadExpansion(OpKernelContext* ctx, Expansion* e) {
     // Uses Python's names: units are x's sequences or rows, y's of any level.
     return InvalidArgumentError("`x` has ", e->splits.size() - 1,
                                 " units to repeat, but `y` has ",
-                                e->ref_splits.size() - 1);
+                                e->ref_splits.size() - 1, ".");
   }
   tensorflow::AllocatorAttributes host;
   host.set_on_host(true);
@@ -67,7 +67,7 @@ absl::Status PrepareExpand(OpKernelContext* ctx, Expansion* e) {
   }
   if (e->num_repetitions() == std::numeric_limits<int64_t>::max()) {
     return InvalidArgumentError("`ref_splits` makes ", e->num_repetitions(),
-                                " repetitions, whose splits are beyond int64");
+                                " repetitions, whose splits overflow int64.");
   }
   Tensor* expanded_splits = nullptr;
   LODESTAR_TRY(
@@ -107,7 +107,7 @@ absl::Status PrepareExpandGradient(OpKernelContext* ctx, Expansion* e) {
       e->passes_through() ? e->num_rows() : e->num_expanded_rows();
   if (gradient.dim_size(0) != wanted) {
     return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
-                                " rows, but the splits make ", wanted);
+                                " rows, but the splits produce ", wanted, ".");
   }
   if (e->passes_through()) {
     ctx->set_output(0, gradient);
@@ -142,7 +142,7 @@ absl::Status PrepareExpandAs(OpKernelContext* ctx, Span<const int64_t>* splits,
   if (values.dim_size(0) != batch) {
     return InvalidArgumentError("`x` has ", values.dim_size(0),
                                 " rows to repeat, but `y` has ", batch,
-                                " sequences");
+                                " sequences.");
   }
   TensorShape shape;
   LODESTAR_TRY(ReplaceRows(values.shape(), (*splits)[batch], &shape, dim));

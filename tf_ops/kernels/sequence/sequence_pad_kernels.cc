@@ -38,9 +38,9 @@ absl::Status PreparePad(OpKernelContext* ctx, Padding* p) {
   }
   p->dim = step.num_elements();
   if (pad_value.dims() != 0 && pad_value.shape() != step) {
-    return InvalidArgumentError("`pad_value` has shape ",
-                                pad_value.shape().DebugString(),
-                                ", wanted [] or ", step.DebugString());
+    return InvalidArgumentError("`pad_value` must have shape [] or ",
+                                step.DebugString(), ", got ",
+                                pad_value.shape().DebugString(), ".");
   }
   p->pads_by_scalar = pad_value.dims() == 0;
   const int64_t batch = p->splits.size() - 1;
@@ -101,14 +101,15 @@ absl::Status PrepareUnpad(OpKernelContext* ctx, Unpadding* u) {
   const Tensor& padded = ctx->input(0);
   const Tensor& lengths = ctx->input(1);
   if (padded.dims() < 2) {
-    return InvalidArgumentError("`padded` must have rank 2 or more, found ",
-                                padded.shape().DebugString());
+    return InvalidArgumentError("`padded` must have rank 2 or more, got shape ",
+                                padded.shape().DebugString(), ".");
   }
   LODESTAR_TRY(CheckRank(lengths, "lengths", 1));
   const int64_t batch = padded.dim_size(0);
   if (lengths.NumElements() != batch) {
     return InvalidArgumentError("`lengths` has ", lengths.NumElements(),
-                                " numbers, but `padded` has ", batch, " rows");
+                                " elements, but `padded` has ", batch,
+                                " rows.");
   }
   LODESTAR_TRY(AllocateOutput(ctx, 1, {batch + 1}, &u->splits));
   const Span<int64_t> splits = FlatSpan<int64_t>(u->splits);

@@ -67,19 +67,19 @@ class CombinerKernel : public Kernel {
     p->num_rows = ctx->input(3).scalar<int64_t>()();
     p->batch = splits.NumElements() - 1;
     if (p->num_rows < 0) {
-      return InvalidArgumentError("`num_rows` is ", p->num_rows,
-                                  ", wanted 0 or more");
+      return InvalidArgumentError("`num_rows` must be at least 0, got ",
+                                  p->num_rows, ".");
     }
     if (gradient.dim_size(0) != p->batch) {
       return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
-                                  " rows, but `row_splits` makes ", p->batch,
-                                  " sequences");
+                                  " rows, but `row_splits` has ", p->batch,
+                                  " sequences.");
     }
     if (combiner_ == Combiner::kMax) {
       if (index.shape() != gradient.shape()) {
-        return InvalidArgumentError("`index` has shape ",
-                                    index.shape().DebugString(), ", wanted ",
-                                    gradient.shape().DebugString());
+        return InvalidArgumentError("`index` must have shape ",
+                                    gradient.shape().DebugString(), ", got ",
+                                    index.shape().DebugString(), ".");
       }
       p->winners = index.flat<int64_t>().data();
     }

@@ -24,7 +24,7 @@ class SequenceReshapeOp : public Kernel {
     LODESTAR_TRY(shape.AddDimWithStatus(new_dim_));
     Tensor rows;
     if (!(rows.CopyFrom(values, shape))) {
-      return absl::InternalError("the rows do not fit the new shape");
+      return absl::InternalError("the rows do not fit the new shape.");
     }
     ctx->set_output(0, rows);
     return absl::OkStatus();

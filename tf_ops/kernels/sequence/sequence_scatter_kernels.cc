@@ -20,15 +20,15 @@ absl::Status ReadLevels(const OpInputList& list, const char* name,
 absl::Status CheckSameLevels(const LodLevels& index, const LodLevels& updates) {
   for (size_t k = 0; k < index.size(); ++k) {
     if (index[k].size() != updates[k].size()) {
-      return InvalidArgumentError("`updates` has ", updates[k].size() - 1,
-                                  " sequences at level ", k,
-                                  ", but `index` has ", index[k].size() - 1);
+      return InvalidArgumentError(
+          "`updates` has ", updates[k].size() - 1, " sequences at level ", k,
+          ", but `index` has ", index[k].size() - 1, ".");
     }
     for (int64_t i = 0; i < index[k].size(); ++i) {
       if (index[k][i] != updates[k][i]) {
-        return InvalidArgumentError("`updates.lod[", k, "][", i, "]` is ",
-                                    updates[k][i], ", but that of `index` is ",
-                                    index[k][i]);
+        return InvalidArgumentError("`updates.lod[", k, "][", i, "]` must be ",
+                                    index[k][i], " as in `index`, got ",
+                                    updates[k][i], ".");
       }
     }
   }
@@ -55,8 +55,8 @@ absl::Status CheckShapes(const TensorShape& updates, const TensorShape& x) {
   }
   if (fits) return absl::OkStatus();
   return InvalidArgumentError("`updates` has shape ", updates.DebugString(),
-                              ", which does not fit `x` of shape ",
-                              x.DebugString());
+                              ", which does not match `x` of shape ",
+                              x.DebugString(), ".");
 }
 
 absl::Status RunSequenceScatterPlaces(OpKernelContext* ctx) {
@@ -84,7 +84,7 @@ absl::Status RunSequenceScatterPlaces(OpKernelContext* ctx) {
   const int64_t batch = levels.back().size() - 1;
   if (num_rows != batch) {
     return InvalidArgumentError("`x` has ", num_rows, " rows, but `index` has ",
-                                batch, " sequences");
+                                batch, " sequences.");
   }
   Tensor* places = nullptr;
   LODESTAR_TRY(AllocateOutput(ctx, 0, index.shape(), &places));

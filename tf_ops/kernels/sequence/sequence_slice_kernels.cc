@@ -58,7 +58,7 @@ absl::Status RunSequenceSliceGradient(OpKernelContext* ctx) {
   const int64_t wanted = sliced[sliced.size() - 1];
   if (gradient.dim_size(0) != wanted) {
     return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
-                                " rows, but the parts have ", wanted);
+                                " rows, but the slices have ", wanted, ".");
   }
   TensorShape shape;
   int64_t dim = 0;

@@ -29,9 +29,9 @@ absl::Status RunSequenceSoftmax(OpKernelContext* ctx) {
 absl::Status CheckSameShape(const Tensor& gradient,
                             const Tensor& probabilities) {
   if (gradient.shape() == probabilities.shape()) return absl::OkStatus();
-  return InvalidArgumentError("`gradient` has shape ",
-                              gradient.shape().DebugString(), ", wanted ",
-                              probabilities.shape().DebugString());
+  return InvalidArgumentError("`gradient` must have shape ",
+                              probabilities.shape().DebugString(), ", got ",
+                              gradient.shape().DebugString(), ".");
 }
 
 template <typename T>

@@ -32,7 +32,7 @@ inline int64_t ValuesPerRow(const Tensor& values) {
 inline absl::Status CheckNotScalar(const Tensor& values, const char* name) {
   if (values.dims() >= 1) return absl::OkStatus();
   return InvalidArgumentError("`", name,
-                              "` must have rank 1 or more, found a scalar");
+                              "` must have rank 1 or more, got a scalar.");
 }
 
 // Returns InvalidArgument unless `splits`, an input called `name`, are valid
@@ -66,7 +66,7 @@ inline absl::Status CheckDeviceSequences(const Tensor& values, const char* name,
   LODESTAR_TRY(CheckRank(row_splits, "row_splits", 1));
   if (row_splits.NumElements() > 0) return absl::OkStatus();
   return InvalidArgumentError(
-      "`row_splits` is empty, wanted at least one offset");
+      "`row_splits` is empty, but must have at least one offset.");
 }
 
 }  // namespace lodestar

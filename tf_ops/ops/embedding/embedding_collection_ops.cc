@@ -365,7 +365,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionPoolWeightsGradient")
     .Doc(R"doc(
 Computes the gradient of EmbeddingCollectionPool with respect to its weights.
 
-The attributes and inputs are those of EmbeddingCollectionPool.
+Has the attributes and inputs of EmbeddingCollectionPool.
 
 hooks: Not read, like unique_ids. Receive the gradients of this op.
 gradients: Per feature, with the shape of its rows.
@@ -390,7 +390,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionGradient")
 Sums the gradients of equal ids of a table over all its features.
 
 Sums features in order, each in batch order. The attributes and ids, row_splits
-and weights are those of EmbeddingCollectionLookup.
+and weights are the same as in EmbeddingCollectionLookup.
 
 gradients: Per feature, with the shape of its rows.
 unique_ids, positions, winners: Outputs of EmbeddingCollectionLookup.
@@ -418,7 +418,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionWeightsGradient")
     .Doc(R"doc(
 Computes the gradient of EmbeddingCollectionLookup for its weights.
 
-The attributes and inputs are those of EmbeddingCollectionLookup.
+Has the attributes and inputs of EmbeddingCollectionLookup.
 
 hooks: Not read. Receive the gradients of this op.
 gradients: Per feature, with the shape of its rows.
@@ -451,7 +451,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionCount")
     .Doc(R"doc(
 Counts lookups in tables on other devices.
 
-The attributes and ids, row_splits and weights are those of
+The attributes and ids, row_splits and weights are the same as in
 EmbeddingCollectionUnique.
 
 counters: As for EmbeddingCollectionLookup.

@@ -296,7 +296,7 @@ Updates rows and their optimizer slots by their gradients.
 
 ids: [N]; the gradients of equal ids are summed, in batch order.
 gradients: [N, D], double for rows of double, else float.
-hyperparameters: Learning rate, weight decay, and those of the optimizer, in the
+hyperparameters: Learning rate, weight decay, and the optimizer's own, in the
   order of tf_ops/core/rows/optimizer_rules.h.
 next_step: The variable's step after this op, if it is greater than the step
   plus one; otherwise the step increases by one. -2 leaves the step unchanged.
@@ -307,7 +307,7 @@ create_missing: Whether to insert missing rows instead of dropping (and
 nonfinite: The effect of NaN or infinity: 'raise' returns INVALID_ARGUMENT and
   changes nothing, 'skip' skips the update of the id, 'pass' applies it.
 inside_step: Whether the op runs between BeginStep and EndStep. Otherwise it is
-  a step of its own.
+  a separate step.
 FAILED_PRECONDITION if the rows have another optimizer's slots.
 RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
@@ -356,13 +356,13 @@ REGISTER_OP("Lodestar>EmbeddingStage")
     .Doc(R"doc(
 Checks the update of an EmbeddingApply, and stages it for CommitUpdate.
 
-The inputs are those of EmbeddingApply except log, attempt and attempt_name.
+Has the inputs of EmbeddingApply, and log, attempt and attempt_name.
 Returns its errors.
 
 log: Output of UpdateLog.
 attempt: Output of BeginUpdate.
 attempt_name: A positive name that is the same on all logs, and different from
-  those of other attempts at the update.
+  the names of other attempts at the update.
 CANCELLED if a later attempt has begun.
 FAILED_PRECONDITION if the update is committed.
 )doc");

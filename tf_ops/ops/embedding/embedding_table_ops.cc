@@ -101,7 +101,7 @@ it is of the same kind.
 optimizer: As for EmbeddingApply or EmbeddingGatherForUpdate.
 slot_names: As for EmbeddingGatherForUpdate.
 slot_inits: As for either op.
-keep: Which slots are kept: none, those of the same optimizer, or all.
+keep: Which slots are kept: none, the same optimizer's, or all.
 former: The optimizer whose slots were dropped; empty if there were no slots, or
   no rows with slots.
 fits: Whether the variable now has slots of `optimizer`, or none.
@@ -311,8 +311,8 @@ optimizer: The optimizer of the slots, or ''.
 slot_names: [S].
 slot_inits: [S], initial values of the slots.
 counters: step, seed, init_salt, and 1 if EmbeddingSetStep sets the step.
-pending_ids: [P], ascending: ids that wait for admission; with a filter only
-  those of this step.
+pending_ids: [P], ascending: ids that wait for admission; with a filter, only
+  ids of this step.
 pending_sightings: [P], their occurrences.
 pending_last_seen: [P].
 sketch: [C], the filter's counters, or [0].

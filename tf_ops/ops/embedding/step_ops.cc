@@ -29,7 +29,7 @@ REGISTER_OP("Lodestar>EndStep")
 Ends a step of BeginStep, unless it has ended.
 
 step: Output of BeginStep.
-handles: Variables whose steps advance first, all of them before those of
+handles: Variables whose steps advance first, all of them before the steps of
   another EndStep. So between steps, variables that are updated together have
   the same step.
 next_steps: Scalars, as for EmbeddingApply.

@@ -33,8 +33,8 @@ block_bytes: Scalar, 1 or more. A block ends at the first line end that makes it
   at least this long.
 delimiter: Scalar, one ASCII character other than NUL, CR and LF.
 quote: Scalar, another such character, or empty if no character quotes.
-offsets: [G + 1], the first byte of each of G blocks, then `size`. The bytes are
-  those of the decompressed file.
+offsets: [G + 1], the first byte of each of G blocks, then `size`. Bytes are
+  counted in the decompressed file.
 records: [G], the number of records in each block. It is 0 for a block that has
   only empty lines.
 size: Scalar, the number of bytes in the decompressed file.

@@ -16,7 +16,7 @@ REGISTER_OP("Lodestar>ParseMultiSlot")
 Parses lines of MultiSlot text, one sample each.
 
 For each feature slot in order, a line has the number of values and the values.
-The attributes are those of Lodestar>MultiSlotDataset.
+Has the attributes of Lodestar>MultiSlotDataset.
 
 text: [B], lines with or without a newline at the end.
 tensors: Per used slot, in order, one tensor [B, *shape] if its shape has a

@@ -75,7 +75,7 @@ run or fails. Samples before the bad line are returned first, in full batches;
 then the dataset ends.
 
 line_fields: The fields that precede the slots of each line, in this order, as
-  `1 <string>`. They are tensors [B] before those of the slots. `ins_id` and
+  `1 <string>`. They are tensors [B] before the slots' tensors. `ins_id` and
   `content` are strings; `logkey` is three int64 tensors: search_id, cmatch and
   rank.
 )doc");

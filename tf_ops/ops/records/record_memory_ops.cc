@@ -49,7 +49,7 @@ REGISTER_OP("Lodestar>RecordMemoryLoad")
     .Doc(R"doc(
 Reads MultiSlot files and appends their samples, in order.
 
-Errors are those of Lodestar>MultiSlotDataset; no samples are appended then.
+Raises the errors of Lodestar>MultiSlotDataset; on error, appends no samples.
 
 open_command: As for Lodestar>MultiSlotDataset.
 pipe_command: As for Lodestar>MultiSlotDataset.
@@ -64,7 +64,7 @@ REGISTER_OP("Lodestar>RecordMemoryWaitPreload")
     .Doc(R"doc(
 Waits for the preload and appends its samples, or returns its error.
 
-FAILED_PRECONDITION if there is no preload.
+FAILED_PRECONDITION if no samples are arranged.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemoryRelease")
@@ -72,7 +72,7 @@ REGISTER_OP("Lodestar>RecordMemoryRelease")
     .SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
-Drops the samples, except those of a preload.
+Drops the samples, except samples of a preload.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemorySize")
@@ -175,7 +175,7 @@ REGISTER_OP("Lodestar>RecordMemoryCommit")
     .Doc(R"doc(
 Replaces the samples by the arranged ones.
 
-FAILED_PRECONDITION if there are none.
+FAILED_PRECONDITION if no samples are arranged.
 )doc");
 
 REGISTER_OP("Lodestar>RecordMemoryDiscard")
@@ -223,7 +223,7 @@ REGISTER_OP("Lodestar>RecordMemoryDataset")
 Reads the samples as a dataset, with the tensors of Lodestar>MultiSlotDataset.
 
 FAILED_PRECONDITION if an iterator is restored with other samples than when it
-was saved. INVALID_ARGUMENT if the slots differ from those of the samples.
+was saved. INVALID_ARGUMENT if the slots differ from the samples' slots.
 
 num_queues, queue: Selects the samples whose index is `queue` modulo
   `num_queues`.

@@ -40,8 +40,8 @@ Concatenates batches sequence by sequence.
 values: N batches of rows, [N_k, ...], equal in all but the first dimension.
 lods: The offset levels of each batch, outermost first: M / N per batch. The
   last ones have B + 1 offsets, the others are the same in all batches.
-rows: [sum of N_k, ...]. Sequence b is that of the first batch, followed by that
-  of the second, and so on.
+rows: [sum of N_k, ...]. Sequence b is sequence b of the first batch, followed
+  by sequence b of the second, and so on.
 row_splits: [B + 1], the sums of the last levels.
 INVALID_ARGUMENT if M is not a multiple of N, the rows differ in a dimension, or
 levels are invalid or differ.

@@ -19,6 +19,7 @@ probabilities: [N, ...]. A column of a sequence is NaN if it contains a NaN or
 INVALID_ARGUMENT if the splits do not start at 0, decrease or do not end at N.
 On a GPU the splits are not checked: offsets are clamped to [0, N], and a row of
 no sequence is set to 0.
+)doc");
 
 REGISTER_OP("Lodestar>SequenceSoftmaxGradient")
     .Input("probabilities: T")

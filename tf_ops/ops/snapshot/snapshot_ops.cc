@@ -104,7 +104,7 @@ dims: [N], the embedding dimensions.
 dtypes: [N], of the rows: 'float32', 'float64', 'float16' or 'bfloat16'.
 optimizers: [N], whose slots the rows have at that point; empty: none.
 num_slots: [N], number of slots of these optimizers.
-slot_names: [S], those of all variables, concatenated.
+slot_names: [S], the names of all variables, concatenated.
 FAILED_PRECONDITION if one of the variables has a running snapshot, or if steps
 overlap for a minute without a gap.
 RESOURCE_EXHAUSTED if out of memory; no snapshot has begun then.
@@ -178,15 +178,15 @@ REGISTER_OP("Lodestar>SnapshotLoad")
     .SetShapeFn(LoadShape)
     .Doc(R"doc(
 Reads snapshot files for embedding variables, in addition to their contents.
-SnapshotInstall then replaces the contents. Shards, admission and eviction are
-those of each variable.
+SnapshotInstall then replaces the contents. Each variable keeps its
+shards, admission and eviction.
 
 A table may have been saved in parts, each in its own files, and a variable may
 be one part of a table, with only its ids. The numbers of parts may differ.
 
 handles: N different embedding variables.
-files: [F], table files; those of a variable part by part, and those of a part
-  in the order of their versions, beginning with a full one.
+files: [F], table files of each variable, part by part; within a part in the
+  order of their versions, beginning with a full one.
 file_tables: [F], the index of the handle of each file; every handle needs
   files.
 file_parts: [F, 2], the part number of each file, and the number of parts of its
@@ -196,8 +196,8 @@ bases: [N], the base from which each variable records changes after its
   installation; empty: none.
 loaded: Dropping it without SnapshotInstall discards it.
 rows: [N], number of rows of each variable.
-optimizer_slots: 'require' loads the optimizer slots of the files, which must be
-  those of the variable's optimizer, if any; 'reset' ignores them, and the next
+optimizer_slots: 'require' loads the optimizer slots of the files, which must
+  belong to the variable's optimizer, if any; 'reset' ignores them, and the next
   optimizer starts with initial slots.
 DATA_LOSS, with file and byte, if a file is damaged or has ids of another part.
 INVALID_ARGUMENT if a file has rows of another dim or dtype.
@@ -242,8 +242,8 @@ file_tables: [F], the index of the handle of each file; every handle needs
 base: The base from which the variables then record changes; empty: none.
 written: [N], number of inserted or changed rows.
 removed: [N], number of removed rows.
-optimizer_slots: 'reset' ignores optimizer slots in the files; those of written
-  rows get initial values.
+optimizer_slots: 'reset' ignores optimizer slots in the files; written rows get
+  initial slots.
 DATA_LOSS, with file and byte, if a file is damaged.
 INVALID_ARGUMENT if a file is not incremental, or has another dim or dtype.
 FAILED_PRECONDITION if the optimizers differ, or there would be more rows than

@@ -34,14 +34,7 @@ def arrow_dataset(
     na_values: Collection[str],
     read: ReadOptions,
 ) -> tf.data.Dataset:
-    """Returns a dataset of batches.
-
-    Args:
-        sources: The sources; at least one.
-        bindings: The columns to read.
-        na_values: Strings that mean missing.
-        read: The options.
-    """
+    """Returns a dataset of batches of the bound columns of `sources`."""
     skip = skip_of(read)
     sources, *shard = read.shard_of(list(sources))
     layout = read.layout(Schema(binding.column for binding in bindings))

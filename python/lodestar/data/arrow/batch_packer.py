@@ -28,12 +28,7 @@ Part = tuple[Rows, int, int]  # rows [begin, end) of rows
 
 
 class _Piece:
-    """The arrays that are concatenated into a tensor.
-
-    Attributes:
-        num_bytes: Size of the tensor in bytes.
-        rows: First dimension of the tensor.
-    """
+    """The arrays of a tensor, its size in bytes and its first dimension."""
 
     __slots__ = ("_dtype", "_sources", "_splits", "num_bytes", "rows")
 
@@ -93,11 +88,7 @@ class BatchPacker:
         )
 
     def pack(self, parts: Sequence[Part], rows: int) -> list[np.ndarray]:
-        """Returns the arrays of a batch that joins all parts, `rows` rows in total.
-
-        Raises:
-            DataError: Row sizes differ in a dense column with a -1 dim.
-        """
+        """Returns the arrays of a batch that joins all parts, `rows` rows in total."""
         begins: dict[_Piece, int] = {}
         places = []
         end = 0

@@ -37,16 +37,9 @@ class CsvWriter(SampleWriter):
         *,
         delimiter: str = ",",
     ):
-        """Opens the temporary file.
+        """Opens the temporary file; raises ValueError for repeated column names.
 
-        Args:
-            path: Path of the file; compressed if it ends in `.gz`.
-            schema: A `Schema`, a list of `Column`s or the path of a schema file.
-            delimiter: `","`, a tab, `";"` or `"|"`.
-
-        Raises:
-            ValueError: Two columns have the same name, or a name cannot be read back.
-            tf.errors.OpError: The file cannot be opened.
+        The delimiter is `","`, a tab, `";"` or `"|"`.
         """
         self._delimiter = delimiter
         super().__init__(path, schema)

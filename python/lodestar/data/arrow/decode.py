@@ -37,11 +37,8 @@ types = pa.types
 class Rows:
     """Rows of all bound columns.
 
-    Attributes:
-        num_rows: Number of rows.
-        columns: Maps the index of a binding to its values: `[num_rows, width]`
-            or `ColumnValues`; int64 or float32.
-        bad: The rows with faults; their values are arbitrary.
+    `columns` maps the index of a binding to its values, `[num_rows, width]` or
+    `ColumnValues`, int64 or float32. Values of rows in `bad` are arbitrary.
     """
 
     num_rows: int
@@ -70,16 +67,10 @@ def decode_rows(
     na_values: Collection[str],
     faults: Faults,
 ) -> Rows:
-    """Decodes the bound columns of a table, and checks every value.
+    """Decodes the bound columns of a table and checks every value.
 
-    Args:
-        bindings: The columns. Requires: the table has each source exactly once.
-        table: A `pyarrow.Table`.
-        na_values: Strings that mean missing.
-        faults: Receives the bad rows.
-
-    Raises:
-        DataError: A column's type can never be read as declared.
+    Requires: the table has each source exactly once. `faults` receives the bad
+    rows. Raises DataError if a column's type can never be read as declared.
     """
     columns = {}
     for number, binding in enumerate(bindings):
@@ -134,12 +125,9 @@ def _with_wide_offsets(arrow_type: Any) -> Any:
 
 @dataclasses.dataclass
 class _Lists:
-    """An array of nested lists, as its leaves and the offsets of its lists.
+    """An array of nested lists: its leaves, without lists, and each level of lists.
 
-    Attributes:
-        leaf: A `pyarrow.Array` without lists.
-        offsets: int64 offsets of each level of lists, outermost first.
-        nulls: The null mask of each level, or None.
+    A level, outermost first, has int64 offsets and a null mask or None.
     """
 
     leaf: Any

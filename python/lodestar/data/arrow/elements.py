@@ -49,15 +49,9 @@ class Elements(NamedTuple):
 def read_elements(
     array: Any, column: Column, na_values: Collection[str]
 ) -> Elements:
-    """Reads an Arrow array as the values of a column.
+    """Reads an Arrow array without lists as the values of a column.
 
-    Args:
-        array: A `pyarrow.Array` of a type without lists.
-        column: The declared column.
-        na_values: Strings that mean missing.
-
-    Raises:
-        DataError: Values of the array's type can never fit the column.
+    Raises DataError if values of the array's type can never fit the column.
     """
     arrow_type = array.type
     if types.is_dictionary(arrow_type):
@@ -92,11 +86,9 @@ def read_elements(
 
 
 def hash_text(array: Any, prefix: str) -> np.ndarray:
-    """Hashes strings to int64 ids `[N]`; see `lodestar.hash_ids`.
+    """Hashes strings or bytes to int64 ids `[N]`; see `lodestar.hash_ids`.
 
-    Args:
-        array: A `pyarrow.Array` of strings or bytes. Null hashes like "".
-        prefix: Column name and zero byte, or "".
+    `prefix` is the column name and a zero byte, or "". Null hashes like "".
     """
     array = array.cast(pa.large_binary())
     _, offsets, data = array.buffers()

@@ -7,12 +7,7 @@ import numpy as np
 
 
 class Fault(NamedTuple):
-    """Why a row is bad.
-
-    Attributes:
-        text: The position of the row, the found and the allowed values.
-        advice: How to fix it, for errors that are raised; may be empty.
-    """
+    """Why a row is bad (`text`), and how to fix it (`advice`, for errors)."""
 
     text: str
     advice: str = ""
@@ -22,11 +17,7 @@ class Faults:
     """The bad rows of a part of a source, each with its first fault."""
 
     def __init__(self, where: Callable[[int], str]):
-        """Creates an empty collection.
-
-        Args:
-            where: Maps a row index to its name in errors, e.g. `"row 17"`.
-        """
+        """`where` maps a row index to its name in errors, e.g. `"row 17"`."""
         self._where = where
         self.found: dict[int, Fault] = {}
 
@@ -37,14 +28,7 @@ class Faults:
         describe: Callable[[int], str],
         advice: str = "",
     ) -> None:
-        """Adds rows.
-
-        Args:
-            rows: Indices of the rows.
-            column: Name of the column.
-            describe: Maps a row index to the found and the allowed values.
-            advice: How to fix it.
-        """
+        """Adds rows; `describe` maps a row to the found and the allowed values."""
         for row in np.unique(rows).tolist():
             if row not in self.found:
                 text = f"{self._where(row)}: column {column!r}: {describe(row)}"

@@ -97,12 +97,7 @@ class ArrowOptions:
 
 
 class ArrowData:
-    """Sources of rows with a schema.
-
-    Attributes:
-        schema: The given or inferred schema.
-        sources: The row sources.
-    """
+    """Sources of rows with a given or inferred schema."""
 
     def __init__(
         self,
@@ -112,12 +107,7 @@ class ArrowData:
         skip: Callable[[str, int], None] | None,
         metadata: ParquetMetadata | None = None,
     ):
-        """Determines the schema, and checks that all sources have its columns.
-
-        Raises:
-            DataError: The schema cannot be inferred, or a source contradicts it.
-            ValueError: Options for inference are combined with a schema.
-        """
+        """Determines the schema and checks that all sources have its columns."""
         if schema is not None and options.infers:
             raise ValueError(
                 "`schema` says what `label`, `categorical`, `numeric` and "
@@ -194,12 +184,7 @@ def open_table(
     options: ArrowOptions,
     skip: Callable[[str, int], None] | None,
 ) -> ArrowData:
-    """Opens a table in memory.
-
-    Raises:
-        TypeError: The object is not a table.
-        DataError: See ArrowData.
-    """
+    """Opens a table in memory; raises TypeError if it is not a table."""
     source = TableSource(name_of(table), as_arrow(table))
     return ArrowData([source], schema, options, skip)
 
@@ -211,12 +196,7 @@ def open_files(
     options: ArrowOptions,
     skip: Callable[[str, int], None] | None,
 ) -> ArrowData:
-    """Opens files of one of `FORMATS`.
-
-    Raises:
-        DataError: A file is damaged; see also ArrowData.
-        tf.errors.OpError: A file is missing or cannot be read.
-    """
+    """Opens files of one of `FORMATS`; raises DataError if a file is damaged."""
     metadata = None
     if format == "parquet":
         metadata = read_metadata(metadata_path(paths[0]))

@@ -37,12 +37,7 @@ class ParquetFile(RowSource):
     ):
         """Creates a source from the values that `read_footer` reads.
 
-        Args:
-            path: Path of the file.
-            footer: A `pyarrow.parquet.FileMetaData`.
-            schema: A `pyarrow.Schema`.
-            row_groups: Number of rows of each row group.
-            opened: Result of `tf.io.gfile.stat` before the footer was read.
+        `opened` is the result of `tf.io.gfile.stat` before that.
         """
         self.path = path
         self.footer = footer
@@ -57,12 +52,7 @@ class ParquetFile(RowSource):
         return f"{super().where(group, row)} (row group {group}, its row {row})"
 
     def table(self, group: int, bindings: Sequence[Binding]) -> Any:
-        """See RowSource.
-
-        Raises:
-            DataError: The row group cannot be read or decoded.
-            ChangedFileError: The file changed after its footer was read.
-        """
+        """See RowSource; raises ChangedFileError if the file has changed."""
         names = list(dict.fromkeys(binding.source for binding in bindings))
         stored = [
             name
@@ -150,12 +140,7 @@ def open_random_access(path: str) -> Any:
 
 
 def read_footer(path: str) -> ParquetFile:
-    """Reads the footer of a Parquet file.
-
-    Raises:
-        DataError: The file is truncated or not a Parquet file.
-        tf.errors.OpError: The file is missing or cannot be read.
-    """
+    """Reads the footer of a Parquet file; raises DataError if it is damaged."""
     try:
         opened = tf.io.gfile.stat(as_input(path))
         with open_parquet(path) as file:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from lodestar._checks import check_at_least
+from lodestar._checks import check_count
 from lodestar._errors import DataError
 from lodestar._files import as_path, list_folder
 from lodestar._typing import StrPath
@@ -62,7 +62,7 @@ class ParquetWriter(SampleWriter):
                 option is invalid.
             tf.errors.OpError: The file cannot be opened.
         """
-        check_at_least("row_group_size", row_group_size, 1)
+        check_count("row_group_size", row_group_size, 1)
         _check_compression(compression)
         path = as_path(path)
         if not path.endswith(SUFFIX):
@@ -164,7 +164,7 @@ def _check_compression(name: str) -> None:
         ).close()
     except (TypeError, ValueError, pa.ArrowException) as error:
         raise ValueError(
-            f"`compression`={name!r} is none that pyarrow has: {error}"
+            f"`compression`={name!r} is not supported by pyarrow: {error}"
         ) from error
 
 
@@ -224,7 +224,7 @@ def _array(field: Any, slot: Column, column: ColumnValues) -> Any:
     if len(column.values) > np.iinfo(np.int32).max:
         raise DataError(
             f"slot {slot.name!r}: {len(column.values)} values in a row group are "
-            "more than a list column can hold; wanted a smaller `row_group_size`"
+            "too many for a list column. Use a smaller `row_group_size`."
         )
     offsets = pa.array(column.splits.astype(np.int32), pa.int32())
     return pa.ListArray.from_arrays(offsets, values, type=field.type)

@@ -124,19 +124,12 @@ class RowReader:
         skip: Callable[[str, int], None] | None,
         na_values: Collection[str],
     ):
-        """Creates a reader; see `arrow_dataset`.
+        """Creates a reader of `files`; see `arrow_dataset`.
 
-        Args:
-            files: All data files.
-            bindings: The columns to read.
-            batch_size: Number of rows per batch.
-            drop_remainder: Whether to drop a smaller last batch.
-            ahead: Number of row groups to decode ahead, and of threads.
-            window: Number of rows to shuffle together; 0 disables shuffling.
-            shard: `(num, index)`: number of readers, and index of this one.
-            skip: Called with a message and a row count for each bad row or row
-                group. None raises an error instead.
-            na_values: Strings that mean missing.
+        `ahead` is the number of row groups to decode ahead, and of threads.
+        `window` is the number of rows to shuffle together, or 0. `shard` is the
+        number of readers and the index of this one. `skip` is called with a message
+        and a row count for each bad row or row group; None raises an error.
         """
         self._na_values = na_values
         self._files = files

@@ -68,11 +68,7 @@ class RowSource(abc.ABC):
         return found
 
     def check_names(self, names: Collection[str]) -> None:
-        """Checks that the source has each of these columns exactly once.
-
-        Raises:
-            DataError: A column is missing or duplicated.
-        """
+        """Raises DataError unless the source has each column exactly once."""
         counts: dict[str, int] = {}
         for name in self.schema.names:
             counts[name] = counts.get(name, 0) + 1
@@ -96,11 +92,7 @@ def read_rows(
     bindings: Sequence[Binding],
     na_values: Collection[str],
 ) -> Rows:
-    """Reads and checks the bound columns of a row group.
-
-    Raises:
-        DataError: The group cannot be read, or a type does not fit its column.
-    """
+    """Reads and checks the bound columns of a row group."""
     table, unparsed = source.table(group, bindings)
     faults = Faults(lambda row: source.where(group, row))
     for row, text in unparsed.items():
@@ -120,16 +112,8 @@ def good_rows(
 ) -> Rows:
     """Returns the valid rows of a row group.
 
-    Args:
-        source: The source.
-        group: Index of the group.
-        bindings: The columns to read.
-        na_values: Strings that mean missing.
-        skip: Called with a message and a row count for each bad row or row
-            group. None raises an error instead.
-
-    Raises:
-        DataError: A row is bad and `skip` is None.
+    `skip` is called with a message and a row count for each bad row or row group;
+    None raises DataError.
     """
     try:
         rows = read_rows(source, group, bindings, na_values)
@@ -149,11 +133,7 @@ def report_bad(
     end: int,
     skip: Callable[[str, int], None] | None,
 ) -> None:
-    """Reports the bad rows in [begin, end).
-
-    Raises:
-        DataError: A row is bad and `skip` is None.
-    """
+    """Reports the bad rows in [begin, end); raises DataError if `skip` is None."""
     for row in sorted(rows.bad):
         if begin <= row < end:
             text, advice = rows.bad[row]
@@ -166,13 +146,7 @@ def report_bad(
 def columns_of(
     table: Any, names: Collection[str], partitions: Mapping[str, str | None]
 ) -> Any:
-    """Returns a table of columns, struct fields and partition values.
-
-    Args:
-        table: A `pyarrow.Table`.
-        names: Names of columns, or dotted paths of fields.
-        partitions: Values of partition columns.
-    """
+    """Returns a table of columns, struct fields (dotted) and partition values."""
     places = {name: i for i, name in enumerate(table.schema.names)}
     columns = []
     for name in names:
@@ -248,14 +222,10 @@ class SplitSource(RowSource):
         is_held: bool,
         seed: int,
     ):
-        """Wraps a source.
+        """Wraps a source, of which `held` is the fraction of rows to hold out.
 
-        Args:
-            source: The source.
-            number: Index of the source; varies the choice of rows.
-            held: Fraction of the rows to hold out.
-            is_held: Whether this is the held-out part.
-            seed: Seed of the choice.
+        `is_held` selects the held-out part, and `number` varies the choice of rows
+        between sources.
         """
         self._source = source
         self._key = (number, seed)

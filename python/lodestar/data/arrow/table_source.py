@@ -23,14 +23,7 @@ class TableSource(RowSource):
         partitions: Mapping[str, str | None] | None = None,
         num_bytes: int = -1,
     ):
-        """Wraps a table, which must not change.
-
-        Args:
-            path: Name of the source in errors.
-            table: The table.
-            partitions: See RowSource.
-            num_bytes: See RowSource.
-        """
+        """Wraps a table, which must not change; `path` is its name in errors."""
         self.path = path
         self.num_bytes = num_bytes
         self.schema = table.schema
@@ -63,9 +56,8 @@ def is_table(data: Any) -> bool:
 def as_arrow(table: Any) -> Any:
     """Returns a table in memory as a `pyarrow.Table`.
 
-    Raises:
-        TypeError: The object is not a table.
-        DataError: Arrow cannot represent a column.
+    Raises TypeError if it is not a table, and DataError if Arrow cannot represent a
+    column.
     """
     if _is_of(table, "polars", "LazyFrame"):
         raise TypeError("`data` is a polars LazyFrame; collect() it first.")

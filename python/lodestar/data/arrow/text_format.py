@@ -61,17 +61,10 @@ def find_text_format(
 ) -> TextFormat:
     """Detects the layout of a file from its first record.
 
-    Args:
-        path: Path of the file.
-        columns: Names of the columns of a file without a header.
-        delimiter: The delimiter. None: detect it from the first line.
-        encoding: The encoding. None: UTF-8.
-        wanted: Names that the header must have, which help to detect the
-            delimiter.
-
-    Raises:
-        DataError: The file is empty or not text, or its first line is neither a
-            header nor a record of `columns`.
+    `columns` are the names for a file without a header. `wanted` are names that the
+    header must have, which help to detect the delimiter if it is None. Raises
+    DataError if the file is empty or not text, or its first line is neither a
+    header nor a record of `columns`.
     """
     encoding = _checked_encoding(encoding)
     if delimiter is not None and (

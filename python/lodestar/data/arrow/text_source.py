@@ -49,17 +49,7 @@ class TextSource(RowSource):
         text_format: TextFormat,
         na_values: Collection[str],
     ):
-        """Finds the blocks.
-
-        Args:
-            path: Path of the file; decompressed if it ends in `.gz`.
-            text_format: The layout.
-            na_values: Strings that mean missing.
-
-        Raises:
-            DataError: A quote is not closed, or the file is damaged.
-            tf.errors.OpError: The file cannot be read.
-        """
+        """Finds the blocks; raises DataError if a quote is not closed."""
         self.path = path
         self.format = text_format
         self._names = frozenset(text_format.columns)
@@ -322,11 +312,7 @@ class _Blocks:
         self._passed: dict[int, bytes] = {}
 
     def read(self, number: int) -> bytes:
-        """Returns a block.
-
-        Raises:
-            DataError: The file is damaged or has changed.
-        """
+        """Returns a block; raises DataError if the file is damaged or has changed."""
         begin, end = self._offsets[number : number + 2].tolist()
         with reading(self._path):
             if not self._is_packed:

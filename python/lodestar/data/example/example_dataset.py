@@ -34,48 +34,28 @@ def ExampleDataset(
 ) -> tf.data.Dataset:
     """Returns batches of `(features, label)` from TFRecord files of tf.Example.
 
-    The elements are those of `open_dataset`. Each column is the feature of
-    its name; other features are ignored. Equal values have the same meaning as
-    in every other source, whether a feature stores them as int64, floats or
-    bytes: an id column with `encoding="int"` reads the decimal number in bytes
-    and a float with a whole value, and with `encoding="hash"` hashes an integer
-    as its decimal text. All records must store a feature in the same way as
-    the first one that has a value.
+    The elements are the same as `open_dataset`'s. Each column is the feature of its
+    name; other features are ignored. Equal values have the same meaning as in every
+    other source, whether a feature stores them as int64, floats or bytes: an id
+    column with `encoding="int"` reads the decimal number in bytes and a float with
+    a whole value, and with `encoding="hash"` hashes an integer as its decimal text.
+    All records must store a feature in the same way as the first one that has a
+    value.
 
-    A missing feature, a string of `Schema.na_values`, and a NaN among integers
-    are missing values: none in a sparse column, `fill_value` in a dense column,
-    and an error in a label or a one-hot column.
+    A missing feature, a string of `Schema.na_values`, and a NaN among integers are
+    missing values: none in a sparse column, `fill_value` in a dense column, and an
+    error in a label or a one-hot column.
 
-    Reading and parsing call no Python, so that tf.data workers can run them,
-    except with `on_error="skip"`. The iterator can be saved, unless rows are
-    shuffled. The number of batches is known for local files without
-    compression of up to 2 GiB in total, with `on_error="raise"`.
-
-    >>> dataset = ExampleDataset("clicks.tfrecord", schema, 1024)
-    >>> model.fit(dataset)
-
-    Args:
-        files: One path or several, of any `tf.io.gfile` scheme. Files whose
-            names end in `.gz` are decompressed.
-        schema: A `Schema`, the path of a schema file, or a list of `Column`s.
-        batch_size: Samples per batch.
-        weights: See `open_dataset`.
-        **options: The options of `ReadOptions` except `open_command`.
-            `num_parallel_files` applies with `deterministic=False` only.
+    Reading and parsing call no Python, so tf.data workers can run them, except with
+    `on_error="skip"`. The iterator can be saved unless rows are shuffled. The number
+    of batches is known for local uncompressed files of up to 2 GiB in total with
+    `on_error="raise"`. `num_parallel_files` applies with `deterministic=False` only,
+    and `open_command` is not supported. Errors count records from 0.
 
     Raises:
-        ValueError: An option is out of range. As the subclass `DataError`: the
-            first file cannot be read, no file has a record, the first records
-            are not tf.Examples, or a column is declared with `depth=2` or reads
-            JSON.
-        tf.errors.InvalidArgumentError: While reading: a record contradicts the
-            schema ("a.tfrecord: record 17: column y: found 2, expected 0 or 1")
-            or the records before it ("Name: a.tfrecord: record 17, Key: y
-            ..."). Records count from 0.
-        tf.errors.DataLossError: While reading: a file is damaged or truncated
-            ("a.tfrecord: record 17 at byte 1234: ...").
-        tf.errors.FailedPreconditionError: While reading: a file changed, or its
-            size differs from when the iterator was saved.
+        ValueError: An option is out of range. As the subclass `DataError`: the first
+            file cannot be read, no file has a record, the first records are not
+            tf.Examples, or a column is declared with `depth=2` or reads JSON.
     """
     read = options_of(ExampleDataset, batch_size, options)
     if read.open_command:

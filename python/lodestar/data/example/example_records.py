@@ -43,16 +43,9 @@ def records_of(path: str | tf.Tensor) -> tf.data.Dataset:
 def first_examples(
     paths: Sequence[str], count: int, *, skip: bool = False
 ) -> Iterator[tuple[str, tf.train.Example]]:
-    """Yields the first examples of files, each with what errors call it.
+    """Yields the first `count` examples of files, each with its name for errors.
 
-    Args:
-        paths: The files.
-        count: Number of records to read.
-        skip: Whether to skip a record that is not a tf.Example.
-
-    Raises:
-        DataError: A file cannot be read, no file has a record, or a record is
-            not a tf.Example.
+    `skip` omits records that are not tf.Examples, which otherwise raise DataError.
     """
     seen = 0
     for name, record in itertools.islice(_records(paths), count):
@@ -79,23 +72,14 @@ def types_of(
 ) -> dict[str, tf.DType]:
     """Returns the dtypes of features, as the first record with a value has them.
 
-    Args:
-        paths: The files.
-        schema: The schema, of whose used columns each is a feature.
-        skip: Whether to skip a record that is not a tf.Example.
-
-    Returns:
-        Maps the name of a column to int64, float32 or string. A column without
-        a value in the first records is left out.
-
-    Raises:
-        DataError: See `first_examples`; or a column is declared as an example
-            cannot hold it.
+    Maps names of used columns to int64, float32 or string; columns without a value
+    in the first records are omitted. Raises DataError if a column is declared in a
+    way that examples do not support.
     """
     for column in schema.used:
         if column.depth > 1:
             raise DataError(
-                f"{paths[0]}: column {column.name!r}: a tf.Example holds no "
+                f"{paths[0]}: column {column.name!r}: a tf.Example has no "
                 f"lists of lists; `depth` must be 1, got {column.depth}"
             )
     unknown = {column.name for column in schema.used}
@@ -126,16 +110,9 @@ def num_batches(
     shard_index: int = 0,
     drop_remainder: bool = False,
 ) -> int | None:
-    """Returns the number of batches of an epoch, or None if it is not known.
+    """Returns the number of batches of an epoch, or None if it is unknown.
 
-    It is known for local files without compression, up to 2 GiB in total.
-
-    Args:
-        paths: The files.
-        batch_size: Samples per batch.
-        num_shards: Number of readers that share each file.
-        shard_index: Index of the reader.
-        drop_remainder: Whether a last, smaller batch is dropped.
+    It is known for local uncompressed files of up to 2 GiB in total.
     """
     paths = [path.removeprefix("file://") for path in paths]
     if any("://" in path or path.endswith(".gz") for path in paths):
@@ -148,7 +125,7 @@ def num_batches(
             count = _num_records(path)
             total += len(range(shard_index, count, num_shards))
     except (OSError, ValueError, struct.error):
-        return None  # reading reports what is wrong
+        return None  # Reading will raise the error.
     return total // batch_size if drop_remainder else -(-total // batch_size)
 
 

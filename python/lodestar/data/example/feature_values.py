@@ -30,7 +30,7 @@ class Values(NamedTuple):
         missing: bool `[N]`; None if no value is missing.
         bad: bool `[N]`, the values that contradict the column; None if all
             values are valid.
-        shown: Returns what was found at a position, for errors.
+        shown: Returns the value at a position, for errors.
     """
 
     values: tf.Tensor
@@ -44,11 +44,7 @@ def convert(
 ) -> Values:
     """Returns the values of a column, by the same rules for every source.
 
-    Args:
-        column: The declared column.
-        found: int64, float32 or string `[N]`. ASCII whitespace around strings
-            does not count.
-        na_values: Strings that stand for a missing value.
+    `found` is int64, float32 or string `[N]`; whitespace around strings is ignored.
     """
 
     def shown(place: tf.Tensor) -> tf.Tensor:

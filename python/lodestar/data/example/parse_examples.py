@@ -21,17 +21,11 @@ def parse_examples(
 ) -> tuple[tf.Tensor, ...]:
     """Returns the flat tensors of the used columns, as in SchemaLayout.
 
-    Args:
-        schema: The schema; each column is the feature of its name.
-        types: Maps the name of a column to the dtype of the feature's values:
-            int64, float32 or string. Defaults to what the schema declares.
-        names: string `[B]`, what errors call the examples.
-        examples: string `[B]`, serialized tf.Examples.
-
-    Raises:
-        tf.errors.InvalidArgumentError: An example is not a tf.Example, or a
-            feature has another type than `types` says, or a wrong value or
-            number of values, or is missing and must not be.
+    `types` maps column names to the dtypes of features: int64, float32 or string,
+    by default as declared by the schema. `names` are the names of the serialized
+    `examples` in errors. Raises tf.errors.InvalidArgumentError if an example is not
+    a tf.Example, or a feature is missing or has a wrong type, value or number of
+    values.
     """
     examples = gen_ops.lodestar_check_examples(names=names, examples=examples)
     features = {
@@ -52,11 +46,7 @@ def parse_examples(
 
 
 class _Reader:
-    """Reads parsed features, and collects the checks of their values.
-
-    Attributes:
-        checks: Operations that fail if a value is bad.
-    """
+    """Reads parsed features and collects `checks`, which fail for bad values."""
 
     def __init__(self, schema: Schema, names: tf.Tensor):
         self.checks: list[tf.Operation] = []
@@ -203,14 +193,9 @@ class _Reader:
         shown: Callable[[tf.Tensor], tf.Tensor] | None = None,
         splits: tf.Tensor | None = None,
     ) -> None:
-        """Adds a check.
+        """Adds a check of the rows `[B]`, or with `splits` of their values `[N]`.
 
-        Args:
-            column: The column.
-            bad: bool, of the rows `[B]`, or of the values of rows `[N]`.
-            text: What errors say after what was found.
-            shown: Returns what was found at a position.
-            splits: Row splits of the values, if `bad` is of values.
+        An error has `shown(position)`, the found value, followed by `text`.
         """
         is_good = tf.logical_not(tf.reduce_any(bad))
 

@@ -19,15 +19,10 @@ _ARROW_TYPES = {"float_list": pa.float32(), "int64_list": pa.int64()}
 def infer_examples(
     paths: Sequence[str], *, skip: bool = False, **options: Any
 ) -> Schema:
-    """Returns the schema of files of tf.Example, inferred from the first ones.
+    """Infers the schema of files of tf.Example from the first ones.
 
-    Args:
-        paths: The files.
-        skip: Whether to leave out records that are not tf.Examples.
-        **options: See `infer_schema`.
-
-    Raises:
-        DataError: See `sample_table` and `infer_schema`.
+    `skip` omits records that are not tf.Examples. See `infer_schema` for the other
+    options.
     """
     table = sample_table(paths, _SAMPLE_ROWS, skip=skip)
     return infer_schema(table, paths[0], **options)
@@ -44,15 +39,9 @@ def sample_table(
     has several values. A missing feature is null, and so is an empty one in a
     column without lists.
 
-    Args:
-        paths: The files.
-        rows: Number of records to read.
-        skip: Whether to skip a record that is not a tf.Example.
-
-    Raises:
-        DataError: A file cannot be read, no file has a record, no record has a
-            feature, a record is not a tf.Example, or two records store a
-            feature in different ways.
+    `skip` omits records that are not tf.Examples. Raises DataError if a file cannot
+    be read, or there is no record or feature, or two records store a feature in
+    different ways.
     """
     columns: dict[str, list[list[Any] | None]] = {}
     kinds: dict[str, str] = {}

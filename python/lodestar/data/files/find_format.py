@@ -57,11 +57,7 @@ def expand_inputs(paths: Iterable[str]) -> list[str]:
 
 
 def find_format(path: str) -> str:
-    """Returns the format of a file.
-
-    Raises:
-        DataError: The file is missing, empty or of an unclear format.
-    """
+    """Returns the format of a file; raises DataError if it is unclear."""
     head, damage = _head(path)
     if not head and damage is None:
         raise DataError(f"{path}: the file is empty")
@@ -90,18 +86,14 @@ def find_format(path: str) -> str:
 
 
 def one_format(paths: Sequence[str]) -> str:
-    """Returns the common format of the files.
-
-    Raises:
-        DataError: See `find_format`; or the formats differ.
-    """
+    """Returns the common format of the files; raises DataError if they differ."""
     first = find_format(paths[0])
     for path in paths[1:]:
         found = find_format(path)
         if found != first:
             raise DataError(
-                f"{path}: is {found}, but {paths[0]} is {first}; wanted one "
-                "format"
+                f"{path}: is {found}, but {paths[0]} is {first}. Pass files of one "
+                "format."
             )
     return first
 

@@ -20,9 +20,7 @@ def schema_path(path: StrPath) -> str:
 def schema_of(paths: Sequence[str]) -> Schema | None:
     """Returns the schema of data files: `PATH.schema.yaml`, or `schema.yaml`.
 
-    Raises:
-        DataError: Two files have different schemas.
-        ValueError: A schema file is not valid.
+    Raises DataError if two files have different schemas.
     """
     first: tuple[str, Schema] | None = None
     read: dict[str, Schema] = {}
@@ -46,12 +44,7 @@ def schema_of(paths: Sequence[str]) -> Schema | None:
 
 
 def check_stored_ids(paths: Sequence[str], schema: Schema) -> None:
-    """Checks that a schema does not hash columns that are stored as ids.
-
-    Raises:
-        DataError: The schema hashes strings, but the schema file of the data
-            declares ids.
-    """
+    """Raises DataError if the schema hashes columns that are stored as ids."""
     beside = schema_of(paths)
     if beside is None:
         return
@@ -61,8 +54,8 @@ def check_stored_ids(paths: Sequence[str], schema: Schema) -> None:
         stored = beside[column.name]
         if stored.holds_ids and stored.encoding == "int":
             raise DataError(
-                f"{paths[0]}: column {column.name!r}: the schema beside the file "
-                f"declares {stored.describe()}, the given one "
-                f"{column.describe()}; the file stores ids that are hashed "
-                "already, so open it without `schema`"
+                f"{paths[0]}: column {column.name!r}: the schema file of the data "
+                f"declares {stored.describe()}, but the given schema "
+                f"{column.describe()}. The file stores hashed ids. Open it "
+                "without `schema`."
             )

@@ -10,13 +10,7 @@ from lodestar.data.schema.column import Column
 
 
 class _Found(NamedTuple):
-    """The form and type of a feature.
-
-    Attributes:
-        form: "dense", "ragged" or "sparse".
-        dtype: Name of the dtype.
-        shape: Static shape; None if the rank is unknown.
-    """
+    """The form ("dense", "ragged" or "sparse"), dtype and shape of a feature."""
 
     form: str
     dtype: str

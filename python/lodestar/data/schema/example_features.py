@@ -33,10 +33,8 @@ def type_of(column: Column) -> tf.DType:
 def feature_of(column: Column, dtype: tf.DType) -> Feature:
     """Returns the feature spec that parses the values of a column.
 
-    Args:
-        column: The column.
-        dtype: Dtype of the values in the records. If it differs from `type_of`,
-            the feature is ragged, because missing values have no such dtype.
+    If `dtype`, of the records, differs from `type_of`, the feature is ragged,
+    because missing values have no such dtype.
     """
     if column.num_values is None or dtype != type_of(column):
         return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)

@@ -80,19 +80,10 @@ def infer_schema(
     An id column has `encoding="int"` if all its values are integers, and `"hash"`
     otherwise.
 
-    Args:
-        table: A `pyarrow.Table` of the first rows. Columns may be named by
-            dotted paths.
-        where: Name of the source in errors.
-        label: `COLUMN`, or `COLUMN=POSITIVE`: 1 where the value is POSITIVE.
-        categorical: Names of id columns.
-        numeric: Names of number columns.
-        na_values: Strings that mean missing. None: the default.
-        partitions: Names of partition columns.
-
-    Raises:
-        DataError: A column is unknown or occurs twice, or its kind is unclear.
-            The error lists the unclear columns and the options to set.
+    The columns of `table`, a `pyarrow.Table` of the first rows, may be named by
+    dotted paths. `where` is the name of the source in errors. Raises DataError, with
+    the unclear columns and the options to set, if a column is unknown, occurs twice
+    or is unclear.
     """
     na_values = NA_VALUES if na_values is None else na_values
     names = table.schema.names
@@ -427,7 +418,7 @@ class _Sample:
     def _guess_whole(self) -> _Guess:
         """Infers the kind of integers in any representation."""
         if _ID_NAME.fullmatch(self._name):
-            return self.ids("integers; the name is that of an id")
+            return self.ids("integers with the name of an id")
         numbers = self._whole_numbers()
         count = len(numbers)
         unique = np.unique(numbers)

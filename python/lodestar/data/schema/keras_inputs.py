@@ -18,11 +18,7 @@ def schema_class() -> Any:
 
 
 class _Carried:
-    """A schema shared by several inputs.
-
-    Attributes:
-        schema: The schema; None if no loaded input has stored it.
-    """
+    """A schema shared by several inputs; None before a loaded input stores it."""
 
     def __init__(
         self,

@@ -76,13 +76,10 @@ _BYTES, _INT, _FLOAT, _STRUCT = 1, 2, 3, 4
 
 
 def parse(text: str) -> list[Column]:
-    """Parses the columns of a schema file.
+    """Parses the columns of a schema file; raises ValueError if it is invalid.
 
     The file does not describe missing values or string labels, so they have the
     defaults.
-
-    Raises:
-        ValueError: The text is not a schema, or the role of a feature is unclear.
     """
     message = text_proto.parse(
         text, _message_class(reads=True)(), allow_unknown=True
@@ -101,11 +98,7 @@ def parse(text: str) -> list[Column]:
 
 
 def text_of(columns: Iterable[Column]) -> str:
-    """Returns the schema file text that `parse` reads as `columns`.
-
-    Raises:
-        ValueError: The file cannot express an attribute of a column.
-    """
+    """Returns the schema file text that `parse` reads as `columns`."""
     message = _message_class()()
     for column in columns:
         part = _message_class()()
@@ -124,11 +117,9 @@ def text_of(columns: Iterable[Column]) -> str:
 
 @functools.cache
 def _message_class(*, reads: bool = False) -> Any:
-    """Returns the message class.
+    """Returns the message class; `reads` supports `extra_metadata` in either form.
 
-    Args:
-        reads: Whether `extra_metadata` may have either form of an `Any`. Write
-            the bytes form, because only parsers with Struct read the other.
+    Write its bytes form, because only parsers with Struct can read the other.
     """
     types = dict(_TYPES)
     if reads:

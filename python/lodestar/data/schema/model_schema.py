@@ -28,11 +28,7 @@ def schema_of(model: Any) -> Any:
 
 
 def schema_or_none(model: Any) -> Any:
-    """Returns the schema of a model, or None.
-
-    Raises:
-        ValueError: The model's inputs have different schemas.
-    """
+    """Returns the schema of a model, or None."""
     return _find(model)
 
 
@@ -48,16 +44,12 @@ def is_saved_model(path: StrPath) -> bool:
 
 
 def schema_of_saved_model(path: StrPath) -> Any:
-    """Returns the schema of a SavedModel folder.
-
-    Raises:
-        ValueError: The folder contains no schema.
-    """
+    """Returns the schema of a SavedModel; raises ValueError without one."""
     file = os.path.join(os.fspath(path), FILE_NAME)
     if not tf.io.gfile.exists(file):
         raise ValueError(
-            f"The SavedModel {os.fspath(path)!r} has no schema: there is no "
-            f"file {FILE_NAME} in it. Export a model that is built on "
+            f"The SavedModel {os.fspath(path)!r} has no schema file "
+            f"{FILE_NAME}. Export a model that is built on "
             "`schema.inputs()` with lodestar.export.save."
         )
     return schema_class().load(file)

@@ -234,7 +234,7 @@ class Schema:
             if column.weights_of is not None:
                 raise ValueError(
                     f"`weights`: {weights_name!r} cannot hold the weights of "
-                    f"{name!r}: it holds those of {column.weights_of!r}."
+                    f"{name!r}: it already holds weights of {column.weights_of!r}."
                 )
             if name in paired:
                 raise ValueError(
@@ -522,12 +522,7 @@ def label_columns(
     labels: str | Column | Iterable[str | Column],
     dtypes: Mapping[str, str] | None = None,
 ) -> list[Column]:
-    """Returns label columns; names become binary labels.
-
-    Args:
-        labels: Columns or names.
-        dtypes: Dtypes of labels given by name.
-    """
+    """Returns label columns; names become binary labels with these dtypes."""
     if isinstance(labels, (str, Column)):
         labels = [labels]
     columns = [

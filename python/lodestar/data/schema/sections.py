@@ -40,11 +40,7 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Column)}
 
 
 def parse(content: Any) -> tuple[list[Column], list[str] | None]:
-    """Returns the columns of a schema file, and its `na_values` or None.
-
-    Raises:
-        ValueError: The content is not a valid schema; names the key.
-    """
+    """Returns the columns of a schema file, and its `na_values` or None."""
     if not isinstance(content, Mapping):
         raise ValueError(
             f"must be a mapping with the keys {', '.join(_SECTIONS)}, got "

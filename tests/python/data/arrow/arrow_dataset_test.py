@@ -128,7 +128,7 @@ def test_model_fit_knows_the_steps_of_an_epoch():
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle_rows": 3}, {"split": 0.5}])
-def test_rows_of_text_that_cannot_be_parsed_are_left_out(tmp_path, options):
+def test_rows_of_text_that_cannot_be_parsed_are_omitted(tmp_path, options):
     path = tmp_path / "in.csv"
     path.write_text('label,a\n1,2\n3,4\n0\n0,"5\n"\n1,6,7\n')
     schema = [Column.label("label"), Column.sparse("a")]

@@ -45,7 +45,7 @@ def test_worked_example_of_the_format(example):
     assert features["csr"]["values"].numpy().tolist() == [4, 19, 18]
 
 
-def test_columns_come_by_ascending_index(example):
+def test_columns_are_sorted_by_index(example):
     dataset = open_dataset(example.parent, batch_size=8)
     assert list(dataset.element_spec[0]) == ["I1", "C1", "C2"]
     ((features, _),) = dataset
@@ -93,7 +93,7 @@ def test_a_column_after_nested_ones_is_found(tmp_path):
     assert features["x"].shape == (2, 2)
 
 
-def test_a_schema_takes_columns_by_name_whatever_the_metadata_lists(example):
+def test_a_schema_selects_columns_by_name(example):
     spec = Schema([Column.sparse("C2"), Column.dense("I1", ())])
     (features,) = open_dataset(example, spec, 8)
     assert list(features) == ["C2", "I1"]
@@ -109,8 +109,8 @@ def test_columns_in_other_places(tmp_path):
     with pytest.raises(DataError) as error:
         open_dataset(tmp_path, batch_size=8)
     assert str(error.value) == (
-        f"{tmp_path}/1.parquet: column 0: found 'D', expected 'C' as in "
-        f"{tmp_path}/0.parquet"
+        f"{tmp_path}/1.parquet: column 0 must be 'C', as in "
+        f"{tmp_path}/0.parquet, got 'D'."
     )
     # A schema can consist of names.
     (features,) = open_dataset(tmp_path, [Column.sparse("C")], 8)
@@ -122,12 +122,12 @@ def test_columns_in_other_places(tmp_path):
     [
         (
             pa.array([[1, 2], [3]], FLOATS),
-            "found 3 values in 2 rows, expected as many in each row",
+            "equally many values in all 2 rows, got 3 values",
         ),
         (
             pa.array([[], []], pa.list_(pa.float32(), 0)),
-            "found fixed_size_list<element: float>[0], expected at least one "
-            "value per row",
+            "at least one value per row, got fixed_size_list<element: "
+            "float>[0]",
         ),
     ],
     ids=str,

@@ -80,7 +80,7 @@ def test_elements_are_those_of_multislot_text(tmp_path, options):
 
 
 @pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
-def test_what_is_in_the_file(tmp_path, delimiter):
+def test_content_of_the_file(tmp_path, delimiter):
     path = write(tmp_path / "a.csv", 3, delimiter=delimiter)
     with open(path, newline="") as file:
         rows = list(csv.DictReader(file, delimiter=delimiter))

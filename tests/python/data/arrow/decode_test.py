@@ -106,7 +106,7 @@ def test_missing_strings_in_lists():
     assert decode(column, array, ["?"]) == ([[a], [], [b], [], []], {})
 
 
-def test_what_a_null_list_hides_is_not_a_value():
+def test_values_under_a_null_list_are_ignored():
     values = pa.ListArray.from_arrays(
         pa.array([0, 1, 3], pa.int32()),
         pa.array([1, 8, 9]),
@@ -144,7 +144,7 @@ def test_nulls_of_lists_of_lists():
     assert bad[1] == "row 1: column 'x': found null, expected a list"
 
 
-def test_rows_of_lists_of_lists_are_taken():
+def test_rows_of_lists_of_lists_are_accepted():
     column = Binding(Column.sparse("x", depth=2), "x")
     table = pa.table({"x": pa.array(NESTED)})
     rows = decode_rows([column], table, (), Faults(str))
@@ -165,7 +165,7 @@ def test_rows_of_lists_of_lists_are_taken():
     ],
     ids=str,
 )
-def test_types_that_a_column_has_not(array, column, text):
+def test_unsupported_types(array, column, text):
     array = pa.array(array)
     with pytest.raises(DataError) as error:
         decode(column, array)
@@ -175,7 +175,7 @@ def test_types_that_a_column_has_not(array, column, text):
     assert text in str(error.value)
 
 
-def test_each_chunk_has_a_dictionary_of_its_own():
+def test_each_chunk_has_its_own_dictionary():
     chunks = pa.chunked_array(
         [
             pa.array(["a", "b"]).dictionary_encode(),
@@ -285,7 +285,7 @@ def test_rows_are_counted_over_chunks():
         }
 
 
-def test_what_was_inferred_is_said():
+def test_inferred_kinds_are_reported():
     column = Column.dense("x", why="numbers (9 rows of a.csv)")
     _, bad = decode(column, pa.array(["a"]))
     assert bad[0].endswith(

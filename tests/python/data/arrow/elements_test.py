@@ -356,7 +356,7 @@ def test_times_beyond_64_bits():
     ],
     ids=lambda array: str(array.type),
 )
-def test_types_that_no_column_has(array):
+def test_unsupported_types(array):
     for column in (IDS, HASHED, NUMBERS, Column.label("x")):
         with pytest.raises(DataError, match="found the type .*cannot be read"):
             read(array, column)

@@ -94,13 +94,13 @@ def test_other_columns_are_ignored(tmp_path):
     assert sum(read(open_dataset(path, SPEC, 8)), []) == list(range(9))
 
 
-def test_unused_columns_need_not_be_there():
+def test_unused_columns_may_be_missing():
     schema = [Column.sparse("nothing", used=False), *SPEC]
     dataset = open_dataset(table(0, 9), schema, 8)
     assert sum(read(dataset), []) == list(range(9))
 
 
-def test_a_source_without_labels_gives_features_alone(tmp_path):
+def test_a_source_without_labels_has_only_features(tmp_path):
     data = table(0, 4)
     for source in (
         data.drop_columns("click"),
@@ -173,9 +173,9 @@ def test_ids_beyond_their_slot(key):
 @pytest.mark.parametrize(
     "sizes, message",
     [
-        ([10], "has 1 sizes, wanted one for each of the 2 slots of ids: C, D"),
-        ([10, 0], "must hold positive integers"),
-        ([2**62, 2**62], "beyond int64"),
+        ([10], "for each of the 2 slots of ids, C, D, got 1"),
+        ([10, 0], "must have positive integers"),
+        ([2**62, 2**62], "must be less than 2"),
     ],
 )
 def test_slot_sizes_are_checked(sizes, message):
@@ -305,7 +305,7 @@ def test_options_of_a_split(tmp_path):
             open_dataset(table(0, 9), SPEC, 8, split=split)
 
 
-def test_a_file_that_may_be_cut_short_is_told(tmp_path):
+def test_a_possibly_truncated_file_causes_a_warning(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("C\n7\n8")
     with pytest.warns(
@@ -463,7 +463,7 @@ def test_files_may_be_a_folder_or_a_list(tmp_path, monkeypatch):
     assert sum(read(open_dataset("0.parquet", SPEC, 8)), []) == [*range(7)]
 
 
-def test_partitions_above_the_given_path_are_no_columns_of_a_guess(tmp_path):
+def test_inference_ignores_partitions_above_the_path(tmp_path):
     folder = tmp_path / "lr=0.1"
     folder.mkdir()
     (folder / "a.csv").write_text("user_id\n7\n")

@@ -108,7 +108,7 @@ def test_a_scheme_of_tensorflow_file_systems(tmp_path):
     assert sum(read(open_dataset(names, SPEC, 8)), []) == list(range(18))
 
 
-def test_files_that_are_not_there(small, tmp_path):
+def test_files_that_are_missing(small, tmp_path):
     missing = tmp_path / "missing.parquet"
     for on_error in ("raise", "skip"):
         with pytest.raises(tf.errors.NotFoundError) as error:
@@ -149,7 +149,7 @@ def test_truncated_files(small, size):
 
 
 @pytest.mark.parametrize("size", [0, 3])
-def test_what_is_left_of_a_file_may_not_show_its_format(small, size):
+def test_a_truncated_file_may_hide_its_format(small, size):
     cut = small.parent / "cut.parquet"
     cut.write_bytes(small.read_bytes()[:size])
     assert first_error(cut).startswith(f"{cut}: ")

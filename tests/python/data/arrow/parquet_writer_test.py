@@ -49,7 +49,7 @@ def without_free_dim(spec):
 
 
 @pytest.mark.parametrize("row_group_size", [1, 7, 100, 1000])
-def test_what_is_written_comes_back(tmp_path, rng, row_group_size):
+def test_written_files_are_read_back(tmp_path, rng, row_group_size):
     spec = without_free_dim(SPEC)
     parts = [columns(rng, rows) for rows in (60, 1, 39)]
     path = tmp_path / "a.parquet"
@@ -162,7 +162,7 @@ def test_two_writers_of_a_directory(tmp_path):
 
 
 def test_metadata_that_changes_meanwhile(tmp_path):
-    with pytest.raises(ValueError, match="is for other columns"):
+    with pytest.raises(ValueError, match="lists other columns"):
         with ParquetWriter(
             tmp_path / "a.parquet", [Column.sparse("C")]
         ) as late:
@@ -199,18 +199,18 @@ def test_metadata_for_other_columns_is_left_alone(tmp_path):
         writer.write({"C": [1]})
     before = (tmp_path / "_metadata.json").read_bytes()
     with pytest.raises(
-        ValueError, match="for other columns .*cats 0 C, expected"
+        ValueError, match="lists other columns .*cats 0 C, expected"
     ):
         ParquetWriter(tmp_path, [Column.sparse("D")])
     assert (tmp_path / "_metadata.json").read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_nothing_is_left_of_a_failure(tmp_path):
+def test_a_failure_leaves_no_files(tmp_path):
     path = tmp_path / "a.parquet"
     spec = Schema([Column.label("y", binary=False), Column.sparse("C")])
     with pytest.raises(
-        ValueError, match="sample 2: slot 'y' is 16777217, wanted a whole"
+        ValueError, match="sample 2: slot 'y' must be a whole.* 16777217"
     ):
         with ParquetWriter(path, spec, row_group_size=1) as writer:
             writer.write({"y": 1, "C": [1]})
@@ -229,7 +229,9 @@ def test_options_are_checked(tmp_path):
     with pytest.raises(ValueError, match="`row_group_size` must be an integer"):
         ParquetWriter(tmp_path / "a.parquet", spec, row_group_size=0)
     for name in ("rar", "lzo", "bz2", 3):
-        with pytest.raises(ValueError, match=f"`compression`={name!r} is none"):
+        with pytest.raises(
+            ValueError, match=f"`compression`={name!r} is not supported"
+        ):
             ParquetWriter(tmp_path / "a.parquet", spec, compression=name)
     assert list(tmp_path.iterdir()) == []
 
@@ -247,7 +249,7 @@ IDS = strategies.lists(
     row_group_size=strategies.integers(1, 45),
     batch_size=strategies.integers(1, 45),
 )
-def test_any_ids_come_back(tmp_path_factory, ids, row_group_size, batch_size):
+def test_any_ids_round_trip(tmp_path_factory, ids, row_group_size, batch_size):
     spec = Schema([Column.sparse("C"), Column.dense("n", (), dtype="uint64")])
     path = tmp_path_factory.mktemp("any") / "a.parquet"
     ragged = tf.ragged.constant(ids, dtype=tf.int64, ragged_rank=1)

@@ -30,7 +30,7 @@ def files(tmp_path):
     ]
 
 
-def test_so_many_threads_at_a_time():
+def test_the_number_of_threads_is_limited():
     threads = ReaderThreads(2)
     go = threading.Event()
     running, most = [], []
@@ -55,7 +55,7 @@ def test_so_many_threads_at_a_time():
     assert max(most) == 2
 
 
-def test_nothing_is_left_of_a_dataset(files):
+def test_nothing_remains_of_a_dataset(files):
     def readers():
         return [o for o in gc.get_objects() if isinstance(o, RowReader)]
 
@@ -156,7 +156,7 @@ def test_an_iterator_may_be_collected_where_threads_are_started(files):
     assert ended.returncode == 0, ended.stderr
 
 
-# The first registered function runs last, after those of the package.
+# The first registered function runs last, after the package's functions.
 PREFETCH = f"""
 import atexit
 import time
@@ -203,7 +203,7 @@ def test_python_ends_while_batches_are_read(files):
     assert ended.returncode == 0
 
 
-def test_what_is_done_to_a_batch_stays_in_it(tmp_path):
+def test_changing_a_batch_changes_no_other(tmp_path):
     # Rows of whole cache lines, which are passed to TensorFlow without a copy.
     data = pa.table({"x": pa.array([1.0] * 64, pa.float32())})
     path = write(tmp_path / "a.parquet", data)

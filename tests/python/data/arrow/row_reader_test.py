@@ -253,7 +253,7 @@ NESTED = [[[i, i + 1], [], [7] * (i % 3)][: i % 4] for i in range(40)]
 
 @pytest.mark.parametrize("sparse", ["ragged", "lod"])
 @pytest.mark.parametrize("options", OPTIONS[:2], ids=str)
-def test_lists_of_lists_come_whole(tmp_path, monkeypatch, sparse, options):
+def test_lists_of_lists_are_complete(tmp_path, monkeypatch, sparse, options):
     monkeypatch.setattr("lodestar.data.arrow.table_source._GROUP_ROWS", 9)
     data = pa.table({"n": range(40), "x": NESTED})
     schema = [
@@ -352,7 +352,7 @@ def test_no_more_batches_of_a_free_dim(tmp_path):
     assert [f["x"].shape for f in dataset] == [(2, 1)]
 
 
-def test_bad_rows_are_left_out_of_windows():
+def test_bad_rows_are_skipped_in_windows():
     data = pa.table({"day": list(range(9)), "label": [1.0] * 9})
     schema = [Column.label("label"), Column.one_hot("day", 7)]
     skipped = SkippedRecords()

@@ -174,7 +174,7 @@ def test_a_split_depends_on_its_seed_and_source(many):
     assert by_group[0] != by_group[1] != by_group[2]
 
 
-def test_small_groups_give_their_share_together(monkeypatch):
+def test_small_groups_are_split_together(monkeypatch):
     monkeypatch.setattr("lodestar.data.arrow.table_source._GROUP_ROWS", 1)
     source = TableSource("t", pa.table({"n": range(40)}))
     rest, part = split(source, 0.25)

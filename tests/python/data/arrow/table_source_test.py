@@ -122,7 +122,7 @@ def test_columns_that_are_called_by_numbers():
         open_dataset(frame, batch_size=2, label=0)
     for name in ("categorical", "numeric"):
         with pytest.raises(
-            ValueError, match=f"`{name}` must be a list of strings, found"
+            ValueError, match=f"`{name}` must be a list of strings, got"
         ):
             open_dataset(frame, batch_size=2, **{name: [1]})
 
@@ -147,7 +147,7 @@ def test_names_of_tables():
         ),
     ],
 )
-def test_what_is_not_a_table(data, error, text):
+def test_other_objects_are_not_tables(data, error, text):
     with pytest.raises(error, match=text):
         as_arrow(data)
 
@@ -165,7 +165,7 @@ def test_a_list_of_tables_is_not_a_list_of_paths():
     assert "secret" not in str(error.value)
 
 
-def test_two_columns_of_one_name():
+def test_duplicate_column_names():
     frame = pandas.DataFrame([[1, 2]], columns=["a", "a"])
     for schema in ([Column.sparse("a")], None):
         with pytest.raises(

@@ -136,7 +136,7 @@ def test_encodings(found):
         ("a,b\n", {"delimiter": "\n"}, "`delimiter` must be a string"),
     ],
 )
-def test_what_is_wrong(found, tmp_path, content, options, text):
+def test_errors_name_the_cause(found, tmp_path, content, options, text):
     with pytest.raises(DataError) as error:
         found(content, **options)
     assert text in str(error.value)

@@ -30,7 +30,7 @@ def blocks(monkeypatch):
 
 @pytest.fixture
 def opened(tmp_path):
-    """Returns a function that opens a file's content as a TextSource."""
+    """Returns a function that opens content as a TextSource."""
 
     def open_text(content, name="in.csv", na_values=NA_VALUES, **options):
         if isinstance(content, str):
@@ -169,7 +169,7 @@ def test_encodings(opened, blocks, encoding, size):
 
 
 @pytest.mark.parametrize("size", [1, 1 << 20])
-def test_bytes_that_are_not_of_the_encoding(opened, blocks, size):
+def test_bytes_invalid_in_the_encoding(opened, blocks, size):
     blocks(size)
     source = opened(b"a,b\n1,2\n\n3,\xe6\n")
     with pytest.raises(DataError) as error:
@@ -279,7 +279,7 @@ def test_rows_of_another_number_of_fields(opened, blocks, size):
     ]
 
 
-def test_a_column_that_is_not_asked_for_may_hold_anything(opened):
+def test_unrequested_columns_are_not_checked(opened):
     text = 'a,b\n1,x\n2,"1,5"\n'
     assert rows_of(opened(text), [Column.sparse("a")]) == (
         {"a": [[1], [2]]},

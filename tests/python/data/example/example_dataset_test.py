@@ -136,7 +136,7 @@ def test_files_without_records(tmp_path):
     ]
 
 
-def test_bad_records_before_it_is_known_what_is_bytes(tmp_path):
+def test_bad_records_before_string_features_are_known(tmp_path):
     path = records(
         tmp_path / "a.tfrecord", b"\xff\xffno proto", {"city": "Oslo"}
     )
@@ -205,7 +205,7 @@ def test_orders(tmp_path):
     assert parts == [list(range(ROWS))[i::3] for i in range(3)]
 
 
-def test_a_saved_iterator_goes_on(tmp_path):
+def test_a_saved_iterator_resumes(tmp_path):
     path = write(tmp_path / "a.tfrecord")
 
     def opened():
@@ -259,7 +259,7 @@ def test_errors_name_file_and_record(tmp_path, change, text):
         list(ExampleDataset(path, SLOTS, 4))
 
 
-def test_bad_records_are_left_out(tmp_path):
+def test_bad_records_are_skipped(tmp_path):
     bad = [
         {k: v for k, v in {**GOOD, **change}.items() if v is not None}
         for change, _ in BAD
@@ -280,7 +280,7 @@ def test_bad_records_are_left_out(tmp_path):
 @pytest.mark.parametrize(
     "record", [b"\xff\xff\xff", b"\n\x05\n\x03\xff\xff\xff", b"text"]
 )
-def test_a_record_that_is_no_example_is_named(tmp_path, record):
+def test_an_invalid_example_is_named(tmp_path, record):
     # Opening a dataset reads the first records.
     path = records(tmp_path / "a.tfrecord", *[GOOD] * 1100, record)
     dataset = ExampleDataset(path, SLOTS, 550)

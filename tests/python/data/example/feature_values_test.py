@@ -100,7 +100,7 @@ def test_decimal_text(tmp_path, text, wanted):
         b"\xff",
     ],
 )
-def test_other_text_is_no_integer(tmp_path, text):
+def test_other_text_is_not_an_integer(tmp_path, text):
     with pytest.raises(
         tf.errors.InvalidArgumentError,
         match=r"a\.tfrecord: record 1: column c: found .*, expected an integer",
@@ -122,7 +122,7 @@ def test_random_integers(tmp_path):
 
 
 @pytest.mark.parametrize("number", [0.5, 2.0**24 + 2, float("inf"), 1e30])
-def test_other_floats_are_no_integers(tmp_path, number):
+def test_other_floats_are_not_integers(tmp_path, number):
     for encoding in "int", "hash":
         with pytest.raises(
             tf.errors.InvalidArgumentError, match="expected an integer"
@@ -284,7 +284,7 @@ def test_datasets_of_strings(tmp_path):
     ]
 
 
-def test_columns_that_an_example_cannot_hold(tmp_path):
+def test_columns_unsupported_by_examples(tmp_path):
     with pytest.raises(DataError, match="'c': .* no lists of lists; `depth`"):
         read(tmp_path, Column.sparse("c", depth=2), 1)
     json = Column.sparse("c", separator="json")

@@ -60,7 +60,7 @@ def test_bad_records(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_sampled(tmp_path, examples, message):
+def test_invalid_samples(tmp_path, examples, message):
     path = records(tmp_path / "a", *examples)
     with pytest.raises(DataError, match=message):
         sample_table([str(path)], 10)

@@ -45,7 +45,7 @@ def problems_of(**features):
     return problems
 
 
-def test_what_datasets_give_passes():
+def test_elements_of_datasets_are_accepted():
     SCHEMA.check(GOOD)
     SCHEMA.check({**GOOD, "more": "anything"})
     SCHEMA.check(SCHEMA.inputs())
@@ -68,7 +68,7 @@ def test_what_datasets_give_passes():
         ("image", np.zeros([2, 0, 2])),
     ],
 )
-def test_other_forms_that_fit_pass(name, value):
+def test_other_compatible_forms_are_accepted(name, value):
     SCHEMA.check({**GOOD, name: value})
 
 

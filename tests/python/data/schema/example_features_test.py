@@ -77,7 +77,7 @@ def test_missing_features_have_the_declared_values():
 
 
 @pytest.mark.parametrize("name", list(ALWAYS))
-def test_others_must_be_there(name):
+def test_other_features_are_required(name):
     rest = {key: feature for key, feature in ALWAYS.items() if key != name}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{name}.*requir"):
         parse(rest)

@@ -151,7 +151,7 @@ def test_other_values(values, wanted):
     assert kind(values) == wanted
 
 
-def test_whole_floats_with_the_name_of_an_id():
+def test_integral_floats_with_the_name_of_an_id():
     for values in ([7.0, 8.0], ["7.0", "8."], pa.array([7.0], pa.float32())):
         assert infer(values, "user_id") == Column.sparse("user_id")
     assert kind([7.5], "user_id") == kind(["7.5"], "user_id") == "number"
@@ -283,7 +283,7 @@ def test_the_reason_is_kept():
     schema = infer_schema(table, "a.csv", label="y", categorical=["c"])
     assert [c.why for c in schema] == [
         "all labels are 0 or 1 (2 rows of a.csv)",
-        "integers; the name is that of an id (2 rows of a.csv)",
+        "integers with the name of an id (2 rows of a.csv)",
         "numbers (2 rows of a.csv)",
         "named in `categorical`",
     ]
@@ -338,7 +338,7 @@ def test_the_reason_is_kept():
     ],
     ids=str,
 )
-def test_what_is_wrong(table, options, text):
+def test_errors_name_the_cause(table, options, text):
     with pytest.raises(DataError) as error:
         infer_schema(pa.table(table), "t", **options)
     assert text in str(error.value)

@@ -61,7 +61,7 @@ def written(path):
     return text.count('"schema": '), text.count('"schema_key": ')
 
 
-def test_inputs_are_as_the_dataset_gives_them(tmp_path):
+def test_inputs_match_the_dataset(tmp_path):
     path = tmp_path / "clicks.txt"
     path.write_text("1 1 2 0.5 3 1 7 2 8 9 2 1.5 2 1 6 0\n")
     features, _ = MultiSlotDataset(path, SCHEMA, 1).element_spec
@@ -152,7 +152,7 @@ def test_config_of_one_input_has_the_schema():
             assert ColumnInput.from_config(config).schema == schema
 
 
-def test_schema_of_another_file_is_not_taken_for_it(tmp_path):
+def test_schemas_of_two_files_are_not_mixed_up(tmp_path):
     schema, model = ids_model(["a", "b"])
     model.save(tmp_path / "model.keras")
     config = model.get_layer("a").get_config()

@@ -168,7 +168,7 @@ def test_features(tmp_path, text, column):
         ),
     ],
 )
-def test_what_a_file_does_not_say(tmp_path, text, message):
+def test_defaults_of_a_file(tmp_path, text, message):
     with pytest.raises(ValueError, match=message) as error:
         load(tmp_path, text)
     assert str(error.value).startswith(f"{tmp_path}/schema.pbtxt: ")
@@ -237,7 +237,7 @@ def test_weights_are_written(tmp_path):
         (Column.label("x", positive="yes"), "`positive`='yes'"),
     ],
 )
-def test_what_a_file_cannot_express(tmp_path, column, text):
+def test_columns_that_a_file_cannot_express(tmp_path, column, text):
     path = tmp_path / "schema.pbtxt"
     with pytest.raises(
         ValueError, match=f"'x': a .pbtxt file cannot .* {text}"

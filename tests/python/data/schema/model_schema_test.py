@@ -55,7 +55,7 @@ def test_inputs_of_two_schemas_are_refused():
         Schema.of(model_of(inputs))
 
 
-def test_inputs_of_equal_schemas_are_taken():
+def test_inputs_of_equal_schemas_are_accepted():
     schema = Schema([*SCHEMA, Column.dense("z", [2])])
     again = Schema(schema)
     model = model_of({"x": schema.inputs()["x"], "z": again.inputs()["z"]})

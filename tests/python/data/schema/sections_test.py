@@ -362,7 +362,7 @@ def test_number_of_values_of_a_shape(tmp_path, shape, num_values, multiple):
         ("dense: {I: [0x10]}", "'0x10' on line 1 is not a decimal integer"),
         ("dense: {I: [0b1]}", "'0b1' on line 1 is not a decimal integer"),
         ("dense: {I: 1_000}", "'1_000' on line 1 is not a decimal integer"),
-        ("sparse: [007]", "'007' on line 1 .* a name must be put in quotes"),
+        ("sparse: [007]", "'007' on line 1 .* put names in quotes"),
         ("dense: {I: !!int x}", "yaml: 'x' on line 1 is not a decimal integer"),
         ("dense: {I: " + "9" * 5000 + "}", "'9{40}' on line 1 is not a dec"),
         ("a: b: c", "not valid YAML"),

@@ -2,8 +2,8 @@
 // resident ids are stored in the metadata of their rows; ids that wait for a
 // row are counted here.
 
-#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_SIGHTINGS_H_
-#define LODESTAR_TF_OPS_CORE_EMBEDDING_SIGHTINGS_H_
+#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_OCCURRENCE_COUNTER_H_
+#define LODESTAR_TF_OPS_CORE_EMBEDDING_OCCURRENCE_COUNTER_H_
 
 #include <cstdint>
 #include <memory>
@@ -24,7 +24,7 @@
 namespace lodestar {
 
 // What a training lookup does with its ids.
-struct SightingOptions {
+struct LookupOptions {
   // Which new ids get a row.
   enum class Admit {
     kByPolicy,
@@ -32,24 +32,24 @@ struct SightingOptions {
     kNone,  // new ids are only counted
   };
   bool insert = false;  // create rows for missing ids
-  bool count_sightings = false;
+  bool count_frequency = false;
   Admit admit = Admit::kByPolicy;
 };
 
 // The planned change of one id that asks for admission.
-struct PlannedSighting {
+struct PlannedOccurrence {
   int64_t index;
   uint32_t tag;
-  uint32_t entry;      // in PendingIds, or kNoRow
-  uint32_t sightings;  // including this one
-  bool fresh;          // first occurrence in the step
+  uint32_t entry;        // in PendingIds, or kNoRow
+  uint32_t occurrences;  // including this one
+  bool fresh;            // first occurrence in the step
   bool admitted;
 };
 
 // A row to be added to a shard.
 struct PlannedRow {
   int64_t index;       // of its id
-  int64_t sighting;    // index in the shard's plan; -1: none
+  int64_t occurrence;  // index in the shard's plan; -1: none
   uint32_t frequency;  // initial frequency
 };
 
@@ -58,7 +58,7 @@ struct ShardPlan {
   std::vector<PlannedRow> rows;
   std::vector<uint32_t> tags;
   // Ids of these rows and ids that keep waiting. With admission only.
-  std::vector<PlannedSighting> sightings;
+  std::vector<PlannedOccurrence> occurrences;
 
   void Keep(const std::vector<char>& kept);
 };
@@ -68,7 +68,7 @@ inline bool IsOlder(int64_t last_seen, int64_t now, int64_t max_age) {
   return static_cast<__int128>(now) - last_seen > max_age;
 }
 
-class Sightings {
+class OccurrenceCounter {
  public:
   // Ids of a shard waiting for a row; null without admission.
   struct ShardPending {
@@ -78,16 +78,16 @@ class Sightings {
   // How a call counts and admits ids.
   struct Call {
     int64_t now = 0;
-    bool count_sightings = false;
+    bool count_frequency = false;
     bool admission = false;  // ids may need several occurrences
-    SightingOptions::Admit admit = SightingOptions::Admit::kByPolicy;
+    LookupOptions::Admit admit = LookupOptions::Admit::kByPolicy;
     // Number of occurrences per id; empty: count once per step.
     Span<const uint32_t> occurrences = {};
   };
 
   // `step` is the table's step.
-  Sightings(const AdmissionPolicy& policy, ShardedRows* rows,
-            const TableStep* step);
+  OccurrenceCounter(const AdmissionPolicy& policy, ShardedRows* rows,
+                    const TableStep* step);
 
   // Returns false if every id is admitted at once.
   bool uses_admission() const {
@@ -97,7 +97,7 @@ class Sightings {
   // Initial frequency of a row whose id was not pending. Occurrences are added
   // once the row exists.
   static uint32_t FirstFrequency(const Call& call) {
-    return call.count_sightings && call.occurrences.empty() ? 1 : 0;
+    return call.count_frequency && call.occurrences.empty() ? 1 : 0;
   }
 
   // Counts each resident id once for step `now`, or its `occurrences`.
@@ -117,7 +117,7 @@ class Sightings {
   // (empty without a sketch).
   std::unique_lock<Mutex> LockSketch() const;
   Status ReserveSketch();
-  // Fills plan->sightings, and keeps only admitted rows in the plan.
+  // Fills plan->occurrences, and keeps only admitted rows in the plan.
   void Plan(Span<const int64_t> ids, const Call& call, size_t shard,
             ShardPlan* plan);
   // Reserves memory for Commit. may_refuse: admitted ids may find no room
@@ -148,16 +148,16 @@ class Sightings {
   }
   // State of an id that is pending at this step, or an estimate of the sketch,
   // which does not store when the id was last seen.
-  struct Seen {
-    int64_t sightings = 0;
+  struct Counts {
+    int64_t occurrences = 0;
     int64_t last_seen = -1;
   };
-  Seen SeenOf(size_t shard, uint32_t tag, int64_t id, int64_t step) const;
+  Counts CountsOf(size_t shard, uint32_t tag, int64_t id, int64_t step) const;
 
   // The methods below require all locks.
 
-  // Calls fn(id, sightings, last_seen) for each pending id. With a sketch, only
-  // ids of this step are listed.
+  // Calls fn(id, occurrences, last_seen) for each pending id. With a sketch,
+  // only ids of this step are listed.
   template <typename Fn>
   void ForEachPending(int64_t step, const Fn& fn) const {
     for (const ShardPending& shard : pending_) {
@@ -229,4 +229,4 @@ class Sightings {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_SIGHTINGS_H_
+#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_OCCURRENCE_COUNTER_H_

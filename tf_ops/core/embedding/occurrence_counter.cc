@@ -1,4 +1,4 @@
-#include "tf_ops/core/embedding/sightings.h"
+#include "tf_ops/core/embedding/occurrence_counter.h"
 
 #include <algorithm>
 
@@ -22,9 +22,9 @@ void KeepSome(const std::vector<char>& kept, std::vector<T>* values) {
 // A row last seen in a step that has overtaken the call counts as seen.
 // Counting it for the call's own step would move its date back, and the next
 // call of the newer step would count it twice.
-bool Sightings::IsToCount(const RowMeta* meta, int64_t now,
-                          Span<const uint32_t> occurrences) const {
-  if (!occurrences.empty() || !GuardHolds(StoreGuard::kSightingSet)) {
+bool OccurrenceCounter::IsToCount(const RowMeta* meta, int64_t now,
+                                  Span<const uint32_t> occurrences) const {
+  if (!occurrences.empty() || !GuardHolds(StoreGuard::kOncePerStep)) {
     return true;
   }
   const int64_t last_seen = meta->last_seen.load(std::memory_order_relaxed);
@@ -32,8 +32,8 @@ bool Sightings::IsToCount(const RowMeta* meta, int64_t now,
          meta->frequency.load(std::memory_order_relaxed) == 0;
 }
 
-void Sightings::Count(RowMeta* meta, int64_t now, int64_t i,
-                      Span<const uint32_t> occurrences) const {
+void OccurrenceCounter::Count(RowMeta* meta, int64_t now, int64_t i,
+                              Span<const uint32_t> occurrences) const {
   const uint32_t frequency = meta->frequency.load(std::memory_order_relaxed);
   const int64_t last_seen = meta->last_seen.load(std::memory_order_relaxed);
   if (!step_.IsOvertaken(now, last_seen)) {
@@ -49,8 +49,8 @@ void ShardPlan::Keep(const std::vector<char>& kept) {
   KeepSome(kept, &tags);
 }
 
-Sightings::Sightings(const AdmissionPolicy& policy, ShardedRows* rows,
-                     const TableStep* step)
+OccurrenceCounter::OccurrenceCounter(const AdmissionPolicy& policy,
+                                     ShardedRows* rows, const TableStep* step)
     : policy_(policy),
       rows_(*rows),
       step_(*step),
@@ -64,8 +64,8 @@ Sightings::Sightings(const AdmissionPolicy& policy, ShardedRows* rows,
   }
 }
 
-void Sightings::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
-                      int64_t now, Span<const uint32_t> occurrences) {
+void OccurrenceCounter::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
+                              int64_t now, Span<const uint32_t> occurrences) {
   for (int64_t i = 0; i < ids.size(); ++i) {
     if (i + kAhead < ids.size() && refs[i + kAhead].found()) {
       const RowRef& ahead = refs[i + kAhead];
@@ -92,11 +92,11 @@ void Sightings::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
   }
 }
 
-void Sightings::TouchInOrder(Span<const int64_t> ids,
-                             const ShardedRows::IndexLists& members,
-                             Span<const RowRef> refs, int64_t now,
-                             Span<const uint32_t> occurrences,
-                             const ParallelFor* parallel) {
+void OccurrenceCounter::TouchInOrder(Span<const int64_t> ids,
+                                     const ShardedRows::IndexLists& members,
+                                     Span<const RowRef> refs, int64_t now,
+                                     Span<const uint32_t> occurrences,
+                                     const ParallelFor* parallel) {
   const int64_t num_shards = static_cast<int64_t>(members.size());
   const auto body = [&](int64_t begin, int64_t end) {
     constexpr size_t kListAhead = 16;
@@ -139,7 +139,7 @@ void Sightings::TouchInOrder(Span<const int64_t> ids,
   RunParallel(parallel, num_shards, ids.size() / num_shards * 60 + 1, body);
 }
 
-void Sightings::Decay(double rate, int64_t now, RowShard* shard) {
+void OccurrenceCounter::Decay(double rate, int64_t now, RowShard* shard) {
   shard->ForEachRow([&](uint32_t row, int64_t id) {
     RowMeta* const meta = shard->rows.meta(row);
     shard->rows.Lock(row, id);
@@ -153,18 +153,18 @@ void Sightings::Decay(double rate, int64_t now, RowShard* shard) {
   });
 }
 
-std::unique_lock<Mutex> Sightings::LockSketch() const {
+std::unique_lock<Mutex> OccurrenceCounter::LockSketch() const {
   return sketch_ == nullptr ? std::unique_lock<Mutex>()
                             : std::unique_lock<Mutex>(sketch_->mutex);
 }
 
-Status Sightings::ReserveSketch() {
+Status OccurrenceCounter::ReserveSketch() {
   CountingSketch* const sketch = held_sketch();
   return sketch == nullptr ? Status() : sketch->Reserve();
 }
 
-void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
-                     ShardPlan* plan) {
+void OccurrenceCounter::Plan(Span<const int64_t> ids, const Call& call,
+                             size_t shard, ShardPlan* plan) {
   const CountingSketch* const sketch = held_sketch();
   PendingIds& pending = *pending_[shard].ids;
   if (sketch != nullptr) {
@@ -177,92 +177,93 @@ void Sightings::Plan(Span<const int64_t> ids, const Call& call, size_t shard,
       PlannedRow& row = plan->rows[k];
       const uint32_t entry = pending.Find(plan->tags[k], ids[row.index]);
       if (entry == LeafIndex::kNoRow) continue;
-      row.sighting = plan->sightings.size();
-      plan->sightings.push_back(
+      row.occurrence = plan->occurrences.size();
+      plan->occurrences.push_back(
           {row.index, plan->tags[k], entry, 0, false, true});
     }
     return;
   }
-  using Admit = SightingOptions::Admit;
+  using Admit = LookupOptions::Admit;
   const bool by_occurrence = !call.occurrences.empty();
   std::vector<char> kept(plan->rows.size());
   for (size_t k = 0; k < plan->rows.size(); ++k) {
     PlannedRow& row = plan->rows[k];
-    PlannedSighting s;
+    PlannedOccurrence s;
     s.index = row.index;
     s.tag = plan->tags[k];
     const int64_t id = ids[s.index];
     s.entry = pending.Find(s.tag, id);
     const bool there = s.entry != LeafIndex::kNoRow;
-    const bool this_step = GuardHolds(StoreGuard::kSightingSet) && there &&
+    const bool this_step = GuardHolds(StoreGuard::kOncePerStep) && there &&
                            pending.last_seen(s.entry) == call.now;
-    s.fresh = call.count_sightings && (by_occurrence || !this_step);
+    s.fresh = call.count_frequency && (by_occurrence || !this_step);
     if (sketch == nullptr || this_step) {
-      s.sightings = there ? pending.sightings(s.entry) : 0;
+      s.occurrences = there ? pending.occurrences(s.entry) : 0;
     } else {
-      s.sightings = sketch->Estimate(id);
+      s.occurrences = sketch->Estimate(id);
     }
-    const uint32_t before = s.sightings;
+    const uint32_t before = s.occurrences;
     if (s.fresh) {
-      s.sightings = SaturatingAdd(
-          s.sightings, by_occurrence ? call.occurrences[s.index] : 1);
+      s.occurrences = SaturatingAdd(
+          s.occurrences, by_occurrence ? call.occurrences[s.index] : 1);
     }
     s.admitted =
         call.admit == Admit::kAll ||
-        (call.admit == Admit::kByPolicy && s.sightings >= policy_.min_count);
+        (call.admit == Admit::kByPolicy && s.occurrences >= policy_.min_count);
     kept[k] = s.admitted;
-    row.frequency = by_occurrence ? before : s.sightings;
+    row.frequency = by_occurrence ? before : s.occurrences;
     if (sketch != nullptr) {
       // An estimate may include occurrences of other ids.
       row.frequency = static_cast<uint32_t>(
           std::min<int64_t>(row.frequency, policy_.min_count));
     }
-    row.sighting = plan->sightings.size();
-    plan->sightings.push_back(s);
+    row.occurrence = plan->occurrences.size();
+    plan->occurrences.push_back(s);
   }
   plan->Keep(kept);
 }
 
-Status Sightings::Reserve(size_t shard, const ShardPlan& plan,
-                          bool may_refuse) {
-  if (plan.sightings.empty()) return Status();
+Status OccurrenceCounter::Reserve(size_t shard, const ShardPlan& plan,
+                                  bool may_refuse) {
+  if (plan.occurrences.empty()) return Status();
   std::vector<uint32_t> tags;
-  for (const PlannedSighting& sighting : plan.sightings) {
-    if (sighting.entry == LeafIndex::kNoRow &&
-        (!sighting.admitted || may_refuse)) {
-      tags.push_back(sighting.tag);
+  for (const PlannedOccurrence& occurrence : plan.occurrences) {
+    if (occurrence.entry == LeafIndex::kNoRow &&
+        (!occurrence.admitted || may_refuse)) {
+      tags.push_back(occurrence.tag);
     }
   }
   return pending_ids(shard)->Reserve(tags);
 }
 
-void Sightings::Commit(Span<const int64_t> ids, int64_t now, size_t shard,
-                       const ShardPlan& plan) {
-  if (plan.sightings.empty()) return;
+void OccurrenceCounter::Commit(Span<const int64_t> ids, int64_t now,
+                               size_t shard, const ShardPlan& plan) {
+  if (plan.occurrences.empty()) return;
   CountingSketch* const sketch = held_sketch();
   PendingIds& pending = *pending_ids(shard);
-  for (const PlannedSighting& s : plan.sightings) {
+  for (const PlannedOccurrence& s : plan.occurrences) {
     const bool there = s.entry != LeafIndex::kNoRow;
     if (s.admitted) {
       if (there) pending.Remove(s.tag, s.entry);
     } else if (s.fresh && there) {
-      pending.Set(s.entry, s.sightings, now);
+      pending.Set(s.entry, s.occurrences, now);
     } else if (s.fresh) {
-      pending.Add(s.tag, ids[s.index], s.sightings, now);
+      pending.Add(s.tag, ids[s.index], s.occurrences, now);
     }
     if (s.fresh && sketch != nullptr) {
-      sketch->Raise(ids[s.index], s.sightings);
+      sketch->Raise(ids[s.index], s.occurrences);
     }
   }
 }
 
-Sightings::Seen Sightings::SeenOf(size_t shard, uint32_t tag, int64_t id,
-                                  int64_t step) const {
+OccurrenceCounter::Counts OccurrenceCounter::CountsOf(size_t shard,
+                                                      uint32_t tag, int64_t id,
+                                                      int64_t step) const {
   if (!NonePending(shard, step)) {
     const PendingIds& pending = *pending_ids(shard);
     const uint32_t entry = pending.Find(tag, id);
     if (entry != LeafIndex::kNoRow) {
-      return {pending.sightings(entry), pending.last_seen(entry)};
+      return {pending.occurrences(entry), pending.last_seen(entry)};
     }
   }
   if (sketch_ == nullptr) return {};
@@ -270,40 +271,40 @@ Sightings::Seen Sightings::SeenOf(size_t shard, uint32_t tag, int64_t id,
   return {sketch_->counts.Estimate(id), -1};
 }
 
-std::vector<uint8_t> Sightings::sketch() const {
+std::vector<uint8_t> OccurrenceCounter::sketch() const {
   if (sketch_ == nullptr) return {};
   MutexLock lock(&sketch_->mutex);
   return sketch_->counts.counters();
 }
 
-void Sightings::Export(EmbeddingRows* out) const {
+void OccurrenceCounter::Export(EmbeddingRows* out) const {
   struct Entry {
     int64_t id;
-    int64_t sightings;
+    int64_t occurrences;
     int64_t last_seen;
   };
   std::vector<Entry> entries;
   ForEachPending(out->step,
-                 [&](int64_t id, uint32_t sightings, int64_t last_seen) {
-                   entries.push_back({id, sightings, last_seen});
+                 [&](int64_t id, uint32_t occurrences, int64_t last_seen) {
+                   entries.push_back({id, occurrences, last_seen});
                  });
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return a.id < b.id; });
   for (const Entry& entry : entries) {
     out->pending_ids.push_back(entry.id);
-    out->pending_sightings.push_back(entry.sightings);
+    out->pending_sightings.push_back(entry.occurrences);
     out->pending_last_seen.push_back(entry.last_seen);
   }
   out->sketch = sketch();
 }
 
-int64_t Sightings::sketch_bytes() const {
+int64_t OccurrenceCounter::sketch_bytes() const {
   if (sketch_ == nullptr) return 0;
   MutexLock lock(&sketch_->mutex);
   return sketch_->counts.counters().size();
 }
 
-void Sightings::Forget(int64_t max_age, int64_t now) {
+void OccurrenceCounter::Forget(int64_t max_age, int64_t now) {
   if (sketch_ != nullptr || !uses_admission()) return;
   struct Entry {
     uint32_t tag;
@@ -323,7 +324,7 @@ void Sightings::Forget(int64_t max_age, int64_t now) {
   }
 }
 
-void Sightings::Clear() {
+void OccurrenceCounter::Clear() {
   for (ShardPending& shard : pending_) {
     if (shard.ids != nullptr) shard.ids->Clear();
   }
@@ -332,7 +333,7 @@ void Sightings::Clear() {
   sketch_->counts.Clear();
 }
 
-Status Sightings::Check(const EmbeddingRowsView& rows) const {
+Status OccurrenceCounter::Check(const EmbeddingRowsView& rows) const {
   const int64_t count = rows.pending_ids.size();
   LODESTAR_RETURN_IF_ERROR(
       CheckSize("pending_sightings", rows.pending_sightings.size(), count));
@@ -359,7 +360,7 @@ Status Sightings::Check(const EmbeddingRowsView& rows) const {
                            " ids with exact counts, but the table's admission "
                            "counts in a sketch.");
   }
-  LODESTAR_RETURN_IF_ERROR(CheckDistinct("pending_ids", rows.pending_ids));
+  LODESTAR_RETURN_IF_ERROR(CheckUnique("pending_ids", rows.pending_ids));
   if (count == 0) return Status();
   std::vector<int64_t> resident(rows.ids.begin(), rows.ids.end());
   std::sort(resident.begin(), resident.end());
@@ -371,7 +372,8 @@ Status Sightings::Check(const EmbeddingRowsView& rows) const {
   return Status();
 }
 
-Status Sightings::Build(const EmbeddingRowsView& rows, State* state) const {
+Status OccurrenceCounter::Build(const EmbeddingRowsView& rows,
+                                State* state) const {
   if (!uses_admission()) return Status();
   std::vector<std::vector<uint32_t>> tags(pending_.size());
   for (int64_t id : rows.pending_ids) {
@@ -398,7 +400,7 @@ Status Sightings::Build(const EmbeddingRowsView& rows, State* state) const {
   return Status();
 }
 
-void Sightings::Install(State* state) {
+void OccurrenceCounter::Install(State* state) {
   if (!uses_admission()) return;
   const ShardLocks locks(rows_);
   pending_.swap(state->pending);

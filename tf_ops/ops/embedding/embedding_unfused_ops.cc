@@ -72,7 +72,7 @@ shared: [N], whether the id is the number of a shared row.
 gradients: [N, D], double for rows of double, else float, like all values here.
 row_ids: [K].
 row_shared: [K].
-row_gradients: [K, D]; those of a shared row are summed in the order of ids.
+row_gradients: [K, D]; gradients of a shared row are summed in the order of ids.
 rows: [K, D].
 slots: [S, K, D].
 versions: [K], compared by EmbeddingAssignIfUnchanged.

@@ -30,10 +30,10 @@ void Assign(EmbeddingStore* store, const std::vector<int64_t>& ids,
   ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
 }
 
-TEST(EmbeddingStoreReplayTest, RowsComeWithTheirSlotsAndGoBack) {
+TEST(EmbeddingStoreUnfusedTest, RowsAreGatheredWithSlotsAndAssigned) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1, 2, 3}, 5.0f);
-  RowsOutside rows(store.get(), Replayed({"m", "v"}, {0.5f, 0.0f}));
+  RowsOutside rows(store.get(), Unfused({"m", "v"}, {0.5f, 0.0f}));
   ASSERT_TRUE(rows.Gather({3, 9, 1}, {1, 2, 3, 4, 5, 6}).ok());
   EXPECT_EQ(rows.ids, (std::vector<int64_t>{3, 1}));
   EXPECT_EQ(rows.gradients, (std::vector<float>{1, 2, 5, 6}));
@@ -62,10 +62,10 @@ TEST(EmbeddingStoreReplayTest, RowsComeWithTheirSlotsAndGoBack) {
   EXPECT_EQ(Export(*other).slots, out.slots);
 }
 
-TEST(EmbeddingStoreReplayTest, AMergedRowWithoutSlotsStartsThemAnew) {
+TEST(EmbeddingStoreUnfusedTest, AMergedRowWithoutSlotsResetsThem) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1, 2}, 5.0f);
-  RowsOutside rows(store.get(), Replayed({"m"}, {0.5f}));
+  RowsOutside rows(store.get(), Unfused({"m"}, {0.5f}));
   ASSERT_TRUE(rows.Gather({1, 2}, {1, 1, 1, 1}).ok());
   rows.slots.assign(4, 9.0f);
   ASSERT_TRUE(rows.Assign().ok());
@@ -80,10 +80,10 @@ TEST(EmbeddingStoreReplayTest, AMergedRowWithoutSlotsStartsThemAnew) {
   EXPECT_EQ(Floats(Export(*store).slots)[0], 9.0f);
 }
 
-TEST(EmbeddingStoreReplayTest, AChangedRowStaysAsItIsAndComesAgain) {
+TEST(EmbeddingStoreUnfusedTest, AChangedRowIsNotWrittenButGatheredAgain) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1, 2, 3}, 5.0f);
-  RowsOutside rows(store.get(), Replayed());
+  RowsOutside rows(store.get(), Unfused());
   ASSERT_TRUE(rows.Gather({1, 2, 3}, std::vector<float>(6, 1.0f)).ok());
   Assign(store.get(), {2}, 100.0f);
   int64_t removed;
@@ -101,10 +101,10 @@ TEST(EmbeddingStoreReplayTest, AChangedRowStaysAsItIsAndComesAgain) {
   EXPECT_EQ(Find(*store, {1, 2}), (std::vector<float>{6, 6, 101, 101}));
 }
 
-TEST(EmbeddingStoreReplayTest, ARowMadeAgainIsAnotherRow) {
+TEST(EmbeddingStoreUnfusedTest, ARecreatedRowHasAnotherVersion) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1}, 5.0f);
-  RowsOutside rows(store.get(), Replayed());
+  RowsOutside rows(store.get(), Unfused());
   ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
   int64_t removed;
   ASSERT_TRUE(store->Remove(std::vector<int64_t>{1}, &removed).ok());
@@ -116,10 +116,10 @@ TEST(EmbeddingStoreReplayTest, ARowMadeAgainIsAnotherRow) {
 }
 
 // Rows of one shard are often written equally many times.
-TEST(EmbeddingStoreReplayTest, ARowMadeAgainElsewhereIsAnotherRow) {
+TEST(EmbeddingStoreUnfusedTest, ARowRecreatedElsewhereHasAnotherVersion) {
   auto store = MakeStore(TablePolicies(), 1);
   Assign(store.get(), {1}, 5.0f);
-  RowsOutside rows(store.get(), Replayed());
+  RowsOutside rows(store.get(), Unfused());
   ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
   int64_t removed;
   ASSERT_TRUE(store->Remove(std::vector<int64_t>{1}, &removed).ok());
@@ -131,11 +131,11 @@ TEST(EmbeddingStoreReplayTest, ARowMadeAgainElsewhereIsAnotherRow) {
   EXPECT_EQ(Find(*store, {1, 2}), (std::vector<float>{7, 7, 3, 3}));
 }
 
-TEST(EmbeddingStoreReplayTest, AnImportInBetweenChangesEveryRow) {
+TEST(EmbeddingStoreUnfusedTest, AnImportInBetweenChangesEveryRow) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1, 2}, 5.0f);
   EmbeddingRows plain = Export(*store);
-  RowsOutside rows(store.get(), Replayed({"m"}, {0.25f}));
+  RowsOutside rows(store.get(), Unfused({"m"}, {0.25f}));
   ASSERT_TRUE(rows.Gather({1, 2}, {1, 1, 1, 1}).ok());
   const EmbeddingRows bound = Export(*store);
   ASSERT_TRUE(ImportInPlaceOf(&store, View(plain)).ok());
@@ -148,7 +148,7 @@ TEST(EmbeddingStoreReplayTest, AnImportInBetweenChangesEveryRow) {
   ASSERT_TRUE(ImportInPlaceOf(&store, View(bound)).ok());
   auto twin = MakeStore(TablePolicies());
   ASSERT_TRUE(ImportInPlaceOf(&twin, View(bound)).ok());
-  RowsOutside others(store.get(), Replayed({"m"}, {0.25f}));
+  RowsOutside others(store.get(), Unfused({"m"}, {0.25f}));
   ASSERT_TRUE(others.Gather({1, 2}, {1, 1, 1, 1}).ok());
   others.GoTo(twin.get());
   others.slots.assign(4, 9.0f);
@@ -159,14 +159,15 @@ TEST(EmbeddingStoreReplayTest, AnImportInBetweenChangesEveryRow) {
   ASSERT_TRUE(store->Clear().ok());
   auto other = MakeStore(TablePolicies());
   ASSERT_TRUE(ImportInPlaceOf(&other, View(plain)).ok());
-  RowsOutside refused(other.get(), Replayed());
+  RowsOutside refused(other.get(), Unfused());
   const Status status = refused.Gather({1}, {1, 1});
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("of 'sgd', but 'replay:test' is"),
-            std::string::npos);
+  EXPECT_NE(
+      status.message().find("of 'sgd', but the update uses 'replay:test'"),
+      std::string::npos);
 }
 
-TEST(EmbeddingStoreReplayTest, SharedRowsTakeWhatHasNoRow) {
+TEST(EmbeddingStoreUnfusedTest, SharedRowsReplaceMissingRows) {
   TablePolicies policies = MinCount(2);
   policies.shared_rows = 3;
   auto store = MakeStore(policies);
@@ -175,7 +176,7 @@ TEST(EmbeddingStoreReplayTest, SharedRowsTakeWhatHasNoRow) {
   for (int64_t id = 2; cold.size() < 2; ++id) {
     if (Mixed(id) % 3 == 1) cold.push_back(id);
   }
-  RowsOutside rows(store.get(), Replayed({"m"}, {0.5f}));
+  RowsOutside rows(store.get(), Unfused({"m"}, {0.5f}));
   ASSERT_TRUE(rows.Gather({cold[0], 1, cold[1]}, {1, 2, 3, 4, 50, 60}).ok());
   EXPECT_EQ(rows.ids, (std::vector<int64_t>{1, 1}));
   EXPECT_FALSE(rows.shared[0]);
@@ -183,7 +184,7 @@ TEST(EmbeddingStoreReplayTest, SharedRowsTakeWhatHasNoRow) {
   EXPECT_EQ(rows.gradients, (std::vector<float>{3, 4, 51, 62}));
   EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 0);
   // Another caller writes first.
-  RowsOutside first(store.get(), Replayed({"m"}, {0.5f}));
+  RowsOutside first(store.get(), Unfused({"m"}, {0.5f}));
   ASSERT_TRUE(first.Gather({cold[0]}, {1, 1}).ok());
   first.values = {7, 8};
   ASSERT_TRUE(first.Assign().ok());
@@ -203,7 +204,7 @@ TEST(EmbeddingStoreReplayTest, SharedRowsTakeWhatHasNoRow) {
             (std::vector<float>{0.5f, 0.5f, 3, 4, 0.5f, 0.5f}));
 }
 
-TEST(EmbeddingStoreReplayTest, WhatIsWrongIsSaidAndChangesNothing) {
+TEST(EmbeddingStoreUnfusedTest, ErrorsAreReportedAndChangeNothing) {
   auto store = MakeStore(TablePolicies());
   Assign(store.get(), {1}, 5.0f);
   const auto refused = [&](AttachedOptimizer optimizer, const char* message) {
@@ -216,31 +217,31 @@ TEST(EmbeddingStoreReplayTest, WhatIsWrongIsSaidAndChangesNothing) {
   };
   AttachedOptimizer adam;
   adam.name = "adam";
-  refused(adam, "`optimizer` is 'adam', wanted 'replay:' and a name");
-  refused(Replayed({"m"}, {}), "has 1 slot names, but 0 slot_inits");
-  refused(Replayed({"m", "m"}, {0, 0}), "has two optimizer slots 'm'");
-  refused(Replayed({"a", "b", "c", "d", "e"}, {0, 0, 0, 0, 0}),
-          "has 5 optimizer slots, wanted 4 at most");
+  refused(adam, "`optimizer` must be 'replay:' and a name, got 'adam'");
+  refused(Unfused({"m"}, {}), "has 1 slot names, but 0 slot_inits");
+  refused(Unfused({"m", "m"}, {0, 0}), "has two optimizer slots named 'm'");
+  refused(Unfused({"a", "b", "c", "d", "e"}, {0, 0, 0, 0, 0}),
+          "must have at most 4 optimizer slots, got 5");
   const bool shared[] = {true};
-  RowsOutside rows(store.get(), Replayed());
+  RowsOutside rows(store.get(), Unfused());
   const std::vector<int64_t> ids = {0};
   const Status status = rows.Gather(ids, {shared, 1}, {1, 1});
-  EXPECT_NE(status.message().find("a shared row, of which there are 0"),
+  EXPECT_NE(status.message().find("must be a shared row in [0, 0), got 0"),
             std::string::npos);
   // The same optimizer with other slots.
   ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
-  RowsOutside other(store.get(), Replayed({"m"}, {0}));
+  RowsOutside other(store.get(), Unfused({"m"}, {0}));
   EXPECT_NE(
       other.Gather({1}, {1, 1})
           .message()
-          .find("the optimizer slots [] of 'replay:test', but it is to be "
-                "applied with [m]"),
+          .find("the optimizer slots [] of 'replay:test', but the update uses "
+                "[m]"),
       std::string::npos);
 }
 
 // Value and slot of a row count its updates, so a lost update is detected.
 // Concurrently, rows are moved into the places of removed ones.
-TEST(EmbeddingStoreReplayTest, NoUpdateOfManyCallersIsLost) {
+TEST(EmbeddingStoreUnfusedTest, NoUpdateOfManyCallersIsLost) {
   auto store = MakeStore(TablePolicies());
   const std::vector<int64_t> ids = Range(0, 32);
   const std::vector<int64_t> others = Range(1000, 9000);
@@ -252,7 +253,7 @@ TEST(EmbeddingStoreReplayTest, NoUpdateOfManyCallersIsLost) {
   std::vector<std::thread> callers;
   for (int t = 0; t < kCallers; ++t) {
     callers.emplace_back([&] {
-      RowsOutside rows(store.get(), Replayed({"n"}, {0}));
+      RowsOutside rows(store.get(), Unfused({"n"}, {0}));
       const std::vector<float> gradients(ids.size() * kDim, 1.0f);
       for (int round = 0; round < kRounds; ++round) {
         ASSERT_TRUE(rows.Gather(ids, gradients, &threads).ok());

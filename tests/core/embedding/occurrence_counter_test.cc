@@ -1,4 +1,4 @@
-#include "tf_ops/core/embedding/sightings.h"
+#include "tf_ops/core/embedding/occurrence_counter.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace lodestar {
 namespace {
 
-using Admit = SightingOptions::Admit;
+using Admit = LookupOptions::Admit;
 
 AdmissionPolicy ByCount(int64_t min_count) {
   AdmissionPolicy policy;
@@ -31,28 +31,28 @@ AdmissionPolicy BySketch(int64_t min_count) {
 struct Table {
   explicit Table(const AdmissionPolicy& policy)
       : rows(1, RowType::kFloat32, 1, TablePolicies()),
-        sightings(policy, &rows, &step) {}
+        counter(policy, &rows, &step) {}
 
   // Looks up `ids` and returns the admitted ones.
-  std::vector<int64_t> See(const std::vector<int64_t>& ids, int64_t now,
-                           std::vector<uint32_t> occurrences = {},
-                           Admit admit = Admit::kByPolicy) {
+  std::vector<int64_t> Lookup(const std::vector<int64_t>& ids, int64_t now,
+                              std::vector<uint32_t> occurrences = {},
+                              Admit admit = Admit::kByPolicy) {
     const ShardLocks locks(rows);
-    const std::unique_lock<Mutex> sketch = sightings.LockSketch();
-    EXPECT_TRUE(sightings.ReserveSketch().ok());
+    const std::unique_lock<Mutex> sketch = counter.LockSketch();
+    EXPECT_TRUE(counter.ReserveSketch().ok());
     ShardPlan plan;
     for (size_t i = 0; i < ids.size(); ++i) {
       plan.rows.push_back({static_cast<int64_t>(i), -1, 0});
       plan.tags.push_back(rows.HashOf(ids[i]).tag);
     }
-    Sightings::Call call;
+    OccurrenceCounter::Call call;
     call.now = now;
-    call.count_sightings = call.admission = true;
+    call.count_frequency = call.admission = true;
     call.admit = admit;
     call.occurrences = occurrences;
-    sightings.Plan(ids, call, 0, &plan);
-    EXPECT_TRUE(sightings.Reserve(0, plan, /*may_refuse=*/false).ok());
-    sightings.Commit(ids, now, 0, plan);
+    counter.Plan(ids, call, 0, &plan);
+    EXPECT_TRUE(counter.Reserve(0, plan, /*may_refuse=*/false).ok());
+    counter.Commit(ids, now, 0, plan);
     std::vector<int64_t> admitted;
     frequencies.clear();
     for (const PlannedRow& row : plan.rows) {
@@ -61,103 +61,104 @@ struct Table {
     }
     return admitted;
   }
-  Sightings::Seen SeenOf(int64_t id, int64_t step) const {
+  OccurrenceCounter::Counts CountsOf(int64_t id, int64_t step) const {
     const ShardLocks locks(rows);
-    return sightings.SeenOf(0, rows.HashOf(id).tag, id, step);
+    return counter.CountsOf(0, rows.HashOf(id).tag, id, step);
   }
   std::vector<int64_t> Pending(int64_t step) const {
     EmbeddingRows out;
     out.step = step;
     const ShardLocks locks(rows);
-    sightings.Export(&out);
+    counter.Export(&out);
     return out.pending_ids;
   }
 
   ShardedRows rows;
   TableStep step;
-  Sightings sightings;
+  OccurrenceCounter counter;
   std::vector<uint32_t> frequencies;  // of the admitted ids
 };
 
 const std::vector<int64_t> kNone;
 
-TEST(SightingsTest, AnIdIsAdmittedByItsNthStep) {
+TEST(OccurrenceCounterTest, AnIdIsAdmittedByItsNthStep) {
   for (const AdmissionPolicy& policy : {ByCount(3), BySketch(3)}) {
     Table table(policy);
     for (int64_t now = 0; now < 2; ++now) {
-      for (int i = 0; i < 3; ++i) EXPECT_EQ(table.See({7, 8}, now), kNone);
-      EXPECT_EQ(table.SeenOf(7, now).sightings, now + 1);
-      EXPECT_EQ(table.SeenOf(7, now).last_seen, now);
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(table.Lookup({7, 8}, now), kNone);
+      EXPECT_EQ(table.CountsOf(7, now).occurrences, now + 1);
+      EXPECT_EQ(table.CountsOf(7, now).last_seen, now);
       EXPECT_EQ(table.Pending(now), (std::vector<int64_t>{7, 8}));
     }
-    EXPECT_EQ(table.See({8}, 2), (std::vector<int64_t>{8}));
+    EXPECT_EQ(table.Lookup({8}, 2), (std::vector<int64_t>{8}));
     EXPECT_EQ(table.frequencies, (std::vector<uint32_t>{3}));
-    EXPECT_EQ(table.SeenOf(9, 2).sightings, 0);
+    EXPECT_EQ(table.CountsOf(9, 2).occurrences, 0);
   }
   Table exact(ByCount(3));
-  exact.See({7, 8}, 0);
-  exact.See({7}, 1);
-  exact.See({7}, 2);
+  exact.Lookup({7, 8}, 0);
+  exact.Lookup({7}, 1);
+  exact.Lookup({7}, 2);
   EXPECT_EQ(exact.Pending(2), (std::vector<int64_t>{8}));  // 7 has its row
   // For ids of an earlier step, a sketch only has the counts.
   Table sketch(BySketch(3));
-  sketch.See({7}, 0);
-  EXPECT_EQ(sketch.sightings.num_pending(0, 0), 1);
-  EXPECT_EQ(sketch.sightings.num_pending(0, 1), 0);
-  EXPECT_EQ(sketch.SeenOf(7, 1).last_seen, -1);  // before another id is counted
-  sketch.See({8}, 1);
+  sketch.Lookup({7}, 0);
+  EXPECT_EQ(sketch.counter.num_pending(0, 0), 1);
+  EXPECT_EQ(sketch.counter.num_pending(0, 1), 0);
+  EXPECT_EQ(sketch.CountsOf(7, 1).last_seen,
+            -1);  // before another id is counted
+  sketch.Lookup({8}, 1);
   EXPECT_EQ(sketch.Pending(1), (std::vector<int64_t>{8}));
-  EXPECT_EQ(sketch.sightings.num_pending(0, 1), 1);
-  EXPECT_EQ(sketch.SeenOf(7, 1).sightings, 1);
-  EXPECT_EQ(sketch.SeenOf(7, 1).last_seen, -1);
-  EXPECT_EQ(exact.sightings.num_pending(0, 9), 1);
+  EXPECT_EQ(sketch.counter.num_pending(0, 1), 1);
+  EXPECT_EQ(sketch.CountsOf(7, 1).occurrences, 1);
+  EXPECT_EQ(sketch.CountsOf(7, 1).last_seen, -1);
+  EXPECT_EQ(exact.counter.num_pending(0, 9), 1);
 }
 
-TEST(SightingsTest, OccurrencesCountByThemselves) {
+TEST(OccurrenceCounterTest, OccurrencesCountByThemselves) {
   Table table(ByCount(5));
-  EXPECT_EQ(table.See({7, 8}, 0, {4, 1}), kNone);
-  EXPECT_EQ(table.See({7, 8}, 0, {1, 1}), (std::vector<int64_t>{7}));
+  EXPECT_EQ(table.Lookup({7, 8}, 0, {4, 1}), kNone);
+  EXPECT_EQ(table.Lookup({7, 8}, 0, {1, 1}), (std::vector<int64_t>{7}));
   // The row itself is counted later in this call.
   EXPECT_EQ(table.frequencies, (std::vector<uint32_t>{4}));
-  EXPECT_EQ(table.SeenOf(8, 1).sightings, 2);
+  EXPECT_EQ(table.CountsOf(8, 1).occurrences, 2);
 }
 
-TEST(SightingsTest, ACallMayAdmitAllOrNone) {
+TEST(OccurrenceCounterTest, ACallMayAdmitAllOrNone) {
   Table table(ByCount(2));
-  EXPECT_EQ(table.See({7}, 0, {}, Admit::kAll), (std::vector<int64_t>{7}));
-  EXPECT_EQ(table.See({8}, 0, {}, Admit::kNone), kNone);
-  EXPECT_EQ(table.See({8}, 1, {}, Admit::kNone), kNone);
-  EXPECT_EQ(table.SeenOf(8, 1).sightings, 2);
+  EXPECT_EQ(table.Lookup({7}, 0, {}, Admit::kAll), (std::vector<int64_t>{7}));
+  EXPECT_EQ(table.Lookup({8}, 0, {}, Admit::kNone), kNone);
+  EXPECT_EQ(table.Lookup({8}, 1, {}, Admit::kNone), kNone);
+  EXPECT_EQ(table.CountsOf(8, 1).occurrences, 2);
 }
 
-TEST(SightingsTest, OldOnesAreForgotten) {
+TEST(OccurrenceCounterTest, OldPendingIdsAreDropped) {
   EXPECT_FALSE(IsOlder(3, 5, 2));
   EXPECT_TRUE(IsOlder(2, 5, 2));
   EXPECT_TRUE(IsOlder(std::numeric_limits<int64_t>::min(),
                       std::numeric_limits<int64_t>::max(), 5));
   Table table(ByCount(9));
-  table.See({7}, 1);
-  table.See({8}, 3);
+  table.Lookup({7}, 1);
+  table.Lookup({8}, 3);
   {
     const ShardLocks locks(table.rows);
-    table.sightings.Forget(/*max_age=*/1, /*now=*/3);
+    table.counter.Forget(/*max_age=*/1, /*now=*/3);
   }
   EXPECT_EQ(table.Pending(3), (std::vector<int64_t>{8}));
   const ShardLocks locks(table.rows);
-  table.sightings.Clear();
-  EXPECT_EQ(table.sightings.pending_ids(0)->size(), 0);
+  table.counter.Clear();
+  EXPECT_EQ(table.counter.pending_ids(0)->size(), 0);
 }
 
-TEST(SightingsTest, WhatWaitsGoesOutAndIn) {
+TEST(OccurrenceCounterTest, PendingIdsSurviveARoundTrip) {
   for (const AdmissionPolicy& policy : {ByCount(3), BySketch(3)}) {
     Table from(policy);
-    from.See({7, 8}, 4);
-    from.See({8}, 5);
+    from.Lookup({7, 8}, 4);
+    from.Lookup({8}, 5);
     EmbeddingRows rows;
     rows.step = 5;
     {
       const ShardLocks locks(from.rows);
-      from.sightings.Export(&rows);
+      from.counter.Export(&rows);
     }
     EmbeddingRowsView view;
     view.pending_ids = rows.pending_ids;
@@ -165,18 +166,18 @@ TEST(SightingsTest, WhatWaitsGoesOutAndIn) {
     view.pending_last_seen = rows.pending_last_seen;
     view.sketch = rows.sketch;
     Table to(policy);
-    ASSERT_TRUE(to.sightings.Check(view).ok());
-    Sightings::State state;
-    ASSERT_TRUE(to.sightings.Build(view, &state).ok());
-    to.sightings.Install(&state);
+    ASSERT_TRUE(to.counter.Check(view).ok());
+    OccurrenceCounter::State state;
+    ASSERT_TRUE(to.counter.Build(view, &state).ok());
+    to.counter.Install(&state);
     EXPECT_EQ(to.Pending(5), from.Pending(5));
     // 8 was counted in this step already.
-    EXPECT_EQ(to.See({7, 8}, 5), kNone);
-    EXPECT_EQ(to.See({7, 8}, 6), (std::vector<int64_t>{7, 8}));
+    EXPECT_EQ(to.Lookup({7, 8}, 5), kNone);
+    EXPECT_EQ(to.Lookup({7, 8}, 6), (std::vector<int64_t>{7, 8}));
   }
 }
 
-TEST(SightingsTest, PendingIdsOfAnotherAdmissionAreRefused) {
+TEST(OccurrenceCounterTest, PendingIdsOfAnotherAdmissionAreRefused) {
   const std::vector<int64_t> ids = {7};
   const std::vector<int64_t> ones = {1};
   const std::vector<int64_t> negative = {-1};
@@ -185,32 +186,32 @@ TEST(SightingsTest, PendingIdsOfAnotherAdmissionAreRefused) {
   view.pending_ids = ids;
   view.pending_last_seen = ones;
   const auto refused = [&](const Table& table, const std::string& message) {
-    const Status status = table.sightings.Check(view);
+    const Status status = table.counter.Check(view);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message(), message);
   };
   const Table exact(ByCount(3));
   const Table by_sketch(BySketch(3));
-  refused(exact, "`pending_sightings` has 0 numbers, wanted 1");
+  refused(exact, "`pending_sightings` must have 1 elements, got 0.");
   view.pending_sightings = negative;
-  refused(exact, "`pending_sightings[0]` is -1, wanted 0 to 2^32 - 1");
+  refused(exact, "`pending_sightings[0]` must be in [0, 2^32 - 1], got -1.");
   view.pending_sightings = ones;
-  EXPECT_TRUE(exact.sightings.Check(view).ok());
+  EXPECT_TRUE(exact.counter.Check(view).ok());
   refused(by_sketch,
-          "`pending_ids` has 1 ids with exact counts, but the variable's "
-          "admission counts in a sketch");
+          "`pending_ids` has 1 ids with exact counts, but the table's "
+          "admission counts in a sketch.");
   view.sketch = sketch;
   refused(by_sketch,
-          "`sketch` has 10 counters, but the variable's admission has 1000");
+          "`sketch` has 10 counters, but the table's admission has 1000.");
   view.sketch = {};
   view.ids = ids;
-  refused(exact, "`pending_ids` holds 7, which `ids` holds too");
+  refused(exact, "`pending_ids` and `ids` both contain 7.");
   // Ignored without admission.
-  EXPECT_TRUE(Table(AdmissionPolicy()).sightings.Check(view).ok());
+  EXPECT_TRUE(Table(AdmissionPolicy()).counter.Check(view).ok());
 }
 
 // One row, of id 7, at step 3.
-TEST(SightingsTest, ARowIsCountedOnceAStep) {
+TEST(OccurrenceCounterTest, ARowIsCountedOncePerStep) {
   Table table(AdmissionPolicy{});
   RowStore& store = table.rows.shard(0).rows;
   ASSERT_TRUE(store.Reserve(1).ok());
@@ -223,18 +224,18 @@ TEST(SightingsTest, ARowIsCountedOnceAStep) {
     EXPECT_TRUE(RowStore::ReadFrequency(store.meta(row), 7, &found));
     return found;
   };
-  for (int i = 0; i < 3; ++i) table.sightings.Touch(ids, refs, 3, {});
+  for (int i = 0; i < 3; ++i) table.counter.Touch(ids, refs, 3, {});
   EXPECT_EQ(frequency(), 1u);
-  table.sightings.Touch(ids, refs, 4, {});
+  table.counter.Touch(ids, refs, 4, {});
   EXPECT_EQ(frequency(), 2u);
   const std::vector<uint32_t> occurrences = {5, 1};
-  for (int i = 0; i < 2; ++i) table.sightings.Touch(ids, refs, 4, occurrences);
+  for (int i = 0; i < 2; ++i) table.counter.Touch(ids, refs, 4, occurrences);
   EXPECT_EQ(frequency(), 12u);
   EXPECT_EQ(store.meta(row)->last_seen.load(), 4);
 }
 
 // A lookup of step 3 reaches the row after one of step 4.
-TEST(SightingsTest, ARowIsNotCountedAgainForAStepThatIsOver) {
+TEST(OccurrenceCounterTest, ARowIsNotCountedAgainForAStepThatIsOver) {
   Table table(AdmissionPolicy{});
   RowStore& store = table.rows.shard(0).rows;
   ASSERT_TRUE(store.Reserve(1).ok());
@@ -246,17 +247,17 @@ TEST(SightingsTest, ARowIsNotCountedAgainForAStepThatIsOver) {
   const RowMeta* const meta = store.meta(row);
   table.step.MoveTo(4);
   for (const int64_t now : {4, 3, 4}) {
-    table.sightings.Touch(ids, refs, now, {});
+    table.counter.Touch(ids, refs, now, {});
     EXPECT_EQ(meta->frequency.load(), 2u);
     EXPECT_EQ(meta->last_seen.load(), 4);
   }
   // Occurrences always count, but do not move last_seen back.
-  table.sightings.Touch(ids, refs, 3, occurrences);
+  table.counter.Touch(ids, refs, 3, occurrences);
   EXPECT_EQ(meta->frequency.load(), 7u);
   EXPECT_EQ(meta->last_seen.load(), 4);
   // The step was set back: the row's last_seen is not a step that has begun.
   table.step.Set(1, /*own=*/true);
-  table.sightings.Touch(ids, refs, 1, {});
+  table.counter.Touch(ids, refs, 1, {});
   EXPECT_EQ(meta->frequency.load(), 8u);
   EXPECT_EQ(meta->last_seen.load(), 1);
 }
@@ -269,7 +270,7 @@ TEST(ShardPlanTest, KeepsWhatBelongsTogether) {
   ASSERT_EQ(plan.rows.size(), 2u);
   EXPECT_EQ(plan.rows[0].index, 4);
   EXPECT_EQ(plan.rows[1].index, 6);
-  EXPECT_EQ(plan.rows[1].sighting, 1);
+  EXPECT_EQ(plan.rows[1].occurrence, 1);
   EXPECT_EQ(plan.rows[1].frequency, 3u);
   EXPECT_EQ(plan.tags, (std::vector<uint32_t>{40, 60}));
 }

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kNoVersion = -1;
 
 Status CheckReplayed(const AttachedOptimizer& optimizer) {
-  if (!optimizer.replayed()) {
+  if (!optimizer.unfused()) {
     return InvalidArgument("`optimizer` must be 'replay:' and a name, got '",
                            optimizer.name, "'.");
   }
