@@ -121,7 +121,7 @@ def test_a_dense_input_raises_with_advice():
         TypeError,
         match=r"`x` must be a RaggedTensor or LoDTensor, got a dense tensor of "
         r"shape \(None, 4\)\. Declare an input of a Keras model with "
-        r"keras.Input\(..., ragged=True\), give such inputs to clone_model as "
+        r"keras.Input\(..., ragged=True\), pass such inputs to clone_model as "
         r"`input_tensors`, and export the model with "
         r"lodestar.export.save\.",
     ):
@@ -224,7 +224,7 @@ def test_symbolic_shapes_of_pool():
         outputs = sequence.pool(inputs, level=level)
         assert outputs.shape == shape
         assert outputs.ragged == (level != 0)
-    with pytest.raises(ValueError, match="`level` is 3, wanted -1 to 2"):
+    with pytest.raises(ValueError, match="`level` must be .* got 3"):
         sequence.pool(inputs, level=3)
 
 
