@@ -269,7 +269,7 @@ class RecordDataset : public SlotDataset {
       return errors::InvalidArgument(
           "The saved samples of slot '", slot,
           "' do not match this dataset's slots. The iterator was saved from "
-          "another dataset.");
+          "another dataset");
     }
 
     absl::Status Start(IteratorContext* ctx) LODESTAR_REQUIRES(mutex_) {
