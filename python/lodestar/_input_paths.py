@@ -25,5 +25,5 @@ def as_input(path: str | bytes | os.PathLike[str]) -> str:
         except OSError:
             kind = None  # reading reports the error
         if kind:
-            raise DataError(f"{path}: is {kind}, wanted a file")
+            raise DataError(f"{path}: is {kind}, expected a file")
     return path

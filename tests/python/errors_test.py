@@ -19,7 +19,9 @@ def bad_file(tmp_path):
 
 
 def wanted(path):
-    return f"{path}:4: slot 'I' at byte 7: value 1 of 1 is 'x', wanted a number"
+    return (
+        f"{path}:4: slot 'I' at byte 7: value 1 of 1 is 'x', expected a number"
+    )
 
 
 def test_an_eager_error(bad_file):

@@ -55,7 +55,7 @@ def test_a_pipe_is_refused_at_once(name):
     with pytest.raises((ValueError, tf.errors.OpError)) as error:
         READERS[name]("pipe.parquet")
     text = describe_error(error.value)
-    assert re.fullmatch(r"pipe\.parquet: is a pipe, wanted a file", text)
+    assert re.fullmatch(r"pipe\.parquet: is a pipe, expected a file", text)
     with pytest.raises((ValueError, tf.errors.OpError), match="is a device"):
         READERS[name]("/dev/zero")
 
@@ -120,5 +120,5 @@ def test_a_file_by_its_scheme_is_read(here):
     (here / "in.txt").write_text("1 1 0\n")
     read(f"file://{here}/in.txt")
     os.mkfifo("pipe")
-    with pytest.raises(tf.errors.OpError, match="pipe: is a pipe, wanted"):
+    with pytest.raises(tf.errors.OpError, match="pipe: is a pipe, expected"):
         read(f"file://{here}/pipe")

@@ -235,7 +235,7 @@ class EmbeddingVariable(TableVariable):
         return self._parts[0].resource_handle
 
     @property
-    def is_spread(self) -> bool:
+    def is_sharded(self) -> bool:
         """Whether `devices` or several workers hold the rows."""
         return self.devices is not None or self.workers is not None
 

@@ -10,14 +10,14 @@ from lodestar._resource import gpu_in_scope
 from lodestar.embedding import policies, strategies
 from lodestar.embedding.devices import check_devices, check_library, on_gpu
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.spread_variable import SpreadEmbeddingVariable
+from lodestar.embedding.sharded_variable import ShardedEmbeddingVariable
 from lodestar.embedding.table_parts import TablePart, each, shares
 from lodestar.ops import embedding_ops
 from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class PartitionedEmbeddingVariable(SpreadEmbeddingVariable):
+class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
     """An EmbeddingVariable that partitions its rows over `devices`.
 
     A hash of the id selects the device. A lookup deduplicates its ids, fetches each

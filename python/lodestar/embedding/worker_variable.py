@@ -15,7 +15,7 @@ from lodestar.embedding import (
 )
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.saved_state import NAMES
-from lodestar.embedding.spread_variable import SpreadEmbeddingVariable
+from lodestar.embedding.sharded_variable import ShardedEmbeddingVariable
 from lodestar.embedding.table_parts import TablePart
 from lodestar.embedding.workers import Workers
 from lodestar.ops import embedding_partition_ops
@@ -33,7 +33,7 @@ _EQUAL = (
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class WorkerEmbeddingVariable(SpreadEmbeddingVariable):
+class WorkerEmbeddingVariable(ShardedEmbeddingVariable):
     """The EmbeddingVariable under a MultiWorkerMirroredStrategy.
 
     A hash of the id selects the process that holds its row. `lookup` and `find`

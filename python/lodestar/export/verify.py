@@ -69,10 +69,10 @@ def verify(
         A `Verification` with the largest differences.
 
     Raises:
-        ValueError: Scores, or names, shapes or dtypes of outputs differ.
-        ValueError: `atol` is negative or NaN, an output is unknown, `batch`
-            does not fit the model or the export's signature, or the folder has
-            an unknown signature or `features.json`.
+        ValueError: Scores, or names, shapes or dtypes of outputs differ;
+            `atol` is negative or NaN; an output is unknown; `batch` does not
+            fit the model or the export's signature; or the folder has an
+            unknown signature or `features.json`.
         tf.errors.OpError, OSError: The folder cannot be loaded.
     """
     if not (is_number(atol) and atol >= 0):

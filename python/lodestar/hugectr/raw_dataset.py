@@ -105,11 +105,11 @@ def _check_size(path: str, stride: int, num_samples: int | None) -> None:
     # The same words as in tf_ops/core/records/raw_format.cc.
     if size % stride:
         raise DataError(
-            f"{path}: its size is {size} bytes, wanted a multiple of the "
+            f"{path}: its size is {size} bytes, expected a multiple of the "
             f"{stride} of a sample; check the layout, the key type and the slots"
         )
     if num_samples is not None and size // stride < num_samples:
         raise DataError(
             f"{path}: its size is {size} bytes, {size // stride} samples of "
-            f"{stride}, wanted {num_samples} samples"
+            f"{stride}, expected {num_samples} samples"
         )

@@ -447,7 +447,9 @@ def _lookups(
     lookups = []
     for on_devices in (False, True):
         of_kind = [
-            t for t, table in enumerate(tables) if table.is_spread == on_devices
+            t
+            for t, table in enumerate(tables)
+            if table.is_sharded == on_devices
         ]
         features = [f for f, x in enumerate(attrs) if x.table in of_kind]
         if features:

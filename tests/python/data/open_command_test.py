@@ -145,7 +145,7 @@ def test_a_compressed_file_is_decompressed(store):
     assert clicks("a.gz", cat(store), 1000) == [*range(9003)]
     (store / "b.gz").write_bytes(gzip.compress(lines(0, 20).encode())[:-5])
     text = failure("b.gz", cat(store), tf.errors.InvalidArgumentError)
-    assert text.startswith("b.gz: the compressed file was cut short after ")
+    assert text.startswith("b.gz: the compressed file was truncated after ")
     (store / "c.gz").write_text(lines(0, 20))
     text = failure("c.gz", cat(store), tf.errors.OpError)
     assert text.startswith("c.gz: ")
@@ -236,7 +236,7 @@ def test_an_error_in_a_line_names_the_path(store):
     (store / "bad").write_text(lines(0, 2) + "oops\n" + lines(3, 4))
     text = failure("bad", cat(store), tf.errors.InvalidArgumentError)
     assert text == (
-        "bad:3: slot 'click' at byte 1: count is 'oops', wanted a whole number"
+        "bad:3: slot 'click' at byte 1: count is 'oops', expected an integer"
     )
     skipped = SkippedRecords()
     found = clicks("bad", cat(store), on_error="skip", skipped=skipped)

@@ -134,6 +134,6 @@ def test_a_removed_file(tmp_path):
     next(iterator)
     saved = save(iterator, tmp_path)
     fewer = MultiSlotDataset(files[:1], SPEC, 25, prefetch=0)
-    message = "file 2 record 5, is not one of this dataset's 1 files"
+    message = "file 2 record 5, is out of range for a dataset of 1 files"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         restored(fewer, saved)

@@ -209,7 +209,7 @@ def test_a_free_dimension_is_that_of_the_batch(tmp_path):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(MultiSlotDataset(path, spec, 4))
     path.write_text("3 1 2 3 0\n")
-    message = "file:1: slot 'I': found 3 values, wanted a multiple of 2"
+    message = "file:1: slot 'I': found 3 values, expected a multiple of 2"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(MultiSlotDataset(path, spec, 4))
 
@@ -231,7 +231,7 @@ def test_weights_are_as_many_as_ids(tmp_path, by_argument):
     assert batch["C1_w"].to_list() == [[0.5, 1], [], [2]]
     path.write_text("1 .5 1 7\n2 .5 1 1 7\n")
     message = (
-        "file:2: slot 'C1_w': found 2 weights, wanted one for each of the 1 ids "
+        "file:2: slot 'C1_w': found 2 weights, expected one for each of the 1 ids "
         "of slot 'C1'"
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):

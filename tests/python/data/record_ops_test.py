@@ -353,11 +353,11 @@ def test_slots_that_weigh_each_other_are_refused(tmp_path, weighs):
 @pytest.mark.parametrize(
     "tensor, shape, found",
     [
-        (0, [None, 2], r"\[\?,2\], but it is \[\?,1\]"),
-        (0, [2, 1], r"\[2,1\], but it is \[\?,1\]"),
-        (1, [None], r"\[\?\], but it is \[\?,2\]"),
-        (2, [3], r"\[3\], but it is \[\?\]"),
-        (3, [None, None], r"\[\?,\?\], but it is \[\?\]"),
+        (0, [None, 2], r"\[\?,2\], expected \[\?,1\]"),
+        (0, [2, 1], r"\[2,1\], expected \[\?,1\]"),
+        (1, [None], r"\[\?\], expected \[\?,2\]"),
+        (2, [3], r"\[3\], expected \[\?\]"),
+        (3, [None, None], r"\[\?,\?\], expected \[\?\]"),
     ],
 )
 def test_wrong_output_shapes_are_errors(tmp_path, tensor, shape, found):

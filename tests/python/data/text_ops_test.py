@@ -293,7 +293,7 @@ def test_a_damaged_compressed_file(tmp_path):
     data = gzip.compress(bytes(range(256)) * 9)
     path = tmp_path / "a.csv.gz"
     path.write_bytes(data[:-9])
-    message = f"{path}: the compressed file was cut short after"
+    message = f"{path}: the compressed file was truncated after"
     with pytest.raises(InvalidArgument, match=message):
         index_text(path)
     path.write_bytes(data[:20] + bytes(20) + data[40:])

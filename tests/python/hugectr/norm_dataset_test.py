@@ -207,67 +207,67 @@ BAD = {
     "text": (
         b"1 1 2 0.5 1.0\n",
         "{path}: not a Norm file: begins with 31 20 31 20 32 20 30 2e 35 20 31 "
-        "2e, wanted eight zero bytes",
+        "2e, expected eight zero bytes",
     ),
     "header": (
         reference.make_norm(samples(0, 3))[:50],
-        "{path}: the header has 50 bytes, wanted 64",
+        "{path}: the header has 50 bytes, expected 64",
     ),
     "label_dim": (
         reference.make_norm(samples(0, 3), label_dim=2),
-        "{path}: header: label_dim is 2, wanted 1 as the slots declare",
+        "{path}: header: label_dim is 2, expected 1 for the slots",
     ),
     "slot_num": (
         reference.make_norm(samples(0, 3), slot_num=26),
-        "{path}: header: slot_num is 26, wanted 2",
+        "{path}: header: slot_num is 26, expected 2",
     ),
     "records": (
         reference.make_norm(samples(0, 3), number_of_records=-5),
-        "{path}: header: number_of_records is -5, wanted 0 to",
+        "{path}: header: number_of_records is -5, expected 0 to",
     ),
     "too few": (
         reference.make_norm(samples(0, 3), number_of_records=4),
-        "{path}: the file ends at byte 148 after 3 records, wanted 4",
+        "{path}: the file ends at byte 148 after 3 records, expected 4",
     ),
     "too many": (
         reference.make_norm(samples(0, 3), number_of_records=2),
-        "{path}: found 32 bytes behind the last of 2 records, at byte 116, "
-        "wanted the end",
+        "{path}: found 32 bytes after the last of 2 records, at byte 116, "
+        "expected the end",
     ),
     "trailing": (
         reference.make_norm(samples(0, 3), check="sum") + b"\n",
-        "{path}: found 1 bytes behind the last of 3 records, at byte 168, ",
+        "{path}: found 1 bytes after the last of 3 records, at byte 168, ",
     ),
     "cut": (
         reference.make_norm(samples(0, 3))[:-6],
-        "{path}: record 2 at byte 116: slot 'C2': nnz is 2, wanted 0 to 0 as 2 "
+        "{path}: record 2 at byte 116: slot 'C2': nnz is 2, expected 0 to 0 because 2 "
         "bytes are left",
     ),
     "nnz": (
         reference.make_norm(samples(0, 2), number_of_records=3)
         + struct.pack("<3fi", 1, 0, 0, -7),
-        "{path}: record 2 at byte 116: slot 'C1': nnz is -7, wanted 0 to "
+        "{path}: record 2 at byte 116: slot 'C1': nnz is -7, expected 0 to "
         "16777216; check the key type",
     ),
     "checksum": (
         reference.make_norm(samples(0, 3), check="sum")[:-1] + b"\x00",
-        "{path}: record 2 at byte 131: checksum is 0, wanted ",
+        "{path}: record 2 at byte 131: checksum is 0, expected ",
     ),
     "length": (
         reference.make_norm(samples(0, 2), check="sum", number_of_records=3)
         + struct.pack("<i3f2i1x", 7, 1, 0, 0, 0, 0),
-        "{path}: record 2 at byte 131: length is 7, wanted 20 to 67108864",
+        "{path}: record 2 at byte 131: length is 7, expected 20 to 67108864",
     ),
     "label": (
         reference.make_norm([*samples(0, 2), ([0.5], [0, 0], [[], []])]),
         "{path}: record 2 at byte 116: slot 'click': value 1 of 1 is 0.5, "
-        "wanted 0 or 1",
+        "expected 0 or 1",
     ),
 }
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_errors_name_path_record_byte_found_and_wanted(tmp_path, kind):
+def test_errors_name_path_record_byte_found_and_expected(tmp_path, kind):
     path = tmp_path / "bad.data"
     data, message = BAD[kind]
     path.write_bytes(data)
@@ -292,12 +292,12 @@ def test_a_wrong_key_type_is_an_error(tmp_path):
             list(NormDataset(path, SPEC, 8, key_type="int64"))
 
 
-def test_a_wanted_check_mode(tmp_path):
+def test_the_expected_check_mode(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(reference.NORM_NONE)
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match="file: the header says no checksums, wanted checksums",
+        match="file: the header declares no checksums, expected checksums",
     ):
         list(NormDataset(path, SPEC, 8, check="sum"))
 

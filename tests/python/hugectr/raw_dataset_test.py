@@ -216,8 +216,8 @@ def test_slot_sizes_shift_keys_and_limit_them(tmp_path):
     assert features["C2"].to_list() == [[10_007], [10_299]]
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match="record 1 at byte 20: slot 'C2': value 1 of 1 is 299, wanted a "
-        "whole number from 0 to 298",
+        match="record 1 at byte 20: slot 'C2': value 1 of 1 is 299, expected an "
+        "integer in [0, 299)",
     ):
         list(RawDataset(path, SPEC, 2, slot_size_array=[10_000, 299]))
 
@@ -228,12 +228,12 @@ def test_errors_while_reading(tmp_path):
     cases = [
         (
             [good, ([1], [3, -1], [[5], [6]])],
-            "record 1 at byte 20: slot 'I': value 2 of 2 is -1, wanted 0 or "
-            "more, as it is read as log(x + 1)",
+            "record 1 at byte 20: slot 'I': value 2 of 2 is -1, expected 0 or "
+            "more, because it is read as log(x + 1)",
         ),
         (
             [good, ([2], [0, 0], [[5], [6]])],
-            "record 1 at byte 20: slot 'click': value 1 of 1 is 2, wanted 0 or "
+            "record 1 at byte 20: slot 'click': value 1 of 1 is 2, expected 0 or "
             "1",
         ),
     ]
@@ -250,7 +250,7 @@ def test_the_wrong_layout_is_an_error(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(reference.make_raw(samples(0, 9), "float"))
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="is 1065353216, wanted 0 or 1"
+        tf.errors.InvalidArgumentError, match="is 1065353216, expected 0 or 1"
     ):
         list(RawDataset(path, SPEC, 4, layout="int"))
 
@@ -266,7 +266,7 @@ def test_integers_read_as_floats_are_an_error(tmp_path, click):
     spec = Schema([click, *others])
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match="record 1 .* is the int32 1 in a float's place, wanted 0 or 1",
+        match="record 1 .* is the int32 1 in a float's place, expected 0 or 1",
     ):
         list(RawDataset(path, spec, 4))
 
@@ -275,13 +275,13 @@ def test_sizes_are_checked_before_reading(tmp_path):
     path = tmp_path / "file"
     data = reference.make_raw(samples(0, 9), "float")
     path.write_bytes(data + b"abc")
-    message = f"{path}: its size is 183 bytes, wanted a multiple of the 20"
+    message = f"{path}: its size is 183 bytes, expected a multiple of the 20"
     with pytest.raises(ValueError) as error:
         RawDataset(path, SPEC, 4)
     assert message in str(error.value)
     path.write_bytes(data)
     with pytest.raises(
-        ValueError, match="180 bytes, 9 samples of 20, wanted 10 samples"
+        ValueError, match="180 bytes, 9 samples of 20, expected 10 samples"
     ):
         RawDataset(path, SPEC, 4, num_samples=10)
 
@@ -290,8 +290,8 @@ def test_sizes_of_compressed_files_are_checked_at_their_end(tmp_path):
     path = tmp_path / "file.gz"
     data = reference.make_raw(samples(0, 9), "float")
     cases = [
-        (data + b"abc", None, "its size is 183 bytes, wanted a multiple of"),
-        (data, 10, "180 bytes, 9 samples of 20, wanted 10 samples"),
+        (data + b"abc", None, "its size is 183 bytes, expected a multiple of"),
+        (data, 10, "180 bytes, 9 samples of 20, expected 10 samples"),
         (b"", None, "the file has no records"),
     ]
     for content, num_samples, message in cases:

@@ -133,7 +133,7 @@ def test_read_errors_are_reported(read, tmp_path):
         with pytest.raises(tf.errors.PermissionDeniedError):
             read(str(secret))
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="`path` holds a zero byte"
+        tf.errors.InvalidArgumentError, match="`path` contains a NUL byte"
     ):
         read(missing + "\0")
 

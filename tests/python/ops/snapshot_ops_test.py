@@ -260,11 +260,13 @@ def test_no_other_tensor_is_a_snapshot(other, tables):
         lambda: snapshot_ops.end(variant, ""),
     ):
         with pytest.raises(
-            tf.errors.InvalidArgumentError, match="is not what SnapshotBegin"
+            tf.errors.InvalidArgumentError,
+            match="must be an output of SnapshotBegin",
         ):
             call_with()
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="is not what SnapshotLoad gives"
+        tf.errors.InvalidArgumentError,
+        match="must be an output of SnapshotLoad",
     ):
         snapshot_ops.install(variant)
 
@@ -373,7 +375,8 @@ def test_an_id_of_another_part_is_refused(tables, tmp_path):
     paths, _, _ = save(tables[:1], tmp_path / "v1", "root/1")
     saved = [[snapshot_ops.SavedPart(paths, part, 2) for part in range(2)]]
     with pytest.raises(
-        tf.errors.DataLossError, match="is of part [01] of 2, wanted ids of"
+        tf.errors.DataLossError,
+        match="belongs to part [01] of 2, expected ids of",
     ):
         load(fresh(tables[:1]), saved, [(0, 1)])
 
@@ -392,7 +395,7 @@ def test_slots_of_another_optimizer_are_refused_or_reset(tables, tmp_path):
     )
     with pytest.raises(tf.errors.FailedPreconditionError) as raised:
         restore(handles([other]), [paths], "root/1")
-    assert "of 'adagrad', but the table's are those of 'adam'" in (
+    assert "of 'adagrad', but the table has those of 'adam'" in (
         raised.value.message
     )
     restore(handles([other]), [paths], "root/1", optimizer_slots="reset")
@@ -440,16 +443,16 @@ def test_lookups_continue_while_tables_are_restored(tables, tmp_path):
     "name, changed, message",
     [
         ("Begin", {"bases": [""]}, "`bases` has 1 items, but there are 2 tab"),
-        ("Begin", {"bases": ["", "\0"]}, "`bases` holds a zero byte"),
-        ("Load", {"files": ["a"]}, "`file_parts` is of shape [2,2], wanted [1"),
+        ("Begin", {"bases": ["", "\0"]}, "`bases` contains a NUL byte"),
+        ("Load", {"files": ["a"]}, "`file_parts` has shape [2,2], expected [1"),
         (
             "Load",
             {"file_tables": [0]},
             "`file_tables` has 1 items, but there are 2 files",
         ),
-        ("Load", {"file_tables": [0, 2]}, "`file_tables[1]` is 2, wanted 0"),
-        ("Load", {"file_tables": [-1, 0]}, "`file_tables[0]` is -1, wanted"),
-        ("Load", {"file_tables": [0, 0]}, "names no file of table 1"),
+        ("Load", {"file_tables": [0, 2]}, "`file_tables[1]` is 2, expected 0"),
+        ("Load", {"file_tables": [-1, 0]}, "`file_tables[0]` is -1, expected"),
+        ("Load", {"file_tables": [0, 0]}, "has no file of table 1"),
         (
             "Load",
             {"file_parts": [[0, 1], [1, 1]]},
@@ -477,7 +480,7 @@ def test_lookups_continue_while_tables_are_restored(tables, tmp_path):
             "`bases` has 1 items, but there are 2 tables",
         ),
         ("Apply", {"files": ["a"]}, "`file_tables` has 2 items, but there are"),
-        ("Apply", {"file_tables": [1, 1]}, "names no file of table 0"),
+        ("Apply", {"file_tables": [1, 1]}, "has no file of table 0"),
     ],
 )
 def test_mismatches_with_the_tables_are_reported(
@@ -510,7 +513,7 @@ def test_mismatches_with_the_tables_are_reported(
     "parts, message",
     [
         ([[0, 2], [0, 4]], "files of part 0 of 2 and of part 0 of 4"),
-        ([[0, 2], [1, 2], [0, 2]], "files of part 0 of 2 in two places"),
+        ([[0, 2], [1, 2], [0, 2]], "has part 0 of 2 more than once"),
         ([[1, 3], [2, 3]], "no file of part 0 of 3"),
     ],
 )

@@ -127,7 +127,9 @@ def test_an_attempt_after_a_commit_writes_nothing_again(table, log):
     assert committed == 1
     commit(log, again, committed)
     assert values(table) == [1.0, 1.0]
-    with pytest.raises(tf.errors.FailedPreconditionError, match="is committed"):
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="is already committed"
+    ):
         stage(table, log, again)
 
 
@@ -145,7 +147,7 @@ def test_an_attempt_finishes_staged_updates_of_another(table, log):
         # What a ClusterCoordinator runs again.
         with pytest.raises(
             tf.errors.CancelledError,
-            match="attempt 1 at update 0 is over: a later .* has .*on /job:",
+            match="attempt 1 at update 0 is superseded: a later .* has .*on /job:",
         ):
             late(log, attempt)
 
@@ -165,10 +167,10 @@ def test_finished_updates_are_forgotten(table, log):
     begin(log, 3, finished=3)
     with pytest.raises(
         tf.errors.FailedPreconditionError,
-        match="update 2 is finished, as are all below 3",
+        match="update 2 is finished, like all updates below 3",
     ):
         begin(log, 2)
-    with pytest.raises(tf.errors.CancelledError, match="is over"):
+    with pytest.raises(tf.errors.CancelledError, match="is superseded"):
         commit(log, attempt)
     assert values(table) == [0.0, 0.0]
 
@@ -181,10 +183,10 @@ def test_closed_updates_are_settled_and_begin_no_more(table, log):
     closed = gen_ops.lodestar_close_updates(log, 3)
     assert closed.numpy().tolist() == [[0, 1]]
     for late in (commit, lambda *key: stage(table, *key)):
-        with pytest.raises(tf.errors.CancelledError, match="is over"):
+        with pytest.raises(tf.errors.CancelledError, match="is superseded"):
             late(log, attempts[2])
     with pytest.raises(
-        tf.errors.FailedPreconditionError, match="as are all below 3"
+        tf.errors.FailedPreconditionError, match="like all updates below 3"
     ):
         begin(log, 2)
     # Update 1 is committed on another log, 3 is not closed.

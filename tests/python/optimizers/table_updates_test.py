@@ -102,7 +102,8 @@ def test_end_step_needs_a_step():
         element_dtype=tf.float32,
     )
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="`step` is not what BeginStep"
+        tf.errors.InvalidArgumentError,
+        match="`step` must be an output of BeginStep",
     ):
         gen_ops.lodestar_end_step(other, [], [])
     step = gen_ops.lodestar_begin_step([_table("a").resource_handle])

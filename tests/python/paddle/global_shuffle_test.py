@@ -195,7 +195,7 @@ def test_an_iterator_continues_and_a_saved_one_checks_the_samples(tmp_path):
     assert len(next(again)[1]) == 75
     other = iter(loaded(tmp_path, 0, 75).dataset())
     with pytest.raises(
-        tf.errors.FailedPreconditionError, match="are not those"
+        tf.errors.FailedPreconditionError, match="differ from those"
     ):
         tf.train.Checkpoint(iterator=other).restore(saved)
         next(other)
@@ -335,7 +335,7 @@ def test_workers_must_agree(tmp_path):
     (tmp_path / "short").write_text("1 7 2 1 1\n" * 30)
     memories[1].load(tmp_path / "short")
     found = shuffle(memories, tmp_path / "slots")
-    assert any("the samples are of other slots" in str(e) for e in found)
+    assert any("the samples have other slots" in str(e) for e in found)
     assert [type(e) for e in found] in (
         [DataError, DataError],
         [DataError, RuntimeError],

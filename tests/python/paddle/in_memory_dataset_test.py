@@ -278,7 +278,8 @@ def test_slots_shuffle_moves_complete_values(memory):
         assert (a["d"], a["n"], a["click"]) == (b["d"], b["n"], b["click"])
     for name in ("d", "no"):
         with pytest.raises(
-            tf.errors.InvalidArgumentError, match=f"'{name}' is not a sparse"
+            tf.errors.InvalidArgumentError,
+            match=f"'{name}' is not a used sparse",
         ):
             memory.slots_shuffle(name)
 
@@ -422,7 +423,7 @@ def test_a_saved_iterator_notices_other_samples(tmp_path, memory):
     memory.global_shuffle(1)
     again = iter(memory.dataset())
     with pytest.raises(
-        tf.errors.FailedPreconditionError, match="are not those that this"
+        tf.errors.FailedPreconditionError, match="differ from those when this"
     ):
         tf.train.Checkpoint(iterator=again).restore(saved)
         next(again)

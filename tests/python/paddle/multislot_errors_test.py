@@ -28,31 +28,31 @@ def read(files, **options):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("", "slot 'click' at byte 1: the line ends where its count should"),
-        ("1 1 2 .5 1 1 7", "slot 'day' at byte 15: the line ends where"),
+        ("", "slot 'click' at byte 1: the line ends before its count"),
+        ("1 1 2 .5 1 1 7", "slot 'day' at byte 15: the line ends before"),
         ("1 1 2 .5 1 2 7", "slot 'C1' at byte 15: the line ends after 1 of 2"),
         (
             "1 1 2 .5 1 1 7 1",
             "slot 'day' at byte 17: the line ends after 0 of 1",
         ),
-        ("1 1 3 1 2 3 0 1 1", "slot 'I' at byte 5: count is 3, wanted 2"),
-        ("1 1 2 .5 1 -1 7 1 1", "count is '-1', wanted 0 or more"),
-        ("1 1 2 .5 1 x 7 1 1", "count is 'x', wanted a whole number"),
+        ("1 1 3 1 2 3 0 1 1", "slot 'I' at byte 5: count is 3, expected 2"),
+        ("1 1 2 .5 1 -1 7 1 1", "count is '-1', expected 0 or more"),
+        ("1 1 2 .5 1 x 7 1 1", "count is 'x', expected an integer"),
         (
             "1 1 2 .5 abc 0 1 1",
-            "slot 'I' at byte 10: value 2 of 2 is 'abc', wa",
+            "slot 'I' at byte 10: value 2 of 2 is 'abc', ex",
         ),
         ("1 1 2 .5 1 1 7.5 1 1", "slot 'C1' at byte 14: value 1 of 1 is '7.5'"),
         ("1 1 2 .5 1 1 18446744073709551616 1 1", "out of the range of uint64"),
         ("1 1 2 .5 1e99 0 1 1", "'1e99', out of the range of float"),
         (
             "1 2 2 .5 1 0 1 1",
-            "slot 'click' at byte 3: value 1 of 1 is '2', wan",
+            "slot 'click' at byte 3: value 1 of 1 is '2', exp",
         ),
-        ("1 1 2 .5 1 0 1 7", "is '7', wanted a whole number from 0 to 6"),
+        ("1 1 2 .5 1 0 1 7", "is '7', expected an integer in [0, 7)"),
         ("1 1 2 .5 1 0 1 1 5", "byte 18: found '5' after the last slot 'day'"),
         ("1 1 2 .5 1 0 1 \x00", "not a text file: a NUL byte at byte 16"),
-        ("1 1 2 .5 1 0 1 ☃", r"is '\xe2\x98\x83', wanted an integer"),
+        ("1 1 2 .5 1 0 1 ☃", r"is '\xe2\x98\x83', expected an integer"),
     ],
 )
 def test_a_bad_line_is_named_by_file_line_slot_and_byte(
@@ -134,7 +134,7 @@ def test_a_binary_file_is_refused_on_line_1(tmp_path):
     path = tmp_path / "binary"
     path.write_bytes(bytes(range(256)) * 100)
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="binary:1: not text"
+        tf.errors.InvalidArgumentError, match="binary:1: not a text file"
     ):
         read(path)
 
@@ -224,7 +224,7 @@ def test_a_small_file_of_nothing_but_newlines_ends(tmp_path, mode, options):
     )
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match=r"in\.gz: 10\d{6} bad records in a row, wanted fewer than 10000000",
+        match=r"in\.gz: 10\d{6} bad records in a row exceed the limit of 10000000",
     ):
         for _ in found:
             pass

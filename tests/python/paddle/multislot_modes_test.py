@@ -211,10 +211,10 @@ def test_a_window_with_strings_is_saved(tmp_path):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("", "field 'ins_id' at byte 1: count is '', wanted 1"),
-        ("2 a b 1 7", "field 'ins_id' at byte 1: count is '2', wanted 1"),
-        ("1 ", "field 'ins_id' at byte 3: the line ends where"),
-        ("1 a 1", "field 'logkey' at byte 6: the line ends where"),
+        ("", "field 'ins_id' at byte 1: count is '', expected 1"),
+        ("2 a b 1 7", "field 'ins_id' at byte 1: count is '2', expected 1"),
+        ("1 ", "field 'ins_id' at byte 3: the line ends before"),
+        ("1 a 1", "field 'logkey' at byte 6: the line ends before"),
         (f"1 a 1 {'0' * 31} 1 7", "field 'logkey' at byte 7: .* of 31 char"),
         (
             f"1 a 1 {'0' * 20}g{'0' * 11} 1 7",

@@ -116,7 +116,8 @@ def test_weights_are_paired():
     schema = [Column.sparse("C"), Column.sparse("w", dtype="float")]
     assert parse_multislot(["1 5 0"], schema)["w"].to_list() == [[]]
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="found 0 weights, wanted one for"
+        tf.errors.InvalidArgumentError,
+        match="found 0 weights, expected one for",
     ):
         parse_multislot(["1 5 0"], schema, weights={"C": "w"})
 
@@ -124,13 +125,16 @@ def test_weights_are_paired():
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("", "slot 'C' at byte 1: the line ends where its count should be"),
-        ("\n", "slot 'C' at byte 1: the line ends where its count should be"),
+        ("", "slot 'C' at byte 1: the line ends before its count"),
+        ("\n", "slot 'C' at byte 1: the line ends before its count"),
         ("1", "slot 'C' at byte 2: the line ends after 0 of 1 values"),
-        ("1 x", "slot 'C' at byte 3: value 1 of 1 is 'x', wanted an integer"),
-        ("1 5 9", "byte 5: found '9' after the last slot 'C', wanted the end"),
-        ("1 5\n1 5", "a newline at byte 4, wanted one line"),
-        ("1 5\n\n", "a newline at byte 4, wanted one line"),
+        ("1 x", "slot 'C' at byte 3: value 1 of 1 is 'x', expected an integer"),
+        (
+            "1 5 9",
+            "byte 5: found '9' after the last slot 'C', expected the end",
+        ),
+        ("1 5\n1 5", "a newline at byte 4, expected one line"),
+        ("1 5\n\n", "a newline at byte 4, expected one line"),
         ("1 \0", "not a text file: a NUL byte at byte 3"),
     ],
 )

@@ -254,7 +254,7 @@ def test_an_error_names_the_line_of_the_output(path):
         del error
     assert text == (
         f"{path}:4 of the output of ['sh', '-c', 'head -3; echo oops; cat']: "
-        "slot 'click' at byte 1: count is 'oops', wanted a whole number"
+        "slot 'click' at byte 1: count is 'oops', expected an integer"
     )
 
 

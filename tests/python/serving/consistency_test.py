@@ -478,18 +478,21 @@ class TestTurns:
         turns = gen_ops.lodestar_make_turns()
         turn, _ = gen_ops.lodestar_hold_turn(turns)
         for call, message in [
-            (lambda: gen_ops.lodestar_hold_turn(turn), "is not what MakeTurns"),
+            (
+                lambda: gen_ops.lodestar_hold_turn(turn),
+                "must be an output of MakeTurns",
+            ),
             (
                 lambda: gen_ops.lodestar_begin_turn(turn, 0),
-                "is not what MakeTurns",
+                "must be an output of MakeTurns",
             ),
             (
                 lambda: gen_ops.lodestar_last_turn_is_held(turn),
-                "is not what MakeTurns",
+                "must be an output of MakeTurns",
             ),
             (
                 lambda: gen_ops.lodestar_release_turn(turns),
-                "is not what HoldTurn",
+                "must be an output of HoldTurn",
             ),
             (
                 lambda: gen_ops.lodestar_hold_turn(tf.stack([turns])),

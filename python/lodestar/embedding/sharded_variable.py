@@ -11,7 +11,7 @@ from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 
 
-class SpreadEmbeddingVariable(EmbeddingVariable):
+class ShardedEmbeddingVariable(EmbeddingVariable):
     """An EmbeddingVariable whose lookups fetch rows from other places."""
 
     @classmethod
