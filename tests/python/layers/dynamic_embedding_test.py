@@ -402,7 +402,7 @@ def test_no_xla():
             "`embeddings_initializer` cannot be combined",
         ),
         ({"output_dim": 2, "combiner": "avg"}, "`combiner`='avg'"),
-        ({"output_dim": 2, "default_id": 3}, "needs a combiner"),
+        ({"output_dim": 2, "default_id": 3}, "needs a `combiner`"),
         (
             {"output_dim": 2, "embeddings_regularizer": "l2"},
             r"lodestar.optimizers.Adam\(1e-3, weight_decay=1e-5\)",
