@@ -396,7 +396,10 @@ def test_no_xla():
             "`admission`, `eviction` cannot be combined with `table`",
         ),
         ({"output_dim": 2, "admission": 3}, "`admission`=3 is not"),
-        ({"output_dim": 2, "eviction": ["old"]}, "`eviction` must be .* got 'old'"),
+        (
+            {"output_dim": 2, "eviction": ["old"]},
+            "`eviction` must be .* got 'old'",
+        ),
         (
             {"table": "t", "embeddings_initializer": "ones"},
             "`embeddings_initializer` cannot be combined",
