@@ -51,7 +51,8 @@ class IdTable(SavedResource):
     With `num_oov_buckets`, missing keys are hashed to ids after those of the
     keys. One op probes the table and hashes only the misses. The result is that
     of `tf.lookup.StaticVocabularyTable`, bit for bit: `N + hash(key) %
-    num_oov_buckets`, where an integer hashes as its decimal string.
+    num_oov_buckets`, where an integer hashes as its decimal string. Only a key
+    whose id is `default_value` differs: it is found here, but hashed there.
     (`lodestar.layers.IdLookup` gives missing keys the first ids, as Keras does.)
 
     >>> table = IdTable(["emerson", "lake"], num_oov_buckets=10)

@@ -310,7 +310,16 @@ class LoDTensor(tf.experimental.ExtensionType):
     def components(self, prefix: str = "") -> dict[str, tf.Tensor]:
         """Returns a dict of the tensors "values", "lod_0", "lod_1" and so on.
 
-        Signatures of SavedModels take and return tensors only.
+        Signatures of SavedModels take and return tensors only:
+
+        >>> spec = lodestar.ragged.LoDTensor.Spec([None], tf.int64, num_levels=2)
+        >>> @tf.function
+        ... def serve(**components):
+        ...     x = lodestar.ragged.LoDTensor.from_components(components)
+        ...     return lodestar.ragged.LoDTensor(x.values * 2, x.lod).components()
+        >>> signature = serve.get_concrete_function(**spec.components())
+        >>> sorted(signature.structured_outputs)
+        ['lod_0', 'lod_1', 'values']
 
         Args:
             prefix: Prefix of every name, to distinguish several LoDTensors.

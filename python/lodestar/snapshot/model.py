@@ -210,6 +210,9 @@ def restore(
     without admission drops ids that wait for admission. Training that resumes
     from here can save deltas.
 
+    A table on several devices restores into any number of devices, or into this
+    process. Each device needs memory for its old and new rows.
+
     Tables are matched by name. Automatic names such as `dynamic_embedding_3`
     change when a model is built again, so those tables are matched by their
     order in the model instead, if both sides have equally many of the same
