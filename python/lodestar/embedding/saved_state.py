@@ -56,7 +56,8 @@ def check_dim(table: Any, dim: int | None) -> None:
     """Raises ValueError if the rows of `table` have another `dim`."""
     if dim not in (None, table.output_dim):
         raise ValueError(
-            f"The saved table has dim {dim}, which differs from {table!r}."
+            f"The saved table has dim {dim}, but {table!r} needs dim "
+            f"{table.output_dim}."
         )
 
 

@@ -137,7 +137,8 @@ def _read_header(
     saved_state.check_dim(table, dim)
     if dtype != table.dtype:
         raise ValueError(
-            f"The saved table has rows of {dtype}, which differs from {table!r}."
+            f"The saved table has rows of {dtype}, but {table!r} needs "
+            f"{table.dtype}."
         )
     return header
 

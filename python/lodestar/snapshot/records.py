@@ -47,8 +47,9 @@ class TableFile:
             formats.append((kind, (self.entry.dim,)))
             offsets.append(end)
             end += -(-kind.itemsize * self.entry.dim // 8) * 8
-        record: Any = {"names": names, "formats": formats, "offsets": offsets}
-        return np.dtype({**record, "itemsize": end})
+        record: Any = {"names": names, "formats": formats}
+        record |= {"offsets": offsets, "itemsize": end}
+        return np.dtype(record)
 
     def values(self, rows: np.ndarray) -> np.ndarray:
         """Returns the values `[N, dim]` of records, in the table's dtype."""

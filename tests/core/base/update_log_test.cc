@@ -223,7 +223,7 @@ class Updates {
     }
   }
 
-  // Makes at most `calls` calls, those of a phase in random order. Returns
+  // Makes at most `calls` calls, in random order within a phase. Returns
   // whether the update is committed on every log.
   bool Attempt(int64_t update, int calls, std::mt19937* random) {
     const int token = next_token_.fetch_add(1);

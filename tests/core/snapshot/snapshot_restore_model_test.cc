@@ -18,8 +18,8 @@
 namespace lodestar {
 namespace {
 
-// A simple model of a chain of files. All values of a row are one number; those
-// of slot s are that number + s + 1, or the slot's initial value.
+// A simple model of a chain of files. All values of a row are one number. The
+// values of slot s are that number + s + 1, or the slot's initial value.
 struct Model {
   struct Row {
     float value;

@@ -51,8 +51,8 @@ void* operator new(size_t size) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-// The standard library's version calls the operator above, but those of
-// sanitizers do not.
+// The standard library's version calls the operator above, but the
+// versions of sanitizers do not.
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
   return Fails() ? nullptr : __real_malloc(size == 0 ? 1 : size);
 }

@@ -201,5 +201,5 @@ def test_options_of_files():
 
 
 def test_no_paths():
-    with pytest.raises(ValueError, match="is empty"):
+    with pytest.raises(ValueError, match="`files` must have at least one path"):
         open_dataset([], [Column.dense("x")], 1)

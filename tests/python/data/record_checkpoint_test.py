@@ -107,7 +107,9 @@ def test_a_window_of_another_dataset_is_refused(tmp_path, count):
     pairs = Schema(
         [Column.dense("a", (-1, 2), dtype="uint64"), Column.sparse("b")]
     )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="of slot 'a' are"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="of slot 'a' do not match"
+    ):
         next(restored(MultiSlotDataset(path, pairs, 2, **options), saved))
 
 
@@ -124,7 +126,9 @@ def test_a_window_without_a_weight_for_each_id_is_refused(tmp_path):
     next(iterator)
     saved = save(iterator, tmp_path)
     assert len(list(restored(dataset(None), saved))) == 24
-    with pytest.raises(tf.errors.InvalidArgumentError, match="of slot 'w' are"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="of slot 'w' do not match"
+    ):
         next(restored(dataset("a"), saved))
 
 

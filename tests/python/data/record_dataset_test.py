@@ -70,7 +70,7 @@ def test_shards_of_a_file_of_many_pieces(tmp_path):
         ("on_error", "ignore", "`on_error`='ignore' is not in"),
         ("skipped", SkippedRecords(), "`skipped` needs `on_error`='skip'"),
         ("skipped", [], r"`skipped` must be a SkippedRecords, got \[\]"),
-        ("seed", "7", "`seed` must be an integer or None, found '7'"),
+        ("seed", "7", "`seed` must be an integer or None, got '7'"),
         ("prefetch", True, "`prefetch` must be an integer"),
         ("repeat", 0, "`repeat` must be an integer of at least 1"),
     ],

@@ -245,8 +245,8 @@ def test_an_iterator_cannot_be_saved(server, tmp_path):
     "make, options, message",
     [
         (multislot, {"shard": (2, 0)}, "`shard` is not an option with a"),
-        (multislot, {"shuffle_files": True}, "`shuffle_files` is no op"),
-        (multislot, {"mode": "in_memory"}, "found SharedFileList"),
+        (multislot, {"shuffle_files": True}, "`shuffle_files` is not an op"),
+        (multislot, {"mode": "in_memory"}, "got SharedFileList"),
         (open_dataset, {}, "A SharedFileList needs `schema` and `format`"),
         (
             open_dataset,

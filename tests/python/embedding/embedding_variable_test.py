@@ -366,7 +366,7 @@ def test_checkpoint_of_another_dim_is_refused(tmp_path):
     before = t.lookup([1]).numpy()
     with pytest.raises(
         ValueError,
-        match="saved table has dim 3, which differs from .*dim=4 dtype=float32>",
+        match="saved table has dim 3, but .*dim=4 dtype=float32> needs dim 4",
     ):
         tf.train.Checkpoint(t=t).restore(path)
     np.testing.assert_array_equal(t.lookup([1]), before)

@@ -91,7 +91,7 @@ def test_blocks_begin_where_blocks_begin(blobs):
         tf.errors.InvalidArgumentError, match="byte 17: no block begins here"
     ):
         snapshot_ops.read_block(blobs, 17)
-    with pytest.raises(tf.errors.DataLossError, match="byte 24: a block beg"):
+    with pytest.raises(tf.errors.DataLossError, match="byte 24: the block beg"):
         snapshot_ops.read_block(blobs, 24)
     with pytest.raises(tf.errors.DataLossError, match="the file ends here"):
         snapshot_ops.read_block(blobs, 1 << 40)

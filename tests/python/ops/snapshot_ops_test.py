@@ -218,7 +218,7 @@ def test_steps_of_a_snapshot_must_be_in_order(tables, tmp_path):
         snapshot_ops.end(snapshot, "root/1")
     snapshot_ops.write(snapshot, [str(tmp_path / name) for name in TABLES])
     with pytest.raises(
-        tf.errors.FailedPreconditionError, match="is written already"
+        tf.errors.FailedPreconditionError, match="is already written"
     ):
         snapshot_ops.write(snapshot, [str(tmp_path / "a"), str(tmp_path / "b")])
     assert not (tmp_path / "a").exists()
@@ -322,7 +322,7 @@ def test_loaded_rows_appear_when_installed(tables, tmp_path):
     assert contents(others) == contents(tables)
     assert [snapshot_ops.base(h) for h in handles(others)] == ["root/1"] * 2
     with pytest.raises(
-        tf.errors.FailedPreconditionError, match="is installed already"
+        tf.errors.FailedPreconditionError, match="are already installed"
     ):
         snapshot_ops.install(loaded)
 

@@ -188,7 +188,7 @@ def test_an_error_in_a_later_piece_has_the_right_line(tmp_path):
     "options, message",
     [
         ({"batch_size": 0}, "`batch_size` must be an integer of at least 1, g"),
-        ({"batch_size": 2.0}, "`batch_size` must be an integer .* found 2.0"),
+        ({"batch_size": 2.0}, "`batch_size` must be an integer .* got 2.0"),
         ({"num_parallel_files": 0}, "`num_parallel_files` must be an integer"),
         (
             {"shuffle_rows": -1},

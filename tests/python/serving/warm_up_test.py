@@ -166,7 +166,12 @@ def test_the_folder_loads_and_is_replaced_as_before(model, tmp_path):
             ValueError,
             "`signature` must be .* got 'serve'",
         ),
-        ([one()], {"model_name": 3}, ValueError, "`model_name`=3 is not None"),
+        (
+            [one()],
+            {"model_name": 3},
+            ValueError,
+            "`model_name` must be a string or None, got 3",
+        ),
         ([{}], {}, ValueError, r"`examples\[0\]` must have .* got \[\]"),
         (
             [one(), one(x=1)],

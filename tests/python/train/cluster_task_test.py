@@ -69,7 +69,7 @@ def test_errors_name_the_cause(environment, message):
 
 
 def test_errors_of_flags_are_named():
-    with pytest.raises(ValueError, match="--cluster is no JSON"):
+    with pytest.raises(ValueError, match="--cluster is not JSON"):
         read_task({}, "ps=a:1", "ps", 0)
     with pytest.raises(ValueError, match="--cluster: the cluster has no job"):
         read_task({}, '{"worker": ["a:1"]}', "ps", 0)

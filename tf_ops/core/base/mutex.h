@@ -50,7 +50,7 @@
 #define LODESTAR_RETURN_CAPABILITY(x) \
   LODESTAR_THREAD_ANNOTATION(lock_returned(x))
 // For functions whose locking the analysis cannot follow, such as locking a
-// list of mutexes. A comment at the function states what is locked.
+// list of mutexes. A comment at the function names the locks.
 #define LODESTAR_NO_THREAD_SAFETY_ANALYSIS \
   LODESTAR_THREAD_ANNOTATION(no_thread_safety_analysis)
 

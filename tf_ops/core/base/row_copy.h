@@ -14,8 +14,8 @@
 
 namespace lodestar {
 
-// Prefetches a row, for writing if kWrite is 1. Stops after 512 bytes, where
-// the hardware prefetcher takes over.
+// Prefetches a row, for writing if kWrite is 1. Stops after 512 bytes. The
+// hardware prefetcher handles the rest.
 template <int kWrite>
 inline void PrefetchRow(const void* row, int64_t bytes) {
   const char* line = static_cast<const char*>(row);

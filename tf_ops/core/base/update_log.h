@@ -13,8 +13,8 @@
 // attempt commits it on the other logs. Otherwise the new attempt stages its
 // own writes. This is two-phase commit, with the next attempt as the recovery.
 // Logs may see attempts in different orders, so staged writes are identified by
-// a name that is the same on all logs. Of two concurrent attempts, at least one
-// is superseded on some log before it has staged on all.
+// a name that is the same on all logs. If two attempts run concurrently, at
+// least one is superseded on some log before it has staged on all.
 //
 // If there is no next attempt, the coordinator ends the updates by calling, on
 // all logs:

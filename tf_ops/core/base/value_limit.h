@@ -17,7 +17,7 @@ inline bool WithinLimit(int64_t value, int64_t limit) {
 }
 
 // Tests the bits, because TensorFlow's threads flush subnormals to 0. A
-// subnormal is what a small integer looks like when it is read as a float.
+// small integer that is read as a float is a subnormal.
 inline bool IsSubnormal(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));

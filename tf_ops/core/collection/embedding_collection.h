@@ -72,7 +72,7 @@ class CollectionBatch {
     }
   };
   // The gradient of a table: one sum per unique id, [num_unique, dim], of
-  // ComputeType(type). `type` is that of its features' gradients.
+  // ComputeType(type). `type` is the type of its features' gradients.
   struct Sums {
     RowType type = RowType::kFloat32;
     Span<const int64_t> positions;

@@ -6,8 +6,8 @@
 //
 // A reader announces the epoch in which it began. Objects retired in an epoch
 // are freed once every announced epoch is later. Announcing costs one
-// compare-and-swap per batch, on one of 64 cache lines: that of the thread id's
-// hash, or the next free one. If none is free, the reader waits.
+// compare-and-swap per batch, on one of 64 cache lines: the one at the thread
+// id's hash, or the next free one. If none is free, the reader waits.
 
 #ifndef LODESTAR_TF_OPS_CORE_MEMORY_EPOCH_H_
 #define LODESTAR_TF_OPS_CORE_MEMORY_EPOCH_H_

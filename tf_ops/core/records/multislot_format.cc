@@ -63,7 +63,7 @@ Status ErrorWithoutMessage() {
   return Status(StatusCode::kInvalidArgument, "");
 }
 
-// Describes what is wrong with the count at `p`.
+// Returns the error of an invalid count at `p`.
 Status BadCount(const ColumnSpec& spec, const Line& line, const char* p) {
   if (!line.wants_message) return ErrorWithoutMessage();
   const std::string where = Where(spec, line, p);
@@ -91,7 +91,7 @@ NumberError ReadValue(const char** p, const char* end, float* value) {
   return ReadFloat(p, end, value);
 }
 
-// Describes what is wrong with value `i` of `count` at `token`.
+// Returns the error of the invalid value `i` of `count` at `token`.
 template <typename T>
 Status BadValue(const ColumnSpec& spec, const Line& line, const char* token,
                 uint64_t i, uint64_t count) {

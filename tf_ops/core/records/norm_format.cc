@@ -70,7 +70,7 @@ Status FindCheck(const char* begin, const char* end, NormCheck* check) {
 }
 
 // Returns the end of the payload of the framed record at `p`, or null if its
-// length is not that of a record in [p, end).
+// length is invalid for a record in [p, end).
 const char* PayloadEnd(const SampleFields& fields, const char* p,
                        const char* end) {
   if (end - p < kFrameBytes) return nullptr;

@@ -1,7 +1,7 @@
 // TextIndex: where a text file of records, such as CSV, can be cut into blocks
 // that are parsed independently.
 //
-// The rules are those of pyarrow.csv with newlines_in_values, double_quote and
+// The rules follow pyarrow.csv with newlines_in_values, double_quote and
 // ignore_empty_lines:
 //   - A record ends at "\n", "\r\n" or "\r" outside quotes, or at the end of
 //     the file. A line without bytes is not a record.

@@ -50,9 +50,9 @@ void SequenceContext(const T* rows, int64_t dim, Span<const int64_t> splits,
                     });
 }
 
-// Computes the gradient [N, D] of the rows from that of the windows [N, size,
-// D]. Each row sums its occurrences in windows by ascending position. Requires:
-// as SequenceContext; T is a float type.
+// Computes the gradient [N, D] of the rows from the gradient of the
+// windows [N, size, D]. Each row sums its occurrences in windows by ascending
+// position. Requires: as SequenceContext; T is a float type.
 template <typename T>
 void SequenceContextGradient(const T* gradient, int64_t dim,
                              Span<const int64_t> splits, int64_t start,

@@ -6,8 +6,8 @@
 //   expanded    a b a b c d c d c d
 //   starts      0       4           10
 //
-// The semantics are those of Paddle's sequence_expand; with one row per unit,
-// those of sequence_expand_as.
+// The semantics follow Paddle's sequence_expand, or with one row per unit,
+// sequence_expand_as.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_EXPAND_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_EXPAND_H_

@@ -1,7 +1,7 @@
 // Padding of sequences: rows [N, W] and row_splits [B + 1] -> padded [B, T, W],
 // and the inverse, given lengths [B].
 //
-// The semantics are those of Paddle's sequence_pad and sequence_unpad.
+// The semantics follow Paddle's sequence_pad and sequence_unpad.
 
 #ifndef LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_PAD_H_
 #define LODESTAR_TF_OPS_CORE_SEQUENCE_SEQUENCE_PAD_H_

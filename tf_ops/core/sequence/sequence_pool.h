@@ -1,8 +1,8 @@
 // Pooling of sequences: rows [N, D] and row_splits [B + 1] -> rows [B, D].
 //
 // Combiners are sum, mean, sqrtn (sum / sqrt(length)), max, first and last. An
-// empty sequence yields pad_value and has no gradient. The semantics are those
-// of Paddle's sequence_pool, whose `average` is mean here, and `sqrt` is sqrtn.
+// empty sequence yields pad_value and has no gradient. The semantics follow
+// Paddle's sequence_pool, whose `average` is mean here, and `sqrt` is sqrtn.
 //
 // T is float, double, int32_t, int64_t, or a 16-bit float type that converts to
 // and from float.
@@ -341,8 +341,8 @@ struct PoolGradientOfRows {
   }
 };
 
-// Computes the gradient [N, D] of the rows from that of the pooled rows [B, D].
-// For max, `winners` must be as written by SequencePool; returns
+// Computes the gradient [N, D] of the rows from the gradient of the pooled
+// rows [B, D]. For max, `winners` must be as written by SequencePool; returns
 // InvalidArgument, with the sequence, if it contains a row of another sequence.
 // Requires: as SequencePool; T is a float type.
 template <typename T>

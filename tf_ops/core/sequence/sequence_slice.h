@@ -62,8 +62,8 @@ void SequenceSlice(const T* rows, int64_t dim, Span<const int64_t> splits,
   ForSequencePieces(parallel, sliced, 1 + dim / 4, copy);
 }
 
-// Computes the gradient [N, D] of the rows from that of the slices; zero
-// elsewhere. Requires: as SequenceSlice.
+// Computes the gradient [N, D] of the rows from the gradient of the slices;
+// zero elsewhere. Requires: as SequenceSlice.
 template <typename T>
 void SequenceSliceGradient(const T* gradient, int64_t dim,
                            Span<const int64_t> splits,

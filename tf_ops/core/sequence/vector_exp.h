@@ -35,7 +35,7 @@ LODESTAR_INLINE double ZeroIf(bool condition, double x) {
 // flush denormals.
 //
 // x = n ln 2 + r with |r| <= (ln 2) / 2, and exp(x) = 2^n exp(r). The
-// approximations of exp(r) are those of the Cephes library (S. Moshier, expf.c
+// approximations of exp(r) are from the Cephes library (S. Moshier, expf.c
 // and exp.c). Adding 1.5 * 2^(mantissa bits) rounds to an integer and leaves it
 // in the lowest bits.
 LODESTAR_INLINE float ExpOfNonPositive(float x) {

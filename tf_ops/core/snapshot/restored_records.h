@@ -125,7 +125,7 @@ class RestoredRecords {
                                const AttachedOptimizer& optimizer,
                                const EmbeddingStore& store);
 
-  // The records of a ROWS block, grouped by shard: those of shard s are
+  // The records of a ROWS block, grouped by shard. Shard s has records
   // [begins[s], begins[s + 1]).
   struct Groups {
     std::vector<uint32_t> begins;

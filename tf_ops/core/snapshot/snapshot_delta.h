@@ -65,7 +65,7 @@ class SnapshotDelta {
   Status ReadFile(const File& file, std::vector<IdAt>* found);
   Status CollectIds(std::vector<IdAt>* found);
   Status CheckAdmission() const;
-  // `refs` are those of ids_.
+  // Requires: `refs` are the rows of ids_.
   Status CheckCap(Span<const RowRef> refs) const;
   Status Reserve();
   Status WriteAll();

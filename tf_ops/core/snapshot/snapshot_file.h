@@ -201,8 +201,8 @@ class SnapshotScan {
   // Thread-safe. Returns the next block except END. Sets *more to false if
   // there is none, also after an error.
   Status Next(SnapshotFileReader::Block* block, bool* more);
-  // Calls visit(block) for every remaining block, in no particular order. Of
-  // several errors, including those of `visit`, returns the first in file
+  // Calls visit(block) for every remaining block, in no particular order. If
+  // there are several errors, also from `visit`, returns the first in file
   // order.
   using Visit = std::function<Status(const SnapshotFileReader::Block&)>;
   Status ForEach(const ParallelFor* parallel, const Visit& visit);

@@ -31,7 +31,7 @@ struct SavedPart {
 
 // Returns the table that results from the files of its parts, restricted to the
 // ids of `part`. Does not read files of parts without such ids. Shards,
-// policies, the kind of initializer and the event counters are those of `like`.
+// policies, the kind of initializer and the event counters are from `like`.
 //
 // Per-part state is merged: the step is the latest one, and sketch counters are
 // merged by maximum. If `part` is one of several, whose sizes vary randomly,
@@ -41,8 +41,8 @@ struct SavedPart {
 // part. Returns InvalidArgument if the dimension, the type, the number of
 // shared rows, the kind of admission or the order of the files does not match,
 // or parts belong to different tables. Returns FailedPrecondition if the slots
-// belong to another optimizer than that of `like`, or there are more rows than
-// its cap. Returns ResourceExhausted if out of memory.
+// belong to another optimizer than the slots of `like`, or there are more
+// rows than its cap. Returns ResourceExhausted if out of memory.
 Status RestoreTable(Span<const SavedPart> saved, const TablePart& part,
                     const EmbeddingStore& like, const RestoreOptions& options,
                     const ParallelFor* parallel,

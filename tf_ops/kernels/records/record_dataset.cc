@@ -148,7 +148,7 @@ class RecordDataset : public SlotDataset {
         return errors::InvalidArgument(
             "The saved position, file ", next_file_, " record ", next_record_,
             ", is out of range for a dataset of ",
-            dataset()->arguments_.filenames.size(), " files.");
+            dataset()->arguments_.filenames.size(), " files");
       }
       if (!IsShuffled()) return absl::OkStatus();
       return WithoutBadAlloc([&] {
@@ -269,7 +269,7 @@ class RecordDataset : public SlotDataset {
       return errors::InvalidArgument(
           "The saved samples of slot '", slot,
           "' do not match this dataset's slots. The iterator was saved from "
-          "another dataset.");
+          "another dataset");
     }
 
     absl::Status Start(IteratorContext* ctx) LODESTAR_REQUIRES(mutex_) {

@@ -110,12 +110,12 @@ class RecordMemoryDataset : public SlotDataset {
       if (static_cast<uint64_t>(fingerprint) != samples_->fingerprint()) {
         return ToTensorFlow(FailedPrecondition(
             "The samples in memory differ from those when this iterator was "
-            "saved. Load, shuffle and merge as before, with the same seeds."));
+            "saved. Load, shuffle and merge as before, with the same seeds"));
       }
       if (next < 0 || next > count_) {
         return InvalidArgumentError("The saved position, sample ", next,
                                     ", is out of range for ", count_,
-                                    " samples.");
+                                    " samples");
       }
       next_ = next;
       return absl::OkStatus();

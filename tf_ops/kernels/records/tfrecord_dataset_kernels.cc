@@ -112,7 +112,7 @@ class TfrecordDataset : public DatasetBase {
       if (next_record_ < 0 || next_offset_ < 0) {
         return InvalidArgumentError("The saved position, record ", next_record_,
                                     " at byte ", next_offset_,
-                                    ", must not be negative.");
+                                    ", must not be negative");
       }
       return absl::OkStatus();
     }

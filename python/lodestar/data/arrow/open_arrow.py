@@ -302,7 +302,7 @@ def _text_sources(
             warnings.warn(
                 f"{source.path}: the last line does not end in a newline; the "
                 "file may be cut short",
-                stacklevel=4,
+                stacklevel=6,
             )
     return sources
 

@@ -122,12 +122,12 @@ def test_columns_in_other_places(tmp_path):
     [
         (
             pa.array([[1, 2], [3]], FLOATS),
-            "equally many values in all 2 rows, got 3 values",
+            "must have equally many values in all 2 rows, got 3 values.",
         ),
         (
             pa.array([[], []], pa.list_(pa.float32(), 0)),
-            "at least one value per row, got fixed_size_list<element: "
-            "float>[0]",
+            "must have at least one value per row, got "
+            "fixed_size_list<element: float>[0].",
         ),
     ],
     ids=str,
@@ -137,7 +137,7 @@ def test_rows_of_no_fixed_width(tmp_path, array, text):
     write_metadata(tmp_path, {"a.parquet": 2}, conts=[("x", 0)])
     with pytest.raises(DataError) as error:
         open_dataset(tmp_path, batch_size=8)
-    assert str(error.value) == f"{tmp_path}/a.parquet: column 'x': {text}"
+    assert str(error.value) == f"{tmp_path}/a.parquet: column 'x' {text}"
 
 
 def test_rows_of_another_width_than_the_first_file(tmp_path):

@@ -180,7 +180,7 @@ def test_labels_at_the_ends_of_int64(tmp_path, value):
     with ParquetWriter(path, spec) as writer:
         writer.write({"y": value})
         for inexact in (2**63 - 1, 2**64 - 1 - 2**24):
-            with pytest.raises(ValueError, match="sample 2: slot 'y' is"):
+            with pytest.raises(ValueError, match="sample 2: slot 'y' must be"):
                 writer.write({"y": inexact})
     (columns,) = open_dataset(path, spec, 8, as_columns=True)
     assert columns["y"].numpy().tolist() == [[(value + 2**63) % 2**64 - 2**63]]
