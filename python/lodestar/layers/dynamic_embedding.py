@@ -45,7 +45,6 @@ _REFUSED = {
     "input_length": "inputs may have any length. Remove it.",
 }
 # Config entries that come from the layer's own table.
-# Entries of a layer's config that come from its own table.
 _OF_OWN_TABLE = (
     "output_dim",
     "embeddings_initializer",
