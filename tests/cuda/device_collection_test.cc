@@ -46,7 +46,7 @@ void TestBlock(Random*) {
   Expect(numbers.offset == 64, "pieces are rounded up to 32 bytes");
   Expect(block.bytes() == 128, "all of a block");
   ExpectError(block.Reserve(-1, &none), StatusCode::kInvalidArgument,
-              "-1 items");
+              "-1 elements");
   ExpectError(block.Reserve(int64_t{1} << 61, &numbers),
               StatusCode::kInvalidArgument, "2^62");
   LimitedAllocator limited(100);

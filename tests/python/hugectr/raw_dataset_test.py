@@ -217,7 +217,7 @@ def test_slot_sizes_shift_keys_and_limit_them(tmp_path):
     with pytest.raises(
         tf.errors.InvalidArgumentError,
         match="record 1 at byte 20: slot 'C2': value 1 of 1 is 299, expected an "
-        "integer in [0, 299)",
+        r"integer in \[0, 299\)",
     ):
         list(RawDataset(path, SPEC, 2, slot_size_array=[10_000, 299]))
 

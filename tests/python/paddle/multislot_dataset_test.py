@@ -358,7 +358,7 @@ def test_a_shuffled_window_of_other_slots_is_refused(tmp_path, files):
     )
     again = iter(MultiSlotDataset(files, other, 8, shuffle_rows=20, seed=1))
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="slot 'n' are not"
+        tf.errors.InvalidArgumentError, match="slot 'n' do not match"
     ):
         tf.train.Checkpoint(iterator=again).restore(path)
         next(again)

@@ -242,7 +242,7 @@ def test_a_cut_compressed_file_is_still_named(tmp_path):
     with nothing_left():
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
             clicks(path, CAT)
-        assert f"{path}: the compressed file was cut" in str(error.value)
+        assert f"{path}: the compressed file was truncated" in str(error.value)
         del error
 
 
