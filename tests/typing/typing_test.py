@@ -56,5 +56,5 @@ def test_an_argument_of_no_known_kind_is_refused():
     module.lodestar_x.__doc__ = (
         "\n  Args:\n    a: A `thing`.\n\n  Returns:\n    The created Operation."
     )
-    with pytest.raises(ValueError, match="lodestar_x: 'A `thing`.' is of no"):
+    with pytest.raises(ValueError, match="lodestar_x: 'A `thing`.' has an unk"):
         op_stubs.stub(module)

@@ -179,7 +179,7 @@ TEST(SnapshotTableTest, RecordsAreChecked) {
                path,
                "record 1 of the PENDING block has 1 after the occurrences");
   ExpectDamage(file_of(BlockKind::kRemoved, 1, BytesOf(int64_t{4})), path,
-               "a REMOVED block, but the file has a full table");
+               "REMOVED, but it is a full snapshot");
   table.whole = false;
   EXPECT_TRUE(file_of(BlockKind::kRemoved, 1, BytesOf(int64_t{4})).ok());
 }

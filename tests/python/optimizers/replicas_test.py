@@ -363,7 +363,7 @@ def test_fit_of_replicas_needs_finite_batches(two):
     data = tf.data.Dataset.range(1)
     with pytest.raises(ValueError, match="`data` has no batch"):
         lodestar.train.fit(small_model(two), data.take(0))
-    with pytest.raises(ValueError, match="`data` has no end"):
+    with pytest.raises(ValueError, match="`data` is endless"):
         lodestar.train.evaluate(small_model(two), data.repeat())
 
 

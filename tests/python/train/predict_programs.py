@@ -36,7 +36,7 @@ def outputs_are_in_the_order_of_batches():
         predict(ours, X)
     with pytest.raises(ValueError, match="steps"):
         predict(ours, DATA, steps=0)
-    with pytest.raises(ValueError, match="`data` has no end"):
+    with pytest.raises(ValueError, match="`data` is endless"):
         predict(ours, DATA.repeat())
     with pytest.raises(ValueError, match="Strategy. Use model.predict"):
         predict(model(scope=contextlib.nullcontext()), DATA)
