@@ -177,7 +177,7 @@ TEST(SnapshotFileTest, ReportsTheFirstErrorInTheFile) {
     SnapshotScan scan(*reader, /*payloads=*/true);
     ExpectError(scan.ForEach(&threads, [](const Block&) { return Status(); }),
                 StatusCode::kDataLoss,
-                {path, "byte 1248: the BLOB block's 8 bytes"});
+                {path, "byte 1248: the checksum of the BLOB block's 8 bytes"});
   }
   SnapshotScan scan(*reader, /*payloads=*/true);
   ExpectError(scan.ForEach(&threads,
@@ -436,9 +436,9 @@ TEST(SnapshotFileTest, AWriterChecksItsBlocks) {
   maker.Finish();
   EXPECT_TRUE(ReadFile(path).ok());
   ExpectError(writer->Append(BlockKind::kBlob, 1, big.data(), 1),
-              StatusCode::kFailedPrecondition, {path, "is finished"});
+              StatusCode::kFailedPrecondition, {path, "is already finished"});
   ExpectError(writer->Finish(), StatusCode::kFailedPrecondition,
-              {"is finished"});
+              {"is already finished"});
 }
 
 TEST(SnapshotFileTest, ReportsAFullDisk) {
