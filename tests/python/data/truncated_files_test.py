@@ -228,7 +228,10 @@ def test_validate_reports_a_cut_compressed_file(tmp_path, size, capsys):
         path = write(tmp_path / name, writer)
         path.write_bytes(path.read_bytes()[:size])
         assert main(["validate", str(path)]) == 1, name
-        assert f"{path}: the compressed file was truncated" in capsys.readouterr().out
+        assert (
+            f"{path}: the compressed file was truncated"
+            in capsys.readouterr().out
+        )
 
 
 def test_members_of_a_compressed_file_are_read_on(tmp_path):

@@ -394,7 +394,9 @@ def test_wrong_dtypes_reach_no_table():
         gen_ops.lodestar_id_table_export(
             handle=table.resource_handle, Tkeys=tf.int64
         )
-    with pytest.raises(TypeError, match="`values` must be integers, got float32"):
+    with pytest.raises(
+        TypeError, match="`values` must be integers, got float32"
+    ):
         table.insert(["b"], [1.5])
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"`keys` has shape \[1\], but"
