@@ -128,7 +128,7 @@ def test_files_that_are_missing(small, tmp_path):
     assert "is a folder without files of data" in first_error(
         tmp_path / "empty"
     )
-    with pytest.raises(ValueError, match="is empty"):
+    with pytest.raises(ValueError, match="at least one path"):
         open_dataset([], SMALL, 8)
 
 
