@@ -204,7 +204,7 @@ def test_ids_with_other_uses_remain_arguments(tmp_path):
     ]
     m(x, training=True)
     # The exported tables had no rows yet.
-    with pytest.raises(ValueError, match="the output"):
+    with pytest.raises(ValueError, match="The output"):
         lodestar.export.verify(m, tmp_path / "s", x)
     lodestar.export.save(m, tmp_path / "s", from_rows=True)
     result = lodestar.export.verify(m, tmp_path / "s", x)
