@@ -215,7 +215,7 @@ def int64(values):
         ),
         (
             lambda: ops.assemble([tf.zeros([2**62, 0])] * 3, int64([0])),
-            "`rows` has more than 2^63 - 1 rows",
+            "`rows` must have at most 2^63 - 1 rows",
         ),
         (
             lambda: ops.assemble(

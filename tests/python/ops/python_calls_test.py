@@ -193,7 +193,7 @@ def test_a_dataset_made_inside_a_function(made):
 
 
 def test_a_call_is_needed_to_end_one():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`call` is not"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`call` must be"):
         gen_ops.lodestar_python_call_end(
             call=tf.raw_ops.EmptyTensorList(
                 element_shape=-1, max_num_elements=1, element_dtype=tf.int64

@@ -584,7 +584,7 @@ def test_other_strategies_are_refused_where_a_table_is_made():
         with pytest.raises(
             NotImplementedError,
             match="The table 't' is made under CentralStorageStrategy, but "
-            "a table is in the memory of one process. Make and train the model "
+            "its rows are in the memory of one process. Make and train the model "
             "without a strategy, or under tf.distribute.MirroredStrategy.",
         ):
             lodestar.layers.DynamicEmbedding(2, name="t")
