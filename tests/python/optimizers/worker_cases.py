@@ -289,7 +289,7 @@ def unequal(strategy):
             lambda: fit(validation_data=data if index else None),
         ),
         (
-            "`restored epoch`, in their order [1, 2]",
+            "the same `restored epoch`",
             lambda: fit(epochs=3, callbacks=[step]),
         ),
         ("`number of batches`", lambda: fit(data.take(1 + index))),
