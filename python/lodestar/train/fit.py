@@ -16,9 +16,9 @@ from lodestar.data.schema import SchemaLike
 from lodestar.embedding import workers
 from lodestar.train import loop
 from lodestar.train.batch_sources import DatasetFn, check_dataset
+from lodestar.train.cluster_steps import ClusterSteps
 from lodestar.train.keras_steps import KerasSteps, has_strategy
 from lodestar.train.loop import Logs, Steps
-from lodestar.train.scheduled_steps import ScheduledSteps
 from lodestar.train.step import check_is_model
 from lodestar.train.threads import ThreadSteps
 
@@ -274,7 +274,7 @@ def _steps(
     **by_servers: Any,
 ) -> Steps:
     if _by_servers(model):
-        return ScheduledSteps(model, name, data, steps, kind, **by_servers)
+        return ClusterSteps(model, name, data, steps, kind, **by_servers)
     return KerasSteps(model, name, data, steps, kind)
 
 

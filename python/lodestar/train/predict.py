@@ -9,7 +9,7 @@ import tensorflow as tf
 from lodestar._checks import check_count
 from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.batch_sources import BatchSource, check_dataset
-from lodestar.train.scheduled_steps import errors
+from lodestar.train.cluster_steps import errors
 from lodestar.train.step import call_model, check_is_model, compiled
 
 # Maximum number of batches, or of their outputs, in this process.

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar.optimizers.update_attempt import UpdateLogs
-from lodestar.train.scheduled_steps import errors
+from lodestar.train.cluster_steps import errors
 
 
 class Scheduler:

@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from lodestar._checks import check_count
 from lodestar.data.pieces import Piece, pieces_of
+from lodestar.train.cluster_steps import STEPS_PER_ROUND
 from lodestar.train.keras_steps import ended, has_strategy
 from lodestar.train.loop import NO_BATCH, Steps
-from lodestar.train.scheduled_steps import STEPS_PER_ROUND
 from lodestar.train.step import (
     TrainingStep,
     accumulates_gradients,

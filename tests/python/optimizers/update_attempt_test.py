@@ -16,7 +16,7 @@ import lodestar
 from lodestar._library import gen_ops
 from lodestar.optimizers import update_attempt
 from lodestar.optimizers.update_attempt import UpdateLogs
-from lodestar.train.scheduled_steps import errors
+from lodestar.train.cluster_steps import errors
 
 IDS = tf.range(8, dtype=tf.int64)
 DEVICES = ["/CPU:0", "/device:CPU:0", "/CPU:1"]  # the first of two names

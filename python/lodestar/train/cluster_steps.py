@@ -22,7 +22,7 @@ from lodestar.train.step import accumulates_gradients, check_train_step
 STEPS_PER_ROUND = 100
 
 
-class ScheduledSteps(Steps):
+class ClusterSteps(Steps):
     """Runs rounds of steps on the workers of a model's cluster.
 
     `name` is the name of the argument `data` in messages. `data` may be a function
