@@ -299,7 +299,7 @@ void TestPooling(Random* random) {
           std::vector<int64_t> wanted_winners(bags * dim);
           Missing missing;
           missing.kind = Missing::Kind::kInitial;
-          PoolFind(*tables.host, host_bags, missing, wanted.data(),
+          PoolFind({tables.host.get(), missing}, host_bags, wanted.data(),
                    is_max ? wanted_winners.data() : nullptr);
           Expect(pooled.Download() == wanted, what);
           Expect(!is_max || winners.Download() == wanted_winners,

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <random>
 #include <thread>
 #include <tuple>
@@ -170,10 +169,11 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
         store->FindAll(ids, refs, nullptr);
         std::vector<int64_t> frequencies(ids.size());
         store->Frequency(ids, frequencies, nullptr);
-        std::vector<int64_t> positions(ids.size());
-        std::iota(positions.begin(), positions.end(), 0);
-        store->ReadRows(ids, positions, refs, 0, ids.size(), Missing(),
-                        rows.data());
+        const EmbeddingStore::TableIds table = {store.get(), ids, refs,
+                                                nullptr,     {},  rows.data()};
+        if (!EmbeddingStore::FindOrInsert({&table, 1}, {}, nullptr).ok()) {
+          ++wrong;
+        }
         for (size_t i = 0; i < ids.size(); ++i) {
           if (!found[i] || !refs[i].found() || frequencies[i] < 1) ++wrong;
           const float* row = &rows[i * kDim];

@@ -21,8 +21,8 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/embedding_rows.h"
-#include "tf_ops/core/embedding/found_rows.h"
 #include "tf_ops/core/embedding/insert_plan.h"
+#include "tf_ops/core/embedding/lookup_plan.h"
 #include "tf_ops/core/embedding/occurrence_counter.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
 #include "tf_ops/core/embedding/shared_rows.h"
@@ -138,17 +138,25 @@ class EmbeddingStore {
   }
 
   using LookupOptions = lodestar::LookupOptions;
-  // Unique ids of one table and the rows found for them. A row is absent if
-  // admission holds the id back or if it found no room under the cap.
-  // resident[i], if not empty: whether unique_ids[i] had a row before.
-  // occurrences[i], with counts_occurrences(): how often unique_ids[i] occurs
-  // in the batch.
+  // Unique ids of one table and what a lookup finds for them. A row is absent
+  // if admission holds the id back or if it found no room under the cap.
   struct TableIds {
     EmbeddingStore* store = nullptr;
     Span<const int64_t> unique_ids;
     Span<RowRef> refs;
+    // If not null: whether each id had a row before.
     char* resident = nullptr;
+    // With counts_occurrences(): how often each id occurs in the batch.
     Span<const uint32_t> occurrences = {};
+    // If not null, reads the row of each id, or what `missing` defines: [U, D],
+    // or [N, D] for a batch whose id i is unique_ids[positions[i]], with zeros
+    // for padding.
+    void* rows = nullptr;
+    Span<const int64_t> positions = {};
+    Missing missing = {};
+    int64_t num_rows() const {
+      return positions.empty() ? unique_ids.size() : positions.size();
+    }
   };
   // Creates rows in all of the tables or in none. Requires: the tables are
   // different. Returns ResourceExhausted if out of memory; nothing has changed
@@ -164,15 +172,16 @@ class EmbeddingStore {
     return FindOrInsert(Span<const TableIds>(&ids, 1), options, parallel);
   }
 
-  // Reads ids[begin, end) on this thread: id i is at refs[positions[i]];
-  // missing ids read `missing`, and padding reads zeros.
-  void ReadRows(Span<const int64_t> ids, Span<const int64_t> positions,
-                Span<const RowRef> refs, int64_t begin, int64_t end,
-                const Missing& missing, void* rows) const;
-
-  // Keeps the result of a lookup for the update that follows.
-  void KeepFound(FoundBatch batch) { found_.Keep(std::move(batch)); }
-  FoundBatch TakeFound(Span<const int64_t> ids) { return found_.Take(ids); }
+  // A plan for rows of this store. Requires: as many refs as unique ids.
+  LookupPlan PlanOf(std::vector<RowRef> refs) const {
+    return {number_, std::move(refs)};
+  }
+  // The refs of a plan, or none if it was made by another store, such as the
+  // one that an import has replaced.
+  Span<const RowRef> RefsOf(const LookupPlan& plan) const {
+    if (plan.store != number_) return {};
+    return plan.refs;
+  }
 
   // An update of rows of one table.
   struct TableUpdate {
@@ -367,14 +376,18 @@ class EmbeddingStore {
       : table_(dim, num_shards, initializer, policies, type) {}
 
   void ReadMissing(int64_t id, const Missing& missing, void* row) const;
+  // Reads rows [begin, end) of ids.rows.
+  static void ReadRows(const TableIds& ids, int64_t begin, int64_t end);
 
   // One table's part of a FindOrInsert call.
   struct TableCall;
-  // Calls body(call, first, count) for ranges of the ids of all tables, in one
-  // parallel loop, because each table may be too small for two threads.
-  template <typename Body>
-  static void ForEachRange(std::vector<TableCall>* calls, int64_t cost,
-                           const ParallelFor* parallel, const Body& body);
+  // Calls body(call, begin, end) for ranges of size(call) numbers of all
+  // tables, in one parallel loop, because each table may be too small for two
+  // threads.
+  template <typename Size, typename Body>
+  static void ForEachRange(std::vector<TableCall>* calls, const Size& size,
+                           int64_t cost, const ParallelFor* parallel,
+                           const Body& body);
   // Takes the locks of the calls that need some, and creates rows in all of the
   // tables or in none.
   static Status LockAndInsert(std::vector<TableCall>* calls,
@@ -412,13 +425,12 @@ class EmbeddingStore {
   Status Merge(const EmbeddingRowsView& rows, const ParallelFor* parallel);
 
   TableParts table_;
-  FoundRows found_;
-  // Included in the versions that GatherForUpdate returns. It is different for
-  // each table, so a version from a replaced table never matches a row here.
-  const int64_t version_salt_ = NextVersionSalt();
-  static int64_t NextVersionSalt();
+  // Identifies this store in plans and in the versions that GatherForUpdate
+  // returns, unlike its address, which a later store may get.
+  const int64_t number_ = NextNumber();
+  static int64_t NextNumber();
   int64_t VersionOf(const RowStore& rows, uint32_t row) const {
-    return rows.Version(row) ^ version_salt_;
+    return rows.Version(row) ^ number_;
   }
 };
 

@@ -42,7 +42,7 @@ class EmbeddingCollectionPoolOp : public Kernel {
     std::vector<int64_t*> winners;
     LODESTAR_TRY(AllocateRowsAndWinners(ctx, attributes_, inputs, "pooled",
                                         tables.dims(), &rows, &winners));
-    batch.Lookup(tables.tables(), false, rows, winners, &parallel);
+    batch.Lookup(tables.tables(), rows, winners, &parallel);
     return absl::OkStatus();
   }
 

@@ -323,8 +323,7 @@ class CollectionTables : public CollectionStores<EmbeddingResource> {
     LODESTAR_TRY(CollectionStores::Init(ctx, attributes, missing));
     tables_.resize(dims().size());
     for (size_t t = 0; t < tables_.size(); ++t) {
-      tables_[t].store = store(t);
-      tables_[t].missing = this->missing(t);
+      tables_[t].reads = {store(t), this->missing(t)};
     }
     return absl::OkStatus();
   }
@@ -371,6 +370,7 @@ class FetchedTables {
                                     "], got ", dim, ".");
       }
       CollectionBatch::Table table;
+      table.has_rows = true;
       table.positions = FlatSpan<int64_t>(positions[t]);
       table.fetched = {RowTypeOf(rows[t].dtype()), static_cast<int>(dim),
                        RowData(rows[t]), rows[t].dim_size(0)};
@@ -409,7 +409,7 @@ inline absl::Status CheckFetched(
     const CollectionBatch& batch,
     const std::vector<CollectionBatch::Table>& tables) {
   for (size_t t = 0; t < tables.size(); ++t) {
-    if (tables[t].store != nullptr) continue;
+    if (!tables[t].has_rows) continue;
     LODESTAR_TRY(CheckTablePositions(batch, t, tables[t].positions,
                                      tables[t].fetched.size));
   }
