@@ -314,7 +314,7 @@ class Comparison {
     for (size_t f = 0; f < batch_.features.size(); ++f) {
       const std::string what = what_ + ": feature " + std::to_string(f);
       ExpectOk(device.Lookup(static_cast<int>(f), StoreOf(f),
-                             {DeviceMissing::Kind::kInitial, nullptr},
+                             {Missing::Kind::kInitial, nullptr},
                              outputs->rows[f]->data(), outputs->winner_data[f]),
                what);
       REQUIRE_CUDA(cudaStreamSynchronize(on().stream));
@@ -428,7 +428,7 @@ class Comparison {
       const DeviceBuffer<float> on_device(gradients[f]);
       const DeviceBuffer<float> got(weights.size());
       ExpectOk(device.WeightGradients(static_cast<int>(f), StoreOf(f),
-                                      {DeviceMissing::Kind::kInitial, nullptr},
+                                      {Missing::Kind::kInitial, nullptr},
                                       on_device.data(), got.data()),
                what_);
       REQUIRE_CUDA(cudaStreamSynchronize(on().stream));

@@ -535,7 +535,7 @@ TEST_P(EmbeddingCollectionTest, CountsByFeature) {
   Together first(features_, batches_, Ids::kByTable, nullptr);
   first.Deduplicate();
   first.Lookup(stores.pointers, true, true);
-  stores.pointers[0]->Clear().ok();
+  stores.pointers[0]->Clear({}).ok();
   Together second(features_, batches_, Ids::kByTable, nullptr);
   second.Deduplicate();
   second.Lookup(stores.pointers, true, true);

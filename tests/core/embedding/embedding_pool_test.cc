@@ -118,7 +118,7 @@ TEST(EmbeddingPoolTest, OnlyPoolFindCountsReads) {
   const std::vector<int64_t> splits = {0, 3, 3, 4};
   const std::vector<int64_t> known = {1};
   const std::vector<float> row(kDim, 1.0f);
-  ASSERT_TRUE(store->RemoveAll().ok());
+  ASSERT_TRUE(store->RemoveAll({}).ok());
   ASSERT_TRUE(store->InsertOrAssign(known, row.data(), nullptr).ok());
   const int64_t padding = 7;
   const int64_t of_empty = 1;

@@ -86,7 +86,7 @@ TYPED_TEST(EmbeddingRowTypesTest, RowsSurviveARoundTrip) {
     ASSERT_TRUE(store->Export(true, &exported, nullptr).ok());
     EXPECT_TRUE(this->Same(this->As(exported.values), rows));
     InspectedIds inspected;
-    ASSERT_TRUE(store->Inspect(ids, &inspected).ok());
+    ASSERT_TRUE(store->Inspect(ids, &inspected, {}).ok());
     EXPECT_TRUE(this->Same(this->As(inspected.values), rows));
     auto other = this->Make(dim, 3);
     ASSERT_TRUE(ImportInPlaceOf(&other, View(exported)).ok());

@@ -52,18 +52,18 @@ void Disturb(EmbeddingStore* store, const std::vector<int64_t>& ids,
   const std::vector<float> rows(some.size() * kDim, 0.5f);
   switch (seed % 6) {
     case 0:
-      EXPECT_TRUE(store->Remove(some, &number).ok());
+      EXPECT_TRUE(store->Remove(some, &number, {}).ok());
       break;
     case 1:
-      EXPECT_TRUE(store->Remove(some, &number).ok());
+      EXPECT_TRUE(store->Remove(some, &number, {}).ok());
       EXPECT_TRUE(store->InsertOrAssign(some, rows.data(), nullptr).ok());
       break;
     case 2:
-      EXPECT_TRUE(store->Remove(some, &number).ok());
-      EXPECT_TRUE(store->Compact(&number).ok());
+      EXPECT_TRUE(store->Remove(some, &number, {}).ok());
+      EXPECT_TRUE(store->Compact(&number, {}).ok());
       break;
     case 3:
-      EXPECT_TRUE(store->Clear().ok());
+      EXPECT_TRUE(store->Clear({}).ok());
       EXPECT_TRUE(store->InsertOrAssign(some, rows.data(), nullptr).ok());
       break;
     case 4: {
@@ -119,8 +119,8 @@ TEST(LookupPlanTest, AnUpdateFindsRowsThatMoved) {
       std::vector<int64_t> all(400);
       for (int64_t i = 0; i < 400; ++i) all[i] = i - 200;
       InspectedIds found, wanted;
-      ASSERT_TRUE(known->Inspect(all, &found).ok());
-      ASSERT_TRUE(searched->Inspect(all, &wanted).ok());
+      ASSERT_TRUE(known->Inspect(all, &found, {}).ok());
+      ASSERT_TRUE(searched->Inspect(all, &wanted, {}).ok());
       ASSERT_EQ(found.states, wanted.states) << round;
       ASSERT_TRUE(found.values == wanted.values) << round;
       ASSERT_TRUE(found.slots == wanted.slots) << round;
@@ -163,8 +163,8 @@ TEST(LookupPlanTest, NoUpdateIsLostWhileRowsMove) {
   const std::vector<float> rows(others.size() * kDim);
   for (int64_t number = 0; left > 0;) {
     ASSERT_TRUE(store->InsertOrAssign(others, rows.data(), nullptr).ok());
-    ASSERT_TRUE(store->Remove(others, &number).ok());
-    ASSERT_TRUE(store->Compact(&number).ok());
+    ASSERT_TRUE(store->Remove(others, &number, {}).ok());
+    ASSERT_TRUE(store->Compact(&number, {}).ok());
   }
   for (std::thread& caller : callers) caller.join();
   std::vector<float> values(kIds * kDim);

@@ -112,24 +112,26 @@ ReadCounts EmbeddingStore::Find(Span<const int64_t> ids,
   return {hits, misses};
 }
 
-void EmbeddingStore::Frequency(Span<const int64_t> ids,
-                               Span<int64_t> frequencies,
-                               const ParallelFor* parallel) const {
-  RunParallel(parallel, ids.size(), kFindCost, [&](int64_t begin, int64_t end) {
-    table_.rows.ForEachRun(
-        ids.subspan(begin, end - begin), ShardedRows::kLoadMeta,
-        [&](int64_t first, Span<const int64_t> run, Probe* probes) {
-          for (int i = 0; i < run.size(); ++i) {
-            RowRef ref = probes[i].Confirm(run[i]);
-            uint32_t frequency = 0;
-            while (ref.found() &&
-                   !RowStore::ReadFrequency(ref.meta, run[i], &frequency)) {
-              ref = probes[i].Confirm(run[i]);
-            }
-            frequencies[begin + first + i] = ref.found() ? frequency : 0;
-          }
-        });
-  });
+Status EmbeddingStore::Frequency(Span<const int64_t> ids,
+                                 Span<int64_t> frequencies,
+                                 const Execution& on) const {
+  RunParallel(
+      on.parallel(), ids.size(), kFindCost, [&](int64_t begin, int64_t end) {
+        table_.rows.ForEachRun(
+            ids.subspan(begin, end - begin), ShardedRows::kLoadMeta,
+            [&](int64_t first, Span<const int64_t> run, Probe* probes) {
+              for (int i = 0; i < run.size(); ++i) {
+                RowRef ref = probes[i].Confirm(run[i]);
+                uint32_t frequency = 0;
+                while (ref.found() &&
+                       !RowStore::ReadFrequency(ref.meta, run[i], &frequency)) {
+                  ref = probes[i].Confirm(run[i]);
+                }
+                frequencies[begin + first + i] = ref.found() ? frequency : 0;
+              }
+            });
+      });
+  return Status();
 }
 
 struct EmbeddingStore::TableCall {

@@ -23,7 +23,7 @@
 namespace lodestar {
 namespace {
 
-using DeviceStores = CollectionStores<DeviceEmbeddingResource>;
+using DeviceStores = CollectionStores<DeviceStore>;
 
 // Reads the environment variable LODESTAR_BATCH_MEMORY; default: device.
 absl::Status ReadBatchMemory(BatchMemory* memory) {
@@ -40,9 +40,8 @@ class DeviceCollectionCounters : public tensorflow::ResourceBase {
  public:
   static constexpr int kNumbers = CollectionCounters::kNumbers;
 
-  DeviceCollectionCounters(tensorflow::Allocator* allocator,
-                           int64_t num_features)
-      : num_features_(num_features), allocator_(allocator) {}
+  DeviceCollectionCounters(OpKernelContext* ctx, int64_t num_features)
+      : num_features_(num_features), allocator_(ctx) {}
 
   Status Allocate(const DeviceStream& on) {
     LODESTAR_RETURN_IF_ERROR(counts_.Allocate(
@@ -169,8 +168,7 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
       const int feature = static_cast<int>(f);
       const int table = static_cast<int>(attributes_.features()[f].table);
       LODESTAR_TRY(batch.Lookup(feature, stores.store(table),
-                                OnDevice(stores.missing(table)), rows[f],
-                                winners[f]));
+                                stores.missing(table), rows[f], winners[f]));
     }
     if (!training_ || counters == nullptr) return absl::OkStatus();
     return ToTensorFlow(counters->Add(&batch));
@@ -182,9 +180,7 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
   absl::Status FindOrInsertRows(OpKernelContext* ctx, const DeviceStream& on,
                                 const DeviceStores& stores,
                                 DeviceCollection* batch) const {
-    OpInputList handles;
     OpOutputList positions;
-    LODESTAR_TRY(ctx->input_list("handles", &handles));
     LODESTAR_TRY(ctx->output_list("positions", &positions));
     if (training_) LODESTAR_TRY(batch->Unique());
     std::vector<DeviceStore*> tables;
@@ -201,11 +197,8 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
     if (!training_) return absl::OkStatus();
     LODESTAR_TRY(batch->FindOrInsert(tables, options_));
     for (int t = 0; t < attributes_.num_tables(); ++t) {
-      tensorflow::core::RefCountPtr<DeviceEmbeddingResource> resource;
-      LODESTAR_TRY(FindResource(ctx, handles[t], &resource));
-      resource->counts().ids += batch->ids(t).size;
-      resource->counts().unique_ids += batch->num_unique(t);
-      resource->counts().padding += batch->num_padding(t);
+      stores.store(t)->CountBatch(batch->ids(t).size, batch->num_unique(t),
+                                  batch->num_padding(t));
     }
     return absl::OkStatus();
   }
@@ -310,9 +303,9 @@ class EmbeddingCollectionWeightsGradientOnGpuOp : public Kernel {
       LODESTAR_TRY(outputs.allocate(next, weights[next].shape(), &output));
       ++next;
       const int table = static_cast<int>(attributes_.features()[f].table);
-      LODESTAR_TRY(OfFeature(
-          stream.on(), &sent, static_cast<int>(f), stores.store(table),
-          OnDevice(stores.missing(table)), gradients[f], output));
+      LODESTAR_TRY(OfFeature(stream.on(), &sent, static_cast<int>(f),
+                             stores.store(table), stores.missing(table),
+                             gradients[f], output));
     }
     return absl::OkStatus();
   }
@@ -320,8 +313,7 @@ class EmbeddingCollectionWeightsGradientOnGpuOp : public Kernel {
  private:
   // Waits.
   static absl::Status OfFeature(const DeviceStream& on, SentBatch* sent, int f,
-                                DeviceStore* store,
-                                const DeviceMissing& missing,
+                                DeviceStore* store, const Missing& missing,
                                 const void* gradients, Tensor* output) {
     constexpr const char* kFor = "gradients of weights";
     auto out = output->flat<float>();
@@ -367,8 +359,7 @@ class EmbeddingCollectionCountersOnGpuOp : public Kernel {
         [&](DeviceCollectionCounters** created) {
           const KernelStream stream(ctx);
           tensorflow::core::RefCountPtr<DeviceCollectionCounters> made(
-              new DeviceCollectionCounters(ctx->device()->GetAllocator({}),
-                                           num_features_));
+              new DeviceCollectionCounters(ctx, num_features_));
           LODESTAR_TRY(made->Allocate(stream.on()));
           *created = made.release();
           return absl::OkStatus();

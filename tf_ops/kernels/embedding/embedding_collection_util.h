@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "tf_ops/core/collection/embedding_collection.h"
-#include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_collection_counters.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
@@ -258,12 +257,9 @@ inline absl::Status ReadMissingKinds(OpKernelConstruction* ctx, int num_tables,
 
 // Tables of an op: inputs handles and missing_rows, attribute missing. Keeps
 // their stores alive.
-template <typename Resource>
+template <typename Store>
 class CollectionStores {
  public:
-  using Store =
-      typename decltype(std::declval<const Resource&>().store())::element_type;
-
   // Returns InvalidArgument if a table's dtype differs from the op's or a table
   // is repeated.
   absl::Status Init(OpKernelContext* ctx,
@@ -272,12 +268,13 @@ class CollectionStores {
     OpInputList handles, missing_rows;
     LODESTAR_TRY(ctx->input_list("handles", &handles));
     LODESTAR_TRY(ctx->input_list("missing_rows", &missing_rows));
+    stores_.resize(handles.size());
     missing_.resize(handles.size());
     for (int t = 0; t < handles.size(); ++t) {
       LODESTAR_TRY(CheckRank(handles[t], "handles", 0));
-      tensorflow::core::RefCountPtr<Resource> resource;
+      tensorflow::core::RefCountPtr<EmbeddingResource> resource;
       LODESTAR_TRY(FindResource(ctx, handles[t], &resource));
-      stores_.push_back(resource->store());
+      LODESTAR_TRY(resource->GetStore(&stores_[t]));
       dims_.push_back(stores_[t]->dim());
       LODESTAR_TRY(CheckDtype(attributes.table_dtypes_[t], "table_dtypes",
                               stores_[t]->type()));
@@ -315,7 +312,7 @@ class CollectionStores {
 };
 
 // Tables in host memory, for CollectionBatch.
-class CollectionTables : public CollectionStores<EmbeddingResource> {
+class CollectionTables : public CollectionStores<EmbeddingStore> {
  public:
   absl::Status Init(OpKernelContext* ctx,
                     const CollectionAttributes& attributes,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,91 +11,10 @@
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
-#include "tf_ops/kernels/embedding/embedding_policies.h"
 #include "tf_ops/kernels/embedding/unique_ids.h"
 
 namespace lodestar {
 namespace {
-
-// Enough that callers adding rows seldom wait for the same shard.
-constexpr int64_t kDefaultShards = 16;
-
-class EmbeddingVariableOp : public Kernel {
- public:
-  explicit EmbeddingVariableOp(OpKernelConstruction* ctx) : Kernel(ctx) {
-    DataType dtype;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("dim", &dim_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("dtype", &dtype));
-    type_ = RowTypeOf(dtype);
-    OP_REQUIRES_OK(ctx, ReadInitializer(ctx, &initializer_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("num_shards", &num_shards_));
-    if (num_shards_ == 0) num_shards_ = kDefaultShards;
-    OP_REQUIRES_OK(ctx, ReadAdmission(ctx, &policies_.admission));
-    OP_REQUIRES_OK(ctx, ReadEviction(ctx, &policies_.eviction));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("shared_rows", &policies_.shared_rows));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("table_name", &table_name_));
-  }
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    return OutputResource<EmbeddingResource>(
-        ctx, *this,
-        [this](EmbeddingResource** created) {
-          std::unique_ptr<EmbeddingStore> store;
-          LODESTAR_TRY(EmbeddingStore::Create(dim_, num_shards_, initializer_,
-                                              &store, policies_, type_));
-          *created = new EmbeddingResource(std::move(store), table_name_);
-          return absl::OkStatus();
-        },
-        [this](const EmbeddingResource& found, const std::string& name) {
-          const std::shared_ptr<EmbeddingStore> store = found.store();
-          if (store->dim() != dim_) {
-            return InvalidArgumentError("the embedding variable '", name,
-                                        "' must have dim ", dim_, ", got ",
-                                        store->dim(), ".");
-          }
-          if (store->type() != type_) {
-            return InvalidArgumentError(
-                "the embedding variable '", name, "' must have ", NameOf(type_),
-                " rows, got ", NameOf(store->type()), ".");
-          }
-          return absl::OkStatus();
-        });
-  }
-
- private:
-  int64_t dim_ = 0;
-  RowType type_ = RowType::kFloat32;
-  int64_t num_shards_ = 0;
-  RowInitializer initializer_;
-  TablePolicies policies_;
-  std::string table_name_;
-};
-
-class EmbeddingFindOp : public EmbeddingKernel {
- public:
-  explicit EmbeddingFindOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
-    OP_REQUIRES_OK(ctx, lookup_.Init(ctx));
-  }
-
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    LODESTAR_TRY(CheckHook(ctx->input(1), *store));
-    const Tensor& ids = ctx->input(2);
-    Missing missing;
-    LODESTAR_TRY(lookup_.ReadMissing(ctx->input(3), store->dim(), &missing));
-    char* rows = nullptr;
-    LODESTAR_TRY(AllocateRows(ctx, 0, ids.shape(), store->dim(), &rows));
-    Tensor* found = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(1, ids.shape(), &found));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    store->CountReads(store->Find(FlatSpan<int64_t>(ids), lookup_.padding_id(),
-                                  missing, rows, found->flat<bool>().data(),
-                                  &parallel));
-    return absl::OkStatus();
-  }
-
- private:
-  LookupAttributes lookup_;
-};
 
 class EmbeddingFindOrInsertOp : public EmbeddingKernel {
  public:
@@ -221,8 +139,6 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
   EmbeddingStore::LookupOptions options_;
 };
 
-LODESTAR_REGISTER(EmbeddingVariable);
-LODESTAR_REGISTER(EmbeddingFind);
 LODESTAR_REGISTER(EmbeddingFindOrInsert);
 LODESTAR_REGISTER(EmbeddingFindOrInsertUnique);
 

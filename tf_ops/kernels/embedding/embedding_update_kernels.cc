@@ -10,7 +10,6 @@
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/base/update_log.h"
 #include "tf_ops/core/embedding/embedding_gradient.h"
-#include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/sparse_optimizer.h"
 #include "tf_ops/kernels/base/kernel.h"
@@ -385,7 +384,7 @@ class EmbeddingApplyAllOp : public AsyncOpKernel {
     for (int t = 0; t < num_tables; ++t) {
       tensorflow::core::RefCountPtr<EmbeddingResource> resource;
       LODESTAR_TRY(FindResource(ctx, ctx->input(t), &resource));
-      stores[t] = resource->store();
+      LODESTAR_TRY(resource->GetStore(&stores[t]));
     }
     std::vector<std::unique_ptr<CheckedUpdate>> updates(num_tables);
     for (int t = 0; t < num_tables; ++t) {
@@ -456,7 +455,9 @@ class EmbeddingStageOp : public EmbeddingKernel {
         [&](UpdateLog* log, const UpdateLog::Attempt& attempt, int64_t name) {
           return log->Stage(
               attempt, name, [update, resource](const ParallelFor* parallel) {
-                return update->Apply(resource->store().get(), parallel);
+                std::shared_ptr<EmbeddingStore> store;
+                LODESTAR_RETURN_IF_ERROR(resource->GetStore(&store));
+                return update->Apply(store.get(), parallel);
               });
         });
   }
