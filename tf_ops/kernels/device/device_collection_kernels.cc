@@ -121,12 +121,11 @@ absl::Status OutputUniqueIds(OpKernelContext* ctx, const DeviceStream& on,
                              const char* name) {
   OpOutputList list;
   LODESTAR_TRY(ctx->output_list(name, &list));
-  Tensor* output = nullptr;
-  const int64_t count = batch.num_unique(t);
-  LODESTAR_TRY(list.allocate(t, {count}, &output));
-  return CopyOnDevice(on, batch.batch(t).ids().data,
-                      count * static_cast<int64_t>(sizeof(int64_t)),
-                      output->flat<int64_t>().data());
+  Tensor ids;
+  LODESTAR_TRY(CopyUniqueIds(ctx, on, batch.batch(t).ids().data,
+                             batch.num_unique(t), &ids));
+  list.set(t, ids);
+  return absl::OkStatus();
 }
 
 class EmbeddingCollectionLookupOnGpuOp : public Kernel {

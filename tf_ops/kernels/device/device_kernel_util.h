@@ -17,6 +17,7 @@
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding/embedding_resource.h"
 #include "tf_ops/kernels/embedding/table_kernel.h"
+#include "tf_ops/kernels/embedding/unique_ids.h"
 
 namespace lodestar {
 
@@ -64,6 +65,17 @@ inline absl::Status CopyOnDevice(const DeviceStream& on, const void* from,
   return ToTensorFlow(CudaStatus(
       cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, on.stream),
       "copy on the device"));
+}
+
+// Copies `count` unique ids within device memory to a tensor that is known to
+// have unique ids.
+inline absl::Status CopyUniqueIds(OpKernelContext* ctx, const DeviceStream& on,
+                                  const int64_t* ids, int64_t count,
+                                  Tensor* tensor) {
+  LookupPlan* plan = nullptr;
+  LODESTAR_TRY(AllocateUniqueIds(ctx, count, tensor, &plan));
+  return CopyOnDevice(on, ids, count * static_cast<int64_t>(sizeof(int64_t)),
+                      tensor->flat<int64_t>().data());
 }
 
 // An output of sums in device memory, accumulated in the compute type and

@@ -19,14 +19,12 @@ absl::Status OutputBatch(OpKernelContext* ctx, const DeviceStream& on,
                          const DeviceBatch& batch, int64_t num_ids,
                          int unique_output, int64_t* unique, int64_t* padding) {
   LODESTAR_TRY(batch.Count(on, unique, padding));
-  Tensor* ids = nullptr;
+  Tensor ids;
+  LODESTAR_TRY(CopyUniqueIds(ctx, on, batch.ids().data, *unique, &ids));
+  ctx->set_output(unique_output, ids);
   Tensor* positions = nullptr;
-  LODESTAR_TRY(ctx->allocate_output(unique_output, {*unique}, &ids));
   LODESTAR_TRY(ctx->allocate_output(unique_output + 1, {num_ids}, &positions));
-  constexpr int64_t kBytes = sizeof(int64_t);
-  LODESTAR_TRY(CopyOnDevice(on, batch.ids().data, *unique * kBytes,
-                            ids->flat<int64_t>().data()));
-  return CopyOnDevice(on, batch.positions(), num_ids * kBytes,
+  return CopyOnDevice(on, batch.positions(), num_ids * sizeof(int64_t),
                       positions->flat<int64_t>().data());
 }
 
@@ -93,10 +91,12 @@ class EmbeddingFindOrInsertUniqueOnGpuOp : public DeviceKernel {
         CheckDtype(missing_row.dtype(), "missing_row", call.store->type()));
     Missing missing;
     LODESTAR_TRY(ReadMissing(kind_, missing_row, call.store->dim(), &missing));
-    DeviceBatch batch;
-    int64_t unique = 0;
-    LODESTAR_TRY(batch.Unique(call.on, IdsOf(ids), nullptr));
-    LODESTAR_TRY(batch.Count(call.on, &unique));
+    int64_t unique = ids.NumElements();
+    if (PlanOf(ids) == nullptr) {
+      DeviceBatch batch;
+      LODESTAR_TRY(batch.Unique(call.on, IdsOf(ids), nullptr));
+      LODESTAR_TRY(batch.Count(call.on, &unique));
+    }
     if (unique != ids.NumElements()) {
       return InvalidArgumentError("`ids` must be unique, but only ", unique,
                                   " of ", ids.NumElements(), " ids are.");

@@ -15,6 +15,7 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/device/device_kernel_util.h"
+#include "tf_ops/kernels/embedding/unique_ids.h"
 #include "tf_ops/kernels/embedding/update_gradients.h"
 
 namespace lodestar {
@@ -45,25 +46,35 @@ absl::Status RunEmbeddingGradientOnGpu(OpKernelContext* ctx) {
   return sums.Round(stream.on());
 }
 
-// Gradients summed by unique id.
+// Gradients summed by unique id. Those of ids that are known to be unique are
+// used as they are.
 class SummedOnDevice {
  public:
   // Requires: CheckGradients.
   Status Sum(const DeviceStream& on, const Tensor& ids, const Tensor& gradients,
              const DeviceStore& store) {
     const int64_t n = ids.NumElements();
+    if (PlanOf(ids) != nullptr) {
+      ids_ = IdsOf(ids);
+      sums_ = RowData(gradients);
+      return Status();
+    }
     const RowType computed = ComputeType(store.type());
     LODESTAR_RETURN_IF_ERROR(batch_.Unique(on, IdsOf(ids), nullptr));
     LODESTAR_RETURN_IF_ERROR(
         memory_.Allocate(on.memory, n * store.dim() * SizeOf(computed),
                          "the sums of gradients"));
+    ids_ = batch_.ids();
+    sums_ = memory_.data();
     return SumByPosition(on, computed, RowData(gradients), batch_.positions(),
                          n, n, store.dim(), memory_.data());
   }
-  DeviceStore::Ids ids() const { return batch_.ids(); }
-  const void* sums() const { return memory_.data(); }
+  DeviceStore::Ids ids() const { return ids_; }
+  const void* sums() const { return sums_; }
 
  private:
+  DeviceStore::Ids ids_;
+  const void* sums_ = nullptr;
   DeviceBatch batch_;
   DeviceArray<char> memory_;
 };
