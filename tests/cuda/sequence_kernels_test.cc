@@ -27,8 +27,8 @@
 #include "tf_ops/core/sequence/sequence_pool.h"
 #include "tf_ops/core/sequence/sequence_reverse.h"
 #include "tf_ops/core/sequence/sequence_softmax.h"
-#include "tf_ops/kernels/cuda/cuda_number.h"
-#include "tf_ops/kernels/cuda/sequence_cuda.h"
+#include "tf_ops/kernels/sequence/cuda/cuda_number.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 
 namespace lodestar {
 namespace {

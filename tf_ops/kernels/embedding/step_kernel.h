@@ -11,23 +11,9 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding/embedding_resource.h"
+#include "tf_ops/kernels/steps/step_op.h"
 
 namespace lodestar {
-
-// Calls `inside` in the gate of all steps, then `done`, each exactly once.
-// While the gate is closed, this returns at once and an inter-op thread makes
-// the calls later. It must not be an intra-op thread: steps waiting there for
-// their parallel loops would block each other. If there is no memory to queue
-// the step, fails `ctx` without entering the gate.
-template <typename Inside>
-void EnterStep(OpKernelContext* ctx, const AsyncOpKernel::DoneCallback& done,
-               const Inside& inside) {
-  // `ctx` is invalid once `done` was called, here or on another thread.
-  const Status status = StepGate::Global().Run(*ctx->runner(), inside, done);
-  if (status.ok()) return;
-  ctx->SetStatus(ToTensorFlow(status));
-  done();
-}
 
 // Input 0 is the variable's handle. With attribute inside_step the kernel is
 // part of a step that has begun; otherwise it is a step of its own.

@@ -15,7 +15,7 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/kernels/base/cuda_stream.h"
 #include "tf_ops/kernels/base/kernel.h"
-#include "tf_ops/kernels/cuda/cuda_number.h"
+#include "tf_ops/kernels/sequence/cuda/cuda_number.h"
 
 // Registers `kernel` as the GPU kernel of Lodestar>name for the dtypes `types`
 // of attribute T. The remaining arguments are .HostMemory("tensor") for each

@@ -1,9 +1,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tf_ops/kernels/cuda/sequence_cuda.h"
-#include "tf_ops/kernels/cuda/sequence_reduce_cuda.h"
-#include "tf_ops/kernels/cuda/sequence_rows_cuda.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_reduce_cuda.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_rows_cuda.h"
 
 namespace lodestar {
 namespace {

@@ -1,7 +1,7 @@
 #include <cstdint>
 
-#include "tf_ops/kernels/cuda/sequence_cuda.h"
-#include "tf_ops/kernels/cuda/sequence_rows_cuda.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_rows_cuda.h"
 
 namespace lodestar {
 namespace {

@@ -1,8 +1,8 @@
 // Number types of the CUDA kernels. A launcher takes one of these and untyped
 // pointers, so its header needs neither TensorFlow's nor CUDA's 16-bit types.
 
-#ifndef LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_NUMBER_H_
-#define LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_NUMBER_H_
+#ifndef LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_CUDA_NUMBER_H_
+#define LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_CUDA_NUMBER_H_
 
 #include <cstdint>
 
@@ -27,4 +27,4 @@ inline int64_t SizeOf(Number number) {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_NUMBER_H_
+#endif  // LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_CUDA_NUMBER_H_

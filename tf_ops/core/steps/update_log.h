@@ -22,8 +22,8 @@
 //   Close            supersedes all attempts and returns the committed ones
 //   Settle           commits those and forgets the rest
 
-#ifndef LODESTAR_TF_OPS_CORE_BASE_UPDATE_LOG_H_
-#define LODESTAR_TF_OPS_CORE_BASE_UPDATE_LOG_H_
+#ifndef LODESTAR_TF_OPS_CORE_STEPS_UPDATE_LOG_H_
+#define LODESTAR_TF_OPS_CORE_STEPS_UPDATE_LOG_H_
 
 #include <cstdint>
 #include <functional>
@@ -114,4 +114,4 @@ class UpdateLog {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_BASE_UPDATE_LOG_H_
+#endif  // LODESTAR_TF_OPS_CORE_STEPS_UPDATE_LOG_H_

@@ -3,15 +3,15 @@
 // stated otherwise. Row splits in device memory are not checked: an offset
 // outside [0, num_rows] is clamped.
 
-#ifndef LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_CUDA_H_
-#define LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_CUDA_H_
+#ifndef LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_SEQUENCE_CUDA_H_
+#define LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_SEQUENCE_CUDA_H_
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 #include "tf_ops/core/base/combiner.h"
-#include "tf_ops/kernels/cuda/cuda_number.h"
+#include "tf_ops/kernels/sequence/cuda/cuda_number.h"
 
 namespace lodestar {
 
@@ -122,4 +122,4 @@ cudaError_t LaunchSequenceSoftmaxGradient(cudaStream_t stream, Number number,
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_CUDA_H_
+#endif  // LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_SEQUENCE_CUDA_H_

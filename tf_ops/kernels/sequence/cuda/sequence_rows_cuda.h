@@ -1,13 +1,13 @@
 // CUDA kernels that compute each output row independently: RowKernel, and
 // CopyRowOp for rows copied from input rows.
 
-#ifndef LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_ROWS_CUDA_H_
-#define LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_ROWS_CUDA_H_
+#ifndef LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_SEQUENCE_ROWS_CUDA_H_
+#define LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_SEQUENCE_ROWS_CUDA_H_
 
 #include <cstring>
 
 #include "tf_ops/core/device/device_launch.h"
-#include "tf_ops/kernels/cuda/cuda_kernel_util.h"
+#include "tf_ops/kernels/sequence/cuda/cuda_kernel_util.h"
 
 namespace lodestar {
 
@@ -119,4 +119,4 @@ cudaError_t LaunchCopyRows(cudaStream_t stream, const Map& map, const void* in,
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_ROWS_CUDA_H_
+#endif  // LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_SEQUENCE_ROWS_CUDA_H_

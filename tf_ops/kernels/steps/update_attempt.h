@@ -1,12 +1,12 @@
 // Identifies an update and the attempt at it, for exactly-once updates.
 
-#ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_ATTEMPT_H_
-#define LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_ATTEMPT_H_
+#ifndef LODESTAR_TF_OPS_KERNELS_STEPS_UPDATE_ATTEMPT_H_
+#define LODESTAR_TF_OPS_KERNELS_STEPS_UPDATE_ATTEMPT_H_
 
 #include <string>
 
 #include "tensorflow/core/framework/resource_mgr.h"
-#include "tf_ops/core/base/update_log.h"
+#include "tf_ops/core/steps/update_log.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/resource_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
@@ -69,4 +69,4 @@ absl::Status MakeAttempt(OpKernelContext* ctx, int first, const Call& call) {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_KERNELS_EMBEDDING_UPDATE_ATTEMPT_H_
+#endif  // LODESTAR_TF_OPS_KERNELS_STEPS_UPDATE_ATTEMPT_H_

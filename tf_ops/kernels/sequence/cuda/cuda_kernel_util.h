@@ -1,7 +1,7 @@
 // Number types and row splits for the *.cu.cc files of this folder.
 
-#ifndef LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_KERNEL_UTIL_H_
-#define LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_KERNEL_UTIL_H_
+#ifndef LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_CUDA_KERNEL_UTIL_H_
+#define LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_CUDA_KERNEL_UTIL_H_
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "tf_ops/core/base/pack.h"
-#include "tf_ops/kernels/cuda/cuda_number.h"
+#include "tf_ops/kernels/sequence/cuda/cuda_number.h"
 
 namespace lodestar {
 
@@ -134,4 +134,4 @@ auto VisitNumber(Number number, const Visit& visit) {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_KERNELS_CUDA_CUDA_KERNEL_UTIL_H_
+#endif  // LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_CUDA_KERNEL_UTIL_H_

@@ -1,4 +1,4 @@
-#include "tf_ops/core/base/update_log.h"
+#include "tf_ops/core/steps/update_log.h"
 
 #include <gtest/gtest.h>
 

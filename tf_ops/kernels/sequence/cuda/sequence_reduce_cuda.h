@@ -12,13 +12,13 @@
 //   Finish<kVec>(b, c, range, accs)       writes the result
 // and must tolerate arbitrary splits, as DeviceSplits does.
 
-#ifndef LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_REDUCE_CUDA_H_
-#define LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_REDUCE_CUDA_H_
+#ifndef LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_SEQUENCE_REDUCE_CUDA_H_
+#define LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_SEQUENCE_REDUCE_CUDA_H_
 
 #include <algorithm>
 
 #include "tf_ops/core/device/device_launch.h"
-#include "tf_ops/kernels/cuda/cuda_kernel_util.h"
+#include "tf_ops/kernels/sequence/cuda/cuda_kernel_util.h"
 
 namespace lodestar {
 
@@ -276,4 +276,4 @@ cudaError_t LaunchReduce(cudaStream_t stream, const Reducer& reducer,
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_KERNELS_CUDA_SEQUENCE_REDUCE_CUDA_H_
+#endif  // LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_SEQUENCE_REDUCE_CUDA_H_

@@ -1,17 +1,16 @@
-// Contracts: tf_ops/ops/embedding/update_log_ops.cc.
+// Contracts: tf_ops/ops/steps/update_log_ops.cc.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "tf_ops/core/base/update_log.h"
-#include "tf_ops/core/rows/step_gate.h"
+#include "tf_ops/core/steps/update_log.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
 #include "tf_ops/kernels/base/resource_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
-#include "tf_ops/kernels/embedding/step_kernel.h"
-#include "tf_ops/kernels/embedding/update_attempt.h"
+#include "tf_ops/kernels/steps/step_op.h"
+#include "tf_ops/kernels/steps/update_attempt.h"
 
 namespace lodestar {
 namespace {
@@ -48,25 +47,9 @@ absl::Status RunBeginUpdate(OpKernelContext* ctx) {
   return OutputScalar(ctx, 1, committed);
 }
 
-// A kernel whose writes are an optimizer step.
-class WritingOp : public AsyncOpKernel {
+class CommitUpdateOp : public StepOp {
  public:
-  using AsyncOpKernel::AsyncOpKernel;
-
-  void ComputeAsync(OpKernelContext* ctx, DoneCallback done) final {
-    EnterStep(ctx, done, [this, ctx] {
-      ctx->SetStatus(WithoutBadAlloc([&] { return Write(ctx); }));
-      StepGate::Global().Exit();
-    });
-  }
-
- private:
-  virtual absl::Status Write(OpKernelContext* ctx) const = 0;
-};
-
-class CommitUpdateOp : public WritingOp {
- public:
-  using WritingOp::WritingOp;
+  using StepOp::StepOp;
 
  private:
   absl::Status Write(OpKernelContext* ctx) const override {
@@ -95,9 +78,9 @@ absl::Status RunCloseUpdates(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-class SettleUpdatesOp : public WritingOp {
+class SettleUpdatesOp : public StepOp {
  public:
-  using WritingOp::WritingOp;
+  using StepOp::StepOp;
 
  private:
   absl::Status Write(OpKernelContext* ctx) const override {
