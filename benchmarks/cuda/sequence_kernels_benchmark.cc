@@ -15,7 +15,7 @@
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/sequence_data.h"
 #include "tf_ops/core/base/combiner.h"
-#include "tf_ops/kernels/sequence/cuda/cuda_number.h"
+#include "tf_ops/kernels/sequence/cuda/number.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 
 namespace lodestar {

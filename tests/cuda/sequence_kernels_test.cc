@@ -2,8 +2,6 @@
 // input. Needs neither Bazel nor TensorFlow (see docs/internals/kernels.md).
 // Skipped without a device.
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -22,12 +20,13 @@
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/sequence_data.h"
 #include "tf_ops/core/base/combiner.h"
+#include "tf_ops/core/base/float16.h"
 #include "tf_ops/core/sequence/sequence_expand.h"
 #include "tf_ops/core/sequence/sequence_pad.h"
 #include "tf_ops/core/sequence/sequence_pool.h"
 #include "tf_ops/core/sequence/sequence_reverse.h"
 #include "tf_ops/core/sequence/sequence_softmax.h"
-#include "tf_ops/kernels/sequence/cuda/cuda_number.h"
+#include "tf_ops/kernels/sequence/cuda/number.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 
 namespace lodestar {
@@ -47,22 +46,34 @@ constexpr cudaStream_t kStream = nullptr;
 int64_t checks = 0;
 int64_t failures = 0;
 
+// A 16-bit float that converts to and from float, as the core requires.
+template <typename Stored>
+struct ConvertibleFloat {
+  ConvertibleFloat() = default;
+  ConvertibleFloat(float x) : stored(RoundTo<Stored>(x)) {}
+  operator float() const { return ToCompute(stored); }
+
+  Stored stored;
+};
+using Half = ConvertibleFloat<Float16>;
+using BHalf = ConvertibleFloat<BFloat16>;
+
 template <typename T>
 constexpr Number NumberOf() {
-  return std::is_same_v<T, __half>          ? Number::kFloat16
-         : std::is_same_v<T, __nv_bfloat16> ? Number::kBFloat16
-         : std::is_same_v<T, float>         ? Number::kFloat32
-         : std::is_same_v<T, double>        ? Number::kFloat64
-         : std::is_same_v<T, int32_t>       ? Number::kInt32
-                                            : Number::kInt64;
+  return std::is_same_v<T, Half>      ? Number::kFloat16
+         : std::is_same_v<T, BHalf>   ? Number::kBFloat16
+         : std::is_same_v<T, float>   ? Number::kFloat32
+         : std::is_same_v<T, double>  ? Number::kFloat64
+         : std::is_same_v<T, int32_t> ? Number::kInt32
+                                      : Number::kInt64;
 }
 
 double ToDouble(float x) { return x; }
 double ToDouble(double x) { return x; }
 double ToDouble(int32_t x) { return x; }
 double ToDouble(int64_t x) { return static_cast<double>(x); }
-double ToDouble(__half x) { return static_cast<float>(x); }
-double ToDouble(__nv_bfloat16 x) { return static_cast<float>(x); }
+double ToDouble(Half x) { return static_cast<float>(x); }
+double ToDouble(BHalf x) { return static_cast<float>(x); }
 
 void Expect(bool right, const std::string& what) {
   ++checks;
@@ -100,10 +111,10 @@ void ExpectIntact(const std::string& what, const DeviceBuffer<T>& buffer) {
 // Allowed error of results with rounded sums or exponentials.
 template <typename T>
 double Tolerance() {
-  return std::is_same_v<T, __half>          ? 1e-3
-         : std::is_same_v<T, __nv_bfloat16> ? 8e-3
-         : std::is_same_v<T, double>        ? 1e-12
-                                            : 2e-6;
+  return std::is_same_v<T, Half>     ? 1e-3
+         : std::is_same_v<T, BHalf>  ? 8e-3
+         : std::is_same_v<T, double> ? 1e-12
+                                     : 2e-6;
 }
 
 // Edge cases: lengths at which the reduction changes its method, empty batches,
@@ -522,8 +533,8 @@ int Main(int argc, char** argv) {
   }
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   Random random(seed);
-  TestNumber<__half>(&random, "float16");
-  TestNumber<__nv_bfloat16>(&random, "bfloat16");
+  TestNumber<Half>(&random, "float16");
+  TestNumber<BHalf>(&random, "bfloat16");
   TestNumber<float>(&random, "float32");
   TestNumber<double>(&random, "float64");
   TestNumber<int32_t>(&random, "int32");

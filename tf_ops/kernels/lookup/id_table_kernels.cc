@@ -160,29 +160,19 @@ absl::Status RunIdTableSize(OpKernelContext* ctx) {
 
 // A table on a GPU also exists on the host, where it is changed and saved. Its
 // lookups are in tf_ops/kernels/device/device_id_table_kernels.cc.
-#define LODESTAR_REGISTER_ON_HOST_OF_GPU(name, kernel, ...)      \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                \
-                              .Device(::tensorflow::DEVICE_GPU)  \
-                              .HostMemory("handle") __VA_ARGS__, \
-                          kernel)
-
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTable, IdTableOp);
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableInsert,
-                                 FunctionKernel<RunIdTableInsert>,
-                                 .HostMemory("keys").HostMemory("values"));
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableRemove,
-                                 FunctionKernel<RunIdTableRemove>,
-                                 .HostMemory("keys"));
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableImport,
-                                 FunctionKernel<RunIdTableImport>,
-                                 .HostMemory("keys").HostMemory("values"));
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableImportFile, IdTableImportFileOp,
-                                 .HostMemory("path"));
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableExport,
-                                 FunctionKernel<RunIdTableExport>,
-                                 .HostMemory("keys").HostMemory("values"));
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableSize, FunctionKernel<RunIdTableSize>,
-                                 .HostMemory("size"));
+LODESTAR_REGISTER_ON_GPU(IdTable, IdTableOp);
+LODESTAR_REGISTER_ON_GPU(IdTableInsert, FunctionKernel<RunIdTableInsert>,
+                         .HostMemory("keys").HostMemory("values"));
+LODESTAR_REGISTER_ON_GPU(IdTableRemove, FunctionKernel<RunIdTableRemove>,
+                         .HostMemory("keys"));
+LODESTAR_REGISTER_ON_GPU(IdTableImport, FunctionKernel<RunIdTableImport>,
+                         .HostMemory("keys").HostMemory("values"));
+LODESTAR_REGISTER_ON_GPU(IdTableImportFile, IdTableImportFileOp,
+                         .HostMemory("path"));
+LODESTAR_REGISTER_ON_GPU(IdTableExport, FunctionKernel<RunIdTableExport>,
+                         .HostMemory("keys").HostMemory("values"));
+LODESTAR_REGISTER_ON_GPU(IdTableSize, FunctionKernel<RunIdTableSize>,
+                         .HostMemory("size"));
 
 LODESTAR_REGISTER(IdTable);
 LODESTAR_REGISTER_FUNCTION(IdTableFind);

@@ -15,16 +15,7 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/kernels/base/cuda_stream.h"
 #include "tf_ops/kernels/base/kernel.h"
-#include "tf_ops/kernels/sequence/cuda/cuda_number.h"
-
-// Registers `kernel` as the GPU kernel of Lodestar>name for the dtypes `types`
-// of attribute T. The remaining arguments are .HostMemory("tensor") for each
-// tensor in host memory.
-#define LODESTAR_REGISTER_GPU(name, kernel, types, ...)                \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                      \
-                              .Device(::tensorflow::DEVICE_GPU)        \
-                              .TypeConstraint("T", types) __VA_ARGS__, \
-                          kernel)
+#include "tf_ops/kernels/sequence/cuda/number.h"
 
 namespace lodestar {
 

@@ -238,18 +238,20 @@ absl::Status RunSequenceExpandAsOnGpu(OpKernelContext* ctx) {
       "expansion");
 }
 
-LODESTAR_REGISTER_GPU(SequenceExpand, FunctionKernel<RunSequenceExpandOnGpu>,
-                      kNumbers,
-                      .HostMemory("row_splits")
-                          .HostMemory("ref_splits")
-                          .HostMemory("expanded_splits"));
-LODESTAR_REGISTER_GPU(SequenceExpandAs,
-                      FunctionKernel<RunSequenceExpandAsOnGpu>, kNumbers,
-                      .HostMemory("row_splits"));
+LODESTAR_REGISTER_ON_GPU(SequenceExpand, FunctionKernel<RunSequenceExpandOnGpu>,
+                         .TypeConstraint("T", kNumbers)
+                             .HostMemory("row_splits")
+                             .HostMemory("ref_splits")
+                             .HostMemory("expanded_splits"));
+LODESTAR_REGISTER_ON_GPU(
+    SequenceExpandAs, FunctionKernel<RunSequenceExpandAsOnGpu>,
+    .TypeConstraint("T", kNumbers).HostMemory("row_splits"));
 
-LODESTAR_REGISTER_GPU(SequenceExpandGradient,
-                      FunctionKernel<RunSequenceExpandGradientOnGpu>, kFloats,
-                      .HostMemory("row_splits").HostMemory("ref_splits"));
+LODESTAR_REGISTER_ON_GPU(SequenceExpandGradient,
+                         FunctionKernel<RunSequenceExpandGradientOnGpu>,
+                         .TypeConstraint("T", kFloats)
+                             .HostMemory("row_splits")
+                             .HostMemory("ref_splits"));
 
 #endif  // LODESTAR_CUDA
 

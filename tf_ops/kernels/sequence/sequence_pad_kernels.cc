@@ -185,15 +185,16 @@ absl::Status RunSequenceUnpadOnGpu(OpKernelContext* ctx) {
       "unpadding");
 }
 
-LODESTAR_REGISTER_GPU(SequencePad, FunctionKernel<RunSequencePadOnGpu>,
-                      kNumbers,
-                      .HostMemory("row_splits")
-                          .HostMemory("pad_value")
-                          .HostMemory("maxlen")
-                          .HostMemory("lengths"));
-LODESTAR_REGISTER_GPU(SequenceUnpad, FunctionKernel<RunSequenceUnpadOnGpu>,
-                      kNumbers,
-                      .HostMemory("lengths").HostMemory("row_splits"));
+LODESTAR_REGISTER_ON_GPU(SequencePad, FunctionKernel<RunSequencePadOnGpu>,
+                         .TypeConstraint("T", kNumbers)
+                             .HostMemory("row_splits")
+                             .HostMemory("pad_value")
+                             .HostMemory("maxlen")
+                             .HostMemory("lengths"));
+LODESTAR_REGISTER_ON_GPU(SequenceUnpad, FunctionKernel<RunSequenceUnpadOnGpu>,
+                         .TypeConstraint("T", kNumbers)
+                             .HostMemory("lengths")
+                             .HostMemory("row_splits"));
 
 #endif  // LODESTAR_CUDA
 

@@ -164,11 +164,12 @@ class SequencePoolGradientGpuOp : public CombinerKernel {
   }
 };
 
-LODESTAR_REGISTER_GPU(SequencePool, SequencePoolGpuOp, kNumbers,
-                      .HostMemory("pad_value"));
+LODESTAR_REGISTER_ON_GPU(
+    SequencePool, SequencePoolGpuOp,
+    .TypeConstraint("T", kNumbers).HostMemory("pad_value"));
 
-LODESTAR_REGISTER_GPU(SequencePoolGradient, SequencePoolGradientGpuOp, kFloats,
-                      .HostMemory("num_rows"));
+LODESTAR_REGISTER_ON_GPU(SequencePoolGradient, SequencePoolGradientGpuOp,
+                         .TypeConstraint("T", kFloats).HostMemory("num_rows"));
 
 #endif  // LODESTAR_CUDA
 

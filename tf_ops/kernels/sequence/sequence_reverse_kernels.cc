@@ -46,8 +46,9 @@ absl::Status RunSequenceReverseOnGpu(OpKernelContext* ctx) {
       "reversal");
 }
 
-LODESTAR_REGISTER_GPU(SequenceReverse, FunctionKernel<RunSequenceReverseOnGpu>,
-                      kNumbers);
+LODESTAR_REGISTER_ON_GPU(SequenceReverse,
+                         FunctionKernel<RunSequenceReverseOnGpu>,
+                         .TypeConstraint("T", kNumbers));
 
 #endif  // LODESTAR_CUDA
 

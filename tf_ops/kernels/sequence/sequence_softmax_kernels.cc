@@ -105,10 +105,12 @@ absl::Status RunSequenceSoftmaxGradientOnGpu(OpKernelContext* ctx) {
       "gradient of softmax");
 }
 
-LODESTAR_REGISTER_GPU(SequenceSoftmax, FunctionKernel<RunSequenceSoftmaxOnGpu>,
-                      kFloats);
-LODESTAR_REGISTER_GPU(SequenceSoftmaxGradient,
-                      FunctionKernel<RunSequenceSoftmaxGradientOnGpu>, kFloats);
+LODESTAR_REGISTER_ON_GPU(SequenceSoftmax,
+                         FunctionKernel<RunSequenceSoftmaxOnGpu>,
+                         .TypeConstraint("T", kFloats));
+LODESTAR_REGISTER_ON_GPU(SequenceSoftmaxGradient,
+                         FunctionKernel<RunSequenceSoftmaxGradientOnGpu>,
+                         .TypeConstraint("T", kFloats));
 
 #endif  // LODESTAR_CUDA
 

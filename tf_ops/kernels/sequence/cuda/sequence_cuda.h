@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "tf_ops/core/base/combiner.h"
-#include "tf_ops/kernels/sequence/cuda/cuda_number.h"
+#include "tf_ops/kernels/sequence/cuda/number.h"
 
 namespace lodestar {
 

@@ -1,5 +1,8 @@
 #include <cstdint>
 
+#include "tf_ops/core/base/pack.h"
+#include "tf_ops/kernels/sequence/cuda/device_splits.h"
+#include "tf_ops/kernels/sequence/cuda/number.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_reduce_cuda.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_rows_cuda.h"
@@ -41,7 +44,7 @@ struct ExpandAsMap {
 // consecutively permutes the expanded rows.
 template <typename T>
 struct ExpandGradientReducer {
-  using Acc = CudaValue<T>;
+  using Acc = ComputeOf<T>;
   struct Range {
     int64_t first;  // number of the first copy
     int64_t last;
@@ -82,10 +85,9 @@ struct ExpandGradientReducer {
   __device__ void Add(const Range& range, int64_t copy, int64_t c,
                       Acc (&sums)[kVec]) const {
     const int64_t row = range.begin + (copy - range.first) * range.step;
-    const auto pack =
-        *reinterpret_cast<const Pack<T, kVec>*>(gradient + row * dim + c);
+    const auto pack = LoadPack<kVec>(gradient + row * dim + c);
 #pragma unroll
-    for (int v = 0; v < kVec; ++v) sums[v] += ToValue(pack.at[v]);
+    for (int v = 0; v < kVec; ++v) sums[v] += ToCompute(pack.at[v]);
   }
 
   __device__ static void Merge(Acc* a, const Acc& b) { *a += b; }
@@ -96,9 +98,9 @@ struct ExpandGradientReducer {
     Pack<T, kVec> result;
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      result.at[v] = FromValue<T>(range.first < range.last ? sums[v] : Acc(0));
+      result.at[v] = RoundTo<T>(range.first < range.last ? sums[v] : Acc(0));
     }
-    *reinterpret_cast<Pack<T, kVec>*>(out + row * dim + c) = result;
+    StorePack(result, out + row * dim + c);
   }
 };
 
@@ -130,9 +132,13 @@ cudaError_t LaunchSequenceExpandGradient(cudaStream_t stream, Number number,
     const ExpandGradientReducer<T> reducer{expansion,
                                            static_cast<const T*>(gradient), dim,
                                            static_cast<T*>(values_gradient)};
-    return LaunchReduce<kPackWidth<T>>(
-        stream, reducer, expansion.expanded_rows, expansion.num_rows, dim,
-        GoesInPacks<T>(dim, reducer.gradient, reducer.out), scratch);
+    return VisitPack<T>(
+        dim,
+        [&](auto width) {
+          return LaunchReduce<width()>(stream, reducer, expansion.expanded_rows,
+                                       expansion.num_rows, dim, scratch);
+        },
+        reducer.gradient, reducer.out);
   });
 }
 

@@ -1,5 +1,6 @@
 #include <cstdint>
 
+#include "tf_ops/kernels/sequence/cuda/device_splits.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_rows_cuda.h"
 

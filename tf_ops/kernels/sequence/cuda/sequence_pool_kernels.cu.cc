@@ -3,6 +3,9 @@
 #include <cstring>
 #include <type_traits>
 
+#include "tf_ops/core/base/pack.h"
+#include "tf_ops/kernels/sequence/cuda/device_splits.h"
+#include "tf_ops/kernels/sequence/cuda/number.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_reduce_cuda.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_rows_cuda.h"
@@ -13,7 +16,7 @@ namespace {
 // Accumulator type of a sum, the same as on the CPU (sequence_pool.h).
 template <typename T>
 using Sum =
-    std::conditional_t<std::is_same_v<T, int32_t>, int64_t, CudaValue<T>>;
+    std::conditional_t<std::is_same_v<T, int32_t>, int64_t, ComputeOf<T>>;
 
 template <typename S>
 __device__ S Add(S a, S b) {
@@ -46,16 +49,6 @@ __device__ S Divide(Combiner combiner, S sum, double divisor) {
   }
 }
 
-template <typename T, int kVec>
-__device__ Pack<T, kVec> Load(const T* from) {
-  return *reinterpret_cast<const Pack<T, kVec>*>(from);
-}
-
-template <typename T, int kVec>
-__device__ void Store(const Pack<T, kVec>& pack, T* to) {
-  *reinterpret_cast<Pack<T, kVec>*>(to) = pack;
-}
-
 // Common part of the reducers of pooling.
 template <typename T>
 struct PoolInput {
@@ -81,10 +74,10 @@ struct SumReducer : PoolInput<T> {
   template <int kVec>
   __device__ void Add(const SequenceRange&, int64_t row, int64_t c,
                       Acc (&sums)[kVec]) const {
-    const Pack<T, kVec> x = Load<T, kVec>(this->values + row * this->dim + c);
+    const Pack<T, kVec> x = LoadPack<kVec>(this->values + row * this->dim + c);
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      sums[v] = lodestar::Add(sums[v], static_cast<Acc>(ToValue(x.at[v])));
+      sums[v] = lodestar::Add(sums[v], static_cast<Acc>(ToCompute(x.at[v])));
     }
   }
 
@@ -104,11 +97,11 @@ struct SumReducer : PoolInput<T> {
       const double divisor = DivisorOf(combiner, length);
 #pragma unroll
       for (int v = 0; v < kVec; ++v) {
-        result.at[v] = FromValue<T>(
-            static_cast<CudaValue<T>>(Divide(combiner, sums[v], divisor)));
+        result.at[v] = RoundTo<T>(
+            static_cast<ComputeOf<T>>(Divide(combiner, sums[v], divisor)));
       }
     }
-    Store(result, this->pooled + b * this->dim + c);
+    StorePack(result, this->pooled + b * this->dim + c);
   }
 };
 
@@ -117,14 +110,14 @@ struct SumReducer : PoolInput<T> {
 template <typename T>
 struct MaxReducer : PoolInput<T> {
   struct Acc {
-    CudaValue<T> best;
+    ComputeOf<T> best;
     int64_t row;  // -1: no row yet
   };
   int64_t* winners;
 
-  __device__ static Acc None() { return {CudaValue<T>(), -1}; }
+  __device__ static Acc None() { return {ComputeOf<T>(), -1}; }
 
-  __device__ static bool Replaces(const Acc& a, CudaValue<T> x) {
+  __device__ static bool Replaces(const Acc& a, ComputeOf<T> x) {
     return x > a.best || (a.row < 0 && x == x);
   }
 
@@ -132,10 +125,10 @@ struct MaxReducer : PoolInput<T> {
   __device__ void Add(const SequenceRange&, int64_t row, int64_t c,
                       Acc (&accs)[kVec]) const {
     const Pack<T, kVec> pack =
-        Load<T, kVec>(this->values + row * this->dim + c);
+        LoadPack<kVec>(this->values + row * this->dim + c);
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      const CudaValue<T> x = ToValue(pack.at[v]);
+      const ComputeOf<T> x = ToCompute(pack.at[v]);
       if (Replaces(accs[v], x)) accs[v] = {x, row};
     }
   }
@@ -157,13 +150,13 @@ struct MaxReducer : PoolInput<T> {
       rows.at[v] = -1;
       if (range.first < range.last) {
         const T first = this->values[range.first * this->dim + c + v];
-        const CudaValue<T> x = ToValue(first);
+        const ComputeOf<T> x = ToCompute(first);
         const bool stays = x != x;
-        result.at[v] = stays ? first : FromValue<T>(accs[v].best);
+        result.at[v] = stays ? first : RoundTo<T>(accs[v].best);
         rows.at[v] = stays ? range.first : accs[v].row;
       }
     }
-    Store(result, this->pooled + out);
+    StorePack(result, this->pooled + out);
 #pragma unroll
     for (int v = 0; v < kVec; ++v) winners[out + v] = rows.at[v];
   }
@@ -220,14 +213,14 @@ struct DivideRows {
   __device__ void Apply(const Plan& plan, int64_t row, int64_t pack) const {
     Pack<T, kVec> x = {};
     if (plan.sequence >= 0) {
-      x = Load<T, kVec>(gradient + plan.sequence * dim + pack * kVec);
+      x = LoadPack<kVec>(gradient + plan.sequence * dim + pack * kVec);
 #pragma unroll
       for (int v = 0; v < kVec; ++v) {
-        x.at[v] = FromValue<T>(
-            Divide<CudaValue<T>>(combiner, ToValue(x.at[v]), plan.divisor));
+        x.at[v] = RoundTo<T>(
+            Divide<ComputeOf<T>>(combiner, ToCompute(x.at[v]), plan.divisor));
       }
     }
-    Store(x, out + row * dim + pack * kVec);
+    StorePack(x, out + row * dim + pack * kVec);
   }
 };
 
@@ -262,9 +255,13 @@ cudaError_t LaunchPool(cudaStream_t stream, Combiner combiner, const T* values,
   PoolInput<T> input{splits, values, dim, T(), pooled};
   std::memcpy(&input.pad_value, pad_value, sizeof(T));
   const auto launch = [&](const auto& reducer) {
-    return LaunchReduce<kPackWidth<T>>(
-        stream, reducer, splits.num_rows, splits.batch, dim,
-        GoesInPacks<T>(dim, values, pooled), scratch);
+    return VisitPack<T>(
+        dim,
+        [&](auto width) {
+          return LaunchReduce<width()>(stream, reducer, splits.num_rows,
+                                       splits.batch, dim, scratch);
+        },
+        values, pooled);
   };
   if (combiner == Combiner::kMax) return launch(MaxReducer<T>{input, winners});
   return launch(SumReducer<T>{input, combiner});
@@ -331,14 +328,14 @@ cudaError_t LaunchSequencePoolGradient(cudaStream_t stream, Combiner combiner,
     using T = decltype(zero);
     const auto* in = static_cast<const T*>(gradient);
     auto* out = static_cast<T*>(values_gradient);
-    if (GoesInPacks<T>(dim, in, out)) {
-      constexpr int kWidth = kPackWidth<T>;
-      return LaunchRows(stream,
-                        DivideRows<T, kWidth>{splits, combiner, in, dim, out},
-                        num_rows, dim / kWidth);
-    }
-    return LaunchRows(stream, DivideRows<T, 1>{splits, combiner, in, dim, out},
-                      num_rows, dim);
+    return VisitPack<T>(
+        dim,
+        [&](auto width) {
+          return LaunchRows(
+              stream, DivideRows<T, width()>{splits, combiner, in, dim, out},
+              num_rows, dim / width());
+        },
+        in, out);
   });
 }
 

@@ -18,7 +18,6 @@
 #include <algorithm>
 
 #include "tf_ops/core/device/device_launch.h"
-#include "tf_ops/kernels/sequence/cuda/cuda_kernel_util.h"
 
 namespace lodestar {
 
@@ -219,11 +218,12 @@ int64_t ReduceScratchBytes(int64_t num_rows, int64_t dim) {
          parts * dim * static_cast<int64_t>(sizeof(Acc));
 }
 
-// LaunchReduce with kVec columns per thread.
+// Reduces `batch` sequences of num_rows rows of `dim` elements, kVec columns
+// per thread. `scratch` holds ReduceScratchBytes<Reducer>() bytes.
 template <int kVec, typename Reducer>
-cudaError_t LaunchReduceColumns(cudaStream_t stream, const Reducer& reducer,
-                                int64_t num_rows, int64_t batch, int64_t dim,
-                                void* scratch) {
+cudaError_t LaunchReduce(cudaStream_t stream, const Reducer& reducer,
+                         int64_t num_rows, int64_t batch, int64_t dim,
+                         void* scratch) {
   using Acc = typename Reducer::Acc;
   if (batch == 0 || dim == 0) return cudaSuccess;
   const int64_t packs = dim / kVec;
@@ -259,19 +259,6 @@ cudaError_t LaunchReduceColumns(cudaStream_t stream, const Reducer& reducer,
   return LaunchGrid(ReduceLong<Reducer>,
                     grid(std::min<int64_t>(batch, 1024), dim), stream, reducer,
                     batch, dim, lane_bits, parts);
-}
-
-// Reduces `batch` sequences of num_rows rows of `dim` elements. `in_packs`:
-// rows may be loaded, and results stored, kWidth columns at a time. `scratch`
-// holds ReduceScratchBytes<Reducer>() bytes.
-template <int kWidth, typename Reducer>
-cudaError_t LaunchReduce(cudaStream_t stream, const Reducer& reducer,
-                         int64_t num_rows, int64_t batch, int64_t dim,
-                         bool in_packs, void* scratch) {
-  return in_packs ? LaunchReduceColumns<kWidth>(stream, reducer, num_rows,
-                                                batch, dim, scratch)
-                  : LaunchReduceColumns<1>(stream, reducer, num_rows, batch,
-                                           dim, scratch);
 }
 
 }  // namespace lodestar

@@ -6,8 +6,8 @@
 
 #include <cstring>
 
+#include "tf_ops/core/base/pack.h"
 #include "tf_ops/core/device/device_launch.h"
-#include "tf_ops/kernels/sequence/cuda/cuda_kernel_util.h"
 
 namespace lodestar {
 
@@ -87,34 +87,23 @@ struct CopyRowOp {
   }
 };
 
-template <typename Unit, typename Map>
-cudaError_t LaunchCopyUnits(cudaStream_t stream, const Map& map, const void* in,
-                            int64_t num_rows, int64_t row_bytes,
-                            const RowFill& fill, void* out) {
-  CopyRowOp<Unit, Map> op{map,
-                          static_cast<const Unit*>(in),
-                          static_cast<Unit*>(out),
-                          static_cast<const Unit*>(fill.row),
-                          Unit(),
-                          row_bytes / static_cast<int64_t>(sizeof(Unit))};
-  std::memcpy(&op.fill, fill.bytes, sizeof(Unit));
-  return LaunchRows(stream, op, num_rows, op.units);
-}
-
 // `num_rows` counts the rows of `out`. Requires: row_bytes is a multiple of 2.
 template <typename Map>
 cudaError_t LaunchCopyRows(cudaStream_t stream, const Map& map, const void* in,
                            int64_t num_rows, int64_t row_bytes,
                            const RowFill& fill, void* out) {
-  const auto fits = [&](int64_t bytes) {
-    return row_bytes % bytes == 0 && IsAligned(in, bytes) &&
-           IsAligned(out, bytes) && IsAligned(fill.row, bytes);
-  };
-  const auto launch = fits(16)  ? LaunchCopyUnits<uint4, Map>
-                      : fits(8) ? LaunchCopyUnits<uint2, Map>
-                      : fits(4) ? LaunchCopyUnits<uint32_t, Map>
-                                : LaunchCopyUnits<uint16_t, Map>;
-  return launch(stream, map, in, num_rows, row_bytes, fill, out);
+  const int unit_bytes = UnitBytes(row_bytes, in, out, fill.row);
+  return VisitUnit(unit_bytes, [&](auto unit) {
+    using Unit = decltype(unit);
+    CopyRowOp<Unit, Map> op{map,
+                            static_cast<const Unit*>(in),
+                            static_cast<Unit*>(out),
+                            static_cast<const Unit*>(fill.row),
+                            unit,
+                            row_bytes / unit_bytes};
+    std::memcpy(&op.fill, fill.bytes, sizeof(Unit));
+    return LaunchRows(stream, op, num_rows, op.units);
+  });
 }
 
 }  // namespace lodestar

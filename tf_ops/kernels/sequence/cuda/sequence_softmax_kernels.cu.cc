@@ -1,6 +1,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "tf_ops/kernels/sequence/cuda/device_splits.h"
+#include "tf_ops/kernels/sequence/cuda/number.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_reduce_cuda.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_rows_cuda.h"
@@ -30,7 +32,7 @@ struct Exponentials {
 
 template <typename T>
 struct ExponentialsReducer : SoftmaxInput<T> {
-  using V = CudaValue<T>;
+  using V = ComputeOf<T>;
   using Acc = Exponentials<V>;
   const T* values;
   Acc* reduced;
@@ -42,7 +44,7 @@ struct ExponentialsReducer : SoftmaxInput<T> {
                       Acc (&accs)[kVec]) const {
     static_assert(kVec == 1, "");
     Acc& a = accs[0];
-    const V x = ToValue(values[row * this->dim + c]);
+    const V x = ToCompute(values[row * this->dim + c]);
     if (x > a.max) {
       // x - x is 0, except NaN for infinity, whose softmax is NaN.
       a.sum = a.sum * exp(a.max - x) + (V(1) + (x - x));
@@ -80,19 +82,19 @@ struct SoftmaxRows {
 
   __device__ void Apply(Plan b, int64_t row, int64_t c) const {
     const int64_t i = row * in.dim + c;
-    CudaValue<T> p = 0;
+    ComputeOf<T> p = 0;
     if (b >= 0) {
       const auto reduced = in.reduced[b * in.dim + c];
-      p = exp(ToValue(in.values[i]) - reduced.max) / reduced.sum;
+      p = exp(ToCompute(in.values[i]) - reduced.max) / reduced.sum;
     }
-    probabilities[i] = FromValue<T>(p);
+    probabilities[i] = RoundTo<T>(p);
   }
 };
 
 // The sum of probability x gradient.
 template <typename T>
 struct DotReducer : SoftmaxInput<T> {
-  using Acc = CudaValue<T>;
+  using Acc = ComputeOf<T>;
   const T* probabilities;
   const T* gradient;
   Acc* reduced;
@@ -104,7 +106,7 @@ struct DotReducer : SoftmaxInput<T> {
                       Acc (&sums)[kVec]) const {
     static_assert(kVec == 1, "");
     const int64_t i = row * this->dim + c;
-    sums[0] += ToValue(probabilities[i]) * ToValue(gradient[i]);
+    sums[0] += ToCompute(probabilities[i]) * ToCompute(gradient[i]);
   }
 
   __device__ static void Merge(Acc* a, const Acc& b) { *a += b; }
@@ -127,12 +129,12 @@ struct SoftmaxGradientRows {
 
   __device__ void Apply(Plan b, int64_t row, int64_t c) const {
     const int64_t i = row * in.dim + c;
-    CudaValue<T> g = 0;
+    ComputeOf<T> g = 0;
     if (b >= 0) {
-      g = ToValue(in.probabilities[i]) *
-          (ToValue(in.gradient[i]) - in.reduced[b * in.dim + c]);
+      g = ToCompute(in.probabilities[i]) *
+          (ToCompute(in.gradient[i]) - in.reduced[b * in.dim + c]);
     }
-    values_gradient[i] = FromValue<T>(g);
+    values_gradient[i] = RoundTo<T>(g);
   }
 };
 
@@ -149,7 +151,7 @@ cudaError_t LaunchSoftmax(cudaStream_t stream, Reducer<T> reducer,
   const DeviceSplits& splits = reducer.splits;
   reducer.reduced = static_cast<typename Reducer<T>::Acc*>(scratch);
   const cudaError_t error = LaunchReduce<1>(
-      stream, reducer, splits.num_rows, splits.batch, reducer.dim, false,
+      stream, reducer, splits.num_rows, splits.batch, reducer.dim,
       static_cast<char*>(scratch) +
           ReducedBytes(number, splits.batch, reducer.dim));
   if (error != cudaSuccess) return error;
