@@ -11,7 +11,7 @@
 namespace lodestar {
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{1} << 20;
+constexpr int64_t kBlockBytes = SnapshotFileWriter::kBlockBytes;
 constexpr int64_t kMostChunkBytes = int64_t{256} << 10;
 constexpr int64_t kLeastImageLimit = int64_t{1} << 20;
 // Inverse of the share of the bytes of rows and optimizer slots.
@@ -44,35 +44,6 @@ struct EmbeddingSnapshot::Part {
   BlockKind kind;
   SnapshotRowFormat format;
   int64_t end;  // of rows [0, end)
-};
-
-// Collects records and writes them as blocks.
-class EmbeddingSnapshot::RowBlock {
- public:
-  RowBlock(SnapshotFileWriter* file, int64_t record_bytes)
-      : file_(file),
-        most_(std::max<int64_t>(1, kBlockBytes / record_bytes)),
-        record_bytes_(record_bytes),
-        records_(most_ * record_bytes) {}
-
-  // Copies rows of `part` from row *next on until the block is full.
-  void Fill(const Part& part, int64_t* next) {
-    count_ += part.rows->SaveRows(part.end, part.format, most_ - count_, next,
-                                  records_.data() + count_ * record_bytes_);
-  }
-  bool full() const { return count_ == most_; }
-  Status Append(BlockKind kind) {
-    if (count_ == 0) return Status();
-    const int64_t count = std::exchange(count_, 0);
-    return file_->Append(kind, count, records_.data(), count * record_bytes_);
-  }
-
- private:
-  SnapshotFileWriter* const file_;
-  const int64_t most_;
-  const int64_t record_bytes_;
-  int64_t count_ = 0;
-  std::vector<char> records_;
 };
 
 EmbeddingSnapshot::EmbeddingSnapshot(std::shared_ptr<EmbeddingStore> store)
@@ -236,18 +207,19 @@ Status EmbeddingSnapshot::WriteAll(SnapshotFileWriter* file) {
   std::vector<SnapshotPending>().swap(pending_);
   LODESTAR_RETURN_IF_ERROR(AppendAll(file, BlockKind::kSketch, sketch_));
   std::vector<uint8_t>().swap(sketch_);
-  RowBlock block(file, table_.record_bytes());
+  RecordBuffer block(file, table_.record_bytes());
   for (size_t p = 0; p < parts_.size(); ++p) {
     const Part& part = parts_[p];
     for (int64_t next = 0; next < part.end;) {
-      block.Fill(part, &next);
-      if (block.full()) {
-        LODESTAR_RETURN_IF_ERROR(block.Append(part.kind));
+      block.Add(part.rows->SaveRows(part.end, part.format, block.left(), &next,
+                                    block.next()));
+      if (block.left() == 0) {
+        LODESTAR_RETURN_IF_ERROR(block.Flush(part.kind));
         LODESTAR_RETURN_IF_ERROR(WriteImages(file, false));
       }
     }
     if (p + 1 == parts_.size() || parts_[p + 1].kind != part.kind) {
-      LODESTAR_RETURN_IF_ERROR(block.Append(part.kind));
+      LODESTAR_RETURN_IF_ERROR(block.Flush(part.kind));
     }
   }
   return WriteImages(file, true);

@@ -1,9 +1,8 @@
 // EmbeddingSnapshot: a consistent copy of a table, written to a file while the
 // table keeps changing.
 //
-//   Begin    between two optimizer steps: marks the snapshot's rows in bits,
-//   one
-//            word per 64 rows; copies no row
+//   Begin    between two optimizer steps: marks the snapshot's rows in bits;
+//            copies no row
 //   Write    for each row: locks it, copies it, clears its bit
 //   others   before writing to a row whose bit is set, copy it as an image and
 //            clear its bit (copy-on-write); Write writes the images as well
@@ -74,7 +73,6 @@ class EmbeddingSnapshot {
 
  private:
   struct Part;
-  class RowBlock;
 
   explicit EmbeddingSnapshot(std::shared_ptr<EmbeddingStore> store);
 

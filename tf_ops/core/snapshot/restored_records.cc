@@ -4,10 +4,6 @@
 #include <cstring>
 
 namespace lodestar {
-Status InFile(const std::string& path, const Status& status) {
-  if (status.ok()) return status;
-  return Status(status.code(), StrCat("'", path, "': ", status.message()));
-}
 
 Status JoinParts(const std::string& before, const std::string& path,
                  const SnapshotTable& table, SnapshotTable* joined) {
@@ -127,11 +123,20 @@ Status RestoredRecords::CheckTable(const std::string& path,
   return Status();
 }
 
+Status RestoredRecords::CheckCap(const std::string& path, int64_t rows,
+                                 EmbeddingStore* store) {
+  const int64_t max_rows = store->parts().policies.eviction.max_rows;
+  if (max_rows == 0 || rows <= max_rows) return Status();
+  return FailedPrecondition("'", path, "' results in ", rows,
+                            " rows, but the table's cap is ", max_rows,
+                            " rows");
+}
+
 Status RestoredRecords::CheckOptimizer(const std::string& path,
                                        const AttachedOptimizer& optimizer,
                                        const EmbeddingStore& store) {
   if (optimizer.name.empty()) return Status();
-  LODESTAR_RETURN_IF_ERROR(InFile(path, optimizer.Check()));
+  LODESTAR_RETURN_IF_ERROR(Prefixed(optimizer.Check(), "'", path, "': "));
   const AttachedOptimizer& attached = store.parts().optimizer.optimizer();
   if (attached.name.empty()) return Status();
   if (attached.name != optimizer.name) {

@@ -51,9 +51,6 @@ inline SnapshotRowHead HeadOf(const char* record) {
   return head;
 }
 
-// Prefixes the message of `status` with the file's path.
-Status InFile(const std::string& path, const Status& status);
-
 // Merges `table`, read from another part's file at `path`, into `joined`, which
 // was read from the file at `before`. A part that has never had a gradient has
 // no optimizer yet. Returns InvalidArgument if they belong to different tables.
@@ -119,6 +116,10 @@ class RestoredRecords {
   // Returns InvalidArgument if `store` cannot hold the file's rows.
   static Status CheckTable(const std::string& path, const SnapshotTable& table,
                            const EmbeddingStore& store);
+  // Returns FailedPrecondition if `rows`, the result of the file, exceed the
+  // cap of `store`.
+  static Status CheckCap(const std::string& path, int64_t rows,
+                         EmbeddingStore* store);
   // Returns FailedPrecondition if `store` has an optimizer other than the
   // file's `optimizer`, InvalidArgument if that is unknown.
   static Status CheckOptimizer(const std::string& path,

@@ -132,7 +132,8 @@ Status SnapshotDelta::CollectIds(std::vector<IdAt>* found) {
 Status SnapshotDelta::CheckAdmission() const {
   const std::string& path = files_.back()->path();
   const EmbeddingRowsView view = admission_.View();
-  LODESTAR_RETURN_IF_ERROR(InFile(path, parts_.occurrence_counter.Check(view)));
+  LODESTAR_RETURN_IF_ERROR(
+      Prefixed(parts_.occurrence_counter.Check(view), "'", path, "': "));
   if (!parts_.occurrence_counter.uses_admission()) return Status();
   std::vector<RowRef> refs(view.pending_ids.size());
   store_->FindAll(view.pending_ids, refs, nullptr);
@@ -149,18 +150,14 @@ Status SnapshotDelta::CheckAdmission() const {
 }
 
 Status SnapshotDelta::CheckCap(Span<const RowRef> refs) const {
-  const int64_t max_rows = parts_.policies.eviction.max_rows;
-  if (max_rows == 0) return Status();
+  if (parts_.policies.eviction.max_rows == 0) return Status();
   std::vector<RowRef> gone(removed_.size());
   store_->FindAll(removed_, gone, nullptr);
   const auto is_found = [](const RowRef& ref) { return ref.found(); };
   const int64_t rows = store_->size() + refs.size() -
                        std::count_if(refs.begin(), refs.end(), is_found) -
                        std::count_if(gone.begin(), gone.end(), is_found);
-  if (rows <= max_rows) return Status();
-  return FailedPrecondition("'", files_.back()->path(), "' results in ", rows,
-                            " rows, but the table's cap is ", max_rows,
-                            " rows");
+  return RestoredRecords::CheckCap(files_.back()->path(), rows, store_);
 }
 
 // Changes nothing but the reserved memory.

@@ -347,11 +347,8 @@ void TableRestorer::RemoveRows() {
 }
 
 Status TableRestorer::CheckCap(int64_t rows) const {
-  const int64_t max_rows = table_->policies.eviction.max_rows;
-  if (max_rows == 0 || rows <= max_rows) return Status();
-  return FailedPrecondition("'", chains_.back().last_path(), "' results in ",
-                            rows, " rows, but the table's cap is ", max_rows,
-                            " rows");
+  return RestoredRecords::CheckCap(chains_.back().last_path(), rows,
+                                   store_.get());
 }
 
 // The number of rows of a part varies randomly around its share.
@@ -369,7 +366,7 @@ Status TableRestorer::InstallAdmission() {
   if (chains_.size() > 1) admission_.ForgetBefore(last_.step);
   const EmbeddingRowsView view = admission_.View();
   LODESTAR_RETURN_IF_ERROR(
-      InFile(path, table_->occurrence_counter.Check(view)));
+      Prefixed(table_->occurrence_counter.Check(view), "'", path, "': "));
   if (!table_->occurrence_counter.uses_admission()) return Status();
   for (int64_t id : view.pending_ids) {
     const ShardedRows::IdHash hash = table_->rows.HashOf(id);
