@@ -22,6 +22,25 @@ TEST(StatusTest, IsOkByDefault) {
   EXPECT_EQ(status.message(), "");
 }
 
+// Kernels convert codes by their number.
+TEST(StatusTest, CodesAreCanonical) {
+  const std::pair<StatusCode, int> codes[] = {
+      {StatusCode::kOk, 0},
+      {StatusCode::kInvalidArgument, 3},
+      {StatusCode::kNotFound, 5},
+      {StatusCode::kAlreadyExists, 6},
+      {StatusCode::kPermissionDenied, 7},
+      {StatusCode::kResourceExhausted, 8},
+      {StatusCode::kFailedPrecondition, 9},
+      {StatusCode::kUnimplemented, 12},
+      {StatusCode::kInternal, 13},
+      {StatusCode::kDataLoss, 15},
+  };
+  for (const auto& [code, number] : codes) {
+    EXPECT_EQ(static_cast<int>(code), number);
+  }
+}
+
 TEST(StatusTest, ErrorsHaveACodeAndAMessage) {
   const std::pair<Status, StatusCode> errors[] = {
       {InvalidArgument("row ", 3, " of ", 2.5), StatusCode::kInvalidArgument},
@@ -87,6 +106,13 @@ TEST(StatusTest, JoinSeparatesItemsByCommas) {
   EXPECT_EQ(Join(std::vector<std::string>{"a"}), "a");
   EXPECT_EQ(Join(std::vector<std::string>{"a", "", "b"}), "a, , b");
   EXPECT_EQ(Join(std::vector<int>{1, -2}), "1, -2");
+}
+
+TEST(StatusTest, PrefixedChangesOnlyErrors) {
+  EXPECT_TRUE(Prefixed(Status(), "file ", 1, ": ").ok());
+  const Status status = Prefixed(DataLoss("damaged"), "file ", 1, ": ");
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(status.message(), "file 1: damaged");
 }
 
 TEST(StatusTest, ReturnIfErrorReturnsTheFirstError) {

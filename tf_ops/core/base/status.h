@@ -13,17 +13,18 @@
 
 namespace lodestar {
 
+// Canonical codes, with the numbers of absl::StatusCode.
 enum class StatusCode {
-  kOk,
-  kInvalidArgument,
-  kNotFound,
-  kAlreadyExists,
-  kPermissionDenied,
-  kFailedPrecondition,
-  kResourceExhausted,
-  kDataLoss,
-  kUnimplemented,
-  kInternal,
+  kOk = 0,
+  kInvalidArgument = 3,
+  kNotFound = 5,
+  kAlreadyExists = 6,
+  kPermissionDenied = 7,
+  kResourceExhausted = 8,
+  kFailedPrecondition = 9,
+  kUnimplemented = 12,
+  kInternal = 13,
+  kDataLoss = 15,
 };
 
 class [[nodiscard]] Status {
@@ -82,6 +83,13 @@ std::string Join(const Items& items) {
     StrAppend(item, &text);
   }
   return text;
+}
+
+// Prefixes the message of an error, of this Status or of another class.
+template <typename AnyStatus, typename... Args>
+AnyStatus Prefixed(const AnyStatus& status, const Args&... prefix) {
+  if (status.ok()) return status;
+  return AnyStatus(status.code(), StrCat(prefix..., status.message()));
 }
 
 template <typename... Args>

@@ -20,14 +20,6 @@
 
 namespace lodestar {
 
-// Adds the name of the feature, if it has one, to an error.
-inline absl::Status InFeature(const CollectionFeature& feature,
-                              const absl::Status& status) {
-  if (status.ok() || feature.name.empty()) return status;
-  return absl::Status(status.code(), StrCat("feature '", feature.name,
-                                            "': ", status.message()));
-}
-
 // Features of an op. In addition to CollectionFeature, tells which features
 // have row_splits, weights and winners; the input lists contain only those.
 class CollectionAttributes {
