@@ -167,17 +167,15 @@ std::vector<Shape> Shapes(Random* random) {
 }
 
 template <typename T>
-void LaunchPool(Combiner combiner, const DeviceBuffer<T>& values,
-                int64_t num_rows, int64_t dim,
-                const DeviceBuffer<int64_t>& splits, int64_t batch, T pad_value,
+void LaunchPool(Combiner combiner, const DeviceBuffer<T>& values, int64_t dim,
+                const DeviceSplits& splits, T pad_value,
                 const DeviceBuffer<T>& pooled,
                 const DeviceBuffer<int64_t>& index) {
   const DeviceBuffer<char> scratch(
-      SequencePoolScratchBytes(combiner, NumberOf<T>(), num_rows, dim));
+      SequencePoolScratchBytes(combiner, NumberOf<T>(), splits.num_rows, dim));
   REQUIRE_CUDA(LaunchSequencePool(kStream, combiner, NumberOf<T>(),
-                                  values.data(), num_rows, dim, splits.data(),
-                                  batch, &pad_value, scratch.data(),
-                                  pooled.data(), index.data()));
+                                  values.data(), dim, splits, &pad_value,
+                                  scratch.data(), pooled.data(), index.data()));
   REQUIRE_CUDA(cudaDeviceSynchronize());
   ExpectIntact("the scratch memory of pool", scratch);
 }
@@ -187,7 +185,8 @@ void TestPool(Random* random, const char* name) {
   for (const Shape& shape : Shapes(random)) {
     std::vector<T> numbers =
         ExactNumbers<T>(random, shape.num_rows() * shape.dim);
-    const DeviceBuffer<int64_t> splits(shape.splits);
+    const DeviceBuffer<int64_t> offsets(shape.splits);
+    const DeviceSplits splits{offsets.data(), shape.batch(), shape.num_rows()};
     const int64_t size = shape.batch() * shape.dim;
     for (const Combiner combiner : kCombiners) {
       const std::string what = std::string("pool ") + name + " combiner " +
@@ -211,8 +210,8 @@ void TestPool(Random* random, const char* name) {
       const DeviceBuffer<T> values(numbers, shape.shift);
       const DeviceBuffer<T> out(size, shape.shift);
       const DeviceBuffer<int64_t> out_index(index.size());
-      LaunchPool<T>(combiner, values, shape.num_rows(), shape.dim, splits,
-                    shape.batch(), pad_value, out, out_index);
+      LaunchPool<T>(combiner, values, shape.dim, splits, pad_value, out,
+                    out_index);
       ExpectNear(what, out, pooled);
       ExpectNear(what + " index", out_index, index);
       if constexpr (!std::is_integral_v<T>) {
@@ -225,9 +224,8 @@ void TestPool(Random* random, const char* name) {
         const DeviceBuffer<T> in(upstream, shape.shift);
         const DeviceBuffer<T> out_gradient(numbers.size(), shape.shift);
         REQUIRE_CUDA(LaunchSequencePoolGradient(
-            kStream, combiner, NumberOf<T>(), in.data(), shape.dim,
-            splits.data(), shape.batch(), out_index.data(), shape.num_rows(),
-            out_gradient.data()));
+            kStream, combiner, NumberOf<T>(), in.data(), shape.dim, splits,
+            out_index.data(), out_gradient.data()));
         ExpectNear(what + " gradient", out_gradient, gradient);
       }
     }
@@ -253,14 +251,15 @@ void TestSoftmax(Random* random, const char* name) {
     std::vector<T> wanted(numbers.size());
     SequenceSoftmax<T>(numbers.data(), shape.dim, shape.splits, wanted.data(),
                        nullptr);
-    const DeviceBuffer<int64_t> splits(shape.splits);
+    const DeviceBuffer<int64_t> offsets(shape.splits);
+    const DeviceSplits splits{offsets.data(), shape.batch(), shape.num_rows()};
     const DeviceBuffer<T> values(numbers, shape.shift);
     const DeviceBuffer<T> out(numbers.size(), shape.shift);
-    const DeviceBuffer<char> scratch(SequenceSoftmaxScratchBytes(
-        NumberOf<T>(), shape.num_rows(), shape.batch(), shape.dim));
-    REQUIRE_CUDA(LaunchSequenceSoftmax(
-        kStream, NumberOf<T>(), values.data(), shape.num_rows(), shape.dim,
-        splits.data(), shape.batch(), scratch.data(), out.data()));
+    const DeviceBuffer<char> scratch(
+        SequenceSoftmaxScratchBytes(NumberOf<T>(), shape.dim, splits));
+    REQUIRE_CUDA(LaunchSequenceSoftmax(kStream, NumberOf<T>(), values.data(),
+                                       shape.dim, splits, scratch.data(),
+                                       out.data()));
     ExpectNear(what, out, wanted, Tolerance<T>());
 
     std::vector<T> probabilities(numbers.size());
@@ -274,9 +273,8 @@ void TestSoftmax(Random* random, const char* name) {
     const DeviceBuffer<T> gradient(upstream, shape.shift);
     const DeviceBuffer<T> out_gradient(numbers.size(), shape.shift);
     REQUIRE_CUDA(LaunchSequenceSoftmaxGradient(
-        kStream, NumberOf<T>(), in.data(), gradient.data(), shape.num_rows(),
-        shape.dim, splits.data(), shape.batch(), scratch.data(),
-        out_gradient.data()));
+        kStream, NumberOf<T>(), in.data(), gradient.data(), shape.dim, splits,
+        scratch.data(), out_gradient.data()));
     ExpectNear(what + " gradient", out_gradient, wanted, Tolerance<T>());
     ExpectIntact(what + " scratch", scratch);
   }
@@ -291,16 +289,16 @@ void TestCopies(Random* random, const char* name) {
     const int64_t row_bytes = shape.dim * static_cast<int64_t>(sizeof(T));
     const std::vector<T> numbers =
         ExactNumbers<T>(random, shape.num_rows() * shape.dim);
-    const DeviceBuffer<int64_t> splits(shape.splits);
+    const DeviceBuffer<int64_t> offsets(shape.splits);
+    const DeviceSplits splits{offsets.data(), shape.batch(), shape.num_rows()};
     const DeviceBuffer<T> values(numbers, shape.shift);
     {
       std::vector<T> wanted(numbers.size());
       SequenceReverse<T>(numbers.data(), shape.dim, shape.splits, wanted.data(),
                          nullptr);
       const DeviceBuffer<T> out(numbers.size(), shape.shift);
-      REQUIRE_CUDA(LaunchSequenceReverse(
-          kStream, values.data(), shape.num_rows(), row_bytes, splits.data(),
-          shape.batch(), out.data()));
+      REQUIRE_CUDA(LaunchSequenceReverse(kStream, values.data(), row_bytes,
+                                         splits, out.data()));
       ExpectNear(what("reverse"), out, wanted);
     }
     int64_t longest = 0;
@@ -316,15 +314,14 @@ void TestCopies(Random* random, const char* name) {
       SequencePad<T>(numbers.data(), shape.dim, shape.splits, pad_row.data(),
                      steps, wanted.data(), nullptr);
       const DeviceBuffer<T> out(wanted.size(), shape.shift);
-      REQUIRE_CUDA(LaunchSequencePad(
-          kStream, values.data(), shape.num_rows(), row_bytes, splits.data(),
-          shape.batch(), steps, one_number ? nullptr : device_step.data(),
-          &step[0], sizeof(T), out.data()));
+      REQUIRE_CUDA(LaunchSequencePad(kStream, values.data(), row_bytes, splits,
+                                     steps,
+                                     one_number ? nullptr : device_step.data(),
+                                     &step[0], sizeof(T), out.data()));
       ExpectNear(what("pad"), out, wanted);
       const DeviceBuffer<T> back(numbers.size(), shape.shift);
-      REQUIRE_CUDA(LaunchSequenceUnpad(kStream, out.data(), shape.batch(),
-                                       steps, row_bytes, splits.data(),
-                                       shape.num_rows(), back.data()));
+      REQUIRE_CUDA(LaunchSequenceUnpad(kStream, out.data(), steps, row_bytes,
+                                       splits, back.data()));
       ExpectNear(what("unpad"), back, numbers);
     }
     {
@@ -335,9 +332,8 @@ void TestCopies(Random* random, const char* name) {
                           nullptr);
       const DeviceBuffer<T> in(rows, shape.shift);
       const DeviceBuffer<T> out(wanted.size(), shape.shift);
-      REQUIRE_CUDA(LaunchSequenceExpandAs(kStream, in.data(), row_bytes,
-                                          splits.data(), shape.batch(),
-                                          shape.num_rows(), out.data()));
+      REQUIRE_CUDA(LaunchSequenceExpandAs(kStream, in.data(), row_bytes, splits,
+                                          out.data()));
       ExpectNear(what("expand_as"), out, wanted);
     }
   }
@@ -370,9 +366,9 @@ void TestExpand(Random* random, const char* name) {
                           wanted.data(), nullptr);
         const DeviceBuffer<int64_t> device_splits(shape.splits);
         const DeviceBuffer<int64_t> device_starts(starts);
-        const DeviceExpansion expansion{device_splits.data(),
-                                        device_starts.data(), shape.batch(),
-                                        shape.num_rows(), expanded_rows};
+        const DeviceExpansion expansion{
+            {device_splits.data(), shape.batch(), shape.num_rows()},
+            {device_starts.data(), shape.batch(), expanded_rows}};
         const DeviceBuffer<T> values(numbers, shift);
         const DeviceBuffer<T> out(wanted.size(), shift);
         REQUIRE_CUDA(LaunchSequenceExpand(kStream, values.data(),
@@ -421,13 +417,13 @@ void TestBadSplits(Random* random, const char* name) {
         std::string("bad splits ") + name + " round " + std::to_string(round);
     const std::vector<T> numbers = ExactNumbers<T>(random, num_rows * dim);
     const DeviceBuffer<T> values(numbers);
-    const DeviceBuffer<int64_t> splits(offsets);
+    const DeviceBuffer<int64_t> device_offsets(offsets);
+    const DeviceSplits splits{device_offsets.data(), batch, num_rows};
     const DeviceBuffer<T> pooled(batch * dim);
     const DeviceBuffer<int64_t> index(batch * dim);
     for (const Combiner combiner : kCombiners) {
       const T pad_value = static_cast<T>(7.0f);
-      LaunchPool<T>(combiner, values, num_rows, dim, splits, batch, pad_value,
-                    pooled, index);
+      LaunchPool<T>(combiner, values, dim, splits, pad_value, pooled, index);
       std::vector<T> wanted(batch * dim);
       std::vector<int64_t> unused(dim);
       for (int64_t b = 0; b < batch; ++b) {
@@ -443,26 +439,26 @@ void TestBadSplits(Random* random, const char* name) {
       if constexpr (!std::is_integral_v<T>) {
         const DeviceBuffer<T> gradient(num_rows * dim);
         REQUIRE_CUDA(LaunchSequencePoolGradient(
-            kStream, combiner, NumberOf<T>(), pooled.data(), dim, splits.data(),
-            batch, index.data(), num_rows, gradient.data()));
+            kStream, combiner, NumberOf<T>(), pooled.data(), dim, splits,
+            index.data(), gradient.data()));
         ExpectIntact(what + " gradient", gradient);
       }
     }
     const DeviceBuffer<T> out(num_rows * dim);
-    REQUIRE_CUDA(LaunchSequenceReverse(kStream, values.data(), num_rows,
+    REQUIRE_CUDA(LaunchSequenceReverse(kStream, values.data(),
                                        dim * static_cast<int64_t>(sizeof(T)),
-                                       splits.data(), batch, out.data()));
+                                       splits, out.data()));
     ExpectIntact(what + " reverse", out);
     if constexpr (!std::is_integral_v<T>) {
       const DeviceBuffer<char> scratch(
-          SequenceSoftmaxScratchBytes(NumberOf<T>(), num_rows, batch, dim));
+          SequenceSoftmaxScratchBytes(NumberOf<T>(), dim, splits));
       REQUIRE_CUDA(LaunchSequenceSoftmax(kStream, NumberOf<T>(), values.data(),
-                                         num_rows, dim, splits.data(), batch,
-                                         scratch.data(), out.data()));
+                                         dim, splits, scratch.data(),
+                                         out.data()));
       ExpectIntact(what + " softmax", out);
       REQUIRE_CUDA(LaunchSequenceSoftmaxGradient(
-          kStream, NumberOf<T>(), values.data(), values.data(), num_rows, dim,
-          splits.data(), batch, scratch.data(), out.data()));
+          kStream, NumberOf<T>(), values.data(), values.data(), dim, splits,
+          scratch.data(), out.data()));
       ExpectIntact(what + " softmax gradient", out);
       ExpectIntact(what + " softmax scratch", scratch);
     }
@@ -482,7 +478,8 @@ void TestLargeBatch(Random* random) {
     x = std::uniform_real_distribution<float>(0, 1)(*random);
   }
   const DeviceBuffer<float> values(numbers);
-  const DeviceBuffer<int64_t> splits(offsets);
+  const DeviceBuffer<int64_t> device_offsets(offsets);
+  const DeviceSplits splits{device_offsets.data(), batch, num_rows};
   const DeviceBuffer<float> pooled(batch);
   for (const Combiner combiner : {Combiner::kSum, Combiner::kMax}) {
     const DeviceBuffer<int64_t> index(combiner == Combiner::kMax ? batch : 0);
@@ -491,14 +488,12 @@ void TestLargeBatch(Random* random) {
     std::vector<int64_t> rows(combiner == Combiner::kMax ? batch : 0);
     SequencePool<double>(combiner, in.data(), 1, offsets, 0, sums.data(),
                          rows.data(), nullptr);
-    LaunchPool<float>(combiner, values, num_rows, 1, splits, batch, 0, pooled,
-                      index);
+    LaunchPool<float>(combiner, values, 1, splits, 0, pooled, index);
     ExpectNear("large batch", pooled,
                std::vector<float>(sums.begin(), sums.end()), 2e-6);
     ExpectNear("large batch index", index, rows);
     const std::vector<float> first = pooled.Download();
-    LaunchPool<float>(combiner, values, num_rows, 1, splits, batch, 0, pooled,
-                      index);
+    LaunchPool<float>(combiner, values, 1, splits, 0, pooled, index);
     ExpectNear("large batch again", pooled, first);
   }
 }

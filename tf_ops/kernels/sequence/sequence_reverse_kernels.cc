@@ -39,10 +39,10 @@ absl::Status RunSequenceReverseOnGpu(OpKernelContext* ctx) {
   Tensor* reversed = nullptr;
   LODESTAR_TRY(AllocateOutput(ctx, 0, values.shape(), &reversed));
   return ToTensorFlow(
-      LaunchSequenceReverse(CudaStream(ctx), values.data(), values.dim_size(0),
+      LaunchSequenceReverse(CudaStream(ctx), values.data(),
                             ValuesPerRow(values) * DataTypeSize(values.dtype()),
-                            row_splits.flat<int64_t>().data(),
-                            row_splits.NumElements() - 1, reversed->data()),
+                            SplitsOf(row_splits, values.dim_size(0)),
+                            reversed->data()),
       "reversal");
 }
 

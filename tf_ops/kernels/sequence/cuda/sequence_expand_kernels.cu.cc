@@ -10,18 +10,8 @@
 namespace lodestar {
 namespace {
 
-// Row splits of an expansion in device memory.
-struct ExpansionSplits {
-  DeviceSplits rows;
-  DeviceSplits repeats;  // over the expanded rows
-
-  ExpansionSplits(const DeviceExpansion& e)
-      : rows{e.row_splits, e.batch, e.num_rows},
-        repeats{e.starts, e.batch, e.expanded_rows} {}
-};
-
 struct ExpandMap {
-  ExpansionSplits splits;
+  DeviceExpansion splits;
 
   __device__ int64_t Source(int64_t row) const {
     const int64_t b = splits.repeats.Find(row);
@@ -51,7 +41,7 @@ struct ExpandGradientReducer {
     int64_t begin;  // expanded row of the first copy
     int64_t step;   // from copy to copy
   };
-  ExpansionSplits splits;
+  DeviceExpansion splits;
   const T* gradient;
   int64_t dim;
   T* out;
@@ -111,7 +101,7 @@ cudaError_t LaunchSequenceExpand(cudaStream_t stream, const void* values,
                                  const DeviceExpansion& expansion,
                                  void* expanded) {
   return LaunchCopyRows(stream, ExpandMap{expansion}, values,
-                        expansion.expanded_rows, row_bytes, RowFill(),
+                        expansion.repeats.num_rows, row_bytes, RowFill(),
                         expanded);
 }
 
@@ -135,19 +125,19 @@ cudaError_t LaunchSequenceExpandGradient(cudaStream_t stream, Number number,
     return VisitPack<T>(
         dim,
         [&](auto width) {
-          return LaunchReduce<width()>(stream, reducer, expansion.expanded_rows,
-                                       expansion.num_rows, dim, scratch);
+          return LaunchReduce<width()>(stream, reducer,
+                                       expansion.repeats.num_rows,
+                                       expansion.rows.num_rows, dim, scratch);
         },
         reducer.gradient, reducer.out);
   });
 }
 
 cudaError_t LaunchSequenceExpandAs(cudaStream_t stream, const void* values,
-                                   int64_t row_bytes, const int64_t* row_splits,
-                                   int64_t batch, int64_t expanded_rows,
-                                   void* expanded) {
-  return LaunchCopyRows(stream, ExpandAsMap{{row_splits, batch, expanded_rows}},
-                        values, expanded_rows, row_bytes, RowFill(), expanded);
+                                   int64_t row_bytes,
+                                   const DeviceSplits& splits, void* expanded) {
+  return LaunchCopyRows(stream, ExpandAsMap{splits}, values, splits.num_rows,
+                        row_bytes, RowFill(), expanded);
 }
 
 }  // namespace lodestar

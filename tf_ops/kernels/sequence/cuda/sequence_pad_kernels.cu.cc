@@ -34,8 +34,7 @@ struct UnpadMap {
 }  // namespace
 
 cudaError_t LaunchSequencePad(cudaStream_t stream, const void* values,
-                              int64_t num_rows, int64_t row_bytes,
-                              const int64_t* row_splits, int64_t batch,
+                              int64_t row_bytes, const DeviceSplits& splits,
                               int64_t maxlen, const void* pad_row,
                               const void* pad_number, int64_t number_bytes,
                               void* padded) {
@@ -45,16 +44,15 @@ cudaError_t LaunchSequencePad(cudaStream_t stream, const void* values,
   } else {
     fill = RowFill::Number(pad_number, number_bytes);
   }
-  return LaunchCopyRows(stream, PadMap{{row_splits, batch, num_rows}, maxlen},
-                        values, batch * maxlen, row_bytes, fill, padded);
+  return LaunchCopyRows(stream, PadMap{splits, maxlen}, values,
+                        splits.batch * maxlen, row_bytes, fill, padded);
 }
 
 cudaError_t LaunchSequenceUnpad(cudaStream_t stream, const void* padded,
-                                int64_t batch, int64_t maxlen,
-                                int64_t row_bytes, const int64_t* row_splits,
-                                int64_t num_rows, void* values) {
-  return LaunchCopyRows(stream, UnpadMap{{row_splits, batch, num_rows}, maxlen},
-                        padded, num_rows, row_bytes, RowFill(), values);
+                                int64_t maxlen, int64_t row_bytes,
+                                const DeviceSplits& splits, void* values) {
+  return LaunchCopyRows(stream, UnpadMap{splits, maxlen}, padded,
+                        splits.num_rows, row_bytes, RowFill(), values);
 }
 
 }  // namespace lodestar

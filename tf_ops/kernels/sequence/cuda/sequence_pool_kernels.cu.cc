@@ -281,15 +281,13 @@ int64_t SequencePoolScratchBytes(Combiner combiner, Number number,
 }
 
 cudaError_t LaunchSequencePool(cudaStream_t stream, Combiner combiner,
-                               Number number, const void* values,
-                               int64_t num_rows, int64_t dim,
-                               const int64_t* row_splits, int64_t batch,
+                               Number number, const void* values, int64_t dim,
+                               const DeviceSplits& splits,
                                const void* pad_value, void* scratch,
                                void* pooled, int64_t* winners) {
-  const DeviceSplits splits{row_splits, batch, num_rows};
   if (CopiesRows(combiner)) {
     return LaunchCopyRows(stream, EndMap{splits, combiner == Combiner::kLast},
-                          values, batch, dim * SizeOf(number),
+                          values, splits.batch, dim * SizeOf(number),
                           RowFill::Number(pad_value, SizeOf(number)), pooled);
   }
   return VisitNumber(number, [&](auto zero) {
@@ -302,18 +300,16 @@ cudaError_t LaunchSequencePool(cudaStream_t stream, Combiner combiner,
 
 cudaError_t LaunchSequencePoolGradient(cudaStream_t stream, Combiner combiner,
                                        Number number, const void* gradient,
-                                       int64_t dim, const int64_t* row_splits,
-                                       int64_t batch, const int64_t* winners,
-                                       int64_t num_rows,
+                                       int64_t dim, const DeviceSplits& splits,
+                                       const int64_t* winners,
                                        void* values_gradient) {
-  const DeviceSplits splits{row_splits, batch, num_rows};
   if (combiner == Combiner::kMax) {
     const auto launch = [&](auto zero) {
       using Bits = decltype(zero);
       const MaxGradientRows<Bits> op{splits, static_cast<const Bits*>(gradient),
                                      winners, dim,
                                      static_cast<Bits*>(values_gradient)};
-      return LaunchRows(stream, op, num_rows, dim);
+      return LaunchRows(stream, op, splits.num_rows, dim);
     };
     return SizeOf(number) == 2   ? launch(uint16_t())
            : SizeOf(number) == 4 ? launch(uint32_t())
@@ -321,7 +317,7 @@ cudaError_t LaunchSequencePoolGradient(cudaStream_t stream, Combiner combiner,
   }
   if (combiner != Combiner::kMean && combiner != Combiner::kSqrtn) {
     return LaunchCopyRows(stream, GradientMap{splits, combiner}, gradient,
-                          num_rows, dim * SizeOf(number), RowFill(),
+                          splits.num_rows, dim * SizeOf(number), RowFill(),
                           values_gradient);
   }
   return VisitFloat(number, [&](auto zero) {
@@ -333,7 +329,7 @@ cudaError_t LaunchSequencePoolGradient(cudaStream_t stream, Combiner combiner,
         [&](auto width) {
           return LaunchRows(
               stream, DivideRows<T, width()>{splits, combiner, in, dim, out},
-              num_rows, dim / width());
+              splits.num_rows, dim / width());
         },
         in, out);
   });

@@ -21,11 +21,10 @@ struct ReverseMap {
 }  // namespace
 
 cudaError_t LaunchSequenceReverse(cudaStream_t stream, const void* values,
-                                  int64_t num_rows, int64_t row_bytes,
-                                  const int64_t* row_splits, int64_t batch,
+                                  int64_t row_bytes, const DeviceSplits& splits,
                                   void* reversed) {
-  return LaunchCopyRows(stream, ReverseMap{{row_splits, batch, num_rows}},
-                        values, num_rows, row_bytes, RowFill(), reversed);
+  return LaunchCopyRows(stream, ReverseMap{splits}, values, splits.num_rows,
+                        row_bytes, RowFill(), reversed);
 }
 
 }  // namespace lodestar

@@ -161,25 +161,23 @@ cudaError_t LaunchSoftmax(cudaStream_t stream, Reducer<T> reducer,
 
 }  // namespace
 
-int64_t SequenceSoftmaxScratchBytes(Number number, int64_t num_rows,
-                                    int64_t batch, int64_t dim) {
+int64_t SequenceSoftmaxScratchBytes(Number number, int64_t dim,
+                                    const DeviceSplits& splits) {
   return VisitFloat(number, [&](auto zero) {
     using T = decltype(zero);
-    return ReducedBytes(number, batch, dim) +
-           ReduceScratchBytes<ExponentialsReducer<T>>(num_rows, dim);
+    return ReducedBytes(number, splits.batch, dim) +
+           ReduceScratchBytes<ExponentialsReducer<T>>(splits.num_rows, dim);
   });
 }
 
 cudaError_t LaunchSequenceSoftmax(cudaStream_t stream, Number number,
-                                  const void* values, int64_t num_rows,
-                                  int64_t dim, const int64_t* row_splits,
-                                  int64_t batch, void* scratch,
+                                  const void* values, int64_t dim,
+                                  const DeviceSplits& splits, void* scratch,
                                   void* probabilities) {
   return VisitFloat(number, [&](auto zero) {
     using T = decltype(zero);
-    ExponentialsReducer<T> reducer{{{row_splits, batch, num_rows}, dim},
-                                   static_cast<const T*>(values),
-                                   nullptr};
+    ExponentialsReducer<T> reducer{
+        {splits, dim}, static_cast<const T*>(values), nullptr};
     return LaunchSoftmax<ExponentialsReducer, SoftmaxRows, T>(
         stream, reducer, number, scratch, probabilities);
   });
@@ -187,14 +185,13 @@ cudaError_t LaunchSequenceSoftmax(cudaStream_t stream, Number number,
 
 cudaError_t LaunchSequenceSoftmaxGradient(cudaStream_t stream, Number number,
                                           const void* probabilities,
-                                          const void* gradient,
-                                          int64_t num_rows, int64_t dim,
-                                          const int64_t* row_splits,
-                                          int64_t batch, void* scratch,
+                                          const void* gradient, int64_t dim,
+                                          const DeviceSplits& splits,
+                                          void* scratch,
                                           void* values_gradient) {
   return VisitFloat(number, [&](auto zero) {
     using T = decltype(zero);
-    DotReducer<T> reducer{{{row_splits, batch, num_rows}, dim},
+    DotReducer<T> reducer{{splits, dim},
                           static_cast<const T*>(probabilities),
                           static_cast<const T*>(gradient),
                           nullptr};
