@@ -18,12 +18,11 @@ tensorflow::OpShapeInferenceFn LikeInputs(int first) {
 
 }  // namespace
 
-REGISTER_OP("Lodestar>PythonCallBegin")
-    .Input("values: T")
-    .Output("same: T")
-    .Output("call: variant")
-    .Attr("T: list(type) >= 1")
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("PythonCallBegin")
+    .Inputs("values: T")
+    .Outputs("same: T", "call: variant")
+    .Attrs("T: list(type) >= 1")
+    .Stateless([](InferenceContext* c) {
       c->set_output(c->num_inputs(), c->Scalar());
       return LikeInputs(0)(c);
     })
@@ -36,12 +35,11 @@ call: For PythonCallEnd.
 CANCELLED if Lodestar>PythonCallsStop has run.
 )doc");
 
-REGISTER_OP("Lodestar>PythonCallEnd")
-    .Input("call: variant")
-    .Input("values: T")
-    .Output("same: T")
-    .Attr("T: list(type) >= 1")
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("PythonCallEnd")
+    .Inputs("call: variant", "values: T")
+    .Outputs("same: T")
+    .Attrs("T: list(type) >= 1")
+    .Stateless([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
       return LikeInputs(1)(c);
     })
@@ -52,12 +50,11 @@ call: Output of PythonCallBegin.
 values: The results of the call.
 )doc");
 
-REGISTER_OP("Lodestar>PythonResult")
-    .Input("error: string")
-    .Input("values: T")
-    .Output("same: T")
-    .Attr("T: list(type) >= 1")
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("PythonResult")
+    .Inputs("error: string", "values: T")
+    .Outputs("same: T")
+    .Attrs("T: list(type) >= 1")
+    .Stateless([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
       return LikeInputs(1)(c);
     })
@@ -72,10 +69,7 @@ values: The results of the call.
 The error in `error`; INVALID_ARGUMENT if it does not begin with an error code.
 )doc");
 
-REGISTER_OP("Lodestar>PythonCallsStop")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
-    .Doc(R"doc(
+LODESTAR_OP("PythonCallsStop").Stateful(ScalarOutputs({})).Doc(R"doc(
 Prevents further Python calls in this process, and waits for the end of running
 ones.
 )doc");

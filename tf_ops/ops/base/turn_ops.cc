@@ -4,22 +4,19 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>MakeTurns")
-    .Output("turns: variant")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("MakeTurns")
+    .Outputs("turns: variant")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Begins the turn of copy 0.
 
 turns: State for the other ops, of this process.
 )doc");
 
-REGISTER_OP("Lodestar>HoldTurn")
-    .Input("turns: variant")
-    .Output("turn: variant")
-    .Output("copy: int32")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("HoldTurn")
+    .Inputs("turns: variant")
+    .Outputs("turn: variant", "copy: int32")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Returns the current turn, and holds it until `turn` is dropped.
 
@@ -27,10 +24,9 @@ turn: For ReleaseTurn.
 copy: The number passed to BeginTurn.
 )doc");
 
-REGISTER_OP("Lodestar>ReleaseTurn")
-    .Input("turn: variant")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("ReleaseTurn")
+    .Inputs("turn: variant")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Holds a turn until this op runs: in a graph, ops that must run first are control
 inputs.
@@ -38,11 +34,9 @@ inputs.
 turn: Output of HoldTurn.
 )doc");
 
-REGISTER_OP("Lodestar>BeginTurn")
-    .Input("turns: variant")
-    .Input("copy: int32")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("BeginTurn")
+    .Inputs("turns: variant", "copy: int32")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Begins a turn and ends the current one: HoldTurn then holds the new turn.
 
@@ -50,11 +44,10 @@ copy: A number for HoldTurn.
 FAILED_PRECONDITION if the turn before the current one is still held.
 )doc");
 
-REGISTER_OP("Lodestar>LastTurnIsHeld")
-    .Input("turns: variant")
-    .Output("held: bool")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("LastTurnIsHeld")
+    .Inputs("turns: variant")
+    .Outputs("held: bool")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Returns whether the turn before the current one is held.
 )doc");

@@ -2,12 +2,11 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>BeginStep")
-    .Input("handles: num_tables * resource")
-    .Output("step: variant")
-    .Attr("num_tables: int >= 1")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("BeginStep")
+    .Inputs("handles: num_tables * resource")
+    .Outputs("step: variant")
+    .Attrs("num_tables: int >= 1")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Begins an optimizer step that consists of several ops. A snapshot, of these or
 other variables, contains all of them or none. Waits, without blocking a thread,
@@ -18,13 +17,11 @@ handles: The variables that the step updates. Only determines the order of ops.
 step: A scalar, for EndStep. Dropping it ends the step.
 )doc");
 
-REGISTER_OP("Lodestar>EndStep")
-    .Input("step: variant")
-    .Input("handles: num_tables * resource")
-    .Input("next_steps: num_tables * int64")
-    .Attr("num_tables: int >= 0 = 0")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("EndStep")
+    .Inputs("step: variant", "handles: num_tables * resource",
+            "next_steps: num_tables * int64")
+    .Attrs("num_tables: int >= 0 = 0")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Ends a step of BeginStep, unless it has ended.
 

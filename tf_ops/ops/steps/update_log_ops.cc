@@ -2,12 +2,10 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>UpdateLog")
-    .Output("log: resource")
-    .Attr("container: string = ''")
-    .Attr("shared_name: string = ''")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("UpdateLog")
+    .Outputs("log: resource")
+    .Attrs("container: string = ''", "shared_name: string = ''")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Creates an update log, or finds the one with this name.
 
@@ -20,18 +18,10 @@ them reports as committed; otherwise it stages the update again.
 log: Handle of the log, which owns the staged updates.
 )doc");
 
-REGISTER_OP("Lodestar>BeginUpdate")
-    .Input("log: resource")
-    .Input("update: int64")
-    .Output("attempt: int64")
-    .Output("committed: int64")
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {0, 1}));
-      c->set_output(0, c->Vector(2));
-      c->set_output(1, c->Scalar());
-      return absl::OkStatus();
-    })
+LODESTAR_OP("BeginUpdate")
+    .Inputs("log: resource", "update: int64")
+    .Outputs("attempt: int64", "committed: int64")
+    .Stateful(Shapes("[], [?] -> [2], []"))
     .Doc(R"doc(
 Begins an attempt at an update, and ends earlier attempts.
 
@@ -43,12 +33,9 @@ committed: The name of the committed attempt on this log, or 0.
 FAILED_PRECONDITION if the update is forgotten, or closed by CloseUpdates.
 )doc");
 
-REGISTER_OP("Lodestar>CommitUpdate")
-    .Input("log: resource")
-    .Input("attempt: int64")
-    .Input("attempt_name: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 1, 0}))
+LODESTAR_OP("CommitUpdate")
+    .Inputs("log: resource", "attempt: int64", "attempt_name: int64")
+    .Stateful(ScalarOutputs({0, 1, 0}))
     .Doc(R"doc(
 Applies all updates that EmbeddingStage has staged under a name, as one step,
 unless an attempt is committed. A snapshot contains all of it or none.
@@ -60,16 +47,10 @@ CANCELLED if a later attempt has begun.
 RESOURCE_EXHAUSTED if out of memory; other tables of the update are updated.
 )doc");
 
-REGISTER_OP("Lodestar>CloseUpdates")
-    .Input("log: resource")
-    .Input("below: int64")
-    .Output("committed: int64")
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {0, 0}));
-      c->set_output(0, c->Matrix(c->UnknownDim(), 2));
-      return absl::OkStatus();
-    })
+LODESTAR_OP("CloseUpdates")
+    .Inputs("log: resource", "below: int64")
+    .Outputs("committed: int64")
+    .Stateful(Shapes("[], [] -> [?, 2]"))
     .Doc(R"doc(
 Ends all present and future attempts at some updates on this log.
 
@@ -78,11 +59,9 @@ below: Updates with a smaller number are closed.
 committed: [K, 2]: number and name of those committed on this log.
 )doc");
 
-REGISTER_OP("Lodestar>SettleUpdates")
-    .Input("log: resource")
-    .Input("committed: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 2}))
+LODESTAR_OP("SettleUpdates")
+    .Inputs("log: resource", "committed: int64")
+    .Stateful(ScalarOutputs({0, 2}))
     .Doc(R"doc(
 Commits attempts at closed updates, and forgets all closed updates.
 
