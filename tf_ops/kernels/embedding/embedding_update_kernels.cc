@@ -331,10 +331,13 @@ class EmbeddingApplyAllOp : public AsyncOpKernel {
   }
 
   void ComputeAsync(OpKernelContext* ctx, DoneCallback done) override {
-    EnterStep(ctx, done, [this, ctx] {
-      ctx->SetStatus(WithoutBadAlloc([&] { return Update(ctx); }));
-      StepGate::Global().Exit();
-    });
+    const int num_tables = static_cast<int>(attributes_.size());
+    EnterStep(
+        ctx, done,
+        [&](StepGates* gates) { return FindGates(ctx, num_tables, gates); },
+        [this, ctx](StepScope) {
+          ctx->SetStatus(WithoutBadAlloc([&] { return Update(ctx); }));
+        });
   }
 
  private:
@@ -454,7 +457,8 @@ class EmbeddingStageOp : public EmbeddingKernel {
         ctx, 5,
         [&](UpdateLog* log, const UpdateLog::Attempt& attempt, int64_t name) {
           return log->Stage(
-              attempt, name, [update, resource](const ParallelFor* parallel) {
+              attempt, name, resource->gate(),
+ [update, resource](const ParallelFor* parallel) {
                 std::shared_ptr<EmbeddingStore> store;
                 LODESTAR_RETURN_IF_ERROR(resource->GetStore(&store));
                 return update->Apply(store.get(), parallel);
