@@ -527,7 +527,8 @@ TEST(EmbeddingSnapshotTest, ImagesOfOneGroupDoNotAffectAnother) {
     ASSERT_TRUE(others.TryEnter());
     Apply(stores[2].get(), Range(0, 10), kRules[0]);
     others.Exit();
-    EXPECT_TRUE(stores[2]->InsertOrAssign({1}, rows.data(), nullptr).ok());
+    EXPECT_TRUE(
+        stores[2]->InsertOrAssign(Range(0, 1), rows.data(), nullptr).ok());
     TableContent content;
     SaveInto(other.get(), &content);
     other->Commit("a");
