@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -196,6 +199,55 @@ TEST(EmbeddingSnapshotStressTest, StepsAreAtomicWithEvictionOrder) {
   TablePolicies policies;
   policies.eviction.max_rows = 30000;
   SnapshotStress(policies, 0.3).Run();
+}
+
+// While the images of one group of tables exceed their limit, only writers of
+// these tables wait.
+TEST(EmbeddingSnapshotStressTest, ImagesOfOneGroupDoNotAffectAnother) {
+  constexpr int64_t kRows = 40000;
+  Ids all(kRows);
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<float> rows(kRows * kDim);
+  Store stores[3];
+  for (Store& store : stores) {
+    store = MakeStore(3, TablePolicies());
+    Access(store.get(), all);
+  }
+  const auto gate = std::make_shared<StepGate>();
+  const StepGates gates({gate, std::make_shared<StepGate>()});
+  const StepGates others({std::make_shared<StepGate>()});
+  const std::vector<EmbeddingSnapshot::Source> sources = {{stores[0], ""},
+                                                          {stores[1], ""}};
+  Snapshots snapshots;
+  ASSERT_TRUE(EmbeddingSnapshot::Begin(sources, gates, &snapshots).ok());
+  auto other = BeginSnapshot(stores[2], "", others);
+  const auto budget = stores[0]->parts().rows.changes().budget();
+  EXPECT_EQ(stores[1]->parts().rows.changes().budget(), budget);
+  for (int t = 0; t < 2; ++t) Train(stores[t].get(), all);
+  EXPECT_FALSE(gates.TryEnter());
+  EXPECT_FALSE(StepGates({gate}).TryEnter());
+  std::atomic<bool> assigned{false};
+  std::thread waiting;
+  {
+    const ImageBudget::Writer writer(budget.get());
+    waiting = std::thread([&] {
+      EXPECT_TRUE(stores[1]->InsertOrAssign(all, rows.data(), nullptr).ok());
+      assigned = true;
+    });
+    ASSERT_TRUE(others.TryEnter());
+    Train(stores[2].get(), {1});
+    others.Exit();
+    EXPECT_TRUE(stores[2]->InsertOrAssign(Ids{1}, rows.data(), nullptr).ok());
+    TableContent content;
+    SaveInto(other.get(), &content);
+    other->Commit("a");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(assigned);
+    for (int t = 0; t < 2; ++t) SaveInto(snapshots[t].get(), &content);
+  }
+  waiting.join();
+  ASSERT_TRUE(gates.TryEnter());
+  gates.Exit();
 }
 
 }  // namespace

@@ -458,7 +458,7 @@ class EmbeddingStageOp : public EmbeddingKernel {
         [&](UpdateLog* log, const UpdateLog::Attempt& attempt, int64_t name) {
           return log->Stage(
               attempt, name, resource->gate(),
- [update, resource](const ParallelFor* parallel) {
+              [update, resource](const ParallelFor* parallel) {
                 std::shared_ptr<EmbeddingStore> store;
                 LODESTAR_RETURN_IF_ERROR(resource->GetStore(&store));
                 return update->Apply(store.get(), parallel);
